@@ -1,0 +1,28 @@
+"""Kernel calibration error, its gradients and tests, for any probabilistic model, in JAX."""
+
+from calibjax.distributions import Bernoulli as Bernoulli
+from calibjax.distributions import Categorical as Categorical
+from calibjax.distributions import Distribution as Distribution
+from calibjax.distributions import MultivariateNormalDiag as MultivariateNormalDiag
+from calibjax.distributions import Normal as Normal
+from calibjax.estimators import h_matrix as h_matrix
+from calibjax.estimators import skce as skce
+from calibjax.expectations import default_kernel as default_kernel
+from calibjax.expectations import inner_product as inner_product
+from calibjax.expectations import mean_embedding as mean_embedding
+from calibjax.kernels import Distance as Distance
+from calibjax.kernels import DistanceKernel as DistanceKernel
+from calibjax.kernels import EmbeddingDistance as EmbeddingDistance
+from calibjax.kernels import Euclidean as Euclidean
+from calibjax.kernels import GaussianKernel as GaussianKernel
+from calibjax.kernels import Kernel as Kernel
+from calibjax.kernels import LaplacianKernel as LaplacianKernel
+from calibjax.kernels import Matern32Kernel as Matern32Kernel
+from calibjax.kernels import Matern52Kernel as Matern52Kernel
+from calibjax.kernels import TensorProduct as TensorProduct
+from calibjax.kernels import TotalVariation as TotalVariation
+from calibjax.kernels import Wasserstein as Wasserstein
+from calibjax.kernels import WhiteKernel as WhiteKernel
+from calibjax.kernels import median_heuristic as median_heuristic
+
+__version__ = "0.1.0"

@@ -1,0 +1,60 @@
+"""Errors that name the argument, what was expected and what came.
+
+Shapes and dtypes are known while tracing and are always checked.  Values can be looked at only
+when they are concrete: inside a user's jit they are tracers, and there a bad value makes the
+result NaN instead (see `estimators/_inputs.py`).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._struct import is_array
+
+
+def check_array(name: str, value: Any, kind: str) -> None:
+    """`value` must be an array of real numbers, of integers or of booleans."""
+    if not (is_array(value) and hasattr(value, "ndim")):
+        raise TypeError(f"{name} must be an array, got {type(value).__name__}.")
+    dtype = jnp.result_type(value)
+    fits = {
+        "real": jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer),
+        "integer": jnp.issubdtype(dtype, jnp.integer) or dtype == jnp.bool_,
+        "boolean": dtype == jnp.bool_,
+    }
+    if not fits[kind]:
+        raise TypeError(f"{name} must hold {kind} values, got dtype {dtype}.")
+
+
+def check_shapes(arrays: Mapping[str, tuple[Any, str]]) -> dict[str, int]:
+    """Binds symbolic shapes such as "n m" to arrays; every symbol must mean one size.
+
+    Returns the size of each symbol.
+    """
+    sizes: dict[str, int] = {}
+    origin: dict[str, str] = {}
+    for name, (value, symbols) in arrays.items():
+        axes = symbols.split()
+        expected = f"shape [{', '.join(axes)}]"
+        if value.ndim != len(axes):
+            raise ValueError(f"{name} must have {expected}, got shape {list(value.shape)}.")
+        for axis, size in zip(axes, value.shape, strict=True):
+            if sizes.setdefault(axis, size) != size:
+                raise ValueError(
+                    f"{name} must have {expected} with {axis} = {sizes[axis]} as in "
+                    f"{origin[axis]}, got shape {list(value.shape)}."
+                )
+            origin.setdefault(axis, name)
+    return sizes
+
+
+def check_values(name: str, value: Any, expected: str, valid: jax.Array) -> None:
+    """All of `valid` must hold: a scalar, or a boolean for each row of `value`."""
+    if bool(jnp.all(valid)):
+        return
+    if jnp.ndim(valid) == 0 or jnp.ndim(value) == 0:
+        raise ValueError(f"{name} must be {expected}, got {value}.")
+    row = int(jnp.argmin(valid))
+    raise ValueError(f"{name} must be {expected}; row {row} is {jnp.asarray(value)[row]}.")

@@ -1,0 +1,55 @@
+"""The scaled complementary error function, accurate through automatic differentiation.
+
+erfcx(x) = exp(x^2) erfc(x) decays like 1 / (sqrt(pi) x): its two factors overflow and underflow,
+and its derivative rule, 2 x erfcx(x) - 2 / sqrt(pi), cancels.  jax.scipy.special.erfcx is absent
+from jax 0.10.0, and in 0.10.2 its float32 values fail near x = 9.3 and its derivatives cancel for
+large x.  Here erfcx is u = 1 / (x + 3) times a polynomial in t = 1 - 6 u, which maps x >= 0 onto
+-1 <= t <= 1: nothing overflows or cancels, and the chain rule through u and t gives every
+derivative its right decay, so plain autodiff is enough.
+"""
+
+from functools import reduce
+
+import jax
+import jax.numpy as jnp
+
+# Powers of t, highest first, printed by tools/erfcx_coefficients.py.  On -1 <= t <= 1 their sum is
+# well conditioned, and Horner's rule is as accurate as Clenshaw's and a quarter cheaper.
+_FLOAT32 = (
+    -2.49272039e-06, -1.02881612e-05, 2.77585393e-05, 9.86939934e-05, -2.75113657e-04,
+    -5.42572807e-04, 3.03350404e-03, -1.21436704e-03, -2.68271439e-02, 1.19528081e-01,
+    -3.10467268e-01, 5.90228337e-01, -8.83394453e-01, 1.07400691e+00,
+)  # fmt: skip
+_FLOAT64 = (
+    -7.1902571713222030e-11, -1.3500642256798214e-10, 6.3163560463996319e-10,
+    1.6548653598909394e-09, -2.3223380497760333e-09, -1.1014234599054842e-08,
+    1.2682735605486027e-09, 5.4874097799138594e-08, 4.3628414845292028e-08,
+    -2.3761131752337484e-07, -4.0618551837223578e-07, 1.0013722371824734e-06,
+    2.7645081270955054e-06, -4.7502050387015065e-06, -1.7470276946754135e-05,
+    3.0398415827091235e-05, 1.0756142628457055e-04, -2.7677788767511361e-04,
+    -5.4830968416148785e-04, 3.0340620052649362e-03, -1.2124166277399343e-03,
+    -2.6827234624695905e-02, 1.1952776128730833e-01, -3.1046726190056229e-01,
+    5.9022835710410160e-01, -8.8339445316988363e-01, 1.0740069070883398e+00,
+)  # fmt: skip
+
+
+def erfcx(x: jax.Array) -> jax.Array:
+    """exp(x^2) erfc(x), elementwise, for x >= 0 in float32 or float64.
+
+    Largest relative errors measured against mpmath over 0 <= x <= 1e11 (CPU):
+
+    =======  =======  ================  =================
+    dtype    value    first derivative  second derivative
+    =======  =======  ================  =================
+    float32  4.1e-07  6.5e-07           7.1e-07
+    float64  7.2e-16  1.3e-15           2.3e-15
+    =======  =======  ================  =================
+
+    Far larger x underflows smoothly to 0, infinity included.  Negative x is not supported: the
+    polynomial is not made for it and u has a pole at -3, so callers mask the argument before the
+    call, not only the result after it.
+    """
+    coefficients = _FLOAT64 if x.dtype == jnp.float64 else _FLOAT32
+    u = 1 / (x + 3)
+    t = 1 - 6 * u
+    return u * reduce(lambda p, c: p * t + c, coefficients)

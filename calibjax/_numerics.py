@@ -1,0 +1,48 @@
+"""Functions with a derivative where the textbook form has none, and sums that keep their digits."""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+
+@jax.custom_jvp
+def absolute(x: jax.Array) -> jax.Array:
+    """|x| with derivative sign(x), hence 0 at 0, where jax's own is 1.
+
+    With slope 1 at ties the total variation of two equal predictions would push them apart.
+    """
+    return jnp.abs(x)
+
+
+@absolute.defjvp
+def _absolute_jvp(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    return jnp.abs(x), jnp.sign(x) * dx
+
+
+def safe_sqrt(x: jax.Array) -> jax.Array:
+    """sqrt(x) for x >= 0 with derivative 0 at 0: the subgradient of a norm at its kink."""
+    positive = x > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)
+
+
+def positive_or_nan(x: ArrayLike) -> jax.Array:
+    """x where x > 0, else NaN: a scale that is not one must never give a number."""
+    return jnp.where(x > 0, x, jnp.nan)
+
+
+def compensated_add(total: tuple[jax.Array, jax.Array], x: jax.Array):
+    """Adds x to the unevaluated sum (high, low), exactly but for the rounding of low (Knuth)."""
+    high, low = total
+    rounded = high + x
+    shifted = rounded - high
+    return rounded, low + ((high - (rounded - shifted)) + (x - shifted))
+
+
+def pairs_weight(weights: jax.Array) -> jax.Array:
+    """sum_{i != j} w_i w_j of nonnegative weights, over the last axis.
+
+    By partial sums, all terms of one sign: (sum w)^2 - sum w^2 cancels when one weight dominates.
+    """
+    before = jnp.cumsum(weights, axis=-1) - weights
+    return 2 * jnp.sum(weights * before, axis=-1)

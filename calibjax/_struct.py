@@ -1,0 +1,96 @@
+"""Frozen dataclasses as pytrees, and pytrees taken apart by the kind of their leaves."""
+
+import dataclasses
+from collections.abc import Hashable, Sequence
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+import jax.numpy as jnp
+
+T = TypeVar("T")
+
+
+def static(default: Any = dataclasses.MISSING) -> Any:
+    """A field that is part of the structure, not a leaf: hashable, and never traced."""
+    return dataclasses.field(default=default, metadata={"static": True})
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static,))
+def struct(cls: type[T]) -> type[T]:
+    """Makes `cls` a frozen dataclass and a pytree of its fields.
+
+    Part of the structure instead of leaves are the `static` fields, and any field that holds a
+    plain function: an object with a user's function in it can be an argument of a jitted function.
+    Callables that are pytrees themselves, such as `jax.tree_util.Partial`, keep their leaves.
+    `eq=False` because the generated equality fails on arrays.
+    """
+    # `register_dataclass` decides by field, not by value: it cannot hold a function or a pytree.
+    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+
+    def flatten_with_keys(instance):
+        children, structure = [], []
+        for field in fields:
+            value = getattr(instance, field.name)
+            if field.metadata.get("static") or _is_plain_function(value):
+                structure.append((field.name, value))
+            else:
+                structure.append((field.name, _LEAF))
+                children.append((jax.tree_util.GetAttrKey(field.name), value))
+        return children, tuple(structure)
+
+    def flatten(instance):
+        children, structure = flatten_with_keys(instance)
+        return [value for _, value in children], structure
+
+    def unflatten(structure, children):
+        # Not through the constructor: children may be tracers or placeholders.
+        instance, children = object.__new__(cls), iter(children)
+        for name, value in structure:
+            object.__setattr__(instance, name, next(children) if value is _LEAF else value)
+        return instance
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls
+
+
+class _Leaf:
+    """Stands in the structure where a leaf was."""
+
+
+_LEAF = _Leaf()
+
+
+def _is_plain_function(value: Any) -> bool:
+    return callable(value) and jax.tree_util.all_leaves([value])
+
+
+def is_array(leaf: Any) -> bool:
+    """Whether `leaf` is a number or an array."""
+    return isinstance(leaf, (jax.Array, bool, int, float)) or hasattr(leaf, "__array__")
+
+
+def is_floating(leaf: Any) -> bool:
+    """Whether `leaf` holds floating-point numbers, so that gradients can flow to it."""
+    return jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+
+
+def is_traced(tree: Any) -> bool:
+    """Whether any leaf is a tracer, so that its values cannot be looked at."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def split(tree: Any) -> tuple[list[Any], list[Any], Hashable]:
+    """The floating leaves, the other leaves, and what `merge` needs to put them together."""
+    leaves, treedef = jax.tree.flatten(tree)
+    kinds = tuple(is_floating(leaf) for leaf in leaves)
+    floating = [leaf for leaf, kind in zip(leaves, kinds, strict=True) if kind]
+    rest = [leaf for leaf, kind in zip(leaves, kinds, strict=True) if not kind]
+    return floating, rest, (treedef, kinds)
+
+
+def merge(floating: Sequence[Any], rest: Sequence[Any], structure: Any) -> Any:
+    """The inverse of `split`."""
+    treedef, kinds = structure
+    sources = {True: iter(floating), False: iter(rest)}
+    return jax.tree.unflatten(treedef, [next(sources[kind]) for kind in kinds])

@@ -1,0 +1,41 @@
+"""What every family of predictive distributions offers."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import jax
+
+
+class Distribution(ABC):
+    """A batch of n predictive distributions of one family: arrays with leading axis n.
+
+    A family is a `struct` of arrays with the attributes and methods below (and `log_prob` where
+    it has a density); estimators and tests ask for nothing else.  Inside a kernel or a closed form
+    the same class stands for *one* prediction: its arrays without the batch axis.
+    """
+
+    #: Symbolic shape of every parameter and of the targets, for example "n d".
+    shapes: ClassVar[dict[str, str]]
+    target_shape: ClassVar[str]
+    #: "integer" for labels and counts, "real" for everything else.
+    target_kind: ClassVar[str]
+
+    @abstractmethod
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        """For each parameter what it must be, in words, and for which rows it is: ``[n]``."""
+
+    @abstractmethod
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        """What targets must be, in words, and which of them are: ``[n]``."""
+
+    @abstractmethod
+    def mean(self) -> jax.Array:
+        """The mean of each prediction."""
+
+    @abstractmethod
+    def variance(self) -> jax.Array:
+        """The variance of each prediction, one for each coordinate."""
+
+    @abstractmethod
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Independent draws from each prediction; `shape` stands in front of the batch."""

@@ -1,0 +1,125 @@
+"""Predictions over finitely many classes."""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from calibjax._struct import struct
+from calibjax.distributions._base import Distribution
+
+
+@struct
+class Categorical(Distribution):
+    """Class probabilities: P(Y = c) = probs[c] for c = 0, …, m-1.
+
+    Args:
+        probs: array ``[n, m]``; rows are nonnegative and sum to one (within 1e-3).
+
+    Targets are integer labels ``0 … m-1`` of shape ``[n]``.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Categorical(jnp.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]]))
+        >>> predictions.log_prob(jnp.array([0, 2])).round(3).tolist()
+        [-0.35700000..., -1.2039999...]
+    """
+
+    probs: jax.Array
+
+    shapes = {"probs": "n m"}
+    target_shape = "n"
+    target_kind = "integer"
+
+    @classmethod
+    def from_logits(cls, logits: ArrayLike) -> "Categorical":
+        """softmax(logits) over the last axis; finite gradients however saturated."""
+        return cls(jax.nn.softmax(jnp.asarray(logits), axis=-1))
+
+    def probability_vector(self) -> jax.Array:
+        """The probabilities of all classes."""
+        return self.probs
+
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        # Rows of a 16-bit softmax miss one by some 2e-3: each entry is rounded to 3 digits.
+        narrow = self.probs.dtype.itemsize == 2
+        tolerance = 1e-2 if narrow else 1e-3
+        probs = self.probs.astype(jnp.float32) if narrow else self.probs
+        sums_to_one = jnp.abs(jnp.sum(probs, axis=-1) - 1) <= tolerance
+        valid = jnp.all(probs >= 0, axis=-1) & sums_to_one
+        return {"probs": (f"nonnegative with rows that sum to one within {tolerance:g}", valid)}
+
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        n_classes = self.probs.shape[-1]
+        return f"labels in 0 … {n_classes - 1}", (targets >= 0) & (targets < n_classes)
+
+    def mean(self) -> jax.Array:
+        """The mean of each label read as a number, ``[n]``."""
+        return self.probs @ jnp.arange(self.probs.shape[-1], dtype=self.probs.dtype)
+
+    def variance(self) -> jax.Array:
+        """The variance of each label read as a number, ``[n]``."""
+        labels = jnp.arange(self.probs.shape[-1], dtype=self.probs.dtype)
+        return jnp.sum(self.probs * (labels - self.mean()[..., None]) ** 2, axis=-1)
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Labels ``[*shape, n]``."""
+        batch = self.probs.shape[:-1]
+        return jax.random.categorical(key, jnp.log(self.probs), shape=(*shape, *batch))
+
+    def log_prob(self, targets: jax.Array) -> jax.Array:
+        """log probs[i, targets[i]], ``[n]``."""
+        return jnp.log(jnp.take_along_axis(self.probs, targets[..., None], axis=-1)[..., 0])
+
+
+@struct
+class Bernoulli(Distribution):
+    """Binary predictions: P(Y = 1) = probs; equal in every number to the two-class Categorical.
+
+    Args:
+        probs: array ``[n]`` with values in [0, 1].
+
+    Targets are booleans or integers 0 and 1 of shape ``[n]``.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> cj.Bernoulli(jnp.array([0.25, 0.5])).variance().tolist()
+        [0.1875, 0.25]
+    """
+
+    probs: jax.Array
+
+    shapes = {"probs": "n"}
+    target_shape = "n"
+    target_kind = "integer"
+
+    @classmethod
+    def from_logits(cls, logits: ArrayLike) -> "Bernoulli":
+        """1 / (1 + exp(-logits)); finite gradients however saturated."""
+        return cls(jax.nn.sigmoid(jnp.asarray(logits)))
+
+    def probability_vector(self) -> jax.Array:
+        """The probabilities of 0 and 1, on a new last axis."""
+        return jnp.stack([1 - self.probs, self.probs], axis=-1)
+
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        return {"probs": ("in [0, 1]", (self.probs >= 0) & (self.probs <= 1))}
+
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        return "0 or 1", (targets == 0) | (targets == 1)
+
+    def mean(self) -> jax.Array:
+        """P(Y = 1), ``[n]``."""
+        return self.probs
+
+    def variance(self) -> jax.Array:
+        """The variance of each target, ``[n]``."""
+        return self.probs * (1 - self.probs)
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Integers 0 and 1, ``[*shape, n]``."""
+        draws = jax.random.bernoulli(key, self.probs, shape=(*shape, *self.probs.shape))
+        return draws.astype(jnp.int32)
+
+    def log_prob(self, targets: jax.Array) -> jax.Array:
+        """The log probability of targets 0 and 1, ``[n]``."""
+        return jnp.where(targets == 1, jnp.log(self.probs), jnp.log1p(-self.probs))

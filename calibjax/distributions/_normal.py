@@ -1,0 +1,114 @@
+"""Normal predictions of real numbers and, with independent coordinates, of vectors."""
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._struct import struct
+from calibjax.distributions._base import Distribution
+
+
+def _log_density(z: jax.Array, scale: jax.Array) -> jax.Array:
+    return -jnp.log(scale) - 0.5 * jnp.log(2 * jnp.pi) - jnp.square(z) / 2
+
+
+@struct
+class Normal(Distribution):
+    """Normal predictions of real targets.
+
+    Args:
+        loc: means ``[n]``, in units of the targets.
+        scale: standard deviations ``[n]``, positive.
+
+    Targets are real numbers of shape ``[n]``.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Normal(loc=jnp.array([0.0, 1.0]), scale=jnp.array([1.0, 2.0]))
+        >>> predictions.variance().tolist()
+        [1.0, 4.0]
+    """
+
+    loc: jax.Array
+    scale: jax.Array
+
+    shapes = {"loc": "n", "scale": "n"}
+    target_shape = "n"
+    target_kind = "real"
+
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        return {
+            "loc": ("finite", jnp.isfinite(self.loc)),
+            "scale": ("positive and finite", (self.scale > 0) & jnp.isfinite(self.scale)),
+        }
+
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        return "finite", jnp.isfinite(targets)
+
+    def mean(self) -> jax.Array:
+        """The means, ``[n]``."""
+        return self.loc
+
+    def variance(self) -> jax.Array:
+        """The variances, ``[n]``."""
+        return jnp.square(self.scale)
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Draws ``[*shape, n]``."""
+        noise = jax.random.normal(key, (*shape, *self.loc.shape), self.loc.dtype)
+        return noise * self.scale[(None,) * len(shape)] + self.loc[(None,) * len(shape)]
+
+    def log_prob(self, targets: jax.Array) -> jax.Array:
+        """The log density at targets ``[n]``, ``[n]``."""
+        return _log_density((targets - self.loc) / self.scale, self.scale)
+
+
+@struct
+class MultivariateNormalDiag(Distribution):
+    """Normal predictions of vectors with independent coordinates.
+
+    Args:
+        loc: means ``[n, d]``, in units of the targets.
+        scale_diag: standard deviations ``[n, d]``, positive.
+
+    Targets are real vectors, ``[n, d]``.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.MultivariateNormalDiag(jnp.zeros((5, 2)), jnp.ones((5, 2)))
+        >>> predictions.log_prob(jnp.zeros((5, 2))).shape
+        (5,)
+    """
+
+    loc: jax.Array
+    scale_diag: jax.Array
+
+    shapes = {"loc": "n d", "scale_diag": "n d"}
+    target_shape = "n d"
+    target_kind = "real"
+
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        positive = (self.scale_diag > 0) & jnp.isfinite(self.scale_diag)
+        return {
+            "loc": ("finite", jnp.all(jnp.isfinite(self.loc), axis=-1)),
+            "scale_diag": ("positive and finite", jnp.all(positive, axis=-1)),
+        }
+
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        return "finite", jnp.all(jnp.isfinite(targets), axis=-1)
+
+    def mean(self) -> jax.Array:
+        """The means, ``[n, d]``."""
+        return self.loc
+
+    def variance(self) -> jax.Array:
+        """The variances of the coordinates, ``[n, d]``."""
+        return jnp.square(self.scale_diag)
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Draws ``[*shape, n, d]``."""
+        return Normal(self.loc, self.scale_diag).sample(key, shape)
+
+    def log_prob(self, targets: jax.Array) -> jax.Array:
+        """The log density at targets ``[n, d]``, ``[n]``."""
+        z = (targets - self.loc) / self.scale_diag
+        return jnp.sum(_log_density(z, self.scale_diag), axis=-1)

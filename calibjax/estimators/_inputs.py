@@ -1,0 +1,167 @@
+"""From what the user passed to what the formulas need.
+
+Every public estimator and test calls `check_inputs` first, outside of its jit: shapes and dtypes
+are checked always, values where they are concrete.  Inside, `clean` brings everything to one
+floating dtype, puts a valid row in place of every masked one, and makes the weights NaN where a
+value that could not be looked at turns out to be bad.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from calibjax._check import check_array, check_shapes, check_values
+from calibjax._struct import is_floating, is_traced
+from calibjax.distributions import Distribution
+from calibjax.kernels import Kernel
+
+
+class Inputs(NamedTuple):
+    """The arguments that all estimators and tests share."""
+
+    kernel: Any
+    predictions: Any
+    targets: Any
+    where: Any = None
+    weights: Any = None
+
+
+class Rows(NamedTuple):
+    """A clean batch of n samples: no masked row holds garbage, and each has a weight."""
+
+    predictions: Any
+    targets: jax.Array
+    weights: jax.Array
+
+
+def check_inputs(inputs: Inputs) -> int:
+    """Raises a ValueError or TypeError that names the argument; returns n."""
+    _, predictions, targets, where, weights = inputs
+    if not isinstance(predictions, Distribution):
+        raise TypeError(
+            "predictions must be a distribution of calibjax, such as Categorical(probs), got "
+            f"{type(predictions).__name__}."
+        )
+    arrays = {
+        name: (getattr(predictions, name), axes, "real")
+        for name, axes in predictions.shapes.items()
+    }
+    arrays["targets"] = targets, predictions.target_shape, predictions.target_kind
+    if where is not None:
+        arrays["where"] = where, "n", "boolean"
+    if weights is not None:
+        arrays["weights"] = weights, "n", "real"
+    for name, (value, _, kind) in arrays.items():
+        check_array(name, value, kind)
+    n = check_shapes({name: (value, axes) for name, (value, axes, _) in arrays.items()})["n"]
+    if n < 2:
+        raise ValueError(f"predictions must hold at least 2 rows, got {n}.")
+    check_kernel(inputs.kernel)
+    _check_rows(inputs)
+    return n
+
+
+_DOMAINS = {"prediction_kernel": "predictions", "target_kernel": "targets"}
+_PARAMETERS = {
+    "lengthscale": ("positive and finite", lambda x: (x > 0) & jnp.isfinite(x)),
+    "factor": ("nonnegative and finite", lambda x: (x >= 0) & jnp.isfinite(x)),
+    "exponent": ("in (0, 2]", lambda x: (x > 0) & (x <= 2)),
+}
+
+
+def check_kernel(kernel: Any, name: str = "kernel", domain: str = "samples") -> None:
+    """Checks the parameters of a kernel and of those that it is made of, and their domains."""
+    if not callable(kernel):
+        raise TypeError(f"{name} must be a kernel or a callable, got {type(kernel).__name__}.")
+    if not isinstance(kernel, Kernel):
+        return
+    if kernel.domain not in (None, domain):
+        raise TypeError(
+            f"{name} must be a kernel on {domain}, got {type(kernel).__name__}, a kernel on "
+            f"{kernel.domain}; TensorProduct(prediction_kernel, target_kernel) is on samples."
+        )
+    for field in dataclasses.fields(kernel) if dataclasses.is_dataclass(kernel) else ():
+        value = getattr(kernel, field.name)
+        if isinstance(value, Kernel) or field.name in _DOMAINS:
+            check_kernel(value, field.name, _DOMAINS.get(field.name, domain))
+        elif field.name in _PARAMETERS and not is_traced(value):
+            words, is_valid = _PARAMETERS[field.name]
+            with jax.ensure_compile_time_eval():
+                valid = is_valid(jnp.asarray(value))
+                check_values(f"{field.name} of {type(kernel).__name__}", value, words, valid)
+
+
+def _check_rows(inputs: Inputs) -> None:
+    """Looks at all values of rows that are concrete; masked rows are exempt."""
+    _, predictions, targets, where, weights = inputs
+    if is_traced(where):
+        return
+    with jax.ensure_compile_time_eval():
+        masked = jnp.zeros(1, bool) if where is None else ~jnp.asarray(where)
+        if not is_traced(predictions):
+            for name, (words, valid) in predictions.constraints().items():
+                check_values(name, getattr(predictions, name), words, valid | masked)
+        if not is_traced(targets):
+            words, valid = predictions.supports(jnp.asarray(targets))
+            check_values("targets", targets, words, valid | masked)
+        if not is_traced(weights):
+            counted = ~masked
+            if weights is not None:
+                words, valid = _weights_constraint(jnp.asarray(weights))
+                check_values("weights", weights, words, valid | masked)
+                counted = counted & (jnp.asarray(weights) > 0)
+            n_counted = int(jnp.sum(jnp.broadcast_to(counted, targets.shape[:1])))
+            if n_counted < 2:
+                raise ValueError(
+                    "where and weights must keep at least 2 rows, and a single one or none has no "
+                    f"pairs; got {n_counted}."
+                )
+
+
+def _weights_constraint(weights: jax.Array) -> tuple[str, jax.Array]:
+    return "nonnegative and finite", (weights >= 0) & jnp.isfinite(weights)
+
+
+def clean(inputs: Inputs) -> tuple[Any, Rows]:
+    """The kernel and the rows, of one floating dtype: the widest given, at least float32.
+
+    Masked rows hold a copy of the first kept row, with weight 0.  If a kept row is invalid, which
+    only inputs that could not be looked at can be, all weights are NaN, and so is what is made of
+    them: value and gradient.
+    """
+    kernel, predictions, targets, where, weights = inputs
+    valid = [valid for _, valid in predictions.constraints().values()]
+    valid.append(predictions.supports(targets)[1])
+    if weights is not None:
+        valid.append(_weights_constraint(weights)[1])
+    valid = jnp.all(jnp.stack(valid), axis=0)
+
+    doubles = [x.dtype == jnp.float64 for x in [*jax.tree.leaves(predictions), targets]]
+    dtype = jnp.float64 if any(doubles) else jnp.float32
+    kernel, predictions, weights = jax.tree.map(
+        lambda x: x.astype(dtype) if is_floating(x) or x.ndim == 0 else x,
+        jax.tree.map(jnp.asarray, (kernel, predictions, weights)),
+    )
+    predictions = jax.tree.map(lambda x: x.astype(dtype), predictions)
+    targets = targets.astype(dtype if predictions.target_kind == "real" else jnp.int32)
+    if weights is None:
+        weights = jnp.ones(valid.shape, dtype)
+    if where is not None:
+        valid = valid | ~where
+        predictions, targets = _fill((predictions, targets), where)
+        weights = jnp.where(where, weights, 0.0)
+    return kernel, Rows(predictions, targets, weights * jnp.where(jnp.all(valid), 1.0, jnp.nan))
+
+
+def _fill(rows: Any, where: jax.Array) -> Any:
+    """Puts a copy of the first kept row, or ones if none is kept, in place of masked rows."""
+    first = jnp.argmax(where)
+
+    def fill(x: jax.Array) -> jax.Array:
+        row = jnp.where(where[first], lax.stop_gradient(x[first]), 1).astype(x.dtype)
+        return jnp.where(where.reshape(-1, *(1,) * (x.ndim - 1)), x, row[None])
+
+    return jax.tree.map(fill, rows)

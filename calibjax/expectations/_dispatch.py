@@ -1,0 +1,95 @@
+"""The three functions of a distribution and a target kernel, chosen by the types of both.
+
+Dispatch happens while tracing and costs nothing in compiled code.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import jax
+
+Rule = TypeVar("Rule", bound=Callable[..., jax.Array])
+
+
+class PairDispatch(Generic[Rule]):
+    """A function of (distribution, kernel, *args) with one rule for each pair of types.
+
+    The most specific distribution wins, then the most specific kernel; a pair without a rule falls
+    back to the decorated function.
+    """
+
+    def __init__(self, fallback: Rule) -> None:
+        functools.update_wrapper(self, fallback)
+        self.fallback = fallback
+        self.rules: dict[tuple[type, type], Callable[..., jax.Array]] = {}
+
+    def register(self, distribution: type, kernel: type) -> Callable[[Rule], Rule]:
+        """Decorator: makes a function the rule for a distribution and a kernel type."""
+
+        def decorate(rule: Rule) -> Rule:
+            if (distribution, kernel) in self.rules:
+                raise ValueError(
+                    f"{self.fallback.__name__} already has a rule for "
+                    f"({distribution.__name__}, {kernel.__name__})."
+                )
+            self.rules[distribution, kernel] = rule
+            return rule
+
+        return decorate
+
+    def __call__(self, p: Any, kernel: Any, *args: Any) -> jax.Array:
+        for p_type in type(p).__mro__:
+            for kernel_type in type(kernel).__mro__:
+                if rule := self.rules.get((p_type, kernel_type)):
+                    return rule(p, kernel, *args)
+        return self.fallback(p, kernel, *args)
+
+
+def _no_closed_form(function: str, p: Any, kernel: Any) -> NotImplementedError:
+    family = type(p).__name__
+    known = sorted(k.__name__ for d, k in mean_embedding.rules if isinstance(p, d))
+    return NotImplementedError(
+        f"{function} has no closed form for {family} predictions with a target kernel of type "
+        f"{type(kernel).__name__}; {family} has one for: {', '.join(known) or 'none'}. Register "
+        f"one with calibjax.{function}.register({family}, {type(kernel).__name__}), or replace "
+        "the predictions by draws from them, as Empirical."
+    )
+
+
+@PairDispatch
+def mean_embedding(p: Any, kernel: Any, y: Any) -> jax.Array:
+    """E k(Z, y) for Z ~ p: the mean embedding of one prediction at one target, a scalar.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> p = cj.Normal(jnp.array(0.0), jnp.array(1.0))
+        >>> float(cj.mean_embedding(p, cj.GaussianKernel(1.0), jnp.array(0.0)))
+        0.70710...
+    """
+    raise _no_closed_form("mean_embedding", p, kernel)
+
+
+@PairDispatch
+def inner_product(p: Any, kernel: Any, q: Any) -> jax.Array:
+    """E k(Z, Z') for independent Z ~ p and Z' ~ q: the inner product of two mean embeddings.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> p = cj.Normal(jnp.array(0.0), jnp.array(1.0))
+        >>> float(cj.inner_product(p, cj.GaussianKernel(1.0), p))
+        0.57735...
+    """
+    raise _no_closed_form("inner_product", p, kernel)
+
+
+@PairDispatch
+def residual_product(p: Any, kernel: Any, y: Any, q: Any, z: Any) -> jax.Array:
+    """<k(y, .) - mu_p, k(z, .) - mu_q>, the target part of h: a difference of four terms.
+
+    k(y, z) - E k(Z, z) - E k(y, Z') + E k(Z, Z') with Z ~ p and Z' ~ q.  A pair registers its own
+    form where the four terms cancel or where one product gives them all.
+    """
+    ours = kernel(y, z) - mean_embedding(p, kernel, z)
+    return ours - (mean_embedding(q, kernel, y) - inner_product(p, kernel, q))
+

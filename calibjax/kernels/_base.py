@@ -1,0 +1,87 @@
+"""Kernels of one pair of points, their algebra, and the one place where pairs become tiles."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import jax
+
+from calibjax._struct import struct
+
+
+def vmap_pairs(function: Callable[[Any, Any], jax.Array]) -> Callable[[Any, Any], jax.Array]:
+    """Turns a function of one pair into a function of all pairs of two batches, ``[S, T]``."""
+    return jax.vmap(jax.vmap(function, in_axes=(None, 0)), in_axes=(0, None))
+
+
+def pairwise(kernel: Callable[[Any, Any], jax.Array], xs: Any, ys: Any) -> jax.Array:
+    """kernel(x, y) for all pairs, ``[S, T]``: by the kernel's own `pairwise` if it has one."""
+    tile = getattr(kernel, "pairwise", None)
+    return tile(xs, ys) if tile is not None else vmap_pairs(kernel)(xs, ys)
+
+
+class Kernel:
+    """A positive definite function of one pair of points.
+
+    Subclasses define ``__call__(x, y)``, a scalar.  Kernels add and multiply, and scale by a
+    nonnegative number: ``2.0 * kernel + other``.
+    """
+
+    #: Where the kernel is defined: "predictions", "targets", or "samples", pairs of both.
+    domain: ClassVar[str | None] = None
+
+    def __call__(self, x: Any, y: Any) -> jax.Array:
+        raise NotImplementedError(f"{type(self).__name__} must define __call__(x, y).")
+
+    def __add__(self, other: Any) -> "Kernel":
+        return Sum(self, other) if callable(other) else NotImplemented
+
+    def __radd__(self, other: Any) -> "Kernel":
+        return Sum(other, self) if callable(other) else NotImplemented
+
+    def __mul__(self, other: Any) -> "Kernel":
+        return Product(self, other) if callable(other) else Scaled(other, self)
+
+    def __rmul__(self, other: Any) -> "Kernel":
+        return Product(other, self) if callable(other) else Scaled(other, self)
+
+
+@struct
+class Sum(Kernel):
+    """left(x, y) + right(x, y)."""
+
+    left: Any
+    right: Any
+
+    def __call__(self, x: Any, y: Any) -> jax.Array:
+        return self.left(x, y) + self.right(x, y)
+
+    def pairwise(self, xs: Any, ys: Any) -> jax.Array:
+        return pairwise(self.left, xs, ys) + pairwise(self.right, xs, ys)
+
+
+@struct
+class Product(Kernel):
+    """left(x, y) right(x, y)."""
+
+    left: Any
+    right: Any
+
+    def __call__(self, x: Any, y: Any) -> jax.Array:
+        return self.left(x, y) * self.right(x, y)
+
+    def pairwise(self, xs: Any, ys: Any) -> jax.Array:
+        return pairwise(self.left, xs, ys) * pairwise(self.right, xs, ys)
+
+
+@struct
+class Scaled(Kernel):
+    """factor kernel(x, y), with factor >= 0."""
+
+    factor: Any
+    kernel: Any
+
+    def __call__(self, x: Any, y: Any) -> jax.Array:
+        return self.factor * self.kernel(x, y)
+
+    def pairwise(self, xs: Any, ys: Any) -> jax.Array:
+        return self.factor * pairwise(self.kernel, xs, ys)

@@ -1,0 +1,166 @@
+"""Distances between predictions."""
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._numerics import absolute, safe_sqrt
+from calibjax._struct import struct
+from calibjax.distributions import MultivariateNormalDiag, Normal
+from calibjax.kernels._base import vmap_pairs
+from calibjax.kernels._coordinates import sign, sum_over_coordinates
+
+
+class Distance(ABC):
+    """A distance d(p, q) between two predictions; its derivative is 0 where it is 0."""
+
+    @abstractmethod
+    def __call__(self, p: Any, q: Any) -> jax.Array:
+        """d(p, q) of one pair."""
+
+    def pairwise(self, ps: Any, qs: Any) -> jax.Array:
+        """d(p, q) for all pairs of two batches, ``[S, T]``."""
+        return vmap_pairs(self)(ps, qs)
+
+    def squared(self, p: Any, q: Any) -> jax.Array:
+        """d(p, q)^2 of one pair."""
+        return jnp.square(self(p, q))
+
+    def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
+        """d(p, q)^2 for all pairs of two batches, ``[S, T]``."""
+        return jnp.square(self.pairwise(ps, qs))
+
+
+class NormDistance(Distance):
+    """A distance that is the root of a smooth square: kernels of the square never take the root."""
+
+    @abstractmethod
+    def squared(self, p: Any, q: Any) -> jax.Array:
+        """d(p, q)^2 of one pair."""
+
+    def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
+        """d(p, q)^2 for all pairs of two batches, ``[S, T]``."""
+        return vmap_pairs(self.squared)(ps, qs)
+
+    def __call__(self, p: Any, q: Any) -> jax.Array:
+        return safe_sqrt(self.squared(p, q))
+
+    def pairwise(self, ps: Any, qs: Any) -> jax.Array:
+        """d(p, q) for all pairs of two batches, ``[S, T]``."""
+        return safe_sqrt(self.pairwise_squared(ps, qs))
+
+
+def _probabilities(distance: Distance, p: Any) -> jax.Array:
+    if not hasattr(p, "probability_vector"):
+        raise TypeError(
+            f"{type(distance).__name__} compares probability vectors (Categorical or Bernoulli "
+            f"predictions), got {type(p).__name__}."
+        )
+    return p.probability_vector()
+
+
+@struct
+class TotalVariation(Distance):
+    """sum_c |p_c - q_c| / 2, of the full probability vectors of Categorical or Bernoulli.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Categorical(jnp.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]]))
+        >>> cj.TotalVariation().pairwise(predictions, predictions).round(3).tolist()
+        [[0.0, 0.600...], [0.600..., 0.0]]
+    """
+
+    def __call__(self, p: Any, q: Any) -> jax.Array:
+        return jnp.sum(absolute(_probabilities(self, p) - _probabilities(self, q))) / 2
+
+    def pairwise(self, ps: Any, qs: Any) -> jax.Array:
+        ps, qs = _probabilities(self, ps), _probabilities(self, qs)
+        return sum_over_coordinates(jnp.abs, sign, ps, qs) / 2
+
+
+@struct
+class Euclidean(NormDistance):
+    """The Euclidean distance of the full probability vectors of Categorical or Bernoulli.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.array([0.2, 0.5]))
+        >>> float(cj.Euclidean().pairwise(predictions, predictions)[0, 1])
+        0.42426...
+    """
+
+    def squared(self, p: Any, q: Any) -> jax.Array:
+        return jnp.sum(jnp.square(_probabilities(self, p) - _probabilities(self, q)))
+
+    def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
+        ps, qs = _probabilities(self, ps), _probabilities(self, qs)
+        return sum_over_coordinates(jnp.square, _double, ps, qs)
+
+
+def _double(x: jax.Array) -> jax.Array:
+    return 2 * x
+
+
+@struct
+class Wasserstein(NormDistance):
+    """The 2-Wasserstein distance between two predictions, in units of the targets.
+
+    W(p, q)^2 = |loc_p - loc_q|^2 + |scale_p - scale_q|^2 for Normal and MultivariateNormalDiag
+    (Widmann et al., ICLR 2021, Appendix D).
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Normal(jnp.array([0.0, 3.0]), jnp.array([1.0, 5.0]))
+        >>> float(cj.Wasserstein().pairwise(predictions, predictions)[0, 1])
+        5.0
+    """
+
+    def squared(self, p: Any, q: Any) -> jax.Array:
+        return squared_wasserstein(p, q)
+
+
+@functools.singledispatch
+def squared_wasserstein(p: Any, q: Any) -> jax.Array:
+    """The squared 2-Wasserstein distance of one pair; a family registers its own."""
+    families = sorted(t.__name__ for t in squared_wasserstein.registry if t is not object)
+    raise TypeError(
+        f"Wasserstein is defined for {', '.join(families)} predictions, got {type(p).__name__}."
+    )
+
+
+@squared_wasserstein.register
+def _normal_wasserstein(p: Normal, q: Normal) -> jax.Array:
+    return jnp.square(p.loc - q.loc) + jnp.square(p.scale - q.scale)
+
+
+@squared_wasserstein.register
+def _diag_wasserstein(p: MultivariateNormalDiag, q: MultivariateNormalDiag) -> jax.Array:
+    # Diagonal covariances commute, and the Bures part is the distance of their roots.
+    scales = jnp.square(p.scale_diag - q.scale_diag)
+    return jnp.sum(jnp.square(p.loc - q.loc) + scales)
+
+
+@struct
+class EmbeddingDistance(NormDistance):
+    """|phi(p) - phi(q)|, the Euclidean distance of an embedding of the predictions.
+
+    Args:
+        phi: function of *one* prediction (arrays without the batch axis) that returns a scalar or
+            a vector.  A plain function is static; `jax.tree_util.Partial` carries parameters.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> distance = cj.EmbeddingDistance(lambda p: p.loc)
+        >>> predictions = cj.Normal(jnp.array([0.0, 3.0]), jnp.array([1.0, 5.0]))
+        >>> float(distance.pairwise(predictions, predictions)[0, 1])
+        3.0
+    """
+
+    phi: Callable[[Any], jax.Array]
+
+    def squared(self, p: Any, q: Any) -> jax.Array:
+        return jnp.sum(jnp.square(self.phi(p) - self.phi(q)))

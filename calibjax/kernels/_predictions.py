@@ -1,0 +1,64 @@
+"""Kernels on predictions."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._numerics import positive_or_nan
+from calibjax._struct import static, struct
+from calibjax.kernels._base import Kernel
+from calibjax.kernels._distances import Distance
+
+
+@struct
+class DistanceKernel(Kernel):
+    """exp(-(d(p, q) / l)^nu), a kernel on predictions.
+
+    It is positive definite for every Hilbertian distance, as all of those here are but
+    TotalVariation with nu > 1.
+
+    Args:
+        distance: a distance between two predictions.
+        lengthscale: l > 0, in units of the distance.
+        exponent: nu in (0, 2], a Python float: 1 is the exponential, 2 the Gaussian kernel.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> kernel = cj.DistanceKernel(cj.TotalVariation(), lengthscale=0.5)
+        >>> p, q = cj.Bernoulli(jnp.array(0.2)), cj.Bernoulli(jnp.array(0.7))
+        >>> float(kernel(p, q))
+        0.36787...
+
+    Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
+    Eq. 4.
+    """
+
+    distance: Distance
+    lengthscale: Any = 1.0
+    exponent: float = static(1.0)
+
+    domain = "predictions"
+
+    def __call__(self, p: Any, q: Any) -> jax.Array:
+        if self.exponent == 2:
+            return self._of_squared(self.distance.squared(p, q))
+        return self._of_distance(self.distance(p, q))
+
+    def pairwise(self, ps: Any, qs: Any) -> jax.Array:
+        """The kernel for all pairs of two batches, ``[S, T]``."""
+        if self.exponent == 2:
+            return self._of_squared(self.distance.pairwise_squared(ps, qs))
+        return self._of_distance(self.distance.pairwise(ps, qs))
+
+    def _of_squared(self, squared: jax.Array) -> jax.Array:
+        return jnp.exp(-squared / jnp.square(positive_or_nan(self.lengthscale)))
+
+    def _of_distance(self, distance: jax.Array) -> jax.Array:
+        ratio = distance / positive_or_nan(self.lengthscale)
+        if self.exponent == 1:
+            return jnp.exp(-ratio)
+        # The slope of ratio^nu at 0 is infinite for nu < 1: there, as at every kink, it is 0.
+        at_zero = ratio == 0
+        power = jnp.where(at_zero, 1.0, ratio) ** self.exponent
+        return jnp.exp(-jnp.where(at_zero, 0.0, power))

@@ -1,0 +1,33 @@
+"""Kernels on pairs of a prediction and a target."""
+
+from typing import Any
+
+import jax
+
+from calibjax._struct import struct
+from calibjax.kernels._base import Kernel
+
+
+@struct
+class TensorProduct(Kernel):
+    """k((p, y), (q, z)) = k_P(p, q) k_Y(y, z): a prediction kernel times a target kernel.
+
+    Args:
+        prediction_kernel: k_P, for example a DistanceKernel, or a callable of two predictions.
+        target_kernel: k_Y, for example a GaussianKernel, or a callable of two targets.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> kernel = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation()), cj.WhiteKernel())
+        >>> p, q = cj.Bernoulli(jnp.array(0.2)), cj.Bernoulli(jnp.array(0.7))
+        >>> float(kernel((p, jnp.array(1)), (q, jnp.array(1))))
+        0.60653...
+    """
+
+    prediction_kernel: Any
+    target_kernel: Any
+
+    domain = "samples"
+
+    def __call__(self, x: tuple[Any, jax.Array], y: tuple[Any, jax.Array]) -> jax.Array:
+        return self.prediction_kernel(x[0], y[0]) * self.target_kernel(x[1], y[1])
