@@ -64,7 +64,7 @@ def _block_sum(tile: Tile, tile_rows: int, parameters: Any, rows: Any, weights: 
         values = tile(merge(parameters, fixed_parameters, parameter_structure), left, right)
         index = jnp.arange(size)
         values = jnp.where((index[:, None] == index[None, :]) & same, 0.0, values)
-        columns = jnp.sum(left_weights[:, None] * values, axis=0)
+        columns = jnp.dot(left_weights, values, precision=lax.Precision.HIGHEST)
         return jnp.where(same, 0.5, 1.0) * jnp.sum(columns * right_weights)
 
     return 2 * _ring_sum(weighted_sum, parameters, fixed_parameters, tiles, fixed_tiles)
@@ -83,8 +83,12 @@ def _ring_sum(weighted_sum, parameters, fixed_parameters, tiles, fixed_tiles):
 def _ring_sum_jvp(weighted_sum, primals, tangents):
     # The sum is a scalar: its whole derivative is one gradient, made along with the value in a
     # single pass.  Going back over all tiles would evaluate each of them once more.
-    parameters, fixed_parameters, tiles, fixed_tiles = primals
+    total, gradient = _ring_gradient(weighted_sum, *primals)
+    products = jax.tree.map(lambda g, t: jnp.sum(g * t), gradient, (tangents[0], tangents[2]))
+    return total, sum(jax.tree.leaves(products), jnp.zeros_like(total))
 
+
+def _value_and_gradient(weighted_sum, parameters, fixed_parameters, tiles, fixed_tiles):
     def visit(left, fixed_left, right, fixed_right, same):
         def of_floating(parameters, left, right):
             sides = left, fixed_left, right, fixed_right
@@ -93,9 +97,17 @@ def _ring_sum_jvp(weighted_sum, primals, tangents):
         return jax.value_and_grad(of_floating, argnums=(0, 1, 2))(parameters, left, right)
 
     zeros = jax.tree.map(jnp.zeros_like, (parameters, tiles))
-    total, gradient = _ring(visit, tiles, fixed_tiles, zeros)
-    products = jax.tree.map(lambda g, t: jnp.sum(g * t), gradient, (tangents[0], tangents[2]))
-    return total, sum(jax.tree.leaves(products), jnp.zeros_like(total))
+    return _ring(visit, tiles, fixed_tiles, zeros)
+
+
+# A rule that changes no derivative: it only hides the loops from jax's partial evaluation, which
+# would move what does not change in them out of them, one small array at a time.
+_ring_gradient = jax.custom_jvp(_value_and_gradient, nondiff_argnums=(0,))
+
+
+@_ring_gradient.defjvp
+def _ring_gradient_jvp(weighted_sum, primals, tangents):
+    return jax.jvp(functools.partial(_value_and_gradient, weighted_sum), primals, tangents)
 
 
 def _ring(visit, tiles, fixed_tiles, gradient):

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax.expectations import residual_product
+from calibjax.expectations import residual_product, residual_product_tile
 from calibjax.kernels import Scaled, Sum, TensorProduct, pairwise, vmap_pairs
 
 #: A prediction and a target, or a batch of both.
@@ -60,10 +60,9 @@ def h_tile(kernel: Any, a: Sample, b: Sample) -> jax.Array:
 
 @h_tile.register
 def _tensor_product_tile(kernel: TensorProduct, a: Sample, b: Sample) -> jax.Array:
-    def targets(a: Sample, b: Sample) -> jax.Array:
-        return residual_product(a[0], kernel.target_kernel, a[1], *b)
-
-    return pairwise(kernel.prediction_kernel, a[0], b[0]) * vmap_pairs(targets)(a, b)
+    (ps, ys), (qs, zs) = a, b
+    targets = residual_product_tile(ps, kernel.target_kernel, ys, qs, zs)
+    return pairwise(kernel.prediction_kernel, ps, qs) * targets
 
 
 @h_tile.register

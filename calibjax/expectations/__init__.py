@@ -9,3 +9,4 @@ from calibjax.expectations._default_kernel import default_kernel as default_kern
 from calibjax.expectations._dispatch import inner_product as inner_product
 from calibjax.expectations._dispatch import mean_embedding as mean_embedding
 from calibjax.expectations._dispatch import residual_product as residual_product
+from calibjax.expectations._dispatch import residual_product_tile as residual_product_tile

@@ -1,4 +1,4 @@
-"""The three functions of a distribution and a target kernel, chosen by the types of both.
+"""The functions of a distribution and a target kernel, chosen by the types of both.
 
 Dispatch happens while tracing and costs nothing in compiled code.
 """
@@ -9,13 +9,15 @@ from typing import Any, Generic, TypeVar
 
 import jax
 
+from calibjax.kernels import vmap_pairs
+
 Rule = TypeVar("Rule", bound=Callable[..., jax.Array])
 
 
 class PairDispatch(Generic[Rule]):
     """A function of (distribution, kernel, *args) with one rule for each pair of types.
 
-    The most specific distribution wins, then the most specific kernel; a pair without a rule falls
+    The most specific distribution wins, then the most specific kernel; types without a rule fall
     back to the decorated function.
     """
 
@@ -92,4 +94,14 @@ def residual_product(p: Any, kernel: Any, y: Any, q: Any, z: Any) -> jax.Array:
     """
     ours = kernel(y, z) - mean_embedding(p, kernel, z)
     return ours - (mean_embedding(q, kernel, y) - inner_product(p, kernel, q))
+
+
+@PairDispatch
+def residual_product_tile(ps: Any, kernel: Any, ys: Any, qs: Any, zs: Any) -> jax.Array:
+    """`residual_product` for all pairs of two batches, ``[S, T]``, where a pair has a faster way."""
+
+    def of_pair(a: tuple[Any, Any], b: tuple[Any, Any]) -> jax.Array:
+        return residual_product(a[0], kernel, a[1], *b)
+
+    return vmap_pairs(of_pair)((ps, ys), (qs, zs))
 

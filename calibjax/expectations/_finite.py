@@ -10,7 +10,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax.distributions import Bernoulli, Categorical
-from calibjax.expectations._dispatch import inner_product, mean_embedding, residual_product
+from calibjax.expectations._dispatch import (
+    inner_product,
+    mean_embedding,
+    residual_product,
+    residual_product_tile,
+)
 from calibjax.kernels import WhiteKernel, vmap_pairs
 
 
@@ -50,8 +55,16 @@ def white_residual(p, kernel, y, q, z):
     return _dot(_residual(p, y), _residual(q, z))
 
 
+def white_residual_tile(ps, kernel, ys, qs, zs):
+    # Class-major factors: both products of the derivative then have whole rows to work on.
+    r, s = jax.vmap(_residual)(ps, ys).T, jax.vmap(_residual)(qs, zs).T
+    r, s = lax.optimization_barrier((r, s))
+    return lax.dot_general(r, s, (((0,), (0,)), ((), ())), precision=lax.Precision.HIGHEST)
+
+
 for family in (Categorical, Bernoulli):
     mean_embedding.register(family, object)(finite_mean)
     inner_product.register(family, object)(finite_inner)
     residual_product.register(family, object)(finite_residual)
     residual_product.register(family, WhiteKernel)(white_residual)
+    residual_product_tile.register(family, WhiteKernel)(white_residual_tile)

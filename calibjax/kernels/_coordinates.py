@@ -1,8 +1,8 @@
 """Sums over coordinates, sum_c f(p_c - q_c), for all pairs of rows of two batches.
 
 A reduction over the last axis of ``[S, T, m]`` is by far the slowest way to do this on a CPU.
-Here the coordinates run in the outer loop and the ``[S, T]`` tile of pairs is the inner one, and
-the derivative is arranged in the same way.  Tiles of the distances are built on it.
+Here the coordinates run in the outer loop and the ``[S, T]`` tile of pairs in the inner one, and
+the derivative is arranged in the same spirit.  Tiles of the distances are built on it.
 """
 
 import functools
@@ -12,16 +12,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-# Coordinates added to the tile in one pass over it, and rows of the derivative made in one pass:
-# measured at 10 and 100 coordinates, on tiles of 256 to 1024 rows.
+# Work of one pass over a tile, measured at 10 and 100 coordinates and 256 to 1024 rows.
 _COORDINATES_PER_PASS = 5
 _ROWS_PER_PASS = 16
 
 Elementwise = Callable[[jax.Array], jax.Array]
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def sum_over_coordinates(f: Elementwise, slope: Elementwise, ps: jax.Array, qs: jax.Array):
+def _sum_over_coordinates(f: Elementwise, slope: Elementwise, ps: jax.Array, qs: jax.Array):
     """sum_c f(p_c - q_c) for p in ``[S, m]``, q in ``[T, m]``: shape ``[S, T]``.
 
     `f` is even with f(0) = 0, and `slope` is its derivative, odd.
@@ -38,39 +36,49 @@ def sum_over_coordinates(f: Elementwise, slope: Elementwise, ps: jax.Array, qs: 
             tile += f(p[i * per_pass + c][:, None] - q[i * per_pass + c][None, :])
         return tile
 
-    start = jnp.zeros((ps.shape[0], qs.shape[0]), ps.dtype)
-    return lax.fori_loop(0, passes, add, start)
+    return lax.fori_loop(0, passes, add, jnp.zeros((ps.shape[0], qs.shape[0]), ps.dtype))
 
 
-@sum_over_coordinates.defjvp
-def _sum_over_coordinates_jvp(f, slope, primals, tangents):
-    (ps, qs), (dps, dqs) = primals, tangents
-    # Two linear maps, each a loop over the rows of one side with the other side contiguous.
-    # Transposed, each is a loop that adds into ``[m, T]``: no reduction over a last axis.
-    tangent = _directional(slope, ps, qs, dps).T + _directional(slope, qs, ps, dqs)
-    return sum_over_coordinates(f, slope, ps, qs), tangent
+# The transpose that jax derives of these loops is several times slower.  What has been
+# differentiated backwards can be differentiated again in any way; forward mode first is the
+# engine's part, which differentiates sums of tiles by their gradients.
+sum_over_coordinates = jax.custom_vjp(_sum_over_coordinates, nondiff_argnums=(0, 1))
 
 
-def _directional(slope: Elementwise, ps: jax.Array, qs: jax.Array, dps: jax.Array) -> jax.Array:
-    """sum_c slope(p_c - q_c) dp_c for all pairs, q first: ``[T, S]``."""
-    n_rows = qs.shape[0]
-    per_pass = min(_ROWS_PER_PASS, n_rows)
-    passes = -(-n_rows // per_pass)
-    rows = jnp.pad(qs, ((0, passes * per_pass - n_rows), (0, 0)))
-    p, dp = ps.T, dps.T
+def _forward(f, slope, ps, qs):
+    return _sum_over_coordinates(f, slope, ps, qs), (ps, qs)
 
-    # Recomputing the slopes in the transposed loop keeps it from storing m tiles of them.
-    @functools.partial(jax.checkpoint, prevent_cse=False)
-    def some_rows(_, some):
-        return None, jnp.stack([jnp.sum(slope(p - q[:, None]) * dp, axis=0) for q in some])
 
-    _, tile = lax.scan(some_rows, None, rows.reshape(passes, per_pass, -1))
-    return tile.reshape(passes * per_pass, -1)[:n_rows]
+def _backward(f, slope, rows, cotangent):
+    ps, qs = rows
+    # The slope is odd: seen from the other side it changes its sign.
+    of_ps = _sum_of_slopes(slope, qs, ps, cotangent.T)
+    of_qs = _sum_of_slopes(slope, ps, qs, cotangent)
+    return -of_ps, -of_qs
+
+
+sum_over_coordinates.defvjp(_forward, _backward)
+
+
+def _sum_of_slopes(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights: jax.Array):
+    """sum_i weights_ij slope(p_ic - q_jc), ``[T, m]``: a loop over p that adds into ``[m, T]``."""
+    per_pass = min(_ROWS_PER_PASS, ps.shape[0])
+    passes = -(-ps.shape[0] // per_pass)
+    padding = ((0, passes * per_pass - ps.shape[0]), (0, 0))
+    ps, weights, q = jnp.pad(ps, padding), jnp.pad(weights, padding), qs.T
+
+    def add(i, total):
+        for k in range(per_pass):
+            row = i * per_pass + k
+            total += slope(ps[row][:, None] - q) * weights[row][None, :]
+        return total
+
+    return lax.fori_loop(0, passes, add, jnp.zeros_like(q)).T
 
 
 def sign(x: jax.Array) -> jax.Array:
-    """The sign of x with |x| <= 2, and 0 at 0, in three vector instructions; its derivative is 0.
+    """The sign of x for |x| <= 2, and 0 at 0, without comparisons; its derivative is 0.
 
     The scale lifts the smallest normal number to 1: whatever is not 0 is clipped to 1 or -1.
     """
-    return lax.stop_gradient(jnp.clip(x / jnp.finfo(x.dtype).tiny, -1, 1))
+    return lax.stop_gradient(jnp.clip(x * (1 / jnp.finfo(x.dtype).tiny), -1, 1))
