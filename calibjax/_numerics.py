@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 
 
 @jax.custom_jvp
@@ -26,7 +25,7 @@ def safe_sqrt(x: jax.Array) -> jax.Array:
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)
 
 
-def positive_or_nan(x: ArrayLike) -> jax.Array:
+def positive_or_nan(x: jax.Array | float) -> jax.Array:
     """x where x > 0, else NaN: a scale that is not one must never give a number."""
     return jnp.where(x > 0, x, jnp.nan)
 

@@ -21,7 +21,7 @@ class Categorical(Distribution):
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Categorical(jnp.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]]))
         >>> predictions.log_prob(jnp.array([0, 2])).round(3).tolist()
-        [-0.35700000..., -1.2039999...]
+        [-0.357, -1.204]
     """
 
     probs: jax.Array

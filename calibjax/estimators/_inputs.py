@@ -6,7 +6,6 @@ floating dtype, puts a valid row in place of every masked one, and makes the wei
 value that could not be looked at turns out to be bad.
 """
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -83,15 +82,14 @@ def check_kernel(kernel: Any, name: str = "kernel", domain: str = "samples") -> 
             f"{name} must be a kernel on {domain}, got {type(kernel).__name__}, a kernel on "
             f"{kernel.domain}; TensorProduct(prediction_kernel, target_kernel) is on samples."
         )
-    for field in dataclasses.fields(kernel) if dataclasses.is_dataclass(kernel) else ():
-        value = getattr(kernel, field.name)
-        if isinstance(value, Kernel) or field.name in _DOMAINS:
-            check_kernel(value, field.name, _DOMAINS.get(field.name, domain))
-        elif field.name in _PARAMETERS and not is_traced(value):
-            words, is_valid = _PARAMETERS[field.name]
+    for part, value in vars(kernel).items():
+        if isinstance(value, Kernel) or part in _DOMAINS:
+            check_kernel(value, part, _DOMAINS.get(part, domain))
+        elif part in _PARAMETERS and not is_traced(value):
+            words, is_valid = _PARAMETERS[part]
             with jax.ensure_compile_time_eval():
                 valid = is_valid(jnp.asarray(value))
-                check_values(f"{field.name} of {type(kernel).__name__}", value, words, valid)
+                check_values(f"{part} of {type(kernel).__name__}", value, words, valid)
 
 
 def _check_rows(inputs: Inputs) -> None:
@@ -133,22 +131,17 @@ def clean(inputs: Inputs) -> tuple[Any, Rows]:
     them: value and gradient.
     """
     kernel, predictions, targets, where, weights = inputs
-    valid = [valid for _, valid in predictions.constraints().values()]
-    valid.append(predictions.supports(targets)[1])
+    constraints = [*predictions.constraints().values(), predictions.supports(targets)]
     if weights is not None:
-        valid.append(_weights_constraint(weights)[1])
-    valid = jnp.all(jnp.stack(valid), axis=0)
+        constraints.append(_weights_constraint(weights))
+    valid = jnp.all(jnp.stack([valid for _, valid in constraints]), axis=0)
 
     doubles = [x.dtype == jnp.float64 for x in [*jax.tree.leaves(predictions), targets]]
     dtype = jnp.float64 if any(doubles) else jnp.float32
-    kernel, predictions, weights = jax.tree.map(
-        lambda x: x.astype(dtype) if is_floating(x) or x.ndim == 0 else x,
-        jax.tree.map(jnp.asarray, (kernel, predictions, weights)),
-    )
+    kernel = jax.tree.map(lambda x: jnp.asarray(x, dtype) if is_floating(x) else x, kernel)
     predictions = jax.tree.map(lambda x: x.astype(dtype), predictions)
     targets = targets.astype(dtype if predictions.target_kind == "real" else jnp.int32)
-    if weights is None:
-        weights = jnp.ones(valid.shape, dtype)
+    weights = jnp.ones(valid.shape, dtype) if weights is None else weights.astype(dtype)
     if where is not None:
         valid = valid | ~where
         predictions, targets = _fill((predictions, targets), where)

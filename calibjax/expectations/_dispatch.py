@@ -67,7 +67,7 @@ def mean_embedding(p: Any, kernel: Any, y: Any) -> jax.Array:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> p = cj.Normal(jnp.array(0.0), jnp.array(1.0))
         >>> float(cj.mean_embedding(p, cj.GaussianKernel(1.0), jnp.array(0.0)))
-        0.70710...
+        0.7071
     """
     raise _no_closed_form("mean_embedding", p, kernel)
 
@@ -80,7 +80,7 @@ def inner_product(p: Any, kernel: Any, q: Any) -> jax.Array:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> p = cj.Normal(jnp.array(0.0), jnp.array(1.0))
         >>> float(cj.inner_product(p, cj.GaussianKernel(1.0), p))
-        0.57735...
+        0.5774
     """
     raise _no_closed_form("inner_product", p, kernel)
 
@@ -98,10 +98,9 @@ def residual_product(p: Any, kernel: Any, y: Any, q: Any, z: Any) -> jax.Array:
 
 @PairDispatch
 def residual_product_tile(ps: Any, kernel: Any, ys: Any, qs: Any, zs: Any) -> jax.Array:
-    """`residual_product` for all pairs of two batches, ``[S, T]``, where a pair has a faster way."""
+    """`residual_product` for all pairs of two batches, ``[S, T]``; some types have a faster way."""
 
     def of_pair(a: tuple[Any, Any], b: tuple[Any, Any]) -> jax.Array:
         return residual_product(a[0], kernel, a[1], *b)
 
     return vmap_pairs(of_pair)((ps, ys), (qs, zs))
-

@@ -46,9 +46,7 @@ def normal_gaussian_residual(p, kernel, y, q, z):
     near = jnp.array([jnp.abs(e) < 1 for e in near_terms]).all()
     a, b, c, d = (jnp.expm1(jnp.where(near, e, 0.0)) for e in near_terms)
     near_value = jnp.exp(-jnp.sum(jnp.square(between)) / 2) * ((a - b) - (c - d))
-    a, b, c, d = (
-        jnp.exp(_log_term(between + shift, variance)) for shift, variance in terms
-    )
+    a, b, c, d = (jnp.exp(_log_term(between + shift, variance)) for shift, variance in terms)
     return jnp.where(near, near_value, (a - b) - (c - d))
 
 

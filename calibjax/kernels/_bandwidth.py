@@ -31,7 +31,8 @@ def median_heuristic(
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
-        >>> float(cj.median_heuristic(cj.TotalVariation(), cj.Bernoulli(jnp.array([0.0, 0.25, 1.0]))))
+        >>> predictions = cj.Bernoulli(jnp.array([0.0, 0.25, 1.0]))
+        >>> float(cj.median_heuristic(cj.TotalVariation(), predictions))
         0.75
     """
     leaves = jax.tree.leaves(predictions)
@@ -43,7 +44,9 @@ def median_heuristic(
         kept = jnp.ones(rows.shape, bool)
     else:
         check_array("where", where, "boolean")
-        check_shapes({"predictions": (leaves[0][..., :0].reshape(n, -1), "n none"), "where": (where, "n")})
+        check_shapes(
+            {"predictions": (leaves[0][..., :0].reshape(n, -1), "n none"), "where": (where, "n")}
+        )
         n_kept = jnp.sum(where)
         # Kept rows first, in order; then the same stride over them.
         order = jnp.argsort(~where, stable=True)

@@ -5,7 +5,6 @@ Here the coordinates run in the outer loop and the ``[S, T]`` tile of pairs in t
 the derivative is arranged in the same spirit.  Tiles of the distances are built on it.
 """
 
-import functools
 from collections.abc import Callable
 
 import jax

@@ -71,7 +71,7 @@ class TotalVariation(Distance):
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Categorical(jnp.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]]))
         >>> cj.TotalVariation().pairwise(predictions, predictions).round(3).tolist()
-        [[0.0, 0.600...], [0.600..., 0.0]]
+        [[0.0, 0.6], [0.6, 0.0]]
     """
 
     def __call__(self, p: Any, q: Any) -> jax.Array:
@@ -90,7 +90,7 @@ class Euclidean(NormDistance):
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Bernoulli(jnp.array([0.2, 0.5]))
         >>> float(cj.Euclidean().pairwise(predictions, predictions)[0, 1])
-        0.42426...
+        0.4243
     """
 
     def squared(self, p: Any, q: Any) -> jax.Array:

@@ -37,7 +37,7 @@ class GaussianKernel(Kernel):
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> float(cj.GaussianKernel(lengthscale=2.0)(jnp.array(0.0), jnp.array(2.0)))
-        0.60653...
+        0.6065
     """
 
     lengthscale: Any
@@ -59,7 +59,7 @@ class LaplacianKernel(Kernel):
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> float(cj.LaplacianKernel(lengthscale=2.0)(jnp.array(0.0), jnp.array(2.0)))
-        0.36787...
+        0.3679
     """
 
     lengthscale: Any
@@ -81,7 +81,7 @@ class Matern32Kernel(Kernel):
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> float(cj.Matern32Kernel(lengthscale=2.0)(jnp.array(0.0), jnp.array(2.0)))
-        0.48335...
+        0.4834
     """
 
     lengthscale: Any
@@ -103,7 +103,7 @@ class Matern52Kernel(Kernel):
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> float(cj.Matern52Kernel(lengthscale=2.0)(jnp.array(0.0), jnp.array(2.0)))
-        0.52399...
+        0.5240
     """
 
     lengthscale: Any
