@@ -28,13 +28,14 @@ def check_array(name: str, value: Any, kind: str) -> None:
         raise TypeError(f"{name} must hold {kind} values, got dtype {dtype}.")
 
 
-def check_shapes(arrays: Mapping[str, tuple[Any, str]]) -> dict[str, int]:
+def check_shapes(
+    arrays: Mapping[str, tuple[Any, str]], sizes: Mapping[str, int] | None = None
+) -> dict[str, int]:
     """Binds symbolic shapes such as "n m" to arrays; every symbol must mean one size.
 
-    Returns the size of each symbol.
+    Returns the size of each symbol, those already known from `sizes` included.
     """
-    sizes: dict[str, int] = {}
-    origin: dict[str, str] = {}
+    sizes = dict(sizes or {})
     for name, (value, symbols) in arrays.items():
         axes = symbols.split()
         expected = f"shape [{', '.join(axes)}]"
@@ -43,10 +44,9 @@ def check_shapes(arrays: Mapping[str, tuple[Any, str]]) -> dict[str, int]:
         for axis, size in zip(axes, value.shape, strict=True):
             if sizes.setdefault(axis, size) != size:
                 raise ValueError(
-                    f"{name} must have {expected} with {axis} = {sizes[axis]} as in "
-                    f"{origin[axis]}, got shape {list(value.shape)}."
+                    f"{name} must have {expected} with {axis} = {sizes[axis]} as in the "
+                    f"predictions, got shape {list(value.shape)}."
                 )
-            origin.setdefault(axis, name)
     return sizes
 
 

@@ -65,6 +65,11 @@ def _is_plain_function(value: Any) -> bool:
     return callable(value) and jax.tree_util.all_leaves([value])
 
 
+def as_pytree(function: Any) -> Any:
+    """A plain function as a pytree without leaves, so that it can be an argument of jit."""
+    return jax.tree_util.Partial(function) if _is_plain_function(function) else function
+
+
 def is_array(leaf: Any) -> bool:
     """Whether `leaf` is a number or an array."""
     return isinstance(leaf, (jax.Array, bool, int, float)) or hasattr(leaf, "__array__")

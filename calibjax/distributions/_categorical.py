@@ -50,6 +50,8 @@ class Categorical(Distribution):
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         n_classes = self.probs.shape[-1]
+        # The number of classes may not fit into the labels' type.
+        targets = targets.astype(jnp.int32) if targets.dtype.itemsize < 4 else targets
         return f"labels in 0 … {n_classes - 1}", (targets >= 0) & (targets < n_classes)
 
     def mean(self) -> jax.Array:

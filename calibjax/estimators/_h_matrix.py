@@ -1,12 +1,15 @@
 """The matrix of h, for small n."""
 
+import functools
 from typing import Any
 
 import jax
 from jax.typing import ArrayLike
 
-from calibjax.discrepancy import h_tile
+from calibjax._struct import as_pytree
+from calibjax.discrepancy import h
 from calibjax.estimators._inputs import Inputs, check_inputs, clean
+from calibjax.kernels import vmap_pairs
 
 
 def h_matrix(kernel: Any, predictions: Any, targets: ArrayLike) -> jax.Array:
@@ -35,7 +38,7 @@ def h_matrix(kernel: Any, predictions: Any, targets: ArrayLike) -> jax.Array:
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Eq. 5.
     """
-    inputs = Inputs(kernel, predictions, targets)
+    inputs = Inputs(as_pytree(kernel), predictions, targets)
     check_inputs(inputs)
     return _h_matrix(inputs)
 
@@ -44,5 +47,5 @@ def h_matrix(kernel: Any, predictions: Any, targets: ArrayLike) -> jax.Array:
 def _h_matrix(inputs: Inputs) -> jax.Array:
     kernel, rows = clean(inputs)
     samples = rows.predictions, rows.targets
-    # The weights are 1, or NaN if a value is bad.
-    return h_tile(kernel, samples, samples) * rows.weights[:, None]
+    # By pairs: tiles can only be differentiated backwards.  The weights are 1, or NaN.
+    return vmap_pairs(functools.partial(h, kernel))(samples, samples) * rows.weights[:, None]

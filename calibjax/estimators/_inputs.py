@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from calibjax._check import check_array, check_shapes, check_values
 from calibjax._struct import is_floating, is_traced
-from calibjax.distributions import Distribution
+from calibjax.distributions import check_predictions, fill_masked, valid_rows, widest_dtype
 from calibjax.kernels import Kernel
 
 
@@ -39,28 +38,15 @@ class Rows(NamedTuple):
 def check_inputs(inputs: Inputs) -> int:
     """Raises a ValueError or TypeError that names the argument; returns n."""
     _, predictions, targets, where, weights = inputs
-    if not isinstance(predictions, Distribution):
-        raise TypeError(
-            "predictions must be a distribution of calibjax, such as Categorical(probs), got "
-            f"{type(predictions).__name__}."
-        )
-    arrays = {
-        name: (getattr(predictions, name), axes, "real")
-        for name, axes in predictions.shapes.items()
-    }
-    arrays["targets"] = targets, predictions.target_shape, predictions.target_kind
-    if where is not None:
-        arrays["where"] = where, "n", "boolean"
+    sizes = check_predictions(predictions, where)
+    check_array("targets", targets, predictions.target_kind)
+    check_shapes({"targets": (targets, predictions.target_shape)}, sizes)
     if weights is not None:
-        arrays["weights"] = weights, "n", "real"
-    for name, (value, _, kind) in arrays.items():
-        check_array(name, value, kind)
-    n = check_shapes({name: (value, axes) for name, (value, axes, _) in arrays.items()})["n"]
-    if n < 2:
-        raise ValueError(f"predictions must hold at least 2 rows, got {n}.")
+        check_array("weights", weights, "real")
+        check_shapes({"weights": (weights, "n")}, sizes)
     check_kernel(inputs.kernel)
     _check_rows(inputs)
-    return n
+    return sizes["n"]
 
 
 _DOMAINS = {"prediction_kernel": "predictions", "target_kernel": "targets"}
@@ -93,30 +79,22 @@ def check_kernel(kernel: Any, name: str = "kernel", domain: str = "samples") -> 
 
 
 def _check_rows(inputs: Inputs) -> None:
-    """Looks at all values of rows that are concrete; masked rows are exempt."""
+    """Looks at all targets and weights of rows that are concrete and not masked."""
     _, predictions, targets, where, weights = inputs
     if is_traced(where):
         return
     with jax.ensure_compile_time_eval():
-        masked = jnp.zeros(1, bool) if where is None else ~jnp.asarray(where)
-        if not is_traced(predictions):
-            for name, (words, valid) in predictions.constraints().items():
-                check_values(name, getattr(predictions, name), words, valid | masked)
+        kept = jnp.ones(targets.shape[0], bool) if where is None else jnp.asarray(where)
         if not is_traced(targets):
             words, valid = predictions.supports(jnp.asarray(targets))
-            check_values("targets", targets, words, valid | masked)
-        if not is_traced(weights):
-            counted = ~masked
-            if weights is not None:
-                words, valid = _weights_constraint(jnp.asarray(weights))
-                check_values("weights", weights, words, valid | masked)
-                counted = counted & (jnp.asarray(weights) > 0)
-            n_counted = int(jnp.sum(jnp.broadcast_to(counted, targets.shape[:1])))
-            if n_counted < 2:
-                raise ValueError(
-                    "where and weights must keep at least 2 rows, and a single one or none has no "
-                    f"pairs; got {n_counted}."
-                )
+            check_values("targets", targets, words, valid | ~kept)
+        if weights is not None and not is_traced(weights):
+            words, valid = _weights_constraint(jnp.asarray(weights))
+            check_values("weights", weights, words, valid | ~kept)
+            kept = kept & (jnp.asarray(weights) > 0)
+        n_kept = int(jnp.sum(kept))
+        if n_kept < 2 and not is_traced(weights):
+            raise ValueError(f"where and weights must keep at least 2 rows, got {n_kept}.")
 
 
 def _weights_constraint(weights: jax.Array) -> tuple[str, jax.Array]:
@@ -131,30 +109,17 @@ def clean(inputs: Inputs) -> tuple[Any, Rows]:
     them: value and gradient.
     """
     kernel, predictions, targets, where, weights = inputs
-    constraints = [*predictions.constraints().values(), predictions.supports(targets)]
+    valid = valid_rows(predictions) & predictions.supports(targets)[1]
     if weights is not None:
-        constraints.append(_weights_constraint(weights))
-    valid = jnp.all(jnp.stack([valid for _, valid in constraints]), axis=0)
+        valid = valid & _weights_constraint(weights)[1]
 
-    doubles = [x.dtype == jnp.float64 for x in [*jax.tree.leaves(predictions), targets]]
-    dtype = jnp.float64 if any(doubles) else jnp.float32
+    dtype = widest_dtype(targets, *jax.tree.leaves(predictions))
     kernel = jax.tree.map(lambda x: jnp.asarray(x, dtype) if is_floating(x) else x, kernel)
     predictions = jax.tree.map(lambda x: x.astype(dtype), predictions)
     targets = targets.astype(dtype if predictions.target_kind == "real" else jnp.int32)
     weights = jnp.ones(valid.shape, dtype) if weights is None else weights.astype(dtype)
     if where is not None:
         valid = valid | ~where
-        predictions, targets = _fill((predictions, targets), where)
+        predictions, targets = fill_masked((predictions, targets), where)
         weights = jnp.where(where, weights, 0.0)
     return kernel, Rows(predictions, targets, weights * jnp.where(jnp.all(valid), 1.0, jnp.nan))
-
-
-def _fill(rows: Any, where: jax.Array) -> Any:
-    """Puts a copy of the first kept row, or ones if none is kept, in place of masked rows."""
-    first = jnp.argmax(where)
-
-    def fill(x: jax.Array) -> jax.Array:
-        row = jnp.where(where[first], lax.stop_gradient(x[first]), 1).astype(x.dtype)
-        return jnp.where(where.reshape(-1, *(1,) * (x.ndim - 1)), x, row[None])
-
-    return jax.tree.map(fill, rows)

@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 
 from calibjax._numerics import pairs_weight
 from calibjax._pairwise import pair_sums
+from calibjax._struct import as_pytree
 from calibjax.discrepancy import h, h_tile
 from calibjax.estimators._inputs import Inputs, check_inputs, clean
 
@@ -68,15 +69,15 @@ def skce(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Section 4 and Table 1.
     """
-    inputs = Inputs(kernel, predictions, targets, where, weights)
+    inputs = Inputs(as_pytree(kernel), predictions, targets, where, weights)
     n = check_inputs(inputs)
     if block_size is None:
         block_size = n
-    elif isinstance(block_size, bool) or not isinstance(block_size, int):
-        raise TypeError(f"block_size must be an int, got {type(block_size).__name__}.")
+    elif not hasattr(block_size, "__index__") or isinstance(block_size, bool):
+        raise TypeError(f"block_size must be an integer, got {type(block_size).__name__}.")
     elif not 2 <= block_size <= n:
         raise ValueError(f"block_size must be between 2 and n = {n}, got {block_size}.")
-    return _skce(inputs, bool(unbiased), block_size)
+    return _skce(inputs, bool(unbiased), int(block_size))
 
 
 @functools.partial(jax.jit, static_argnames=("unbiased", "block_size"))

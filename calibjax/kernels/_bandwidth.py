@@ -6,14 +6,15 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._check import check_array, check_shapes
-from calibjax.kernels._distances import Distance
+from calibjax._struct import as_pytree
+from calibjax.distributions import check_predictions, fill_masked, valid_rows, widest_dtype
+from calibjax.kernels._base import pairwise
 
 _MAX_ROWS = 1024
 
 
 def median_heuristic(
-    distance: Distance, predictions: Any, *, where: jax.Array | None = None
+    distance: Any, predictions: Any, *, where: jax.Array | None = None
 ) -> jax.Array:
     """The median distance over all pairs i < j of predictions, a lengthscale.
 
@@ -29,36 +30,43 @@ def median_heuristic(
     Returns:
         A scalar, in units of the distance.
 
+    Raises:
+        TypeError, ValueError: predictions or where of the wrong type, shape or, where concrete,
+            value.  Inside jit a bad value makes the result NaN.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Bernoulli(jnp.array([0.0, 0.25, 1.0]))
         >>> float(cj.median_heuristic(cj.TotalVariation(), predictions))
         0.75
     """
-    leaves = jax.tree.leaves(predictions)
-    n = leaves[0].shape[0]
-    if n < 2:
-        raise ValueError(f"predictions must hold at least 2 rows, got {n}.")
+    check_predictions(predictions, where)
+    return _median_heuristic(as_pytree(distance), predictions, where)
+
+
+@jax.jit
+def _median_heuristic(distance: Any, predictions: Any, where: jax.Array | None) -> jax.Array:
+    predictions = lax.stop_gradient(predictions)
+    valid = valid_rows(predictions)
+    dtype = widest_dtype(*jax.tree.leaves(predictions))
+    predictions = jax.tree.map(lambda x: x.astype(dtype), predictions)
+    n, m = valid.shape[0], min(valid.shape[0], _MAX_ROWS)
     if where is None:
-        rows = jnp.arange(min(n, _MAX_ROWS)) * (n // min(n, _MAX_ROWS))
-        kept = jnp.ones(rows.shape, bool)
+        rows, kept = jnp.arange(m) * (n // m), jnp.ones(m, bool)
     else:
-        check_array("where", where, "boolean")
-        check_shapes(
-            {"predictions": (leaves[0][..., :0].reshape(n, -1), "n none"), "where": (where, "n")}
-        )
+        valid = valid | ~where
+        predictions = fill_masked(predictions, where)
+        # Kept rows first, in their order; then the same stride over them.
         n_kept = jnp.sum(where)
-        # Kept rows first, in order; then the same stride over them.
-        order = jnp.argsort(~where, stable=True)
-        position = jnp.arange(min(n, _MAX_ROWS)) * jnp.maximum(n_kept // _MAX_ROWS, 1)
-        kept = position < n_kept
-        rows = order[jnp.minimum(position, n - 1)]
-        rows = jnp.where(kept, rows, order[0])
-    chosen = jax.tree.map(lambda leaf: lax.stop_gradient(jnp.asarray(leaf)[rows]), predictions)
-    return _median(distance.pairwise(chosen, chosen), kept)
+        position = jnp.arange(m) * jnp.maximum(n_kept // m, 1)
+        rows, kept = jnp.argsort(~where, stable=True)[position], position < n_kept
+    chosen = jax.tree.map(lambda x: x[rows], predictions)
+    median = _median(pairwise(distance, chosen, chosen), kept)
+    return lax.stop_gradient(jnp.where(jnp.all(valid), median, jnp.nan))
 
 
 def _median(distances: jax.Array, kept: jax.Array) -> jax.Array:
+    """The median of distances over pairs of kept rows, else their mean, else 1."""
     i, j = jnp.triu_indices(kept.shape[0], k=1)
     pairs = kept[i] & kept[j]
     n_pairs = jnp.sum(pairs)
@@ -66,8 +74,7 @@ def _median(distances: jax.Array, kept: jax.Array) -> jax.Array:
     ordered = jnp.sort(jnp.where(pairs, distances[i, j], jnp.inf))
     last = jnp.maximum(n_pairs - 1, 0)
     median = (ordered[last // 2] + ordered[(last + 1) // 2]) / 2
-    total = jnp.sum(jnp.where(jnp.isfinite(ordered), ordered, 0.0))
+    total = jnp.sum(jnp.where(pairs, distances[i, j], 0.0))
     mean = total / jnp.maximum(n_pairs, 1).astype(total.dtype)
     fallback = jnp.where(mean > 0, mean, 1.0)
-    usable = (n_pairs > 0) & (median > 0)
-    return lax.stop_gradient(jnp.where(usable, median, fallback))
+    return jnp.where((median > 0) & (n_pairs > 0), median, fallback)

@@ -1,5 +1,6 @@
 """Kernels of one pair of points, their algebra, and the one place where pairs become tiles."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -19,18 +20,19 @@ def pairwise(kernel: Callable[[Any, Any], jax.Array], xs: Any, ys: Any) -> jax.A
     return tile(xs, ys) if tile is not None else vmap_pairs(kernel)(xs, ys)
 
 
-class Kernel:
+class Kernel(ABC):
     """A positive definite function of one pair of points.
 
-    Subclasses define ``__call__(x, y)``, a scalar.  Kernels add and multiply, and scale by a
+    Kernels add and multiply, and scale by a
     nonnegative number: ``2.0 * kernel + other``.
     """
 
     #: Where the kernel is defined: "predictions", "targets", or "samples", pairs of both.
     domain: ClassVar[str | None] = None
 
+    @abstractmethod
     def __call__(self, x: Any, y: Any) -> jax.Array:
-        raise NotImplementedError(f"{type(self).__name__} must define __call__(x, y).")
+        """k(x, y), a scalar."""
 
     def __add__(self, other: Any) -> "Kernel":
         return Sum(self, other) if callable(other) else NotImplemented

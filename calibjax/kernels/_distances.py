@@ -26,14 +26,6 @@ class Distance(ABC):
         """d(p, q) for all pairs of two batches, ``[S, T]``."""
         return vmap_pairs(self)(ps, qs)
 
-    def squared(self, p: Any, q: Any) -> jax.Array:
-        """d(p, q)^2 of one pair."""
-        return jnp.square(self(p, q))
-
-    def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
-        """d(p, q)^2 for all pairs of two batches, ``[S, T]``."""
-        return jnp.square(self.pairwise(ps, qs))
-
 
 class NormDistance(Distance):
     """A distance that is the root of a smooth square: kernels of the square never take the root."""

@@ -7,19 +7,19 @@ import jax.numpy as jnp
 
 from calibjax._numerics import positive_or_nan
 from calibjax._struct import static, struct
-from calibjax.kernels._base import Kernel
-from calibjax.kernels._distances import Distance
+from calibjax.kernels._base import Kernel, pairwise
+from calibjax.kernels._distances import NormDistance
 
 
 @struct
 class DistanceKernel(Kernel):
     """exp(-(d(p, q) / l)^nu), a kernel on predictions.
 
-    It is positive definite for every Hilbertian distance, as all of those here are but
-    TotalVariation with nu > 1.
+    Positive definite for Euclidean, Wasserstein and EmbeddingDistance with any exponent, and for
+    TotalVariation with nu <= 1.
 
     Args:
-        distance: a distance between two predictions.
+        distance: a distance between two predictions, or a callable of two.
         lengthscale: l > 0, in units of the distance.
         exponent: nu in (0, 2], a Python float: 1 is the exponential, 2 the Gaussian kernel.
 
@@ -34,22 +34,26 @@ class DistanceKernel(Kernel):
     Eq. 4.
     """
 
-    distance: Distance
+    distance: Any
     lengthscale: Any = 1.0
     exponent: float = static(default=1.0)
 
     domain = "predictions"
 
     def __call__(self, p: Any, q: Any) -> jax.Array:
-        if self.exponent == 2:
+        if self._takes_squares():
             return self._of_squared(self.distance.squared(p, q))
         return self._of_distance(self.distance(p, q))
 
     def pairwise(self, ps: Any, qs: Any) -> jax.Array:
         """The kernel for all pairs of two batches, ``[S, T]``."""
-        if self.exponent == 2:
+        if self._takes_squares():
             return self._of_squared(self.distance.pairwise_squared(ps, qs))
-        return self._of_distance(self.distance.pairwise(ps, qs))
+        return self._of_distance(pairwise(self.distance, ps, qs))
+
+    def _takes_squares(self) -> bool:
+        # The square of a norm is smooth at 0, where the norm is not.
+        return self.exponent == 2 and isinstance(self.distance, NormDistance)
 
     def _of_squared(self, squared: jax.Array) -> jax.Array:
         return jnp.exp(-squared / jnp.square(positive_or_nan(self.lengthscale)))

@@ -1,0 +1,63 @@
+"""A batch of predictions as it comes from the user: checked, masked rows filled, one dtype."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from calibjax._check import check_array, check_shapes, check_values
+from calibjax._struct import is_traced
+from calibjax.distributions._base import Distribution
+
+
+def check_predictions(predictions: Any, where: Any = None) -> dict[str, int]:
+    """Checks type, shapes and, where they are concrete, values of rows that are not masked.
+
+    Returns the size of each axis that the family names; "n" is the batch.
+    """
+    if not isinstance(predictions, Distribution):
+        raise TypeError(
+            "predictions must be a distribution of calibjax, such as Categorical(probs), got "
+            f"{type(predictions).__name__}."
+        )
+    arrays = {name: (getattr(predictions, name), axes) for name, axes in predictions.shapes.items()}
+    for name, (value, _) in arrays.items():
+        check_array(name, value, "real")
+    if where is not None:
+        check_array("where", where, "boolean")
+        arrays["where"] = where, "n"
+    sizes = check_shapes(arrays)
+    if sizes["n"] < 2:
+        raise ValueError(f"predictions must hold at least 2 rows, got {sizes['n']}.")
+    if not is_traced((predictions, where)):
+        with jax.ensure_compile_time_eval():
+            for name, (words, valid) in predictions.constraints().items():
+                valid = valid if where is None else valid | ~jnp.asarray(where)
+                check_values(name, getattr(predictions, name), words, valid)
+    return sizes
+
+
+def valid_rows(predictions: Distribution) -> jax.Array:
+    """Which rows satisfy all constraints of their family, ``[n]``."""
+    return jnp.all(jnp.stack([valid for _, valid in predictions.constraints().values()]), axis=0)
+
+
+def widest_dtype(*arrays: ArrayLike) -> Any:
+    """float64 if any array is, else float32: 16-bit numbers are computed in float32."""
+    return jnp.float64 if any(jnp.result_type(x) == jnp.float64 for x in arrays) else jnp.float32
+
+
+def fill_masked(rows: Any, where: jax.Array) -> Any:
+    """Puts a copy of the first kept row, or ones if none is kept, in place of masked rows.
+
+    A masked row may hold anything; what stands there now is valid, and no gradient reaches it.
+    """
+    first = jnp.argmax(where)
+
+    def fill(x: jax.Array) -> jax.Array:
+        row = jnp.where(where[first], lax.stop_gradient(x[first]), 1).astype(x.dtype)
+        return jnp.where(where.reshape(-1, *(1,) * (x.ndim - 1)), x, row[None])
+
+    return jax.tree.map(fill, rows)
