@@ -70,6 +70,13 @@ def as_pytree(function: Any) -> Any:
     return jax.tree_util.Partial(function) if _is_plain_function(function) else function
 
 
+def holds_function(node: Any) -> bool:
+    """Whether a user's function is part of `node`."""
+    if _is_plain_function(node) or isinstance(node, jax.tree_util.Partial):
+        return True
+    return any(holds_function(value) for value in getattr(node, "__dict__", {}).values())
+
+
 def is_array(leaf: Any) -> bool:
     """Whether `leaf` is a number or an array."""
     return isinstance(leaf, (jax.Array, bool, int, float)) or hasattr(leaf, "__array__")

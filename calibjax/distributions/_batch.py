@@ -8,7 +8,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._check import check_array, check_shapes, check_values
-from calibjax._struct import is_traced
+from calibjax._struct import is_array, is_traced
 from calibjax.distributions._base import Distribution
 
 
@@ -18,9 +18,10 @@ def check_predictions(predictions: Any, where: Any = None) -> dict[str, int]:
     Returns the size of each axis that the family names; "n" is the batch.
     """
     if not isinstance(predictions, Distribution):
+        actual = "an array" if is_array(predictions) else type(predictions).__name__
         raise TypeError(
             "predictions must be a distribution of calibjax, such as Categorical(probs), got "
-            f"{type(predictions).__name__}."
+            f"{actual}."
         )
     arrays = {name: (getattr(predictions, name), axes) for name, axes in predictions.shapes.items()}
     for name, (value, _) in arrays.items():

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._check import check_array, check_shapes, check_values
-from calibjax._struct import is_floating, is_traced
+from calibjax._struct import holds_function, is_floating, is_traced
+from calibjax.discrepancy import h
 from calibjax.distributions import check_predictions, fill_masked, valid_rows, widest_dtype
 from calibjax.kernels import Kernel
 
@@ -45,6 +46,7 @@ def check_inputs(inputs: Inputs) -> int:
         check_array("weights", weights, "real")
         check_shapes({"weights": (weights, "n")}, sizes)
     check_kernel(inputs.kernel)
+    _check_closures(inputs)
     _check_rows(inputs)
     return sizes["n"]
 
@@ -76,6 +78,21 @@ def check_kernel(kernel: Any, name: str = "kernel", domain: str = "samples") -> 
             with jax.ensure_compile_time_eval():
                 valid = is_valid(jnp.asarray(value))
                 check_values(f"{part} of {type(kernel).__name__}", value, words, valid)
+
+
+def _check_closures(inputs: Inputs) -> None:
+    """A function in the kernel must not close over tracers: their gradients would be lost."""
+    if not holds_function(inputs.kernel):
+        return
+    sample = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (inputs.predictions, inputs.targets)
+    )
+    closed_over = jax.make_jaxpr(h)(inputs.kernel, sample, sample).consts
+    if any(is_traced(value) for value in closed_over):
+        raise TypeError(
+            "kernel holds a function that closes over a traced value; pass that value to the "
+            "function as jax.tree_util.Partial(function, value) instead."
+        )
 
 
 def _check_rows(inputs: Inputs) -> None:

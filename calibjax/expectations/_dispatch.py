@@ -54,8 +54,7 @@ def _no_closed_form(function: str, p: Any, kernel: Any) -> NotImplementedError:
     return NotImplementedError(
         f"{function} has no closed form for {family} predictions with a target kernel of type "
         f"{type(kernel).__name__}; {family} has one for: {', '.join(known) or 'none'}. Register "
-        f"one with calibjax.{function}.register({family}, {type(kernel).__name__}), or replace "
-        "the predictions by draws from them, as Empirical."
+        f"one with calibjax.{function}.register({family}, {type(kernel).__name__})."
     )
 
 
