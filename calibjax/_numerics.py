@@ -1,5 +1,7 @@
 """Functions with a derivative where the textbook form has none, and sums that keep their digits."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -28,6 +30,20 @@ def safe_sqrt(x: jax.Array) -> jax.Array:
 def positive_or_nan(x: jax.Array | float) -> jax.Array:
     """x where x > 0, else NaN: a scale that is not one must never give a number."""
     return jnp.where(x > 0, x, jnp.nan)
+
+
+#: Where `small_expm1` is expm1.
+SMALL = 0.25
+
+
+def small_expm1(x: jax.Array) -> jax.Array:
+    """expm1(x) for |x| <= 1/4, constant outside: a few products, where expm1 costs three exp."""
+    degree = 11 if x.dtype == jnp.float64 else 6
+    x = jnp.clip(x, -SMALL, SMALL)
+    series = functools.reduce(
+        lambda sum, k: 1 + sum * x / k, range(degree, 1, -1), jnp.ones_like(x)
+    )
+    return x * series
 
 
 def compensated_add(total: tuple[jax.Array, jax.Array], x: jax.Array):

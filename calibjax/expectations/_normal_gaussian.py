@@ -5,9 +5,12 @@ E k(Z, y) = prod_c (1 + v)^{-1/2} exp(-d^2 / (2 (1 + v))), and Z - Z' is normal,
 predictions only add their variances.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
+from calibjax._numerics import SMALL, small_expm1
 from calibjax.distributions import MultivariateNormalDiag, Normal
 from calibjax.expectations._dispatch import inner_product, mean_embedding, residual_product
 from calibjax.kernels import GaussianKernel, in_lengthscales
@@ -15,54 +18,63 @@ from calibjax.kernels import GaussianKernel, in_lengthscales
 
 def normal_gaussian_mean(p, kernel, y):
     loc, scale, y = in_lengthscales(kernel, *_parameters(p), y)
-    return jnp.exp(_log_term(loc - y, jnp.square(scale)))
+    return _expectation(loc - y, jnp.square(scale))
 
 
 def normal_gaussian_inner(p, kernel, q):
     p_loc, p_scale, q_loc, q_scale = in_lengthscales(kernel, *_parameters(p), *_parameters(q))
-    return jnp.exp(_log_term(p_loc - q_loc, jnp.square(p_scale) + jnp.square(q_scale)))
+    return _expectation(p_loc - q_loc, jnp.square(p_scale) + jnp.square(q_scale))
 
 
 def normal_gaussian_residual(p, kernel, y, q, z):
-    """The four terms of h, without cancellation where the scales are small.
+    """The four terms of h, without cancellation where the predictions are narrow.
 
-    All four are exp(-D^2/2) times exp(e) with D = mu - mu' and e near 0 if the predictions are
-    much narrower than the kernel: there h is a difference of expm1(e), elsewhere of the terms.
+    With D = mu - mu', a term with mean D + t and variance v is exp(-D^2/2) r exp(e) with
+    r = (1 + v)^{-1/2} and e = (v D^2 - 2 t D - t^2) / (2 (1 + v)).  If all four e are small, which
+    narrow predictions make them, h is exp(-D^2/2) times a difference of r exp(e) - 1 =
+    r expm1(e) + (r - 1); elsewhere it is the difference of the terms themselves.
     """
     p_loc, p_scale, q_loc, q_scale, y, z = in_lengthscales(
         kernel, *_parameters(p), *_parameters(q), y, z
     )
     p_variance, q_variance = jnp.square(p_scale), jnp.square(q_scale)
     zero = jnp.zeros_like(p_variance)
-    between = p_loc - q_loc
-    u, w = y - p_loc, z - q_loc
-    terms = (
-        (u - w, zero),
-        (-w, p_variance),
-        (u, q_variance),
-        (zero, p_variance + q_variance),
-    )
-    near_terms = [_log_ratio(between, shift, variance) for shift, variance in terms]
-    near = jnp.array([jnp.abs(e) < 1 for e in near_terms]).all()
-    a, b, c, d = (jnp.expm1(jnp.where(near, e, 0.0)) for e in near_terms)
-    near_value = jnp.exp(-jnp.sum(jnp.square(between)) / 2) * ((a - b) - (c - d))
-    a, b, c, d = (jnp.exp(_log_term(between + shift, variance)) for shift, variance in terms)
-    return jnp.where(near, near_value, (a - b) - (c - d))
+    between, u, w = p_loc - q_loc, y - p_loc, z - q_loc
+    shifts = (u - w, -w, u, zero)
+    variances = (zero, p_variance, q_variance, p_variance + q_variance)
+
+    exponents, near, far = [], [], []
+    for t, v in zip(shifts, variances, strict=True):
+        r, r_minus_1 = _shrinkage(v)
+        e = jnp.sum(((v * between - 2 * t) * between - jnp.square(t)) / (1 + v)) / 2
+        exponents.append(jnp.abs(e))
+        near.append(r * small_expm1(e) + r_minus_1)
+        far.append(r * jnp.exp(-jnp.sum(jnp.square(between + t) / (1 + v)) / 2))
+    common = jnp.exp(-jnp.sum(jnp.square(between)) / 2)
+    is_near = functools.reduce(jnp.maximum, exponents) < SMALL
+    return jnp.where(is_near, common * _alternating(near), _alternating(far))
 
 
 def _parameters(p) -> tuple[jax.Array, jax.Array]:
     return (p.loc, p.scale) if isinstance(p, Normal) else (p.loc, p.scale_diag)
 
 
-def _log_term(d: jax.Array, variance: jax.Array) -> jax.Array:
-    """log E k for a difference with mean d and the given variance, over all coordinates."""
-    return -jnp.sum(jnp.square(d) / (1 + variance) + jnp.log1p(variance)) / 2
+def _expectation(d: jax.Array, variance: jax.Array) -> jax.Array:
+    """E k for a difference with mean d and the given variance, over all coordinates."""
+    return _shrinkage(variance)[0] * jnp.exp(-jnp.sum(jnp.square(d) / (1 + variance)) / 2)
 
 
-def _log_ratio(between: jax.Array, shift: jax.Array, variance: jax.Array) -> jax.Array:
-    """_log_term(between + shift, variance) + between^2 / 2, without cancellation."""
-    squares = (variance * between - 2 * shift) * between - jnp.square(shift)
-    return jnp.sum(squares / (1 + variance) - jnp.log1p(variance)) / 2
+def _shrinkage(variance: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """r = prod_c (1 + v_c)^{-1/2}, and r - 1 with all its digits."""
+    if variance.ndim == 0:
+        r = jnp.sqrt(1 / (1 + variance))
+        return r, -variance / ((1 + variance) * (1 + r))
+    log_r = -jnp.sum(jnp.log1p(variance)) / 2
+    return jnp.exp(log_r), jnp.expm1(log_r)
+
+
+def _alternating(terms: list[jax.Array]) -> jax.Array:
+    return (terms[0] - terms[1]) - (terms[2] - terms[3])
 
 
 for family in (Normal, MultivariateNormalDiag):

@@ -1,0 +1,1 @@
+"""Measurements of speed and memory against what a user would write instead."""

@@ -1,0 +1,31 @@
+"""The examples run as a reader would run them."""
+
+import math
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
+
+
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        ("train_digits.py", []),
+        ("train_digits.py", ["--block-size", "16", "--unbiased"]),
+        ("train_diabetes.py", []),
+    ],
+)
+def test_prints_a_table_and_saves_a_figure(script, options, tmp_path):
+    command = [sys.executable, EXAMPLES / script, "--quick", "--figure", "figure.png", *options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^ +(?:0|30) +.*±.*$", done.stdout, flags=re.MULTILINE)
+    assert len(rows) == 2, done.stdout
+    for row in rows:
+        numbers = [float(word) for word in row.replace("±", " ").split()]
+        assert len(numbers) >= 9 and all(map(math.isfinite, numbers))
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,19 @@
+"""All Python code of the README runs, in order, as one program."""
+
+import pathlib
+import re
+
+README = pathlib.Path(__file__).parents[1] / "README.md"
+
+
+def test_readme_code_runs(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    namespace: dict = {}
+    for block in blocks:
+        exec(compile(block, str(README), "exec"), namespace)
+    calibrated, biased, errors, custom = capsys.readouterr().out.splitlines()
+    assert abs(float(calibrated)) < float(biased)
+    honest, overconfident = map(float, errors.split())
+    assert abs(honest) < 0.1 * overconfident
+    assert abs(float(custom)) < 0.05
+    assert float(namespace["value"]) > 0
