@@ -87,6 +87,11 @@ def is_floating(leaf: Any) -> bool:
     return jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
 
 
+def widest_dtype(*arrays: Any) -> Any:
+    """float64 if any array is, else float32: 16-bit numbers are computed in float32."""
+    return jnp.float64 if any(jnp.result_type(x) == jnp.float64 for x in arrays) else jnp.float32
+
+
 def is_traced(tree: Any) -> bool:
     """Whether any leaf is a tracer, so that its values cannot be looked at."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))

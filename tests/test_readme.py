@@ -3,14 +3,18 @@
 import pathlib
 import re
 
+import jax
+
 README = pathlib.Path(__file__).parents[1] / "README.md"
 
 
 def test_readme_code_runs(capsys):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
     namespace: dict = {}
-    for block in blocks:
-        exec(compile(block, str(README), "exec"), namespace)
+    # As a user has it: optax's own arithmetic needs the standard promotion.
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        for block in blocks:
+            exec(compile(block, str(README), "exec"), namespace)
     calibrated, biased, errors, custom = capsys.readouterr().out.splitlines()
     assert abs(float(calibrated)) < float(biased)
     honest, overconfident = map(float, errors.split())

@@ -4,7 +4,6 @@ from calibjax.distributions._base import Distribution as Distribution
 from calibjax.distributions._batch import check_predictions as check_predictions
 from calibjax.distributions._batch import fill_masked as fill_masked
 from calibjax.distributions._batch import valid_rows as valid_rows
-from calibjax.distributions._batch import widest_dtype as widest_dtype
 from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical
 from calibjax.distributions._normal import MultivariateNormalDiag as MultivariateNormalDiag

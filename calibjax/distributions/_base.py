@@ -12,6 +12,12 @@ class Distribution(ABC):
     A family is a `struct` of arrays with the attributes and methods below (and `log_prob` where
     it has a density); estimators and tests ask for nothing else.  Inside a kernel or a closed form
     the same class stands for *one* prediction: its arrays without the batch axis.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Normal(jnp.zeros(5), jnp.ones(5))
+        >>> isinstance(predictions, cj.Distribution), predictions.variance().shape
+        (True, (5,))
     """
 
     #: Symbolic shape of every parameter and of the targets, for example "n d".

@@ -5,7 +5,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.typing import ArrayLike
 
 from calibjax._check import check_array, check_shapes, check_values
 from calibjax._struct import is_array, is_traced
@@ -43,11 +42,6 @@ def check_predictions(predictions: Any, where: Any = None) -> dict[str, int]:
 def valid_rows(predictions: Distribution) -> jax.Array:
     """Which rows satisfy all constraints of their family, ``[n]``."""
     return jnp.all(jnp.stack([valid for _, valid in predictions.constraints().values()]), axis=0)
-
-
-def widest_dtype(*arrays: ArrayLike) -> Any:
-    """float64 if any array is, else float32: 16-bit numbers are computed in float32."""
-    return jnp.float64 if any(jnp.result_type(x) == jnp.float64 for x in arrays) else jnp.float32
 
 
 def fill_masked(rows: Any, where: jax.Array) -> Any:

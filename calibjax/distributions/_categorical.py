@@ -4,8 +4,13 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._struct import struct
+from calibjax._struct import struct, widest_dtype
 from calibjax.distributions._base import Distribution
+
+
+def _widened(labels: jax.Array) -> jax.Array:
+    """Booleans and small integers as int32, since the number of classes may not fit into them."""
+    return labels.astype(jnp.int32) if labels.dtype.itemsize < 4 else labels
 
 
 @struct
@@ -41,17 +46,15 @@ class Categorical(Distribution):
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         # Rows of a 16-bit softmax miss one by some 2e-3: each entry is rounded to 3 digits.
-        narrow = self.probs.dtype.itemsize == 2
-        tolerance = 1e-2 if narrow else 1e-3
-        probs = self.probs.astype(jnp.float32) if narrow else self.probs
+        tolerance = 1e-2 if self.probs.dtype.itemsize == 2 else 1e-3
+        probs = self.probs.astype(widest_dtype(self.probs))
         sums_to_one = jnp.abs(jnp.sum(probs, axis=-1) - 1) <= tolerance
         valid = jnp.all(probs >= 0, axis=-1) & sums_to_one
         return {"probs": (f"nonnegative with rows that sum to one within {tolerance:g}", valid)}
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         n_classes = self.probs.shape[-1]
-        # The number of classes may not fit into the labels' type.
-        targets = targets.astype(jnp.int32) if targets.dtype.itemsize < 4 else targets
+        targets = _widened(targets)
         return f"labels in 0 … {n_classes - 1}", (targets >= 0) & (targets < n_classes)
 
     def mean(self) -> jax.Array:
@@ -61,12 +64,13 @@ class Categorical(Distribution):
     def variance(self) -> jax.Array:
         """The variance of each label read as a number, ``[n]``."""
         labels = jnp.arange(self.probs.shape[-1], dtype=self.probs.dtype)
-        return jnp.sum(self.probs * (labels - self.mean()[..., None]) ** 2, axis=-1)
+        squares = jnp.square(labels[None, :] - self.mean()[:, None])
+        return jnp.sum(self.probs * squares, axis=-1)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Labels ``[*shape, n]``."""
-        batch = self.probs.shape[:-1]
-        return jax.random.categorical(key, jnp.log(self.probs), shape=(*shape, *batch))
+        logits = jnp.broadcast_to(jnp.log(self.probs), (*shape, *self.probs.shape))
+        return jax.random.categorical(key, logits)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """log probs[i, targets[i]], ``[n]``."""
@@ -107,6 +111,7 @@ class Bernoulli(Distribution):
         return {"probs": ("in [0, 1]", (self.probs >= 0) & (self.probs <= 1))}
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        targets = _widened(targets)
         return "0 or 1", (targets == 0) | (targets == 1)
 
     def mean(self) -> jax.Array:
@@ -119,8 +124,8 @@ class Bernoulli(Distribution):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Integers 0 and 1, ``[*shape, n]``."""
-        draws = jax.random.bernoulli(key, self.probs, shape=(*shape, *self.probs.shape))
-        return draws.astype(jnp.int32)
+        probs = jnp.broadcast_to(self.probs, (*shape, *self.probs.shape))
+        return jax.random.bernoulli(key, probs).astype(jnp.int32)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log probability of targets 0 and 1, ``[n]``."""

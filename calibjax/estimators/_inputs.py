@@ -6,16 +6,17 @@ floating dtype, puts a valid row in place of every masked one, and makes the wei
 value that could not be looked at turns out to be bad.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from calibjax._check import check_array, check_shapes, check_values
-from calibjax._struct import holds_function, is_floating, is_traced
+from calibjax._struct import holds_function, is_array, is_floating, is_traced, widest_dtype
 from calibjax.discrepancy import h
-from calibjax.distributions import check_predictions, fill_masked, valid_rows, widest_dtype
-from calibjax.kernels import Kernel
+from calibjax.distributions import check_predictions, fill_masked, valid_rows
+from calibjax.kernels import Distance, Kernel
 
 
 class Inputs(NamedTuple):
@@ -55,13 +56,13 @@ _DOMAINS = {"prediction_kernel": "predictions", "target_kernel": "targets"}
 _PARAMETERS = {
     "lengthscale": ("positive and finite", lambda x: (x > 0) & jnp.isfinite(x)),
     "factor": ("nonnegative and finite", lambda x: (x >= 0) & jnp.isfinite(x)),
-    "exponent": ("in (0, 2]", lambda x: (x > 0) & (x <= 2)),
+    "exponent": ("a Python number in (0, 2]", lambda x: (x > 0) & (x <= 2)),
 }
 
 
 def check_kernel(kernel: Any, name: str = "kernel", domain: str = "samples") -> None:
     """Checks the parameters of a kernel and of those that it is made of, and their domains."""
-    if not callable(kernel):
+    if not callable(kernel) or isinstance(kernel, Distance):
         raise TypeError(f"{name} must be a kernel or a callable, got {type(kernel).__name__}.")
     if not isinstance(kernel, Kernel):
         return
@@ -73,11 +74,18 @@ def check_kernel(kernel: Any, name: str = "kernel", domain: str = "samples") -> 
     for part, value in vars(kernel).items():
         if isinstance(value, Kernel) or part in _DOMAINS:
             check_kernel(value, part, _DOMAINS.get(part, domain))
-        elif part in _PARAMETERS and not is_traced(value):
-            words, is_valid = _PARAMETERS[part]
-            with jax.ensure_compile_time_eval():
-                valid = is_valid(jnp.asarray(value))
-                check_values(f"{part} of {type(kernel).__name__}", value, words, valid)
+        elif part in _PARAMETERS:
+            _check_parameter(f"{part} of {type(kernel).__name__}", value, *_PARAMETERS[part])
+
+
+def _check_parameter(name: str, value: Any, words: str, is_valid: Callable) -> None:
+    # An exponent is part of the structure, which must not hold arrays.
+    numeric = isinstance(value, (int, float)) or (is_array(value) and "exponent" not in name)
+    if not numeric:
+        raise TypeError(f"{name} must be {words}, got {type(value).__name__}.")
+    if not is_traced(value):
+        with jax.ensure_compile_time_eval():
+            check_values(name, value, words, is_valid(jnp.asarray(value)))
 
 
 def _check_closures(inputs: Inputs) -> None:

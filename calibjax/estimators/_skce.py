@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._numerics import pairs_weight
@@ -71,6 +72,8 @@ def skce(
     """
     inputs = Inputs(as_pytree(kernel), predictions, targets, where, weights)
     n = check_inputs(inputs)
+    if not isinstance(unbiased, (bool, np.bool_)):
+        raise TypeError(f"unbiased must be a bool, got {type(unbiased).__name__}.")
     if block_size is None:
         block_size = n
     elif not hasattr(block_size, "__index__") or isinstance(block_size, bool):

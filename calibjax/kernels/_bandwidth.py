@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._struct import as_pytree
-from calibjax.distributions import check_predictions, fill_masked, valid_rows, widest_dtype
-from calibjax.kernels._base import pairwise
+from calibjax._struct import as_pytree, widest_dtype
+from calibjax.distributions import check_predictions, fill_masked, valid_rows
+from calibjax.kernels._base import Kernel, pairwise
 
 _MAX_ROWS = 1024
 
@@ -40,6 +40,9 @@ def median_heuristic(
         >>> float(cj.median_heuristic(cj.TotalVariation(), predictions))
         0.75
     """
+    if not callable(distance) or isinstance(distance, Kernel):
+        actual = type(distance).__name__
+        raise TypeError(f"distance must be a distance between predictions, got {actual}.")
     check_predictions(predictions, where)
     return _median_heuristic(as_pytree(distance), predictions, where)
 

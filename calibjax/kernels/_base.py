@@ -24,7 +24,13 @@ class Kernel(ABC):
     """A positive definite function of one pair of points.
 
     Kernels add and multiply, and scale by a
-    nonnegative number: ``2.0 * kernel + other``.
+    nonnegative number.  A kernel of your own is a pytree with ``__call__(x, y)``, a scalar.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> kernel = 2.0 * cj.GaussianKernel(1.0) + cj.LaplacianKernel(1.0)
+        >>> isinstance(kernel, cj.Kernel), float(kernel(jnp.array(0.0), jnp.array(0.0)))
+        (True, 3.0)
     """
 
     #: Where the kernel is defined: "predictions", "targets", or "samples", pairs of both.

@@ -16,7 +16,15 @@ from calibjax.kernels._coordinates import sign, sum_over_coordinates
 
 
 class Distance(ABC):
-    """A distance d(p, q) between two predictions; its derivative is 0 where it is 0."""
+    """A distance d(p, q) between two predictions; its derivative is 0 where it is 0.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> p, q = cj.Bernoulli(jnp.array(0.2)), cj.Bernoulli(jnp.array(0.7))
+        >>> distance = cj.TotalVariation()
+        >>> isinstance(distance, cj.Distance), float(distance(p, q))
+        (True, 0.5)
+    """
 
     @abstractmethod
     def __call__(self, p: Any, q: Any) -> jax.Array:

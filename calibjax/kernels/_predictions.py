@@ -52,6 +52,11 @@ class DistanceKernel(Kernel):
         return self._of_distance(pairwise(self.distance, ps, qs))
 
     def _takes_squares(self) -> bool:
+        if jnp.ndim(self.lengthscale) > 0:
+            raise ValueError(
+                "lengthscale of DistanceKernel must be a scalar, got shape "
+                f"{list(jnp.shape(self.lengthscale))}."
+            )
         # The square of a norm is smooth at 0, where the norm is not.
         return self.exponent == 2 and isinstance(self.distance, NormDistance)
 

@@ -1,0 +1,172 @@
+"""The instances that the generic tests run over: a new family or kernel is one line here.
+
+All numbers are NumPy float64; `cast` makes them jax arrays of the dtype of a test.
+"""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import calibjax as cj
+
+
+def cast(tree, dtype="float64"):
+    """All floating leaves as jax arrays of `dtype`, Python numbers included; integers as int32."""
+
+    def leaf(x):
+        floating = jnp.issubdtype(jnp.result_type(x), jnp.floating)
+        return jnp.asarray(x, dtype if floating else "int32")
+
+    return jax.tree.map(leaf, tree)
+
+
+def _rng(seed):
+    return np.random.default_rng(seed)
+
+
+# Batches of n predictions with targets that they could have made.
+
+
+def _categorical(n, seed):
+    probs = 0.05 + 0.8 * _rng(seed).dirichlet(np.ones(4), n)  # steps of differences stay inside
+    return cj.Categorical(probs), _rng(seed).integers(4, size=n)
+
+
+def _bernoulli(n, seed):
+    return cj.Bernoulli(_rng(seed).uniform(0.05, 0.95, n)), _rng(seed).integers(2, size=n)
+
+
+def _normal(n, seed):
+    loc, scale = _rng(seed).normal(size=n), _rng(seed).uniform(0.3, 1.5, n)
+    return cj.Normal(loc, scale), loc + _rng(seed + 1).normal(size=n)
+
+
+def _diag(n, seed):
+    loc, scale = _rng(seed).normal(size=(n, 2)), _rng(seed).uniform(0.3, 1.5, (n, 2))
+    return cj.MultivariateNormalDiag(loc, scale), loc + _rng(seed + 1).normal(size=(n, 2))
+
+
+FAMILIES = {
+    "bernoulli": _bernoulli,
+    "categorical": _categorical,
+    "normal": _normal,
+    "diag": _diag,
+}
+
+
+# Functions that a user might write.
+
+
+def ordinal(y, z):
+    """Closer labels are more alike."""
+    return jnp.exp(-jnp.square((y - z).astype(jnp.result_type(float))) / 2)
+
+
+def scaled_ordinal(lengthscale, y, z):
+    """The same with a parameter, for `jax.tree_util.Partial`."""
+    return jnp.exp(-jnp.abs(y - z).astype(lengthscale.dtype) / lengthscale)
+
+
+def joint(a, b):
+    """A kernel on samples that is no tensor product: exp(-<e_y - e_z, p - q>^2 - |p - q|^2)."""
+    (p, y), (q, z) = a, b
+    difference = p.probs - q.probs
+    return jnp.exp(-jnp.sum(jnp.square(difference)) - jnp.square(difference[y] - difference[z]))
+
+
+def location(p):
+    return p.loc
+
+
+def weighted_location(weight, p):
+    return weight * jnp.stack([p.loc, jnp.log(p.scale)])
+
+
+Partial = jax.tree_util.Partial
+
+TARGET_KERNELS = {
+    "white": cj.WhiteKernel(),
+    "gaussian": cj.GaussianKernel(0.8),
+    "laplacian": cj.LaplacianKernel(1.3),
+    "matern32": cj.Matern32Kernel(0.9),
+    "matern52": cj.Matern52Kernel(1.1),
+}
+_K = TARGET_KERNELS
+
+# Every distance, with the families that it is defined for.
+DISTANCES = {
+    "total_variation": (cj.TotalVariation(), ("categorical", "bernoulli")),
+    "euclidean": (cj.Euclidean(), ("categorical", "bernoulli")),
+    "wasserstein": (cj.Wasserstein(), ("normal", "diag")),
+    "embedding": (cj.EmbeddingDistance(location), ("normal", "diag")),
+    "embedding_partial": (cj.EmbeddingDistance(Partial(weighted_location, 0.7)), ("normal",)),
+}
+
+# Every pair of a family and a target kernel that has closed forms.
+PAIRS = {
+    "categorical-white": ("categorical", _K["white"]),
+    "categorical-gaussian": ("categorical", _K["gaussian"]),
+    "categorical-function": ("categorical", ordinal),
+    "categorical-partial": ("categorical", Partial(scaled_ordinal, np.float64(1.7))),
+    "bernoulli-white": ("bernoulli", _K["white"]),
+    "bernoulli-laplacian": ("bernoulli", _K["laplacian"]),
+    "normal-gaussian": ("normal", _K["gaussian"]),
+    "normal-laplacian": ("normal", _K["laplacian"]),
+    "normal-matern32": ("normal", _K["matern32"]),
+    "normal-matern52": ("normal", _K["matern52"]),
+    "diag-gaussian": ("diag", _K["gaussian"]),
+    "diag-gaussian_ard": ("diag", cj.GaussianKernel(np.array([0.5, 2.0]))),
+    "diag-laplacian": ("diag", cj.LaplacianKernel(np.array([0.5, 2.0]))),
+    "normal-sum": ("normal", _K["gaussian"] + _K["laplacian"]),
+    "normal-scaled": ("normal", 0.3 * _K["gaussian"]),
+    "categorical-sum": ("categorical", 0.3 * _K["white"] + _K["gaussian"]),
+}
+
+
+def _tensor(distance, target_kernel, lengthscale=0.7, exponent=1.0):
+    return cj.TensorProduct(cj.DistanceKernel(distance, lengthscale, exponent), target_kernel)
+
+
+_TV = _tensor(cj.TotalVariation(), _K["white"], 0.4)
+_W2 = _tensor(cj.Wasserstein(), _K["gaussian"])
+
+# Kernels on samples.
+KERNELS = {
+    "categorical-tv-white": ("categorical", _TV),
+    "categorical-euclidean-gaussian": (
+        "categorical",
+        _tensor(cj.Euclidean(), _K["gaussian"], exponent=2.0),
+    ),
+    "categorical-tv-function": ("categorical", _tensor(cj.TotalVariation(), ordinal, exponent=0.5)),
+    "categorical-joint": ("categorical", joint),
+    "categorical-algebra": (
+        "categorical",
+        0.5 * _TV + _tensor(cj.Euclidean(), 2.0 * _K["white"] + _K["laplacian"], exponent=1.5),
+    ),
+    "bernoulli-tv-white": ("bernoulli", _TV),
+    "bernoulli-euclidean-white": ("bernoulli", _tensor(cj.Euclidean(), _K["white"])),
+    "normal-w2-gaussian": ("normal", _W2),
+    "normal-embedding-laplacian": (
+        "normal",
+        _tensor(DISTANCES["embedding_partial"][0], _K["laplacian"]),
+    ),
+    "normal-w2-matern32": ("normal", _tensor(cj.Wasserstein(), _K["matern32"], exponent=2.0)),
+    "normal-algebra": (
+        "normal",
+        cj.TensorProduct(
+            cj.DistanceKernel(cj.Wasserstein()) * cj.DistanceKernel(DISTANCES["embedding"][0]),
+            _K["gaussian"],
+        ),
+    ),
+    "diag-w2-gaussian": ("diag", _tensor(cj.Wasserstein(), PAIRS["diag-gaussian_ard"][1])),
+}
+
+
+def sample(name, n=8, seed=0, dtype="float64"):
+    """(kernel, predictions, targets) of an instance of KERNELS or PAIRS."""
+    family, kernel = (KERNELS | PAIRS)[name]
+    if inspect.isfunction(kernel):
+        kernel = Partial(kernel)  # so that it can be an argument of jitted functions
+    return cast((kernel, *FAMILIES[family](n, seed)), dtype)

@@ -1,0 +1,153 @@
+"""The median heuristic, and the default kernel of each family."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from instances import FAMILIES, cast
+from scipy.spatial.distance import pdist
+
+import calibjax as cj
+
+TV = cj.TotalVariation()
+
+
+def dirichlet(n, seed=0):
+    return np.random.default_rng(seed).dirichlet(np.ones(3), n)
+
+
+def median_of(probs):
+    """The median over i < j, by SciPy."""
+    return np.median(pdist(probs, "cityblock") / 2)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 17])
+def test_median_over_pairs(n, float64):
+    value = cj.median_heuristic(TV, cj.Categorical(jnp.array(dirichlet(n))))
+    np.testing.assert_allclose(value, median_of(dirichlet(n)), rtol=1e-13)
+
+
+@pytest.mark.parametrize("n", [1024, 1500, 2048, 2500])
+def test_a_strided_subsample_above_1024(n, float64):
+    probs = dirichlet(n)
+    value = cj.median_heuristic(TV, cj.Categorical(jnp.array(probs)))
+    expected = median_of(probs[:: n // 1024][:1024])
+    np.testing.assert_allclose(value, expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("n", [12, 2500])
+def test_where_is_dropping_rows(n, float64):
+    probs = dirichlet(n)
+    where = np.random.default_rng(1).random(n) < 0.9
+    kept = cj.median_heuristic(TV, cj.Categorical(jnp.array(probs[where])))
+    for garbage in (np.nan, np.inf, -1.0, 0.0):
+        dirty = np.where(where[:, None], probs, garbage)
+        value = cj.median_heuristic(TV, cj.Categorical(jnp.array(dirty)), where=jnp.array(where))
+        assert value == kept
+
+
+def test_inside_jit_and_vmap(float64):
+    batches = jnp.array(np.stack([dirichlet(9, seed) for seed in range(3)]))
+    masks = jnp.array(np.random.default_rng(1).random((3, 9)) < 0.7)
+
+    def heuristic(probs, where):
+        return cj.median_heuristic(TV, cj.Categorical(probs), where=where)
+
+    values = jax.jit(jax.vmap(heuristic))(batches, masks)
+    expected = [median_of(p[w]) for p, w in zip(np.array(batches), np.array(masks), strict=True)]
+    np.testing.assert_allclose(values, expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("n_kept", [0, 1])
+def test_no_pair_is_kept(n_kept, dtype):
+    probs = jnp.full((5, 3), jnp.nan, dtype).at[:n_kept].set(1 / 3)
+    where = jnp.arange(5) < n_kept
+    heuristic = jax.jit(lambda p, where: cj.median_heuristic(TV, cj.Categorical(p), where=where))
+    assert heuristic(probs, where) == 1
+
+
+def test_ties(float64):
+    # 1 of 5 rows differs: 4 of 10 pairs are at distance 1, the median is 0, the mean is 0.4.
+    confidences = jnp.array([1.0, 1, 1, 1, 0])
+    assert cj.median_heuristic(TV, cj.Bernoulli(confidences)) == 0.4
+    where = jnp.arange(5) < 4
+    assert cj.median_heuristic(TV, cj.Bernoulli(confidences), where=where) == 1
+    assert cj.median_heuristic(TV, cj.Bernoulli(confidences[:4])) == 1
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gradient_is_stopped(family, float64):
+    predictions = cast(FAMILIES[family](7, 0)[0])
+
+    def total(predictions):
+        return sum(jnp.sum(x) for x in jax.tree.leaves(cj.default_kernel(predictions)))
+
+    assert jax.jit(total)(predictions) > 0
+    for leaf in jax.tree.leaves(jax.jit(jax.grad(total))(predictions)):
+        np.testing.assert_array_equal(leaf, 0)
+
+
+@pytest.mark.parametrize("values", ["nan", "not normalised"])
+def test_bad_values_inside_jit_give_nan(values):
+    probs = jnp.ones((4, 2)) * (jnp.nan if values == "nan" else 0.4)
+    assert jnp.isnan(jax.jit(cj.median_heuristic)(TV, cj.Categorical(probs)))
+
+
+def test_16_bit_predictions():
+    confidences = jnp.array([0.0, 0.25, 1.0], jnp.bfloat16)
+    value = cj.median_heuristic(TV, cj.Bernoulli(confidences))
+    assert value.dtype == jnp.float32 and value == 0.75
+
+
+# The default kernel.
+
+
+@pytest.mark.parametrize("family", ["categorical", "bernoulli"])
+def test_default_kernel_of_classes(family, float64):
+    predictions = cast(FAMILIES[family](9, 0)[0])
+    kernel = cj.default_kernel(predictions)
+    assert isinstance(kernel.target_kernel, cj.WhiteKernel)
+    assert isinstance(kernel.prediction_kernel.distance, cj.TotalVariation)
+    assert kernel.prediction_kernel.exponent == 1
+    probs = np.array(predictions.probs)
+    if family == "bernoulli":
+        probs = np.stack([probs, 1 - probs], axis=1)
+    scale = kernel.prediction_kernel.lengthscale
+    np.testing.assert_allclose(scale, median_of(probs), rtol=1e-13)
+
+
+@pytest.mark.parametrize("family", ["normal", "diag"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_default_kernel_of_reals(family, masked, float64):
+    predictions = cast(FAMILIES[family](9, 0)[0])
+    where = np.arange(9) != 4 if masked else np.ones(9, bool)
+    loc, scale = (np.array(x) for x in jax.tree.leaves(predictions))
+    dirty = jax.tree.map(lambda x: jnp.array(x).at[~where].set(jnp.nan), predictions)
+    kernel = cj.default_kernel(dirty, where=jnp.array(where) if masked else None)
+    assert isinstance(kernel.target_kernel, cj.GaussianKernel)
+    assert isinstance(kernel.prediction_kernel.distance, cj.Wasserstein)
+    assert kernel.prediction_kernel.exponent == 1
+    # W2 of normals with diagonal covariances is the distance of (loc, scale).
+    points = np.concatenate([loc.reshape(9, -1), scale.reshape(9, -1)], axis=1)[where]
+    np.testing.assert_allclose(
+        kernel.prediction_kernel.lengthscale, np.median(pdist(points)), rtol=1e-13
+    )
+    deviation = np.median(scale[where], axis=0)
+    np.testing.assert_allclose(kernel.target_kernel.lengthscale, np.sqrt(2) * deviation, rtol=1e-13)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_default_kernel_is_ready_to_use(family, dtype):
+    predictions, targets = cast(FAMILIES[family](9, 0), dtype)
+
+    @jax.jit
+    def estimate(predictions, where):
+        kernel = cj.default_kernel(predictions, where=where)
+        return cj.skce(kernel, predictions, targets, where=where)
+
+    value = estimate(predictions, jnp.ones(9, bool))
+    assert value.dtype == dtype
+    np.testing.assert_allclose(
+        value, cj.skce(cj.default_kernel(predictions), predictions, targets), rtol=1e-5
+    )
+    assert estimate(predictions, jnp.zeros(9, bool)) == 0

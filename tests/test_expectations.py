@@ -1,0 +1,240 @@
+"""Closed forms against quadrature, for every pair of a family and a target kernel."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from golden.recompute import quadrature
+from instances import FAMILIES, PAIRS, cast, sample
+
+import calibjax as cj
+from calibjax.expectations import residual_product, residual_product_tile
+
+every_pair = pytest.mark.parametrize("name", PAIRS)
+
+
+def rule(p, kinks):
+    """Nodes and weights of E f(Z), Z ~ p, for f with kinks at the given targets, if any."""
+    parameters = {name: np.array(value, float) for name, value in vars(p).items()}
+    match p:
+        case cj.Bernoulli():
+            nodes, weights = quadrature({"kind": "categorical", "probs": p.probability_vector()})
+        case cj.Categorical():
+            nodes, weights = quadrature({"kind": "categorical", **parameters})
+        case cj.Normal():
+            nodes, weights = quadrature({"kind": "normal", **parameters}, np.ravel(kinks))
+        case cj.MultivariateNormalDiag():
+            rules = [
+                rule(cj.Normal(*coordinate), kink)
+                for *coordinate, kink in zip(*parameters.values(), np.array(kinks), strict=True)
+            ]
+            nodes = np.stack(np.meshgrid(*(z for z, _ in rules), indexing="ij"), -1)
+            weights = functools.reduce(np.multiply.outer, (w for _, w in rules))
+            return nodes.reshape(-1, len(rules)), np.ravel(weights)
+    return nodes[..., 0], weights
+
+
+@jax.jit
+def kernel_at(nodes, kernel, y):
+    return jax.vmap(lambda z: kernel(z, y))(nodes)
+
+
+@jax.jit
+def embedding_at(nodes, kernel, q):
+    return jax.vmap(lambda z: cj.mean_embedding(q, kernel, z))(nodes)
+
+
+@jax.jit
+def primitives(p, kernel, q, y):
+    return cj.mean_embedding(p, kernel, y), cj.inner_product(p, kernel, q)
+
+
+def check_against_quadrature(kernel, p, q, y, atol=1e-13):
+    """Both primitives for one pair; the second by quadrature of the first, just verified."""
+    for value, function, argument, kinks in zip(
+        primitives(p, kernel, q, y), (kernel_at, embedding_at), (y, q), (y, q.mean()), strict=True
+    ):
+        nodes, weights = rule(p, kinks)
+        nodes = jnp.asarray(nodes, "int32" if p.target_kind == "integer" else "float64")
+        exact = np.array(function(nodes, kernel, argument), float) @ weights
+        np.testing.assert_allclose(value, exact, rtol=0, atol=atol)
+
+
+def row(tree, i):
+    return jax.tree.map(lambda x: x[i], tree)
+
+
+@every_pair
+def test_against_quadrature(name, float64):
+    kernel, predictions, targets = sample(name, 3)
+    p, q = row(predictions, 0), row(predictions, 1)
+    for a, b, y in [(p, q, targets[0]), (q, p, targets[2]), (p, p, targets[1])]:
+        check_against_quadrature(kernel, a, b, y)
+
+
+# Standard deviations from a thousandth to a hundred times the lengthscale, close and far.
+SCALES = (1e-3, 0.03, 1.0, 10.0, 100.0)
+REAL = [name for name, (family, _) in PAIRS.items() if family in ("normal", "diag")]
+
+
+def scaled_normal(family, loc, scale):
+    if family == "normal":
+        return cj.Normal(np.array(loc), np.array(scale))
+    return cj.MultivariateNormalDiag(np.array([loc, -loc]), np.array([scale, 1.0]))
+
+
+def extremes(family):
+    """p, q and y of every scale, close and far."""
+    for scale in SCALES:
+        for shift in (0.0, 0.7, 6.0):
+            p = scaled_normal(family, 0.25, scale)
+            q = scaled_normal(family, 0.25 + shift * max(scale, 1.0), 2 * scale)
+            yield p, q, q.loc - scale / 4
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_extreme_scales(name, float64):
+    family, kernel = PAIRS[name]
+    for p, q, y in extremes(family):
+        check_against_quadrature(*cast((kernel, p, q, y)), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_float32(name):
+    family, kernel = PAIRS[name]
+    rows = jax.tree.map(lambda *x: np.stack(x).astype("float32"), *extremes(family))
+    in_rows = jax.jit(jax.vmap(primitives, in_axes=(0, None, 0, 0)))
+
+    def values(dtype):
+        p, q, y = cast(rows, dtype)
+        return in_rows(p, cast(kernel, dtype), q, y)
+
+    with jax.enable_x64(True):
+        exact = jax.tree.map(np.array, values("float64"))
+    for found, expected in zip(values("float32"), exact, strict=True):
+        assert found.dtype == "float32" and expected.dtype == "float64"
+        # Kernels here are bounded by 2: a few units of rounding.
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1.5e-6)
+
+
+@pytest.mark.parametrize("family", ["normal", "diag"])
+def test_h_of_narrow_predictions_in_float32(family):
+    # h is of the order of (scale / l)^2, the four terms are of the order of 1.
+    scale, n = 1e-3, 12
+    rng = np.random.default_rng(0)
+    shape = n if family == "normal" else (n, 2)
+    loc = rng.normal(size=shape).astype("float32")
+    y = loc + scale * rng.normal(size=shape).astype("float32")
+
+    def h(dtype):
+        arguments = cast((loc, np.full(loc.shape, np.float32(scale)), y), dtype)
+        make = cj.Normal if family == "normal" else cj.MultivariateNormalDiag
+        kernel = cj.TensorProduct(cj.DistanceKernel(cj.Wasserstein()), cj.GaussianKernel(1.0))
+        return np.array(cj.h_matrix(kernel, make(*arguments[:2]), arguments[2]), float)
+
+    with jax.enable_x64(True):
+        exact = h("float64")
+    found = h("float32")
+    np.testing.assert_allclose(np.diag(found), np.diag(exact), rtol=1e-6, atol=1e-6 * scale**2)
+    rms = np.sqrt(np.mean(exact**2))
+    assert rms < 1e-5 and np.max(np.abs(found - exact)) < 1e-3 * rms
+
+
+SLOW = pytest.param("normal-matern52", marks=pytest.mark.slow)  # to compile
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*(name for name in REAL if name != "normal-matern52"), "categorical-partial", SLOW],
+)
+def test_derivatives(name, float64):
+    # Of both primitives, in every floating leaf: parameters, targets and lengthscales.
+    kernel, predictions, targets = sample(name, 2)
+    arguments = kernel, row(predictions, 0), row(predictions, 1), targets[0]
+    leaves, structure = jax.tree.flatten(arguments)
+    floating = [i for i, x in enumerate(leaves) if jnp.issubdtype(x.dtype, jnp.floating)]
+
+    @jax.jit
+    def f(values):
+        merged = list(leaves)
+        for i, value in zip(floating, values, strict=True):
+            merged[i] = value
+        kernel, p, q, y = jax.tree.unflatten(structure, merged)
+        return cj.mean_embedding(p, kernel, y) + 2 * cj.inner_product(p, kernel, q)
+
+    x = [leaves[i] for i in floating]
+    gradient = jax.jit(jax.grad(f))(x)
+    for i, values in enumerate(x):
+        for index in np.ndindex(values.shape):
+            value_at = functools.partial(at, f, x, i, index)
+            step = 1e-4
+            near, far = ((value_at(s) - value_at(-s)) / (2 * s) for s in (step, 2 * step))
+            np.testing.assert_allclose(gradient[i][index], (4 * near - far) / 3, rtol=1e-7)
+
+
+def at(f, x, i, index, shift):
+    moved = list(x)
+    moved[i] = x[i].at[index].add(shift)
+    return f(moved)
+
+
+@every_pair
+def test_tiles_are_those_of_pairs(name, float64):
+    kernel, predictions, targets = sample(name, 6)
+    others = jax.tree.map(lambda x: x[1:5], (predictions, targets))
+
+    def four_terms(p, y, q, z):
+        first = kernel(y, z) - cj.mean_embedding(p, kernel, z)
+        return first - cj.mean_embedding(q, kernel, y) + cj.inner_product(p, kernel, q)
+
+    def of_pair(p, y, q, z):
+        return residual_product(p, kernel, y, q, z), four_terms(p, y, q, z)
+
+    @jax.jit
+    def all_pairs(p, y, q, z):
+        tile = residual_product_tile(p, kernel, y, q, z)
+        inner = jax.vmap(of_pair, in_axes=(None, None, 0, 0))
+        return tile, *jax.vmap(inner, in_axes=(0, 0, None, None))(p, y, q, z)
+
+    found, *expected = all_pairs(predictions, targets, *others)
+    for values in expected:
+        np.testing.assert_allclose(found, values, rtol=1e-11, atol=1e-14)
+
+
+@every_pair
+def test_inner_products_are_symmetric(name, float64):
+    kernel, predictions, _ = sample(name, 5)
+    inner = jax.vmap(cj.inner_product, in_axes=(None, None, 0))
+    matrix = jax.jit(jax.vmap(inner, in_axes=(0, None, None)))(predictions, kernel, predictions)
+    np.testing.assert_allclose(matrix, matrix.T, rtol=1e-13)
+    assert np.linalg.eigvalsh(np.array(matrix))[0] > -1e-13
+
+
+def test_every_rule_has_its_twin_and_an_instance():
+    assert cj.mean_embedding.rules.keys() == cj.inner_product.rules.keys()
+    for function in (cj.mean_embedding, residual_product, residual_product_tile):
+        chosen = set()
+        for name, kernel in PAIRS.values():
+            family = type(FAMILIES[name](2, 0)[0])
+            candidates = (pair for pair in itertools.product(family.__mro__, type(kernel).__mro__))
+            chosen.add(next((pair for pair in candidates if pair in function.rules), None))
+        assert chosen - {None} == set(function.rules)
+
+
+def test_a_pair_has_one_rule():
+    register = cj.mean_embedding.register(cj.Normal, cj.GaussianKernel)
+    with pytest.raises(ValueError, match=r"already has a rule for \(Normal, GaussianKernel\)"):
+        register(lambda p, kernel, y: 0.0)
+
+
+def test_the_most_specific_rule_wins(float64):
+    # A user's subclass keeps its parent's rules; distributions come before kernels.
+    class Wider(cj.GaussianKernel):
+        pass
+
+    p, y = cj.Normal(jnp.zeros(()), jnp.ones(())), jnp.ones(())
+    parent = cj.mean_embedding(p, cj.GaussianKernel(2.0), y)
+    assert cj.mean_embedding(p, Wider(2.0), y) == parent

@@ -1,0 +1,128 @@
+"""The numbers of golden/reference.json, which come from quadrature."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from golden import recompute
+
+import calibjax as cj
+
+REFERENCE = json.loads(recompute.REFERENCE.read_text())
+
+FAMILIES = {
+    "categorical": lambda p: cj.Categorical(p["probs"]),
+    "normal": lambda p: cj.Normal(p["loc"], p["scale"]),
+    "multivariate_normal_diag": lambda p: cj.MultivariateNormalDiag(p["loc"], p["scale_diag"]),
+}
+# Kinds of predictions that the file has and the library does not have yet.
+NOT_YET_HERE = {"laplace", "multivariate_normal_full", "normal_mixture", "poisson"}
+
+DISTANCES = {
+    "total_variation": cj.TotalVariation(),
+    "euclidean": cj.Euclidean(),
+    "wasserstein": cj.Wasserstein(),
+}
+# Of a distance and a lengthscale; "gaussian" is exp(-d^2 / (2 l^2)).
+PREDICTION_KERNELS = {
+    "exponential": lambda distance, scale: cj.DistanceKernel(distance, scale),
+    "gaussian": lambda distance, scale: cj.DistanceKernel(distance, np.sqrt(2) * scale, 2.0),
+}
+TARGET_KERNELS = {
+    "white": cj.WhiteKernel,
+    "gaussian": cj.GaussianKernel,
+    "laplacian": cj.LaplacianKernel,
+    "matern32": cj.Matern32Kernel,
+    "matern52": cj.Matern52Kernel,
+}
+
+CASES = [case for case in REFERENCE["cases"] if case["predictions"]["kind"] not in NOT_YET_HERE]
+cases = pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+
+# Half of float64's digits are enough to tell a right formula; float32 is held to its rounding.
+ATOL = {"float64": 1e-10, "float32": 2e-6}
+
+
+def as_kernel(kernel):
+    prediction, target = kernel["prediction"], dict(kernel["target"])
+    return cj.TensorProduct(
+        PREDICTION_KERNELS[prediction["kind"]](
+            DISTANCES[prediction["metric"]], prediction["lengthscale"]
+        ),
+        TARGET_KERNELS[target.pop("kind")](**target),
+    )
+
+
+def as_arguments(case, dtype):
+    """kernel, predictions and targets of a case."""
+    parameters = dict(case["predictions"])
+    kind = parameters.pop("kind")
+    parameters = {name: jnp.asarray(values, dtype) for name, values in parameters.items()}
+    predictions = FAMILIES[kind](parameters)
+    real = predictions.target_kind == "real"
+    return (
+        as_kernel(case["kernel"]),
+        predictions,
+        jnp.asarray(case["targets"], dtype if real else jnp.int32),
+    )
+
+
+def test_every_case_is_tested_or_not_yet_here():
+    kinds = {case["predictions"]["kind"] for case in REFERENCE["cases"]}
+    assert kinds == NOT_YET_HERE | set(FAMILIES)
+
+
+@cases
+def test_h_matrix(case, dtype):
+    h = cj.h_matrix(*as_arguments(case, dtype))
+    assert h.dtype == dtype
+    np.testing.assert_allclose(h, case["h"], rtol=0, atol=ATOL[dtype])
+
+
+@cases
+def test_estimates(case, dtype):
+    compare_estimates(case, dtype, {"": None})
+
+
+def slow_to_compile(case):
+    return case["kernel"]["target"]["kind"].startswith("matern")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case["name"], marks=[pytest.mark.slow] * slow_to_compile(case))
+        for case in CASES
+    ],
+)
+def test_block_estimates(case, float64):
+    compare_estimates(case, "float64", {f"block{size}_": size for size in (2, 3, 5)})
+
+
+@pytest.mark.slow
+@cases
+def test_block_estimates_in_float32(case):
+    compare_estimates(case, "float32", {f"block{size}_": size for size in (2, 3, 5)})
+
+
+def compare_estimates(case, dtype, block_sizes):
+    arguments = as_arguments(case, dtype)
+    for prefix, block_size in block_sizes.items():
+        for suffix, unbiased in {"unbiased": True, "biased": False}.items():
+            estimate = cj.skce(*arguments, unbiased=unbiased, block_size=block_size)
+            expected = case["estimates"][prefix + suffix]
+            assert estimate.dtype == dtype
+            np.testing.assert_allclose(estimate, expected, 0, ATOL[dtype], err_msg=prefix + suffix)
+
+
+@pytest.mark.parametrize("case", REFERENCE["cases"], ids=lambda case: case["name"])
+def test_quadrature_gives_the_stored_numbers(case):
+    h, estimates = recompute.recompute_case(case)
+    stored = {"h": case["h"], "estimates": case["estimates"]}
+    difference = recompute.largest_difference(stored, {"h": h, "estimates": estimates})
+    assert difference <= recompute.TOLERANCE
+
+
+def test_the_committed_file_is_the_reference(reference_folder):
+    assert json.loads((reference_folder / "golden" / "reference.json").read_text()) == REFERENCE

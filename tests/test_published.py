@@ -1,0 +1,182 @@
+"""Numbers that others have published: the Julia packages' unit tests, pycalibration, the papers.
+
+Labels are 0-based here and 1-based there.
+"""
+
+import random
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist, squareform
+
+import calibjax as cj
+
+E = np.exp(1)
+SQRT2 = np.sqrt(2)
+
+
+def distance_kernel(distance, target_kernel, **kwargs):
+    return cj.TensorProduct(cj.DistanceKernel(distance, **kwargs), target_kernel)
+
+
+def close(estimate, published):
+    assert estimate.dtype == jnp.float64
+    np.testing.assert_allclose(estimate, published, rtol=1e-13, atol=1e-15)
+
+
+# CalibrationErrors.jl, test/skce.jl: targets, unbiased (and blocks of 2), biased.
+BINARY = [
+    ([0, 1], 0.0, 0.0),
+    ([0, 0], 0.0, 0.5),
+    ([1, 0], -2 / E, 1 - 1 / E),
+    ([1, 1], 0.0, 0.5),
+]
+
+
+@pytest.mark.parametrize("copies", [1, 10])
+@pytest.mark.parametrize(("targets", "unbiased", "biased"), BINARY)
+@pytest.mark.parametrize("family", ["categorical", "bernoulli"])
+def test_two_binary_predictions(family, targets, unbiased, biased, copies, float64):
+    # exp(-|p - q|^2 / 2); the reference's scalars with scale sqrt(2) are our probability vectors.
+    # The reference's scalar is the probability of true, its vector that of class 1: our class 0.
+    kernel = distance_kernel(cj.Euclidean(), cj.WhiteKernel(), lengthscale=SQRT2, exponent=2.0)
+    if family == "categorical":
+        predictions = cj.Categorical(jnp.tile(jnp.eye(2), (copies, 1)))
+        targets = jnp.tile(jnp.array(targets), copies)
+    else:
+        predictions = cj.Bernoulli(jnp.tile(jnp.array([1.0, 0.0]), copies))
+        targets = jnp.tile(jnp.array([target == 0 for target in targets]), copies)
+    close(cj.skce(kernel, predictions, targets, block_size=2), unbiased)
+    close(cj.skce(kernel, predictions, targets, block_size=2, unbiased=False), biased)
+    if copies == 1:
+        close(cj.skce(kernel, predictions, targets), unbiased)
+        close(cj.skce(kernel, predictions, targets, unbiased=False), biased)
+
+
+# The same for N1 = N(0, 1), N2 = N(1, 2): locations and scales, targets, target scale, value.
+NORMAL = [
+    ([0, 0], [1, 1], [0, 0], 1.0, 0.1631367068165307),
+    ([0, 1], [1, 2], [1, 0], 1.0, -0.04186060698827978),
+    ([0, 1], [1, 2], [0, 1], 1.0, 0.00651220001294024),
+    ([0, 0], [1, 1], [0, 0], 0.5, 0.027642198927894435),
+    ([0, 1], [1, 2], [1, 0], 0.5, -0.021490892973595306),
+    ([0, 1], [1, 2], [0, 1], 0.5, 0.00961770077268961),
+]
+
+
+@pytest.mark.parametrize(("loc", "scale", "targets", "target_scale", "value"), NORMAL)
+def test_two_normal_predictions(loc, scale, targets, target_scale, value, float64):
+    # A "scale" of the reference multiplies its inputs.
+    kernel = distance_kernel(cj.Wasserstein(), cj.GaussianKernel(1 / target_scale))
+    loc, scale, targets = (jnp.array(x, float) for x in (loc, scale, targets))
+    close(cj.skce(kernel, cj.Normal(loc, scale), targets), value)
+    vectors = cj.MultivariateNormalDiag(loc[:, None], scale[:, None])
+    close(cj.skce(kernel, vectors, targets[:, None]), value)
+
+
+# pycalibration, README.md.
+
+
+def test_pycalibration_binary(float64):
+    random.seed(1234)
+    probs = jnp.array([random.random() for _ in range(100)])
+    targets = jnp.array([bool(random.getrandbits(1)) for _ in range(100)])
+    close(absolute_difference(probs, targets), 0.028399084017414655)
+    rng = np.random.default_rng(1234)
+    probs, targets = jnp.array(rng.random(100)), jnp.array(rng.choice([True, False], 100))
+    close(absolute_difference(probs, targets), 0.03320398246523166)
+
+
+def absolute_difference(probs, targets):
+    """SKCE with the kernel exp(-|p - q|) 1{y = z}: on two classes |p - q| is the TV."""
+    kernel = distance_kernel(cj.TotalVariation(), cj.WhiteKernel())
+    return cj.skce(kernel, cj.Bernoulli(probs), targets)
+
+
+def test_pycalibration_classes(float64):
+    kernel = distance_kernel(cj.Euclidean(), cj.WhiteKernel())
+    rng = np.random.default_rng(1234)
+    predictions = cj.Categorical(jnp.array(rng.dirichlet((3, 2, 5), 100)))
+    targets = jnp.array(rng.integers(low=1, high=4, size=100) - 1)
+    close(cj.skce(kernel, predictions, targets), 0.02015240706950358)
+    predictions = cj.Categorical(jnp.array([[0.1, 0.8, 0.1], [0.2, 0.5, 0.3]]))
+    close(cj.skce(kernel, predictions, jnp.array([1, 2])), -0.10317943453412069)
+
+
+def test_pycalibration_normal(float64):
+    random.seed(1234)
+    parameters = [(random.gauss(0, 1), random.random()) for _ in range(100)]
+    targets = jnp.array([random.gauss(0, 1) for _ in range(100)])
+    kernel = distance_kernel(cj.Wasserstein(), cj.GaussianKernel(1.0))
+    predictions = cj.Normal(*jnp.array(parameters).T)
+    close(cj.skce(kernel, predictions, targets), 0.02203618235964146)
+
+
+# pycalibration, tests/test_skce.py: unbiased, biased, blocks of 2, 10 and 100.
+DIRICHLET = {
+    "consistent": (
+        (-0.00036706556809863917, 0.00029913900506092046),
+        {2: -0.01786496888521873, 10: -0.004990515939470188, 100: -0.0014857785875846139},
+    ),
+    "all of class 2": (
+        (0.19722219775190472, 0.19808053129976555),
+        {2: 0.1919394874426728, 10: 0.1909894104388583, 100: 0.19544605177378438},
+    ),
+}
+
+
+def test_pycalibration_500(float64):
+    rng = np.random.default_rng(1234)
+    probs = rng.dirichlet((1, 1), 500)
+    consistent = 1 - (rng.random(500) < probs[:, 0]).astype(int)
+    targets = {"consistent": consistent, "all of class 2": np.ones(500, int)}
+    kernel = distance_kernel(cj.Euclidean(), cj.WhiteKernel(), lengthscale=1 / 3)
+    predictions, binary = cj.Categorical(jnp.array(probs)), cj.Bernoulli(jnp.array(probs[:, 1]))
+    for name, ((unbiased, biased), blocks) in DIRICHLET.items():
+        y = jnp.array(targets[name])
+        close(cj.skce(kernel, binary, y), unbiased)
+        close(cj.skce(kernel, predictions, y), unbiased)
+        close(cj.skce(kernel, predictions, y, unbiased=False), biased)
+        for block_size, estimate in blocks.items():
+            close(cj.skce(kernel, predictions, y, block_size=block_size), estimate)
+
+
+# Widmann et al., NeurIPS 2019: networks on CIFAR-10; biased, unbiased, blocks of 2 in file order.
+CIFAR10 = {
+    "densenet121": (0.00014200255937238076, 0.00013014214272447108, -0.00034300214660923725),
+    "resnet18": (0.00027614450993714907, 0.0002625240589747678, 0.0003565449804289092),
+    "mobilenet_v2": (0.00020640480253506248, 0.00019108966621409577, -4.487736692275322e-05),
+}
+RTOL = {"float64": 1e-7, "float32": 2e-3}
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        "densenet121",
+        pytest.param("resnet18", marks=pytest.mark.slow),
+        pytest.param("mobilenet_v2", marks=pytest.mark.slow),
+    ],
+)
+def test_cifar10(network, reference_folder):
+    with np.load(reference_folder / "data" / "cifar10_predictions.npz") as data:
+        probs, labels = data[network], data["labels"]
+    # The median of the full matrix, with its diagonal of zeros.
+    total_variation = squareform(pdist(probs, "cityblock")) / 2
+    lengthscale = np.median(total_variation, overwrite_input=True)
+    del total_variation
+    biased, unbiased, blocks = CIFAR10[network]
+    for dtype, rtol in RTOL.items():
+        with jax.enable_x64(dtype == "float64"):
+            kernel = distance_kernel(
+                cj.TotalVariation(), cj.WhiteKernel(), lengthscale=float(lengthscale)
+            )
+            arguments = kernel, cj.Categorical(jnp.asarray(probs, dtype)), jnp.array(labels)
+            estimates = (
+                cj.skce(*arguments, unbiased=False),
+                cj.skce(*arguments),
+                cj.skce(*arguments, block_size=2),
+            )
+            np.testing.assert_allclose(estimates, (biased, unbiased, blocks), rtol)

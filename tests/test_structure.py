@@ -1,0 +1,94 @@
+"""The order of the rooms, and what every public name must have."""
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+
+import calibjax as cj
+from calibjax import estimators
+
+PACKAGE = Path(cj.__file__).parent
+
+# Imports point backwards in this list, or stay within a room.
+ROOMS = [
+    "_struct",
+    "_check",
+    "_numerics",
+    "_erfcx",
+    "distributions",
+    "kernels",
+    "expectations",
+    "discrepancy",
+    "_pairwise",
+    "estimators",
+]
+
+
+def room(module):
+    """The room of a dotted module name, None outside of the package."""
+    package, *path = module.split(".")
+    return path[0] if package == "calibjax" and path else None
+
+
+def imports(path):
+    """Rooms that a file imports from, wherever in the file it does so."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import():
+                modules = [alias.name for alias in node.names]
+            case ast.ImportFrom(level=0, module="calibjax"):
+                modules = [f"calibjax.{alias.name}" for alias in node.names]
+            case ast.ImportFrom():
+                assert node.level == 0, f"relative import in {path}"
+                modules = [node.module]
+            case _:
+                continue
+        for module in modules:
+            assert module != "calibjax", f"{path} imports the package as a whole"
+            yield from filter(None, [room(module)])
+
+
+SOURCES = [path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_one_way(path):
+    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert own in ROOMS
+    for other in imports(path):
+        assert ROOMS.index(other) <= ROOMS.index(own), f"{own} imports {other}"
+
+
+PUBLIC = [name for name in vars(cj) if not name.startswith("_") and name not in ROOMS]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names_have_executable_examples(name):
+    value = getattr(cj, name)
+    doc = inspect.getdoc(value)
+    assert doc and "Example" in doc and ">>>" in doc, f"{name} has no example"
+    assert inspect.getmodule(value).__name__.startswith("calibjax.")
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if inspect.isclass(getattr(cj, name))])
+def test_public_methods_have_docstrings(name):
+    for method, value in vars(getattr(cj, name)).items():
+        if inspect.isfunction(value) and not method.startswith("_"):
+            assert inspect.getdoc(getattr(getattr(cj, name), method)), f"{name}.{method}"
+
+
+ESTIMATORS = {name: value for name, value in vars(estimators).items() if inspect.isfunction(value)}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_signatures_of_estimators(name):
+    parameters = list(inspect.signature(ESTIMATORS[name]).parameters.values())
+    assert [p.name for p in parameters[:3]] == ["kernel", "predictions", "targets"]
+    for p in parameters[3:]:
+        assert p.kind is p.KEYWORD_ONLY and p.default is not p.empty
+
+
+def test_types_are_shipped():
+    assert (PACKAGE / "py.typed").exists()

@@ -1,0 +1,221 @@
+"""jit, vmap and derivatives of the estimators, for every kernel on samples."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from instances import FAMILIES, KERNELS, cast, sample
+
+import calibjax as cj
+
+SLOW_TO_COMPILE = {"normal-w2-matern32"}  # when differentiated
+
+every_kernel = pytest.mark.parametrize("name", KERNELS)
+derivatives = pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW_TO_COMPILE)) for name in KERNELS],
+)
+
+
+@every_kernel
+def test_jit_is_eager(name, float64):
+    arguments = sample(name, 4)
+    jitted = jax.jit(cj.skce)(*arguments)
+    np.testing.assert_allclose(cj.skce(*arguments), jitted, rtol=1e-13)
+    with jax.disable_jit():
+        np.testing.assert_allclose(cj.skce(*arguments), jitted, rtol=1e-12)
+
+
+@every_kernel
+def test_vmap_is_a_loop(name, float64):
+    kernel = sample(name)[0]
+    batches = [cast(FAMILIES[KERNELS[name][0]](4, seed)) for seed in (0, 1, 2)]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches)
+    loss = functools.partial(cj.skce, kernel, unbiased=False)
+    values = jax.jit(jax.vmap(loss))(*stacked)
+    np.testing.assert_allclose(values, [loss(*batch) for batch in batches], rtol=1e-12)
+
+
+@every_kernel
+def test_pytrees(name, float64):
+    arguments = sample(name)
+    leaves, structure = jax.tree.flatten(arguments)
+    again = jax.tree.unflatten(structure, leaves)
+    assert jax.tree.structure(again) == structure
+    assert hash(jax.tree.structure(sample(name))) == hash(structure)
+    chex.assert_trees_all_equal(again, arguments)
+    # Placeholders in place of arrays must be accepted too.
+    assert jax.tree.structure(jax.tree.map(lambda _: 0, arguments)) == structure
+
+
+# The rounding of h, which is bounded by the kernel: twice what was measured, at most.
+@every_kernel
+def test_float32_is_near_float64(name):
+    with jax.enable_x64(True):
+        exact = cj.skce(*sample(name), unbiased=False)
+        bound = np.mean(np.abs(cj.h_matrix(*sample(name))))
+    value = cj.skce(*sample(name, dtype="float32"), unbiased=False)
+    assert value.dtype == jnp.float32
+    assert abs(float(value) - float(exact)) < 1e-6 * bound
+
+
+# Derivatives. A loss as a function of the list of its floating leaves: predictions, real targets,
+# parameters of the kernel, weights.
+
+
+def loss_of_leaves(name, unbiased=False, n=8):
+    arguments = (*sample(name, n), jnp.linspace(0.5, 1.5, n))
+    leaves, structure = jax.tree.flatten(arguments)
+    floating = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
+
+    def loss(values):
+        values = iter(values)
+        merged = [next(values) if kind else x for x, kind in zip(leaves, floating, strict=True)]
+        kernel, predictions, targets, weights = jax.tree.unflatten(structure, merged)
+        return cj.skce(kernel, predictions, targets, unbiased=unbiased, weights=weights)
+
+    return loss, [leaf for leaf, kind in zip(leaves, floating, strict=True) if kind]
+
+
+def difference(f, x, direction, step=1e-5):
+    """The derivative along a direction: central differences of fourth order."""
+
+    def central(step):
+        ahead, behind = (
+            f([a + sign * step * b for a, b in zip(x, direction, strict=True)]) for sign in (1, -1)
+        )
+        return jax.tree.map(lambda a, b: (a - b) / (2 * step), ahead, behind)
+
+    near, far = central(step), central(2 * step)
+    return jax.tree.map(lambda a, b: (4 * a - b) / 3, near, far)
+
+
+def directions(leaves, seed=0):
+    """One for each leaf, so that an error names it."""
+    rng = np.random.default_rng(seed)
+    for i in range(len(leaves)):
+        yield [jnp.array(0.3 * rng.normal(size=x.shape) * (i == j)) for j, x in enumerate(leaves)]
+
+
+def dot(a, b):
+    return sum(float(jnp.vdot(x, y)) for x, y in zip(a, b, strict=True))
+
+
+@derivatives
+def test_first_derivatives(name, float64):
+    loss, leaves = loss_of_leaves(name)
+    value = jax.jit(loss)
+    gradient = jax.jit(jax.grad(loss))(leaves)
+    forward = jax.jit(lambda x, v: jax.jvp(loss, (x,), (v,))[1])
+    for direction in directions(leaves):
+        expected = difference(value, leaves, direction)
+        assert abs(expected) > 1e-6  # else nothing is tested
+        np.testing.assert_allclose(dot(gradient, direction), expected, rtol=1e-7, atol=1e-10)
+        product = dot(gradient, direction)
+        np.testing.assert_allclose(forward(leaves, direction), product, rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["categorical-tv-white", "normal-w2-gaussian"])
+def test_gradient_of_the_unbiased_estimate(name, float64):
+    loss, leaves = loss_of_leaves(name, unbiased=True)
+    gradient = jax.jit(jax.grad(loss))(leaves)
+    for direction in directions(leaves):
+        expected = difference(jax.jit(loss), leaves, direction)
+        np.testing.assert_allclose(dot(gradient, direction), expected, rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["categorical-tv-white", "categorical-euclidean-gaussian", "normal-w2-gaussian"],
+)
+def test_second_derivatives(name, float64):
+    loss, leaves = loss_of_leaves(name, unbiased=True, n=6)
+    gradient = jax.grad(loss)
+    product = jax.jit(lambda x, v: jax.jvp(gradient, (x,), (v,))[1])
+    gradient = jax.jit(gradient)
+    for direction in directions(leaves):
+        expected = difference(gradient, leaves, direction)
+        for found, block in zip(product(leaves, direction), expected, strict=True):
+            np.testing.assert_allclose(found, block, rtol=1e-6, atol=1e-8)
+
+
+# Ties. A kernel of a distance has kinks where predictions coincide; there the derivative is that of
+# the distance set to 0: the mean of the one-sided derivatives, which a central difference gives.
+
+
+def tied(name):
+    kernel, predictions, targets = sample(name, 6)
+    rows = np.array([0, 0, 1, 1, 1, 2])
+    return kernel, jax.tree.map(lambda x: x[rows], predictions), targets
+
+
+@derivatives
+def test_gradient_where_predictions_coincide(name, float64):
+    kernel, predictions, targets = tied(name)
+    leaves, structure = jax.tree.flatten(predictions)
+
+    def loss(leaves):
+        return cj.skce(kernel, jax.tree.unflatten(structure, leaves), targets)
+
+    gradient = jax.jit(jax.grad(loss))(leaves)
+    assert all(jnp.all(jnp.isfinite(x)) for x in gradient)
+    if name == "categorical-tv-function":
+        return  # an exponent below 1 has no one-sided derivatives
+    for direction in directions(leaves):
+        expected = difference(jax.jit(loss), leaves, direction, step=1e-7)
+        np.testing.assert_allclose(dot(gradient, direction), expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("distance", [cj.TotalVariation(), cj.Euclidean()])
+def test_gradient_at_saturated_logits(distance, dtype):
+    # Rows 0 and 1 coincide at a vertex, row 2 is at another; rows 3 and 4 are not saturated.
+    logits = jnp.asarray(
+        [[300, -300, -300], [300, -300, -300], [-300, -300, 300], [0, 1, 2], [1, 0, 0]], dtype
+    )
+    targets = jnp.array([0, 1, 2, 1, 0])
+    kernel = cj.TensorProduct(cj.DistanceKernel(distance), cj.WhiteKernel())
+
+    @jax.jit
+    def loss(logits):
+        return cj.skce(kernel, cj.Categorical.from_logits(logits), targets, unbiased=False)
+
+    gradient = jax.jit(jax.grad(loss))(logits)
+    np.testing.assert_allclose(gradient[:3], 0, atol=1e-200)  # true values are about exp(-600)
+    if dtype == "float64":
+        for index in np.ndindex(2, 3):
+            direction = [jnp.zeros_like(logits).at[index[0] + 3, index[1]].set(1)]
+            expected = difference(lambda x: loss(*x), [logits], direction)
+            np.testing.assert_allclose(gradient[index[0] + 3, index[1]], expected, atol=1e-10)
+    else:
+        assert jnp.all(jnp.isfinite(gradient)) and jnp.any(gradient != 0)
+
+
+@pytest.mark.parametrize("distance", [cj.TotalVariation(), cj.Euclidean()])
+def test_gradient_at_one_hot_rows(distance, float64):
+    # Only derivatives into the simplex exist: differences ahead, of second order.
+    probs = jnp.array([[1, 0, 0], [0.2, 0.5, 0.3], [0.3, 0.1, 0.6]])
+    direction = jnp.array([[-2.0, 1, 1], [0, 0, 0], [0, 0, 0]])
+    targets = jnp.array([1, 1, 2])
+    kernel = cj.TensorProduct(cj.DistanceKernel(distance), cj.WhiteKernel())
+
+    @jax.jit
+    def loss(probs):
+        return cj.skce(kernel, cj.Categorical(probs), targets)
+
+    values = [loss(probs + step * 1e-5 * direction) for step in range(3)]
+    expected = (-3 * values[0] + 4 * values[1] - values[2]) / 2e-5
+    np.testing.assert_allclose(jnp.vdot(jax.grad(loss)(probs), direction), expected, rtol=1e-7)
+
+
+def test_total_variation_does_not_push_equal_predictions_apart(float64):
+    # d exp(-TV) is 0 at equal predictions, in every coordinate.
+    p = jnp.array([[0.2, 0.3, 0.5]] * 3)
+    kernel = cj.DistanceKernel(cj.TotalVariation())
+
+    def total(p):
+        return jnp.sum(kernel.pairwise(cj.Categorical(p), cj.Categorical(p)))
+
+    np.testing.assert_array_equal(jax.grad(total)(p), 0)
