@@ -70,7 +70,7 @@ class Categorical(Distribution):
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Labels ``[*shape, n]``."""
         logits = jnp.broadcast_to(jnp.log(self.probs), (*shape, *self.probs.shape))
-        return jax.random.categorical(key, logits)
+        return jax.random.categorical(key, logits).astype(jnp.int32)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """log probs[i, targets[i]], ``[n]``."""
