@@ -33,10 +33,14 @@ def time_calls(calls: Mapping[str, Call], repeats: int) -> dict[str, dict[str, f
     """First call (with compilation), then median, min and max of the repeats of each call.
 
     The calls take turns: on a shared machine the speed drifts, and only what ran side by side can
-    be compared.  The first turn after the compilations only warms up.
+    be compared.  In its turn each call runs twice and the second counts: the first finds the caches
+    and thread pools as the other call left them.
     """
     first = {name: seconds(call) for name, call in calls.items()}
-    turns = [{name: seconds(call) for name, call in calls.items()} for _ in range(repeats + 1)][1:]
+    turns = [
+        {name: [seconds(call), seconds(call)][1] for name, call in calls.items()}
+        for _ in range(repeats)
+    ]
     times = {name: [turn[name] for turn in turns] for name in calls}
     return {
         name: {

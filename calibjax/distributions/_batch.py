@@ -33,10 +33,19 @@ def check_predictions(predictions: Any, where: Any = None) -> dict[str, int]:
         raise ValueError(f"predictions must hold at least 2 rows, got {sizes['n']}.")
     if not is_traced((predictions, where)):
         with jax.ensure_compile_time_eval():
+            if _constraints_hold(predictions, where):
+                return sizes
             for name, (words, valid) in predictions.constraints().items():
                 valid = valid if where is None else valid | ~jnp.asarray(where)
                 check_values(name, getattr(predictions, name), words, valid)
     return sizes
+
+
+@jax.jit
+def _constraints_hold(predictions: Distribution, where: Any) -> jax.Array:
+    # In one compiled call: valid input, the usual case, should not wait for its checks.
+    valid = valid_rows(predictions)
+    return jnp.all(valid if where is None else valid | ~where)
 
 
 def valid_rows(predictions: Distribution) -> jax.Array:

@@ -109,6 +109,8 @@ def _check_rows(inputs: Inputs) -> None:
     if is_traced(where):
         return
     with jax.ensure_compile_time_eval():
+        if not is_traced(inputs[1:]) and _rows_hold(*inputs[1:]):
+            return
         kept = jnp.ones(targets.shape[0], bool) if where is None else jnp.asarray(where)
         if not is_traced(targets):
             words, valid = predictions.supports(jnp.asarray(targets))
@@ -120,6 +122,18 @@ def _check_rows(inputs: Inputs) -> None:
         n_kept = int(jnp.sum(kept))
         if n_kept < 2 and not is_traced(weights):
             raise ValueError(f"where and weights must keep at least 2 rows, got {n_kept}.")
+
+
+@jax.jit
+def _rows_hold(predictions: Any, targets: Any, where: Any, weights: Any) -> jax.Array:
+    # In one compiled call, as the checks of predictions are.
+    kept = jnp.ones(targets.shape[0], bool) if where is None else where
+    valid = predictions.supports(targets)[1]
+    counted = kept
+    if weights is not None:
+        valid = valid & _weights_constraint(weights)[1]
+        counted = kept & (weights > 0)
+    return jnp.all(valid | ~kept) & (jnp.sum(counted) >= 2)
 
 
 def _weights_constraint(weights: jax.Array) -> tuple[str, jax.Array]:
