@@ -25,8 +25,8 @@ def struct(cls: type[T]) -> type[T]:
     `eq=False` because the generated equality fails on arrays.
     """
     # `register_dataclass` decides by field, not by value: it cannot hold a function or a pytree.
-    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
-    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    made: Any = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    fields = dataclasses.fields(made)
 
     def flatten_with_keys(instance):
         children, structure = [], []
@@ -45,13 +45,13 @@ def struct(cls: type[T]) -> type[T]:
 
     def unflatten(structure, children):
         # Not through the constructor: children may be tracers or placeholders.
-        instance, children = object.__new__(cls), iter(children)
+        instance, children = object.__new__(made), iter(children)
         for name, value in structure:
             object.__setattr__(instance, name, next(children) if value is _LEAF else value)
         return instance
 
-    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
-    return cls
+    jax.tree_util.register_pytree_with_keys(made, flatten_with_keys, unflatten, flatten)
+    return made
 
 
 class _Leaf:
