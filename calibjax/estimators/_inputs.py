@@ -53,10 +53,18 @@ def check_inputs(inputs: Inputs) -> int:
 
 
 _DOMAINS = {"prediction_kernel": "predictions", "target_kernel": "targets"}
+
+
+def _is_python_number(x: Any) -> bool:
+    return isinstance(x, (int, float))
+
+
+# What type a parameter has, what it must be, in words, and whether it is.  An exponent is part of
+# the structure, which must not hold arrays.
 _PARAMETERS = {
-    "lengthscale": ("positive and finite", lambda x: (x > 0) & jnp.isfinite(x)),
-    "factor": ("nonnegative and finite", lambda x: (x >= 0) & jnp.isfinite(x)),
-    "exponent": ("a Python number in (0, 2]", lambda x: (x > 0) & (x <= 2)),
+    "lengthscale": (is_array, "positive and finite", lambda x: (x > 0) & jnp.isfinite(x)),
+    "factor": (is_array, "nonnegative and finite", lambda x: (x >= 0) & jnp.isfinite(x)),
+    "exponent": (_is_python_number, "a Python number in (0, 2]", lambda x: (x > 0) & (x <= 2)),
 }
 
 
@@ -78,10 +86,10 @@ def check_kernel(kernel: Any, name: str = "kernel", domain: str = "samples") -> 
             _check_parameter(f"{part} of {type(kernel).__name__}", value, *_PARAMETERS[part])
 
 
-def _check_parameter(name: str, value: Any, words: str, is_valid: Callable) -> None:
-    # An exponent is part of the structure, which must not hold arrays.
-    numeric = isinstance(value, (int, float)) or (is_array(value) and "exponent" not in name)
-    if not numeric:
+def _check_parameter(
+    name: str, value: Any, has_type: Callable, words: str, is_valid: Callable
+) -> None:
+    if not has_type(value):
         raise TypeError(f"{name} must be {words}, got {type(value).__name__}.")
     if not is_traced(value):
         with jax.ensure_compile_time_eval():
@@ -128,12 +136,14 @@ def _check_rows(inputs: Inputs) -> None:
 def _rows_hold(predictions: Any, targets: Any, where: Any, weights: Any) -> jax.Array:
     # In one compiled call, as the checks of predictions are.
     kept = jnp.ones(targets.shape[0], bool) if where is None else where
-    valid = predictions.supports(targets)[1]
-    counted = kept
-    if weights is not None:
-        valid = valid & _weights_constraint(weights)[1]
-        counted = kept & (weights > 0)
+    counted = kept if weights is None else kept & (weights > 0)
+    valid = _valid_targets_and_weights(predictions, targets, weights)
     return jnp.all(valid | ~kept) & (jnp.sum(counted) >= 2)
+
+
+def _valid_targets_and_weights(predictions: Any, targets: Any, weights: Any) -> jax.Array:
+    valid = predictions.supports(targets)[1]
+    return valid if weights is None else valid & _weights_constraint(weights)[1]
 
 
 def _weights_constraint(weights: jax.Array) -> tuple[str, jax.Array]:
@@ -148,10 +158,7 @@ def clean(inputs: Inputs) -> tuple[Any, Rows]:
     them: value and gradient.
     """
     kernel, predictions, targets, where, weights = inputs
-    valid = valid_rows(predictions) & predictions.supports(targets)[1]
-    if weights is not None:
-        valid = valid & _weights_constraint(weights)[1]
-
+    valid = valid_rows(predictions) & _valid_targets_and_weights(predictions, targets, weights)
     dtype = widest_dtype(targets, *jax.tree.leaves(predictions))
     kernel = jax.tree.map(lambda x: jnp.asarray(x, dtype) if is_floating(x) else x, kernel)
     predictions = jax.tree.map(lambda x: x.astype(dtype), predictions)
