@@ -5,11 +5,12 @@ when they are concrete: inside a user's jit they are tracers, and there a bad va
 result NaN instead (see `estimators/_inputs.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from calibjax._struct import is_array
 
@@ -58,3 +59,37 @@ def check_values(name: str, value: Any, expected: str, valid: jax.Array) -> None
         raise ValueError(f"{name} must be {expected}, got {value}.")
     row = int(jnp.argmin(valid))
     raise ValueError(f"{name} must be {expected}; row {row} is {jnp.asarray(value)[row]}.")
+
+
+def check_integer(name: str, value: Any, least: int, most: int | None = None, of: str = "") -> int:
+    """`value` must be a Python or NumPy integer in a range; `of` says in words what bounds it."""
+    if not hasattr(value, "__index__") or isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer, got {type(value).__name__}.")
+    if most is None and value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}.")
+    if most is not None and not least <= value <= most:
+        raise ValueError(f"{name} must be between {least} and {of}{most}, got {value}.")
+    return int(value)
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """`value` must be a Python or NumPy boolean."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be a bool, got {type(value).__name__}.")
+    return bool(value)
+
+
+def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
+    """`value` must be one of a few words."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
+
+
+def check_key(key: Any) -> None:
+    """`key` must be one typed key of `jax.random`."""
+    dtype = getattr(key, "dtype", None)
+    if dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        actual = type(key).__name__ if dtype is None else f"an array of dtype {dtype}"
+        raise TypeError(f"key must be a typed key such as jax.random.key(0), got {actual}.")
+    if key.shape:
+        raise ValueError(f"key must be one key, of shape [], got shape {list(key.shape)}.")

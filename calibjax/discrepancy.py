@@ -1,8 +1,11 @@
-"""The function h, whose expectation is the squared kernel calibration error.
+"""The function h, whose expectation is the squared kernel calibration error, and deviations.
 
 h((p, y), (q, z)) = k((p, y), (q, z)) - E k((p, Z), (q, z)) - E k((p, y), (q, Z'))
 + E k((p, Z), (q, Z')) with independent Z ~ p and Z' ~ q
 (Widmann, Lindsten and Zachariah, ICLR 2021, Lemma 2 and Eq. 5).
+
+The deviation of (p, y) at a location t = (q, z) is k((p, y), t) - E k((p, Z), t) with Z ~ p, the
+first half of h (the same, Definition C.1).
 """
 
 import functools
@@ -11,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax.expectations import residual_product, residual_product_tile
+from calibjax.expectations import mean_embedding, residual_product, residual_product_tile
 from calibjax.kernels import Scaled, Sum, TensorProduct, pairwise, vmap_pairs
 
 #: A prediction and a target, or a batch of both.
@@ -22,18 +25,22 @@ Sample = tuple[Any, jax.Array]
 def h(kernel: Any, a: Sample, b: Sample) -> jax.Array:
     """h of one pair of samples, a scalar; by default for a joint kernel, with finite sums."""
     (p, y), (q, z) = a, b
+    (labels, ours), (_, theirs) = _residual(kernel, p, y), _residual(kernel, q, z)
+    joint = vmap_pairs(lambda y, z: kernel((p, y), (q, z)))(labels, labels).astype(ours.dtype)
+    return jnp.sum(ours[:, None] * joint * theirs[None, :])
+
+
+def _residual(kernel: Any, p: Any, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """All labels, and e_y - p."""
     if not hasattr(p, "probability_vector"):
         raise NotImplementedError(
             f"h with a joint kernel of type {type(kernel).__name__} needs predictions over "
             f"finitely many labels (Categorical, Bernoulli), got {type(p).__name__}; use a "
             "TensorProduct, or sums and multiples of them."
         )
-    ours, theirs = p.probability_vector(), q.probability_vector()
-    labels = jnp.arange(ours.shape[-1], dtype=jnp.int32)
-    joint = vmap_pairs(lambda y, z: kernel((p, y), (q, z)))(labels, labels).astype(ours.dtype)
-    ours = (labels == y).astype(ours.dtype) - ours
-    theirs = (labels == z).astype(ours.dtype) - theirs
-    return jnp.sum(ours[:, None] * joint * theirs[None, :])
+    probs = p.probability_vector()
+    labels = jnp.arange(probs.shape[-1], dtype=jnp.int32)
+    return labels, (labels == y).astype(probs.dtype) - probs
 
 
 @h.register
@@ -73,3 +80,35 @@ def _sum_tile(kernel: Sum, a: Sample, b: Sample) -> jax.Array:
 @h_tile.register
 def _scaled_tile(kernel: Scaled, a: Sample, b: Sample) -> jax.Array:
     return kernel.factor * h_tile(kernel.kernel, a, b)
+
+
+@functools.singledispatch
+def deviation(kernel: Any, a: Sample, location: Sample) -> jax.Array:
+    """The deviation of one sample at one location; by default for a joint kernel, a finite sum."""
+    p, y = a
+    labels, residual = _residual(kernel, p, y)
+    joint = jax.vmap(lambda y: kernel((p, y), location))(labels).astype(residual.dtype)
+    return jnp.sum(residual * joint)
+
+
+@deviation.register
+def _tensor_product_deviation(kernel: TensorProduct, a: Sample, location: Sample) -> jax.Array:
+    (p, y), (q, z) = a, location
+    target_kernel = kernel.target_kernel
+    of_targets = target_kernel(y, z).astype(jax.tree.leaves(p)[0].dtype)
+    return kernel.prediction_kernel(p, q) * (of_targets - mean_embedding(p, target_kernel, z))
+
+
+@deviation.register
+def _sum_deviation(kernel: Sum, a: Sample, location: Sample) -> jax.Array:
+    return deviation(kernel.left, a, location) + deviation(kernel.right, a, location)
+
+
+@deviation.register
+def _scaled_deviation(kernel: Scaled, a: Sample, location: Sample) -> jax.Array:
+    return kernel.factor * deviation(kernel.kernel, a, location)
+
+
+def deviation_tile(kernel: Any, a: Sample, locations: Sample) -> jax.Array:
+    """The deviations of a batch of samples at a batch of locations, ``[S, J]``."""
+    return vmap_pairs(functools.partial(deviation, kernel))(a, locations)

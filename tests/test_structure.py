@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import calibjax as cj
-from calibjax import estimators
+from calibjax import estimators, hypothesis_tests
 
 PACKAGE = Path(cj.__file__).parent
 
@@ -23,6 +23,7 @@ ROOMS = [
     "discrepancy",
     "_pairwise",
     "estimators",
+    "hypothesis_tests",
 ]
 
 
@@ -79,15 +80,22 @@ def test_public_methods_have_docstrings(name):
             assert inspect.getdoc(getattr(getattr(cj, name), method)), f"{name}.{method}"
 
 
-ESTIMATORS = {name: value for name, value in vars(estimators).items() if inspect.isfunction(value)}
+def public_functions(module):
+    members = vars(module).items()
+    return [name for name, value in members if inspect.isfunction(value) and name in PUBLIC]
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_signatures_of_estimators(name):
-    parameters = list(inspect.signature(ESTIMATORS[name]).parameters.values())
-    assert [p.name for p in parameters[:3]] == ["kernel", "predictions", "targets"]
-    for p in parameters[3:]:
-        assert p.kind is p.KEYWORD_ONLY and p.default is not p.empty
+@pytest.mark.parametrize("name", public_functions(estimators) + public_functions(hypothesis_tests))
+def test_signatures(name):
+    parameters = list(inspect.signature(getattr(cj, name)).parameters.values())
+    positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    expected = ["key", "kernel", "predictions", "targets"]
+    given = [name for name in positional if name in expected]
+    assert given == [name for name in expected if name in positional]
+    assert ("key" in positional) == (positional[0] == "key")
+    for p in parameters:
+        assert p.kind is p.POSITIONAL_OR_KEYWORD or p.kind is p.KEYWORD_ONLY
+        assert (p.kind is p.KEYWORD_ONLY) == (p.default is not p.empty)
 
 
 def test_types_are_shipped():

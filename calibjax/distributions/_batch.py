@@ -11,7 +11,9 @@ from calibjax._struct import is_array, is_traced
 from calibjax.distributions._base import Distribution
 
 
-def check_predictions(predictions: Any, where: Any = None) -> dict[str, int]:
+def check_predictions(
+    predictions: Any, where: Any = None, name: str = "predictions", at_least: int = 2
+) -> dict[str, int]:
     """Checks type, shapes and, where they are concrete, values of rows that are not masked.
 
     Returns the size of each axis that the family names; "n" is the batch.
@@ -19,25 +21,30 @@ def check_predictions(predictions: Any, where: Any = None) -> dict[str, int]:
     if not isinstance(predictions, Distribution):
         actual = "an array" if is_array(predictions) else type(predictions).__name__
         raise TypeError(
-            "predictions must be a distribution of calibjax, such as Categorical(probs), got "
-            f"{actual}."
+            f"{name} must be a distribution of calibjax, such as Categorical(probs), got {actual}."
         )
-    arrays = {name: (getattr(predictions, name), axes) for name, axes in predictions.shapes.items()}
-    for name, (value, _) in arrays.items():
-        check_array(name, value, "real")
+    of_batch = "" if name == "predictions" else f" of {name}"
+    arrays = {
+        f"{parameter}{of_batch}": (getattr(predictions, parameter), axes)
+        for parameter, axes in predictions.shapes.items()
+    }
+    for parameter, (value, _) in arrays.items():
+        check_array(parameter, value, "real")
     if where is not None:
         check_array("where", where, "boolean")
         arrays["where"] = where, "n"
     sizes = check_shapes(arrays)
-    if sizes["n"] < 2:
-        raise ValueError(f"predictions must hold at least 2 rows, got {sizes['n']}.")
+    if sizes["n"] < at_least:
+        rows = "row" if at_least == 1 else "rows"
+        raise ValueError(f"{name} must hold at least {at_least} {rows}, got {sizes['n']}.")
     if not is_traced((predictions, where)):
         with jax.ensure_compile_time_eval():
             if _constraints_hold(predictions, where):
                 return sizes
-            for name, (words, valid) in predictions.constraints().items():
+            for parameter, (words, valid) in predictions.constraints().items():
                 valid = valid if where is None else valid | ~jnp.asarray(where)
-                check_values(name, getattr(predictions, name), words, valid)
+                value = getattr(predictions, parameter)
+                check_values(f"{parameter}{of_batch}", value, words, valid)
     return sizes
 
 

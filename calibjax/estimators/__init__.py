@@ -1,4 +1,17 @@
 """Estimators of calibration error."""
 
 from calibjax.estimators._h_matrix import h_matrix as h_matrix
+from calibjax.estimators._inputs import Inputs as Inputs
+from calibjax.estimators._inputs import Rows as Rows
+from calibjax.estimators._inputs import check_inputs as check_inputs
+from calibjax.estimators._inputs import check_locations as check_locations
+from calibjax.estimators._inputs import check_samples as check_samples
+from calibjax.estimators._inputs import clean as clean
+from calibjax.estimators._inputs import clean_samples as clean_samples
+from calibjax.estimators._inputs import count_kept as count_kept
+from calibjax.estimators._inputs import in_dtype as in_dtype
+from calibjax.estimators._inputs import kept_first as kept_first
 from calibjax.estimators._skce import skce as skce
+from calibjax.estimators._ucme import clean_with_locations as clean_with_locations
+from calibjax.estimators._ucme import ucme as ucme
+from calibjax.estimators._ucme import witness as witness

@@ -39,17 +39,58 @@ class Rows(NamedTuple):
 
 def check_inputs(inputs: Inputs) -> int:
     """Raises a ValueError or TypeError that names the argument; returns n."""
-    _, predictions, targets, where, weights = inputs
+    n = check_samples(*inputs[1:])
+    check_kernel(inputs.kernel)
+    _check_closures(inputs)
+    return n
+
+
+def check_samples(predictions: Any, targets: Any, where: Any = None, weights: Any = None) -> int:
+    """The same for predictions and targets alone."""
     sizes = check_predictions(predictions, where)
     check_array("targets", targets, predictions.target_kind)
     check_shapes({"targets": (targets, predictions.target_shape)}, sizes)
     if weights is not None:
         check_array("weights", weights, "real")
         check_shapes({"weights": (weights, "n")}, sizes)
-    check_kernel(inputs.kernel)
-    _check_closures(inputs)
-    _check_rows(inputs)
+    _check_rows(predictions, targets, where, weights)
     return sizes["n"]
+
+
+def check_locations(
+    predictions: Any, at_predictions: Any, at_targets: Any, prefix: str = "at"
+) -> int:
+    """Checks the locations of witness functions against checked predictions; returns J."""
+    name, targets_name = f"{prefix}_predictions", f"{prefix}_targets"
+    sizes = check_predictions(at_predictions, name=name, at_least=1)
+    if type(at_predictions) is not type(predictions):
+        raise TypeError(
+            f"{name} must be of the family of predictions, {type(predictions).__name__}, got "
+            f"{type(at_predictions).__name__}."
+        )
+    ours, theirs = (
+        [x.shape[1:] for x in jax.tree.leaves(p)] for p in (predictions, at_predictions)
+    )
+    if ours != theirs:
+        raise ValueError(
+            f"{name} must have the shapes of predictions, but for the leading axis, "
+            f"{list(map(list, ours))}, got {list(map(list, theirs))}."
+        )
+    check_array(targets_name, at_targets, predictions.target_kind)
+    check_shapes({targets_name: (at_targets, predictions.target_shape)}, sizes)
+    if not is_traced((at_predictions, at_targets)):
+        with jax.ensure_compile_time_eval():
+            words, valid = at_predictions.supports(jnp.asarray(at_targets))
+            check_values(targets_name, at_targets, words, valid)
+    return sizes["n"]
+
+
+def count_kept(n: int, where: Any) -> int:
+    """How many rows are not masked; all n where they cannot be counted."""
+    if where is None or is_traced(where):
+        return n
+    with jax.ensure_compile_time_eval():
+        return int(jnp.sum(jnp.asarray(where)))
 
 
 _DOMAINS = {"prediction_kernel": "predictions", "target_kernel": "targets"}
@@ -111,13 +152,13 @@ def _check_closures(inputs: Inputs) -> None:
         )
 
 
-def _check_rows(inputs: Inputs) -> None:
+def _check_rows(predictions: Any, targets: Any, where: Any, weights: Any) -> None:
     """Looks at all targets and weights of rows that are concrete and not masked."""
-    _, predictions, targets, where, weights = inputs
     if is_traced(where):
         return
     with jax.ensure_compile_time_eval():
-        if not is_traced(inputs[1:]) and _rows_hold(*inputs[1:]):
+        rows = predictions, targets, where, weights
+        if not is_traced(rows) and _rows_hold(*rows):
             return
         kept = jnp.ones(targets.shape[0], bool) if where is None else jnp.asarray(where)
         if not is_traced(targets):
@@ -157,10 +198,19 @@ def clean(inputs: Inputs) -> tuple[Any, Rows]:
     only inputs that could not be looked at can be, all weights are NaN, and so is what is made of
     them: value and gradient.
     """
-    kernel, predictions, targets, where, weights = inputs
+    rows = clean_samples(*inputs[1:])
+    return in_dtype(inputs.kernel, rows.weights.dtype), rows
+
+
+def in_dtype(kernel: Any, dtype: Any) -> Any:
+    """The kernel with all its floating parameters in one dtype."""
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if is_floating(x) else x, kernel)
+
+
+def clean_samples(predictions: Any, targets: Any, where: Any = None, weights: Any = None) -> Rows:
+    """The rows of `clean`."""
     valid = valid_rows(predictions) & _valid_targets_and_weights(predictions, targets, weights)
     dtype = widest_dtype(targets, *jax.tree.leaves(predictions))
-    kernel = jax.tree.map(lambda x: jnp.asarray(x, dtype) if is_floating(x) else x, kernel)
     predictions = jax.tree.map(lambda x: x.astype(dtype), predictions)
     targets = targets.astype(dtype if predictions.target_kind == "real" else jnp.int32)
     weights = jnp.ones(valid.shape, dtype) if weights is None else weights.astype(dtype)
@@ -168,4 +218,12 @@ def clean(inputs: Inputs) -> tuple[Any, Rows]:
         valid = valid | ~where
         predictions, targets = fill_masked((predictions, targets), where)
         weights = jnp.where(where, weights, 0.0)
-    return kernel, Rows(predictions, targets, weights * jnp.where(jnp.all(valid), 1.0, jnp.nan))
+    return Rows(predictions, targets, weights * jnp.where(jnp.all(valid), 1.0, jnp.nan))
+
+
+def kept_first(rows: Rows, where: Any) -> tuple[Rows, Any]:
+    """The rows with all masked ones at the end, and the number of kept ones."""
+    if where is None:
+        return rows, rows.weights.shape[0]
+    order = jnp.argsort(~where, stable=True)
+    return jax.tree.map(lambda x: x[order], rows), jnp.sum(where)

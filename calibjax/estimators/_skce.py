@@ -5,9 +5,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 
+from calibjax._check import check_flag, check_integer
 from calibjax._numerics import pairs_weight
 from calibjax._pairwise import pair_sums
 from calibjax._struct import as_pytree
@@ -72,15 +72,11 @@ def skce(
     """
     inputs = Inputs(as_pytree(kernel), predictions, targets, where, weights)
     n = check_inputs(inputs)
-    if not isinstance(unbiased, (bool, np.bool_)):
-        raise TypeError(f"unbiased must be a bool, got {type(unbiased).__name__}.")
+    unbiased = check_flag("unbiased", unbiased)
     if block_size is None:
         block_size = n
-    elif not hasattr(block_size, "__index__") or isinstance(block_size, bool):
-        raise TypeError(f"block_size must be an integer, got {type(block_size).__name__}.")
-    elif not 2 <= block_size <= n:
-        raise ValueError(f"block_size must be between 2 and n = {n}, got {block_size}.")
-    return _skce(inputs, bool(unbiased), int(block_size))
+    block_size = check_integer("block_size", block_size, 2, n, "n = ")
+    return _skce(inputs, unbiased, block_size)
 
 
 @functools.partial(jax.jit, static_argnames=("unbiased", "block_size"))

@@ -1,4 +1,4 @@
-"""The engine: sums over all pairs of rows, in bounded memory, with their derivatives.
+"""Sums over all pairs of rows, with their derivatives.
 
 The rows are cut into K tiles.  Step d = 0, 1, …, (K-1)/2 pairs every tile with the one d places on,
 in a ring: with K odd each unordered pair of tiles comes once.  Nothing larger than one tile of
@@ -6,7 +6,6 @@ pairs and a few copies of the rows is ever held.
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,13 +13,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._numerics import compensated_add
+from calibjax._pairwise._tiles import TILE_ROWS, Tile, cut, pad
 from calibjax._struct import merge, split
-
-#: ``tile(parameters, rows, rows) -> [S, T]``, the values of all pairs of two batches of rows.
-Tile = Callable[[Any, Any, Any], jax.Array]
-
-# Rows of a tile: large enough to hide the cost of a step, small enough for the caches.
-_TILE_ROWS = 512
 
 
 def pair_sums(
@@ -29,7 +23,7 @@ def pair_sums(
     rows: Any,
     weights: jax.Array,
     block_size: int,
-    tile_rows: int = _TILE_ROWS,
+    tile_rows: int = TILE_ROWS,
 ) -> jax.Array:
     """sum_{i != j} w_i w_j tile_ij within each block of consecutive rows, ``[n // block_size]``.
 
@@ -46,14 +40,14 @@ def pair_sums(
     together = max(1, min(n_blocks, tile_rows**2 // block_size**2))
     n_chunks = -(-n_blocks // together)
     shape = (n_chunks, together, block_size)
-    chunks = _reshape(_pad(rows, weights, n_chunks * together * block_size), shape)
+    chunks = cut(pad((rows, weights), n_chunks * together * block_size), shape)
     sums = lax.map(lambda chunk: jax.vmap(block_sum)(*chunk), chunks)
     return sums.reshape(-1)[:n_blocks]
 
 
 def _block_sum(tile: Tile, tile_rows: int, parameters: Any, rows: Any, weights: jax.Array):
     n_tiles, size = _tiling(weights.shape[0], tile_rows)
-    tiles = _reshape(_pad(rows, weights, n_tiles * size), (n_tiles, size))
+    tiles = cut(pad((rows, weights), n_tiles * size), (n_tiles, size))
     parameters, fixed_parameters, parameter_structure = split(parameters)
     tiles, fixed_tiles, tile_structure = split(tiles)
 
@@ -149,18 +143,3 @@ def _tiling(n: int, tile_rows: int) -> tuple[int, int]:
     n_tiles = -(-n // tile_rows) | 1
     # Rows in whole vectors of the widest registers.
     return n_tiles, -(-n // (16 * n_tiles)) * 16
-
-
-def _pad(rows: Any, weights: jax.Array, n: int) -> tuple[Any, jax.Array]:
-    """Repeats the last row up to n rows, with weight 0."""
-    extra = n - weights.shape[0]
-
-    def pad(x, mode):
-        return jnp.pad(x, ((0, extra), *((0, 0),) * (x.ndim - 1)), mode=mode)
-
-    return jax.tree.map(lambda x: pad(x, "edge"), rows), pad(weights, "constant")
-
-
-def _reshape(tree: Any, shape: tuple[int, ...]) -> Any:
-    """Cuts the leading axis of all leaves."""
-    return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), tree)

@@ -1,0 +1,5 @@
+"""The engine: everything that is summed over pairs of rows, tile by tile, in bounded memory."""
+
+from calibjax._pairwise._column_sums import column_sums as column_sums
+from calibjax._pairwise._pair_sums import pair_sums as pair_sums
+from calibjax._pairwise._quadratic_forms import quadratic_forms as quadratic_forms

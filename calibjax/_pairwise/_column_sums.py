@@ -1,0 +1,43 @@
+"""Sums over the rows of a rectangle of pairs."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from calibjax._numerics import compensated_add
+from calibjax._pairwise._tiles import TILE_ROWS, Tile, cut, pad
+
+
+def column_sums(
+    tile: Tile,
+    parameters: Any,
+    rows: Any,
+    weights: jax.Array,
+    columns: Any,
+    tile_rows: int = TILE_ROWS,
+) -> jax.Array:
+    """sum_i w_i tile_ij over n rows, for each of J columns, ``[J]``.
+
+    O(n J) time; O(n + J) memory, also when differentiated: tiles are then made once more.
+    """
+    n, n_columns = weights.shape[0], jax.tree.leaves(columns)[0].shape[0]
+    n_tiles, n_chunks = -(-n // tile_rows), -(-n_columns // tile_rows)
+    size, width = -(-n // n_tiles), -(-n_columns // n_chunks)
+    tiles = cut(pad((rows, weights), n_tiles * size), (n_tiles, size))
+    columns, _ = pad((columns, jnp.ones(n_columns)), n_chunks * width)
+
+    @jax.checkpoint
+    def part(parameters, rows, weights, columns):
+        return jnp.dot(weights, tile(parameters, rows, columns), precision=lax.Precision.HIGHEST)
+
+    def of_chunk(columns):
+        def step(total, rows):
+            return compensated_add(total, part(parameters, *rows, columns)), None
+
+        zeros = jnp.zeros(width, weights.dtype)
+        (high, low), _ = lax.scan(step, (zeros, zeros), tiles)
+        return high + low
+
+    return lax.map(of_chunk, cut(columns, (n_chunks, width))).reshape(-1)[:n_columns]

@@ -1,0 +1,29 @@
+"""Rows cut into tiles."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+#: ``tile(parameters, rows, rows) -> [S, T]``, the values of all pairs of two batches of rows.
+Tile = Callable[[Any, Any, Any], jax.Array]
+
+#: Rows of a tile: large enough to hide the cost of a step, small enough for the caches.
+TILE_ROWS = 512
+
+
+def pad(rows_and_weights: tuple[Any, jax.Array], n: int) -> tuple[Any, jax.Array]:
+    """Repeats the last row up to n rows, with weight 0."""
+    rows, weights = rows_and_weights
+    extra = n - weights.shape[0]
+
+    def pad_leaf(x, mode):
+        return jnp.pad(x, ((0, extra), *((0, 0),) * (x.ndim - 1)), mode=mode)
+
+    return jax.tree.map(lambda x: pad_leaf(x, "edge"), rows), pad_leaf(weights, "constant")
+
+
+def cut(tree: Any, shape: tuple[int, ...]) -> Any:
+    """Cuts the leading axis of all leaves."""
+    return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), tree)

@@ -1,0 +1,159 @@
+"""The test with the unbiased estimate over all pairs."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from calibjax._check import check_choice, check_integer, check_key
+from calibjax._pairwise import pair_sums, quadratic_forms
+from calibjax._struct import as_pytree
+from calibjax.discrepancy import h, h_tile
+from calibjax.estimators import Inputs, check_inputs, clean, kept_first
+from calibjax.hypothesis_tests._bootstrap import bootstrap
+from calibjax.hypothesis_tests._counting import counted_pvalue
+from calibjax.hypothesis_tests._result import CalibrationTestResult
+from calibjax.hypothesis_tests._weighted_chi_squared import (
+    gamma_pvalue,
+    pearson_pvalue,
+    spectrum_draws,
+)
+
+_METHODS = ("bootstrap", "spectrum", "gamma", "pearson")
+# Methods that need all of H at once, and up to which n they have it.
+_OF_MATRIX, _MAX_MATRIX_ROWS = ("spectrum", "pearson"), 8192
+
+
+def asymptotic_skce_test(
+    key: jax.Array,
+    kernel: Any,
+    predictions: Any,
+    targets: ArrayLike,
+    *,
+    n_resamples: int = 1000,
+    method: str = "bootstrap",
+    where: ArrayLike | None = None,
+) -> CalibrationTestResult:
+    """Is the unbiased SKCE over all pairs larger than that of a calibrated model would be?
+
+    The most powerful test here.  Its p-value is asymptotically exact; `method` says what stands for
+    the law of the estimate under H0, where n SKCE_u tends to sum_i lambda_i (Z_i^2 - 1):
+
+    - "bootstrap": the centred multinomial bootstrap of S = n/(n-1) SKCE_u - SKCE_b, and
+      p = (1 + #{T* >= S}) / (n_resamples + 1).  The right choice, but for time at large n:
+      O(n^2 n_resamples), O(n) memory with at most 1024 bytes for each row.
+    - "gamma": the gamma law with the first two moments; draws nothing, O(n^2) time, O(n) memory,
+      hence good where the bootstrap takes too long.  Too small p-values far out in the tail, by
+      up to a factor of some 2 below p = 0.01 where few eigenvalues matter.
+    - "pearson": three moments; good also in the tail.  Holds H: O(n^3) time, n <= 8192.
+    - "spectrum": draws of the limit, with lambda the eigenvalues of H / n.  As good as the
+      bootstrap, and faster when n is some thousands and n_resamples large.  Holds H: O(n^3) time,
+      n <= 8192.
+
+    For "gamma", "pearson" and "spectrum" the statistic is n SKCE_u.  All of them estimate the law
+    under H0 from H itself, and grow conservative where the model is far from calibrated.
+
+    Args:
+        key: a key of `jax.random`; "gamma" and "pearson" do not use it.
+        kernel: usually a TensorProduct, or what `default_kernel` returns.
+        predictions: a batch of n >= 2 predictions of one family.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        n_resamples: number of draws under H0; draw r depends on (key, r) alone.
+        method: "bootstrap", "gamma", "pearson" or "spectrum".
+        where: boolean mask ``[n]``; masked rows may hold anything, and n is the number of others.
+
+    Returns:
+        CalibrationTestResult.  Its standard_error is that of a model that is *not* calibrated, from
+        row sums of H (Hájek projection); under H0 it is too large.  Its null_distribution holds the
+        draws.  Inside jit a bad value, or fewer than two kept rows, make all numbers NaN.
+
+    Raises:
+        TypeError, ValueError: as in `skce`.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.full(100, 0.5))
+        >>> targets = jnp.arange(100) < 75
+        >>> kernel = cj.default_kernel(predictions)
+        >>> result = cj.asymptotic_skce_test(jax.random.key(0), kernel, predictions, targets)
+        >>> float(result.pvalue)
+        0.001
+
+    Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
+    Remark B.2.
+    """
+    check_key(key)
+    inputs = Inputs(as_pytree(kernel), predictions, targets, where)
+    n = check_inputs(inputs)
+    n_resamples = check_integer("n_resamples", n_resamples, 1)
+    check_choice("method", method, _METHODS)
+    if method in _OF_MATRIX and n > _MAX_MATRIX_ROWS:
+        raise ValueError(
+            f"method must be 'bootstrap' or 'gamma' above n = {_MAX_MATRIX_ROWS}, got {method!r}, "
+            f"which holds an n x n matrix, with n = {n}."
+        )
+    return _asymptotic_skce_test(key, inputs, n_resamples, method)
+
+
+@functools.partial(jax.jit, static_argnames=("n_resamples", "method"))
+def _asymptotic_skce_test(
+    key: jax.Array, inputs: Inputs, n_resamples: int, method: str
+) -> CalibrationTestResult:
+    kernel, rows = clean(inputs)
+    rows, n_kept = kept_first(rows, inputs.where)
+    samples, weights = (rows.predictions, rows.targets), rows.weights
+    n = jnp.asarray(n_kept, weights.dtype)
+    diagonal = weights * jax.vmap(lambda a: h(kernel, a, a))(samples)
+
+    def unbiased(row_sums):
+        return jnp.sum(weights * row_sums) / (n * (n - 1))
+
+    draws = None
+    if method == "bootstrap":
+        draws, row_sums = bootstrap(key, kernel, samples, weights, diagonal, n_kept, n_resamples)
+        biased = (jnp.sum(weights * row_sums) + jnp.sum(diagonal)) / jnp.square(n)
+        statistic = n / (n - 1) * unbiased(row_sums) - biased
+        pvalue = counted_pvalue(statistic, draws)
+    elif method == "gamma":
+        no_vectors = jnp.zeros((0, weights.shape[0]), weights.dtype)
+        _, row_sums = quadratic_forms(h_tile, kernel, samples, weights, no_vectors)
+        squares = pair_sums(_squared_tile, kernel, samples, weights, weights.shape[0])[0]
+        t2 = (squares + jnp.sum(jnp.square(diagonal))) / jnp.square(n)
+        statistic = n * unbiased(row_sums)
+        pvalue = gamma_pvalue(statistic, jnp.sum(diagonal) / n, t2)
+    else:
+        off_diagonal = weights[:, None] * h_tile(kernel, samples, samples) * weights[None, :]
+        off_diagonal = jnp.fill_diagonal(off_diagonal, 0, inplace=False)
+        matrix = (off_diagonal + jnp.diag(diagonal)) / n
+        row_sums = jnp.sum(off_diagonal, axis=1)
+        statistic = n * unbiased(row_sums)
+        if method == "spectrum":
+            draws = spectrum_draws(key, matrix, n_resamples)
+            pvalue = counted_pvalue(statistic, draws)
+        else:
+            squared = jnp.dot(matrix, matrix, precision=lax.Precision.HIGHEST)
+            pvalue = pearson_pvalue(statistic, jnp.trace(squared), jnp.sum(squared * matrix))
+    return CalibrationTestResult(
+        statistic=statistic,
+        pvalue=pvalue,
+        estimate=unbiased(row_sums),
+        standard_error=_hajek_standard_error(row_sums, weights, unbiased(row_sums), n),
+        null_distribution=draws,
+        method=f"asymptotic_skce_test, {method}"
+        + (f" of {n_resamples}" if draws is not None else ""),
+    )
+
+
+def _squared_tile(kernel: Any, a: Any, b: Any) -> jax.Array:
+    return jnp.square(h_tile(kernel, a, b))
+
+
+def _hajek_standard_error(
+    row_sums: jax.Array, weights: jax.Array, unbiased: jax.Array, n: jax.Array
+) -> jax.Array:
+    """2 / sqrt(n) times the standard deviation of E[h((p, y), .)], from means of rows."""
+    deviations = weights * (row_sums / (n - 1) - unbiased)
+    return 2 * jnp.sqrt(jnp.sum(jnp.square(deviations)) / (n * (n - 1)))

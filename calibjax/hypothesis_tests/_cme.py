@@ -1,0 +1,170 @@
+"""The test with deviations at test locations."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.linalg import solve_triangular
+from jax.scipy.special import gammaincc
+from jax.typing import ArrayLike
+
+from calibjax._check import check_integer, check_key
+from calibjax._struct import as_pytree, is_traced, widest_dtype
+from calibjax.discrepancy import deviation_tile
+from calibjax.distributions import check_predictions
+from calibjax.estimators import (
+    Inputs,
+    check_inputs,
+    check_locations,
+    clean_with_locations,
+    count_kept,
+    in_dtype,
+)
+from calibjax.hypothesis_tests._result import CalibrationTestResult
+
+
+def asymptotic_cme_test(
+    kernel: Any,
+    predictions: Any,
+    targets: ArrayLike,
+    test_predictions: Any,
+    test_targets: ArrayLike,
+    *,
+    where: ArrayLike | None = None,
+) -> CalibrationTestResult:
+    """Is the mean deviation of the data at J test locations other than 0?
+
+    .. math::
+        Q = n \\bar z^\\top S^{-1} \\bar z, \\qquad p = P(\\chi^2_J \\ge Q)
+
+    with the mean and the covariance (ddof = 1) of the n vectors z_i of deviations
+    k((p_i, y_i), t_j) - E k((p_i, Z), t_j).  Linear in n, and powerful where the locations are well
+    chosen; they must not depend on the targets.  The chi-squared law needs n >> J: with n < 100 J
+    it rejects calibrated models too often.  O(n J^2) time, O(n J) memory.
+
+    Args:
+        kernel: usually a TensorProduct, or what `default_kernel` returns.
+        predictions: a batch of n predictions of one family.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        test_predictions: J predictions of the same family, 1 <= J < n; see `sample_test_locations`.
+        test_targets: their targets, ``[J]`` or ``[J, d]``.
+        where: boolean mask ``[n]``; masked rows may hold anything, and n is the number of others.
+
+    Returns:
+        CalibrationTestResult; its estimate is `ucme`.  Inside jit a bad value, too few kept rows or
+        a singular covariance make all numbers NaN.
+
+    Raises:
+        TypeError, ValueError: as in `skce`; n <= J; S singular, for example because two locations
+            coincide.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.full(1000, 0.5))
+        >>> locations = cj.Bernoulli(jnp.array([0.5])), jnp.array([1])
+        >>> kernel = cj.default_kernel(predictions)
+        >>> result = cj.asymptotic_cme_test(kernel, predictions, jnp.arange(1000) < 520, *locations)
+        >>> float(result.pvalue)
+        0.206
+
+    Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
+    Appendix C.2.
+    """
+    inputs = Inputs(as_pytree(kernel), predictions, targets, where)
+    n = check_inputs(inputs)
+    n_locations = check_locations(predictions, test_predictions, test_targets, "test")
+    n = count_kept(n, where)
+    if n <= n_locations:
+        raise ValueError(
+            f"test_predictions must hold fewer locations than there are samples, n = {n}, got "
+            f"{n_locations}."
+        )
+    result, singular = _asymptotic_cme_test(inputs, test_predictions, test_targets)
+    if not is_traced(singular) and singular:
+        raise ValueError(
+            "test_predictions and test_targets must be locations at which the deviations are "
+            f"linearly independent, got {n_locations} with a singular covariance; are there "
+            "duplicates, or locations far from all data?"
+        )
+    return result
+
+
+@jax.jit
+def _asymptotic_cme_test(
+    inputs: Inputs, test_predictions: Any, test_targets: Any
+) -> tuple[CalibrationTestResult, jax.Array]:
+    kernel, rows, locations = clean_with_locations(inputs, test_predictions, test_targets)
+    weights = rows.weights
+    n, n_locations = jnp.sum(weights), locations.weights.shape[0]
+    deviations = deviation_tile(
+        kernel, (rows.predictions, rows.targets), (locations.predictions, locations.targets)
+    )
+    mean = jnp.dot(weights, deviations, precision=lax.Precision.HIGHEST) / n
+    centred = weights[:, None] * (deviations - mean[None, :])
+    # S = R^T R / (n-1) with a triangular R, in units of the standard deviations: forming S would
+    # square its condition number.
+    scale = jnp.sqrt(jnp.sum(jnp.square(centred), axis=0))
+    safe = jnp.where(scale > 0, scale, 1.0)
+    factor = jnp.linalg.qr(centred / safe[None, :], mode="r")
+    values = jnp.linalg.svd(factor, compute_uv=False)
+    tolerance = 10 * n_locations * jnp.finfo(values.dtype).eps
+    singular = (values[-1] <= tolerance * values[0]) | (n <= n_locations)
+    factor = jnp.where(singular, jnp.eye(n_locations, dtype=factor.dtype), factor)
+    whitened = solve_triangular(factor, mean / safe, trans="T")
+    statistic = n * (n - 1) * jnp.sum(jnp.square(whitened))
+    # Locations have weight 1, or NaN where they are invalid.
+    statistic = jnp.where(singular, jnp.nan, statistic * jnp.prod(locations.weights))
+    result = CalibrationTestResult(
+        statistic=statistic,
+        pvalue=gammaincc(jnp.asarray(n_locations / 2, statistic.dtype), statistic / 2),
+        estimate=jnp.where(jnp.isnan(statistic), jnp.nan, jnp.mean(jnp.square(mean))),
+        method=f"asymptotic_cme_test, {n_locations} locations",
+    )
+    return result, singular
+
+
+def sample_test_locations(
+    key: jax.Array, predictions: Any, n_locations: int, *, where: ArrayLike | None = None
+) -> tuple[Any, jax.Array]:
+    """Locations for `asymptotic_cme_test`: some of the predictions, and a target drawn from each.
+
+    Without replacement, and without a look at the targets of the data, so that tests stay valid.
+
+    Args:
+        key: a key of `jax.random`.
+        predictions: a batch of n predictions of one family.
+        n_locations: J, from 1 to n.
+        where: boolean mask ``[n]``; masked rows may hold anything and are not drawn.
+
+    Returns:
+        J predictions and their targets.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.linspace(0, 1, 100))
+        >>> locations, targets = cj.sample_test_locations(jax.random.key(0), predictions, 5)
+        >>> locations.probs.shape, targets.shape
+        ((5,), (5,))
+    """
+    check_key(key)
+    n = count_kept(check_predictions(predictions, where)["n"], where)
+    n_locations = check_integer("n_locations", n_locations, 1, n, "n = ")
+    return _sample_test_locations(key, predictions, n_locations, where)
+
+
+@functools.partial(jax.jit, static_argnames=("n_locations",))
+def _sample_test_locations(
+    key: jax.Array, predictions: Any, n_locations: int, where: jax.Array | None
+) -> tuple[Any, jax.Array]:
+    row_key, target_key = jax.random.split(key)
+    # The rows with the largest of n random numbers, masked ones last.
+    order = jax.random.uniform(row_key, jax.tree.leaves(predictions)[0].shape[:1])
+    rows = lax.top_k(order if where is None else jnp.where(where, order, -1.0), n_locations)[1]
+    locations = jax.tree.map(lambda x: x[rows], predictions)
+    locations = in_dtype(locations, widest_dtype(*jax.tree.leaves(locations)))
+    return locations, locations.sample(target_key)

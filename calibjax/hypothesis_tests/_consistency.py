@@ -1,0 +1,115 @@
+"""The test that simulates a calibrated model."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from calibjax._check import check_integer, check_key
+from calibjax._struct import as_pytree
+from calibjax.estimators import check_samples, clean_samples
+from calibjax.hypothesis_tests._counting import counted_pvalue
+from calibjax.hypothesis_tests._result import CalibrationTestResult
+
+# How many rows are resampled together.
+_ROWS = 2**16
+
+
+def consistency_test(
+    key: jax.Array,
+    estimator: Callable[..., jax.Array],
+    predictions: Any,
+    targets: ArrayLike,
+    *,
+    n_resamples: int = 1000,
+    where: ArrayLike | None = None,
+) -> CalibrationTestResult:
+    """Is an estimate larger than for data that the model itself has made?
+
+    For each resample n predictions are drawn with replacement and a target from each of them, and
+    the estimator is evaluated again: p = (1 + #{T* >= T}) / (n_resamples + 1).  Works for any
+    estimator, at any n; it is only as good as the resampled predictions resemble new ones, and for
+    estimators that are sensitive to ties among predictions (ECE with many bins) it rejects
+    calibrated models too often.  Time n_resamples times that of the estimator; some 2^16 rows are
+    resampled at a time, so memory is bounded where that of the estimator is.
+
+    Args:
+        key: a key of `jax.random`.
+        estimator: a function of (predictions, targets) that returns a scalar and can be traced; it
+            is called with ``where=where`` too if `where` is given.  It is compiled once for each
+            function object: `jax.tree_util.Partial` lets parameters change.
+        predictions: a batch of n >= 2 predictions of one family.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        n_resamples: number of resamples; resample r depends on (key, r) alone.
+        where: boolean mask ``[n]``; masked rows may hold anything, and are not drawn.
+
+    Returns:
+        CalibrationTestResult; its statistic is the estimate.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
+            Inside jit a bad value makes all numbers NaN.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> def brier(predictions, targets):
+        ...     return jnp.mean((targets - predictions.probs) ** 2)
+        >>> predictions = cj.Bernoulli(jnp.full(100, 0.9))
+        >>> targets = jnp.arange(100) < 60
+        >>> result = cj.consistency_test(jax.random.key(0), brier, predictions, targets)
+        >>> float(result.pvalue)
+        0.001
+
+    Reference: Bröcker and Smith, Increasing the reliability of reliability diagrams, Weather and
+    Forecasting, 2007; Vaicenavicius et al., Evaluating model calibration in classification,
+    AISTATS 2019.
+    """
+    check_key(key)
+    if not callable(estimator):
+        raise TypeError(f"estimator must be a callable, got {type(estimator).__name__}.")
+    check_samples(predictions, targets, where)
+    n_resamples = check_integer("n_resamples", n_resamples, 1)
+    return _consistency_test(key, as_pytree(estimator), predictions, targets, where, n_resamples)
+
+
+@functools.partial(jax.jit, static_argnames=("n_resamples",))
+def _consistency_test(
+    key: jax.Array,
+    estimator: Callable[..., jax.Array],
+    predictions: Any,
+    targets: Any,
+    where: Any,
+    n_resamples: int,
+) -> CalibrationTestResult:
+    rows = clean_samples(predictions, targets, where)
+    n, dtype = rows.weights.shape[0], rows.weights.dtype
+    options = {} if where is None else {"where": where}
+
+    def estimate(predictions, targets):
+        value = jnp.asarray(estimator(predictions, targets, **options))
+        if value.shape:
+            raise ValueError(f"estimator must return a scalar, got shape {list(value.shape)}.")
+        return value.astype(dtype)
+
+    def resample(number):
+        row_key, target_key = jax.random.split(jax.random.fold_in(key, number))
+        drawn = jax.random.randint(row_key, (n,), 0, n if where is None else jnp.sum(where))
+        if where is not None:
+            drawn = jnp.argsort(~where, stable=True)[drawn]
+        drawn_predictions = jax.tree.map(lambda x: x[drawn], rows.predictions)
+        return estimate(drawn_predictions, drawn_predictions.sample(target_key))
+
+    draws = lax.map(resample, jnp.arange(n_resamples), batch_size=max(1, _ROWS // n))
+    # The weights are NaN where a row is bad.
+    statistic = estimate(rows.predictions, rows.targets) + 0 * jnp.sum(rows.weights)
+    return CalibrationTestResult(
+        statistic=statistic,
+        pvalue=counted_pvalue(statistic, draws),
+        estimate=statistic,
+        null_distribution=draws,
+        method=f"consistency_test of {n_resamples}",
+    )

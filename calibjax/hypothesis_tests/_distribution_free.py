@@ -1,0 +1,121 @@
+"""The test that is valid at every n."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from calibjax._check import check_flag, check_integer, check_values
+from calibjax._struct import as_pytree, is_array, is_traced
+from calibjax.estimators import Inputs, check_inputs, clean, skce
+from calibjax.hypothesis_tests._block import block_estimates, check_complete_blocks
+from calibjax.hypothesis_tests._result import CalibrationTestResult
+from calibjax.kernels import upper_bound
+
+
+def distribution_free_skce_test(
+    kernel: Any,
+    predictions: Any,
+    targets: ArrayLike,
+    *,
+    unbiased: bool = True,
+    block_size: int | None = None,
+    kernel_bound: float | None = None,
+    where: ArrayLike | None = None,
+) -> CalibrationTestResult:
+    """Is the SKCE larger than concentration inequalities allow for a calibrated model?
+
+    With |h| <= B = 2 K for kernels with values in [0, K], and p = 1 where the estimate is <= 0,
+
+    .. math::
+        p = \\exp\\Bigl(-\\frac M2 \\bigl(\\mathrm{SKCE}_u / B\\bigr)^2\\Bigr)
+        \\quad\\text{or, biased,}\\quad
+        p = \\exp\\Bigl(-\\frac12 \\max\\bigl(0, \\sqrt{n \\, \\mathrm{SKCE}_b / B} - 1\\bigr)^2
+        \\Bigr)
+
+    where M = floor(n / 2), or with blocks M = floor(n / block_size) floor(block_size / 2), the
+    number of independent pairs.  A bound, not an approximation: the level holds at every n, and at
+    the price of power.  The biased one is the sharper, and needs a positive definite kernel.
+    O(n^2) time, or O(n block_size) with blocks; O(n) memory.
+
+    Args:
+        kernel: usually a TensorProduct, or what `default_kernel` returns.
+        predictions: a batch of n >= 2 predictions of one family.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        unbiased: which estimate; the biased one has no block_size.
+        block_size: as in `skce`; blocks with a masked row do not count.
+        kernel_bound: K; by default derived from the kernel.  For a kernel with negative values pass
+            twice the bound of its absolute value.
+        where: boolean mask ``[n]``; masked rows may hold anything, and n is the number of others.
+
+    Returns:
+        CalibrationTestResult; its statistic is the estimate.  Inside jit a bad value, or fewer than
+        two kept rows, make all numbers NaN.
+
+    Raises:
+        TypeError, ValueError: as in `skce`; no bound can be derived for a kernel of your own.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.full(100, 0.5))
+        >>> kernel = cj.default_kernel(predictions)
+        >>> targets = jnp.ones(100, int)
+        >>> result = cj.distribution_free_skce_test(kernel, predictions, targets, unbiased=False)
+        >>> float(result.pvalue)
+        0.000335
+
+    Reference: Widmann, Lindsten and Zachariah, Calibration tests in multi-class classification: a
+    unifying framework, NeurIPS 2019, distribution-free bounds; Hoeffding, Probability inequalities
+    for sums of bounded random variables, 1963, Section 5.
+    """
+    inputs = Inputs(as_pytree(kernel), predictions, targets, where)
+    n = check_inputs(inputs)
+    unbiased = check_flag("unbiased", unbiased)
+    if block_size is not None:
+        block_size = check_integer("block_size", block_size, 2, n, "n = ")
+        if not unbiased:
+            raise ValueError(f"block_size must be None for the biased estimate, got {block_size}.")
+        check_complete_blocks(where, block_size, at_least=1)
+    if kernel_bound is None:
+        return _distribution_free_skce_test(inputs, upper_bound(kernel), unbiased, block_size)
+    if not is_array(kernel_bound) or jnp.ndim(kernel_bound) > 0:
+        raise TypeError(f"kernel_bound must be a number, got {type(kernel_bound).__name__}.")
+    if not is_traced(kernel_bound):
+        with jax.ensure_compile_time_eval():
+            valid = (jnp.asarray(kernel_bound) > 0) & jnp.isfinite(kernel_bound)
+            check_values("kernel_bound", kernel_bound, "positive and finite", valid)
+    return _distribution_free_skce_test(inputs, kernel_bound, unbiased, block_size)
+
+
+@functools.partial(jax.jit, static_argnames=("unbiased", "block_size"))
+def _distribution_free_skce_test(
+    inputs: Inputs, kernel_bound: Any, unbiased: bool, block_size: int | None
+) -> CalibrationTestResult:
+    kernel, rows = clean(inputs)
+    if block_size is None:
+        n = jnp.sum(rows.weights)
+        n_pairs = jnp.floor(n / 2)
+        estimate = skce(*inputs[:3], unbiased=unbiased, where=inputs.where)
+        estimate = jnp.where(n >= 2, estimate, jnp.nan)
+    else:
+        n = jnp.full((), jnp.nan)
+        estimates, complete = block_estimates(kernel, rows, block_size)
+        n_pairs = jnp.sum(complete) * (block_size // 2)
+        estimate = jnp.sum(estimates) / jnp.sum(complete)
+    bound = jnp.asarray(kernel_bound, estimate.dtype)
+    ratio = estimate / (2 * jnp.where(bound > 0, bound, jnp.nan))
+    positive = jnp.maximum(ratio, 0.0)
+    if unbiased:
+        exponent = n_pairs * jnp.square(positive)
+    else:
+        exponent = jnp.square(jnp.maximum(jnp.sqrt(n * positive) - 1, 0.0))
+    described = "unbiased" if unbiased else "biased"
+    return CalibrationTestResult(
+        statistic=estimate,
+        pvalue=jnp.exp(-exponent / 2),
+        estimate=estimate,
+        method=f"distribution_free_skce_test, {described}"
+        + (f", blocks of {block_size}" if block_size else ""),
+    )

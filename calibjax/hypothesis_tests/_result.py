@@ -1,0 +1,73 @@
+"""What a test returns."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import ndtri
+
+from calibjax._struct import is_traced, static, struct
+
+
+class ConfidenceInterval(NamedTuple):
+    """Bounds of an interval."""
+
+    low: jax.Array
+    high: jax.Array
+
+
+@struct
+class CalibrationTestResult:
+    """The result of a test of the hypothesis H0 that a model is calibrated.
+
+    A pytree: it can leave jit, and vmap over data sets gives one with arrays of results.  Printed
+    it is one line.
+
+    Args:
+        statistic: what is compared with its distribution under H0; large values speak against H0.
+        pvalue: how probable a statistic at least that large would be if H0 were true.
+        estimate: the calibration error that the test is about, always squared.
+        standard_error: of the estimate, or None.
+        null_distribution: draws of the statistic under H0, ``[n_resamples]``, or None.
+        method: the test and its options, in words.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.linspace(0.05, 0.95, 100))
+        >>> targets = predictions.sample(jax.random.key(0))
+        >>> result = cj.calibration_test(jax.random.key(1), predictions, targets)
+        >>> bool(result.pvalue > 0.05)
+        True
+    """
+
+    statistic: jax.Array
+    pvalue: jax.Array
+    estimate: jax.Array
+    standard_error: Any = None
+    null_distribution: Any = None
+    method: str = static(default="")
+
+    def confidence_interval(self, confidence_level: float = 0.95) -> ConfidenceInterval:
+        """(low, high) of a one-sided interval for the squared error: high is infinite.
+
+        low = max(0, estimate - z standard_error), z the normal quantile of `confidence_level`.
+        ValueError where the test has no standard error.  O(1).
+        """
+        if self.standard_error is None:
+            raise ValueError(f"{self.method} gives no standard_error, hence no interval.")
+        if not is_traced(confidence_level) and not 0 < confidence_level < 1:
+            raise ValueError(f"confidence_level must be in (0, 1), got {confidence_level}.")
+        quantile = ndtri(jnp.asarray(confidence_level, self.estimate.dtype))
+        low = jnp.maximum(0.0, self.estimate - quantile * self.standard_error)
+        return ConfidenceInterval(low, jnp.full_like(low, jnp.inf))
+
+    def __repr__(self) -> str:
+        arrays = self.statistic, self.pvalue, self.estimate, self.standard_error
+        if is_traced(arrays) or any(jnp.ndim(x) != 0 for x in arrays if x is not None):
+            batch = getattr(self.pvalue, "shape", None)
+            return f"CalibrationTestResult({self.method}; pvalue of shape {batch})"
+        error = "" if self.standard_error is None else f" ± {float(self.standard_error):.2g}"
+        return (
+            f"CalibrationTestResult({self.method}; estimate = {float(self.estimate):.4g}{error}, "
+            f"statistic = {float(self.statistic):.4g}, pvalue = {float(self.pvalue):.3g})"
+        )

@@ -1,0 +1,52 @@
+"""Approximations of the limit law of n SKCE_u if the model is calibrated.
+
+n SKCE_u converges to Q = sum_i lambda_i (Z_i^2 - 1), with Z_i standard normal and lambda_i the
+eigenvalues of h, which those of H/n approach (Widmann et al., ICLR 2021, Remark B.2).  With
+t_k = sum_i lambda_i^k, the second and third cumulants of Q are 2 t_2 and 8 t_3.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.special import gammaincc
+
+
+def spectrum_draws(key: jax.Array, matrix: jax.Array, n_resamples: int) -> jax.Array:
+    """Draws of Q, with lambda the eigenvalues of `matrix` (Gretton et al., NeurIPS 2009)."""
+    eigenvalues = jnp.linalg.eigvalsh(matrix)
+
+    def one(number):
+        draw_key = jax.random.fold_in(key, number)
+        return jnp.square(jax.random.normal(draw_key, eigenvalues.shape, matrix.dtype)) - 1
+
+    def product(number):
+        return jnp.dot(one(number), eigenvalues, precision=lax.Precision.HIGHEST)
+
+    batch_size = max(1, 2**20 // matrix.shape[0])
+    return lax.map(product, jnp.arange(n_resamples), batch_size=batch_size)
+
+
+def gamma_pvalue(statistic: jax.Array, t1: jax.Array, t2: jax.Array) -> jax.Array:
+    """P(X >= statistic + t_1) for the gamma law of mean t_1 and variance 2 t_2.
+
+    Johnson, Kotz and Balakrishnan, Continuous univariate distributions, 1994, p. 343.
+    """
+    shape = jnp.square(t1) / (2 * t2)
+    return _gamma_tail(shape, (statistic + t1) * t1 / (2 * t2), t2)
+
+
+def pearson_pvalue(statistic: jax.Array, t2: jax.Array, t3: jax.Array) -> jax.Array:
+    """P(X >= nu + statistic sqrt(nu / t_2)) for X chi-squared of nu = t_2^3 / t_3^2.
+
+    Pearson's curve of type III with the mean 0, the variance and the third moment of Q.
+    """
+    shape = t2**3 / jnp.square(t3) / 2
+    return _gamma_tail(shape, shape + statistic * jnp.sqrt(shape / (2 * t2)), t2)
+
+
+def _gamma_tail(shape: jax.Array, x: jax.Array, t2: jax.Array) -> jax.Array:
+    # Where h is 0, so is the statistic, always.
+    degenerate = t2 == 0
+    shape = jnp.where(degenerate, 1.0, shape)
+    tail = gammaincc(shape, jnp.where(degenerate, 0.0, jnp.maximum(x, 0.0)))
+    return jnp.where(jnp.isnan(x) & ~degenerate, jnp.nan, tail)
