@@ -24,15 +24,17 @@ def benchmark(function: Callable[[bool], Iterator[Row]]) -> Callable[[bool], Ite
     return function
 
 
-def row(work: str, ours: float, peer: float | None, target: str, unit: str = "s", **details) -> Row:
+def row(
+    work: str, ours: float, peer: float | None, target: str | None, unit: str = "s", **details
+) -> Row:
     """One line of the table.  A target "> x" bounds peer / ours from below, "< x" ours / peer from
     above, or `ours` itself where there is no peer."""
-    bound = float(target[1:])
-    if peer is None:
-        ratio, measured = None, ours
-    else:
-        ratio = measured = peer / ours if target[0] == ">" else ours / peer
-    met = measured > bound if target[0] == ">" else measured < bound
+    ratio, met = None, None
+    if target:
+        if peer is not None:
+            ratio = peer / ours if target[0] == ">" else ours / peer
+        measured, bound = ours if ratio is None else ratio, float(target[1:])
+        met = measured > bound if target[0] == ">" else measured < bound
     return {
         "work": work,
         "ours": ours,
@@ -129,6 +131,38 @@ def blocks(quick: bool) -> Iterator[Row]:
 
 
 @benchmark
+def bootstrap(quick: bool) -> Iterator[Row]:
+    n, n_resamples = (64, 20) if quick else (1024, 1000)
+    calls = {
+        "ours": works.bootstrap_test(n, 10, n_resamples),
+        "numpy": works.bootstrap_test_by_numpy(n, 10, n_resamples),
+    }
+    times = harness.time_calls(calls, repeats=1 if quick else 15)
+    # Other draws, the same law.
+    ours, peer = (float(call()) for call in calls.values())
+    assert abs(ours - peer) < 8 * np.sqrt(1 / (4 * n_resamples))
+    ours, peer = (times[name]["median"] for name in calls)
+    work = f"bootstrap test, n = {n}, {n_resamples} resamples, m = 10; peer: NumPy and BLAS"
+    yield row(work, ours, peer, ">1.4", times=times)
+    calls = {"ours": works.normal_bootstrap_test(n, n_resamples)}
+    times = harness.time_calls(calls, repeats=1 if quick else 15)
+    work = f"bootstrap test, n = {n}, {n_resamples} resamples, Normal; peer: Julia, as published"
+    yield row(work, times["ours"]["median"], 1.046, ">20", times=times)
+    for n, n_resamples in ((256, 20),) if quick else ((10_000, 1000), (100_000, 200)):
+        used = harness.peak_memory("bootstrap_test", n=n, m=10, n_resamples=n_resamples)
+        work = f"peak memory, bootstrap test, n = {n}, {n_resamples} resamples"
+        yield row(f"{work} ({used['seconds']:.3g} s)", used["megabytes"], None, "<200", unit="MB")
+
+
+@benchmark
+def tests(quick: bool) -> Iterator[Row]:
+    for n in (64,) if quick else (128, 1024, 10_000):
+        for name, test in works.hypothesis_tests(n, 10).items():
+            times = harness.time_calls({name: test}, repeats=1 if quick else 5)
+            yield row(f"{name}, n = {n}", times[name]["median"], None, None, times=times)
+
+
+@benchmark
 def training(quick: bool) -> Iterator[Row]:
     batch = 32 if quick else 256
     calls = works.training_steps(batch, m=10)
@@ -167,8 +201,8 @@ def markdown(result: Row) -> str:
         return "" if x is None else f"{x:.3g} {result['unit']}"
 
     ratio = "" if result["ratio"] is None else f"{result['ratio']:.3g}"
-    met = " (missed)" if result["met"] is False else ""
-    target = f"{result['target'][0]} {result['target'][1:]}{met}"
+    target = result["target"] or ""
+    target = f"{target[:1]} {target[1:]}{' (missed)' if result['met'] is False else ''}".strip()
     columns = (result["work"], quantity(result["ours"]), quantity(result["peer"]), ratio, target)
     return f"| {' | '.join(columns)} |"
 

@@ -4,6 +4,7 @@ All numbers are NumPy float64; `cast` makes them jax arrays of the dtype of a te
 """
 
 import inspect
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -170,3 +171,60 @@ def sample(name, n=8, seed=0, dtype="float64"):
     if inspect.isfunction(kernel):
         kernel = Partial(kernel)  # so that it can be an argument of jitted functions
     return cast((kernel, *FAMILIES[family](n, seed)), dtype)
+
+
+# Every test of the hypothesis that a model is calibrated, as a function of
+# (key, kernel, predictions, targets, where=None).
+
+
+def _asymptotic(method):
+    return partial(cj.asymptotic_skce_test, n_resamples=99, method=method)
+
+
+def _block(block_size, variance="blocks"):
+    def test(key, *arguments, where=None):
+        options = {"block_size": block_size, "variance": variance, "where": where}
+        return cj.asymptotic_block_skce_test(*arguments, **options)
+
+    return test
+
+
+def _cme(n_locations):
+    def test(key, kernel, predictions, targets, where=None):
+        locations = cj.sample_test_locations(key, predictions, n_locations, where=where)
+        return cj.asymptotic_cme_test(kernel, predictions, targets, *locations, where=where)
+
+    return test
+
+
+def _distribution_free(**options):
+    def test(key, *arguments, where=None):
+        return cj.distribution_free_skce_test(*arguments, **options, kernel_bound=2.0, where=where)
+
+    return test
+
+
+def _consistency(key, kernel, predictions, targets, where=None):
+    estimator = Partial(cj.skce, kernel)
+    return cj.consistency_test(key, estimator, predictions, targets, n_resamples=99, where=where)
+
+
+def _calibration(key, kernel, predictions, targets, where=None):
+    return cj.calibration_test(key, predictions, targets, where=where)
+
+
+TESTS = {
+    "bootstrap": _asymptotic("bootstrap"),
+    "spectrum": _asymptotic("spectrum"),
+    "gamma": _asymptotic("gamma"),
+    "pearson": _asymptotic("pearson"),
+    "blocks of 2": _block(2),
+    "blocks of 3": _block(3),
+    "blocks of 2, null": _block(2, "null"),
+    "cme": _cme(2),
+    "distribution-free": _distribution_free(),
+    "distribution-free, biased": _distribution_free(unbiased=False),
+    "distribution-free, blocks of 3": _distribution_free(block_size=3),
+    "consistency": _consistency,
+    "calibration_test": _calibration,
+}

@@ -26,7 +26,7 @@ def test_quick_run_measures_every_row(tmp_path):
     assert set(results) == {"environment", "quick", "rows"}
     assert {"jax", "numpy", "cpu", "cores", "date"} <= set(results["environment"])
     names = {row["name"] for row in results["rows"]}
-    assert names >= {"vmap", "scipy", "gradient", "normal", "large", "blocks", "training"}
+    assert names >= {"vmap", "scipy", "gradient", "normal", "large", "blocks", "bootstrap", "tests"}
     for row in results["rows"]:
         assert {"work", "ours", "peer", "ratio", "target", "met"} <= set(row)
         assert row["ours"] >= 0

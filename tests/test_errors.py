@@ -474,6 +474,225 @@ BAD = {
 }
 
 
+KEY = jax.random.key(0)
+
+
+def hypothesis(name, *first, **options):
+    """A test of valid classification data, but for what is passed."""
+    return getattr(cj, name)(*first, *_classes(), **options)
+
+
+def asymptotic(key=KEY, **options):
+    return hypothesis("asymptotic_skce_test", key, **options)
+
+
+def block(**options):
+    return hypothesis("asymptotic_block_skce_test", **options)
+
+
+def bound(**options):
+    return hypothesis("distribution_free_skce_test", **options)
+
+
+def bound_of(kernel, **options):
+    return cj.distribution_free_skce_test(kernel, *_classes()[1:], **options)
+
+
+def cme(test_predictions=None, test_targets=None, **options):
+    at = cj.Categorical(jnp.array([[0.25, 0.25, 0.25, 0.25], [0.1, 0.2, 0.3, 0.4]]))
+    at = at if test_predictions is None else test_predictions
+    at_targets = jnp.array([0, 1]) if test_targets is None else test_targets
+    return cj.asymptotic_cme_test(*_classes(), at, at_targets, **options)
+
+
+def consistency(estimator, key=KEY, **options):
+    return cj.consistency_test(key, estimator, *_classes()[1:], **options)
+
+
+def one(predictions, targets):
+    return jnp.zeros(())
+
+
+BAD |= {
+    "key is a seed": (lambda: asymptotic(0), TypeError, "key must be a typed key.*got int"),
+    "key of old": (
+        lambda: asymptotic(jax.random.PRNGKey(0)),
+        TypeError,
+        "key must be a typed key such as jax.random.key.0., got an array of dtype uint32",
+    ),
+    "several keys": (
+        lambda: asymptotic(jax.random.split(KEY, 3)),
+        ValueError,
+        r"key must be one key, of shape \[\], got shape \[3\]",
+    ),
+    "arguments without a key": (
+        lambda: cj.asymptotic_skce_test(*_classes(), jnp.zeros(3)),
+        TypeError,
+        "key must be a typed key.*got TensorProduct",
+    ),
+    "no resamples": (
+        lambda: asymptotic(n_resamples=0),
+        ValueError,
+        "n_resamples must be at least 1, got 0",
+    ),
+    "resamples of a float": (
+        lambda: asymptotic(n_resamples=1e3),
+        TypeError,
+        "n_resamples must be an integer, got float",
+    ),
+    "unknown method": (
+        lambda: asymptotic(method="permutation"),
+        ValueError,
+        "method must be one of bootstrap, spectrum, gamma, pearson, got 'permutation'",
+    ),
+    "method is not a word": (
+        lambda: asymptotic(method=["gamma"]),
+        ValueError,
+        r"method must be one of .*, got \['gamma'\]",
+    ),
+    "matrix too large": (
+        lambda: cj.asymptotic_skce_test(
+            KEY, tensor(), cj.Bernoulli(jnp.zeros(8193)), jnp.zeros(8193, int), method="pearson"
+        ),
+        ValueError,
+        "method must be 'bootstrap' or 'gamma' above n = 8192, got 'pearson'.*n = 8193",
+    ),
+    "targets of a test": (
+        lambda: cj.calibration_test(KEY, probs(), labels(4)),
+        ValueError,
+        "targets must be labels in 0 … 3; row 3 is 4",
+    ),
+    "where of a test": (
+        lambda: asymptotic(where=jnp.arange(N) < 1),
+        ValueError,
+        "where and weights must keep at least 2 rows, got 1",
+    ),
+    "blocks too large": (
+        lambda: block(block_size=4),
+        ValueError,
+        "block_size must be between 2 and n / 2 = 3, got 4",
+    ),
+    "blocks of one": (lambda: block(block_size=1), ValueError, "block_size must be between 2"),
+    "no two blocks": (
+        lambda: cj.asymptotic_block_skce_test(
+            tensor(), cj.Bernoulli(jnp.zeros(3)), jnp.zeros(3, int)
+        ),
+        ValueError,
+        "predictions must hold two blocks of at least 2 rows, got 3",
+    ),
+    "no two complete blocks": (
+        lambda: block(where=jnp.arange(N) < 3),
+        ValueError,
+        "where must leave at least 2 complete blocks of 2 rows, got 1",
+    ),
+    "unknown variance": (
+        lambda: block(variance="pooled"),
+        ValueError,
+        "variance must be one of blocks, null, got 'pooled'",
+    ),
+    "biased blocks": (
+        lambda: bound(unbiased=False, block_size=2),
+        ValueError,
+        "block_size must be None for the biased estimate, got 2",
+    ),
+    "bound of a word": (
+        lambda: bound(kernel_bound="1"),
+        TypeError,
+        "kernel_bound must be a number, got str",
+    ),
+    "bound of 0": (
+        lambda: bound(kernel_bound=0.0),
+        ValueError,
+        "kernel_bound must be positive and finite, got 0",
+    ),
+    "no bound": (
+        lambda: bound_of(tensor(lambda y, z: jnp.float32(1))),
+        ValueError,
+        "kernel_bound must be given: no bound is known for a kernel of type function",
+    ),
+    "no bound of a joint kernel": (
+        lambda: bound_of(lambda a, b: jnp.float32(1)),
+        ValueError,
+        "kernel_bound must be given: no bound is known for a kernel of type function",
+    ),
+    "locations of another family": (
+        lambda: cme(cj.Bernoulli(jnp.ones(2))),
+        TypeError,
+        "test_predictions must be of the family of predictions, Categorical, got Bernoulli",
+    ),
+    "locations are an array": (
+        lambda: cme(jnp.ones((2, 4))),
+        TypeError,
+        "test_predictions must be a distribution of calibjax",
+    ),
+    "locations of other classes": (
+        lambda: cme(cj.Categorical(jnp.full((2, 3), 1 / 3))),
+        ValueError,
+        r"test_predictions must have the shapes of predictions.*\[\[4\]\], got \[\[3\]\]",
+    ),
+    "no locations": (
+        lambda: cme(cj.Categorical(jnp.ones((0, 4)))),
+        ValueError,
+        "test_predictions must hold at least 1 row, got 0",
+    ),
+    "locations that are none": (
+        lambda: cme(cj.Categorical(jnp.ones((2, 4)))),
+        ValueError,
+        "probs of test_predictions must be nonnegative with rows that sum to one",
+    ),
+    "targets of locations": (
+        lambda: cme(test_targets=jnp.array([0, 4])),
+        ValueError,
+        "test_targets must be labels in 0 … 3; row 1 is 4",
+    ),
+    "number of targets of locations": (
+        lambda: cme(test_targets=jnp.array([0, 1, 2])),
+        ValueError,
+        r"test_targets must have shape \[n\] with n = 2",
+    ),
+    "as many locations as samples": (
+        lambda: cme(where=jnp.arange(N) < 2),
+        ValueError,
+        "test_predictions must hold fewer locations than there are samples, n = 2, got 2",
+    ),
+    "locations coincide": (
+        lambda: cme(cj.Categorical(jnp.full((2, 4), 0.25)), jnp.array([1, 1])),
+        ValueError,
+        "test_predictions and test_targets.*linearly independent, got 2 with a singular",
+    ),
+    "witness at another family": (
+        lambda: cj.witness(*_classes(), cj.Bernoulli(jnp.ones(2)), jnp.zeros(2, int)),
+        TypeError,
+        "at_predictions must be of the family of predictions, Categorical, got Bernoulli",
+    ),
+    "more locations than predictions": (
+        lambda: cj.sample_test_locations(KEY, probs(), 7),
+        ValueError,
+        "n_locations must be between 1 and n = 6, got 7",
+    ),
+    "more locations than kept": (
+        lambda: cj.sample_test_locations(KEY, probs(), 3, where=jnp.arange(N) < 2),
+        ValueError,
+        "n_locations must be between 1 and n = 2, got 3",
+    ),
+    "estimator is no function": (
+        lambda: consistency(0.5),
+        TypeError,
+        "estimator must be a callable, got float",
+    ),
+    "estimator of several numbers": (
+        lambda: consistency(lambda predictions, targets: jnp.zeros(3)),
+        ValueError,
+        r"estimator must return a scalar, got shape \[3\]",
+    ),
+    "consistency without resamples": (
+        lambda: consistency(one, n_resamples=-1),
+        ValueError,
+        "n_resamples must be at least 1, got -1",
+    ),
+}
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_message(name):
     call, exception, message = BAD[name]
@@ -484,7 +703,9 @@ def test_message(name):
 
 
 def test_the_defaults_of_the_table_are_valid():
-    for value in (skce(), normal(), normal(family=DIAG, targets=jnp.ones((N, 2)))):
+    tests = asymptotic(), block(), bound(), cme(), consistency(one)
+    estimates = skce(), normal(), normal(family=DIAG, targets=jnp.ones((N, 2)))
+    for value in (*estimates, *(test.pvalue for test in tests)):
         assert jnp.isfinite(value)
 
 

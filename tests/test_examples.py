@@ -29,3 +29,28 @@ def test_prints_a_table_and_saves_a_figure(script, options, tmp_path):
         numbers = [float(word) for word in row.replace("±", " ").split()]
         assert len(numbers) >= 9 and all(map(math.isfinite, numbers))
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_prints_all_tests_and_saves_a_figure(tmp_path):
+    script = EXAMPLES / "is_it_calibrated.py"
+    command = [sys.executable, script, "--quick", "--figure", "figure.png"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^\w+_test\b.*?((?: +\S+){4})$", done.stdout, flags=re.MULTILINE)
+    assert len(rows) == 12, done.stdout
+    pvalues = [[float(word) for word in row.split()[1::2]] for row in rows]
+    assert all(0 <= p <= 1 for row in pvalues for p in row)
+    overconfident, scaled = zip(*pvalues, strict=True)
+    # The last three are the bounds, which hold at any n and find nothing here.
+    assert max(overconfident[:-3]) < 0.05 < min(scaled)
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_published_error_rates(tmp_path):
+    command = [sys.executable, EXAMPLES / "papers" / "error_rates.py", "--quick"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^\| (?:ICLR|NeurIPS), .*\|$", done.stdout, flags=re.MULTILINE)
+    assert len(rows) == 17, done.stdout
+    for row in rows:
+        assert all(math.isfinite(float(word)) for word in row.split("|")[3:-1])

@@ -10,8 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.spatial.distance import pdist, squareform
+from scipy.stats import norm
 
 import calibjax as cj
+from calibjax.kernels import upper_bound
 
 E = np.exp(1)
 SQRT2 = np.sqrt(2)
@@ -143,6 +145,106 @@ def test_pycalibration_500(float64):
             close(cj.skce(kernel, predictions, y, block_size=block_size), estimate)
 
 
+# CalibrationErrors.jl, test/ucme.jl: kernel and predictions of BINARY, three locations; targets and
+# UCME.
+UCME_BINARY = [
+    ([0, 1], 0.0),
+    ([0, 0], (E**-2 + E**-0.5 + 1) / 12),
+    ([1, 1], (E**-2 + E**-0.5 + 1) / 12),
+    ([1, 0], (1 - 1 / E) ** 2 / 6),
+]
+
+
+@pytest.mark.parametrize(("targets", "value"), UCME_BINARY)
+@pytest.mark.parametrize("family", ["categorical", "bernoulli"])
+def test_ucme_of_two_binary_predictions(family, targets, value, float64):
+    kernel = distance_kernel(cj.Euclidean(), cj.WhiteKernel(), lengthscale=SQRT2, exponent=2.0)
+    of_class_0 = jnp.array([1.0, 0.0]), jnp.array([1.0, 0.5, 0.0])
+    if family == "categorical":
+        predictions, at = (cj.Categorical(jnp.stack([p, 1 - p], axis=1)) for p in of_class_0)
+    else:
+        predictions, at = (cj.Bernoulli(1 - p) for p in of_class_0)
+    close(cj.ucme(kernel, predictions, jnp.array(targets), at, jnp.array([0, 0, 1])), value)
+
+
+def test_ucme_of_two_normal_predictions(float64):
+    kernel = distance_kernel(cj.Wasserstein(), cj.GaussianKernel(1.0))
+    data = cj.Normal(jnp.array([0.0, 1.0]), jnp.array([1.0, 2.0])), jnp.array([0.0, 0.5])
+    at = cj.Normal(jnp.array([0.5, -1.0]), jnp.array([0.5, 1.5])), jnp.array([1.0, -0.5])
+    close(cj.ucme(kernel, *data, *at), 0.003041968925894749)
+    at = jax.tree.map(lambda x: x[:1], at)
+    close(cj.ucme(kernel, *data, *at), 0.0034272907966348375)
+
+
+def test_bounds_of_kernels():
+    # CalibrationTests.jl, test/skce/distribution_free.jl; |h| is bounded by twice that.
+    gaussian, white = cj.GaussianKernel(1.0), cj.WhiteKernel()
+    exponential = cj.DistanceKernel(cj.TotalVariation())
+    assert upper_bound(exponential) == upper_bound(gaussian) == upper_bound(white) == 1
+    assert upper_bound(42 * exponential) == 42
+    product = cj.TensorProduct(3.2 * gaussian, 2.7 * white)
+    np.testing.assert_allclose(upper_bound(product), 8.64)
+    np.testing.assert_allclose(upper_bound(product + 2 * product), 3 * 8.64)
+    np.testing.assert_allclose(upper_bound((3 * gaussian) * (gaussian + white)), 6)
+
+
+# pycalibration, tests/test_tests.py, recomputed from the definitions: for targets that are
+# consistent, and all of class 2, the statistic of the bootstrap, p-values of the distribution-free
+# test (biased, unbiased; published without a guard against negative estimates), the block test
+# (z, p), and the UCME, statistic and p-value of 5 test locations.
+TESTS = {
+    "consistent": {
+        "statistic": -0.0006669401755004386,
+        "distribution_free": (1.0, 1.0),
+        "blocks": {
+            2: (-1.7089859890287749, 0.9562732275861167),
+            10: (-2.1765251076073913, 0.9852419908179161),
+            100: (-3.300229321821404, None),
+        },
+        "cme": (1.7633993805461785e-05, 1.0986360192287519, 0.9542243373788364),
+    },
+    "all of class 2": {
+        "statistic": -0.0004630986826265615,
+        "distribution_free": (1.2185585006718228e-08, 0.29655617957537395),
+        "blocks": {
+            2: (10.62678848871738, 1.118e-26),
+            10: (16.761303873486757, 2.34e-63),
+            100: (28.781847435572008, None),
+        },
+        "cme": (0.04095804535909161, 8854.36420157259, 0.0),
+    },
+}
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_pycalibration_tests(name, key, float64):
+    rng = np.random.default_rng(1234)
+    probs = rng.dirichlet((1, 1), 500)
+    consistent = 1 - (rng.random(500) < probs[:, 0]).astype(int)
+    locations = cj.Categorical(jnp.array(rng.dirichlet((1, 1), 5))), rng.integers(1, 3, 5) - 1
+    targets = jnp.array(consistent) if name == "consistent" else jnp.ones(500, int)
+    kernel = distance_kernel(cj.Euclidean(), cj.WhiteKernel(), lengthscale=1 / 3)
+    arguments = kernel, cj.Categorical(jnp.array(probs)), targets
+    expected = TESTS[name]
+
+    asymptotic = cj.asymptotic_skce_test(key, *arguments, n_resamples=2000)
+    close(asymptotic.statistic, expected["statistic"])
+    p = {"consistent": 0.8, "all of class 2": 1 / 2001}[name]
+    assert abs(asymptotic.pvalue - p) <= 4 * np.sqrt(2 * 0.8 * 0.2 / 2000) * (p > 0.1)
+    for unbiased, pvalue in zip((False, True), expected["distribution_free"], strict=True):
+        result = cj.distribution_free_skce_test(*arguments, unbiased=unbiased)
+        np.testing.assert_allclose(result.pvalue, pvalue, rtol=1e-12)
+    for block_size, (statistic, pvalue) in expected["blocks"].items():
+        result = cj.asymptotic_block_skce_test(*arguments, block_size=block_size)
+        close(result.statistic, statistic)
+        if pvalue is not None:
+            np.testing.assert_allclose(result.pvalue, pvalue, rtol=1e-3)
+    result = cj.asymptotic_cme_test(*arguments, *locations)
+    found = result.estimate, result.statistic, result.pvalue
+    # The statistic inverts a matrix of condition number 100.
+    np.testing.assert_allclose(found, expected["cme"], rtol=1e-11, atol=1e-15)
+
+
 # Widmann et al., NeurIPS 2019: networks on CIFAR-10; biased, unbiased, blocks of 2 in file order.
 CIFAR10 = {
     "densenet121": (0.00014200255937238076, 0.00013014214272447108, -0.00034300214660923725),
@@ -152,7 +254,7 @@ CIFAR10 = {
 RTOL = {"float64": 1e-7, "float32": 2e-3}
 
 
-@pytest.mark.parametrize(
+cifar10_networks = pytest.mark.parametrize(
     "network",
     [
         "densenet121",
@@ -160,19 +262,25 @@ RTOL = {"float64": 1e-7, "float32": 2e-3}
         pytest.param("mobilenet_v2", marks=pytest.mark.slow),
     ],
 )
-def test_cifar10(network, reference_folder):
+
+
+def cifar10(network, reference_folder):
+    """The kernel of the paper, the predictions and the labels."""
     with np.load(reference_folder / "data" / "cifar10_predictions.npz") as data:
         probs, labels = data[network], data["labels"]
     # The median of the full matrix, with its diagonal of zeros.
     total_variation = squareform(pdist(probs, "cityblock")) / 2
-    lengthscale = np.median(total_variation, overwrite_input=True)
-    del total_variation
+    lengthscale = float(np.median(total_variation, overwrite_input=True))
+    kernel = distance_kernel(cj.TotalVariation(), cj.WhiteKernel(), lengthscale=lengthscale)
+    return kernel, probs, labels
+
+
+@cifar10_networks
+def test_cifar10(network, reference_folder):
+    kernel, probs, labels = cifar10(network, reference_folder)
     biased, unbiased, blocks = CIFAR10[network]
     for dtype, rtol in RTOL.items():
         with jax.enable_x64(dtype == "float64"):
-            kernel = distance_kernel(
-                cj.TotalVariation(), cj.WhiteKernel(), lengthscale=float(lengthscale)
-            )
             arguments = kernel, cj.Categorical(jnp.asarray(probs, dtype)), jnp.array(labels)
             estimates = (
                 cj.skce(*arguments, unbiased=False),
@@ -180,3 +288,38 @@ def test_cifar10(network, reference_folder):
                 cj.skce(*arguments, block_size=2),
             )
             np.testing.assert_allclose(estimates, (biased, unbiased, blocks), rtol)
+
+
+# Their p-values: distribution-free for the biased, unbiased and block estimates, and of the blocks
+# with a standard deviation of ddof = 0; those of the bootstrap are all 0.
+CIFAR10_PVALUES = {
+    "densenet121": (1.0, 0.9999894144452068, 0.9999264711580163, 0.8392336627764564),
+    "resnet18": (0.9847969855715755, 0.9999569266267215, 0.9999205504543641, 0.1834527533092085),
+    "mobilenet_v2": (
+        0.9998738282170359,
+        0.9999771782225871,
+        0.9999987412645035,
+        0.5393426329629679,
+    ),
+}
+
+
+@cifar10_networks
+def test_cifar10_pvalues(network, reference_folder, key, float64):
+    kernel, probs, labels = cifar10(network, reference_folder)
+    arguments = kernel, cj.Categorical(jnp.asarray(probs)), jnp.array(labels)
+    biased, unbiased, blocks, asymptotic = CIFAR10_PVALUES[network]
+    for options, published in (
+        ({"unbiased": False}, biased),
+        ({}, unbiased),
+        ({"block_size": 2}, blocks),
+    ):
+        result = cj.distribution_free_skce_test(*arguments, **options)
+        # They square negative estimates too.
+        expected = published if result.estimate > 0 else 1.0
+        np.testing.assert_allclose(result.pvalue, expected, rtol=1e-9)
+    result = cj.asymptotic_block_skce_test(*arguments)
+    statistic = result.statistic * np.sqrt(5000 / 4999)
+    np.testing.assert_allclose(norm.sf(statistic), asymptotic, rtol=1e-9)
+    result = cj.asymptotic_skce_test(key, *arguments)
+    np.testing.assert_allclose(result.pvalue, 1 / 1001)

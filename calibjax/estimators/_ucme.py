@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._pairwise import column_sums
-from calibjax._struct import as_pytree
+from calibjax._struct import as_pytree, widest_dtype
 from calibjax.discrepancy import deviation_tile
 from calibjax.estimators._inputs import (
     Inputs,
@@ -125,7 +125,7 @@ def clean_with_locations(
     """The kernel, the rows and the locations, all of the widest floating dtype given."""
     kernel, rows = clean(inputs)
     locations = clean_samples(at_predictions, at_targets)
-    dtype = jnp.promote_types(rows.weights.dtype, locations.weights.dtype)
+    dtype = widest_dtype(rows.weights, locations.weights)
     kernel, rows, locations = in_dtype((kernel, rows, locations), dtype)
     return kernel, rows, locations
 

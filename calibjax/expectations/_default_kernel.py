@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from calibjax._struct import widest_dtype
 from calibjax.distributions import Bernoulli, Categorical, MultivariateNormalDiag, Normal
 from calibjax.kernels import (
     Distance,
@@ -72,7 +73,8 @@ def _with_median_heuristic(
 
 def _median_deviation(predictions: Any, where: jax.Array | None) -> jax.Array:
     """The median predicted standard deviation of each coordinate; 1 where no row is kept."""
-    deviation = jnp.sqrt(predictions.variance())
+    dtype = widest_dtype(*jax.tree.leaves(predictions))
+    deviation = jnp.sqrt(jax.tree.map(lambda x: x.astype(dtype), predictions).variance())
     if where is not None:
         kept = where.reshape(-1, *(1,) * (deviation.ndim - 1))
         median = jnp.nanmedian(jnp.where(kept, deviation, jnp.nan), axis=0)

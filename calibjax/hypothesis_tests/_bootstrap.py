@@ -73,7 +73,7 @@ def centred_counts(key: jax.Array, numbers: jax.Array, n: int, n_kept: Any) -> j
     kept = row < n_kept
 
     def one(number):
-        drawn = jax.random.randint(jax.random.fold_in(key, number), (n,), 0, n_kept)
+        drawn = jax.random.randint(jax.random.fold_in(key, number), (n,), 0, n_kept, jnp.int32)
         # A row is drawn once on average; more than 127 times it never is.
         return (-kept.astype(jnp.int8)).at[drawn].add(kept.astype(jnp.int8))
 

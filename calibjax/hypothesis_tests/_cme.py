@@ -163,7 +163,7 @@ def _sample_test_locations(
 ) -> tuple[Any, jax.Array]:
     row_key, target_key = jax.random.split(key)
     # The rows with the largest of n random numbers, masked ones last.
-    order = jax.random.uniform(row_key, jax.tree.leaves(predictions)[0].shape[:1])
+    order = jax.random.uniform(row_key, jax.tree.leaves(predictions)[0].shape[:1], jnp.float32)
     rows = lax.top_k(order if where is None else jnp.where(where, order, -1.0), n_locations)[1]
     locations = jax.tree.map(lambda x: x[rows], predictions)
     locations = in_dtype(locations, widest_dtype(*jax.tree.leaves(locations)))

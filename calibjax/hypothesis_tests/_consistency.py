@@ -97,7 +97,8 @@ def _consistency_test(
 
     def resample(number):
         row_key, target_key = jax.random.split(jax.random.fold_in(key, number))
-        drawn = jax.random.randint(row_key, (n,), 0, n if where is None else jnp.sum(where))
+        n_kept = n if where is None else jnp.sum(where)
+        drawn = jax.random.randint(row_key, (n,), 0, n_kept, jnp.int32)
         if where is not None:
             drawn = jnp.argsort(~where, stable=True)[drawn]
         drawn_predictions = jax.tree.map(lambda x: x[drawn], rows.predictions)

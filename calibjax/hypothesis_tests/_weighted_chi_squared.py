@@ -14,6 +14,8 @@ from jax.scipy.special import gammaincc
 def spectrum_draws(key: jax.Array, matrix: jax.Array, n_resamples: int) -> jax.Array:
     """Draws of Q, with lambda the eigenvalues of `matrix` (Gretton et al., NeurIPS 2009)."""
     eigenvalues = jnp.linalg.eigvalsh(matrix)
+    # The largest come first: those of masked rows, 0, then change no draw.
+    eigenvalues = eigenvalues[jnp.argsort(-jnp.abs(eigenvalues))]
 
     def one(number):
         draw_key = jax.random.fold_in(key, number)

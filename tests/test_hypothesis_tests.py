@@ -1,0 +1,225 @@
+"""What holds for every test: masks, transformations, bad values, dtypes, degenerate data."""
+
+import re
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from instances import FAMILIES, TESTS, cast, sample
+from scipy import stats
+
+import calibjax as cj
+
+N = 24
+INSTANCES = ["categorical-tv-white", "normal-w2-gaussian"]
+NUMBERS = "statistic", "pvalue", "estimate"
+
+every_test = pytest.mark.parametrize("name", TESTS)
+some_families = pytest.mark.parametrize("instance", INSTANCES)
+
+
+def numbers(result):
+    return [getattr(result, name) for name in NUMBERS]
+
+
+def close(result, expected, rtol=1e-11):
+    np.testing.assert_allclose(numbers(result), numbers(expected), rtol, atol=1e-13)
+
+
+@every_test
+@some_families
+def test_jit_is_eager_and_a_pytree_leaves_it(name, instance, key, float64):
+    arguments = key, *sample(instance, N)
+    result = TESTS[name](*arguments)
+    jitted = jax.jit(TESTS[name])(*arguments)
+    chex.assert_trees_all_close(jitted, result, rtol=1e-11, atol=1e-13)
+    assert jitted.method == result.method
+    for value in numbers(result):
+        assert value.shape == () and value.dtype == jnp.float64
+    assert 0 <= result.pvalue <= 1
+
+
+@every_test
+def test_vmap_over_data_sets_is_a_loop(name, key, float64):
+    kernel, *_ = sample(INSTANCES[0], N)
+    batches = [cast(FAMILIES["categorical"](N, seed)) for seed in (0, 1, 2)]
+    keys = jax.random.split(key, 3)
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches)
+    found = jax.jit(jax.vmap(lambda key, batch: TESTS[name](key, kernel, *batch)))(keys, stacked)
+    expected = [TESTS[name](k, kernel, *batch) for k, batch in zip(keys, batches, strict=True)]
+    for number in NUMBERS:
+        each = [getattr(result, number) for result in expected]
+        np.testing.assert_allclose(getattr(found, number), each, rtol=1e-10, atol=1e-13)
+    assert "pvalue of shape (3,)" in repr(found)
+
+
+# Masked rows hold garbage, and the rest is as if they were dropped: with the same draws, because a
+# resample is made of the first n_kept random numbers.
+MASK = jnp.repeat(jnp.array([True, False, True, True]), 6)  # whole blocks of 2 and of 3
+
+
+# Those draw by position, so that only the law of their draws is the same: see below.
+BY_POSITION = {"cme", "consistency", "calibration_test"}
+
+
+@pytest.mark.parametrize("name", [name for name in TESTS if name not in BY_POSITION])
+@some_families
+def test_where_is_dropping_rows(name, instance, key, float64):
+    kernel, predictions, targets = sample(instance, N)
+    garbage = jax.tree.map(
+        lambda x: jnp.where(MASK.reshape(-1, *(1,) * (x.ndim - 1)), x, jnp.nan), predictions
+    )
+    bad_targets = jnp.where(MASK, targets, jnp.full_like(targets, -7))
+    kept = jax.tree.map(lambda x: x[MASK], (predictions, targets))
+    expected = TESTS[name](key, kernel, *kept)
+    close(TESTS[name](key, kernel, garbage, bad_targets, where=MASK), expected)
+    traced = jax.jit(TESTS[name])(key, kernel, garbage, bad_targets, where=MASK)
+    close(traced, expected)
+
+
+def test_where_is_dropping_rows_at_given_locations(key, float64):
+    kernel, predictions, targets = sample(INSTANCES[0], N)
+    locations = cj.sample_test_locations(key, predictions, 3)
+    kept = jax.tree.map(lambda x: x[MASK], (predictions, targets))
+    masked = cj.Categorical(predictions.probs.at[~MASK].set(jnp.nan)), targets.at[~MASK].set(-1)
+    for function in (cj.ucme, cj.witness):
+        value = function(kernel, *masked, *locations, where=MASK)
+        np.testing.assert_allclose(value, function(kernel, *kept, *locations), rtol=1e-12)
+    found = cj.asymptotic_cme_test(kernel, *masked, *locations, where=MASK)
+    close(found, cj.asymptotic_cme_test(kernel, *kept, *locations))
+
+
+def test_resamples_are_of_kept_rows_only(key, float64):
+    # Kept predictions are 0.25 and 0.75; a masked 1.0 would move means and targets.
+    probs = jnp.where(jnp.arange(N) % 2 == 0, 0.25, 0.75)
+    masked = cj.Bernoulli(jnp.where(MASK, probs, 1.0))
+
+    def mean_prediction(predictions, targets, where):
+        return jnp.mean(predictions.probs, where=where)
+
+    def mean_target(predictions, targets, where):
+        return jnp.mean(targets.astype(float), where=where)
+
+    n = int(jnp.sum(MASK))
+    for estimator, variance in ((mean_prediction, 1 / 16), (mean_target, 1 / 4)):
+        draws = cj.consistency_test(
+            key, estimator, masked, jnp.zeros(N, int), n_resamples=4000, where=MASK
+        ).null_distribution
+        assert abs(jnp.mean(draws) - 0.5) < 4 * np.sqrt(variance / n / 4000)
+        relative_error = 4 * np.sqrt(2 / 4000)
+        np.testing.assert_allclose(jnp.var(draws), variance / n, rtol=relative_error)
+
+
+@every_test
+def test_bad_values_inside_jit_give_nan(name, key):
+    kernel, predictions, targets = sample(INSTANCES[0], N, dtype="float32")
+    test = jax.jit(TESTS[name])
+    for bad in (
+        (cj.Categorical(predictions.probs.at[5].set(jnp.nan)), targets),
+        (cj.Categorical(2 * predictions.probs), targets),
+        (predictions, targets.at[7].set(4)),
+    ):
+        assert all(jnp.isnan(value) for value in numbers(test(key, kernel, *bad)))
+
+
+@every_test
+def test_too_few_rows_inside_jit_give_nan(name, key):
+    arguments = sample(INSTANCES[0], N, dtype="float32")
+    for kept in (0, 1):
+        result = jax.jit(TESTS[name])(key, *arguments, where=jnp.arange(N) < kept)
+        if name in ("consistency", "calibration_test"):
+            assert result.estimate == 0 and result.pvalue == 1
+        else:
+            assert all(jnp.isnan(value) for value in numbers(result))
+
+
+@every_test
+def test_a_model_that_is_certain_and_right(name, key):
+    # h is 0 everywhere: nothing speaks against the model, and nothing is NaN.
+    targets = jnp.arange(N) % 3
+    predictions = cj.Categorical(jnp.eye(3)[targets])
+    kernel = sample(INSTANCES[0], N, dtype="float32")[0]
+    if name == "cme":
+        with pytest.raises(ValueError, match="linearly independent"):
+            TESTS[name](key, kernel, predictions, targets)
+        return
+    result = TESTS[name](key, kernel, predictions, targets)
+    assert result.statistic == 0 and result.pvalue >= 0.5
+
+
+@every_test
+def test_doubled_precision_is_not_needed(name, key):
+    with jax.enable_x64(True):
+        exact = TESTS[name](key, *sample(INSTANCES[0], N))
+        # float32 data give the same draws and numbers whether or not float64 is enabled.
+        enabled = TESTS[name](key, *sample(INSTANCES[0], N, dtype="float32"))
+    result = TESTS[name](key, *sample(INSTANCES[0], N, dtype="float32"))
+    assert result.pvalue.dtype == enabled.pvalue.dtype == jnp.float32
+    np.testing.assert_allclose(numbers(result), numbers(enabled), rtol=1e-5, atol=1e-7)
+    if name not in ("spectrum", "cme", "consistency", "calibration_test"):
+        # Their random numbers are floating ones, which depend on the precision.
+        np.testing.assert_allclose(numbers(result), numbers(exact), rtol=1e-4, atol=1e-6)
+
+
+def test_sixteen_bits(key):
+    kernel, predictions, targets = sample(INSTANCES[1], N, dtype="float32")
+    predictions, targets = jax.tree.map(lambda x: x.astype(jnp.bfloat16), (predictions, targets))
+    wide = jax.tree.map(lambda x: x.astype(jnp.float32), (predictions, targets))
+    for name, test in TESTS.items():
+        result = test(key, kernel, predictions, targets)
+        assert result.pvalue.dtype == jnp.float32
+        close(result, test(key, kernel, *wide), rtol=1e-5), name
+
+
+def test_debug_nans(key):
+    arguments = sample(INSTANCES[0], N, dtype="float32")
+    with jax.debug_nans(True):
+        for test in TESTS.values():
+            test(key, *arguments)
+
+
+# The result.
+
+
+def test_one_readable_line(key):
+    kernel, *data = sample(INSTANCES[0], N, dtype="float32")
+    for test in TESTS.values():
+        result = test(key, kernel, *data)
+        line = repr(result)
+        assert "\n" not in line and line == str(result)
+        assert result.method in line and f"pvalue = {float(result.pvalue):.3g}" in line
+    assert "bootstrap of 99" in repr(TESTS["bootstrap"](key, kernel, *data))
+    chosen = cj.calibration_test(key, *data).method
+    assert re.search("consistency_test of 1000.*TotalVariation.*WhiteKernel", chosen)
+
+
+@pytest.mark.parametrize(
+    ("n", "chosen"), [(128, "consistency"), (129, "bootstrap"), (50_001, "blocks of 223")]
+)
+def test_the_convenience_suits_n(n, chosen, key):
+    probs = jnp.linspace(0.1, 0.9, n)
+    targets = jax.random.bernoulli(key, probs)
+    result = cj.calibration_test(key, cj.Bernoulli(probs), targets)
+    assert chosen in result.method
+    assert result.pvalue > 0.01
+    assert cj.calibration_test(key, cj.Bernoulli(probs), jnp.ones(n, int)).pvalue < 0.01
+
+
+@pytest.mark.parametrize("level", [0.55, 0.8, 0.95])
+def test_confidence_interval(level, key, float64):
+    result = TESTS["blocks of 2"](key, *sample(INSTANCES[1], N))
+    low, high = result.confidence_interval(level)
+    bound = result.estimate - stats.norm.ppf(level) * result.standard_error
+    np.testing.assert_allclose(low, max(0, bound), rtol=1e-12)
+    assert jnp.isinf(high)
+
+
+def test_results_without_an_interval(key):
+    result = TESTS["distribution-free"](key, *sample(INSTANCES[0], N, dtype="float32"))
+    with pytest.raises(ValueError, match="distribution_free_skce_test.*no standard_error"):
+        result.confidence_interval()
+    result = TESTS["blocks of 2"](key, *sample(INSTANCES[0], N, dtype="float32"))
+    with pytest.raises(ValueError, match=r"confidence_level must be in \(0, 1\), got 95"):
+        result.confidence_interval(95)

@@ -1,0 +1,118 @@
+"""Deviations at test locations: definition, quadrature, sums over tiles, derivatives."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from instances import FAMILIES, KERNELS, cast, sample
+from test_engine import loop_sums, tile
+from test_transformations import difference, directions, dot
+
+import calibjax as cj
+from calibjax._pairwise import column_sums, quadratic_forms
+from calibjax.discrepancy import deviation, h
+
+every_kernel = pytest.mark.parametrize("name", KERNELS)
+
+
+def with_locations(name, n=9, n_locations=4):
+    arguments = sample(name, n)
+    return *arguments, *cast(FAMILIES[KERNELS[name][0]](n_locations, 5))
+
+
+@every_kernel
+def test_h_is_a_deviation_less_its_mean(name, float64):
+    # h(a, (q, z)) = deviation at (q, z) less its expectation over z ~ q: an independent law of
+    # total expectation ties the two halves, here by an average over many draws of z.
+    kernel, predictions, targets = sample(name, 2)
+    a, b = (jax.tree.map(lambda x, i=i: x[i], (predictions, targets)) for i in (0, 1))
+    n_draws = 20_000
+    draws = predictions.sample(jax.random.key(0), (n_draws,))[:, 1]
+    at_draws = jax.jit(jax.vmap(lambda z: deviation(kernel, a, (b[0], z))))(draws)
+    expected = deviation(kernel, a, b) - jnp.mean(at_draws)
+    error = jnp.std(at_draws) / np.sqrt(n_draws)
+    np.testing.assert_allclose(h(kernel, a, b), expected, atol=float(4 * error) + 1e-12)
+
+
+@every_kernel
+def test_ucme_is_the_mean_square_of_means_of_deviations(name, float64):
+    kernel, predictions, targets, *locations = with_locations(name)
+    rows = [jax.tree.map(lambda x, i=i: x[i], (predictions, targets)) for i in range(9)]
+    at = [jax.tree.map(lambda x, j=j: x[j], tuple(locations)) for j in range(4)]
+    one = jax.jit(deviation)
+    mean = np.mean([[one(kernel, a, t) for t in at] for a in rows], axis=0)
+    arguments = kernel, predictions, targets, *locations
+    np.testing.assert_allclose(cj.witness(*arguments), mean, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(cj.ucme(*arguments), np.mean(mean**2), rtol=1e-12)
+    np.testing.assert_allclose(jax.jit(cj.ucme)(*arguments), np.mean(mean**2), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["categorical-tv-white", "normal-w2-gaussian"])
+def test_derivatives_in_everything(name, float64):
+    leaves, structure = jax.tree.flatten(with_locations(name))
+    floating = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
+
+    @jax.jit
+    def loss(values):
+        values = iter(values)
+        merged = [next(values) if kind else x for x, kind in zip(leaves, floating, strict=True)]
+        return cj.ucme(*jax.tree.unflatten(structure, merged))
+
+    values = [leaf for leaf, kind in zip(leaves, floating, strict=True) if kind]
+    gradient = jax.jit(jax.grad(loss))(values)
+    for direction in directions(values):
+        expected = difference(loss, values, direction)
+        assert abs(expected) > 1e-8
+        np.testing.assert_allclose(dot(gradient, direction), expected, rtol=1e-6)
+
+
+def test_locations_may_have_another_precision():
+    with jax.enable_x64(True):
+        kernel, predictions, targets, at, at_targets = with_locations("normal-w2-gaussian")
+        narrow = jax.tree.map(lambda x: x.astype("float32"), (predictions, targets))
+        assert cj.witness(kernel, *narrow, at, at_targets).dtype == jnp.float64
+
+
+def test_bad_locations_inside_jit_give_nan():
+    kernel, *data = sample("categorical-tv-white", 9, dtype="float32")
+    at = cj.Categorical(jnp.array([[0.25, 0.25, 0.25, 0.25], [0.5, 0.5, 0.5, 0.5]]))
+    values = jax.jit(cj.witness)(kernel, *data, at, jnp.array([1, 2]))
+    assert jnp.all(jnp.isnan(values))
+    test = jax.jit(cj.asymptotic_cme_test)
+    assert jnp.isnan(test(kernel, *data, at, jnp.array([1, 2])).pvalue)
+
+
+# The engine.
+
+
+@pytest.mark.parametrize("tile_rows", [4, 7, 19, 64])
+@pytest.mark.parametrize("n_columns", [1, 5, 23])
+def test_column_sums(n_columns, tile_rows, float64):
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(19, 2)), rng.integers(3, size=19)
+    columns = rng.normal(size=(n_columns, 2)), rng.integers(3, size=n_columns)
+    weights = rng.uniform(0.1, 2, 19)
+    squares = np.sum((rows[0][:, None] - columns[0]) ** 2, axis=-1)
+    matrix = np.exp(-squares / 1.5) * (rows[1][:, None] != columns[1])
+    sums = functools.partial(column_sums, tile, tile_rows=tile_rows)
+    found = jax.jit(sums)(*cast((1.5, rows, weights, columns)))
+    np.testing.assert_allclose(found, weights @ matrix, rtol=1e-12)
+
+
+@pytest.mark.parametrize("tile_rows", [4, 7, 16, 37, 64])
+@pytest.mark.parametrize("n_vectors", [0, 1, 3])
+def test_quadratic_forms(n_vectors, tile_rows, float64):
+    rng = np.random.default_rng(1)
+    x, labels = rng.normal(size=(37, 2)), rng.integers(3, size=37)
+    weights = rng.uniform(0.1, 2, 37)
+    vectors = rng.integers(-1, 5, size=(n_vectors, 37)).astype("int8")
+    forms = functools.partial(quadratic_forms, tile, tile_rows=tile_rows)
+    arguments = *cast((1.5, (x, labels), weights)), jnp.asarray(vectors)
+    found, products = jax.jit(forms)(*arguments)
+    each = [loop_sums(1.5, x, labels, vector.astype(float), 37)[0][0] for vector in vectors]
+    np.testing.assert_allclose(found, np.array(each), rtol=1e-12)
+    # The derivative of w^T G w in w is 2 G w.
+    *_, of_weights = loop_sums(1.5, x, labels, weights, 37)
+    np.testing.assert_allclose(products, of_weights / 2, rtol=1e-12)
