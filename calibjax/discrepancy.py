@@ -82,6 +82,11 @@ def _scaled_tile(kernel: Scaled, a: Sample, b: Sample) -> jax.Array:
     return kernel.factor * h_tile(kernel.kernel, a, b)
 
 
+def squared_h_tile(kernel: Any, a: Sample, b: Sample) -> jax.Array:
+    """h^2 of all pairs of two batches of samples, ``[S, T]``."""
+    return jnp.square(h_tile(kernel, a, b))
+
+
 @functools.singledispatch
 def deviation(kernel: Any, a: Sample, location: Sample) -> jax.Array:
     """The deviation of one sample at one location; by default for a joint kernel, a finite sum."""

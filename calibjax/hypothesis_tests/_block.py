@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from calibjax._check import check_choice, check_integer
 from calibjax._pairwise import pair_sums
 from calibjax._struct import as_pytree, is_traced
-from calibjax.discrepancy import h_tile
+from calibjax.discrepancy import h_tile, squared_h_tile
 from calibjax.estimators import Inputs, Rows, check_inputs, clean
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 
@@ -120,7 +120,7 @@ def _asymptotic_block_skce_test(
     if variance == "blocks":
         null_error = standard_error
     else:
-        squares, _ = block_estimates(kernel, rows, block_size, _squared_tile)
+        squares, _ = block_estimates(kernel, rows, block_size, squared_h_tile)
         mean_square = jnp.sum(squares) / n_blocks
         null_error = jnp.sqrt(2 * mean_square / (block_size * (block_size - 1) * n_blocks))
     # Blocks that all agree decide by the sign of what they agree on.
@@ -135,7 +135,3 @@ def _asymptotic_block_skce_test(
         standard_error=standard_error,
         method=f"asymptotic_block_skce_test, blocks of {block_size}, variance of {variance}",
     )
-
-
-def _squared_tile(kernel: Any, a: Any, b: Any) -> jax.Array:
-    return jnp.square(h_tile(kernel, a, b))
