@@ -157,7 +157,7 @@ def bootstrap(quick: bool) -> Iterator[Row]:
 @benchmark
 def tests(quick: bool) -> Iterator[Row]:
     for n in (64,) if quick else (128, 1024, 10_000):
-        for name, test in works.hypothesis_tests(n, 10).items():
+        for name, test in list(works.hypothesis_tests(n, 10).items())[: 2 if quick else None]:
             times = harness.time_calls({name: test}, repeats=1 if quick else 5)
             yield row(f"{name}, n = {n}", times[name]["median"], None, None, times=times)
 

@@ -5,6 +5,7 @@ when they are concrete: inside a user's jit they are tracers, and there a bad va
 result NaN instead (see `estimators/_inputs.py`).
 """
 
+import operator
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -63,13 +64,17 @@ def check_values(name: str, value: Any, expected: str, valid: jax.Array) -> None
 
 def check_integer(name: str, value: Any, least: int, most: int | None = None, of: str = "") -> int:
     """`value` must be a Python or NumPy integer in a range; `of` says in words what bounds it."""
-    if not hasattr(value, "__index__") or isinstance(value, bool):
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
         raise TypeError(f"{name} must be an integer, got {type(value).__name__}.")
-    if most is None and value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}.")
-    if most is not None and not least <= value <= most:
-        raise ValueError(f"{name} must be between {least} and {of}{most}, got {value}.")
-    return int(value)
+    if most is None and number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}.")
+    if most is not None and not least <= number <= most:
+        raise ValueError(f"{name} must be between {least} and {of}{most}, got {number}.")
+    return number
 
 
 def check_flag(name: str, value: Any) -> bool:

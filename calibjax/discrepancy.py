@@ -56,7 +56,7 @@ def _sum(kernel: Sum, a: Sample, b: Sample) -> jax.Array:
 
 @h.register
 def _scaled(kernel: Scaled, a: Sample, b: Sample) -> jax.Array:
-    return kernel.factor * h(kernel.kernel, a, b)
+    return kernel.valid_factor() * h(kernel.kernel, a, b)
 
 
 @functools.singledispatch
@@ -79,7 +79,7 @@ def _sum_tile(kernel: Sum, a: Sample, b: Sample) -> jax.Array:
 
 @h_tile.register
 def _scaled_tile(kernel: Scaled, a: Sample, b: Sample) -> jax.Array:
-    return kernel.factor * h_tile(kernel.kernel, a, b)
+    return kernel.valid_factor() * h_tile(kernel.kernel, a, b)
 
 
 def squared_h_tile(kernel: Any, a: Sample, b: Sample) -> jax.Array:
@@ -100,7 +100,7 @@ def deviation(kernel: Any, a: Sample, location: Sample) -> jax.Array:
 def _tensor_product_deviation(kernel: TensorProduct, a: Sample, location: Sample) -> jax.Array:
     (p, y), (q, z) = a, location
     target_kernel = kernel.target_kernel
-    of_targets = target_kernel(y, z).astype(jax.tree.leaves(p)[0].dtype)
+    of_targets = jnp.asarray(target_kernel(y, z)).astype(jax.tree.leaves(p)[0].dtype)
     return kernel.prediction_kernel(p, q) * (of_targets - mean_embedding(p, target_kernel, z))
 
 
@@ -111,7 +111,7 @@ def _sum_deviation(kernel: Sum, a: Sample, location: Sample) -> jax.Array:
 
 @deviation.register
 def _scaled_deviation(kernel: Scaled, a: Sample, location: Sample) -> jax.Array:
-    return kernel.factor * deviation(kernel.kernel, a, location)
+    return kernel.valid_factor() * deviation(kernel.kernel, a, location)
 
 
 def deviation_tile(kernel: Any, a: Sample, locations: Sample) -> jax.Array:

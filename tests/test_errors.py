@@ -540,6 +540,11 @@ BAD |= {
         TypeError,
         "n_resamples must be an integer, got float",
     ),
+    "resamples of an array": (
+        lambda: asymptotic(n_resamples=np.array(2.7)),
+        TypeError,
+        "n_resamples must be an integer, got ndarray",
+    ),
     "unknown method": (
         lambda: asymptotic(method="permutation"),
         ValueError,

@@ -176,7 +176,7 @@ def test_ucme_of_two_normal_predictions(float64):
     close(cj.ucme(kernel, *data, *at), 0.0034272907966348375)
 
 
-def test_bounds_of_kernels():
+def test_bounds_of_kernels(float64):
     # CalibrationTests.jl, test/skce/distribution_free.jl; |h| is bounded by twice that.
     gaussian, white = cj.GaussianKernel(1.0), cj.WhiteKernel()
     exponential = cj.DistanceKernel(cj.TotalVariation())

@@ -15,9 +15,10 @@ def test_readme_code_runs(capsys):
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         for block in blocks:
             exec(compile(block, str(README), "exec"), namespace)
-    calibrated, biased, errors, custom = capsys.readouterr().out.splitlines()
+    calibrated, biased, errors, result, custom = capsys.readouterr().out.splitlines()
     assert abs(float(calibrated)) < float(biased)
     honest, overconfident = map(float, errors.split())
     assert abs(honest) < 0.1 * overconfident
+    assert "bootstrap of 1000" in result and "pvalue = 0." in result
     assert abs(float(custom)) < 0.05
     assert float(namespace["value"]) > 0

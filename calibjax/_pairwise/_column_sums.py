@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._numerics import compensated_add
-from calibjax._pairwise._tiles import TILE_ROWS, Tile, cut, pad
+from calibjax._pairwise._tiles import TILE_ROWS, Tile, cut, pad, tile_sizes
 
 
 def column_sums(
@@ -23,8 +23,7 @@ def column_sums(
     O(n J) time; O(n + J) memory, also when differentiated: tiles are then made once more.
     """
     n, n_columns = weights.shape[0], jax.tree.leaves(columns)[0].shape[0]
-    n_tiles, n_chunks = -(-n // tile_rows), -(-n_columns // tile_rows)
-    size, width = -(-n // n_tiles), -(-n_columns // n_chunks)
+    (n_tiles, size), (n_chunks, width) = tile_sizes(n, tile_rows), tile_sizes(n_columns, tile_rows)
     tiles = cut(pad((rows, weights), n_tiles * size), (n_tiles, size))
     columns, _ = pad((columns, jnp.ones(n_columns)), n_chunks * width)
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._numerics import compensated_add
-from calibjax._pairwise._tiles import TILE_ROWS, Tile, pad
+from calibjax._pairwise._tiles import TILE_ROWS, Tile, pad, tile_sizes
 
 
 def quadratic_forms(
@@ -31,8 +31,7 @@ def quadratic_forms(
         ``[R]`` and ``[n]``.
     """
     n, n_vectors = weights.shape[0], vectors.shape[0]
-    n_tiles = -(-n // tile_rows)
-    size = -(-n // n_tiles)
+    n_tiles, size = tile_sizes(n, tile_rows)
     rows, weights = pad((rows, weights), n_tiles * size)
     vectors = jnp.pad(vectors, ((0, 0), (0, n_tiles * size - n)))
     dtype = weights.dtype

@@ -13,6 +13,12 @@ Tile = Callable[[Any, Any, Any], jax.Array]
 TILE_ROWS = 512
 
 
+def tile_sizes(n: int, tile_rows: int = TILE_ROWS) -> tuple[int, int]:
+    """How many tiles n rows make, and how many rows are in each."""
+    n_tiles = -(-n // tile_rows)
+    return n_tiles, -(-n // n_tiles)
+
+
 def pad(rows_and_weights: tuple[Any, jax.Array], n: int) -> tuple[Any, jax.Array]:
     """Repeats the last row up to n rows, with weight 0."""
     rows, weights = rows_and_weights

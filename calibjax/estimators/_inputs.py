@@ -37,11 +37,14 @@ class Rows(NamedTuple):
     weights: jax.Array
 
 
-def check_inputs(inputs: Inputs) -> int:
-    """Raises a ValueError or TypeError that names the argument; returns n."""
+def check_inputs(inputs: Inputs, formula: Callable[..., jax.Array] = h) -> int:
+    """Raises a ValueError or TypeError that names the argument; returns n.
+
+    `formula` is the function of (kernel, sample, sample) that will be evaluated.
+    """
     n = check_samples(*inputs[1:])
     check_kernel(inputs.kernel)
-    _check_closures(inputs)
+    _check_closures(inputs, formula)
     return n
 
 
@@ -137,14 +140,14 @@ def _check_parameter(
             check_values(name, value, words, is_valid(jnp.asarray(value)))
 
 
-def _check_closures(inputs: Inputs) -> None:
+def _check_closures(inputs: Inputs, formula: Callable[..., jax.Array]) -> None:
     """A function in the kernel must not close over tracers: their gradients would be lost."""
     if not holds_function(inputs.kernel):
         return
     sample = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (inputs.predictions, inputs.targets)
     )
-    closed_over = jax.make_jaxpr(h)(inputs.kernel, sample, sample).consts
+    closed_over = jax.make_jaxpr(formula)(inputs.kernel, sample, sample).consts
     if any(is_traced(value) for value in closed_over):
         raise TypeError(
             "kernel holds a function that closes over a traced value; pass that value to the "

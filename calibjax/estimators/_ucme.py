@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from calibjax._pairwise import column_sums
 from calibjax._struct import as_pytree, widest_dtype
-from calibjax.discrepancy import deviation_tile
+from calibjax.discrepancy import deviation, deviation_tile
 from calibjax.estimators._inputs import (
     Inputs,
     Rows,
@@ -37,7 +37,7 @@ def ucme(
 
     The mean of the squared `witness`.  It is the squared error, never its root; nonnegative, and on
     average of order 1/n for a calibrated model.  Differentiable, in locations too.  O(n J) time,
-    O(n + J) memory.
+    O(n + J) memory.  Inside jit it is 0 where all rows are masked.
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
@@ -65,7 +65,7 @@ def ucme(
     Definition C.1.
     """
     inputs = Inputs(as_pytree(kernel), predictions, targets, where)
-    check_inputs(inputs)
+    check_inputs(inputs, deviation)
     check_locations(predictions, test_predictions, test_targets, "test")
     return _ucme(inputs, test_predictions, test_targets)
 
@@ -86,7 +86,8 @@ def witness(
         \\bigr]
 
     Near predictions p, targets near y come more often than predicted where f(p, y) > 0, and less
-    often where f(p, y) < 0.  O(n J) time, O(n + J) memory, gradients included.
+    often where f(p, y) < 0.  O(n J) time, O(n + J) memory, gradients included.  Inside jit it is 0
+    where all rows are masked.
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
@@ -114,7 +115,7 @@ def witness(
     Appendix C.
     """
     inputs = Inputs(as_pytree(kernel), predictions, targets, where)
-    check_inputs(inputs)
+    check_inputs(inputs, deviation)
     check_locations(predictions, at_predictions, at_targets)
     return _witness(inputs, at_predictions, at_targets)
 

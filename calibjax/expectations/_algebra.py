@@ -22,14 +22,14 @@ def sum_residual(p, kernel, y, q, z):
 
 @mean_embedding.register(Distribution, Scaled)
 def scaled_mean(p, kernel, y):
-    return kernel.factor * mean_embedding(p, kernel.kernel, y)
+    return kernel.valid_factor() * mean_embedding(p, kernel.kernel, y)
 
 
 @inner_product.register(Distribution, Scaled)
 def scaled_inner(p, kernel, q):
-    return kernel.factor * inner_product(p, kernel.kernel, q)
+    return kernel.valid_factor() * inner_product(p, kernel.kernel, q)
 
 
 @residual_product.register(Distribution, Scaled)
 def scaled_residual(p, kernel, y, q, z):
-    return kernel.factor * residual_product(p, kernel.kernel, y, q, z)
+    return kernel.valid_factor() * residual_product(p, kernel.kernel, y, q, z)

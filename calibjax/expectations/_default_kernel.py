@@ -8,7 +8,13 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._struct import widest_dtype
-from calibjax.distributions import Bernoulli, Categorical, MultivariateNormalDiag, Normal
+from calibjax.distributions import (
+    Bernoulli,
+    Categorical,
+    MultivariateNormalDiag,
+    Normal,
+    fill_masked,
+)
 from calibjax.kernels import (
     Distance,
     DistanceKernel,
@@ -74,6 +80,8 @@ def _with_median_heuristic(
 def _median_deviation(predictions: Any, where: jax.Array | None) -> jax.Array:
     """The median predicted standard deviation of each coordinate; 1 where no row is kept."""
     dtype = widest_dtype(*jax.tree.leaves(predictions))
+    if where is not None:
+        predictions = fill_masked(predictions, where)
     deviation = jnp.sqrt(jax.tree.map(lambda x: x.astype(dtype), predictions).variance())
     if where is not None:
         kept = where.reshape(-1, *(1,) * (deviation.ndim - 1))

@@ -115,15 +115,17 @@ def _asymptotic_block_skce_test(
     enough = n_blocks >= 2
     n_blocks = jnp.where(enough, n_blocks, jnp.nan)
     estimate = jnp.sum(estimates) / n_blocks
-    squares = jnp.sum(complete * jnp.square(estimates - estimate))
-    standard_error = jnp.sqrt(squares / (n_blocks * (n_blocks - 1)))
+    variance_of_blocks = jnp.sum(complete * jnp.square(estimates - estimate)) / (n_blocks - 1)
+    # Blocks that all agree, up to rounding.
+    agree = variance_of_blocks <= jnp.square(10 * jnp.finfo(estimate.dtype).eps * estimate)
+    standard_error = jnp.sqrt(jnp.where(agree, 0.0, variance_of_blocks) / n_blocks)
     if variance == "blocks":
         null_error = standard_error
     else:
-        squares, _ = block_estimates(kernel, rows, block_size, squared_h_tile)
-        mean_square = jnp.sum(squares) / n_blocks
+        mean_squares, _ = block_estimates(kernel, rows, block_size, squared_h_tile)
+        mean_square = jnp.sum(mean_squares) / n_blocks
         null_error = jnp.sqrt(2 * mean_square / (block_size * (block_size - 1) * n_blocks))
-    # Blocks that all agree decide by the sign of what they agree on.
+    # Then the sign of what they agree on decides.
     certain = jnp.where(estimate == 0, 0.0, jnp.copysign(jnp.inf, estimate))
     statistic = jnp.where(
         null_error == 0, certain, estimate / jnp.where(null_error == 0, 1.0, null_error)

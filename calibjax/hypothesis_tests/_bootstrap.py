@@ -9,13 +9,14 @@ calibrated (Arcones and Giné, On the bootstrap of U and V statistics, 1992).  I
 is 0 on average, every term is small where T* is.
 """
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._pairwise import quadratic_forms
+from calibjax._pairwise import pad, quadratic_forms, tile_sizes
 from calibjax.discrepancy import h_tile
 
 # How many resamples go together.  Their counts are what the test holds besides the rows, one byte
@@ -42,15 +43,18 @@ def bootstrap(
 
     O(n^2 n_resamples) time; memory O(n min(n_resamples, 1024)) bytes.
     """
-    n = weights.shape[0]
+    n, dtype = weights.shape[0], weights.dtype
+    # Rows in full tiles, since the counts would be copied to pad them.
+    samples, weights = pad((samples, weights), math.prod(tile_sizes(n)))
+    diagonal = jnp.pad(diagonal, (0, weights.shape[0] - n))
     n_chunks = -(-n_resamples // _TOGETHER)
     size = -(-n_resamples // n_chunks)
-    count = jnp.asarray(n_kept, weights.dtype)
+    count = jnp.asarray(n_kept, dtype)
     ratio = count / (count - 1)
 
     def chunk(index):
         number = index * size + jnp.arange(size, dtype=index.dtype)
-        excess = centred_counts(key, number, n, n_kept)
+        excess = centred_counts(key, number, weights.shape[0], n_kept)
         forms, row_sums = quadratic_forms(h_tile, kernel, samples, weights, excess)
         linear = jnp.stack([row_sums, diagonal])
         (of_rows, of_diagonal), (_, of_squares) = _products(excess, linear)
@@ -61,7 +65,7 @@ def bootstrap(
         return (ratio * twice - 2 * once) / jnp.square(count), row_sums
 
     draws, row_sums = lax.map(chunk, jnp.arange(n_chunks))
-    return draws.reshape(-1)[:n_resamples], row_sums[0]
+    return draws.reshape(-1)[:n_resamples], row_sums[0, :n]
 
 
 def centred_counts(key: jax.Array, numbers: jax.Array, n: int, n_kept: Any) -> jax.Array:

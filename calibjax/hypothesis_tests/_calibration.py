@@ -14,9 +14,10 @@ from calibjax.hypothesis_tests._asymptotic import asymptotic_skce_test
 from calibjax.hypothesis_tests._block import asymptotic_block_skce_test
 from calibjax.hypothesis_tests._consistency import consistency_test
 from calibjax.hypothesis_tests._result import CalibrationTestResult
+from calibjax.kernels import Distance, Kernel
 
 # Up to here a simulated null distribution costs little, and is closer to the truth.
-_MAX_CONSISTENCY_ROWS = 128
+_MAX_CONSISTENCY_ROWS = 256
 # Above, the bootstrap takes longer than a CPU user would wait for.
 _MAX_BOOTSTRAP_ROWS = 50_000
 
@@ -28,9 +29,10 @@ def calibration_test(
 
     The kernel is `default_kernel`, made from the predictions alone; the estimate is the unbiased
     SKCE.  The test is the one that suits n rows, and the method of the result says which: up to
-    n = 128 `consistency_test`, whose level is the closest to nominal for few data; up to
+    n = 256 `consistency_test`, whose level is the closest to nominal for few data; up to
     n = 50 000 `asymptotic_skce_test`, both with 1000 resamples; above `asymptotic_block_skce_test`
-    with blocks of floor(sqrt(n)) rows, O(n^1.5) time.
+    with blocks of floor(sqrt(n)) rows, O(n^1.5) time.  If fewer than ten rare events are to be
+    expected among all rows, call `consistency_test` yourself: the other two need more.
 
     Args:
         key: a key of `jax.random`.
@@ -43,11 +45,12 @@ def calibration_test(
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
-        >>> predictions = cj.Normal(jnp.zeros(200), jnp.full(200, 0.5))
-        >>> targets = jax.random.normal(jax.random.key(0), 200)
+        >>> predictions = cj.Normal(jnp.zeros(500), jnp.full(500, 0.5))
+        >>> targets = jax.random.normal(jax.random.key(0), 500)
         >>> cj.calibration_test(jax.random.key(1), predictions, targets)
-        CalibrationTestResult(asymptotic_skce_test, bootstrap of 1000, default kernel of Wasserstein
-        and GaussianKernel; estimate = 0.08 ± 0.02, statistic = -0.0023, pvalue = 0.001)
+        CalibrationTestResult(asymptotic_skce_test, bootstrap of 1000, default_kernel
+        TensorProduct(DistanceKernel(Wasserstein), GaussianKernel); estimate = 0.079 ± 0.01,
+        statistic = -0.00093, pvalue = 0.001)
     """
     check_key(key)
     n = check_samples(predictions, targets, where)
@@ -61,7 +64,12 @@ def calibration_test(
         result = asymptotic_block_skce_test(
             kernel, predictions, targets, block_size=math.isqrt(n), where=where
         )
-    of_predictions = type(kernel.prediction_kernel.distance).__name__
-    of_targets = type(kernel.target_kernel).__name__
-    method = f"{result.method}, default kernel of {of_predictions} and {of_targets}"
+    method = f"{result.method}, default_kernel {_structure(kernel)}"
     return dataclasses.replace(result, method=method)
+
+
+def _structure(node: Any) -> str:
+    """The names of a kernel and of those that it is made of."""
+    members = getattr(node, "__dict__", {}).values()
+    parts = [_structure(member) for member in members if isinstance(member, (Kernel, Distance))]
+    return type(node).__name__ + (f"({', '.join(parts)})" if parts else "")

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._struct import as_pytree
-from calibjax.estimators import check_samples, clean_samples
+from calibjax.estimators import check_samples, clean_samples, kept_first
 from calibjax.hypothesis_tests._counting import counted_pvalue
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 
@@ -88,6 +88,7 @@ def _consistency_test(
     rows = clean_samples(predictions, targets, where)
     n, dtype = rows.weights.shape[0], rows.weights.dtype
     options = {} if where is None else {"where": where}
+    kept, n_kept = kept_first(rows, where)
 
     def estimate(predictions, targets):
         value = jnp.asarray(estimator(predictions, targets, **options))
@@ -97,16 +98,14 @@ def _consistency_test(
 
     def resample(number):
         row_key, target_key = jax.random.split(jax.random.fold_in(key, number))
-        n_kept = n if where is None else jnp.sum(where)
         drawn = jax.random.randint(row_key, (n,), 0, n_kept, jnp.int32)
-        if where is not None:
-            drawn = jnp.argsort(~where, stable=True)[drawn]
-        drawn_predictions = jax.tree.map(lambda x: x[drawn], rows.predictions)
+        drawn_predictions = jax.tree.map(lambda x: x[drawn], kept.predictions)
         return estimate(drawn_predictions, drawn_predictions.sample(target_key))
 
     draws = lax.map(resample, jnp.arange(n_resamples), batch_size=max(1, _ROWS // n))
+    statistic = estimate(rows.predictions, rows.targets)
     # The weights are NaN where a row is bad.
-    statistic = estimate(rows.predictions, rows.targets) + 0 * jnp.sum(rows.weights)
+    statistic = jnp.where(jnp.sum(rows.weights) >= 2, statistic, jnp.nan)
     return CalibrationTestResult(
         statistic=statistic,
         pvalue=counted_pvalue(statistic, draws),

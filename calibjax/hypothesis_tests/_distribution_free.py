@@ -94,23 +94,20 @@ def _distribution_free_skce_test(
     inputs: Inputs, kernel_bound: Any, unbiased: bool, block_size: int | None
 ) -> CalibrationTestResult:
     kernel, rows = clean(inputs)
+    n = jnp.sum(rows.weights)
     if block_size is None:
-        n = jnp.sum(rows.weights)
-        n_pairs = jnp.floor(n / 2)
         estimate = skce(*inputs[:3], unbiased=unbiased, where=inputs.where)
-        estimate = jnp.where(n >= 2, estimate, jnp.nan)
+        estimate, n_pairs = jnp.where(n >= 2, estimate, jnp.nan), jnp.floor(n / 2)
     else:
-        n = jnp.full((), jnp.nan)
         estimates, complete = block_estimates(kernel, rows, block_size)
-        n_pairs = jnp.sum(complete) * (block_size // 2)
         estimate = jnp.sum(estimates) / jnp.sum(complete)
+        n_pairs = jnp.sum(complete) * (block_size // 2)
     bound = jnp.asarray(kernel_bound, estimate.dtype)
-    ratio = estimate / (2 * jnp.where(bound > 0, bound, jnp.nan))
-    positive = jnp.maximum(ratio, 0.0)
+    ratio = jnp.maximum(estimate, 0.0) / (2 * jnp.where(bound > 0, bound, jnp.nan))
     if unbiased:
-        exponent = n_pairs * jnp.square(positive)
+        exponent = n_pairs * jnp.square(ratio)
     else:
-        exponent = jnp.square(jnp.maximum(jnp.sqrt(n * positive) - 1, 0.0))
+        exponent = jnp.square(jnp.maximum(jnp.sqrt(n * ratio) - 1, 0.0))
     described = "unbiased" if unbiased else "biased"
     return CalibrationTestResult(
         statistic=estimate,

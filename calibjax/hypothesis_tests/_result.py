@@ -4,9 +4,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import ndtri
 
-from calibjax._struct import is_traced, static, struct
+from calibjax._struct import is_array, is_traced, static, struct
 
 
 class ConfidenceInterval(NamedTuple):
@@ -55,15 +56,19 @@ class CalibrationTestResult:
         """
         if self.standard_error is None:
             raise ValueError(f"{self.method} gives no standard_error, hence no interval.")
-        if not is_traced(confidence_level) and not 0 < confidence_level < 1:
-            raise ValueError(f"confidence_level must be in (0, 1), got {confidence_level}.")
-        quantile = ndtri(jnp.asarray(confidence_level, self.estimate.dtype))
+        if not is_traced(confidence_level):
+            level = np.asarray(confidence_level)
+            if not np.all((level > 0) & (level < 1)):
+                raise ValueError(f"confidence_level must be in (0, 1), got {confidence_level}.")
+        quantile = ndtri(jnp.asarray(confidence_level, jnp.result_type(self.estimate)))
         low = jnp.maximum(0.0, self.estimate - quantile * self.standard_error)
         return ConfidenceInterval(low, jnp.full_like(low, jnp.inf))
 
     def __repr__(self) -> str:
-        arrays = self.statistic, self.pvalue, self.estimate, self.standard_error
-        if is_traced(arrays) or any(jnp.ndim(x) != 0 for x in arrays if x is not None):
+        shown = [self.statistic, self.pvalue, self.estimate]
+        shown += [] if self.standard_error is None else [self.standard_error]
+        # Placeholders, tracers and batches have no numbers to show.
+        if not all(map(_is_number, shown)):
             batch = getattr(self.pvalue, "shape", None)
             return f"CalibrationTestResult({self.method}; pvalue of shape {batch})"
         error = "" if self.standard_error is None else f" ± {float(self.standard_error):.2g}"
@@ -71,3 +76,7 @@ class CalibrationTestResult:
             f"CalibrationTestResult({self.method}; estimate = {float(self.estimate):.4g}{error}, "
             f"statistic = {float(self.statistic):.4g}, pvalue = {float(self.pvalue):.3g})"
         )
+
+
+def _is_number(x: Any) -> bool:
+    return is_array(x) and not is_traced(x) and np.ndim(x) == 0

@@ -37,13 +37,21 @@ def gamma_pvalue(statistic: jax.Array, t1: jax.Array, t2: jax.Array) -> jax.Arra
     return _gamma_tail(shape, (statistic + t1) * t1 / (2 * t2), t2)
 
 
-def pearson_pvalue(statistic: jax.Array, t2: jax.Array, t3: jax.Array) -> jax.Array:
+def pearson_pvalue(statistic: jax.Array, matrix: jax.Array) -> jax.Array:
     """P(X >= nu + statistic sqrt(nu / t_2)) for X chi-squared of nu = t_2^3 / t_3^2.
 
     Pearson's curve of type III with the mean 0, the variance and the third moment of Q.
     """
-    shape = t2**3 / jnp.square(t3) / 2
-    return _gamma_tail(shape, shape + statistic * jnp.sqrt(shape / (2 * t2)), t2)
+    # In units of sqrt(t_2), whose powers may overflow.
+    largest = jnp.max(jnp.abs(matrix))
+    matrix = matrix / jnp.where(largest > 0, largest, 1.0)
+    t2 = jnp.sum(jnp.square(matrix))
+    norm = jnp.sqrt(jnp.where(t2 > 0, t2, 1.0))
+    matrix = matrix / norm
+    squared = jnp.dot(matrix, matrix, precision=lax.Precision.HIGHEST)
+    shape = 1 / jnp.square(jnp.sum(squared * matrix)) / 2
+    statistic = statistic / jnp.where(largest > 0, largest * norm, 1.0)
+    return _gamma_tail(shape, shape + statistic * jnp.sqrt(shape / 2), t2)
 
 
 def _gamma_tail(shape: jax.Array, x: jax.Array, t2: jax.Array) -> jax.Array:

@@ -64,7 +64,7 @@ def _median_heuristic(distance: Any, predictions: Any, where: jax.Array | None) 
         position = jnp.arange(m) * jnp.maximum(n_kept // m, 1)
         rows, kept = jnp.argsort(~where, stable=True)[position], position < n_kept
     chosen = jax.tree.map(lambda x: x[rows], predictions)
-    median = _median(pairwise(distance, chosen, chosen), kept)
+    median = _median(pairwise(distance, chosen, chosen).astype(dtype), kept)
     return lax.stop_gradient(jnp.where(jnp.all(valid), median, jnp.nan))
 
 
@@ -83,7 +83,9 @@ def _median(distances: jax.Array, kept: jax.Array) -> jax.Array:
     total = jnp.sum(jnp.where(pairs, distances, 0.0))
     mean = total / jnp.maximum(n_pairs, 1).astype(total.dtype)
     fallback = jnp.where(mean > 0, mean, 1.0)
-    return jnp.where((median > 0) & (n_pairs > 0), median, fallback)
+    are_distances = jnp.all(~pairs | (distances >= 0))
+    median = jnp.where((median > 0) & (n_pairs > 0), median, fallback)
+    return jnp.where(are_distances, median, jnp.nan)
 
 
 def _order_statistic(values: jax.Array, rank: jax.Array) -> jax.Array:
@@ -98,7 +100,8 @@ def _order_statistic(values: jax.Array, rank: jax.Array) -> jax.Array:
 
     def step(i, found):
         # The largest pattern below which there are at most `rank` values, bit by bit.
-        candidate = found | jnp.left_shift(jnp.ones((), integer), (n_bits - 2 - i).astype(integer))
+        bit = jnp.left_shift(jnp.ones((), integer), jnp.asarray(n_bits - 2 - i, integer))
+        candidate = found | bit
         return jnp.where(jnp.sum(bits < candidate) <= rank, candidate, found)
 
     found = lax.fori_loop(0, n_bits - 1, step, jnp.zeros((), integer))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 
 from calibjax._struct import struct
 
@@ -23,8 +24,8 @@ def pairwise(kernel: Callable[[Any, Any], jax.Array], xs: Any, ys: Any) -> jax.A
 class Kernel(ABC):
     """A positive definite function of one pair of points.
 
-    Kernels add and multiply, and scale by a
-    nonnegative number.  A kernel of your own is a pytree with ``__call__(x, y)``, a scalar.
+    Kernels add and multiply, and scale by a nonnegative number.  A kernel of your own is a pytree
+    with ``__call__(x, y)``, a scalar.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -89,7 +90,11 @@ class Scaled(Kernel):
     kernel: Any
 
     def __call__(self, x: Any, y: Any) -> jax.Array:
-        return self.factor * self.kernel(x, y)
+        return self.valid_factor() * self.kernel(x, y)
 
     def pairwise(self, xs: Any, ys: Any) -> jax.Array:
-        return self.factor * pairwise(self.kernel, xs, ys)
+        return self.valid_factor() * pairwise(self.kernel, xs, ys)
+
+    def valid_factor(self) -> jax.Array:
+        """The factor, NaN if it is negative: then this is no kernel."""
+        return jnp.where(self.factor >= 0, self.factor, jnp.nan)

@@ -53,4 +53,4 @@ def _sum(kernel: Sum) -> float | jax.Array:
 
 @upper_bound.register
 def _scaled(kernel: Scaled) -> float | jax.Array:
-    return kernel.factor * upper_bound(kernel.kernel)
+    return kernel.valid_factor() * upper_bound(kernel.kernel)
