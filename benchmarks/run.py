@@ -160,6 +160,11 @@ def tests(quick: bool) -> Iterator[Row]:
         for name, test in list(works.hypothesis_tests(n, 10).items())[: 2 if quick else None]:
             times = harness.time_calls({name: test}, repeats=1 if quick else 5)
             yield row(f"{name}, n = {n}", times[name]["median"], None, None, times=times)
+    for n_resamples in (10,) if quick else (100, 10_000):
+        test = works.bootstrap_test(64 if quick else 1024, 10, n_resamples)
+        times = harness.time_calls({"ours": test}, repeats=1 if quick else 5)
+        work = f"bootstrap, n = 1024, {n_resamples} resamples"
+        yield row(work, times["ours"]["median"], None, None, times=times)
 
 
 @benchmark
