@@ -16,7 +16,22 @@ N = 24
 INSTANCES = ["categorical-tv-white", "normal-w2-gaussian"]
 NUMBERS = "statistic", "pvalue", "estimate"
 
-every_test = pytest.mark.parametrize("name", TESTS)
+# These share most of their code with others of the table.
+SLOW = {
+    "spectrum",
+    "blocks of 3",
+    "blocks of 2, null",
+    "distribution-free, biased",
+    "distribution-free, blocks of 3",
+    "calibration_test",
+}
+
+
+def marked(names):
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in names]
+
+
+every_test = pytest.mark.parametrize("name", marked(TESTS))
 some_families = pytest.mark.parametrize(
     "instance", [INSTANCES[0], pytest.param(INSTANCES[1], marks=pytest.mark.slow)]
 )
@@ -66,7 +81,7 @@ MASK = jnp.repeat(jnp.array([True, False, True, True]), 6)  # whole blocks of 2 
 BY_POSITION = {"cme", "consistency", "calibration_test"}
 
 
-@pytest.mark.parametrize("name", [name for name in TESTS if name not in BY_POSITION])
+@pytest.mark.parametrize("name", marked(name for name in TESTS if name not in BY_POSITION))
 @some_families
 def test_where_is_dropping_rows(name, instance, key, float64):
     kernel, predictions, targets = sample(instance, N)
