@@ -43,7 +43,8 @@ def asymptotic_skce_test(
 
     - "bootstrap": the centred multinomial bootstrap of S = n/(n-1) SKCE_u - SKCE_b, and
       p = (1 + #{T* >= S}) / (n_resamples + 1).  The right choice, but for its time at large n:
-      O(n^2 n_resamples), with O(n) memory, at most 1024 bytes for each row.
+      O(n^2 n_resamples), with O(n) memory: a byte for each row and resample, of which at most 1024
+      go together.
     - "gamma": the gamma law with the first two moments; draws nothing, O(n^2) time, O(n) memory,
       for when the bootstrap takes too long.  For decisions at 0.05 and 0.1, where it is right
       within a fifth; smaller p-values are too small, where h has a long tail of small eigenvalues
