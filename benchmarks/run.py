@@ -68,7 +68,7 @@ def vmap(quick: bool) -> Iterator[Row]:
 def scipy(quick: bool) -> Iterator[Row]:
     size = {"n": 256 if quick else 10_000, "m": 10}
     ours = harness.peak_memory("skce", **size)["megabytes"]
-    for rowwise, how in ((False, "square matrices"), (True, "row by row")):
+    for rowwise, how in ((False, "square matrices"), (True, "row by row"))[: 1 if quick else 2]:
         calls = {"skce": works.skce(**size), "scipy": works.skce_by_scipy(**size, rowwise=rowwise)}
         work = f"n = {size['n']}, m = 10; peer: scipy pdist and BLAS, {how}"
         yield compare(work, calls, ">25", repeats=1 if quick else 5)
@@ -106,7 +106,8 @@ def normal(quick: bool) -> Iterator[Row]:
 @benchmark
 def large(quick: bool) -> Iterator[Row]:
     n = 1000 if quick else 100_000
-    for gradient, work, target in ((False, "value", "<200"), (True, "value and gradient", "<400")):
+    works_and_targets = (False, "value", "<200"), (True, "value and gradient", "<400")
+    for gradient, work, target in works_and_targets[: 1 if quick else 2]:
         used = harness.peak_memory("skce", n=n, m=10, gradient=gradient)
         work = f"peak memory of {work}, n = {n}, m = 10 ({used['seconds']:.3g} s)"
         yield row(work, used["megabytes"], None, target, unit="MB")

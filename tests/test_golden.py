@@ -85,17 +85,8 @@ def test_estimates(case, dtype):
     compare_estimates(case, dtype, {"": None})
 
 
-def slow_to_compile(case):
-    return case["kernel"]["target"]["kind"].startswith("matern")
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id=case["name"], marks=[pytest.mark.slow] * slow_to_compile(case))
-        for case in CASES
-    ],
-)
+@pytest.mark.slow
+@cases
 def test_block_estimates(case, float64):
     compare_estimates(case, "float64", {f"block{size}_": size for size in (2, 3, 5)})
 
