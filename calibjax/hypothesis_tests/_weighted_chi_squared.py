@@ -17,15 +17,13 @@ def spectrum_draws(key: jax.Array, matrix: jax.Array, n_resamples: int) -> jax.A
     # The largest come first: those of masked rows, 0, then change no draw.
     eigenvalues = eigenvalues[jnp.argsort(-jnp.abs(eigenvalues))]
 
-    def one(number):
-        draw_key = jax.random.fold_in(key, number)
-        return jnp.square(jax.random.normal(draw_key, eigenvalues.shape, matrix.dtype)) - 1
+    def draw(number):
+        normal = jax.random.normal(jax.random.fold_in(key, number), eigenvalues.shape, matrix.dtype)
+        return jnp.dot(jnp.square(normal) - 1, eigenvalues, precision=lax.Precision.HIGHEST)
 
-    def product(number):
-        return jnp.dot(one(number), eigenvalues, precision=lax.Precision.HIGHEST)
-
+    # Some 2^20 normal numbers at a time.
     batch_size = max(1, 2**20 // matrix.shape[0])
-    return lax.map(product, jnp.arange(n_resamples), batch_size=batch_size)
+    return lax.map(draw, jnp.arange(n_resamples), batch_size=batch_size)
 
 
 def gamma_pvalue(statistic: jax.Array, t1: jax.Array, t2: jax.Array) -> jax.Array:
