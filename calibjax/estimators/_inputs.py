@@ -205,9 +205,9 @@ def clean(inputs: Inputs) -> tuple[Any, Rows]:
     return in_dtype(inputs.kernel, rows.weights.dtype), rows
 
 
-def in_dtype(kernel: Any, dtype: Any) -> Any:
-    """The kernel with all its floating parameters in one dtype."""
-    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if is_floating(x) else x, kernel)
+def in_dtype(tree: Any, dtype: Any) -> Any:
+    """A kernel, predictions or rows with all floating leaves in one dtype."""
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if is_floating(x) else x, tree)
 
 
 def clean_samples(predictions: Any, targets: Any, where: Any = None, weights: Any = None) -> Rows:
