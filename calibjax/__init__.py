@@ -3,8 +3,15 @@
 from calibjax.distributions import Bernoulli as Bernoulli
 from calibjax.distributions import Categorical as Categorical
 from calibjax.distributions import Distribution as Distribution
+from calibjax.distributions import Empirical as Empirical
+from calibjax.distributions import Laplace as Laplace
+from calibjax.distributions import Mixture as Mixture
 from calibjax.distributions import MultivariateNormalDiag as MultivariateNormalDiag
+from calibjax.distributions import (
+    MultivariateNormalFullCovariance as MultivariateNormalFullCovariance,
+)
 from calibjax.distributions import Normal as Normal
+from calibjax.distributions import Poisson as Poisson
 from calibjax.estimators import h_matrix as h_matrix
 from calibjax.estimators import skce as skce
 from calibjax.estimators import ucme as ucme

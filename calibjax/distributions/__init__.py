@@ -6,5 +6,13 @@ from calibjax.distributions._batch import fill_masked as fill_masked
 from calibjax.distributions._batch import valid_rows as valid_rows
 from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical
+from calibjax.distributions._empirical import Empirical as Empirical
+from calibjax.distributions._laplace import Laplace as Laplace
+from calibjax.distributions._mixture import Mixture as Mixture
+from calibjax.distributions._multivariate_normal import (
+    MultivariateNormalFullCovariance as MultivariateNormalFullCovariance,
+)
 from calibjax.distributions._normal import MultivariateNormalDiag as MultivariateNormalDiag
 from calibjax.distributions._normal import Normal as Normal
+from calibjax.distributions._poisson import Poisson as Poisson
+from calibjax.distributions._poisson import count_bound as count_bound

@@ -1,7 +1,6 @@
 """What every family of predictive distributions offers."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
 
 import jax
 
@@ -20,11 +19,20 @@ class Distribution(ABC):
         (True, (5,))
     """
 
-    #: Symbolic shape of every parameter and of the targets, for example "n d".
-    shapes: ClassVar[dict[str, str]]
-    target_shape: ClassVar[str]
-    #: "integer" for labels and counts, "real" for everything else.
-    target_kind: ClassVar[str]
+    @property
+    @abstractmethod
+    def shapes(self) -> dict[str, str]:
+        """The symbolic shape of every parameter, for example "n d"; the batch is "n"."""
+
+    @property
+    @abstractmethod
+    def target_shape(self) -> str:
+        """The symbolic shape of the targets."""
+
+    @property
+    @abstractmethod
+    def target_kind(self) -> str:
+        """Either "integer", for labels and counts, or "real"."""
 
     @abstractmethod
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:

@@ -1,5 +1,6 @@
 """A batch of predictions as it comes from the user: checked, masked rows filled, one dtype."""
 
+from operator import attrgetter
 from typing import Any
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._check import check_array, check_shapes, check_values
-from calibjax._struct import is_array, is_traced
+from calibjax._struct import is_array, is_traced, widest_dtype
 from calibjax.distributions._base import Distribution
 
 
@@ -25,7 +26,7 @@ def check_predictions(
         )
     of_batch = "" if name == "predictions" else f" of {name}"
     arrays = {
-        f"{parameter}{of_batch}": (getattr(predictions, parameter), axes)
+        f"{parameter}{of_batch}": (attrgetter(parameter)(predictions), axes)
         for parameter, axes in predictions.shapes.items()
     }
     for parameter, (value, _) in arrays.items():
@@ -43,7 +44,7 @@ def check_predictions(
                 return sizes
             for parameter, (words, valid) in predictions.constraints().items():
                 valid = valid if where is None else valid | ~jnp.asarray(where)
-                value = getattr(predictions, parameter)
+                value = attrgetter(parameter)(predictions)
                 check_values(f"{parameter}{of_batch}", value, words, valid)
     return sizes
 
@@ -58,6 +59,16 @@ def _constraints_hold(predictions: Distribution, where: Any) -> jax.Array:
 def valid_rows(predictions: Distribution) -> jax.Array:
     """Which rows satisfy all constraints of their family, ``[n]``."""
     return jnp.all(jnp.stack([valid for _, valid in predictions.constraints().values()]), axis=0)
+
+
+def probability_vectors(weights: jax.Array) -> tuple[str, jax.Array]:
+    """What rows of probabilities must be, in words, and which are."""
+    # Rows of a 16-bit softmax miss one by some 2e-3: each entry is rounded to 3 digits.
+    tolerance = 1e-2 if weights.dtype.itemsize == 2 else 1e-3
+    weights = weights.astype(widest_dtype(weights))
+    sums_to_one = jnp.abs(jnp.sum(weights, axis=-1) - 1) <= tolerance
+    valid = jnp.all(weights >= 0, axis=-1) & sums_to_one
+    return f"nonnegative with rows that sum to one within {tolerance:g}", valid
 
 
 def fill_masked(rows: Any, where: jax.Array) -> Any:

@@ -1,0 +1,91 @@
+"""Predictions by samples: ensemble forecasts, Monte Carlo dropout, draws from anything."""
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._struct import struct, widest_dtype
+from calibjax.distributions._base import Distribution
+from calibjax.distributions._batch import probability_vectors
+
+
+@struct
+class Empirical(Distribution):
+    """The distribution of S equally likely, or weighted, samples.
+
+    Args:
+        samples: real numbers ``[n, S]`` or vectors ``[n, S, d]``, in units of the targets.
+        weights: probabilities ``[n, S]``, nonnegative with rows that sum to one (within 1e-3);
+            None if all samples are equally likely.
+
+    Targets are real numbers ``[n]`` or vectors ``[n, d]``.  Every target kernel works, with S^2
+    evaluations of it for each pair of predictions.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Empirical(jnp.array([[0.0, 2.0], [1.0, 5.0]]))
+        >>> predictions.mean().tolist(), predictions.variance().tolist()
+        ([1.0, 3.0], [1.0, 4.0])
+    """
+
+    samples: jax.Array
+    weights: jax.Array | None = None
+
+    target_kind = "real"
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        weights = {} if self.weights is None else {"weights": "n s"}
+        return {"samples": "n s d" if self._of_vectors() else "n s"} | weights
+
+    @property
+    def target_shape(self) -> str:
+        return "n d" if self._of_vectors() else "n"
+
+    def _of_vectors(self) -> bool:
+        return jnp.ndim(self.samples) == 3
+
+    def probabilities(self) -> jax.Array:
+        """The probability of each sample of *one* prediction, ``[S]``."""
+        n_samples = self.samples.shape[0]
+        if self.weights is None:
+            return jnp.full(n_samples, 1 / n_samples, widest_dtype(self.samples))
+        return self.weights
+
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        axes = tuple(range(1, self.samples.ndim))
+        constraints = {"samples": ("finite", jnp.all(jnp.isfinite(self.samples), axis=axes))}
+        if self.weights is not None:
+            constraints["weights"] = probability_vectors(self.weights)
+        return constraints
+
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        finite = jnp.isfinite(targets)
+        return "finite", jnp.all(finite, axis=-1) if self._of_vectors() else finite
+
+    def mean(self) -> jax.Array:
+        """The means, ``[n]`` or ``[n, d]``."""
+        return jax.vmap(lambda p: _weighted_mean(p, p.samples))(self)
+
+    def variance(self) -> jax.Array:
+        """The variances, of each coordinate, ``[n]`` or ``[n, d]``."""
+
+        def of_one(p: Empirical) -> jax.Array:
+            deviations = p.samples - _weighted_mean(p, p.samples)[None]
+            return _weighted_mean(p, jnp.square(deviations))
+
+        return jax.vmap(of_one)(self)
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Draws ``[*shape, n]`` or ``[*shape, n, d]``."""
+        n, n_samples = self.samples.shape[:2]
+        if self.weights is None:
+            drawn = jax.random.randint(key, (*shape, n), 0, n_samples)
+        else:
+            logits = jnp.broadcast_to(jnp.log(self.weights), (*shape, n, n_samples))
+            drawn = jax.random.categorical(key, logits)
+        return self.samples[jnp.broadcast_to(jnp.arange(n), drawn.shape), drawn]
+
+
+def _weighted_mean(p: Empirical, values: jax.Array) -> jax.Array:
+    probabilities = p.probabilities().reshape(-1, *(1,) * (values.ndim - 1))
+    return jnp.sum(probabilities * values, axis=0)

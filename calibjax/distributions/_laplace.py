@@ -1,0 +1,61 @@
+"""Laplace predictions of real numbers."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._numerics import absolute
+from calibjax._struct import struct
+from calibjax.distributions._base import Distribution
+
+
+@struct
+class Laplace(Distribution):
+    """Laplace predictions of real targets: density exp(-|y - loc| / scale) / (2 scale).
+
+    Args:
+        loc: means ``[n]``, in units of the targets.
+        scale: mean absolute deviations ``[n]``, positive; standard deviations are sqrt(2) scale.
+
+    Targets are real numbers of shape ``[n]``.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Laplace(loc=jnp.array([0.0, 1.0]), scale=jnp.array([1.0, 2.0]))
+        >>> predictions.variance().tolist()
+        [2.0, 8.0]
+    """
+
+    loc: jax.Array
+    scale: jax.Array
+
+    shapes = {"loc": "n", "scale": "n"}
+    target_shape = "n"
+    target_kind = "real"
+
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        return {
+            "loc": ("finite", jnp.isfinite(self.loc)),
+            "scale": ("positive and finite", (self.scale > 0) & jnp.isfinite(self.scale)),
+        }
+
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        return "finite", jnp.isfinite(targets)
+
+    def mean(self) -> jax.Array:
+        """The means, ``[n]``."""
+        return self.loc
+
+    def variance(self) -> jax.Array:
+        """The variances, ``[n]``."""
+        return 2 * jnp.square(self.scale)
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Draws ``[*shape, n]``."""
+        noise = jax.random.laplace(key, (*shape, *self.loc.shape), self.loc.dtype)
+        return noise * self.scale[(None,) * len(shape)] + self.loc[(None,) * len(shape)]
+
+    def log_prob(self, targets: jax.Array) -> jax.Array:
+        """The log density at targets ``[n]``, ``[n]``."""
+        return -absolute(targets - self.loc) / self.scale - jnp.log(self.scale) - math.log(2)

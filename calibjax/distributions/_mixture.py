@@ -1,0 +1,134 @@
+"""Mixtures of predictions of one family: ensembles, mixture density networks."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+
+from calibjax._struct import struct, widest_dtype
+from calibjax.distributions._base import Distribution
+from calibjax.distributions._batch import probability_vectors
+
+
+@struct
+class Mixture(Distribution):
+    """The mixture of K components, P = sum_k weights[k] components[k].
+
+    Args:
+        weights: probabilities ``[n, K]``, nonnegative with rows that sum to one (within 1e-3);
+            None if all components count the same, as in `Mixture.ensemble`.
+        components: one distribution of any family with the batch ``[n, K]``, for example
+            ``Normal(loc, scale)`` with arrays ``[n, K]``.
+
+    Targets are those of the components.  Every target kernel that has a closed form for the
+    components has one for the mixture: the sum over all K^2 pairs of components.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> components = cj.Normal(jnp.array([[-1.0, 1.0]]), jnp.array([[1.0, 1.0]]))
+        >>> cj.Mixture(jnp.array([[0.25, 0.75]]), components).mean().tolist()
+        [0.5]
+        >>> cj.Mixture.ensemble(components).variance().tolist()
+        [2.0]
+
+    Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
+    Appendix D.
+    """
+
+    weights: jax.Array | None
+    components: Any
+
+    @classmethod
+    def ensemble(cls, components: Distribution) -> "Mixture":
+        """The mixture with equal weights of components with the batch ``[n, K]``."""
+        return cls(None, components)
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        weights = {} if self.weights is None else {"weights": "n k"}
+        of_components = self._first().shapes.items()
+        return weights | {
+            f"components.{name}": axes.replace("n", "n k", 1) for name, axes in of_components
+        }
+
+    @property
+    def target_shape(self) -> str:
+        return self._first().target_shape
+
+    @property
+    def target_kind(self) -> str:
+        return self._first().target_kind
+
+    def probabilities(self) -> jax.Array:
+        """The weights of the components of *one* prediction, ``[K]``."""
+        if self.weights is not None:
+            return self.weights
+        leaves = jax.tree.leaves(self.components)
+        n_components = leaves[0].shape[0]
+        return jnp.full(n_components, 1 / n_components, widest_dtype(*leaves))
+
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        weights = {} if self.weights is None else {"weights": probability_vectors(self.weights)}
+        return weights | {
+            f"components.{name}": (words, jnp.all(self._by_component(valid), axis=1))
+            for name, (words, valid) in self._flat().constraints().items()
+        }
+
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        return self._first().supports(targets)
+
+    def mean(self) -> jax.Array:
+        """The means, in the shape of the targets."""
+        return self._average(self._by_component(self._flat().mean()))
+
+    def variance(self) -> jax.Array:
+        """The variances of each coordinate, within and between components."""
+        within = self._by_component(self._flat().variance())
+        means = self._by_component(self._flat().mean())
+        return self._average(within + jnp.square(means - self.mean()[:, None]))
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Draws ``[*shape, n]`` or ``[*shape, n, d]``: one of K draws, from each component."""
+        choice_key, key = jax.random.split(key)
+        probabilities = jax.vmap(Mixture.probabilities)(self)
+        logits = jnp.broadcast_to(jnp.log(probabilities), (*shape, *probabilities.shape))
+        chosen = jax.random.categorical(choice_key, logits)
+        draws = self._flat().sample(key, shape)
+        draws = draws.reshape(*logits.shape, *draws.shape[len(shape) + 1 :])
+        chosen = chosen.reshape(*logits.shape[:-1], *(1,) * (draws.ndim - logits.ndim + 1))
+        return jnp.take_along_axis(draws, chosen, axis=len(shape) + 1).squeeze(len(shape) + 1)
+
+    def log_prob(self, targets: jax.Array) -> jax.Array:
+        """The log density or probability at targets ``[n]`` or ``[n, d]``, ``[n]``."""
+        probabilities = jax.vmap(Mixture.probabilities)(self)
+        repeated = jnp.repeat(targets, probabilities.shape[1], axis=0)
+        return logsumexp(
+            self._by_component(self._flat().log_prob(repeated)), axis=1, b=probabilities
+        )
+
+    def _first(self) -> Any:
+        """The first component of each mixture, which tells what their targets are."""
+        leaves = jax.tree.leaves(self.components)
+        if not isinstance(self.components, Distribution) or any(jnp.ndim(x) < 2 for x in leaves):
+            actual = type(self.components).__name__
+            shapes = [list(jnp.shape(x)) for x in leaves]
+            raise ValueError(
+                "components must be one distribution of calibjax with arrays of shape [n, K, …], "
+                f"got {actual} with shapes {shapes}."
+            )
+        return jax.tree.map(lambda x: x[:, 0], self.components)
+
+    def _flat(self) -> Any:
+        """All components as one batch, ``[n K]``."""
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), self.components)
+
+    def _by_component(self, values: jax.Array) -> jax.Array:
+        """Values of the flat batch, ``[n, K, …]``."""
+        return values.reshape(*jax.tree.leaves(self.components)[0].shape[:2], *values.shape[1:])
+
+    def _average(self, values: jax.Array) -> jax.Array:
+        """Weighted sums over components of values ``[n, K, …]``."""
+        probabilities = jax.vmap(Mixture.probabilities)(self)
+        return jax.vmap(functools.partial(jnp.tensordot, axes=1))(probabilities, values)

@@ -1,0 +1,91 @@
+"""Normal predictions of vectors with correlated coordinates."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from calibjax._struct import struct, widest_dtype
+from calibjax.distributions._base import Distribution
+
+
+@struct
+class MultivariateNormalFullCovariance(Distribution):
+    """Normal predictions of vectors with any covariance.
+
+    Args:
+        loc: means ``[n, d]``, in units of the targets.
+        covariance_matrix: ``[n, d, d]``, symmetric and positive definite.
+
+    Targets are real vectors, ``[n, d]``.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> covariances = jnp.array([[[1.0, 0.5], [0.5, 2.0]]])
+        >>> predictions = cj.MultivariateNormalFullCovariance(jnp.zeros((1, 2)), covariances)
+        >>> predictions.variance().tolist()
+        [[1.0, 2.0]]
+    """
+
+    loc: jax.Array
+    covariance_matrix: jax.Array
+
+    shapes = {"loc": "n d", "covariance_matrix": "n d d"}
+    target_shape = "n d"
+    target_kind = "real"
+
+    @classmethod
+    def from_scale_tril(
+        cls, loc: ArrayLike, scale_tril: ArrayLike
+    ) -> "MultivariateNormalFullCovariance":
+        """From lower triangular ``[n, d, d]`` with nonzero diagonal: covariances L L^T."""
+        factor = jnp.tril(jnp.asarray(scale_tril))
+        return cls(jnp.asarray(loc), _product(factor, jnp.swapaxes(factor, -1, -2)))
+
+    def scale_tril(self) -> jax.Array:
+        """The Cholesky factors of the covariances, NaN where one is not positive definite."""
+        return jnp.linalg.cholesky(self.covariance_matrix)
+
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        covariance = self.covariance_matrix.astype(widest_dtype(self.covariance_matrix))
+        transposed = jnp.swapaxes(covariance, -1, -2)
+        largest = jnp.max(jnp.abs(covariance), axis=(-2, -1), keepdims=True)
+        symmetric = jnp.all(jnp.abs(covariance - transposed) <= 1e-3 * largest, axis=(-2, -1))
+        definite = jnp.all(jnp.isfinite(jnp.linalg.cholesky(covariance)), axis=(-2, -1))
+        return {
+            "loc": ("finite", jnp.all(jnp.isfinite(self.loc), axis=-1)),
+            "covariance_matrix": ("symmetric and positive definite", symmetric & definite),
+        }
+
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        return "finite", jnp.all(jnp.isfinite(targets), axis=-1)
+
+    def mean(self) -> jax.Array:
+        """The means, ``[n, d]``."""
+        return self.loc
+
+    def variance(self) -> jax.Array:
+        """The variances of the coordinates, ``[n, d]``."""
+        return jnp.diagonal(self.covariance_matrix, axis1=-2, axis2=-1)
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Draws ``[*shape, n, d]``."""
+        noise = jax.random.normal(key, (*shape, *self.loc.shape), self.loc.dtype)
+        factor = self.scale_tril()[(None,) * len(shape)]
+        return self.loc[(None,) * len(shape)] + _product(factor, noise[..., None])[..., 0]
+
+    def log_prob(self, targets: jax.Array) -> jax.Array:
+        """The log density at targets ``[n, d]``, ``[n]``."""
+        factor = self.scale_tril()
+        z = lax.linalg.triangular_solve(
+            factor, (targets - self.loc)[..., None], left_side=True, lower=True
+        )[..., 0]
+        log_scale = jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
+        constant = z.shape[-1] * math.log(2 * math.pi) / 2
+        return -jnp.sum(jnp.square(z), axis=-1) / 2 - log_scale - constant
+
+
+def _product(a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
