@@ -23,8 +23,13 @@ def _absolute_jvp(primals, tangents):
 
 def safe_sqrt(x: jax.Array) -> jax.Array:
     """sqrt(x) for x >= 0 with derivative 0 at 0: the subgradient of a norm at its kink."""
-    positive = x > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)
+    zero = x <= 0  # false for NaN, which stays one
+    return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, x)))
+
+
+def dot(a: jax.Array, b: jax.Array) -> jax.Array:
+    """a b, with all digits: accelerators round the factors of float32 products by default."""
+    return jnp.dot(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
 def positive_or_nan(x: jax.Array | float) -> jax.Array:

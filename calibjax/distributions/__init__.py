@@ -7,6 +7,7 @@ from calibjax.distributions._batch import valid_rows as valid_rows
 from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical
 from calibjax.distributions._empirical import Empirical as Empirical
+from calibjax.distributions._foreign import as_predictions as as_predictions
 from calibjax.distributions._laplace import Laplace as Laplace
 from calibjax.distributions._mixture import Mixture as Mixture
 from calibjax.distributions._multivariate_normal import (

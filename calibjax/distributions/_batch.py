@@ -22,7 +22,8 @@ def check_predictions(
     if not isinstance(predictions, Distribution):
         actual = "an array" if is_array(predictions) else type(predictions).__name__
         raise TypeError(
-            f"{name} must be a distribution of calibjax, such as Categorical(probs), got {actual}."
+            f"{name} must be a distribution of calibjax, such as Categorical(probs), got {actual}; "
+            "as_predictions converts those of numpyro, distrax and TensorFlow Probability."
         )
     of_batch = "" if name == "predictions" else f" of {name}"
     arrays = {

@@ -1,0 +1,200 @@
+"""Calibration errors of binned predictions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from calibjax._check import check_choice
+from calibjax._numerics import absolute, safe_sqrt
+from calibjax._struct import as_pytree
+from calibjax.estimators._binning import Binning, UniformBinning, check_binning
+from calibjax.estimators._inputs import check_samples, clean_samples, count_kept
+from calibjax.estimators._top_label import check_classes
+
+_TEN_BINS = UniformBinning(10)
+
+
+def ece(
+    predictions: Any,
+    targets: ArrayLike,
+    *,
+    binning: Binning = _TEN_BINS,
+    distance: str | Callable[..., jax.Array] = "total_variation",
+    where: ArrayLike | None = None,
+) -> jax.Array:
+    """The expected calibration error: how far class frequencies are from predictions, in bins.
+
+    .. math::
+        \\sum_b \\frac{n_b}{n} \\, d(\\bar p_b, \\bar y_b)
+
+    for the mean prediction and the class frequencies of each non-empty bin b of n_b predictions.
+    Of the full probability vectors; what is called "the" ECE of a network is that of `top_label`.
+
+    It is biased upwards, by how much depends on the bins, so that it can neither be compared
+    between data sets nor with 0: for calibrated predictions of 10 classes from the symmetric
+    Dirichlet distribution of parameter 0.1 and n = 250 it is 0.44 on average with the default bins.
+    `consistency_test` takes the bias into account as long as bins are few.  The gradient is that
+    with bins held fixed; the estimate jumps where a prediction changes its bin, so it is not a
+    useful training loss: see `skce` and `mmce`.
+
+    Time O(n (m + log n)) with UniformBinning and up to 9 classes, memory O(n m).  Floating dtype of
+    the result: that of the predictions, at least float32; they are binned in this dtype too.
+
+    Args:
+        predictions: n >= 2 Categorical predictions, or Bernoulli, which are those of two classes.
+        targets: labels ``0 … m-1``, array ``[n]``.
+        binning: UniformBinning or MedianVarianceBinning.
+        distance: "total_variation" (half the L1 distance), "euclidean", "squared_euclidean",
+            "kullback_leibler" (of the frequencies from the mean prediction), or a function of (mean
+            prediction, frequencies), ``[m]`` each, that returns a scalar and can be traced.
+        where: boolean mask ``[n]``; masked rows may hold anything.
+
+    Returns:
+        A scalar; 0 where all rows are masked.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete,
+            value; fewer predictions than min_size.  Inside jit the result is NaN instead.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Categorical(jnp.array([[0.8, 0.2], [0.8, 0.2], [0.3, 0.7]]))
+        >>> float(cj.ece(predictions, jnp.array([0, 1, 1])))
+        0.3
+
+    Reference: Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019;
+    Guo et al., On calibration of modern neural networks, ICML 2017.
+    """
+    distance = _check(predictions, targets, binning, distance, where)
+    return _ece(predictions, targets, binning, distance, where)
+
+
+def mce(
+    predictions: Any,
+    targets: ArrayLike,
+    *,
+    binning: Binning = _TEN_BINS,
+    distance: str | Callable[..., jax.Array] = "total_variation",
+    where: ArrayLike | None = None,
+) -> jax.Array:
+    """The maximum calibration error: that of the worst bin, however small.
+
+    .. math::
+        \\max_b d(\\bar p_b, \\bar y_b)
+
+    over non-empty bins; all else is as in `ece`, the bias is larger.
+
+    Args:
+        predictions, targets, binning, distance, where: as of `ece`.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        TypeError, ValueError: as in `ece`.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Categorical(jnp.array([[0.8, 0.2], [0.8, 0.2], [0.4, 0.6]]))
+        >>> float(cj.mce(predictions, jnp.array([0, 1, 1])))
+        0.4
+
+    Reference: Naeini, Cooper and Hauskrecht, Obtaining well calibrated probabilities using Bayesian
+    binning, AAAI 2015.
+    """
+    distance = _check(predictions, targets, binning, distance, where)
+    return _mce(predictions, targets, binning, distance, where)
+
+
+def _total_variation(p: jax.Array, q: jax.Array) -> jax.Array:
+    return jnp.sum(absolute(p - q)) / 2
+
+
+def _squared_euclidean(p: jax.Array, q: jax.Array) -> jax.Array:
+    return jnp.sum(jnp.square(p - q))
+
+
+def _euclidean(p: jax.Array, q: jax.Array) -> jax.Array:
+    return safe_sqrt(_squared_euclidean(p, q))
+
+
+def _kullback_leibler(p: jax.Array, q: jax.Array) -> jax.Array:
+    # A class that never came adds 0, whatever was predicted.
+    came = q > 0
+    p, q = jnp.where(came, p, 1.0), jnp.where(came, q, 1.0)
+    return jnp.sum(jnp.where(came, q * jnp.log(q / p), 0.0))
+
+
+_DISTANCES = {
+    "total_variation": _total_variation,
+    "euclidean": _euclidean,
+    "squared_euclidean": _squared_euclidean,
+    "kullback_leibler": _kullback_leibler,
+}
+
+
+def _check(predictions: Any, targets: Any, binning: Any, distance: Any, where: Any) -> Any:
+    """Returns the distance as a pytree."""
+    check_classes(predictions)
+    n = check_samples(predictions, targets, where)
+    check_binning(binning, count_kept(n, where))
+    if callable(distance):
+        return as_pytree(distance)
+    if not isinstance(distance, str):
+        raise TypeError(
+            f"distance must be one of {', '.join(_DISTANCES)} or a callable, got "
+            f"{type(distance).__name__}."
+        )
+    check_choice("distance", distance, _DISTANCES)
+    return as_pytree(_DISTANCES[distance])
+
+
+@jax.jit
+def _ece(predictions: Any, targets: Any, binning: Any, distance: Any, where: Any) -> jax.Array:
+    errors, sizes = _errors(predictions, targets, binning, distance, where)
+    return jnp.sum(errors * sizes / jnp.maximum(jnp.sum(sizes), 1))
+
+
+@jax.jit
+def _mce(predictions: Any, targets: Any, binning: Any, distance: Any, where: Any) -> jax.Array:
+    return jnp.max(_errors(predictions, targets, binning, distance, where)[0])
+
+
+def _errors(
+    predictions: Any, targets: Any, binning: Any, distance: Any, where: Any
+) -> tuple[jax.Array, jax.Array]:
+    """The error of each bin, 0 of an empty one, and its size."""
+    rows = clean_samples(predictions, targets, where)
+    probs = rows.predictions.probability_vector()
+    kept = jnp.ones(rows.targets.shape, bool) if where is None else where
+    bins = binning.bins(lax.stop_gradient(probs), kept)
+    n_bins = binning.capacity(*probs.shape)
+
+    def sums(x):
+        return jax.ops.segment_sum(jnp.where(kept[:, None], x, 0), bins, n_bins)
+
+    # As integers: a sum of ones in float32 stops at 2^24.
+    counts = jnp.zeros((n_bins, probs.shape[1]), jnp.int32)
+    counts = counts.at[bins, rows.targets].add(kept.astype(jnp.int32))
+    sizes = jnp.sum(counts, axis=1).astype(probs.dtype)
+    divisors = jnp.maximum(sizes, 1)[:, None]
+    # And the mean of what is left: a float32 sum of 10^6 equal numbers alone is wrong by percents.
+    means = sums(probs) / divisors
+    means += sums(probs - means[bins]) / divisors
+    frequencies = counts.astype(probs.dtype) / divisors
+
+    # In place of an empty bin stands the first, where all distances and their gradients exist.
+    filled = sizes > 0
+    pairs = jax.tree.map(
+        lambda x: jnp.where(filled[:, None], x, lax.stop_gradient(x[:1])), (means, frequencies)
+    )
+    errors = jnp.asarray(jax.vmap(distance)(*pairs))
+    if errors.shape != sizes.shape:
+        raise ValueError(f"distance must return a scalar, got shape {list(errors.shape[1:])}.")
+    bad = jnp.any(jnp.isnan(rows.weights)) | (jnp.sum(kept) < binning.min_size)
+    errors = jnp.where(filled, errors.astype(probs.dtype), 0.0)
+    return errors * jnp.where(bad, jnp.nan, 1.0), sizes

@@ -1,0 +1,59 @@
+"""The maximum mean calibration error of confidences."""
+
+from typing import Any
+
+import jax
+from jax.typing import ArrayLike
+
+from calibjax._numerics import safe_sqrt
+from calibjax.estimators._inputs import check_samples
+from calibjax.estimators._skce import skce
+from calibjax.estimators._top_label import check_classes, top_label
+from calibjax.kernels import DistanceKernel, TensorProduct, TotalVariation, WhiteKernel
+
+
+def mmce(
+    predictions: Any,
+    targets: ArrayLike,
+    *,
+    lengthscale: ArrayLike = 0.4,
+    where: ArrayLike | None = None,
+) -> jax.Array:
+    """The maximum mean calibration error of the confidences r and hits c of `top_label`.
+
+    .. math::
+        \\Bigl( \\frac1{n^2} \\sum_{i, j} (c_i - r_i) (c_j - r_j)
+        \\exp(-|r_i - r_j| / \\text{lengthscale}) \\Bigr)^{1/2}
+
+    A root, and biased: of order n^(-1/2) for a calibrated model.  The root of half the biased
+    `skce` of `top_label`, so use that for anything else: an unbiased or a blockwise estimate, or a
+    test.  Differentiable in predictions and lengthscale; the gradient is 0 where the value is 0.
+    Time O(n^2), memory O(n).
+
+    Args:
+        predictions: n >= 2 Categorical or Bernoulli predictions.
+        targets: labels ``0 … m-1``, array ``[n]``.
+        lengthscale: in units of confidences.
+        where: boolean mask ``[n]``; masked rows may hold anything.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        TypeError, ValueError: as in `skce`; predictions without classes.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.array([0.9, 0.9, 0.9, 0.9]))
+        >>> float(cj.mmce(predictions, jnp.array([1, 1, 0, 0])))
+        0.4
+
+    Reference: Kumar, Sarawagi and Jain, Trainable calibration measures for neural networks from
+    kernel mean embeddings, ICML 2018.
+    """
+    check_classes(predictions)
+    check_samples(predictions, targets, where)
+    kernel = TensorProduct(DistanceKernel(TotalVariation(), lengthscale), WhiteKernel())
+    # h is (e_c - p)(e_c' - p') of two classes, twice the product of the residuals c - r.
+    square = skce(kernel, *top_label(predictions, targets), unbiased=False, where=where) / 2
+    return safe_sqrt(square)  # rounding may make it negative

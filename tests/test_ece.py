@@ -1,0 +1,489 @@
+"""Binned calibration errors: other implementations, published numbers, masks, transformations."""
+
+import functools
+import heapq
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import calibjax as cj
+from calibjax import MedianVarianceBinning, UniformBinning, ece, mce, top_label
+
+# The definitions, in Python.
+
+
+def uniform_bins(probs, n_bins):
+    """Rows by the tuple of their intervals: 0 is in the first, others are closed on the right."""
+    bins = {}
+    for i, p in enumerate(probs):
+        bins.setdefault(tuple(max(1, int(np.ceil(n_bins * x))) for x in p), []).append(i)
+    return list(bins.values())
+
+
+def median_variance_bins(probs, min_size, max_bins=np.inf):
+    """With a queue of sets, that of the largest variance first."""
+    queue, final, n_bins = [], [], 1
+
+    def push(members):
+        if len(members) < 2 * min_size:
+            final.append(members)
+            return
+        variances = np.var(probs[members], axis=0, ddof=1)
+        # Classes that agree to rounding are equal.
+        first = int(np.argmax(np.isclose(variances, max(variances), rtol=1e-10)))
+        heapq.heappush(queue, (-max(variances), members, first))
+
+    push(list(range(len(probs))))
+    while queue and n_bins < max_bins:
+        _, members, c = heapq.heappop(queue)
+        cut = sorted(probs[members, c])[len(members) // 2]
+        sides = (
+            [i for i in members if probs[i, c] < cut],
+            [i for i in members if probs[i, c] >= cut],
+        )
+        if min(map(len, sides)) < min_size:
+            final.append(members)
+        else:
+            n_bins += 1
+            for side in sides:
+                push(side)
+    return final + [members for _, members, _ in queue]
+
+
+DISTANCES = {
+    "total_variation": lambda p, f: np.sum(np.abs(p - f)) / 2,
+    "euclidean": lambda p, f: np.sqrt(np.sum((p - f) ** 2)),
+    "squared_euclidean": lambda p, f: np.sum((p - f) ** 2),
+    "kullback_leibler": lambda p, f: sum(b * np.log(b / a) for a, b in zip(p, f, strict=True) if b),
+}
+
+
+def errors(bins, probs, targets, distance):
+    """ECE and MCE."""
+    onehot = np.eye(probs.shape[1])[targets]
+    each = [distance(probs[b].mean(axis=0), onehot[b].mean(axis=0)) for b in bins]
+    return sum(len(b) / len(probs) * e for b, e in zip(bins, each, strict=True)), max(each)
+
+
+@jax.jit
+def jitted_bins(binning, probs, where):
+    return binning.bins(probs, where)
+
+
+def partition(binning, probs, where=None):
+    """The set of bins, each the set of its rows."""
+    where = np.ones(len(probs), bool) if where is None else where
+    numbers = np.array(jitted_bins(binning, jnp.asarray(probs), jnp.asarray(where)))
+    assert numbers.dtype == np.int32
+    assert 0 <= numbers.min() <= numbers.max() < binning.capacity(*probs.shape)
+    return as_sets(np.flatnonzero(where & (numbers == b)) for b in set(numbers))
+
+
+def as_sets(bins):
+    return {frozenset(map(int, b)) for b in bins if len(b)}
+
+
+def data(n, m, seed=0, steps=None, alpha=0.3):
+    """Random predictions and targets; multiples of 1/steps have ties and stand on edges."""
+    rng = np.random.default_rng(seed)
+    probs = rng.dirichlet(np.full(m, alpha), n)
+    if steps:
+        probs = rng.multinomial(steps, probs) / steps
+    return probs, rng.integers(m, size=n).astype("int32")
+
+
+# Bins.
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "steps", "n_bins"),
+    [(120, 2, None, 1000), (120, 3, 20, 10), (121, 3, 20, 1), (121, 4, None, 3), (121, 10, 10, 10)],
+)
+def test_uniform_bins(n, m, steps, n_bins, float64):
+    probs, _ = data(n, m, steps=steps)
+    assert partition(UniformBinning(n_bins), probs) == as_sets(uniform_bins(probs, n_bins))
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "steps", "min_size", "max_bins"),
+    [
+        (120, 2, None, 1, None),
+        (120, 3, 20, 1, None),
+        (120, 3, 20, 5, None),
+        (121, 4, None, 5, 7),
+        (121, 10, 10, 4, None),
+        (121, 10, 10, 3, 8),
+        (121, 4, None, 61, None),
+        (121, 4, None, 3, 1),
+    ],
+)
+def test_median_variance_bins(n, m, steps, min_size, max_bins, float64):
+    probs, _ = data(n, m, steps=steps)
+    binning, options = MedianVarianceBinning(min_size, max_bins), (min_size, max_bins or n)
+    expected = as_sets(median_variance_bins(probs, *options))
+    assert partition(binning, probs) == expected
+    assert min(map(len, expected)) >= min_size and len(expected) <= options[1]
+    where = np.random.default_rng(1).random(n) < 0.8
+    rows = np.flatnonzero(where)
+    expected = as_sets(rows[b] for b in median_variance_bins(probs[where], *options))
+    assert partition(binning, probs, where) == expected
+
+
+def test_edges(float64):
+    # CalibrationErrors.jl, test/binning/uniform.jl; intervals counted from 1.
+    def interval(p, n_bins=10):
+        """Which of the middles of all intervals has the bin of p."""
+        middles = (np.arange(n_bins) + 0.5) / n_bins
+        rows = np.concatenate([[p], middles])[:, None]
+        (bin_of_p,) = (b for b in partition(UniformBinning(n_bins), rows) if 0 in b)
+        return max(bin_of_p)
+
+    for p, expected in {0: 1, 0.1: 1, 0.45: 5, 0.55: 6, 1: 10, 1 + 1e-9: 10}.items():
+        assert interval(p) == expected
+    for p in (0.07, 0.14, 0.28, 0.55, 0.56):
+        assert interval(p, 100) == round(100 * p) + 1
+    assert interval(0.15, 100) == 15
+    assert interval(np.float32(0.07), 100) == 8  # a float64 beyond 0.07
+    with jax.enable_x64(False):
+        assert interval(np.float32(0.07), 100) == 7
+        assert interval(np.float32(0.15), 100) == 16
+
+
+P3 = np.array([[0.4, 0.1, 0.5], [0.5, 0.3, 0.2], [0.3, 0.7, 0]])
+P5 = np.concatenate([P3, [[0.1, 0, 0.9], [0.8, 0.1, 0.1]]])
+SINGLES = [[0], [1], [2], [3], [4]]
+# CalibrationErrors.jl, test/binning: rows counted from 0.
+PUBLISHED_BINS = [
+    (MedianVarianceBinning(1), P3, SINGLES[:3]),
+    (MedianVarianceBinning(2), P3, [[0, 1, 2]]),
+    (MedianVarianceBinning(1), P5, SINGLES),
+    (MedianVarianceBinning(2), P5, [[2, 4], [0, 1, 3]]),
+    (MedianVarianceBinning(3), P5, [[0, 1, 2, 3, 4]]),
+    (UniformBinning(2), P3, [[2], [0, 1]]),
+    (UniformBinning(1), P3, [[0, 1, 2]]),
+    (UniformBinning(3), P5, SINGLES),
+    (UniformBinning(2), P5, [[3], [2], [0, 1], [4]]),
+    (UniformBinning(1), P5, [[0, 1, 2, 3, 4]]),
+]
+
+
+@pytest.mark.parametrize(("binning", "probs", "bins"), PUBLISHED_BINS)
+def test_published_bins(binning, probs, bins, float64):
+    assert partition(binning, probs) == as_sets(bins)
+
+
+def test_variances_of_samples(float64):
+    # With a divisor of n the second of {0, 1} and {2, 3, 4} would vary more.
+    p = np.array([0, 0.1414, 0.7078, 0.8, 0.8922])
+    probs = np.stack([p, 1 - p], axis=1)
+    assert partition(MedianVarianceBinning(1, 3), probs) == as_sets([[0], [1], [2, 3, 4]])
+
+
+# Estimates.
+
+every_option = pytest.mark.parametrize(
+    ("binning", "distance"),
+    [*((UniformBinning(3), d) for d in DISTANCES), (MedianVarianceBinning(7), "euclidean")],
+)
+
+
+@every_option
+def test_estimates(binning, distance, float64):
+    probs, targets = data(120, 3, alpha=2.0)
+    bins = median_variance_bins(probs, 7) if binning.min_size == 7 else uniform_bins(probs, 3)
+    expected = errors(bins, probs, targets, DISTANCES[distance])
+    options = {"binning": binning, "distance": distance}
+    found = [f(cj.Categorical(probs), targets, **options) for f in (ece, mce)]
+    assert found[0].dtype == jnp.float64
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_a_distance_of_ones_own(float64):
+    probs, targets = data(120, 3, alpha=2.0)
+
+    def chi_squared(scale, p, f):
+        return scale * jnp.sum(jnp.square(p - f) / p)  # does not exist for an empty bin
+
+    def estimate(scale, distance):
+        return ece(cj.Categorical(probs), targets, distance=distance(scale))
+
+    expected, _ = errors(
+        uniform_bins(probs, 10), probs, targets, lambda p, f: np.sum((p - f) ** 2 / p)
+    )
+    for distance in (
+        lambda scale: jax.tree_util.Partial(chi_squared, scale),
+        lambda scale: lambda p, f: chi_squared(scale, p, f),
+    ):
+        found = jax.value_and_grad(estimate)(2.0, distance)
+        np.testing.assert_allclose(found, [2 * expected, expected], rtol=1e-12)
+
+
+def test_zero(float64):
+    # CalibrationErrors.jl, test/ece.jl.
+    predictions = cj.Categorical(jnp.array([[0, 1], [0.5, 0.5], [0.5, 0.5], [1, 0]]))
+    assert ece(predictions, jnp.array([1, 1, 0, 0])) == 0
+    assert mce(cj.Bernoulli(jnp.array([0, 0.5, 0.5, 1])), jnp.array([0, 0, 1, 1])) == 0
+    assert ece(predictions, jnp.array([0, 1, 0, 1])) == 0.5
+
+
+# Widmann et al., NeurIPS 2019: 10 uniform bins, median variance bins of 100.
+CIFAR10 = {
+    "densenet121": (0.06607267260685921, 0.029532869835646354),
+    "mobilenet_v2": (0.08683923462654226, 0.03456354253906284),
+    "resnet18": (0.07488154767161395, 0.03644622574154899),
+}
+
+
+@pytest.mark.parametrize("network", CIFAR10)
+def test_cifar10(network, reference_folder, float64):
+    with np.load(reference_folder / "data" / "cifar10_predictions.npz") as cifar10:
+        predictions, targets = cj.Categorical(cifar10[network]), cifar10["labels"]
+    found = [
+        ece(predictions, targets, binning=b) for b in (UniformBinning(), MedianVarianceBinning(100))
+    ]
+    np.testing.assert_allclose(found, CIFAR10[network], rtol=1e-13)
+
+
+# The same: the mean over simulated data sets of n = 250, predictions from Dir(alpha, …, alpha), a
+# share of the targets is of class 0 and not of the model. With the default bins, and those of 5.
+ESTIMATES = "uniform", "median_variance"
+SIMULATED = [
+    (10, 0.1, 0.0, 0.439519, 0.25243),
+    (10, 0.1, 0.5, 0.663308, 0.526699),
+    (2, 1.0, 0.0, 0.0629297, 0.113385),
+    (2, 0.1, 0.25, 0.138294, 0.137812),
+]
+
+
+@pytest.mark.parametrize(("m", "alpha", "share", *ESTIMATES), SIMULATED)
+def test_published_means(m, alpha, share, uniform, median_variance):
+    rng = np.random.default_rng(0)
+    probs = rng.dirichlet(np.full(m, alpha), (300, 250))
+    above = rng.random((300, 250, 1)) > np.cumsum(probs, axis=2)
+    targets = np.where(rng.random((300, 250)) < share, 0, above[..., :-1].sum(axis=2))
+    draws = np.array(many(jnp.asarray(probs, "float32"), jnp.asarray(targets, "int32")))
+    errors = draws.std(axis=1) / np.sqrt(300)
+    assert np.all(errors < 0.003)
+    assert np.all(np.abs(draws.mean(axis=1) - [uniform, median_variance]) < 4 * errors)
+
+
+@jax.jit
+@jax.vmap
+def many(probs, targets):
+    predictions = cj.Categorical(probs)
+    dynamic = ece(predictions, targets, binning=MedianVarianceBinning(5))
+    return ece(predictions, targets), dynamic
+
+
+# Families, masks, precision, transformations.
+
+every_binning = pytest.mark.parametrize("binning", [UniformBinning(3), MedianVarianceBinning(7)])
+
+
+@every_binning
+def test_bernoulli_is_two_classes(binning):
+    probs, targets = data(120, 2)
+    p = jnp.asarray(probs[:, 1], "float32")
+    pair = cj.Bernoulli(p), cj.Categorical(jnp.stack([1 - p, p], axis=1))
+    one, other = (ece(predictions, targets, binning=binning) for predictions in pair)
+    assert one == other and one > 0.1
+
+
+@every_binning
+def test_masked_rows_are_absent(binning, float64):
+    probs, targets = data(120, 3)
+    where = np.random.default_rng(1).random(120) < 0.8
+    where[0] = False
+    holes = np.where(where[:, None], probs, np.nan), np.where(where, targets, -1), where
+
+    def both(probs, targets, where=None):
+        options = {"binning": binning, "where": where}
+        return jnp.stack([f(cj.Categorical(probs), targets, **options) for f in (ece, mce)])
+
+    def with_gradients(*rows):
+        return jax.jit(lambda *rows: (both(*rows), jax.jacrev(both)(*rows)))(*rows)
+
+    expected, expected_gradient = with_gradients(probs[where], targets[where])
+    found, gradient = with_gradients(*holes)
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    np.testing.assert_allclose(gradient[:, where], expected_gradient, atol=1e-15)
+    assert np.all(gradient[:, ~where] == 0)
+    np.testing.assert_allclose(both(*map(jnp.asarray, holes)), expected, rtol=1e-13)
+
+
+@every_binning
+def test_jit_and_vmap(binning, float64):
+    batches = [data(16, 2, seed) for seed in range(3)]
+
+    def estimate(probs, targets):
+        return ece(cj.Categorical(probs), targets, binning=binning)
+
+    loop = [estimate(*batch) for batch in batches]
+    stacked = [jnp.stack(x) for x in zip(*batches, strict=True)]
+    np.testing.assert_allclose(jax.jit(jax.vmap(estimate))(*stacked), loop, rtol=1e-13)
+
+
+@every_option
+def test_gradient_with_bins_held_fixed(binning, distance, float64):
+    probs, targets = data(120, 3, alpha=2.0)
+    direction = np.random.default_rng(1).normal(size=probs.shape)
+
+    @jax.jit
+    @jax.value_and_grad
+    def along(step):
+        predictions = cj.Categorical(probs + step * direction)
+        options = {"binning": binning, "distance": distance}
+        return ece(predictions, targets, **options) + mce(predictions, targets, **options)
+
+    # No prediction changes its bin on the way.
+    step = 1e-7
+    difference = (along(step)[0] - along(-step)[0]) / (2 * step)
+    assert abs(difference) > 1e-3
+    np.testing.assert_allclose(along(0.0)[1], difference, rtol=1e-5)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_gradient_where_the_error_is_0(distance):
+    # And with classes of probability 0 that never came.
+    probs = jnp.array([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]])
+
+    def loss(probs):
+        return ece(cj.Categorical(probs), jnp.array([0, 1, 2]), distance=distance)
+
+    value, gradient = jax.value_and_grad(loss)(probs)
+    assert value == 0 and jnp.all(jnp.isfinite(gradient))
+
+
+def test_many_equal_predictions():
+    # One after the other, their sum in float32 would be wrong by 0.7 percent.
+    n = 2**18
+    predictions = cj.Bernoulli(jnp.full(n, 0.9, "float32"))
+    value = ece(predictions, jnp.arange(n) % 10 > 0)
+    assert abs(value) < 1e-5
+
+
+def test_half_precision():
+    probs, targets = data(120, 3, steps=16)
+    half = ece(cj.Categorical(jnp.asarray(probs, "bfloat16")), targets)
+    assert half.dtype == jnp.float32
+    assert half == ece(cj.Categorical(jnp.asarray(probs, "float32")), targets)
+
+
+def test_bad_values_inside_jit_give_nan():
+    probs, targets = (jnp.array(x) for x in data(12, 3))
+    probs = probs.astype("float32")
+    where = jnp.arange(12) < 5
+
+    @functools.partial(jax.jit, static_argnums=3)
+    def estimates(probs, targets, where, min_size):
+        binning = MedianVarianceBinning(min_size)
+        options = {"binning": binning, "where": where, "distance": "kullback_leibler"}
+        return jnp.stack([f(cj.Categorical(probs), targets, **options) for f in (ece, mce)])
+
+    assert jnp.all(jnp.isfinite(estimates(probs, targets, where, 5)))
+    assert jnp.all(jnp.isnan(estimates(probs, targets, where, 6)))  # of 5
+    assert jnp.all(jnp.isnan(estimates(probs, targets.at[1].set(3), where, 5)))
+    assert jnp.all(jnp.isnan(estimates(probs.at[1].set(jnp.nan), targets, where, 5)))
+    assert ece(cj.Categorical(probs), targets, where=where) > 0
+    none = jax.jit(lambda where: ece(cj.Categorical(probs), targets, where=where))
+    assert none(where & False) == 0
+
+
+def top_label_ece(predictions, targets, **options):
+    return ece(*top_label(predictions, targets), **options)
+
+
+def dynamic_ece(predictions, targets, **options):
+    return ece(predictions, targets, binning=MedianVarianceBinning(30), **options)
+
+
+@pytest.mark.parametrize("estimator", [top_label_ece, dynamic_ece])
+def test_consistency_test(estimator, key, float64):
+    probs, wrong = data(100, 3, alpha=1.0)
+    predictions = cj.Categorical(jnp.asarray(probs).at[0].set(jnp.nan))
+    calibrated = cj.Categorical(jnp.asarray(probs)).sample(key).at[0].set(-1)
+    where = jnp.arange(100) > 0
+    for targets, low, high in ((calibrated, 0.05, 1), (wrong, 0, 0.02)):
+        options = {"n_resamples": 99, "where": where}
+        result = cj.consistency_test(key, estimator, predictions, targets, **options)
+        dropped = cj.Categorical(jnp.asarray(probs[1:])), targets[1:]
+        np.testing.assert_allclose(result.estimate, estimator(*dropped), rtol=1e-12)
+        assert low < result.pvalue <= high
+
+
+# Bad arguments: a call, the exception, the parts of its message.
+
+CLASSES = cj.Categorical(np.full((6, 4), 0.25, "float32"))
+LABELS = np.zeros(6, "int32")
+NORMAL = cj.Normal(jnp.ones(6), jnp.ones(6))
+
+BAD = {
+    "array": (
+        lambda: ece(CLASSES.probs, LABELS),
+        TypeError,
+        r"predictions must be Categorical\(probs\) or Bernoulli\(probs\), got an array",
+    ),
+    "family": (lambda: mce(NORMAL, LABELS), TypeError, "predictions must be Cat.*got Normal"),
+    "label": (lambda: ece(CLASSES, LABELS + 4), ValueError, "targets must be labels.*row 0 is 4"),
+    "where": (
+        lambda: ece(CLASSES, LABELS, where=np.ones(7, bool)),
+        ValueError,
+        r"where must have shape \[n\] with n = 6 .*got shape \[7\]",
+    ),
+    "binning": (
+        lambda: ece(CLASSES, LABELS, binning=10),
+        TypeError,
+        "binning must be UniformBinning.n_bins. or MedianVarianceBinning.min_size., got int",
+    ),
+    "class of binnings": (
+        lambda: mce(CLASSES, LABELS, binning=UniformBinning),
+        TypeError,
+        "binning must be .*got type",
+    ),
+    "too few": (
+        lambda: ece(CLASSES, LABELS, binning=MedianVarianceBinning(7)),
+        ValueError,
+        "predictions must hold at least min_size = 7 rows, got 6",
+    ),
+    "too few kept": (
+        lambda: ece(CLASSES, LABELS, binning=MedianVarianceBinning(6), where=np.arange(6) < 5),
+        ValueError,
+        "predictions must hold at least min_size = 6 rows, got 5",
+    ),
+    "distance of a word": (
+        lambda: ece(CLASSES, LABELS, distance="tv"),
+        ValueError,
+        "distance must be one of total_variation, euclidean, .*, got 'tv'",
+    ),
+    "distance of a number": (
+        lambda: ece(CLASSES, LABELS, distance=1),
+        TypeError,
+        "distance must be one of .* or a callable, got int",
+    ),
+    "distance of vectors": (
+        lambda: ece(CLASSES, LABELS, distance=lambda p, f: p - f),
+        ValueError,
+        r"distance must return a scalar, got shape \[4\]",
+    ),
+    "no bins": (lambda: UniformBinning(0), ValueError, "n_bins must be between 1 and .*, got 0"),
+    "bins of a float": (lambda: UniformBinning(2.5), TypeError, "n_bins must be .*got float"),
+    "min_size 0": (
+        lambda: MedianVarianceBinning(0),
+        ValueError,
+        "min_size must be at least 1, got 0",
+    ),
+    "max_bins 0": (
+        lambda: MedianVarianceBinning(max_bins=0),
+        ValueError,
+        "max_bins must be at least 1, got 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_message(name):
+    call, exception, message = BAD[name]
+    with pytest.raises(exception, match=f"(?s){message}"):
+        call()
