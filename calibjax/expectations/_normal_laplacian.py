@@ -27,7 +27,8 @@ def laplacian_of_normal(rate: jax.Array, difference: jax.Array, scale: jax.Array
     # erfcx overflows left of 0: reflected there, where erfcx(-x) = 2 exp(x^2) - erfcx(x).
     reflected = lower < 0
     exponent = jnp.where(reflected, rate * (rate * jnp.square(scale) / 2 - d), 0.0)
-    left, right = erfcx(absolute(lower)), erfcx(upper)
+    # Not |lower|, whose slope at 0 would be taken for 0 on the border.
+    left, right = erfcx(jnp.where(reflected, -lower, lower)), erfcx(upper)
     near = tail * (left + right)
     far = jnp.exp(exponent) + tail * (right - left)
     return jnp.where(reflected, far, near)
