@@ -12,10 +12,19 @@ from calibjax.distributions import (
 )
 from calibjax.distributions import Normal as Normal
 from calibjax.distributions import Poisson as Poisson
+from calibjax.distributions import as_predictions as as_predictions
+from calibjax.estimators import MedianVarianceBinning as MedianVarianceBinning
+from calibjax.estimators import UniformBinning as UniformBinning
+from calibjax.estimators import ece as ece
 from calibjax.estimators import h_matrix as h_matrix
+from calibjax.estimators import mce as mce
+from calibjax.estimators import mmce as mmce
+from calibjax.estimators import one_vs_rest as one_vs_rest
 from calibjax.estimators import skce as skce
+from calibjax.estimators import top_label as top_label
 from calibjax.estimators import ucme as ucme
 from calibjax.estimators import witness as witness
+from calibjax.expectations import MeanEmbeddingDistance as MeanEmbeddingDistance
 from calibjax.expectations import default_kernel as default_kernel
 from calibjax.expectations import inner_product as inner_product
 from calibjax.expectations import mean_embedding as mean_embedding
@@ -36,6 +45,7 @@ from calibjax.kernels import Kernel as Kernel
 from calibjax.kernels import LaplacianKernel as LaplacianKernel
 from calibjax.kernels import Matern32Kernel as Matern32Kernel
 from calibjax.kernels import Matern52Kernel as Matern52Kernel
+from calibjax.kernels import MixtureWasserstein as MixtureWasserstein
 from calibjax.kernels import TensorProduct as TensorProduct
 from calibjax.kernels import TotalVariation as TotalVariation
 from calibjax.kernels import Wasserstein as Wasserstein

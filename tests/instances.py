@@ -49,11 +49,65 @@ def _diag(n, seed):
     return cj.MultivariateNormalDiag(loc, scale), loc + _rng(seed + 1).normal(size=(n, 2))
 
 
+def _full(n, seed):
+    factor = np.tril(_rng(seed).uniform(0.3, 1.0, (n, 2, 2)))
+    loc = _rng(seed).normal(size=(n, 2))
+    covariance = factor @ np.swapaxes(factor, 1, 2)
+    targets = loc + _rng(seed + 1).normal(size=(n, 2))
+    return cj.MultivariateNormalFullCovariance(loc, covariance), targets
+
+
+def _laplace(n, seed):
+    normal, targets = _normal(n, seed)
+    return cj.Laplace(normal.loc, normal.scale), targets
+
+
+def _poisson(n, seed):
+    rate = _rng(seed).uniform(0.3, 6.0, n)
+    return cj.Poisson(rate, max_count=64), _rng(seed).poisson(rate)
+
+
+def _components(family, n, seed, n_components=3):
+    """A batch [n, K] of components."""
+    components, targets = family(n * n_components, seed)
+    shape = n, n_components
+    components = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), components)
+    return components, targets[::n_components]
+
+
+def _mixture(n, seed):
+    components, targets = _components(_normal, n, seed)
+    return cj.Mixture(_rng(seed).dirichlet(np.full(3, 5.0), n), components), targets
+
+
+def _ensemble(n, seed):
+    components, targets = _components(_categorical, n, seed)
+    return cj.Mixture.ensemble(components), targets
+
+
+def _empirical(n, seed):
+    samples = _rng(seed).normal(size=(n, 5)) + _rng(seed).normal(size=(n, 1))
+    return cj.Empirical(samples), samples.mean(1) + _rng(seed + 1).normal(size=n)
+
+
+def _empirical_vectors(n, seed):
+    samples = _rng(seed).normal(size=(n, 9, 2))
+    weights = _rng(seed).dirichlet(np.full(9, 3.0), n)
+    return cj.Empirical(samples, weights), _rng(seed + 1).normal(size=(n, 2))
+
+
 FAMILIES = {
     "bernoulli": _bernoulli,
     "categorical": _categorical,
     "normal": _normal,
     "diag": _diag,
+    "full": _full,
+    "laplace": _laplace,
+    "poisson": _poisson,
+    "mixture": _mixture,
+    "ensemble": _ensemble,
+    "empirical": _empirical,
+    "empirical_vectors": _empirical_vectors,
 }
 
 
@@ -81,6 +135,10 @@ def location(p):
     return p.loc
 
 
+def root_of_rate(p):
+    return jnp.sqrt(p.rate)
+
+
 def weighted_location(weight, p):
     return weight * jnp.stack([p.loc, jnp.log(p.scale)])
 
@@ -100,9 +158,14 @@ _K = TARGET_KERNELS
 DISTANCES = {
     "total_variation": (cj.TotalVariation(), ("categorical", "bernoulli")),
     "euclidean": (cj.Euclidean(), ("categorical", "bernoulli")),
-    "wasserstein": (cj.Wasserstein(), ("normal", "diag")),
+    "wasserstein": (cj.Wasserstein(), ("normal", "diag", "laplace", "full")),
+    "mixture_wasserstein": (cj.MixtureWasserstein(), ("mixture",)),
     "embedding": (cj.EmbeddingDistance(location), ("normal", "diag")),
     "embedding_partial": (cj.EmbeddingDistance(Partial(weighted_location, 0.7)), ("normal",)),
+    "mean_embedding": (
+        cj.MeanEmbeddingDistance(_K["gaussian"]),
+        ("categorical", "normal", "full", "poisson", "mixture", "ensemble", "empirical"),
+    ),
 }
 
 # Every pair of a family and a target kernel that has closed forms.
@@ -120,6 +183,17 @@ PAIRS = {
     "diag-gaussian": ("diag", _K["gaussian"]),
     "diag-gaussian_ard": ("diag", cj.GaussianKernel(np.array([0.5, 2.0]))),
     "diag-laplacian": ("diag", cj.LaplacianKernel(np.array([0.5, 2.0]))),
+    "laplace-laplacian": ("laplace", _K["laplacian"]),
+    "laplace-gaussian": ("laplace", _K["gaussian"]),
+    "full-gaussian": ("full", _K["gaussian"]),
+    "full-gaussian_ard": ("full", cj.GaussianKernel(np.array([0.5, 2.0]))),
+    "poisson-white": ("poisson", _K["white"]),
+    "poisson-gaussian": ("poisson", _K["gaussian"]),
+    "mixture-gaussian": ("mixture", _K["gaussian"]),
+    "mixture-laplacian": ("mixture", _K["laplacian"]),
+    "ensemble-white": ("ensemble", _K["white"]),
+    "empirical-matern32": ("empirical", _K["matern32"]),
+    "empirical_vectors-gaussian": ("empirical_vectors", _K["gaussian"]),
     "normal-sum": ("normal", _K["gaussian"] + _K["laplacian"]),
     "normal-scaled": ("normal", 0.3 * _K["gaussian"]),
     "categorical-sum": ("categorical", 0.3 * _K["white"] + _K["gaussian"]),
@@ -160,6 +234,25 @@ KERNELS = {
             cj.DistanceKernel(cj.Wasserstein()) * cj.DistanceKernel(DISTANCES["embedding"][0]),
             _K["gaussian"],
         ),
+    ),
+    "laplace-w2-laplacian": ("laplace", _tensor(cj.Wasserstein(), _K["laplacian"])),
+    "full-w2-gaussian": ("full", _tensor(cj.Wasserstein(), PAIRS["full-gaussian_ard"][1])),
+    "mixture-mw2-gaussian": ("mixture", _tensor(cj.MixtureWasserstein(), _K["gaussian"])),
+    "poisson-embedding-white": (
+        "poisson",
+        _tensor(cj.EmbeddingDistance(root_of_rate), _K["white"]),
+    ),
+    "mixture-mean_embedding-gaussian": (
+        "mixture",
+        _tensor(DISTANCES["mean_embedding"][0], _K["gaussian"], exponent=2.0),
+    ),
+    "ensemble-mean_embedding-white": (
+        "ensemble",
+        _tensor(cj.MeanEmbeddingDistance(_K["white"]), _K["white"], exponent=2.0),
+    ),
+    "empirical-mean_embedding-laplacian": (
+        "empirical",
+        _tensor(DISTANCES["mean_embedding"][0], _K["laplacian"], exponent=2.0),
     ),
     "diag-w2-gaussian": ("diag", _tensor(cj.Wasserstein(), PAIRS["diag-gaussian_ard"][1])),
 }

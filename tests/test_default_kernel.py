@@ -136,6 +136,54 @@ def test_default_kernel_of_reals(family, masked, float64):
     np.testing.assert_allclose(kernel.target_kernel.lengthscale, np.sqrt(2) * deviation, rtol=1e-13)
 
 
+def test_default_kernel_of_laplace_predictions(float64):
+    predictions = cast(FAMILIES["laplace"](9, 0)[0])
+    kernel = cj.default_kernel(predictions)
+    loc, scale = np.array(predictions.loc), np.array(predictions.scale)
+    # W2 of Laplace distributions is the distance of (loc, sqrt(2) scale).
+    points = np.stack([loc, np.sqrt(2) * scale], axis=1)
+    distances = np.median(pdist(points))
+    np.testing.assert_allclose(kernel.prediction_kernel.lengthscale, distances, rtol=1e-13)
+    deviation = np.sqrt(2) * np.median(scale)
+    np.testing.assert_allclose(kernel.target_kernel.lengthscale, np.sqrt(2) * deviation, rtol=1e-13)
+
+
+def test_default_kernel_of_counts(float64):
+    rates = np.random.default_rng(0).uniform(0, 9, 9)
+    kernel = cj.default_kernel(cj.Poisson(jnp.array(rates)))
+    assert isinstance(kernel.target_kernel, cj.WhiteKernel)
+    expected = np.median(pdist(np.sqrt(rates)[:, None]))
+    np.testing.assert_allclose(kernel.prediction_kernel.lengthscale, expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("family", ["full", "mixture", "ensemble", "empirical_vectors"])
+def test_default_kernel_where_wasserstein_gives_none(family, float64):
+    predictions = cast(FAMILIES[family](9, 0)[0])
+    kernel = cj.default_kernel(predictions)
+    distance = kernel.prediction_kernel.distance
+    assert isinstance(distance, cj.MeanEmbeddingDistance)
+    if family == "ensemble":
+        assert isinstance(kernel.target_kernel, cj.WhiteKernel)
+    else:
+        deviation = np.median(np.sqrt(predictions.variance()), axis=0)
+        for of in (kernel.target_kernel, distance.kernel):
+            np.testing.assert_allclose(of.lengthscale, np.sqrt(2) * deviation, rtol=1e-13)
+    distances = np.array(jax.jit(distance.pairwise)(predictions, predictions))
+    expected = np.median(distances[np.triu_indices(9, 1)])
+    np.testing.assert_allclose(kernel.prediction_kernel.lengthscale, expected, rtol=1e-9)
+
+
+def test_default_kernel_of_certain_predictions():
+    # Most of these samples have no spread; then none has.
+    samples = np.arange(5.0)[:, None] + np.zeros((5, 3))
+    samples[0] += [-1, 0, 1]
+    kernel = cj.default_kernel(cj.Empirical(jnp.array(samples)))
+    expected = np.sqrt(2) * np.sqrt(2 / 3) / 5
+    np.testing.assert_allclose(kernel.target_kernel.lengthscale, expected, rtol=1e-6)
+    kernel = cj.default_kernel(cj.Empirical(jnp.array(samples[1:])))
+    np.testing.assert_allclose(kernel.target_kernel.lengthscale, np.sqrt(2), rtol=1e-6)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_default_kernel_is_ready_to_use(family, dtype):
     predictions, targets = cast(FAMILIES[family](9, 0), dtype)

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from golden.recompute import quadrature
 from instances import FAMILIES, PAIRS, cast, sample
+from rules import row, rule
 
 import calibjax as cj
 from calibjax.expectations import residual_product, residual_product_tile
@@ -16,25 +16,9 @@ from calibjax.expectations import residual_product, residual_product_tile
 every_pair = pytest.mark.parametrize("name", PAIRS)
 
 
-def rule(p, kinks):
-    """Nodes and weights of E f(Z), Z ~ p, for f with kinks at the given targets, if any."""
-    parameters = {name: np.array(value, float) for name, value in vars(p).items()}
-    match p:
-        case cj.Bernoulli():
-            nodes, weights = quadrature({"kind": "categorical", "probs": p.probability_vector()})
-        case cj.Categorical():
-            nodes, weights = quadrature({"kind": "categorical", **parameters})
-        case cj.Normal():
-            nodes, weights = quadrature({"kind": "normal", **parameters}, np.ravel(kinks))
-        case cj.MultivariateNormalDiag():
-            rules = [
-                rule(cj.Normal(*coordinate), kink)
-                for *coordinate, kink in zip(*parameters.values(), np.array(kinks), strict=True)
-            ]
-            nodes = np.stack(np.meshgrid(*(z for z, _ in rules), indexing="ij"), -1)
-            weights = functools.reduce(np.multiply.outer, (w for _, w in rules))
-            return nodes.reshape(-1, len(rules)), np.ravel(weights)
-    return nodes[..., 0], weights
+def kinks_of(q):
+    """Where the embedding of q may have kinks, or its density."""
+    return getattr(getattr(q, "components", q), "loc", 0.0)
 
 
 @jax.jit
@@ -55,16 +39,16 @@ def primitives(p, kernel, q, y):
 def check_against_quadrature(kernel, p, q, y, atol=1e-13):
     """Both primitives for one pair; the second by quadrature of the first, just verified."""
     for value, function, argument, kinks in zip(
-        primitives(p, kernel, q, y), (kernel_at, embedding_at), (y, q), (y, q.mean()), strict=True
+        primitives(p, kernel, q, y),
+        (kernel_at, embedding_at),
+        (y, q),
+        (y, kinks_of(q)),
+        strict=True,
     ):
         nodes, weights = rule(p, kinks)
         nodes = jnp.asarray(nodes, "int32" if p.target_kind == "integer" else "float64")
         exact = np.array(function(nodes, kernel, argument), float) @ weights
         np.testing.assert_allclose(value, exact, rtol=0, atol=atol)
-
-
-def row(tree, i):
-    return jax.tree.map(lambda x: x[i], tree)
 
 
 @every_pair
@@ -118,6 +102,30 @@ def test_float32(name):
         assert found.dtype == "float32" and expected.dtype == "float64"
         # Kernels here are bounded by 2: a few units of rounding.
         np.testing.assert_allclose(found, expected, rtol=0, atol=1.5e-6)
+
+
+@pytest.mark.parametrize("kernel", [cj.LaplacianKernel, cj.Matern32Kernel, cj.Matern52Kernel])
+def test_where_the_two_forms_of_a_normal_prediction_meet(kernel, float64):
+    # At |mu - y| = rate sigma^2 exactly, value and derivatives are those of either side.
+    rate = {cj.LaplacianKernel: 1.0, cj.Matern32Kernel: 3**0.5, cj.Matern52Kernel: 5**0.5}[kernel]
+
+    @jax.jit
+    def mean(lengthscale, loc):
+        p = cj.Normal(loc, jnp.ones(()))
+        return cj.mean_embedding(p, kernel(lengthscale), jnp.zeros(()))
+
+    # In units of the lengthscale, scale 1 / l and loc 1 / l: the rate is l.
+    both = jax.jit(jax.value_and_grad(mean, argnums=(0, 1)))
+    at, step = (jnp.asarray(rate), jnp.ones(())), 1e-4
+    value, slopes = both(*at)
+    assert value == mean(*at)
+    check_against_quadrature(
+        kernel(at[0]), cj.Normal(at[1], jnp.ones(())), cj.Normal(at[1], jnp.ones(())), jnp.zeros(())
+    )
+    for i in range(2):
+        moved = [[x + sign * step * (i == k) for k, x in enumerate(at)] for sign in (1, -1)]
+        expected = (mean(*moved[0]) - mean(*moved[1])) / (2 * step)
+        np.testing.assert_allclose(slopes[i], expected, rtol=1e-7)
 
 
 @pytest.mark.parametrize("family", ["normal", "diag"])

@@ -17,6 +17,7 @@ ROOMS = [
     "_check",
     "_numerics",
     "_erfcx",
+    "_divided_differences",
     "distributions",
     "kernels",
     "expectations",
@@ -24,6 +25,7 @@ ROOMS = [
     "_pairwise",
     "estimators",
     "hypothesis_tests",
+    "recalibration",
 ]
 
 

@@ -59,7 +59,7 @@ class Mixture(Distribution):
 
     @property
     def target_kind(self) -> str:
-        return self._first().target_kind
+        return self.components.target_kind
 
     def probabilities(self) -> jax.Array:
         """The weights of the components of *one* prediction, ``[K]``."""

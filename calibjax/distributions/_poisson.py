@@ -14,7 +14,8 @@ from calibjax.distributions._base import Distribution
 
 #: -log of the probability that a series over 0 … max_count may leave out: 4e-18.
 _TAIL = 40.0
-_LARGEST_AUTOMATIC = 2**16
+# The matrix of a kernel at all counts is held in memory.
+_LARGEST_AUTOMATIC = 2**12
 
 
 @struct
@@ -26,7 +27,7 @@ class Poisson(Distribution):
         max_count: expectations of kernels other than WhiteKernel are sums over 0 … max_count.
             If it is not given and rates are concrete (outside of jit), it is the power of two
             beyond which the largest finite rate has probability less than 4e-18 (rates up to some
-            60 000).  A rate with more than that beyond max_count gives NaN, never a truncated sum.
+            3500).  A rate with more than that beyond max_count gives NaN, never a truncated sum.
 
     Targets are integers of shape ``[n]``.
 

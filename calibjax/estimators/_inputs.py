@@ -16,6 +16,7 @@ from calibjax._check import check_array, check_shapes, check_values
 from calibjax._struct import holds_function, is_array, is_floating, is_traced, widest_dtype
 from calibjax.discrepancy import h
 from calibjax.distributions import check_predictions, fill_masked, valid_rows
+from calibjax.expectations import MeanEmbeddingDistance
 from calibjax.kernels import Distance, Kernel
 
 
@@ -126,6 +127,8 @@ def check_kernel(kernel: Any, name: str = "kernel", domain: str = "samples") -> 
     for part, value in vars(kernel).items():
         if isinstance(value, Kernel) or part in _DOMAINS:
             check_kernel(value, part, _DOMAINS.get(part, domain))
+        elif isinstance(value, MeanEmbeddingDistance):
+            check_kernel(value.kernel, f"kernel of {type(value).__name__}", "targets")
         elif part in _PARAMETERS:
             _check_parameter(f"{part} of {type(kernel).__name__}", value, *_PARAMETERS[part])
 

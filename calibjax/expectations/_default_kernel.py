@@ -7,17 +7,26 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from calibjax._numerics import safe_sqrt
 from calibjax._struct import widest_dtype
 from calibjax.distributions import (
     Bernoulli,
     Categorical,
+    Empirical,
+    Laplace,
+    Mixture,
     MultivariateNormalDiag,
+    MultivariateNormalFullCovariance,
     Normal,
+    Poisson,
+    check_predictions,
     fill_masked,
 )
+from calibjax.expectations._mean_embedding_distance import MeanEmbeddingDistance
 from calibjax.kernels import (
     Distance,
     DistanceKernel,
+    EmbeddingDistance,
     GaussianKernel,
     TensorProduct,
     TotalVariation,
@@ -31,11 +40,20 @@ from calibjax.kernels import (
 def default_kernel(predictions: Any, *, where: jax.Array | None = None) -> TensorProduct:
     """The usual kernel for a family of predictions, from the predictions alone.
 
-    Categorical, Bernoulli: exp(-TV(p, q) / l) 1{y = z}.  Normal, MultivariateNormalDiag:
-    exp(-W(p, q) / l) exp(-|y - z|^2 / (2 s^2)).  Here l is the `median_heuristic`, and s is sqrt(2)
-    times the median predicted standard deviation of each coordinate.  It never looks at targets,
-    so tests with it stay valid given the predictions.  For a training loop compute it once, before
-    training: a kernel that follows the predictions can be gamed by them.
+    exp(-d(p, q) / l) k(y, z), where l is the `median_heuristic` and
+
+    - Categorical, Bernoulli: d is the total variation, k is 1{y = z};
+    - Normal, MultivariateNormalDiag, Laplace: d is the 2-Wasserstein distance, and k is
+      exp(-|y - z|^2 / (2 s^2)) with s = sqrt(2) times the median predicted standard deviation of
+      each coordinate;
+    - Poisson: d = |sqrt(rate) - sqrt(rate')|, k is 1{y = z};
+    - MultivariateNormalFullCovariance, Mixture, Empirical: d is the `MeanEmbeddingDistance` of k,
+      and k is 1{y = z} for labels and counts, else as for Normal.  (Kernels of the Wasserstein
+      distance are not positive definite there.)
+
+    It never looks at targets, so tests with it stay valid given the predictions.  For a training
+    loop compute it once, before training: a kernel that follows the predictions can be gamed by
+    them.
 
     Args:
         predictions: a batch of n >= 2 predictions.
@@ -65,9 +83,35 @@ def _for_labels(predictions, *, where=None) -> TensorProduct:
 
 @default_kernel.register(Normal)
 @default_kernel.register(MultivariateNormalDiag)
+@default_kernel.register(Laplace)
 def _for_reals(predictions, *, where=None) -> TensorProduct:
-    target_kernel = GaussianKernel(math.sqrt(2) * _median_deviation(predictions, where))
+    target_kernel = _gaussian_kernel(predictions, where)
     return _with_median_heuristic(Wasserstein(), predictions, where, target_kernel)
+
+
+@default_kernel.register(Poisson)
+def _for_counts(predictions, *, where=None) -> TensorProduct:
+    distance = EmbeddingDistance(_root_of_rate)
+    return _with_median_heuristic(distance, predictions, where, WhiteKernel())
+
+
+@default_kernel.register(MultivariateNormalFullCovariance)
+@default_kernel.register(Mixture)
+@default_kernel.register(Empirical)
+def _for_anything(predictions, *, where=None) -> TensorProduct:
+    is_real = predictions.target_kind == "real"
+    target_kernel = _gaussian_kernel(predictions, where) if is_real else WhiteKernel()
+    distance = MeanEmbeddingDistance(target_kernel)
+    return _with_median_heuristic(distance, predictions, where, target_kernel)
+
+
+def _root_of_rate(p: Poisson) -> jax.Array:
+    # The variance of the root of a Poisson variable hardly depends on its rate.
+    return safe_sqrt(p.rate)
+
+
+def _gaussian_kernel(predictions: Any, where: jax.Array | None) -> GaussianKernel:
+    return GaussianKernel(math.sqrt(2) * _median_deviation(predictions, where))
 
 
 def _with_median_heuristic(
@@ -78,13 +122,16 @@ def _with_median_heuristic(
 
 
 def _median_deviation(predictions: Any, where: jax.Array | None) -> jax.Array:
-    """The median predicted standard deviation of each coordinate; 1 where no row is kept."""
+    """The median predicted standard deviation of each coordinate, else their mean, else 1."""
+    check_predictions(predictions, where)
     dtype = widest_dtype(*jax.tree.leaves(predictions))
     if where is not None:
         predictions = fill_masked(predictions, where)
     deviation = jnp.sqrt(jax.tree.map(lambda x: x.astype(dtype), predictions).variance())
     if where is not None:
         kept = where.reshape(-1, *(1,) * (deviation.ndim - 1))
-        median = jnp.nanmedian(jnp.where(kept, deviation, jnp.nan), axis=0)
-        return jax.lax.stop_gradient(jnp.where(jnp.any(where), median, 1.0))
-    return jax.lax.stop_gradient(jnp.median(deviation, axis=0))
+        deviation = jnp.where(kept, deviation, jnp.nan)
+    # Most predictions may be certain, if they are samples, and no row may be kept.
+    median, mean = jnp.nanmedian(deviation, axis=0), jnp.nanmean(deviation, axis=0)
+    fallback = jnp.where(mean > 0, mean, 1.0)
+    return jax.lax.stop_gradient(jnp.where(median > 0, median, fallback))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import jax
+import jax.numpy as jnp
 
 from calibjax.kernels import vmap_pairs
 
@@ -54,7 +55,9 @@ def _no_closed_form(function: str, p: Any, kernel: Any) -> NotImplementedError:
     return NotImplementedError(
         f"{function} has no closed form for {family} predictions with a target kernel of type "
         f"{type(kernel).__name__}; {family} has one for: {', '.join(known) or 'none'}. Register "
-        f"one with calibjax.{function}.register({family}, {type(kernel).__name__})."
+        f"one with calibjax.{function}.register({family}, {type(kernel).__name__}), or let "
+        "samples stand for the predictions, which works with every kernel: "
+        "Empirical(jnp.moveaxis(predictions.sample(key, (100,)), 0, 1))."
     )
 
 
@@ -91,8 +94,20 @@ def residual_product(p: Any, kernel: Any, y: Any, q: Any, z: Any) -> jax.Array:
     k(y, z) - E k(Z, z) - E k(y, Z') + E k(Z, Z') with Z ~ p and Z' ~ q.  A pair registers its own
     form where the four terms cancel or where one product gives them all.
     """
-    ours = kernel(y, z) - mean_embedding(p, kernel, z)
-    return ours - (mean_embedding(q, kernel, y) - inner_product(p, kernel, q))
+    ours, theirs = mean_embedding(p, kernel, z), mean_embedding(q, kernel, y)
+    # A kernel of integers has no dtype to follow.
+    of_targets = jnp.asarray(kernel(y, z)).astype(ours.dtype)
+    return (of_targets - ours) - (theirs - inner_product(p, kernel, q))
+
+
+@PairDispatch
+def squared_embedding_distance(p: Any, kernel: Any, q: Any) -> jax.Array:
+    """|mu_p - mu_q|^2; a pair registers a form that does not cancel, if it has one."""
+    own = inner_product(p, kernel, p), inner_product(q, kernel, q)
+    squared = own[0] + own[1] - 2 * inner_product(p, kernel, q)
+    # What rounding leaves of equal predictions has no meaning, and its root has a steep slope.
+    rounding = 8 * jnp.finfo(squared.dtype).eps * (own[0] + own[1])
+    return jnp.where(squared <= rounding, 0.0, squared)
 
 
 @PairDispatch

@@ -9,19 +9,16 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._numerics import dot
 from calibjax.distributions import Bernoulli, Categorical
 from calibjax.expectations._dispatch import (
     inner_product,
     mean_embedding,
     residual_product,
     residual_product_tile,
+    squared_embedding_distance,
 )
 from calibjax.kernels import WhiteKernel, vmap_pairs
-
-
-def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
-    # Accelerators round the factors of float32 products by default; h would keep 3 digits.
-    return jnp.dot(a, b, precision=lax.Precision.HIGHEST)
 
 
 def _labels(p) -> jax.Array:
@@ -39,20 +36,25 @@ def _residual(p, y) -> jax.Array:
 
 def finite_mean(p, kernel, y):
     at_labels = jax.vmap(kernel, in_axes=(0, None))(_labels(p), y)
-    return _dot(p.probability_vector(), at_labels.astype(p.probs.dtype))
+    return dot(p.probability_vector(), at_labels.astype(p.probs.dtype))
 
 
 def finite_inner(p, kernel, q):
-    return _dot(p.probability_vector(), _dot(_kernel_matrix(kernel, q), q.probability_vector()))
+    return dot(p.probability_vector(), dot(_kernel_matrix(kernel, q), q.probability_vector()))
 
 
 def finite_residual(p, kernel, y, q, z):
-    return _dot(_residual(p, y), _dot(_kernel_matrix(kernel, q), _residual(q, z)))
+    return dot(_residual(p, y), dot(_kernel_matrix(kernel, q), _residual(q, z)))
+
+
+def finite_squared_distance(p, kernel, q):
+    difference = p.probability_vector() - q.probability_vector()
+    return dot(difference, dot(_kernel_matrix(kernel, q), difference))
 
 
 def white_residual(p, kernel, y, q, z):
     # K is the identity.
-    return _dot(_residual(p, y), _residual(q, z))
+    return dot(_residual(p, y), _residual(q, z))
 
 
 def white_residual_tile(ps, kernel, ys, qs, zs):
@@ -66,5 +68,6 @@ for family in (Categorical, Bernoulli):
     mean_embedding.register(family, object)(finite_mean)
     inner_product.register(family, object)(finite_inner)
     residual_product.register(family, object)(finite_residual)
+    squared_embedding_distance.register(family, object)(finite_squared_distance)
     residual_product.register(family, WhiteKernel)(white_residual)
     residual_product_tile.register(family, WhiteKernel)(white_residual_tile)

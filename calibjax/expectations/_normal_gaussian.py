@@ -12,7 +12,12 @@ import jax.numpy as jnp
 
 from calibjax._numerics import SMALL, small_expm1
 from calibjax.distributions import MultivariateNormalDiag, Normal
-from calibjax.expectations._dispatch import inner_product, mean_embedding, residual_product
+from calibjax.expectations._dispatch import (
+    inner_product,
+    mean_embedding,
+    residual_product,
+    squared_embedding_distance,
+)
 from calibjax.kernels import GaussianKernel, in_lengthscales
 
 
@@ -55,6 +60,32 @@ def normal_gaussian_residual(p, kernel, y, q, z):
     return jnp.where(is_near, common * _alternating(near), _alternating(far))
 
 
+def normal_gaussian_squared_distance(p, kernel, q):
+    """|mu_p - mu_q|^2 = (A - B)^2 + 2 A B (1 - cos), with norms A, B and the cosine of the angle.
+
+    With variances a and b and t = (a - b) / (1 + a + b), B^4 = prod_c 1 / (1 + 2b),
+    A^4 / B^4 = prod_c (1 - t) / (1 + t), and cos^4 = prod_c (1 - t^2) exp(-2 D^2 / (1 + a + b)).
+    """
+    (p_loc, p_scale), (q_loc, q_scale) = _parameters(p), _parameters(q)
+    # Differences first, which are exact for near predictions.
+    between, wider, p_scale, q_scale = in_lengthscales(
+        kernel, p_loc - q_loc, p_scale - q_scale, p_scale, q_scale
+    )
+    a, b = jnp.square(p_scale), jnp.square(q_scale)
+    total = 1 + a + b
+    t = wider * (p_scale + q_scale) / total
+    # Near 1 or -1, t has lost what log(1 - t^2) is made of.
+    near = jnp.abs(t) < 0.5
+    t = jnp.where(near, t, 0.0)
+    log_a, log_b = jnp.log1p(2 * a), jnp.log1p(2 * b)
+    log_ratio = jnp.where(near, jnp.log1p(-t) - jnp.log1p(t), log_b - log_a)
+    log_cos = jnp.where(near, jnp.log1p(-jnp.square(t)), log_a + log_b - 2 * jnp.log(total))
+    log_cos -= 2 * jnp.square(between) / total
+    relative = jnp.expm1(jnp.sum(log_ratio) / 4)
+    angle = -jnp.expm1(jnp.sum(log_cos) / 4)
+    return jnp.exp(-jnp.sum(log_b) / 2) * (jnp.square(relative) + 2 * (relative + 1) * angle)
+
+
 def _parameters(p) -> tuple[jax.Array, jax.Array]:
     return (p.loc, p.scale) if isinstance(p, Normal) else (p.loc, p.scale_diag)
 
@@ -81,3 +112,4 @@ for family in (Normal, MultivariateNormalDiag):
     mean_embedding.register(family, GaussianKernel)(normal_gaussian_mean)
     inner_product.register(family, GaussianKernel)(normal_gaussian_inner)
     residual_product.register(family, GaussianKernel)(normal_gaussian_residual)
+    squared_embedding_distance.register(family, GaussianKernel)(normal_gaussian_squared_distance)

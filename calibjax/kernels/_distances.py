@@ -1,6 +1,5 @@
 """Distances between predictions."""
 
-import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +9,6 @@ import jax.numpy as jnp
 
 from calibjax._numerics import absolute, safe_sqrt
 from calibjax._struct import struct
-from calibjax.distributions import MultivariateNormalDiag, Normal
 from calibjax.kernels._base import vmap_pairs
 from calibjax.kernels._coordinates import sign, sum_over_coordinates
 
@@ -103,45 +101,6 @@ class Euclidean(NormDistance):
 
 def _double(x: jax.Array) -> jax.Array:
     return 2 * x
-
-
-@struct
-class Wasserstein(NormDistance):
-    """The 2-Wasserstein distance between two predictions, in units of the targets.
-
-    W(p, q)^2 = |loc_p - loc_q|^2 + |scale_p - scale_q|^2 for Normal and MultivariateNormalDiag
-    (Widmann et al., ICLR 2021, Appendix D).
-
-    Example:
-        >>> import jax.numpy as jnp, calibjax as cj
-        >>> predictions = cj.Normal(jnp.array([0.0, 3.0]), jnp.array([1.0, 5.0]))
-        >>> float(cj.Wasserstein().pairwise(predictions, predictions)[0, 1])
-        5.0
-    """
-
-    def squared(self, p: Any, q: Any) -> jax.Array:
-        return squared_wasserstein(p, q)
-
-
-@functools.singledispatch
-def squared_wasserstein(p: Any, q: Any) -> jax.Array:
-    """The squared 2-Wasserstein distance of one pair; a family registers its own."""
-    families = sorted(t.__name__ for t in squared_wasserstein.registry if t is not object)
-    raise TypeError(
-        f"Wasserstein is defined for {', '.join(families)} predictions, got {type(p).__name__}."
-    )
-
-
-@squared_wasserstein.register
-def _normal_wasserstein(p: Normal, q: Normal) -> jax.Array:
-    return jnp.square(p.loc - q.loc) + jnp.square(p.scale - q.scale)
-
-
-@squared_wasserstein.register
-def _diag_wasserstein(p: MultivariateNormalDiag, q: MultivariateNormalDiag) -> jax.Array:
-    # Diagonal covariances commute, and the Bures part is the distance of their roots.
-    scales = jnp.square(p.scale_diag - q.scale_diag)
-    return jnp.sum(jnp.square(p.loc - q.loc) + scales)
 
 
 @struct

@@ -15,8 +15,9 @@ from calibjax.kernels._distances import NormDistance
 class DistanceKernel(Kernel):
     """exp(-(d(p, q) / l)^nu), a kernel on predictions.
 
-    Positive definite for Euclidean, Wasserstein and EmbeddingDistance with any exponent, and for
-    TotalVariation with nu <= 1.
+    Positive definite for Euclidean, EmbeddingDistance, MeanEmbeddingDistance, and Wasserstein of
+    all families but full covariances, with any exponent, and for TotalVariation with nu <= 1.
+    MixtureWasserstein is not known to give a kernel.
 
     Args:
         distance: a distance between two predictions, or a callable of two.

@@ -1,0 +1,100 @@
+"""Predictions by samples, with any target kernel: weighted sums over samples, or pairs of them."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from calibjax.distributions import Empirical
+from calibjax.expectations._dispatch import (
+    inner_product,
+    mean_embedding,
+    residual_product,
+    residual_product_tile,
+)
+from calibjax.kernels import pairwise
+
+# How many kernel values are held at a time, for one pair and for a tile of pairs of predictions.
+# One pair is small because batches of it are.
+_OF_PAIR = 64
+_OF_TILE = 2**20
+
+
+@mean_embedding.register(Empirical, object)
+def empirical_mean(p, kernel, y):
+    return _of_pair(kernel, *_samples(p), y[None], jnp.ones(1, p.samples.dtype))
+
+
+@inner_product.register(Empirical, object)
+def empirical_inner(p, kernel, q):
+    return _of_pair(kernel, *_samples(p), *_samples(q))
+
+
+@residual_product.register(Empirical, object)
+def empirical_residual(p, kernel, y, q, z):
+    return _of_pair(kernel, *_residual(p, y), *_residual(q, z))
+
+
+@residual_product_tile.register(Empirical, object)
+def empirical_residual_tile(ps, kernel, ys, qs, zs):
+    left, right = jax.vmap(_residual)(ps, ys), jax.vmap(_residual)(qs, zs)
+    return _bilinear(kernel, *left, *right, _OF_TILE)
+
+
+def _samples(p) -> tuple[jax.Array, jax.Array]:
+    return p.samples, p.probabilities()
+
+
+def _residual(p, y) -> tuple[jax.Array, jax.Array]:
+    """The points and weights of the signed measure delta_y - p, whose embedding h is made of."""
+    weights = p.probabilities()
+    return jnp.concatenate([y[None], p.samples]), jnp.concatenate(
+        [jnp.ones(1, weights.dtype), -weights]
+    )
+
+
+def _of_pair(kernel, *measures):
+    return _bilinear(kernel, *(x[None] for x in measures), _OF_PAIR)[0, 0]
+
+
+def _bilinear(kernel, x, a, z, b, n_held: int) -> jax.Array:
+    """sum_st a_is b_jt k(x_is, z_jt) for all pairs of measures i and j, ``[R, R']``.
+
+    Loops over chunks of samples; tiles of pairs of measures run innermost.  The derivative
+    evaluates each chunk again instead of holding all.
+    """
+    n_pairs = x.shape[0] * z.shape[0]
+    per_side = max(1, round((n_held / n_pairs) ** 0.5))
+    left, right = _chunks(x, a, per_side), _chunks(z, b, per_side)
+
+    @jax.checkpoint
+    def of_chunks(x, a, z, b):
+        def of_samples(x, a, z, b):
+            return pairwise(kernel, x, z).astype(a.dtype) * a[:, None] * b[None, :]
+
+        of_right = jax.vmap(of_samples, in_axes=(None, None, 0, 0))
+        return jnp.sum(jax.vmap(of_right, in_axes=(0, 0, None, None))(x, a, z, b), axis=(0, 1))
+
+    def over_left(total, chunk):
+        def over_right(total, other):
+            return total + of_chunks(*chunk, *other), None
+
+        return lax.scan(over_right, total, right)[0], None
+
+    return lax.scan(over_left, jnp.zeros((x.shape[0], z.shape[0]), a.dtype), left)[0]
+
+
+def _chunks(points, weights, size: int) -> tuple[jax.Array, jax.Array]:
+    """Samples first, ``[chunks, size, R, …]``; added ones are copies that weigh nothing."""
+    n_samples = weights.shape[1]
+    size = min(size, n_samples)
+    n_chunks = -(-n_samples // size)
+    index = jnp.arange(n_chunks * size)
+
+    def cut(values):
+        values = jnp.moveaxis(values, 1, 0)[jnp.minimum(index, n_samples - 1)]
+        return values.reshape(n_chunks, size, *values.shape[1:])
+
+    weights = jnp.where(
+        index[None, :] < n_samples, weights[:, jnp.minimum(index, n_samples - 1)], 0.0
+    )
+    return cut(points), weights.T.reshape(n_chunks, size, -1)

@@ -1,0 +1,82 @@
+r"""Laplace predictions of real numbers with a Gaussian target kernel.
+
+In units of the lengthscale the kernel is a multiple of a normal density.  With d = |mu - y|,
+a = 1 / beta and F(beta) = a E exp(-a |X|) for X ~ N(d, 1), E k(Z, y) = sqrt(pi / 2) F(beta).  For
+two predictions, with d = |mu - mu'| and the divided difference F(beta, beta') of F,
+E k(Z, Z') = sqrt(pi / 2) (F(beta) + beta'^2 F(beta, beta') / (beta + beta')).
+
+With x = (a - d) / sqrt(2) and x' = (a + d) / sqrt(2), F(beta) is
+a e^{-d^2/2} (erfcx(x) + erfcx(x')) / 2, or, left of 0, where erfcx(x) overflows,
+a e^{-a (d - a/2)} + a e^{-d^2/2} (erfcx(x') - erfcx(-x)) / 2.  F(beta, beta') divides these term by
+term, so that nothing cancels where the scales meet.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._divided_differences import ERFCX_BELOW_ZERO, erfcx_factors, first_difference
+from calibjax._numerics import absolute
+from calibjax.distributions import Laplace
+from calibjax.expectations._dispatch import inner_product, mean_embedding
+from calibjax.kernels import GaussianKernel, in_lengthscales
+
+_ROOT_HALF_PI = math.sqrt(math.pi / 2)
+
+
+@mean_embedding.register(Laplace, GaussianKernel)
+def laplace_gaussian_mean(p, kernel, y):
+    loc, scale, y = in_lengthscales(kernel, p.loc, p.scale, y)
+    # What only the difference needs is never compiled.
+    return _ROOT_HALF_PI * _value_and_difference(scale, scale, absolute(loc - y))[0]
+
+
+@inner_product.register(Laplace, GaussianKernel)
+def laplace_gaussian_inner(p, kernel, q):
+    p_loc, p_scale, q_loc, q_scale = in_lengthscales(kernel, p.loc, p.scale, q.loc, q.scale)
+    # The value of the wider prediction, for the other way round the two terms cancel.
+    wider = p_scale < q_scale
+    s, t = jnp.where(wider, q_scale, p_scale), jnp.where(wider, p_scale, q_scale)
+    value, difference = _value_and_difference(s, t, absolute(p_loc - q_loc))
+    return _ROOT_HALF_PI * (value + t * (t / (s + t)) * difference)
+
+
+def _value_and_difference(s: jax.Array, t: jax.Array, d: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """F(s) and F(s, t), for s >= t and d >= 0."""
+    x, y = (1 / s - d) / math.sqrt(2), (1 / t - d) / math.sqrt(2)
+    # Both scales take the same form, a little beyond 0 if need be; where neither form serves both,
+    # they are so far apart that the quotient keeps its digits.
+    right = jnp.minimum(x, y) > -ERFCX_BELOW_ZERO
+    x_left, y_left = ~right & (x < ERFCX_BELOW_ZERO), ~right & (y < ERFCX_BELOW_ZERO)
+    x_sign, y_sign = jnp.where(x_left, -1.0, 1.0), jnp.where(y_left, -1.0, 1.0)
+    near = _erfcx_terms(s, t, d, x_sign, y_sign)
+    far = _erfcx_terms(s, t, -d, 1.0, 1.0)
+    tail = jnp.exp(-jnp.square(d) / 2) / 2
+
+    # Rates of 0 leave no exponential.
+    a, b = jnp.where(x_left, 1 / s, 0.0), jnp.where(y_left, 1 / t, 0.0)
+    u, v = a * (d - a / 2), b * (d - b / 2)
+    decay = b * first_difference(u, v) * (d - (a + b) / 2)
+    difference = a * b * (decay - jnp.exp(-u)) + tail * (far[2] + x_sign * near[2])
+    value = a * jnp.exp(-u) + tail * (far[0] + x_sign * near[0])
+    other = b * jnp.exp(-v) + tail * (far[1] + y_sign * near[1])
+
+    apart = x_left != y_left
+    quotient = (value - other) / jnp.where(apart, s - t, 1.0)
+    return value, jnp.where(apart, quotient, difference)
+
+
+def _erfcx_terms(s, t, d, x_sign, y_sign) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """erfcx(x) / s, erfcx(y) / t and their divided difference in the scales, for equal signs.
+
+    Here x = x_sign (1 / s - d) / sqrt(2), and 1 / (x + 3) = s r with r = sqrt(2) / (x_sign + k s),
+    k = 3 sqrt(2) - x_sign d.  The factor 1 / s goes into r: for small scales no derivative is a
+    difference of large numbers.
+    """
+    k = 3 * math.sqrt(2) - x_sign * d
+    x_r = math.sqrt(2) / (x_sign * (1 - s * d) + 3 * math.sqrt(2) * s)
+    y_r = math.sqrt(2) / (y_sign * (1 - t * d) + 3 * math.sqrt(2) * t)
+    x_factor, y_factor, quotient = erfcx_factors(s * x_r, t * y_r)
+    difference = x_r * y_r * (x_sign * y_r * quotient - k * x_factor) / math.sqrt(2)
+    return x_r * x_factor, y_r * y_factor, difference

@@ -1,0 +1,169 @@
+"""Exact optimal transport between weights of a few points, for many problems at once."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+# Inside a problem rows have shape [K, 1, N], columns [1, L, N], and one number [1, 1, N].
+_ROWS, _COLUMNS = 0, 1
+
+
+def transport(costs: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
+    """min <plan, costs> over nonnegative plans with row sums a and column sums b.
+
+    The problems lie on the *last* axis, where a CPU runs through them: costs ``[K, L, N]``, weights
+    ``[K, N]`` and ``[L, N]``, values ``[N]``.  Weights are divided by their sums.  Exact up to
+    rounding, by K augmentations of O(K L) each for equal weights and two to five times as many for
+    others; the slowest problem holds up the rest.
+
+    First derivatives are exact: in costs that is the plan; in weights it is the potentials, along
+    the simplex: 0 in the direction that only rescales the weights.  Where there is more than one
+    optimal plan or potential, one of them.  NaN or negative weights in, or too many augmentations:
+    NaN out.
+    """
+    a, b = (x / jnp.sum(x, 0, keepdims=True) for x in (a, b))
+    a, b = a[:, None], b[None]
+    plan, u, v, valid = lax.stop_gradient(_solve(*lax.stop_gradient((costs, a, b))))
+    values = jnp.sum(plan * costs, (0, 1)) + _first_order(u, a) + _first_order(v, b)
+    return jnp.where(valid[0, 0], values, jnp.nan)
+
+
+def _first_order(slope: jax.Array, x: jax.Array) -> jax.Array:
+    """Zero, with derivative `slope` in x."""
+    return jnp.sum(slope * (x - lax.stop_gradient(x)), (0, 1))
+
+
+class _Flow(NamedTuple):
+    """A plan that is optimal for what it carries: u_i + v_j <= costs_ij, equal where plan > 0."""
+
+    plan: jax.Array
+    supply: jax.Array  # what is left to carry from each row,
+    demand: jax.Array  # and to each column
+    u: jax.Array
+    v: jax.Array
+    n_steps: jax.Array
+
+
+def _solve(costs: jax.Array, a: jax.Array, b: jax.Array):
+    """Successive shortest paths: (plan, u, v, whether they are optimal)."""
+    finite = _all(jnp.isfinite(costs), _ROWS, _COLUMNS)
+    valid = finite & _all(a >= 0, _ROWS) & _all(b >= 0, _COLUMNS)
+    costs, a, b = (jnp.where(valid, x, 0.0) for x in (costs, a, b))
+    max_steps = _max_steps(costs.shape[0] + costs.shape[1])
+
+    def is_open(flow):
+        return ~_all(flow.supply == 0, _ROWS) & ~_all(flow.demand == 0, _COLUMNS)
+
+    def cond(flow):
+        return jnp.any(is_open(flow)) & (flow.n_steps < max_steps)
+
+    start = _Flow(
+        plan=jnp.zeros_like(costs),
+        supply=a,
+        demand=b,
+        u=_min(costs, _COLUMNS),
+        v=jnp.zeros_like(b),
+        n_steps=jnp.zeros((), jnp.int32),
+    )
+    flow = lax.while_loop(cond, lambda flow: _augment(costs, a, b, flow), start)
+    # A row or column without weight carries nothing: its potential is the price of its first bit.
+    u = _min(jnp.where(b > 0, costs - flow.v, jnp.inf), _COLUMNS)
+    return flow.plan, u, _min(costs - u, _ROWS), valid & ~is_open(flow)
+
+
+def _max_steps(n_points: int) -> int:
+    # Some five times as many as random problems take; in theory there may be more.
+    return n_points**2 + 8
+
+
+def _augment(costs: jax.Array, a: jax.Array, b: jax.Array, flow: _Flow) -> _Flow:
+    """Carries as much as one shortest path can; in problems that are solved it carries nothing."""
+    slack = jnp.maximum(costs - flow.u - flow.v, 0.0)
+    rows, columns, from_row, from_column = _distances(slack, flow.plan > 0, flow.supply > 0)
+    to_open = jnp.where(flow.demand > 0, columns, jnp.inf)
+    length = _min(to_open, _COLUMNS)
+    found = length < jnp.inf
+    length = jnp.where(found, length, 0.0)
+    end = jnp.where(found, _argmin(to_open, _COLUMNS), -1)
+
+    in_rows, in_columns = _path(end, from_row, from_column)
+    adds = in_columns & (from_row == _index(rows, _ROWS))
+    removes = in_rows & (from_column == _index(columns, _COLUMNS))
+    starts, ends = in_rows & (from_column < 0), _index(columns, _COLUMNS) == end
+    amount = _min(jnp.where(removes, flow.plan, jnp.inf), _ROWS, _COLUMNS)
+    amount = jnp.minimum(amount, _min(jnp.where(starts, flow.supply, jnp.inf), _ROWS))
+    amount = jnp.minimum(amount, _min(jnp.where(ends, flow.demand, jnp.inf), _COLUMNS))
+    amount = jnp.where(found, amount, 0.0)
+    return _Flow(
+        plan=flow.plan + jnp.where(adds, amount, 0.0) - jnp.where(removes, amount, 0.0),
+        supply=_left_over(flow.supply - jnp.where(starts, amount, 0.0), a),
+        demand=_left_over(flow.demand - jnp.where(ends, amount, 0.0), b),
+        u=flow.u + (length - jnp.minimum(rows, length)),
+        v=flow.v - (length - jnp.minimum(columns, length)),
+        n_steps=flow.n_steps + 1,
+    )
+
+
+def _left_over(x: jax.Array, weights: jax.Array) -> jax.Array:
+    """Equal up to rounding is equal: otherwise bits of rounding would travel far."""
+    return jnp.where(x <= 4 * jnp.finfo(x.dtype).eps * weights, 0.0, x)
+
+
+def _distances(slack: jax.Array, carries: jax.Array, sources: jax.Array):
+    """Distances of rows and columns from the sources, and where the shortest paths come from.
+
+    Rows reach all columns, at the cost of the slack; a column reaches back, at no cost, the rows
+    that it receives from.  Sources come from -1.  Bellman and Ford's rounds until nothing changes:
+    lengths are nonnegative, so that paths have no cycles.
+    """
+
+    def relax(state):
+        rows, columns, from_row, from_column, _ = state
+        through = rows + slack
+        nearest = _min(through, _ROWS)
+        from_row = jnp.where(nearest < columns, _argmin(through, _ROWS), from_row)
+        columns = jnp.minimum(columns, nearest)
+        back = jnp.where(carries, columns, jnp.inf)
+        nearest = _min(back, _COLUMNS)
+        closer = nearest < rows
+        from_column = jnp.where(closer, _argmin(back, _COLUMNS), from_column)
+        return jnp.minimum(rows, nearest), columns, from_row, from_column, jnp.any(closer)
+
+    rows = jnp.where(sources, jnp.zeros_like(slack[:, :1]), jnp.inf)
+    columns = jnp.full_like(slack[:1], jnp.inf)
+    from_row, from_column = (jnp.full(x.shape, -1, jnp.int32) for x in (columns, rows))
+    state = (rows, columns, from_row, from_column, jnp.array(True))
+    return lax.while_loop(lambda state: state[-1], relax, state)[:-1]
+
+
+def _path(end: jax.Array, from_row: jax.Array, from_column: jax.Array):
+    """Which rows and columns are on the path to column `end`; none where that is -1."""
+
+    def step(state):
+        column, in_rows, in_columns = state
+        here = _index(from_row, _COLUMNS) == column
+        row = jnp.max(jnp.where(here, from_row, -1), _COLUMNS, keepdims=True)
+        there = _index(from_column, _ROWS) == row
+        column = jnp.max(jnp.where(there, from_column, -1), _ROWS, keepdims=True)
+        return column, in_rows | there, in_columns | here
+
+    nowhere = (jnp.zeros(x.shape, bool) for x in (from_column, from_row))
+    return lax.while_loop(lambda state: jnp.any(state[0] >= 0), step, (end, *nowhere))[1:]
+
+
+def _min(x: jax.Array, *axes: int) -> jax.Array:
+    return jnp.min(x, axes, keepdims=True)
+
+
+def _all(x: jax.Array, *axes: int) -> jax.Array:
+    return jnp.all(x, axes, keepdims=True)
+
+
+def _argmin(x: jax.Array, axis: int) -> jax.Array:
+    return jnp.expand_dims(lax.argmin(x, axis, jnp.int32), axis)
+
+
+def _index(x: jax.Array, axis: int) -> jax.Array:
+    return lax.broadcasted_iota(jnp.int32, x.shape, axis)

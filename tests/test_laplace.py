@@ -1,0 +1,153 @@
+"""Laplace predictions where the scales of both and of the kernel meet, and at extreme scales."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from golden.recompute import quadrature
+
+import calibjax as cj
+from calibjax.expectations import _laplace_gaussian as _laplace_gaussian
+from calibjax.expectations import _laplace_laplacian as _laplace_laplacian
+
+KERNELS = {"laplacian": cj.LaplacianKernel, "gaussian": cj.GaussianKernel}
+PROFILES = {"laplacian": lambda r: np.exp(-np.abs(r)), "gaussian": lambda r: np.exp(-(r**2) / 2)}
+every_kernel = pytest.mark.parametrize("kernel", KERNELS)
+
+# All in lengthscales.  For a gap e, scales that meet that of the kernel, each other, or both.
+GAPS = (0.0, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+MEETINGS = (
+    lambda e: (1 + e, 3.0),
+    lambda e: (0.3, 1 - e),
+    lambda e: (0.4, 0.4 + 0.4 * e),
+    lambda e: (2.5, 2.5 - 2.5 * e),
+    lambda e: (1 + e, 1 - e / 2),
+    lambda e: (1 - e, 1 + e / 3),
+)
+# The Gaussian form changes where a distance is an inverse scale: 1 and 2.5 are there too.
+DISTANCES = (0.0, 0.3, 1.0, 2.5, 5.0, 30.0)
+EXTREMES = (1e-3, 0.03, 1.0, 40.0, 1e3)
+
+
+def rows():
+    """Cases ``[n, 5]``: loc, scale, the other scale, lengthscale, and y or the other location."""
+    scales = [meeting(e) for meeting in MEETINGS for e in GAPS]
+    scales += itertools.product(EXTREMES, EXTREMES)
+    cases = [(0.25 + d / 2, s / 2, t / 2, 0.5, 0.25) for s, t in scales for d in DISTANCES]
+    return np.array(cases, "float32")
+
+
+ROWS = rows()
+MEET = np.arange(len(ROWS)) < len(MEETINGS) * len(GAPS) * len(DISTANCES)
+TIES = ROWS[:, 0] == ROWS[:, 4]
+# Parallel to no axis: a derivative that is wrong in any argument is wrong in this direction.
+DIRECTION = (0.5, 0.3, -0.4, 0.6, -0.8)
+
+
+def both(kernel, x):
+    """Both primitives of one row."""
+    loc, scale, other, lengthscale, y = x
+    p, q, k = cj.Laplace(loc, scale), cj.Laplace(y, other), KERNELS[kernel](lengthscale)
+    return jnp.stack([cj.mean_embedding(p, k, y), cj.inner_product(p, k, q)])
+
+
+@functools.cache
+def first(kernel):
+    """Values ``[n, 2]`` and gradients ``[n, 2, 5]``, in reverse mode."""
+    f = functools.partial(both, kernel)
+    return jax.jit(jax.vmap(lambda x: (f(x), jax.jacrev(f)(x))))
+
+
+@functools.cache
+def second(kernel):
+    """First and second derivatives in DIRECTION, ``[n, 2]`` each, in forward mode."""
+
+    def slope(x):
+        direction = jnp.asarray(DIRECTION, x.dtype)
+        return jax.jvp(functools.partial(both, kernel), (x,), (direction,))[1]
+
+    return jax.jit(jax.vmap(lambda x: jax.jvp(slope, (x,), (jnp.asarray(DIRECTION, x.dtype),))))
+
+
+def evaluated(function, dtype, shift=0.0):
+    """Of all rows, each moved by the same shift."""
+    with jax.enable_x64(dtype == "float64"), jax.debug_nans(True):
+        found = function(jnp.asarray(ROWS.astype(dtype) + shift))
+        assert all(x.dtype == dtype and jnp.all(jnp.isfinite(x)) for x in found)
+        return [np.array(x) for x in found]
+
+
+@functools.cache
+def exact(kernel):
+    return evaluated(first(kernel), "float64")
+
+
+def central_difference(kernel, direction, step=1e-4):
+    """Of `exact`, to the fourth order of the step."""
+
+    def quotients(step):
+        shift = step * np.array(direction)
+        up, down = (evaluated(first(kernel), "float64", sign * shift) for sign in (1, -1))
+        return [(a - b) / (2 * step) for a, b in zip(up, down, strict=True)]
+
+    return [(4 * a - b) / 3 for a, b in zip(quotients(step), quotients(2 * step), strict=True)]
+
+
+@every_kernel
+def test_against_quadrature(kernel, float64):
+    loc, scale, other, lengthscale, y = (x[:, None] for x in ROWS.astype("float64").T)
+
+    def expectation(law, kinks, f):
+        z, weights = quadrature({"kind": "laplace", **law}, kinks)
+        return np.sum(weights * f(z[..., 0]), axis=-1)
+
+    @jax.jit
+    @jax.vmap
+    def embedding(z, loc, scale, lengthscale):
+        p, k = cj.Laplace(loc, scale), KERNELS[kernel](lengthscale)
+        return jax.vmap(lambda z: cj.mean_embedding(p, k, z))(z)
+
+    # The embedding of the wider prediction, just verified, under the narrower one: the other way
+    # round the nodes would be too far apart.
+    swap = scale < other
+    centre, width = np.where(swap, y, loc), np.maximum(scale, other)
+    narrower = {"loc": np.where(swap, loc, y), "scale": np.minimum(scale, other)}
+    wider = centre[:, 0], width[:, 0], lengthscale[:, 0]
+    expected = [
+        expectation(
+            {"loc": loc, "scale": scale}, y, lambda z: PROFILES[kernel]((z - y) / lengthscale)
+        ),
+        expectation(narrower, centre, lambda z: embedding(z, *wider)),
+    ]
+    np.testing.assert_allclose(exact(kernel)[0].T, expected, rtol=0, atol=1e-13)
+
+
+@every_kernel
+def test_float32(kernel):
+    found, expected = evaluated(first(kernel), "float32"), exact(kernel)
+    np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=5e-7)
+    np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=1e-5)
+
+
+@every_kernel
+def test_gradients_where_scales_meet(kernel):
+    gradient = exact(kernel)[1]
+    for i in range(5):
+        slope = central_difference(kernel, np.eye(5)[i])[0]
+        np.testing.assert_allclose(gradient[MEET, :, i], slope[MEET], rtol=0, atol=1e-10)
+    # The distance of equal locations has slope 0.
+    assert np.all(gradient[TIES][..., [0, 4]] == 0)
+
+
+@every_kernel
+def test_forward_mode_twice(kernel):
+    slope, curvature = evaluated(second(kernel), "float32")
+    along = exact(kernel)[1] @ np.array(DIRECTION)
+    np.testing.assert_allclose(slope[MEET], along[MEET], rtol=0, atol=1e-5)
+    # In distances of 0 the second derivative is that of a kink.
+    smooth = MEET & ~TIES
+    expected = central_difference(kernel, DIRECTION)[1] @ np.array(DIRECTION)
+    np.testing.assert_allclose(curvature[smooth], expected[smooth], rtol=0, atol=1e-4)

@@ -1,0 +1,134 @@
+"""The Poisson probabilities and expectations against SciPy, from rate 0 to thousands."""
+
+import decimal
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special, stats
+
+import calibjax as cj
+from calibjax.expectations._poisson import probability
+
+RATES = np.array([0.0, 1e-6, 0.3, 1.0, 7.5, 15.9, 16.1, 90.0, 3000.0], "float32").astype(float)
+
+
+def counts_of(rate):
+    """Counts out to nine standard deviations."""
+    low, high = rate - 9 * np.sqrt(rate + 1), rate + 9 * np.sqrt(rate + 1)
+    return np.unique(np.linspace(max(low, 0), high, 60).astype("int32"))
+
+
+def exact(count, rate):
+    """With 60 digits; SciPy has 12 at a rate of 3000."""
+    with decimal.localcontext(prec=60, Emin=-(10**6), Emax=10**6):
+        power = decimal.Decimal(rate) ** int(count) if count else decimal.Decimal(1)
+        return float(power * decimal.Decimal(-rate).exp() / math.factorial(count))
+
+
+# Relative to the largest probability; an error of the rate's last digit moves it by eps sqrt(rate).
+@pytest.mark.parametrize("rate", RATES)
+def test_probabilities(rate, dtype):
+    counts = counts_of(rate)
+    found = jax.jit(jax.vmap(probability, (0, None)))(jnp.array(counts), jnp.asarray(rate, dtype))
+    assert found.dtype == dtype
+    expected = [exact(count, rate) for count in counts]
+    scale = np.maximum(np.sqrt(rate), 2)
+    atol = 2 * float(jnp.finfo(dtype).eps) * scale * np.max(expected)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_slope_of_probabilities(rate, float64):
+    counts = counts_of(rate)
+    slopes = jax.jit(jax.vmap(jax.grad(probability, 1), (0, None)))
+    # Central differences of exact values; ahead at rate 0, where it is -1 at 0 and 1 at 1.
+    step = 1e-4 * max(rate, 1e-2)
+    ends = (rate + step, max(rate - step, 0.0))
+    high, low = ([exact(count, end) for count in counts] for end in ends)
+    expected = (np.array(high) - low) / (ends[0] - ends[1])
+    found = slopes(jnp.array(counts), jnp.asarray(rate))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6 if rate == 0 else 1e-7)
+
+
+def coincidence(rate, other):
+    counts = np.arange(20_000)
+    return np.sum(stats.poisson.pmf(counts, rate) * stats.poisson.pmf(counts, other))
+
+
+@pytest.mark.parametrize("other", [0.0, 0.5, 20.0, 2900.0])
+def test_coincidences(other, dtype):
+    def inner(rate):
+        p = cj.Poisson(rate), cj.Poisson(jnp.asarray(other, dtype))
+        return cj.inner_product(p[0], cj.WhiteKernel(), p[1])
+
+    rates = jnp.asarray(RATES, dtype)
+    found, slopes = jax.jit(jax.vmap(jax.value_and_grad(inner)))(rates)
+    expected = [coincidence(rate, other) for rate in RATES]
+    # SciPy's probabilities have 12 digits at a rate of 3000.
+    eps = float(jnp.finfo(dtype).eps)
+    np.testing.assert_allclose(found, expected, rtol=max(200 * eps, 1e-11), atol=eps)
+    counts = np.arange(20_000)
+    by_rate = [stats.poisson.pmf(counts - 1, r) - stats.poisson.pmf(counts, r) for r in RATES]
+    expected = [np.sum(x * stats.poisson.pmf(counts, other)) for x in by_rate]
+    np.testing.assert_allclose(slopes, expected, rtol=2000 * eps, atol=2 * eps)
+
+
+def test_rate_zero_has_finite_gradients(dtype):
+    rates = jnp.asarray([0.0, 0.0, 1.0, 2.0], dtype)
+    kernel = cj.default_kernel(cj.Poisson(rates))
+    targets = jnp.array([0, 1, 1, 3])
+
+    @jax.jit
+    def loss(rates):
+        return cj.skce(kernel, cj.Poisson(rates), targets)
+
+    gradient = jax.grad(loss)(rates)
+    assert jnp.all(jnp.isfinite(gradient)) and jnp.any(gradient != 0)
+    if dtype == "float64":
+        step = jnp.array([0.0, 0.0, 0.0, 1e-5])
+        expected = (loss(rates + step) - loss(rates - step)) / 2e-5
+        np.testing.assert_allclose(gradient[3], expected, rtol=1e-8)
+
+
+def test_series_beyond_its_last_term_is_nan(float64):
+    # At most some 3.5 is allowed for 0 … 40.
+    kernel, y = cj.GaussianKernel(1.5), jnp.array(2)
+    counts = np.arange(200)
+    for rate, allowed in [(1.0, True), (3.0, True), (20.0, False)]:
+        p = cj.Poisson(jnp.array(rate), max_count=40)
+        for value in (cj.mean_embedding(p, kernel, y), cj.inner_product(p, kernel, p)):
+            assert jnp.isfinite(value) == allowed
+        if allowed:
+            at_counts = np.exp(-(((counts - 2) / 1.5) ** 2) / 2)
+            expected = stats.poisson.pmf(counts, rate) @ at_counts
+            np.testing.assert_allclose(cj.mean_embedding(p, kernel, y), expected, rtol=1e-14)
+
+
+def test_the_tail_bound():
+    # P(Z > max_count) < exp(-40) for the largest rate that a count allows.
+    from calibjax.distributions import count_bound
+
+    for rate in (0.01, 1.0, 10.0, 300.0, 5000.0):
+        assert special.pdtrc(np.floor(count_bound(rate, np.sqrt)), rate) < np.exp(-40)
+
+
+def test_targets_beyond_the_last_term(float64):
+    # A count that the series does not reach is an event of its own, not the last term.
+    p = cj.Poisson(jnp.array([1.0, 2.0]), max_count=40)
+    kernel = cj.TensorProduct(cj.DistanceKernel(cj.EmbeddingDistance(rate)), cj.GaussianKernel(1.0))
+    h = cj.h_matrix(kernel, p, jnp.array([1000, 1001]))
+    inner = coincidence_gaussian(1.0, 2.0)
+    np.testing.assert_allclose(h[0, 1], np.exp(-1.0) * (np.exp(-0.5) + inner), rtol=1e-12)
+
+
+def rate(p):
+    return p.rate
+
+
+def coincidence_gaussian(one, other):
+    counts = np.arange(60)
+    gaussian = np.exp(-((counts[:, None] - counts[None]) ** 2) / 2)
+    return stats.poisson.pmf(counts, one) @ gaussian @ stats.poisson.pmf(counts, other)

@@ -1,0 +1,48 @@
+"""Prints the table of families and target kernels of README.md, from the registry of closed forms.
+
+`python tools/closed_forms.py`
+"""
+
+import calibjax as cj
+
+FAMILIES = {
+    cj.Categorical: "labels `0 … m-1`",
+    cj.Bernoulli: "labels 0 and 1",
+    cj.Normal: "real numbers",
+    cj.Laplace: "real numbers",
+    cj.MultivariateNormalDiag: "vectors",
+    cj.MultivariateNormalFullCovariance: "vectors",
+    cj.Poisson: "counts",
+    cj.Empirical: "real numbers, vectors",
+    cj.Mixture: "those of its components",
+}
+KERNELS = {
+    cj.WhiteKernel: "White",
+    cj.GaussianKernel: "Gaussian",
+    cj.LaplacianKernel: "Laplacian",
+    cj.Matern32Kernel: "Matern 3/2",
+    cj.Matern52Kernel: "Matern 5/2",
+    object: "your own",
+}
+
+
+def cell(family: type, kernel: type) -> str:
+    """How the expectations of a pair are found."""
+    for kernel_type in kernel.__mro__:
+        if (family, kernel_type) in cj.mean_embedding.rules:
+            if kernel_type is not object:
+                return "✓"
+            return {cj.Mixture: "as they", cj.Poisson: "series"}.get(family, "sum")
+    return "–"
+
+
+def table() -> str:
+    """The table in Markdown."""
+    rows = [["predictions", "targets", *KERNELS.values()], ["---"] * (2 + len(KERNELS))]
+    for family, targets in FAMILIES.items():
+        rows.append([f"`{family.__name__}`", targets, *(cell(family, k) for k in KERNELS)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+if __name__ == "__main__":
+    print(table())
