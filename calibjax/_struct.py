@@ -70,6 +70,32 @@ def as_pytree(function: Any) -> Any:
     return jax.tree_util.Partial(function) if _is_plain_function(function) else function
 
 
+@struct
+class Bound:
+    """A function with parameters as leaves, and options that choose its code as structure."""
+
+    parameters: list[Any]
+    structure: Any = static()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        treedef, options = self.structure
+        parameters = iter(self.parameters)
+        leaves = [next(parameters) if value is _LEAF else value for value in options]
+        return jax.tree.unflatten(treedef, leaves)(*args, **kwargs)
+
+
+def bind(function: Any) -> Bound:
+    """A user's function as an argument of jit.
+
+    Booleans, integers and strings that a `jax.tree_util.Partial` holds, such as ``unbiased=False``,
+    are options; everything else that it holds is traced.
+    """
+    leaves, treedef = jax.tree.flatten(as_pytree(function))
+    options = tuple(leaf if isinstance(leaf, (int, str)) else _LEAF for leaf in leaves)
+    parameters = [leaf for leaf, value in zip(leaves, options, strict=True) if value is _LEAF]
+    return Bound(parameters, (treedef, options))
+
+
 def holds_function(node: Any) -> bool:
     """Whether a user's function is part of `node`."""
     if _is_plain_function(node) or isinstance(node, jax.tree_util.Partial):

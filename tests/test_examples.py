@@ -46,6 +46,24 @@ def test_prints_all_tests_and_saves_a_figure(tmp_path):
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_prints_what_a_temperature_changes(tmp_path):
+    command = [sys.executable, EXAMPLES / "recalibrate.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    tables = re.split(r"\n(?=\S.* held-out rows)", done.stdout)[-2:]
+    for table in tables:
+        rows = dict(re.findall(r"^(\S.*?)((?: +-?[\d.]+){3})$", table, flags=re.MULTILINE))
+        values = {name: [float(word) for word in row.split()] for name, row in rows.items()}
+        assert len(values) == 5, table
+        assert values["temperature"][0] == 1 and min(values["temperature"][1:]) > 1.5
+        for name in "NLL", "1000 unbiased SKCE":
+            before, *after = values[name]
+            assert max(after) < before
+        assert all(0 <= p <= 1 for p in values["p-value"])
+    # One number is enough for the forest on this split.
+    assert values["p-value"][0] < 0.05 < min(values["p-value"][1:])
+
+
 def test_published_error_rates(tmp_path):
     command = [sys.executable, EXAMPLES / "papers" / "error_rates.py", "--quick"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)

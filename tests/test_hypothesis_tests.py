@@ -340,3 +340,13 @@ def test_results_without_an_interval(key):
     result = TESTS["blocks of 2"](key, *sample(INSTANCES[0], N, dtype="float32"))
     with pytest.raises(ValueError, match=r"confidence_level must be in \(0, 1\), got 95"):
         result.confidence_interval(95)
+
+
+def test_options_of_the_estimator(key):
+    # Booleans and integers of a Partial are structure; kernels and other parameters are leaves.
+    kernel, predictions, targets = sample("categorical-tv-white", 12, dtype="float32")
+    options = {"unbiased": False, "block_size": 4}
+    estimator = jax.tree_util.Partial(cj.skce, kernel, **options)
+    result = cj.consistency_test(key, estimator, predictions, targets, n_resamples=9)
+    expected = cj.skce(kernel, predictions, targets, **options)
+    np.testing.assert_allclose(result.estimate, expected, rtol=1e-6)

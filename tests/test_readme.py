@@ -5,6 +5,9 @@ import re
 
 import jax
 
+import calibjax as cj
+from tools import closed_forms
+
 README = pathlib.Path(__file__).parents[1] / "README.md"
 
 
@@ -15,10 +18,18 @@ def test_readme_code_runs(capsys):
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         for block in blocks:
             exec(compile(block, str(README), "exec"), namespace)
-    calibrated, biased, errors, result, custom = capsys.readouterr().out.splitlines()
+    calibrated, biased, errors, result, *ensembles, custom = capsys.readouterr().out.splitlines()
     assert abs(float(calibrated)) < float(biased)
     honest, overconfident = map(float, errors.split())
     assert abs(honest) < 0.1 * overconfident
     assert "bootstrap of 1000" in result and "pvalue = 0." in result
+    assert len(ensembles) == 2 and all(abs(float(value)) < 5e-3 for value in ensembles)
     assert abs(float(custom)) < 0.05
     assert float(namespace["value"]) > 0
+    assert abs(float(namespace["temperature"]) - 4) < 0.5
+    assert 0.001 < float(namespace["test"].pvalue) <= 1
+
+
+def test_the_table_is_that_of_the_registry():
+    assert closed_forms.table() in README.read_text()
+    assert set(closed_forms.FAMILIES) == set(cj.Distribution.__subclasses__())

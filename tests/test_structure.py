@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import calibjax as cj
-from calibjax import estimators, hypothesis_tests
+from calibjax import estimators, hypothesis_tests, recalibration
 
 PACKAGE = Path(cj.__file__).parent
 
@@ -87,7 +87,14 @@ def public_functions(module):
     return [name for name, value in members if inspect.isfunction(value) and name in PUBLIC]
 
 
-@pytest.mark.parametrize("name", public_functions(estimators) + public_functions(hypothesis_tests))
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for room in (estimators, hypothesis_tests, recalibration)
+        for name in public_functions(room)
+    ],
+)
 def test_signatures(name):
     parameters = list(inspect.signature(getattr(cj, name)).parameters.values())
     positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]

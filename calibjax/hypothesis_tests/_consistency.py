@@ -10,7 +10,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
-from calibjax._struct import as_pytree
+from calibjax._struct import bind
 from calibjax.estimators import check_samples, clean_samples, kept_first
 from calibjax.hypothesis_tests._counting import counted_pvalue
 from calibjax.hypothesis_tests._result import CalibrationTestResult
@@ -41,7 +41,8 @@ def consistency_test(
         key: a key of `jax.random`.
         estimator: a function of (predictions, targets) that returns a scalar and can be traced; it
             is called with ``where=where`` too if `where` is given.  It is compiled once for each
-            function object: `jax.tree_util.Partial` lets parameters change.
+            function object: `jax.tree_util.Partial` lets parameters change, and its booleans,
+            Python integers and strings are options: ``Partial(cj.skce, kernel, unbiased=False)``.
         predictions: a batch of n >= 2 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
         n_resamples: number of resamples; resample r depends on (key, r) alone.
@@ -73,7 +74,7 @@ def consistency_test(
         raise TypeError(f"estimator must be a callable, got {type(estimator).__name__}.")
     check_samples(predictions, targets, where)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
-    return _consistency_test(key, as_pytree(estimator), predictions, targets, where, n_resamples)
+    return _consistency_test(key, bind(estimator), predictions, targets, where, n_resamples)
 
 
 @functools.partial(jax.jit, static_argnames=("n_resamples",))
