@@ -101,16 +101,6 @@ def residual_product(p: Any, kernel: Any, y: Any, q: Any, z: Any) -> jax.Array:
 
 
 @PairDispatch
-def squared_embedding_distance(p: Any, kernel: Any, q: Any) -> jax.Array:
-    """|mu_p - mu_q|^2; a pair registers a form that does not cancel, if it has one."""
-    own = inner_product(p, kernel, p), inner_product(q, kernel, q)
-    squared = own[0] + own[1] - 2 * inner_product(p, kernel, q)
-    # What rounding leaves of equal predictions has no meaning, and its root has a steep slope.
-    rounding = 8 * jnp.finfo(squared.dtype).eps * (own[0] + own[1])
-    return jnp.where(squared <= rounding, 0.0, squared)
-
-
-@PairDispatch
 def residual_product_tile(ps: Any, kernel: Any, ys: Any, qs: Any, zs: Any) -> jax.Array:
     """`residual_product` for all pairs of two batches, ``[S, T]``; some types have a faster way."""
 
@@ -118,3 +108,33 @@ def residual_product_tile(ps: Any, kernel: Any, ys: Any, qs: Any, zs: Any) -> ja
         return residual_product(a[0], kernel, a[1], *b)
 
     return vmap_pairs(of_pair)((ps, ys), (qs, zs))
+
+
+@PairDispatch
+def squared_embedding_distance(p: Any, kernel: Any, q: Any) -> jax.Array:
+    """|mu_p - mu_q|^2; a pair registers a form that does not cancel, if it has one."""
+    own = inner_product(p, kernel, p), inner_product(q, kernel, q)
+    return squared_distance_of(own[0] + own[1], inner_product(p, kernel, q))
+
+
+@PairDispatch
+def squared_embedding_distance_tile(ps: Any, kernel: Any, qs: Any) -> jax.Array:
+    """`squared_embedding_distance` for all pairs of two batches, ``[S, T]``."""
+    return vmap_pairs(lambda p, q: squared_embedding_distance(p, kernel, q))(ps, qs)
+
+
+def squared_distance_of(own: jax.Array, inner: jax.Array) -> jax.Array:
+    """The squared distance of two points, from the sum of their squares and their inner product."""
+    squared = own - 2 * inner
+    # What rounding leaves of equal predictions has no meaning, and its root has a steep slope.
+    return jnp.where(squared <= 8 * jnp.finfo(squared.dtype).eps * own, 0.0, squared)
+
+
+def squared_distance_tile(
+    ps: Any, kernel: Any, qs: Any, inner_tile: Callable[[Any, Any, Any], jax.Array]
+) -> jax.Array:
+    """`squared_embedding_distance_tile` from a tile of inner products."""
+    ours, theirs = (
+        jax.vmap(lambda p: inner_product(p, kernel, p))(predictions) for predictions in (ps, qs)
+    )
+    return squared_distance_of(ours[:, None] + theirs[None, :], inner_tile(ps, kernel, qs))

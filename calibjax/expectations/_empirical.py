@@ -10,13 +10,15 @@ from calibjax.expectations._dispatch import (
     mean_embedding,
     residual_product,
     residual_product_tile,
+    squared_distance_tile,
+    squared_embedding_distance_tile,
 )
 from calibjax.kernels import pairwise
 
-# How many kernel values are held at a time, for one pair and for a tile of pairs of predictions.
-# One pair is small because batches of it are.
+# How many kernel values a step makes, if not even more pairs of predictions are there: enough to be
+# worth a step.  One pair by itself is small because batches of it are made.
 _OF_PAIR = 64
-_OF_TILE = 2**20
+_OF_TILE = 2**12
 
 
 @mean_embedding.register(Empirical, object)
@@ -40,6 +42,14 @@ def empirical_residual_tile(ps, kernel, ys, qs, zs):
     return _bilinear(kernel, *left, *right, _OF_TILE)
 
 
+@squared_embedding_distance_tile.register(Empirical, object)
+def empirical_squared_distance_tile(ps, kernel, qs):
+    def inner(ps, kernel, qs):
+        return _bilinear(kernel, *jax.vmap(_samples)(ps), *jax.vmap(_samples)(qs), _OF_TILE)
+
+    return squared_distance_tile(ps, kernel, qs, inner)
+
+
 def _samples(p) -> tuple[jax.Array, jax.Array]:
     return p.samples, p.probabilities()
 
@@ -56,14 +66,15 @@ def _of_pair(kernel, *measures):
     return _bilinear(kernel, *(x[None] for x in measures), _OF_PAIR)[0, 0]
 
 
-def _bilinear(kernel, x, a, z, b, n_held: int) -> jax.Array:
+def _bilinear(kernel, x, a, z, b, per_step: int) -> jax.Array:
     """sum_st a_is b_jt k(x_is, z_jt) for all pairs of measures i and j, ``[R, R']``.
 
-    Loops over chunks of samples; tiles of pairs of measures run innermost.  The derivative
-    evaluates each chunk again instead of holding all.
+    Loops over samples of both, one by one for a whole tile of pairs: that is how a CPU is ten times
+    faster than with a sum over samples inside.  The derivative evaluates each step again instead of
+    holding all.
     """
     n_pairs = x.shape[0] * z.shape[0]
-    per_side = max(1, round((n_held / n_pairs) ** 0.5))
+    per_side = max(1, round((per_step / n_pairs) ** 0.5))
     left, right = _chunks(x, a, per_side), _chunks(z, b, per_side)
 
     @jax.checkpoint

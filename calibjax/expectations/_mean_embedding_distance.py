@@ -5,7 +5,10 @@ from typing import Any
 import jax
 
 from calibjax._struct import struct
-from calibjax.expectations._dispatch import squared_embedding_distance
+from calibjax.expectations._dispatch import (
+    squared_embedding_distance,
+    squared_embedding_distance_tile,
+)
 from calibjax.kernels import NormDistance
 
 
@@ -39,3 +42,6 @@ class MeanEmbeddingDistance(NormDistance):
 
     def squared(self, p: Any, q: Any) -> jax.Array:
         return squared_embedding_distance(p, self.kernel, q)
+
+    def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
+        return squared_embedding_distance_tile(ps, self.kernel, qs)

@@ -2,10 +2,10 @@
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from calibjax.distributions import Mixture
 from calibjax.expectations._dispatch import inner_product, mean_embedding, residual_product
-from calibjax.kernels import vmap_pairs
 
 
 @mean_embedding.register(Mixture, object)
@@ -26,6 +26,17 @@ def mixture_residual(p, kernel, y, q, z):
 
 
 def _sum_over_pairs(p, q, function) -> jax.Array:
-    values = vmap_pairs(function)(p.components, q.components)
-    weights = p.probabilities()[:, None] * q.probabilities()[None, :]
-    return jnp.sum(weights * values)
+    """A loop over pairs of components; of a tile of mixtures, tiles run inside of it.
+
+    The derivative evaluates each pair of components again instead of holding K^2 tiles.
+    """
+    ours, theirs = (p.probabilities(), p.components), (q.probabilities(), q.components)
+    of_pair = jax.checkpoint(function)
+
+    def over_left(total, left):
+        def over_right(total, right):
+            return total + left[0] * right[0] * of_pair(left[1], right[1]), None
+
+        return lax.scan(over_right, total, theirs)[0], None
+
+    return lax.scan(over_left, jnp.zeros((), ours[0].dtype), ours)[0]

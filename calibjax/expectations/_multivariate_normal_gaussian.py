@@ -2,59 +2,113 @@ r"""Normal predictions of vectors with any covariance, with a Gaussian target ke
 
 In units of the lengthscale, with covariance V and b = mu - y,
 E k(Z, y) = |I + V|^{-1/2} exp(-b^T (I + V)^{-1} b / 2), and Z - Z' is normal, so that two
-predictions only add their covariances.
+predictions only add their covariances.  A tile goes row by row, pairs on the last axis of
+``[d, d, pairs]``: that is how a CPU runs through them, and the d^2 numbers of each pair are held
+for one row only.
 """
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from calibjax._numerics import SMALL, positive_or_nan, small_expm1
 from calibjax.distributions import MultivariateNormalFullCovariance
-from calibjax.expectations._dispatch import inner_product, mean_embedding, residual_product
+from calibjax.expectations._dispatch import (
+    inner_product,
+    mean_embedding,
+    residual_product,
+    residual_product_tile,
+    squared_distance_tile,
+    squared_embedding_distance_tile,
+)
 from calibjax.kernels import GaussianKernel, in_lengthscales
 
 
 @mean_embedding.register(MultivariateNormalFullCovariance, GaussianKernel)
 def multivariate_normal_gaussian_mean(p, kernel, y):
-    loc, y = in_lengthscales(kernel, p.loc, y)
-    return _expectation(_covariance(p, kernel), loc - y)
+    loc, covariance, y = _in_lengthscales(p, kernel, y)
+    return _expectation(covariance, loc - y)
 
 
 @inner_product.register(MultivariateNormalFullCovariance, GaussianKernel)
 def multivariate_normal_gaussian_inner(p, kernel, q):
-    p_loc, q_loc = in_lengthscales(kernel, p.loc, q.loc)
-    return _expectation(_covariance(p, kernel) + _covariance(q, kernel), p_loc - q_loc)
+    return _inner(*_in_lengthscales(p, kernel)[:2], *_in_lengthscales(q, kernel)[:2])
 
 
 @residual_product.register(MultivariateNormalFullCovariance, GaussianKernel)
 def multivariate_normal_gaussian_residual(p, kernel, y, q, z):
+    return _residual(*_in_lengthscales(p, kernel, y), *_in_lengthscales(q, kernel, z))
+
+
+@residual_product_tile.register(MultivariateNormalFullCovariance, GaussianKernel)
+def multivariate_normal_gaussian_residual_tile(ps, kernel, ys, qs, zs):
+    in_lengthscales = jax.vmap(_in_lengthscales, (0, None, 0))
+    return _row_by_row(_residual, in_lengthscales(ps, kernel, ys), in_lengthscales(qs, kernel, zs))
+
+
+@squared_embedding_distance_tile.register(MultivariateNormalFullCovariance, GaussianKernel)
+def multivariate_normal_gaussian_squared_distance_tile(ps, kernel, qs):
+    def inner(ps, kernel, qs):
+        in_lengthscales = jax.vmap(lambda p: _in_lengthscales(p, kernel)[:2])
+        return _row_by_row(_inner, in_lengthscales(ps), in_lengthscales(qs))
+
+    return squared_distance_tile(ps, kernel, qs, inner)
+
+
+def _in_lengthscales(p, kernel, y=None) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Location, covariance, exactly symmetric, and target, if any, in units of the lengthscale."""
+    loc, y = in_lengthscales(kernel, p.loc, p.loc if y is None else y)
+    scale = jnp.broadcast_to(positive_or_nan(kernel.lengthscale), p.loc.shape)
+    covariance = p.covariance_matrix / (scale[:, None] * scale[None, :])
+    return loc, (covariance + covariance.T) / 2, y
+
+
+def _row_by_row(function, left, right) -> jax.Array:
+    """A function of pairs ``[d, …, pairs]`` for all pairs of two batches, ``[S, T]``."""
+    right = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), right)
+
+    @jax.checkpoint
+    def of_row(one):
+        return function(*(x[..., None] for x in one), *right)
+
+    return lax.map(of_row, left)
+
+
+# What follows is for pairs on any further axes.
+
+
+def _inner(p_loc, p_covariance, q_loc, q_covariance) -> jax.Array:
+    return _expectation(p_covariance + q_covariance, p_loc - q_loc)
+
+
+def _residual(p_loc, p_covariance, y, q_loc, q_covariance, z) -> jax.Array:
     """The four terms of h, without cancellation where the predictions are narrow.
 
     As for independent coordinates (`normal_gaussian_residual`): a term with mean D + t and
     covariance V is exp(-|D|^2 / 2) r exp(e) with r = |I + V|^{-1/2} and
     2 e = (D + t)^T V (I + V)^{-1} (D + t) - 2 t^T D - |t|^2.
     """
-    p_loc, q_loc, y, z = in_lengthscales(kernel, p.loc, q.loc, y, z)
-    p_covariance, q_covariance = _covariance(p, kernel), _covariance(q, kernel)
     between, u, w = p_loc - q_loc, y - p_loc, z - q_loc
-    shifts = jnp.stack([u - w, -w, u, jnp.zeros_like(u)])
-    zero = jnp.zeros_like(p_covariance)
-    covariances = jnp.stack([zero, p_covariance, q_covariance, p_covariance + q_covariance])
-    log_det, quadratic, gain = jax.vmap(_eliminate)(covariances, between[None] + shifts)
+    both = p_covariance + q_covariance
+    shifts = _stack(1, u - w, -w, u, jnp.zeros_like(between))
+    covariances = _stack(2, jnp.zeros_like(both), p_covariance, q_covariance, both)
+    between = between[:, None]
+    log_det, quadratic, gain = _eliminate(covariances, between + shifts)
 
-    e = (gain - jnp.sum(shifts * (2 * between[None] + shifts), axis=1)) / 2
+    e = (gain - jnp.sum(shifts * (2 * between + shifts), axis=0)) / 2
     r, r_minus_1 = jnp.exp(-log_det / 2), jnp.expm1(-log_det / 2)
     near = _alternating(r * small_expm1(e) + r_minus_1)
     far = _alternating(r * jnp.exp(-quadratic / 2))
-    common = jnp.exp(-jnp.sum(jnp.square(between)) / 2)
-    return jnp.where(jnp.all(jnp.abs(e) < SMALL), common * near, far)
+    common = jnp.exp(-jnp.sum(jnp.square(between[:, 0]), axis=0) / 2)
+    return jnp.where(jnp.all(jnp.abs(e) < SMALL, axis=0), common * near, far)
 
 
-def _covariance(p, kernel) -> jax.Array:
-    """The covariance in units of the lengthscale, with all rounding made symmetric."""
-    scale = jnp.broadcast_to(positive_or_nan(kernel.lengthscale), p.loc.shape)
-    covariance = p.covariance_matrix / (scale[:, None] * scale[None, :])
-    return (covariance + covariance.T) / 2
+def _stack(axis: int, *terms: jax.Array) -> jax.Array:
+    return jnp.stack(jnp.broadcast_arrays(*terms), axis=axis)
+
+
+def _alternating(terms: jax.Array) -> jax.Array:
+    return (terms[0] - terms[1]) - (terms[2] - terms[3])
 
 
 def _expectation(covariance: jax.Array, b: jax.Array) -> jax.Array:
@@ -66,21 +120,16 @@ def _eliminate(v: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array, jax.Ar
     """log |I + V|, b^T (I + V)^{-1} b and b^T V (I + V)^{-1} b, one coordinate after the other.
 
     Gaussian elimination of I + V that only ever holds V, so that the logarithm and the last form
-    keep all digits where V is small; and elementwise over pairs, which a library call for each
-    small matrix is not.
+    keep all digits where V is small.  The first one or two axes are the coordinates.
     """
-    log_det = quadratic = gain = jnp.zeros((), b.dtype)
+    log_det = quadratic = gain = jnp.zeros(b.shape[1:], b.dtype)
     while b.size:
         pivot, column = v[0, 0], v[1:, 0]
         solved = b[0] / (1 + pivot)
-        rest = b[1:] - column * solved
+        rest = b[1:] - column * solved[None]
         log_det += jnp.log1p(pivot)
         quadratic += b[0] * solved
-        gain += solved * (pivot * b[0] + jnp.sum(column * (b[1:] + rest)))
-        v = v[1:, 1:] - column[:, None] * column[None, :] / (1 + pivot)
+        gain += solved * (pivot * b[0] + jnp.sum(column * (b[1:] + rest), axis=0))
+        v = v[1:, 1:] - column[:, None] * (column / (1 + pivot)[None])[None, :]
         b = rest
     return log_det, quadratic, gain
-
-
-def _alternating(terms: jax.Array) -> jax.Array:
-    return (terms[0] - terms[1]) - (terms[2] - terms[3])
