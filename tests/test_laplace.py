@@ -10,8 +10,7 @@ import pytest
 from golden.recompute import quadrature
 
 import calibjax as cj
-from calibjax.expectations import _laplace_gaussian as _laplace_gaussian
-from calibjax.expectations import _laplace_laplacian as _laplace_laplacian
+from calibjax.expectations import residual_product
 
 KERNELS = {"laplacian": cj.LaplacianKernel, "gaussian": cj.GaussianKernel}
 PROFILES = {"laplacian": lambda r: np.exp(-np.abs(r)), "gaussian": lambda r: np.exp(-(r**2) / 2)}
@@ -151,3 +150,47 @@ def test_forward_mode_twice(kernel):
     smooth = MEET & ~TIES
     expected = central_difference(kernel, DIRECTION)[1] @ np.array(DIRECTION)
     np.testing.assert_allclose(curvature[smooth], expected[smooth], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e-2, 0.045, 0.055])
+def test_h_of_narrow_predictions_in_float32(scale):
+    # h is of the order of (scale / l)^2, its four terms are of the order of 1.
+    rng = np.random.default_rng(0)
+    loc, scales = rng.normal(size=24), scale * rng.uniform(0.5, 1, 24)
+    y = loc + scales * rng.laplace(size=24)
+    rows = [x.astype("float32") for x in (loc, scales, y)]
+
+    def h_and_gradient(dtype):
+        def target_part(loc, scales, y, kernel):
+            of_pair = jax.vmap(residual_product, in_axes=(None, None, None, 0, 0))
+            of_pairs = jax.vmap(of_pair, in_axes=(0, None, 0, None, None))
+            h = of_pairs(cj.Laplace(loc, scales), kernel, y, cj.Laplace(loc, scales), y)
+            return jnp.sum(h), h
+
+        kernel = cj.GaussianKernel(jnp.ones((), dtype))
+        rows_ = [jnp.asarray(x, dtype) for x in rows]
+        value = jax.jit(jax.grad(target_part, argnums=(0, 1, 2), has_aux=True))(*rows_, kernel)
+        return jax.tree.map(lambda x: np.array(x, float), value)
+
+    with jax.enable_x64(True):
+        gradient, exact = h_and_gradient("float64")
+    found_gradient, found = h_and_gradient("float32")
+    rms = np.sqrt(np.mean(exact**2))
+    assert rms < 3 * scale**2
+    assert np.max(np.abs(found - exact)) < 1e-3 * rms
+    for a, b in zip(found_gradient, gradient, strict=True):
+        assert np.max(np.abs(a - b)) < 1e-3 * np.max(np.abs(b))
+
+
+def test_the_series_for_narrow_predictions_meets_the_closed_form(float64):
+    kernel, one = cj.GaussianKernel(1.0), jnp.ones(())
+    q = cj.Laplace(0.3 * one, 5e-4 * one)
+
+    @jax.jit
+    def h(scale):
+        return residual_product(cj.Laplace(0 * one, scale), kernel, 2e-3 * one, q, 0.301 * one)
+
+    # On either side of the border, a hair apart.
+    below, above = h(one * 1e-3 * (1 - 1e-9)), h(one * 1e-3 * (1 + 1e-9))
+    assert abs(below) > 1e-7
+    np.testing.assert_allclose(below, above, rtol=0, atol=1e-14)
