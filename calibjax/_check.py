@@ -27,7 +27,10 @@ def check_array(name: str, value: Any, kind: str) -> None:
         "boolean": dtype == jnp.bool_,
     }
     if not fits[kind]:
-        raise TypeError(f"{name} must hold {kind} values, got dtype {dtype}.")
+        hint = ""
+        if kind == "integer" and jnp.issubdtype(dtype, jnp.floating):
+            hint = "; whole numbers become integers by .astype(int)"
+        raise TypeError(f"{name} must hold {kind} values, got dtype {dtype}{hint}.")
 
 
 def check_shapes(
@@ -95,6 +98,9 @@ def check_key(key: Any) -> None:
     dtype = getattr(key, "dtype", None)
     if dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):
         actual = type(key).__name__ if dtype is None else f"an array of dtype {dtype}"
-        raise TypeError(f"key must be a typed key such as jax.random.key(0), got {actual}.")
+        raise TypeError(
+            f"key must be a typed key such as jax.random.key(0), got {actual}; "
+            "jax.random.wrap_key_data makes one of a jax.random.PRNGKey."
+        )
     if key.shape:
         raise ValueError(f"key must be one key, of shape [], got shape {list(key.shape)}.")

@@ -125,7 +125,7 @@ def scaled_ordinal(lengthscale, y, z):
 
 
 def joint(a, b):
-    """A kernel on samples that is no tensor product: exp(-<e_y - e_z, p - q>^2 - |p - q|^2)."""
+    """A kernel on pairs that is no tensor product: exp(-<e_y - e_z, p - q>^2 - |p - q|^2)."""
     (p, y), (q, z) = a, b
     difference = p.probs - q.probs
     return jnp.exp(-jnp.sum(jnp.square(difference)) - jnp.square(difference[y] - difference[z]))
@@ -207,7 +207,7 @@ def _tensor(distance, target_kernel, lengthscale=0.7, exponent=1.0):
 _TV = _tensor(cj.TotalVariation(), _K["white"], 0.4)
 _W2 = _tensor(cj.Wasserstein(), _K["gaussian"])
 
-# Kernels on samples.
+# Kernels on pairs of a prediction and a target.
 KERNELS = {
     "categorical-tv-white": ("categorical", _TV),
     "categorical-euclidean-gaussian": (

@@ -183,6 +183,17 @@ def test_from_scale_tril(float64):
     np.testing.assert_allclose(p.scale_tril(), factor, rtol=1e-12, atol=1e-15)
 
 
+@every_family
+def test_rows_of_a_batch(family, float64):
+    p = cast(FAMILIES[family](5, 0)[0])
+    mask = np.array([True, False, True, False, False])
+    for rows in (slice(1, 3), np.array([4, 0, 0]), mask, jnp.array([2])):
+        np.testing.assert_array_equal(p[rows].mean(), p.mean()[rows])
+    assert [jax.tree.leaves(one)[0].shape for one in p] == [jax.tree.leaves(p)[0].shape[1:]] * 5
+    with pytest.raises(IndexError, match="rows must be between -5 and 4, got 5"):
+        p[5]
+
+
 def test_max_count():
     # The smallest power of two that a Poisson variable of the largest rate hardly ever exceeds.
     for rate, count in [(0.0, 32), (3.0, 64), (10.0, 64), (100.0, 256), (1000.0, 2048)]:

@@ -70,12 +70,12 @@ BAD = {
     "kernel on targets": (
         lambda: skce(WHITE),
         TypeError,
-        "on samples, got WhiteKernel.*on targets",
+        "on pairs, got WhiteKernel.*on targets",
     ),
     "kernel on predictions": (
         lambda: skce(cj.DistanceKernel(TV)),
         TypeError,
-        "on samples, got DistanceKernel.*on predictions",
+        "on pairs, got DistanceKernel.*on predictions",
     ),
     "kernels swapped": (
         lambda: skce(cj.TensorProduct(WHITE, cj.DistanceKernel(TV))),
@@ -90,7 +90,7 @@ BAD = {
     "sum of the wrong domains": (
         lambda: skce(tensor() + WHITE),
         TypeError,
-        "must be a kernel on samples, got WhiteKernel",
+        "must be a kernel on pairs, got WhiteKernel",
     ),
     "distance as a kernel": (
         lambda: skce(cj.TensorProduct(TV, WHITE)),
@@ -409,7 +409,7 @@ BAD = {
     "h_matrix, kernel": (
         lambda: cj.h_matrix(WHITE, probs(), labels(0)),
         TypeError,
-        "kernel must be a kernel on samples",
+        "kernel must be a kernel on pairs",
     ),
     "h_matrix, one row": (
         lambda: cj.h_matrix(tensor(), cj.Bernoulli(jnp.ones(1)), jnp.ones(1, int)),

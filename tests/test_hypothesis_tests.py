@@ -350,3 +350,36 @@ def test_options_of_the_estimator(key):
     result = cj.consistency_test(key, estimator, predictions, targets, n_resamples=9)
     expected = cj.skce(kernel, predictions, targets, **options)
     np.testing.assert_allclose(result.estimate, expected, rtol=1e-6)
+
+
+def test_a_resampled_ece_needs_fixed_predictions(key):
+    # Resampled predictions have ties, and the ECE of many bins is smaller there; given the
+    # predictions the test is exact: its level is 10 of 100 ranks.
+    n_sets, n, level = 300, 40, 0.1
+    probs_key, target_key, key = jax.random.split(key, 3)
+    predictions = cj.Categorical(jax.random.dirichlet(probs_key, jnp.ones(4), (n_sets, n)))
+    targets = jax.random.categorical(target_key, jnp.log(predictions.probs))
+
+    def rejected(resample_predictions):
+        def pvalue(key, p, y):
+            options = {"n_resamples": 99, "resample_predictions": resample_predictions}
+            return cj.consistency_test(key, cj.ece, p, y, **options).pvalue
+
+        keys = jax.random.split(key, n_sets)
+        return np.mean(jax.jit(jax.vmap(pvalue))(keys, predictions, targets) <= level + 1e-6)
+
+    assert abs(rejected(False) - level) < 4 * np.sqrt(level * (1 - level) / n_sets)
+    assert rejected(True) > 0.5
+
+
+def test_masked_rows_with_fixed_predictions(key):
+    _, predictions, targets = sample("bernoulli-tv-white", 12, dtype="float32")
+    where = jnp.arange(12) < 9
+    masked = (
+        cj.Bernoulli(jnp.where(where, predictions.probs, jnp.nan)),
+        jnp.where(where, targets, -1),
+    )
+    options = {"n_resamples": 50, "resample_predictions": False}
+    result = cj.consistency_test(key, cj.ece, *masked, **options, where=where)
+    np.testing.assert_allclose(result.estimate, cj.ece(predictions[:9], targets[:9]), rtol=1e-6)
+    assert jnp.all(jnp.isfinite(result.null_distribution))

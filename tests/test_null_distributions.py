@@ -25,7 +25,7 @@ class GivenMatrix(cj.Kernel):
 
     matrix: jax.Array
 
-    domain = "samples"
+    domain = "pairs"
 
     def __call__(self, x, y):
         raise NotImplementedError

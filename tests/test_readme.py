@@ -23,7 +23,7 @@ def test_readme_code_runs(capsys):
     honest, overconfident = map(float, errors.split())
     assert abs(honest) < 0.1 * overconfident
     assert "bootstrap of 1000" in result and "pvalue = 0." in result
-    assert len(ensembles) == 2 and all(abs(float(value)) < 5e-3 for value in ensembles)
+    assert len(ensembles) == 3 and all(abs(float(value)) < 1e-2 for value in ensembles)
     assert abs(float(custom)) < 0.05
     assert float(namespace["value"]) > 0
     assert abs(float(namespace["temperature"]) - 4) < 0.5

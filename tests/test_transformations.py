@@ -1,4 +1,4 @@
-"""jit, vmap and derivatives of the estimators, for every kernel on samples."""
+"""jit, vmap and derivatives of the estimators, for every kernel on pairs."""
 
 import functools
 

@@ -1,6 +1,7 @@
 """What every family of predictive distributions offers."""
 
 from abc import ABC, abstractmethod
+from typing import Any, Self
 
 import jax
 
@@ -17,7 +18,16 @@ class Distribution(ABC):
         >>> predictions = cj.Normal(jnp.zeros(5), jnp.ones(5))
         >>> isinstance(predictions, cj.Distribution), predictions.variance().shape
         (True, (5,))
+        >>> predictions[:3].loc.shape, predictions[0].loc.shape
+        ((3,), ())
     """
+
+    def __getitem__(self, rows: Any) -> Self:
+        """Some predictions of the batch, or one: by slice, integers or a mask, as of arrays."""
+        n = jax.tree.leaves(self)[0].shape[0]
+        if isinstance(rows, int) and not -n <= rows < n:
+            raise IndexError(f"rows must be between {-n} and {n - 1}, got {rows}.")
+        return jax.tree.map(lambda x: x[rows], self)
 
     @property
     @abstractmethod

@@ -13,12 +13,18 @@ class Empirical(Distribution):
     """The distribution of S equally likely, or weighted, samples.
 
     Args:
-        samples: real numbers ``[n, S]`` or vectors ``[n, S, d]``, in units of the targets.
+        samples: real numbers ``[n, S]`` or vectors ``[n, S, d]``, in units of the targets; draws
+            ``[S, n]`` need a transpose.
         weights: probabilities ``[n, S]``, nonnegative with rows that sum to one (within 1e-3);
             None if all samples are equally likely.
 
     Targets are real numbers ``[n]`` or vectors ``[n, d]``.  Every target kernel works, with S^2
     evaluations of it for each pair of predictions.
+
+    The samples *are* the prediction here, and an estimate says how far that is from the law of the
+    targets: S draws from the right law are not that law, by an error of the order of 1 / S in the
+    SKCE.  Tests find it where n is large against S: of perfect models by 10 draws all were rejected
+    at n = 1000, of those by 30 draws two thirds at n = 500.  Take many draws, or the law itself.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

@@ -20,7 +20,7 @@ class Mixture(Distribution):
         weights: probabilities ``[n, K]``, nonnegative with rows that sum to one (within 1e-3);
             None if all components count the same, as in `Mixture.ensemble`.
         components: one distribution of any family with the batch ``[n, K]``, for example
-            ``Normal(loc, scale)`` with arrays ``[n, K]``.
+            ``Normal(loc, scale)`` with arrays ``[n, K]`` (``[K, n]`` needs a transpose).
 
     Targets are those of the components.  Every target kernel that has a closed form for the
     components has one for the mixture: the sum over all K^2 pairs of components.

@@ -37,9 +37,9 @@ def ece(
     It is biased upwards, by how much depends on the bins, so that it can neither be compared
     between data sets nor with 0: for calibrated predictions of 10 classes from the symmetric
     Dirichlet distribution of parameter 0.1 and n = 250 it is 0.44 on average with the default bins.
-    `consistency_test` takes the bias into account as long as bins are few.  The gradient is that
-    with bins held fixed; the estimate jumps where a prediction changes its bin, so it is not a
-    useful training loss: see `skce` and `mmce`.
+    `consistency_test` with ``resample_predictions=False`` takes the bias into account.  The
+    gradient is that with bins held fixed; the estimate jumps where a prediction changes its bin, so
+    it is not a useful training loss: see `skce` and `mmce`.
 
     Time O(n (m + log n)) with UniformBinning and up to 9 classes, memory O(n m).  Floating dtype of
     the result: that of the predictions, at least float32; they are binned in this dtype too.

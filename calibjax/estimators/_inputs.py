@@ -113,7 +113,7 @@ _PARAMETERS = {
 }
 
 
-def check_kernel(kernel: Any, name: str = "kernel", domain: str = "samples") -> None:
+def check_kernel(kernel: Any, name: str = "kernel", domain: str = "pairs") -> None:
     """Checks the parameters of a kernel and of those that it is made of, and their domains."""
     if not callable(kernel) or isinstance(kernel, Distance):
         raise TypeError(f"{name} must be a kernel or a callable, got {type(kernel).__name__}.")
@@ -122,7 +122,7 @@ def check_kernel(kernel: Any, name: str = "kernel", domain: str = "samples") -> 
     if kernel.domain not in (None, domain):
         raise TypeError(
             f"{name} must be a kernel on {domain}, got {type(kernel).__name__}, a kernel on "
-            f"{kernel.domain}; TensorProduct(prediction_kernel, target_kernel) is on samples."
+            f"{kernel.domain}; TensorProduct(prediction_kernel, target_kernel) is on pairs of both."
         )
     for part, value in vars(kernel).items():
         if isinstance(value, Kernel) or part in _DOMAINS:

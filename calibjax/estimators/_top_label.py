@@ -44,7 +44,9 @@ def top_label(predictions: Any, targets: ArrayLike) -> tuple[Bernoulli, jax.Arra
 def one_vs_rest(predictions: Any, targets: ArrayLike, label: int) -> tuple[Bernoulli, jax.Array]:
     """The probability of one class, and whether it came.
 
-    The mean over labels of an error of these is the classwise error.  Differentiable.  O(n).
+    The mean over labels of an error of these is the classwise error:
+    ``sum(ece(*one_vs_rest(predictions, targets, c)) for c in range(m)) / m``.  Differentiable.
+    O(n).
 
     Args:
         predictions: Categorical or Bernoulli.
@@ -74,7 +76,8 @@ def check_classes(predictions: Any) -> None:
     if not isinstance(predictions, (Categorical, Bernoulli)):
         actual = "an array" if is_array(predictions) else type(predictions).__name__
         raise TypeError(
-            f"predictions must be Categorical(probs) or Bernoulli(probs), got {actual}."
+            f"predictions must be Categorical(probs) or Bernoulli(probs), got {actual}; for a "
+            "Mixture of these average the probabilities of its components."
         )
 
 

@@ -55,9 +55,9 @@ def _no_closed_form(function: str, p: Any, kernel: Any) -> NotImplementedError:
     return NotImplementedError(
         f"{function} has no closed form for {family} predictions with a target kernel of type "
         f"{type(kernel).__name__}; {family} has one for: {', '.join(known) or 'none'}. Register "
-        f"one with calibjax.{function}.register({family}, {type(kernel).__name__}), or let "
+        f"one with calibjax.{function}.register({family}, {type(kernel).__name__}), or let many "
         "samples stand for the predictions, which works with every kernel: "
-        "Empirical(jnp.moveaxis(predictions.sample(key, (100,)), 0, 1))."
+        "Empirical(jnp.moveaxis(predictions.sample(key, (1000,)), 0, 1))."
     )
 
 

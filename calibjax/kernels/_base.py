@@ -34,7 +34,7 @@ class Kernel(ABC):
         (True, 3.0)
     """
 
-    #: Where the kernel is defined: "predictions", "targets", or "samples", pairs of both.
+    #: Where the kernel is defined: "predictions", "targets", or "pairs" of both.
     domain: ClassVar[str | None] = None
 
     @abstractmethod

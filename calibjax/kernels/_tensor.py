@@ -27,7 +27,7 @@ class TensorProduct(Kernel):
     prediction_kernel: Any
     target_kernel: Any
 
-    domain = "samples"
+    domain = "pairs"
 
     def __call__(self, x: tuple[Any, jax.Array], y: tuple[Any, jax.Array]) -> jax.Array:
         return self.prediction_kernel(x[0], y[0]) * self.target_kernel(x[1], y[1])

@@ -45,6 +45,10 @@ def fit_temperature(
     let the kernel follow the predictions, by an objective that calls
     ``skce(default_kernel(predictions), …)``; for real targets fix it in their units.
 
+    As an objective `ece` serves for `top_label` only: with the many bins of all probabilities its
+    bias decides.  Where probabilities have underflowed, fit to logits:
+    ``c * fit_temperature(Categorical.from_logits(logits / c), targets)`` with a large c.
+
     56 evaluations of the objective in float32, 76 in float64.  No gradient flows through the
     result.  Its dtype is the widest of predictions and real targets, at least float32.
 
