@@ -6,6 +6,7 @@ from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 T = TypeVar("T")
 
@@ -91,7 +92,8 @@ def bind(function: Any) -> Bound:
     are options; everything else that it holds is traced.
     """
     leaves, treedef = jax.tree.flatten(as_pytree(function))
-    options = tuple(leaf if isinstance(leaf, (int, str)) else _LEAF for leaf in leaves)
+    kinds = (int, str, np.bool_, np.integer)
+    options = tuple(leaf if isinstance(leaf, kinds) else _LEAF for leaf in leaves)
     parameters = [leaf for leaf, value in zip(leaves, options, strict=True) if value is _LEAF]
     return Bound(parameters, (treedef, options))
 
@@ -116,6 +118,12 @@ def is_floating(leaf: Any) -> bool:
 def widest_dtype(*arrays: Any) -> Any:
     """float64 if any array is, else float32: 16-bit numbers are computed in float32."""
     return jnp.float64 if any(jnp.result_type(x) == jnp.float64 for x in arrays) else jnp.float32
+
+
+def widened(tree: T) -> T:
+    """All leaves as floating-point numbers of the widest dtype among them, at least float32."""
+    dtype = widest_dtype(*jax.tree.leaves(tree))
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype), tree)
 
 
 def is_traced(tree: Any) -> bool:

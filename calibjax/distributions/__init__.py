@@ -15,5 +15,7 @@ from calibjax.distributions._multivariate_normal import (
 )
 from calibjax.distributions._normal import MultivariateNormalDiag as MultivariateNormalDiag
 from calibjax.distributions._normal import Normal as Normal
+from calibjax.distributions._poisson import MANY_COUNTS as MANY_COUNTS
 from calibjax.distributions._poisson import Poisson as Poisson
 from calibjax.distributions._poisson import count_bound as count_bound
+from calibjax.distributions._poisson import log_relative_to_stirling as log_relative_to_stirling

@@ -89,7 +89,7 @@ class Empirical(Distribution):
         else:
             logits = jnp.broadcast_to(jnp.log(self.weights), (*shape, n, n_samples))
             drawn = jax.random.categorical(key, logits)
-        return self.samples[jnp.broadcast_to(jnp.arange(n), drawn.shape), drawn]
+        return jnp.asarray(self.samples)[jnp.broadcast_to(jnp.arange(n), drawn.shape), drawn]
 
 
 def _weighted_mean(p: Empirical, values: jax.Array) -> jax.Array:

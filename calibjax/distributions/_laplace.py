@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._numerics import absolute
-from calibjax._struct import struct
+from calibjax._struct import struct, widened
 from calibjax.distributions._base import Distribution
 
 
@@ -53,9 +53,11 @@ class Laplace(Distribution):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``."""
-        noise = jax.random.laplace(key, (*shape, *self.loc.shape), self.loc.dtype)
-        return noise * self.scale[(None,) * len(shape)] + self.loc[(None,) * len(shape)]
+        p = widened(self)
+        noise = jax.random.laplace(key, (*shape, *p.loc.shape), p.loc.dtype)
+        return noise * p.scale[(None,) * len(shape)] + p.loc[(None,) * len(shape)]
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
-        return -absolute(targets - self.loc) / self.scale - jnp.log(self.scale) - math.log(2)
+        p, targets = widened((self, targets))
+        return -absolute(targets - p.loc) / p.scale - jnp.log(p.scale) - math.log(2)

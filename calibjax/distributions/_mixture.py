@@ -5,11 +5,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logsumexp
+from jax import lax
 
 from calibjax._struct import struct, widest_dtype
 from calibjax.distributions._base import Distribution
 from calibjax.distributions._batch import probability_vectors
+
+# What a component without weight may exceed the others by; its exponential must not overflow.
+_LARGEST_LOG_RATIO = 80.0
 
 
 @struct
@@ -49,9 +52,7 @@ class Mixture(Distribution):
     def shapes(self) -> dict[str, str]:
         weights = {} if self.weights is None else {"weights": "n k"}
         of_components = self._first().shapes.items()
-        return weights | {
-            f"components.{name}": axes.replace("n", "n k", 1) for name, axes in of_components
-        }
+        return weights | {f"components.{name}": _nested(axes) for name, axes in of_components}
 
     @property
     def target_shape(self) -> str:
@@ -104,9 +105,12 @@ class Mixture(Distribution):
         """The log density or probability at targets ``[n]`` or ``[n, d]``, ``[n]``."""
         probabilities = jax.vmap(Mixture.probabilities)(self)
         repeated = jnp.repeat(targets, probabilities.shape[1], axis=0)
-        return logsumexp(
-            self._by_component(self._flat().log_prob(repeated)), axis=1, b=probabilities
-        )
+        values = self._by_component(self._flat().log_prob(repeated))
+        largest = jnp.max(jnp.where(probabilities > 0, values, -jnp.inf), axis=1, keepdims=True)
+        largest = lax.stop_gradient(jnp.where(jnp.isfinite(largest), largest, 0.0))
+        # Components without weight count in its gradient: they could have some.
+        ratios = jnp.exp(jnp.minimum(values - largest, _LARGEST_LOG_RATIO))
+        return jnp.log(jnp.sum(probabilities * ratios, axis=1)) + largest[:, 0]
 
     def _first(self) -> Any:
         """The first component of each mixture, which tells what their targets are."""
@@ -132,3 +136,9 @@ class Mixture(Distribution):
         """Weighted sums over components of values ``[n, K, …]``."""
         probabilities = jax.vmap(Mixture.probabilities)(self)
         return jax.vmap(functools.partial(jnp.tensordot, axes=1))(probabilities, values)
+
+
+def _nested(axes: str) -> str:
+    """The axes of components: with their own, which is not that of mixtures among them."""
+    batch, *others = axes.split()
+    return " ".join([batch, "k", *(f"{axis}'" if axis[0] == "k" else axis for axis in others)])

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._struct import struct, widest_dtype
+from calibjax._struct import struct, widened
 from calibjax.distributions._base import Distribution
 
 
@@ -46,10 +46,10 @@ class MultivariateNormalFullCovariance(Distribution):
 
     def scale_tril(self) -> jax.Array:
         """The Cholesky factors of the covariances, NaN where one is not positive definite."""
-        return jnp.linalg.cholesky(self.covariance_matrix)
+        return jnp.linalg.cholesky(widened(self.covariance_matrix))
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        covariance = self.covariance_matrix.astype(widest_dtype(self.covariance_matrix))
+        covariance = widened(self.covariance_matrix)
         transposed = jnp.swapaxes(covariance, -1, -2)
         largest = jnp.max(jnp.abs(covariance), axis=(-2, -1), keepdims=True)
         symmetric = jnp.all(jnp.abs(covariance - transposed) <= 1e-3 * largest, axis=(-2, -1))
@@ -72,15 +72,17 @@ class MultivariateNormalFullCovariance(Distribution):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n, d]``."""
-        noise = jax.random.normal(key, (*shape, *self.loc.shape), self.loc.dtype)
-        factor = self.scale_tril()[(None,) * len(shape)]
-        return self.loc[(None,) * len(shape)] + _product(factor, noise[..., None])[..., 0]
+        p = widened(self)
+        noise = jax.random.normal(key, (*shape, *p.loc.shape), p.loc.dtype)
+        factor = p.scale_tril()[(None,) * len(shape)]
+        return p.loc[(None,) * len(shape)] + _product(factor, noise[..., None])[..., 0]
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n, d]``, ``[n]``."""
-        factor = self.scale_tril()
+        p, targets = widened((self, targets))
+        factor = p.scale_tril()
         z = lax.linalg.triangular_solve(
-            factor, (targets - self.loc)[..., None], left_side=True, lower=True
+            factor, (targets - p.loc)[..., None], left_side=True, lower=True
         )[..., 0]
         log_scale = jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
         constant = z.shape[-1] * math.log(2 * math.pi) / 2

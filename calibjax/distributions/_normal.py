@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from calibjax._struct import struct
+from calibjax._struct import struct, widened
 from calibjax.distributions._base import Distribution
 
 
@@ -54,12 +54,14 @@ class Normal(Distribution):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``."""
-        noise = jax.random.normal(key, (*shape, *self.loc.shape), self.loc.dtype)
-        return noise * self.scale[(None,) * len(shape)] + self.loc[(None,) * len(shape)]
+        p = widened(self)
+        noise = jax.random.normal(key, (*shape, *p.loc.shape), p.loc.dtype)
+        return noise * p.scale[(None,) * len(shape)] + p.loc[(None,) * len(shape)]
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
-        return _log_density((targets - self.loc) / self.scale, self.scale)
+        p, targets = widened((self, targets))
+        return _log_density((targets - p.loc) / p.scale, p.scale)
 
 
 @struct
@@ -110,5 +112,6 @@ class MultivariateNormalDiag(Distribution):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n, d]``, ``[n]``."""
-        z = (targets - self.loc) / self.scale_diag
-        return jnp.sum(_log_density(z, self.scale_diag), axis=-1)
+        p, targets = widened((self, targets))
+        z = (targets - p.loc) / p.scale_diag
+        return jnp.sum(_log_density(z, p.scale_diag), axis=-1)

@@ -6,10 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy import stats
+from jax.scipy import special
 
 from calibjax._check import check_integer
-from calibjax._struct import is_array, is_traced, static, struct
+from calibjax._struct import is_array, is_traced, static, struct, widest_dtype
 from calibjax.distributions._base import Distribution
 
 #: -log of the probability that a series over 0 … max_count may leave out: 4e-18.
@@ -25,9 +25,10 @@ class Poisson(Distribution):
     Args:
         rate: means ``[n]``, nonnegative.
         max_count: expectations of kernels other than WhiteKernel are sums over 0 … max_count.
-            If it is not given and rates are concrete (outside of jit), it is the power of two
-            beyond which the largest finite rate has probability less than 4e-18 (rates up to some
-            3500).  A rate with more than that beyond max_count gives NaN, never a truncated sum.
+            If it is not given and rates are concrete (outside of jit), it is the power of two, at
+            most 4096, beyond which they have probability less than 4e-18.  A rate with more than
+            that beyond max_count (at 4096 some 3500) gives NaN, never a truncated sum.  It is part
+            of the structure: give it to stack batches, or to carry one through a scan.
 
     Targets are integers of shape ``[n]``.
 
@@ -47,7 +48,8 @@ class Poisson(Distribution):
 
     def __post_init__(self) -> None:
         if self.max_count is not None:
-            check_integer("max_count", self.max_count, 1)
+            max_count = check_integer("max_count", self.max_count, 1)
+            object.__setattr__(self, "max_count", max_count)
         elif is_array(self.rate) and not is_traced(self.rate):
             object.__setattr__(self, "max_count", _sufficient_count(self.rate))
 
@@ -71,7 +73,44 @@ class Poisson(Distribution):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log probability of targets ``[n]``, ``[n]``."""
-        return stats.poisson.logpmf(targets.astype(self.rate.dtype), self.rate)
+        return _log_probability(targets, self.rate.astype(widest_dtype(self.rate)))
+
+
+@jax.custom_jvp
+def _log_probability(count: jax.Array, rate: jax.Array) -> jax.Array:
+    k = count.astype(rate.dtype)
+    few = special.xlogy(k, rate) - rate - special.gammaln(k + 1)
+    large = jnp.maximum(k, MANY_COUNTS)
+    many = log_relative_to_stirling(large, rate) - jnp.log(2 * jnp.pi * large) / 2
+    return jnp.where((k < MANY_COUNTS) | (rate < _NO_RATE), few, many)
+
+
+@_log_probability.defjvp
+def _log_probability_jvp(primals, tangents):
+    # That of the logarithm of the rate has no limit at count 0 and rate 0.
+    (count, rate), (_, tangent) = primals, tangents
+    slope = jnp.where(count > 0, count.astype(rate.dtype) / rate, 0.0) - 1
+    return _log_probability(count, rate), slope * tangent
+
+
+#: From here on the remainder of Stirling's formula below is exact in float64.
+MANY_COUNTS = 16
+# With less, so many counts have probability 0.
+_NO_RATE = 1e-30
+
+
+def log_relative_to_stirling(k: jax.Array, rate: jax.Array) -> jax.Array:
+    """log(P(Z = k) sqrt(2 pi k)) for k >= 16, where log(rate^k exp(-rate) / k!) would cancel.
+
+    With x = (k - rate) / rate it is -rate ((1 + x) log(1 + x) - x), less log k! relative to
+    Stirling's formula (Loader, Fast and accurate computation of binomial probabilities, 2000).
+    """
+    rate = jnp.maximum(rate, _NO_RATE)
+    x = (k - rate) / rate
+    inverse = 1 / jnp.square(k)
+    series = 1 / 1260 - inverse * (1 / 1680 - inverse / 1188)
+    remainder = (1 / 12 - inverse * (1 / 360 - inverse * series)) / k
+    return -rate * ((1 + x) * jnp.log1p(x) - x) - remainder
 
 
 def count_bound(rate: Any, sqrt: Any = jnp.sqrt) -> Any:
@@ -83,9 +122,10 @@ def count_bound(rate: Any, sqrt: Any = jnp.sqrt) -> Any:
 
 
 def _sufficient_count(rate: Any) -> int | None:
-    """The smallest power of two above the bound; None if there is none or it is too large."""
+    """The smallest power of two above the bound of all rates for which it is not too large."""
     # Masked rows may hold anything; what no row may hold is reported by the checks.
     rates = np.asarray(rate, dtype=float)
     rates = rates[np.isfinite(rates) & (rates >= 0)]
-    bound = count_bound(rates.max(initial=0.0), np.sqrt)
-    return 2 ** math.ceil(math.log2(bound)) if bound <= _LARGEST_AUTOMATIC else None
+    bounds = count_bound(rates, np.sqrt)
+    bounds = bounds[bounds <= _LARGEST_AUTOMATIC]
+    return 2 ** math.ceil(math.log2(bounds.max())) if bounds.size else None

@@ -67,10 +67,10 @@ def check_locations(
     """Checks the locations of witness functions against checked predictions; returns J."""
     name, targets_name = f"{prefix}_predictions", f"{prefix}_targets"
     sizes = check_predictions(at_predictions, name=name, at_least=1)
-    if type(at_predictions) is not type(predictions):
+    if _family(at_predictions) != _family(predictions):
         raise TypeError(
-            f"{name} must be of the family of predictions, {type(predictions).__name__}, got "
-            f"{type(at_predictions).__name__}."
+            f"{name} must be of the family of predictions, {_family(predictions)}, got "
+            f"{_family(at_predictions)}."
         )
     ours, theirs = (
         [x.shape[1:] for x in jax.tree.leaves(p)] for p in (predictions, at_predictions)
@@ -87,6 +87,13 @@ def check_locations(
             words, valid = at_predictions.supports(jnp.asarray(at_targets))
             check_values(targets_name, at_targets, words, valid)
     return sizes["n"]
+
+
+def _family(predictions: Any) -> str:
+    """The family of predictions, and that of their components."""
+    name = type(predictions).__name__
+    components = getattr(predictions, "components", None)
+    return name if components is None else f"{name}({_family(components)})"
 
 
 def count_kept(n: int, where: Any) -> int:
@@ -147,9 +154,13 @@ def _check_closures(inputs: Inputs, formula: Callable[..., jax.Array]) -> None:
     """A function in the kernel must not close over tracers: their gradients would be lost."""
     if not holds_function(inputs.kernel):
         return
-    sample = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (inputs.predictions, inputs.targets)
+    # As `clean` will make them.
+    dtype = widest_dtype(inputs.targets, *jax.tree.leaves(inputs.predictions))
+    kind = dtype if inputs.predictions.target_kind == "real" else jnp.int32
+    prediction = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape[1:], dtype), inputs.predictions
     )
+    sample = prediction, jax.ShapeDtypeStruct(inputs.targets.shape[1:], kind)
     closed_over = jax.make_jaxpr(formula)(inputs.kernel, sample, sample).consts
     if any(is_traced(value) for value in closed_over):
         raise TypeError(

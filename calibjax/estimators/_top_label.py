@@ -25,7 +25,7 @@ def top_label(predictions: Any, targets: ArrayLike) -> tuple[Bernoulli, jax.Arra
     Returns:
         Bernoulli predictions and integer targets 0 and 1, ``[n]``, for every estimator and test.
         Confidences beyond 1, within the tolerance of sums, are 1.  An invalid row stays invalid
-        (confidence NaN, target -1): mask it there with `where`.
+        (confidence -1, target -1): mask it there with `where`.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type or shape.
@@ -113,4 +113,4 @@ def _binary(predictions: Any, targets: jax.Array, labels: jax.Array) -> tuple[Be
     # Not `clip`: at 1, where softmax saturates, it would halve the gradient.
     chosen = jnp.where(chosen > 1, 1.0, chosen)
     came = (targets.astype(jnp.int32) == labels.astype(jnp.int32)).astype(jnp.int32)
-    return Bernoulli(jnp.where(valid, chosen, jnp.nan)), jnp.where(supported, came, -1)
+    return Bernoulli(jnp.where(valid, chosen, -1.0)), jnp.where(supported, came, -1)

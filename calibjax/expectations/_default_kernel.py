@@ -124,6 +124,11 @@ def _with_median_heuristic(
 def _median_deviation(predictions: Any, where: jax.Array | None) -> jax.Array:
     """The median predicted standard deviation of each coordinate, else their mean, else 1."""
     check_predictions(predictions, where)
+    return _median_or_mean(predictions, where)
+
+
+@jax.jit
+def _median_or_mean(predictions: Any, where: jax.Array | None) -> jax.Array:
     dtype = widest_dtype(*jax.tree.leaves(predictions))
     if where is not None:
         predictions = fill_masked(predictions, where)

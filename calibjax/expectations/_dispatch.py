@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import jax
 import jax.numpy as jnp
 
+from calibjax.distributions import Distribution
 from calibjax.kernels import vmap_pairs
 
 Rule = TypeVar("Rule", bound=Callable[..., jax.Array])
@@ -42,6 +43,12 @@ class PairDispatch(Generic[Rule]):
         return decorate
 
     def __call__(self, p: Any, kernel: Any, *args: Any) -> jax.Array:
+        for q in args:
+            if isinstance(q, Distribution) and type(q) is not type(p):
+                raise TypeError(
+                    "both predictions must be of one family, got "
+                    f"{type(p).__name__} and {type(q).__name__}."
+                )
         for p_type in type(p).__mro__:
             for kernel_type in type(kernel).__mro__:
                 if rule := self.rules.get((p_type, kernel_type)):

@@ -15,10 +15,9 @@ from calibjax.expectations._dispatch import (
 )
 from calibjax.kernels import pairwise
 
-# How many kernel values a step makes, if not even more pairs of predictions are there: enough to be
-# worth a step.  One pair by itself is small because batches of it are made.
-_OF_PAIR = 64
-_OF_TILE = 2**12
+# How many kernel values a step makes, if not even more pairs of predictions are there: more are
+# worth a step, but batches of single pairs and of small blocks are made side by side.
+_PER_STEP = 64
 
 
 @mean_embedding.register(Empirical, object)
@@ -39,13 +38,13 @@ def empirical_residual(p, kernel, y, q, z):
 @residual_product_tile.register(Empirical, object)
 def empirical_residual_tile(ps, kernel, ys, qs, zs):
     left, right = jax.vmap(_residual)(ps, ys), jax.vmap(_residual)(qs, zs)
-    return _bilinear(kernel, *left, *right, _OF_TILE)
+    return _bilinear(kernel, *left, *right)
 
 
 @squared_embedding_distance_tile.register(Empirical, object)
 def empirical_squared_distance_tile(ps, kernel, qs):
     def inner(ps, kernel, qs):
-        return _bilinear(kernel, *jax.vmap(_samples)(ps), *jax.vmap(_samples)(qs), _OF_TILE)
+        return _bilinear(kernel, *jax.vmap(_samples)(ps), *jax.vmap(_samples)(qs))
 
     return squared_distance_tile(ps, kernel, qs, inner)
 
@@ -63,10 +62,10 @@ def _residual(p, y) -> tuple[jax.Array, jax.Array]:
 
 
 def _of_pair(kernel, *measures):
-    return _bilinear(kernel, *(x[None] for x in measures), _OF_PAIR)[0, 0]
+    return _bilinear(kernel, *(x[None] for x in measures))[0, 0]
 
 
-def _bilinear(kernel, x, a, z, b, per_step: int) -> jax.Array:
+def _bilinear(kernel, x, a, z, b) -> jax.Array:
     """sum_st a_is b_jt k(x_is, z_jt) for all pairs of measures i and j, ``[R, R']``.
 
     Loops over samples of both, one by one for a whole tile of pairs: that is how a CPU is ten times
@@ -74,7 +73,7 @@ def _bilinear(kernel, x, a, z, b, per_step: int) -> jax.Array:
     holding all.
     """
     n_pairs = x.shape[0] * z.shape[0]
-    per_side = max(1, round((per_step / n_pairs) ** 0.5))
+    per_side = max(1, round((_PER_STEP / n_pairs) ** 0.5))
     left, right = _chunks(x, a, per_side), _chunks(z, b, per_side)
 
     @jax.checkpoint

@@ -31,7 +31,8 @@ def laplace_laplacian_inner(p, kernel, q):
     p_loc, p_scale, q_loc, q_scale = in_lengthscales(kernel, p.loc, p.scale, q.loc, q.scale)
     d = absolute(p_loc - q_loc)
     s0, s1, s2 = _descending(p_scale, q_scale, jnp.ones_like(p_scale))
-    t0, t1, t2 = d / s0, d / s1, d / s2
+    # Beyond 1e9 scales nothing is left, and products of these may overflow.
+    t0, t1, t2 = (jnp.minimum(d / s, 1e9) for s in (s0, s1, s2))
     first, second = first_and_second_difference(t0, t1, t2)
     r0, r1 = s2 / (s0 + s2), s2 / (s1 + s2)
     of_two = (jnp.exp(-t0) + t0 * first) * (1 - r0 * r1) / (s0 + s1)

@@ -31,11 +31,14 @@ def _sum_over_pairs(p, q, function) -> jax.Array:
     The derivative evaluates each pair of components again instead of holding K^2 tiles.
     """
     ours, theirs = (p.probabilities(), p.components), (q.probabilities(), q.components)
-    of_pair = jax.checkpoint(function)
+
+    @jax.checkpoint
+    def term(left, right):
+        return left[0] * right[0] * function(left[1], right[1])
 
     def over_left(total, left):
         def over_right(total, right):
-            return total + left[0] * right[0] * of_pair(left[1], right[1]), None
+            return total + term(left, right), None
 
         return lax.scan(over_right, total, theirs)[0], None
 

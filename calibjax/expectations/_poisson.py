@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.scipy import special
 
 from calibjax._numerics import dot
-from calibjax.distributions import Poisson, count_bound
+from calibjax.distributions import MANY_COUNTS, Poisson, count_bound, log_relative_to_stirling
 from calibjax.expectations._dispatch import inner_product, mean_embedding
 from calibjax.kernels import WhiteKernel
 
@@ -54,23 +54,14 @@ def _probabilities(p, kernel) -> jax.Array:
 
 @jax.custom_jvp
 def probability(count: jax.Array, rate: jax.Array) -> jax.Array:
-    """P(Z = count), elementwise for count >= 0 and rate >= 0.
-
-    The logarithm of rate^k exp(-rate) / k! is a difference of large numbers.  For few counts this
-    is a product; for more, by Stirling's formula with its remainder delta(k) and
-    x = (k - rate) / rate, it is exp(-rate ((1 + x) log(1 + x) - x) - delta(k)) / sqrt(2 pi k)
-    (Loader, Fast and accurate computation of binomial probabilities, 2000).
-    """
+    """P(Z = count), elementwise for count >= 0 and rate >= 0."""
     k = count.astype(rate.dtype)
-    product = jnp.exp(-rate)
-    for j in range(1, _STIRLING_FROM):
-        product *= jnp.where(k >= j, rate / j, 1.0)
-    positive = jnp.where(rate > 0, rate, 1.0)
-    large = jnp.maximum(k, _STIRLING_FROM)
-    x = (large - positive) / positive
-    deviance = positive * ((1 + x) * jnp.log1p(x) - x)
-    ratio = jnp.exp(-deviance - _stirling_error(large)) / jnp.sqrt(2 * jnp.pi * large)
-    return jnp.where((k < _STIRLING_FROM) | (rate == 0), product, ratio)
+    few = jnp.exp(-rate)
+    for j in range(1, MANY_COUNTS):
+        few *= jnp.where(k >= j, rate / j, 1.0)
+    large = jnp.maximum(k, MANY_COUNTS)
+    many = jnp.exp(log_relative_to_stirling(large, rate)) / jnp.sqrt(2 * jnp.pi * large)
+    return jnp.where(k < MANY_COUNTS, few, many)
 
 
 @probability.defjvp
@@ -82,37 +73,14 @@ def _probability_jvp(primals, tangents):
     return value, (before - value) * tangent
 
 
-# From here on the terms of the series below are enough for float64.
-_STIRLING_FROM = 16
-
-
-def _stirling_error(k: jax.Array) -> jax.Array:
-    """log k! - log(sqrt(2 pi k) (k / e)^k), for large k."""
-    inverse = 1 / jnp.square(k)
-    series = 1 / 1260 - inverse * (1 / 1680 - inverse / 1188)
-    return (1 / 12 - inverse * (1 / 360 - inverse * series)) / k
-
-
-@jax.custom_jvp
 def _coincidence(rate: jax.Array, other: jax.Array) -> jax.Array:
-    """P(Z = Z')."""
-    root = jnp.sqrt(rate * other)
-    return _decay(rate, other) * special.i0e(2 * root)
-
-
-def _decay(rate: jax.Array, other: jax.Array) -> jax.Array:
-    """exp(-(sqrt(rate) - sqrt(other))^2)."""
-    roots = jnp.sqrt(rate) + jnp.sqrt(other)
-    return jnp.exp(-jnp.square((rate - other) / jnp.where(roots > 0, roots, 1.0)))
-
-
-@_coincidence.defjvp
-def _coincidence_jvp(primals, tangents):
-    # d/dx I_0(2 sqrt(x)) = I_1(2 sqrt(x)) / sqrt(x), which is 1 at x = 0, where sqrt has no slope.
-    (rate, other), (of_rate, of_other) = primals, tangents
-    value = _coincidence(rate, other)
-    root = jnp.sqrt(rate * other)
-    positive = jnp.where(root > 0, root, 1.0)
-    ratio = jnp.where(root > 0, special.i1e(2 * positive) / positive, 1.0)
-    slope = _decay(rate, other) * ratio
-    return value, (other * slope - value) * of_rate + (rate * slope - value) * of_other
+    """P(Z = Z'), smooth where a rate is 0: I_0(2 sqrt(x)) = sum_k x^k / k!^2."""
+    x = rate * other
+    small = x < 1
+    root, other_root = (jnp.sqrt(jnp.where(small, 1.0, r)) for r in (rate, other))
+    decay = jnp.exp(-jnp.square(root - other_root))
+    large = decay * special.i0e(2 * root * other_root)
+    x, series = jnp.where(small, x, 0.0), jnp.ones_like(x)
+    for k in range(12, 0, -1):
+        series = 1 + series * x / k**2
+    return jnp.where(small, jnp.exp(-(rate + other)) * series, large)
