@@ -81,20 +81,14 @@ def test_h_matrix(case, dtype):
 
 
 @cases
-def test_estimates(case, dtype):
-    compare_estimates(case, dtype, {"": None})
+def test_estimates(case, float64):
+    compare_estimates(case, "float64", {"": None})
 
 
 @pytest.mark.slow
 @cases
-def test_block_estimates(case, float64):
-    compare_estimates(case, "float64", {f"block{size}_": size for size in (2, 3, 5)})
-
-
-@pytest.mark.slow
-@cases
-def test_block_estimates_in_float32(case):
-    compare_estimates(case, "float32", {f"block{size}_": size for size in (2, 3, 5)})
+def test_estimates_in_blocks(case, dtype):
+    compare_estimates(case, dtype, {"": None, **{f"block{b}_": b for b in (2, 3, 5)}})
 
 
 def compare_estimates(case, dtype, block_sizes):

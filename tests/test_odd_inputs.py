@@ -167,7 +167,13 @@ def test_tiny_rates_and_masked_huge_rates():
 # Nothing that is valid makes a NaN on the way.
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+FAST = {"laplace", "poisson", "mixture", "empirical"}
+
+
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in FAST)) for name in FAMILIES],
+)
 def test_no_nan_on_the_way(family):
     predictions, targets = cast(FAMILIES[family](6, 0), "float32")
     where = jnp.arange(6) < 5
