@@ -218,7 +218,7 @@ def test_mixtures_of_mixtures_and_samples(key, float64):
     y = jnp.array([0.3, -1.0, 2.0])
     np.testing.assert_allclose(p.log_prob(y), flat.log_prob(y), rtol=1e-13)
     np.testing.assert_allclose(p.variance(), flat.variance(), rtol=1e-13)
-    assert p.shapes["components.components.loc"] == "n k k"
+    assert p.shapes["components.components.loc"] == "n k k'"
     samples = cj.Mixture.ensemble(cj.Empirical(jnp.arange(12.0).reshape(2, 3, 2)))
     np.testing.assert_allclose(samples.mean(), [2.5, 8.5])
     assert samples.sample(key, (4,)).shape == (4, 2)

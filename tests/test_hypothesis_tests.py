@@ -177,6 +177,7 @@ def test_doubled_precision_is_not_needed(name, key):
         np.testing.assert_allclose(numbers(result), numbers(exact), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_sixteen_bits(key):
     kernel, predictions, targets = sample(INSTANCES[1], N, dtype="float32")
     predictions, targets = jax.tree.map(lambda x: x.astype(jnp.bfloat16), (predictions, targets))

@@ -102,6 +102,7 @@ def test_counts_are_multinomial(key):
     assert abs(correlation + 1 / (n_kept - 1)) < 4 / np.sqrt(n_resamples)
 
 
+@pytest.mark.slow
 def test_draws_depend_on_the_key_and_their_number_alone(key, float64, monkeypatch):
     arguments = sample("categorical-tv-white", 50)
 

@@ -18,6 +18,7 @@ SLOW_TO_COMPILE = {
     "normal-algebra",
     "categorical-algebra",
     "mixture-mean_embedding-gaussian",
+    "mixture-mw2-gaussian",
 }
 # One for each way to be evaluated.
 WITHOUT_JIT = {
