@@ -13,7 +13,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from calibjax._erfcx import _FLOAT32, _FLOAT64
+from calibjax._erfcx import coefficients
 
 # Gaps up to which nodes are close: quotients beyond cancel by factors of 1.3 and 5, and the series
 # within are short.
@@ -45,8 +45,8 @@ def _sinhc(u: jax.Array) -> jax.Array:
     """sinh(u) / u for |u| <= 1, by powers of its square."""
     degree = 8 if u.dtype == jnp.float64 else 4
     square = jnp.square(u)
-    coefficients = [1 / math.factorial(2 * k + 1) for k in range(degree, -1, -1)]
-    return functools.reduce(lambda sum, c: sum * square + c, coefficients, jnp.zeros_like(u))
+    terms = [1 / math.factorial(2 * k + 1) for k in range(degree, -1, -1)]
+    return functools.reduce(lambda sum, c: sum * square + c, terms, jnp.zeros_like(u))
 
 
 def _second_series(u: jax.Array, v: jax.Array, w: jax.Array) -> jax.Array:
@@ -75,7 +75,7 @@ def erfcx_factors(ux: jax.Array, uy: jax.Array) -> tuple[jax.Array, jax.Array, j
     """
     tx, ty = 1 - 6 * ux, 1 - 6 * uy
     px, py, quotient = (jnp.zeros_like(ux) for _ in range(3))
-    for c in _FLOAT64 if ux.dtype == jnp.float64 else _FLOAT32:
+    for c in coefficients(ux.dtype):
         quotient = quotient * ty + px
         px, py = px * tx + c, py * ty + c
     return px, py, -6 * quotient

@@ -9,6 +9,7 @@ derivative its right decay, so plain autodiff is enough.
 """
 
 from functools import reduce
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +34,11 @@ _FLOAT64 = (
 )  # fmt: skip
 
 
+def coefficients(dtype: Any) -> tuple[Any, ...]:
+    """Those of the polynomial in t, highest first."""
+    return _FLOAT64 if dtype == jnp.float64 else _FLOAT32
+
+
 def erfcx(x: jax.Array) -> jax.Array:
     """exp(x^2) erfc(x), elementwise, for x >= 0 in float32 or float64.
 
@@ -49,7 +55,6 @@ def erfcx(x: jax.Array) -> jax.Array:
     polynomial is not made for it and u has a pole at -3, so callers mask the argument before the
     call, not only the result after it.
     """
-    coefficients = _FLOAT64 if x.dtype == jnp.float64 else _FLOAT32
     u = 1 / (x + 3)
     t = 1 - 6 * u
-    return u * reduce(lambda p, c: p * t + c, coefficients)
+    return u * reduce(lambda p, c: p * t + c, coefficients(x.dtype))

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from messages import check_message
 from scipy import stats
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
@@ -277,9 +278,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_message(name):
-    call, exception, message = BAD[name]
-    with pytest.raises(exception, match=message):
-        call()
+    check_message(*BAD[name])
 
 
 # fit_temperature

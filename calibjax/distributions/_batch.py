@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._check import check_array, check_shapes, check_values
-from calibjax._struct import is_array, is_traced, widest_dtype
+from calibjax._struct import is_array, is_traced, widened
 from calibjax.distributions._base import Distribution
 
 
@@ -66,7 +66,7 @@ def probability_vectors(weights: jax.Array) -> tuple[str, jax.Array]:
     """What rows of probabilities must be, in words, and which are."""
     # Rows of a 16-bit softmax miss one by some 2e-3: each entry is rounded to 3 digits.
     tolerance = 1e-2 if weights.dtype.itemsize == 2 else 1e-3
-    weights = weights.astype(widest_dtype(weights))
+    weights = widened(weights)
     sums_to_one = jnp.abs(jnp.sum(weights, axis=-1) - 1) <= tolerance
     valid = jnp.all(weights >= 0, axis=-1) & sums_to_one
     return f"nonnegative with rows that sum to one within {tolerance:g}", valid

@@ -88,7 +88,7 @@ class Mixture(Distribution):
         """The variances of each coordinate, within and between components."""
         within = self._by_component(self._flat().variance())
         means = self._by_component(self._flat().mean())
-        return self._average(within + jnp.square(means - self.mean()[:, None]))
+        return self._average(within + jnp.square(means - self._average(means)[:, None]))
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]`` or ``[*shape, n, d]``: one of K draws, from each component."""

@@ -53,7 +53,7 @@ class MultivariateNormalFullCovariance(Distribution):
         transposed = jnp.swapaxes(covariance, -1, -2)
         largest = jnp.max(jnp.abs(covariance), axis=(-2, -1), keepdims=True)
         symmetric = jnp.all(jnp.abs(covariance - transposed) <= 1e-3 * largest, axis=(-2, -1))
-        definite = jnp.all(jnp.isfinite(jnp.linalg.cholesky(covariance)), axis=(-2, -1))
+        definite = jnp.all(jnp.isfinite(self.scale_tril()), axis=(-2, -1))
         return {
             "loc": ("finite", jnp.all(jnp.isfinite(self.loc), axis=-1)),
             "covariance_matrix": ("symmetric and positive definite", symmetric & definite),

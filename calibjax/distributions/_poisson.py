@@ -9,7 +9,7 @@ import numpy as np
 from jax.scipy import special
 
 from calibjax._check import check_integer
-from calibjax._struct import is_array, is_traced, static, struct, widest_dtype
+from calibjax._struct import is_array, is_traced, static, struct, widened
 from calibjax.distributions._base import Distribution
 
 #: -log of the probability that a series over 0 … max_count may leave out: 4e-18.
@@ -73,7 +73,7 @@ class Poisson(Distribution):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log probability of targets ``[n]``, ``[n]``."""
-        return _log_probability(targets, self.rate.astype(widest_dtype(self.rate)))
+        return _log_probability(targets, widened(self.rate))
 
 
 @jax.custom_jvp

@@ -9,11 +9,12 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._check import check_choice
-from calibjax._numerics import absolute, safe_sqrt
 from calibjax._struct import as_pytree
+from calibjax.distributions import Categorical
 from calibjax.estimators._binning import Binning, UniformBinning, check_binning
 from calibjax.estimators._inputs import check_samples, clean_samples, count_kept
 from calibjax.estimators._top_label import check_classes
+from calibjax.kernels import Euclidean, TotalVariation
 
 _TEN_BINS = UniformBinning(10)
 
@@ -111,15 +112,15 @@ def mce(
 
 
 def _total_variation(p: jax.Array, q: jax.Array) -> jax.Array:
-    return jnp.sum(absolute(p - q)) / 2
+    return TotalVariation()(Categorical(p), Categorical(q))
 
 
 def _squared_euclidean(p: jax.Array, q: jax.Array) -> jax.Array:
-    return jnp.sum(jnp.square(p - q))
+    return Euclidean().squared(Categorical(p), Categorical(q))
 
 
 def _euclidean(p: jax.Array, q: jax.Array) -> jax.Array:
-    return safe_sqrt(_squared_euclidean(p, q))
+    return Euclidean()(Categorical(p), Categorical(q))
 
 
 def _kullback_leibler(p: jax.Array, q: jax.Array) -> jax.Array:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_array, check_integer, check_shapes
-from calibjax._struct import is_array, widest_dtype
+from calibjax._struct import is_array, widened
 from calibjax.distributions import Bernoulli, Categorical, valid_rows
 
 
@@ -107,8 +107,7 @@ def _binary(predictions: Any, targets: jax.Array, labels: jax.Array) -> tuple[Be
     """The probability of one label for each row, and whether it came."""
     supported = predictions.supports(targets)[1]
     valid = valid_rows(predictions)
-    probs = predictions.probability_vector()
-    probs = probs.astype(widest_dtype(probs))
+    probs = widened(predictions.probability_vector())
     chosen = jnp.take_along_axis(probs, labels[:, None], axis=1)[:, 0]
     # Not `clip`: at 1, where softmax saturates, it would halve the gradient.
     chosen = jnp.where(chosen > 1, 1.0, chosen)

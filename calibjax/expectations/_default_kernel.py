@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._numerics import safe_sqrt
-from calibjax._struct import widest_dtype
+from calibjax._struct import widened
 from calibjax.distributions import (
     Bernoulli,
     Categorical,
@@ -129,10 +129,9 @@ def _median_deviation(predictions: Any, where: jax.Array | None) -> jax.Array:
 
 @jax.jit
 def _median_or_mean(predictions: Any, where: jax.Array | None) -> jax.Array:
-    dtype = widest_dtype(*jax.tree.leaves(predictions))
     if where is not None:
         predictions = fill_masked(predictions, where)
-    deviation = jnp.sqrt(jax.tree.map(lambda x: x.astype(dtype), predictions).variance())
+    deviation = jnp.sqrt(widened(predictions).variance())
     if where is not None:
         kept = where.reshape(-1, *(1,) * (deviation.ndim - 1))
         deviation = jnp.where(kept, deviation, jnp.nan)

@@ -104,7 +104,5 @@ def _chunks(points, weights, size: int) -> tuple[jax.Array, jax.Array]:
         values = jnp.moveaxis(values, 1, 0)[jnp.minimum(index, n_samples - 1)]
         return values.reshape(n_chunks, size, *values.shape[1:])
 
-    weights = jnp.where(
-        index[None, :] < n_samples, weights[:, jnp.minimum(index, n_samples - 1)], 0.0
-    )
-    return cut(points), weights.T.reshape(n_chunks, size, -1)
+    is_sample = (index < n_samples).reshape(n_chunks, size, 1)
+    return cut(points), jnp.where(is_sample, cut(weights), 0.0)

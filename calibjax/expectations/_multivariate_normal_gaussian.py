@@ -21,6 +21,7 @@ from calibjax.expectations._dispatch import (
     squared_distance_tile,
     squared_embedding_distance_tile,
 )
+from calibjax.expectations._normal_gaussian import alternating
 from calibjax.kernels import GaussianKernel, in_lengthscales
 
 
@@ -97,18 +98,14 @@ def _residual(p_loc, p_covariance, y, q_loc, q_covariance, z) -> jax.Array:
 
     e = (gain - jnp.sum(shifts * (2 * between + shifts), axis=0)) / 2
     r, r_minus_1 = jnp.exp(-log_det / 2), jnp.expm1(-log_det / 2)
-    near = _alternating(r * small_expm1(e) + r_minus_1)
-    far = _alternating(r * jnp.exp(-quadratic / 2))
+    near = alternating(r * small_expm1(e) + r_minus_1)
+    far = alternating(r * jnp.exp(-quadratic / 2))
     common = jnp.exp(-jnp.sum(jnp.square(between[:, 0]), axis=0) / 2)
     return jnp.where(jnp.all(jnp.abs(e) < SMALL, axis=0), common * near, far)
 
 
 def _stack(axis: int, *terms: jax.Array) -> jax.Array:
     return jnp.stack(jnp.broadcast_arrays(*terms), axis=axis)
-
-
-def _alternating(terms: jax.Array) -> jax.Array:
-    return (terms[0] - terms[1]) - (terms[2] - terms[3])
 
 
 def _expectation(covariance: jax.Array, b: jax.Array) -> jax.Array:

@@ -6,6 +6,7 @@ predictions only add their variances.
 """
 
 import functools
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -57,7 +58,7 @@ def normal_gaussian_residual(p, kernel, y, q, z):
         far.append(r * jnp.exp(-jnp.sum(jnp.square(between + t) / (1 + v)) / 2))
     common = jnp.exp(-jnp.sum(jnp.square(between)) / 2)
     is_near = functools.reduce(jnp.maximum, exponents) < SMALL
-    return jnp.where(is_near, common * _alternating(near), _alternating(far))
+    return jnp.where(is_near, common * alternating(near), alternating(far))
 
 
 def normal_gaussian_squared_distance(p, kernel, q):
@@ -104,7 +105,8 @@ def _shrinkage(variance: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.exp(log_r), jnp.expm1(log_r)
 
 
-def _alternating(terms: list[jax.Array]) -> jax.Array:
+def alternating(terms: Sequence[jax.Array] | jax.Array) -> jax.Array:
+    """The four terms of h, put together."""
     return (terms[0] - terms[1]) - (terms[2] - terms[3])
 
 

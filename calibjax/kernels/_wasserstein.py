@@ -88,13 +88,13 @@ def _full(p: MultivariateNormalFullCovariance, q: MultivariateNormalFullCovarian
     # B = min |L_p - L_q U|^2 over orthogonal U, where the trace formula cancels: in float32 it is
     # off by 3e-4 at equal covariances.  The minimum has the derivative of its argument at fixed U.
     factor_p, factor_q = p.scale_tril(), q.scale_tril()
-    rotation = lax.stop_gradient(_orthogonal_factor(dot(factor_q.T, factor_p)))
+    rotation = _orthogonal_factor(dot(factor_q.T, factor_p))
     same = jnp.all(p.covariance_matrix == q.covariance_matrix)
     difference = jnp.where(same, 0.0, factor_p - dot(factor_q, rotation))
     return jnp.sum(jnp.square(p.loc - q.loc)) + jnp.sum(jnp.square(difference))
 
 
 def _orthogonal_factor(matrix: jax.Array) -> jax.Array:
-    """The orthogonal matrix nearest to `matrix`."""
+    """The orthogonal matrix nearest to `matrix`, held constant in derivatives."""
     left, _, right = jnp.linalg.svd(lax.stop_gradient(matrix))
     return dot(left, right)

@@ -1,0 +1,13 @@
+"""What every table of bad arguments asserts of its lines."""
+
+import re
+
+import pytest
+
+
+def check_message(call, exception, message):
+    """The call raises exactly this exception, with the parts of the message in their order."""
+    with pytest.raises(exception) as caught:
+        call()
+    assert type(caught.value) is exception
+    assert re.search(message, str(caught.value), re.DOTALL), str(caught.value)
