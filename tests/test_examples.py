@@ -62,13 +62,3 @@ def test_prints_what_a_temperature_changes(tmp_path):
         assert all(0 <= p <= 1 for p in values["p-value"])
     # One number is enough for the forest on this split.
     assert values["p-value"][0] < 0.05 < min(values["p-value"][1:])
-
-
-def test_published_error_rates(tmp_path):
-    command = [sys.executable, EXAMPLES / "papers" / "error_rates.py", "--quick"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    rows = re.findall(r"^\| (?:ICLR|NeurIPS), .*\|$", done.stdout, flags=re.MULTILINE)
-    assert len(rows) == 17, done.stdout
-    for row in rows:
-        assert all(math.isfinite(float(word)) for word in row.split("|")[3:-1])

@@ -1,10 +1,8 @@
-"""Published rates beside ours: their differences in standard errors, and a table of them.
+"""Published numbers beside ours: their differences in standard errors, and a table of them.
 
-Both rates are of random data sets: the variance of their difference is the binomial one at the
-pooled rate (k + 1) / (N + 2), which is not 0 where no test errs.  Where a published rate is that of
-*one* draw of something else, such as test locations, ours is the mean over L draws of it, each with
-its own data sets, and (1 + 1/L) times the variance between draws is added: that of the L rates,
-less their binomial noise.
+Both numbers are of random data sets: the standard error is that of their difference, made of ours
+and of the published one.  The latter follows from the spread of our data sets and the number of
+published ones, since both have the same law.
 """
 
 import math
@@ -20,30 +18,61 @@ MAX_MISSING = 0.01
 
 
 class Comparison(NamedTuple):
-    """A published rate, and our errors ``[L, N]`` of L draws and N data sets for each of them."""
+    """A published number and ours, in a cell of a table; `error` is that of their difference."""
 
-    setting: str
-    test: str
-    n: int
+    row: str
+    column: str
     published: float
-    published_sets: int
-    errors: np.ndarray
+    ours: float
+    error: float
 
     @property
-    def rate(self) -> float:
-        return np.nanmean(self.errors)
-
     def difference(self) -> float:
         """Ours less the published one, in standard errors."""
-        sets = np.sum(~np.isnan(self.errors)), self.published_sets
-        pooled = (sets[0] * self.rate + sets[1] * self.published + 1) / (sum(sets) + 2)
-        variance = pooled * (1 - pooled) * (1 / sets[0] + 1 / sets[1])
-        n_draws, n_sets = self.errors.shape
-        if n_draws > 1:
-            rates = np.nanmean(self.errors, axis=1)
-            noise = np.mean(rates * (1 - rates)) / (n_sets - 1)
-            variance += max(0.0, np.var(rates, ddof=1) - noise) * (1 + 1 / n_draws)
-        return (self.rate - self.published) / math.sqrt(variance)
+        return (self.ours - self.published) / self.error
+
+
+def of_mean(
+    row: str, column: str, published: float, published_sets: int, values: np.ndarray
+) -> Comparison:
+    """Of a mean over data sets; `values` ``[N]`` are ours, one for each data set.
+
+    An exact value is one of infinitely many sets.
+    """
+    values = np.asarray(values, float)
+    error = values.std(ddof=1) * math.sqrt(1 / values.size + 1 / published_sets)
+    return Comparison(row, column, published, values.mean(), error)
+
+
+def of_variance(
+    row: str, column: str, published: float, published_sets: int, values: np.ndarray
+) -> Comparison:
+    """Of a variance (ddof = 1) of data sets, which is a mean of squares."""
+    values = np.asarray(values, float)
+    squares = (values - values.mean()) ** 2 * values.size / (values.size - 1)
+    return of_mean(row, column, published, published_sets, squares)
+
+
+def of_rate(
+    row: str, column: str, published: float, published_sets: int, errors: np.ndarray
+) -> Comparison:
+    """Of a rate of errors; `errors` ``[L, N]`` are ours, 0, 1 or missing (NaN).
+
+    The variance is the binomial one at the pooled rate (k + 1) / (N + 2), which is not 0 where no
+    test errs.  Where the published rate is that of *one* draw of something else, such as test
+    locations, ours is the mean over L draws of it, each with its own N data sets, and (1 + 1/L)
+    times the variance between draws is added: that of the L rates, less their binomial noise.
+    """
+    rate, n_kept = np.nanmean(errors), np.sum(~np.isnan(errors))
+    n_both = n_kept + published_sets
+    pooled = (n_kept * rate + published_sets * published + 1) / (n_both + 2)
+    variance = pooled * (1 - pooled) * (1 / n_kept + 1 / published_sets)
+    n_draws, n_sets = errors.shape
+    if n_draws > 1:
+        rates = np.nanmean(errors, axis=1)
+        noise = np.mean(rates * (1 - rates)) / (n_sets - 1)
+        variance += max(0.0, np.var(rates, ddof=1) - noise) * (1 + 1 / n_draws)
+    return Comparison(row, column, published, rate, math.sqrt(variance))
 
 
 def errors_at(level: float, pvalues: np.ndarray, calibrated: bool) -> np.ndarray:
@@ -54,16 +83,28 @@ def errors_at(level: float, pvalues: np.ndarray, calibrated: bool) -> np.ndarray
     return np.where(missing, np.nan, (pvalues < level) == calibrated)
 
 
-def report(comparisons: Iterable[Comparison], check: bool) -> None:
-    """Prints a table; if `check`, exits with an error where a difference is too large."""
-    print("| setting | test | n | published | ours | difference / s.e. |")
-    print("|---|---|---|---|---|---|")
-    largest = 0.0
-    for row in comparisons:
-        difference = row.difference()
-        rates = f"{row.published:.4f} | {row.rate:.4f} | {difference:+.1f}"
-        print(f"| {row.setting} | {row.test} | {row.n} | {rates} |", flush=True)
-        largest = max(largest, abs(difference))
-    print(f"\nLargest |difference| / s.e.: {largest:.1f}")
-    if check and largest > THRESHOLD:
-        sys.exit(f"A rate differs by more than {THRESHOLD} standard errors.")
+def report(title: str, comparisons: Iterable[Comparison], check: bool) -> None:
+    """Prints a table whose cells are `published / ours`; if `check`, large differences are errors.
+
+    The last column is the largest difference of the row in standard errors.
+    """
+    comparisons = list(comparisons)
+    rows = dict.fromkeys(cell.row for cell in comparisons)
+    columns = dict.fromkeys(cell.column for cell in comparisons)
+    print(f"\n| {title} | {' | '.join(columns)} | largest difference / s.e. |")
+    print("|---" * (len(columns) + 2) + "|")
+    for row in rows:
+        cells = {cell.column: cell for cell in comparisons if cell.row == row}
+        texts = [
+            f"{cells[column].published:.3g} / {cells[column].ours:.3g}" if column in cells else ""
+            for column in columns
+        ]
+        largest = max((cell.difference for cell in cells.values()), key=abs)
+        print(f"| {row} | {' | '.join(texts)} | {largest:+.1f} |", flush=True)
+    largest = max(comparisons, key=lambda cell: abs(cell.difference))
+    print(
+        f"\n{len(comparisons)} numbers.  Largest difference: "
+        f"{largest.difference:+.1f} s.e. ({largest.row}, {largest.column})."
+    )
+    if check and abs(largest.difference) > THRESHOLD:
+        sys.exit(f"A number differs by more than {THRESHOLD} standard errors.")

@@ -1,0 +1,6 @@
+"""Published numbers, one module for each script.
+
+They are of David Widmann, Fredrik Lindsten and Dave Zachariah: "Calibration tests beyond
+classification", ICLR 2021, and "Calibration tests in multi-class classification: a unifying
+framework", NeurIPS 2019, and of the data that come with these papers.
+"""

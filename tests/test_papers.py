@@ -1,0 +1,70 @@
+"""The published experiments run as a reader would run them, in their quick settings."""
+
+import itertools
+import math
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+PAPERS = pathlib.Path(__file__).parents[1] / "examples" / "papers"
+# Each script with the number of tables that it prints when quick, and its figures then.
+SCRIPTS = {
+    "iclr2021_ols": (2, ["iclr2021_ols"]),
+    "iclr2021_estimates": (
+        4,
+        ["iclr2021_estimates_calibrated_1", "iclr2021_estimates_uncalibrated_1"],
+    ),
+    "iclr2021_tests": (2, ["iclr2021_tests_1"]),
+    "iclr2021_friedman": (6, ["iclr2021_friedman"]),
+    "iclr2021_friedman_calibrated": (2, ["iclr2021_friedman_calibrated"]),
+    "neurips2019_estimates": (3, ["neurips2019_ece", "neurips2019_skce"]),
+    "neurips2019_tests": (2, ["neurips2019_tests"]),
+    "neurips2019_cifar10": (2, ["neurips2019_cifar10"]),
+}
+
+
+def test_every_script_is_tested():
+    scripts = {path.stem for path in PAPERS.glob("*.py") if not path.stem.startswith("_")}
+    assert scripts == set(SCRIPTS)
+
+
+def tables(markdown):
+    """The cells of the rows of each table."""
+    lines = re.findall(r"(?:^\|.*\|\n)+", markdown, flags=re.MULTILINE)
+    return [[row.split("|")[1:-1] for row in table.splitlines()[2:]] for table in lines]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_prints_tables_and_saves_figures(script, tmp_path):
+    n_tables, figures = SCRIPTS[script]
+    command = [sys.executable, PAPERS / f"{script}.py", "--quick"]
+    if script == "neurips2019_cifar10":
+        command.append(save_predictions(tmp_path / "predictions.npz"))
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    printed = tables(done.stdout)
+    assert len(printed) == n_tables, done.stdout
+    for name, *cells in itertools.chain(*printed):
+        numbers = re.findall(r"(?<![\w.])-?(?:\d[\d.e+-]*|nan|inf)", "|".join(cells))
+        assert numbers and all(math.isfinite(float(x)) for x in numbers), name
+    for figure in figures:
+        content = (tmp_path / "figures" / f"{figure}.png").read_bytes()
+        assert content.startswith(b"\x89PNG")
+
+
+def save_predictions(path):
+    """Of one network with published numbers, which these are not, and of another one."""
+    rng = np.random.default_rng(0)
+    probs = rng.dirichlet(np.ones(3), (2, 100))
+    np.savez(path, labels=rng.integers(0, 3, 100), resnet18=probs[0], mine=probs[1])
+    return path
+
+
+@pytest.mark.parametrize("figure", sorted((PAPERS / "figures").glob("*.png")), ids=lambda x: x.stem)
+def test_figures_are_small_and_shown(figure):
+    assert figure.stat().st_size < 150_000
+    assert f"figures/{figure.name}" in (PAPERS / "README.md").read_text()
