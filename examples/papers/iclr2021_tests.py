@@ -88,11 +88,6 @@ def pvalues(location_keys, keys, calibrated, n, d):
     return jax.lax.map(of_locations, (location_keys, keys))
 
 
-def n_data_sets(n, d):
-    """For each draw of locations: fewer where the bootstrap takes long."""
-    return {256: 80, 1024: 20 if d == 1 else 10}.get(n, 100)
-
-
 def plot(folder, d, rates, times) -> None:
     figure, axes = panels(2, 2, sharey="row")
     for name, style in STYLES.items():
@@ -107,7 +102,7 @@ def plot(folder, d, rates, times) -> None:
         ax.axhline(published.LEVEL, color=BLACK, linewidth=0.8, linestyle=(0, (1, 1)))
     for ax in axes[:, 0]:
         ax.set_xticks(list(times), list(times))
-        ax.minorticks_off()
+        ax.set_xticks([], minor=True)
     axes[1, 0].set(xlabel="data set size n")
     axes[1, 1].set(xlabel="time [s]")
     figure.suptitle(f"d = {d}, level {published.LEVEL} dotted")
@@ -131,7 +126,8 @@ def main() -> None:
                 for name, test in tests(n).items()
             }
             progress(f"times, d = {d}, n = {n}")
-            n_draws, n_sets = (2, 2) if args.quick else (20, n_data_sets(n, d))
+            # Of locations, and of data sets for each; at least as many as published.
+            n_draws, n_sets = (2, 2) if args.quick else (20, 100 if n < 1024 else 25)
             location_keys = jax.random.split(location_key, n_draws)
             keys = jax.random.split(jax.random.fold_in(data_key, n), (n_draws, n_sets))
             for calibrated, (kind, of_kind) in zip((True, False), rates.items(), strict=True):
