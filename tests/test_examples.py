@@ -15,7 +15,9 @@ EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
     ("script", "options"),
     [
         ("train_digits.py", []),
-        ("train_digits.py", ["--block-size", "16", "--unbiased"]),
+        pytest.param(
+            "train_digits.py", ["--block-size", "16", "--unbiased"], marks=pytest.mark.slow
+        ),
         ("train_diabetes.py", []),
     ],
 )
@@ -46,6 +48,7 @@ def test_prints_all_tests_and_saves_a_figure(tmp_path):
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_prints_what_a_temperature_changes(tmp_path):
     command = [sys.executable, EXAMPLES / "recalibrate.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)

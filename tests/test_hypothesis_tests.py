@@ -359,6 +359,7 @@ def test_options_of_the_estimator(key):
     np.testing.assert_allclose(result.estimate, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_resampled_ece_needs_fixed_predictions(key):
     # Resampled predictions have ties, and the ECE of many bins is smaller there; given the
     # predictions the test is exact: its level is 10 of 100 ranks.

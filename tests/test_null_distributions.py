@@ -390,6 +390,7 @@ def test_consistency_test_with_parameters_compiles_once(key):
     assert counts[0] == counts[1]
 
 
+@pytest.mark.slow
 def test_consistency_test_in_a_batch_or_one_by_one(key, monkeypatch):
     from calibjax.hypothesis_tests import _consistency
 

@@ -304,6 +304,7 @@ CIFAR10_PVALUES = {
 }
 
 
+@pytest.mark.slow
 @cifar10_networks
 def test_cifar10_pvalues(network, reference_folder, key, float64):
     kernel, probs, labels = cifar10(network, reference_folder)

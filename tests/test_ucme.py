@@ -14,7 +14,12 @@ import calibjax as cj
 from calibjax._pairwise import column_sums, quadratic_forms
 from calibjax.discrepancy import deviation, h
 
-every_kernel = pytest.mark.parametrize("name", KERNELS)
+# Those that take long to compile are for the slow tests.
+LONG = "full", "mixture", "ensemble", "empirical"
+every_kernel = pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=[pytest.mark.slow] * x.startswith(LONG)) for x in KERNELS],
+)
 
 
 def with_locations(name, n=9, n_locations=4):

@@ -7,10 +7,11 @@ published ones, since both have the same law.
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
+from _experiment import print_table
 
 THRESHOLD = 4.0
 # Of p-values: a test may refuse some data sets, and these do not count.
@@ -80,31 +81,36 @@ def errors_at(level: float, pvalues: np.ndarray, calibrated: bool) -> np.ndarray
     missing = np.isnan(pvalues)
     if np.mean(missing) > MAX_MISSING:
         raise ValueError(f"{np.mean(missing):.1%} of the p-values are NaN.")
-    return np.where(missing, np.nan, (pvalues < level) == calibrated)
+    return np.where(missing, np.nan, (pvalues <= level) == calibrated)
 
 
-def report(title: str, comparisons: Iterable[Comparison], check: bool) -> None:
-    """Prints a table whose cells are `published / ours`; if `check`, large differences are errors.
+def report(tables: Mapping[str, Iterable[Comparison]], check: bool) -> None:
+    """Prints tables whose cells are `published / ours`; if `check`, large differences are errors.
 
-    The last column is the largest difference of the row in standard errors.
+    The last column is the largest difference of the row in standard errors, positive where ours is
+    larger.
     """
-    comparisons = list(comparisons)
-    rows = dict.fromkeys(cell.row for cell in comparisons)
-    columns = dict.fromkeys(cell.column for cell in comparisons)
-    print(f"\n| {title} | {' | '.join(columns)} | largest difference / s.e. |")
-    print("|---" * (len(columns) + 2) + "|")
-    for row in rows:
-        cells = {cell.column: cell for cell in comparisons if cell.row == row}
-        texts = [
-            f"{cells[column].published:.3g} / {cells[column].ours:.3g}" if column in cells else ""
-            for column in columns
-        ]
-        largest = max((cell.difference for cell in cells.values()), key=abs)
-        print(f"| {row} | {' | '.join(texts)} | {largest:+.1f} |", flush=True)
-    largest = max(comparisons, key=lambda cell: abs(cell.difference))
-    print(
-        f"\n{len(comparisons)} numbers.  Largest difference: "
-        f"{largest.difference:+.1f} s.e. ({largest.row}, {largest.column})."
-    )
-    if check and abs(largest.difference) > THRESHOLD:
-        sys.exit(f"A number differs by more than {THRESHOLD} standard errors.")
+    too_large = []
+    for title, comparisons in tables.items():
+        comparisons = list(comparisons)
+        columns = dict.fromkeys(cell.column for cell in comparisons)
+        rows = []
+        for row in dict.fromkeys(cell.row for cell in comparisons):
+            cells = {cell.column: cell for cell in comparisons if cell.row == row}
+            texts = [
+                f"{cells[column].published:.3g} / {cells[column].ours:.3g}"
+                if column in cells
+                else ""
+                for column in columns
+            ]
+            largest = max((cell.difference for cell in cells.values()), key=abs)
+            rows.append([row, *texts, f"{largest:+.1f}"])
+        print_table([title, *columns, "largest difference / s.e."], rows)
+        largest = max(comparisons, key=lambda cell: abs(cell.difference))
+        print(
+            f"\n{len(comparisons)} numbers.  Largest difference: "
+            f"{largest.difference:+.1f} s.e. ({largest.row}, {largest.column})."
+        )
+        too_large += [cell for cell in comparisons if abs(cell.difference) > THRESHOLD]
+    if check and too_large:
+        sys.exit(f"{len(too_large)} numbers differ by more than {THRESHOLD} standard errors.")

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+from published import FIRST, UNIFORM
 
 import calibjax as cj
 
 SIZE = 250
-FIRST, UNIFORM = "first class", "uniform"  # beta
 TV = cj.TotalVariation()
 
 

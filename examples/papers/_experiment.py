@@ -4,9 +4,10 @@ import argparse
 import pathlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import jax
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -21,12 +22,26 @@ def arguments(description: str, **files: str) -> argparse.Namespace:
     """Options `quick` and `figures`, a folder that exists, and required `files` with their help."""
     parser = argparse.ArgumentParser(description=description.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="small, and nothing checked")
-    parser.add_argument("--figures", type=pathlib.Path, default="figures", metavar="FOLDER")
+    parser.add_argument("--figures", type=pathlib.Path, metavar="FOLDER")
     for name, words in files.items():
         parser.add_argument(name, type=pathlib.Path, help=words)
     args = parser.parse_args()
+    if args.figures is None:
+        args.figures = pathlib.Path("quick-figures" if args.quick else "figures")
     args.figures.mkdir(parents=True, exist_ok=True)
     return args
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """In Markdown."""
+    print(f"\n| {' | '.join(header)} |\n{'|---' * len(header)}|")
+    for row in rows:
+        print(f"| {' | '.join(row)} |", flush=True)
+
+
+def mean_and_error(values: np.ndarray) -> str:
+    """With the standard error of the mean."""
+    return f"{values.mean():.3g} ± {values.std(ddof=1) / len(values) ** 0.5:.1g}"
 
 
 def progress(done: str) -> None:
@@ -43,6 +58,16 @@ def seconds(function: Callable, *args, at_least: float) -> float:
         jax.block_until_ready(function(*args))
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def print_seconds(n: int, published: dict, ours: dict) -> None:
+    """A table of seconds by d and name."""
+    rows = [
+        [f"d = {d}, {name}", f"{published[d][name]:.2g}", f"{value:.2g}"]
+        for d, times in ours.items()
+        for name, value in times.items()
+    ]
+    print_table(["least time [s]", "published, n = 1024", f"ours, n = {n}"], rows)
 
 
 def panels(n_rows: int, n_columns: int, size: tuple[float, float] = (3.6, 2.8), **kwargs):

@@ -17,12 +17,7 @@ import numpy as np
 import optax
 from jax import lax
 
-import calibjax as cj
-
 SIZES = 10, 200, 50, 1
-TARGETS = cj.GaussianKernel(1.0)
-# Of normal predictions; in units of the noise, and fixed.
-KERNEL = cj.TensorProduct(cj.DistanceKernel(cj.Wasserstein(), 1.0), TARGETS)
 
 
 def friedman1(key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:

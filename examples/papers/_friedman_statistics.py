@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _friedman import KERNEL, TARGETS
+from _kernel import KERNEL, TARGET_KERNEL
 from jax import lax
 from jax.scipy.special import ndtr, ndtri
 
@@ -14,13 +14,17 @@ from calibjax.expectations import residual_product
 
 # Of the quantiles whose pinball losses are averaged.
 LEVELS = np.arange(1, 20) / 20
-MIXTURE_KERNEL = cj.TensorProduct(cj.DistanceKernel(cj.MixtureWasserstein(), 1.0), TARGETS)
+MIXTURE_KERNEL = cj.TensorProduct(cj.DistanceKernel(cj.MixtureWasserstein(), 1.0), TARGET_KERNEL)
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class WithMissingTerms(cj.Mixture):
-    """A mixture whose h lacks the pairs of components (i, 1) with i >= 2."""
+    """A mixture whose h lacks the pairs of components (i, 1) with i >= 2.
+
+    The four terms of h at once are `residual_product`, which only such a deviation needs: closed
+    forms of your own are a `mean_embedding` and an `inner_product`.
+    """
 
 
 @residual_product.register(WithMissingTerms, cj.GaussianKernel)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import calibjax as cj
 
 SCALE = 0.1
-KERNEL = cj.TensorProduct(cj.DistanceKernel(cj.Wasserstein(), 1.0), cj.GaussianKernel(1.0))
+WRONG_MEAN = 0.1  # of the first coordinate
 
 
 def normal(loc) -> cj.MultivariateNormalDiag:
@@ -22,5 +22,5 @@ def sample(key, n, d, calibrated):
     keys = jax.random.split(key, 3)
     predictions = normal(jnp.tile(jax.random.uniform(keys[0], (n, 1)), d))
     targets = predictions.sample(keys[1])
-    first = 0.1 + SCALE * jax.random.normal(keys[2], (n,))
+    first = WRONG_MEAN + SCALE * jax.random.normal(keys[2], (n,))
     return predictions, jnp.where(calibrated, targets, targets.at[:, 0].set(first))

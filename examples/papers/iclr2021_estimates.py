@@ -2,8 +2,8 @@
 
     python iclr2021_estimates.py [--quick] [--figures FOLDER]
 
-ICLR 2021, Appendix A.2, Figures 6 to 9.  `_gaussian.py` has the two models and the kernel
-exp(-W_2) exp(-|y - y'|^2 / 2).
+ICLR 2021, Appendix A.2, Figures 6 to 9.  `_gaussian.py` has the two models, `_kernel.py`
+the kernel.
 
 The truth of the second model, in the paper a mean of many estimates, is an integral here.  All
 targets and draws from predictions have standard deviation 0.1, so that any two of them differ by a
@@ -30,11 +30,13 @@ from _experiment import (
     arguments,
     legend_below,
     panels,
+    print_seconds,
     progress,
     save,
     seconds,
 )
-from _gaussian import KERNEL, SCALE, sample
+from _gaussian import SCALE, WRONG_MEAN, sample
+from _kernel import KERNEL
 from published import iclr2021_estimates as published
 
 import calibjax as cj
@@ -74,9 +76,9 @@ def exact(d, calibrated):
     # Twice over c' < c, where the integrand is smooth.
     c, other = nodes[:, None], nodes[:, None] * nodes
     gap = np.exp(-math.sqrt(d) * (c - other)) * g(c - other) ** (d - 1)
-    terms = gap * (1 - g(c - 0.1) - g(other - 0.1) + g(c - other))
+    terms = gap * (1 - g(c - WRONG_MEAN) - g(other - WRONG_MEAN) + g(c - other))
     skce = 2 * b ** (-d / 2) * np.sum(weights[:, None] * weights * nodes[:, None] * terms)
-    diagonal = 1 + b ** (-d / 2) * (1 - 2 * np.sum(weights * g(nodes - 0.1)))
+    diagonal = 1 + b ** (-d / 2) * (1 - 2 * np.sum(weights * g(nodes - WRONG_MEAN)))
     return skce, diagonal
 
 
@@ -95,19 +97,23 @@ def plot(folder, calibrated, d, errors, variances, times) -> None:
     figure, axes = panels(2, 2, sharey="row")
     sizes = list(times)
     for name, style in STYLES.items():
-        for row, values in zip(axes, (errors, variances), strict=True):
+        published_values = published.ESTIMATES[calibrated, d][name]
+        for row, values, theirs in zip(axes, (errors, variances), published_values, strict=True):
             values = [values[name, n] for n in sizes]
+            theirs = [theirs[published.SIZES.index(n)] for n in sizes]
             row[0].loglog(sizes, values, label=name, markersize=4, **style)
+            row[0].plot(sizes, theirs, "x", color=style["color"], markersize=8)
             row[1].loglog([times[n][name] for n in sizes], values, markersize=4, **style)
     for ax in axes[:, 0]:
         ax.set_xticks(sizes, sizes)
         ax.set_xticks([], minor=True)
+    axes[0, 0].plot([], [], "kx", label="published")
     axes[0, 0].set(ylabel="mean absolute error")
     axes[1, 0].set(ylabel="variance", xlabel="data set size n")
     axes[1, 1].set(xlabel="time [s]")
-    figure.suptitle(f"{'calibrated' if calibrated else 'uncalibrated'} model, d = {d}")
-    legend_below(figure, axes[0, 0], 4)
     which = "calibrated" if calibrated else "uncalibrated"
+    figure.suptitle(f"{which} model, d = {d}")
+    legend_below(figure, axes[0, 0], 5)
     save(figure, folder, f"iclr2021_estimates_{which}_{d}.png")
 
 
@@ -148,13 +154,10 @@ def main() -> None:
                 progress(f"{setting}, n = {n}")
             plot(args.figures, calibrated, d, errors, variances, all_times[d])
 
-    for title, cells in comparisons.items():
-        report(title, cells, check=not args.quick)
-    report("mean: exact / ours", means, check=not args.quick)
-    print(f"\n| least time [s], n = {sizes[-1]} | published, n = 1024 | ours |\n|---|---|---|")
-    for d, times in all_times.items():
-        for name, value in published.SECONDS[d].items():
-            print(f"| d = {d}, {name} | {value:.2g} | {times[sizes[-1]][name]:.2g} |")
+    print_seconds(
+        sizes[-1], published.SECONDS, {d: times[sizes[-1]] for d, times in all_times.items()}
+    )
+    report(comparisons | {"mean: exact / ours": means}, check=not args.quick)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
 """Reproduce the calibration of networks for Friedman 1 while they train, and of their ensembles.
 
-    python iclr2021_friedman.py [--quick] [--figures figures]
+    python iclr2021_friedman.py [--quick] [--figures FOLDER]
 
 ICLR 2021, Appendix A.3, Figures 3 and 12.  Ten networks (`_friedman.py`) are trained for 5000
 iterations on the mean squared error of 100 rows; the model is N(f(x), sigma^2), where sigma^2 is
 the training error of that iteration, and sigma ~ Exp(1) before the first.  Each network, and the
 mixture of the ten, is evaluated on the 100 rows and on 50 others: mean squared error, negative log
 likelihood, mean pinball loss of the quantiles 0.05, 0.1, …, 0.95, unbiased and biased SKCE, and the
-p-value of the bootstrap test with 1000 resamples.  The kernel is exp(-W_2) exp(-|y - y'|^2 / 2),
-with MW_2 for mixtures.
+p-value of the bootstrap test with 1000 resamples.  `_kernel.py` has the kernel; of mixtures the
+distance is MW_2.
 
 The published numbers are of one draw of the data, and means over its ten networks.  Ours are means
 over 20 draws; the standard error is that of one draw (`_comparison.py`).  Two things differ between
@@ -31,7 +31,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from _comparison import Comparison, of_mean, report
-from _experiment import BLUE, ORANGE, RED, SKY, arguments, legend_below, panels, progress, save
+from _experiment import (
+    BLUE,
+    ORANGE,
+    RED,
+    SKY,
+    arguments,
+    legend_below,
+    mean_and_error,
+    panels,
+    print_table,
+    progress,
+    save,
+)
 from _friedman import friedman1, init_network, network, train
 from _friedman_statistics import evaluate
 from jax import lax
@@ -79,7 +91,7 @@ def trained(keys, iterations, sizes):
 
 def with_mean_h(values, n):
     """Adds the mean of h over pairs of a row with itself, from the two estimates of the SKCE."""
-    unbiased, biased = values[..., 3], values[..., 4]
+    unbiased, biased = (values[..., NAMES.index(x)] for x in ("SKCE", "biased SKCE"))
     return np.concatenate([values, (n * biased - (n - 1) * unbiased)[..., None]], axis=-1)
 
 
@@ -95,7 +107,7 @@ def column_of(name, setting, values):
     return name, column
 
 
-def compared(who, split, iterations, names, ours, theirs) -> Iterator[Comparison]:
+def compare_rows(who, split, iterations, names, ours, theirs) -> Iterator[Comparison]:
     """`ours` ``[R, T, 7]`` of R data sets, and `theirs` ``[9, 7]``."""
     for name in names:
         for iteration in iterations:
@@ -108,20 +120,22 @@ def compared(who, split, iterations, names, ours, theirs) -> Iterator[Comparison
 
 
 def print_gains(split, iterations, networks, ensembles, theirs) -> None:
-    titles = split, "published", "terms missing", "all terms"
-    print("\n1000 times the biased SKCE of ensembles less the mean of their networks:\n")
-    print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|")
+    print("\n1000 times the biased SKCE of ensembles less the mean of their networks:")
+    rows = []
     biased = NAMES.index("biased SKCE")
     for t, iteration in enumerate(iterations):
         cells = [f"{iteration}", f"{1000 * (theirs[1][t] - theirs[0][t])[biased]:.3g}"]
         for ensemble in ensembles:
-            gain = 1000 * (ensemble - networks)[:, t, biased]
-            cells.append(f"{gain.mean():.3g} ± {gain.std(ddof=1) / len(gain) ** 0.5:.1g}")
-        print(f"| {' | '.join(cells)} |")
+            cells.append(mean_and_error(1000 * (ensemble - networks)[:, t, biased]))
+        rows.append(cells)
+    print_table([f"{split}, iteration", "published", "terms missing", "all terms"], rows)
 
 
-def draw(folder, iterations, results) -> None:
-    """`results` holds statistics of networks ``[T, K, 6]`` and of their ensemble ``[T, 6]``."""
+def plot(folder, iterations, results) -> None:
+    """By split, statistics of networks ``[T, K, 6]`` and their ensemble ``[T, 6]``; of all draws.
+
+    The last are means over networks ``[R, 9, 6]`` at the published iterations.
+    """
     figure, axes = panels(2, 3, size=(3.0, 2.3))
     # Symmetric logarithmic scales are linear up to `linthresh`.
     symlog = {"NLL": {"linthresh": 10, "linscale": 2}, "SKCE": {"linthresh": 1e-3}}
@@ -134,7 +148,7 @@ def draw(folder, iterations, results) -> None:
     units = {"MSE": " [noise variance]", "NLL": " [nats]", "pinball": " loss [noise sd]"}
     for c, (ax, name) in enumerate(zip(axes.flat, published.STATISTICS, strict=True)):
         for split, color, other, marker in ("train", BLUE, SKY, "o"), ("test", RED, ORANGE, "s"):
-            networks, ensemble = (x[..., c] for x in results[split])
+            networks, ensemble, draws = (x[..., c] for x in results[split])
             low, high = networks.min(axis=1), networks.max(axis=1)
             label = f"{split}, range of networks"
             ax.fill_between(iterations, low, high, color=color, alpha=0.2, linewidth=0, label=label)
@@ -144,14 +158,20 @@ def draw(folder, iterations, results) -> None:
             style = {"color": color, "markerfacecolor": "none", "linestyle": ""}
             label = f"{split}, published mean"
             ax.plot(published.ITERATIONS[1:], theirs, marker, label=label, **style)
-        # Nothing happens in the first ten iterations.
+            # Side by side, and not on top of the markers.
+            x = np.array(published.ITERATIONS[1 : draws.shape[1]]) * (1.1 if color == RED else 0.9)
+            low, high = draws[:, 1:].min(axis=0), draws[:, 1:].max(axis=0)
+            ax.vlines(x, low, high, color, linewidth=1.2, label=f"{split}, mean: 20 draws")
+        # The first ten iterations are in the tables.
         ax.set(xscale="log", xlim=(10, 6000), xlabel="iteration")
         ax.set_ylabel(name + units.get(name, ""))
         if name != "p-value":
             ax.set_yscale("symlog" if name in symlog else "log", **symlog.get(name, {}))
         ax.set_ylim(limits.get(name))
         if name == "NLL":
-            ax.set_yticks([-10, 0, 10, 1e4, 1e8, 1e12])
+            ax.set_yticks(
+                [-10, 0, 10, 1e4, 1e8, 1e12], ["-10", "0", "10", "$10^4$", "$10^8$", "$10^{12}$"]
+            )
     legend_below(figure, axes[0, 0], 4)
     save(figure, folder, "iclr2021_friedman.png")
 
@@ -182,7 +202,7 @@ def main() -> None:
         networks, ensembles = (np.full((*counts.shape, *x.shape[1:]), np.nan) for x in found)
         networks[r, t], ensembles[r, t] = found
         progress(f"evaluated on {split} rows")
-        drawn[split] = networks[0], ensembles[0, :, 0]
+        drawn[split] = networks[0], ensembles[0, :, 0], networks[:, steps].mean(axis=2)
 
         complete, missing = with_mean_h(np.moveaxis(ensembles[:, steps], 2, 0), n)
         networks = with_mean_h(networks[:, steps].mean(axis=2), n)
@@ -199,18 +219,18 @@ def main() -> None:
         early = [i for i in chosen if (split, i) not in FADED]
         late = [i for i in chosen if (split, i) in FADED]
         for title, case in zip(TITLES, cases, strict=False):
-            tables[title] += compared("", split, early, *case)
+            tables[title] += compare_rows("", split, early, *case)
             if title != ALL_TERMS:
-                tables[LATE] += compared(f"{title}, ", split, late, *case)
+                tables[LATE] += compare_rows(f"{title}, ", split, late, *case)
 
         theirs = of_networks, of_ensemble
         print_gains(split, chosen, networks, (missing, complete), theirs)
 
-    draw(args.figures, iterations, drawn)
+    plot(args.figures, iterations, drawn)
+    tables = {title: cells for title, cells in tables.items() if cells}
     # Those with all terms need not agree: what was published lacks some.
-    for title, cells in tables.items():
-        if cells:
-            report(title, cells, check=not args.quick and title != ALL_TERMS)
+    report({ALL_TERMS: tables.pop(ALL_TERMS)}, check=False)
+    report(tables, check=not args.quick)
 
 
 if __name__ == "__main__":

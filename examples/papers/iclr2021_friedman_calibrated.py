@@ -1,11 +1,12 @@
 """Improve the calibration of networks for Friedman 1 by the SKCE: in training, or afterwards.
 
-    python iclr2021_friedman_calibrated.py [--quick] [--figures figures]
+    python iclr2021_friedman_calibrated.py [--quick] [--figures FOLDER]
 
-The conclusion of ICLR 2021 imagines it; here it is measured.  A network of A.3 (`_friedman.py`)
-is trained for 5000 iterations on 100 rows, with the model N(f(x), sigma^2) and sigma^2 the mean
-squared error of these rows.  It is compared with networks that have the same initial parameters
-and training rows, and 50 validation rows for one of these uses:
+The conclusion of ICLR 2021 imagines it, in training and post-hoc; here it is measured.  A network
+of A.3 (`_friedman.py`) is trained for 5000 iterations on 100 rows, with the model N(f(x), sigma^2)
+and sigma^2 the mean squared error of these rows.  It is compared with networks that have the same
+initial parameters and training rows, and 50 validation rows for one of these uses (two in `stopped,
+temperature`):
 
 - they are 50 more training rows;
 - the biased SKCE of their predictions, times a weight, is added to the mean squared error in
@@ -17,7 +18,7 @@ and training rows, and 50 validation rows for one of these uses:
 All are evaluated on 1000 new rows: mean squared error, negative log likelihood, unbiased SKCE,
 coverage of central 90 % intervals, and how often the bootstrap test rejects at level 0.05, for 20
 blocks of 50 rows and for all 1000.  Means and their standard errors are over 20 draws of data and
-initial parameters, changes are paired.  The kernel is exp(-W_2) exp(-|y - y'|^2 / 2).
+initial parameters, changes are paired.  `_kernel.py` has the kernel.
 """
 
 import functools
@@ -25,9 +26,22 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _experiment import BLACK, BLUE, GREEN, RED, arguments, panels, progress, save
-from _friedman import KERNEL, friedman1, init_network, network, train
+from _experiment import (
+    BLACK,
+    BLUE,
+    GREEN,
+    RED,
+    arguments,
+    mean_and_error,
+    panels,
+    print_table,
+    progress,
+    save,
+)
+from _friedman import friedman1, init_network, network, train
+from _kernel import KERNEL
 from jax import lax
+from jax.scipy.special import ndtri
 from jax.tree_util import Partial
 
 import calibjax as cj
@@ -142,7 +156,7 @@ def evaluate(keys, means, scales, targets):
                 jnp.mean(errors**2),
                 -jnp.mean(normal(mean, scale).log_prob(y)),
                 1000 * result.estimate,
-                100 * jnp.mean(jnp.abs(errors) < 1.645 * scale),
+                100 * jnp.mean(jnp.abs(errors) < ndtri(0.95) * scale),
                 100 * jnp.mean(blocks.pvalue < 0.05),
                 100.0 * (result.pvalue < 0.05),
             ]
@@ -151,33 +165,28 @@ def evaluate(keys, means, scales, targets):
     return lax.map(of_model, (keys, means, scales, targets))
 
 
-def mean_and_error(values) -> str:
-    error = np.std(values, ddof=1) / np.sqrt(len(values))
-    return f"{np.mean(values):.3g} ± {error:.2g}"
-
-
 def print_tables(results) -> None:
     """`results` holds metrics ``[R, 6]`` by method."""
-    header = [f"{name}, median" if name == "NLL" else name for name in METRICS]
-    print(f"\n| method | {' | '.join(header)} |\n|---{'|---' * len(METRICS)}|")
-    for method, values in results.items():
-        cells = [
-            f"{np.median(column):.3g}" if name == "NLL" else mean_and_error(column)
-            for name, column in zip(METRICS, values.T, strict=True)
-        ]
-        print(f"| {method} | {' | '.join(cells)} |")
 
-    # The likelihood of the network as it is has no mean to speak of.
+    def cell(name, values):
+        # The NLL of a network that overfits has no mean to speak of.
+        return f"{np.median(values):.3g}" if name == "NLL" else mean_and_error(values)
+
+    header = [f"{name}, median" if name == "NLL" else name for name in METRICS]
+    rows = [[method, *map(cell, METRICS, values.T)] for method, values in results.items()]
+    print_table(["method", *header], rows)
+
     references = {"as is": ["MSE", "1000 SKCE"], "temperature by NLL": ["NLL", "1000 SKCE"]}
     header = [f"{name} against {other}" for other, names in references.items() for name in names]
-    print(f"\n| change | {' | '.join(header)} |\n|---{'|---' * len(header)}|")
+    rows = []
     for method, values in results.items():
         changes = [
-            (values - results[other])[:, METRICS.index(name)]
+            cell(name, (values - results[other])[:, METRICS.index(name)])
             for other, names in references.items()
             for name in names
         ]
-        print(f"| {method} | {' | '.join(map(mean_and_error, changes))} |")
+        rows.append([method, *changes])
+    print_table(["change", *header], rows)
 
 
 def style(method):
@@ -186,7 +195,7 @@ def style(method):
     return next((s for start, s in styles.items() if method.startswith(start)), (BLACK, "o"))
 
 
-def draw(folder, results) -> None:
+def plot(folder, results) -> None:
     """A row for each method: means and standard errors, of NLL median and quartiles."""
     figure, axes = panels(1, 4, size=(2.7, 5.0), sharey=True)
     rows = -np.arange(len(results))
@@ -232,7 +241,7 @@ def main() -> None:
     }
     progress("evaluated")
     print_tables(results)
-    draw(args.figures, results)
+    plot(args.figures, results)
 
 
 if __name__ == "__main__":

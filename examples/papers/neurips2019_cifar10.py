@@ -11,7 +11,8 @@ The published predictions (github.com/devmotion/CalibrationPaper, experiments/da
 n = 10 000, m = 10) are text files with labels from 1:
 
     def read(name): return np.loadtxt(f"{name}.csv", delimiter=",")
-    np.savez("cifar10.npz", labels=read("labels") - 1, resnet18=read("resnet18"))
+    names = "densenet121", "resnet18", "mobilenet_v2"
+    np.savez("cifar10.npz", labels=read("labels") - 1, **{name: read(name) for name in names})
 
 Widmann, Lindsten and Zachariah, NeurIPS 2019: the ECE by total variation in 10 uniform bins for
 each class and in dynamic bins of at least 100; the SKCE with the kernel exp(-TV / nu) 1{y = y'},
@@ -30,7 +31,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _experiment import BLUE, GREEN, ORANGE, RED, arguments, panels, progress, save
+from _experiment import BLUE, GREEN, ORANGE, RED, arguments, panels, print_table, progress, save
 from jax.scipy.special import ndtr
 from jax.tree_util import Partial
 from published import neurips2019_cifar10 as published
@@ -112,9 +113,7 @@ def kept(name: str) -> str:
 
 def print_numbers(networks: dict[str, Network], check: bool) -> None:
     """A table of what is not random; if `check`, large differences are errors."""
-    print("\n| network | number | published | ours | relative difference |")
-    print("|---|---|---|---|---|")
-    largest = 0.0
+    largest, rows = 0.0, []
     for network, (numbers, _) in networks.items():
         for name, ours in numbers.items():
             theirs = published.NUMBERS.get(network, {}).get(name)
@@ -127,7 +126,8 @@ def print_numbers(networks: dict[str, Network], check: bool) -> None:
                 difference = ours / theirs - 1
                 largest = max(largest, abs(difference))
                 texts = f"{theirs:.6g}", f"{difference:+.0e}"
-            print(f"| {network} | {name} | {texts[0]} | {ours:.6g} | {texts[1]} |")
+            rows.append([network, name, texts[0], f"{ours:.6g}", texts[1]])
+    print_table(["network", "number", "published", "ours", "relative difference"], rows)
     print(f"\nLargest relative difference: {largest:.0e}.")
     if check and largest > TOLERANCE:
         sys.exit(f"A number differs by more than {TOLERANCE} of it.")
@@ -136,13 +136,30 @@ def print_numbers(networks: dict[str, Network], check: bool) -> None:
 def print_pvalues(networks: dict[str, Network]) -> None:
     tests = next(iter(networks.values())).tests
     names = [name for name in tests if name != published.BLOCKS_2]
-    print(f"\n| p-values by resampling, ours | {' | '.join(names)} |")
-    print("|---" * (len(names) + 1) + "|")
-    for network, (_, tests) in networks.items():
-        print(f"| {network} | {' | '.join(f'{tests[name].pvalue:.4f}' for name in names)} |")
+    print_table(
+        ["p-value by resampling, ours", *names],
+        [
+            [network, *(f"{tests[name].pvalue:.4f}" for name in names)]
+            for network, (_, tests) in networks.items()
+        ],
+    )
+    skce = published.UNBIASED, published.BLOCKS_2
+    print_table(
+        ["10 000 times the estimate ± standard error, ours", *skce],
+        [
+            [
+                network,
+                *(
+                    f"{1e4 * tests[x].estimate:.3g} ± {1e4 * tests[x].standard_error:.2g}"
+                    for x in skce
+                ),
+            ]
+            for network, (_, tests) in networks.items()
+        ],
+    )
 
 
-def draw(networks: dict[str, Network], folder: pathlib.Path) -> None:
+def plot(networks: dict[str, Network], folder: pathlib.Path) -> None:
     """All networks, published and ours, in the order of their unbiased SKCE."""
     ours = {name: network.numbers for name, network in networks.items()}
     all_numbers = published.NUMBERS | ours
@@ -201,7 +218,7 @@ def main() -> None:
         progress(name)
     print_numbers(networks, check=not args.quick)
     print_pvalues(networks)
-    draw(networks, args.figures)
+    plot(networks, args.figures)
 
 
 if __name__ == "__main__":

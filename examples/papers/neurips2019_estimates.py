@@ -26,15 +26,14 @@ import jax.numpy as jnp
 import numpy as np
 from _comparison import Comparison, of_mean, report
 from _dirichlet import (
-    FIRST,
     SIZE,
-    UNIFORM,
     kernel,
     median_total_variation,
     sample_labels,
     sample_predictions,
 )
-from _experiment import BLUE, ORANGE, arguments, legend_below, panels, progress, save
+from _experiment import BLUE, ORANGE, arguments, legend_below, panels, print_table, progress, save
+from published import FIRST, UNIFORM
 from published import neurips2019_estimates as published
 from published.neurips2019_estimates import MEAN_KERNEL, MEDIAN_KERNEL, MIXTURES
 from scipy.special import betaln, xlogy
@@ -103,7 +102,7 @@ def estimates(keys, alpha, mean, m) -> Estimates:
     return jax.lax.map(of_data, keys)
 
 
-def of(values: Estimates, name: str, beta: str, pi: float) -> np.ndarray:
+def select(values: Estimates, name: str, beta: str, pi: float) -> np.ndarray:
     """One estimate ``[N]`` in one setting."""
     return values[name][:, LAWS.index((beta, pi))]
 
@@ -114,42 +113,47 @@ def with_published(ours: Results) -> Iterator[Comparison]:
             for pi, mean in zip(MIXTURES, row, strict=True):
                 if (m, alpha) in ours and mean is not None:
                     setting = f"{name}, alpha = {alpha:g}, {beta}, m = {m}"
-                    values = of(ours[m, alpha], name, beta, pi)
+                    values = select(ours[m, alpha], name, beta, pi)
                     yield of_mean(setting, f"pi = {pi:g}", mean, published.N_SETS, values)
 
 
 def with_exact(ours: Results) -> Iterator[Comparison]:
-    unbiased, biased = (f"{name}, {MEAN_KERNEL}" for name in (published.UNBIASED, published.BIASED))
+    names = published.UNBIASED, published.BIASED, LINEAR
+    unbiased, biased, linear = (f"{name}, {MEAN_KERNEL}" for name in names)
     for (m, alpha), values in ours.items():
         exact = {
             # Only the diagonal is left of calibrated predictions: E(1 - |g|^2) / n, any kernel.
             (biased, FIRST, 0.0): (1 - (alpha + 1) / (m * alpha + 1)) / SIZE,
+            (unbiased, FIRST, 0.0): 0.0,
+            (linear, FIRST, 0.0): 0.0,
             # Where all labels are of one class, bins do not matter.
             (published.ECE_UNIFORM, FIRST, 1.0): (m - 1) / m,
         }
         if (m, alpha) == (2, 1):
             # Integrals over two independent uniform variables, with nu = 1/3.
-            exact[unbiased, FIRST, 1.0] = (22 - 16 * math.exp(-3)) / 81
-            exact[unbiased, UNIFORM, 1.0] = (4 - 25 * math.exp(-3)) / 81
+            for name in (unbiased, linear):
+                exact[name, FIRST, 1.0] = (22 - 16 * math.exp(-3)) / 81
+                exact[name, UNIFORM, 1.0] = (4 - 25 * math.exp(-3)) / 81
         for (name, beta, pi), value in exact.items():
-            row, column = f"{name}, {beta}, pi = {pi:g}", f"m = {m}, alpha = {alpha:g}"
-            yield of_mean(row, column, value, math.inf, of(values, name, beta, pi))
+            row = f"{name}, {beta}, pi = {pi:g}, alpha = {alpha:g}"
+            yield of_mean(row, f"m = {m}", value, math.inf, select(values, name, beta, pi))
 
 
 def print_analytic_ece(ours: Results) -> None:
-    print(f"\n| analytic ECE / uniform / dynamic | {' | '.join(f'pi = {pi:g}' for pi in SHOWN)} |")
-    print("|---" * (len(SHOWN) + 1) + "|")
+    rows = []
     for ((m, alpha), values), beta in itertools.product(ours.items(), (FIRST, UNIFORM)):
         cells = []
         for pi in SHOWN:
-            estimated = (of(values, name, beta, pi).mean() for name in BINNINGS)
+            estimated = (select(values, name, beta, pi).mean() for name in BINNINGS)
             numbers = pi * analytic_ece(m, alpha, beta), *estimated
             cells.append(" / ".join(f"{number:.3f}" for number in numbers))
-        print(f"| alpha = {alpha:g}, {beta}, m = {m} | {' | '.join(cells)} |")
+        rows.append([f"alpha = {alpha:g}, {beta}, m = {m}", *cells])
+    header = "analytic ECE / mean of ours, uniform / dynamic bins"
+    print_table([header, *(f"pi = {pi:g}" for pi in SHOWN)], rows)
 
 
-def plot(folder, file, names, ours: Results, truth, sharex=False) -> None:
-    """Histograms of one or two estimates, with their means and `truth(m, pi)`."""
+def plot(folder, file, names, ours: Results, truth, label, sharex=False) -> None:
+    """Histograms of one or two estimates, with their means and `truth(m, pi)`, called `label`."""
     ours = {m: values for (m, alpha), values in ours.items() if alpha == 0.1 and m <= 100}
     figure, axes = panels(len(ours), len(SHOWN), size=(3.2, 2.3), sharex=sharex)
     # Of the histogram, the width of the line of the mean: two means may coincide.
@@ -158,12 +162,12 @@ def plot(folder, file, names, ours: Results, truth, sharex=False) -> None:
         ({"histtype": "step", "color": ORANGE, "linewidth": 1.3}, 1.2),
     )
     for ax, (m, pi) in zip(axes.flat, itertools.product(ours, SHOWN), strict=True):
-        drawn = [of(ours[m], name, FIRST, pi) for name in names]
+        drawn = [select(ours[m], name, FIRST, pi) for name in names]
         bins = np.histogram_bin_edges(np.concatenate(drawn), 30)
         for name, values, (style, width) in zip(names, drawn, styles, strict=False):
             ax.hist(values, bins, label=name, **style)
             ax.axvline(values.mean(), color=style["color"], linewidth=width, label="its mean")
-        ax.axvline(truth(m, pi), color="black", linewidth=1.2, linestyle="--", label="true value")
+        ax.axvline(truth(m, pi), color="black", linewidth=1.2, linestyle="--", label=label)
         ax.set_title(f"m = {m}, pi = {pi:g}")
         ax.locator_params(axis="x", nbins=4)
     for ax in axes[-1]:
@@ -193,15 +197,19 @@ def main() -> None:
         return pi * analytic_ece(m, 0.1, FIRST)
 
     def skce(m, pi):
-        return pi**2 * of(ours[m, 0.1], unbiased, FIRST, 1.0).mean()
+        return pi**2 * select(ours[m, 0.1], unbiased, FIRST, 1.0).mean()
 
-    plot(args.figures, "neurips2019_ece.png", BINNINGS, ours, ece, sharex="col")
-    plot(args.figures, "neurips2019_skce.png", (unbiased, biased), ours, skce)
-    plot(args.figures, "neurips2019_skce_blocks.png", (linear,), ours, skce)
+    label = "pi² mean unbiased SKCE at pi = 1"
+    plot(args.figures, "neurips2019_ece.png", BINNINGS, ours, ece, "analytic ECE", sharex="col")
+    plot(args.figures, "neurips2019_skce.png", (unbiased, biased), ours, skce, label)
+    plot(args.figures, "neurips2019_skce_blocks.png", (linear,), ours, skce, label)
 
     print_analytic_ece(ours)
-    report("exact / mean of ours", with_exact(ours), check=not args.quick)
-    report("published / mean of ours", with_published(ours), check=not args.quick)
+    tables = {
+        "exact / mean of ours": with_exact(ours),
+        "published / mean of ours": with_published(ours),
+    }
+    report(tables, check=not args.quick)
 
 
 if __name__ == "__main__":

@@ -4,3 +4,6 @@ They are of David Widmann, Fredrik Lindsten and Dave Zachariah: "Calibration tes
 classification", ICLR 2021, and "Calibration tests in multi-class classification: a unifying
 framework", NeurIPS 2019, and of the data that come with these papers.
 """
+
+# Of labels that are not drawn from the prediction, NeurIPS 2019: always the first, or any.
+FIRST, UNIFORM = "first class", "uniform"

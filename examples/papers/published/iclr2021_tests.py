@@ -28,8 +28,8 @@ RATES = {
     },
 }
 
-# Of d.  The source does not say which d those of blocks and CME belong to.
+# Of d.
 SECONDS = {
-    1: {BLOCKS_2: 1.3e-4, BLOCKS_SQRT: 1.5e-3, BOOTSTRAP: 1.046, CME: 6.7e-4},
-    10: {BOOTSTRAP: 0.796},
+    1: {BLOCKS_2: 1.33e-4, BLOCKS_SQRT: 1.458e-3, BOOTSTRAP: 1.0459, CME: 6.68e-4},
+    10: {BLOCKS_2: 1.63e-4, BLOCKS_SQRT: 2.246e-3, BOOTSTRAP: 0.796, CME: 9.89e-4},
 }

@@ -6,12 +6,12 @@ kernel is exp(-TV / nu) 1{y = y'}: `MEAN_KERNEL` where nu is the mean total vari
 predictions, `MEDIAN_KERNEL` where it is the median of all 250 x 250 of the data set.
 """
 
+from published import FIRST, UNIFORM
+
 N_SETS = 10_000
-N_CLASSES = 2, 10, 100, 1000
 ALPHAS = 0.1, 1.0
 MIXTURES = 0.0, 0.25, 0.5, 0.75, 1.0  # pi
 
-FIRST, UNIFORM = "first class", "uniform"  # beta
 UNBIASED, BIASED = "unbiased SKCE", "biased SKCE"
 MEAN_KERNEL, MEDIAN_KERNEL = "mean TV", "median TV"
 ECE_UNIFORM, ECE_DYNAMIC = "ECE, uniform bins", "ECE, dynamic bins"  # 10 a class; of 5 or more

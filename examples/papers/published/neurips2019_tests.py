@@ -4,10 +4,10 @@ Widmann, Lindsten and Zachariah: "Calibration tests in multi-class classificatio
 framework", NeurIPS 2019; the rates are points of the curves in its supplementary figures.
 """
 
+from published import FIRST, UNIFORM
+
 BOOTSTRAP, BLOCKS_2, DISTRIBUTION_FREE = "SKCE, bootstrap", "SKCE, blocks of 2", "SKCE, bound"
 ECE_UNIFORM, ECE_DYNAMIC = "ECE, uniform bins", "ECE, dynamic bins"
-
-FIRST, UNIFORM = "first class", "uniform"  # beta
 
 SETS = 10_000  # data sets for each rate
 RESAMPLES = 1000
