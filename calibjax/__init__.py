@@ -29,6 +29,7 @@ from calibjax.expectations import default_kernel as default_kernel
 from calibjax.expectations import inner_product as inner_product
 from calibjax.expectations import mean_embedding as mean_embedding
 from calibjax.hypothesis_tests import CalibrationTestResult as CalibrationTestResult
+from calibjax.hypothesis_tests import SKCEState as SKCEState
 from calibjax.hypothesis_tests import asymptotic_block_skce_test as asymptotic_block_skce_test
 from calibjax.hypothesis_tests import asymptotic_cme_test as asymptotic_cme_test
 from calibjax.hypothesis_tests import asymptotic_skce_test as asymptotic_skce_test

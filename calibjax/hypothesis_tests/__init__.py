@@ -12,3 +12,4 @@ from calibjax.hypothesis_tests._distribution_free import (
     distribution_free_skce_test as distribution_free_skce_test,
 )
 from calibjax.hypothesis_tests._result import CalibrationTestResult as CalibrationTestResult
+from calibjax.hypothesis_tests._state import SKCEState as SKCEState

@@ -110,21 +110,38 @@ def _asymptotic_block_skce_test(
     inputs: Inputs, block_size: int, variance: str
 ) -> CalibrationTestResult:
     kernel, rows = clean(inputs)
-    estimates, complete = block_estimates(kernel, rows, block_size)
-    n_blocks = jnp.sum(complete)
-    enough = n_blocks >= 2
-    n_blocks = jnp.where(enough, n_blocks, jnp.nan)
-    estimate = jnp.sum(estimates) / n_blocks
-    variance_of_blocks = jnp.sum(complete * jnp.square(estimates - estimate)) / (n_blocks - 1)
-    # Blocks that all agree, up to rounding.
-    agree = variance_of_blocks <= jnp.square(10 * jnp.finfo(estimate.dtype).eps * estimate)
-    standard_error = jnp.sqrt(jnp.where(agree, 0.0, variance_of_blocks) / n_blocks)
-    if variance == "blocks":
-        null_error = standard_error
-    else:
+    n_blocks, mean, squares = summarise(*block_estimates(kernel, rows, block_size))
+    null_error = None
+    if variance == "null":
         mean_squares, _ = block_estimates(kernel, rows, block_size, squared_h_tile)
         mean_square = jnp.sum(mean_squares) / n_blocks
         null_error = jnp.sqrt(2 * mean_square / (block_size * (block_size - 1) * n_blocks))
+    method = f"asymptotic_block_skce_test, blocks of {block_size}, variance of {variance}"
+    return z_test(n_blocks, mean, squares, method, null_error)
+
+
+def summarise(estimates: jax.Array, complete: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The number of complete blocks, the mean of their estimates, their squared deviations."""
+    n_blocks = jnp.sum(complete)
+    mean = jnp.sum(estimates) / jnp.maximum(n_blocks, 1)
+    return n_blocks, mean, jnp.sum(complete * jnp.square(estimates - mean))
+
+
+def z_test(
+    n_blocks: jax.Array, mean: jax.Array, squares: jax.Array, method: str, null_error: Any = None
+) -> CalibrationTestResult:
+    """The test of what `summarise` found; all numbers are NaN if that are fewer than two blocks.
+
+    `null_error` is the standard error under H0, if it is not that of the blocks.
+    """
+    enough, n_blocks = n_blocks >= 2, jnp.asarray(n_blocks, mean.dtype)
+    n_blocks, estimate = (jnp.where(enough, x, jnp.nan) for x in (n_blocks, mean))
+    variance = squares / (n_blocks - 1)
+    # Blocks that all agree, up to rounding.
+    agree = variance <= jnp.square(10 * jnp.finfo(mean.dtype).eps * mean)
+    standard_error = jnp.sqrt(jnp.where(agree, 0.0, variance) / n_blocks)
+    if null_error is None:
+        null_error = standard_error
     # Then the sign of what they agree on decides.
     certain = jnp.where(estimate == 0, 0.0, jnp.copysign(jnp.inf, estimate))
     statistic = jnp.where(
@@ -135,5 +152,5 @@ def _asymptotic_block_skce_test(
         pvalue=ndtr(-statistic),
         estimate=estimate,
         standard_error=standard_error,
-        method=f"asymptotic_block_skce_test, blocks of {block_size}, variance of {variance}",
+        method=method,
     )

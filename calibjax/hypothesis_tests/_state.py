@@ -1,0 +1,118 @@
+"""The block test over a stream of batches."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from calibjax._check import check_integer
+from calibjax._struct import as_pytree, is_traced, static, struct
+from calibjax.estimators import Inputs, check_inputs, clean
+from calibjax.hypothesis_tests._block import block_estimates, summarise, z_test
+from calibjax.hypothesis_tests._result import CalibrationTestResult
+
+
+@struct
+class SKCEState:
+    """What is known of the SKCE after some batches: the block estimate and its test, as a stream.
+
+    A pytree of three numbers, whatever has been seen: the number of complete blocks, the mean of
+    their unbiased estimates, and the sum of the squares of their deviations from it.  Start with
+    `empty`, `update` with each batch, `merge` states of other workers, and `compute` at the end; a
+    carry of `jax.lax.scan`, a leaf of your training state.
+
+    Blocks are formed within each batch, and its incomplete last block is dropped: choose batches of
+    a multiple of `block_size` rows.  Apart from that, the result is that of
+    `asymptotic_block_skce_test` of all rows at once, to rounding.
+
+    Args:
+        n_blocks: number of complete blocks so far.
+        mean: mean of their estimates.
+        squares: sum of their squared deviations from the mean.
+        block_size: rows of a block.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> kernel = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), 0.5), cj.WhiteKernel())
+        >>> state = cj.SKCEState.empty(block_size=10)
+        >>> for key in jax.random.split(jax.random.key(0), 20):
+        ...     predictions = cj.Bernoulli(jax.random.uniform(key, (50,)))
+        ...     targets = predictions.sample(jax.random.fold_in(key, 1))
+        ...     state = state.update(kernel, predictions, targets)
+        >>> int(state.n_blocks), bool(state.compute().pvalue > 0.05)
+        (100, True)
+
+    Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
+    Remark B.1; Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm for computing
+    sample variances, 1979.
+    """
+
+    n_blocks: jax.Array
+    mean: jax.Array
+    squares: jax.Array
+    block_size: int = static(2)
+
+    @classmethod
+    def empty(cls, block_size: int = 2) -> "SKCEState":
+        """The state before the first batch, in JAX's default floating dtype.  ValueError if
+        block_size is less than 2."""
+        block_size = check_integer("block_size", block_size, 2)
+        zero = jnp.zeros(())
+        return cls(jnp.zeros((), jnp.int32), zero, zero, block_size)
+
+    def update(
+        self,
+        kernel: Any,
+        predictions: Any,
+        targets: ArrayLike,
+        *,
+        where: ArrayLike | None = None,
+    ) -> "SKCEState":
+        """The state after another batch.
+
+        Arguments and errors are those of `asymptotic_block_skce_test`; a batch of fewer rows than a
+        block changes nothing, and so does a block with a masked row.  Inside jit a bad value makes
+        the state NaN.  O(n block_size) time, O(n) memory.
+        """
+        inputs = Inputs(as_pytree(kernel), predictions, targets, where)
+        n = check_inputs(inputs)
+        return self if n < self.block_size else self.merge(_state_of(inputs, self))
+
+    def merge(self, other: "SKCEState") -> "SKCEState":
+        """The state of all blocks of both.  ValueError if their block sizes differ.  O(1)."""
+        if self.block_size != other.block_size:
+            raise ValueError(
+                f"other must have blocks of {self.block_size} rows, got {other.block_size}."
+            )
+        n_blocks = self.n_blocks + other.n_blocks
+        ours, theirs = (state.n_blocks.astype(self.mean.dtype) for state in (self, other))
+        share = theirs / jnp.maximum(ours + theirs, 1)
+        difference = other.mean - self.mean
+        squares = self.squares + other.squares + jnp.square(difference) * ours * share
+        return SKCEState(n_blocks, self.mean + share * difference, squares, self.block_size)
+
+    def compute(self) -> CalibrationTestResult:
+        """Estimate, standard error and p-value, as of `asymptotic_block_skce_test`.
+
+        ValueError with fewer than two blocks; inside jit all numbers are then NaN.  O(1).
+        """
+        if not is_traced(self.n_blocks) and self.n_blocks < 2:
+            raise ValueError(
+                f"SKCEState must have seen two complete blocks of {self.block_size} rows, got "
+                f"{self.n_blocks}."
+            )
+        method = f"SKCEState, blocks of {self.block_size}"
+        return z_test(self.n_blocks, self.mean, self.squares, method)
+
+
+@jax.jit
+def _state_of(inputs: Inputs, like: SKCEState) -> SKCEState:
+    """Of one batch, with blocks and in the dtype of a state."""
+    kernel, rows = clean(inputs)
+    estimates, complete = block_estimates(kernel, rows, like.block_size)
+    _, mean, squares = summarise(estimates, complete)
+    dtype = like.mean.dtype
+    # A count that float32 could not hold.  Where rows are bad, it is 0 and the mean NaN.
+    n_blocks = jnp.sum(complete > 0, dtype=like.n_blocks.dtype)
+    return SKCEState(n_blocks, mean.astype(dtype), squares.astype(dtype), like.block_size)
