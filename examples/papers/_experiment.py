@@ -41,7 +41,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def mean_and_error(values: np.ndarray) -> str:
     """With the standard error of the mean."""
-    return f"{values.mean():.3g} ± {values.std(ddof=1) / len(values) ** 0.5:.1g}"
+    return f"{values.mean():.3g} ± {values.std(ddof=1) / len(values) ** 0.5:.2g}"
 
 
 def progress(done: str) -> None:

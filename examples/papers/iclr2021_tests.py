@@ -111,7 +111,7 @@ def plot(folder, d, rates, times) -> None:
     axes[1, 1].set(xlabel="time [s]")
     figure.suptitle(f"d = {d}, level {published.LEVEL} dotted")
     axes[0, 0].plot([], [], "kx", label="published")
-    legend_below(figure, axes[0, 0], 5)
+    legend_below(figure, axes[0, 0], 3)
     save(figure, folder, f"iclr2021_tests_{d}.png")
 
 

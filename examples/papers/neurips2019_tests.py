@@ -146,7 +146,7 @@ def errors_of(pvalues: np.ndarray) -> dict[str, np.ndarray]:
         for level in published.LEVELS
     }
     for (beta, pi), of_law in zip(published.DEVIATIONS, pvalues[1:], strict=True):
-        column = f"type II, {beta}, pi = {pi}"
+        column = f"type II at {published.LEVEL}, {beta}, pi = {pi}"
         errors[column] = errors_at(published.LEVEL, of_law[None], calibrated=False)
     return errors
 
@@ -215,8 +215,10 @@ def main() -> None:
     plot(results, args.figures)
     cells = list(comparisons(results))
     tables = {
-        f"errors of {kind}: published / ours": [x for x in cells if x.column.startswith(kind)]
-        for kind in ("type I,", "type II,")
+        f"rate of errors: published / ours, {kind}": [
+            cell for cell in cells if cell.column.startswith(f"{kind},")
+        ]
+        for kind in ("type I", "type II at 0.05")
     }
     report(tables, check=not args.quick)
 
