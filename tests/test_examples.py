@@ -1,6 +1,7 @@
 """The examples run as a reader would run them."""
 
 import math
+import os
 import pathlib
 import re
 import subprocess
@@ -9,6 +10,8 @@ import sys
 import pytest
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
+# Most of a quick run is compilation.
+QUICK = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
 
 
 @pytest.mark.parametrize(
@@ -23,7 +26,9 @@ EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 )
 def test_prints_a_table_and_saves_a_figure(script, options, tmp_path):
     command = [sys.executable, EXAMPLES / script, "--quick", "--figure", "figure.png", *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env=QUICK, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     rows = re.findall(r"^ +(?:0|30) +.*±.*$", done.stdout, flags=re.MULTILINE)
     assert len(rows) == 2, done.stdout
@@ -36,7 +41,9 @@ def test_prints_a_table_and_saves_a_figure(script, options, tmp_path):
 def test_prints_all_tests_and_saves_a_figure(tmp_path):
     script = EXAMPLES / "is_it_calibrated.py"
     command = [sys.executable, script, "--quick", "--figure", "figure.png"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env=QUICK, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     rows = re.findall(r"^\w+_test\b.*?((?: +\S+){4})$", done.stdout, flags=re.MULTILINE)
     assert len(rows) == 12, done.stdout
@@ -51,7 +58,9 @@ def test_prints_all_tests_and_saves_a_figure(tmp_path):
 @pytest.mark.slow
 def test_prints_what_a_temperature_changes(tmp_path):
     command = [sys.executable, EXAMPLES / "recalibrate.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env=QUICK, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     tables = re.split(r"\n(?=\S.* held-out rows)", done.stdout)[-2:]
     for table in tables:

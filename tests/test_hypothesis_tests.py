@@ -192,6 +192,7 @@ def test_sixteen_bits(key):
     )
 
 
+@pytest.mark.slow
 def test_debug_nans(key):
     arguments = sample(INSTANCES[0], N, dtype="float32")
     with jax.debug_nans(True):
@@ -249,6 +250,7 @@ def test_blocks_that_all_agree():
     assert result.standard_error == 0 and jnp.isposinf(result.statistic) and result.pvalue == 0
 
 
+@pytest.mark.slow
 def test_rare_events_do_not_mislead_the_simulation(key):
     # No event among 200 of probability 1e-4 is what most data sets look like.
     predictions, targets = cj.Bernoulli(jnp.full(200, 1e-4)), jnp.zeros(200, int)

@@ -124,6 +124,7 @@ def test_wrong_models_are_rejected(test):
     assert rates[1] > blind.get(test, 0.5)
 
 
+@pytest.mark.slow
 def test_the_convenience_keeps_its_level_at_few_rows():
     def pvalue(key):
         of_predictions, of_targets, of_test = jax.random.split(key, 3)

@@ -179,6 +179,7 @@ def test_gamma_and_pearson_are_scipys(key, dtype):
         assert result.null_distribution is None
 
 
+@pytest.mark.slow
 def test_all_methods_agree_on_much_data(key):
     # Their laws have the same limit; the level of each is tested elsewhere.
     predictions = cj.Bernoulli(jax.random.uniform(key, 500))
