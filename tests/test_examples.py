@@ -1,17 +1,14 @@
 """The examples run as a reader would run them."""
 
 import math
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 
+from tests.scripts import output_of
+
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
-# Most of a quick run is compilation.
-QUICK = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
 
 
 @pytest.mark.parametrize(
@@ -25,13 +22,10 @@ QUICK = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
     ],
 )
 def test_prints_a_table_and_saves_a_figure(script, options, tmp_path):
-    command = [sys.executable, EXAMPLES / script, "--quick", "--figure", "figure.png", *options]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, env=QUICK, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    rows = re.findall(r"^ +(?:0|30) +.*±.*$", done.stdout, flags=re.MULTILINE)
-    assert len(rows) == 2, done.stdout
+    arguments = "--quick", "--figure", "figure.png", *options
+    printed = output_of(EXAMPLES / script, *arguments, folder=tmp_path)
+    rows = re.findall(r"^ +(?:0|30) +.*±.*$", printed, flags=re.MULTILINE)
+    assert len(rows) == 2, printed
     for row in rows:
         numbers = [float(word) for word in row.replace("±", " ").split()]
         assert len(numbers) >= 9 and all(map(math.isfinite, numbers))
@@ -39,14 +33,10 @@ def test_prints_a_table_and_saves_a_figure(script, options, tmp_path):
 
 
 def test_prints_all_tests_and_saves_a_figure(tmp_path):
-    script = EXAMPLES / "is_it_calibrated.py"
-    command = [sys.executable, script, "--quick", "--figure", "figure.png"]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, env=QUICK, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    rows = re.findall(r"^\w+_test\b.*?((?: +\S+){4})$", done.stdout, flags=re.MULTILINE)
-    assert len(rows) == 12, done.stdout
+    arguments = "--quick", "--figure", "figure.png"
+    printed = output_of(EXAMPLES / "is_it_calibrated.py", *arguments, folder=tmp_path)
+    rows = re.findall(r"^\w+_test\b.*?((?: +\S+){4})$", printed, flags=re.MULTILINE)
+    assert len(rows) == 12, printed
     pvalues = [[float(word) for word in row.split()[1::2]] for row in rows]
     assert all(0 <= p <= 1 for row in pvalues for p in row)
     overconfident, scaled = zip(*pvalues, strict=True)
@@ -57,12 +47,8 @@ def test_prints_all_tests_and_saves_a_figure(tmp_path):
 
 @pytest.mark.slow
 def test_prints_what_a_temperature_changes(tmp_path):
-    command = [sys.executable, EXAMPLES / "recalibrate.py"]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, env=QUICK, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    tables = re.split(r"\n(?=\S.* held-out rows)", done.stdout)[-2:]
+    printed = output_of(EXAMPLES / "recalibrate.py", folder=tmp_path)
+    tables = re.split(r"\n(?=\S.* held-out rows)", printed)[-2:]
     for table in tables:
         rows = dict(re.findall(r"^(\S.*?)((?: +-?[\d.]+){3})$", table, flags=re.MULTILINE))
         values = {name: [float(word) for word in row.split()] for name, row in rows.items()}

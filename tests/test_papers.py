@@ -2,14 +2,13 @@
 
 import itertools
 import math
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+
+from tests.scripts import output_of
 
 PAPERS = pathlib.Path(__file__).parents[1] / "examples" / "papers"
 # Each script with the number of tables that it prints when quick, and its figures then.
@@ -42,17 +41,12 @@ def tables(markdown):
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_prints_tables_and_saves_figures(script, tmp_path):
     n_tables, figures = SCRIPTS[script]
-    command = [sys.executable, PAPERS / f"{script}.py", "--quick"]
+    options = ["--quick"]
     if script == "neurips2019_cifar10":
-        command.append(save_predictions(tmp_path / "predictions.npz"))
-    # Most of a quick run is compilation.
-    environment = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    printed = tables(done.stdout)
-    assert len(printed) == n_tables, done.stdout
+        options.append(save_predictions(tmp_path / "predictions.npz"))
+    output = output_of(PAPERS / f"{script}.py", *options, folder=tmp_path)
+    printed = tables(output)
+    assert len(printed) == n_tables, output
     for name, *cells in itertools.chain(*printed):
         numbers = re.findall(r"(?<![\w.])-?(?:\d[\d.e+-]*|nan|inf)", "|".join(cells))
         assert numbers and all(math.isfinite(float(x)) for x in numbers), name

@@ -113,6 +113,15 @@ def test_a_million_blocks_in_single_precision(key):
     np.testing.assert_allclose(result.standard_error, scipy.stats.sem(exact), rtol=1e-4)
 
 
+def test_one_block_on_which_h_is_0_is_no_test():
+    predictions = cj.Categorical(jnp.tile(jnp.array([1.0, 0.0]), (4, 1)))
+    test = functools.partial(
+        cj.asymptotic_block_skce_test, KERNEL, predictions, jnp.zeros(4, int), variance="null"
+    )
+    result = jax.jit(lambda where: test(where=where))(jnp.arange(4) < 2)
+    assert jnp.isnan(result.statistic) and jnp.isnan(result.pvalue)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

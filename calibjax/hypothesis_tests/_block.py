@@ -147,6 +147,7 @@ def z_test(
     statistic = jnp.where(
         null_error == 0, certain, estimate / jnp.where(null_error == 0, 1.0, null_error)
     )
+    statistic = jnp.where(enough, statistic, jnp.nan)
     return CalibrationTestResult(
         statistic=statistic,
         pvalue=ndtr(-statistic),

@@ -77,7 +77,7 @@ class SKCEState:
         """
         inputs = Inputs(as_pytree(kernel), predictions, targets, where)
         n = check_inputs(inputs)
-        return self if n < self.block_size else self.merge(_state_of(inputs, self))
+        return self if n < self.block_size else _updated(self, inputs)
 
     def merge(self, other: "SKCEState") -> "SKCEState":
         """The state of all blocks of both.  ValueError if their block sizes differ.  O(1)."""
@@ -107,12 +107,12 @@ class SKCEState:
 
 
 @jax.jit
-def _state_of(inputs: Inputs, like: SKCEState) -> SKCEState:
-    """Of one batch, with blocks and in the dtype of a state."""
+def _updated(state: SKCEState, inputs: Inputs) -> SKCEState:
     kernel, rows = clean(inputs)
-    estimates, complete = block_estimates(kernel, rows, like.block_size)
+    estimates, complete = block_estimates(kernel, rows, state.block_size)
     _, mean, squares = summarise(estimates, complete)
-    dtype = like.mean.dtype
+    dtype = state.mean.dtype
     # A count that float32 could not hold.  Where rows are bad, it is 0 and the mean NaN.
-    n_blocks = jnp.sum(complete > 0, dtype=like.n_blocks.dtype)
-    return SKCEState(n_blocks, mean.astype(dtype), squares.astype(dtype), like.block_size)
+    n_blocks = jnp.sum(complete > 0, dtype=state.n_blocks.dtype)
+    mean, squares = mean.astype(dtype), squares.astype(dtype)
+    return state.merge(SKCEState(n_blocks, mean, squares, state.block_size))

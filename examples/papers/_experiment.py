@@ -60,12 +60,13 @@ def seconds(function: Callable, *args, at_least: float) -> float:
     return min(times)
 
 
-def print_seconds(n: int, published: dict, ours: dict) -> None:
-    """A table of seconds by d and name."""
+def print_seconds(published: dict, ours: dict) -> None:
+    """A table of seconds, published by d and name and ours by d, n and name, for the largest n."""
+    n = max(n for times in ours.values() for n in times)
     rows = [
         [f"d = {d}, {name}", f"{published[d][name]:.2g}", f"{value:.2g}"]
         for d, times in ours.items()
-        for name, value in times.items()
+        for name, value in times[n].items()
     ]
     print_table(["least time [s]", "published, n = 1024", f"ours, n = {n}"], rows)
 

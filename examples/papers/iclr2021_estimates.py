@@ -154,9 +154,7 @@ def main() -> None:
                 progress(f"{setting}, n = {n}")
             plot(args.figures, calibrated, d, errors, variances, all_times[d])
 
-    print_seconds(
-        sizes[-1], published.SECONDS, {d: times[sizes[-1]] for d, times in all_times.items()}
-    )
+    print_seconds(published.SECONDS, all_times)
     report(comparisons | {"mean: exact / ours": means}, check=not args.quick)
 
 
