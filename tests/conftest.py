@@ -6,6 +6,9 @@ from pathlib import Path
 import jax
 import pytest
 
+# Simulated, for tests/test_sharding.py.
+jax.config.update("jax_num_cpu_devices", 8)
+
 
 @pytest.fixture(autouse=True)
 def strict():

@@ -15,7 +15,7 @@ import pytest
 from instances import cast, sample
 
 import calibjax as cj
-from calibjax._pairwise import pair_sums
+from calibjax._pairwise import block_sums
 
 N = 20
 
@@ -54,7 +54,7 @@ def test_sums_and_gradients_against_a_double_loop(block_size, tile_rows, float64
 
     @functools.partial(jax.jit, static_argnames=("block_size", "tile_rows"))
     def sums(scale, x, weights, labels, block_size, tile_rows):
-        return pair_sums(tile, scale, (x, labels), weights, block_size, tile_rows)
+        return block_sums(tile, scale, (x, labels), weights, block_size, tile_rows)
 
     def total(*args, **kwargs):
         return jnp.sum(sums(*args, **kwargs))

@@ -4,6 +4,7 @@ import pathlib
 import re
 
 import jax
+import numpy as np
 
 import calibjax as cj
 from tools import closed_forms
@@ -18,13 +19,17 @@ def test_readme_code_runs(capsys):
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         for block in blocks:
             exec(compile(block, str(README), "exec"), namespace)
-    calibrated, biased, errors, result, *ensembles, custom = capsys.readouterr().out.splitlines()
+    calibrated, biased, errors, result, *ensembles, custom, placed, pvalue = (
+        capsys.readouterr().out.splitlines()
+    )
     assert abs(float(calibrated)) < float(biased)
     honest, overconfident = map(float, errors.split())
     assert abs(honest) < 0.1 * overconfident
     assert "bootstrap of 1000" in result and "pvalue = 0." in result
     assert len(ensembles) == 3 and all(abs(float(value)) < 1e-2 for value in ensembles)
     assert abs(float(custom)) < 0.05
+    np.testing.assert_allclose(float(placed), overconfident, atol=1e-6)
+    assert float(pvalue) < 0.01
     assert float(namespace["value"]) > 0
     assert abs(float(namespace["temperature"]) - 4) < 0.5
     assert 0.001 < float(namespace["test"].pvalue) <= 1

@@ -14,6 +14,7 @@ PACKAGE = Path(cj.__file__).parent
 # Imports point backwards in this list, or stay within a room.
 ROOMS = [
     "_struct",
+    "_sharding",
     "_check",
     "_numerics",
     "_erfcx",

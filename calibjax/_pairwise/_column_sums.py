@@ -8,6 +8,7 @@ from jax import lax
 
 from calibjax._numerics import compensated_add
 from calibjax._pairwise._tiles import TILE_ROWS, Tile, cut, pad, tile_sizes
+from calibjax._sharding import Axis, all_sum
 
 
 def column_sums(
@@ -16,9 +17,10 @@ def column_sums(
     rows: Any,
     weights: jax.Array,
     columns: Any,
+    axis: Axis = None,
     tile_rows: int = TILE_ROWS,
 ) -> jax.Array:
-    """sum_i w_i tile_ij over n rows, for each of J columns, ``[J]``.
+    """sum_i w_i tile_ij over all rows, those on other devices too, for each of J columns, ``[J]``.
 
     O(n J) time; O(n + J) memory, also when differentiated: tiles are then made once more.
     """
@@ -39,4 +41,5 @@ def column_sums(
         (high, low), _ = lax.scan(step, (zeros, zeros), tiles)
         return high + low
 
-    return lax.map(of_chunk, cut(columns, (n_chunks, width))).reshape(-1)[:n_columns]
+    sums = lax.map(of_chunk, cut(columns, (n_chunks, width))).reshape(-1)[:n_columns]
+    return all_sum(sums, axis)

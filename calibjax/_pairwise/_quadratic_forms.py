@@ -4,10 +4,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
-from calibjax._numerics import compensated_add
-from calibjax._pairwise._tiles import TILE_ROWS, Tile, pad, tile_sizes
+from calibjax._numerics import dot
+from calibjax._pairwise._ring import ring
+from calibjax._pairwise._tiles import TILE_ROWS, Tile, cut, pad, tile_sizes
+from calibjax._sharding import Axis, all_sum
 
 
 def quadratic_forms(
@@ -16,53 +17,37 @@ def quadratic_forms(
     rows: Any,
     weights: jax.Array,
     vectors: jax.Array,
+    axis: Axis = None,
     tile_rows: int = TILE_ROWS,
 ) -> tuple[jax.Array, jax.Array]:
     """v^T G v for each row v of `vectors`, and G w, where G is the symmetric matrix of pairs.
 
-    G_ij = tile_ij for i != j, and 0 on the diagonal; only its upper triangle of tiles is made, and
-    all vectors meet a tile in one product of matrices.  O(n^2 R) time; a few tiles of memory.
+    G_ij = tile_ij for i != j, and 0 on the diagonal; each unordered pair of tiles is made once, and
+    all vectors meet a tile in one product of matrices.  O(n^2 R) time; a few tiles of memory.  The
+    rows, and with them the columns of `vectors`, may be those of one device among many.
 
     Args:
         weights: w, ``[n]``.
         vectors: ``[R, n]`` of any dtype, such as int8 for counts.
 
     Returns:
-        ``[R]`` and ``[n]``.
+        ``[R]`` of all devices, and ``[n]``.
     """
-    n, n_vectors = weights.shape[0], vectors.shape[0]
+    n, n_vectors, dtype = weights.shape[0], vectors.shape[0], weights.dtype
     n_tiles, size = tile_sizes(n, tile_rows)
-    rows, weights = pad((rows, weights), n_tiles * size)
     vectors = jnp.pad(vectors, ((0, 0), (0, n_tiles * size - n)))
-    dtype = weights.dtype
+    vectors = jnp.moveaxis(vectors.reshape(n_vectors, n_tiles, size), 1, 0)
+    tiles = cut(pad((rows, weights), n_tiles * size), (n_tiles, size))
     diagonal = jnp.eye(size, dtype=bool)
 
-    def part(i):
-        start = i * size
-        cut = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, size), (rows, weights))
-        return *cut, lax.dynamic_slice_in_dim(vectors, start, size, axis=1).astype(dtype)
+    def visit(left, right, same, factor):
+        ((left, left_weights), left_vectors), ((right, right_weights), right_vectors) = left, right
+        values = factor * jnp.where(diagonal & same, 0.0, tile(parameters, left, right))
+        left_vectors, right_vectors = left_vectors.astype(dtype), right_vectors.astype(dtype)
+        both = jnp.sum(dot(left_vectors, values) * right_vectors, axis=1)
+        return 2 * both, ([], dot(values, right_weights), dot(left_weights, values))
 
-    def dot(a, b):
-        return jnp.dot(a, b, precision=lax.Precision.HIGHEST)
-
-    def row_of_tiles(i, carry):
-        left, left_weights, left_vectors = part(i)
-
-        def pair(j, carry):
-            forms, products = carry
-            right, right_weights, right_vectors = part(j)
-            values = tile(parameters, left, right)
-            values = jnp.where(diagonal & (i == j), 0.0, values)
-            twice = jnp.where(i == j, 1.0, 2.0).astype(dtype)
-            both = jnp.sum(dot(left_vectors, values) * right_vectors, axis=1)
-            products = products.at[i].add(dot(values, right_weights))
-            mirrored = dot(left_weights, values)
-            products = products.at[j].add(jnp.where(i == j, 0.0, mirrored))
-            return compensated_add(forms, twice * both), products
-
-        return lax.fori_loop(i, n_tiles, pair, carry)
-
-    zeros = jnp.zeros(n_vectors, dtype)
     products = jnp.zeros((n_tiles, size), dtype)
-    (high, low), products = lax.fori_loop(0, n_tiles, row_of_tiles, ((zeros, zeros), products))
-    return high + low, products.reshape(-1)[:n]
+    zero = jnp.zeros(n_vectors, dtype)
+    forms, _, products = ring(visit, (tiles, vectors), zero, [], products, axis)
+    return all_sum(forms, axis), products.reshape(-1)[:n]

@@ -14,9 +14,13 @@ TILE_ROWS = 512
 
 
 def tile_sizes(n: int, tile_rows: int = TILE_ROWS) -> tuple[int, int]:
-    """How many tiles n rows make, and how many rows are in each."""
-    n_tiles = -(-n // tile_rows)
-    return n_tiles, -(-n // n_tiles)
+    """How many tiles n rows make, an odd number, and how many rows are in each."""
+    if n <= tile_rows:
+        return 1, n
+    # An even ring has opposite tiles, which meet twice.
+    n_tiles = -(-n // tile_rows) | 1
+    # Rows in whole vectors of the widest registers.
+    return n_tiles, -(-n // (16 * n_tiles)) * 16
 
 
 def pad(rows_and_weights: tuple[Any, jax.Array], n: int) -> tuple[Any, jax.Array]:

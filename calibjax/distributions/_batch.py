@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._check import check_array, check_shapes, check_values
+from calibjax._sharding import Axis, all_sum, on_devices, on_one_device
 from calibjax._struct import is_array, is_traced, widened
 from calibjax.distributions._base import Distribution
 
@@ -41,8 +42,9 @@ def check_predictions(
         raise ValueError(f"{name} must hold at least {at_least} {rows}, got {sizes['n']}.")
     if not is_traced((predictions, where)):
         with jax.ensure_compile_time_eval():
-            if _constraints_hold(predictions, where):
+            if _constraints_hold(None, (predictions, where)):
                 return sizes
+            predictions, where = on_one_device((predictions, where))
             for parameter, (words, valid) in predictions.constraints().items():
                 valid = valid if where is None else valid | ~jnp.asarray(where)
                 value = attrgetter(parameter)(predictions)
@@ -50,11 +52,12 @@ def check_predictions(
     return sizes
 
 
-@jax.jit
-def _constraints_hold(predictions: Distribution, where: Any) -> jax.Array:
+@on_devices
+def _constraints_hold(axis: Axis, _: None, rows: Any) -> jax.Array:
     # In one compiled call: valid input, the usual case, should not wait for its checks.
-    valid = valid_rows(predictions)
-    return jnp.all(valid if where is None else valid | ~where)
+    predictions, where = rows
+    bad = ~valid_rows(predictions)
+    return all_sum(jnp.sum(bad if where is None else bad & where), axis) == 0
 
 
 def valid_rows(predictions: Distribution) -> jax.Array:

@@ -9,10 +9,12 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._check import check_choice
+from calibjax._sharding import gathered
 from calibjax._struct import as_pytree
 from calibjax.distributions import Categorical
 from calibjax.estimators._binning import Binning, UniformBinning, check_binning
-from calibjax.estimators._inputs import check_samples, clean_samples, count_kept
+from calibjax.estimators._inputs import check_samples, count_kept
+from calibjax.estimators._rows import clean_samples
 from calibjax.estimators._top_label import check_classes
 from calibjax.kernels import Euclidean, TotalVariation
 
@@ -71,7 +73,7 @@ def ece(
     Guo et al., On calibration of modern neural networks, ICML 2017.
     """
     distance = _check(predictions, targets, binning, distance, where)
-    return _ece(predictions, targets, binning, distance, where)
+    return _ece(*gathered((predictions, targets, where)), binning, distance)
 
 
 def mce(
@@ -108,7 +110,7 @@ def mce(
     binning, AAAI 2015.
     """
     distance = _check(predictions, targets, binning, distance, where)
-    return _mce(predictions, targets, binning, distance, where)
+    return _mce(*gathered((predictions, targets, where)), binning, distance)
 
 
 def _total_variation(p: jax.Array, q: jax.Array) -> jax.Array:
@@ -155,18 +157,18 @@ def _check(predictions: Any, targets: Any, binning: Any, distance: Any, where: A
 
 
 @jax.jit
-def _ece(predictions: Any, targets: Any, binning: Any, distance: Any, where: Any) -> jax.Array:
-    errors, sizes = _errors(predictions, targets, binning, distance, where)
+def _ece(predictions: Any, targets: Any, where: Any, binning: Any, distance: Any) -> jax.Array:
+    errors, sizes = _errors(predictions, targets, where, binning, distance)
     return jnp.sum(errors * sizes / jnp.maximum(jnp.sum(sizes), 1))
 
 
 @jax.jit
-def _mce(predictions: Any, targets: Any, binning: Any, distance: Any, where: Any) -> jax.Array:
-    return jnp.max(_errors(predictions, targets, binning, distance, where)[0])
+def _mce(predictions: Any, targets: Any, where: Any, binning: Any, distance: Any) -> jax.Array:
+    return jnp.max(_errors(predictions, targets, where, binning, distance)[0])
 
 
 def _errors(
-    predictions: Any, targets: Any, binning: Any, distance: Any, where: Any
+    predictions: Any, targets: Any, where: Any, binning: Any, distance: Any
 ) -> tuple[jax.Array, jax.Array]:
     """The error of each bin, 0 of an empty one, and its size."""
     rows = clean_samples(predictions, targets, where)

@@ -6,9 +6,11 @@ from typing import Any
 import jax
 from jax.typing import ArrayLike
 
+from calibjax._sharding import gathered
 from calibjax._struct import as_pytree
 from calibjax.discrepancy import h
-from calibjax.estimators._inputs import Inputs, check_inputs, clean
+from calibjax.estimators._inputs import Inputs, check_inputs
+from calibjax.estimators._rows import clean
 from calibjax.kernels import vmap_pairs
 
 
@@ -40,12 +42,12 @@ def h_matrix(kernel: Any, predictions: Any, targets: ArrayLike) -> jax.Array:
     """
     inputs = Inputs(as_pytree(kernel), predictions, targets)
     check_inputs(inputs)
-    return _h_matrix(inputs)
+    return _h_matrix(gathered(inputs))
 
 
 @jax.jit
 def _h_matrix(inputs: Inputs) -> jax.Array:
-    kernel, rows = clean(inputs)
+    kernel, rows = clean(*inputs)
     samples = rows.predictions, rows.targets
     # By pairs: tiles can only be differentiated backwards.  The weights are 1, or NaN.
     return vmap_pairs(functools.partial(h, kernel))(samples, samples) * rows.weights[:, None]

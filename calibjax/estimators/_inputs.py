@@ -1,9 +1,7 @@
-"""From what the user passed to what the formulas need.
+"""What the user passed, checked.
 
 Every public estimator and test calls `check_inputs` first, outside of its jit: shapes and dtypes
-are checked always, values where they are concrete.  Inside, `clean` brings everything to one
-floating dtype, puts a valid row in place of every masked one, and makes the weights NaN where a
-value that could not be looked at turns out to be bad.
+are checked always, values where they are concrete.
 """
 
 from collections.abc import Callable
@@ -13,9 +11,11 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._check import check_array, check_shapes, check_values
-from calibjax._struct import holds_function, is_array, is_floating, is_traced, widest_dtype
+from calibjax._sharding import Axis, all_sum, on_devices, on_one_device
+from calibjax._struct import holds_function, is_array, is_traced, widest_dtype
 from calibjax.discrepancy import h
-from calibjax.distributions import check_predictions, fill_masked, valid_rows
+from calibjax.distributions import check_predictions
+from calibjax.estimators._rows import valid_targets_and_weights, weights_constraint
 from calibjax.expectations import MeanEmbeddingDistance
 from calibjax.kernels import Distance, Kernel
 
@@ -28,14 +28,6 @@ class Inputs(NamedTuple):
     targets: Any
     where: Any = None
     weights: Any = None
-
-
-class Rows(NamedTuple):
-    """A clean batch of n samples: no masked row holds garbage, and each has a weight."""
-
-    predictions: Any
-    targets: jax.Array
-    weights: jax.Array
 
 
 def check_inputs(inputs: Inputs, formula: Callable[..., jax.Array] = h) -> int:
@@ -175,14 +167,15 @@ def _check_rows(predictions: Any, targets: Any, where: Any, weights: Any) -> Non
         return
     with jax.ensure_compile_time_eval():
         rows = predictions, targets, where, weights
-        if not is_traced(rows) and _rows_hold(*rows):
+        if not is_traced(rows) and _rows_hold(None, rows):
             return
+        predictions, targets, where, weights = on_one_device(rows)
         kept = jnp.ones(targets.shape[0], bool) if where is None else jnp.asarray(where)
         if not is_traced(targets):
             words, valid = predictions.supports(jnp.asarray(targets))
             check_values("targets", targets, words, valid | ~kept)
         if weights is not None and not is_traced(weights):
-            words, valid = _weights_constraint(jnp.asarray(weights))
+            words, valid = weights_constraint(jnp.asarray(weights))
             check_values("weights", weights, words, valid | ~kept)
             kept = kept & (jnp.asarray(weights) > 0)
         n_kept = int(jnp.sum(kept))
@@ -190,57 +183,13 @@ def _check_rows(predictions: Any, targets: Any, where: Any, weights: Any) -> Non
             raise ValueError(f"where and weights must keep at least 2 rows, got {n_kept}.")
 
 
-@jax.jit
-def _rows_hold(predictions: Any, targets: Any, where: Any, weights: Any) -> jax.Array:
+@on_devices
+def _rows_hold(axis: Axis, _: None, rows: Any) -> jax.Array:
     # In one compiled call, as the checks of predictions are.
-    kept = jnp.ones(targets.shape[0], bool) if where is None else where
-    counted = kept if weights is None else kept & (weights > 0)
-    valid = _valid_targets_and_weights(predictions, targets, weights)
-    return jnp.all(valid | ~kept) & (jnp.sum(counted) >= 2)
-
-
-def _valid_targets_and_weights(predictions: Any, targets: Any, weights: Any) -> jax.Array:
-    valid = predictions.supports(targets)[1]
-    return valid if weights is None else valid & _weights_constraint(weights)[1]
-
-
-def _weights_constraint(weights: jax.Array) -> tuple[str, jax.Array]:
-    return "nonnegative and finite", (weights >= 0) & jnp.isfinite(weights)
-
-
-def clean(inputs: Inputs) -> tuple[Any, Rows]:
-    """The kernel and the rows, of one floating dtype: the widest given, at least float32.
-
-    Masked rows hold a copy of the first kept row, with weight 0.  If a kept row is invalid, which
-    only inputs that could not be looked at can be, all weights are NaN, and so is what is made of
-    them: value and gradient.
-    """
-    rows = clean_samples(*inputs[1:])
-    return in_dtype(inputs.kernel, rows.weights.dtype), rows
-
-
-def in_dtype(tree: Any, dtype: Any) -> Any:
-    """A kernel, predictions or rows with all floating leaves in one dtype."""
-    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if is_floating(x) else x, tree)
-
-
-def clean_samples(predictions: Any, targets: Any, where: Any = None, weights: Any = None) -> Rows:
-    """The rows of `clean`."""
-    valid = valid_rows(predictions) & _valid_targets_and_weights(predictions, targets, weights)
-    dtype = widest_dtype(targets, *jax.tree.leaves(predictions))
-    predictions = jax.tree.map(lambda x: x.astype(dtype), predictions)
-    targets = targets.astype(dtype if predictions.target_kind == "real" else jnp.int32)
-    weights = jnp.ones(valid.shape, dtype) if weights is None else weights.astype(dtype)
+    predictions, targets, where, weights = rows
+    valid = valid_targets_and_weights(predictions, targets, weights)
+    counted = valid if weights is None else valid & (weights > 0)
     if where is not None:
-        valid = valid | ~where
-        predictions, targets = fill_masked((predictions, targets), where)
-        weights = jnp.where(where, weights, 0.0)
-    return Rows(predictions, targets, weights * jnp.where(jnp.all(valid), 1.0, jnp.nan))
-
-
-def kept_first(rows: Rows, where: Any) -> tuple[Rows, Any]:
-    """The rows with all masked ones at the end, and the number of kept ones."""
-    if where is None:
-        return rows, rows.weights.shape[0]
-    order = jnp.argsort(~where, stable=True)
-    return jax.tree.map(lambda x: x[order], rows), jnp.sum(where)
+        valid, counted = valid | ~where, counted & where
+    n_bad, n_counted = all_sum((jnp.sum(~valid), jnp.sum(counted)), axis)
+    return (n_bad == 0) & (n_counted >= 2)

@@ -1,6 +1,5 @@
 """The squared kernel calibration error."""
 
-import functools
 from typing import Any
 
 import jax
@@ -9,10 +8,12 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_flag, check_integer
 from calibjax._numerics import pairs_weight
-from calibjax._pairwise import pair_sums
+from calibjax._pairwise import all_pairs_sum, block_sums
+from calibjax._sharding import Axis, all_max, all_of, all_sum, on_devices
 from calibjax._struct import as_pytree
 from calibjax.discrepancy import h, h_tile
-from calibjax.estimators._inputs import Inputs, check_inputs, clean
+from calibjax.estimators._inputs import Inputs, check_inputs
+from calibjax.estimators._rows import clean, whole_blocks
 
 
 def skce(
@@ -38,6 +39,8 @@ def skce(
     all parameters of the kernel; the derivative at ties is 0.
 
     Time O(n^2), or O(n block_size) with blocks; memory O(n) beyond the inputs, gradients included.
+    If the rows are cut among D devices (a NamedSharding of the predictions; inside jit one with
+    Explicit axes), both are D times less on each.
     Floating dtype of the result: the widest of predictions and real targets, at least float32.
 
     Args:
@@ -73,28 +76,40 @@ def skce(
     inputs = Inputs(as_pytree(kernel), predictions, targets, where, weights)
     n = check_inputs(inputs)
     unbiased = check_flag("unbiased", unbiased)
-    if block_size is None:
-        block_size = n
-    block_size = check_integer("block_size", block_size, 2, n, "n = ")
-    return _skce(inputs, unbiased, block_size)
+    if block_size is not None:
+        block_size = check_integer("block_size", block_size, 2, n, "n = ")
+    return _skce(inputs.kernel, inputs[1:], unbiased, None if block_size == n else block_size)
 
 
-@functools.partial(jax.jit, static_argnames=("unbiased", "block_size"))
-def _skce(inputs: Inputs, unbiased: bool, block_size: int) -> jax.Array:
-    kernel, rows = clean(inputs)
-    n_blocks = rows.weights.shape[0] // block_size
-    rows = jax.tree.map(lambda x: x[: n_blocks * block_size], rows)
+def local_skce(
+    axis: Axis, kernel: Any, rows: Any, unbiased: bool, block_size: int | None
+) -> jax.Array:
+    """`skce` from the rows of this device and those along `axis`."""
+    kernel, rows = clean(kernel, *rows)
     # A common factor of the weights cancels; their squares must not overflow.
-    largest = jax.lax.stop_gradient(jnp.max(rows.weights))
-    weights = rows.weights / jnp.where(largest > 0, largest, 1.0)
-    samples = rows.predictions, rows.targets
-    blocks = weights.reshape(n_blocks, block_size)
+    largest = all_max(jnp.max(rows.weights), axis)
+    rows = rows._replace(weights=rows.weights / jnp.where(largest > 0, largest, 1.0))
+    if block_size is not None:
+        rows = whole_blocks(rows, block_size, axis)
+    samples, weights = (rows.predictions, rows.targets), rows.weights
 
-    total = jnp.sum(pair_sums(h_tile, kernel, samples, weights, block_size))
-    count = jnp.sum(pairs_weight(blocks))
+    if block_size is None:
+        total = all_pairs_sum(h_tile, kernel, samples, weights, axis)
+        count = all_sum(pairs_weight(weights), axis)
+        count += pairs_weight(all_of(jnp.sum(weights), axis))
+        squares = jnp.square(all_sum(jnp.sum(weights), axis))
+    else:
+        blocks = weights.reshape(-1, block_size)
+        sums = block_sums(h_tile, kernel, samples, weights, block_size)
+        squares = jnp.sum(jnp.square(jnp.sum(blocks, axis=1)))
+        of_blocks = jnp.sum(sums), jnp.sum(pairs_weight(blocks)), squares
+        total, count, squares = all_sum(of_blocks, axis)
     too_few = count == 0
     if not unbiased:
         diagonal = jax.vmap(lambda a: h(kernel, a, a))(samples)
-        total += jnp.sum(jnp.square(weights) * diagonal)
-        count = jnp.sum(jnp.square(jnp.sum(blocks, axis=1)))
+        total += all_sum(jnp.sum(jnp.square(weights) * diagonal), axis)
+        count = squares
     return jnp.where(too_few, 0.0, total / jnp.where(too_few, 1.0, count))
+
+
+_skce = on_devices(local_skce)

@@ -7,17 +7,11 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._pairwise import column_sums
+from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import as_pytree, widest_dtype
 from calibjax.discrepancy import deviation, deviation_tile
-from calibjax.estimators._inputs import (
-    Inputs,
-    Rows,
-    check_inputs,
-    check_locations,
-    clean,
-    clean_samples,
-    in_dtype,
-)
+from calibjax.estimators._inputs import Inputs, check_inputs, check_locations
+from calibjax.estimators._rows import Rows, clean, clean_samples, in_dtype
 
 
 def ucme(
@@ -67,7 +61,7 @@ def ucme(
     inputs = Inputs(as_pytree(kernel), predictions, targets, where)
     check_inputs(inputs, deviation)
     check_locations(predictions, test_predictions, test_targets, "test")
-    return _ucme(inputs, test_predictions, test_targets)
+    return _ucme((inputs.kernel, test_predictions, test_targets), inputs[1:])
 
 
 def witness(
@@ -117,31 +111,32 @@ def witness(
     inputs = Inputs(as_pytree(kernel), predictions, targets, where)
     check_inputs(inputs, deviation)
     check_locations(predictions, at_predictions, at_targets)
-    return _witness(inputs, at_predictions, at_targets)
+    return _witness((inputs.kernel, at_predictions, at_targets), inputs[1:])
 
 
-def clean_with_locations(
-    inputs: Inputs, at_predictions: Any, at_targets: Any
-) -> tuple[Any, Rows, Rows]:
+def clean_with_locations(shared: Any, rows: Any) -> tuple[Any, Rows, Rows]:
     """The kernel, the rows and the locations, all of the widest floating dtype given."""
-    kernel, rows = clean(inputs)
+    kernel, at_predictions, at_targets = shared
+    kernel, rows = clean(kernel, *rows)
     locations = clean_samples(at_predictions, at_targets)
     dtype = widest_dtype(rows.weights, locations.weights)
     kernel, rows, locations = in_dtype((kernel, rows, locations), dtype)
     return kernel, rows, locations
 
 
-@jax.jit
-def _witness(inputs: Inputs, at_predictions: Any, at_targets: Any) -> jax.Array:
-    kernel, rows, locations = clean_with_locations(inputs, at_predictions, at_targets)
-    n_kept = jnp.sum(rows.weights)
+def _local_witness(axis: Axis, shared: Any, rows: Any) -> jax.Array:
+    kernel, rows, locations = clean_with_locations(shared, rows)
+    n_kept = all_sum(jnp.sum(rows.weights), axis)
     samples = rows.predictions, rows.targets
     at = locations.predictions, locations.targets
-    sums = column_sums(deviation_tile, kernel, samples, rows.weights, at)
+    sums = column_sums(deviation_tile, kernel, samples, rows.weights, at, axis)
     # Their weights are 1, or NaN where a location is invalid.
     return sums / jnp.maximum(n_kept, 1.0) * locations.weights
 
 
-@jax.jit
-def _ucme(inputs: Inputs, test_predictions: Any, test_targets: Any) -> jax.Array:
-    return jnp.mean(jnp.square(_witness(inputs, test_predictions, test_targets)))
+_witness = on_devices(_local_witness)
+
+
+@on_devices
+def _ucme(axis: Axis, shared: Any, rows: Any) -> jax.Array:
+    return jnp.mean(jnp.square(_local_witness(axis, shared, rows)))

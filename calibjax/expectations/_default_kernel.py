@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._numerics import safe_sqrt
+from calibjax._sharding import Axis, all_of, on_devices
 from calibjax._struct import widened
 from calibjax.distributions import (
     Bernoulli,
@@ -124,17 +125,19 @@ def _with_median_heuristic(
 def _median_deviation(predictions: Any, where: jax.Array | None) -> jax.Array:
     """The median predicted standard deviation of each coordinate, else their mean, else 1."""
     check_predictions(predictions, where)
-    return _median_or_mean(predictions, where)
+    return _median_or_mean(None, (predictions, where))
 
 
-@jax.jit
-def _median_or_mean(predictions: Any, where: jax.Array | None) -> jax.Array:
+@on_devices
+def _median_or_mean(axis: Axis, _: None, predictions_and_where: Any) -> jax.Array:
+    predictions, where = predictions_and_where
     if where is not None:
         predictions = fill_masked(predictions, where)
     deviation = jnp.sqrt(widened(predictions).variance())
     if where is not None:
         kept = where.reshape(-1, *(1,) * (deviation.ndim - 1))
         deviation = jnp.where(kept, deviation, jnp.nan)
+    deviation = all_of(deviation, axis).reshape(-1, *deviation.shape[1:])
     # Most predictions may be certain, if they are samples, and no row may be kept.
     median, mean = jnp.nanmedian(deviation, axis=0), jnp.nanmean(deviation, axis=0)
     fallback = jnp.where(mean > 0, mean, 1.0)

@@ -1,6 +1,5 @@
 """The test with the unbiased estimate over all pairs."""
 
-import functools
 from typing import Any
 
 import jax
@@ -8,7 +7,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_choice, check_integer, check_key
-from calibjax._pairwise import pair_sums, quadratic_forms
+from calibjax._pairwise import all_pairs_sum, quadratic_forms
+from calibjax._sharding import Axis, all_sum, gathered, on_devices
 from calibjax._struct import as_pytree
 from calibjax.discrepancy import h, h_tile, squared_h_tile
 from calibjax.estimators import Inputs, check_inputs, clean, kept_first
@@ -99,35 +99,39 @@ def asymptotic_skce_test(
             f"method must be 'bootstrap' or 'gamma' above n = {_MAX_MATRIX_ROWS}, got {method!r}, "
             f"which holds an n x n matrix, with n = {n}."
         )
-    return _asymptotic_skce_test(key, inputs, n_resamples, method)
+    rows = gathered(inputs[1:]) if method in _OF_MATRIX else inputs[1:]
+    return _asymptotic_skce_test((key, inputs.kernel), rows, n_resamples, method)
 
 
-@functools.partial(jax.jit, static_argnames=("n_resamples", "method"))
+@on_devices
 def _asymptotic_skce_test(
-    key: jax.Array, inputs: Inputs, n_resamples: int, method: str
+    axis: Axis, shared: Any, inputs: Any, n_resamples: int, method: str
 ) -> CalibrationTestResult:
-    kernel, rows = clean(inputs)
-    rows, n_kept = kept_first(rows, inputs.where)
+    key, kernel = shared
+    kernel, rows = clean(kernel, *inputs)
+    rows, n_kept = kept_first(rows, inputs[2])
     samples, weights = (rows.predictions, rows.targets), rows.weights
-    n = jnp.asarray(n_kept, weights.dtype)
+    n = all_sum(jnp.asarray(n_kept, weights.dtype), axis)
     diagonal = weights * jax.vmap(lambda a: h(kernel, a, a))(samples)
+    trace = all_sum(jnp.sum(diagonal), axis)
 
     def unbiased(row_sums):
-        return jnp.sum(weights * row_sums) / (n * (n - 1))
+        return all_sum(jnp.sum(weights * row_sums), axis) / (n * (n - 1))
 
     draws = None
     if method == "bootstrap":
-        draws, row_sums = bootstrap(key, kernel, samples, weights, diagonal, n_kept, n_resamples)
-        biased = (jnp.sum(weights * row_sums) + jnp.sum(diagonal)) / jnp.square(n)
+        arguments = kernel, samples, weights, diagonal, n_kept, n_resamples
+        draws, row_sums = bootstrap(key, *arguments, axis)
+        biased = (n - 1) / n * unbiased(row_sums) + trace / jnp.square(n)
         statistic = n / (n - 1) * unbiased(row_sums) - biased
         pvalue = counted_pvalue(statistic, draws)
     elif method == "gamma":
         no_vectors = jnp.zeros((0, weights.shape[0]), weights.dtype)
-        _, row_sums = quadratic_forms(h_tile, kernel, samples, weights, no_vectors)
-        squares = pair_sums(squared_h_tile, kernel, samples, weights, weights.shape[0])[0]
-        t2 = (squares + jnp.sum(jnp.square(diagonal))) / jnp.square(n)
+        _, row_sums = quadratic_forms(h_tile, kernel, samples, weights, no_vectors, axis)
+        squares = all_pairs_sum(squared_h_tile, kernel, samples, weights, axis)
+        t2 = (squares + all_sum(jnp.sum(jnp.square(diagonal)), axis)) / jnp.square(n)
         statistic = n * unbiased(row_sums)
-        pvalue = gamma_pvalue(statistic, jnp.sum(diagonal) / n, t2)
+        pvalue = gamma_pvalue(statistic, trace / n, t2)
     else:
         off_diagonal = weights[:, None] * h_tile(kernel, samples, samples) * weights[None, :]
         off_diagonal = jnp.fill_diagonal(off_diagonal, 0, inplace=False)
@@ -143,7 +147,7 @@ def _asymptotic_skce_test(
         statistic=statistic,
         pvalue=pvalue,
         estimate=unbiased(row_sums),
-        standard_error=_hajek_standard_error(row_sums, weights, unbiased(row_sums), n),
+        standard_error=_hajek_standard_error(row_sums, weights, unbiased(row_sums), n, axis),
         null_distribution=draws,
         method=f"asymptotic_skce_test, {method}"
         + (f" of {n_resamples}" if draws is not None else ""),
@@ -151,8 +155,8 @@ def _asymptotic_skce_test(
 
 
 def _hajek_standard_error(
-    row_sums: jax.Array, weights: jax.Array, unbiased: jax.Array, n: jax.Array
+    row_sums: jax.Array, weights: jax.Array, unbiased: jax.Array, n: jax.Array, axis: Axis
 ) -> jax.Array:
     """2 / sqrt(n) times the standard deviation of E[h((p, y), .)], from means of rows."""
     deviations = weights * (row_sums / (n - 1) - unbiased)
-    return 2 * jnp.sqrt(jnp.sum(jnp.square(deviations)) / (n * (n - 1)))
+    return 2 * jnp.sqrt(all_sum(jnp.sum(jnp.square(deviations)), axis) / (n * (n - 1)))

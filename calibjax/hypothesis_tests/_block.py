@@ -1,6 +1,5 @@
 """The test with blocks of samples."""
 
-import functools
 from typing import Any
 
 import jax
@@ -9,10 +8,11 @@ from jax.scipy.special import ndtr
 from jax.typing import ArrayLike
 
 from calibjax._check import check_choice, check_integer
-from calibjax._pairwise import pair_sums
+from calibjax._pairwise import block_sums
+from calibjax._sharding import Axis, all_sum, on_devices, on_one_device
 from calibjax._struct import as_pytree, is_traced
 from calibjax.discrepancy import h_tile, squared_h_tile
-from calibjax.estimators import Inputs, Rows, check_inputs, clean
+from calibjax.estimators import Inputs, Rows, check_inputs, clean, whole_blocks
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 
 
@@ -73,7 +73,7 @@ def asymptotic_block_skce_test(
     block_size = check_integer("block_size", block_size, 2, n // 2, "n / 2 = ")
     check_choice("variance", variance, ("blocks", "null"))
     check_complete_blocks(where, block_size, at_least=2)
-    return _asymptotic_block_skce_test(inputs, block_size, variance)
+    return _asymptotic_block_skce_test(inputs.kernel, inputs[1:], block_size, variance)
 
 
 def check_complete_blocks(where: Any, block_size: int, at_least: int) -> None:
@@ -81,7 +81,8 @@ def check_complete_blocks(where: Any, block_size: int, at_least: int) -> None:
     if where is None or is_traced(where):
         return
     with jax.ensure_compile_time_eval():
-        complete = int(jnp.sum(jnp.all(_as_blocks(jnp.asarray(where), block_size), axis=1)))
+        where = jnp.asarray(on_one_device(where))
+        complete = int(jnp.sum(jnp.all(_as_blocks(where, block_size), axis=1)))
     if complete < at_least:
         raise ValueError(
             f"where must leave at least {at_least} complete blocks of {block_size} rows, got "
@@ -95,36 +96,41 @@ def _as_blocks(x: jax.Array, block_size: int) -> jax.Array:
 
 
 def block_estimates(
-    kernel: Any, rows: Rows, block_size: int, tile: Any = h_tile
+    kernel: Any, rows: Rows, block_size: int, axis: Axis, tile: Any = h_tile
 ) -> tuple[jax.Array, jax.Array]:
-    """The unbiased SKCE of each block, and 1 for each complete block, 0 for the others; ``[N]``."""
+    """The unbiased SKCE of each block that begins on this device, and 1 for each complete block, 0
+    for the others; ``[N]``."""
+    rows = whole_blocks(rows, block_size, axis)
     samples = rows.predictions, rows.targets
-    sums = pair_sums(tile, kernel, samples, rows.weights, block_size)
+    sums = block_sums(tile, kernel, samples, rows.weights, block_size)
     # NaN, the weight of rows that are bad, is kept.
     complete = jnp.prod(_as_blocks(rows.weights, block_size), axis=1)
     return complete * sums / (block_size * (block_size - 1)), complete
 
 
-@functools.partial(jax.jit, static_argnames=("block_size", "variance"))
+@on_devices
 def _asymptotic_block_skce_test(
-    inputs: Inputs, block_size: int, variance: str
+    axis: Axis, kernel: Any, rows: Any, block_size: int, variance: str
 ) -> CalibrationTestResult:
-    kernel, rows = clean(inputs)
-    n_blocks, mean, squares = summarise(*block_estimates(kernel, rows, block_size))
+    kernel, rows = clean(kernel, *rows)
+    n_blocks, mean, squares = summarise(*block_estimates(kernel, rows, block_size, axis), axis)
     null_error = None
     if variance == "null":
-        mean_squares, _ = block_estimates(kernel, rows, block_size, squared_h_tile)
-        mean_square = jnp.sum(mean_squares) / n_blocks
+        mean_squares, _ = block_estimates(kernel, rows, block_size, axis, squared_h_tile)
+        mean_square = all_sum(jnp.sum(mean_squares), axis) / n_blocks
         null_error = jnp.sqrt(2 * mean_square / (block_size * (block_size - 1) * n_blocks))
     method = f"asymptotic_block_skce_test, blocks of {block_size}, variance of {variance}"
     return z_test(n_blocks, mean, squares, method, null_error)
 
 
-def summarise(estimates: jax.Array, complete: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def summarise(
+    estimates: jax.Array, complete: jax.Array, axis: Axis
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The number of complete blocks, the mean of their estimates, their squared deviations."""
-    n_blocks = jnp.sum(complete)
-    mean = jnp.sum(estimates) / jnp.maximum(n_blocks, 1)
-    return n_blocks, mean, jnp.sum(complete * jnp.square(estimates - mean))
+    n_blocks, total = all_sum((jnp.sum(complete), jnp.sum(estimates)), axis)
+    mean = total / jnp.maximum(n_blocks, 1)
+    squares = jnp.sum(complete * jnp.square(estimates - mean))
+    return n_blocks, mean, all_sum(squares, axis)
 
 
 def z_test(

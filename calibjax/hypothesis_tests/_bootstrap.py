@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._pairwise import pad, quadratic_forms, tile_sizes
+from calibjax._sharding import Axis, all_sum, axis_size, numbering
 from calibjax.discrepancy import h_tile
 
 # How many resamples go together.  Their counts are what the test holds besides the rows, one byte
@@ -24,6 +25,8 @@ from calibjax.discrepancy import h_tile
 _TOGETHER = 1024
 # How many draws are made at a time.
 _DRAWS = 2**20
+# How many draws of a resample have a key of their own: draws of many devices are those of one.
+_OF_KEY = 128
 
 
 def bootstrap(
@@ -34,31 +37,33 @@ def bootstrap(
     diagonal: jax.Array,
     n_kept: Any,
     n_resamples: int,
+    axis: Axis,
 ) -> tuple[jax.Array, jax.Array]:
     """T* ``[n_resamples]``, and the row sums of H without its diagonal ``[n]``.
 
     Args:
-        weights: 1 for the first `n_kept` rows, 0 for those after them.
+        weights: 1 for the first `n_kept` rows of this device, 0 for those after them.
         diagonal: that of H, ``[n]``.
 
     O(n^2 n_resamples) time; memory O(n min(n_resamples, 1024)) bytes.
     """
-    n, dtype = weights.shape[0], weights.dtype
+    n = weights.shape[0]
     # Rows in full tiles, since the counts would be copied to pad them.
     samples, weights = pad((samples, weights), math.prod(tile_sizes(n)))
     diagonal = jnp.pad(diagonal, (0, weights.shape[0] - n))
     n_chunks = -(-n_resamples // _TOGETHER)
     size = -(-n_resamples // n_chunks)
-    count = jnp.asarray(n_kept, dtype)
+    count = all_sum(jnp.sum(weights), axis)
     ratio = count / (count - 1)
+    trace = all_sum(jnp.sum(diagonal), axis)
 
     def chunk(index):
         number = index * size + jnp.arange(size, dtype=index.dtype)
-        excess = centred_counts(key, number, weights.shape[0], n_kept)
-        forms, row_sums = quadratic_forms(h_tile, kernel, samples, weights, excess)
+        excess = centred_counts(key, number, n, weights.shape[0], n_kept, axis)
+        forms, row_sums = quadratic_forms(h_tile, kernel, samples, weights, excess, axis)
         linear = jnp.stack([row_sums, diagonal])
-        (of_rows, of_diagonal), (_, of_squares) = _products(excess, linear)
-        total, trace = jnp.sum(weights * row_sums), jnp.sum(diagonal)
+        (of_rows, of_diagonal), (_, of_squares) = all_sum(_products(excess, linear), axis)
+        total = all_sum(jnp.sum(weights * row_sums), axis)
         # c^T H c - c^T d, and c^T H 1.
         twice = forms + 2 * of_rows + total + of_squares + of_diagonal
         once = of_rows + total + of_diagonal + trace
@@ -68,18 +73,36 @@ def bootstrap(
     return draws.reshape(-1)[:n_resamples], row_sums[0, :n]
 
 
-def centred_counts(key: jax.Array, numbers: jax.Array, n: int, n_kept: Any) -> jax.Array:
-    """How often each row comes in each resample, minus 1; ``[R, n]``, int8.
+def centred_counts(
+    key: jax.Array, numbers: jax.Array, n_draws: int, n: int, n_kept: Any, axis: Axis
+) -> jax.Array:
+    """How often each row of this device comes in each resample, minus 1; ``[R, n]``, int8.
 
-    Resample r, of `n_kept` draws out of the first `n_kept` rows, is a function of (key, r) alone.
+    A resample is as many draws as rows are kept, `n_kept` of them the first on this device and
+    `n_draws` at most for each device.  Draw i of resample r is a function of (key, r, i) alone.
     """
-    row = jnp.arange(n)
-    kept = row < n_kept
+    first, n_all = numbering(n_kept, axis)
+    kept = jnp.arange(n, dtype=jnp.int32) < n_kept
+    # Every device makes all draws, as many at a time as it has rows, and counts those of its rows.
+    n_parts = axis_size(axis)
+    n_keys = -(-n_draws // _OF_KEY)
 
     def one(number):
-        drawn = jax.random.randint(jax.random.fold_in(key, number), (n,), 0, n_kept, jnp.int32)
-        # A row is drawn once on average; more than 127 times it never is.
-        return (-kept.astype(jnp.int8)).at[drawn].add(kept.astype(jnp.int8))
+        of_resample = jax.random.fold_in(key, number)
+
+        def add(counts, part):
+            numbers = part * n_keys + jnp.arange(n_keys, dtype=jnp.int32)
+            keys = jax.vmap(jax.random.fold_in, (None, 0))(of_resample, numbers)
+            drawn = jax.vmap(lambda key: jax.random.randint(key, (_OF_KEY,), 0, n_all, jnp.int32))(
+                keys
+            )
+            position = numbers[:, None] * _OF_KEY + jnp.arange(_OF_KEY, dtype=jnp.int32)[None, :]
+            row = drawn - first
+            counts_here = (position < n_all) & (row >= 0) & (row < n_kept)
+            # A row is drawn once on average; more than 127 times it never is.
+            return counts.at[jnp.where(counts_here, row, n)].add(jnp.int8(1), mode="drop"), None
+
+        return lax.scan(add, -kept.astype(jnp.int8), jnp.arange(n_parts, dtype=jnp.int32))[0]
 
     return lax.map(one, numbers, batch_size=max(1, _DRAWS // n))
 

@@ -1,6 +1,5 @@
 """The test with deviations at test locations."""
 
-import functools
 from typing import Any
 
 import jax
@@ -11,6 +10,8 @@ from jax.scipy.special import gammaincc
 from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
+from calibjax._numerics import dot
+from calibjax._sharding import Axis, all_max, all_of, all_sum, axis_size, on_devices, rows_at
 from calibjax._struct import as_pytree, is_traced, widest_dtype
 from calibjax.discrepancy import deviation, deviation_tile
 from calibjax.distributions import check_predictions
@@ -84,7 +85,9 @@ def asymptotic_cme_test(
             f"test_predictions must hold fewer locations than there are samples, n = {n}, got "
             f"{n_locations}."
         )
-    result, singular = _asymptotic_cme_test(inputs, test_predictions, test_targets)
+    result, singular = _asymptotic_cme_test(
+        (inputs.kernel, test_predictions, test_targets), inputs[1:]
+    )
     if not is_traced(singular) and singular:
         raise ValueError(
             "test_predictions and test_targets must be locations at which the deviations are "
@@ -94,26 +97,29 @@ def asymptotic_cme_test(
     return result
 
 
-@jax.jit
+@on_devices
 def _asymptotic_cme_test(
-    inputs: Inputs, test_predictions: Any, test_targets: Any
+    axis: Axis, shared: Any, rows: Any
 ) -> tuple[CalibrationTestResult, jax.Array]:
-    kernel, rows, locations = clean_with_locations(inputs, test_predictions, test_targets)
+    kernel, rows, locations = clean_with_locations(shared, rows)
     weights = rows.weights
-    n, n_locations = jnp.sum(weights), locations.weights.shape[0]
+    n, n_locations = all_sum(jnp.sum(weights), axis), locations.weights.shape[0]
     deviations = deviation_tile(
         kernel, (rows.predictions, rows.targets), (locations.predictions, locations.targets)
     )
-    mean = jnp.dot(weights, deviations, precision=lax.Precision.HIGHEST) / n
+    mean = all_sum(dot(weights, deviations), axis) / n
     centred = weights[:, None] * (deviations - mean[None, :])
     # S = R^T R / (n-1) with a triangular R, in units of the standard deviations: forming S would
     # square its condition number.
-    scale = jnp.sqrt(jnp.sum(jnp.square(centred), axis=0))
+    scale = jnp.sqrt(all_sum(jnp.sum(jnp.square(centred), axis=0), axis))
     safe = jnp.where(scale > 0, scale, 1.0)
     factor = jnp.linalg.qr(centred / safe[None, :], mode="r")
+    if axis is not None:
+        # That of all rows, from those of each device.
+        factor = jnp.linalg.qr(all_of(factor, axis).reshape(-1, n_locations), mode="r")
     values = jnp.linalg.svd(factor, compute_uv=False)
     rounding = 10 * jnp.finfo(values.dtype).eps
-    largest = jnp.max(jnp.abs(weights[:, None] * deviations), axis=0)
+    largest = all_max(jnp.max(jnp.abs(weights[:, None] * deviations), axis=0), axis)
     constant = scale <= rounding * jnp.sqrt(n) * largest
     dependent = values[-1] <= rounding * n_locations * values[0]
     singular = jnp.any(constant) | dependent | (n <= n_locations)
@@ -161,18 +167,22 @@ def sample_test_locations(
     check_key(key)
     n = count_kept(check_predictions(predictions, where)["n"], where)
     n_locations = check_integer("n_locations", n_locations, 1, n, "n = ")
-    return _sample_test_locations(key, predictions, n_locations, where)
+    return _sample_test_locations(key, (predictions, where), n_locations)
 
 
-@functools.partial(jax.jit, static_argnames=("n_locations",))
+@on_devices
 def _sample_test_locations(
-    key: jax.Array, predictions: Any, n_locations: int, where: jax.Array | None
+    axis: Axis, key: jax.Array, predictions_and_where: Any, n_locations: int
 ) -> tuple[Any, jax.Array]:
+    predictions, where = predictions_and_where
     row_key, target_key = jax.random.split(key)
+    n = jax.tree.leaves(predictions)[0].shape[0]
     # The rows with the largest of n random numbers, masked ones last.
-    order = jax.random.uniform(row_key, jax.tree.leaves(predictions)[0].shape[:1], jnp.float32)
-    rows = lax.top_k(order if where is None else jnp.where(where, order, -1.0), n_locations)[1]
-    locations = jax.tree.map(lambda x: x[rows], predictions)
+    order = jax.random.uniform(row_key, (n * axis_size(axis),), jnp.float32)
+    if where is not None:
+        where = all_of(where, axis).reshape(-1)
+        order = jnp.where(where, order, -1.0)
+    locations = rows_at(predictions, n, lax.top_k(order, n_locations)[1], axis)
     locations = in_dtype(locations, widest_dtype(*jax.tree.leaves(locations)))
     targets = locations.sample(target_key)
     if where is not None:

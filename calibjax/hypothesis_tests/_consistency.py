@@ -10,6 +10,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._check import check_flag, check_integer, check_key
+from calibjax._sharding import gathered
 from calibjax._struct import bind
 from calibjax.estimators import check_samples, clean_samples, kept_first
 from calibjax.hypothesis_tests._counting import counted_pvalue
@@ -81,9 +82,8 @@ def consistency_test(
     check_samples(predictions, targets, where)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     resample_predictions = check_flag("resample_predictions", resample_predictions)
-    return _consistency_test(
-        key, bind(estimator), predictions, targets, where, n_resamples, resample_predictions
-    )
+    rows = gathered((predictions, targets, where))
+    return _consistency_test(key, bind(estimator), *rows, n_resamples, resample_predictions)
 
 
 @functools.partial(jax.jit, static_argnames=("n_resamples", "resample_predictions"))

@@ -1,6 +1,5 @@
 """The test that is valid at every n."""
 
-import functools
 from typing import Any
 
 import jax
@@ -8,9 +7,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_flag, check_integer, check_values
+from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import as_pytree, is_array, is_traced
-from calibjax.estimators import Inputs, check_inputs, clean, skce
-from calibjax.hypothesis_tests._block import block_estimates, check_complete_blocks
+from calibjax.estimators import Inputs, check_inputs, clean, local_skce
+from calibjax.hypothesis_tests._block import block_estimates, check_complete_blocks, summarise
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.kernels import upper_bound
 
@@ -79,29 +79,32 @@ def distribution_free_skce_test(
             raise ValueError(f"block_size must be None for the biased estimate, got {block_size}.")
         check_complete_blocks(where, block_size, at_least=1)
     if kernel_bound is None:
-        return _distribution_free_skce_test(inputs, upper_bound(kernel), unbiased, block_size)
+        shared = inputs.kernel, upper_bound(kernel)
+        return _distribution_free_skce_test(shared, inputs[1:], unbiased, block_size)
     if not is_array(kernel_bound) or jnp.ndim(kernel_bound) > 0:
         raise TypeError(f"kernel_bound must be a number, got {type(kernel_bound).__name__}.")
     if not is_traced(kernel_bound):
         with jax.ensure_compile_time_eval():
             valid = (jnp.asarray(kernel_bound) > 0) & jnp.isfinite(kernel_bound)
             check_values("kernel_bound", kernel_bound, "positive and finite", valid)
-    return _distribution_free_skce_test(inputs, kernel_bound, unbiased, block_size)
+    shared = inputs.kernel, kernel_bound
+    return _distribution_free_skce_test(shared, inputs[1:], unbiased, block_size)
 
 
-@functools.partial(jax.jit, static_argnames=("unbiased", "block_size"))
+@on_devices
 def _distribution_free_skce_test(
-    inputs: Inputs, kernel_bound: Any, unbiased: bool, block_size: int | None
+    axis: Axis, shared: Any, inputs: Any, unbiased: bool, block_size: int | None
 ) -> CalibrationTestResult:
-    kernel, rows = clean(inputs)
-    n = jnp.sum(rows.weights)
+    kernel, kernel_bound = shared
+    kernel, rows = clean(kernel, *inputs)
+    n = all_sum(jnp.sum(rows.weights), axis)
     if block_size is None:
-        estimate = skce(*inputs[:3], unbiased=unbiased, where=inputs.where)
+        estimate = local_skce(axis, kernel, inputs, unbiased, None)
         estimate, n_pairs = jnp.where(n >= 2, estimate, jnp.nan), jnp.floor(n / 2)
     else:
-        estimates, complete = block_estimates(kernel, rows, block_size)
-        estimate = jnp.sum(estimates) / jnp.sum(complete)
-        n_pairs = jnp.sum(complete) * (block_size // 2)
+        n_blocks, estimate, _ = summarise(*block_estimates(kernel, rows, block_size, axis), axis)
+        estimate = jnp.where(n_blocks > 0, estimate, jnp.nan)
+        n_pairs = n_blocks * (block_size // 2)
     bound = jnp.asarray(kernel_bound, estimate.dtype)
     ratio = jnp.maximum(estimate, 0.0) / (2 * jnp.where(bound > 0, bound, jnp.nan))
     if unbiased:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_integer
+from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import as_pytree, is_traced, static, struct
 from calibjax.estimators import Inputs, check_inputs, clean
 from calibjax.hypothesis_tests._block import block_estimates, summarise, z_test
@@ -77,7 +78,7 @@ class SKCEState:
         """
         inputs = Inputs(as_pytree(kernel), predictions, targets, where)
         n = check_inputs(inputs)
-        return self if n < self.block_size else _updated(self, inputs)
+        return self if n < self.block_size else _updated((self, inputs.kernel), inputs[1:])
 
     def merge(self, other: "SKCEState") -> "SKCEState":
         """The state of all blocks of both.  ValueError if their block sizes differ.  O(1)."""
@@ -106,13 +107,14 @@ class SKCEState:
         return z_test(self.n_blocks, self.mean, self.squares, method)
 
 
-@jax.jit
-def _updated(state: SKCEState, inputs: Inputs) -> SKCEState:
-    kernel, rows = clean(inputs)
-    estimates, complete = block_estimates(kernel, rows, state.block_size)
-    _, mean, squares = summarise(estimates, complete)
+@on_devices
+def _updated(axis: Axis, shared: Any, rows: Any) -> SKCEState:
+    state, kernel = shared
+    kernel, rows = clean(kernel, *rows)
+    estimates, complete = block_estimates(kernel, rows, state.block_size, axis)
+    _, mean, squares = summarise(estimates, complete, axis)
     dtype = state.mean.dtype
     # A count that float32 could not hold.  Where rows are bad, it is 0 and the mean NaN.
-    n_blocks = jnp.sum(complete > 0, dtype=state.n_blocks.dtype)
+    n_blocks = all_sum(jnp.sum(complete > 0, dtype=state.n_blocks.dtype), axis)
     mean, squares = mean.astype(dtype), squares.astype(dtype)
     return state.merge(SKCEState(n_blocks, mean, squares, state.block_size))

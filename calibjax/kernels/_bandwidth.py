@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._sharding import Axis, all_sum, axis_size, numbering, on_devices, rows_at
 from calibjax._struct import as_pytree, widest_dtype
 from calibjax.distributions import check_predictions, fill_masked, valid_rows
 from calibjax.kernels._base import Kernel, pairwise
@@ -44,28 +45,30 @@ def median_heuristic(
         actual = type(distance).__name__
         raise TypeError(f"distance must be a distance between predictions, got {actual}.")
     check_predictions(predictions, where)
-    return _median_heuristic(as_pytree(distance), predictions, where)
+    return _median_heuristic(as_pytree(distance), (predictions, where))
 
 
-@jax.jit
-def _median_heuristic(distance: Any, predictions: Any, where: jax.Array | None) -> jax.Array:
+@on_devices
+def _median_heuristic(axis: Axis, distance: Any, predictions_and_where: Any) -> jax.Array:
+    predictions, where = predictions_and_where
     predictions = lax.stop_gradient(predictions)
     valid = valid_rows(predictions)
     dtype = widest_dtype(*jax.tree.leaves(predictions))
     predictions = jax.tree.map(lambda x: x.astype(dtype), predictions)
-    n, m = valid.shape[0], min(valid.shape[0], _MAX_ROWS)
-    if where is None:
-        rows, kept = jnp.arange(m) * (n // m), jnp.ones(m, bool)
-    else:
+    n_kept: Any = valid.shape[0]
+    if where is not None:
         valid = valid | ~where
         predictions = fill_masked(predictions, where)
-        # Kept rows first, in their order; then the same stride over them.
-        n_kept = jnp.sum(where)
-        position = jnp.arange(m) * jnp.maximum(n_kept // m, 1)
-        rows, kept = jnp.argsort(~where, stable=True)[position], position < n_kept
-    chosen = jax.tree.map(lambda x: x[rows], predictions)
-    median = _median(pairwise(distance, chosen, chosen).astype(dtype), kept)
-    return lax.stop_gradient(jnp.where(jnp.all(valid), median, jnp.nan))
+        # Kept rows first, in their order.
+        n_kept, order = jnp.sum(where, dtype=jnp.int32), jnp.argsort(~where, stable=True)
+        predictions = jax.tree.map(lambda x: x[order], predictions)
+    _, n_all = numbering(n_kept, axis)
+    m = min(valid.shape[0] * axis_size(axis), _MAX_ROWS)
+    row = jnp.arange(m, dtype=jnp.int32) * jnp.maximum(n_all // m, 1)
+    chosen = rows_at(predictions, n_kept, row, axis)
+    median = _median(pairwise(distance, chosen, chosen).astype(dtype), row < n_all)
+    all_valid = all_sum(jnp.sum(~valid), axis) == 0
+    return lax.stop_gradient(jnp.where(all_valid, median, jnp.nan))
 
 
 def _median(distances: jax.Array, kept: jax.Array) -> jax.Array:

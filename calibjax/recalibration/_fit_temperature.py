@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
+from calibjax._sharding import gathered
 from calibjax._struct import bind
 from calibjax.distributions import Bernoulli, Categorical
 from calibjax.estimators import Rows, check_samples, clean_samples
@@ -85,7 +86,7 @@ def fit_temperature(
         raise TypeError(f"objective must be a callable or None, got {type(objective).__name__}.")
     check_samples(predictions, targets, where)
     objective = None if objective is None else bind(objective)
-    return _fit(predictions, targets, where, objective)
+    return _fit(*gathered((predictions, targets, where)), objective)
 
 
 @jax.jit

@@ -1,0 +1,109 @@
+"""The walk over all unordered pairs of tiles, of one device or of many.
+
+Take all K D tiles of the D devices as a ring.  In step d = 0, 1, …, K D / 2 each tile meets the one
+d places on.  A device keeps its own K tiles, and holds as many others, the next ones of the ring:
+the other of its tile k is in slot (k + d) mod K.  Between two steps one slot moves on: what leaves
+slot d mod K goes to the device before, and what the device after sends takes its place.  So no
+device ever holds more rows than twice its own.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from calibjax._numerics import compensated_add
+from calibjax._sharding import Axis, axis_size, from_places_on
+
+
+def ring(
+    visit: Callable[..., tuple[Any, Sequence[Any]]],
+    tiles: Any,
+    zero: jax.Array,
+    shared: Any,
+    of_tiles: Any,
+    axis: Axis,
+) -> tuple[jax.Array, Any, Any]:
+    """Adds up what `visit` gives for all unordered pairs of tiles, a tile with itself included.
+
+    Args:
+        visit: ``visit(left, right, same, factor)`` of two tiles returns a value and three trees:
+            one that is shared by all pairs, one for left and one for right.  Pairs that come twice
+            have the factor 1/2: two tiles opposite in the ring, and each pair of rows of a tile
+            that meets itself.
+        tiles: arrays ``[K, …]``.
+        zero: of the shape of the value.
+        shared, of_tiles: zeros of the shape of the trees; of_tiles ``[K, …]``.
+
+    Returns:
+        The sum of the values and of the shared trees over the pairs of this device, and the sums
+        for its tiles over the pairs of all devices.
+    """
+    n_tiles = jax.tree.leaves(tiles)[0].shape[0]
+    n_all = n_tiles * axis_size(axis)
+    n_steps = n_all // 2 + 1
+
+    def step(carry, d):
+        others, sums = carry
+
+        def pair(k, sums):
+            total, shared, of_own, of_others = sums
+            slot = (k + d) % n_tiles
+            left, right = _get(tiles, k), _get(tiles if axis is None else others, slot)
+            factor = jnp.where((d == 0) | (2 * d == n_all), 0.5, 1.0)
+            value, (ours, of_left, of_right) = visit(left, right, d == 0, factor)
+            return (
+                compensated_add(total, value),
+                jax.tree.map(jnp.add, shared, ours),
+                _add(of_own, k, of_left),
+                _add(of_others, slot, of_right),
+            )
+
+        sums = lax.fori_loop(0, n_tiles, pair, sums)
+        *rest, of_others = sums
+        others, of_others = _pass_on((others, of_others), d % n_tiles, axis)
+        return (others, (*rest, of_others)), None
+
+    others = () if axis is None else tiles
+    carry = others, ((zero, zero), shared, of_tiles, of_tiles)
+    (_, sums), _ = lax.scan(step, carry, jnp.arange(n_steps))
+    (high, low), shared, of_own, of_others = sums
+    return high + low, shared, jax.tree.map(jnp.add, of_own, _home(of_others, n_steps, axis))
+
+
+def _get(tiles: Any, k: jax.Array) -> Any:
+    return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, k, keepdims=False), tiles)
+
+
+def _add(tiles: Any, k: jax.Array, terms: Any) -> Any:
+    def add(x, term):
+        return lax.dynamic_update_index_in_dim(x, _get(x, k) + term, k, 0)
+
+    return jax.tree.map(add, tiles, terms)
+
+
+def _pass_on(tiles: Any, slot: jax.Array, axis: Axis) -> Any:
+    if axis is None:
+        return tiles
+
+    def of_leaf(x):
+        received = from_places_on(_get(x, slot), 1, axis)
+        return lax.dynamic_update_index_in_dim(x, received, slot, 0)
+
+    return jax.tree.map(of_leaf, tiles)
+
+
+def _home(tiles: Any, n_steps: int, axis: Axis) -> Any:
+    """What has moved on in each of n_steps, back to where it came from."""
+    if axis is None:
+        return tiles
+
+    def of_leaf(x):
+        far, n_farther = divmod(n_steps, x.shape[0])
+        farther, rest = x[:n_farther], x[n_farther:]
+        parts = (from_places_on(farther, -far - 1, axis), from_places_on(rest, -far, axis))
+        return jnp.concatenate(parts)
+
+    return jax.tree.map(of_leaf, tiles)

@@ -1,0 +1,71 @@
+"""One of two processes with two devices each; prints what they find together, and one alone.
+
+Not a test: tests/test_sharding.py starts it twice, with a port and its number.
+"""
+
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+import calibjax as cj
+
+N, M = 240, 4
+
+
+def results(predictions, targets):
+    kernel = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), 0.4), cj.WhiteKernel())
+    arguments = kernel, predictions, targets
+    test = cj.asymptotic_skce_test(jax.random.key(0), *arguments, n_resamples=99)
+    gradient = jax.jit(jax.grad(cj.skce, argnums=1))(*arguments).probs
+    state = cj.SKCEState.empty(7).update(*arguments).compute()
+    found = {
+        "skce": cj.skce(*arguments),
+        "blocks across processes": cj.skce(*arguments, block_size=50),
+        "lengthscale": cj.default_kernel(predictions).prediction_kernel.lengthscale,
+        "pvalue": test.pvalue,
+        "standard_error": test.standard_error,
+        "stream": state.pvalue,
+    }
+    return {name: float(value) for name, value in found.items()}, gradient
+
+
+def main():
+    port, number = sys.argv[1], int(sys.argv[2])
+    jax.config.update("jax_num_cpu_devices", 2)
+    jax.distributed.initialize(f"localhost:{port}", num_processes=2, process_id=number)
+    rng = np.random.default_rng(0)
+    probs = rng.dirichlet(np.ones(M), N).astype(np.float32)
+    targets = rng.integers(M, size=N).astype(np.int32)
+
+    mesh = jax.make_mesh((4,), ("rows",))
+    sharding = NamedSharding(mesh, PartitionSpec("rows"))
+    half = slice(number * N // 2, (number + 1) * N // 2)
+
+    def place(x):
+        return jax.make_array_from_process_local_data(sharding, x[half])
+
+    with jax.set_mesh(mesh):
+        both, gradient = results(cj.Categorical(place(probs)), place(targets))
+        try:
+            cj.skce(
+                cj.default_kernel(cj.Categorical(probs)),
+                cj.Categorical(place(probs)),
+                place(targets + 2),
+            )
+        except ValueError as error:
+            both["bad"] = "targets" in str(error)
+    alone, expected = results(cj.Categorical(jnp.asarray(probs)), jnp.asarray(targets))
+    alone["bad"] = True
+    for shard in gradient.addressable_shards:
+        both[f"gradient {shard.index}"] = np.asarray(shard.data).tolist()
+        alone[f"gradient {shard.index}"] = np.asarray(expected)[shard.index].tolist()
+    print(json.dumps(both))
+    print(json.dumps(alone))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""Rows on many devices give what they give on one, and stay where they are."""
+
+import functools
+import json
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from instances import FAMILIES, KERNELS, TESTS, cast, sample
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from messages import check_message
+
+import calibjax as cj
+from calibjax._pairwise._ring import ring
+from calibjax._sharding import on_devices
+from calibjax.estimators import Rows, whole_blocks
+
+D = 8
+N = 6 * D
+
+
+@pytest.fixture(params=["Auto", "Explicit"])
+def mesh(request):
+    return jax.make_mesh((D,), ("rows",), axis_types=(AxisType[request.param],))
+
+
+def place(tree, mesh, axis="rows"):
+    sharding = NamedSharding(mesh, PartitionSpec(axis))
+    return jax.tree.map(lambda x: jax.device_put(jnp.asarray(x), sharding), tree)
+
+
+def assert_equal(found, expected):
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-13), found, expected
+    )
+
+
+FAST = ("categorical-tv-white",)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in FAST else [pytest.mark.slow]) for n in KERNELS]
+)
+def test_value_and_gradient(name, mesh, float64):
+    kernel, *rows = sample(name, N)
+
+    def loss(kernel, predictions, targets):
+        skce = functools.partial(cj.skce, kernel, predictions, targets)
+        # Of all rows, and in blocks that lie across devices.
+        return skce() + skce(unbiased=False, block_size=20)
+
+    of_all = jax.value_and_grad(loss, (0, 1))
+    with jax.set_mesh(mesh):
+        found = jax.jit(of_all)(kernel, *place(rows, mesh))
+    assert_equal(found, of_all(kernel, *rows))
+
+
+@pytest.mark.parametrize("unbiased", [True, False])
+def test_masks_and_weights(unbiased, mesh, float64):
+    kernel, *rows = sample("categorical-tv-white", N)
+    options = {
+        "where": jnp.arange(N) % 5 > 0,
+        "weights": jnp.array(np.random.default_rng(0).uniform(0, 2, N)),
+    }
+    skce = functools.partial(cj.skce, kernel, unbiased=unbiased)
+    with jax.set_mesh(mesh):
+        value = skce(*place(rows, mesh), **place(options, mesh))
+    assert value.is_fully_replicated
+    assert_equal(value, skce(*rows, **options))
+
+
+@pytest.mark.parametrize("block_size", [2, 5, 6, 7, 13, 30, N - 1, N])
+def test_blocks_begin_on_one_device(block_size, mesh):
+    @on_devices
+    def blocks(axis, _, rows):
+        rows = whole_blocks(Rows(None, *rows), block_size, axis)
+        gather = functools.partial(jax.lax.all_gather, axis_name=axis, tiled=True)
+        return gather(rows.targets.reshape(-1, block_size)), gather(rows.weights)
+
+    rows = place((jnp.arange(N), jnp.arange(1.0, N + 1)), mesh)
+    targets, weights = map(np.asarray, blocks(None, rows))
+    weights = weights.reshape(targets.shape)
+    complete = weights[:, 0] > 0
+    expected = np.arange(N // block_size * block_size).reshape(-1, block_size)
+    np.testing.assert_array_equal(targets[complete], expected)
+    np.testing.assert_array_equal(weights[complete], expected + 1)
+    np.testing.assert_array_equal(weights[~complete], 0)
+
+
+def test_tiles_of_many_devices(mesh, float64):
+    # Several tiles on each device, of which some pass from one to the next.
+    kernel, *rows = sample("categorical-tv-white", 2 * 600 * D)
+    assert_equal(cj.skce(kernel, *place(rows, mesh)), cj.skce(kernel, *rows))
+
+
+FAST_TESTS = ("bootstrap", "blocks of 3", "cme", "gamma")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in FAST_TESTS else [pytest.mark.slow]) for n in TESTS]
+)
+def test_hypothesis_tests(name, mesh, float64, key):
+    kernel, *rows = sample("categorical-tv-white", N)
+    where = jnp.arange(N) % 5 > 0
+    expected = TESTS[name](key, kernel, *rows, where=where)
+    assert_equal(TESTS[name](key, kernel, *place(rows, mesh), where=place(where, mesh)), expected)
+
+
+def state(predictions, targets, where):
+    empty = cj.SKCEState.empty(7)
+    return empty.update(cj.default_kernel(predictions), predictions, targets, where=where)
+
+
+def witness_at_itself(predictions, targets, where):
+    kernel = cj.default_kernel(predictions)
+    return cj.witness(kernel, predictions, targets, predictions, targets, where=where)
+
+
+# Public functions of (predictions, targets, where) besides the estimators and tests above.
+OTHERS = {
+    "state": state,
+    "witness": witness_at_itself,
+    "default_kernel": lambda p, y, where: cj.default_kernel(p, where=where),
+    "moments": lambda p, y, where: (p.mean(), p.variance()),
+    "temper": lambda p, y, where: cj.temper(p, 2.0),
+    "fit_temperature": lambda p, y, where: cj.fit_temperature(p, y, where=where),
+    "ece": lambda p, y, where: cj.ece(p, y, where=where),
+    "mce": lambda p, y, where: cj.mce(p, y, binning=cj.MedianVarianceBinning()),
+    "mmce": lambda p, y, where: cj.mmce(p, y, where=where),
+    "one_vs_rest": lambda p, y, where: cj.one_vs_rest(p, y, 1),
+    "h_matrix": lambda p, y, where: cj.h_matrix(cj.default_kernel(p), p, y),
+}
+
+
+def _others():
+    for family in FAMILIES:
+        for name in OTHERS:
+            if name in ("ece", "mce", "mmce", "one_vs_rest") and family != "categorical":
+                continue
+            if name in ("temper", "fit_temperature") and family in ("poisson", "ensemble"):
+                continue
+            if name in ("temper", "fit_temperature") and family.startswith(("mixture", "emp")):
+                continue
+            fast = family == "categorical" and name not in ("h_matrix", "mce", "fit_temperature")
+            yield pytest.param(family, name, marks=[] if fast else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize(("family", "name"), list(_others()))
+def test_other_functions(family, name, mesh, float64):
+    rows = *cast(FAMILIES[family](N, 0), "float64"), jnp.arange(N) % 5 > 0
+    assert_equal(OTHERS[name](*place(rows, mesh)), OTHERS[name](*rows))
+
+
+def test_rows_along_two_axes_of_a_mesh(float64):
+    kernel, *rows = sample("categorical-tv-white", N)
+    expected = cj.skce(kernel, *rows)
+    for kind in AxisType.Auto, AxisType.Explicit:
+        mesh = jax.make_mesh((2, 4), ("hosts", "chips"), axis_types=(kind, kind))
+        assert_equal(cj.skce(kernel, *place(rows, mesh, ("hosts", "chips"))), expected)
+        assert_equal(cj.skce(kernel, *place(rows, mesh, "chips")), expected)
+        # Targets that lie elsewhere come to the predictions.
+        both = place(rows[0], mesh, "chips"), place(rows[1], mesh, "hosts")
+        assert_equal(cj.skce(kernel, *both), expected)
+
+
+def test_bad_values_are_errors(mesh):
+    kernel, predictions, targets = sample("categorical-tv-white", N, dtype="float32")
+    predictions, targets = place((predictions, np.asarray(targets).copy()), mesh)
+    bad = place(np.where(np.arange(N) == 30, 7, np.asarray(targets)), mesh)
+    check_message(
+        lambda: cj.skce(kernel, predictions, bad), ValueError, "targets must be .*; row 30 is 7"
+    )
+    probs = place(np.where(np.arange(N)[:, None] == 30, 0.5, np.asarray(predictions.probs)), mesh)
+    check_message(
+        lambda: cj.skce(kernel, cj.Categorical(probs), targets),
+        ValueError,
+        "probs must be .*row 30",
+    )
+    inside = jax.jit(functools.partial(cj.skce, kernel))
+    assert jnp.isnan(inside(predictions, bad))
+
+
+# What a device holds and does.
+
+ROWS = 2**14  # of each device, more than the square of a tile has entries in all
+M = R = 10
+
+
+def shapes_on_a_device(function, *arguments):
+    """Of all arrays in the compiled program of one device."""
+    text = jax.jit(function).lower(*arguments).compile().as_text()
+    assert re.search(r"num_partitions=8", text)
+    shapes = re.findall(r"\b(?:f32|s32|u32|s8|pred|f64|s64|u64|bf16)\[([\d,]*)\]", text)
+    return {tuple(map(int, shape.split(","))) for shape in shapes if shape}
+
+
+def skce(predictions, targets):
+    kernel = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), 0.4), cj.WhiteKernel())
+    return cj.skce(kernel, predictions, targets)
+
+
+def bootstrap(predictions, targets):
+    kernel = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), 0.4), cj.WhiteKernel())
+    key = jax.random.key(0)
+    return cj.asymptotic_skce_test(key, kernel, predictions, targets, n_resamples=R).pvalue
+
+
+@pytest.mark.parametrize("function", [skce, jax.value_and_grad(skce), bootstrap])
+def test_no_device_holds_more_than_twice_its_rows(function):
+    mesh = jax.make_mesh((D,), ("rows",), axis_types=(AxisType.Explicit,))
+    sharding = NamedSharding(mesh, PartitionSpec("rows"))
+    probs = jax.ShapeDtypeStruct((D * ROWS, M), jnp.float32, sharding=sharding)
+    targets = jax.ShapeDtypeStruct((D * ROWS,), jnp.int32, sharding=sharding)
+    with jax.set_mesh(mesh):
+        shapes = shapes_on_a_device(function, cj.Categorical(probs), targets)
+    assert (ROWS, M) in shapes or (ROWS * M,) in shapes
+    for shape in shapes:
+        assert max(shape) <= 2 * ROWS * M and np.prod(shape) <= 2 * ROWS * M, shape
+
+
+@pytest.mark.parametrize(("n_tiles", "n_devices"), [(1, 8), (3, 8), (3, 5), (4, 2), (5, 1), (4, 1)])
+def test_work_is_shared(n_tiles, n_devices):
+    # Every unordered pair of tiles with its factor, and how many of them each device visits.
+    def visit(left, right, same, factor):
+        pairs = jnp.zeros((n_all, n_all)).at[left, right].add(1.0)
+        pairs = jnp.where(same, pairs, pairs + pairs.T)
+        return factor * jnp.where(same, 2.0, 1.0) * pairs, (
+            [jnp.ones(())],
+            left.astype(jnp.float32),
+            right.astype(jnp.float32),
+        )
+
+    n_all = n_tiles * n_devices
+    mesh = jax.make_mesh((n_devices,), ("rows",), devices=jax.devices()[:n_devices])
+    rows = place(jnp.arange(n_all), mesh) if n_devices > 1 else jnp.arange(n_all)
+
+    @on_devices
+    def walk(axis, _, rows):
+        zero = jnp.zeros((n_all, n_all))
+        total, [visits], of_tiles = ring(
+            visit, rows, zero, [jnp.zeros(())], 0 * rows.astype(jnp.float32), axis
+        )
+        if axis is None:
+            return total, visits[None], of_tiles
+        gather = functools.partial(jax.lax.all_gather, axis_name=axis, tiled=True)
+        return jax.lax.psum(total, axis), gather(visits[None]), gather(of_tiles)
+
+    total, visits, of_tiles = walk(None, rows)
+    np.testing.assert_array_equal(total, np.ones((n_all, n_all)))
+    np.testing.assert_array_equal(visits, np.full(n_devices, n_tiles * (n_all // 2 + 1)))
+    # Each tile comes as often to the left as to the right, and what is added comes home.
+    np.testing.assert_array_equal(of_tiles, 2 * (n_all // 2 + 1) * np.arange(n_all))
+
+
+PROGRAM = Path(__file__).parent / "one_of_two_processes.py"
+
+
+def test_two_processes():
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    processes = [
+        subprocess.Popen([sys.executable, PROGRAM, port, i], stdout=subprocess.PIPE, text=True)
+        for i in "01"
+    ]
+    for process in processes:
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0
+        both, alone = map(json.loads, output.splitlines()[-2:])
+        for name, expected in alone.items():
+            np.testing.assert_allclose(both[name], expected, rtol=0, atol=1e-6, err_msg=name)
