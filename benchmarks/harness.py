@@ -144,7 +144,7 @@ def environment() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         **{name: version(name) for name in PACKAGES if importlib.util.find_spec(name)},
-        "platform": platform.platform(),
+        "system": f"{platform.system()} on {platform.machine()}",
         "cpu": cpu[0] if cpu else platform.processor(),
         "cores": os.cpu_count(),
         "device": jax.devices()[0].device_kind,

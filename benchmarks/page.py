@@ -1,6 +1,5 @@
 """The page of tables: the committed README, of which all between two marks is made anew."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -91,4 +90,8 @@ def page(results: Mapping[str, Result], figures: Mapping[str, list[str]]) -> str
         END,
     ]
     text = "\n\n".join(parts)
-    return re.sub(f"{BEGIN}.*{END}", lambda _: text, README.read_text(), flags=re.DOTALL)
+    before, _, rest = README.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"{README} must have the lines {BEGIN!r} and {END!r}.")
+    return before + text + after

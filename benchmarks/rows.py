@@ -72,12 +72,18 @@ def compare(
     work: str, calls: dict[str, harness.Call], target: str | None, repeats: int, **tolerance: float
 ) -> Row:
     """`calls` are ours, then the peer; both must compute the same numbers."""
+    first = harness.seconds(next(iter(calls.values())))
     ours, peer = (numbers(call()) for call in calls.values())
     np.testing.assert_allclose(ours, peer, **{"rtol": 1e-5, "atol": 1e-6, **tolerance})
     times = harness.time_calls(calls, repeats)
     ours_seconds, peer_seconds = (times[name]["median"] for name in calls)
-    values = {"our value": float(ours[0]), "its value": float(peer[0])}
-    return row(work, ours_seconds, peer_seconds, target, times=times, **values)
+    result = row(work, ours_seconds, peer_seconds, target, times=times)
+    return result | {"first call [s]": first} | values(ours[0], peer[0])
+
+
+def values(ours: float, peer: float) -> Row:
+    """Cells of both, with more digits than other numbers."""
+    return {"our value": f"{float(ours):.7g}", "its value": f"{float(peer):.7g}"}
 
 
 def numbers(result: Any) -> np.ndarray:

@@ -24,6 +24,7 @@ def sharding(quick: bool) -> Iterator[Row]:
         EIGHT_DEVICES,
     )
     one = results["1"]
+    assert one["pairs"] >= n * (n - 1) // 2, "each pair is evaluated, so that it is counted"
     for devices, result in results.items():
         np.testing.assert_allclose(result["value"], one["value"], rtol=0, atol=1e-6)
         yield {
