@@ -67,10 +67,11 @@ def cost(rows: Sequence[Row]) -> Figure:
         return {name: tuple(zip(*sorted(xy), strict=True)) for name, xy in points.items() if xy}
 
     of_n = [row for row in rows if row["m"] == 10]
-    of_m = [row for row in rows if row["n"] == 2048]
+    n = next(row["n"] for row in rows if row["m"] != 10)
+    of_m = [row for row in rows if row["n"] == n]
     draw(axes[0], series(of_n, "n", "seconds"), "rows n (m = 10 classes)", "time [s]")
     draw(axes[1], series(of_n, "n", "megabytes"), "rows n (m = 10 classes)", "peak memory [MB]")
-    draw(axes[2], series(of_m, "m", "seconds"), "classes m (n = 2048 rows)", "time [s]")
+    draw(axes[2], series(of_m, "m", "seconds"), f"classes m (n = {n} rows)", "time [s]")
     legend_below(figure, axes[0], 5)
     return figure
 

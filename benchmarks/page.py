@@ -3,35 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from benchmarks.harness import ROOT
-from benchmarks.rows import TABLES, Row, Table
+from benchmarks.rows import TABLES, Row, Table, number, quantity
 
 README = ROOT / "benchmarks" / "README.md"
 BEGIN, END = "<!-- tables: made by benchmarks.run -->", "<!-- end of the tables -->"
 
 #: A run of one table: when, where, how busy the machine was, and its rows.
 Result = Mapping[str, Any]
-
-_UNITS = {"s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")), "MB": ((1.0, "MB"), (1e-3, "kB"))}
-
-
-def number(x: Any) -> str:
-    """Three digits and no exponent, unless it is tiny."""
-    if isinstance(x, int):
-        return str(x)
-    if 0 < abs(x) < 1e-3:
-        return f"{x:.2e}"
-    return np.format_float_positional(x, precision=3, fractional=False, trim="-")
-
-
-def quantity(x: float, unit: str) -> str:
-    scale, name = next(
-        (s for s in _UNITS.get(unit, ((1.0, unit),)) if x >= s[0]),
-        _UNITS.get(unit, ((1, unit),))[-1],
-    )
-    return f"{number(x / scale)} {name}"
 
 
 def cell(row: Row, column: str) -> str:

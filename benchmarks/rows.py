@@ -11,6 +11,9 @@ from benchmarks import harness
 
 Row = dict[str, Any]
 
+#: Of a unit, larger and smaller ones.
+UNITS = {"s": {"s": 1.0, "ms": 1e-3, "µs": 1e-6}, "MB": {"GB": 1e3, "MB": 1.0, "kB": 1e-3}}
+
 PAIRED = ("work", "ours", "peer", "ratio", "target")
 
 
@@ -37,6 +40,22 @@ def table(title: str, columns: tuple[str, ...] = PAIRED):
         return function
 
     return register
+
+
+def number(x: float) -> str:
+    """Three digits and no exponent, unless it is tiny."""
+    if isinstance(x, int):
+        return str(x)
+    if 0 < abs(x) < 1e-3:
+        return f"{x:.2e}"
+    return np.format_float_positional(x, precision=3, fractional=False, trim="-")
+
+
+def quantity(x: float, unit: str) -> str:
+    """With the unit that makes it at least 1; a unit that is not known stays."""
+    units = UNITS.get(unit, {unit: 1.0})
+    name = next((name for name, size in units.items() if x >= size), list(units)[-1])
+    return f"{number(x / units[name])} {name}"
 
 
 def row(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks import harness
-from benchmarks.rows import Row, row, table
+from benchmarks.rows import Row, quantity, row, table
 from benchmarks.works import hypothesis_tests as works
 
 #: Seconds that the Julia package is published to take, on another machine (3.6 GHz).
@@ -52,7 +52,7 @@ def bootstrap_memory(quick: bool) -> Iterator[Row]:
     """Peak memory, with the time in brackets."""
     for n, n_resamples in ((128, 20),) if quick else ((10_000, 1000), (100_000, 200)):
         used = harness.peak_memory(works.bootstrap_test, n=n, m=10, n_resamples=n_resamples)
-        work = f"n = {n}, {n_resamples} resamples ({used['seconds']:.3g} s)"
+        work = f"n = {n}, {n_resamples} resamples ({quantity(used['seconds'], 's')})"
         yield row(work, used["megabytes"], None, "<200", unit="MB")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks import harness
-from benchmarks.rows import Row, row, table
+from benchmarks.rows import Row, quantity, row, table
 from benchmarks.works import labels, stream
 
 #: Series of a plot: the function, its arguments, and the largest n and m that it is run at.
@@ -34,11 +34,11 @@ def large(quick: bool) -> Iterator[Row]:
         ({"gradient": True}, "value and gradient", "<400"),
     ):
         used = harness.peak_memory(labels.skce, n=n, m=10, **arguments)
-        work = f"{work}, n = {n} ({used['seconds']:.3g} s)"
+        work = f"{work}, n = {n} ({quantity(used['seconds'], 's')})"
         yield row(work, used["megabytes"], None, target, unit="MB")
     n = 2000 if quick else MILLION
     used = _one_call(n)
-    work = f"value, n = {n}, one call ({used['seconds']:.3g} s)"
+    work = f"value, n = {n}, one call ({quantity(used['seconds'], 's')})"
     yield row(work, used["megabytes"], None, None, unit="MB")
 
 
@@ -51,10 +51,7 @@ def blocks(quick: bool) -> Iterator[Row]:
         arguments = {"m": 10, "block_size": block_size, "gradient": True}
         used = [harness.peak_memory(labels.skce, n=n, **arguments) for n in sizes]
         per_row = [u["seconds"] / n for u, n in zip(used, sizes, strict=True)]
-        details = "; ".join(
-            f"n = {n}: {u['seconds']:.3g} s, {u['megabytes']:.0f} MB"
-            for u, n in zip(used, sizes, strict=True)
-        )
+        details = "; ".join(f"n = {n}: {_cost(u)}" for u, n in zip(used, sizes, strict=True))
         yield row(f"blocks of {block_size} ({details})", per_row[-1], per_row[0], "<1.5")
 
 
@@ -84,6 +81,10 @@ def streamed(quick: bool) -> Iterator[Row]:
     }
 
 
+def _cost(used: dict[str, Any]) -> str:
+    return f"{quantity(used['seconds'], 's')}, {quantity(used['megabytes'], 'MB')}"
+
+
 def _point(name: str, n: int, m: int) -> dict[str, Any] | None:
     function, arguments, largest_n, largest_m = SERIES[name]
     if n > largest_n or m > largest_m:
@@ -93,14 +94,12 @@ def _point(name: str, n: int, m: int) -> dict[str, Any] | None:
 
 @table("Cost against n and m", columns=("n", "m", *SERIES))
 def cost(quick: bool) -> Iterator[Row]:
-    """Time and peak memory beyond the inputs, each cell in a process of its own."""
+    """Time and peak memory beyond the inputs, each cell in a process of its own. Value and blocks
+    are called outside of jit, as they are by most."""
     of_n = (64, 128) if quick else (100, 1000, 4096, 10_000, 100_000, MILLION)
-    of_m = () if quick else (2, 10, 100, 1000)
-    for n, m in dict.fromkeys([(n, 10) for n in of_n] + [(2048, m) for m in of_m]):
+    fixed, of_m = (128, (2, 10)) if quick else (2048, (2, 10, 100, 1000))
+    for n, m in dict.fromkeys([(n, 10) for n in of_n] + [(fixed, m) for m in of_m]):
         points = {name: _point(name, n, m) for name in SERIES}
         points = {name: point for name, point in points.items() if point}
-        cells = {
-            name: f"{point['seconds']:.2g} s, {point['megabytes']:.2g} MB"
-            for name, point in points.items()
-        }
+        cells = {name: _cost(point) for name, point in points.items()}
         yield {"n": n, "m": m, "points": points, **cells}

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator
 
 from benchmarks import harness
-from benchmarks.rows import Row, row, table
+from benchmarks.rows import Row, quantity, row, table
 
 
 @table("Import")
@@ -16,4 +16,4 @@ def imports(quick: bool) -> Iterator[Row]:
     )
     pairs = [harness.in_fresh_process(code) for _ in range(1 if quick else 5)]
     of_jax, more = (statistics.median(times) for times in zip(*pairs, strict=True))
-    yield row(f"import calibjax (jax itself: {of_jax:.3g} s)", more, None, "<0.3")
+    yield row(f"import calibjax (jax itself: {quantity(of_jax, 's')})", more, None, "<0.3")
