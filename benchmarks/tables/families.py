@@ -10,8 +10,8 @@ from benchmarks.rows import Row, row, table
 from benchmarks.works import labels
 from benchmarks.works.families import Case, cases
 
-#: Rows of the families with sums over components or samples in every pair.
-FEWER_ROWS = {"MultivariateNormalFullCovariance": 1024, "Mixture": 1024, "Empirical": 512}
+#: Rows of the families with many operations for each pair.
+FEWER_ROWS = {"MultivariateNormal": 1024, "Mixture": 1024, "Empirical": 512}
 
 
 def _in_turn(case: Case) -> dict[str, Callable[[], Any]]:
@@ -41,9 +41,9 @@ def gradient(quick: bool) -> Iterator[Row]:
         ours, value = (times[name]["median"] for name in calls)
         yield row(f"Categorical, White, n = {n}, m = {m}", ours, value, "<4", times=times)
     for name in cases(2):
-        n = 32 if quick else _rows_of(name, 4096)
+        n = 32 if quick else _rows_of(name, 2048)
         calls = _in_turn(cases(n)[name])
-        times = harness.time_calls(calls, repeats=1 if quick else 7)
+        times = harness.time_calls(calls, repeats=1 if quick else 5)
         ours, value = (times[name]["median"] for name in calls)
         yield row(f"{name}, n = {n}", ours, value, "<4", times=times)
 
