@@ -16,6 +16,8 @@ from calibjax.estimators._inputs import count_kept as count_kept
 from calibjax.estimators._inputs import in_dtype as in_dtype
 from calibjax.estimators._inputs import kept_first as kept_first
 from calibjax.estimators._mmce import mmce as mmce
+from calibjax.estimators._random_features import RandomFeatureEstimate as RandomFeatureEstimate
+from calibjax.estimators._random_features import random_feature_skce as random_feature_skce
 from calibjax.estimators._skce import skce as skce
 from calibjax.estimators._top_label import one_vs_rest as one_vs_rest
 from calibjax.estimators._top_label import top_label as top_label
