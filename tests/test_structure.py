@@ -23,6 +23,7 @@ ROOMS = [
     "expectations",
     "discrepancy",
     "_pairwise",
+    "features",
     "estimators",
     "hypothesis_tests",
     "recalibration",

@@ -13,7 +13,7 @@ from calibjax._numerics import pairs_weight, safe_sqrt
 from calibjax._struct import as_pytree, struct
 from calibjax.discrepancy import Sample
 from calibjax.estimators._inputs import Inputs, check_inputs, clean
-from calibjax.features import Features, draw_features, sum_rows
+from calibjax.features import Features, draw_features, one_feature, sum_rows
 
 
 @struct
@@ -53,14 +53,9 @@ def random_feature_skce(
     """TODO"""
     check_key(key)
     inputs = Inputs(as_pytree(kernel), predictions, targets, where)
-    check_inputs(inputs, _one_feature)
+    check_inputs(inputs, one_feature)
     n_features = check_integer("n_features", n_features, 2)
     return _random_feature_skce(key, inputs, n_features)
-
-
-def _one_feature(kernel: Any, a: Sample, b: Sample) -> jax.Array:
-    """Of a sample `a`, for checks."""
-    return draw_features(jax.random.key(0), kernel, a, 1)[0](b)[0]
 
 
 @functools.partial(jax.jit, static_argnames=("n_features",))
@@ -84,8 +79,7 @@ def _pair_sums(features: Features, samples: Sample, weights: jax.Array) -> jax.A
         squares = jnp.sum(_squared_norm(features.metric, weighted), axis=0)
         return [_einsum("nd,ndc->dc", waves, weighted), squares]
 
-    n_features = features.frequencies[0].shape[0]
-    total, squares = sum_rows(sums, samples, weights, n_features)
+    total, squares = sum_rows(sums, samples, weights, features.n_features)
     return _squared_norm(features.metric, total) - squares
 
 

@@ -45,6 +45,11 @@ class Features:
     target_frequencies: jax.Array | None
     metric: jax.Array
 
+    @property
+    def n_features(self) -> int:
+        """D."""
+        return self.frequencies[0].shape[0]
+
     def __call__(self, a: Sample) -> tuple[jax.Array, jax.Array]:
         """Both factors of psi of one sample: ``[D]``, and ``[D, 1]`` or, for labels, ``[1, m]``."""
         p, y = a
@@ -70,6 +75,11 @@ def draw_features(key: jax.Array, kernel: Any, a: Sample, n_features: int) -> li
     products = list(_products(kernel, a[0]))
     keys = jax.random.split(key, len(products))
     return [_draw(k, *product, a, n_features) for k, product in zip(keys, products, strict=True)]
+
+
+def one_feature(kernel: Any, a: Sample, b: Sample) -> jax.Array:
+    """A feature of a sample: what is checked for closures over tracers."""
+    return draw_features(jax.random.key(0), kernel, a, 1)[0](b)[0]
 
 
 def _draw(

@@ -12,8 +12,10 @@ from calibjax._pairwise import pair_sums, quadratic_forms
 from calibjax._struct import as_pytree
 from calibjax.discrepancy import h, h_tile, squared_h_tile
 from calibjax.estimators import Inputs, check_inputs, clean, kept_first
+from calibjax.features import one_feature
 from calibjax.hypothesis_tests._bootstrap import bootstrap
 from calibjax.hypothesis_tests._counting import counted_pvalue
+from calibjax.hypothesis_tests._feature_moments import feature_moments
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.hypothesis_tests._weighted_chi_squared import (
     gamma_pvalue,
@@ -21,7 +23,7 @@ from calibjax.hypothesis_tests._weighted_chi_squared import (
     spectrum_draws,
 )
 
-_METHODS = ("bootstrap", "spectrum", "gamma", "pearson")
+_METHODS = ("bootstrap", "spectrum", "gamma", "pearson", "features")
 # Methods that need all of H at once, and up to which n they have it.
 _OF_MATRIX, _MAX_MATRIX_ROWS = ("spectrum", "pearson"), 8192
 
@@ -34,6 +36,7 @@ def asymptotic_skce_test(
     *,
     n_resamples: int = 1000,
     method: str = "bootstrap",
+    n_features: int = 256,
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
     """Is the unbiased SKCE over all pairs larger than that of a calibrated model would be?
@@ -91,32 +94,42 @@ def asymptotic_skce_test(
     """
     check_key(key)
     inputs = Inputs(as_pytree(kernel), predictions, targets, where)
-    n = check_inputs(inputs)
+    n = check_inputs(inputs, one_feature if method == "features" else h)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
+    n_features = check_integer("n_features", n_features, 1)
     check_choice("method", method, _METHODS)
     if method in _OF_MATRIX and n > _MAX_MATRIX_ROWS:
         raise ValueError(
-            f"method must be 'bootstrap' or 'gamma' above n = {_MAX_MATRIX_ROWS}, got {method!r}, "
-            f"which holds an n x n matrix, with n = {n}."
+            f"method must be 'bootstrap', 'gamma' or 'features' above n = {_MAX_MATRIX_ROWS}, got "
+            f"{method!r}, which holds an n x n matrix, with n = {n}."
         )
-    return _asymptotic_skce_test(key, inputs, n_resamples, method)
+    return _asymptotic_skce_test(key, inputs, n_resamples, method, n_features)
 
 
-@functools.partial(jax.jit, static_argnames=("n_resamples", "method"))
+@functools.partial(jax.jit, static_argnames=("n_resamples", "method", "n_features"))
 def _asymptotic_skce_test(
-    key: jax.Array, inputs: Inputs, n_resamples: int, method: str
+    key: jax.Array, inputs: Inputs, n_resamples: int, method: str, n_features: int
 ) -> CalibrationTestResult:
     kernel, rows = clean(inputs)
     rows, n_kept = kept_first(rows, inputs.where)
     samples, weights = (rows.predictions, rows.targets), rows.weights
     n = jnp.asarray(n_kept, weights.dtype)
-    diagonal = weights * jax.vmap(lambda a: h(kernel, a, a))(samples)
 
-    def unbiased(row_sums):
+    def unbiased(row_sums: jax.Array) -> jax.Array:
         return jnp.sum(weights * row_sums) / (n * (n - 1))
 
+    def diagonal_of_h() -> jax.Array:
+        return weights * jax.vmap(lambda a: h(kernel, a, a))(samples)
+
     draws = None
-    if method == "bootstrap":
+    if method == "features":
+        feature_key, key = jax.random.split(key)
+        matrix, row_sums = feature_moments(feature_key, kernel, samples, weights, n_features)
+        statistic = n * unbiased(row_sums)
+        draws = spectrum_draws(key, matrix / n, n_resamples)
+        pvalue = counted_pvalue(statistic, draws)
+    elif method == "bootstrap":
+        diagonal = diagonal_of_h()
         draws, row_sums = bootstrap(key, kernel, samples, weights, diagonal, n_kept, n_resamples)
         biased = (jnp.sum(weights * row_sums) + jnp.sum(diagonal)) / jnp.square(n)
         statistic = n / (n - 1) * unbiased(row_sums) - biased
@@ -125,13 +138,14 @@ def _asymptotic_skce_test(
         no_vectors = jnp.zeros((0, weights.shape[0]), weights.dtype)
         _, row_sums = quadratic_forms(h_tile, kernel, samples, weights, no_vectors)
         squares = pair_sums(squared_h_tile, kernel, samples, weights, weights.shape[0])[0]
+        diagonal = diagonal_of_h()
         t2 = (squares + jnp.sum(jnp.square(diagonal))) / jnp.square(n)
         statistic = n * unbiased(row_sums)
         pvalue = gamma_pvalue(statistic, jnp.sum(diagonal) / n, t2)
     else:
         off_diagonal = weights[:, None] * h_tile(kernel, samples, samples) * weights[None, :]
         off_diagonal = jnp.fill_diagonal(off_diagonal, 0, inplace=False)
-        matrix = (off_diagonal + jnp.diag(diagonal)) / n
+        matrix = (off_diagonal + jnp.diag(diagonal_of_h())) / n
         row_sums = jnp.sum(off_diagonal, axis=1)
         statistic = n * unbiased(row_sums)
         if method == "spectrum":
@@ -146,7 +160,8 @@ def _asymptotic_skce_test(
         standard_error=_hajek_standard_error(row_sums, weights, unbiased(row_sums), n),
         null_distribution=draws,
         method=f"asymptotic_skce_test, {method}"
-        + (f" of {n_resamples}" if draws is not None else ""),
+        + (f" of {n_resamples}" if draws is not None else "")
+        + (f", {n_features} features" if method == "features" else ""),
     )
 
 
