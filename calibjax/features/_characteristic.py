@@ -26,8 +26,8 @@ from calibjax.distributions import (
 
 
 @functools.singledispatch
-def label_probabilities(p: Any) -> jax.Array | None:
-    """The probabilities of all labels ``[m]``; None where targets are no labels."""
+def label_probabilities(p: Any) -> Any:
+    """The probabilities of all labels ``[m]``, or None where targets are no labels."""
     return None
 
 
@@ -38,7 +38,7 @@ def _classes(p: Any) -> jax.Array:
 
 
 @label_probabilities.register
-def _ensemble(p: Mixture) -> jax.Array | None:
+def _ensemble(p: Mixture) -> Any:
     first = jax.tree.map(lambda x: x[0], p.components)
     if label_probabilities(first) is None:
         return None

@@ -100,13 +100,12 @@ def _draw(
 
     frequencies = draw(prediction_frequency, prediction_key, prediction_kernels, p)
     distances = [kernel.distance for kernel in prediction_kernels]
-    if (probabilities := label_probabilities(p)) is None:
+    if label_probabilities(p) is None:
         # Frequencies of a product add up.
         of_targets = _added(draw(target_frequency, target_key, target_kernels, y))
         return Features(factor, distances, frequencies, of_targets, jnp.ones((1, 1), dtype))
-    labels = jnp.arange(probabilities.shape[0], dtype=y.dtype)
     (target_kernel,) = target_kernels
-    metric = pairwise(target_kernel, labels, labels).astype(dtype)
+    metric = pairwise(target_kernel, _labels(p), _labels(p)).astype(dtype)
     return Features(factor, distances, frequencies, None, metric)
 
 
@@ -114,11 +113,14 @@ def _added(arrays: list[jax.Array]) -> jax.Array:
     return functools.reduce(jnp.add, arrays)
 
 
+def _labels(p: Any) -> jax.Array:
+    return jnp.arange(label_probabilities(p).shape[0], dtype=jnp.int32)
+
+
 def _label_residual(p: Any, y: jax.Array) -> jax.Array:
     """e_y - p."""
     probabilities = label_probabilities(p)
-    labels = jnp.arange(probabilities.shape[0], dtype=y.dtype)
-    return (labels == y).astype(probabilities.dtype) - probabilities
+    return (_labels(p) == y).astype(probabilities.dtype) - probabilities
 
 
 def _products(kernel: Any, p: Any) -> Iterator[tuple[Any, list[Any], list[Any]]]:

@@ -56,10 +56,14 @@ def asymptotic_skce_test(
       H: O(n^3) time, n <= 8192.
     - "spectrum": draws of the limit, with lambda the eigenvalues of H / n.  As good as the
       bootstrap where n is large.  Holds H: O(n^3) time, n <= 8192.
+    - "features": that of a kernel of n_features random features in place of the kernel, whose H has
+      only twice as many eigenvalues.  The choice at large n: O(n n_features^2) time, O(n) memory.
+      The p-value is that of a valid test however few they are, since they are drawn without the
+      data; with 64 it was as powerful as the bootstrap.
 
-    For "gamma", "pearson" and "spectrum" the statistic is n SKCE_u.  All of them estimate the law
-    under H0 from H itself, so that data which cannot show it mislead them: where fewer than some
-    ten rare events are to be expected among all rows, they reject calibrated models too often, and
+    For all but "bootstrap" the statistic is n SKCE_u.  All of them estimate the law under H0 from H
+    itself, so that data which cannot show it mislead them: where fewer than some ten rare events
+    are to be expected among all rows, they reject calibrated models too often, and
     `consistency_test` does not.
 
     Args:
@@ -68,7 +72,9 @@ def asymptotic_skce_test(
         predictions: a batch of n >= 2 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
         n_resamples: number of draws under H0; draw r depends on (key, r) alone.
-        method: "bootstrap", "gamma", "pearson" or "spectrum".
+        method: "bootstrap", "gamma", "pearson", "spectrum" or "features".
+        n_features: how many features "features" draws; which kernels have some, see
+            `random_feature_skce`.
         where: boolean mask ``[n]``; masked rows may hold anything, and n is the number of others.
 
     Returns:
@@ -90,7 +96,7 @@ def asymptotic_skce_test(
         0.001
 
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
-    Remark B.2.
+    Remark B.2; for "features" the kernel is that of `random_feature_skce`.
     """
     check_key(key)
     inputs = Inputs(as_pytree(kernel), predictions, targets, where)
