@@ -53,7 +53,9 @@ def _projection(key: jax.Array, features: Features) -> jax.Array:
     # What rounding makes of 0 may be negative; a matrix of a kernel has no other negative ones.
     values = jnp.where(values > -1e-3 * values[-1], jnp.maximum(values, 0.0), jnp.nan)
     shape = features.n_features, values.shape[0]
-    signs = jax.random.rademacher(key, shape, values.dtype)
+    # `rademacher` would draw others where doubled precision is enabled.
+    heads = jax.random.bernoulli(key, jnp.asarray(0.5, values.dtype), shape)
+    signs = jnp.where(heads, 1.0, -1.0).astype(values.dtype)
     return dot(signs, (vectors * jnp.sqrt(values / features.n_features)[None, :]).T)
 
 
