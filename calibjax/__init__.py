@@ -14,12 +14,14 @@ from calibjax.distributions import Normal as Normal
 from calibjax.distributions import Poisson as Poisson
 from calibjax.distributions import as_predictions as as_predictions
 from calibjax.estimators import MedianVarianceBinning as MedianVarianceBinning
+from calibjax.estimators import RandomFeatureEstimate as RandomFeatureEstimate
 from calibjax.estimators import UniformBinning as UniformBinning
 from calibjax.estimators import ece as ece
 from calibjax.estimators import h_matrix as h_matrix
 from calibjax.estimators import mce as mce
 from calibjax.estimators import mmce as mmce
 from calibjax.estimators import one_vs_rest as one_vs_rest
+from calibjax.estimators import random_feature_skce as random_feature_skce
 from calibjax.estimators import skce as skce
 from calibjax.estimators import top_label as top_label
 from calibjax.estimators import ucme as ucme

@@ -274,6 +274,11 @@ def _asymptotic(method):
     return partial(cj.asymptotic_skce_test, n_resamples=99, method=method)
 
 
+def _features(*arguments, where=None):
+    options = {"n_resamples": 99, "method": "features", "n_features": 10}
+    return cj.asymptotic_skce_test(*arguments, **options, where=where)
+
+
 def _block(block_size, variance="blocks"):
     def test(key, *arguments, where=None):
         options = {"block_size": block_size, "variance": variance, "where": where}
@@ -311,6 +316,7 @@ TESTS = {
     "spectrum": _asymptotic("spectrum"),
     "gamma": _asymptotic("gamma"),
     "pearson": _asymptotic("pearson"),
+    "features": _features,
     "blocks of 2": _block(2),
     "blocks of 3": _block(3),
     "blocks of 2, null": _block(2, "null"),

@@ -71,6 +71,7 @@ TESTS = {
     "spectrum": (functools.partial(asymptotic, "spectrum"), 64),
     "gamma": (functools.partial(asymptotic, "gamma"), 64),
     "pearson": (functools.partial(asymptotic, "pearson"), 64),
+    "features": (functools.partial(asymptotic, "features"), 64),
     "32 blocks of 2": (functools.partial(blocks, {"block_size": 2}), 64),
     "30 blocks of 8": (functools.partial(blocks, {"block_size": 8}), 240),
     "32 blocks of 2, null": (functools.partial(blocks, {"variance": "null"}), 64),

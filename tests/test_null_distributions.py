@@ -78,7 +78,7 @@ def test_the_exact_law_of_all_resamples(key, float64):
 def test_each_draw_is_that_of_its_resample(n, key, float64):
     matrix = random_matrix(n)
     result = cj.asymptotic_skce_test(key, *with_matrix(matrix), n_resamples=7)
-    counts = 1 + np.asarray(_bootstrap.centred_counts(key, jnp.arange(7), n, n))
+    counts = 1 + np.asarray(_bootstrap.centred_counts(key, jnp.arange(7), n, n, n, None))
     centre = matrix.mean(axis=1)
     for count, draw in zip(counts, result.null_distribution, strict=True):
         rows = np.repeat(np.arange(n), count)
@@ -89,7 +89,9 @@ def test_each_draw_is_that_of_its_resample(n, key, float64):
 
 def test_counts_are_multinomial(key):
     n, n_kept, n_resamples = 50, 30, 4000
-    counts = 1 + np.asarray(_bootstrap.centred_counts(key, jnp.arange(n_resamples), n, n_kept))
+    counts = 1 + np.asarray(
+        _bootstrap.centred_counts(key, jnp.arange(n_resamples), n, n, n_kept, None)
+    )
     assert np.all(counts[:, :n_kept].sum(axis=1) == n_kept)
     assert np.all(counts[:, n_kept:] == 1)  # centred, 0: masked rows are never drawn
     observed = np.bincount(counts[:, 0], minlength=8)[:8]

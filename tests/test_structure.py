@@ -24,6 +24,7 @@ ROOMS = [
     "expectations",
     "discrepancy",
     "_pairwise",
+    "features",
     "estimators",
     "hypothesis_tests",
     "recalibration",

@@ -11,6 +11,8 @@ from calibjax.estimators._inputs import check_locations as check_locations
 from calibjax.estimators._inputs import check_samples as check_samples
 from calibjax.estimators._inputs import count_kept as count_kept
 from calibjax.estimators._mmce import mmce as mmce
+from calibjax.estimators._random_features import RandomFeatureEstimate as RandomFeatureEstimate
+from calibjax.estimators._random_features import random_feature_skce as random_feature_skce
 from calibjax.estimators._rows import Rows as Rows
 from calibjax.estimators._rows import clean as clean
 from calibjax.estimators._rows import clean_samples as clean_samples

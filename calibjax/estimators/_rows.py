@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._sharding import Axis, axis_size, index_on, rows_from_here
+from calibjax._numerics import pairs_weight
+from calibjax._sharding import Axis, all_of, all_sum, axis_size, index_on, rows_from_here
 from calibjax._struct import is_floating, widest_dtype
 from calibjax.distributions import fill_masked, valid_rows
 
@@ -62,6 +63,12 @@ def clean_samples(predictions: Any, targets: Any, where: Any = None, weights: An
         predictions, targets = fill_masked((predictions, targets), where)
         weights = jnp.where(where, weights, 0.0)
     return Rows(predictions, targets, weights * jnp.where(jnp.all(valid), 1.0, jnp.nan))
+
+
+def all_pairs_weight(weights: jax.Array, axis: Axis) -> jax.Array:
+    """sum_{i != j} w_i w_j over the rows of all devices."""
+    within = all_sum(pairs_weight(weights), axis)
+    return within + pairs_weight(all_of(jnp.sum(weights), axis))
 
 
 def whole_blocks(rows: Rows, block_size: int, axis: Axis) -> Rows:

@@ -9,11 +9,11 @@ from jax.typing import ArrayLike
 from calibjax._check import check_flag, check_integer
 from calibjax._numerics import pairs_weight
 from calibjax._pairwise import all_pairs_sum, block_sums
-from calibjax._sharding import Axis, all_max, all_of, all_sum, on_devices
+from calibjax._sharding import Axis, all_max, all_sum, on_devices
 from calibjax._struct import as_pytree
 from calibjax.discrepancy import h, h_tile
 from calibjax.estimators._inputs import Inputs, check_inputs
-from calibjax.estimators._rows import clean, whole_blocks
+from calibjax.estimators._rows import all_pairs_weight, clean, whole_blocks
 
 
 def skce(
@@ -95,8 +95,7 @@ def local_skce(
 
     if block_size is None:
         total = all_pairs_sum(h_tile, kernel, samples, weights, axis)
-        count = all_sum(pairs_weight(weights), axis)
-        count += pairs_weight(all_of(jnp.sum(weights), axis))
+        count = all_pairs_weight(weights, axis)
         squares = jnp.square(all_sum(jnp.sum(weights), axis))
     else:
         blocks = weights.reshape(-1, block_size)

@@ -52,20 +52,24 @@ class DistanceKernel(Kernel):
             return self._of_squared(self.distance.pairwise_squared(ps, qs))
         return self._of_distance(pairwise(self.distance, ps, qs))
 
-    def _takes_squares(self) -> bool:
+    def scalar_lengthscale(self) -> jax.Array:
+        """The lengthscale, NaN if it is not positive; ValueError if it is no scalar."""
         if jnp.ndim(self.lengthscale) > 0:
             raise ValueError(
                 "lengthscale of DistanceKernel must be a scalar, got shape "
                 f"{list(jnp.shape(self.lengthscale))}."
             )
+        return positive_or_nan(self.lengthscale)
+
+    def _takes_squares(self) -> bool:
         # The square of a norm is smooth at 0, where the norm is not.
         return self.exponent == 2 and isinstance(self.distance, NormDistance)
 
     def _of_squared(self, squared: jax.Array) -> jax.Array:
-        return jnp.exp(-squared / jnp.square(positive_or_nan(self.lengthscale)))
+        return jnp.exp(-squared / jnp.square(self.scalar_lengthscale()))
 
     def _of_distance(self, distance: jax.Array) -> jax.Array:
-        ratio = distance / positive_or_nan(self.lengthscale)
+        ratio = distance / self.scalar_lengthscale()
         if self.exponent == 1:
             return jnp.exp(-ratio)
         # The slope of ratio^nu at 0 is infinite for nu < 1: there, as at every kink, it is 0.
