@@ -482,3 +482,37 @@ def test_memory(function):
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert output.returncode == 0, output.stderr
     assert float(output.stdout) < MEMORY[function]
+
+
+@pytest.mark.parametrize("name", ["categorical-tv-white", "normal-w2-gaussian"])
+def test_accelerators_compute_the_same(name, monkeypatch, float64):
+    """Where code is chosen by platform, by what is written for others than a CPU."""
+    kernel, predictions, targets = sample(name, N)
+
+    def loss(predictions):
+        return cj.skce(kernel, predictions, targets) + cj.skce(
+            kernel, predictions, targets, block_size=5
+        )
+
+    expected = jax.value_and_grad(loss)(predictions)
+    jax.clear_caches()
+    chosen = []
+
+    def by_default(*arguments, cpu, default):
+        chosen.append(default)
+        return default(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jax.lax, "platform_dependent", by_default)
+        found = jax.value_and_grad(loss)(predictions)
+        jax.clear_caches()
+    assert chosen
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-11), found, expected)
+
+
+def test_a_gpu_holds_no_tile_of_few_classes():
+    """What is lowered for it has neither products of matrices nor loops over classes."""
+    kernel, *rows = sample("categorical-tv-white", N, dtype="float32")
+    skce = jax.jit(cj.skce).trace(kernel, *rows).lower(lowering_platforms=("cuda",)).as_text()
+    assert "dot_general" not in skce
+    assert "dot_general" in jax.jit(cj.skce).lower(kernel, *rows).as_text()

@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist
 
 import calibjax as cj
 from calibjax.discrepancy import h, h_tile
-from calibjax.kernels import pairwise
+from calibjax.kernels import _coordinates, pairwise
 
 BATCHES = [
     (distance, family) for distance, (_, families) in DISTANCES.items() for family in families
@@ -359,3 +359,18 @@ def test_bernoulli_is_the_categorical_of_two_classes(name, float64):
         rtol=1e-13,
         atol=1e-15,
     )
+
+
+@pytest.mark.parametrize("m", [1, 2, 10, 32, 70])
+def test_sums_over_coordinates_on_every_platform(m, float64):
+    rng = np.random.default_rng(m)
+    p, q, weights = rng.normal(size=(5, m)), rng.normal(size=(7, m)), rng.normal(size=(5, 7))
+    q[0] = p[0]
+    gap = p[:, None] - q[None]
+    for sums in (_coordinates._in_passes, _coordinates._fused):
+        found = jax.jit(functools.partial(sums, jnp.abs))(p, q)
+        np.testing.assert_allclose(found, np.abs(gap).sum(axis=2), rtol=1e-13)
+    for slopes in (_coordinates._slopes_in_passes, _coordinates._slopes_fused):
+        found = jax.jit(functools.partial(slopes, jnp.sign))(p, q, weights)
+        expected = np.einsum("stm,st->tm", np.sign(gap), weights)
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)

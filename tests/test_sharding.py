@@ -122,11 +122,22 @@ def witness_at_itself(predictions, targets, where):
     return cj.witness(kernel, predictions, targets, predictions, targets, where=where)
 
 
+def random_features(predictions, targets, where):
+    kernel = cj.TensorProduct(cj.DistanceKernel(cj.EmbeddingDistance(mean)), cj.GaussianKernel(1.0))
+    arguments = jax.random.key(0), kernel, predictions, targets
+    return cj.random_feature_skce(*arguments, n_features=4, where=where)
+
+
+def mean(prediction):
+    return prediction.mean() if hasattr(prediction, "loc") else jax.tree.leaves(prediction)[0]
+
+
 # Public functions of (predictions, targets, where) besides the estimators and tests above.
 OTHERS = {
     "state": state,
     "witness": witness_at_itself,
     "default_kernel": lambda p, y, where: cj.default_kernel(p, where=where),
+    "features": random_features,
     "moments": lambda p, y, where: (p.mean(), p.variance()),
     "temper": lambda p, y, where: cj.temper(p, 2.0),
     "fit_temperature": lambda p, y, where: cj.fit_temperature(p, y, where=where),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._numerics import compensated_add
-from calibjax._pairwise._tiles import TILE_ROWS, Tile, cut, pad, tile_sizes
+from calibjax._pairwise._tiles import Tile, cut, pad, tile_sizes
 from calibjax._sharding import Axis, all_sum
 
 
@@ -18,7 +18,7 @@ def column_sums(
     weights: jax.Array,
     columns: Any,
     axis: Axis = None,
-    tile_rows: int = TILE_ROWS,
+    tile_rows: int | None = None,
 ) -> jax.Array:
     """sum_i w_i tile_ij over all rows, those on other devices too, for each of J columns, ``[J]``.
 

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._numerics import dot
 from calibjax._pairwise._ring import ring
-from calibjax._pairwise._tiles import TILE_ROWS, Tile, cut, pad, tile_sizes
+from calibjax._pairwise._tiles import Tile, cut, most_tile_rows, pad, tile_sizes
 from calibjax._sharding import Axis, all_sum
 from calibjax._struct import merge, split
 
@@ -22,7 +23,7 @@ def all_pairs_sum(
     rows: Any,
     weights: jax.Array,
     axis: Axis = None,
-    tile_rows: int = TILE_ROWS,
+    tile_rows: int | None = None,
 ) -> jax.Array:
     """sum_{i != j} w_i w_j tile_ij over all rows, those on other devices too; a scalar.
 
@@ -42,8 +43,7 @@ def all_pairs_sum(
         values = tile(merge(parameters, fixed_parameters, parameter_structure), left, right)
         index = jnp.arange(size)
         values = jnp.where((index[:, None] == index[None, :]) & same, 0.0, values)
-        columns = jnp.dot(left_weights, values, precision=lax.Precision.HIGHEST)
-        return jnp.sum(columns * right_weights)
+        return _weighted(values, left_weights, right_weights)
 
     arguments = parameters, fixed_parameters, tiles, fixed_tiles
     return 2 * _ring_sum(weighted_sum, axis, *arguments)
@@ -55,7 +55,7 @@ def block_sums(
     rows: Any,
     weights: jax.Array,
     block_size: int,
-    tile_rows: int = TILE_ROWS,
+    tile_rows: int | None = None,
 ) -> jax.Array:
     """The same within each block of consecutive rows of one device, ``[n // block_size]``.
 
@@ -67,12 +67,23 @@ def block_sums(
     if n_blocks == 1:
         return block_sum(rows, weights)[None]
     # Small blocks go together, as many as fill one tile.
-    together = max(1, min(n_blocks, tile_rows**2 // block_size**2))
+    pairs_of_tile = (tile_rows or most_tile_rows()) ** 2
+    together = max(1, min(n_blocks, pairs_of_tile // block_size**2))
     n_chunks = -(-n_blocks // together)
     shape = (n_chunks, together, block_size)
     chunks = cut(pad((rows, weights), n_chunks * together * block_size), shape)
     sums = lax.map(lambda chunk: jax.vmap(block_sum)(*chunk), chunks)
     return sums.reshape(-1)[:n_blocks]
+
+
+def _weighted(values: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
+    """sum_ij left_i values_ij right_j."""
+    return lax.platform_dependent(
+        *(values, left, right),
+        cpu=lambda values, left, right: jnp.sum(dot(left, values) * right),
+        # A product of matrices would need the values in memory; a sum takes them as they are made.
+        default=lambda values, left, right: jnp.sum(values * (left[:, None] * right[None, :])),
+    )
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))

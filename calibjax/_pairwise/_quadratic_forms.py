@@ -4,10 +4,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from calibjax._numerics import dot
 from calibjax._pairwise._ring import ring
-from calibjax._pairwise._tiles import TILE_ROWS, Tile, cut, pad, tile_sizes
+from calibjax._pairwise._tiles import Tile, cut, pad, tile_sizes
 from calibjax._sharding import Axis, all_sum
 
 
@@ -18,7 +19,7 @@ def quadratic_forms(
     weights: jax.Array,
     vectors: jax.Array,
     axis: Axis = None,
-    tile_rows: int = TILE_ROWS,
+    tile_rows: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """v^T G v for each row v of `vectors`, and G w, where G is the symmetric matrix of pairs.
 
@@ -44,7 +45,10 @@ def quadratic_forms(
         ((left, left_weights), left_vectors), ((right, right_weights), right_vectors) = left, right
         values = factor * jnp.where(diagonal & same, 0.0, tile(parameters, left, right))
         left_vectors, right_vectors = left_vectors.astype(dtype), right_vectors.astype(dtype)
-        both = jnp.sum(dot(left_vectors, values) * right_vectors, axis=1)
+        # Some 10 digits of base 2 of each value are enough: they are multiplied with small whole
+        # numbers, and draws then change by 2e-4 of their standard deviation.
+        products = jnp.dot(left_vectors, values, precision=lax.Precision.HIGH)
+        both = jnp.sum(products * right_vectors, axis=1)
         return 2 * both, ([], dot(values, right_weights), dot(left_weights, values))
 
     products = jnp.zeros((n_tiles, size), dtype)

@@ -9,12 +9,18 @@ import jax.numpy as jnp
 #: ``tile(parameters, rows, rows) -> [S, T]``, the values of all pairs of two batches of rows.
 Tile = Callable[[Any, Any, Any], jax.Array]
 
-#: Rows of a tile: large enough to hide the cost of a step, small enough for the caches.
-TILE_ROWS = 512
+
+def most_tile_rows() -> int:
+    """Rows of a tile: enough to hide the cost of a step, few enough for the caches of a CPU.
+
+    By the default backend: arrays that lie elsewhere are computed right, only more slowly.
+    """
+    return 512 if jax.default_backend() == "cpu" else 4096
 
 
-def tile_sizes(n: int, tile_rows: int = TILE_ROWS) -> tuple[int, int]:
+def tile_sizes(n: int, tile_rows: int | None = None) -> tuple[int, int]:
     """How many tiles n rows make, an odd number, and how many rows are in each."""
+    tile_rows = tile_rows or most_tile_rows()
     if n <= tile_rows:
         return 1, n
     # An even ring has opposite tiles, which meet twice.

@@ -60,8 +60,22 @@ def white_residual(p, kernel, y, q, z):
 def white_residual_tile(ps, kernel, ys, qs, zs):
     # Class-major factors: both products of the derivative then have whole rows to work on.
     r, s = jax.vmap(_residual)(ps, ys).T, jax.vmap(_residual)(qs, zs).T
+    if r.shape[0] > _FEW_CLASSES:
+        return _product(r, s)
+    return lax.platform_dependent(r, s, cpu=_product, default=_side_by_side)
+
+
+# On an accelerator few products are made where they are used, and never are in memory.
+_FEW_CLASSES = 32
+
+
+def _product(r: jax.Array, s: jax.Array) -> jax.Array:
     r, s = lax.optimization_barrier((r, s))
     return lax.dot_general(r, s, (((0,), (0,)), ((), ())), precision=lax.Precision.HIGHEST)
+
+
+def _side_by_side(r: jax.Array, s: jax.Array) -> jax.Array:
+    return sum(a[:, None] * b[None, :] for a, b in zip(r, s, strict=True))
 
 
 for family in (Categorical, Bernoulli):

@@ -1,8 +1,10 @@
 """Sums over coordinates, sum_c f(p_c - q_c), for all pairs of rows of two batches.
 
-A reduction over the last axis of ``[S, T, m]`` is by far the slowest way to do this on a CPU.
-Here the coordinates run in the outer loop and the ``[S, T]`` tile of pairs in the inner one, and
-the derivative is arranged in the same spirit.  Tiles of the distances are built on it.
+A reduction over the last axis of ``[S, T, m]`` is by far the slowest way to do this on a CPU: there
+the coordinates run in the outer loop and the ``[S, T]`` tile of pairs in the inner one.  On an
+accelerator a tile in an outer loop goes through the memory each time; there a number of coordinates
+are written out side by side, which the compiler puts into one kernel with all that follows.  The
+derivative is arranged in the same spirit.  Tiles of the distances are built on it.
 """
 
 from collections.abc import Callable
@@ -11,9 +13,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-# Work of one pass over a tile, measured at 10 and 100 coordinates and 256 to 1024 rows.
+# Work of one pass over a tile on a CPU, measured at 10 and 100 coordinates and 256 to 1024 rows.
 _COORDINATES_PER_PASS = 5
 _ROWS_PER_PASS = 16
+# And on an accelerator: what fits into the registers, and compiles in a second.
+_SIDE_BY_SIDE = 32
 
 Elementwise = Callable[[jax.Array], jax.Array]
 
@@ -23,9 +27,23 @@ def _sum_over_coordinates(f: Elementwise, slope: Elementwise, ps: jax.Array, qs:
 
     `f` is even with f(0) = 0, and `slope` is its derivative, odd.
     """
-    m = ps.shape[1]
+    return lax.platform_dependent(
+        ps, qs, cpu=lambda *rows: _in_passes(f, *rows), default=lambda *rows: _fused(f, *rows)
+    )
+
+
+def _in_passes(f: Elementwise, ps: jax.Array, qs: jax.Array) -> jax.Array:
     # A loop of one pass would be unrolled into its surroundings, which is slower.
-    passes = max(2, -(-m // _COORDINATES_PER_PASS))
+    return _loop(f, ps, qs, max(2, -(-ps.shape[1] // _COORDINATES_PER_PASS)))
+
+
+def _fused(f: Elementwise, ps: jax.Array, qs: jax.Array) -> jax.Array:
+    # A loop of one pass is none.
+    return _loop(f, ps, qs, -(-ps.shape[1] // _SIDE_BY_SIDE))
+
+
+def _loop(f: Elementwise, ps: jax.Array, qs: jax.Array, passes: int) -> jax.Array:
+    m = ps.shape[1]
     per_pass = -(-m // passes)
     padding = ((0, passes * per_pass - m), (0, 0))
     p, q = jnp.pad(ps.T, padding), jnp.pad(qs.T, padding)
@@ -60,7 +78,16 @@ sum_over_coordinates.defvjp(_forward, _backward)
 
 
 def _sum_of_slopes(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights: jax.Array):
-    """sum_i weights_ij slope(p_ic - q_jc), ``[T, m]``: a loop over p that adds into ``[m, T]``."""
+    """sum_i weights_ij slope(p_ic - q_jc), ``[T, m]``."""
+    return lax.platform_dependent(
+        *(ps, qs, weights),
+        cpu=lambda *rows: _slopes_in_passes(slope, *rows),
+        default=lambda *rows: _slopes_fused(slope, *rows),
+    )
+
+
+def _slopes_in_passes(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights: jax.Array):
+    """A loop over p that adds into ``[m, T]``."""
     per_pass = min(_ROWS_PER_PASS, ps.shape[0])
     passes = -(-ps.shape[0] // per_pass)
     padding = ((0, passes * per_pass - ps.shape[0]), (0, 0))
@@ -73,6 +100,15 @@ def _sum_of_slopes(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights: ja
         return total
 
     return lax.fori_loop(0, passes, add, jnp.zeros_like(q)).T
+
+
+def _slopes_fused(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights: jax.Array):
+    """A sum of which no term is held."""
+
+    def of_coordinate(p, q):
+        return jnp.sum(slope(p[:, None] - q[None, :]) * weights, axis=0)
+
+    return jax.vmap(of_coordinate, in_axes=1, out_axes=1)(ps, qs)
 
 
 def sign(x: jax.Array) -> jax.Array:
