@@ -8,7 +8,7 @@ large x.  Here erfcx is u = 1 / (x + 3) times a polynomial in t = 1 - 6 u, which
 derivative its right decay, so plain autodiff is enough.
 """
 
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -55,6 +55,44 @@ def erfcx(x: jax.Array) -> jax.Array:
     polynomial is not made for it and u has a pole at -3, so callers mask the argument before the
     call, not only the result after it.
     """
+    return _derivative(0, x)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _derivative(order: int, x: jax.Array) -> jax.Array:
+    """The n-th derivative of erfcx, (-u)^n u p_n(t) with p_{n+1} = (n + 1) p_n - (1 - t) p_n'."""
     u = 1 / (x + 3)
+    return (-u) ** order * u * _polynomial(order, u)
+
+
+@_derivative.defjvp
+def _derivative_jvp(order, primals, tangents):
+    (x,), (dx,) = primals, tangents
+    return _divided(order, x), _divided(order + 1, x) * dx
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _divided(order: int, x: jax.Array) -> jax.Array:
+    """The same, ending in a division: XLA makes those once, where it would repeat a polynomial."""
+    u = 1 / (x + 3)
+    return (-u) ** order * _polynomial(order, u) / (x + 3)
+
+
+_divided.defjvp(_derivative_jvp)
+
+
+def _polynomial(order: int, u: jax.Array) -> jax.Array:
     t = 1 - 6 * u
-    return u * reduce(lambda p, c: p * t + c, coefficients(x.dtype))
+    return reduce(lambda p, c: p * t + c, _coefficients(order, coefficients(u.dtype)))
+
+
+def _coefficients(order: int, coefficients: tuple[float, ...]) -> tuple[float, ...]:
+    """Those of p_n, highest power first."""
+    for n in range(order):
+        powers = range(len(coefficients) - 1, -1, -1)
+        slope = (0.0, *(k * c for k, c in zip(powers, coefficients, strict=True)))[:-1]
+        times_t = (k * c for k, c in zip(powers, coefficients, strict=True))
+        coefficients = tuple(
+            (n + 1) * c - d + e for c, d, e in zip(coefficients, slope, times_t, strict=True)
+        )
+    return coefficients

@@ -37,10 +37,24 @@ def positive_or_nan(x: jax.Array | float) -> jax.Array:
     return jnp.where(x > 0, x, jnp.nan)
 
 
+@jax.custom_jvp
+def reciprocal(x: jax.Array) -> jax.Array:
+    """1/x, whose derivative divides no second time."""
+    return 1 / x
+
+
+@reciprocal.defjvp
+def _reciprocal_jvp(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    value = reciprocal(x)
+    return value, -jnp.square(value) * dx
+
+
 #: Where `small_expm1` is expm1.
 SMALL = 0.25
 
 
+@jax.custom_jvp
 def small_expm1(x: jax.Array) -> jax.Array:
     """expm1(x) for |x| <= 1/4, constant outside: a few products, where expm1 costs three exp."""
     degree = 11 if x.dtype == jnp.float64 else 6
@@ -49,6 +63,13 @@ def small_expm1(x: jax.Array) -> jax.Array:
         lambda sum, k: 1 + sum * x / k, range(degree, 1, -1), jnp.ones_like(x)
     )
     return x * series
+
+
+@small_expm1.defjvp
+def _small_expm1_jvp(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    value = small_expm1(x)
+    return value, jnp.where(jnp.abs(x) <= SMALL, 1 + value, 0.0) * dx
 
 
 def compensated_add(total: tuple[jax.Array, jax.Array], x: jax.Array):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from calibjax._numerics import SMALL, small_expm1
+from calibjax._numerics import SMALL, reciprocal, small_expm1
 from calibjax.distributions import MultivariateNormalDiag, Normal
 from calibjax.expectations._dispatch import (
     inner_product,
@@ -52,10 +52,11 @@ def normal_gaussian_residual(p, kernel, y, q, z):
     exponents, near, far = [], [], []
     for t, v in zip(shifts, variances, strict=True):
         r, r_minus_1 = _shrinkage(v)
-        e = jnp.sum(((v * between - 2 * t) * between - jnp.square(t)) / (1 + v)) / 2
+        inverse = reciprocal(1 + v)
+        e = jnp.sum(((v * between - 2 * t) * between - jnp.square(t)) * inverse) / 2
         exponents.append(jnp.abs(e))
         near.append(r * small_expm1(e) + r_minus_1)
-        far.append(r * jnp.exp(-jnp.sum(jnp.square(between + t) / (1 + v)) / 2))
+        far.append(r * jnp.exp(-jnp.sum(jnp.square(between + t) * inverse) / 2))
     common = jnp.exp(-jnp.sum(jnp.square(between)) / 2)
     is_near = functools.reduce(jnp.maximum, exponents) < SMALL
     return jnp.where(is_near, common * alternating(near), alternating(far))
@@ -99,10 +100,24 @@ def _expectation(d: jax.Array, variance: jax.Array) -> jax.Array:
 def _shrinkage(variance: jax.Array) -> tuple[jax.Array, jax.Array]:
     """r = prod_c (1 + v_c)^{-1/2}, and r - 1 with all its digits."""
     if variance.ndim == 0:
-        r = jnp.sqrt(1 / (1 + variance))
-        return r, -variance / ((1 + variance) * (1 + r))
+        return _shrinkage_of_number(variance)
     log_r = -jnp.sum(jnp.log1p(variance)) / 2
     return jnp.exp(log_r), jnp.expm1(log_r)
+
+
+@jax.custom_jvp
+def _shrinkage_of_number(variance: jax.Array) -> tuple[jax.Array, jax.Array]:
+    inverse = reciprocal(1 + variance)
+    r = jnp.sqrt(inverse)
+    return r, -variance * inverse * reciprocal(1 + r)
+
+
+@_shrinkage_of_number.defjvp
+def _shrinkage_jvp(primals, tangents):
+    (variance,), (tangent,) = primals, tangents
+    r, r_minus_1 = _shrinkage_of_number(variance)
+    slope = -r * reciprocal(1 + variance) / 2
+    return (r, r_minus_1), (slope * tangent, slope * tangent)
 
 
 def alternating(terms: Sequence[jax.Array] | jax.Array) -> jax.Array:

@@ -7,12 +7,70 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from calibjax._struct import struct
+from calibjax._struct import is_floating, merge, split, struct
 
 
 def vmap_pairs(function: Callable[[Any, Any], jax.Array]) -> Callable[[Any, Any], jax.Array]:
-    """Turns a function of one pair into a function of all pairs of two batches, ``[S, T]``."""
-    return jax.vmap(jax.vmap(function, in_axes=(None, 0)), in_axes=(0, None))
+    """Turns a function of one pair into a function of all pairs of two batches, ``[S, T]``.
+
+    Leaves of one number a row become tiles before anything is computed of them: so the derivative
+    is computed of whole tiles, up to one sum over rows or columns for each leaf.  XLA takes what
+    only one side needs out of the loop again.
+    """
+
+    def tile(xs: Any, ys: Any) -> jax.Array:
+        n_rows, n_columns = (jax.tree.leaves(batch)[0].shape[0] for batch in (xs, ys))
+
+        def along_columns(x):
+            return _outer(x, jnp.ones(n_columns, x.dtype)) if _is_number(x) else x
+
+        def along_rows(y):
+            return _outer(jnp.ones(n_rows, y.dtype), y) if _is_number(y) else y
+
+        # Other leaves stay as they are, one row for all columns or one column for all rows.
+        of_x, of_y = (jax.tree.map(lambda z: 0 if _is_number(z) else None, b) for b in (xs, ys))
+        of_row = jax.vmap(function, in_axes=(of_x, 0))
+        of_rows = jax.vmap(of_row, in_axes=(0, of_y))
+        return of_rows(jax.tree.map(along_columns, xs), jax.tree.map(along_rows, ys))
+
+    return tile
+
+
+def _is_number(leaf: jax.Array) -> bool:
+    return leaf.ndim == 1 and is_floating(leaf)
+
+
+def _outer(x: jax.Array, y: jax.Array) -> jax.Array:
+    """x_i y_j, ``[S, T]``; the derivative is a product with a vector, not a slow sum."""
+    return jnp.dot(x[:, None], y[None], precision=jax.lax.Precision.HIGHEST)
+
+
+def with_partials(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """The same function of a few numbers, whose derivative is a sum of partial derivatives.
+
+    All of them come from one gradient, and the tangents are only multiplied at the end: of a tile
+    of pairs backwards, that leaves one product and one sum for each argument.
+    """
+
+    def with_rule(*args: Any) -> jax.Array:
+        floating, fixed, structure = split(args)
+
+        def of_floating(floating: Any, fixed: Any) -> jax.Array:
+            return function(*merge(floating, fixed, structure))
+
+        @jax.custom_jvp
+        def value(floating: Any, fixed: Any) -> jax.Array:
+            return of_floating(floating, fixed)
+
+        @value.defjvp
+        def rule(primals: Any, tangents: Any) -> Any:
+            result, partials = jax.value_and_grad(of_floating)(*primals)
+            products = [jnp.sum(p * t) for p, t in zip(partials, tangents[0], strict=True)]
+            return result, sum(products, jnp.zeros_like(result))
+
+        return value(floating, fixed)
+
+    return with_rule
 
 
 def pairwise(kernel: Callable[[Any, Any], jax.Array], xs: Any, ys: Any) -> jax.Array:
