@@ -1,5 +1,6 @@
 """Kernels of one pair of points, their algebra, and the one place where pairs become tiles."""
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -11,37 +12,30 @@ from calibjax._struct import is_floating, merge, split, struct
 
 
 def vmap_pairs(function: Callable[[Any, Any], jax.Array]) -> Callable[[Any, Any], jax.Array]:
-    """Turns a function of one pair into a function of all pairs of two batches, ``[S, T]``.
+    """Turns a function of one pair into a function of all pairs of two batches, ``[S, T]``."""
+    return jax.vmap(jax.vmap(function, in_axes=(None, 0)), in_axes=(0, None))
 
-    Leaves of one number a row become tiles before anything is computed of them: so the derivative
-    is computed of whole tiles, up to one sum over rows or columns for each leaf.  XLA takes what
-    only one side needs out of the loop again.
+
+def map_pairs_of_numbers(
+    function: Callable[..., jax.Array], parameters: Any, xs: Any, ys: Any
+) -> jax.Array:
+    """function(parameters, x, y) for all pairs of two batches of a few numbers each, ``[S, T]``.
+
+    The same as `vmap_pairs`, for a fast derivative: every leaf ``[S]`` is made a tile first, so
+    that the derivative is one tile and one sum of it for each leaf.  A derivative through what is
+    only of rows or only of columns has many sums, each of them slower than the tile itself.
     """
-
-    def tile(xs: Any, ys: Any) -> jax.Array:
-        n_rows, n_columns = (jax.tree.leaves(batch)[0].shape[0] for batch in (xs, ys))
-
-        def along_columns(x):
-            return _outer(x, jnp.ones(n_columns, x.dtype)) if _is_number(x) else x
-
-        def along_rows(y):
-            return _outer(jnp.ones(n_rows, y.dtype), y) if _is_number(y) else y
-
-        # Other leaves stay as they are, one row for all columns or one column for all rows.
-        of_x, of_y = (jax.tree.map(lambda z: 0 if _is_number(z) else None, b) for b in (xs, ys))
-        of_row = jax.vmap(function, in_axes=(of_x, 0))
-        of_rows = jax.vmap(of_row, in_axes=(0, of_y))
-        return of_rows(jax.tree.map(along_columns, xs), jax.tree.map(along_rows, ys))
-
-    return tile
-
-
-def _is_number(leaf: jax.Array) -> bool:
-    return leaf.ndim == 1 and is_floating(leaf)
+    n_rows, n_columns = (jax.tree.leaves(batch)[0].shape[0] for batch in (xs, ys))
+    xs = jax.tree.map(lambda x: _outer(x, jnp.ones(n_columns, x.dtype)), xs)
+    ys = jax.tree.map(lambda y: _outer(jnp.ones(n_rows, y.dtype), y), ys)
+    of_pair = functools.partial(with_partials(function), parameters)
+    return jax.vmap(jax.vmap(of_pair))(xs, ys)
 
 
 def _outer(x: jax.Array, y: jax.Array) -> jax.Array:
-    """x_i y_j, ``[S, T]``; the derivative is a product with a vector, not a slow sum."""
+    """x_i y_j, ``[S, T]``; its derivative is a product with a vector: no sum is as fast."""
+    if not is_floating(x):
+        return x[:, None] * y[None]
     return jnp.dot(x[:, None], y[None], precision=jax.lax.Precision.HIGHEST)
 
 
