@@ -8,6 +8,7 @@ share work between pairs, can do with less.
 """
 
 import collections
+import functools
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -68,7 +69,7 @@ def primitive_times(repeats: int) -> dict[str, float]:
 
         return jax.jit(lambda x: lax.fori_loop(0, n_loops, step, x))
 
-    calls = {name: (lambda f=loop(operation): f(y)) for name, operation in PRIMITIVES.items()}
+    calls = {name: functools.partial(loop(f), y) for name, f in PRIMITIVES.items()}
     times = harness.time_calls(calls, repeats)
     each = {name: t["min"] / (n_loops * COPIES * math.prod(TILE)) for name, t in times.items()}
     nothing = each.pop("nothing")
@@ -79,7 +80,7 @@ def primitive_times(repeats: int) -> dict[str, float]:
 def bandwidth(repeats: int) -> float:
     """Bytes a second of y = 2 x, far larger than the caches."""
     x = jnp.ones(1 << 26, jnp.float32)
-    call = {"copy": lambda f=jax.jit(lambda x: 2 * x): f(x)}
+    call = {"copy": functools.partial(jax.jit(lambda x: 2 * x), x)}
     return 2 * x.nbytes / harness.time_calls(call, repeats)["copy"]["min"]
 
 
@@ -113,8 +114,7 @@ def _count(jaxpr: Any, sides: list[set[str]]) -> tuple[collections.Counter[str],
             outputs = outputs if "length" in equation.params else found
         elif len(outputs[0]) == 2 and equation.primitive.name not in FREE:
             kind = KINDS.get(equation.primitive.name, "add")
-            of_operands = kind == "fma"
-            variables = equation.invars[:1] if of_operands else equation.outvars
+            variables = equation.invars[:1] if kind == "fma" else equation.outvars
             size = max(math.prod(v.aval.shape) for v in variables)
             if equation.primitive.name == "dot_general":
                 (contracted, _), _ = equation.params["dimension_numbers"]
@@ -159,8 +159,12 @@ def predictions(family: Any, n: int) -> dict[str, tuple[Any, jax.Array]]:
 
 def cases(n: int) -> Iterator[tuple[str, Any, Any, jax.Array]]:
     """Every family and target kernel that has a rule: name, kernel, predictions and targets."""
-    for family, target in sorted(inner_product.rules, key=lambda pair: (str(pair[0]), str(pair[1]))):
-        if not hasattr(cj, family.__name__) or issubclass(target, (cj.kernels.Sum, cj.kernels.Scaled)):
+    for family, target in sorted(
+        inner_product.rules, key=lambda pair: (str(pair[0]), str(pair[1]))
+    ):
+        if not hasattr(cj, family.__name__) or issubclass(
+            target, (cj.kernels.Sum, cj.kernels.Scaled)
+        ):
             continue
         target = cj.GaussianKernel if target is object else target
         for size, (p, y) in predictions(family, n).items():
@@ -178,32 +182,34 @@ def rows(quick: bool) -> Iterator[Row]:
         yield row(f"one {name}, float32, cached", time * 1e9, None, None, unit="ns")
     yield row("memory bandwidth", bandwidth(repeats) / 1e9, None, None, unit="GB/s")
 
-    for name, kernel, p, y in cases(n):
+    for case in cases(n):
+        yield from _rows_of_case(*case, times, repeats)
 
-        def skce(p, kernel=kernel, y=y):
-            return cj.skce(kernel, p, y)
 
-        def of_pair(a, b, kernel=kernel):
-            return h(kernel, a, b)
+def _rows_of_case(name, kernel, p, y, times, repeats) -> Iterator[Row]:
+    n = len(y)
 
-        def both(a, b, of_pair=of_pair):
-            def of_predictions(p, q):
-                return of_pair((p, a[1]), (q, b[1]))
+    def skce(p):
+        return cj.skce(kernel, p, y)
 
-            return jax.value_and_grad(of_predictions, argnums=(0, 1))(a[0], b[0])
+    def of_pair(a, b):
+        return h(kernel, a, b)
 
-        one = jax.tree.map(lambda x: x[0], (p, y))
-        works_of = {"value": (skce, of_pair), "value and gradient": (jax.value_and_grad(skce), both)}
-        calls = {key: (lambda f=jax.jit(f): f(p)) for key, (f, _) in works_of.items()}
-        measured = harness.time_calls(calls, repeats)
-        for key, (_, pair) in works_of.items():
-            counts = count(pair, one, one)
-            floor = sum(k * times[kind] for kind, k in counts.items())
-            ours = 2 * measured[key]["min"] / (n * (n - 1))
-            work = f"{key} of a pair, {name}; peer: its arithmetic"
-            yield row(work, ours * 1e9, floor * 1e9, None, "ns", counts=dict(counts)) | {
-                "ratio": ours / floor
-            }
+    def of_pair_and_gradient(a, b):
+        of_predictions = jax.value_and_grad(lambda p, q: h(kernel, (p, a[1]), (q, b[1])), (0, 1))
+        return of_predictions(a[0], b[0])
+
+    one = jax.tree.map(lambda x: x[0], (p, y))
+    functions = {"value": skce, "value and gradient": jax.value_and_grad(skce)}
+    calls = {key: functools.partial(jax.jit(f), p) for key, f in functions.items()}
+    measured = harness.time_calls(calls, repeats)
+    for key, pair in zip(functions, (of_pair, of_pair_and_gradient), strict=True):
+        counts = count(pair, one, one)
+        floor = sum(k * times[kind] for kind, k in counts.items())
+        ours = 2 * measured[key]["min"] / (n * (n - 1))
+        work = f"{key} of a pair, {name}; peer: its arithmetic"
+        result = row(work, ours * 1e9, floor * 1e9, None, "ns", counts=dict(counts))
+        yield result | {"ratio": ours / floor}
 
 
 if __name__ == "__main__":

@@ -83,7 +83,8 @@ _divided.defjvp(_derivative_jvp)
 
 def _polynomial(order: int, u: jax.Array) -> jax.Array:
     t = 1 - 6 * u
-    return reduce(lambda p, c: p * t + c, _coefficients(order, coefficients(u.dtype)))
+    terms = _coefficients(order, coefficients(u.dtype))
+    return reduce(lambda p, c: p * t + c, terms, jnp.zeros_like(u))
 
 
 def _coefficients(order: int, coefficients: tuple[float, ...]) -> tuple[float, ...]:
