@@ -1,4 +1,4 @@
-"""How far each tile of pairs is from what its arithmetic must cost: ``python -m benchmarks.floors``.
+"""How far tiles of pairs are from what their arithmetic costs: ``python -m benchmarks.floors``.
 
 The floor of a pair is the sum, over the operations of its formula that need both sides, of the time
 that one such operation takes in a loop over a cached tile, measured in the same run.  What needs
@@ -73,7 +73,6 @@ def primitive_times(repeats: int) -> dict[str, float]:
     times = harness.time_calls(calls, repeats)
     each = {name: t["min"] / (n_loops * COPIES * math.prod(TILE)) for name, t in times.items()}
     nothing = each.pop("nothing")
-    # Each copy of nothing adds twice, and what is as cheap as that may hide behind it.
     return {name: max(time - nothing, nothing / 2) for name, time in each.items()}
 
 
@@ -85,7 +84,7 @@ def bandwidth(repeats: int) -> float:
 
 
 def count(function: Callable, left: Any, right: Any) -> collections.Counter[str]:
-    """Operations of function(left, right), by kind, that depend on both arguments."""
+    """Operations of function(left, right), by kind, that depend on both."""
     jaxpr = jax.make_jaxpr(function)(left, right)
     sides = [{"left"}] * len(jax.tree.leaves(left)) + [{"right"}] * len(jax.tree.leaves(right))
     return _count(jaxpr.jaxpr, sides)[0]
@@ -110,7 +109,6 @@ def _count(jaxpr: Any, sides: list[set[str]]) -> tuple[collections.Counter[str],
             counted, found = _count(inner[0], inputs)
             length = equation.params.get("length", 1)
             total.update({kind: n * length for kind, n in counted.items()})
-            # What a loop carries may come from both sides after its first step.
             outputs = outputs if "length" in equation.params else found
         elif len(outputs[0]) == 2 and equation.primitive.name not in FREE:
             kind = KINDS.get(equation.primitive.name, "add")
@@ -126,26 +124,31 @@ def _count(jaxpr: Any, sides: list[set[str]]) -> tuple[collections.Counter[str],
     return total, [of(atom) for atom in jaxpr.outvars]
 
 
-def _vectors(n: int, d: int, family: Any) -> tuple[Any, jax.Array]:
-    loc, scale, targets = map(jnp.asarray, works.real_data(n, d))
-    if family is cj.MultivariateNormalDiag:
-        return family(loc, scale), targets
-    factor = jnp.eye(d) * 0.5 + jnp.tril(jnp.ones((d, d))) / (2 * d)
-    covariance = scale[:, :, None] * (factor @ factor.T) * scale[:, None, :]
-    return family(loc, covariance), targets
+def _covariance(scale: jax.Array) -> jax.Array:
+    """With correlations of 1/2."""
+    return jnp.outer(scale, scale) * (1 + jnp.eye(scale.size)) / 2
 
 
 def predictions(family: Any, n: int) -> dict[str, tuple[Any, jax.Array]]:
     """Predictions of a family with targets, by what is said of their size."""
     loc, scale, targets = map(jnp.asarray, works.real_data(n))
     if family is cj.Categorical:
-        data = {m: map(jnp.asarray, works.label_data(n, m)) for m in (2, 10, 100, 1000)}
-        return {f", m = {m}": (cj.Categorical(p), y) for m, (p, y) in data.items()}
+        data = {m: works.label_data(n, m) for m in (2, 10, 100, 1000)}
+        return {
+            f", m = {m}": (family(jnp.asarray(p)), jnp.asarray(y)) for m, (p, y) in data.items()
+        }
     if family is cj.Bernoulli:
         probs, labels = map(jnp.asarray, works.label_data(n, 2))
         return {"": (cj.Bernoulli(probs[:, 1]), labels)}
     if family in (cj.MultivariateNormalDiag, cj.MultivariateNormalFullCovariance):
-        return {f", d = {d}": _vectors(n, d, family) for d in (1, 2, 8, 64)}
+        data = {d: map(jnp.asarray, works.real_data(n, d)) for d in (1, 2, 8, 64)}
+        made = {f", d = {d}": (cj.MultivariateNormalDiag(a, b), y) for d, (a, b, y) in data.items()}
+        if family is cj.MultivariateNormalDiag:
+            return made
+        return {
+            name: (family(p.loc, jax.vmap(_covariance)(p.scale_diag)), y)
+            for name, (p, y) in made.items()
+        }
     if family is cj.Poisson:
         counts = np.random.default_rng(0).poisson(5 * np.asarray(scale)).astype(np.int32)
         return {"": (cj.Poisson(5 * scale, max_count=64), jnp.asarray(counts))}
