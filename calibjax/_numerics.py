@@ -37,18 +37,42 @@ def positive_or_nan(x: jax.Array | float) -> jax.Array:
     return jnp.where(x > 0, x, jnp.nan)
 
 
+@jax.custom_jvp
+def reciprocal(x: jax.Array) -> jax.Array:
+    """1/x, whose derivative divides no second time."""
+    return 1 / x
+
+
+@reciprocal.defjvp
+def _reciprocal_jvp(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    value = reciprocal(x)
+    return value, -jnp.square(value) * dx
+
+
 #: Where `small_expm1` is expm1.
 SMALL = 0.25
 
 
+#: x / expm1(x) = 1 - x / 2 + sum_k B_2k x^2k / (2k)! with Bernoulli's numbers; highest k first.
+_BERNOULLI = (1 / 47900160, -1 / 1209600, 1 / 30240, -1 / 720, 1 / 12)
+
+
+@jax.custom_jvp
 def small_expm1(x: jax.Array) -> jax.Array:
     """expm1(x) for |x| <= 1/4, constant outside: a few products, where expm1 costs three exp."""
-    degree = 11 if x.dtype == jnp.float64 else 6
     x = jnp.clip(x, -SMALL, SMALL)
-    series = functools.reduce(
-        lambda sum, k: 1 + sum * x / k, range(degree, 1, -1), jnp.ones_like(x)
-    )
-    return x * series
+    square = jnp.square(x)
+    terms = _BERNOULLI if x.dtype == jnp.float64 else _BERNOULLI[3:]
+    series = functools.reduce(lambda sum, c: sum * square + c, terms, jnp.zeros_like(x))
+    return x / (1 - x / 2 + square * series)
+
+
+@small_expm1.defjvp
+def _small_expm1_jvp(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    value = small_expm1(x)
+    return value, jnp.where(jnp.abs(x) <= SMALL, 1 + value, 0.0) * dx
 
 
 def compensated_add(total: tuple[jax.Array, jax.Array], x: jax.Array):

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax.expectations import mean_embedding, residual_product, residual_product_tile
-from calibjax.kernels import Scaled, Sum, TensorProduct, pairwise, vmap_pairs
+from calibjax.kernels import Scaled, Sum, TensorProduct, map_pairs_of_numbers, pairwise, vmap_pairs
 
 #: A prediction and a target, or a batch of both.
 Sample = tuple[Any, jax.Array]
@@ -68,8 +68,17 @@ def h_tile(kernel: Any, a: Sample, b: Sample) -> jax.Array:
 @h_tile.register
 def _tensor_product_tile(kernel: TensorProduct, a: Sample, b: Sample) -> jax.Array:
     (ps, ys), (qs, zs) = a, b
+    if _is_a_few_numbers(ps, ys):
+        return map_pairs_of_numbers(h, kernel, a, b)
     targets = residual_product_tile(ps, kernel.target_kernel, ys, qs, zs)
     return pairwise(kernel.prediction_kernel, ps, qs) * targets
+
+
+def _is_a_few_numbers(ps: Any, ys: jax.Array) -> bool:
+    """Whether one pair is best taken as a whole; finite supports have products of matrices."""
+    return not hasattr(ps, "probability_vector") and all(
+        x.ndim == 1 for x in jax.tree.leaves((ps, ys))
+    )
 
 
 @h_tile.register

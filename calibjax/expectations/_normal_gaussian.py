@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from calibjax._numerics import SMALL, small_expm1
+from calibjax._numerics import SMALL, reciprocal, small_expm1
 from calibjax.distributions import MultivariateNormalDiag, Normal
 from calibjax.expectations._dispatch import (
     inner_product,
@@ -43,22 +43,59 @@ def normal_gaussian_residual(p, kernel, y, q, z):
     p_loc, p_scale, q_loc, q_scale, y, z = in_lengthscales(
         kernel, *_parameters(p), *_parameters(q), y, z
     )
-    p_variance, q_variance = jnp.square(p_scale), jnp.square(q_scale)
-    zero = jnp.zeros_like(p_variance)
-    between, u, w = p_loc - q_loc, y - p_loc, z - q_loc
-    shifts = (u - w, -w, u, zero)
-    variances = (zero, p_variance, q_variance, p_variance + q_variance)
+    numbers = p_loc, jnp.square(p_scale), y, q_loc, jnp.square(q_scale), z
+    return (_residual_of_numbers if p_loc.ndim == 0 else _residual)(*numbers)
 
-    exponents, near, far = [], [], []
-    for t, v in zip(shifts, variances, strict=True):
+
+def _residual(p_loc, p_variance, y, q_loc, q_variance, z):
+    is_near, common, near, far = _terms(p_loc, p_variance, y, q_loc, q_variance, z)
+    return jnp.where(is_near, common * alternating(near), alternating(far))
+
+
+def _terms(p_loc, p_variance, y, q_loc, q_variance, z):
+    """Whether all four e are small, exp(-D^2/2), r exp(e) - 1 if so, and exp(-D^2/2) r exp(e)."""
+    between, near, far, exponents = p_loc - q_loc, [], [], []
+    for t, v in _shifts_and_variances(p_loc, p_variance, y, q_loc, q_variance, z):
         r, r_minus_1 = _shrinkage(v)
         e = jnp.sum(((v * between - 2 * t) * between - jnp.square(t)) / (1 + v)) / 2
         exponents.append(jnp.abs(e))
         near.append(r * small_expm1(e) + r_minus_1)
         far.append(r * jnp.exp(-jnp.sum(jnp.square(between + t) / (1 + v)) / 2))
-    common = jnp.exp(-jnp.sum(jnp.square(between)) / 2)
     is_near = functools.reduce(jnp.maximum, exponents) < SMALL
-    return jnp.where(is_near, common * alternating(near), alternating(far))
+    return is_near, jnp.exp(-jnp.sum(jnp.square(between)) / 2), near, far
+
+
+def _shifts_and_variances(p_loc, p_variance, y, q_loc, q_variance, z):
+    u, w, zero = y - p_loc, z - q_loc, jnp.zeros_like(p_variance)
+    return zip(
+        (u - w, -w, u, zero), (zero, p_variance, q_variance, p_variance + q_variance), strict=True
+    )
+
+
+_residual_of_numbers = jax.custom_jvp(_residual)
+
+
+@_residual_of_numbers.defjvp
+def _residual_jvp(primals, tangents):
+    """The same terms give all partial derivatives: what jax derives takes six times as long.
+
+    A term F = r exp(-b^2 / (2 (1 + v))) has the derivatives -m with m = b F / (1 + v) in its mean
+    b = D + t, and (b m - F) / (2 (1 + v)) in v.  Near, m less D exp(-D^2/2), which cancels.
+    """
+    is_near, common, near, far = _terms(*primals)
+    between = primals[0] - primals[3]
+    of_mean, of_variance = [], []
+    for (t, v), n, term in zip(_shifts_and_variances(*primals), near, far, strict=True):
+        inverse = reciprocal(1 + v)
+        b = between + t
+        m = b * inverse * term
+        shift = t - v * b * inverse
+        of_mean.append(jnp.where(is_near, between * (common * n) + shift * term, m))
+        of_variance.append((b * m - term) * inverse / 2)
+    (m1, m2, m3, m4), (_, v2, v3, v4) = of_mean, of_variance
+    partials = m2 - m4, v4 - v2, m3 - m1, m4 - m3, v4 - v3, m1 - m2
+    value = jnp.where(is_near, common * alternating(near), alternating(far))
+    return value, sum(a * b for a, b in zip(partials, tangents, strict=True))
 
 
 def normal_gaussian_squared_distance(p, kernel, q):
