@@ -119,7 +119,8 @@ def _asymptotic_skce_test(
     kernel, rows = clean(inputs)
     rows, n_kept = kept_first(rows, inputs.where)
     samples, weights = (rows.predictions, rows.targets), rows.weights
-    n = jnp.asarray(n_kept, weights.dtype)
+    # One row gives 0 / 0, but for the rounding of its features.
+    n = jnp.where(n_kept > 1, jnp.asarray(n_kept, weights.dtype), jnp.nan)
 
     def unbiased(row_sums: jax.Array) -> jax.Array:
         return jnp.sum(weights * row_sums) / (n * (n - 1))
