@@ -24,9 +24,9 @@ def first_difference(x: jax.Array, y: jax.Array) -> jax.Array:
     """Phi(x, y) for x, y >= 0, elementwise."""
     gap = x - y
     close = jnp.square(gap) < _CLOSE_PAIR**2
-    difference = jnp.exp(-y) - jnp.exp(-x)
+    quotient = (jnp.exp(-y) - jnp.exp(-x)) / jnp.where(close, 1.0, gap)
     series = jnp.exp(-(x + y) / 2) * _sinhc(jnp.where(close, gap, 0.0) / 2)
-    return jnp.where(close, series, difference) / jnp.where(close, 1.0, gap)
+    return jnp.where(close, series, quotient)
 
 
 def first_and_second_difference(
@@ -35,11 +35,10 @@ def first_and_second_difference(
     """Phi(x, y) and Phi2(x, y, z) for 0 <= x <= y <= z, elementwise."""
     first = first_difference(x, y)
     close = z - x < _CLOSE_TRIPLE
-    difference = first - first_difference(y, z)
+    quotient = (first - first_difference(y, z)) / jnp.where(close, 1.0, z - x)
     mean = (x + y + z) / 3
     deviations = [jnp.where(close, node - mean, 0.0) for node in (x, y, z)]
-    series = jnp.exp(-mean) * _second_series(*deviations)
-    return first, jnp.where(close, series, difference) / jnp.where(close, 1.0, z - x)
+    return first, jnp.where(close, jnp.exp(-mean) * _second_series(*deviations), quotient)
 
 
 def _sinhc(u: jax.Array) -> jax.Array:

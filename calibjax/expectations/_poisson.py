@@ -60,9 +60,8 @@ def probability(count: jax.Array, rate: jax.Array) -> jax.Array:
     for j in range(1, MANY_COUNTS):
         few *= jnp.where(k >= j, rate / j, 1.0)
     large = jnp.maximum(k, MANY_COUNTS)
-    many = jnp.exp(log_relative_to_stirling(large, rate))
-    is_few = k < MANY_COUNTS
-    return jnp.where(is_few, few, many) / jnp.where(is_few, 1.0, jnp.sqrt(2 * jnp.pi * large))
+    many = jnp.exp(log_relative_to_stirling(large, rate)) / jnp.sqrt(2 * jnp.pi * large)
+    return jnp.where(k < MANY_COUNTS, few, many)
 
 
 @probability.defjvp

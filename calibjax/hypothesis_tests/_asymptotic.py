@@ -123,6 +123,8 @@ def _asymptotic_skce_test(
     rows, n_kept = kept_first(rows, inputs[2])
     samples, weights = (rows.predictions, rows.targets), rows.weights
     n = all_sum(jnp.asarray(n_kept, weights.dtype), axis)
+    # One row gives 0 / 0, but for the rounding of its features.
+    n = jnp.where(n > 1, n, jnp.nan)
 
     def unbiased(row_sums: jax.Array) -> jax.Array:
         return all_sum(jnp.sum(weights * row_sums), axis) / (n * (n - 1))
