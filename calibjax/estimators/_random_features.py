@@ -65,9 +65,9 @@ def random_feature_skce(
     `standard_error` says how far from it one may be.
 
     When to use it: at large n, and where the model is nearly calibrated.  There 64 features have
-    the error of all pairs, at a cost per row of some 100 pairs, while blocks of that cost have ten
-    times the error.  Where a model is far from calibrated, the error of features (relative to the
-    SKCE some D^(-1/2)) does not fall with n, and blocks are better: `skce` with ``block_size``.
+    the error of all pairs, at a cost per row of some 500 pairs; blocks of that cost have ten times
+    the error at n = 10^5.  Far from calibrated, the error of features (relative to the SKCE some
+    D^(-1/2)) does not fall with n, and blocks are better: `skce` with ``block_size``.
 
     Differentiable in predictions, real targets and all parameters of the kernel, at fixed features
     of the same key.  For a loss take kernels whose frequencies have a variance: exponent 2, and
