@@ -19,12 +19,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks import (
-    figures,
-    harness,
-    page,
-    tables,  # noqa: F401  registers the tables
-)
+from benchmarks import figures, harness, page
+from benchmarks import tables as tables  # which registers them
 from benchmarks.rows import TABLES, Table
 
 show = functools.partial(print, flush=True)

@@ -87,6 +87,19 @@ def test_each_draw_is_that_of_its_resample(n, key, float64):
         np.testing.assert_allclose(draw, unbiased - 2 * centre[rows].mean(), rtol=1e-11, atol=1e-13)
 
 
+def test_draws_bear_the_rounding_of_products(key, float64):
+    """An accelerator rounds values of h to 10 binary digits where they are multiplied by counts."""
+    matrix = random_matrix(300, rank=20)
+    fraction, exponent = np.frexp(matrix)
+    rounded = np.ldexp(np.round(fraction * 2**11) / 2**11, exponent)
+    assert 0 < np.max(np.abs(rounded / matrix - 1)) <= 2**-11
+    exact, close = (
+        cj.asymptotic_skce_test(key, *with_matrix(m), n_resamples=400).null_distribution
+        for m in (matrix, rounded)
+    )
+    assert np.std(close - exact) < 1e-3 * np.std(exact)
+
+
 def test_counts_are_multinomial(key):
     n, n_kept, n_resamples = 50, 30, 4000
     counts = 1 + np.asarray(
