@@ -74,10 +74,10 @@ def on_devices(core: Callable[..., Any]) -> Callable[..., Any]:
         return local(_placed(shared, devices, None), _placed(rows, devices, devices.axis))
 
     @functools.wraps(core)
-    def on_devices(shared, rows, *options):
+    def placed(shared, rows, *options):
         return compiled(shared, rows, devices_of(rows), options)
 
-    return on_devices
+    return placed
 
 
 def _placed(tree: Any, devices: Devices, axis: Axis) -> Any:

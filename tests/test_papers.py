@@ -38,6 +38,7 @@ def tables(markdown):
     return [[row.split("|")[1:-1] for row in table.splitlines()[2:]] for table in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_prints_tables_and_saves_figures(script, tmp_path):
     n_tables, figures = SCRIPTS[script]

@@ -272,7 +272,7 @@ def test_float32_is_near_float64(name, key):
         features = draw_features(key, kernel, jax.tree.map(lambda x: x[0], samples), n_features)
         (features,) = cast(features, "float32")
         samples = cast(samples, "float32")
-        pair_sums = jax.jit(_pair_sums)
+        pair_sums = jax.jit(functools.partial(_pair_sums, axis=None))
         found = pair_sums(features, samples, jnp.ones(n, jnp.float32))
         features, samples = cast((features, samples), "float64")
         expected = np.asarray(pair_sums(features, samples, jnp.ones(n)))
@@ -380,7 +380,7 @@ def test_moments_are_those_of_h(name, key, float64):
     kernel, *samples = sample(name, n)
     moments = jax.jit(
         lambda keys: jax.lax.map(
-            lambda key: feature_moments(key, kernel, samples, jnp.ones(n), n_features), keys
+            lambda key: feature_moments(key, kernel, samples, jnp.ones(n), n_features, None), keys
         )
     )
     matrices, row_sums = moments(jax.random.split(key, 400))

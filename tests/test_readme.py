@@ -28,7 +28,8 @@ def test_readme_code_runs(capsys):
     assert "bootstrap of 1000" in result and "pvalue = 0." in result
     assert len(ensembles) == 3 and all(abs(float(value)) < 1e-2 for value in ensembles)
     assert abs(float(custom)) < 0.05
-    np.testing.assert_allclose(float(placed), overconfident, atol=1e-6)
+    on_one = (namespace[name] for name in ("kernel", "overconfident", "y"))
+    np.testing.assert_allclose(float(placed), cj.skce(*on_one), atol=1e-6)
     assert float(pvalue) < 0.01
     assert float(namespace["value"]) > 0
     assert abs(float(namespace["temperature"]) - 4) < 0.5

@@ -9,7 +9,6 @@ for one row only.
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from calibjax._numerics import SMALL, positive_or_nan, small_expm1
 from calibjax.distributions import MultivariateNormalFullCovariance
@@ -22,6 +21,7 @@ from calibjax.expectations._dispatch import (
     squared_embedding_distance_tile,
 )
 from calibjax.expectations._normal_gaussian import alternating
+from calibjax.expectations._row_by_row import row_by_row
 from calibjax.kernels import GaussianKernel, in_lengthscales
 
 
@@ -44,14 +44,14 @@ def multivariate_normal_gaussian_residual(p, kernel, y, q, z):
 @residual_product_tile.register(MultivariateNormalFullCovariance, GaussianKernel)
 def multivariate_normal_gaussian_residual_tile(ps, kernel, ys, qs, zs):
     in_lengthscales = jax.vmap(_in_lengthscales, (0, None, 0))
-    return _row_by_row(_residual, in_lengthscales(ps, kernel, ys), in_lengthscales(qs, kernel, zs))
+    return row_by_row(_residual, in_lengthscales(ps, kernel, ys), in_lengthscales(qs, kernel, zs))
 
 
 @squared_embedding_distance_tile.register(MultivariateNormalFullCovariance, GaussianKernel)
 def multivariate_normal_gaussian_squared_distance_tile(ps, kernel, qs):
     def inner(ps, kernel, qs):
         in_lengthscales = jax.vmap(lambda p: _in_lengthscales(p, kernel)[:2])
-        return _row_by_row(_inner, in_lengthscales(ps), in_lengthscales(qs))
+        return row_by_row(_inner, in_lengthscales(ps), in_lengthscales(qs))
 
     return squared_distance_tile(ps, kernel, qs, inner)
 
@@ -62,17 +62,6 @@ def _in_lengthscales(p, kernel, y=None) -> tuple[jax.Array, jax.Array, jax.Array
     scale = jnp.broadcast_to(positive_or_nan(kernel.lengthscale), p.loc.shape)
     covariance = p.covariance_matrix / (scale[:, None] * scale[None, :])
     return loc, (covariance + covariance.T) / 2, y
-
-
-def _row_by_row(function, left, right) -> jax.Array:
-    """A function of pairs ``[d, …, pairs]`` for all pairs of two batches, ``[S, T]``."""
-    right = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), right)
-
-    @jax.checkpoint
-    def of_row(one):
-        return function(*(x[..., None] for x in one), *right)
-
-    return lax.map(of_row, left)
 
 
 # What follows is for pairs on any further axes.

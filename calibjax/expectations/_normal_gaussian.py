@@ -17,8 +17,10 @@ from calibjax.expectations._dispatch import (
     inner_product,
     mean_embedding,
     residual_product,
+    residual_product_tile,
     squared_embedding_distance,
 )
+from calibjax.expectations._row_by_row import row_by_row
 from calibjax.kernels import GaussianKernel, in_lengthscales
 
 
@@ -47,6 +49,23 @@ def normal_gaussian_residual(p, kernel, y, q, z):
     return (_residual_of_numbers if p_loc.ndim == 0 else _residual)(*numbers)
 
 
+@residual_product_tile.register(MultivariateNormalDiag, GaussianKernel)
+def diag_gaussian_residual_tile(ps, kernel, ys, qs, zs):
+    def numbers(p, y):
+        loc, scale, y = in_lengthscales(kernel, *_parameters(p), y)
+        return loc, jnp.square(scale), y
+
+    return row_by_row(_residual, jax.vmap(numbers)(ps, ys), jax.vmap(numbers)(qs, zs))
+
+
+# What follows is for numbers, or for vectors, coordinates first, of pairs on any further axes.
+
+
+def _sum(x: jax.Array) -> jax.Array:
+    """The sum over coordinates."""
+    return x if x.ndim == 0 else jnp.sum(x, axis=0)
+
+
 def _residual(p_loc, p_variance, y, q_loc, q_variance, z):
     is_near, common, near, far = _terms(p_loc, p_variance, y, q_loc, q_variance, z)
     return jnp.where(is_near, common * alternating(near), alternating(far))
@@ -57,12 +76,12 @@ def _terms(p_loc, p_variance, y, q_loc, q_variance, z):
     between, near, far, exponents = p_loc - q_loc, [], [], []
     for t, v in _shifts_and_variances(p_loc, p_variance, y, q_loc, q_variance, z):
         r, r_minus_1 = _shrinkage(v)
-        e = jnp.sum(((v * between - 2 * t) * between - jnp.square(t)) / (1 + v)) / 2
+        e = _sum(((v * between - 2 * t) * between - jnp.square(t)) / (1 + v)) / 2
         exponents.append(jnp.abs(e))
         near.append(r * small_expm1(e) + r_minus_1)
-        far.append(r * jnp.exp(-jnp.sum(jnp.square(between + t) / (1 + v)) / 2))
+        far.append(r * jnp.exp(-_sum(jnp.square(between + t) / (1 + v)) / 2))
     is_near = functools.reduce(jnp.maximum, exponents) < SMALL
-    return is_near, jnp.exp(-jnp.sum(jnp.square(between)) / 2), near, far
+    return is_near, jnp.exp(-_sum(jnp.square(between)) / 2), near, far
 
 
 def _shifts_and_variances(p_loc, p_variance, y, q_loc, q_variance, z):
@@ -130,7 +149,7 @@ def _parameters(p) -> tuple[jax.Array, jax.Array]:
 
 def _expectation(d: jax.Array, variance: jax.Array) -> jax.Array:
     """E k for a difference with mean d and the given variance, over all coordinates."""
-    return _shrinkage(variance)[0] * jnp.exp(-jnp.sum(jnp.square(d) / (1 + variance)) / 2)
+    return _shrinkage(variance)[0] * jnp.exp(-_sum(jnp.square(d) / (1 + variance)) / 2)
 
 
 def _shrinkage(variance: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -138,7 +157,7 @@ def _shrinkage(variance: jax.Array) -> tuple[jax.Array, jax.Array]:
     if variance.ndim == 0:
         r = jnp.sqrt(1 / (1 + variance))
         return r, -variance / ((1 + variance) * (1 + r))
-    log_r = -jnp.sum(jnp.log1p(variance)) / 2
+    log_r = -_sum(jnp.log1p(variance)) / 2
     return jnp.exp(log_r), jnp.expm1(log_r)
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from calibjax._numerics import absolute, safe_sqrt
 from calibjax._struct import struct
 from calibjax.kernels._base import vmap_pairs
-from calibjax.kernels._coordinates import sign, sum_over_coordinates
+from calibjax.kernels._coordinates import double, sign, sum_over_coordinates
 
 
 class Distance(ABC):
@@ -96,11 +96,7 @@ class Euclidean(NormDistance):
 
     def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
         ps, qs = _probabilities(self, ps), _probabilities(self, qs)
-        return sum_over_coordinates(jnp.square, _double, ps, qs)
-
-
-def _double(x: jax.Array) -> jax.Array:
-    return 2 * x
+        return sum_over_coordinates(jnp.square, double, ps, qs)
 
 
 @struct

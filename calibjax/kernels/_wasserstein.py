@@ -15,6 +15,7 @@ from calibjax.distributions import (
     MultivariateNormalFullCovariance,
     Normal,
 )
+from calibjax.kernels._coordinates import double, sum_over_coordinates
 from calibjax.kernels._distances import NormDistance
 
 
@@ -44,6 +45,12 @@ class Wasserstein(NormDistance):
 
     def squared(self, p: Any, q: Any) -> jax.Array:
         return squared_wasserstein(p, q)
+
+    def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
+        if isinstance(ps, MultivariateNormalDiag) and isinstance(qs, MultivariateNormalDiag):
+            coordinates = (jnp.concatenate([p.loc, p.scale_diag], axis=1) for p in (ps, qs))
+            return sum_over_coordinates(jnp.square, double, *coordinates)
+        return super().pairwise_squared(ps, qs)
 
 
 def squared_wasserstein(p: Any, q: Any) -> jax.Array:
