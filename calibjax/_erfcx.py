@@ -58,6 +58,11 @@ def erfcx(x: jax.Array) -> jax.Array:
     return _derivative(0, x)
 
 
+def erfcx_and_slope(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """erfcx(x) and its first derivative."""
+    return _divided(0, x), _divided(1, x)
+
+
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _derivative(order: int, x: jax.Array) -> jax.Array:
     """The n-th derivative of erfcx, (-u)^n u p_n(t) with p_{n+1} = (n + 1) p_n - (1 - t) p_n'."""
