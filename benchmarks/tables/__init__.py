@@ -1,7 +1,6 @@
 """The tables of the page, in its order: a module registers its own when it is imported.
 
-A new one is a module with a function under
-`benchmarks.rows.table`, and a line here.
+A new one is a module with a function under `benchmarks.rows.table`, and a line here.
 """
 
 from benchmarks.tables import estimates as estimates  # isort: skip
