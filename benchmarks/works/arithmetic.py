@@ -129,13 +129,16 @@ def _count(jaxpr: Any, inputs: list[Value], seen: dict) -> tuple[Counts, list[Va
             counts = max(found, key=Counts.total)
             outputs = [(sides & {"left", "right"}, value) for sides, value in outputs]
         elif name in ("scan", "while"):
-            # What is carried may come from both sides.  Where its length is not known, one pass.
+            # Where its length is not known, one pass.  What is carried may come from later sides.
             is_scan = name == "scan"
             n = params["num_consts"] if is_scan else params["body_nconsts"]
             inputs = inputs if is_scan else inputs[params["cond_nconsts"] :]
-            last = n + (params["num_carry"] if is_scan else len(inputs))
-            inputs = [(both if n <= i < last else x[0], object()) for i, x in enumerate(inputs)]
-            counts = _count(params["jaxpr" if is_scan else "body_jaxpr"], inputs, dict(seen))[0]
+            last = n + (params["num_carry"] if is_scan else len(inputs) - n)
+            body, of_inputs = params["jaxpr" if is_scan else "body_jaxpr"], [x[0] for x in inputs]
+            for _ in range(2):
+                counts, found = _count(body, [(x, object()) for x in of_inputs], dict(seen))
+                after = (x | y[0] for x, y in zip(of_inputs[n:last], found, strict=False))
+                of_inputs[n:last] = list(after)
             counts = Counts({kind: k * params.get("length", 1) for kind, k in counts.items()})
         elif inner := params.get("jaxpr") or params.get("call_jaxpr"):
             counts, outputs = _count(inner, inputs, seen)
