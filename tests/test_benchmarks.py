@@ -5,10 +5,13 @@ import pathlib
 import subprocess
 import sys
 
+import jax.numpy as jnp
 import pytest
+from jax import lax
 
 from benchmarks import figures, page, tables  # noqa: F401  tables registers them
 from benchmarks.rows import TABLES
+from benchmarks.works.arithmetic import count
 from benchmarks.works.families import cases
 from tests.scripts import QUICK
 
@@ -69,3 +72,18 @@ def test_page_has_every_table_and_figure(folder):
     for name in figures.FIGURES:
         assert f"(figures/{name}.png)" in text
         assert 5_000 < (folder / "figures" / f"{name}.png").stat().st_size < 150_000
+
+
+def test_count_of_operations():
+    def product(a, b):
+        return lax.platform_dependent(a, b, cpu=jnp.multiply, default=lambda a, b: jnp.exp(a * b))
+
+    def pair(a, b):
+        # Of one side only, the branch of a CPU, a loop, and the branch with more operations.
+        x = jnp.exp(a) + product(a, b) + a * b
+        x = lax.fori_loop(0, 3, lambda _, x: jnp.sqrt(x), x)
+        return lax.cond(a > b, jnp.tanh, lambda x: jnp.log(x + b), x) + jnp.dot(b * a, jnp.ones(()))
+
+    found = count(pair, 1.0, 2.0)
+    kinds = {"multiply": 3, "add": 5, "sqrt": 3, "log": 1, "of a product of matrices": 1}
+    assert found == kinds

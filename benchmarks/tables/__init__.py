@@ -1,7 +1,6 @@
 """The tables of the page, in its order: a module registers its own when it is imported.
 
-A new one, such as the floors of a machine, is a module with a function under
-`benchmarks.rows.table`, and a line here.
+A new one is a module with a function under `benchmarks.rows.table`, and a line here.
 """
 
 from benchmarks.tables import estimates as estimates  # isort: skip
@@ -13,3 +12,4 @@ from benchmarks.tables import peers as peers  # isort: skip
 from benchmarks.tables import random_features as random_features  # isort: skip
 from benchmarks.tables import sharding as sharding  # isort: skip
 from benchmarks.tables import start as start  # isort: skip
+from benchmarks.tables import floors as floors  # isort: skip

@@ -27,8 +27,29 @@ def root_of_rate(p: cj.Poisson) -> jax.Array:
     return jnp.sqrt(p.rate)
 
 
-def cases(n: int) -> dict[str, Case]:
-    """By the names of family and target kernel; the distances are those of `cj.default_kernel`."""
+class Batch(NamedTuple):
+    """Predictions, targets, a distance of `cj.default_kernel`, and target kernels by their names.
+
+    No distance is that of mean embeddings under the target kernel.
+    """
+
+    predictions: Any
+    targets: jax.Array
+    distance: Any
+    target_kernels: dict[str, Any]
+
+    def kernels(self) -> dict[str, cj.TensorProduct]:
+        """By the names of the target kernels."""
+        return {
+            name: cj.TensorProduct(
+                cj.DistanceKernel(self.distance or cj.MeanEmbeddingDistance(kernel)), kernel
+            )
+            for name, kernel in self.target_kernels.items()
+        }
+
+
+def batches(n: int) -> dict[str, Batch]:
+    """By the names of the families."""
     rng = np.random.default_rng(1)
     probs, labels = map(jnp.asarray, label_data(n, 10))
     loc, scale, reals = map(jnp.asarray, real_data(n))
@@ -40,8 +61,7 @@ def cases(n: int) -> dict[str, Case]:
     full = cj.MultivariateNormalFullCovariance(locs[:, :2], factor @ factor.mT)
     draws = jnp.asarray(rng.normal(size=(n, 20)), jnp.float32)
     wasserstein, total_variation = cj.Wasserstein(), cj.TotalVariation()
-    # None is the distance of mean embeddings under the target kernel.
-    batches = {
+    found = {
         "Categorical": (cj.Categorical(probs), labels, total_variation, WHITE),
         "Bernoulli": (
             cj.Bernoulli(probs[:, 0]),
@@ -78,14 +98,17 @@ def cases(n: int) -> dict[str, Case]:
             GAUSSIAN,
         ),
     }
+    return {name: Batch(*batch) for name, batch in found.items()}
+
+
+def cases(n: int) -> dict[str, Case]:
+    """By the names of family and target kernel."""
     return {
-        f"{family}, {name}": _case(predictions, targets, distance, target_kernel)
-        for family, (predictions, targets, distance, target_kernels) in batches.items()
-        for name, target_kernel in target_kernels.items()
+        f"{family}, {name}": _case(batch.predictions, batch.targets, kernel)
+        for family, batch in batches(n).items()
+        for name, kernel in batch.kernels().items()
     }
 
 
-def _case(predictions: Any, targets: jax.Array, distance: Any, target_kernel: Any) -> Case:
-    distance = cj.MeanEmbeddingDistance(target_kernel) if distance is None else distance
-    kernel = cj.TensorProduct(cj.DistanceKernel(distance), target_kernel)
+def _case(predictions: Any, targets: jax.Array, kernel: Any) -> Case:
     return Case(lambda predictions: cj.skce(kernel, predictions, targets), predictions)
