@@ -484,7 +484,9 @@ def test_memory(function):
     assert float(output.stdout) < MEMORY[function]
 
 
-@pytest.mark.parametrize("name", ["categorical-tv-white", "normal-w2-gaussian"])
+@pytest.mark.parametrize(
+    "name", ["categorical-tv-white", pytest.param("normal-w2-gaussian", marks=pytest.mark.slow)]
+)
 def test_accelerators_compute_the_same(name, monkeypatch, float64):
     """Where code is chosen by platform, by what is written for others than a CPU."""
     kernel, predictions, targets = sample(name, N)

@@ -547,7 +547,7 @@ BAD |= {
     "unknown method": (
         lambda: asymptotic(method="permutation"),
         ValueError,
-        "method must be one of bootstrap, spectrum, gamma, pearson, got 'permutation'",
+        "method must be one of bootstrap, spectrum, gamma, pearson, features, got 'permutation'",
     ),
     "method is not a word": (
         lambda: asymptotic(method=["gamma"]),
@@ -559,7 +559,7 @@ BAD |= {
             KEY, tensor(), cj.Bernoulli(jnp.zeros(8193)), jnp.zeros(8193, int), method="pearson"
         ),
         ValueError,
-        "method must be 'bootstrap' or 'gamma' above n = 8192, got 'pearson'.*n = 8193",
+        "method must be 'bootstrap', 'gamma' or 'features' above n = 8192, got 'pearson'.*n = 8193",
     ),
     "targets of a test": (
         lambda: cj.calibration_test(KEY, probs(), labels(4)),

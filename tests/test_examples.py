@@ -18,7 +18,7 @@ EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
         pytest.param(
             "train_digits.py", ["--block-size", "16", "--unbiased"], marks=pytest.mark.slow
         ),
-        ("train_diabetes.py", []),
+        pytest.param("train_diabetes.py", [], marks=pytest.mark.slow),
     ],
 )
 def test_prints_a_table_and_saves_a_figure(script, options, tmp_path):
@@ -32,6 +32,7 @@ def test_prints_a_table_and_saves_a_figure(script, options, tmp_path):
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_prints_all_tests_and_saves_a_figure(tmp_path):
     arguments = "--quick", "--figure", "figure.png"
     printed = output_of(EXAMPLES / "is_it_calibrated.py", *arguments, folder=tmp_path)

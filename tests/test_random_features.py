@@ -34,7 +34,7 @@ SOME = [
     pytest.param("categorical-algebra", marks=pytest.mark.slow),
     pytest.param("normal-algebra", marks=pytest.mark.slow),
 ]
-FAST = "categorical-algebra", "normal-w2-gaussian"
+FAST = ("categorical-tv-white",)
 INSTANCES = [
     pytest.param(name, marks=[pytest.mark.slow] * (name not in FAST))
     for name in KERNELS
@@ -169,6 +169,7 @@ def test_messages_where_there_are_no_features(name, function, key):
 # The estimate.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOME)
 def test_sums_over_chunks_of_rows(name, key, float64):
     n, n_features = 40, 5000

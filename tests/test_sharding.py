@@ -25,7 +25,7 @@ D = 8
 N = 6 * D
 
 
-@pytest.fixture(params=["Auto", "Explicit"])
+@pytest.fixture(params=[pytest.param("Auto", marks=pytest.mark.slow), "Explicit"])
 def mesh(request):
     return jax.make_mesh((D,), ("rows",), axis_types=(AxisType[request.param],))
 
@@ -158,7 +158,12 @@ def _others():
                 continue
             if name in ("temper", "fit_temperature") and family.startswith(("mixture", "emp")):
                 continue
-            fast = family == "categorical" and name not in ("h_matrix", "mce", "fit_temperature")
+            fast = family == "categorical" and name not in (
+                "h_matrix",
+                "mce",
+                "mmce",
+                "fit_temperature",
+            )
             yield pytest.param(family, name, marks=[] if fast else [pytest.mark.slow])
 
 

@@ -1,5 +1,6 @@
 """Cost against n and m, and the largest n."""
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ SERIES: dict[str, tuple[Any, dict[str, Any], int, int]] = {
 MILLION = 1_000_000
 
 
+@functools.cache
 def _one_call(n: int) -> dict[str, Any]:
     return harness.peak_memory(labels.skce_compiled, warm=False, n=n, m=10)
 
