@@ -144,7 +144,11 @@ GARBAGE = {"nan": (np.nan, -1), "inf": (np.inf, 99), "zeros": (0.0, 0), "negativ
 
 @pytest.mark.parametrize(
     ("instance", "unbiased"),
-    [(INSTANCE, True), ("bernoulli-tv-white", False), ("normal-w2-gaussian", False)],
+    [
+        (INSTANCE, True),
+        pytest.param("bernoulli-tv-white", False, marks=pytest.mark.slow),
+        pytest.param("normal-w2-gaussian", False, marks=pytest.mark.slow),
+    ],
 )
 def test_masked_rows_may_hold_anything(instance, unbiased, float64):
     where = np.arange(N) % 4 > 0
@@ -191,7 +195,9 @@ def fill(tree, rows, real, label):
 
 
 @pytest.mark.parametrize("unbiased", [True, False])
-@pytest.mark.parametrize("instance", [INSTANCE, "normal-w2-gaussian"])
+@pytest.mark.parametrize(
+    "instance", [INSTANCE, pytest.param("normal-w2-gaussian", marks=pytest.mark.slow)]
+)
 def test_fewer_than_two_kept_rows(instance, unbiased, float64):
     kernel, *rows = sample(instance, N)
 
@@ -278,7 +284,14 @@ def jitted_skce(kernel, predictions, targets, where=None, weights=None):
 
 
 @pytest.mark.parametrize("narrow", [jnp.bfloat16, jnp.float16])
-@pytest.mark.parametrize("instance", [INSTANCE, "bernoulli-tv-white", "normal-w2-gaussian"])
+@pytest.mark.parametrize(
+    "instance",
+    [
+        INSTANCE,
+        pytest.param("bernoulli-tv-white", marks=pytest.mark.slow),
+        pytest.param("normal-w2-gaussian", marks=pytest.mark.slow),
+    ],
+)
 def test_16_bit_inputs_are_computed_in_float32(instance, narrow):
     kernel, predictions, targets = sample(instance, N, dtype="float32")
     if instance == INSTANCE:  # rows that sum to one, exactly

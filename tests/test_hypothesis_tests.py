@@ -163,6 +163,7 @@ def test_a_model_that_is_certain_and_right(name, key):
     assert result.statistic == 0 and result.pvalue >= 0.5
 
 
+@pytest.mark.slow
 @every_test
 def test_doubled_precision_is_not_needed(name, key):
     with jax.enable_x64(True):
@@ -311,7 +312,12 @@ def test_one_readable_line(key):
 
 
 @pytest.mark.parametrize(
-    ("n", "chosen"), [(256, "consistency"), (257, "bootstrap"), (50_001, "blocks of 223")]
+    ("n", "chosen"),
+    [
+        pytest.param(256, "consistency", marks=pytest.mark.slow),
+        (257, "bootstrap"),
+        (50_001, "blocks of 223"),
+    ],
 )
 def test_the_convenience_suits_n(n, chosen, key):
     probs = jnp.linspace(0.1, 0.9, n)

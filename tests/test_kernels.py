@@ -306,7 +306,13 @@ def assert_positive(matrix):
     assert np.linalg.eigvalsh(np.array(matrix))[0] > -1e-13 * len(matrix)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * ("algebra" in name or "mw2" in name))
+        for name in KERNELS
+    ],
+)
 def test_tiles_of_h_are_those_of_pairs(name, float64):
     kernel, *a = sample(name, 6)
     b = sample(name, 4, seed=5)[1:]

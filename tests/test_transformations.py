@@ -19,6 +19,20 @@ SLOW_TO_COMPILE = {
     "categorical-algebra",
     "mixture-mean_embedding-gaussian",
     "mixture-mw2-gaussian",
+    "ensemble-mean_embedding-white",
+    "empirical-mean_embedding-laplacian",
+    "full-w2-gaussian",
+}
+# Also when not; what they are made of is in others.
+SLOW = {
+    "categorical-euclidean-gaussian",
+    "categorical-tv-function",
+    "categorical-algebra",
+    "bernoulli-euclidean-white",
+    "normal-embedding-laplacian",
+    "normal-algebra",
+    "mixture-mw2-gaussian",
+    "empirical-mean_embedding-laplacian",
 }
 # One for each way to be evaluated.
 WITHOUT_JIT = {
@@ -29,11 +43,14 @@ WITHOUT_JIT = {
     "ensemble-mean_embedding-white",
 }
 
-every_kernel = pytest.mark.parametrize("name", KERNELS)
-derivatives = pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW_TO_COMPILE)) for name in KERNELS],
-)
+
+def all_but(slow):
+    """All kernels, those in `slow` among the slow tests."""
+    names = [pytest.param(name, marks=[pytest.mark.slow] * (name in slow)) for name in KERNELS]
+    return pytest.mark.parametrize("name", names)
+
+
+every_kernel, derivatives = all_but(SLOW), all_but(SLOW_TO_COMPILE)
 
 
 @every_kernel
