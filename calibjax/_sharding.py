@@ -32,7 +32,7 @@ class Devices(NamedTuple):
 
 
 def devices_of(rows: Any) -> Devices | None:
-    """On which devices the rows lie; None if that is one, or if it cannot be known.
+    """On which devices the rows lie; None if they are not cut, or if it cannot be known.
 
     An array knows its NamedSharding.  A tracer knows it where the axes of the mesh are Explicit,
     as they are by default; in those that are Auto only the compiler will.
@@ -41,15 +41,8 @@ def devices_of(rows: Any) -> Devices | None:
         is_array = isinstance(leaf, jax.Array) and not is_traced(leaf)
         sharding = leaf.sharding if is_array else getattr(jax.typeof(leaf), "sharding", None)
         if isinstance(sharding, NamedSharding) and sharding.spec and sharding.spec[0]:
-            devices = Devices(sharding.mesh, sharding.spec[0])
-            if _size(devices) > 1:
-                return devices
+            return Devices(sharding.mesh, sharding.spec[0])
     return None
-
-
-def _size(devices: Devices) -> int:
-    names = devices.axis if isinstance(devices.axis, tuple) else (devices.axis,)
-    return functools.reduce(lambda size, name: size * devices.mesh.shape[name], names, 1)
 
 
 def on_devices(core: Callable[..., Any]) -> Callable[..., Any]:

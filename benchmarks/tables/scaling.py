@@ -1,6 +1,5 @@
 """Cost against n and m, and the largest n."""
 
-import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,11 +21,6 @@ SERIES: dict[str, tuple[Any, dict[str, Any], int, int]] = {
 MILLION = 1_000_000
 
 
-@functools.cache
-def _one_call(n: int) -> dict[str, Any]:
-    return harness.peak_memory(labels.skce_compiled, warm=False, n=n, m=10)
-
-
 @table("Memory of all pairs")
 def large(quick: bool) -> Iterator[Row]:
     """Peak memory of the exact U-statistic beyond its inputs, m = 10, with the time in brackets."""
@@ -39,7 +33,7 @@ def large(quick: bool) -> Iterator[Row]:
         work = f"{work}, n = {n} ({quantity(used['seconds'], 's')})"
         yield row(work, used["megabytes"], None, target, unit="MB")
     n = 2000 if quick else MILLION
-    used = _one_call(n)
+    used = harness.peak_memory(labels.skce_compiled, warm=False, n=n, m=10)
     work = f"value, n = {n}, one call ({quantity(used['seconds'], 's')})"
     yield row(work, used["megabytes"], None, None, unit="MB")
 
@@ -90,7 +84,7 @@ def _cost(used: dict[str, Any]) -> str:
 def _point(name: str, n: int, m: int) -> dict[str, Any] | None:
     function, arguments, largest_n, largest_m = SERIES[name]
     if n > largest_n or m > largest_m:
-        return _one_call(n) if (name, n, m) == ("value", MILLION, 10) else None
+        return None
     return harness.peak_memory(function, n=n, m=m, **arguments)
 
 

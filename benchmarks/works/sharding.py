@@ -4,7 +4,7 @@ import re
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from benchmarks.works.data import label_data
 from benchmarks.works.labels import skce_of_probs
@@ -18,7 +18,7 @@ def sharded_skce(n: int, m: int, devices: int) -> dict[str, float]:
 
     There is one of them for each pair: they count the pairs.
     """
-    mesh = Mesh(np.array(jax.devices()[:devices]), ("rows",))
+    mesh = jax.make_mesh((devices,), ("rows",), devices=jax.devices()[:devices])
     by_row = NamedSharding(mesh, PartitionSpec("rows"))
     rows = [jax.device_put(x, by_row) for x in label_data(n, m)]
     compiled = jax.jit(skce_of_probs).lower(*rows).compile()
