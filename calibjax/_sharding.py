@@ -64,7 +64,7 @@ def on_devices(core: Callable[..., Any]) -> Callable[..., Any]:
             out_specs=PartitionSpec(),
             check_vma=False,
         )
-        return local(_placed(shared, devices, None), _placed(rows, devices, devices.axis))
+        return local(_placed(shared, devices), _placed(rows, devices, devices.axis))
 
     @functools.wraps(core)
     def placed(shared, rows, *options):
@@ -73,11 +73,11 @@ def on_devices(core: Callable[..., Any]) -> Callable[..., Any]:
     return placed
 
 
-def _placed(tree: Any, devices: Devices, axis: Axis) -> Any:
+def _placed(tree: Any, devices: Devices, *axes: Axis) -> Any:
     """Where a mesh is Explicit, arrays must be where `shard_map` expects them."""
     if AxisType.Explicit not in devices.mesh.axis_types:
         return tree
-    return jax.tree.map(lambda x: jax.sharding.reshard(x, devices.sharding(axis)), tree)
+    return jax.tree.map(lambda x: jax.sharding.reshard(x, devices.sharding(*axes)), tree)
 
 
 def gathered(tree: Any) -> Any:

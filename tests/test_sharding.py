@@ -185,6 +185,12 @@ def test_rows_along_two_axes_of_a_mesh(float64):
         assert_equal(cj.skce(kernel, *both), expected)
 
 
+def test_a_mesh_of_one_device(float64):
+    kernel, *rows = sample("categorical-tv-white", N)
+    alone = jax.make_mesh((1,), ("rows",), devices=jax.devices()[:1])
+    assert_equal(cj.skce(kernel, *place(rows, alone)), cj.skce(kernel, *rows))
+
+
 def test_bad_values_are_errors(mesh):
     kernel, predictions, targets = sample("categorical-tv-white", N, dtype="float32")
     predictions, targets = place((predictions, np.asarray(targets).copy()), mesh)
