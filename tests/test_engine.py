@@ -376,6 +376,7 @@ def test_constant_predictor(unbiased, float64):
     np.testing.assert_allclose(cj.skce(kernel, predictions, targets, unbiased=unbiased), expected)
 
 
+@pytest.mark.slow
 def test_saturated_confidences_under_the_median_heuristic(dtype):
     # More than half of the pairs coincide: the median distance is 0.
     confidences = jnp.asarray([1.0] * 9 + [0.0], dtype)

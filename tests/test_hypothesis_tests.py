@@ -201,6 +201,7 @@ def test_debug_nans(key):
             test(key, *arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -299,6 +300,7 @@ def test_a_target_kernel_may_return_a_python_number():
 # The result.
 
 
+@pytest.mark.slow
 def test_one_readable_line(key):
     kernel, *data = sample(INSTANCES[0], N, dtype="float32")
     for test in TESTS.values():

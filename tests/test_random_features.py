@@ -200,6 +200,7 @@ def test_jit_and_vmap(name, key, float64):
         np.testing.assert_allclose(found.standard_error[i], expected.standard_error, rtol=1e-10)
 
 
+@pytest.mark.slow
 # Frequencies of other kernels are too large for differences.
 @pytest.mark.parametrize(
     "name",

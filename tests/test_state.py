@@ -60,6 +60,7 @@ def test_a_block_with_a_masked_row_does_not_count(key):
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5), state, expected)
 
 
+@pytest.mark.slow
 def test_merged_states_know_all_batches(key, float64):
     data = sample(key, 100, jnp.float64)
     parts = [of_batches(jax.tree.map(lambda x, i=i: x[i::2], data), [50], 5) for i in range(2)]
