@@ -34,7 +34,7 @@ def seconds(call: Call) -> float:
 
 
 def once(call: Call) -> float:
-    """Seconds of the second call, where there is nothing to compare with."""
+    """Seconds of the second of two calls."""
     return [seconds(call), seconds(call)][1]
 
 
@@ -47,10 +47,7 @@ def time_calls(calls: Mapping[str, Call], repeats: int) -> dict[str, dict[str, f
     """
     for call in calls.values():
         seconds(call)
-    turns = [
-        {name: [seconds(call), seconds(call)][1] for name, call in calls.items()}
-        for _ in range(repeats)
-    ]
+    turns = [{name: once(call) for name, call in calls.items()} for _ in range(repeats)]
     times = {name: [turn[name] for turn in turns] for name in calls}
     return {
         name: {

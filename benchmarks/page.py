@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.harness import ROOT
-from benchmarks.rows import TABLES, Row, Table, number, quantity
+from benchmarks.rows import Row, Table, number, quantity
+from benchmarks.tables import TABLES
 
 README = ROOT / "benchmarks" / "README.md"
 BEGIN, END = "<!-- tables: made by benchmarks.run -->", "<!-- end of the tables -->"

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import figures, harness, page
-from benchmarks import tables as tables  # which registers them
-from benchmarks.rows import TABLES, Table
+from benchmarks.rows import Table
+from benchmarks.tables import TABLES
 
 show = functools.partial(print, flush=True)
 

@@ -85,7 +85,12 @@ def gathered(tree: Any) -> Any:
     devices = devices_of(tree)
     if devices is None:
         return tree
-    return jax.jit(lambda tree: tree, out_shardings=devices.sharding())(tree)
+    return _to(devices.sharding())(tree)
+
+
+@functools.cache
+def _to(sharding: NamedSharding) -> Callable[[Any], Any]:
+    return jax.jit(lambda tree: tree, out_shardings=sharding)
 
 
 def on_one_device(tree: Any) -> Any:

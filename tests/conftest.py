@@ -10,6 +10,13 @@ import pytest
 jax.config.update("jax_num_cpu_devices", 8)
 
 
+def pytest_configure(config):
+    # Most of the time of a fast test is compilation, and half of that are optimisations of machine
+    # code: the slow tests run with them.
+    fast = config.option.markexpr == "not slow"
+    jax.config.update("jax_disable_most_optimizations", fast)
+
+
 @pytest.fixture(autouse=True)
 def strict():
     """No silent promotion of dtypes or ranks, whether in the library or in a test."""

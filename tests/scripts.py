@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 # Most of a quick run is compilation.
-QUICK = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
+QUICK = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 
 
 def output_of(script, *options, folder):

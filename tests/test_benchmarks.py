@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from benchmarks import figures, page, tables  # noqa: F401  tables registers them
-from benchmarks.rows import TABLES
+from benchmarks import figures, page
+from benchmarks.tables import TABLES
 from benchmarks.works.arithmetic import count
 from benchmarks.works.families import cases
 from tests.scripts import QUICK

@@ -185,6 +185,9 @@ def test_default_kernel_of_certain_predictions():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)], indirect=True
+)
 def test_default_kernel_is_ready_to_use(family, dtype):
     predictions, targets = cast(FAMILIES[family](9, 0), dtype)
 

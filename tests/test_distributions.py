@@ -205,6 +205,7 @@ def test_max_count():
     assert jax.jit(lambda rate: jnp.float32(cj.Poisson(rate).max_count is None))(jnp.ones(2))
 
 
+@pytest.mark.slow
 def test_mixtures_of_mixtures_and_samples(key, float64):
     components, _ = FAMILIES["mixture"](6, 0)
     nested = jax.tree.map(lambda x: x.reshape(3, 2, *x.shape[1:]), components)

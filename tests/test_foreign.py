@@ -304,6 +304,7 @@ def test_gradients_and_jit(package, name, float64):
 
 
 @pytest.mark.parametrize("package", INSTALLED)
+@pytest.mark.slow
 def test_as_arguments_of_jit(package, float64):
     cases = [case(package, name) for name in CASES[package]]
     distributions = [make(*parameters) for make, parameters, _, _ in cases]

@@ -101,6 +101,7 @@ def compare_estimates(case, dtype, block_sizes):
             np.testing.assert_allclose(estimate, expected, 0, ATOL[dtype], err_msg=prefix + suffix)
 
 
+@pytest.mark.slow
 @cases
 def test_quadrature_gives_the_stored_numbers(case):
     h, estimates = recompute.recompute_case(case)

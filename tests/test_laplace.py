@@ -152,7 +152,8 @@ def test_forward_mode_twice(kernel):
     np.testing.assert_allclose(curvature[smooth], expected[smooth], rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("scale", [pytest.param(1e-3, marks=pytest.mark.slow), 0.045])
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [1e-3, 0.045])
 def test_h_of_narrow_predictions_in_float32(scale):
     # h is of the order of (scale / l)^2, its four terms are of the order of 1.
     rng = np.random.default_rng(0)

@@ -222,15 +222,13 @@ def shapes_on_a_device(function, *arguments):
     return {tuple(map(int, shape.split(","))) for shape in shapes if shape}
 
 
-def skce(predictions, targets):
-    kernel = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), 0.4), cj.WhiteKernel())
-    return cj.skce(kernel, predictions, targets)
+_, KERNEL = KERNELS["categorical-tv-white"]
+skce = functools.partial(cj.skce, KERNEL)
 
 
 def bootstrap(predictions, targets):
-    kernel = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), 0.4), cj.WhiteKernel())
     key = jax.random.key(0)
-    return cj.asymptotic_skce_test(key, kernel, predictions, targets, n_resamples=R).pvalue
+    return cj.asymptotic_skce_test(key, KERNEL, predictions, targets, n_resamples=R).pvalue
 
 
 @pytest.mark.parametrize("function", [skce, jax.value_and_grad(skce), bootstrap])

@@ -28,7 +28,7 @@ def of_batches(data, sizes, block_size, **options):
     return state
 
 
-@pytest.mark.parametrize("block_size", [2, 5])
+@pytest.mark.parametrize("block_size", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_mean_and_error_of_blocks(block_size, key, float64):
     data = sample(key, 120, jnp.float64)
     result = of_batches(data, [40, 60, 20], block_size).compute()

@@ -204,7 +204,7 @@ def test_samples_are_near_their_law(key, float64):
     assert abs(found[1] - expected[1]) < 4 * jnp.hypot(*errors)
 
 
-@pytest.mark.parametrize("n_samples", [1, 63, 64, 700])
+@pytest.mark.parametrize("n_samples", [1, 63, 64, pytest.param(700, marks=pytest.mark.slow)])
 def test_chunks_of_samples(n_samples, float64):
     # 700 samples are more than are held at a time for 48^2 pairs.
     n, kernel = 48, cj.LaplacianKernel(1.3)

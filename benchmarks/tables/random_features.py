@@ -16,10 +16,9 @@ def _estimates() -> dict[str, tuple[accuracy.Estimate, int]]:
     """Estimates, and the largest n that they are run at."""
     estimates = {"all pairs": (accuracy.of_all_pairs(), 100_000)}
     estimates |= {f"blocks of {b}": (accuracy.of_blocks(b), 1_000_000) for b in (2, 32, 256)}
-    if accuracy.HAS_RANDOM_FEATURES:
-        for n_features, largest_n in ((64, 1_000_000), (256, 1_000_000), (1024, 100_000)):
-            name = f"{n_features} random features"
-            estimates[name] = accuracy.of_random_features(n_features), largest_n
+    for n_features, largest_n in ((64, 1_000_000), (256, 1_000_000), (1024, 100_000)):
+        name = f"{n_features} random features"
+        estimates[name] = accuracy.of_random_features(n_features), largest_n
     return estimates
 
 
@@ -44,8 +43,6 @@ def random_features(quick: bool) -> Iterator[Row]:
                     "root mean squared error": math.sqrt(np.mean((values - truth) ** 2)),
                     "data sets": len(keys),
                 }
-    if not accuracy.HAS_RANDOM_FEATURES:
-        yield {"estimate": "random features: not in this version"}
 
 
 def _evaluate(estimate: accuracy.Estimate, keys: jax.Array, n: int) -> tuple[np.ndarray, float]:

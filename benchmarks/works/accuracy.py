@@ -13,7 +13,6 @@ from benchmarks.works.stream import batch_of
 #: ``estimate(key, predictions, targets)``
 Estimate = Callable[[jax.Array, cj.Categorical, jax.Array], jax.Array]
 
-HAS_RANDOM_FEATURES = hasattr(cj, "random_feature_skce")
 N_CLASSES = 10
 
 

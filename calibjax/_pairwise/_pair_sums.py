@@ -89,11 +89,8 @@ def _weighted(values: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _ring_sum(weighted_sum, axis, parameters, fixed_parameters, tiles, fixed_tiles):
     def visit(left, right, same, factor):
-        return factor * weighted_sum(parameters, fixed_parameters, *left, *right, same), (
-            [],
-            [],
-            [],
-        )
+        value = weighted_sum(parameters, fixed_parameters, *left, *right, same)
+        return factor * value, ([], [], [])
 
     zero = jnp.zeros((), tiles[0].dtype)
     return all_sum(ring(visit, (tiles, fixed_tiles), zero, [], [], axis)[0], axis)
@@ -106,7 +103,7 @@ def _ring_sum_jvp(weighted_sum, axis, primals, tangents):
     total, *gradient = _ring_gradient(weighted_sum, axis, *primals)
     products = jax.tree.map(lambda g, t: jnp.sum(g * t), gradient, [tangents[0], tangents[2]])
     tangent = sum(jax.tree.leaves(products), jnp.zeros_like(total))
-    return all_sum(total, axis), all_sum(tangent, axis)
+    return all_sum((total, tangent), axis)
 
 
 def _value_and_gradient(weighted_sum, axis, parameters, fixed_parameters, tiles, fixed_tiles):

@@ -47,8 +47,8 @@ def quadratic_forms(
         left_vectors, right_vectors = left_vectors.astype(dtype), right_vectors.astype(dtype)
         # Some 10 digits of base 2 of each value are enough: they are multiplied with small whole
         # numbers, and draws then change by 2e-4 of their standard deviation.
-        products = jnp.dot(left_vectors, values, precision=lax.Precision.HIGH)
-        both = jnp.sum(products * right_vectors, axis=1)
+        of_left = jnp.dot(left_vectors, values, precision=lax.Precision.HIGH)
+        both = jnp.sum(of_left * right_vectors, axis=1)
         return 2 * both, ([], dot(values, right_weights), dot(left_weights, values))
 
     products = jnp.zeros((n_tiles, size), dtype)

@@ -3,6 +3,7 @@
 from calibjax.distributions._base import Distribution as Distribution
 from calibjax.distributions._batch import check_predictions as check_predictions
 from calibjax.distributions._batch import fill_masked as fill_masked
+from calibjax.distributions._batch import kept_first as kept_first
 from calibjax.distributions._batch import valid_rows as valid_rows
 from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical

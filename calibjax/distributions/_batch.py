@@ -87,3 +87,11 @@ def fill_masked(rows: Any, where: jax.Array) -> Any:
         return jnp.where(where.reshape(-1, *(1,) * (x.ndim - 1)), x, row[None])
 
     return jax.tree.map(fill, rows)
+
+
+def kept_first(rows: Any, where: Any) -> tuple[Any, jax.Array | int]:
+    """The rows with all masked ones at the end, and the number of kept ones."""
+    if where is None:
+        return rows, jax.tree.leaves(rows)[0].shape[0]
+    order = jnp.argsort(~where, stable=True)
+    return jax.tree.map(lambda x: x[order], rows), jnp.sum(where, dtype=jnp.int32)

@@ -17,7 +17,6 @@ from calibjax.estimators._rows import Rows as Rows
 from calibjax.estimators._rows import clean as clean
 from calibjax.estimators._rows import clean_samples as clean_samples
 from calibjax.estimators._rows import in_dtype as in_dtype
-from calibjax.estimators._rows import kept_first as kept_first
 from calibjax.estimators._rows import whole_blocks as whole_blocks
 from calibjax.estimators._skce import local_skce as local_skce
 from calibjax.estimators._skce import skce as skce

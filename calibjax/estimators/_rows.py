@@ -90,11 +90,3 @@ def whole_blocks(rows: Rows, block_size: int, axis: Axis) -> Rows:
     begins = offset + jnp.arange(n_blocks, dtype=jnp.int32) * block_size
     complete = (begins < n) & (first + begins + block_size <= n * n_devices)
     return rows._replace(weights=jnp.where(jnp.repeat(complete, block_size), rows.weights, 0.0))
-
-
-def kept_first(rows: Rows, where: Any) -> tuple[Rows, Any]:
-    """The rows with all masked ones at the end, and the number of kept ones."""
-    if where is None:
-        return rows, rows.weights.shape[0]
-    order = jnp.argsort(~where, stable=True)
-    return jax.tree.map(lambda x: x[order], rows), jnp.sum(where, dtype=jnp.int32)

@@ -11,7 +11,8 @@ from calibjax._pairwise import all_pairs_sum, quadratic_forms
 from calibjax._sharding import Axis, all_sum, gathered, on_devices
 from calibjax._struct import as_pytree
 from calibjax.discrepancy import h, h_tile, squared_h_tile
-from calibjax.estimators import Inputs, check_inputs, clean, kept_first
+from calibjax.distributions import kept_first
+from calibjax.estimators import Inputs, check_inputs, clean
 from calibjax.features import one_feature
 from calibjax.hypothesis_tests._bootstrap import bootstrap
 from calibjax.hypothesis_tests._counting import counted_pvalue
@@ -140,15 +141,17 @@ def _asymptotic_skce_test(
         feature_key, key = jax.random.split(key)
         data = kernel, samples, weights
         matrix, row_sums = feature_moments(feature_key, *data, n_features, axis)
-        statistic = n * unbiased(row_sums)
+        estimate = unbiased(row_sums)
+        statistic = n * estimate
         draws = spectrum_draws(key, matrix / n, n_resamples)
         pvalue = counted_pvalue(statistic, draws)
     elif method == "bootstrap":
         diagonal = diagonal_of_h()
         data = kernel, samples, weights
         draws, row_sums = bootstrap(key, *data, diagonal, n_kept, n_resamples, axis)
-        biased = (n - 1) / n * unbiased(row_sums) + trace(diagonal) / jnp.square(n)
-        statistic = n / (n - 1) * unbiased(row_sums) - biased
+        estimate = unbiased(row_sums)
+        biased = (n - 1) / n * estimate + trace(diagonal) / jnp.square(n)
+        statistic = n / (n - 1) * estimate - biased
         pvalue = counted_pvalue(statistic, draws)
     elif method == "gamma":
         no_vectors = jnp.zeros((0, weights.shape[0]), weights.dtype)
@@ -156,14 +159,16 @@ def _asymptotic_skce_test(
         squares = all_pairs_sum(squared_h_tile, kernel, samples, weights, axis)
         diagonal = diagonal_of_h()
         t2 = (squares + trace(jnp.square(diagonal))) / jnp.square(n)
-        statistic = n * unbiased(row_sums)
+        estimate = unbiased(row_sums)
+        statistic = n * estimate
         pvalue = gamma_pvalue(statistic, trace(diagonal) / n, t2)
     else:
         off_diagonal = weights[:, None] * h_tile(kernel, samples, samples) * weights[None, :]
         off_diagonal = jnp.fill_diagonal(off_diagonal, 0, inplace=False)
         matrix = (off_diagonal + jnp.diag(diagonal_of_h())) / n
         row_sums = jnp.sum(off_diagonal, axis=1)
-        statistic = n * unbiased(row_sums)
+        estimate = unbiased(row_sums)
+        statistic = n * estimate
         if method == "spectrum":
             draws = spectrum_draws(key, matrix, n_resamples)
             pvalue = counted_pvalue(statistic, draws)
@@ -172,8 +177,8 @@ def _asymptotic_skce_test(
     return CalibrationTestResult(
         statistic=statistic,
         pvalue=pvalue,
-        estimate=unbiased(row_sums),
-        standard_error=_hajek_standard_error(row_sums, weights, unbiased(row_sums), n, axis),
+        estimate=estimate,
+        standard_error=_hajek_standard_error(row_sums, weights, estimate, n, axis),
         null_distribution=draws,
         method=f"asymptotic_skce_test, {method}"
         + (f" of {n_resamples}" if draws is not None else "")

@@ -8,7 +8,7 @@ from jax import lax
 
 from calibjax._sharding import Axis, all_sum, axis_size, numbering, on_devices, rows_at
 from calibjax._struct import as_pytree, widest_dtype
-from calibjax.distributions import check_predictions, fill_masked, valid_rows
+from calibjax.distributions import check_predictions, fill_masked, kept_first, valid_rows
 from calibjax.kernels._base import Kernel, pairwise
 
 _MAX_ROWS = 1024
@@ -55,13 +55,10 @@ def _median_heuristic(axis: Axis, distance: Any, predictions_and_where: Any) -> 
     valid = valid_rows(predictions)
     dtype = widest_dtype(*jax.tree.leaves(predictions))
     predictions = jax.tree.map(lambda x: x.astype(dtype), predictions)
-    n_kept: Any = valid.shape[0]
     if where is not None:
         valid = valid | ~where
         predictions = fill_masked(predictions, where)
-        # Kept rows first, in their order.
-        n_kept, order = jnp.sum(where, dtype=jnp.int32), jnp.argsort(~where, stable=True)
-        predictions = jax.tree.map(lambda x: x[order], predictions)
+    predictions, n_kept = kept_first(predictions, where)
     _, n_all = numbering(n_kept, axis)
     m = min(valid.shape[0] * axis_size(axis), _MAX_ROWS)
     row = jnp.arange(m, dtype=jnp.int32) * jnp.maximum(n_all // m, 1)
