@@ -66,10 +66,11 @@ def block_sums(
     block_sum = functools.partial(all_pairs_sum, tile, parameters, tile_rows=tile_rows)
     if n_blocks == 1:
         return block_sum(rows, weights)[None]
-    # Small blocks go together, as many as fill one tile.
+    # Small blocks go together, as many as fill one tile, but no more than leave little to pad.
     pairs_of_tile = (tile_rows or most_tile_rows()) ** 2
     together = max(1, min(n_blocks, pairs_of_tile // block_size**2))
     n_chunks = -(-n_blocks // together)
+    together = -(-n_blocks // n_chunks)
     shape = (n_chunks, together, block_size)
     chunks = cut(pad((rows, weights), n_chunks * together * block_size), shape)
     sums = lax.map(lambda chunk: jax.vmap(block_sum)(*chunk), chunks)
