@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._struct import is_array
+from calibjax._struct import is_array, is_traced
 
 
 def check_array(name: str, value: Any, kind: str) -> None:
@@ -72,7 +72,7 @@ def check_integer(name: str, value: Any, least: int, most: int | None = None, of
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, got {type(value).__name__}.")
+        raise TypeError(f"{name} must be an integer, got {_kind(value)}.")
     if most is None and number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}.")
     if most is not None and not least <= number <= most:
@@ -83,8 +83,14 @@ def check_integer(name: str, value: Any, least: int, most: int | None = None, of
 def check_flag(name: str, value: Any) -> bool:
     """`value` must be a Python or NumPy boolean."""
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be a bool, got {type(value).__name__}.")
+        raise TypeError(f"{name} must be a bool, got {_kind(value)}.")
     return bool(value)
+
+
+def _kind(value: Any) -> str:
+    if is_traced(value):
+        return "an argument of jit: close over it, or name it in static_argnames"
+    return type(value).__name__
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:

@@ -101,7 +101,9 @@ def differences_and_slopes(
     mean, (u, v, w) = _deviations(x, y, z, close)
     _, of_s, of_t = _second_series(u, v, w)
     third = (jnp.square(u) + jnp.square(v) + jnp.square(w)) / 6
-    grown = jnp.exp(jnp.where(close, mean, 0.0))
+    # Where it would overflow nothing is left of the slopes, but their derivatives would be NaN.
+    most = math.log(jnp.finfo(x.dtype).max) - 3
+    grown = jnp.exp(jnp.where(close, jnp.minimum(mean, most), 0.0))
     of_s, of_t = of_s / grown, of_t / grown
 
     def slope(deviation, product, far):

@@ -544,6 +544,11 @@ BAD |= {
         TypeError,
         "n_resamples must be an integer, got ndarray",
     ),
+    "resamples that are traced": (
+        lambda: jax.jit(lambda n: asymptotic(n_resamples=n))(10),
+        TypeError,
+        "n_resamples must be an integer, got an argument of jit.*static_argnames",
+    ),
     "unknown method": (
         lambda: asymptotic(method="permutation"),
         ValueError,

@@ -183,6 +183,26 @@ def test_derivatives(name, float64):
             np.testing.assert_allclose(gradient[i][index], (4 * near - far) / 3, rtol=1e-7)
 
 
+@pytest.mark.parametrize("name", [x for x in REAL if x.startswith(("normal", "laplace"))])
+def test_second_derivatives_at_equal_locations(name, float64):
+    # Even and smooth in the distance there, where its absolute value is not.
+    kernel, predictions, _ = sample(name, 2)
+    p, q = row(predictions, 0), row(predictions, 1)
+
+    def mean(loc):
+        return cj.mean_embedding(type(p)(loc, p.scale), kernel, q.loc)
+
+    def inner(loc):
+        return cj.inner_product(type(p)(loc, p.scale), kernel, q)
+
+    step = 1e-4
+    for f in mean, inner:
+        slope = jax.jit(jax.grad(f))
+        assert abs(slope(q.loc)) < 1e-16
+        expected = (slope(q.loc + step) - slope(q.loc - step)) / (2 * step)
+        np.testing.assert_allclose(jax.hessian(f)(q.loc), expected, rtol=1e-6)
+
+
 def at(f, x, i, index, shift):
     moved = list(x)
     moved[i] = x[i].at[index].add(shift)

@@ -319,7 +319,7 @@ def test_one_readable_line(key):
     [
         pytest.param(256, "consistency", marks=pytest.mark.slow),
         (257, "bootstrap"),
-        (50_001, "blocks of 223"),
+        (50_001, "64 features"),
     ],
 )
 def test_the_convenience_suits_n(n, chosen, key):
@@ -329,6 +329,27 @@ def test_the_convenience_suits_n(n, chosen, key):
     assert chosen in result.method
     assert result.pvalue > 0.01
     assert cj.calibration_test(key, cj.Bernoulli(probs), jnp.ones(n, int)).pvalue < 0.01
+
+
+def test_the_convenience_counts_kept_rows(key):
+    predictions = cj.Bernoulli(jnp.full(1000, 0.5))
+    targets, where = predictions.sample(key), jnp.arange(1000) % 10 == 0
+    result = cj.calibration_test(key, predictions, targets, where=where)
+    assert "consistency" in result.method
+
+
+def test_masked_rows_leave_blocks_whole(key):
+    # Counts have blocks at large n, and one of any twenty rows is masked.
+    n, where = 60_000, jnp.arange(60_000) % 20 > 0
+    predictions = cj.Poisson(jnp.linspace(0.5, 2.0, n))
+    targets = jnp.where(where, predictions.sample(key), -7)
+    result = cj.calibration_test(key, predictions, targets, where=where)
+    kept = jax.tree.map(lambda x: x[where], (predictions, targets))
+    expected = cj.calibration_test(key, *kept)
+    assert "blocks of 238" in result.method and result.method == expected.method
+    np.testing.assert_allclose(result.pvalue, expected.pvalue, rtol=1e-3)
+    test = jax.jit(lambda where: cj.calibration_test(key, predictions, targets, where=where))
+    assert 0.001 < test(where).pvalue < 1
 
 
 @pytest.mark.parametrize("level", [0.55, 0.8, 0.95])

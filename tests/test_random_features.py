@@ -398,3 +398,13 @@ def test_the_result_says_what_it_is(key):
     assert result.method == "asymptotic_skce_test, features of 1000, 30 features"
     np.testing.assert_allclose(result.statistic, 20 * result.estimate, rtol=1e-6)
     assert result.null_distribution.shape == (1000,)
+
+
+@pytest.mark.parametrize("factor", [0.0, 1.0])
+def test_a_part_of_the_kernel_that_is_0(factor, key):
+    _, predictions, targets = sample("categorical-tv-white", 50, dtype="float32")
+    kernel = KERNELS["categorical-tv-white"][1]
+    test = functools.partial(cj.asymptotic_skce_test, key, method="features", n_features=16)
+    result = test(factor * kernel + 0.0 * kernel, predictions, targets)
+    assert 0 < result.pvalue <= 1 and jnp.isfinite(result.estimate)
+    assert result.standard_error is None

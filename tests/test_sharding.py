@@ -75,6 +75,17 @@ def test_masks_and_weights(unbiased, mesh, float64):
     assert_equal(value, skce(*rows, **options))
 
 
+def test_a_device_of_which_no_row_is_kept(float64):
+    # What stands in for masked rows is a prediction there too: ones are no covariance.
+    kernel, *rows = sample("full-w2-gaussian", N)
+    where = jnp.arange(N) // (N // D) != 2
+    mesh = jax.make_mesh((D,), ("rows",))
+    loss = jax.value_and_grad(functools.partial(cj.skce, kernel))
+    with jax.set_mesh(mesh):
+        found = jax.jit(loss)(*place(rows, mesh), where=place(where, mesh))
+    assert_equal(found, loss(*rows, where=where))
+
+
 @pytest.mark.parametrize("block_size", [2, 5, 6, 7, 13, 30, N - 1, N])
 def test_blocks_begin_on_one_device(block_size, mesh):
     @on_devices

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._check import check_array, check_shapes, check_values
-from calibjax._sharding import Axis, all_sum, on_devices, on_one_device
+from calibjax._sharding import Axis, all_of, all_sum, index_on, on_devices, on_one_device
 from calibjax._struct import is_array, is_traced, widened
 from calibjax.distributions._base import Distribution
 
@@ -75,15 +75,20 @@ def probability_vectors(weights: jax.Array) -> tuple[str, jax.Array]:
     return f"nonnegative with rows that sum to one within {tolerance:g}", valid
 
 
-def fill_masked(rows: Any, where: jax.Array) -> Any:
+def fill_masked(rows: Any, where: jax.Array, axis: Axis = None) -> Any:
     """Puts a copy of the first kept row, or ones if none is kept, in place of masked rows.
 
-    A masked row may hold anything; what stands there now is valid, and no gradient reaches it.
+    A masked row may hold anything; what stands there now is valid, and no gradient reaches it.  The
+    rows may be those of one device, none of which need be kept.
     """
     first = jnp.argmax(where)
+    on_device = all_of(where[first], axis)
+    is_of_this = where[first] & (jnp.argmax(on_device).astype(jnp.int32) == index_on(axis))
 
     def fill(x: jax.Array) -> jax.Array:
-        row = jnp.where(where[first], lax.stop_gradient(x[first]), 1).astype(x.dtype)
+        own = lax.stop_gradient(x[first])
+        row = all_sum(jnp.where(is_of_this, own, jnp.zeros_like(own)), axis)
+        row = jnp.where(jnp.any(on_device), row, 1).astype(x.dtype)
         return jnp.where(where.reshape(-1, *(1,) * (x.ndim - 1)), x, row[None])
 
     return jax.tree.map(fill, rows)

@@ -123,7 +123,7 @@ def _random_feature_skce(
     axis: Axis, shared: Any, rows: Any, n_features: int
 ) -> RandomFeatureEstimate:
     key, kernel = shared
-    kernel, rows = clean(kernel, *rows)
+    kernel, rows = clean(kernel, *rows, axis=axis)
     samples = rows.predictions, rows.targets
     features = draw_features(key, kernel, jax.tree.map(lambda x: x[0], samples), n_features)
     pairs = all_pairs_weight(rows.weights, axis)

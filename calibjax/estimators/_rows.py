@@ -34,7 +34,13 @@ def weights_constraint(weights: jax.Array) -> tuple[str, jax.Array]:
 
 
 def clean(
-    kernel: Any, predictions: Any, targets: Any, where: Any = None, weights: Any = None
+    kernel: Any,
+    predictions: Any,
+    targets: Any,
+    where: Any = None,
+    weights: Any = None,
+    *,
+    axis: Axis = None,
 ) -> tuple[Any, Rows]:
     """The kernel and the rows, of one floating dtype: the widest given, at least float32.
 
@@ -42,7 +48,7 @@ def clean(
     only inputs that could not be looked at can be, all weights are NaN, and so is what is made of
     them: value and gradient.
     """
-    rows = clean_samples(predictions, targets, where, weights)
+    rows = clean_samples(predictions, targets, where, weights, axis)
     return in_dtype(kernel, rows.weights.dtype), rows
 
 
@@ -51,7 +57,9 @@ def in_dtype(tree: Any, dtype: Any) -> Any:
     return jax.tree.map(lambda x: jnp.asarray(x, dtype) if is_floating(x) else x, tree)
 
 
-def clean_samples(predictions: Any, targets: Any, where: Any = None, weights: Any = None) -> Rows:
+def clean_samples(
+    predictions: Any, targets: Any, where: Any = None, weights: Any = None, axis: Axis = None
+) -> Rows:
     """The rows of `clean`."""
     valid = valid_rows(predictions) & valid_targets_and_weights(predictions, targets, weights)
     dtype = widest_dtype(targets, *jax.tree.leaves(predictions))
@@ -60,7 +68,7 @@ def clean_samples(predictions: Any, targets: Any, where: Any = None, weights: An
     weights = jnp.ones(valid.shape, dtype) if weights is None else weights.astype(dtype)
     if where is not None:
         valid = valid | ~where
-        predictions, targets = fill_masked((predictions, targets), where)
+        predictions, targets = fill_masked((predictions, targets), where, axis)
         weights = jnp.where(where, weights, 0.0)
     return Rows(predictions, targets, weights * jnp.where(jnp.all(valid), 1.0, jnp.nan))
 

@@ -85,7 +85,7 @@ def local_skce(
     axis: Axis, kernel: Any, rows: Any, unbiased: bool, block_size: int | None
 ) -> jax.Array:
     """`skce` from the rows of this device and those along `axis`."""
-    kernel, rows = clean(kernel, *rows)
+    kernel, rows = clean(kernel, *rows, axis=axis)
     # A common factor of the weights cancels; their squares must not overflow.
     largest = all_max(jnp.max(rows.weights), axis)
     rows = rows._replace(weights=rows.weights / jnp.where(largest > 0, largest, 1.0))

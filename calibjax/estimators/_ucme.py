@@ -114,10 +114,10 @@ def witness(
     return _witness((inputs.kernel, at_predictions, at_targets), inputs[1:])
 
 
-def clean_with_locations(shared: Any, rows: Any) -> tuple[Any, Rows, Rows]:
+def clean_with_locations(shared: Any, rows: Any, axis: Axis) -> tuple[Any, Rows, Rows]:
     """The kernel, the rows and the locations, all of the widest floating dtype given."""
     kernel, at_predictions, at_targets = shared
-    kernel, rows = clean(kernel, *rows)
+    kernel, rows = clean(kernel, *rows, axis=axis)
     locations = clean_samples(at_predictions, at_targets)
     dtype = widest_dtype(rows.weights, locations.weights)
     kernel, rows, locations = in_dtype((kernel, rows, locations), dtype)
@@ -125,7 +125,7 @@ def clean_with_locations(shared: Any, rows: Any) -> tuple[Any, Rows, Rows]:
 
 
 def _local_witness(axis: Axis, shared: Any, rows: Any) -> jax.Array:
-    kernel, rows, locations = clean_with_locations(shared, rows)
+    kernel, rows, locations = clean_with_locations(shared, rows, axis)
     n_kept = all_sum(jnp.sum(rows.weights), axis)
     samples = rows.predictions, rows.targets
     at = locations.predictions, locations.targets

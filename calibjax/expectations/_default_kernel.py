@@ -132,7 +132,7 @@ def _median_deviation(predictions: Any, where: jax.Array | None) -> jax.Array:
 def _median_or_mean(axis: Axis, _: None, predictions_and_where: Any) -> jax.Array:
     predictions, where = predictions_and_where
     if where is not None:
-        predictions = fill_masked(predictions, where)
+        predictions = fill_masked(predictions, where, axis)
     deviation = jnp.sqrt(widened(predictions).variance())
     if where is not None:
         kept = where.reshape(-1, *(1,) * (deviation.ndim - 1))

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._divided_differences import ERFCX_BELOW_ZERO, erfcx_factors, first_difference
-from calibjax._numerics import absolute
+from calibjax._numerics import mirrored
 from calibjax.distributions import Laplace, Normal
 from calibjax.expectations._dispatch import inner_product, mean_embedding, residual_product
 from calibjax.expectations._normal_gaussian import normal_gaussian_residual
@@ -30,7 +30,7 @@ _ROOT_HALF_PI = math.sqrt(math.pi / 2)
 def laplace_gaussian_mean(p, kernel, y):
     loc, scale, y = in_lengthscales(kernel, p.loc, p.scale, y)
     # What only the difference needs is never compiled.
-    return _ROOT_HALF_PI * _value_and_difference(scale, scale, absolute(loc - y))[0]
+    return _ROOT_HALF_PI * _value_and_difference(scale, scale, mirrored(loc - y))[0]
 
 
 @inner_product.register(Laplace, GaussianKernel)
@@ -39,7 +39,7 @@ def laplace_gaussian_inner(p, kernel, q):
     # The value of the wider prediction, for the other way round the two terms cancel.
     wider = p_scale < q_scale
     s, t = jnp.where(wider, q_scale, p_scale), jnp.where(wider, p_scale, q_scale)
-    value, difference = _value_and_difference(s, t, absolute(p_loc - q_loc))
+    value, difference = _value_and_difference(s, t, mirrored(p_loc - q_loc))
     return _ROOT_HALF_PI * (value + t * (t / (s + t)) * difference)
 
 

@@ -18,7 +18,7 @@ from calibjax._divided_differences import (
     first_difference,
     first_slopes,
 )
-from calibjax._numerics import absolute
+from calibjax._numerics import mirrored
 from calibjax.distributions import Laplace
 from calibjax.expectations._dispatch import inner_product, mean_embedding
 from calibjax.kernels import LaplacianKernel, in_lengthscales
@@ -27,13 +27,13 @@ from calibjax.kernels import LaplacianKernel, in_lengthscales
 @mean_embedding.register(Laplace, LaplacianKernel)
 def laplace_laplacian_mean(p, kernel, y):
     loc, scale, y = in_lengthscales(kernel, p.loc, p.scale, y)
-    return _of_one(absolute(loc - y), scale)
+    return _of_one(mirrored(loc - y), scale)
 
 
 @inner_product.register(Laplace, LaplacianKernel)
 def laplace_laplacian_inner(p, kernel, q):
     p_loc, p_scale, q_loc, q_scale = in_lengthscales(kernel, p.loc, p.scale, q.loc, q.scale)
-    return _of_two(absolute(p_loc - q_loc), p_scale, q_scale)
+    return _of_two(mirrored(p_loc - q_loc), p_scale, q_scale)
 
 
 @jax.custom_jvp

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._erfcx import erfcx, erfcx_and_slope
-from calibjax._numerics import absolute
+from calibjax._numerics import mirrored
 from calibjax.distributions import MultivariateNormalDiag, Normal
 from calibjax.expectations._dispatch import inner_product, mean_embedding
 from calibjax.kernels import LaplacianKernel, in_lengthscales
@@ -20,7 +20,7 @@ from calibjax.kernels import LaplacianKernel, in_lengthscales
 
 def laplacian_of_normal(rate: jax.Array, difference: jax.Array, scale: jax.Array) -> jax.Array:
     """E exp(-rate |D|) for D ~ N(difference, scale^2), elementwise and smooth in everything."""
-    reflected, tail, decay, lower, upper, _ = _terms(rate, absolute(difference), scale)
+    reflected, tail, decay, lower, upper, _ = _terms(rate, mirrored(difference), scale)
     left, right = erfcx(lower), erfcx(upper)
     return jnp.where(reflected, decay + tail * (right - left), tail * (left + right))
 
@@ -51,14 +51,14 @@ def _expectation_jvp(primals, tangents):
     nothing is reflected: there it is by erfcx'.
     """
     (difference, scale), (of_difference, of_scale) = primals, tangents
-    reflected, tail, decay, lower, upper, q = _terms(1.0, absolute(difference), scale)
+    reflected, tail, decay, lower, upper, q = _terms(1.0, mirrored(difference), scale)
     (left, left_slope), (right, right_slope) = erfcx_and_slope(lower), erfcx_and_slope(upper)
     above, below = tail * right, tail * left
     by_slopes = tail * ((left_slope + right_slope) / math.sqrt(2)) - q * (above - below)
     below = jnp.where(reflected, decay - below, below)
     value = below + above
     in_scale = jnp.where(reflected, scale * value - math.sqrt(8 / math.pi) * tail, by_slopes)
-    in_difference = (above - below) * jnp.sign(difference)
+    in_difference = jnp.where(difference < 0, below - above, above - below)
     return value, in_difference * of_difference + in_scale * of_scale
 
 

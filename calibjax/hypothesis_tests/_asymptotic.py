@@ -80,9 +80,11 @@ def asymptotic_skce_test(
 
     Returns:
         CalibrationTestResult.  Its standard_error is that of a model that is *not* calibrated, from
-        row sums of H (Hájek projection); under H0 it is too large.  Its null_distribution holds the
-        draws.  Inside jit a bad value, or fewer than two kept rows, make all numbers NaN.  As a
-        loss use `skce`: this estimate has no gradient in bounded memory.
+        row sums of H (Hájek projection); under H0 it is too large.  With "features" the estimate is
+        that of the random kernel, and there is none: it would leave out the error of the features.
+        The null_distribution holds the draws.  Inside jit a bad value, or fewer than two kept rows,
+        make all numbers NaN.  As a loss use `skce`: this estimate has no gradient in bounded
+        memory.
 
     Raises:
         TypeError, ValueError: as in `skce`.
@@ -120,7 +122,7 @@ def _asymptotic_skce_test(
     axis: Axis, shared: Any, inputs: Any, n_resamples: int, method: str, n_features: int
 ) -> CalibrationTestResult:
     key, kernel = shared
-    kernel, rows = clean(kernel, *inputs)
+    kernel, rows = clean(kernel, *inputs, axis=axis)
     rows, n_kept = kept_first(rows, inputs[2])
     samples, weights = (rows.predictions, rows.targets), rows.weights
     n = all_sum(jnp.asarray(n_kept, weights.dtype), axis)
@@ -178,7 +180,9 @@ def _asymptotic_skce_test(
         statistic=statistic,
         pvalue=pvalue,
         estimate=estimate,
-        standard_error=_hajek_standard_error(row_sums, weights, estimate, n, axis),
+        standard_error=None
+        if method == "features"
+        else _hajek_standard_error(row_sums, weights, estimate, n, axis),
         null_distribution=draws,
         method=f"asymptotic_skce_test, {method}"
         + (f" of {n_resamples}" if draws is not None else "")

@@ -112,7 +112,7 @@ def block_estimates(
 def _asymptotic_block_skce_test(
     axis: Axis, kernel: Any, rows: Any, block_size: int, variance: str
 ) -> CalibrationTestResult:
-    kernel, rows = clean(kernel, *rows)
+    kernel, rows = clean(kernel, *rows, axis=axis)
     n_blocks, mean, squares = summarise(*block_estimates(kernel, rows, block_size, axis), axis)
     null_error = None
     if variance == "null":

@@ -5,21 +5,26 @@ import math
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_key
-from calibjax.estimators import check_samples, skce
+from calibjax._sharding import gathered
+from calibjax.distributions import kept_first
+from calibjax.estimators import check_samples, count_kept, skce
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests._asymptotic import asymptotic_skce_test
 from calibjax.hypothesis_tests._block import asymptotic_block_skce_test
 from calibjax.hypothesis_tests._consistency import consistency_test
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.kernels import Distance, Kernel
+from calibjax.kernels import Distance, Kernel, TotalVariation, Wasserstein
 
 # Up to here a simulated null distribution costs little, and is closer to the truth.
 _MAX_CONSISTENCY_ROWS = 256
 # Above, the bootstrap takes longer than a CPU user would wait for.
 _MAX_BOOTSTRAP_ROWS = 50_000
+# As powerful as all pairs.
+_N_FEATURES = 64
 
 
 def calibration_test(
@@ -31,15 +36,18 @@ def calibration_test(
     SKCE.  The test is the one that suits n rows, and the method of the result says which: up to
     n = 256 `consistency_test`, whose level is the closest to nominal for few data, and which
     evaluates the estimate 1000 times (seconds for samples, mixtures and full covariances); up to
-    n = 50 000 `asymptotic_skce_test`, both with 1000 resamples; above `asymptotic_block_skce_test`
-    with blocks of floor(sqrt(n)) rows, O(n^1.5) time.  If fewer than ten rare events are to be
-    expected among all rows, call `consistency_test` yourself: the other two need more.
+    n = 50 000 `asymptotic_skce_test`, both with 1000 resamples; above the same with 64 random
+    features, O(n) time, or for counts, samples, mixtures and full covariances, whose default
+    kernels have none, `asymptotic_block_skce_test` with blocks of floor(sqrt(n)) rows, O(n^1.5)
+    time, which is far less powerful.  If fewer than ten rare events are to be expected among all
+    rows, call `consistency_test` yourself: the others need more.
 
     Args:
         key: a key of `jax.random`.
         predictions: a batch of n >= 2 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
-        where: boolean mask ``[n]``; masked rows may hold anything.
+        where: boolean mask ``[n]``; masked rows may hold anything, and n is the number of others;
+            inside jit, where they cannot be counted, that of all.
 
     Raises:
         TypeError, ValueError: as in `skce`.
@@ -54,17 +62,26 @@ def calibration_test(
         statistic = -0.00093, pvalue = 0.001)
     """
     check_key(key)
-    n = check_samples(predictions, targets, where)
+    n = count_kept(check_samples(predictions, targets, where), where)
     kernel = default_kernel(predictions, where=where)
     if n <= _MAX_CONSISTENCY_ROWS:
         estimator = jax.tree_util.Partial(skce, kernel)
         result = consistency_test(key, estimator, predictions, targets, where=where)
     elif n <= _MAX_BOOTSTRAP_ROWS:
         result = asymptotic_skce_test(key, kernel, predictions, targets, where=where)
-    else:
-        result = asymptotic_block_skce_test(
-            kernel, predictions, targets, block_size=math.isqrt(n), where=where
+    elif isinstance(kernel.prediction_kernel.distance, (TotalVariation, Wasserstein)):
+        data = kernel, predictions, targets
+        result = asymptotic_skce_test(
+            key, *data, method="features", n_features=_N_FEATURES, where=where
         )
+    else:
+        rows = predictions, targets
+        if where is not None:
+            # A masked row would take its whole block with it.
+            rows, where = gathered((rows, where))
+            rows, n_kept = kept_first(rows, where)
+            where = jnp.arange(where.shape[0]) < n_kept
+        result = asymptotic_block_skce_test(kernel, *rows, block_size=math.isqrt(n), where=where)
     method = f"{result.method}, default_kernel {_structure(kernel)}"
     return dataclasses.replace(result, method=method)
 

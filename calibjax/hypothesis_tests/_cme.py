@@ -101,7 +101,7 @@ def asymptotic_cme_test(
 def _asymptotic_cme_test(
     axis: Axis, shared: Any, rows: Any
 ) -> tuple[CalibrationTestResult, jax.Array]:
-    kernel, rows, locations = clean_with_locations(shared, rows)
+    kernel, rows, locations = clean_with_locations(shared, rows, axis)
     weights = rows.weights
     n, n_locations = all_sum(jnp.sum(weights), axis), locations.weights.shape[0]
     deviations = deviation_tile(

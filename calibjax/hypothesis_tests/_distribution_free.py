@@ -96,7 +96,7 @@ def _distribution_free_skce_test(
     axis: Axis, shared: Any, inputs: Any, unbiased: bool, block_size: int | None
 ) -> CalibrationTestResult:
     kernel, kernel_bound = shared
-    kernel, rows = clean(kernel, *inputs)
+    kernel, rows = clean(kernel, *inputs, axis=axis)
     n = all_sum(jnp.sum(rows.weights), axis)
     if block_size is None:
         estimate = local_skce(axis, kernel, inputs, unbiased, None)

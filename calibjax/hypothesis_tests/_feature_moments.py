@@ -52,7 +52,7 @@ def _projection(key: jax.Array, features: Features) -> jax.Array:
     """
     values, vectors = jnp.linalg.eigh(features.factor * features.metric)
     # What rounding makes of 0 may be negative; a matrix of a kernel has no other negative ones.
-    values = jnp.where(values > -1e-3 * values[-1], jnp.maximum(values, 0.0), jnp.nan)
+    values = jnp.where(values >= -1e-3 * values[-1], jnp.maximum(values, 0.0), jnp.nan)
     shape = features.n_features, values.shape[0]
     # `rademacher` would draw others where doubled precision is enabled.
     heads = jax.random.bernoulli(key, jnp.asarray(0.5, values.dtype), shape)

@@ -110,7 +110,7 @@ class SKCEState:
 @on_devices
 def _updated(axis: Axis, shared: Any, rows: Any) -> SKCEState:
     state, kernel = shared
-    kernel, rows = clean(kernel, *rows)
+    kernel, rows = clean(kernel, *rows, axis=axis)
     estimates, complete = block_estimates(kernel, rows, state.block_size, axis)
     _, mean, squares = summarise(estimates, complete, axis)
     dtype = state.mean.dtype

@@ -57,7 +57,7 @@ def _median_heuristic(axis: Axis, distance: Any, predictions_and_where: Any) -> 
     predictions = jax.tree.map(lambda x: x.astype(dtype), predictions)
     if where is not None:
         valid = valid | ~where
-        predictions = fill_masked(predictions, where)
+        predictions = fill_masked(predictions, where, axis)
     predictions, n_kept = kept_first(predictions, where)
     _, n_all = numbering(n_kept, axis)
     m = min(valid.shape[0] * axis_size(axis), _MAX_ROWS)
