@@ -56,7 +56,7 @@ def on_devices(core: Callable[..., Any]) -> Callable[..., Any]:
     @functools.partial(jax.jit, static_argnums=(2, 3))
     def compiled(shared, rows, devices, options):
         if devices is None:
-            return core(None, shared, rows, *options)
+            return core(None, *jax.tree.map(_uncut, (shared, rows)), *options)
         local = jax.shard_map(
             lambda shared, rows: core(devices.axis, shared, rows, *options),
             mesh=devices.mesh,
@@ -71,6 +71,14 @@ def on_devices(core: Callable[..., Any]) -> Callable[..., Any]:
         return compiled(shared, rows, devices_of(rows), options)
 
     return placed
+
+
+def _uncut(x: jax.Array) -> jax.Array:
+    """Without Explicit axes, along which something else than the rows is cut."""
+    sharding = jax.typeof(x).sharding
+    if not any(sharding.spec):
+        return x
+    return jax.sharding.reshard(x, NamedSharding(sharding.mesh, PartitionSpec()))
 
 
 def _placed(tree: Any, devices: Devices, *axes: Axis) -> Any:

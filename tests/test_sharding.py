@@ -196,6 +196,17 @@ def test_rows_along_two_axes_of_a_mesh(float64):
         assert_equal(cj.skce(kernel, *both), expected)
 
 
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_classes_along_an_axis_of_a_mesh(kind, float64):
+    kernel, predictions, targets = sample("categorical-tv-white", N)
+    n_classes = predictions.probs.shape[1]
+    mesh = jax.make_mesh((n_classes,), ("c",), (kind,), devices=jax.devices()[:n_classes])
+    probs = jax.device_put(predictions.probs, NamedSharding(mesh, PartitionSpec(None, "c")))
+    assert_equal(
+        cj.skce(kernel, cj.Categorical(probs), targets), cj.skce(kernel, predictions, targets)
+    )
+
+
 def test_a_mesh_of_one_device(float64):
     kernel, *rows = sample("categorical-tv-white", N)
     alone = jax.make_mesh((1,), ("rows",), devices=jax.devices()[:1])

@@ -1,6 +1,5 @@
 """Mixtures of predictions of one family: ensembles, mixture density networks."""
 
-import functools
 from typing import Any
 
 import jax
@@ -134,8 +133,11 @@ class Mixture(Distribution):
 
     def _average(self, values: jax.Array) -> jax.Array:
         """Weighted sums over components of values ``[n, K, …]``."""
-        probabilities = jax.vmap(Mixture.probabilities)(self)
-        return jax.vmap(functools.partial(jnp.tensordot, axes=1))(probabilities, values)
+
+        def of_one(mixture, values):
+            return jnp.tensordot(mixture.probabilities(), values, axes=1)
+
+        return jax.vmap(of_one)(self, values)
 
 
 def _nested(axes: str) -> str:
