@@ -64,9 +64,10 @@ def random_feature_skce(
     target part is exact, and there is no v.  On average over features it is `skce`, and
     `standard_error` says how far from it one may be.
 
-    When to use it: at large n, and where the model is nearly calibrated.  There 64 features have
-    the error of all pairs, at a cost per row of some 500 pairs; blocks of that cost have ten times
-    the error at n = 10^5.  Far from calibrated, the error of features (relative to the SKCE some
+    When to use it: between n = 10^4 and 10^6, where the model is nearly calibrated.  There 64
+    features have the error of all pairs at 10^4 and twice that at 10^5, at a cost per row of some
+    500 pairs; blocks of 256 have seven times the error of all pairs at 10^5, and as little as
+    features at 10^6.  Take 256 or more to trust the standard error.  Far from calibrated, the error of features (relative to the SKCE some
     D^(-1/2)) does not fall with n, and blocks are better: `skce` with ``block_size``.
 
     Differentiable in predictions, real targets and all parameters of the kernel, at fixed features
