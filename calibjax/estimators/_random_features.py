@@ -67,8 +67,9 @@ def random_feature_skce(
     When to use it: between n = 10^4 and 10^6, where the model is nearly calibrated.  There 64
     features have the error of all pairs at 10^4 and twice that at 10^5, at a cost per row of some
     500 pairs; blocks of 256 have seven times the error of all pairs at 10^5, and as little as
-    features at 10^6.  Take 256 or more to trust the standard error.  Far from calibrated, the error of features (relative to the SKCE some
-    D^(-1/2)) does not fall with n, and blocks are better: `skce` with ``block_size``.
+    features at 10^6.  Take 256 or more to trust the standard error.  Far from calibrated, the error
+    of features (relative to the SKCE some D^(-1/2)) does not fall with n, and blocks are better:
+    `skce` with ``block_size``.
 
     Differentiable in predictions, real targets and all parameters of the kernel, at fixed features
     of the same key.  For a loss take kernels whose frequencies have a variance: exponent 2, and
