@@ -137,6 +137,9 @@ SQUARES = [batch for batch in BATCHES if hasattr(DISTANCES[batch[0]][0], "square
     # Those that are compiled the same way are tried once.
     + [(*batch, True) for batch in SQUARES if batch[0] != "mean_embedding"],
 )
+@pytest.mark.parametrize(
+    "dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)], indirect=True
+)
 def test_tiles_of_distances_are_those_of_pairs(name, family, squared, dtype):
     # In value and in gradient; with rows in common, where the distance has its kink.
     distance, ps = cast((DISTANCES[name][0], FAMILIES[family](9, 0)[0]), dtype)
