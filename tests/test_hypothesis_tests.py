@@ -202,13 +202,7 @@ def test_debug_nans(key):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "blocks of 2",
-        *(pytest.param(x, marks=pytest.mark.slow) for x in ("bootstrap", "cme", "consistency")),
-    ],
-)
+@pytest.mark.parametrize("name", ["blocks of 2", "bootstrap", "cme", "consistency"])
 def test_without_jit(name, key, float64):
     arguments = key, *sample(INSTANCES[0], 6)
     expected = TESTS[name](*arguments)
