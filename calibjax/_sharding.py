@@ -138,9 +138,11 @@ def index_on(axis: Axis) -> jax.Array:
     return jnp.zeros((), jnp.int32) if axis is None else lax.axis_index(axis)
 
 
-def numbering(n: Any, axis: Axis) -> tuple[jax.Array, jax.Array]:
-    """The number of the first of n rows of this device among those of all, and how many these are;
-    n may differ between devices."""
+def global_offset(n: Any, axis: Axis) -> tuple[jax.Array, jax.Array]:
+    """How many rows lie on the devices before this one, and how many on all devices.
+
+    This device has n rows, and n may differ between devices.
+    """
     of_devices = all_of(jnp.asarray(n, jnp.int32), axis)
     before = jnp.arange(of_devices.shape[0], dtype=jnp.int32) < index_on(axis)
     first = jnp.sum(jnp.where(before, of_devices, 0), dtype=jnp.int32)
@@ -149,7 +151,7 @@ def numbering(n: Any, axis: Axis) -> tuple[jax.Array, jax.Array]:
 
 def rows_at(rows: Any, n: Any, index: jax.Array, axis: Axis) -> Any:
     """Some of all rows, on all devices; `index` counts the first n of each device."""
-    index = index - numbering(n, axis)[0]
+    index = index - global_offset(n, axis)[0]
     here = (index >= 0) & (index < n)
     index = jnp.clip(index, 0, jax.tree.leaves(rows)[0].shape[0] - 1)
 

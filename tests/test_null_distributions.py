@@ -1,6 +1,7 @@
 """The laws of the statistics under H0: enumeration, simulation, scipy, published numbers."""
 
 import json
+import math
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from instances import sample
 from scipy import stats
 
 import calibjax as cj
+from calibjax._pairwise import _tiles, tile_sizes
 from calibjax._struct import struct
 from calibjax.discrepancy import h
 from calibjax.hypothesis_tests import _bootstrap
@@ -78,7 +80,8 @@ def test_the_exact_law_of_all_resamples(key, float64):
 def test_each_draw_is_that_of_its_resample(n, key, float64):
     matrix = random_matrix(n)
     result = cj.asymptotic_skce_test(key, *with_matrix(matrix), n_resamples=7)
-    counts = 1 + np.asarray(_bootstrap.centred_counts(key, jnp.arange(7), n, n, n, None))
+    padded = math.prod(tile_sizes(n))
+    counts = 1 + np.asarray(_bootstrap.centred_counts(key, jnp.arange(7), padded, n, None))[:, :n]
     centre = matrix.mean(axis=1)
     for count, draw in zip(counts, result.null_distribution, strict=True):
         rows = np.repeat(np.arange(n), count)
@@ -103,7 +106,7 @@ def test_draws_bear_the_rounding_of_products(key, float64):
 def test_counts_are_multinomial(key):
     n, n_kept, n_resamples = 50, 30, 4000
     counts = 1 + np.asarray(
-        _bootstrap.centred_counts(key, jnp.arange(n_resamples), n, n, n_kept, None)
+        _bootstrap.centred_counts(key, jnp.arange(n_resamples), n, n_kept, None)
     )
     assert np.all(counts[:, :n_kept].sum(axis=1) == n_kept)
     assert np.all(counts[:, n_kept:] == 1)  # centred, 0: masked rows are never drawn
@@ -132,8 +135,7 @@ def test_draws_depend_on_the_key_and_their_number_alone(key, float64, monkeypatc
     monkeypatch.setattr(_bootstrap, "_TOGETHER", 8)  # 4 chunks of 7, the last one of 4
     monkeypatch.setattr(_bootstrap, "_DRAWS", 100)
     np.testing.assert_allclose(draws(25), expected, rtol=1e-11)
-    defaults = list(_bootstrap.quadratic_forms.__defaults__)
-    monkeypatch.setattr(_bootstrap.quadratic_forms, "__defaults__", (16, *defaults[1:]))
+    monkeypatch.setattr(_tiles, "most_tile_rows", lambda: 16)
     np.testing.assert_allclose(draws(25), expected, rtol=1e-11)
 
 

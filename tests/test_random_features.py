@@ -12,11 +12,12 @@ from rules import row, rule
 from scipy import stats
 
 import calibjax as cj
+from calibjax._data import Data
 from calibjax.estimators._random_features import _pair_sums
 from calibjax.features import draw_features, embedding
 from calibjax.features._characteristic import characteristic
 from calibjax.features._spectra import prediction_frequency, target_frequency
-from calibjax.hypothesis_tests._feature_moments import feature_moments
+from calibjax.operators import low_rank_h
 from tests.messages import check_message
 
 # What has no features, and a part of the message that says so.
@@ -380,12 +381,15 @@ def test_messages_of_the_number_of_features(n_features, exception, message, key)
 def test_moments_are_those_of_h(name, key, float64):
     n, n_features = 6, 20
     kernel, *samples = sample(name, n)
-    moments = jax.jit(
-        lambda keys: jax.lax.map(
-            lambda key: feature_moments(key, kernel, samples, jnp.ones(n), n_features, None), keys
-        )
+    data = Data(*samples, weights=jnp.ones(n))
+
+    def moments(key):
+        operator = low_rank_h(key, kernel, data, n_features, None)
+        return operator.core(), operator.row_sums_and_squares()[0]
+
+    matrices, row_sums = jax.jit(functools.partial(jax.lax.map, moments))(
+        jax.random.split(key, 400)
     )
-    matrices, row_sums = moments(jax.random.split(key, 400))
     h = np.array(cj.h_matrix(kernel, *samples))
     assert abs(standard(np.trace(matrices, axis1=1, axis2=2), np.trace(h))) < 5
     np.fill_diagonal(h, 0)

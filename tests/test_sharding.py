@@ -17,9 +17,10 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from messages import check_message
 
 import calibjax as cj
+from calibjax._data import Data
 from calibjax._pairwise._ring import ring
 from calibjax._sharding import on_devices
-from calibjax.estimators import Rows, whole_blocks
+from calibjax.operators._blocks import whole_blocks
 
 D = 8
 N = 6 * D
@@ -90,7 +91,8 @@ def test_a_device_of_which_no_row_is_kept(float64):
 def test_blocks_begin_on_one_device(block_size, mesh):
     @on_devices
     def blocks(axis, _, rows):
-        rows = whole_blocks(Rows(None, *rows), block_size, axis)
+        targets, weights = rows
+        rows = whole_blocks(Data(None, targets, weights=weights), block_size, axis)
         gather = functools.partial(jax.lax.all_gather, axis_name=axis, tiled=True)
         return gather(rows.targets.reshape(-1, block_size)), gather(rows.weights)
 

@@ -4,6 +4,7 @@ Nothing larger than one tile of pairs and a few copies of the rows of a device i
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -61,11 +62,22 @@ def block_sums(
 
     Rows after the last full block do not count.  O(n block_size) time.
     """
+    block_sum = functools.partial(all_pairs_sum, tile, parameters, tile_rows=tile_rows)
+    return map_blocks(block_sum, rows, weights, block_size, tile_rows)
+
+
+def map_blocks(
+    function: Callable[[Any, jax.Array], Any],
+    rows: Any,
+    weights: jax.Array,
+    block_size: int,
+    tile_rows: int | None = None,
+) -> Any:
+    """``function(rows, weights)`` of each block of consecutive rows, ``[n // block_size, …]``."""
     n_blocks = weights.shape[0] // block_size
     rows, weights = jax.tree.map(lambda x: x[: n_blocks * block_size], (rows, weights))
-    block_sum = functools.partial(all_pairs_sum, tile, parameters, tile_rows=tile_rows)
     if n_blocks == 1:
-        return block_sum(rows, weights)[None]
+        return jax.tree.map(lambda x: x[None], function(rows, weights))
     # Small blocks go together, as many as fill one tile, but no more than leave little to pad.
     pairs_of_tile = (tile_rows or most_tile_rows()) ** 2
     together = max(1, min(n_blocks, pairs_of_tile // block_size**2))
@@ -73,8 +85,8 @@ def block_sums(
     together = -(-n_blocks // n_chunks)
     shape = (n_chunks, together, block_size)
     chunks = cut(pad((rows, weights), n_chunks * together * block_size), shape)
-    sums = lax.map(lambda chunk: jax.vmap(block_sum)(*chunk), chunks)
-    return sums.reshape(-1)[:n_blocks]
+    results = lax.map(lambda chunk: jax.vmap(function)(*chunk), chunks)
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n_blocks], results)
 
 
 def _weighted(values: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:

@@ -9,12 +9,11 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._check import check_choice
+from calibjax._data import Data, check_data, clean
 from calibjax._sharding import gathered
 from calibjax._struct import as_pytree
-from calibjax.distributions import Categorical
+from calibjax.distributions import Categorical, Distribution
 from calibjax.estimators._binning import Binning, UniformBinning, check_binning
-from calibjax.estimators._inputs import check_samples, count_kept
-from calibjax.estimators._rows import clean_samples
 from calibjax.estimators._top_label import check_classes
 from calibjax.kernels import Euclidean, TotalVariation
 
@@ -22,7 +21,7 @@ _TEN_BINS = UniformBinning(10)
 
 
 def ece(
-    predictions: Any,
+    predictions: Distribution,
     targets: ArrayLike,
     *,
     binning: Binning = _TEN_BINS,
@@ -72,12 +71,12 @@ def ece(
     Reference: Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019;
     Guo et al., On calibration of modern neural networks, ICML 2017.
     """
-    distance = _check(predictions, targets, binning, distance, where)
-    return _ece(*gathered((predictions, targets, where)), binning, distance)
+    data, distance = _check(predictions, targets, binning, distance, where)
+    return _ece(gathered(data), binning, distance)
 
 
 def mce(
-    predictions: Any,
+    predictions: Distribution,
     targets: ArrayLike,
     *,
     binning: Binning = _TEN_BINS,
@@ -109,8 +108,8 @@ def mce(
     Reference: Naeini, Cooper and Hauskrecht, Obtaining well calibrated probabilities using Bayesian
     binning, AAAI 2015.
     """
-    distance = _check(predictions, targets, binning, distance, where)
-    return _mce(*gathered((predictions, targets, where)), binning, distance)
+    data, distance = _check(predictions, targets, binning, distance, where)
+    return _mce(gathered(data), binning, distance)
 
 
 def _total_variation(p: jax.Array, q: jax.Array) -> jax.Array:
@@ -140,40 +139,40 @@ _DISTANCES = {
 }
 
 
-def _check(predictions: Any, targets: Any, binning: Any, distance: Any, where: Any) -> Any:
-    """Returns the distance as a pytree."""
+def _check(
+    predictions: Any, targets: Any, binning: Any, distance: Any, where: Any
+) -> tuple[Data, Any]:
+    """The data, and the distance as a pytree."""
     check_classes(predictions)
-    n = check_samples(predictions, targets, where)
-    check_binning(binning, count_kept(n, where))
+    data = check_data(predictions, targets, where)
+    check_binning(binning, data.n_kept())
     if callable(distance):
-        return as_pytree(distance)
+        return data, as_pytree(distance)
     if not isinstance(distance, str):
         raise TypeError(
             f"distance must be one of {', '.join(_DISTANCES)} or a callable, got "
             f"{type(distance).__name__}."
         )
     check_choice("distance", distance, _DISTANCES)
-    return as_pytree(_DISTANCES[distance])
+    return data, as_pytree(_DISTANCES[distance])
 
 
 @jax.jit
-def _ece(predictions: Any, targets: Any, where: Any, binning: Any, distance: Any) -> jax.Array:
-    errors, sizes = _errors(predictions, targets, where, binning, distance)
+def _ece(data: Data, binning: Binning, distance: Any) -> jax.Array:
+    errors, sizes = _errors(data, binning, distance)
     return jnp.sum(errors * sizes / jnp.maximum(jnp.sum(sizes), 1))
 
 
 @jax.jit
-def _mce(predictions: Any, targets: Any, where: Any, binning: Any, distance: Any) -> jax.Array:
-    return jnp.max(_errors(predictions, targets, where, binning, distance)[0])
+def _mce(data: Data, binning: Binning, distance: Any) -> jax.Array:
+    return jnp.max(_errors(data, binning, distance)[0])
 
 
-def _errors(
-    predictions: Any, targets: Any, where: Any, binning: Any, distance: Any
-) -> tuple[jax.Array, jax.Array]:
+def _errors(data: Data, binning: Binning, distance: Any) -> tuple[jax.Array, jax.Array]:
     """The error of each bin, 0 of an empty one, and its size."""
-    rows = clean_samples(predictions, targets, where)
-    probs = rows.predictions.probability_vector()
-    kept = jnp.ones(rows.targets.shape, bool) if where is None else where
+    data = clean(data)
+    probs = data.predictions.probability_vector()
+    kept = jnp.ones(data.n, bool) if data.where is None else data.where
     bins = binning.bins(lax.stop_gradient(probs), kept)
     n_bins = binning.capacity(*probs.shape)
 
@@ -182,7 +181,7 @@ def _errors(
 
     # As integers: a sum of ones in float32 stops at 2^24.
     counts = jnp.zeros((n_bins, probs.shape[1]), jnp.int32)
-    counts = counts.at[bins, rows.targets].add(kept.astype(jnp.int32))
+    counts = counts.at[bins, data.targets].add(kept.astype(jnp.int32))
     sizes = jnp.sum(counts, axis=1).astype(probs.dtype)
     divisors = jnp.maximum(sizes, 1)[:, None]
     # And the mean of what is left: a float32 sum of 10^6 equal numbers alone is wrong by percents.
@@ -198,6 +197,6 @@ def _errors(
     errors = jnp.asarray(jax.vmap(distance)(*pairs))
     if errors.shape != sizes.shape:
         raise ValueError(f"distance must return a scalar, got shape {list(errors.shape[1:])}.")
-    bad = jnp.any(jnp.isnan(rows.weights)) | (jnp.sum(kept) < binning.min_size)
+    bad = jnp.any(jnp.isnan(data.weights)) | (jnp.sum(kept) < binning.min_size)
     errors = jnp.where(filled, errors.astype(probs.dtype), 0.0)
     return errors * jnp.where(bad, jnp.nan, 1.0), sizes

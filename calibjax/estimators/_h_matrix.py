@@ -1,20 +1,19 @@
 """The matrix of h, for small n."""
 
-import functools
 from typing import Any
 
 import jax
 from jax.typing import ArrayLike
 
+from calibjax._data import Data, clean, in_dtype
+from calibjax._door import check_inputs
 from calibjax._sharding import gathered
-from calibjax._struct import as_pytree
 from calibjax.discrepancy import h
-from calibjax.estimators._inputs import Inputs, check_inputs
-from calibjax.estimators._rows import clean
-from calibjax.kernels import vmap_pairs
+from calibjax.distributions import Distribution
+from calibjax.kernels import KernelLike, vmap_pairs
 
 
-def h_matrix(kernel: Any, predictions: Any, targets: ArrayLike) -> jax.Array:
+def h_matrix(kernel: KernelLike, predictions: Distribution, targets: ArrayLike) -> jax.Array:
     """h((p_i, y_i), (p_j, y_j)) for all pairs, the symmetric matrix that `skce` averages.
 
     O(n^2) time and memory: for looking at, and for small n.
@@ -40,14 +39,14 @@ def h_matrix(kernel: Any, predictions: Any, targets: ArrayLike) -> jax.Array:
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Eq. 5.
     """
-    inputs = Inputs(as_pytree(kernel), predictions, targets)
-    check_inputs(inputs)
-    return _h_matrix(gathered(inputs))
+    kernel, data = check_inputs(kernel, predictions, targets)
+    return _h_matrix(kernel, gathered(data))
 
 
 @jax.jit
-def _h_matrix(inputs: Inputs) -> jax.Array:
-    kernel, rows = clean(*inputs)
-    samples = rows.predictions, rows.targets
+def _h_matrix(kernel: Any, data: Data) -> jax.Array:
+    data = clean(data)
+    kernel = in_dtype(kernel, data.weights.dtype)
     # By pairs: tiles can only be differentiated backwards.  The weights are 1, or NaN.
-    return vmap_pairs(functools.partial(h, kernel))(samples, samples) * rows.weights[:, None]
+    matrix = vmap_pairs(lambda a, b: h(kernel, a, b))(data.samples, data.samples)
+    return matrix * data.weights[:, None]

@@ -1,19 +1,18 @@
 """The maximum mean calibration error of confidences."""
 
-from typing import Any
-
 import jax
 from jax.typing import ArrayLike
 
+from calibjax._data import check_data
 from calibjax._numerics import safe_sqrt
-from calibjax.estimators._inputs import check_samples
+from calibjax.distributions import Distribution
 from calibjax.estimators._skce import skce
 from calibjax.estimators._top_label import check_classes, top_label
 from calibjax.kernels import DistanceKernel, TensorProduct, TotalVariation, WhiteKernel
 
 
 def mmce(
-    predictions: Any,
+    predictions: Distribution,
     targets: ArrayLike,
     *,
     lengthscale: ArrayLike = 0.4,
@@ -52,7 +51,7 @@ def mmce(
     kernel mean embeddings, ICML 2018.
     """
     check_classes(predictions)
-    check_samples(predictions, targets, where)
+    check_data(predictions, targets, where)
     kernel = TensorProduct(DistanceKernel(TotalVariation(), lengthscale), WhiteKernel())
     # h is (e_c - p)(e_c' - p') of two classes, twice the product of the residuals c - r.
     square = skce(kernel, *top_label(predictions, targets), unbiased=False, where=where) / 2

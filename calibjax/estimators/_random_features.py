@@ -9,13 +9,16 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
+from calibjax._data import Data
+from calibjax._door import check_inputs
 from calibjax._numerics import safe_sqrt
 from calibjax._sharding import Axis, on_devices
-from calibjax._struct import as_pytree, struct
+from calibjax._struct import struct
 from calibjax.discrepancy import Sample
-from calibjax.estimators._inputs import Inputs, check_inputs
-from calibjax.estimators._rows import all_pairs_weight, clean
+from calibjax.distributions import Distribution
 from calibjax.features import Features, draw_features, one_feature, sum_rows
+from calibjax.kernels import KernelLike
+from calibjax.operators import tiled_h
 
 
 @struct
@@ -45,8 +48,8 @@ class RandomFeatureEstimate:
 
 def random_feature_skce(
     key: jax.Array,
-    kernel: Any,
-    predictions: Any,
+    kernel: KernelLike,
+    predictions: Distribution,
     targets: ArrayLike,
     *,
     n_features: int = 1000,
@@ -114,23 +117,22 @@ def random_feature_skce(
     discrepancy for efficient two-sample test, Neural Computation 2015.
     """
     check_key(key)
-    inputs = Inputs(as_pytree(kernel), predictions, targets, where)
-    check_inputs(inputs, one_feature)
+    kernel, data = check_inputs(kernel, predictions, targets, where, formula=one_feature)
     n_features = check_integer("n_features", n_features, 2)
-    return _random_feature_skce((key, inputs.kernel), inputs[1:], n_features)
+    return _random_feature_skce((key, kernel), data, n_features)
 
 
 @on_devices
 def _random_feature_skce(
-    axis: Axis, shared: Any, rows: Any, n_features: int
+    axis: Axis, shared: Any, data: Data, n_features: int
 ) -> RandomFeatureEstimate:
     key, kernel = shared
-    kernel, rows = clean(kernel, *rows, axis=axis)
-    samples = rows.predictions, rows.targets
-    features = draw_features(key, kernel, jax.tree.map(lambda x: x[0], samples), n_features)
-    pairs = all_pairs_weight(rows.weights, axis)
+    h = tiled_h(kernel, data, axis)
+    one = jax.tree.map(lambda x: x[0], h.samples)
+    features = draw_features(key, h.kernel, one, n_features)
+    pairs = h.pair_weight()
     too_few = pairs == 0
-    values = sum(part.factor * _pair_sums(part, samples, rows.weights, axis) for part in features)
+    values = sum(part.factor * _pair_sums(part, h.samples, h.weights, axis) for part in features)
     values = jnp.where(too_few, 0.0, values / jnp.where(too_few, 1.0, pairs))
     return RandomFeatureEstimate(jnp.mean(values), safe_sqrt(jnp.var(values, ddof=1) / n_features))
 

@@ -7,18 +7,17 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_flag, check_integer
-from calibjax._numerics import pairs_weight
-from calibjax._pairwise import all_pairs_sum, block_sums
-from calibjax._sharding import Axis, all_max, all_sum, on_devices
-from calibjax._struct import as_pytree
-from calibjax.discrepancy import h, h_tile
-from calibjax.estimators._inputs import Inputs, check_inputs
-from calibjax.estimators._rows import all_pairs_weight, clean, whole_blocks
+from calibjax._data import Data
+from calibjax._door import check_inputs
+from calibjax._sharding import Axis, on_devices
+from calibjax.distributions import Distribution
+from calibjax.kernels import KernelLike
+from calibjax.operators import BlockH, TiledH, block_h, tiled_h
 
 
 def skce(
-    kernel: Any,
-    predictions: Any,
+    kernel: KernelLike,
+    predictions: Distribution,
     targets: ArrayLike,
     *,
     unbiased: bool = True,
@@ -73,42 +72,24 @@ def skce(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Section 4 and Table 1.
     """
-    inputs = Inputs(as_pytree(kernel), predictions, targets, where, weights)
-    n = check_inputs(inputs)
+    kernel, data = check_inputs(kernel, predictions, targets, where, weights)
     unbiased = check_flag("unbiased", unbiased)
     if block_size is not None:
-        block_size = check_integer("block_size", block_size, 2, n, "n = ")
-    return _skce(inputs.kernel, inputs[1:], unbiased, None if block_size == n else block_size)
+        block_size = check_integer("block_size", block_size, 2, data.n, "n = ")
+    return _skce(kernel, data, unbiased, None if block_size == data.n else block_size)
 
 
-def local_skce(
-    axis: Axis, kernel: Any, rows: Any, unbiased: bool, block_size: int | None
-) -> jax.Array:
-    """`skce` from the rows of this device and those along `axis`."""
-    kernel, rows = clean(kernel, *rows, axis=axis)
-    # A common factor of the weights cancels; their squares must not overflow.
-    largest = all_max(jnp.max(rows.weights), axis)
-    rows = rows._replace(weights=rows.weights / jnp.where(largest > 0, largest, 1.0))
-    if block_size is not None:
-        rows = whole_blocks(rows, block_size, axis)
-    samples, weights = (rows.predictions, rows.targets), rows.weights
-
+@on_devices
+def _skce(axis: Axis, kernel: Any, data: Data, unbiased: bool, block_size: int | None) -> jax.Array:
     if block_size is None:
-        total = all_pairs_sum(h_tile, kernel, samples, weights, axis)
-        count = all_pairs_weight(weights, axis)
-        squares = jnp.square(all_sum(jnp.sum(weights), axis))
-    else:
-        blocks = weights.reshape(-1, block_size)
-        sums = block_sums(h_tile, kernel, samples, weights, block_size)
-        squares = jnp.sum(jnp.square(jnp.sum(blocks, axis=1)))
-        of_blocks = jnp.sum(sums), jnp.sum(pairs_weight(blocks)), squares
-        total, count, squares = all_sum(of_blocks, axis)
-    too_few = count == 0
+        return estimate_skce(tiled_h(kernel, data, axis), unbiased)
+    return estimate_skce(block_h(kernel, data, block_size, axis), unbiased)
+
+
+def estimate_skce(h: TiledH | BlockH, unbiased: bool) -> jax.Array:
+    """The mean of H over its pairs i != j, or over all pairs; 0 where no two rows count."""
+    total, weight = h.pair_sum(), h.pair_weight()
+    too_few = weight == 0
     if not unbiased:
-        diagonal = jax.vmap(lambda a: h(kernel, a, a))(samples)
-        total += all_sum(jnp.sum(jnp.square(weights) * diagonal), axis)
-        count = squares
-    return jnp.where(too_few, 0.0, total / jnp.where(too_few, 1.0, count))
-
-
-_skce = on_devices(local_skce)
+        total, weight = total + h.trace(), h.full_weight()
+    return jnp.where(too_few, 0.0, total / jnp.where(too_few, 1.0, weight))

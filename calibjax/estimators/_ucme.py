@@ -6,19 +6,21 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._pairwise import column_sums
-from calibjax._sharding import Axis, all_sum, on_devices
-from calibjax._struct import as_pytree, widest_dtype
-from calibjax.discrepancy import deviation, deviation_tile
-from calibjax.estimators._inputs import Inputs, check_inputs, check_locations
-from calibjax.estimators._rows import Rows, clean, clean_samples, in_dtype
+from calibjax._data import Data, check_locations, clean, in_dtype
+from calibjax._door import check_inputs
+from calibjax._sharding import Axis, on_devices
+from calibjax._struct import widest_dtype
+from calibjax.discrepancy import deviation
+from calibjax.distributions import Distribution
+from calibjax.kernels import KernelLike
+from calibjax.operators import TiledH, tiled_h_of_clean
 
 
 def ucme(
-    kernel: Any,
-    predictions: Any,
+    kernel: KernelLike,
+    predictions: Distribution,
     targets: ArrayLike,
-    test_predictions: Any,
+    test_predictions: Distribution,
     test_targets: ArrayLike,
     *,
     where: ArrayLike | None = None,
@@ -58,17 +60,16 @@ def ucme(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Definition C.1.
     """
-    inputs = Inputs(as_pytree(kernel), predictions, targets, where)
-    check_inputs(inputs, deviation)
-    check_locations(predictions, test_predictions, test_targets, "test")
-    return _ucme((inputs.kernel, test_predictions, test_targets), inputs[1:])
+    kernel, data = check_inputs(kernel, predictions, targets, where, formula=deviation)
+    locations = check_locations(predictions, test_predictions, test_targets, "test")
+    return _ucme((kernel, locations), data)
 
 
 def witness(
-    kernel: Any,
-    predictions: Any,
+    kernel: KernelLike,
+    predictions: Distribution,
     targets: ArrayLike,
-    at_predictions: Any,
+    at_predictions: Distribution,
     at_targets: ArrayLike,
     *,
     where: ArrayLike | None = None,
@@ -108,35 +109,30 @@ def witness(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Appendix C.
     """
-    inputs = Inputs(as_pytree(kernel), predictions, targets, where)
-    check_inputs(inputs, deviation)
-    check_locations(predictions, at_predictions, at_targets)
-    return _witness((inputs.kernel, at_predictions, at_targets), inputs[1:])
+    kernel, data = check_inputs(kernel, predictions, targets, where, formula=deviation)
+    locations = check_locations(predictions, at_predictions, at_targets, "at")
+    return _witness((kernel, locations), data)
 
 
-def clean_with_locations(shared: Any, rows: Any, axis: Axis) -> tuple[Any, Rows, Rows]:
-    """The kernel, the rows and the locations, all of the widest floating dtype given."""
-    kernel, at_predictions, at_targets = shared
-    kernel, rows = clean(kernel, *rows, axis=axis)
-    locations = clean_samples(at_predictions, at_targets)
-    dtype = widest_dtype(rows.weights, locations.weights)
-    kernel, rows, locations = in_dtype((kernel, rows, locations), dtype)
-    return kernel, rows, locations
+def h_and_locations(kernel: Any, locations: Data, data: Data, axis: Axis) -> tuple[TiledH, Data]:
+    """H and clean locations, all of the widest floating dtype given."""
+    data, locations = clean(data, axis), clean(locations)
+    dtype = widest_dtype(data.weights, locations.weights)
+    data, locations = in_dtype((data, locations), dtype)
+    return tiled_h_of_clean(kernel, data, axis), locations
 
 
-def _local_witness(axis: Axis, shared: Any, rows: Any) -> jax.Array:
-    kernel, rows, locations = clean_with_locations(shared, rows, axis)
-    n_kept = all_sum(jnp.sum(rows.weights), axis)
-    samples = rows.predictions, rows.targets
-    at = locations.predictions, locations.targets
-    sums = column_sums(deviation_tile, kernel, samples, rows.weights, at, axis)
-    # Their weights are 1, or NaN where a location is invalid.
-    return sums / jnp.maximum(n_kept, 1.0) * locations.weights
+def _mean_deviations(axis: Axis, shared: Any, data: Data) -> jax.Array:
+    kernel, locations = shared
+    h, locations = h_and_locations(kernel, locations, data, axis)
+    means = h.deviation_sums(locations) / jnp.maximum(h.count(), 1.0)
+    # The weights of locations are 1, or NaN where a location is invalid.
+    return means * locations.weights
 
 
-_witness = on_devices(_local_witness)
+_witness = on_devices(_mean_deviations)
 
 
 @on_devices
-def _ucme(axis: Axis, shared: Any, rows: Any) -> jax.Array:
-    return jnp.mean(jnp.square(_local_witness(axis, shared, rows)))
+def _ucme(axis: Axis, shared: Any, data: Data) -> jax.Array:
+    return jnp.mean(jnp.square(_mean_deviations(axis, shared, data)))

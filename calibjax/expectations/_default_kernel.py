@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from calibjax._numerics import safe_sqrt
 from calibjax._sharding import Axis, all_of, on_devices
@@ -38,7 +39,7 @@ from calibjax.kernels import (
 
 
 @functools.singledispatch
-def default_kernel(predictions: Any, *, where: jax.Array | None = None) -> TensorProduct:
+def default_kernel(predictions: Any, *, where: ArrayLike | None = None) -> TensorProduct:
     """The usual kernel for a family of predictions, from the predictions alone.
 
     exp(-d(p, q) / l) k(y, z), where l is the `median_heuristic` and
@@ -111,18 +112,18 @@ def _root_of_rate(p: Poisson) -> jax.Array:
     return safe_sqrt(p.rate)
 
 
-def _gaussian_kernel(predictions: Any, where: jax.Array | None) -> GaussianKernel:
+def _gaussian_kernel(predictions: Any, where: ArrayLike | None) -> GaussianKernel:
     return GaussianKernel(math.sqrt(2) * _median_deviation(predictions, where))
 
 
 def _with_median_heuristic(
-    distance: Distance, predictions: Any, where: jax.Array | None, target_kernel: Any
+    distance: Distance, predictions: Any, where: ArrayLike | None, target_kernel: Any
 ) -> TensorProduct:
     lengthscale = median_heuristic(distance, predictions, where=where)
     return TensorProduct(DistanceKernel(distance, lengthscale), target_kernel)
 
 
-def _median_deviation(predictions: Any, where: jax.Array | None) -> jax.Array:
+def _median_deviation(predictions: Any, where: ArrayLike | None) -> jax.Array:
     """The median predicted standard deviation of each coordinate, else their mean, else 1."""
     check_predictions(predictions, where)
     return _median_or_mean(None, (predictions, where))

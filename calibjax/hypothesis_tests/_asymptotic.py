@@ -1,38 +1,65 @@
 """The test with the unbiased estimate over all pairs."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_choice, check_integer, check_key
-from calibjax._pairwise import all_pairs_sum, quadratic_forms
+from calibjax._data import Data, clean
+from calibjax._door import check_inputs
 from calibjax._sharding import Axis, all_sum, gathered, on_devices
-from calibjax._struct import as_pytree
-from calibjax.discrepancy import h, h_tile, squared_h_tile
-from calibjax.distributions import kept_first
-from calibjax.estimators import Inputs, check_inputs, clean
+from calibjax.discrepancy import h
+from calibjax.distributions import Distribution, kept_first
 from calibjax.features import one_feature
-from calibjax.hypothesis_tests._bootstrap import bootstrap
-from calibjax.hypothesis_tests._counting import counted_pvalue
-from calibjax.hypothesis_tests._feature_moments import feature_moments
+from calibjax.hypothesis_tests._null_laws import Law, bootstrap, gamma, pearson, spectrum
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.hypothesis_tests._weighted_chi_squared import (
-    gamma_pvalue,
-    pearson_pvalue,
-    spectrum_draws,
-)
+from calibjax.kernels import KernelLike
+from calibjax.operators import H, low_rank_h, tiled_h_of_clean
 
-_METHODS = ("bootstrap", "spectrum", "gamma", "pearson", "features")
-# Methods that need all of H at once, and up to which n they have it.
-_OF_MATRIX, _MAX_MATRIX_ROWS = ("spectrum", "pearson"), 8192
+# Up to how many rows a matrix of all pairs is held.
+_MAX_MATRIX_ROWS = 8192
+
+
+def _tiles(key: jax.Array, kernel: Any, data: Data, n_features: int, axis: Axis):
+    return tiled_h_of_clean(kernel, data, axis), key
+
+
+def _matrix(key: jax.Array, kernel: Any, data: Data, n_features: int, axis: Axis):
+    return tiled_h_of_clean(kernel, data, axis).dense(), key
+
+
+def _features(key: jax.Array, kernel: Any, data: Data, n_features: int, axis: Axis):
+    feature_key, key = jax.random.split(key)
+    return low_rank_h(feature_key, kernel, data, n_features, axis), key
+
+
+class _Method(NamedTuple):
+    """What stands for H, and what for the law of the estimate under H0."""
+
+    #: ``operator(key, kernel, data, n_features, axis)`` returns H and the key that is left.
+    operator: Callable[..., tuple[H, jax.Array]]
+    law: Law
+    formula: Callable[..., jax.Array] = h
+    holds_matrix: bool = False
+    words: str = ""
+
+
+_METHODS = {
+    "bootstrap": _Method(_tiles, bootstrap),
+    "spectrum": _Method(_matrix, spectrum, holds_matrix=True),
+    "gamma": _Method(_tiles, gamma),
+    "pearson": _Method(_matrix, pearson, holds_matrix=True),
+    "features": _Method(_features, spectrum, formula=one_feature, words=", {} features"),
+}
 
 
 def asymptotic_skce_test(
     key: jax.Array,
-    kernel: Any,
-    predictions: Any,
+    kernel: KernelLike,
+    predictions: Distribution,
     targets: ArrayLike,
     *,
     n_resamples: int = 1000,
@@ -102,97 +129,40 @@ def asymptotic_skce_test(
     Remark B.2; for "features" the kernel is that of `random_feature_skce`.
     """
     check_key(key)
-    inputs = Inputs(as_pytree(kernel), predictions, targets, where)
-    n = check_inputs(inputs, one_feature if method == "features" else h)
+    check_choice("method", method, _METHODS)
+    how = _METHODS[method]
+    kernel, data = check_inputs(kernel, predictions, targets, where, formula=how.formula)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     n_features = check_integer("n_features", n_features, 1)
-    check_choice("method", method, _METHODS)
-    if method in _OF_MATRIX and n > _MAX_MATRIX_ROWS:
+    if how.holds_matrix and data.n > _MAX_MATRIX_ROWS:
         raise ValueError(
             f"method must be 'bootstrap', 'gamma' or 'features' above n = {_MAX_MATRIX_ROWS}, got "
-            f"{method!r}, which holds an n x n matrix, with n = {n}."
+            f"{method!r}, which holds an n x n matrix, with n = {data.n}."
         )
-    rows = gathered(inputs[1:]) if method in _OF_MATRIX else inputs[1:]
-    shared = key, inputs.kernel
-    return _asymptotic_skce_test(shared, rows, n_resamples, method, n_features)
+    if how.holds_matrix:
+        data = gathered(data)
+    return _asymptotic_skce_test((key, kernel), data, n_resamples, method, n_features)
 
 
 @on_devices
 def _asymptotic_skce_test(
-    axis: Axis, shared: Any, inputs: Any, n_resamples: int, method: str, n_features: int
+    axis: Axis, shared: Any, data: Data, n_resamples: int, method: str, n_features: int
 ) -> CalibrationTestResult:
     key, kernel = shared
-    kernel, rows = clean(kernel, *inputs, axis=axis)
-    rows, n_kept = kept_first(rows, inputs[2])
-    samples, weights = (rows.predictions, rows.targets), rows.weights
-    n = all_sum(jnp.asarray(n_kept, weights.dtype), axis)
-    # One row gives 0 / 0, but for the rounding of its features.
-    n = jnp.where(n > 1, n, jnp.nan)
-
-    def unbiased(row_sums: jax.Array) -> jax.Array:
-        return all_sum(jnp.sum(weights * row_sums), axis) / (n * (n - 1))
-
-    def diagonal_of_h() -> jax.Array:
-        return weights * jax.vmap(lambda a: h(kernel, a, a))(samples)
-
-    def trace(diagonal: jax.Array) -> jax.Array:
-        return all_sum(jnp.sum(diagonal), axis)
-
-    draws = None
-    if method == "features":
-        feature_key, key = jax.random.split(key)
-        data = kernel, samples, weights
-        matrix, row_sums = feature_moments(feature_key, *data, n_features, axis)
-        estimate = unbiased(row_sums)
-        statistic = n * estimate
-        draws = spectrum_draws(key, matrix / n, n_resamples)
-        pvalue = counted_pvalue(statistic, draws)
-    elif method == "bootstrap":
-        diagonal = diagonal_of_h()
-        data = kernel, samples, weights
-        draws, row_sums = bootstrap(key, *data, diagonal, n_kept, n_resamples, axis)
-        estimate = unbiased(row_sums)
-        biased = (n - 1) / n * estimate + trace(diagonal) / jnp.square(n)
-        statistic = n / (n - 1) * estimate - biased
-        pvalue = counted_pvalue(statistic, draws)
-    elif method == "gamma":
-        no_vectors = jnp.zeros((0, weights.shape[0]), weights.dtype)
-        _, row_sums = quadratic_forms(h_tile, kernel, samples, weights, no_vectors, axis)
-        squares = all_pairs_sum(squared_h_tile, kernel, samples, weights, axis)
-        diagonal = diagonal_of_h()
-        t2 = (squares + trace(jnp.square(diagonal))) / jnp.square(n)
-        estimate = unbiased(row_sums)
-        statistic = n * estimate
-        pvalue = gamma_pvalue(statistic, trace(diagonal) / n, t2)
-    else:
-        off_diagonal = weights[:, None] * h_tile(kernel, samples, samples) * weights[None, :]
-        off_diagonal = jnp.fill_diagonal(off_diagonal, 0, inplace=False)
-        matrix = (off_diagonal + jnp.diag(diagonal_of_h())) / n
-        row_sums = jnp.sum(off_diagonal, axis=1)
-        estimate = unbiased(row_sums)
-        statistic = n * estimate
-        if method == "spectrum":
-            draws = spectrum_draws(key, matrix, n_resamples)
-            pvalue = counted_pvalue(statistic, draws)
-        else:
-            pvalue = pearson_pvalue(statistic, matrix)
+    how = _METHODS[method]
+    data, n_kept = kept_first(clean(data, axis), data.where)
+    # One row alone gives 0 / 0, but for the rounding of its features.
+    enough = all_sum(jnp.asarray(n_kept), axis) > 1
+    weights = jnp.where(enough, data.weights, jnp.nan)
+    data = Data(data.predictions, data.targets, weights=weights)
+    operator, key = how.operator(key, kernel, data, n_features, axis)
+    verdict = how.law(key, operator, n_kept, n_resamples)
+    of_draws = "" if verdict.draws is None else f" of {n_resamples}"
     return CalibrationTestResult(
-        statistic=statistic,
-        pvalue=pvalue,
-        estimate=estimate,
-        standard_error=None
-        if method == "features"
-        else _hajek_standard_error(row_sums, weights, estimate, n, axis),
-        null_distribution=draws,
-        method=f"asymptotic_skce_test, {method}"
-        + (f" of {n_resamples}" if draws is not None else "")
-        + (f", {n_features} features" if method == "features" else ""),
+        statistic=verdict.statistic,
+        pvalue=verdict.pvalue,
+        estimate=operator.unbiased(verdict.row_sums),
+        standard_error=operator.standard_error(verdict.row_sums),
+        null_distribution=verdict.draws,
+        method=f"asymptotic_skce_test, {method}{of_draws}{how.words.format(n_features)}",
     )
-
-
-def _hajek_standard_error(
-    row_sums: jax.Array, weights: jax.Array, unbiased: jax.Array, n: jax.Array, axis: Axis
-) -> jax.Array:
-    """2 / sqrt(n) times the standard deviation of E[h((p, y), .)], from means of rows."""
-    deviations = weights * (row_sums / (n - 1) - unbiased)
-    return 2 * jnp.sqrt(all_sum(jnp.sum(jnp.square(deviations)), axis) / (n * (n - 1)))

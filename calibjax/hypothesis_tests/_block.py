@@ -1,6 +1,7 @@
 """The test with blocks of samples."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,17 +9,19 @@ from jax.scipy.special import ndtr
 from jax.typing import ArrayLike
 
 from calibjax._check import check_choice, check_integer
-from calibjax._pairwise import block_sums
+from calibjax._data import Data
+from calibjax._door import check_inputs
 from calibjax._sharding import Axis, all_sum, on_devices, on_one_device
-from calibjax._struct import as_pytree, is_traced
-from calibjax.discrepancy import h_tile, squared_h_tile
-from calibjax.estimators import Inputs, Rows, check_inputs, clean, whole_blocks
+from calibjax._struct import is_traced
+from calibjax.distributions import Distribution
 from calibjax.hypothesis_tests._result import CalibrationTestResult
+from calibjax.kernels import KernelLike
+from calibjax.operators import BlockH, block_h
 
 
 def asymptotic_block_skce_test(
-    kernel: Any,
-    predictions: Any,
+    kernel: KernelLike,
+    predictions: Distribution,
     targets: ArrayLike,
     *,
     block_size: int = 2,
@@ -66,23 +69,24 @@ def asymptotic_block_skce_test(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Remarks B.1 and B.3.
     """
-    inputs = Inputs(as_pytree(kernel), predictions, targets, where)
-    n = check_inputs(inputs)
-    if n < 4:
-        raise ValueError(f"predictions must hold two blocks of at least 2 rows, got {n} rows.")
-    block_size = check_integer("block_size", block_size, 2, n // 2, "n / 2 = ")
-    check_choice("variance", variance, ("blocks", "null"))
-    check_complete_blocks(where, block_size, at_least=2)
-    return _asymptotic_block_skce_test(inputs.kernel, inputs[1:], block_size, variance)
+    kernel, data = check_inputs(kernel, predictions, targets, where)
+    if data.n < 4:
+        raise ValueError(f"predictions must hold two blocks of at least 2 rows, got {data.n} rows.")
+    block_size = check_integer("block_size", block_size, 2, data.n // 2, "n / 2 = ")
+    check_choice("variance", variance, _SUMMARIES)
+    check_complete_blocks(data, block_size, at_least=2)
+    return _asymptotic_block_skce_test(kernel, data, block_size, variance)
 
 
-def check_complete_blocks(where: Any, block_size: int, at_least: int) -> None:
+def check_complete_blocks(data: Data, block_size: int, at_least: int) -> None:
     """Counts the blocks without a masked row, where they can be counted."""
-    if where is None or is_traced(where):
+    if data.where is None or is_traced(data.where):
         return
     with jax.ensure_compile_time_eval():
-        where = jnp.asarray(on_one_device(where))
-        complete = int(jnp.sum(jnp.all(_as_blocks(where, block_size), axis=1)))
+        where = jnp.asarray(on_one_device(data.where))
+        n_blocks = data.n // block_size
+        blocks = where[: n_blocks * block_size].reshape(n_blocks, block_size)
+        complete = int(jnp.sum(jnp.all(blocks, axis=1)))
     if complete < at_least:
         raise ValueError(
             f"where must leave at least {at_least} complete blocks of {block_size} rows, got "
@@ -90,56 +94,70 @@ def check_complete_blocks(where: Any, block_size: int, at_least: int) -> None:
         )
 
 
-def _as_blocks(x: jax.Array, block_size: int) -> jax.Array:
-    n_blocks = x.shape[0] // block_size
-    return x[: n_blocks * block_size].reshape(n_blocks, block_size)
-
-
-def block_estimates(
-    kernel: Any, rows: Rows, block_size: int, axis: Axis, tile: Any = h_tile
-) -> tuple[jax.Array, jax.Array]:
-    """The unbiased SKCE of each block that begins on this device, and 1 for each complete block, 0
-    for the others; ``[N]``."""
-    rows = whole_blocks(rows, block_size, axis)
-    samples = rows.predictions, rows.targets
-    sums = block_sums(tile, kernel, samples, rows.weights, block_size)
-    # NaN, the weight of rows that are bad, is kept.
-    complete = jnp.prod(_as_blocks(rows.weights, block_size), axis=1)
-    return complete * sums / (block_size * (block_size - 1)), complete
-
-
 @on_devices
 def _asymptotic_block_skce_test(
-    axis: Axis, kernel: Any, rows: Any, block_size: int, variance: str
+    axis: Axis, kernel: Any, data: Data, block_size: int, variance: str
 ) -> CalibrationTestResult:
-    kernel, rows = clean(kernel, *rows, axis=axis)
-    n_blocks, mean, squares = summarise(*block_estimates(kernel, rows, block_size, axis), axis)
-    null_error = None
-    if variance == "null":
-        mean_squares, _ = block_estimates(kernel, rows, block_size, axis, squared_h_tile)
-        mean_square = all_sum(jnp.sum(mean_squares), axis) / n_blocks
-        null_error = jnp.sqrt(2 * mean_square / (block_size * (block_size - 1) * n_blocks))
+    blocks, null_error = _SUMMARIES[variance](block_h(kernel, data, block_size, axis))
     method = f"asymptotic_block_skce_test, blocks of {block_size}, variance of {variance}"
-    return z_test(n_blocks, mean, squares, method, null_error)
+    return z_test(blocks, method, null_error)
 
 
-def summarise(
-    estimates: jax.Array, complete: jax.Array, axis: Axis
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The number of complete blocks, the mean of their estimates, their squared deviations."""
-    n_blocks, total = all_sum((jnp.sum(complete), jnp.sum(estimates)), axis)
+class BlockSummary(NamedTuple):
+    """What is known of the blocks that are complete, on all devices.
+
+    Args:
+        n_blocks: their number.
+        mean: the mean of their estimates.
+        squares: the sum of the squares of the deviations of their estimates from it.
+    """
+
+    n_blocks: jax.Array
+    mean: jax.Array
+    squares: jax.Array
+
+
+def summarise(blocks: BlockH) -> BlockSummary:
+    """The summary of the complete blocks."""
+    return _summary(blocks, blocks.estimates(blocks.sums()))
+
+
+def _summary(blocks: BlockH, estimates: jax.Array) -> BlockSummary:
+    complete = blocks.complete()
+    n_blocks, total = all_sum((jnp.sum(complete), jnp.sum(estimates)), blocks.axis)
     mean = total / jnp.maximum(n_blocks, 1)
     squares = jnp.sum(complete * jnp.square(estimates - mean))
-    return n_blocks, mean, all_sum(squares, axis)
+    return BlockSummary(n_blocks, mean, all_sum(squares, blocks.axis))
+
+
+def _with_error_of_blocks(blocks: BlockH) -> tuple[BlockSummary, None]:
+    """The summary; the standard error under H0 is that which the blocks show."""
+    return summarise(blocks), None
+
+
+def _with_error_under_h0(blocks: BlockH) -> tuple[BlockSummary, jax.Array]:
+    """The summary, and the standard error of the mean under H0, by the mean of h^2."""
+    sums, squares = blocks.sums_and_squares()
+    summary = _summary(blocks, blocks.estimates(sums))
+    n_blocks, size = summary.n_blocks, blocks.block_size
+    mean_square = all_sum(jnp.sum(blocks.estimates(squares)), blocks.axis) / n_blocks
+    return summary, jnp.sqrt(2 * mean_square / (size * (size - 1) * n_blocks))
+
+
+_SUMMARIES: dict[str, Callable[[BlockH], tuple[BlockSummary, jax.Array | None]]] = {
+    "blocks": _with_error_of_blocks,
+    "null": _with_error_under_h0,
+}
 
 
 def z_test(
-    n_blocks: jax.Array, mean: jax.Array, squares: jax.Array, method: str, null_error: Any = None
+    summary: BlockSummary, method: str, null_error: jax.Array | None = None
 ) -> CalibrationTestResult:
-    """The test of what `summarise` found; all numbers are NaN if that are fewer than two blocks.
+    """The test of a summary; all numbers are NaN where it is of fewer than two blocks.
 
-    `null_error` is the standard error under H0, if it is not that of the blocks.
+    `null_error` is the standard error of the mean under H0; None takes the one of the blocks.
     """
+    n_blocks, mean, squares = summary
     enough, n_blocks = n_blocks >= 2, jnp.asarray(n_blocks, mean.dtype)
     n_blocks, estimate = (jnp.where(enough, x, jnp.nan) for x in (n_blocks, mean))
     variance = squares / (n_blocks - 1)
@@ -148,7 +166,7 @@ def z_test(
     standard_error = jnp.sqrt(jnp.where(agree, 0.0, variance) / n_blocks)
     if null_error is None:
         null_error = standard_error
-    # Then the sign of what they agree on decides.
+    # Where the blocks agree, the sign of what they agree on decides.
     certain = jnp.where(estimate == 0, 0.0, jnp.copysign(jnp.inf, estimate))
     statistic = jnp.where(
         null_error == 0, certain, estimate / jnp.where(null_error == 0, 1.0, null_error)

@@ -9,16 +9,12 @@ calibrated (Arcones and Giné, On the bootstrap of U and V statistics, 1992).  I
 is 0 on average, every term is small where T* is.
 """
 
-import math
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._pairwise import pad, quadratic_forms, tile_sizes
-from calibjax._sharding import Axis, all_sum, axis_size, numbering
-from calibjax.discrepancy import h_tile
+from calibjax._sharding import Axis, all_sum, axis_size, global_offset
+from calibjax.operators import H
 
 # How many resamples go together.  Their counts are what the test holds besides the rows, one byte
 # for each resample and row; with more resamples h is evaluated again.
@@ -29,63 +25,49 @@ _DRAWS = 2**20
 _OF_KEY = 128
 
 
-def bootstrap(
-    key: jax.Array,
-    kernel: Any,
-    samples: Any,
-    weights: jax.Array,
-    diagonal: jax.Array,
-    n_kept: Any,
-    n_resamples: int,
-    axis: Axis,
+def bootstrap_draws(
+    key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int
 ) -> tuple[jax.Array, jax.Array]:
     """T* ``[n_resamples]``, and the row sums of H without its diagonal ``[n]``.
 
-    Args:
-        weights: 1 for the first `n_kept` rows of this device, 0 for those after them.
-        diagonal: that of H, ``[n]``.
-
-    O(n^2 n_resamples) time; memory O(n min(n_resamples, 1024)) bytes.
+    The first `n_kept` rows of this device have weight 1, the others 0.  One pass over H serves 1024
+    resamples; memory is a byte for each of these and each row.
     """
-    n = weights.shape[0]
-    # Rows in full tiles, since the counts would be copied to pad them.
-    samples, weights = pad((samples, weights), math.prod(tile_sizes(n)))
-    diagonal = jnp.pad(diagonal, (0, weights.shape[0] - n))
+    n, weights, diagonal = h.weights.shape[0], h.weights, h.diagonal()
     n_chunks = -(-n_resamples // _TOGETHER)
     size = -(-n_resamples // n_chunks)
-    count = all_sum(jnp.sum(weights), axis)
+    count, trace = h.count(), h.trace()
     ratio = count / (count - 1)
-    trace = all_sum(jnp.sum(diagonal), axis)
 
     def chunk(index):
         number = index * size + jnp.arange(size, dtype=index.dtype)
-        excess = centred_counts(key, number, n, weights.shape[0], n_kept, axis)
-        forms, row_sums = quadratic_forms(h_tile, kernel, samples, weights, excess, axis)
-        linear = jnp.stack([row_sums, diagonal])
-        (of_rows, of_diagonal), (_, of_squares) = all_sum(_products(excess, linear), axis)
-        total = all_sum(jnp.sum(weights * row_sums), axis)
+        excess = centred_counts(key, number, n, n_kept, h.axis)
+        forms, row_sums = h.quadratic_forms(excess)
+        linear = jnp.stack([row_sums, weights * diagonal])
+        (of_rows, of_diagonal), (_, of_squares) = all_sum(_products(excess, linear), h.axis)
+        total = all_sum(jnp.sum(weights * row_sums), h.axis)
         # c^T H c - c^T d, and c^T H 1.
         twice = forms + 2 * of_rows + total + of_squares + of_diagonal
         once = of_rows + total + of_diagonal + trace
         return (ratio * twice - 2 * once) / jnp.square(count), row_sums
 
     draws, row_sums = lax.map(chunk, jnp.arange(n_chunks))
-    return draws.reshape(-1)[:n_resamples], row_sums[0, :n]
+    return draws.reshape(-1)[:n_resamples], row_sums[0]
 
 
 def centred_counts(
-    key: jax.Array, numbers: jax.Array, n_draws: int, n: int, n_kept: Any, axis: Axis
+    key: jax.Array, numbers: jax.Array, n: int, n_kept: jax.Array | int, axis: Axis
 ) -> jax.Array:
     """How often each row of this device comes in each resample, minus 1; ``[R, n]``, int8.
 
-    A resample is as many draws as rows are kept, `n_kept` of them the first on this device and
-    `n_draws` at most for each device.  Draw i of resample r is a function of (key, r, i) alone.
+    A resample is as many draws as rows are kept on all devices; those kept on this device are the
+    first `n_kept` of its n rows.  Draw i of resample r is a function of (key, r, i) alone.
     """
-    first, n_all = numbering(n_kept, axis)
+    first, n_all = global_offset(n_kept, axis)
     kept = jnp.arange(n, dtype=jnp.int32) < n_kept
     # Every device makes all draws, as many at a time as it has rows, and counts those of its rows.
     n_parts = axis_size(axis)
-    n_keys = -(-n_draws // _OF_KEY)
+    n_keys = -(-n // _OF_KEY)
 
     def one(number):
         of_resample = jax.random.fold_in(key, number)

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_key
+from calibjax._data import check_data
 from calibjax._sharding import gathered
-from calibjax.distributions import kept_first
-from calibjax.estimators import check_samples, count_kept, skce
+from calibjax.distributions import Distribution, kept_first
+from calibjax.estimators import skce
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests._asymptotic import asymptotic_skce_test
 from calibjax.hypothesis_tests._block import asymptotic_block_skce_test
@@ -28,7 +29,7 @@ _N_FEATURES = 64
 
 
 def calibration_test(
-    key: jax.Array, predictions: Any, targets: ArrayLike, *, where: jax.Array | None = None
+    key: jax.Array, predictions: Distribution, targets: ArrayLike, *, where: ArrayLike | None = None
 ) -> CalibrationTestResult:
     """Is this model calibrated?  A small p-value says that it is not.
 
@@ -62,7 +63,8 @@ def calibration_test(
         statistic = -0.00093, pvalue = 0.001)
     """
     check_key(key)
-    n = count_kept(check_samples(predictions, targets, where), where)
+    data = check_data(predictions, targets, where)
+    n = data.n_kept()
     kernel = default_kernel(predictions, where=where)
     if n <= _MAX_CONSISTENCY_ROWS:
         estimator = jax.tree_util.Partial(skce, kernel)
@@ -70,18 +72,20 @@ def calibration_test(
     elif n <= _MAX_BOOTSTRAP_ROWS:
         result = asymptotic_skce_test(key, kernel, predictions, targets, where=where)
     elif isinstance(kernel.prediction_kernel.distance, (TotalVariation, Wasserstein)):
-        data = kernel, predictions, targets
         result = asymptotic_skce_test(
-            key, *data, method="features", n_features=_N_FEATURES, where=where
+            *(key, kernel, predictions, targets),
+            method="features",
+            n_features=_N_FEATURES,
+            where=where,
         )
     else:
-        rows = predictions, targets
         if where is not None:
             # A masked row would take its whole block with it.
-            rows, where = gathered((rows, where))
-            rows, n_kept = kept_first(rows, where)
-            where = jnp.arange(where.shape[0]) < n_kept
-        result = asymptotic_block_skce_test(kernel, *rows, block_size=math.isqrt(n), where=where)
+            data, n_kept = kept_first(gathered(data), gathered(where))
+            where = jnp.arange(data.n) < n_kept
+        result = asymptotic_block_skce_test(
+            kernel, *data.samples, block_size=math.isqrt(n), where=where
+        )
     method = f"{result.method}, default_kernel {_structure(kernel)}"
     return dataclasses.replace(result, method=method)
 

@@ -10,27 +10,23 @@ from jax.scipy.special import gammaincc
 from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
+from calibjax._data import Data, check_locations, count_kept, in_dtype
+from calibjax._door import check_inputs
 from calibjax._numerics import dot
 from calibjax._sharding import Axis, all_max, all_of, all_sum, axis_size, on_devices, rows_at
-from calibjax._struct import as_pytree, is_traced, widest_dtype
-from calibjax.discrepancy import deviation, deviation_tile
-from calibjax.distributions import check_predictions
-from calibjax.estimators import (
-    Inputs,
-    check_inputs,
-    check_locations,
-    clean_with_locations,
-    count_kept,
-    in_dtype,
-)
+from calibjax._struct import is_traced, widest_dtype
+from calibjax.discrepancy import deviation
+from calibjax.distributions import Distribution, check_predictions
+from calibjax.estimators import h_and_locations
 from calibjax.hypothesis_tests._result import CalibrationTestResult
+from calibjax.kernels import KernelLike
 
 
 def asymptotic_cme_test(
-    kernel: Any,
-    predictions: Any,
+    kernel: KernelLike,
+    predictions: Distribution,
     targets: ArrayLike,
-    test_predictions: Any,
+    test_predictions: Distribution,
     test_targets: ArrayLike,
     *,
     where: ArrayLike | None = None,
@@ -76,18 +72,15 @@ def asymptotic_cme_test(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Appendix C.2.
     """
-    inputs = Inputs(as_pytree(kernel), predictions, targets, where)
-    n = check_inputs(inputs, deviation)
-    n_locations = check_locations(predictions, test_predictions, test_targets, "test")
-    n = count_kept(n, where)
+    kernel, data = check_inputs(kernel, predictions, targets, where, formula=deviation)
+    locations = check_locations(predictions, test_predictions, test_targets, "test")
+    n, n_locations = data.n_kept(), locations.n
     if n <= n_locations:
         raise ValueError(
             f"test_predictions must hold fewer locations than there are samples, n = {n}, got "
             f"{n_locations}."
         )
-    result, singular = _asymptotic_cme_test(
-        (inputs.kernel, test_predictions, test_targets), inputs[1:]
-    )
+    result, singular = _asymptotic_cme_test((kernel, locations), data)
     if not is_traced(singular) and singular:
         raise ValueError(
             "test_predictions and test_targets must be locations at which the deviations are "
@@ -99,14 +92,12 @@ def asymptotic_cme_test(
 
 @on_devices
 def _asymptotic_cme_test(
-    axis: Axis, shared: Any, rows: Any
+    axis: Axis, shared: Any, data: Data
 ) -> tuple[CalibrationTestResult, jax.Array]:
-    kernel, rows, locations = clean_with_locations(shared, rows, axis)
-    weights = rows.weights
-    n, n_locations = all_sum(jnp.sum(weights), axis), locations.weights.shape[0]
-    deviations = deviation_tile(
-        kernel, (rows.predictions, rows.targets), (locations.predictions, locations.targets)
-    )
+    kernel, locations = shared
+    h, locations = h_and_locations(kernel, locations, data, axis)
+    weights, n, n_locations = h.weights, h.count(), locations.n
+    deviations = h.deviations(locations)
     mean = all_sum(dot(weights, deviations), axis) / n
     centred = weights[:, None] * (deviations - mean[None, :])
     # S = R^T R / (n-1) with a triangular R, in units of the standard deviations: forming S would
@@ -115,7 +106,7 @@ def _asymptotic_cme_test(
     safe = jnp.where(scale > 0, scale, 1.0)
     factor = jnp.linalg.qr(centred / safe[None, :], mode="r")
     if axis is not None:
-        # That of all rows, from those of each device.
+        # The factor of all rows is the factor of the factors of the devices.
         factor = jnp.linalg.qr(all_of(factor, axis).reshape(-1, n_locations), mode="r")
     values = jnp.linalg.svd(factor, compute_uv=False)
     rounding = 10 * jnp.finfo(values.dtype).eps
@@ -138,8 +129,8 @@ def _asymptotic_cme_test(
 
 
 def sample_test_locations(
-    key: jax.Array, predictions: Any, n_locations: int, *, where: ArrayLike | None = None
-) -> tuple[Any, jax.Array]:
+    key: jax.Array, predictions: Distribution, n_locations: int, *, where: ArrayLike | None = None
+) -> tuple[Distribution, jax.Array]:
     """Locations for `asymptotic_cme_test`: some of the predictions, and a target drawn from each.
 
     Without replacement, and without a look at the targets of the data, so that tests stay valid.

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +9,10 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._check import check_flag, check_integer, check_key
+from calibjax._data import Data, check_data, clean
 from calibjax._sharding import gathered
 from calibjax._struct import bind
-from calibjax.distributions import kept_first
-from calibjax.estimators import check_samples, clean_samples
+from calibjax.distributions import Distribution, kept_first
 from calibjax.hypothesis_tests._counting import counted_pvalue
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 
@@ -24,7 +23,7 @@ _ROWS = 2**16
 def consistency_test(
     key: jax.Array,
     estimator: Callable[..., jax.Array],
-    predictions: Any,
+    predictions: Distribution,
     targets: ArrayLike,
     *,
     n_resamples: int = 1000,
@@ -80,27 +79,26 @@ def consistency_test(
     check_key(key)
     if not callable(estimator):
         raise TypeError(f"estimator must be a callable, got {type(estimator).__name__}.")
-    check_samples(predictions, targets, where)
+    data = check_data(predictions, targets, where)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     resample_predictions = check_flag("resample_predictions", resample_predictions)
-    rows = gathered((predictions, targets, where))
-    return _consistency_test(key, bind(estimator), *rows, n_resamples, resample_predictions)
+    return _consistency_test(
+        key, bind(estimator), gathered(data), n_resamples, resample_predictions
+    )
 
 
 @functools.partial(jax.jit, static_argnames=("n_resamples", "resample_predictions"))
 def _consistency_test(
     key: jax.Array,
     estimator: Callable[..., jax.Array],
-    predictions: Any,
-    targets: Any,
-    where: Any,
+    data: Data,
     n_resamples: int,
     resample_predictions: bool,
 ) -> CalibrationTestResult:
-    rows = clean_samples(predictions, targets, where)
-    n, dtype = rows.weights.shape[0], rows.weights.dtype
-    options = {} if where is None else {"where": where}
-    kept, n_kept = kept_first(rows, where)
+    data = clean(data)
+    n, dtype = data.n, data.weights.dtype
+    options = {} if data.where is None else {"where": data.where}
+    kept, n_kept = kept_first(data, data.where)
 
     def estimate(predictions, targets):
         value = jnp.asarray(estimator(predictions, targets, **options))
@@ -110,16 +108,16 @@ def _consistency_test(
 
     def resample(number):
         row_key, target_key = jax.random.split(jax.random.fold_in(key, number))
-        predictions = rows.predictions
+        predictions = data.predictions
         if resample_predictions:
             drawn = jax.random.randint(row_key, (n,), 0, n_kept, jnp.int32)
             predictions = jax.tree.map(lambda x: x[drawn], kept.predictions)
         return estimate(predictions, predictions.sample(target_key))
 
     draws = lax.map(resample, jnp.arange(n_resamples), batch_size=max(1, _ROWS // n))
-    statistic = estimate(rows.predictions, rows.targets)
+    statistic = estimate(*data.samples)
     # The weights are NaN where a row is bad.
-    statistic = jnp.where(jnp.sum(rows.weights) >= 2, statistic, jnp.nan)
+    statistic = jnp.where(jnp.sum(data.weights) >= 2, statistic, jnp.nan)
     return CalibrationTestResult(
         statistic=statistic,
         pvalue=counted_pvalue(statistic, draws),

@@ -7,17 +7,21 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_flag, check_integer, check_values
-from calibjax._sharding import Axis, all_sum, on_devices
-from calibjax._struct import as_pytree, is_array, is_traced
-from calibjax.estimators import Inputs, check_inputs, clean, local_skce
-from calibjax.hypothesis_tests._block import block_estimates, check_complete_blocks, summarise
+from calibjax._data import Data
+from calibjax._door import check_inputs
+from calibjax._sharding import Axis, on_devices
+from calibjax._struct import is_array, is_traced
+from calibjax.distributions import Distribution
+from calibjax.estimators import estimate_skce
+from calibjax.hypothesis_tests._block import check_complete_blocks, summarise
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.kernels import upper_bound
+from calibjax.kernels import KernelLike, upper_bound
+from calibjax.operators import block_h, tiled_h
 
 
 def distribution_free_skce_test(
-    kernel: Any,
-    predictions: Any,
+    kernel: KernelLike,
+    predictions: Distribution,
     targets: ArrayLike,
     *,
     unbiased: bool = True,
@@ -70,41 +74,42 @@ def distribution_free_skce_test(
     unifying framework, NeurIPS 2019, distribution-free bounds; Hoeffding, Probability inequalities
     for sums of bounded random variables, 1963, Section 5.
     """
-    inputs = Inputs(as_pytree(kernel), predictions, targets, where)
-    n = check_inputs(inputs)
+    kernel, data = check_inputs(kernel, predictions, targets, where)
     unbiased = check_flag("unbiased", unbiased)
     if block_size is not None:
-        block_size = check_integer("block_size", block_size, 2, n, "n = ")
+        block_size = check_integer("block_size", block_size, 2, data.n, "n = ")
         if not unbiased:
             raise ValueError(f"block_size must be None for the biased estimate, got {block_size}.")
-        check_complete_blocks(where, block_size, at_least=1)
-    if kernel_bound is None:
-        shared = inputs.kernel, upper_bound(kernel)
-        return _distribution_free_skce_test(shared, inputs[1:], unbiased, block_size)
+        check_complete_blocks(data, block_size, at_least=1)
+    bound = upper_bound(kernel) if kernel_bound is None else _checked_bound(kernel_bound)
+    return _distribution_free_skce_test((kernel, bound), data, unbiased, block_size)
+
+
+def _checked_bound(kernel_bound: Any) -> Any:
+    """The bound, or an error that names it."""
     if not is_array(kernel_bound) or jnp.ndim(kernel_bound) > 0:
         raise TypeError(f"kernel_bound must be a number, got {type(kernel_bound).__name__}.")
     if not is_traced(kernel_bound):
         with jax.ensure_compile_time_eval():
             valid = (jnp.asarray(kernel_bound) > 0) & jnp.isfinite(kernel_bound)
             check_values("kernel_bound", kernel_bound, "positive and finite", valid)
-    shared = inputs.kernel, kernel_bound
-    return _distribution_free_skce_test(shared, inputs[1:], unbiased, block_size)
+    return kernel_bound
 
 
 @on_devices
 def _distribution_free_skce_test(
-    axis: Axis, shared: Any, inputs: Any, unbiased: bool, block_size: int | None
+    axis: Axis, shared: Any, data: Data, unbiased: bool, block_size: int | None
 ) -> CalibrationTestResult:
     kernel, kernel_bound = shared
-    kernel, rows = clean(kernel, *inputs, axis=axis)
-    n = all_sum(jnp.sum(rows.weights), axis)
     if block_size is None:
-        estimate = local_skce(axis, kernel, inputs, unbiased, None)
+        h = tiled_h(kernel, data, axis)
+        n, estimate = h.count(), estimate_skce(h, unbiased)
         estimate, n_pairs = jnp.where(n >= 2, estimate, jnp.nan), jnp.floor(n / 2)
     else:
-        n_blocks, estimate, _ = summarise(*block_estimates(kernel, rows, block_size, axis), axis)
+        blocks = block_h(kernel, data, block_size, axis)
+        n_blocks, estimate, _ = summarise(blocks)
         estimate = jnp.where(n_blocks > 0, estimate, jnp.nan)
-        n_pairs = n_blocks * (block_size // 2)
+        n, n_pairs = n_blocks * block_size, n_blocks * (block_size // 2)
     bound = jnp.asarray(kernel_bound, estimate.dtype)
     ratio = jnp.maximum(estimate, 0.0) / (2 * jnp.where(bound > 0, bound, jnp.nan))
     if unbiased:

@@ -7,11 +7,15 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_integer
+from calibjax._data import Data
+from calibjax._door import check_inputs
 from calibjax._sharding import Axis, all_sum, on_devices
-from calibjax._struct import as_pytree, is_traced, static, struct
-from calibjax.estimators import Inputs, check_inputs, clean
-from calibjax.hypothesis_tests._block import block_estimates, summarise, z_test
+from calibjax._struct import is_traced, static, struct
+from calibjax.distributions import Distribution
+from calibjax.hypothesis_tests._block import BlockSummary, summarise, z_test
 from calibjax.hypothesis_tests._result import CalibrationTestResult
+from calibjax.kernels import KernelLike
+from calibjax.operators import block_h
 
 
 @struct
@@ -64,8 +68,8 @@ class SKCEState:
 
     def update(
         self,
-        kernel: Any,
-        predictions: Any,
+        kernel: KernelLike,
+        predictions: Distribution,
         targets: ArrayLike,
         *,
         where: ArrayLike | None = None,
@@ -76,9 +80,8 @@ class SKCEState:
         block changes nothing, and so does a block with a masked row.  Inside jit a bad value makes
         the state NaN.  O(n block_size) time, O(n) memory.
         """
-        inputs = Inputs(as_pytree(kernel), predictions, targets, where)
-        n = check_inputs(inputs)
-        return self if n < self.block_size else _updated((self, inputs.kernel), inputs[1:])
+        kernel, data = check_inputs(kernel, predictions, targets, where)
+        return self if data.n < self.block_size else _updated((self, kernel), data)
 
     def merge(self, other: "SKCEState") -> "SKCEState":
         """The state of all blocks of both.  ValueError if their block sizes differ.  O(1)."""
@@ -104,17 +107,16 @@ class SKCEState:
                 f"{self.n_blocks}."
             )
         method = f"SKCEState, blocks of {self.block_size}"
-        return z_test(self.n_blocks, self.mean, self.squares, method)
+        return z_test(BlockSummary(self.n_blocks, self.mean, self.squares), method)
 
 
 @on_devices
-def _updated(axis: Axis, shared: Any, rows: Any) -> SKCEState:
+def _updated(axis: Axis, shared: Any, data: Data) -> SKCEState:
     state, kernel = shared
-    kernel, rows = clean(kernel, *rows, axis=axis)
-    estimates, complete = block_estimates(kernel, rows, state.block_size, axis)
-    _, mean, squares = summarise(estimates, complete, axis)
+    blocks = block_h(kernel, data, state.block_size, axis)
+    _, mean, squares = summarise(blocks)
     dtype = state.mean.dtype
     # A count that float32 could not hold.  Where rows are bad, it is 0 and the mean NaN.
-    n_blocks = all_sum(jnp.sum(complete > 0, dtype=state.n_blocks.dtype), axis)
+    n_blocks = all_sum(jnp.sum(blocks.complete() > 0, dtype=state.n_blocks.dtype), axis)
     mean, squares = mean.astype(dtype), squares.astype(dtype)
     return state.merge(SKCEState(n_blocks, mean, squares, state.block_size))

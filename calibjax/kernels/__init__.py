@@ -2,6 +2,7 @@
 
 from calibjax.kernels._bandwidth import median_heuristic as median_heuristic
 from calibjax.kernels._base import Kernel as Kernel
+from calibjax.kernels._base import KernelLike as KernelLike
 from calibjax.kernels._base import Product as Product
 from calibjax.kernels._base import Scaled as Scaled
 from calibjax.kernels._base import Sum as Sum
@@ -9,6 +10,8 @@ from calibjax.kernels._base import map_pairs_of_numbers as map_pairs_of_numbers
 from calibjax.kernels._base import pairwise as pairwise
 from calibjax.kernels._base import vmap_pairs as vmap_pairs
 from calibjax.kernels._bounds import upper_bound as upper_bound
+from calibjax.kernels._check import check_formula as check_formula
+from calibjax.kernels._check import check_kernel as check_kernel
 from calibjax.kernels._distances import Distance as Distance
 from calibjax.kernels._distances import EmbeddingDistance as EmbeddingDistance
 from calibjax.kernels._distances import Euclidean as Euclidean

@@ -5,8 +5,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
-from calibjax._sharding import Axis, all_sum, axis_size, numbering, on_devices, rows_at
+from calibjax._sharding import Axis, all_sum, axis_size, global_offset, on_devices, rows_at
 from calibjax._struct import as_pytree, widest_dtype
 from calibjax.distributions import check_predictions, fill_masked, kept_first, valid_rows
 from calibjax.kernels._base import Kernel, pairwise
@@ -15,7 +16,7 @@ _MAX_ROWS = 1024
 
 
 def median_heuristic(
-    distance: Any, predictions: Any, *, where: jax.Array | None = None
+    distance: Any, predictions: Any, *, where: ArrayLike | None = None
 ) -> jax.Array:
     """The median distance over all pairs i < j of predictions, a lengthscale.
 
@@ -59,7 +60,7 @@ def _median_heuristic(axis: Axis, distance: Any, predictions_and_where: Any) -> 
         valid = valid | ~where
         predictions = fill_masked(predictions, where, axis)
     predictions, n_kept = kept_first(predictions, where)
-    _, n_all = numbering(n_kept, axis)
+    _, n_all = global_offset(n_kept, axis)
     m = min(valid.shape[0] * axis_size(axis), _MAX_ROWS)
     row = jnp.arange(m, dtype=jnp.int32) * jnp.maximum(n_all // m, 1)
     chosen = rows_at(predictions, n_kept, row, axis)

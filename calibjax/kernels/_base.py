@@ -106,6 +106,10 @@ class Kernel(ABC):
         return Product(other, self) if callable(other) else Scaled(other, self)
 
 
+#: What a kernel may be: an object of ours, or any function of two points.
+KernelLike = Kernel | Callable[[Any, Any], jax.Array]
+
+
 @struct
 class Sum(Kernel):
     """left(x, y) + right(x, y)."""

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
+from calibjax._data import Data, check_data, clean
 from calibjax._sharding import gathered
 from calibjax._struct import bind
-from calibjax.distributions import Bernoulli, Categorical
-from calibjax.estimators import Rows, check_samples, clean_samples
+from calibjax.distributions import Bernoulli, Categorical, Distribution
 from calibjax.recalibration._temper import temper, tempered_logits
 
 # Temperatures are 100^u with u in [-1, 1]; the ends, and 1 in the middle, are points of the grid.
@@ -23,7 +23,7 @@ _GOLDEN = 0.381966
 
 
 def fit_temperature(
-    predictions: Any,
+    predictions: Distribution,
     targets: ArrayLike,
     *,
     objective: Callable[..., jax.Array] | None = None,
@@ -84,29 +84,28 @@ def fit_temperature(
     """
     if objective is not None and not callable(objective):
         raise TypeError(f"objective must be a callable or None, got {type(objective).__name__}.")
-    check_samples(predictions, targets, where)
-    objective = None if objective is None else bind(objective)
-    return _fit(*gathered((predictions, targets, where)), objective)
+    data = check_data(predictions, targets, where)
+    return _fit(gathered(data), None if objective is None else bind(objective))
 
 
 @jax.jit
-def _fit(predictions: Any, targets: Any, where: Any, objective: Any) -> jax.Array:
-    rows = clean_samples(predictions, targets, where)
-    dtype = rows.weights.dtype
+def _fit(data: Data, objective: Callable[..., jax.Array] | None) -> jax.Array:
+    data = clean(data)
+    dtype = data.weights.dtype
 
     def loss(power):
         temperature = _LARGEST**power
         if objective is None:
-            return _negative_log_likelihood(rows, temperature)
-        extra = {} if where is None else {"where": where}
-        value = jnp.asarray(objective(temper(rows.predictions, temperature), rows.targets, **extra))
+            return _negative_log_likelihood(data, temperature)
+        extra = {} if data.where is None else {"where": data.where}
+        value = jnp.asarray(objective(temper(data.predictions, temperature), data.targets, **extra))
         if value.shape:
             raise ValueError(f"objective must return a scalar, got shape {list(value.shape)}.")
         return value.astype(dtype)
 
     power = _minimise(loss, jnp.linspace(-1, 1, _GRID_POINTS, dtype=dtype))
     # The weights are NaN where a row is bad.
-    enough = jnp.sum(rows.weights) >= 2
+    enough = jnp.sum(data.weights) >= 2
     return lax.stop_gradient(jnp.where(enough, _LARGEST**power, jnp.nan))
 
 
@@ -137,11 +136,11 @@ def _minimise(function: Callable[[jax.Array], jax.Array], grid: jax.Array) -> ja
     return jnp.where(jnp.all(undefined), jnp.nan, middle)
 
 
-def _negative_log_likelihood(rows: Rows, temperature: jax.Array) -> jax.Array:
+def _negative_log_likelihood(data: Data, temperature: jax.Array) -> jax.Array:
     """The mean over rows that count and whose targets are possible; 0 if there are none."""
-    untempered = _log_prob(rows.predictions, rows.targets, jnp.ones_like(temperature))
-    counted = (rows.weights > 0) & (untempered > -jnp.inf)
-    log_prob = _log_prob(rows.predictions, rows.targets, temperature)
+    untempered = _log_prob(data.predictions, data.targets, jnp.ones_like(temperature))
+    counted = (data.weights > 0) & (untempered > -jnp.inf)
+    log_prob = _log_prob(data.predictions, data.targets, temperature)
     total = jnp.sum(log_prob, where=counted)
     return -total / jnp.maximum(jnp.sum(counted, dtype=total.dtype), 1)
 

@@ -32,7 +32,7 @@ _REASONS: dict[type, str] = {
 }
 
 
-def temper(predictions: Any, temperature: ArrayLike) -> Any:
+def temper(predictions: Distribution, temperature: ArrayLike) -> Any:
     """Predictions with densities proportional to p^(1/T): less confident for T > 1, more for T < 1.
 
     Categorical, Bernoulli: probs^(1/T), normalised, which is softmax(logits / T); classes keep

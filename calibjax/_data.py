@@ -1,0 +1,183 @@
+"""Predictions and targets, checked where they come in and cleaned where they are computed with.
+
+`check_data` runs outside of jit and makes `Data` of what the user passed: it checks shapes and
+dtypes always, and values where they are concrete.  `clean` runs inside of jit and returns `Data` of
+one floating dtype, without garbage in masked rows, and with a weight for each row.  Where a value
+that could not be looked at turns out to be bad, all weights are NaN, and so is all that is computed
+with them.
+"""
+
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from calibjax._check import check_array, check_shapes, check_values
+from calibjax._sharding import Axis, all_max, all_sum, on_devices, on_one_device
+from calibjax._struct import is_floating, is_traced, struct, widest_dtype
+from calibjax.distributions import Distribution, check_predictions, fill_masked, valid_rows
+
+T = TypeVar("T")
+
+
+@struct
+class Data:
+    """n samples, each a prediction and a target.
+
+    Args:
+        predictions: a batch of n predictions.
+        targets: ``[n]`` or ``[n, d]``.
+        where: which rows count, ``[n]``, or None if all do.
+        weights: how much each row counts, ``[n]``; None, until the data are clean, if all count 1.
+    """
+
+    predictions: Any
+    targets: Any
+    where: Any = None
+    weights: Any = None
+
+    @property
+    def n(self) -> int:
+        """The number of rows, masked ones included."""
+        return self.targets.shape[0]
+
+    @property
+    def samples(self) -> tuple[Any, jax.Array]:
+        """Predictions and targets, as h takes them."""
+        return self.predictions, self.targets
+
+    def n_kept(self) -> int:
+        """The number of rows that are not masked; n where they cannot be counted."""
+        return count_kept(self.n, self.where)
+
+
+def count_kept(n: int, where: Any) -> int:
+    """The number of rows that are not masked; n where they cannot be counted."""
+    if where is None or is_traced(where):
+        return n
+    with jax.ensure_compile_time_eval():
+        return int(jnp.sum(jnp.asarray(where)))
+
+
+def check_data(
+    predictions: Distribution,
+    targets: ArrayLike,
+    where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+) -> Data:
+    """The data, or a ValueError or TypeError that names the argument."""
+    sizes = check_predictions(predictions, where)
+    data = Data(predictions, targets, where, weights)
+    check_array("targets", targets, predictions.target_kind)
+    check_shapes({"targets": (targets, predictions.target_shape)}, sizes)
+    if weights is not None:
+        check_array("weights", weights, "real")
+        check_shapes({"weights": (weights, "n")}, sizes)
+    _check_values(data)
+    return data
+
+
+def _check_values(data: Data) -> None:
+    """Looks at all targets and weights of rows that are concrete and not masked."""
+    if is_traced(data.where):
+        return
+    with jax.ensure_compile_time_eval():
+        if not is_traced(data) and _values_hold(None, data):
+            return
+        data = on_one_device(data)
+        kept = jnp.ones(data.n, bool) if data.where is None else jnp.asarray(data.where)
+        if not is_traced(data.targets):
+            words, valid = data.predictions.supports(jnp.asarray(data.targets))
+            check_values("targets", data.targets, words, valid | ~kept)
+        if data.weights is not None and not is_traced(data.weights):
+            words, valid = _weights_constraint(jnp.asarray(data.weights))
+            check_values("weights", data.weights, words, valid | ~kept)
+            kept = kept & (jnp.asarray(data.weights) > 0)
+        n_kept = int(jnp.sum(kept))
+        if n_kept < 2 and not is_traced(data.weights):
+            raise ValueError(f"where and weights must keep at least 2 rows, got {n_kept}.")
+
+
+@on_devices
+def _values_hold(axis: Axis, _: None, data: Data) -> jax.Array:
+    # One compiled call, so that valid input, the usual case, hardly waits for its checks.
+    valid = _valid_targets_and_weights(data)
+    counted = valid if data.weights is None else valid & (data.weights > 0)
+    if data.where is not None:
+        valid, counted = valid | ~data.where, counted & data.where
+    n_bad, n_counted = all_sum((jnp.sum(~valid), jnp.sum(counted)), axis)
+    return (n_bad == 0) & (n_counted >= 2)
+
+
+def _valid_targets_and_weights(data: Data) -> jax.Array:
+    valid = data.predictions.supports(data.targets)[1]
+    return valid if data.weights is None else valid & _weights_constraint(data.weights)[1]
+
+
+def _weights_constraint(weights: jax.Array) -> tuple[str, jax.Array]:
+    return "nonnegative and finite", (weights >= 0) & jnp.isfinite(weights)
+
+
+def check_locations(
+    predictions: Distribution, at_predictions: Distribution, at_targets: ArrayLike, prefix: str
+) -> Data:
+    """The locations of a witness function, checked against predictions that have been checked."""
+    name, targets_name = f"{prefix}_predictions", f"{prefix}_targets"
+    sizes = check_predictions(at_predictions, name=name, at_least=1)
+    if _family(at_predictions) != _family(predictions):
+        raise TypeError(
+            f"{name} must be of the family of predictions, {_family(predictions)}, got "
+            f"{_family(at_predictions)}."
+        )
+    ours, theirs = (
+        [x.shape[1:] for x in jax.tree.leaves(p)] for p in (predictions, at_predictions)
+    )
+    if ours != theirs:
+        raise ValueError(
+            f"{name} must have the shapes of predictions, but for the leading axis, "
+            f"{list(map(list, ours))}, got {list(map(list, theirs))}."
+        )
+    check_array(targets_name, at_targets, predictions.target_kind)
+    check_shapes({targets_name: (at_targets, predictions.target_shape)}, sizes)
+    if not is_traced((at_predictions, at_targets)):
+        with jax.ensure_compile_time_eval():
+            words, valid = at_predictions.supports(jnp.asarray(at_targets))
+            check_values(targets_name, at_targets, words, valid)
+    return Data(at_predictions, at_targets)
+
+
+def _family(predictions: Any) -> str:
+    """The family of predictions, and of their components if they are mixtures."""
+    name = type(predictions).__name__
+    components = getattr(predictions, "components", None)
+    return name if components is None else f"{name}({_family(components)})"
+
+
+def clean(data: Data, axis: Axis = None) -> Data:
+    """The same data in the widest floating dtype among them, at least float32, ready for use.
+
+    Masked rows hold a copy of the first kept row and have weight 0.  The largest weight is 1: a
+    common factor of all weights cancels in every estimate, and their squares must not overflow.
+    If a kept row is invalid, which only values that could not be looked at can be, all weights are
+    NaN.
+    """
+    valid = valid_rows(data.predictions) & _valid_targets_and_weights(data)
+    dtype = widest_dtype(data.targets, *jax.tree.leaves(data.predictions))
+    predictions = jax.tree.map(lambda x: x.astype(dtype), data.predictions)
+    targets = data.targets.astype(dtype if predictions.target_kind == "real" else jnp.int32)
+    weights = jnp.ones(valid.shape, dtype) if data.weights is None else data.weights.astype(dtype)
+    if data.where is not None:
+        valid = valid | ~data.where
+        predictions, targets = fill_masked((predictions, targets), data.where, axis)
+        weights = jnp.where(data.where, weights, 0.0)
+    if data.weights is not None:
+        largest = all_max(jnp.max(weights), axis)
+        weights = weights / jnp.where(largest > 0, largest, 1.0)
+    weights = weights * jnp.where(jnp.all(valid), 1.0, jnp.nan)
+    return Data(predictions, targets, data.where, weights)
+
+
+def in_dtype(tree: T, dtype: Any) -> T:
+    """A kernel, predictions or data with all floating leaves in one dtype."""
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if is_floating(x) else x, tree)

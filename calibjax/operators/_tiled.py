@@ -1,0 +1,91 @@
+"""H made tile by tile, and never held."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._data import Data, clean, in_dtype
+from calibjax._numerics import pairs_weight
+from calibjax._pairwise import (
+    all_pairs_sum,
+    column_sums,
+    pad,
+    quadratic_forms,
+    row_sums_and_squares,
+    tile_sizes,
+)
+from calibjax._sharding import Axis, all_of, all_sum
+from calibjax._struct import static, struct
+from calibjax.discrepancy import Sample, deviation_tile, h, h_tile
+from calibjax.operators._dense import DenseH
+from calibjax.operators._operator import H
+
+
+@struct
+class TiledH(H):
+    """H of a kernel on clean data: each sum makes all tiles of pairs once, in O(n) memory.
+
+    Every unordered pair of tiles is made once, and on many devices the tiles go round a ring.
+    """
+
+    kernel: Any
+    samples: Sample
+    weights: jax.Array
+    axis: Axis = static(default=None)
+
+    def pair_sum(self) -> jax.Array:
+        """sum_{i != j} w_i w_j h_ij, differentiable in the kernel and the data."""
+        return all_pairs_sum(h_tile, self.kernel, self.samples, self.weights, self.axis)
+
+    def pair_weight(self) -> jax.Array:
+        """sum_{i != j} w_i w_j."""
+        within = all_sum(pairs_weight(self.weights), self.axis)
+        return within + pairs_weight(all_of(jnp.sum(self.weights), self.axis))
+
+    def full_weight(self) -> jax.Array:
+        """sum_{i, j} w_i w_j."""
+        return jnp.square(self.count())
+
+    def diagonal(self) -> jax.Array:
+        return jax.vmap(lambda a: h(self.kernel, a, a))(self.samples)
+
+    def row_sums_and_squares(self) -> tuple[jax.Array, jax.Array]:
+        rows = self.samples, self.weights
+        sums, squares = row_sums_and_squares(h_tile, self.kernel, *rows, self.axis)
+        return sums, all_sum(squares, self.axis)
+
+    def quadratic_forms(self, vectors: jax.Array) -> tuple[jax.Array, jax.Array]:
+        rows = self.samples, self.weights
+        return quadratic_forms(h_tile, self.kernel, *rows, vectors, self.axis)
+
+    def core(self) -> jax.Array:
+        return self.dense().core()
+
+    def dense(self) -> DenseH:
+        """H in memory, of the rows of one device."""
+        matrix = h_tile(self.kernel, self.samples, self.samples)
+        # A tile may round a pair otherwise than the pair itself is rounded.
+        matrix = jnp.fill_diagonal(matrix, self.diagonal(), inplace=False)
+        return DenseH(matrix, self.weights)
+
+    def deviations(self, locations: Data) -> jax.Array:
+        """The deviation of each row at each location, ``[n, J]``."""
+        return deviation_tile(self.kernel, self.samples, locations.samples)
+
+    def deviation_sums(self, locations: Data) -> jax.Array:
+        """sum_i w_i times the deviation of row i at each location, ``[J]``; never ``[n, J]``."""
+        rows = self.samples, self.weights
+        return column_sums(deviation_tile, self.kernel, *rows, locations.samples, self.axis)
+
+
+def tiled_h(kernel: Any, data: Data, axis: Axis = None) -> TiledH:
+    """H of a kernel on data that `check_inputs` has seen."""
+    return tiled_h_of_clean(kernel, clean(data, axis), axis)
+
+
+def tiled_h_of_clean(kernel: Any, data: Data, axis: Axis = None) -> TiledH:
+    """The same on clean data, brought to whole tiles by rows of weight 0."""
+    samples, weights = pad((data.samples, data.weights), math.prod(tile_sizes(data.n)))
+    return TiledH(in_dtype(kernel, weights.dtype), samples, weights, axis)
