@@ -14,7 +14,7 @@ def rule(p, kinks):
     fields = vars(p)
     match p:
         case cj.Bernoulli():
-            nodes, weights = quadrature({"kind": "categorical", "probs": p.probability_vector()})
+            nodes, weights = quadrature({"kind": "categorical", "probs": p.label_probabilities()})
         case cj.Categorical():
             nodes, weights = quadrature(arrays("categorical", **fields))
         case cj.Poisson():

@@ -13,10 +13,10 @@ from scipy import stats
 
 import calibjax as cj
 from calibjax.estimators._random_features import _pair_sums
-from calibjax.features import draw_features, embedding
-from calibjax.features._characteristic import characteristic
+from calibjax.features import draw_features
 from calibjax.features._spectra import prediction_frequency, target_frequency
 from calibjax.hypothesis_tests._feature_moments import feature_moments
+from calibjax.kernels import embedding
 from tests.messages import check_message
 
 # What has no features, and a part of the message that says so.
@@ -120,7 +120,7 @@ def test_characteristic_functions_are_integrals(family, float64):
         v = v.reshape(targets[0].shape)
         nodes, weights = rule(p, np.zeros_like(targets[0]))
         angles = nodes @ v if v.ndim else nodes * v
-        found = characteristic(cast(p), jnp.asarray(v))
+        found = cast(p).characteristic(jnp.asarray(v))
         np.testing.assert_allclose(found, weights @ np.exp(1j * angles), rtol=1e-8, atol=1e-12)
 
 

@@ -1,12 +1,18 @@
 """Predictions over finitely many classes."""
 
+import dataclasses
+from typing import Self
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._batch import probability_vectors, valid_rows
+from calibjax._distribution import Distribution
 from calibjax._struct import struct
-from calibjax.distributions._base import Distribution
-from calibjax.distributions._batch import probability_vectors
+from calibjax._tempering import as_before, tempered_label_log_prob, tempered_probabilities
+from calibjax.expectations import finite_sums
+from calibjax.kernels import TotalVariation
 
 
 def _widened(labels: jax.Array) -> jax.Array:
@@ -14,6 +20,7 @@ def _widened(labels: jax.Array) -> jax.Array:
     return labels.astype(jnp.int32) if labels.dtype.itemsize < 4 else labels
 
 
+@finite_sums
 @struct
 class Categorical(Distribution):
     """Class probabilities: P(Y = c) = probs[c] for c = 0, …, m-1.
@@ -40,10 +47,6 @@ class Categorical(Distribution):
     def from_logits(cls, logits: ArrayLike) -> "Categorical":
         """softmax(logits) over the last axis; finite gradients however saturated."""
         return cls(jax.nn.softmax(jnp.asarray(logits), axis=-1))
-
-    def probability_vector(self) -> jax.Array:
-        """The probabilities of all classes."""
-        return self.probs
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         return {"probs": probability_vectors(self.probs)}
@@ -72,7 +75,22 @@ class Categorical(Distribution):
         """log probs[i, targets[i]], ``[n]``."""
         return jnp.log(jnp.take_along_axis(self.probs, targets[..., None], axis=-1)[..., 0])
 
+    def label_probabilities(self) -> jax.Array:
+        """The probabilities of all classes."""
+        return self.probs
 
+    def default_distance(self) -> TotalVariation:
+        return TotalVariation()
+
+    def tempered(self, temperature: jax.Array) -> Self:
+        probs = tempered_probabilities(self.probs, valid_rows(self), temperature)
+        return dataclasses.replace(self, probs=as_before(self.probs, probs))
+
+    def tempered_log_prob(self, targets: jax.Array, temperature: jax.Array) -> jax.Array:
+        return tempered_label_log_prob(self.probs, targets, temperature)
+
+
+@finite_sums
 @struct
 class Bernoulli(Distribution):
     """Binary predictions: P(Y = 1) = probs; equal in every number to the two-class Categorical.
@@ -99,10 +117,6 @@ class Bernoulli(Distribution):
         """1 / (1 + exp(-logits)); finite gradients however saturated."""
         return cls(jax.nn.sigmoid(jnp.asarray(logits)))
 
-    def probability_vector(self) -> jax.Array:
-        """The probabilities of 0 and 1, on a new last axis."""
-        return jnp.stack([1 - self.probs, self.probs], axis=-1)
-
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         return {"probs": ("in [0, 1]", (self.probs >= 0) & (self.probs <= 1))}
 
@@ -126,3 +140,19 @@ class Bernoulli(Distribution):
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log probability of targets 0 and 1, ``[n]``."""
         return jnp.where(targets == 1, jnp.log(self.probs), jnp.log1p(-self.probs))
+
+    def label_probabilities(self) -> jax.Array:
+        """The probabilities of 0 and 1, on a new last axis."""
+        return jnp.stack([1 - self.probs, self.probs], axis=-1)
+
+    def default_distance(self) -> TotalVariation:
+        return TotalVariation()
+
+    def tempered(self, temperature: jax.Array) -> Self:
+        probs = self.probs.astype(temperature.dtype)
+        probs = jnp.stack([1 - probs, probs], axis=-1)
+        probs = tempered_probabilities(probs, valid_rows(self), temperature)
+        return dataclasses.replace(self, probs=as_before(self.probs, probs[..., 1]))
+
+    def tempered_log_prob(self, targets: jax.Array, temperature: jax.Array) -> jax.Array:
+        return tempered_label_log_prob(self.label_probabilities(), targets, temperature)

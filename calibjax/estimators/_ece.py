@@ -172,7 +172,7 @@ def _errors(
 ) -> tuple[jax.Array, jax.Array]:
     """The error of each bin, 0 of an empty one, and its size."""
     rows = clean_samples(predictions, targets, where)
-    probs = rows.predictions.probability_vector()
+    probs = rows.predictions.label_probabilities()
     kept = jnp.ones(rows.targets.shape, bool) if where is None else where
     bins = binning.bins(lax.stop_gradient(probs), kept)
     n_bins = binning.capacity(*probs.shape)

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from calibjax._batch import check_predictions
 from calibjax._check import check_array, check_shapes, check_values
 from calibjax._sharding import Axis, all_sum, on_devices, on_one_device
 from calibjax._struct import holds_function, is_array, is_traced, widest_dtype
 from calibjax.discrepancy import h
-from calibjax.distributions import check_predictions
 from calibjax.estimators._rows import valid_targets_and_weights, weights_constraint
 from calibjax.expectations import MeanEmbeddingDistance
 from calibjax.kernels import Distance, Kernel

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._batch import fill_masked, valid_rows
 from calibjax._numerics import pairs_weight
 from calibjax._sharding import Axis, all_of, all_sum, axis_size, index_on, rows_from_here
 from calibjax._struct import is_floating, widest_dtype
-from calibjax.distributions import fill_masked, valid_rows
 
 
 class Rows(NamedTuple):

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._batch import valid_rows
 from calibjax._check import check_array, check_integer, check_shapes
 from calibjax._struct import is_array, widened
-from calibjax.distributions import Bernoulli, Categorical, valid_rows
+from calibjax.distributions import Bernoulli, Categorical
 
 
 def top_label(predictions: Any, targets: ArrayLike) -> tuple[Bernoulli, jax.Array]:
@@ -95,7 +96,7 @@ def check_labels(predictions: Any, targets: Any) -> dict[str, int]:
 
 @jax.jit
 def _top_label(predictions: Any, targets: jax.Array) -> tuple[Bernoulli, jax.Array]:
-    return _binary(predictions, targets, jnp.argmax(predictions.probability_vector(), axis=-1))
+    return _binary(predictions, targets, jnp.argmax(predictions.label_probabilities(), axis=-1))
 
 
 @jax.jit
@@ -107,7 +108,7 @@ def _binary(predictions: Any, targets: jax.Array, labels: jax.Array) -> tuple[Be
     """The probability of one label for each row, and whether it came."""
     supported = predictions.supports(targets)[1]
     valid = valid_rows(predictions)
-    probs = widened(predictions.probability_vector())
+    probs = widened(predictions.label_probabilities())
     chosen = jnp.take_along_axis(probs, labels[:, None], axis=1)[:, 0]
     # Not `clip`: at 1, where softmax saturates, it would halve the gradient.
     chosen = jnp.where(chosen > 1, 1.0, chosen)

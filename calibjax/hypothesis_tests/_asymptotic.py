@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._batch import kept_first
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._pairwise import all_pairs_sum, quadratic_forms
 from calibjax._sharding import Axis, all_sum, gathered, on_devices
 from calibjax._struct import as_pytree
 from calibjax.discrepancy import h, h_tile, squared_h_tile
-from calibjax.distributions import kept_first
 from calibjax.estimators import Inputs, check_inputs, clean
 from calibjax.features import one_feature
 from calibjax.hypothesis_tests._bootstrap import bootstrap

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._batch import kept_first
 from calibjax._check import check_key
 from calibjax._sharding import gathered
-from calibjax.distributions import kept_first
 from calibjax.estimators import check_samples, count_kept, skce
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests._asymptotic import asymptotic_skce_test

@@ -9,12 +9,12 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import gammaincc
 from jax.typing import ArrayLike
 
+from calibjax._batch import check_predictions
 from calibjax._check import check_integer, check_key
 from calibjax._numerics import dot
 from calibjax._sharding import Axis, all_max, all_of, all_sum, axis_size, on_devices, rows_at
 from calibjax._struct import as_pytree, is_traced, widest_dtype
 from calibjax.discrepancy import deviation, deviation_tile
-from calibjax.distributions import check_predictions
 from calibjax.estimators import (
     Inputs,
     check_inputs,

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._batch import check_predictions, fill_masked, kept_first, valid_rows
 from calibjax._sharding import Axis, all_sum, axis_size, numbering, on_devices, rows_at
 from calibjax._struct import as_pytree, widest_dtype
-from calibjax.distributions import check_predictions, fill_masked, kept_first, valid_rows
 from calibjax.kernels._base import Kernel, pairwise
 
 _MAX_ROWS = 1024

@@ -1,14 +1,16 @@
 """Mixtures of predictions of one family: ensembles, mixture density networks."""
 
-from typing import Any
+import dataclasses
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._batch import probability_vectors
+from calibjax._distribution import Distribution
 from calibjax._struct import struct, widest_dtype
-from calibjax.distributions._base import Distribution
-from calibjax.distributions._batch import probability_vectors
+from calibjax._waves import average
 
 # What a component without weight may exceed the others by; its exponential must not overflow.
 _LARGEST_LOG_RATIO = 80.0
@@ -110,6 +112,22 @@ class Mixture(Distribution):
         # Components without weight count in its gradient: they could have some.
         ratios = jnp.exp(jnp.minimum(values - largest, _LARGEST_LOG_RATIO))
         return jnp.log(jnp.sum(probabilities * ratios, axis=1)) + largest[:, 0]
+
+    def label_probabilities(self) -> jax.Array | None:
+        """The probabilities of all labels, on a new last axis, if the components have labels."""
+        of_components = self.components.label_probabilities()
+        if of_components is None:
+            return None
+        if self.weights is None:
+            return jnp.mean(of_components, axis=-2)
+        weights = self.weights[..., None, :]
+        return jnp.matmul(weights, of_components, precision=lax.Precision.HIGHEST)[..., 0, :]
+
+    def characteristic(self, v: jax.Array) -> jax.Array:
+        return average(self.probabilities(), self.components, lambda c: c.characteristic(v))
+
+    def tempered(self, temperature: jax.Array) -> Self:
+        return dataclasses.replace(self, components=self.components.tempered(temperature))
 
     def _first(self) -> Any:
         """The first component of each mixture, which tells what their targets are."""

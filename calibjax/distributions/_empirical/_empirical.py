@@ -3,9 +3,10 @@
 import jax
 import jax.numpy as jnp
 
+from calibjax._batch import probability_vectors
+from calibjax._distribution import Distribution
 from calibjax._struct import struct, widest_dtype
-from calibjax.distributions._base import Distribution
-from calibjax.distributions._batch import probability_vectors
+from calibjax._waves import average, wave
 
 
 @struct
@@ -37,6 +38,7 @@ class Empirical(Distribution):
     weights: jax.Array | None = None
 
     target_kind = "real"
+    untempered = ", which has no density"
 
     @property
     def shapes(self) -> dict[str, str]:
@@ -90,6 +92,9 @@ class Empirical(Distribution):
             logits = jnp.broadcast_to(jnp.log(self.weights), (*shape, n, n_samples))
             drawn = jax.random.categorical(key, logits)
         return jnp.asarray(self.samples)[jnp.broadcast_to(jnp.arange(n), drawn.shape), drawn]
+
+    def characteristic(self, v: jax.Array) -> jax.Array:
+        return average(self.probabilities(), self.samples, lambda z: wave(jnp.sum(z * v)))
 
 
 def _weighted_mean(p: Empirical, values: jax.Array) -> jax.Array:

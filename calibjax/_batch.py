@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._check import check_array, check_shapes, check_values
+from calibjax._distribution import Distribution
 from calibjax._sharding import Axis, all_of, all_sum, index_on, on_devices, on_one_device
 from calibjax._struct import is_array, is_traced, widened
-from calibjax.distributions._base import Distribution
 
 
 def check_predictions(

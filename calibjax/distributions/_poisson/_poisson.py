@@ -9,8 +9,11 @@ import numpy as np
 from jax.scipy import special
 
 from calibjax._check import check_integer
+from calibjax._distribution import Distribution
+from calibjax._numerics import safe_sqrt
 from calibjax._struct import is_array, is_traced, static, struct, widened
-from calibjax.distributions._base import Distribution
+from calibjax._waves import wave
+from calibjax.kernels import EmbeddingDistance
 
 #: -log of the probability that a series over 0 … max_count may leave out: 4e-18.
 _TAIL = 40.0
@@ -45,6 +48,7 @@ class Poisson(Distribution):
     shapes = {"rate": "n"}
     target_shape = "n"
     target_kind = "integer"
+    untempered = ", of which a power is no Poisson distribution"
 
     def __post_init__(self) -> None:
         if self.max_count is not None:
@@ -74,6 +78,19 @@ class Poisson(Distribution):
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log probability of targets ``[n]``, ``[n]``."""
         return _log_probability(targets, widened(self.rate))
+
+    def default_distance(self) -> EmbeddingDistance:
+        return EmbeddingDistance(_root_of_rate)
+
+    def characteristic(self, v: jax.Array) -> jax.Array:
+        # exp(rate (exp(i v) - 1)), with cos v - 1 as it keeps its digits.
+        amplitude = jnp.exp(-2 * self.rate * jnp.square(jnp.sin(v / 2)))
+        return wave(self.rate * jnp.sin(v), amplitude)
+
+
+def _root_of_rate(p: Poisson) -> jax.Array:
+    # The variance of the root of a Poisson variable hardly depends on its rate.
+    return safe_sqrt(p.rate)
 
 
 @jax.custom_jvp
