@@ -75,6 +75,11 @@ def probability_vectors(weights: jax.Array) -> tuple[str, jax.Array]:
     return f"nonnegative with rows that sum to one within {tolerance:g}", valid
 
 
+def widened_integers(targets: jax.Array) -> jax.Array:
+    """Booleans and small integers as int32: numbers to compare with may not fit into them."""
+    return targets.astype(jnp.int32) if targets.dtype.itemsize < 4 else targets
+
+
 def fill_masked(rows: Any, where: jax.Array, axis: Axis = None) -> Any:
     """Puts a copy of the first kept row, or ones if none is kept, in place of masked rows.
 

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 class Distribution(ABC):
@@ -30,7 +31,7 @@ class Distribution(ABC):
     def __getitem__(self, rows: Any) -> Self:
         """Some predictions of the batch, or one: by slice, integers or a mask, as of arrays."""
         n = jax.tree.leaves(self)[0].shape[0]
-        if isinstance(rows, int) and not -n <= rows < n:
+        if isinstance(rows, (int, np.integer)) and not -n <= rows < n:
             raise IndexError(f"rows must be between {-n} and {n - 1}, got {rows}.")
         return jax.tree.map(lambda x: x[rows], self)
 

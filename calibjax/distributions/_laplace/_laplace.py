@@ -50,11 +50,11 @@ class Laplace(Distribution):
 
     def mean(self) -> jax.Array:
         """The means, ``[n]``."""
-        return self.loc
+        return widened(self.loc)
 
     def variance(self) -> jax.Array:
         """The variances, ``[n]``."""
-        return 2 * jnp.square(self.scale)
+        return 2 * jnp.square(widened(self.scale))
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``."""

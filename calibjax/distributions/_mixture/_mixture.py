@@ -9,8 +9,9 @@ from jax import lax
 
 from calibjax._batch import probability_vectors
 from calibjax._distribution import Distribution
-from calibjax._struct import struct, widest_dtype
+from calibjax._struct import struct, widened, widest_dtype
 from calibjax._waves import average
+from calibjax.distributions._categorical import label_log_prob
 
 # What a component without weight may exceed the others by; its exponential must not overflow.
 _LARGEST_LOG_RATIO = 80.0
@@ -83,18 +84,20 @@ class Mixture(Distribution):
 
     def mean(self) -> jax.Array:
         """The means, in the shape of the targets."""
-        return self._average(self._by_component(self._flat().mean()))
+        p = widened(self)
+        return p._average(p._by_component(p._flat().mean()))
 
     def variance(self) -> jax.Array:
         """The variances of each coordinate, within and between components."""
-        within = self._by_component(self._flat().variance())
-        means = self._by_component(self._flat().mean())
-        return self._average(within + jnp.square(means - self._average(means)[:, None]))
+        p = widened(self)
+        within = p._by_component(p._flat().variance())
+        means = p._by_component(p._flat().mean())
+        return p._average(within + jnp.square(means - p._average(means)[:, None]))
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]`` or ``[*shape, n, d]``: one of K draws, from each component."""
         choice_key, key = jax.random.split(key)
-        probabilities = jax.vmap(Mixture.probabilities)(self)
+        probabilities = widened(jax.vmap(Mixture.probabilities)(self))
         logits = jnp.broadcast_to(jnp.log(probabilities), (*shape, *probabilities.shape))
         chosen = jax.random.categorical(choice_key, logits)
         draws = self._flat().sample(key, shape)
@@ -104,9 +107,14 @@ class Mixture(Distribution):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density or probability at targets ``[n]`` or ``[n, d]``, ``[n]``."""
-        probabilities = jax.vmap(Mixture.probabilities)(self)
+        p = widened(self)
+        of_labels = p.label_probabilities()
+        if of_labels is not None:
+            # Through logarithms, components of probability 0 would have no derivative.
+            return label_log_prob(of_labels, targets)
+        probabilities = jax.vmap(Mixture.probabilities)(p)
         repeated = jnp.repeat(targets, probabilities.shape[1], axis=0)
-        values = self._by_component(self._flat().log_prob(repeated))
+        values = p._by_component(p._flat().log_prob(repeated))
         largest = jnp.max(jnp.where(probabilities > 0, values, -jnp.inf), axis=1, keepdims=True)
         largest = lax.stop_gradient(jnp.where(jnp.isfinite(largest), largest, 0.0))
         # Components without weight count in its gradient: they could have some.

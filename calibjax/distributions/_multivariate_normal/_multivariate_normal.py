@@ -69,11 +69,11 @@ class MultivariateNormalFullCovariance(Distribution):
 
     def mean(self) -> jax.Array:
         """The means, ``[n, d]``."""
-        return self.loc
+        return widened(self.loc)
 
     def variance(self) -> jax.Array:
         """The variances of the coordinates, ``[n, d]``."""
-        return jnp.diagonal(self.covariance_matrix, axis1=-2, axis2=-1)
+        return jnp.diagonal(widened(self.covariance_matrix), axis1=-2, axis2=-1)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n, d]``."""

@@ -53,11 +53,11 @@ class Normal(Distribution):
 
     def mean(self) -> jax.Array:
         """The means, ``[n]``."""
-        return self.loc
+        return widened(self.loc)
 
     def variance(self) -> jax.Array:
         """The variances, ``[n]``."""
-        return jnp.square(self.scale)
+        return jnp.square(widened(self.scale))
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``."""
@@ -124,11 +124,11 @@ class MultivariateNormalDiag(Distribution):
 
     def mean(self) -> jax.Array:
         """The means, ``[n, d]``."""
-        return self.loc
+        return widened(self.loc)
 
     def variance(self) -> jax.Array:
         """The variances of the coordinates, ``[n, d]``."""
-        return jnp.square(self.scale_diag)
+        return jnp.square(widened(self.scale_diag))
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n, d]``."""

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy import special
 
+from calibjax._batch import widened_integers
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
 from calibjax._numerics import safe_sqrt
@@ -61,15 +62,17 @@ class Poisson(Distribution):
         return {"rate": ("nonnegative and finite", (self.rate >= 0) & jnp.isfinite(self.rate))}
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        return "counts 0, 1, …", targets >= 0
+        # They are computed with as int32.
+        targets, largest = widened_integers(targets), np.iinfo(np.int32).max
+        return f"counts 0, 1, …, {largest}", (targets >= 0) & (targets <= largest)
 
     def mean(self) -> jax.Array:
         """The rates, ``[n]``."""
-        return self.rate
+        return widened(self.rate)
 
     def variance(self) -> jax.Array:
         """The rates, ``[n]``."""
-        return self.rate
+        return widened(self.rate)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Counts ``[*shape, n]``."""
