@@ -27,12 +27,7 @@ def check_predictions(
             "as_predictions converts those of numpyro, distrax and TensorFlow Probability."
         )
     of_batch = "" if name == "predictions" else f" of {name}"
-    arrays = {
-        f"{parameter}{of_batch}": (attrgetter(parameter)(predictions), axes)
-        for parameter, axes in predictions.shapes.items()
-    }
-    for parameter, (value, _) in arrays.items():
-        check_array(parameter, value, "real")
+    arrays = parameters(predictions, of_batch)
     if where is not None:
         check_array("where", where, "boolean")
         arrays["where"] = where, "n"
@@ -50,6 +45,17 @@ def check_predictions(
                 value = attrgetter(parameter)(predictions)
                 check_values(f"{parameter}{of_batch}", value, words, valid)
     return sizes
+
+
+def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple[Any, str]]:
+    """Each parameter, an array of real numbers or else a TypeError, with its symbolic shape."""
+    arrays = {
+        f"{name}{of_batch}": (attrgetter(name)(predictions), axes)
+        for name, axes in predictions.shapes.items()
+    }
+    for name, (value, _) in arrays.items():
+        check_array(name, value, "real")
+    return arrays
 
 
 @on_devices

@@ -143,6 +143,48 @@ def test_logits_of_16_bits():
     )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gradient_of_temper_where_it_has_decided(dtype, float64):
+    # At T = 0 only the most likely class is left, which no change of T changes.
+    probs = jnp.array([[0.7, 0.2, 0.1, 0.0], [0.4, 0.4, 0.2, 0.0]], dtype)
+
+    def tempered(temperature):
+        return cj.temper(cj.Categorical(probs), temperature).probs
+
+    decided = [[1, 0, 0, 0], [0.5, 0.5, 0, 0]]
+    for temperature in jnp.array([1e-30, 1e-4], dtype):
+        np.testing.assert_array_equal(tempered(temperature), decided)
+        for derivative in (jax.jacfwd, jax.jacrev):
+            np.testing.assert_array_equal(derivative(tempered)(temperature), np.zeros((2, 4)))
+
+
+# Labels.
+
+
+def test_mixtures_of_labels_have_label_probabilities(key, float64):
+    # Every estimator of labels sees the mean probabilities.
+    probs, weights = jax.random.dirichlet(key, jnp.ones(3), (6, 2)), jnp.array([0.25, 0.75])
+    mixtures = cj.Mixture(jnp.tile(weights, (6, 1)), cj.Categorical(probs))
+    mean = cj.Categorical(jnp.einsum("k,nkm->nm", weights, probs))
+    targets = jnp.array([0, 1, 2, 0, 1, 1])
+    np.testing.assert_allclose(mixtures.label_probabilities(), mean.probs, rtol=1e-14)
+    np.testing.assert_allclose(mixtures[0].label_probabilities(), mean.probs[0], rtol=1e-14)
+    for estimate in (cj.ece, cj.mmce):
+        np.testing.assert_allclose(estimate(mixtures, targets), estimate(mean, targets), rtol=1e-10)
+    found, expected = (cj.one_vs_rest(p, targets, 2)[0].probs for p in (mixtures, mean))
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+    with pytest.raises(ValueError, match="label must be between 0 and m - 1 = 2, got 3"):
+        cj.one_vs_rest(mixtures, targets, 3)
+    of_labels = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation()), cj.WhiteKernel())
+
+    def joint(a, b):
+        return of_labels.prediction_kernel(a[0], b[0]) * of_labels.target_kernel(a[1], b[1])
+
+    expected = cj.skce(of_labels, mean, targets)
+    for kernel in (of_labels, joint):
+        np.testing.assert_allclose(cj.skce(kernel, mixtures, targets), expected, rtol=1e-10)
+
+
 # Subclasses.
 
 

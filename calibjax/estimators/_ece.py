@@ -48,7 +48,8 @@ def ece(
     the result: that of the predictions, at least float32; they are binned in this dtype too.
 
     Args:
-        predictions: n >= 2 Categorical predictions, or Bernoulli, which are those of two classes.
+        predictions: n >= 2 Categorical predictions, or Bernoulli, which are those of two classes,
+            or mixtures of these.
         targets: labels ``0 … m-1``, array ``[n]``.
         binning: UniformBinning or MedianVarianceBinning.
         distance: "total_variation" (half the L1 distance), "euclidean", "squared_euclidean",

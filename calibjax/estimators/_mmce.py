@@ -31,7 +31,7 @@ def mmce(
     Time O(n^2), memory O(n).
 
     Args:
-        predictions: n >= 2 Categorical or Bernoulli predictions.
+        predictions: n >= 2 Categorical or Bernoulli predictions, or mixtures of these.
         targets: labels ``0 … m-1``, array ``[n]``.
         lengthscale: in units of confidences.
         where: boolean mask ``[n]``; masked rows may hold anything.
