@@ -71,7 +71,7 @@ def _probabilities(distance: Distance, p: Any) -> jax.Array:
     probabilities = p.label_probabilities() if isinstance(p, Distribution) else None
     if probabilities is None:
         raise TypeError(
-            f"{type(distance).__name__} compares probabilities of labels (Categorical or Bernoulli "
+            f"{type(distance).__name__} compares probability vectors (Categorical or Bernoulli "
             f"predictions, or mixtures of them), got {type(p).__name__}."
         )
     return probabilities
