@@ -1,18 +1,19 @@
 """Kernel calibration error, its gradients and tests, for any probabilistic model, in JAX."""
 
-from calibjax.distributions import Bernoulli as Bernoulli
-from calibjax.distributions import Categorical as Categorical
-from calibjax.distributions import Distribution as Distribution
-from calibjax.distributions import Empirical as Empirical
-from calibjax.distributions import Laplace as Laplace
-from calibjax.distributions import Mixture as Mixture
-from calibjax.distributions import MultivariateNormalDiag as MultivariateNormalDiag
-from calibjax.distributions import (
+from calibjax._distribution import Distribution as Distribution
+from calibjax.distributions._categorical import Bernoulli as Bernoulli
+from calibjax.distributions._categorical import Categorical as Categorical
+from calibjax.distributions._empirical import Empirical as Empirical
+from calibjax.distributions._foreign import as_predictions as as_predictions
+from calibjax.distributions._laplace import Laplace as Laplace
+from calibjax.distributions._mixture import Mixture as Mixture
+from calibjax.distributions._mixture import MixtureWasserstein as MixtureWasserstein
+from calibjax.distributions._multivariate_normal import (
     MultivariateNormalFullCovariance as MultivariateNormalFullCovariance,
 )
-from calibjax.distributions import Normal as Normal
-from calibjax.distributions import Poisson as Poisson
-from calibjax.distributions import as_predictions as as_predictions
+from calibjax.distributions._normal import MultivariateNormalDiag as MultivariateNormalDiag
+from calibjax.distributions._normal import Normal as Normal
+from calibjax.distributions._poisson import Poisson as Poisson
 from calibjax.estimators import MedianVarianceBinning as MedianVarianceBinning
 from calibjax.estimators import RandomFeatureEstimate as RandomFeatureEstimate
 from calibjax.estimators import UniformBinning as UniformBinning
@@ -48,7 +49,6 @@ from calibjax.kernels import Kernel as Kernel
 from calibjax.kernels import LaplacianKernel as LaplacianKernel
 from calibjax.kernels import Matern32Kernel as Matern32Kernel
 from calibjax.kernels import Matern52Kernel as Matern52Kernel
-from calibjax.kernels import MixtureWasserstein as MixtureWasserstein
 from calibjax.kernels import TensorProduct as TensorProduct
 from calibjax.kernels import TotalVariation as TotalVariation
 from calibjax.kernels import Wasserstein as Wasserstein

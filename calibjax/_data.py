@@ -13,10 +13,11 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._batch import check_predictions, fill_masked, valid_rows
 from calibjax._check import check_array, check_shapes, check_values
+from calibjax._distribution import Distribution
 from calibjax._sharding import Axis, all_max, all_sum, on_devices, on_one_device
 from calibjax._struct import is_floating, is_traced, struct, widest_dtype
-from calibjax.distributions import Distribution, check_predictions, fill_masked, valid_rows
 
 T = TypeVar("T")
 

@@ -7,9 +7,9 @@ import jax
 from jax.typing import ArrayLike
 
 from calibjax._data import Data, check_data
+from calibjax._distribution import Distribution
 from calibjax._struct import as_pytree
 from calibjax.discrepancy import h
-from calibjax.distributions import Distribution
 from calibjax.kernels import KernelLike, check_formula, check_kernel
 
 

@@ -23,8 +23,11 @@ def struct(cls: type[T]) -> type[T]:
     Part of the structure instead of leaves are the `static` fields, and any field that holds a
     plain function: an object with a user's function in it can be an argument of a jitted function.
     Callables that are pytrees themselves, such as `jax.tree_util.Partial`, keep their leaves.
-    `eq=False` because the generated equality fails on arrays.
+    `eq=False` because the generated equality fails on arrays.  A subclass is a struct too, with or
+    without the decorator.
     """
+    if "__dataclass_fields__" in vars(cls):  # by `make_struct` of a parent
+        return cls
     # `register_dataclass` decides by field, not by value: it cannot hold a function or a pytree.
     made: Any = dataclasses.dataclass(frozen=True, eq=False)(cls)
     fields = dataclasses.fields(made)
@@ -52,6 +55,13 @@ def struct(cls: type[T]) -> type[T]:
         return instance
 
     jax.tree_util.register_pytree_with_keys(made, flatten_with_keys, unflatten, flatten)
+
+    def make_struct(subclass: type, **kwargs: Any) -> None:
+        super(made, subclass).__init_subclass__(**kwargs)
+        struct(subclass)
+
+    # A pytree is registered by its class: jax does not know those that inherit from it.
+    made.__init_subclass__ = classmethod(make_struct)
     return made
 
 

@@ -32,13 +32,13 @@ def h(kernel: Any, a: Sample, b: Sample) -> jax.Array:
 
 def _residual(kernel: Any, p: Any, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """All labels, and e_y - p."""
-    if not hasattr(p, "probability_vector"):
+    probs = p.label_probabilities()
+    if probs is None:
         raise NotImplementedError(
             f"h with a joint kernel of type {type(kernel).__name__} needs predictions over "
             f"finitely many labels (Categorical, Bernoulli), got {type(p).__name__}; use a "
             "TensorProduct, or sums and multiples of them."
         )
-    probs = p.probability_vector()
     labels = jnp.arange(probs.shape[-1], dtype=jnp.int32)
     return labels, (labels == y).astype(probs.dtype) - probs
 
@@ -76,9 +76,7 @@ def _tensor_product_tile(kernel: TensorProduct, a: Sample, b: Sample) -> jax.Arr
 
 def _is_a_few_numbers(ps: Any, ys: jax.Array) -> bool:
     """Whether one pair is best taken as a whole; finite supports have products of matrices."""
-    return not hasattr(ps, "probability_vector") and all(
-        x.ndim == 1 for x in jax.tree.leaves((ps, ys))
-    )
+    return ps.label_probabilities() is None and all(x.ndim == 1 for x in jax.tree.leaves((ps, ys)))
 
 
 @h_tile.register

@@ -458,7 +458,7 @@ BAD = {
     "default_kernel, raw array": (
         lambda: cj.default_kernel(jnp.ones((N, 2)) / 2),
         TypeError,
-        "predictions must be .*Bernoulli, Categorical.*got",
+        "predictions must be a distribution of calibjax.*got an array",
     ),
     "default_kernel, scale": (
         lambda: cj.default_kernel(cj.Normal(jnp.ones(N), reals(-1))),

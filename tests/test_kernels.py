@@ -14,8 +14,9 @@ from scipy import special
 from scipy.spatial.distance import cdist
 
 import calibjax as cj
+from calibjax._loops import _coordinates
 from calibjax.discrepancy import h, h_tile
-from calibjax.kernels import _coordinates, pairwise
+from calibjax.kernels import pairwise
 
 BATCHES = [
     (distance, family) for distance, (_, families) in DISTANCES.items() for family in families

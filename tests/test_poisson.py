@@ -10,7 +10,7 @@ import pytest
 from scipy import special, stats
 
 import calibjax as cj
-from calibjax.expectations._poisson import probability
+from calibjax.distributions._poisson._expectations import probability
 
 RATES = np.array([0.0, 1e-6, 0.3, 1.0, 7.5, 15.9, 16.1, 90.0, 3000.0], "float32").astype(float)
 
@@ -109,7 +109,7 @@ def test_series_beyond_its_last_term_is_nan(float64):
 
 def test_the_tail_bound():
     # P(Z > max_count) < exp(-40) for the largest rate that a count allows.
-    from calibjax.distributions import count_bound
+    from calibjax.distributions._poisson._poisson import count_bound
 
     for rate in (0.01, 1.0, 10.0, 300.0, 5000.0):
         assert special.pdtrc(np.floor(count_bound(rate, np.sqrt)), rate) < np.exp(-40)

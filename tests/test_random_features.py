@@ -14,9 +14,9 @@ from scipy import stats
 import calibjax as cj
 from calibjax._data import Data
 from calibjax.estimators._random_features import _pair_sums
-from calibjax.features import draw_features, embedding
-from calibjax.features._characteristic import characteristic
+from calibjax.features import draw_features
 from calibjax.features._spectra import prediction_frequency, target_frequency
+from calibjax.kernels import embedding
 from calibjax.operators import low_rank_h
 from tests.messages import check_message
 
@@ -121,7 +121,7 @@ def test_characteristic_functions_are_integrals(family, float64):
         v = v.reshape(targets[0].shape)
         nodes, weights = rule(p, np.zeros_like(targets[0]))
         angles = nodes @ v if v.ndim else nodes * v
-        found = characteristic(cast(p), jnp.asarray(v))
+        found = cast(p).characteristic(jnp.asarray(v))
         np.testing.assert_allclose(found, weights @ np.exp(1j * angles), rtol=1e-8, atol=1e-12)
 
 

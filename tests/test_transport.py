@@ -8,9 +8,10 @@ from golden import recompute
 from scipy import integrate, linalg, optimize, stats
 
 import calibjax as cj
-from calibjax.kernels import Wasserstein, _transport, vmap_pairs
-from calibjax.kernels._mixture_wasserstein import MixtureWasserstein
-from calibjax.kernels._transport import transport
+from calibjax.distributions._mixture import _transport
+from calibjax.distributions._mixture._transport import transport
+from calibjax.distributions._mixture._wasserstein import MixtureWasserstein
+from calibjax.kernels import Wasserstein, vmap_pairs
 
 # Problems lie on the last axis: one call solves all of them.
 

@@ -1,19 +1,22 @@
 """Predictions over finitely many classes."""
 
+import dataclasses
+from typing import Self
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._struct import struct
-from calibjax.distributions._base import Distribution
-from calibjax.distributions._batch import probability_vectors
+from calibjax._batch import probability_vectors, valid_rows, widened_integers
+from calibjax._distribution import Distribution
+from calibjax._numerics import dot
+from calibjax._struct import struct, widened
+from calibjax._tempering import as_before, tempered_label_log_prob, tempered_probabilities
+from calibjax.expectations import finite_sums
+from calibjax.kernels import TotalVariation
 
 
-def _widened(labels: jax.Array) -> jax.Array:
-    """Booleans and small integers as int32, since the number of classes may not fit into them."""
-    return labels.astype(jnp.int32) if labels.dtype.itemsize < 4 else labels
-
-
+@finite_sums
 @struct
 class Categorical(Distribution):
     """Class probabilities: P(Y = c) = probs[c] for c = 0, …, m-1.
@@ -38,41 +41,54 @@ class Categorical(Distribution):
 
     @classmethod
     def from_logits(cls, logits: ArrayLike) -> "Categorical":
-        """softmax(logits) over the last axis; finite gradients however saturated."""
-        return cls(jax.nn.softmax(jnp.asarray(logits), axis=-1))
-
-    def probability_vector(self) -> jax.Array:
-        """The probabilities of all classes."""
-        return self.probs
+        """softmax(logits) over the last axis, at least float32; gradients are always finite."""
+        return cls(jax.nn.softmax(widened(jnp.asarray(logits)), axis=-1))
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         return {"probs": probability_vectors(self.probs)}
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         n_classes = self.probs.shape[-1]
-        targets = _widened(targets)
+        targets = widened_integers(targets)
         return f"labels in 0 … {n_classes - 1}", (targets >= 0) & (targets < n_classes)
 
     def mean(self) -> jax.Array:
         """The mean of each label read as a number, ``[n]``."""
-        return self.probs @ jnp.arange(self.probs.shape[-1], dtype=self.probs.dtype)
+        probs = widened(self.probs)
+        return dot(probs, jnp.arange(probs.shape[-1], dtype=probs.dtype))
 
     def variance(self) -> jax.Array:
         """The variance of each label read as a number, ``[n]``."""
-        labels = jnp.arange(self.probs.shape[-1], dtype=self.probs.dtype)
+        probs = widened(self.probs)
+        labels = jnp.arange(probs.shape[-1], dtype=probs.dtype)
         squares = jnp.square(labels[None, :] - self.mean()[:, None])
-        return jnp.sum(self.probs * squares, axis=-1)
+        return jnp.sum(probs * squares, axis=-1)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Labels ``[*shape, n]``."""
-        logits = jnp.broadcast_to(jnp.log(self.probs), (*shape, *self.probs.shape))
+        logits = jnp.broadcast_to(jnp.log(widened(self.probs)), (*shape, *self.probs.shape))
         return jax.random.categorical(key, logits).astype(jnp.int32)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """log probs[i, targets[i]], ``[n]``."""
-        return jnp.log(jnp.take_along_axis(self.probs, targets[..., None], axis=-1)[..., 0])
+        return label_log_prob(widened(self.probs), targets)
+
+    def label_probabilities(self) -> jax.Array:
+        """The probabilities of all classes."""
+        return self.probs
+
+    def default_distance(self) -> TotalVariation:
+        return TotalVariation()
+
+    def tempered(self, temperature: jax.Array) -> Self:
+        probs = tempered_probabilities(self.probs, valid_rows(self), temperature)
+        return dataclasses.replace(self, probs=as_before(self.probs, probs))
+
+    def tempered_log_prob(self, targets: jax.Array, temperature: jax.Array) -> jax.Array:
+        return tempered_label_log_prob(self.probs, targets, temperature)
 
 
+@finite_sums
 @struct
 class Bernoulli(Distribution):
     """Binary predictions: P(Y = 1) = probs; equal in every number to the two-class Categorical.
@@ -96,33 +112,54 @@ class Bernoulli(Distribution):
 
     @classmethod
     def from_logits(cls, logits: ArrayLike) -> "Bernoulli":
-        """1 / (1 + exp(-logits)); finite gradients however saturated."""
-        return cls(jax.nn.sigmoid(jnp.asarray(logits)))
-
-    def probability_vector(self) -> jax.Array:
-        """The probabilities of 0 and 1, on a new last axis."""
-        return jnp.stack([1 - self.probs, self.probs], axis=-1)
+        """1 / (1 + exp(-logits)), at least float32; gradients are always finite."""
+        return cls(jax.nn.sigmoid(widened(jnp.asarray(logits))))
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         return {"probs": ("in [0, 1]", (self.probs >= 0) & (self.probs <= 1))}
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        targets = _widened(targets)
+        targets = widened_integers(targets)
         return "0 or 1", (targets == 0) | (targets == 1)
 
     def mean(self) -> jax.Array:
         """P(Y = 1), ``[n]``."""
-        return self.probs
+        return widened(self.probs)
 
     def variance(self) -> jax.Array:
         """The variance of each target, ``[n]``."""
-        return self.probs * (1 - self.probs)
+        probs = widened(self.probs)
+        return probs * (1 - probs)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Integers 0 and 1, ``[*shape, n]``."""
-        probs = jnp.broadcast_to(self.probs, (*shape, *self.probs.shape))
+        probs = jnp.broadcast_to(widened(self.probs), (*shape, *self.probs.shape))
         return jax.random.bernoulli(key, probs).astype(jnp.int32)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log probability of targets 0 and 1, ``[n]``."""
-        return jnp.where(targets == 1, jnp.log(self.probs), jnp.log1p(-self.probs))
+        probs, one = widened(self.probs), targets == 1
+        # The probability of the other target may be 0, where its logarithm has no derivative.
+        of_one = jnp.log(jnp.where(one, probs, 1.0))
+        return jnp.where(one, of_one, jnp.log1p(-jnp.where(one, 0.0, probs)))
+
+    def label_probabilities(self) -> jax.Array:
+        """The probabilities of 0 and 1, on a new last axis."""
+        return jnp.stack([1 - self.probs, self.probs], axis=-1)
+
+    def default_distance(self) -> TotalVariation:
+        return TotalVariation()
+
+    def tempered(self, temperature: jax.Array) -> Self:
+        probs = self.probs.astype(temperature.dtype)
+        probs = jnp.stack([1 - probs, probs], axis=-1)
+        probs = tempered_probabilities(probs, valid_rows(self), temperature)
+        return dataclasses.replace(self, probs=as_before(self.probs, probs[..., 1]))
+
+    def tempered_log_prob(self, targets: jax.Array, temperature: jax.Array) -> jax.Array:
+        return tempered_label_log_prob(self.label_probabilities(), targets, temperature)
+
+
+def label_log_prob(probs: jax.Array, targets: jax.Array) -> jax.Array:
+    """log probs[i, targets[i]], ``[n]``."""
+    return jnp.log(jnp.take_along_axis(probs, targets[..., None], axis=-1)[..., 0])

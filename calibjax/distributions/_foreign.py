@@ -6,14 +6,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from calibjax._distribution import Distribution
 from calibjax._struct import is_array
-from calibjax.distributions._base import Distribution
 from calibjax.distributions._categorical import Bernoulli, Categorical
-from calibjax.distributions._laplace import Laplace
-from calibjax.distributions._mixture import Mixture
-from calibjax.distributions._multivariate_normal import MultivariateNormalFullCovariance
-from calibjax.distributions._normal import MultivariateNormalDiag, Normal
-from calibjax.distributions._poisson import Poisson
+from calibjax.distributions._laplace._laplace import Laplace
+from calibjax.distributions._mixture._mixture import Mixture
+from calibjax.distributions._multivariate_normal._multivariate_normal import (
+    MultivariateNormalFullCovariance,
+)
+from calibjax.distributions._normal._normal import MultivariateNormalDiag, Normal
+from calibjax.distributions._poisson._poisson import Poisson
 
 #: Converts an object with the parameters broadcast to a batch shape.
 Builder = Callable[[Any, tuple[int, ...]], Any]

@@ -10,9 +10,10 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_choice
 from calibjax._data import Data, check_data, clean
+from calibjax._distribution import Distribution
 from calibjax._sharding import gathered
 from calibjax._struct import as_pytree
-from calibjax.distributions import Categorical, Distribution
+from calibjax.distributions import Categorical
 from calibjax.estimators._binning import Binning, UniformBinning, check_binning
 from calibjax.estimators._top_label import check_classes
 from calibjax.kernels import Euclidean, TotalVariation
@@ -47,7 +48,8 @@ def ece(
     the result: that of the predictions, at least float32; they are binned in this dtype too.
 
     Args:
-        predictions: n >= 2 Categorical predictions, or Bernoulli, which are those of two classes.
+        predictions: n >= 2 Categorical predictions, or Bernoulli, which are those of two classes,
+            or mixtures of these.
         targets: labels ``0 … m-1``, array ``[n]``.
         binning: UniformBinning or MedianVarianceBinning.
         distance: "total_variation" (half the L1 distance), "euclidean", "squared_euclidean",
@@ -171,7 +173,7 @@ def _mce(data: Data, binning: Binning, distance: Any) -> jax.Array:
 def _errors(data: Data, binning: Binning, distance: Any) -> tuple[jax.Array, jax.Array]:
     """The error of each bin, 0 of an empty one, and its size."""
     data = clean(data)
-    probs = data.predictions.probability_vector()
+    probs = data.predictions.label_probabilities()
     kept = jnp.ones(data.n, bool) if data.where is None else data.where
     bins = binning.bins(lax.stop_gradient(probs), kept)
     n_bins = binning.capacity(*probs.shape)

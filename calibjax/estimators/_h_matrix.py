@@ -6,10 +6,10 @@ import jax
 from jax.typing import ArrayLike
 
 from calibjax._data import Data, clean, in_dtype
+from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
 from calibjax._sharding import gathered
 from calibjax.discrepancy import h
-from calibjax.distributions import Distribution
 from calibjax.kernels import KernelLike, vmap_pairs
 
 

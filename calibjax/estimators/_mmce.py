@@ -4,8 +4,8 @@ import jax
 from jax.typing import ArrayLike
 
 from calibjax._data import check_data
+from calibjax._distribution import Distribution
 from calibjax._numerics import safe_sqrt
-from calibjax.distributions import Distribution
 from calibjax.estimators._skce import skce
 from calibjax.estimators._top_label import check_classes, top_label
 from calibjax.kernels import DistanceKernel, TensorProduct, TotalVariation, WhiteKernel
@@ -30,7 +30,7 @@ def mmce(
     Time O(n^2), memory O(n).
 
     Args:
-        predictions: n >= 2 Categorical or Bernoulli predictions.
+        predictions: n >= 2 Categorical or Bernoulli predictions, or mixtures of these.
         targets: labels ``0 … m-1``, array ``[n]``.
         lengthscale: in units of confidences.
         where: boolean mask ``[n]``; masked rows may hold anything.

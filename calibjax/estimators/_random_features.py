@@ -10,12 +10,12 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._data import Data
+from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
 from calibjax._numerics import safe_sqrt
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import struct
 from calibjax.discrepancy import Sample
-from calibjax.distributions import Distribution
 from calibjax.features import Features, draw_features, one_feature, sum_rows
 from calibjax.kernels import KernelLike
 from calibjax.operators import tiled_h

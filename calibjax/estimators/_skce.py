@@ -8,9 +8,9 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_flag, check_integer
 from calibjax._data import Data
+from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
 from calibjax._sharding import Axis, on_devices
-from calibjax.distributions import Distribution
 from calibjax.kernels import KernelLike
 from calibjax.operators import BlockH, TiledH, block_h, tiled_h
 

@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._batch import parameters, valid_rows
 from calibjax._check import check_array, check_integer, check_shapes
+from calibjax._distribution import Distribution
 from calibjax._struct import is_array, widened
-from calibjax.distributions import Bernoulli, Categorical, valid_rows
+from calibjax.distributions import Bernoulli
 
 
 def top_label(predictions: Any, targets: ArrayLike) -> tuple[Bernoulli, jax.Array]:
@@ -19,7 +21,7 @@ def top_label(predictions: Any, targets: ArrayLike) -> tuple[Bernoulli, jax.Arra
     prediction is 1 where probs > 1/2.  Differentiable in the confidences.  O(n m).
 
     Args:
-        predictions: Categorical or Bernoulli.
+        predictions: Categorical or Bernoulli, or a Mixture of these.
         targets: labels ``0 … m-1``, array ``[n]``.
 
     Returns:
@@ -49,7 +51,7 @@ def one_vs_rest(predictions: Any, targets: ArrayLike, label: int) -> tuple[Berno
     O(n).
 
     Args:
-        predictions: Categorical or Bernoulli.
+        predictions: Categorical or Bernoulli, or a Mixture of these.
         targets: labels ``0 … m-1``, array ``[n]``.
         label: the class, ``0 … m-1``.
 
@@ -66,36 +68,36 @@ def one_vs_rest(predictions: Any, targets: ArrayLike, label: int) -> tuple[Berno
         >>> binary.probs.tolist(), targets.tolist()
         ([0.1, 0.3], [0, 1])
     """
-    sizes = check_labels(predictions, targets)
-    label = check_integer("label", label, 0, sizes.get("m", 2) - 1, "m - 1 = ")
+    n_labels = check_labels(predictions, targets)
+    label = check_integer("label", label, 0, n_labels - 1, "m - 1 = ")
     return _one_vs_rest(predictions, targets, label)
 
 
-def check_classes(predictions: Any) -> None:
-    """`predictions` must have class probabilities."""
-    if not isinstance(predictions, (Categorical, Bernoulli)):
-        actual = "an array" if is_array(predictions) else type(predictions).__name__
-        raise TypeError(
-            f"predictions must be Categorical(probs) or Bernoulli(probs), got {actual}; for a "
-            "Mixture of these average the probabilities of its components."
-        )
+def check_classes(predictions: Any) -> int:
+    """`predictions` must have probabilities of labels; returns how many labels there are."""
+    if isinstance(predictions, Distribution):
+        check_shapes(parameters(predictions))
+        probabilities = jax.eval_shape(type(predictions).label_probabilities, predictions)
+        if probabilities is not None:
+            return probabilities.shape[-1]
+    actual = "an array" if is_array(predictions) else type(predictions).__name__
+    raise TypeError(
+        "predictions must be Categorical(probs) or Bernoulli(probs), or a Mixture of these, got "
+        f"{actual}."
+    )
 
 
-def check_labels(predictions: Any, targets: Any) -> dict[str, int]:
+def check_labels(predictions: Any, targets: Any) -> int:
     """Types and shapes only: which rows are masked, and may hold anything, is not known here."""
-    check_classes(predictions)
-    check_array("probs", predictions.probs, "real")
+    n_labels = check_classes(predictions)
     check_array("targets", targets, "integer")
-    shapes = {
-        "probs": (predictions.probs, predictions.shapes["probs"]),
-        "targets": (targets, predictions.target_shape),
-    }
-    return check_shapes(shapes)
+    check_shapes(parameters(predictions) | {"targets": (targets, predictions.target_shape)})
+    return n_labels
 
 
 @jax.jit
 def _top_label(predictions: Any, targets: jax.Array) -> tuple[Bernoulli, jax.Array]:
-    return _binary(predictions, targets, jnp.argmax(predictions.probability_vector(), axis=-1))
+    return _binary(predictions, targets, jnp.argmax(predictions.label_probabilities(), axis=-1))
 
 
 @jax.jit
@@ -107,7 +109,7 @@ def _binary(predictions: Any, targets: jax.Array, labels: jax.Array) -> tuple[Be
     """The probability of one label for each row, and whether it came."""
     supported = predictions.supports(targets)[1]
     valid = valid_rows(predictions)
-    probs = widened(predictions.probability_vector())
+    probs = widened(predictions).label_probabilities()
     chosen = jnp.take_along_axis(probs, labels[:, None], axis=1)[:, 0]
     # Not `clip`: at 1, where softmax saturates, it would halve the gradient.
     chosen = jnp.where(chosen > 1, 1.0, chosen)

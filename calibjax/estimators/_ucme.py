@@ -7,11 +7,11 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._data import Data, check_locations, clean, in_dtype
+from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import widest_dtype
 from calibjax.discrepancy import deviation
-from calibjax.distributions import Distribution
 from calibjax.kernels import KernelLike
 from calibjax.operators import TiledH, tiled_h_of_clean
 

@@ -1,6 +1,6 @@
 """Any prediction with a sum or a multiple of target kernels: expectations are linear."""
 
-from calibjax.distributions import Distribution
+from calibjax._distribution import Distribution
 from calibjax.expectations._dispatch import inner_product, mean_embedding, residual_product
 from calibjax.kernels import Scaled, Sum
 

@@ -1,6 +1,5 @@
 """The kernel that the paper would choose."""
 
-import functools
 import math
 from typing import Any
 
@@ -8,38 +7,21 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._numerics import safe_sqrt
+from calibjax._batch import check_predictions, fill_masked
+from calibjax._distribution import Distribution
 from calibjax._sharding import Axis, all_of, on_devices
 from calibjax._struct import widened
-from calibjax.distributions import (
-    Bernoulli,
-    Categorical,
-    Empirical,
-    Laplace,
-    Mixture,
-    MultivariateNormalDiag,
-    MultivariateNormalFullCovariance,
-    Normal,
-    Poisson,
-    check_predictions,
-    fill_masked,
-)
 from calibjax.expectations._mean_embedding_distance import MeanEmbeddingDistance
 from calibjax.kernels import (
-    Distance,
     DistanceKernel,
-    EmbeddingDistance,
     GaussianKernel,
     TensorProduct,
-    TotalVariation,
-    Wasserstein,
     WhiteKernel,
     median_heuristic,
 )
 
 
-@functools.singledispatch
-def default_kernel(predictions: Any, *, where: ArrayLike | None = None) -> TensorProduct:
+def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None) -> TensorProduct:
     """The usual kernel for a family of predictions, from the predictions alone.
 
     exp(-d(p, q) / l) k(y, z), where l is the `median_heuristic` and
@@ -49,7 +31,8 @@ def default_kernel(predictions: Any, *, where: ArrayLike | None = None) -> Tenso
       exp(-|y - z|^2 / (2 s^2)) with s = sqrt(2) times the median predicted standard deviation of
       each coordinate;
     - Poisson: d = |sqrt(rate) - sqrt(rate')|, k is 1{y = z};
-    - MultivariateNormalFullCovariance, Mixture, Empirical: d is the `MeanEmbeddingDistance` of k,
+    - MultivariateNormalFullCovariance, Mixture, Empirical, and any family of your own that does not
+      say otherwise: d is the `MeanEmbeddingDistance` of k,
       and k is 1{y = z} for labels and counts, else as for Normal.  (Kernels of the Wasserstein
       distance are not positive definite there.)
 
@@ -70,67 +53,23 @@ def default_kernel(predictions: Any, *, where: ArrayLike | None = None) -> Tenso
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Section 4 and Appendix A.
     """
-    families = sorted(t.__name__ for t in default_kernel.registry if t is not object)
-    raise TypeError(
-        f"predictions must be one of {', '.join(families)} to have a default kernel, got "
-        f"{type(predictions).__name__}."
-    )
-
-
-@default_kernel.register(Categorical)
-@default_kernel.register(Bernoulli)
-def _for_labels(predictions, *, where=None) -> TensorProduct:
-    return _with_median_heuristic(TotalVariation(), predictions, where, WhiteKernel())
-
-
-@default_kernel.register(Normal)
-@default_kernel.register(MultivariateNormalDiag)
-@default_kernel.register(Laplace)
-def _for_reals(predictions, *, where=None) -> TensorProduct:
-    target_kernel = _gaussian_kernel(predictions, where)
-    return _with_median_heuristic(Wasserstein(), predictions, where, target_kernel)
-
-
-@default_kernel.register(Poisson)
-def _for_counts(predictions, *, where=None) -> TensorProduct:
-    distance = EmbeddingDistance(_root_of_rate)
-    return _with_median_heuristic(distance, predictions, where, WhiteKernel())
-
-
-@default_kernel.register(MultivariateNormalFullCovariance)
-@default_kernel.register(Mixture)
-@default_kernel.register(Empirical)
-def _for_anything(predictions, *, where=None) -> TensorProduct:
+    check_predictions(predictions, where)
     is_real = predictions.target_kind == "real"
     target_kernel = _gaussian_kernel(predictions, where) if is_real else WhiteKernel()
-    distance = MeanEmbeddingDistance(target_kernel)
-    return _with_median_heuristic(distance, predictions, where, target_kernel)
-
-
-def _root_of_rate(p: Poisson) -> jax.Array:
-    # The variance of the root of a Poisson variable hardly depends on its rate.
-    return safe_sqrt(p.rate)
-
-
-def _gaussian_kernel(predictions: Any, where: ArrayLike | None) -> GaussianKernel:
-    return GaussianKernel(math.sqrt(2) * _median_deviation(predictions, where))
-
-
-def _with_median_heuristic(
-    distance: Distance, predictions: Any, where: ArrayLike | None, target_kernel: Any
-) -> TensorProduct:
+    distance = predictions.default_distance()
+    if distance is None:
+        distance = MeanEmbeddingDistance(target_kernel)
     lengthscale = median_heuristic(distance, predictions, where=where)
     return TensorProduct(DistanceKernel(distance, lengthscale), target_kernel)
 
 
-def _median_deviation(predictions: Any, where: ArrayLike | None) -> jax.Array:
-    """The median predicted standard deviation of each coordinate, else their mean, else 1."""
-    check_predictions(predictions, where)
-    return _median_or_mean(None, (predictions, where))
+def _gaussian_kernel(predictions: Distribution, where: ArrayLike | None) -> GaussianKernel:
+    return GaussianKernel(math.sqrt(2) * _median_deviation(None, (predictions, where)))
 
 
 @on_devices
-def _median_or_mean(axis: Axis, _: None, predictions_and_where: Any) -> jax.Array:
+def _median_deviation(axis: Axis, _: None, predictions_and_where: Any) -> jax.Array:
+    """The median predicted standard deviation of each coordinate, else their mean, else 1."""
     predictions, where = predictions_and_where
     if where is not None:
         predictions = fill_masked(predictions, where, axis)

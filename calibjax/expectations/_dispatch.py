@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import jax
 import jax.numpy as jnp
 
-from calibjax.distributions import Distribution
+from calibjax._distribution import Distribution
 from calibjax.kernels import vmap_pairs
 
 Rule = TypeVar("Rule", bound=Callable[..., jax.Array])

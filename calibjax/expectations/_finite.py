@@ -5,12 +5,14 @@ residuals r = e_y - p give all four terms of h at once: r^T K s.  For all pairs 
 is one product of matrices.
 """
 
+from typing import TypeVar
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._distribution import Distribution
 from calibjax._numerics import dot
-from calibjax.distributions import Bernoulli, Categorical
 from calibjax.expectations._dispatch import (
     inner_product,
     mean_embedding,
@@ -20,27 +22,31 @@ from calibjax.expectations._dispatch import (
 )
 from calibjax.kernels import WhiteKernel, vmap_pairs
 
+Family = TypeVar("Family", bound=type[Distribution])
+
 
 def _labels(p) -> jax.Array:
-    return jnp.arange(p.probability_vector().shape[-1], dtype=jnp.int32)
+    return jnp.arange(p.label_probabilities().shape[-1], dtype=jnp.int32)
 
 
 def _kernel_matrix(kernel, p) -> jax.Array:
     labels = _labels(p)
-    return vmap_pairs(kernel)(labels, labels).astype(p.probs.dtype)
+    return vmap_pairs(kernel)(labels, labels).astype(p.label_probabilities().dtype)
 
 
 def _residual(p, y) -> jax.Array:
-    return (_labels(p) == y).astype(p.probs.dtype) - p.probability_vector()
+    probabilities = p.label_probabilities()
+    return (_labels(p) == y).astype(probabilities.dtype) - probabilities
 
 
 def finite_mean(p, kernel, y):
     at_labels = jax.vmap(kernel, in_axes=(0, None))(_labels(p), y)
-    return dot(p.probability_vector(), at_labels.astype(p.probs.dtype))
+    probabilities = p.label_probabilities()
+    return dot(probabilities, at_labels.astype(probabilities.dtype))
 
 
 def finite_inner(p, kernel, q):
-    return dot(p.probability_vector(), dot(_kernel_matrix(kernel, q), q.probability_vector()))
+    return dot(p.label_probabilities(), dot(_kernel_matrix(kernel, q), q.label_probabilities()))
 
 
 def finite_residual(p, kernel, y, q, z):
@@ -48,7 +54,7 @@ def finite_residual(p, kernel, y, q, z):
 
 
 def finite_squared_distance(p, kernel, q):
-    difference = p.probability_vector() - q.probability_vector()
+    difference = p.label_probabilities() - q.label_probabilities()
     return dot(difference, dot(_kernel_matrix(kernel, q), difference))
 
 
@@ -78,10 +84,12 @@ def _side_by_side(r: jax.Array, s: jax.Array) -> jax.Array:
     return sum(a[:, None] * b[None, :] for a, b in zip(r, s, strict=True))
 
 
-for family in (Categorical, Bernoulli):
+def finite_sums(family: Family) -> Family:
+    """Class decorator: gives the sums over labels to a family that has `label_probabilities`."""
     mean_embedding.register(family, object)(finite_mean)
     inner_product.register(family, object)(finite_inner)
     residual_product.register(family, object)(finite_residual)
     squared_embedding_distance.register(family, object)(finite_squared_distance)
     residual_product.register(family, WhiteKernel)(white_residual)
     residual_product_tile.register(family, WhiteKernel)(white_residual_tile)
+    return family

@@ -1,6 +1,5 @@
 """Random features: h as an average of products, each of a number per sample."""
 
-from calibjax.features._embeddings import embedding as embedding
 from calibjax.features._random_features import Features as Features
 from calibjax.features._random_features import draw_features as draw_features
 from calibjax.features._random_features import one_feature as one_feature

@@ -20,11 +20,10 @@ import jax.numpy as jnp
 
 from calibjax._numerics import dot
 from calibjax._struct import struct
+from calibjax._waves import wave
 from calibjax.discrepancy import Sample
-from calibjax.features._characteristic import characteristic, label_probabilities, wave
-from calibjax.features._embeddings import embedding
 from calibjax.features._spectra import prediction_frequency, target_frequency
-from calibjax.kernels import Product, Scaled, Sum, TensorProduct, pairwise
+from calibjax.kernels import Product, Scaled, Sum, TensorProduct, embedding, pairwise
 
 
 @struct
@@ -62,7 +61,7 @@ class Features:
             return waves, _label_residual(p, y)[None, :].astype(waves.dtype)
 
         def residual(v):
-            return wave(jnp.sum(v * y.astype(v.dtype))) - characteristic(p, v)
+            return wave(jnp.sum(v * y.astype(v.dtype))) - p.characteristic(v)
 
         return waves, jax.vmap(residual)(self.target_frequencies)[:, None]
 
@@ -100,7 +99,7 @@ def _draw(
 
     frequencies = draw(prediction_frequency, prediction_key, prediction_kernels, p)
     distances = [kernel.distance for kernel in prediction_kernels]
-    if label_probabilities(p) is None:
+    if p.label_probabilities() is None:
         # Frequencies of a product add up.
         of_targets = _added(draw(target_frequency, target_key, target_kernels, y))
         return Features(factor, distances, frequencies, of_targets, jnp.ones((1, 1), dtype))
@@ -114,12 +113,12 @@ def _added(arrays: list[jax.Array]) -> jax.Array:
 
 
 def _labels(p: Any) -> jax.Array:
-    return jnp.arange(label_probabilities(p).shape[0], dtype=jnp.int32)
+    return jnp.arange(p.label_probabilities().shape[0], dtype=jnp.int32)
 
 
 def _label_residual(p: Any, y: jax.Array) -> jax.Array:
     """e_y - p."""
-    probabilities = label_probabilities(p)
+    probabilities = p.label_probabilities()
     return (_labels(p) == y).astype(probabilities.dtype) - probabilities
 
 
@@ -134,7 +133,7 @@ def _products(kernel: Any, p: Any) -> Iterator[tuple[Any, list[Any], list[Any]]]
         of_predictions = _expanded(parts[0].prediction_kernel)
         target_kernel = parts[0].target_kernel
         # Where targets are labels its matrix is all that is needed.
-        are_labels = label_probabilities(p) is not None
+        are_labels = p.label_probabilities() is not None
         of_targets = [(1.0, [target_kernel])] if are_labels else _expanded(target_kernel)
         for (left, ours), (right, theirs) in itertools.product(of_predictions, of_targets):
             yield factor * left * right, ours, theirs

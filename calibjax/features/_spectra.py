@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._struct import is_floating
-from calibjax.features._embeddings import embedding
 from calibjax.kernels import (
     DistanceKernel,
     GaussianKernel,
@@ -19,6 +18,7 @@ from calibjax.kernels import (
     Matern52Kernel,
     TotalVariation,
     WhiteKernel,
+    embedding,
     in_lengthscales,
 )
 

@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._batch import kept_first
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._data import Data, clean
+from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
 from calibjax._sharding import Axis, all_sum, gathered, on_devices
 from calibjax.discrepancy import h
-from calibjax.distributions import Distribution, kept_first
 from calibjax.features import one_feature
 from calibjax.hypothesis_tests._null_laws import Law, bootstrap, gamma, pearson, spectrum
 from calibjax.hypothesis_tests._result import CalibrationTestResult

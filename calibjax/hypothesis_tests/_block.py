@@ -10,10 +10,10 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_choice, check_integer
 from calibjax._data import Data
+from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
 from calibjax._sharding import Axis, all_sum, on_devices, on_one_device
 from calibjax._struct import is_traced
-from calibjax.distributions import Distribution
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.kernels import KernelLike
 from calibjax.operators import BlockH, block_h

@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._batch import kept_first
 from calibjax._check import check_key
 from calibjax._data import check_data
+from calibjax._distribution import Distribution
 from calibjax._sharding import gathered
-from calibjax.distributions import Distribution, kept_first
 from calibjax.estimators import skce
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests._asymptotic import asymptotic_skce_test

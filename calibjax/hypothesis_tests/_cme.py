@@ -9,14 +9,15 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import gammaincc
 from jax.typing import ArrayLike
 
+from calibjax._batch import check_predictions
 from calibjax._check import check_integer, check_key
 from calibjax._data import Data, check_locations, count_kept, in_dtype
+from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
 from calibjax._numerics import dot
 from calibjax._sharding import Axis, all_max, all_of, all_sum, axis_size, on_devices, rows_at
 from calibjax._struct import is_traced, widest_dtype
 from calibjax.discrepancy import deviation
-from calibjax.distributions import Distribution, check_predictions
 from calibjax.estimators import h_and_locations
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.kernels import KernelLike

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
+from calibjax._batch import kept_first
 from calibjax._check import check_flag, check_integer, check_key
 from calibjax._data import Data, check_data, clean
+from calibjax._distribution import Distribution
 from calibjax._sharding import gathered
 from calibjax._struct import bind
-from calibjax.distributions import Distribution, kept_first
 from calibjax.hypothesis_tests._counting import counted_pvalue
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 

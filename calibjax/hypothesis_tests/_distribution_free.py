@@ -8,10 +8,10 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_flag, check_integer, check_values
 from calibjax._data import Data
+from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import is_array, is_traced
-from calibjax.distributions import Distribution
 from calibjax.estimators import estimate_skce
 from calibjax.hypothesis_tests._block import check_complete_blocks, summarise
 from calibjax.hypothesis_tests._result import CalibrationTestResult

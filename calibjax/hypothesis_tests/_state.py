@@ -8,10 +8,10 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer
 from calibjax._data import Data
+from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import is_traced, static, struct
-from calibjax.distributions import Distribution
 from calibjax.hypothesis_tests._block import BlockSummary, summarise, z_test
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.kernels import KernelLike

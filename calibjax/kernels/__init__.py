@@ -17,7 +17,7 @@ from calibjax.kernels._distances import EmbeddingDistance as EmbeddingDistance
 from calibjax.kernels._distances import Euclidean as Euclidean
 from calibjax.kernels._distances import NormDistance as NormDistance
 from calibjax.kernels._distances import TotalVariation as TotalVariation
-from calibjax.kernels._mixture_wasserstein import MixtureWasserstein as MixtureWasserstein
+from calibjax.kernels._distances import embedding as embedding
 from calibjax.kernels._predictions import DistanceKernel as DistanceKernel
 from calibjax.kernels._targets import GaussianKernel as GaussianKernel
 from calibjax.kernels._targets import LaplacianKernel as LaplacianKernel
@@ -27,3 +27,4 @@ from calibjax.kernels._targets import WhiteKernel as WhiteKernel
 from calibjax.kernels._targets import in_lengthscales as in_lengthscales
 from calibjax.kernels._tensor import TensorProduct as TensorProduct
 from calibjax.kernels._wasserstein import Wasserstein as Wasserstein
+from calibjax.kernels._wasserstein import squared_wasserstein as squared_wasserstein

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
+from calibjax._batch import check_predictions, fill_masked, kept_first, valid_rows
 from calibjax._sharding import Axis, all_sum, axis_size, global_offset, on_devices, rows_at
 from calibjax._struct import as_pytree, widest_dtype
-from calibjax.distributions import check_predictions, fill_masked, kept_first, valid_rows
 from calibjax.kernels._base import Kernel, pairwise
 
 _MAX_ROWS = 1024

@@ -7,10 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from calibjax._distribution import Distribution
+from calibjax._loops import double, sign, sum_over_coordinates
 from calibjax._numerics import absolute, safe_sqrt
 from calibjax._struct import struct
 from calibjax.kernels._base import vmap_pairs
-from calibjax.kernels._coordinates import double, sign, sum_over_coordinates
 
 
 class Distance(ABC):
@@ -52,18 +53,33 @@ class NormDistance(Distance):
         return safe_sqrt(self.pairwise_squared(ps, qs))
 
 
+def embedding(distance: Any, p: Any) -> jax.Array:
+    """phi(p) of one prediction, if the distance of p and q is a norm of phi(p) - phi(q).
+
+    It is half the L1 norm for TotalVariation and the Euclidean norm for all others.
+    """
+    of_distance = getattr(distance, "embedding", None)
+    if of_distance is None:
+        raise TypeError(
+            "random features need prediction kernels of the distance TotalVariation, Euclidean, "
+            f"EmbeddingDistance or Wasserstein, got {type(distance).__name__}."
+        )
+    return of_distance(p)
+
+
 def _probabilities(distance: Distance, p: Any) -> jax.Array:
-    if not hasattr(p, "probability_vector"):
+    probabilities = p.label_probabilities() if isinstance(p, Distribution) else None
+    if probabilities is None:
         raise TypeError(
             f"{type(distance).__name__} compares probability vectors (Categorical or Bernoulli "
-            f"predictions), got {type(p).__name__}."
+            f"predictions, or mixtures of them), got {type(p).__name__}."
         )
-    return p.probability_vector()
+    return probabilities
 
 
 @struct
 class TotalVariation(Distance):
-    """sum_c |p_c - q_c| / 2, of the full probability vectors of Categorical or Bernoulli.
+    """sum_c |p_c - q_c| / 2, of the probabilities of all labels.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -79,10 +95,14 @@ class TotalVariation(Distance):
         ps, qs = _probabilities(self, ps), _probabilities(self, qs)
         return sum_over_coordinates(jnp.abs, sign, ps, qs) / 2
 
+    def embedding(self, p: Any) -> jax.Array:
+        """The probabilities of all labels, of one prediction."""
+        return _probabilities(self, p)
+
 
 @struct
 class Euclidean(NormDistance):
-    """The Euclidean distance of the full probability vectors of Categorical or Bernoulli.
+    """The Euclidean distance of the probabilities of all labels.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -97,6 +117,10 @@ class Euclidean(NormDistance):
     def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
         ps, qs = _probabilities(self, ps), _probabilities(self, qs)
         return sum_over_coordinates(jnp.square, double, ps, qs)
+
+    def embedding(self, p: Any) -> jax.Array:
+        """The probabilities of all labels, of one prediction."""
+        return _probabilities(self, p)
 
 
 @struct
@@ -123,3 +147,7 @@ class EmbeddingDistance(NormDistance):
         # than one way: equal up to rounding is equal, or the norm would have a slope of 1 there.
         rounding = 2 * jnp.finfo(x.dtype).eps * jnp.maximum(jnp.abs(x), jnp.abs(y))
         return jnp.sum(jnp.square(jnp.where(jnp.abs(x - y) > rounding, x - y, 0.0)))
+
+    def embedding(self, p: Any) -> jax.Array:
+        """phi(p), a vector, of one prediction."""
+        return jnp.ravel(self.phi(p))

@@ -1,21 +1,13 @@
-"""The 2-Wasserstein distance, family by family."""
+"""The 2-Wasserstein distance."""
 
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
-from calibjax._numerics import dot
+from calibjax._distribution import Distribution, families_with, wasserstein_refused
+from calibjax._loops import double, sum_over_coordinates
 from calibjax._struct import struct
-from calibjax.distributions import (
-    Laplace,
-    MultivariateNormalDiag,
-    MultivariateNormalFullCovariance,
-    Normal,
-)
-from calibjax.kernels._coordinates import double, sum_over_coordinates
 from calibjax.kernels._distances import NormDistance
 
 
@@ -47,61 +39,36 @@ class Wasserstein(NormDistance):
         return squared_wasserstein(p, q)
 
     def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
-        if isinstance(ps, MultivariateNormalDiag) and isinstance(qs, MultivariateNormalDiag):
-            coordinates = (jnp.concatenate([p.loc, p.scale_diag], axis=1) for p in (ps, qs))
-            return sum_over_coordinates(jnp.square, double, *coordinates)
-        return super().pairwise_squared(ps, qs)
+        _check_families(ps, qs)
+        coordinates = [jax.vmap(lambda p: p.wasserstein_embedding())(batch) for batch in (ps, qs)]
+        has_own_form = type(ps).squared_wasserstein is not Distribution.squared_wasserstein
+        if has_own_form or coordinates[0] is None:
+            return super().pairwise_squared(ps, qs)
+        return sum_over_coordinates(jnp.square, double, *coordinates)
+
+    def embedding(self, p: Any) -> jax.Array:
+        """A vector for one prediction, in the norm of whose differences this is the distance."""
+        vector = p.wasserstein_embedding()
+        if vector is None:
+            families = families_with("wasserstein_embedding")
+            raise TypeError(
+                f"random features of Wasserstein are defined for {families} predictions, got "
+                f"{type(p).__name__}; EmbeddingDistance takes a function of any prediction."
+            )
+        return vector
 
 
 def squared_wasserstein(p: Any, q: Any) -> jax.Array:
     """The squared 2-Wasserstein distance of one pair."""
+    _check_families(p, q)
+    return p.squared_wasserstein(q)
+
+
+def _check_families(p: Any, q: Any) -> None:
     if type(p) is not type(q):
         raise TypeError(
             "Wasserstein is defined for two predictions of one family, got "
             f"{type(p).__name__} and {type(q).__name__}."
         )
-    return _squared(p, q)
-
-
-@functools.singledispatch
-def _squared(p: Any, q: Any) -> jax.Array:
-    """The square for two predictions of one family; a family registers its own."""
-    families = sorted(t.__name__ for t in _squared.registry if t is not object)
-    raise TypeError(
-        f"Wasserstein is defined for {', '.join(families)} predictions, and MixtureWasserstein for "
-        f"mixtures of these, got {type(p).__name__}."
-    )
-
-
-@_squared.register
-def _normal(p: Normal, q: Normal) -> jax.Array:
-    return jnp.square(p.loc - q.loc) + jnp.square(p.scale - q.scale)
-
-
-@_squared.register
-def _laplace(p: Laplace, q: Laplace) -> jax.Array:
-    return jnp.square(p.loc - q.loc) + 2 * jnp.square(p.scale - q.scale)
-
-
-@_squared.register
-def _diag(p: MultivariateNormalDiag, q: MultivariateNormalDiag) -> jax.Array:
-    # Diagonal covariances commute, and the Bures part is the distance of their roots.
-    scales = jnp.square(p.scale_diag - q.scale_diag)
-    return jnp.sum(jnp.square(p.loc - q.loc) + scales)
-
-
-@_squared.register
-def _full(p: MultivariateNormalFullCovariance, q: MultivariateNormalFullCovariance) -> jax.Array:
-    # B = min |L_p - L_q U|^2 over orthogonal U, where the trace formula cancels: in float32 it is
-    # off by 3e-4 at equal covariances.  The minimum has the derivative of its argument at fixed U.
-    factor_p, factor_q = p.scale_tril(), q.scale_tril()
-    rotation = _orthogonal_factor(dot(factor_q.T, factor_p))
-    same = jnp.all(p.covariance_matrix == q.covariance_matrix)
-    difference = jnp.where(same, 0.0, factor_p - dot(factor_q, rotation))
-    return jnp.sum(jnp.square(p.loc - q.loc)) + jnp.sum(jnp.square(difference))
-
-
-def _orthogonal_factor(matrix: jax.Array) -> jax.Array:
-    """The orthogonal matrix nearest to `matrix`, held constant in derivatives."""
-    left, _, right = jnp.linalg.svd(lax.stop_gradient(matrix))
-    return dot(left, right)
+    if not isinstance(p, Distribution):
+        raise wasserstein_refused(p)

@@ -1,8 +1,6 @@
 """The temperature that suits data."""
 
-import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +8,10 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._data import Data, check_data, clean
+from calibjax._distribution import Distribution
 from calibjax._sharding import gathered
 from calibjax._struct import bind
-from calibjax.distributions import Bernoulli, Categorical, Distribution
-from calibjax.recalibration._temper import temper, tempered_logits
+from calibjax.recalibration._temper import temper
 
 # Temperatures are 100^u with u in [-1, 1]; the ends, and 1 in the middle, are points of the grid.
 _LARGEST = 100.0
@@ -138,22 +136,8 @@ def _minimise(function: Callable[[jax.Array], jax.Array], grid: jax.Array) -> ja
 
 def _negative_log_likelihood(data: Data, temperature: jax.Array) -> jax.Array:
     """The mean over rows that count and whose targets are possible; 0 if there are none."""
-    untempered = _log_prob(data.predictions, data.targets, jnp.ones_like(temperature))
+    untempered = data.predictions.tempered_log_prob(data.targets, jnp.ones_like(temperature))
     counted = (data.weights > 0) & (untempered > -jnp.inf)
-    log_prob = _log_prob(data.predictions, data.targets, temperature)
+    log_prob = data.predictions.tempered_log_prob(data.targets, temperature)
     total = jnp.sum(log_prob, where=counted)
     return -total / jnp.maximum(jnp.sum(counted, dtype=total.dtype), 1)
-
-
-@functools.singledispatch
-def _log_prob(predictions: Any, targets: jax.Array, temperature: jax.Array) -> jax.Array:
-    """The log density of tempered predictions."""
-    return temper(predictions, temperature).log_prob(targets)
-
-
-@_log_prob.register(Categorical)
-@_log_prob.register(Bernoulli)
-def _of_labels(predictions, targets, temperature):
-    # By the logarithms: a tempered probability may underflow, and cost a finite number of nats.
-    logits = tempered_logits(predictions.probability_vector(), temperature)
-    return jnp.take_along_axis(jax.nn.log_softmax(logits), targets[:, None], axis=-1)[:, 0]

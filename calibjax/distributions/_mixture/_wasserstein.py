@@ -7,10 +7,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._struct import struct
-from calibjax.distributions import Mixture
-from calibjax.kernels._distances import NormDistance
-from calibjax.kernels._transport import transport
-from calibjax.kernels._wasserstein import squared_wasserstein
+from calibjax.distributions._mixture._mixture import Mixture
+from calibjax.distributions._mixture._transport import transport
+from calibjax.kernels import NormDistance, squared_wasserstein
 
 
 @struct

@@ -10,9 +10,9 @@ import math
 import jax
 import jax.numpy as jnp
 
-from calibjax.distributions import Normal
-from calibjax.expectations._dispatch import inner_product, mean_embedding
-from calibjax.expectations._normal_laplacian import laplacian_of_normal
+from calibjax.distributions._normal._laplacian import laplacian_of_normal
+from calibjax.distributions._normal._normal import Normal
+from calibjax.expectations import inner_product, mean_embedding
 from calibjax.kernels import Matern32Kernel, Matern52Kernel, in_lengthscales
 
 

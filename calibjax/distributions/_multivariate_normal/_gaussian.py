@@ -10,9 +10,13 @@ for one row only.
 import jax
 import jax.numpy as jnp
 
+from calibjax._loops import row_by_row
 from calibjax._numerics import SMALL, positive_or_nan, small_expm1
-from calibjax.distributions import MultivariateNormalFullCovariance
-from calibjax.expectations._dispatch import (
+from calibjax.distributions._multivariate_normal._multivariate_normal import (
+    MultivariateNormalFullCovariance,
+)
+from calibjax.distributions._normal._gaussian import alternating
+from calibjax.expectations import (
     inner_product,
     mean_embedding,
     residual_product,
@@ -20,8 +24,6 @@ from calibjax.expectations._dispatch import (
     squared_distance_tile,
     squared_embedding_distance_tile,
 )
-from calibjax.expectations._normal_gaussian import alternating
-from calibjax.expectations._row_by_row import row_by_row
 from calibjax.kernels import GaussianKernel, in_lengthscales
 
 

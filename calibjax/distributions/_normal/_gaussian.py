@@ -11,16 +11,16 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from calibjax._loops import row_by_row
 from calibjax._numerics import SMALL, reciprocal, small_expm1
-from calibjax.distributions import MultivariateNormalDiag, Normal
-from calibjax.expectations._dispatch import (
+from calibjax.distributions._normal._normal import MultivariateNormalDiag, Normal
+from calibjax.expectations import (
     inner_product,
     mean_embedding,
     residual_product,
     residual_product_tile,
     squared_embedding_distance,
 )
-from calibjax.expectations._row_by_row import row_by_row
 from calibjax.kernels import GaussianKernel, in_lengthscales
 
 

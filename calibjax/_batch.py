@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._check import check_array, check_shapes, check_values
+from calibjax._distribution import Distribution
 from calibjax._sharding import Axis, all_of, all_sum, index_on, on_devices, on_one_device
 from calibjax._struct import is_array, is_traced, widened
-from calibjax.distributions._base import Distribution
 
 
 def check_predictions(
@@ -27,12 +27,7 @@ def check_predictions(
             "as_predictions converts those of numpyro, distrax and TensorFlow Probability."
         )
     of_batch = "" if name == "predictions" else f" of {name}"
-    arrays = {
-        f"{parameter}{of_batch}": (attrgetter(parameter)(predictions), axes)
-        for parameter, axes in predictions.shapes.items()
-    }
-    for parameter, (value, _) in arrays.items():
-        check_array(parameter, value, "real")
+    arrays = parameters(predictions, of_batch)
     if where is not None:
         check_array("where", where, "boolean")
         arrays["where"] = where, "n"
@@ -50,6 +45,17 @@ def check_predictions(
                 value = attrgetter(parameter)(predictions)
                 check_values(f"{parameter}{of_batch}", value, words, valid)
     return sizes
+
+
+def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple[Any, str]]:
+    """Each parameter, an array of real numbers or else a TypeError, with its symbolic shape."""
+    arrays = {
+        f"{name}{of_batch}": (attrgetter(name)(predictions), axes)
+        for name, axes in predictions.shapes.items()
+    }
+    for name, (value, _) in arrays.items():
+        check_array(name, value, "real")
+    return arrays
 
 
 @on_devices
@@ -73,6 +79,11 @@ def probability_vectors(weights: jax.Array) -> tuple[str, jax.Array]:
     sums_to_one = jnp.abs(jnp.sum(weights, axis=-1) - 1) <= tolerance
     valid = jnp.all(weights >= 0, axis=-1) & sums_to_one
     return f"nonnegative with rows that sum to one within {tolerance:g}", valid
+
+
+def widened_integers(targets: jax.Array) -> jax.Array:
+    """Booleans and small integers as int32: numbers to compare with may not fit into them."""
+    return targets.astype(jnp.int32) if targets.dtype.itemsize < 4 else targets
 
 
 def fill_masked(rows: Any, where: jax.Array, axis: Axis = None) -> Any:

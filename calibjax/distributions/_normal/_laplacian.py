@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from calibjax._erfcx import erfcx, erfcx_and_slope
 from calibjax._numerics import mirrored
-from calibjax.distributions import MultivariateNormalDiag, Normal
-from calibjax.expectations._dispatch import inner_product, mean_embedding
+from calibjax.distributions._normal._normal import MultivariateNormalDiag, Normal
+from calibjax.expectations import inner_product, mean_embedding
 from calibjax.kernels import LaplacianKernel, in_lengthscales
 
 

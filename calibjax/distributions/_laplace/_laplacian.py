@@ -12,15 +12,15 @@ c_2 = s_2 / ((s_0 + s_2) (s_1 + s_2)).  All terms are positive: nothing cancels 
 import jax
 import jax.numpy as jnp
 
-from calibjax._divided_differences import (
+from calibjax._numerics import mirrored
+from calibjax.distributions._laplace._divided_differences import (
     differences_and_slopes,
     first_and_second_difference,
     first_difference,
     first_slopes,
 )
-from calibjax._numerics import mirrored
-from calibjax.distributions import Laplace
-from calibjax.expectations._dispatch import inner_product, mean_embedding
+from calibjax.distributions._laplace._laplace import Laplace
+from calibjax.expectations import inner_product, mean_embedding
 from calibjax.kernels import LaplacianKernel, in_lengthscales
 
 

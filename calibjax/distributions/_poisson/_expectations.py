@@ -10,8 +10,13 @@ import jax.numpy as jnp
 from jax.scipy import special
 
 from calibjax._numerics import dot
-from calibjax.distributions import MANY_COUNTS, Poisson, count_bound, log_relative_to_stirling
-from calibjax.expectations._dispatch import inner_product, mean_embedding
+from calibjax.distributions._poisson._poisson import (
+    MANY_COUNTS,
+    Poisson,
+    count_bound,
+    log_relative_to_stirling,
+)
+from calibjax.expectations import inner_product, mean_embedding
 from calibjax.kernels import WhiteKernel
 
 

@@ -1,13 +1,18 @@
 """Laplace predictions of real numbers."""
 
+import dataclasses
 import math
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 
+from calibjax._distribution import Distribution
 from calibjax._numerics import absolute
 from calibjax._struct import struct, widened
-from calibjax.distributions._base import Distribution
+from calibjax._tempering import tempered_scale
+from calibjax._waves import wave
+from calibjax.kernels import Wasserstein
 
 
 @struct
@@ -45,11 +50,11 @@ class Laplace(Distribution):
 
     def mean(self) -> jax.Array:
         """The means, ``[n]``."""
-        return self.loc
+        return widened(self.loc)
 
     def variance(self) -> jax.Array:
         """The variances, ``[n]``."""
-        return 2 * jnp.square(self.scale)
+        return 2 * jnp.square(widened(self.scale))
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``."""
@@ -61,3 +66,19 @@ class Laplace(Distribution):
         """The log density at targets ``[n]``, ``[n]``."""
         p, targets = widened((self, targets))
         return -absolute(targets - p.loc) / p.scale - jnp.log(p.scale) - math.log(2)
+
+    def default_distance(self) -> Wasserstein:
+        return Wasserstein()
+
+    def wasserstein_embedding(self) -> jax.Array:
+        return jnp.stack([self.loc, math.sqrt(2) * self.scale])
+
+    def squared_wasserstein(self, other: Self) -> jax.Array:
+        # The difference of the scales first, which is exactly 0 where they are equal.
+        return jnp.square(self.loc - other.loc) + 2 * jnp.square(self.scale - other.scale)
+
+    def characteristic(self, v: jax.Array) -> jax.Array:
+        return wave(v * self.loc, 1 / (1 + jnp.square(v * self.scale)))
+
+    def tempered(self, temperature: jax.Array) -> Self:
+        return dataclasses.replace(self, scale=tempered_scale(self.scale, temperature))

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax.distributions import Mixture
-from calibjax.expectations._dispatch import inner_product, mean_embedding, residual_product
+from calibjax.distributions._mixture._mixture import Mixture
+from calibjax.expectations import inner_product, mean_embedding, residual_product
 
 
 @mean_embedding.register(Mixture, object)

@@ -1,10 +1,17 @@
 """Normal predictions of real numbers and, with independent coordinates, of vectors."""
 
+import dataclasses
+from typing import Self
+
 import jax
 import jax.numpy as jnp
 
+from calibjax._distribution import Distribution
+from calibjax._numerics import dot
 from calibjax._struct import struct, widened
-from calibjax.distributions._base import Distribution
+from calibjax._tempering import tempered_scale
+from calibjax._waves import wave
+from calibjax.kernels import Wasserstein
 
 
 def _log_density(z: jax.Array, scale: jax.Array) -> jax.Array:
@@ -46,11 +53,11 @@ class Normal(Distribution):
 
     def mean(self) -> jax.Array:
         """The means, ``[n]``."""
-        return self.loc
+        return widened(self.loc)
 
     def variance(self) -> jax.Array:
         """The variances, ``[n]``."""
-        return jnp.square(self.scale)
+        return jnp.square(widened(self.scale))
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``."""
@@ -62,6 +69,23 @@ class Normal(Distribution):
         """The log density at targets ``[n]``, ``[n]``."""
         p, targets = widened((self, targets))
         return _log_density((targets - p.loc) / p.scale, p.scale)
+
+    def default_distance(self) -> Wasserstein:
+        return Wasserstein()
+
+    def wasserstein_embedding(self) -> jax.Array:
+        return jnp.stack([self.loc, self.scale])
+
+    def squared_wasserstein(self, other: Self) -> jax.Array:
+        # Two numbers are faster apart than as a vector.
+        return jnp.square(self.loc - other.loc) + jnp.square(self.scale - other.scale)
+
+    def characteristic(self, v: jax.Array) -> jax.Array:
+        return wave(v * self.loc, jnp.exp(-jnp.square(v * self.scale) / 2))
+
+    def tempered(self, temperature: jax.Array) -> Self:
+        scale = tempered_scale(self.scale, jnp.sqrt(temperature))
+        return dataclasses.replace(self, scale=scale)
 
 
 @struct
@@ -100,11 +124,11 @@ class MultivariateNormalDiag(Distribution):
 
     def mean(self) -> jax.Array:
         """The means, ``[n, d]``."""
-        return self.loc
+        return widened(self.loc)
 
     def variance(self) -> jax.Array:
         """The variances of the coordinates, ``[n, d]``."""
-        return jnp.square(self.scale_diag)
+        return jnp.square(widened(self.scale_diag))
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n, d]``."""
@@ -115,3 +139,18 @@ class MultivariateNormalDiag(Distribution):
         p, targets = widened((self, targets))
         z = (targets - p.loc) / p.scale_diag
         return jnp.sum(_log_density(z, p.scale_diag), axis=-1)
+
+    def default_distance(self) -> Wasserstein:
+        return Wasserstein()
+
+    def wasserstein_embedding(self) -> jax.Array:
+        # Diagonal covariances commute, and the Bures part is the distance of their roots.
+        return jnp.concatenate([self.loc, self.scale_diag])
+
+    def characteristic(self, v: jax.Array) -> jax.Array:
+        amplitude = jnp.exp(-jnp.sum(jnp.square(v * self.scale_diag)) / 2)
+        return wave(dot(self.loc, v), amplitude)
+
+    def tempered(self, temperature: jax.Array) -> Self:
+        scale_diag = tempered_scale(self.scale_diag, jnp.sqrt(temperature))
+        return dataclasses.replace(self, scale_diag=scale_diag)

@@ -1,14 +1,17 @@
 """Mixtures of predictions of one family: ensembles, mixture density networks."""
 
-from typing import Any
+import dataclasses
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._struct import struct, widest_dtype
-from calibjax.distributions._base import Distribution
-from calibjax.distributions._batch import probability_vectors
+from calibjax._batch import probability_vectors
+from calibjax._distribution import Distribution
+from calibjax._struct import struct, widened, widest_dtype
+from calibjax._waves import average
+from calibjax.distributions._categorical import label_log_prob
 
 # What a component without weight may exceed the others by; its exponential must not overflow.
 _LARGEST_LOG_RATIO = 80.0
@@ -81,18 +84,20 @@ class Mixture(Distribution):
 
     def mean(self) -> jax.Array:
         """The means, in the shape of the targets."""
-        return self._average(self._by_component(self._flat().mean()))
+        p = widened(self)
+        return p._average(p._by_component(p._flat().mean()))
 
     def variance(self) -> jax.Array:
         """The variances of each coordinate, within and between components."""
-        within = self._by_component(self._flat().variance())
-        means = self._by_component(self._flat().mean())
-        return self._average(within + jnp.square(means - self._average(means)[:, None]))
+        p = widened(self)
+        within = p._by_component(p._flat().variance())
+        means = p._by_component(p._flat().mean())
+        return p._average(within + jnp.square(means - p._average(means)[:, None]))
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]`` or ``[*shape, n, d]``: one of K draws, from each component."""
         choice_key, key = jax.random.split(key)
-        probabilities = jax.vmap(Mixture.probabilities)(self)
+        probabilities = widened(jax.vmap(Mixture.probabilities)(self))
         logits = jnp.broadcast_to(jnp.log(probabilities), (*shape, *probabilities.shape))
         chosen = jax.random.categorical(choice_key, logits)
         draws = self._flat().sample(key, shape)
@@ -102,14 +107,35 @@ class Mixture(Distribution):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density or probability at targets ``[n]`` or ``[n, d]``, ``[n]``."""
-        probabilities = jax.vmap(Mixture.probabilities)(self)
+        p = widened(self)
+        of_labels = p.label_probabilities()
+        if of_labels is not None:
+            # Through logarithms, components of probability 0 would have no derivative.
+            return label_log_prob(of_labels, targets)
+        probabilities = jax.vmap(Mixture.probabilities)(p)
         repeated = jnp.repeat(targets, probabilities.shape[1], axis=0)
-        values = self._by_component(self._flat().log_prob(repeated))
+        values = p._by_component(p._flat().log_prob(repeated))
         largest = jnp.max(jnp.where(probabilities > 0, values, -jnp.inf), axis=1, keepdims=True)
         largest = lax.stop_gradient(jnp.where(jnp.isfinite(largest), largest, 0.0))
         # Components without weight count in its gradient: they could have some.
         ratios = jnp.exp(jnp.minimum(values - largest, _LARGEST_LOG_RATIO))
         return jnp.log(jnp.sum(probabilities * ratios, axis=1)) + largest[:, 0]
+
+    def label_probabilities(self) -> jax.Array | None:
+        """The probabilities of all labels, on a new last axis, if the components have labels."""
+        of_components = self.components.label_probabilities()
+        if of_components is None:
+            return None
+        if self.weights is None:
+            return jnp.mean(of_components, axis=-2)
+        weights = self.weights[..., None, :]
+        return jnp.matmul(weights, of_components, precision=lax.Precision.HIGHEST)[..., 0, :]
+
+    def characteristic(self, v: jax.Array) -> jax.Array:
+        return average(self.probabilities(), self.components, lambda c: c.characteristic(v))
+
+    def tempered(self, temperature: jax.Array) -> Self:
+        return dataclasses.replace(self, components=self.components.tempered(temperature))
 
     def _first(self) -> Any:
         """The first component of each mixture, which tells what their targets are."""

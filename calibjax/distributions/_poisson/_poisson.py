@@ -8,9 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy import special
 
+from calibjax._batch import widened_integers
 from calibjax._check import check_integer
+from calibjax._distribution import Distribution
+from calibjax._numerics import safe_sqrt
 from calibjax._struct import is_array, is_traced, static, struct, widened
-from calibjax.distributions._base import Distribution
+from calibjax._waves import wave
+from calibjax.kernels import EmbeddingDistance
 
 #: -log of the probability that a series over 0 … max_count may leave out: 4e-18.
 _TAIL = 40.0
@@ -45,6 +49,7 @@ class Poisson(Distribution):
     shapes = {"rate": "n"}
     target_shape = "n"
     target_kind = "integer"
+    untempered = ", of which a power is no Poisson distribution"
 
     def __post_init__(self) -> None:
         if self.max_count is not None:
@@ -57,15 +62,17 @@ class Poisson(Distribution):
         return {"rate": ("nonnegative and finite", (self.rate >= 0) & jnp.isfinite(self.rate))}
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        return "counts 0, 1, …", targets >= 0
+        # They are computed with as int32.
+        targets, largest = widened_integers(targets), np.iinfo(np.int32).max
+        return f"counts 0, 1, …, {largest}", (targets >= 0) & (targets <= largest)
 
     def mean(self) -> jax.Array:
         """The rates, ``[n]``."""
-        return self.rate
+        return widened(self.rate)
 
     def variance(self) -> jax.Array:
         """The rates, ``[n]``."""
-        return self.rate
+        return widened(self.rate)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Counts ``[*shape, n]``."""
@@ -74,6 +81,19 @@ class Poisson(Distribution):
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log probability of targets ``[n]``, ``[n]``."""
         return _log_probability(targets, widened(self.rate))
+
+    def default_distance(self) -> EmbeddingDistance:
+        return EmbeddingDistance(_root_of_rate)
+
+    def characteristic(self, v: jax.Array) -> jax.Array:
+        # exp(rate (exp(i v) - 1)), with cos v - 1 as it keeps its digits.
+        amplitude = jnp.exp(-2 * self.rate * jnp.square(jnp.sin(v / 2)))
+        return wave(self.rate * jnp.sin(v), amplitude)
+
+
+def _root_of_rate(p: Poisson) -> jax.Array:
+    # The variance of the root of a Poisson variable hardly depends on its rate.
+    return safe_sqrt(p.rate)
 
 
 @jax.custom_jvp

@@ -16,11 +16,16 @@ import math
 import jax
 import jax.numpy as jnp
 
-from calibjax._divided_differences import ERFCX_BELOW_ZERO, erfcx_factors, first_difference
 from calibjax._numerics import mirrored
-from calibjax.distributions import Laplace, Normal
-from calibjax.expectations._dispatch import inner_product, mean_embedding, residual_product
-from calibjax.expectations._normal_gaussian import normal_gaussian_residual
+from calibjax.distributions._laplace._divided_differences import (
+    ERFCX_BELOW_ZERO,
+    erfcx_factors,
+    first_difference,
+)
+from calibjax.distributions._laplace._laplace import Laplace
+from calibjax.distributions._normal._gaussian import normal_gaussian_residual
+from calibjax.distributions._normal._normal import Normal
+from calibjax.expectations import inner_product, mean_embedding, residual_product
 from calibjax.kernels import GaussianKernel, in_lengthscales
 
 _ROOT_HALF_PI = math.sqrt(math.pi / 2)

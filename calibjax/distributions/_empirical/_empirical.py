@@ -3,9 +3,10 @@
 import jax
 import jax.numpy as jnp
 
-from calibjax._struct import struct, widest_dtype
-from calibjax.distributions._base import Distribution
-from calibjax.distributions._batch import probability_vectors
+from calibjax._batch import probability_vectors
+from calibjax._distribution import Distribution
+from calibjax._struct import struct, widened, widest_dtype
+from calibjax._waves import average, wave
 
 
 @struct
@@ -37,6 +38,7 @@ class Empirical(Distribution):
     weights: jax.Array | None = None
 
     target_kind = "real"
+    untempered = ", which has no density"
 
     @property
     def shapes(self) -> dict[str, str]:
@@ -70,7 +72,7 @@ class Empirical(Distribution):
 
     def mean(self) -> jax.Array:
         """The means, ``[n]`` or ``[n, d]``."""
-        return jax.vmap(lambda p: _weighted_mean(p, p.samples))(self)
+        return jax.vmap(lambda p: _weighted_mean(p, p.samples))(widened(self))
 
     def variance(self) -> jax.Array:
         """The variances, of each coordinate, ``[n]`` or ``[n, d]``."""
@@ -79,7 +81,7 @@ class Empirical(Distribution):
             deviations = p.samples - _weighted_mean(p, p.samples)[None]
             return _weighted_mean(p, jnp.square(deviations))
 
-        return jax.vmap(of_one)(self)
+        return jax.vmap(of_one)(widened(self))
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]`` or ``[*shape, n, d]``."""
@@ -87,9 +89,12 @@ class Empirical(Distribution):
         if self.weights is None:
             drawn = jax.random.randint(key, (*shape, n), 0, n_samples)
         else:
-            logits = jnp.broadcast_to(jnp.log(self.weights), (*shape, n, n_samples))
+            logits = jnp.broadcast_to(jnp.log(widened(self.weights)), (*shape, n, n_samples))
             drawn = jax.random.categorical(key, logits)
         return jnp.asarray(self.samples)[jnp.broadcast_to(jnp.arange(n), drawn.shape), drawn]
+
+    def characteristic(self, v: jax.Array) -> jax.Array:
+        return average(self.probabilities(), self.samples, lambda z: wave(jnp.sum(z * v)))
 
 
 def _weighted_mean(p: Empirical, values: jax.Array) -> jax.Array:

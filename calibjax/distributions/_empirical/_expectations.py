@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax.distributions import Empirical
-from calibjax.expectations._dispatch import (
+from calibjax.distributions._empirical._empirical import Empirical
+from calibjax.expectations import (
     inner_product,
     mean_embedding,
     residual_product,

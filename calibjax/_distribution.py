@@ -1,0 +1,136 @@
+"""What every family of predictive distributions offers."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class Distribution(ABC):
+    """A batch of n predictive distributions of one family: arrays with leading axis n.
+
+    A family is a `struct` of arrays with the attributes and abstract methods below, and `log_prob`
+    where it has a density.  The other methods have a default, which says that the family cannot do
+    what they are for.  Inside a kernel or a closed form the same class stands for *one* prediction:
+    its arrays without the batch axis.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Normal(jnp.zeros(5), jnp.ones(5))
+        >>> isinstance(predictions, cj.Distribution), predictions.variance().shape
+        (True, (5,))
+        >>> predictions[:3].loc.shape, predictions[0].loc.shape
+        ((3,), ())
+    """
+
+    #: Why the family has no `tempered`, to be read after "got <family>".
+    untempered: ClassVar[str] = ""
+
+    def __getitem__(self, rows: Any) -> Self:
+        """Some predictions of the batch, or one: by slice, integers or a mask, as of arrays."""
+        n = jax.tree.leaves(self)[0].shape[0]
+        if isinstance(rows, (int, np.integer)) and not -n <= rows < n:
+            raise IndexError(f"rows must be between {-n} and {n - 1}, got {rows}.")
+        return jax.tree.map(lambda x: x[rows], self)
+
+    @property
+    @abstractmethod
+    def shapes(self) -> dict[str, str]:
+        """The symbolic shape of every parameter, for example "n d"; the batch is "n"."""
+
+    @property
+    @abstractmethod
+    def target_shape(self) -> str:
+        """The symbolic shape of the targets."""
+
+    @property
+    @abstractmethod
+    def target_kind(self) -> str:
+        """Either "integer", for labels and counts, or "real"."""
+
+    @abstractmethod
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        """For each parameter what it must be, in words, and for which rows it is: ``[n]``."""
+
+    @abstractmethod
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        """What targets must be, in words, and which of them are: ``[n]``."""
+
+    @abstractmethod
+    def mean(self) -> jax.Array:
+        """The mean of each prediction."""
+
+    @abstractmethod
+    def variance(self) -> jax.Array:
+        """The variance of each prediction, one for each coordinate."""
+
+    @abstractmethod
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Independent draws from each prediction; `shape` stands in front of the batch."""
+
+    def log_prob(self, targets: jax.Array) -> jax.Array:
+        """The log density or log probability of each target, ``[n]``."""
+        raise TypeError(f"{type(self).__name__} predictions have no log_prob.")
+
+    def label_probabilities(self) -> jax.Array | None:
+        """The probabilities of all labels, on a new last axis; None where targets are no labels.
+
+        Of a batch ``[n, m]``, of one prediction ``[m]``.
+        """
+        return None
+
+    def default_distance(self) -> Any:
+        """The distance in `default_kernel`; None for that of mean embeddings."""
+        return None
+
+    def wasserstein_embedding(self) -> jax.Array | None:
+        """A vector for *one* prediction: the 2-Wasserstein distance of two is that of theirs."""
+        return None
+
+    def squared_wasserstein(self, other: Self) -> jax.Array:
+        """The squared 2-Wasserstein distance of *one* prediction to another of the family."""
+        ours, theirs = self.wasserstein_embedding(), other.wasserstein_embedding()
+        if ours is None or theirs is None:
+            raise wasserstein_refused(self)
+        return jnp.sum(jnp.square(ours - theirs))
+
+    def characteristic(self, v: jax.Array) -> jax.Array:
+        """E exp(i <v, Z>), a complex number, for Z from *one* prediction and v as the targets."""
+        families = families_with("characteristic", "label_probabilities")
+        raise TypeError(
+            f"random features are defined for {families} predictions, got {type(self).__name__}."
+        )
+
+    def tempered(self, temperature: jax.Array) -> Self:
+        """The predictions with densities proportional to p^(1 / temperature)."""
+        raise tempering_refused(type(self).__name__, self.untempered)
+
+    def tempered_log_prob(self, targets: jax.Array, temperature: jax.Array) -> jax.Array:
+        """`log_prob` of the tempered predictions, ``[n]``."""
+        return self.tempered(temperature).log_prob(targets)
+
+
+def families_with(*methods: str) -> str:
+    """The families that have one of these methods of their own, in words."""
+
+    def has_own(family: type) -> bool:
+        return any(getattr(family, name) is not getattr(Distribution, name) for name in methods)
+
+    return ", ".join(sorted(f.__name__ for f in Distribution.__subclasses__() if has_own(f)))
+
+
+def wasserstein_refused(predictions: Any) -> TypeError:
+    families = families_with("wasserstein_embedding", "squared_wasserstein")
+    return TypeError(
+        f"Wasserstein is defined for {families} predictions, and MixtureWasserstein for mixtures "
+        f"of these, got {type(predictions).__name__}."
+    )
+
+
+def tempering_refused(actual: str, reason: str = "") -> TypeError:
+    return TypeError(
+        f"predictions must be one of {families_with('tempered')} to be tempered, got "
+        f"{actual}{reason}."
+    )

@@ -1,0 +1,4 @@
+"""Predictions by samples."""
+
+from calibjax.distributions._empirical import _expectations as _expectations
+from calibjax.distributions._empirical._empirical import Empirical as Empirical

@@ -1,0 +1,4 @@
+"""Poisson predictions of counts."""
+
+from calibjax.distributions._poisson import _expectations as _expectations
+from calibjax.distributions._poisson._poisson import Poisson as Poisson
