@@ -47,10 +47,13 @@ def laplace_gaussian_inner(p, kernel, q):
 def laplace_gaussian_residual(p, kernel, y, q, z):
     """The four terms of h, without cancellation where both predictions are narrow.
 
-    There E k(Z, y) - k(mu, y) = c(beta, 0, mu - y) with c(beta, beta', d) = sum_j
-    h_j(beta^2, beta'^2) k^(2j)(d) over j >= 1, h_j the sum of all monomials of degree j, and
-    k^(2j)(d) = He_2j(d) exp(-d^2 / 2).  Four terms leave out 1e-7 of the largest, and what the
-    kernel makes of the locations alone is the residual of normal predictions of scale 0.
+    A Laplace law of scale beta has the characteristic function 1 / (1 + beta^2 w^2), whose powers
+    of -w^2 are second derivatives of the kernel k(d) = exp(-d^2 / 2).  Hence the scales add
+    c(beta, beta', d) = sum_j h_j(beta^2, beta'^2) k^(2j)(d) over j >= 1 to the kernel of the two
+    locations, where h_j is the sum of all monomials of degree j and k^(2j)(d) =
+    He_2j(d) exp(-d^2 / 2).  For narrow predictions h is made of four such sums, each cut after
+    j = 4, which leaves out 1e-7 of the largest, and of the kernels of locations and targets, which
+    are the h of normal predictions of scale 0.
     """
     wide = residual_product.fallback(p, kernel, y, q, z)
     p_loc, p_scale, q_loc, q_scale, y, z = in_lengthscales(
@@ -59,15 +62,20 @@ def laplace_gaussian_residual(p, kernel, y, q, z):
     certain = [Normal(loc, jnp.zeros_like(loc)) for loc in (p_loc, q_loc)]
     unit = GaussianKernel(jnp.ones_like(p_loc))
     of_locations = normal_gaussian_residual(certain[0], unit, y, certain[1], z)
-    s, t, zero = jnp.square(p_scale), jnp.square(q_scale), jnp.zeros_like(p_scale)
-    of_scales = _curvature(s, t, p_loc - q_loc)
-    of_scales -= _curvature(s, zero, p_loc - z) + _curvature(zero, t, y - q_loc)
-    narrow = jnp.maximum(p_scale, q_scale) < (1e-3 if s.dtype == jnp.float64 else 0.05)
+    narrow = jnp.maximum(p_scale, q_scale) < (1e-3 if p_scale.dtype == jnp.float64 else 0.05)
+    # The eighth powers of wide scales overflow: their derivatives, which nobody needs, would be
+    # inf, and NaN where the choice between both forms multiplies them by 0.
+    s, t = (jnp.square(jnp.where(narrow, scale, 0.0)) for scale in (p_scale, q_scale))
+    zero = jnp.zeros_like(s)
+    of_scales = _added_by_scales(s, t, p_loc - q_loc)
+    of_scales -= _added_by_scales(s, zero, p_loc - z) + _added_by_scales(zero, t, y - q_loc)
     return jnp.where(narrow, of_locations + of_scales, wide)
 
 
-def _curvature(s: jax.Array, t: jax.Array, d: jax.Array) -> jax.Array:
+def _added_by_scales(s: jax.Array, t: jax.Array, d: jax.Array) -> jax.Array:
     """sum_j h_j(s, t) He_2j(d) exp(-d^2 / 2) for j = 1, …, 4 and small s, t."""
+    # Beyond 40 lengthscales the exponential is 0 even in float64, and He_8 may overflow.
+    d = jnp.clip(d, -40.0, 40.0)
     even, odd = jnp.ones_like(d), d
     power, h, total = jnp.ones_like(s), jnp.ones_like(s), jnp.zeros_like(d)
     for j in range(1, 5):
