@@ -35,7 +35,7 @@ _FLOAT64 = (
 
 
 def coefficients(dtype: Any) -> tuple[Any, ...]:
-    """Those of the polynomial in t, highest first."""
+    """The coefficients of the polynomial in t for a dtype, highest power first."""
     return _FLOAT64 if dtype == jnp.float64 else _FLOAT32
 
 
@@ -65,20 +65,28 @@ def erfcx_and_slope(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _derivative(order: int, x: jax.Array) -> jax.Array:
-    """The n-th derivative of erfcx, (-u)^n u p_n(t) with p_{n+1} = (n + 1) p_n - (1 - t) p_n'."""
+    """The n-th derivative of erfcx, (-u)^n u p_n(t) with p_{n+1} = (n + 1) p_n - (1 - t) p_n'.
+
+    For u = 1 / (x + 3) and t = 1 - 6 u have the derivatives -u^2 and 6 u^2 = u (1 - t) by x, so
+    that the derivative of u^{n+1} p_n is -u^{n+2} ((n + 1) p_n - (1 - t) p_n').
+    """
     u = 1 / (x + 3)
     return (-u) ** order * u * _polynomial(order, u)
 
 
 @_derivative.defjvp
 def _derivative_jvp(order, primals, tangents):
+    """The next derivative is in closed form too, with the right decay (see `_derivative`)."""
     (x,), (dx,) = primals, tangents
     return _divided(order, x), _divided(order + 1, x) * dx
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _divided(order: int, x: jax.Array) -> jax.Array:
-    """The same, ending in a division: XLA makes those once, where it would repeat a polynomial."""
+    """The same, but ending in a division.
+
+    XLA computes the result of a division once for all its uses, and would repeat a polynomial.
+    """
     u = 1 / (x + 3)
     return (-u) ** order * _polynomial(order, u) / (x + 3)
 
@@ -93,7 +101,7 @@ def _polynomial(order: int, u: jax.Array) -> jax.Array:
 
 
 def _coefficients(order: int, coefficients: tuple[float, ...]) -> tuple[float, ...]:
-    """Those of p_n, highest power first."""
+    """The coefficients of p_n, given those of p_0, highest power first."""
     for n in range(order):
         powers = range(len(coefficients) - 1, -1, -1)
         slope = (0.0, *(k * c for k, c in zip(powers, coefficients, strict=True)))[:-1]

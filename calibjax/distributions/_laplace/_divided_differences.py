@@ -32,26 +32,31 @@ def first_difference(x: jax.Array, y: jax.Array) -> jax.Array:
 
 @first_difference.defjvp
 def _first_difference_jvp(primals, tangents):
-    """By the value itself: far, the quotients of Phi - e^{-x} and e^{-y} - Phi by the gap.
-
-    Close, e^{-m} (+-(sinh(u) / u)' - sinh(u) / u) / 2.  Here and below derivatives end in one
-    division, which XLA makes once where it would repeat what is cheaper.
-    """
+    """The partial derivatives of `first_slopes`, times the tangents."""
     (x, y), (dx, dy) = primals, tangents
     value = first_difference(x, y)
-    of_x, of_y = first_slopes(x, y, value)
-    return value, of_x * dx + of_y * dy
+    by_x, by_y = first_slopes(x, y, value)
+    return value, by_x * dx + by_y * dy
 
 
 def first_slopes(x: jax.Array, y: jax.Array, value: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The partial derivatives of Phi(x, y), given its value."""
+    """The partial derivatives of Phi(x, y) by x and y, given its value.
+
+    Far nodes: (e^{-y} - e^{-x}) / (x - y) has the derivatives (e^{-x} - Phi) / (x - y) by x and
+    (Phi - e^{-y}) / (x - y) by y.  Close nodes: Phi = e^{-m} sinhc(u) with m = (x + y) / 2 and
+    u = (x - y) / 2 has the derivatives e^{-m} sinhc'(u) / 2 - Phi / 2 by x and
+    -e^{-m} sinhc'(u) / 2 - Phi / 2 by y.
+
+    Both cases share one division at the end, here and below: XLA computes the result of a division
+    once for all its uses, and repeats cheaper operations together with all that leads to them.
+    """
     gap = x - y
     close = jnp.square(gap) < _CLOSE_PAIR**2
     odd = jnp.exp(-(x + y) / 2) * _sinhc_slope(jnp.where(close, gap, 0.0) / 2) / 2
     divisor = jnp.where(close, 1.0, gap)
-    of_x = jnp.where(close, odd - value / 2, jnp.exp(-x) - value) / divisor
-    of_y = jnp.where(close, -odd - value / 2, value - jnp.exp(-y)) / divisor
-    return of_x, of_y
+    by_x = jnp.where(close, odd - value / 2, jnp.exp(-x) - value) / divisor
+    by_y = jnp.where(close, -odd - value / 2, value - jnp.exp(-y)) / divisor
+    return by_x, by_y
 
 
 @jax.custom_jvp
@@ -59,10 +64,11 @@ def first_and_second_difference(
     x: jax.Array, y: jax.Array, z: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Phi(x, y) and Phi2(x, y, z) for 0 <= x <= y <= z, elementwise."""
-    return _both_differences(x, y, z)[:2]
+    return _all_differences(x, y, z)[:2]
 
 
-def _both_differences(x, y, z):
+def _all_differences(x, y, z):
+    """Phi(x, y), Phi2(x, y, z) and Phi(y, z)."""
     first, last = first_difference(x, y), first_difference(y, z)
     close = z - x < _CLOSE_TRIPLE
     quotient = (first - last) / jnp.where(close, 1.0, z - x)
@@ -72,50 +78,62 @@ def _both_differences(x, y, z):
 
 
 def _deviations(x, y, z, close):
-    """The mean, and what is left of close nodes."""
+    """The mean of the nodes, and their deviations from it, which are 0 unless they are close."""
     mean = (x + y + z) / 3
     return mean, [jnp.where(close, node - mean, 0.0) for node in (x, y, z)]
 
 
 @first_and_second_difference.defjvp
-def _both_jvp(primals, tangents):
+def _first_and_second_jvp(primals, tangents):
+    """The partial derivatives of `differences_and_slopes`, times the tangents."""
     (dx, dy, dz), (values, _, slopes) = tangents, differences_and_slopes(*primals)
-    of_x, of_y, second_of_x, second_of_y, second_of_z = slopes
-    second = second_of_x * dx + second_of_y * dy + second_of_z * dz
-    return values, (of_x * dx + of_y * dy, second)
+    by_x, by_y, second_by_x, second_by_y, second_by_z = slopes
+    second = second_by_x * dx + second_by_y * dy + second_by_z * dz
+    return values, (by_x * dx + by_y * dy, second)
 
 
 def differences_and_slopes(
     x: jax.Array, y: jax.Array, z: jax.Array
 ) -> tuple[tuple[jax.Array, jax.Array], jax.Array, tuple[jax.Array, ...]]:
-    """Phi(x, y) and Phi2(x, y, z); Phi(y, z); the derivatives of both in x and y and in x, y, z.
+    """Phi(x, y) and Phi2(x, y, z); Phi(y, z); the derivatives of the first two.
 
-    Far, those of the quotients; close, those of the series in s and t, where s' = u and
-    t' = v w + s / 3 in the node of deviation u, and of e^{-m}.
+    They are those of Phi(x, y) by x and y, then those of Phi2 by x, y and z.
+
+    Far nodes: Phi2 = (Phi(x, y) - Phi(y, z)) / (z - x).  By the quotient rule its derivatives have
+    the divisor z - x, and the numerators Phi_x(x, y) + Phi2, Phi_y(x, y) - Phi_y(y, z) and
+    -Phi_z(y, z) - Phi2, where an index names the node of the derivative.
+
+    Close nodes: Phi2 = e^{-m} S(s, t), where m is the mean of the nodes and S the series in
+    s = (u^2 + v^2 + w^2) / 2 and t = u v w of the deviations u, v, w.  The derivative of m by any
+    node is 1/3; by x, that of u is 2/3, and those of v and w are -1/3.  As u + v + w = 0, s has
+    the derivative u by x, and t has (2 v w - u w - u v) / 3 = v w - (v w + u w + u v) / 3 =
+    v w + s / 3, because s = -(v w + u w + u v).  Hence the derivative of Phi2 by x is
+    e^{-m} (S_s u + S_t (v w + s / 3)) - Phi2 / 3, and likewise by y and z.
     """
-    first, second, last = _both_differences(x, y, z)
-    of_x, of_y = first_slopes(x, y, first)
-    last_of_y, last_of_z = first_slopes(y, z, last)
+    first, second, last = _all_differences(x, y, z)
+    by_x, by_y = first_slopes(x, y, first)
+    last_by_y, last_by_z = first_slopes(y, z, last)
     close = z - x < _CLOSE_TRIPLE
     divisor = jnp.where(close, 1.0, z - x)
     mean, (u, v, w) = _deviations(x, y, z, close)
-    _, of_s, of_t = _second_series(u, v, w)
-    third = (jnp.square(u) + jnp.square(v) + jnp.square(w)) / 6
-    # Where it would overflow nothing is left of the slopes, but their derivatives would be NaN.
+    _, by_s, by_t = _second_series(u, v, w)
+    third_of_s = (jnp.square(u) + jnp.square(v) + jnp.square(w)) / 6
+    # Where e^m would overflow nothing is left of the slopes, but their derivatives would be NaN.
     most = math.log(jnp.finfo(x.dtype).max) - 3
     grown = jnp.exp(jnp.where(close, jnp.minimum(mean, most), 0.0))
-    of_s, of_t = of_s / grown, of_t / grown
+    by_s, by_t = by_s / grown, by_t / grown
 
-    def slope(deviation, product, far):
-        near = of_s * deviation + of_t * (product + third) - second / 3
-        return jnp.where(close, near, far) / divisor
+    def slope(deviation, others, far_numerator):
+        """The derivative of Phi2 by a node, given the product of the two other deviations."""
+        near = by_s * deviation + by_t * (others + third_of_s) - second / 3
+        return jnp.where(close, near, far_numerator) / divisor
 
     slopes = (
-        slope(u, v * w, of_x + second),
-        slope(v, u * w, of_y - last_of_y),
-        slope(w, u * v, -last_of_z - second),
+        slope(u, v * w, by_x + second),
+        slope(v, u * w, by_y - last_by_y),
+        slope(w, u * v, -last_by_z - second),
     )
-    return (first, second), last, (of_x, of_y, *slopes)
+    return (first, second), last, (by_x, by_y, *slopes)
 
 
 def _sinhc(u: jax.Array) -> jax.Array:
@@ -139,20 +157,25 @@ def _powers(u: jax.Array, terms: list[float]) -> jax.Array:
 def _second_series(
     u: jax.Array, v: jax.Array, w: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """sum_k (-1)^k h_k(u, v, w) / (k + 2)! for u + v + w = 0 and gaps up to 1.
+    """S = sum_k (-1)^k h_k(u, v, w) / (k + 2)!, for u + v + w = 0 and gaps up to 1; S_s and S_t.
 
-    As the sum of the deviations is 0, h_k = s h_{k-2} + t h_{k-3} with half the sum of their
-    squares s and their product t: the sum is that of Clenshaw's recurrence.  And its derivatives in
-    s and t.
+    The generating function of the h_k is 1 / ((1 - u x) (1 - v x) (1 - w x)).  As u + v + w = 0,
+    the denominator is 1 - s x^2 - t x^3 with s = (u^2 + v^2 + w^2) / 2 and t = u v w, so that
+    h_k = s h_{k-2} + t h_{k-3}.  Clenshaw's rule sums a series of such terms backwards, by
+    b_k = c_k + s b_{k+2} + t b_{k+3}, and the sum is b_0.  Differentiating the rule gives the same
+    rule for the derivatives of b_k, with b_{k+2} (by s) or b_{k+3} (by t) in the place of c_k.
     """
     degree = 14 if u.dtype == jnp.float64 else 7
     s, t = (jnp.square(u) + jnp.square(v) + jnp.square(w)) / 2, u * v * w
-    sums, of_s, of_t = ([jnp.zeros_like(u)] * 3 for _ in range(3))
+    # The three last terms of each recurrence, the newest first.
+    sums, by_s, by_t = ([jnp.zeros_like(u)] * 3 for _ in range(3))
     for k in range(degree, -1, -1):
-        slopes = sums[1] + s * of_s[1] + t * of_s[2], sums[2] + s * of_t[1] + t * of_t[2]
-        of_s, of_t = [slopes[0], *of_s[:2]], [slopes[1], *of_t[:2]]
+        by_s, by_t = (
+            [sums[1] + s * by_s[1] + t * by_s[2], *by_s[:2]],
+            [sums[2] + s * by_t[1] + t * by_t[2], *by_t[:2]],
+        )
         sums = [(-1) ** k / math.factorial(k + 2) + s * sums[1] + t * sums[2], *sums[:2]]
-    return sums[0], of_s[0], of_t[0]
+    return sums[0], by_s[0], by_t[0]
 
 
 #: The polynomial of erfcx keeps its digits, and those of its slope, this far left of 0.
@@ -160,10 +183,12 @@ ERFCX_BELOW_ZERO = 1 / 16
 
 
 def erfcx_factors(ux: jax.Array, uy: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """erfcx(x) / u(x) and its like at y, for u = 1 / (x + 3) at x, y >= -1/16, elementwise.
+    """P(ux), P(uy) and (P(ux) - P(uy)) / (ux - uy), where erfcx(x) = u P(u) with u = 1 / (x + 3).
 
-    And their difference quotient in u.  The quotients are polynomials in t = 1 - 6 u: Horner's rule
-    gives all three in the same steps.
+    For x >= -1/16, elementwise.  P is a polynomial in t = 1 - 6 u, and Horner's rule p <- p t + c
+    gives all three in the same steps.  As (p_x t_x + c) - (p_y t_y + c) =
+    p_x (t_x - t_y) + (p_x - p_y) t_y, the quotient r = (p_x - p_y) / (t_x - t_y) takes the steps
+    r <- r t_y + p_x from 0, each before p_x takes its own; t_x - t_y = -6 (ux - uy).
     """
     tx, ty = 1 - 6 * ux, 1 - 6 * uy
     px, py, quotient = (jnp.zeros_like(ux) for _ in range(3))

@@ -1,8 +1,9 @@
 r"""Normal predictions, of numbers or of independent coordinates, with a Laplacian target kernel.
 
-For d = |mu - y| and g = 1 / lengthscale, with q = d / sigma and x = (g sigma -+ q) / sqrt(2),
-E exp(-g |Z - y|) = exp(-q^2/2) (erfcx(x_-) + erfcx(x_+)) / 2; two predictions add their variances,
-coordinates multiply.
+For d = |mu - y| and g = 1 / lengthscale, with q = d / sigma and x_-+ = (g sigma -+ q) / sqrt(2),
+E exp(-g |Z - y|) = exp(-q^2/2) (erfcx(x_-) + erfcx(x_+)) / 2.  The difference of two predictions is
+a normal variable with the sum of their variances, so that one formula serves both primitives.  Over
+independent coordinates the expectations multiply.
 """
 
 import math
@@ -19,15 +20,24 @@ from calibjax.kernels import LaplacianKernel, in_lengthscales
 
 
 def laplacian_of_normal(rate: jax.Array, difference: jax.Array, scale: jax.Array) -> jax.Array:
-    """E exp(-rate |D|) for D ~ N(difference, scale^2), elementwise and smooth in everything."""
+    """E exp(-rate |D|) for D ~ N(difference, scale^2) and rate >= 1, smooth in all arguments."""
     reflected, tail, decay, lower, upper, _ = _terms(rate, mirrored(difference), scale)
     left, right = erfcx(lower), erfcx(upper)
     return jnp.where(reflected, decay + tail * (right - left), tail * (left + right))
 
 
 def _terms(rate: Any, d: jax.Array, scale: jax.Array) -> tuple[jax.Array, ...]:
-    # Beyond 60 standard deviations exp(-q^2/2) is 0 even in float64, and q^2 may overflow.
-    q = jnp.minimum(d / scale, 60.0)
+    """What the expectation is made of, for a distance d >= 0.
+
+    Whether x_- is reflected; exp(-q^2/2) / 2; exp((g sigma)^2 / 2 - g d) where x_- is reflected;
+    |x_-| and x_+; q.
+    """
+    # From here on the expectation is 0 even in float64, but its derivatives have powers of d.
+    d = jnp.minimum(d, 60 * scale + 1e3)
+    # Beyond 60 standard deviations exp(-q^2/2) is 0 even in float64, and q^2 may overflow.  There
+    # d / sigma is not computed: in reverse mode its slope, which may overflow, is multiplied by 0.
+    far = d >= 60 * scale
+    q = jnp.where(far, 60.0, d / jnp.where(far, 1.0, scale))
     tail = jnp.exp(-jnp.square(q) / 2) / 2
     lower, upper = (rate * scale - q) / math.sqrt(2), (rate * scale + q) / math.sqrt(2)
     # erfcx overflows left of 0: reflected there, where erfcx(-x) = 2 exp(x^2) - erfcx(x).
@@ -45,21 +55,30 @@ def _expectation(difference: jax.Array, scale: jax.Array) -> jax.Array:
 
 @_expectation.defjvp
 def _expectation_jvp(primals, tangents):
-    """With E = B + A, where A is the term of x_+: E_d = A - B, and E_sigma = sigma E_dd (heat).
+    """The partial derivatives by the mean and the scale of D ~ N(m, sigma^2), in closed form.
 
-    E_dd = E - 2 phi with the density phi of D at 0.  That cancels only where sigma is large, and
-    nothing is reflected: there it is by erfcx'.
+    The expectation E = B + A consists of B = E exp(-D) 1{D > 0}, which has x_-, and of
+    A = E exp(D) 1{D < 0}, which has x_+.  Shifting D gives E_m = E f'(D) for f = exp(-|.|), and
+    f' = -f on the right, f on the left: E_m = A - B.
+
+    The normal density satisfies the heat equation, hence E_sigma = sigma E_mm.  As f'' = f - 2
+    delta, E_mm = E - 2 phi, where phi = exp(-q^2/2) / (sqrt(2 pi) sigma) is the density of D at 0.
+    This difference cancels where sigma is large.  There nothing is reflected, and
+    E = tail (erfcx(x_-) + erfcx(x_+)) is differentiated factor by factor: by sigma, q and x_-+ have
+    the derivatives -q / sigma and (1 +- q / sigma) / sqrt(2), and with
+    erfcx'(x) = 2 x erfcx(x) - 2 / sqrt(pi) all terms in q / sigma together are -q (A - B).
     """
-    (difference, scale), (of_difference, of_scale) = primals, tangents
+    (difference, scale), (difference_tangent, scale_tangent) = primals, tangents
     reflected, tail, decay, lower, upper, q = _terms(1.0, mirrored(difference), scale)
     (left, left_slope), (right, right_slope) = erfcx_and_slope(lower), erfcx_and_slope(upper)
     above, below = tail * right, tail * left
     by_slopes = tail * ((left_slope + right_slope) / math.sqrt(2)) - q * (above - below)
     below = jnp.where(reflected, decay - below, below)
     value = below + above
-    in_scale = jnp.where(reflected, scale * value - math.sqrt(8 / math.pi) * tail, by_slopes)
-    in_difference = jnp.where(difference < 0, below - above, above - below)
-    return value, in_difference * of_difference + in_scale * of_scale
+    by_heat = scale * value - math.sqrt(8 / math.pi) * tail
+    by_scale = jnp.where(reflected, by_heat, by_slopes)
+    by_difference = jnp.where(difference < 0, below - above, above - below)
+    return value, by_difference * difference_tangent + by_scale * scale_tangent
 
 
 def normal_laplacian_mean(p, kernel, y):
@@ -68,7 +87,7 @@ def normal_laplacian_mean(p, kernel, y):
 
 
 def normal_laplacian_inner(p, kernel, q):
-    return normal_laplacian_mean(_difference(p, q), kernel, jnp.zeros_like(q.loc))
+    return normal_laplacian_mean(normal_difference(p, q), kernel, jnp.zeros_like(q.loc))
 
 
 def diag_laplacian_mean(p, kernel, y):
@@ -80,9 +99,23 @@ def diag_laplacian_inner(p, kernel, q):
     return jnp.prod(normal_laplacian_inner(pair[0], kernel, pair[1]))
 
 
-def _difference(p, q) -> Normal:
+def normal_difference(p: Normal, q: Normal) -> Normal:
     """The law of Z - Z'."""
-    return Normal(p.loc - q.loc, jnp.hypot(p.scale, q.scale))
+    return Normal(p.loc - q.loc, _hypotenuse(p.scale, q.scale))
+
+
+@jax.custom_jvp
+def _hypotenuse(a: jax.Array, b: jax.Array) -> jax.Array:
+    """h = sqrt(a^2 + b^2) for a, b > 0."""
+    return jnp.hypot(a, b)
+
+
+@_hypotenuse.defjvp
+def _hypotenuse_jvp(primals, tangents):
+    """The slopes a / h and b / h: those of jnp.hypot divide by squares, which underflow."""
+    (a, b), (a_tangent, b_tangent) = primals, tangents
+    h = _hypotenuse(a, b)
+    return h, (a / h) * a_tangent + (b / h) * b_tangent
 
 
 mean_embedding.register(Normal, LaplacianKernel)(normal_laplacian_mean)

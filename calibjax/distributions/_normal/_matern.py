@@ -1,8 +1,8 @@
 r"""Normal predictions of numbers with a Matern target kernel.
 
-r exp(-g r) is minus the derivative of exp(-g r) in g, so with E(g) = E exp(-g |Z - y|) the Matern
-3/2 kernel gives E - g E' at g = sqrt(3), and Matern 5/2 gives E - g E' + g^2 E'' / 3 at g =
-sqrt(5), in units of the lengthscale.
+In units of the lengthscale, the kernels are (1 + g r) exp(-g r) with g = sqrt(3), and
+(1 + g r + g^2 r^2 / 3) exp(-g r) with g = sqrt(5).  As r exp(-g r) is minus the derivative of
+exp(-g r) by g, the expectation E(g) = E exp(-g |Z - y|) gives E - g E' and E - g E' + g^2 E'' / 3.
 """
 
 import math
@@ -10,7 +10,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from calibjax.distributions._normal._laplacian import laplacian_of_normal
+from calibjax.distributions._normal._laplacian import laplacian_of_normal, normal_difference
 from calibjax.distributions._normal._normal import Normal
 from calibjax.expectations import inner_product, mean_embedding
 from calibjax.kernels import Matern32Kernel, Matern52Kernel, in_lengthscales
@@ -18,6 +18,9 @@ from calibjax.kernels import Matern32Kernel, Matern52Kernel, in_lengthscales
 
 def _derivatives(g: float, difference: jax.Array, scale: jax.Array) -> list[jax.Array]:
     """E(g), E'(g) and E''(g), by nested forward mode: every order keeps its digits."""
+    # The kernels are smooth at 0: narrower predictions change the expectation by the square of the
+    # scale, which is lost in rounding, and the slopes of d / scale would overflow in float32.
+    scale = jnp.maximum(scale, 1e-15)
     rate = jnp.full_like(difference, g)
 
     def expectation(rate):
@@ -49,6 +52,5 @@ def normal_matern52_mean(p, kernel, y):
 @inner_product.register(Normal, Matern32Kernel)
 @inner_product.register(Normal, Matern52Kernel)
 def normal_matern_inner(p, kernel, q):
-    # Z - Z' is normal: a single expectation with the variances added.
-    difference = Normal(p.loc - q.loc, jnp.hypot(p.scale, q.scale))
-    return mean_embedding(difference, kernel, jnp.zeros_like(q.loc))
+    # Z - Z' is normal: one expectation serves both primitives.
+    return mean_embedding(normal_difference(p, q), kernel, jnp.zeros_like(q.loc))
