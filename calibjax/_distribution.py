@@ -122,6 +122,7 @@ def families_with(*methods: str) -> str:
 
 
 def wasserstein_refused(predictions: Any) -> TypeError:
+    """The error for predictions of a family whose Wasserstein distance has no formula."""
     families = families_with("wasserstein_embedding", "squared_wasserstein")
     return TypeError(
         f"Wasserstein is defined for {families} predictions, and MixtureWasserstein for mixtures "
@@ -130,6 +131,7 @@ def wasserstein_refused(predictions: Any) -> TypeError:
 
 
 def tempering_refused(actual: str, reason: str = "") -> TypeError:
+    """The error for predictions of a family without temperatures, or for anything else."""
     return TypeError(
         f"predictions must be one of {families_with('tempered')} to be tempered, got "
         f"{actual}{reason}."

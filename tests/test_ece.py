@@ -424,7 +424,7 @@ BAD = {
     "array": (
         lambda: ece(CLASSES.probs, LABELS),
         TypeError,
-        r"predictions must be Categorical\(probs\) or Bernoulli\(probs\), got an array",
+        r"predictions must be .*Bernoulli\(probs\), or a Mixture of these, got an array",
     ),
     "family": (lambda: mce(NORMAL, LABELS), TypeError, "predictions must be Cat.*got Normal"),
     "label": (lambda: ece(CLASSES, LABELS + 4), ValueError, "targets must be labels.*row 0 is 4"),

@@ -29,9 +29,12 @@ RARE_ONES = {
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("family", RARE_ONES)
 def test_16_bit_predictions_are_sampled_in_float32(family, dtype):
-    draws = np.array(RARE_ONES[family](dtype).sample(KEY, (N_DRAWS,)), float)
+    predictions = RARE_ONES[family](dtype)
+    draws = np.array(predictions.sample(KEY, (N_DRAWS,)), float)
     # The probability is rounded to 16 bits, by less than one in 2^8.
     assert abs(draws.mean() - RARE) < 5 * np.sqrt(RARE / N_DRAWS) + RARE / 2**8
+    wide = jax.tree.map(lambda x: x.astype("float32"), predictions)
+    np.testing.assert_array_equal(draws, wide.sample(KEY, (N_DRAWS,)))
 
 
 MOMENTS = {

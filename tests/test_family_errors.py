@@ -211,7 +211,7 @@ BAD = {
     "ece of counts": (
         lambda: cj.ece(family("poisson"), jnp.zeros(N, int)),
         TypeError,
-        r"predictions must be Categorical\(probs\) or Bernoulli\(probs\), got Poisson",
+        r"predictions must be .*Bernoulli\(probs\), or a Mixture of these, got Poisson",
     ),
     "a foreign distribution": (
         lambda: skce(object(), ones()),

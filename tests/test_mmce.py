@@ -193,7 +193,7 @@ BAD = {
     "array": (
         lambda: top_label(CLASSES.probs, TARGETS),
         TypeError,
-        r"predictions must be Categorical\(probs\) or Bernoulli\(probs\), got an array",
+        r"predictions must be .*Bernoulli\(probs\), or a Mixture of these, got an array",
     ),
     "family": (lambda: mmce(NORMAL, TARGETS), TypeError, "predictions must be .*got Normal"),
     "probs": (

@@ -77,7 +77,7 @@ def check_classes(predictions: Any) -> int:
     """`predictions` must have probabilities of labels; returns how many labels there are."""
     if isinstance(predictions, Distribution):
         check_shapes(parameters(predictions))
-        probabilities = jax.eval_shape(type(predictions).label_probabilities, predictions)
+        probabilities = jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions)
         if probabilities is not None:
             return probabilities.shape[-1]
     actual = "an array" if is_array(predictions) else type(predictions).__name__
