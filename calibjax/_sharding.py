@@ -7,7 +7,7 @@ the others are, None if there are none.  Nothing but sums and what goes round th
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,8 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from calibjax._struct import is_traced
+
+T = TypeVar("T")
 
 #: Names of mesh axes, or None on one device.
 Axis = Any
@@ -110,6 +112,19 @@ def on_one_device(tree: Any) -> Any:
         return jnp.asarray(np.asarray(gathered(x)))
 
     return jax.tree.map(of_leaf, tree)
+
+
+def as_varying(tree: T, like: Any) -> T:
+    """The same arrays, declared to differ between the devices of a user's shard_map as `like` may.
+
+    `jax.shard_map` keeps track of which arrays can differ between devices.  A loop that starts from
+    a constant, the same on all devices, must declare it as different before it adds data to it.
+    Here the constant is chosen by a condition on the data, which is never true: the compiler sees
+    that and drops the choice.
+    """
+    data = [x.reshape(-1)[0] for x in map(jnp.asarray, jax.tree.leaves(like)) if x.size]
+    never = functools.reduce(jnp.logical_or, [(x != 0) & False for x in data])
+    return jax.tree.map(lambda x: jnp.where(never, x, x), tree)
 
 
 def axis_size(axis: Axis) -> int:

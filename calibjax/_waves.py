@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._sharding import as_varying
+
 
 def wave(angle: jax.Array, amplitude: jax.Array | float = 1.0) -> jax.Array:
     """amplitude exp(i angle)."""
@@ -27,5 +29,5 @@ def average(weights: jax.Array, items: Any, function: Callable[[Any], jax.Array]
     def step(total, weighted):
         return total + term(*weighted), None
 
-    zero = lax.complex(*(jnp.zeros((), weights.dtype),) * 2)
+    zero = as_varying(lax.complex(*(jnp.zeros((), weights.dtype),) * 2), (weights, items))
     return lax.scan(step, zero, (weights, items))[0]

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._check import check_integer
+from calibjax._sharding import as_varying
 from calibjax._struct import static, struct
 
 
@@ -52,7 +53,7 @@ class UniformBinning:
         Masked rows are numbered like all others.
         """
         intervals = jnp.clip(jnp.ceil(self.n_bins * probs), 1, self.n_bins).astype(jnp.int32) - 1
-        start = jnp.zeros(probs.shape[0], jnp.int32)
+        start = as_varying(jnp.zeros(probs.shape[0], jnp.int32), probs)
         return lax.scan(_refined, start, self._words(intervals))[0]
 
     def _words(self, intervals: jax.Array) -> jax.Array:
@@ -165,7 +166,7 @@ class MedianVarianceBinning:
             jnp.zeros(capacity, jnp.int32).at[0].set(first_class),
             jnp.int32(1),
         )
-        return lax.while_loop(unfinished, split, state)[0]
+        return lax.while_loop(unfinished, split, as_varying(state, (probs, where)))[0]
 
 
 def _mean(x: jax.Array, members: jax.Array, count: jax.Array) -> jax.Array:

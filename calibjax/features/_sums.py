@@ -9,7 +9,7 @@ from jax import lax
 
 from calibjax._numerics import compensated_add
 from calibjax._pairwise import cut, pad
-from calibjax._sharding import Axis, all_sum
+from calibjax._sharding import Axis, all_sum, as_varying
 
 # Rows times features of a step: they fit into a cache.
 _PER_STEP = 2**17
@@ -35,7 +35,7 @@ def sum_rows(
         return [compensated_add(total, x) for total, x in added], None
 
     shapes = jax.eval_shape(function, *jax.tree.map(lambda x: x[0], chunks))
-    zeros = [(jnp.zeros(x.shape, x.dtype),) * 2 for x in shapes]
+    zeros = as_varying([(jnp.zeros(x.shape, x.dtype),) * 2 for x in shapes], chunks)
     return all_sum([high + low for high, low in lax.scan(step, zeros, chunks)[0]], axis)
 
 

@@ -8,7 +8,15 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._batch import check_predictions, fill_masked, kept_first, valid_rows
-from calibjax._sharding import Axis, all_sum, axis_size, global_offset, on_devices, rows_at
+from calibjax._sharding import (
+    Axis,
+    all_sum,
+    as_varying,
+    axis_size,
+    global_offset,
+    on_devices,
+    rows_at,
+)
 from calibjax._struct import as_pytree, widest_dtype
 from calibjax.kernels._base import Kernel, pairwise
 
@@ -105,5 +113,5 @@ def _order_statistic(values: jax.Array, rank: jax.Array) -> jax.Array:
         candidate = found | bit
         return jnp.where(jnp.sum(bits < candidate) <= rank, candidate, found)
 
-    found = lax.fori_loop(0, n_bits - 1, step, jnp.zeros((), integer))
+    found = lax.fori_loop(0, n_bits - 1, step, as_varying(jnp.zeros((), integer), bits))
     return lax.bitcast_convert_type(found, values.dtype)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._sharding import as_varying
 from calibjax.distributions._empirical._empirical import Empirical
 from calibjax.expectations import (
     inner_product,
@@ -90,7 +91,8 @@ def _bilinear(kernel, x, a, z, b) -> jax.Array:
 
         return lax.scan(over_right, total, right)[0], None
 
-    return lax.scan(over_left, jnp.zeros((x.shape[0], z.shape[0]), a.dtype), left)[0]
+    zeros = as_varying(jnp.zeros((x.shape[0], z.shape[0]), a.dtype), (kernel, left, right))
+    return lax.scan(over_left, zeros, left)[0]
 
 
 def _chunks(points, weights, size: int) -> tuple[jax.Array, jax.Array]:

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._sharding import as_varying
 from calibjax.distributions._mixture._mixture import Mixture
 from calibjax.expectations import inner_product, mean_embedding, residual_product
 
@@ -16,17 +17,23 @@ def mixture_mean(p, kernel, y):
 
 @inner_product.register(Mixture, object)
 def mixture_inner(p, kernel, q):
-    return _sum_over_pairs(p, q, lambda c, d: inner_product(c, kernel, d))
+    return _sum_over_pairs(p, q, lambda c, d: inner_product(c, kernel, d), kernel)
 
 
 @residual_product.register(Mixture, object)
 def mixture_residual(p, kernel, y, q, z):
-    # Since weights sum to one; each pair of components may have a form that does not cancel.
-    return _sum_over_pairs(p, q, lambda c, d: residual_product(c, kernel, y, d, z))
+    # The weights sum to one, so that a mixture of residuals is the residual of the mixture; and a
+    # pair of components may have a form that does not cancel.
+    def of_components(c, d):
+        return residual_product(c, kernel, y, d, z)
+
+    return _sum_over_pairs(p, q, of_components, (kernel, y, z))
 
 
-def _sum_over_pairs(p, q, function) -> jax.Array:
+def _sum_over_pairs(p, q, function, captured) -> jax.Array:
     """A loop over pairs of components; of a tile of mixtures, tiles run inside of it.
+
+    `captured` holds the arrays that the function uses besides its arguments.
 
     The derivative evaluates each pair of components again instead of holding K^2 tiles.
     """
@@ -42,4 +49,5 @@ def _sum_over_pairs(p, q, function) -> jax.Array:
 
         return lax.scan(over_right, total, theirs)[0], None
 
-    return lax.scan(over_left, jnp.zeros((), ours[0].dtype), ours)[0]
+    zero = as_varying(jnp.zeros((), ours[0].dtype), (ours, theirs, captured))
+    return lax.scan(over_left, zero, ours)[0]

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._sharding import as_varying
+
 # Inside a problem rows have shape [K, 1, N], columns [1, L, N], and one number [1, 1, N].
 _ROWS, _COLUMNS = 0, 1
 
@@ -67,6 +69,7 @@ def _solve(costs: jax.Array, a: jax.Array, b: jax.Array):
         v=jnp.zeros_like(b),
         n_steps=jnp.zeros((), jnp.int32),
     )
+    start = as_varying(start, (costs, a, b))
     flow = lax.while_loop(cond, lambda flow: _augment(costs, a, b, flow), start)
     # A row or column without weight carries nothing: its potential is the price of its first bit.
     u = _min(jnp.where(b > 0, costs - flow.v, jnp.inf), _COLUMNS)
@@ -135,6 +138,7 @@ def _distances(slack: jax.Array, carries: jax.Array, sources: jax.Array):
     columns = jnp.full_like(slack[:1], jnp.inf)
     from_row, from_column = (jnp.full(x.shape, -1, jnp.int32) for x in (columns, rows))
     state = (rows, columns, from_row, from_column, jnp.array(True))
+    state = as_varying(state, (slack, carries, sources))
     return lax.while_loop(lambda state: state[-1], relax, state)[:-1]
 
 
@@ -150,7 +154,8 @@ def _path(end: jax.Array, from_row: jax.Array, from_column: jax.Array):
         return column, in_rows | there, in_columns | here
 
     nowhere = (jnp.zeros(x.shape, bool) for x in (from_column, from_row))
-    return lax.while_loop(lambda state: jnp.any(state[0] >= 0), step, (end, *nowhere))[1:]
+    state = as_varying((end, *nowhere), (end, from_row, from_column))
+    return lax.while_loop(lambda state: jnp.any(state[0] >= 0), step, state)[1:]
 
 
 def _min(x: jax.Array, *axes: int) -> jax.Array:
