@@ -1,0 +1,7 @@
+"""The same numbers, made in the loops that suit a platform."""
+
+from calibjax._loops._fusion import fusible as fusible
+from calibjax._loops._fusion import held as held
+from calibjax._loops._fusion import in_one_loop as in_one_loop
+from calibjax._loops._fusion import is_of_numbers as is_of_numbers
+from calibjax._loops._fusion import on_cpu as on_cpu
