@@ -111,7 +111,7 @@ def test_held_rows_are_the_rows():
         (lambda x: jnp.exp(-x) * cubed(x), True),
         (lambda x: jnp.sum(jnp.full(2, x)), False),
         (lambda x: lax.fori_loop(0, 3, lambda _, y: y * x, x), False),
-        (lambda x: jax.jit(lambda x: jnp.sum(jnp.arange(4) * x))(x), False),
+        (lambda x: jax.jit(lambda x: jnp.sum(jnp.arange(4.0) * x))(x), False),
     ],
 )
 def test_what_is_made_of_numbers(function, expected):
