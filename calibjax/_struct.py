@@ -1,7 +1,7 @@
 """Frozen dataclasses as pytrees, and pytrees taken apart by the kind of their leaves."""
 
 import dataclasses
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -141,17 +141,16 @@ def is_traced(tree: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
 
 
-def split(tree: Any) -> tuple[list[Any], list[Any], Hashable]:
-    """The floating leaves, the other leaves, and what `merge` needs to put them together."""
+def split(tree: Any, kinds: Sequence[bool]) -> tuple[list[Any], list[Any], Any]:
+    """The leaves of a kind, the other leaves, and what `merge` needs to put them together."""
     leaves, treedef = jax.tree.flatten(tree)
-    kinds = tuple(is_floating(leaf) for leaf in leaves)
-    floating = [leaf for leaf, kind in zip(leaves, kinds, strict=True) if kind]
+    chosen = [leaf for leaf, kind in zip(leaves, kinds, strict=True) if kind]
     rest = [leaf for leaf, kind in zip(leaves, kinds, strict=True) if not kind]
-    return floating, rest, (treedef, kinds)
+    return chosen, rest, (treedef, tuple(kinds))
 
 
-def merge(floating: Sequence[Any], rest: Sequence[Any], structure: Any) -> Any:
+def merge(chosen: Sequence[Any], rest: Sequence[Any], structure: Any) -> Any:
     """The inverse of `split`."""
     treedef, kinds = structure
-    sources = {True: iter(floating), False: iter(rest)}
+    sources = {True: iter(chosen), False: iter(rest)}
     return jax.tree.unflatten(treedef, [next(sources[kind]) for kind in kinds])

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax.expectations import mean_embedding, residual_product, residual_product_tile
-from calibjax.kernels import Scaled, Sum, TensorProduct, map_pairs_of_numbers, pairwise, vmap_pairs
+from calibjax.kernels import Scaled, Sum, TensorProduct, pairwise, vmap_pairs
 
 #: A prediction and a target, or a batch of both.
 Sample = tuple[Any, jax.Array]
@@ -69,7 +69,7 @@ def h_tile(kernel: Any, a: Sample, b: Sample) -> jax.Array:
 def _tensor_product_tile(kernel: TensorProduct, a: Sample, b: Sample) -> jax.Array:
     (ps, ys), (qs, zs) = a, b
     if _is_a_few_numbers(ps, ys):
-        return map_pairs_of_numbers(h, kernel, a, b)
+        return vmap_pairs(functools.partial(h, kernel))(a, b)
     targets = residual_product_tile(ps, kernel.target_kernel, ys, qs, zs)
     return pairwise(kernel.prediction_kernel, ps, qs) * targets
 

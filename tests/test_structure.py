@@ -17,6 +17,7 @@ ROOMS = [
     "_sharding",
     "_check",
     "_numerics",
+    "_loops",
     "_erfcx",
     "_waves",
     "_tempering",

@@ -6,7 +6,6 @@ from calibjax.kernels._base import KernelLike as KernelLike
 from calibjax.kernels._base import Product as Product
 from calibjax.kernels._base import Scaled as Scaled
 from calibjax.kernels._base import Sum as Sum
-from calibjax.kernels._base import map_pairs_of_numbers as map_pairs_of_numbers
 from calibjax.kernels._base import pairwise as pairwise
 from calibjax.kernels._base import vmap_pairs as vmap_pairs
 from calibjax.kernels._bounds import upper_bound as upper_bound

@@ -1,6 +1,5 @@
 """Kernels of one pair of points, their algebra, and the one place where pairs become tiles."""
 
-import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -8,63 +7,12 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from calibjax._struct import is_floating, merge, split, struct
+from calibjax._struct import struct
 
 
-def vmap_pairs(function: Callable[[Any, Any], jax.Array]) -> Callable[[Any, Any], jax.Array]:
+def vmap_pairs(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Turns a function of one pair into a function of all pairs of two batches, ``[S, T]``."""
     return jax.vmap(jax.vmap(function, in_axes=(None, 0)), in_axes=(0, None))
-
-
-def map_pairs_of_numbers(
-    function: Callable[..., jax.Array], parameters: Any, xs: Any, ys: Any
-) -> jax.Array:
-    """function(parameters, x, y) for all pairs of two batches of a few numbers each, ``[S, T]``.
-
-    The same as `vmap_pairs`, for a fast derivative: every leaf ``[S]`` is made a tile first, so
-    that the derivative is one tile and one sum of it for each leaf.  A derivative through what is
-    only of rows or only of columns has many sums, each of them slower than the tile itself.
-    """
-    n_rows, n_columns = (jax.tree.leaves(batch)[0].shape[0] for batch in (xs, ys))
-    xs = jax.tree.map(lambda x: _outer(x, jnp.ones(n_columns, x.dtype)), xs)
-    ys = jax.tree.map(lambda y: _outer(jnp.ones(n_rows, y.dtype), y), ys)
-    of_pair = functools.partial(with_partials(function), parameters)
-    return jax.vmap(jax.vmap(of_pair))(xs, ys)
-
-
-def _outer(x: jax.Array, y: jax.Array) -> jax.Array:
-    """x_i y_j, ``[S, T]``; its derivative is a product with a vector: no sum is as fast."""
-    if not is_floating(x):
-        return x[:, None] * y[None]
-    return jnp.dot(x[:, None], y[None], precision=jax.lax.Precision.HIGHEST)
-
-
-def with_partials(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """The same function of a few numbers, whose derivative is a sum of partial derivatives.
-
-    All of them come from one gradient, and the tangents are only multiplied at the end: of a tile
-    of pairs backwards, that leaves one product and one sum for each argument.
-    """
-
-    def with_rule(*args: Any) -> jax.Array:
-        floating, fixed, structure = split(args)
-
-        def of_floating(floating: Any, fixed: Any) -> jax.Array:
-            return function(*merge(floating, fixed, structure))
-
-        @jax.custom_jvp
-        def value(floating: Any, fixed: Any) -> jax.Array:
-            return of_floating(floating, fixed)
-
-        @value.defjvp
-        def rule(primals: Any, tangents: Any) -> Any:
-            result, partials = jax.value_and_grad(of_floating)(*primals)
-            products = [jnp.sum(p * t) for p, t in zip(partials, tangents[0], strict=True)]
-            return result, sum(products, jnp.zeros_like(result))
-
-        return value(floating, fixed)
-
-    return with_rule
 
 
 def pairwise(kernel: Callable[[Any, Any], jax.Array], xs: Any, ys: Any) -> jax.Array:
