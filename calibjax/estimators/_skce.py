@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_flag, check_integer
-from calibjax._numerics import pairs_weight
+from calibjax._numerics import fractions_of, pairs_weight
 from calibjax._pairwise import all_pairs_sum, block_sums
 from calibjax._sharding import Axis, all_max, all_sum, on_devices
 from calibjax._struct import as_pytree
@@ -88,7 +88,7 @@ def local_skce(
     kernel, rows = clean(kernel, *rows, axis=axis)
     # A common factor of the weights cancels; their squares must not overflow.
     largest = all_max(jnp.max(rows.weights), axis)
-    rows = rows._replace(weights=rows.weights / jnp.where(largest > 0, largest, 1.0))
+    rows = rows._replace(weights=fractions_of(jnp.where(largest > 0, largest, 1.0), rows.weights))
     if block_size is not None:
         rows = whole_blocks(rows, block_size, axis)
     samples, weights = (rows.predictions, rows.targets), rows.weights
