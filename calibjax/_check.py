@@ -2,7 +2,7 @@
 
 Shapes and dtypes are known while tracing and are always checked.  Values can be looked at only
 when they are concrete: inside a user's jit they are tracers, and there a bad value makes the
-result NaN instead (see `estimators/_inputs.py`).
+result NaN instead (see `_data.py`).
 """
 
 import operator

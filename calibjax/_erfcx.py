@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-# Powers of t, highest first, printed by tools/erfcx_coefficients.py.  On -1 <= t <= 1 their sum is
+# Powers of t, highest first, from tests/golden/erfcx_coefficients.py.  On -1 <= t <= 1 their sum is
 # well conditioned, and Horner's rule is as accurate as Clenshaw's and a quarter cheaper.
 _FLOAT32 = (
     -2.49272039e-06, -1.02881612e-05, 2.77585393e-05, 9.86939934e-05, -2.75113657e-04,

@@ -6,6 +6,9 @@ from pathlib import Path
 import jax
 import pytest
 
+# Scripts that compute reference numbers are run by hand: they need mpmath, which the tests do not.
+collect_ignore = ["golden", "contributing"]
+
 # Simulated, for tests/test_sharding.py.
 jax.config.update("jax_num_cpu_devices", 8)
 

@@ -1,53 +1,100 @@
-"""The family that CONTRIBUTING.md adds works, in all that a family can do."""
+"""CONTRIBUTING.md is true: its rooms are those of the package, and its changes work."""
 
-import pathlib
+import os
 import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
-from scripts import output_of
+import pytest
+from test_structure import ROOMS
 
-CONTRIBUTING = pathlib.Path(__file__).parents[1] / "CONTRIBUTING.md"
-
-# In a process of its own: a family is known from its definition on.
-USE = """
-
-import calibjax as cj
-import numpy as np
-
-jax.config.update("jax_enable_x64", True)
-p, y = Exponential(jnp.array([0.7, 1.0, 2.5, 40.0])), jnp.array([0.0, 1.0, 0.4, 30.0])
-one, other, kernel = p[0], p[2], cj.LaplacianKernel(0.8)
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "CONTRIBUTING.md").read_text()
+SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, flags=re.DOTALL | re.MULTILINE))
 
 
-def expectation(p, function):
-    x, weights = np.polynomial.legendre.leggauss(40)
-    ends = np.array([[0.0, 0.4], [0.4, 3.0], [3.0, 30.0], [30.0, 150.0]])
-    middle, half = ends.mean(1, keepdims=True), np.diff(ends) / 2
-    z = jnp.asarray(np.ravel(middle + half * x))
-    return jnp.sum(np.ravel(half * weights) * jnp.exp(p.log_prob(z)) * jax.vmap(function)(z))
+def test_rooms_are_in_the_order_of_imports():
+    rows = re.findall(r"^\| (`.*?) \|", SECTIONS["Where things are"], flags=re.MULTILINE)
+    assert [name.strip("/") for row in rows for name in re.findall("`(.*?)`", row)] == ROOMS
 
 
-def check(found, expected, tolerance=1e-10):
-    assert abs(found - expected) < tolerance, (found, expected)
+def apply_changes(section, folder):
+    """Writes the files of a section, each after its path, and applies its diffs; returns the files.
+
+    A diff has no line numbers: what a hunk keeps and removes must be there exactly once.
+    """
+    files = re.findall(r"`(\S+\.py)`:\n\n```python\n(.*?)```", section, flags=re.DOTALL)
+    for path, text in files:
+        (folder / path).write_text(text)
+    (diff,) = re.findall(r"```diff\n(.*?)```", section, flags=re.DOTALL)
+    for path, hunks in re.findall(
+        r"^\+\+\+ (\S+)\n(.*?)(?=^\+\+\+ |\Z)", diff, re.DOTALL | re.MULTILINE
+    ):
+        text = (folder / path).read_text()
+        for hunk in re.split(r"^@@\n", hunks, flags=re.MULTILINE):
+            lines = hunk.splitlines(keepends=True)
+            old, new = ("".join(x[1:] for x in lines if x[0] in kinds) for kinds in (" -", " +"))
+            # Whole lines.
+            assert text.count("\n" + old) == 1, f"{path} must have once\n{old}"
+            text = text.replace("\n" + old, "\n" + new)
+        (folder / path).write_text(text)
+    return [path for path, _ in files]
 
 
-check(cj.mean_embedding(one, kernel, y[2]), expectation(one, lambda z: kernel(z, y[2])))
-of_other = lambda z: cj.mean_embedding(other, kernel, z)
-check(cj.inner_product(one, kernel, other), expectation(one, of_other))
-check(one.characteristic(jnp.array(0.6)), expectation(one, lambda z: jnp.exp(0.6j * z)))
-check(cj.temper(p, 3.0).scale[0], 2.1)
-# The optimal map takes z to its multiple.
-squared = expectation(one, lambda z: (z * (1 - 2.5 / 0.7)) ** 2)
-check(cj.Wasserstein().pairwise(p, p)[0, 2] ** 2, squared)
-default = cj.default_kernel(p)
-kernel = cj.TensorProduct(default.prediction_kernel, kernel)
-features = cj.random_feature_skce(jax.random.key(0), kernel, p, y, n_features=10_000)
-check(features.estimate, cj.skce(kernel, p, y), 5 * features.standard_error)
-print(type(default.prediction_kernel.distance).__name__)
-"""
+# For each change the file of tests in tests/contributing/, and those generic tests that are quick
+# and show that the change is complete.
+CHANGES = {
+    "Add a family": (
+        "family",
+        [
+            "test_distributions.py::test_every_family_is_here",
+            "test_distributions.py::test_moments_and_density[exponential]",
+            "test_distributions.py::test_draws[exponential]",
+            "test_expectations.py::test_every_rule_has_its_twin_and_an_instance",
+            "test_expectations.py::test_against_quadrature[exponential-laplacian]",
+        ],
+    ),
+    "Add a distance": (
+        "distance",
+        [
+            "test_kernels.py::test_distances[hellinger-categorical]",
+            "test_kernels.py::test_distances[hellinger-bernoulli]",
+            "test_kernels.py::test_prediction_kernels_are_positive_definite[hellinger-categorical]",
+        ],
+    ),
+    "Add a hypothesis test": (
+        "hypothesis_test",
+        [
+            "test_hypothesis_tests.py::test_a_model_that_is_certain_and_right[cantelli]",
+            "test_hypothesis_tests.py::test_bad_values_inside_jit_give_nan[cantelli]",
+        ],
+    ),
+    "Add a metric": ("metric", []),
+}
 
 
-def test_the_family_that_is_added(tmp_path):
-    (block,) = re.findall(r"```python\n(.*?)```", CONTRIBUTING.read_text(), flags=re.DOTALL)
-    script = tmp_path / "exponential.py"
-    script.write_text(block + USE)
-    assert output_of(script, folder=tmp_path) == "Wasserstein\n"
+def test_every_change_is_tried():
+    assert CHANGES.keys() == {heading for heading in SECTIONS if heading.startswith("Add")}
+
+
+@pytest.mark.parametrize("heading", CHANGES)
+def test_change(heading, tmp_path):
+    for name in ("calibjax", "tests"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    added = apply_changes(SECTIONS[heading], tmp_path)
+    own, generic = CHANGES[heading]
+    tests = [f"contributing/{own}.py", "test_structure.py", *generic]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        + [*added, *(f"tests/{test}" for test in tests)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -3,11 +3,11 @@
 import pathlib
 import re
 
+import closed_forms
 import jax
 import numpy as np
 
 import calibjax as cj
-from tools import closed_forms
 
 README = pathlib.Path(__file__).parents[1] / "README.md"
 

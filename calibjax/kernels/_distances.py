@@ -136,7 +136,7 @@ def _no_embedding(distance: Any) -> TypeError:
     )
 
 
-def _probabilities(distance: Distance, p: Any) -> jax.Array:
+def label_probabilities(distance: Distance, p: Any) -> jax.Array:
     probabilities = p.label_probabilities() if isinstance(p, Distribution) else None
     if probabilities is None:
         raise TypeError(
@@ -158,15 +158,15 @@ class TotalVariation(Distance):
     """
 
     def __call__(self, p: Any, q: Any) -> jax.Array:
-        return jnp.sum(absolute(_probabilities(self, p) - _probabilities(self, q))) / 2
+        return jnp.sum(absolute(label_probabilities(self, p) - label_probabilities(self, q))) / 2
 
     def pairwise(self, ps: Any, qs: Any) -> jax.Array:
-        ps, qs = _probabilities(self, ps), _probabilities(self, qs)
+        ps, qs = label_probabilities(self, ps), label_probabilities(self, qs)
         return sum_over_coordinates(jnp.abs, sign, ps, qs) / 2
 
     def embedding(self, p: Any) -> jax.Array:
         """The probabilities of all labels, of one prediction."""
-        return _probabilities(self, p)
+        return label_probabilities(self, p)
 
     def draw_frequency(
         self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: Any
@@ -192,15 +192,15 @@ class Euclidean(NormDistance):
     """
 
     def squared(self, p: Any, q: Any) -> jax.Array:
-        return jnp.sum(jnp.square(_probabilities(self, p) - _probabilities(self, q)))
+        return jnp.sum(jnp.square(label_probabilities(self, p) - label_probabilities(self, q)))
 
     def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
-        ps, qs = _probabilities(self, ps), _probabilities(self, qs)
+        ps, qs = label_probabilities(self, ps), label_probabilities(self, qs)
         return sum_over_coordinates(jnp.square, double, ps, qs)
 
     def embedding(self, p: Any) -> jax.Array:
         """The probabilities of all labels, of one prediction."""
-        return _probabilities(self, p)
+        return label_probabilities(self, p)
 
 
 @struct

@@ -1,10 +1,10 @@
-"""Print the coefficients of ``calibjax/_erfcx.py`` as they stand there (needs mpmath).
+"""Compute the coefficients of ``calibjax/_erfcx.py`` as they stand there (needs mpmath).
 
 With t = (x - 3) / (x + 3), the half line x >= 0 becomes -1 <= t < 1, where (x + 3) erfcx(x) is
 smooth, limit at t = 1 included.  It is interpolated at Chebyshev nodes and the interpolant expanded
 in powers of t, all with 50 digits; only the printed numbers are rounded.
 
-Run: python tools/erfcx_coefficients.py
+`python tests/golden/erfcx_coefficients.py` prints them.
 """
 
 import mpmath

@@ -1,6 +1,6 @@
 """Prints the table of families and target kernels of README.md, from the registry of closed forms.
 
-`python tools/closed_forms.py`
+`python tests/closed_forms.py`
 """
 
 import calibjax as cj
