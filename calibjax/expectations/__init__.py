@@ -1,6 +1,7 @@
 """Expectations of target kernels under predictions, chosen by the types of both.
 
-The closed forms stand with their families; here is what holds for all of them.
+Each family registers its closed forms beside its class.  This room holds the dispatch and the rules
+that many families share.
 """
 
 from calibjax.expectations import _algebra as _algebra

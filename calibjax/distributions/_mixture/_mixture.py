@@ -44,7 +44,7 @@ class Mixture(Distribution):
     """
 
     weights: jax.Array | None
-    components: Any
+    components: Distribution
 
     @classmethod
     def ensemble(cls, components: Distribution) -> "Mixture":
