@@ -75,11 +75,11 @@ def check_data(
     if weights is not None:
         check_array("weights", weights, "real")
         check_shapes({"weights": (weights, "n")}, sizes)
-    _check_values(data)
+    _check_kept_values(data)
     return data
 
 
-def _check_values(data: Data) -> None:
+def _check_kept_values(data: Data) -> None:
     """Checks the targets and weights of kept rows, each of them only if it is concrete."""
     if is_traced(data.where):
         return

@@ -106,12 +106,12 @@ def _copy_to(sharding: NamedSharding) -> Callable[[Any], Any]:
 def on_one_device(tree: Any) -> Any:
     """All rows on one device, for checks of their values; tracers stay as they are."""
 
-    def of_leaf(x):
+    def move(x):
         if is_traced(x) or devices_of(x) is None:
             return x
         return jnp.asarray(np.asarray(gathered(x)))
 
-    return jax.tree.map(of_leaf, tree)
+    return jax.tree.map(move, tree)
 
 
 def as_varying(tree: T, like: Any) -> T:
@@ -170,11 +170,11 @@ def rows_at(rows: Any, n: Any, index: jax.Array, axis: Axis) -> Any:
     here = (index >= 0) & (index < n)
     index = jnp.clip(index, 0, jax.tree.leaves(rows)[0].shape[0] - 1)
 
-    def of_leaf(x):
+    def rows_on_this_device(x):
         chosen = x[index]
         return jnp.where(here.reshape(-1, *(1,) * (x.ndim - 1)), chosen, jnp.zeros_like(chosen))
 
-    return all_sum(jax.tree.map(of_leaf, rows), axis)
+    return all_sum(jax.tree.map(rows_on_this_device, rows), axis)
 
 
 def rows_from_here(x: jax.Array, n_rows: int, axis: Axis) -> jax.Array:

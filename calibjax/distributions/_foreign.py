@@ -54,7 +54,7 @@ def as_predictions(obj: Any) -> Distribution:
     """
     if isinstance(obj, Distribution):
         return obj
-    build = _builder(obj)
+    build = _builder_of(obj)
     batch, event = tuple(obj.batch_shape), tuple(obj.event_shape)
     if len(batch) != 1:
         raise ValueError(
@@ -93,7 +93,7 @@ def _from_attributes(make: Callable[..., Distribution], **n_axes: int) -> Builde
 
 
 def _convert(obj: Any, batch: tuple[int, ...]) -> Any:
-    return _builder(obj)(obj, batch)
+    return _builder_of(obj)(obj, batch)
 
 
 def _from_independent(base_name: str) -> Builder:
@@ -106,7 +106,9 @@ def _from_independent(base_name: str) -> Builder:
         if n_axes == 1 and isinstance(converted, Normal):
             return MultivariateNormalDiag(converted.loc, converted.scale)
         if n_axes > 0:
-            raise _unsupported(obj, f"Independent over {n_axes} axes of {_name(base)}")
+            raise _unsupported_error(
+                obj, f"Independent over {n_axes} axes of {_qualified_name(base)}"
+            )
         return converted
 
     return build
@@ -123,7 +125,9 @@ def _from_mixture(weights_name: str, components_name: str) -> Builder:
         parts = [_convert(each, shape) for each in (components if is_list else [components])]
         family = type(parts[0])
         if family is Mixture or any(type(part) is not family for part in parts):
-            raise _unsupported(obj, f"{_name(obj)} of mixtures or of several families")
+            raise _unsupported_error(
+                obj, f"{_qualified_name(obj)} of mixtures or of several families"
+            )
         if not is_list:
             return Mixture(weights, parts[0])
         # The constructor of Poisson chooses one max_count for all components.
@@ -184,17 +188,17 @@ _PACKAGES = {
 }
 
 
-def _builder(obj: Any) -> Builder:
+def _builder_of(obj: Any) -> Builder:
     # Subclasses are refused, because they may mean something else: the OneHotCategorical of distrax
     # is a subclass of its Categorical.
-    prefix, supported, _ = _package(obj)
+    prefix, supported, _ = _package_of(obj)
     name = type(obj).__name__ if type(obj).__module__.startswith(prefix) else ""
     if name not in supported:
-        raise _unsupported(obj, _name(obj))
+        raise _unsupported_error(obj, _qualified_name(obj))
     return supported[name]
 
 
-def _package(obj: Any) -> tuple[str, dict[str, Builder], str]:
+def _package_of(obj: Any) -> tuple[str, dict[str, Builder], str]:
     """The prefix of the package of `obj`, its builders, and code that draws samples."""
     for cls in type(obj).__mro__:
         for prefix, (supported, draws) in _PACKAGES.items():
@@ -202,17 +206,17 @@ def _package(obj: Any) -> tuple[str, dict[str, Builder], str]:
                 return prefix, supported, draws
     raise TypeError(
         "obj must be a distribution of calibjax, numpyro, distrax or TensorFlow Probability on "
-        f"JAX, got {'an array' if is_array(obj) else _name(obj)}."
+        f"JAX, got {'an array' if is_array(obj) else _qualified_name(obj)}."
     )
 
 
-def _unsupported(obj: Any, actual: str) -> TypeError:
-    prefix, supported, draws = _package(obj)
+def _unsupported_error(obj: Any, actual: str) -> TypeError:
+    prefix, supported, draws = _package_of(obj)
     return TypeError(
         f"obj must be one of {', '.join(supported)} of {prefix.split('.')[0]}, got {actual}. "
         f"Samples stand for any other: Empirical(jnp.moveaxis({draws}, 0, 1))."
     )
 
 
-def _name(obj: Any) -> str:
+def _qualified_name(obj: Any) -> str:
     return f"{type(obj).__module__}.{type(obj).__qualname__}".removeprefix("builtins.")

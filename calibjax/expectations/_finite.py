@@ -25,25 +25,25 @@ from calibjax.kernels import WhiteKernel, vmap_pairs
 Family = TypeVar("Family", bound=type[Distribution])
 
 
-def _labels(p) -> jax.Array:
+def all_labels(p) -> jax.Array:
     """The labels 0 … m-1."""
     return jnp.arange(p.label_probabilities().shape[-1], dtype=jnp.int32)
 
 
 def _kernel_matrix(kernel, p) -> jax.Array:
     """K, the kernel at all pairs of labels, ``[m, m]``."""
-    labels = _labels(p)
+    labels = all_labels(p)
     return vmap_pairs(kernel)(labels, labels).astype(p.label_probabilities().dtype)
 
 
-def _label_residual(p, y) -> jax.Array:
-    """e_y - p, ``[m]``."""
+def label_residual(p, y) -> jax.Array:
+    """e_y - p for a label y, ``[m]``."""
     probabilities = p.label_probabilities()
-    return (_labels(p) == y).astype(probabilities.dtype) - probabilities
+    return (all_labels(p) == y).astype(probabilities.dtype) - probabilities
 
 
 def finite_mean(p, kernel, y):
-    at_labels = jax.vmap(kernel, in_axes=(0, None))(_labels(p), y)
+    at_labels = jax.vmap(kernel, in_axes=(0, None))(all_labels(p), y)
     probabilities = p.label_probabilities()
     return dot(probabilities, at_labels.astype(probabilities.dtype))
 
@@ -53,7 +53,7 @@ def finite_inner(p, kernel, q):
 
 
 def finite_residual(p, kernel, y, q, z):
-    return dot(_label_residual(p, y), dot(_kernel_matrix(kernel, q), _label_residual(q, z)))
+    return dot(label_residual(p, y), dot(_kernel_matrix(kernel, q), label_residual(q, z)))
 
 
 def finite_squared_distance(p, kernel, q):
@@ -63,12 +63,12 @@ def finite_squared_distance(p, kernel, q):
 
 def white_residual(p, kernel, y, q, z):
     # K is the identity.
-    return dot(_label_residual(p, y), _label_residual(q, z))
+    return dot(label_residual(p, y), label_residual(q, z))
 
 
 def white_residual_tile(ps, kernel, ys, qs, zs):
     # Classes come first, so that both matrix products of the derivative work on whole rows.
-    r, s = jax.vmap(_label_residual)(ps, ys).T, jax.vmap(_label_residual)(qs, zs).T
+    r, s = jax.vmap(label_residual)(ps, ys).T, jax.vmap(label_residual)(qs, zs).T
     if r.shape[0] > _FEW_CLASSES:
         return _matrix_product(r, s)
     return lax.platform_dependent(r, s, cpu=_matrix_product, default=_sum_of_outer_products)

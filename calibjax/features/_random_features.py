@@ -23,6 +23,7 @@ from calibjax._numerics import dot
 from calibjax._struct import struct
 from calibjax._waves import wave
 from calibjax.discrepancy import Sample
+from calibjax.expectations import all_labels, label_residual
 from calibjax.features._spectra import prediction_frequency, target_frequency
 from calibjax.kernels import Product, Scaled, Sum, TensorProduct, embedding, pairwise
 
@@ -63,7 +64,7 @@ class Features:
         ]
         waves = wave(_sum_arrays(angles))
         if self.target_frequencies is None:
-            return waves, _label_residual(p, y)[None, :].astype(waves.dtype)
+            return waves, label_residual(p, y)[None, :].astype(waves.dtype)
 
         def residual(v):
             return wave(jnp.sum(v * y.astype(v.dtype))) - p.characteristic(v)
@@ -114,23 +115,12 @@ def _draw_product_features(
         v = _sum_arrays(draw_frequencies(target_frequency, target_key, target_kernels, y))
         return Features(factor, distances, frequencies, v, jnp.ones((1, 1), dtype))
     (target_kernel,) = target_kernels
-    metric = pairwise(target_kernel, _labels(p), _labels(p)).astype(dtype)
+    metric = pairwise(target_kernel, all_labels(p), all_labels(p)).astype(dtype)
     return Features(factor, distances, frequencies, None, metric)
 
 
 def _sum_arrays(arrays: list[jax.Array]) -> jax.Array:
     return functools.reduce(jnp.add, arrays)
-
-
-def _labels(p: Any) -> jax.Array:
-    """The labels 0 … m-1."""
-    return jnp.arange(p.label_probabilities().shape[0], dtype=jnp.int32)
-
-
-def _label_residual(p: Any, y: jax.Array) -> jax.Array:
-    """e_y - p, ``[m]``."""
-    probabilities = p.label_probabilities()
-    return (_labels(p) == y).astype(probabilities.dtype) - probabilities
 
 
 def _tensor_products(kernel: Any, p: Any) -> Iterator[tuple[Any, list[Any], list[Any]]]:

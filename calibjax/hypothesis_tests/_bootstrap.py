@@ -41,7 +41,7 @@ def bootstrap_draws(
     count, trace = h.count(), h.trace()
     ratio = count / (count - 1)
 
-    def chunk(index):
+    def draws_of_chunk(index):
         number = index * size + jnp.arange(size, dtype=index.dtype)
         excess = centred_counts(key, number, n, n_kept, h.axis)
         forms, row_sums = h.quadratic_forms(excess)
@@ -57,7 +57,7 @@ def bootstrap_draws(
         linear_form = e_rows + total + e_diagonal + trace
         return (ratio * quadratic - 2 * linear_form) / jnp.square(count), row_sums
 
-    draws, row_sums = lax.map(chunk, jnp.arange(n_chunks))
+    draws, row_sums = lax.map(draws_of_chunk, jnp.arange(n_chunks))
     return draws.reshape(-1)[:n_resamples], row_sums[0]
 
 
@@ -78,7 +78,7 @@ def centred_counts(
     def counts_of_resample(number):
         resample_key = jax.random.fold_in(key, number)
 
-        def add(counts, part):
+        def add_draws(counts, part):
             numbers = part * n_keys + jnp.arange(n_keys, dtype=jnp.int32)
             keys = jax.vmap(jax.random.fold_in, (None, 0))(resample_key, numbers)
             shape = (_DRAWS_PER_KEY,)
@@ -90,7 +90,7 @@ def centred_counts(
             # A row is drawn once on average, and practically never more than 127 times.
             return counts.at[jnp.where(is_here, row, n)].add(jnp.int8(1), mode="drop"), None
 
-        return lax.scan(add, -kept.astype(jnp.int8), jnp.arange(n_parts, dtype=jnp.int32))[0]
+        return lax.scan(add_draws, -kept.astype(jnp.int8), jnp.arange(n_parts, dtype=jnp.int32))[0]
 
     return lax.map(counts_of_resample, numbers, batch_size=max(1, _DRAWS // n))
 

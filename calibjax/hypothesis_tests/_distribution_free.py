@@ -26,7 +26,7 @@ def distribution_free_skce_test(
     *,
     unbiased: bool = True,
     block_size: int | None = None,
-    kernel_bound: float | None = None,
+    kernel_bound: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
     """Is the SKCE larger than concentration inequalities allow for a calibrated model?

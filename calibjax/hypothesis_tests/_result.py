@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
+from jax.typing import ArrayLike
 
 from calibjax._struct import is_array, is_traced, static, struct
 
@@ -50,14 +51,14 @@ class CalibrationTestResult:
     null_distribution: jax.Array | None = None
     method: str = static(default="")
 
-    def confidence_interval(self, confidence_level: float = 0.95) -> ConfidenceInterval:
+    def confidence_interval(self, confidence_level: ArrayLike = 0.95) -> ConfidenceInterval:
         """A one-sided interval (low, high) for the calibration error, where high is infinite.
 
         low = max(0, estimate - z standard_error), where z is the normal quantile of
         `confidence_level`.  O(1).
 
         Args:
-            confidence_level: a number in (0, 1).
+            confidence_level: numbers in (0, 1), of any shape that broadcasts with the estimate.
 
         Raises:
             ValueError: the test has no standard error; the level is not in (0, 1).

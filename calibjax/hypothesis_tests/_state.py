@@ -91,7 +91,7 @@ class SKCEState:
             TypeError, ValueError: as in `skce`.
         """
         kernel, data = check_inputs(kernel, predictions, targets, where)
-        return self if data.n < self.block_size else _updated((self, kernel), data)
+        return self if data.n < self.block_size else _state_after_batch((self, kernel), data)
 
     def merge(self, other: "SKCEState") -> "SKCEState":
         """The state of the blocks of both states.  O(1).
@@ -126,7 +126,7 @@ class SKCEState:
 
 
 @on_devices
-def _updated(axis: Axis, shared: Any, data: Data) -> SKCEState:
+def _state_after_batch(axis: Axis, shared: Any, data: Data) -> SKCEState:
     state, kernel = shared
     blocks = block_h(kernel, data, state.block_size, axis)
     _, mean, squares = summarise(blocks)

@@ -43,7 +43,7 @@ class LowRankH(H):
         return self._map_rows_of_psi(lambda rows: jnp.sum(jnp.square(rows), axis=1))
 
     def row_sums_and_squares(self) -> tuple[jax.Array, jax.Array]:
-        matrix, total = self._moments()
+        matrix, total = self._moments_of_psi()
         return self._row_sums(total), jnp.sum(jnp.square(matrix)) - self.trace(power=2)
 
     def quadratic_forms(self, vectors: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -62,9 +62,9 @@ class LowRankH(H):
         return forms, self._row_sums(total)
 
     def core(self) -> jax.Array:
-        return self._moments()[0]
+        return self._moments_of_psi()[0]
 
-    def _moments(self) -> tuple[jax.Array, jax.Array]:
+    def _moments_of_psi(self) -> tuple[jax.Array, jax.Array]:
         """Psi^T W^2 Psi and Psi^T w, where w are the weights and W = diag(w)."""
 
         def moments(samples, weights):
@@ -81,19 +81,19 @@ class LowRankH(H):
         )
 
     def _map_rows_of_psi(self, function: Callable[[jax.Array], jax.Array]) -> jax.Array:
-        def of_chunk(samples):
+        def value_of_chunk(samples):
             return function(self.psi(samples))
 
-        return map_rows(of_chunk, self.samples, self.weights, self.features[0].n_features)
+        return map_rows(value_of_chunk, self.samples, self.weights, self.features[0].n_features)
 
     def _sum_over_rows(
         self, function: Callable[..., list[jax.Array]], *columns: jax.Array
     ) -> list[Any]:
-        def of_chunk(rows, weights):
+        def value_of_chunk(rows, weights):
             return function(rows[0], weights, *rows[1:])
 
         rows, n_features = (self.samples, *columns), self.features[0].n_features
-        return sum_rows(of_chunk, rows, self.weights, n_features, self.axis)
+        return sum_rows(value_of_chunk, rows, self.weights, n_features, self.axis)
 
 
 def low_rank_h(key: jax.Array, kernel: Any, data: Data, n_features: int, axis: Axis) -> LowRankH:

@@ -76,7 +76,7 @@ class Empirical(Distribution):
         return jax.vmap(lambda p: _weighted_mean(p, p.samples))(widened(self))
 
     def variance(self) -> jax.Array:
-        """The variances, or those of the coordinates, ``[n]`` or ``[n, d]``."""
+        """The variances ``[n]``, or the variances of the coordinates ``[n, d]``."""
 
         def variance_of_one(p: Empirical) -> jax.Array:
             deviations = p.samples - _weighted_mean(p, p.samples)[None]

@@ -91,7 +91,7 @@ class Mixture(Distribution):
         return p._average(p._by_component(p._flat_components().mean()))
 
     def variance(self) -> jax.Array:
-        """The variances, or those of the coordinates, ``[n]`` or ``[n, d]``.
+        """The variances ``[n]``, or the variances of the coordinates ``[n, d]``.
 
         They are the mean variance of the components plus the variance of their means.
         """

@@ -97,7 +97,7 @@ def _augment(costs: jax.Array, a: jax.Array, b: jax.Array, flow: _Flow) -> _Flow
     length = jnp.where(found, length, 0.0)
     end = jnp.where(found, _argmin(to_open, _COLUMNS), -1)
 
-    in_rows, in_columns = _path(end, from_row, from_column)
+    in_rows, in_columns = _path_masks(end, from_row, from_column)
     adds = in_columns & (from_row == _index(rows, _ROWS))
     removes = in_rows & (from_column == _index(columns, _COLUMNS))
     starts, ends = in_rows & (from_column < 0), _index(columns, _COLUMNS) == end
@@ -107,15 +107,15 @@ def _augment(costs: jax.Array, a: jax.Array, b: jax.Array, flow: _Flow) -> _Flow
     amount = jnp.where(found, amount, 0.0)
     return _Flow(
         plan=flow.plan + jnp.where(adds, amount, 0.0) - jnp.where(removes, amount, 0.0),
-        supply=_left_over(flow.supply - jnp.where(starts, amount, 0.0), a),
-        demand=_left_over(flow.demand - jnp.where(ends, amount, 0.0), b),
+        supply=_without_rounding_error(flow.supply - jnp.where(starts, amount, 0.0), a),
+        demand=_without_rounding_error(flow.demand - jnp.where(ends, amount, 0.0), b),
         u=flow.u + (length - jnp.minimum(rows, length)),
         v=flow.v - (length - jnp.minimum(columns, length)),
         n_steps=flow.n_steps + 1,
     )
 
 
-def _left_over(x: jax.Array, weights: jax.Array) -> jax.Array:
+def _without_rounding_error(x: jax.Array, weights: jax.Array) -> jax.Array:
     """x, or 0 where x is within rounding of 0; else rounding errors would travel along paths."""
     return jnp.where(x <= 4 * jnp.finfo(x.dtype).eps * weights, 0.0, x)
 
@@ -150,7 +150,7 @@ def _shortest_paths(slack: jax.Array, carries: jax.Array, sources: jax.Array):
     return lax.while_loop(lambda state: state[-1], relax, state)[:-1]
 
 
-def _path(end: jax.Array, from_row: jax.Array, from_column: jax.Array):
+def _path_masks(end: jax.Array, from_row: jax.Array, from_column: jax.Array):
     """Masks of the rows and columns on the path to column `end`; nothing where `end` is -1."""
 
     def step(state):

@@ -94,7 +94,7 @@ class Poisson(Distribution):
 
 
 def _sqrt_of_rate(p: Poisson) -> jax.Array:
-    # The square root stabilises the variance: that of sqrt(Y) hardly depends on the rate.
+    # The variance of sqrt(Y) hardly depends on the rate.
     return safe_sqrt(p.rate)
 
 
