@@ -9,8 +9,8 @@ import pytest
 # Simulated, for tests/test_sharding.py.
 jax.config.update("jax_num_cpu_devices", 8)
 
-# Most of the time of a test is compilation, and most of that are optimisations of machine code. With
-# the simpler emitter of XLA, and each program as one module of LLVM, the same program compiles in a
+# Most of the time of a test is compilation, most of that optimisations of machine code. With the
+# simpler emitter of XLA, and each program as one module of LLVM, the same program compiles in a
 # quarter of the time.
 SIMPLE_CODE = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
