@@ -324,23 +324,22 @@ def test_the_convenience_counts_kept_rows(key):
     assert "consistency" in result.method
 
 
-def counts(key, n):
-    """Of which one in any twenty is masked, and holds no count."""
-    where = jnp.arange(n) % 20 > 0
-    predictions = cj.Poisson(jnp.linspace(0.5, 2.0, n))
-    return predictions, jnp.where(where, predictions.sample(key), -7), where
-
-
 def test_masked_rows_leave_blocks_whole(key):
-    # Counts have blocks at large n; were no row moved, not one block would be complete.
-    predictions, targets, where = counts(key, 52_640)
+    # Mixtures have blocks at large n, and one of any twenty rows is masked: were none moved, not
+    # one block would be complete.
+    n, where = 52_640, jnp.arange(52_640) % 20 > 0
+    probs = jnp.stack([jnp.linspace(0.1, 0.8, n), jnp.linspace(0.3, 0.9, n)], axis=1)
+    predictions = cj.Mixture.ensemble(cj.Bernoulli(probs))
+    targets = jnp.where(where, predictions.sample(key), -7)
     result = cj.calibration_test(key, predictions, targets, where=where)
     assert "blocks of 223" in result.method and 0.001 < result.pvalue < 1
 
 
 @pytest.mark.slow
 def test_masked_rows_of_blocks_are_as_if_dropped(key):
-    predictions, targets, where = counts(key, 60_000)
+    n, where = 60_000, jnp.arange(60_000) % 20 > 0
+    predictions = cj.Poisson(jnp.linspace(0.5, 2.0, n))
+    targets = jnp.where(where, predictions.sample(key), -7)
     result = cj.calibration_test(key, predictions, targets, where=where)
     kept = jax.tree.map(lambda x: x[where], (predictions, targets))
     expected = cj.calibration_test(key, *kept)
