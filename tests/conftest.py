@@ -1,5 +1,6 @@
 """What every test runs under: strict promotion, and a stated precision."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -27,6 +28,12 @@ def pytest_configure(config):
     if not config.option.optimised:
         jax.config.update("jax_disable_most_optimizations", True)
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {SIMPLE_CODE}"
+
+
+def pytest_collection_finish():
+    # What is there now stays until the end; and traces are many objects, of which few are garbage.
+    gc.freeze()
+    gc.set_threshold(100_000)
 
 
 @pytest.fixture(autouse=True)
