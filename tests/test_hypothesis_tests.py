@@ -220,7 +220,9 @@ def test_resamples_without_an_estimate_do_not_speak_against_the_model(key):
     assert jnp.any(jnp.isnan(result.null_distribution)) and result.pvalue == 1
 
 
-@pytest.mark.parametrize("n", [100, 777, 1000])
+@pytest.mark.parametrize(
+    "n", [777, *(pytest.param(n, marks=pytest.mark.slow) for n in (100, 1000))]
+)
 def test_deviations_that_are_all_the_same_have_no_covariance(n):
     # Their mean is rounded, and so nothing is exactly 0.
     predictions, targets = cj.Bernoulli(jnp.full(n, 0.001)), jnp.zeros(n, int)
