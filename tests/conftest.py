@@ -31,9 +31,9 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish():
-    # What is there now stays until the end; and traces are many objects, of which few are garbage.
+    # What is there now stays until the end, and so do most of the many objects of a trace.
     gc.freeze()
-    gc.set_threshold(100_000)
+    gc.set_threshold(100_000, 20, 1000)
 
 
 @pytest.fixture(autouse=True)

@@ -512,7 +512,7 @@ def test_accelerators_compute_the_same(name, monkeypatch, float64):
             estimate = functools.partial(cj.skce, kernel, predictions, targets[rows], where=where)
             return estimate() + estimate(block_size=22)
 
-        return jax.value_and_grad(loss)(jax.tree.map(lambda x: x[rows], predictions))
+        return jax.jit(jax.value_and_grad(loss))(jax.tree.map(lambda x: x[rows], predictions))
 
     chosen = []
 

@@ -112,7 +112,7 @@ def test_tiles_of_many_devices(mesh, float64):
     assert_equal(cj.skce(kernel, *place(rows, mesh)), cj.skce(kernel, *rows))
 
 
-FAST_TESTS = ("bootstrap", "blocks of 3", "cme", "gamma")
+FAST_TESTS = ("bootstrap", "blocks of 3", "cme")
 
 
 @pytest.mark.parametrize(
