@@ -89,9 +89,10 @@ def tiled_h(kernel: Any, data: Data, axis: Axis = None) -> TiledH:
 
 
 def poisoned_unless_symmetric(kernel: Any, data: Data) -> Data:
-    """The same clean data; all weights are NaN where a user's kernel is not symmetric.
+    """The clean data, whose weights all become NaN if a user's kernel is not symmetric.
 
-    H is computed for one order of each pair only, so that another kernel would give a wrong number.
+    h is evaluated in one order of each pair only, so that sums over an asymmetric kernel would be
+    wrong numbers.
     """
     symmetric = is_symmetric(kernel, *data.samples)
     return dataclasses.replace(data, weights=data.weights * jnp.where(symmetric, 1.0, jnp.nan))
