@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 from calibjax._batch import check_predictions, fill_masked, valid_rows
 from calibjax._check import check_array, check_shapes, check_values
 from calibjax._distribution import Distribution
+from calibjax._numerics import fractions_of
 from calibjax._sharding import Axis, all_max, all_sum, on_devices, on_one_device
 from calibjax._struct import is_floating, is_traced, struct, widest_dtype
 
@@ -174,7 +175,7 @@ def clean(data: Data, axis: Axis = None) -> Data:
         weights = jnp.where(data.where, weights, 0.0)
     if data.weights is not None:
         largest = all_max(jnp.max(weights), axis)
-        weights = weights / jnp.where(largest > 0, largest, 1.0)
+        weights = fractions_of(jnp.where(largest > 0, largest, 1.0), weights)
     weights = weights * jnp.where(jnp.all(valid), 1.0, jnp.nan)
     return Data(predictions, targets, data.where, weights)
 

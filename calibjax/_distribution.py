@@ -14,7 +14,8 @@ class Distribution(ABC):
     A family is a `struct` of arrays with the attributes and abstract methods below, and `log_prob`
     where it has a density.  The other methods have a default, which says that the family cannot do
     what they are for.  Inside a kernel or a closed form the same class stands for *one* prediction:
-    its arrays without the batch axis.
+    its arrays without the batch axis.  A subclass of a family is a pytree by itself: it must not be
+    registered with jax again.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

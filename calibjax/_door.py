@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._data import Data, check_data
 from calibjax._distribution import Distribution
-from calibjax._struct import as_pytree
+from calibjax._struct import as_pytree, widest_dtype
 from calibjax.discrepancy import h
-from calibjax.kernels import KernelLike, check_formula, check_kernel
+from calibjax.kernels import KernelLike, check_formula, check_kernel, check_symmetric
 
 
 def check_inputs(
@@ -29,5 +30,15 @@ def check_inputs(
     data = check_data(predictions, targets, where, weights)
     kernel = as_pytree(kernel)
     check_kernel(kernel)
-    check_formula(kernel, data.samples, formula)
+    check_formula(kernel, *_one_sample(data), formula)
+    if data.where is None:
+        check_symmetric(kernel, *data.samples)
     return kernel, data
+
+
+def _one_sample(data: Data) -> tuple[Any, jax.ShapeDtypeStruct]:
+    """An abstract prediction and target, in the dtypes that `clean` will give them."""
+    dtype = widest_dtype(data.targets, *jax.tree.leaves(data.predictions))
+    kind = dtype if data.predictions.target_kind == "real" else jnp.int32
+    prediction = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], dtype), data.predictions)
+    return prediction, jax.ShapeDtypeStruct(data.targets.shape[1:], kind)

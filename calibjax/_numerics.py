@@ -1,9 +1,13 @@
 """Functions with a derivative where the textbook form has none, and sums that keep their digits."""
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+
+from calibjax._check import check_values
+from calibjax._struct import is_traced
 
 
 @jax.custom_jvp
@@ -38,9 +42,37 @@ def dot(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.dot(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
-def positive_or_nan(x: jax.Array | float) -> jax.Array:
-    """x where x > 0, else NaN: a scale that is not one must never give a number."""
-    return jnp.where(x > 0, x, jnp.nan)
+def is_positive(x: jax.Array) -> jax.Array:
+    """Whether x is positive and finite."""
+    return (x > 0) & jnp.isfinite(x)
+
+
+def is_nonnegative(x: jax.Array) -> jax.Array:
+    """Whether x is nonnegative and finite."""
+    return (x >= 0) & jnp.isfinite(x)
+
+
+def positive_or_nan(x: jax.Array | float, name: str = "lengthscale") -> jax.Array:
+    """x where it is positive and finite, else NaN: an invalid scale must poison the result.
+
+    A number that can be looked at is a ValueError instead.  It may be a constant in compiled code,
+    where XLA turns exp(-nan x) on CPUs into any number.
+    """
+    return _valid_or_nan(x, name, "positive and finite", is_positive)
+
+
+def nonnegative_or_nan(x: jax.Array | float, name: str) -> jax.Array:
+    """The same for a number that may be 0."""
+    return _valid_or_nan(x, name, "nonnegative and finite", is_nonnegative)
+
+
+def _valid_or_nan(
+    x: jax.Array | float, name: str, words: str, is_valid: Callable[[jax.Array], jax.Array]
+) -> jax.Array:
+    if not is_traced(x):
+        with jax.ensure_compile_time_eval():
+            check_values(name, x, words, is_valid(jnp.asarray(x)))
+    return jnp.where(is_valid(jnp.asarray(x)), x, jnp.nan)
 
 
 @jax.custom_jvp
@@ -89,10 +121,20 @@ def compensated_add(total: tuple[jax.Array, jax.Array], x: jax.Array):
     return rounded, low + ((high - (rounded - shifted)) + (x - shifted))
 
 
+def fractions_of(largest: jax.Array, x: jax.Array) -> jax.Array:
+    """x / largest.
+
+    XLA multiplies by 1 / largest, which above 8e37 is too small for a normal float32 and becomes 0.
+    """
+    unit = jnp.where(largest > 2.0**64, 2.0**-64, 1.0).astype(x.dtype)
+    return (x * unit) / (largest * unit)
+
+
 def pairs_weight(weights: jax.Array) -> jax.Array:
     """sum_{i != j} w_i w_j of nonnegative weights, over the last axis.
 
     By partial sums, all terms of one sign: (sum w)^2 - sum w^2 cancels when one weight dominates.
     """
-    before = jnp.cumsum(weights, axis=-1) - weights
-    return 2 * jnp.sum(weights * before, axis=-1)
+    # The sum of all weights before each: cumsum(w) - w would cancel in the derivative.
+    before = jnp.cumsum(weights[..., :-1], axis=-1)
+    return 2 * jnp.sum(weights[..., 1:] * before, axis=-1)

@@ -1,12 +1,14 @@
 """Frozen dataclasses as pytrees, and pytrees taken apart by the kind of their leaves."""
 
 import dataclasses
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from calibjax._static import StaticFunction, with_static_functions
 
 T = TypeVar("T")
 
@@ -21,10 +23,10 @@ def struct(cls: type[T]) -> type[T]:
     """Makes `cls` a frozen dataclass and a pytree of its fields.
 
     Part of the structure instead of leaves are the `static` fields, and any field that holds a
-    plain function: an object with a user's function in it can be an argument of a jitted function.
-    Callables that are pytrees themselves, such as `jax.tree_util.Partial`, keep their leaves.
-    `eq=False` because the generated equality fails on arrays.  A subclass is a struct too, with or
-    without the decorator.
+    plain function: an object with a user's function in it can be an argument of a jitted function,
+    and equal functions share what is compiled (see `_static`).  Callables that are pytrees
+    themselves, such as `jax.tree_util.Partial`, keep their leaves.  `eq=False` because the
+    generated equality fails on arrays.  A subclass is a struct too, with or without the decorator.
     """
     if "__dataclass_fields__" in vars(cls):  # by `make_struct` of a parent
         return cls
@@ -35,11 +37,13 @@ def struct(cls: type[T]) -> type[T]:
     def flatten_with_keys(instance):
         children, structure = [], []
         for field in fields:
-            value = getattr(instance, field.name)
-            if field.metadata.get("static") or _is_plain_function(value):
+            value, is_static = getattr(instance, field.name), field.metadata.get("static")
+            if not is_static:
+                value = with_static_functions(value, f"{field.name} of {made.__name__}")
+            if is_static or isinstance(value, StaticFunction):
                 structure.append((field.name, value))
             else:
-                structure.append((field.name, _LEAF))
+                structure.append((field.name, _Leaf))
                 children.append((jax.tree_util.GetAttrKey(field.name), value))
         return children, tuple(structure)
 
@@ -51,7 +55,9 @@ def struct(cls: type[T]) -> type[T]:
         # Not through the constructor: children may be tracers or placeholders.
         instance, children = object.__new__(made), iter(children)
         for name, value in structure:
-            object.__setattr__(instance, name, next(children) if value is _LEAF else value)
+            if isinstance(value, StaticFunction):
+                value = value.function
+            object.__setattr__(instance, name, next(children) if value is _Leaf else value)
         return instance
 
     jax.tree_util.register_pytree_with_keys(made, flatten_with_keys, unflatten, flatten)
@@ -66,19 +72,22 @@ def struct(cls: type[T]) -> type[T]:
 
 
 class _Leaf:
-    """Stands in the structure where a leaf was."""
+    """Stands in the structure where a leaf was: the class itself, which is one even if copied."""
 
 
-_LEAF = _Leaf()
+def as_pytree(tree: Any) -> Any:
+    """The same tree with its plain functions as part of the structure, for an argument of jit."""
 
+    def is_partial(node: Any) -> bool:
+        return isinstance(node, jax.tree_util.Partial)
 
-def _is_plain_function(value: Any) -> bool:
-    return callable(value) and jax.tree_util.all_leaves([value])
+    def of_node(node: Any) -> Any:
+        if not is_partial(node):
+            return with_static_functions(node)
+        args, keywords = as_pytree((list(node.args), node.keywords))
+        return with_static_functions(jax.tree_util.Partial(node.func, *args, **keywords))
 
-
-def as_pytree(function: Any) -> Any:
-    """A plain function as a pytree without leaves, so that it can be an argument of jit."""
-    return jax.tree_util.Partial(function) if _is_plain_function(function) else function
+    return jax.tree.map(of_node, tree, is_leaf=is_partial)
 
 
 @struct
@@ -91,28 +100,22 @@ class Bound:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         treedef, options = self.structure
         parameters = iter(self.parameters)
-        leaves = [next(parameters) if value is _LEAF else value for value in options]
+        leaves = [next(parameters) if kind is _Leaf else value for kind, value in options]
         return jax.tree.unflatten(treedef, leaves)(*args, **kwargs)
 
 
 def bind(function: Any) -> Bound:
     """A user's function as an argument of jit.
 
-    Booleans, integers and strings that a `jax.tree_util.Partial` holds, such as ``unbiased=False``,
-    are options; everything else that it holds is traced.
+    Functions, booleans, integers and strings that a `jax.tree_util.Partial` holds, such as
+    ``unbiased=False``, are options; everything else that it holds is traced.
     """
     leaves, treedef = jax.tree.flatten(as_pytree(function))
     kinds = (int, str, np.bool_, np.integer)
-    options = tuple(leaf if isinstance(leaf, kinds) else _LEAF for leaf in leaves)
-    parameters = [leaf for leaf, value in zip(leaves, options, strict=True) if value is _LEAF]
-    return Bound(parameters, (treedef, options))
-
-
-def holds_function(node: Any) -> bool:
-    """Whether a user's function is part of `node`."""
-    if _is_plain_function(node) or isinstance(node, jax.tree_util.Partial):
-        return True
-    return any(holds_function(value) for value in getattr(node, "__dict__", {}).values())
+    # With their types: True equals 1.
+    options = [(type(x), x) if isinstance(x, kinds) else (_Leaf, None) for x in leaves]
+    parameters = [x for x, (kind, _) in zip(leaves, options, strict=True) if kind is _Leaf]
+    return Bound(parameters, (treedef, tuple(options)))
 
 
 def is_array(leaf: Any) -> bool:
@@ -141,17 +144,16 @@ def is_traced(tree: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
 
 
-def split(tree: Any) -> tuple[list[Any], list[Any], Hashable]:
-    """The floating leaves, the other leaves, and what `merge` needs to put them together."""
+def split(tree: Any, kinds: Sequence[bool]) -> tuple[list[Any], list[Any], Any]:
+    """The leaves of a kind, the other leaves, and what `merge` needs to put them together."""
     leaves, treedef = jax.tree.flatten(tree)
-    kinds = tuple(is_floating(leaf) for leaf in leaves)
-    floating = [leaf for leaf, kind in zip(leaves, kinds, strict=True) if kind]
+    chosen = [leaf for leaf, kind in zip(leaves, kinds, strict=True) if kind]
     rest = [leaf for leaf, kind in zip(leaves, kinds, strict=True) if not kind]
-    return floating, rest, (treedef, kinds)
+    return chosen, rest, (treedef, tuple(kinds))
 
 
-def merge(floating: Sequence[Any], rest: Sequence[Any], structure: Any) -> Any:
+def merge(chosen: Sequence[Any], rest: Sequence[Any], structure: Any) -> Any:
     """The inverse of `split`."""
     treedef, kinds = structure
-    sources = {True: iter(floating), False: iter(rest)}
+    sources = {True: iter(chosen), False: iter(rest)}
     return jax.tree.unflatten(treedef, [next(sources[kind]) for kind in kinds])

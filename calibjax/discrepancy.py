@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax.expectations import mean_embedding, residual_product, residual_product_tile
-from calibjax.kernels import Scaled, Sum, TensorProduct, map_pairs_of_numbers, pairwise, vmap_pairs
+from calibjax.kernels import Scaled, Sum, TensorProduct, of_pair, pairwise, vmap_pairs
 
 #: A prediction and a target, or a batch of both.
 Sample = tuple[Any, jax.Array]
@@ -46,7 +46,9 @@ def _residual(kernel: Any, p: Any, y: jax.Array) -> tuple[jax.Array, jax.Array]:
 @h.register
 def _tensor_product(kernel: TensorProduct, a: Sample, b: Sample) -> jax.Array:
     (p, y), (q, z) = a, b
-    return kernel.prediction_kernel(p, q) * residual_product(p, kernel.target_kernel, y, q, z)
+    return of_pair(kernel.prediction_kernel, p, q) * residual_product(
+        p, kernel.target_kernel, y, q, z
+    )
 
 
 @h.register
@@ -69,7 +71,7 @@ def h_tile(kernel: Any, a: Sample, b: Sample) -> jax.Array:
 def _tensor_product_tile(kernel: TensorProduct, a: Sample, b: Sample) -> jax.Array:
     (ps, ys), (qs, zs) = a, b
     if _is_a_few_numbers(ps, ys):
-        return map_pairs_of_numbers(h, kernel, a, b)
+        return vmap_pairs(functools.partial(h, kernel))(a, b)
     targets = residual_product_tile(ps, kernel.target_kernel, ys, qs, zs)
     return pairwise(kernel.prediction_kernel, ps, qs) * targets
 
@@ -108,7 +110,9 @@ def _tensor_product_deviation(kernel: TensorProduct, a: Sample, location: Sample
     (p, y), (q, z) = a, location
     target_kernel = kernel.target_kernel
     of_targets = jnp.asarray(target_kernel(y, z)).astype(jax.tree.leaves(p)[0].dtype)
-    return kernel.prediction_kernel(p, q) * (of_targets - mean_embedding(p, target_kernel, z))
+    return of_pair(kernel.prediction_kernel, p, q) * (
+        of_targets - mean_embedding(p, target_kernel, z)
+    )
 
 
 @deviation.register

@@ -18,6 +18,7 @@ import pytest
 
 import calibjax as cj
 from calibjax import as_predictions
+from calibjax._batch import check_predictions
 
 MODULES = {
     "numpyro": "numpyro.distributions",
@@ -271,7 +272,7 @@ def test_the_same_distribution(package, name, float64):
     predictions = as_predictions(distribution)
     assert type(predictions) is family
     # Shapes, dtypes and constraints are those of any predictions.
-    assert cj.distributions.check_predictions(predictions)["n"] == N
+    assert check_predictions(predictions)["n"] == N
     assert {leaf.dtype for leaf in jax.tree.leaves(predictions)} == {jnp.dtype("float64")}
     expected = theirs(distribution, "log_prob", targets)
     np.testing.assert_allclose(predictions.log_prob(targets), expected, rtol=1e-12)
@@ -387,7 +388,7 @@ def test_unknown_distributions(package, key):
     names = {"Empirical": cj.Empirical, "jnp": jnp, "key": key, "distribution": distribution}
     with as_the_packages_expect():
         predictions = eval(call, names)
-    assert cj.distributions.check_predictions(predictions) == {"n": N, "s": 100}
+    assert check_predictions(predictions) == {"n": N, "s": 100}
 
 
 def subclass(cls):

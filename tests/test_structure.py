@@ -13,10 +13,12 @@ PACKAGE = Path(cj.__file__).parent
 
 # Imports point backwards in this list, or stay within a room.
 ROOMS = [
+    "_static",
     "_struct",
     "_sharding",
     "_check",
     "_numerics",
+    "_loops",
     "_erfcx",
     "_waves",
     "_tempering",

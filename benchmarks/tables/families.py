@@ -1,14 +1,16 @@
 """Every family with every target kernel that has closed forms."""
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 
+import calibjax as cj
 from benchmarks import harness
 from benchmarks.rows import Row, row, table
 from benchmarks.works import labels
-from benchmarks.works.families import Case, cases
+from benchmarks.works.families import Batch, Case, batches, cases
 
 #: Rows of the families with many operations for each pair.
 FEWER_ROWS = {"MultivariateNormal": 1024, "Mixture": 1024, "Empirical": 512}
@@ -46,6 +48,39 @@ def gradient(quick: bool) -> Iterator[Row]:
         times = harness.time_calls(calls, repeats=1 if quick else 5)
         ours, value = (times[name]["median"] for name in calls)
         yield row(f"{name}, n = {n}", ours, value, "<4", times=times)
+
+
+@table("Value and gradient out of one loop, beside the value alone")
+def fusion(quick: bool) -> Iterator[Row]:
+    """Predictions and targets that are numbers, for which a CPU makes the value and all partial
+    derivatives of a pair in one loop. A ratio of ten or more says that XLA has stopped to fuse
+    these loops, or LLVM to vectorise them. Ours is the value and gradient, the "peer" the value."""
+    for family in ("Normal", "Laplace", "Poisson"):
+        batch = batches(32 if quick else 2048)[family]
+        for name, kernel in batch.kernels().items():
+            for block_size in (None, 8 if quick else 256):
+                yield _in_predictions_and_more(
+                    f"{family}, {name}", kernel, batch, block_size, quick
+                )
+
+
+def _in_predictions_and_more(
+    work: str, kernel: Any, batch: Batch, block_size: int | None, quick: bool
+) -> Row:
+    """The gradient in predictions, and in targets too if there are no blocks."""
+
+    def value(predictions, targets):
+        return cj.skce(kernel, predictions, targets, block_size=block_size)
+
+    argnums = (0,) if block_size else (0, 1)
+    both = jax.jit(jax.value_and_grad(value, argnums, allow_int=True))
+    functions = {"value and gradient": both, "value": jax.jit(value)}
+    arguments = batch.predictions, batch.targets
+    calls = {key: functools.partial(f, *arguments) for key, f in functions.items()}
+    times = harness.time_calls(calls, repeats=1 if quick else 7)
+    ours, alone = (times[key]["min"] for key in calls)
+    of = f"predictions, blocks of {block_size}" if block_size else "predictions and targets"
+    return row(f"{work}: {of}", ours, alone, "<5", times=times)
 
 
 @table("Compilation")

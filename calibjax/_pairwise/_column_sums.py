@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._numerics import compensated_add
+from calibjax._pairwise._tile_sums import tile_values
 from calibjax._pairwise._tiles import Tile, cut, pad, tile_sizes
 from calibjax._sharding import Axis, all_sum
 
@@ -31,7 +32,8 @@ def column_sums(
 
     @jax.checkpoint
     def part(parameters, rows, weights, columns):
-        return jnp.dot(weights, tile(parameters, rows, columns), precision=lax.Precision.HIGHEST)
+        values = tile_values(tile, parameters, rows, columns)
+        return jnp.dot(weights, values, precision=lax.Precision.HIGHEST)
 
     def of_chunk(columns):
         def step(total, rows):

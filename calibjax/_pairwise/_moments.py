@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from calibjax._numerics import dot
 from calibjax._pairwise._pair_sums import map_blocks
 from calibjax._pairwise._ring import ring
+from calibjax._pairwise._tile_sums import tile_values
 from calibjax._pairwise._tiles import Tile, cut, pad, tile_sizes
 from calibjax._sharding import Axis
 
@@ -32,7 +33,8 @@ def row_sums_and_squares(
 
     def visit(left, right, same, factor):
         (left, left_weights), (right, right_weights) = left, right
-        values = jnp.where(diagonal & same, 0.0, tile(parameters, left, right))
+        values = tile_values(tile, parameters, left, right)
+        values = jnp.where(diagonal & same, 0.0, values)
         squares = dot(left_weights, dot(jnp.square(values), right_weights))
         of_left, of_right = dot(values, right_weights), dot(left_weights, values)
         return 2 * factor * squares, ([], factor * of_left, factor * of_right)

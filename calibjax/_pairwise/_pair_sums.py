@@ -10,12 +10,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 
-from calibjax._numerics import dot
 from calibjax._pairwise._ring import ring
+from calibjax._pairwise._tile_sums import Asked, value_and_gradient, weighted_sum
 from calibjax._pairwise._tiles import Tile, cut, most_tile_rows, pad, tile_sizes
 from calibjax._sharding import Axis, all_sum
-from calibjax._struct import merge, split
+from calibjax._struct import split
 
 
 def all_pairs_sum(
@@ -34,20 +35,7 @@ def all_pairs_sum(
     """
     n_tiles, size = tile_sizes(weights.shape[0], tile_rows)
     tiles = cut(pad((rows, weights), n_tiles * size), (n_tiles, size))
-    parameters, fixed_parameters, parameter_structure = split(parameters)
-    tiles, fixed_tiles, tile_structure = split(tiles)
-
-    def weighted_sum(parameters, fixed_parameters, left, fixed_left, right, fixed_right, same):
-        """sum_ij w_i tile_ij w_j of one tile, of its pairs i != j where both sides are the same."""
-        left, left_weights = merge(left, fixed_left, tile_structure)
-        right, right_weights = merge(right, fixed_right, tile_structure)
-        values = tile(merge(parameters, fixed_parameters, parameter_structure), left, right)
-        index = jnp.arange(size)
-        values = jnp.where((index[:, None] == index[None, :]) & same, 0.0, values)
-        return _weighted(values, left_weights, right_weights)
-
-    arguments = parameters, fixed_parameters, tiles, fixed_tiles
-    return 2 * _ring_sum(weighted_sum, axis, *arguments)
+    return 2 * _ring_sum(tile, axis, parameters, tiles)
 
 
 def block_sums(
@@ -89,59 +77,52 @@ def map_blocks(
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n_blocks], results)
 
 
-def _weighted(values: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
-    """sum_ij left_i values_ij right_j."""
-    return lax.platform_dependent(
-        *(values, left, right),
-        cpu=lambda values, left, right: jnp.sum(dot(left, values) * right),
-        # A product of matrices would need the values in memory; a sum takes them as they are made.
-        default=lambda values, left, right: jnp.sum(values * (left[:, None] * right[None, :])),
-    )
-
-
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _ring_sum(weighted_sum, axis, parameters, fixed_parameters, tiles, fixed_tiles):
+def _ring_sum(tile, axis, parameters, tiles):
     def visit(left, right, same, factor):
-        value = weighted_sum(parameters, fixed_parameters, *left, *right, same)
-        return factor * value, ([], [], [])
+        return factor * weighted_sum(tile, parameters, left, right, same), ([], [], [])
 
-    zero = jnp.zeros((), tiles[0].dtype)
-    return all_sum(ring(visit, (tiles, fixed_tiles), zero, [], [], axis)[0], axis)
+    zero = jnp.zeros((), tiles[1].dtype)
+    return all_sum(ring(visit, tiles, zero, [], [], axis)[0], axis)
 
 
-@_ring_sum.defjvp
-def _ring_sum_jvp(weighted_sum, axis, primals, tangents):
+@functools.partial(_ring_sum.defjvp, symbolic_zeros=True)
+def _ring_sum_jvp(tile, axis, primals, tangents):
     # The sum is a scalar: its whole derivative is one gradient, made along with the value in a
     # single pass.  Going back over all tiles would evaluate each of them once more.
-    total, *gradient = _ring_gradient(weighted_sum, axis, *primals)
-    products = jax.tree.map(lambda g, t: jnp.sum(g * t), gradient, [tangents[0], tangents[2]])
+    asked = tuple(tuple(map(_is_asked, jax.tree.leaves(tree))) for tree in tangents)
+    total, *gradient = _ring_gradient(tile, axis, asked, *primals)
+    tangents = [split(*pair)[0] for pair in zip(tangents, asked, strict=True)]
+    products = jax.tree.map(lambda g, t: jnp.sum(g * t), gradient, tangents)
     tangent = sum(jax.tree.leaves(products), jnp.zeros_like(total))
     return all_sum((total, tangent), axis)
 
 
-def _value_and_gradient(weighted_sum, axis, parameters, fixed_parameters, tiles, fixed_tiles):
+def _is_asked(tangent: Any) -> bool:
+    return not isinstance(tangent, SymbolicZero) and tangent.dtype != jax.dtypes.float0
+
+
+def _value_and_gradient(tile, axis, asked, parameters, tiles):
     """The sum over the pairs of this device, its gradient in the parameters, and the gradient of
     the sum over all devices in the tiles of this one."""
+    asked_parameters, rest_parameters, of_parameters = split(parameters, asked[0])
+    asked_tiles, rest_tiles, of_tiles = split(tiles, asked[1])
 
     def visit(left, right, same, factor):
-        (left, fixed_left), (right, fixed_right) = left, right
+        arguments = Asked(asked_parameters, rest_parameters), Asked(*left), Asked(*right)
+        found = value_and_gradient(tile, (of_parameters, of_tiles), *arguments, same)
+        return jax.tree.map(lambda x: factor * x, found)
 
-        def of_floating(parameters, left, right):
-            sides = left, fixed_left, right, fixed_right
-            return factor * weighted_sum(parameters, fixed_parameters, *sides, same)
-
-        return jax.value_and_grad(of_floating, argnums=(0, 1, 2))(parameters, left, right)
-
-    zero = jnp.zeros((), tiles[0].dtype)
-    zeros = jax.tree.map(jnp.zeros_like, (parameters, tiles))
-    return ring(visit, (tiles, fixed_tiles), zero, *zeros, axis)
+    zero = jnp.zeros((), tiles[1].dtype)
+    zeros = jax.tree.map(jnp.zeros_like, (asked_parameters, asked_tiles))
+    return ring(visit, (asked_tiles, rest_tiles), zero, *zeros, axis)
 
 
 # A rule that changes no derivative: it only hides the loops from jax's partial evaluation, which
 # would move what does not change in them out of them, one small array at a time.
-_ring_gradient = jax.custom_jvp(_value_and_gradient, nondiff_argnums=(0, 1))
+_ring_gradient = jax.custom_jvp(_value_and_gradient, nondiff_argnums=(0, 1, 2))
 
 
 @_ring_gradient.defjvp
-def _ring_gradient_jvp(weighted_sum, axis, primals, tangents):
-    return jax.jvp(functools.partial(_value_and_gradient, weighted_sum, axis), primals, tangents)
+def _ring_gradient_jvp(tile, axis, asked, primals, tangents):
+    return jax.jvp(functools.partial(_value_and_gradient, tile, axis, asked), primals, tangents)

@@ -8,6 +8,7 @@ from jax import lax
 
 from calibjax._numerics import dot
 from calibjax._pairwise._ring import ring
+from calibjax._pairwise._tile_sums import tile_values
 from calibjax._pairwise._tiles import Tile, cut, pad, tile_sizes
 from calibjax._sharding import Axis, all_sum
 
@@ -43,7 +44,9 @@ def quadratic_forms(
 
     def visit(left, right, same, factor):
         ((left, left_weights), left_vectors), ((right, right_weights), right_vectors) = left, right
-        values = factor * jnp.where(diagonal & same, 0.0, tile(parameters, left, right))
+        values = factor * jnp.where(
+            diagonal & same, 0.0, tile_values(tile, parameters, left, right)
+        )
         left_vectors, right_vectors = left_vectors.astype(dtype), right_vectors.astype(dtype)
         # Some 10 digits of base 2 of each value are enough: they are multiplied with small whole
         # numbers, and draws then change by 2e-4 of their standard deviation.

@@ -20,12 +20,17 @@ class PairDispatch(Generic[Rule]):
     """A function of (distribution, kernel, *args) with one rule for each pair of types.
 
     The most specific distribution wins, then the most specific kernel; types without a rule fall
-    back to the decorated function.
+    back to the decorated function.  A rule stands for subclasses of its kernel type that inherit
+    ``__call__``, for one that overrides it is another kernel.
+
+    Args:
+        fallback: the function without a rule.
+        n_axes: the number of axes of what a rule returns, 2 for a tile.
     """
 
-    def __init__(self, fallback: Rule) -> None:
+    def __init__(self, fallback: Rule, n_axes: int = 0) -> None:
         functools.update_wrapper(self, fallback)
-        self.fallback = fallback
+        self.fallback, self.n_axes = fallback, n_axes
         self.rules: dict[tuple[type, type], Callable[..., jax.Array]] = {}
 
     def register(self, distribution: type, kernel: type) -> Callable[[Rule], Rule]:
@@ -51,9 +56,29 @@ class PairDispatch(Generic[Rule]):
                 )
         for p_type in type(p).__mro__:
             for kernel_type in type(kernel).__mro__:
-                if rule := self.rules.get((p_type, kernel_type)):
-                    return rule(p, kernel, *args)
+                rule = self.rules.get((p_type, kernel_type))
+                if rule and _is_still(kernel_type, kernel):
+                    return self._checked(rule(p, kernel, *args), p, kernel)
         return self.fallback(p, kernel, *args)
+
+    def _checked(self, value: Any, p: Any, kernel: Any) -> jax.Array:
+        if jnp.ndim(value) != self.n_axes:
+            raise ValueError(
+                f"{self.fallback.__name__} of {type(p).__name__} and {type(kernel).__name__} must "
+                f"return an array of {self.n_axes} axes, got shape {list(jnp.shape(value))}."
+            )
+        return value
+
+
+def _is_still(kernel_type: type, kernel: Any) -> bool:
+    """Whether a kernel computes what its base class does; one that computes nothing is any."""
+    of_base = _call(kernel_type)
+    is_abstract = of_base is None or getattr(of_base, "__isabstractmethod__", False)
+    return is_abstract or of_base is _call(type(kernel))
+
+
+def _call(cls: type) -> Any:
+    return next((vars(base)["__call__"] for base in cls.__mro__ if "__call__" in vars(base)), None)
 
 
 def _no_closed_form(function: str, p: Any, kernel: Any) -> NotImplementedError:
@@ -107,7 +132,7 @@ def residual_product(p: Any, kernel: Any, y: Any, q: Any, z: Any) -> jax.Array:
     return (of_targets - ours) - (theirs - inner_product(p, kernel, q))
 
 
-@PairDispatch
+@functools.partial(PairDispatch, n_axes=2)
 def residual_product_tile(ps: Any, kernel: Any, ys: Any, qs: Any, zs: Any) -> jax.Array:
     """`residual_product` for all pairs of two batches, ``[S, T]``; some types have a faster way."""
 
@@ -124,7 +149,7 @@ def squared_embedding_distance(p: Any, kernel: Any, q: Any) -> jax.Array:
     return squared_distance_of(own[0] + own[1], inner_product(p, kernel, q))
 
 
-@PairDispatch
+@functools.partial(PairDispatch, n_axes=2)
 def squared_embedding_distance_tile(ps: Any, kernel: Any, qs: Any) -> jax.Array:
     """`squared_embedding_distance` for all pairs of two batches, ``[S, T]``."""
     return vmap_pairs(lambda p, q: squared_embedding_distance(p, kernel, q))(ps, qs)

@@ -40,6 +40,8 @@ class MeanEmbeddingDistance(NormDistance):
 
     kernel: Any
 
+    inner_functions = {"kernel": "targets"}
+
     def squared(self, p: Any, q: Any) -> jax.Array:
         return squared_embedding_distance(p, self.kernel, q)
 

@@ -6,12 +6,14 @@ from calibjax.kernels._base import KernelLike as KernelLike
 from calibjax.kernels._base import Product as Product
 from calibjax.kernels._base import Scaled as Scaled
 from calibjax.kernels._base import Sum as Sum
-from calibjax.kernels._base import map_pairs_of_numbers as map_pairs_of_numbers
+from calibjax.kernels._base import of_pair as of_pair
 from calibjax.kernels._base import pairwise as pairwise
+from calibjax.kernels._base import upper_bound as upper_bound
 from calibjax.kernels._base import vmap_pairs as vmap_pairs
-from calibjax.kernels._bounds import upper_bound as upper_bound
 from calibjax.kernels._check import check_formula as check_formula
 from calibjax.kernels._check import check_kernel as check_kernel
+from calibjax.kernels._check import check_symmetric as check_symmetric
+from calibjax.kernels._check import is_symmetric as is_symmetric
 from calibjax.kernels._distances import Distance as Distance
 from calibjax.kernels._distances import EmbeddingDistance as EmbeddingDistance
 from calibjax.kernels._distances import Euclidean as Euclidean

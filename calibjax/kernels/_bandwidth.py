@@ -1,5 +1,6 @@
 """The median heuristic."""
 
+import functools
 from typing import Any
 
 import jax
@@ -18,7 +19,9 @@ from calibjax._sharding import (
     rows_at,
 )
 from calibjax._struct import as_pytree, widest_dtype
-from calibjax.kernels._base import Kernel, pairwise
+from calibjax.kernels._base import pairwise
+from calibjax.kernels._check import check_distance, check_distance_formula
+from calibjax.kernels._distances import NormDistance, squares_keep_digits
 
 _MAX_ROWS = 1024
 
@@ -38,7 +41,8 @@ def median_heuristic(
         where: boolean mask ``[n]``; masked rows may hold anything.
 
     Returns:
-        A scalar, in units of the distance.
+        A scalar, in units of the distance; NaN for a NormDistance whose squares the dtype cannot
+        hold (in float32 where predictions differ by less than 1e-12 or more than 1e17).
 
     Raises:
         TypeError, ValueError: predictions or where of the wrong type, shape or, where concrete,
@@ -50,10 +54,9 @@ def median_heuristic(
         >>> float(cj.median_heuristic(cj.TotalVariation(), predictions))
         0.75
     """
-    if not callable(distance) or isinstance(distance, Kernel):
-        actual = type(distance).__name__
-        raise TypeError(f"distance must be a distance between predictions, got {actual}.")
+    check_distance(distance)
     check_predictions(predictions, where)
+    check_distance_formula(distance, jax.tree.map(lambda x: x[0], predictions))
     return _median_heuristic(as_pytree(distance), (predictions, where))
 
 
@@ -73,6 +76,13 @@ def _median_heuristic(axis: Axis, distance: Any, predictions_and_where: Any) -> 
     row = jnp.arange(m, dtype=jnp.int32) * jnp.maximum(n_all // m, 1)
     chosen = rows_at(predictions, n_kept, row, axis)
     median = _median(pairwise(distance, chosen, chosen).astype(dtype), row < n_all)
+    if isinstance(distance, NormDistance):
+        # A distance of 0 between different predictions may be one whose square is too small.
+        spread = jax.tree.map(lambda x: jnp.max(jnp.max(x, axis=0) - jnp.min(x, axis=0)), chosen)
+        largest = functools.reduce(jnp.maximum, jax.tree.leaves(spread))
+        coincide = (median == 1) & (largest == 0)
+        digits = squares_keep_digits(median) & squares_keep_digits(largest)
+        median = jnp.where(coincide | digits, median, jnp.nan)
     all_valid = all_sum(jnp.sum(~valid), axis) == 0
     return lax.stop_gradient(jnp.where(all_valid, median, jnp.nan))
 

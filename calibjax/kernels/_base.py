@@ -1,83 +1,46 @@
 """Kernels of one pair of points, their algebra, and the one place where pairs become tiles."""
 
-import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from calibjax._struct import is_floating, merge, split, struct
+from calibjax._numerics import nonnegative_or_nan
+from calibjax._struct import is_floating, struct
+from calibjax.kernels._constraints import NONNEGATIVE, Constraint, forget_overridden
 
 
-def vmap_pairs(function: Callable[[Any, Any], jax.Array]) -> Callable[[Any, Any], jax.Array]:
+def vmap_pairs(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Turns a function of one pair into a function of all pairs of two batches, ``[S, T]``."""
     return jax.vmap(jax.vmap(function, in_axes=(None, 0)), in_axes=(0, None))
-
-
-def map_pairs_of_numbers(
-    function: Callable[..., jax.Array], parameters: Any, xs: Any, ys: Any
-) -> jax.Array:
-    """function(parameters, x, y) for all pairs of two batches of a few numbers each, ``[S, T]``.
-
-    The same as `vmap_pairs`, for a fast derivative: every leaf ``[S]`` is made a tile first, so
-    that the derivative is one tile and one sum of it for each leaf.  A derivative through what is
-    only of rows or only of columns has many sums, each of them slower than the tile itself.
-    """
-    n_rows, n_columns = (jax.tree.leaves(batch)[0].shape[0] for batch in (xs, ys))
-    xs = jax.tree.map(lambda x: _outer(x, jnp.ones(n_columns, x.dtype)), xs)
-    ys = jax.tree.map(lambda y: _outer(jnp.ones(n_rows, y.dtype), y), ys)
-    of_pair = functools.partial(with_partials(function), parameters)
-    return jax.vmap(jax.vmap(of_pair))(xs, ys)
-
-
-def _outer(x: jax.Array, y: jax.Array) -> jax.Array:
-    """x_i y_j, ``[S, T]``; its derivative is a product with a vector: no sum is as fast."""
-    if not is_floating(x):
-        return x[:, None] * y[None]
-    return jnp.dot(x[:, None], y[None], precision=jax.lax.Precision.HIGHEST)
-
-
-def with_partials(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """The same function of a few numbers, whose derivative is a sum of partial derivatives.
-
-    All of them come from one gradient, and the tangents are only multiplied at the end: of a tile
-    of pairs backwards, that leaves one product and one sum for each argument.
-    """
-
-    def with_rule(*args: Any) -> jax.Array:
-        floating, fixed, structure = split(args)
-
-        def of_floating(floating: Any, fixed: Any) -> jax.Array:
-            return function(*merge(floating, fixed, structure))
-
-        @jax.custom_jvp
-        def value(floating: Any, fixed: Any) -> jax.Array:
-            return of_floating(floating, fixed)
-
-        @value.defjvp
-        def rule(primals: Any, tangents: Any) -> Any:
-            result, partials = jax.value_and_grad(of_floating)(*primals)
-            products = [jnp.sum(p * t) for p, t in zip(partials, tangents[0], strict=True)]
-            return result, sum(products, jnp.zeros_like(result))
-
-        return value(floating, fixed)
-
-    return with_rule
 
 
 def pairwise(kernel: Callable[[Any, Any], jax.Array], xs: Any, ys: Any) -> jax.Array:
     """kernel(x, y) for all pairs, ``[S, T]``: by the kernel's own `pairwise` if it has one."""
     tile = getattr(kernel, "pairwise", None)
-    return tile(xs, ys) if tile is not None else vmap_pairs(kernel)(xs, ys)
+    values = tile(xs, ys) if tile is not None else vmap_pairs(kernel)(xs, ys)
+    return in_dtype_of(values, (xs, ys))
+
+
+def of_pair(kernel: Callable[[Any, Any], jax.Array], x: Any, y: Any) -> jax.Array:
+    """kernel(x, y) of one pair, in its dtype: the function may hold constants of another one."""
+    return in_dtype_of(kernel(x, y), (x, y))
+
+
+def in_dtype_of(values: Any, points: Any) -> jax.Array:
+    """Values in the floating dtype of the points, if these are no integers."""
+    floating = [leaf for leaf in jax.tree.leaves(points) if is_floating(leaf)]
+    return jnp.asarray(values).astype(jnp.result_type(*floating)) if floating else values
 
 
 class Kernel(ABC):
     """A positive definite function of one pair of points.
 
     Kernels add and multiply, and scale by a nonnegative number.  A kernel of your own is a pytree
-    with ``__call__(x, y)``, a scalar.
+    with ``__call__(x, y)``, a scalar.  The other methods are what a class knows about its function:
+    a subclass that overrides ``__call__`` computes another one, and does not inherit them.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -88,10 +51,43 @@ class Kernel(ABC):
 
     #: Where the kernel is defined: "predictions", "targets", or "pairs" of both.
     domain: ClassVar[str | None] = None
+    #: What its parameters must be, by the names of their fields.
+    parameter_constraints: ClassVar[Mapping[str, Constraint]] = {}
+    #: The functions that it is made of: the names of their fields, and where each is defined;
+    #: None is where the kernel itself is.
+    inner_functions: ClassVar[Mapping[str, str | None]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        defaults = {
+            "pairwise": Kernel.pairwise,
+            "upper_bound": Kernel.upper_bound,
+            "draw_frequency": Kernel.draw_frequency,
+        }
+        forget_overridden(cls, "__call__", defaults)
 
     @abstractmethod
     def __call__(self, x: Any, y: Any) -> jax.Array:
         """k(x, y), a scalar."""
+
+    def pairwise(self, xs: Any, ys: Any) -> jax.Array:
+        """k(x, y) for all pairs of two batches, ``[S, T]``."""
+        return vmap_pairs(self)(xs, ys)
+
+    def upper_bound(self) -> float | jax.Array:
+        """K such that 0 <= k <= K everywhere; ValueError if nothing is known about it."""
+        raise _no_bound(self)
+
+    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: Any) -> jax.Array:
+        """A random w with E cos(<w, x - y>) = k(x, y) (Bochner's theorem), in the shape of a point.
+
+        It is drawn for lengthscale 1 and divided by the lengthscale, so that gradients reach it.
+        A kernel on predictions takes their embedding for the point.
+        """
+        raise TypeError(
+            "random features need kernels with known frequencies, or sums, products and multiples "
+            f"of them, got {type(self).__name__}."
+        )
 
     def __add__(self, other: Any) -> "Kernel":
         return Sum(self, other) if callable(other) else NotImplemented
@@ -110,6 +106,20 @@ class Kernel(ABC):
 KernelLike = Kernel | Callable[[Any, Any], jax.Array]
 
 
+def upper_bound(kernel: Any) -> float | jax.Array:
+    """K such that 0 <= k <= K everywhere; ValueError for a kernel that nothing is known about."""
+    if not isinstance(kernel, Kernel):
+        raise _no_bound(kernel)
+    return kernel.upper_bound()
+
+
+def _no_bound(kernel: Any) -> ValueError:
+    return ValueError(
+        "kernel_bound must be given: no bound is known for a kernel of type "
+        f"{type(kernel).__name__}."
+    )
+
+
 @struct
 class Sum(Kernel):
     """left(x, y) + right(x, y)."""
@@ -117,11 +127,16 @@ class Sum(Kernel):
     left: Any
     right: Any
 
+    inner_functions = {"left": None, "right": None}
+
     def __call__(self, x: Any, y: Any) -> jax.Array:
-        return self.left(x, y) + self.right(x, y)
+        return of_pair(self.left, x, y) + of_pair(self.right, x, y)
 
     def pairwise(self, xs: Any, ys: Any) -> jax.Array:
         return pairwise(self.left, xs, ys) + pairwise(self.right, xs, ys)
+
+    def upper_bound(self) -> float | jax.Array:
+        return upper_bound(self.left) + upper_bound(self.right)
 
 
 @struct
@@ -131,11 +146,16 @@ class Product(Kernel):
     left: Any
     right: Any
 
+    inner_functions = {"left": None, "right": None}
+
     def __call__(self, x: Any, y: Any) -> jax.Array:
-        return self.left(x, y) * self.right(x, y)
+        return of_pair(self.left, x, y) * of_pair(self.right, x, y)
 
     def pairwise(self, xs: Any, ys: Any) -> jax.Array:
         return pairwise(self.left, xs, ys) * pairwise(self.right, xs, ys)
+
+    def upper_bound(self) -> float | jax.Array:
+        return upper_bound(self.left) * upper_bound(self.right)
 
 
 @struct
@@ -145,12 +165,21 @@ class Scaled(Kernel):
     factor: Any
     kernel: Any
 
+    parameter_constraints = {"factor": NONNEGATIVE}
+    inner_functions = {"kernel": None}
+
     def __call__(self, x: Any, y: Any) -> jax.Array:
-        return self.valid_factor() * self.kernel(x, y)
+        return self.valid_factor() * of_pair(self.kernel, x, y)
 
     def pairwise(self, xs: Any, ys: Any) -> jax.Array:
         return self.valid_factor() * pairwise(self.kernel, xs, ys)
 
+    def upper_bound(self) -> float | jax.Array:
+        return self.valid_factor() * upper_bound(self.kernel)
+
     def valid_factor(self) -> jax.Array:
-        """The factor, NaN if it is negative: then this is no kernel."""
-        return jnp.where(self.factor >= 0, self.factor, jnp.nan)
+        """The factor, NaN if it is invalid, for then this is no kernel; ValueError if no scalar."""
+        if jnp.ndim(self.factor) > 0:
+            shape = list(jnp.shape(self.factor))
+            raise ValueError(f"factor of Scaled must be a scalar, got shape {shape}.")
+        return nonnegative_or_nan(self.factor, "factor of Scaled")

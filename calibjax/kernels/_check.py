@@ -1,74 +1,222 @@
-"""Checks of kernels."""
+"""Kernels and distances that came from the user, checked.
 
-from collections.abc import Callable
+Types, domains and parameters are those that the classes state.  What a user's own function returns
+is found by abstract evaluation of one pair, once for each structure.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from calibjax._check import check_values
-from calibjax._struct import holds_function, is_array, is_traced, widest_dtype
-from calibjax.kernels._base import Kernel
+from calibjax._static import StaticFunction
+from calibjax._struct import as_pytree, is_array, is_floating, is_traced, widest_dtype
+from calibjax.kernels._base import Kernel, vmap_pairs
+from calibjax.kernels._constraints import Constraint
 from calibjax.kernels._distances import Distance
 
-_DOMAINS = {"prediction_kernel": "predictions", "target_kernel": "targets"}
-
-
-def _is_python_number(x: Any) -> bool:
-    return isinstance(x, (int, float))
-
-
-# What type a parameter has, what it must be, in words, and whether it is.  An exponent is part of
-# the structure, which must not hold arrays.
-_PARAMETERS = {
-    "lengthscale": (is_array, "positive and finite", lambda x: (x > 0) & jnp.isfinite(x)),
-    "factor": (is_array, "nonnegative and finite", lambda x: (x >= 0) & jnp.isfinite(x)),
-    "exponent": (_is_python_number, "a Python number in (0, 2]", lambda x: (x > 0) & (x <= 2)),
-}
+#: One prediction or target, or a batch; for abstract evaluation, of `jax.ShapeDtypeStruct`.
+Points = Any
 
 
 def check_kernel(kernel: Any, name: str = "kernel", domain: str = "pairs") -> None:
     """Checks the parameters of a kernel and of those that it is made of, and their domains."""
     if not callable(kernel) or isinstance(kernel, Distance):
         raise TypeError(f"{name} must be a kernel or a callable, got {type(kernel).__name__}.")
-    if not isinstance(kernel, Kernel):
-        return
-    if kernel.domain not in (None, domain):
+    if isinstance(kernel, Kernel) and kernel.domain not in (None, domain):
         raise TypeError(
             f"{name} must be a kernel on {domain}, got {type(kernel).__name__}, a kernel on "
             f"{kernel.domain}; TensorProduct(prediction_kernel, target_kernel) is on pairs of both."
         )
-    for part, value in vars(kernel).items():
-        if isinstance(value, Kernel) or part in _DOMAINS:
-            check_kernel(value, part, _DOMAINS.get(part, domain))
-        elif isinstance(value, Distance) and hasattr(value, "kernel"):
-            check_kernel(value.kernel, f"kernel of {type(value).__name__}", "targets")
-        elif part in _PARAMETERS:
-            _check_parameter(f"{part} of {type(kernel).__name__}", value, *_PARAMETERS[part])
+    _check_parts(kernel, domain)
 
 
-def _check_parameter(
-    name: str, value: Any, has_type: Callable, words: str, is_valid: Callable
-) -> None:
-    if not has_type(value):
-        raise TypeError(f"{name} must be {words}, got {type(value).__name__}.")
+def check_distance(distance: Any, name: str = "distance") -> None:
+    """The same for a distance between predictions."""
+    if not callable(distance) or isinstance(distance, Kernel):
+        actual = type(distance).__name__
+        raise TypeError(f"{name} must be a distance between predictions, got {actual}.")
+    _check_parts(distance, "predictions")
+
+
+def _check_parts(node: Any, domain: str) -> None:
+    if not isinstance(node, (Kernel, Distance)):
+        return
+    for parameter, constraint in node.parameter_constraints.items():
+        name = f"{parameter} of {type(node).__name__}"
+        _check_parameter(name, getattr(node, parameter), constraint)
+    for name, part, role in _parts(node, domain):
+        if role == "a distance":
+            check_distance(part, name)
+        elif role == "an embedding":
+            if not callable(part):
+                raise TypeError(f"{name} must be a function, got {type(part).__name__}.")
+        else:
+            check_kernel(part, name, role)
+
+
+def _parts(node: Any, domain: str) -> Iterator[tuple[str, Any, str]]:
+    """The name, the value and the domain or role of each function that `node` is made of."""
+    for field, role in node.inner_functions.items():
+        name = field if isinstance(node, Kernel) else f"{field} of {type(node).__name__}"
+        yield name, getattr(node, field), role or domain
+
+
+def _check_parameter(name: str, value: Any, constraint: Constraint) -> None:
+    if not constraint.has_type(value):
+        raise TypeError(f"{name} must be {constraint.words}, got {type(value).__name__}.")
     if not is_traced(value):
         with jax.ensure_compile_time_eval():
-            check_values(name, value, words, is_valid(jnp.asarray(value)))
+            check_values(name, value, constraint.words, constraint.is_valid(jnp.asarray(value)))
 
 
-def check_formula(kernel: Any, samples: Any, formula: Callable[..., jax.Array]) -> None:
-    """A function in the kernel must not close over tracers: their gradients would be lost."""
-    if not holds_function(kernel):
-        return
-    predictions, targets = samples
-    dtype = widest_dtype(targets, *jax.tree.leaves(predictions))
-    kind = dtype if predictions.target_kind == "real" else jnp.int32
-    prediction = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], dtype), predictions)
-    sample = prediction, jax.ShapeDtypeStruct(targets.shape[1:], kind)
-    closed_over = jax.make_jaxpr(formula)(kernel, sample, sample).consts
-    if any(is_traced(value) for value in closed_over):
+def check_formula(
+    kernel: Any, prediction: Points, target: Points, formula: Callable[..., jax.Array]
+) -> None:
+    """What users' functions in a kernel return must be one number for one pair.
+
+    `prediction` and `target` are one of each, abstract or not; `formula`, the function of
+    (kernel, sample, sample) that will be evaluated, must return a number too.  A kernel that is
+    made of the library's parts alone is not evaluated.  No function may close over a traced value,
+    whose gradient would be lost.
+    """
+    if any(True for _ in _users_functions("kernel", kernel, "pairs")):
+        _check_once(_evaluate, kernel, (prediction, target), formula)
+
+
+def check_distance_formula(distance: Any, prediction: Points) -> None:
+    """The same for a distance alone."""
+    if any(True for _ in _users_functions("distance", distance, "a distance")):
+        _check_once(_evaluate_distance, distance, prediction)
+
+
+def _check_once(evaluate: Callable[..., None], function: Any, points: Points, *options: Any):
+    dtype = widest_dtype(*jax.tree.leaves(points))
+
+    def of_leaf(x: Any) -> tuple[tuple[int, ...], Any]:
+        return getattr(x, "shape", ()), dtype if is_floating(x) else jnp.result_type(x)
+
+    leaves, structure = jax.tree.flatten((as_pytree(function), points))
+    _cached(evaluate, structure, tuple(map(of_leaf, leaves)), options)
+
+
+@functools.lru_cache(maxsize=512)
+def _cached(
+    evaluate: Callable[..., None], structure: Any, avals: Any, options: tuple[Any, ...]
+) -> None:
+    def evaluated(leaves: list[jax.Array]) -> None:
+        function, points = jax.tree.unflatten(structure, leaves)
+        evaluate(function, points, *options)
+
+    leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in avals]
+    if is_traced(jax.make_jaxpr(evaluated)(leaves).consts):
         raise TypeError(
             "kernel holds a function that closes over a traced value; pass that value to the "
             "function as jax.tree_util.Partial(function, value) instead."
         )
+
+
+def _evaluate(kernel: Any, points: Points, formula: Callable[..., jax.Array]) -> None:
+    _evaluate_functions(_users_functions("kernel", kernel, "pairs"), *points)
+    _check_number("h of one pair", formula(kernel, points, points))
+
+
+def _evaluate_distance(distance: Any, prediction: Points) -> None:
+    _evaluate_functions(_users_functions("distance", distance, "a distance"), prediction, None)
+
+
+def _evaluate_functions(functions: Any, prediction: Points, target: Points) -> None:
+    for name, function, role in functions:
+        point = _points(role, prediction, target)
+        if role == "an embedding":
+            _check_real(name, "a scalar or a vector", function(point))
+        else:
+            _check_number(name, function(point, point))
+
+
+def _points(role: str, prediction: Points, target: Points) -> Points:
+    """What a function of this role takes, one or two of them."""
+    return {"pairs": (prediction, target), "targets": target}.get(role, prediction)
+
+
+def _check_number(name: str, value: Any) -> None:
+    _check_real(name, "a number", value)
+    if jnp.ndim(value) > 0:
+        raise ValueError(
+            f"{name} must return a number, of shape [], for one pair, got shape "
+            f"{list(jnp.shape(value))}."
+        )
+
+
+def _check_real(name: str, what: str, value: Any) -> None:
+    if not is_array(value):
+        raise TypeError(f"{name} must return {what}, got {type(value).__name__}.")
+    dtype = jnp.result_type(value)
+    if not any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
+        raise TypeError(f"{name} must return real numbers, got dtype {dtype}.")
+
+
+def _users_functions(name: str, function: Any, role: str) -> Iterator[tuple[str, Any, str]]:
+    """The name, the value and the role of each function in a kernel that is not the library's."""
+    if isinstance(function, StaticFunction):
+        function = function.function
+    if isinstance(function, (Kernel, Distance)):
+        for part in _parts(function, role):
+            yield from _users_functions(*part)
+    definition = function if isinstance(function, FunctionType) else type(function)
+    if definition.__module__.partition(".")[0] != __name__.partition(".")[0]:
+        yield name, function, role
+
+
+# How many of the rows are looked at: all their pairs are.
+_FEW = 8
+
+
+def check_symmetric(kernel: Any, predictions: Any, targets: Any) -> None:
+    """Users' functions of two points must be symmetric: ValueError if k(a, b) is not k(b, a).
+
+    Looked at are all pairs of the first few rows of a batch, where they are concrete.
+    """
+    names = [name for name, *_ in _users_functions_of_pairs(kernel)]
+    if not names or is_traced((kernel, predictions, targets)):
+        return
+    with jax.ensure_compile_time_eval():
+        for name, symmetric in zip(
+            names, _are_symmetric(as_pytree(kernel), predictions, targets), strict=True
+        ):
+            if not bool(symmetric):
+                raise ValueError(
+                    f"{name} must be symmetric, k(a, b) = k(b, a), and is not for some of the "
+                    f"first {_FEW} rows."
+                )
+
+
+def is_symmetric(kernel: Any, predictions: Any, targets: Any) -> jax.Array:
+    """The same as a boolean, for values that cannot be looked at."""
+    return functools.reduce(
+        jnp.logical_and, _are_symmetric(as_pytree(kernel), predictions, targets), jnp.array(True)
+    )
+
+
+def _users_functions_of_pairs(kernel: Any) -> list[tuple[str, Any, str]]:
+    functions = _users_functions("kernel", kernel, "pairs")
+    return [function for function in functions if function[2] != "an embedding"]
+
+
+@jax.jit
+def _are_symmetric(kernel: Any, predictions: Any, targets: Any) -> list[jax.Array]:
+    predictions, targets = jax.tree.map(lambda x: x[:_FEW], (predictions, targets))
+
+    def of_function(function: Any, role: str) -> jax.Array:
+        points = _points(role, predictions, targets)
+        values = vmap_pairs(function)(points, points)
+        values = jnp.asarray(values, widest_dtype(values))
+        rounding = jnp.sqrt(jnp.finfo(values.dtype).eps)
+        # Comparisons with NaN are false: a NaN is no asymmetry.
+        return ~jnp.any(jnp.abs(values - values.T) > rounding * jnp.nanmax(jnp.abs(values)))
+
+    return [of_function(*function) for _, *function in _users_functions_of_pairs(kernel)]

@@ -1,8 +1,9 @@
 """Distances between predictions."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +11,17 @@ import jax.numpy as jnp
 from calibjax._distribution import Distribution
 from calibjax._loops import double, sign, sum_over_coordinates
 from calibjax._numerics import absolute, safe_sqrt
-from calibjax._struct import struct
+from calibjax._struct import is_array, struct, widest_dtype
 from calibjax.kernels._base import vmap_pairs
+from calibjax.kernels._constraints import Constraint, forget_overridden, is_overridden
+from calibjax.kernels._spectra import cauchy_mixture, normal_mixture
 
 
 class Distance(ABC):
     """A distance d(p, q) between two predictions; its derivative is 0 where it is 0.
+
+    The other methods are what a class knows about its distance: a subclass that overrides
+    ``__call__`` computes another one, and does not inherit them.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -25,6 +31,19 @@ class Distance(ABC):
         (True, 0.5)
     """
 
+    #: As of a Kernel.
+    parameter_constraints: ClassVar[Mapping[str, Constraint]] = {}
+    inner_functions: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        defaults = {
+            "pairwise": Distance.pairwise,
+            "embedding": Distance.embedding,
+            "draw_frequency": Distance.draw_frequency,
+        }
+        forget_overridden(cls, "__call__", defaults)
+
     @abstractmethod
     def __call__(self, p: Any, q: Any) -> jax.Array:
         """d(p, q) of one pair."""
@@ -33,9 +52,45 @@ class Distance(ABC):
         """d(p, q) for all pairs of two batches, ``[S, T]``."""
         return vmap_pairs(self)(ps, qs)
 
+    def embedding(self, p: Any) -> jax.Array:
+        """phi(p) of one prediction, where the distance of p and q is a norm of phi(p) - phi(q).
+
+        The norm is half the L1 norm for TotalVariation, and the Euclidean norm for all others.
+        """
+        raise _no_embedding(self)
+
+    def draw_frequency(
+        self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: Any
+    ) -> jax.Array:
+        """A random w with E cos(<w, phi(p) - phi(q)>) = exp(-d(p, q)^nu), in the shape of phi(p).
+
+        phi is the embedding of predictions in which d is a norm.
+        """
+        raise TypeError(
+            "random features need prediction kernels of the distance TotalVariation, Euclidean, "
+            f"EmbeddingDistance or Wasserstein, got {type(self).__name__}."
+        )
+
 
 class NormDistance(Distance):
-    """A distance that is the root of a smooth square: kernels of the square never take the root."""
+    """A distance that is the root of a smooth square: kernels of the square never take the root.
+
+    Distances whose squares the dtype cannot hold are 0 or infinite, see `squares_keep_digits`.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        defaults = {
+            "pairwise_squared": NormDistance.pairwise_squared,
+            "pairwise": NormDistance.pairwise,
+            "embedding": Distance.embedding,
+        }
+        forget_overridden(cls, "squared", defaults)
+        super().__init_subclass__(**options)
+
+    @classmethod
+    def is_root_of_square(cls) -> bool:
+        """Whether `squared` is still the square: not where only ``__call__`` was overridden."""
+        return not is_overridden(cls, "squared", by="__call__")
 
     @abstractmethod
     def squared(self, p: Any, q: Any) -> jax.Array:
@@ -52,19 +107,33 @@ class NormDistance(Distance):
         """d(p, q) for all pairs of two batches, ``[S, T]``."""
         return safe_sqrt(self.pairwise_squared(ps, qs))
 
+    def draw_frequency(
+        self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: Any
+    ) -> jax.Array:
+        """A random w with E cos(<w, phi(p) - phi(q)>) = exp(-|phi(p) - phi(q)|^nu)."""
+        return normal_mixture(key, exponent, shape, dtype)
+
+
+def squares_keep_digits(scale: jax.Array) -> jax.Array:
+    """Whether distances from a millionth of a scale to 100 times it can be squared: in float32 for
+    scales between 1e-12 and 1e17."""
+    limits = jnp.finfo(scale.dtype)
+    smallest = math.sqrt(float(limits.tiny)) / float(limits.eps)
+    return (scale >= smallest) & (scale <= math.sqrt(float(limits.max)) / 128)
+
 
 def embedding(distance: Any, p: Any) -> jax.Array:
-    """phi(p) of one prediction, if the distance of p and q is a norm of phi(p) - phi(q).
+    """``distance.embedding(p)``; TypeError for a function, of which no embedding is known."""
+    if not isinstance(distance, Distance):
+        raise _no_embedding(distance)
+    return distance.embedding(p)
 
-    It is half the L1 norm for TotalVariation and the Euclidean norm for all others.
-    """
-    of_distance = getattr(distance, "embedding", None)
-    if of_distance is None:
-        raise TypeError(
-            "random features need prediction kernels of the distance TotalVariation, Euclidean, "
-            f"EmbeddingDistance or Wasserstein, got {type(distance).__name__}."
-        )
-    return of_distance(p)
+
+def _no_embedding(distance: Any) -> TypeError:
+    return TypeError(
+        "random features need prediction kernels of the distance TotalVariation, Euclidean, "
+        f"EmbeddingDistance or Wasserstein, got {type(distance).__name__}."
+    )
 
 
 def label_probabilities(distance: Distance, p: Any) -> jax.Array:
@@ -99,6 +168,17 @@ class TotalVariation(Distance):
         """The probabilities of all labels, of one prediction."""
         return label_probabilities(self, p)
 
+    def draw_frequency(
+        self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: Any
+    ) -> jax.Array:
+        """A random w with E cos(<w, p - q>) = exp(-d(p, q)^nu) for nu <= 1."""
+        if exponent > 1:
+            raise TypeError(
+                "random features need an exponent of at most 1 with TotalVariation, which gives no "
+                f"positive definite kernel with others, got {exponent}."
+            )
+        return cauchy_mixture(key, exponent, shape, dtype) / 2
+
 
 @struct
 class Euclidean(NormDistance):
@@ -129,7 +209,8 @@ class EmbeddingDistance(NormDistance):
 
     Args:
         phi: function of *one* prediction (arrays without the batch axis) that returns a scalar or
-            a vector.  A plain function is static; `jax.tree_util.Partial` carries parameters.
+            a vector.  A plain function is part of the structure: functions that do the same share
+            what is compiled.  `jax.tree_util.Partial` carries parameters.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -141,13 +222,27 @@ class EmbeddingDistance(NormDistance):
 
     phi: Callable[[Any], jax.Array]
 
+    inner_functions = {"phi": "an embedding"}
+
+    def embedded(self, p: Any) -> jax.Array:
+        """phi(p) as an array of the dtype of p."""
+        value = self.phi(p)
+        if not is_array(value):
+            raise TypeError(
+                "phi of EmbeddingDistance must return a scalar or a vector, got "
+                f"{type(value).__name__}."
+            )
+        return jnp.asarray(value).astype(widest_dtype(*jax.tree.leaves(p)))
+
     def squared(self, p: Any, q: Any) -> jax.Array:
-        x, y = self.phi(p), self.phi(q)
+        x, y = self.embedded(p), self.embedded(q)
         # Equal predictions may differ in the last bit of phi, which compiled loops round in more
         # than one way: equal up to rounding is equal, or the norm would have a slope of 1 there.
-        rounding = 2 * jnp.finfo(x.dtype).eps * jnp.maximum(jnp.abs(x), jnp.abs(y))
-        return jnp.sum(jnp.square(jnp.where(jnp.abs(x - y) > rounding, x - y, 0.0)))
+        # No bound of rounding is infinite, and NaN is near to nothing.
+        rounding = 2 * jnp.finfo(x.dtype).eps * jnp.minimum(jnp.abs(x), jnp.abs(y))
+        same = (x == y) | (jnp.abs(x - y) < rounding)
+        return jnp.sum(jnp.square(jnp.where(same, 0.0, x - y)))
 
     def embedding(self, p: Any) -> jax.Array:
         """phi(p), a vector, of one prediction."""
-        return jnp.ravel(self.phi(p))
+        return jnp.ravel(self.embedded(p))

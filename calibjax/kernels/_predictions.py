@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._numerics import positive_or_nan
-from calibjax._struct import static, struct
-from calibjax.kernels._base import Kernel, pairwise
-from calibjax.kernels._distances import NormDistance
+from calibjax._struct import is_traced, static, struct
+from calibjax.kernels._base import Kernel, of_pair, pairwise
+from calibjax.kernels._constraints import EXPONENT, POSITIVE
+from calibjax.kernels._distances import NormDistance, squares_keep_digits
 
 
 @struct
@@ -40,17 +41,28 @@ class DistanceKernel(Kernel):
     exponent: float = static(default=1.0)
 
     domain = "predictions"
+    parameter_constraints = {"lengthscale": POSITIVE, "exponent": EXPONENT}
+    inner_functions = {"distance": "a distance"}
 
     def __call__(self, p: Any, q: Any) -> jax.Array:
         if self._takes_squares():
             return self._of_squared(self.distance.squared(p, q))
-        return self._of_distance(self.distance(p, q))
+        return self._of_distance(of_pair(self.distance, p, q))
 
     def pairwise(self, ps: Any, qs: Any) -> jax.Array:
         """The kernel for all pairs of two batches, ``[S, T]``."""
         if self._takes_squares():
             return self._of_squared(self.distance.pairwise_squared(ps, qs))
         return self._of_distance(pairwise(self.distance, ps, qs))
+
+    def upper_bound(self) -> float:
+        """1."""
+        return 1.0
+
+    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: Any) -> jax.Array:
+        """A random w with E cos(<w, phi(p) - phi(q)>) = k(p, q), for the embedding phi(p)."""
+        w = self.distance.draw_frequency(key, self.exponent, point.shape, dtype)
+        return w / self.scalar_lengthscale()
 
     def scalar_lengthscale(self) -> jax.Array:
         """The lengthscale, NaN if it is not positive; ValueError if it is no scalar."""
@@ -59,20 +71,35 @@ class DistanceKernel(Kernel):
                 "lengthscale of DistanceKernel must be a scalar, got shape "
                 f"{list(jnp.shape(self.lengthscale))}."
             )
-        return positive_or_nan(self.lengthscale)
+        scale = positive_or_nan(self.lengthscale, "lengthscale of DistanceKernel")
+        if not isinstance(self.distance, NormDistance):
+            return scale
+        in_range = squares_keep_digits(scale)
+        if not is_traced(in_range) and not bool(in_range):
+            raise ValueError(
+                f"lengthscale of DistanceKernel must be a scale whose square {scale.dtype} can "
+                f"hold, got {scale}: choose other units for predictions and targets."
+            )
+        return jnp.where(in_range, scale, jnp.nan)
 
     def _takes_squares(self) -> bool:
         # The square of a norm is smooth at 0, where the norm is not.
-        return self.exponent == 2 and isinstance(self.distance, NormDistance)
+        is_norm = isinstance(self.distance, NormDistance)
+        return self.exponent == 2 and is_norm and self.distance.is_root_of_square()
 
     def _of_squared(self, squared: jax.Array) -> jax.Array:
-        return jnp.exp(-squared / jnp.square(self.scalar_lengthscale()))
+        return _exp_of_minus(squared / jnp.square(self.scalar_lengthscale()))
 
     def _of_distance(self, distance: jax.Array) -> jax.Array:
         ratio = distance / self.scalar_lengthscale()
         if self.exponent == 1:
-            return jnp.exp(-ratio)
+            return _exp_of_minus(ratio)
         # The slope of ratio^nu at 0 is infinite for nu < 1: there, as at every kink, it is 0.
         at_zero = ratio == 0
         power = jnp.where(at_zero, 1.0, ratio) ** self.exponent
-        return jnp.exp(-jnp.where(at_zero, 0.0, power))
+        return _exp_of_minus(jnp.where(at_zero, 0.0, power))
+
+
+def _exp_of_minus(x: jax.Array) -> jax.Array:
+    # A constant NaN would not stay one: on CPUs XLA turns exp of it into any number.
+    return jnp.where(jnp.isnan(x), jnp.nan, jnp.exp(-x))

@@ -9,12 +9,14 @@ import jax.numpy as jnp
 from calibjax._numerics import absolute, positive_or_nan, safe_sqrt
 from calibjax._struct import is_floating, struct
 from calibjax.kernels._base import Kernel
+from calibjax.kernels._constraints import POSITIVE
+from calibjax.kernels._spectra import student
 
 
 def in_lengthscales(kernel: Any, *values: jax.Array) -> list[jax.Array]:
     """Values in units of the kernel's lengthscale; integers become real numbers.
 
-    A lengthscale that is not positive gives NaN.
+    An invalid lengthscale gives NaN, and a ValueError where it can be looked at.
     """
     shape = jnp.shape(kernel.lengthscale)
     for value in values:
@@ -23,7 +25,7 @@ def in_lengthscales(kernel: Any, *values: jax.Array) -> list[jax.Array]:
                 f"lengthscale of {type(kernel).__name__} must be a scalar or have the shape of "
                 f"one target, {list(value.shape)}, got shape {list(shape)}."
             )
-    scale = positive_or_nan(kernel.lengthscale)
+    scale = positive_or_nan(kernel.lengthscale, f"lengthscale of {type(kernel).__name__}")
     return [(x if is_floating(x) else x.astype(jnp.result_type(scale))) / scale for x in values]
 
 
@@ -43,10 +45,19 @@ class GaussianKernel(Kernel):
     lengthscale: Any
 
     domain = "targets"
+    parameter_constraints = {"lengthscale": POSITIVE}
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         x, y = in_lengthscales(self, x, y)
         return jnp.exp(-jnp.sum(jnp.square(x - y)) / 2)
+
+    def upper_bound(self) -> float:
+        """1."""
+        return 1.0
+
+    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: Any) -> jax.Array:
+        """A random w with E cos(<w, x - y>) = k(x, y), in the shape of a target."""
+        return in_lengthscales(self, jax.random.normal(key, point.shape, dtype))[0]
 
 
 @struct
@@ -65,10 +76,19 @@ class LaplacianKernel(Kernel):
     lengthscale: Any
 
     domain = "targets"
+    parameter_constraints = {"lengthscale": POSITIVE}
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         x, y = in_lengthscales(self, x, y)
         return jnp.exp(-jnp.sum(absolute(x - y)))
+
+    def upper_bound(self) -> float:
+        """1."""
+        return 1.0
+
+    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: Any) -> jax.Array:
+        """A random w with E cos(<w, x - y>) = k(x, y), in the shape of a target."""
+        return in_lengthscales(self, jax.random.cauchy(key, point.shape, dtype))[0]
 
 
 @struct
@@ -87,10 +107,19 @@ class Matern32Kernel(Kernel):
     lengthscale: Any
 
     domain = "targets"
+    parameter_constraints = {"lengthscale": POSITIVE}
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         r = _distance(self, x, y) * math.sqrt(3)
         return (1 + r) * jnp.exp(-r)
+
+    def upper_bound(self) -> float:
+        """1."""
+        return 1.0
+
+    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: Any) -> jax.Array:
+        """A random w with E cos(<w, x - y>) = k(x, y), in the shape of a target."""
+        return in_lengthscales(self, student(3, key, point.shape, dtype))[0]
 
 
 @struct
@@ -109,10 +138,19 @@ class Matern52Kernel(Kernel):
     lengthscale: Any
 
     domain = "targets"
+    parameter_constraints = {"lengthscale": POSITIVE}
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         r = _distance(self, x, y) * math.sqrt(5)
         return (1 + r + jnp.square(r) / 3) * jnp.exp(-r)
+
+    def upper_bound(self) -> float:
+        """1."""
+        return 1.0
+
+    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: Any) -> jax.Array:
+        """A random w with E cos(<w, x - y>) = k(x, y), in the shape of a target."""
+        return in_lengthscales(self, student(5, key, point.shape, dtype))[0]
 
 
 def _distance(kernel: Any, x: jax.Array, y: jax.Array) -> jax.Array:
@@ -134,3 +172,16 @@ class WhiteKernel(Kernel):
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         return jnp.where(jnp.all(x == y), 1.0, 0.0)
+
+    def upper_bound(self) -> float:
+        """1."""
+        return 1.0
+
+    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: Any) -> jax.Array:
+        """A random w with E cos(<w, x - y>) = k(x, y) for labels and counts."""
+        if is_floating(point):
+            raise TypeError(
+                "random features of WhiteKernel need labels or counts, got real targets."
+            )
+        # The mean of exp(i w k) over the circle is 0 for all integers k but 0.
+        return jax.random.uniform(key, point.shape, dtype, minval=-jnp.pi, maxval=jnp.pi)

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 
 from calibjax._struct import struct
-from calibjax.kernels._base import Kernel
+from calibjax.kernels._base import Kernel, of_pair, upper_bound
 
 
 @struct
@@ -28,6 +28,12 @@ class TensorProduct(Kernel):
     target_kernel: Any
 
     domain = "pairs"
+    inner_functions = {"prediction_kernel": "predictions", "target_kernel": "targets"}
 
     def __call__(self, x: tuple[Any, jax.Array], y: tuple[Any, jax.Array]) -> jax.Array:
-        return self.prediction_kernel(x[0], y[0]) * self.target_kernel(x[1], y[1])
+        of_predictions = of_pair(self.prediction_kernel, x[0], y[0])
+        return of_predictions * of_pair(self.target_kernel, x[1], y[1])
+
+    def upper_bound(self) -> float | jax.Array:
+        """The product of the bounds of both kernels."""
+        return upper_bound(self.prediction_kernel) * upper_bound(self.target_kernel)

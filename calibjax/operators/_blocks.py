@@ -12,6 +12,7 @@ from calibjax._pairwise import block_sums, block_sums_and_squares
 from calibjax._sharding import Axis, all_sum, axis_size, index_on, rows_from_here
 from calibjax._struct import static, struct
 from calibjax.discrepancy import Sample, h, h_tile
+from calibjax.operators._tiled import poisoned_unless_symmetric
 
 
 @struct
@@ -73,7 +74,8 @@ class BlockH:
 
 def block_h(kernel: Any, data: Data, block_size: int, axis: Axis = None) -> BlockH:
     """The blocks of H on data that `check_inputs` has seen; the incomplete last one is dropped."""
-    data = whole_blocks(clean(data, axis), block_size, axis)
+    data = poisoned_unless_symmetric(kernel, clean(data, axis))
+    data = whole_blocks(data, block_size, axis)
     kernel = in_dtype(kernel, data.weights.dtype)
     return BlockH(kernel, data.samples, data.weights.reshape(-1, block_size), axis)
 

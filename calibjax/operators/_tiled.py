@@ -1,5 +1,6 @@
 """H made tile by tile, and never held."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -19,6 +20,7 @@ from calibjax._pairwise import (
 from calibjax._sharding import Axis, all_of, all_sum
 from calibjax._struct import static, struct
 from calibjax.discrepancy import Sample, deviation_tile, h, h_tile
+from calibjax.kernels import is_symmetric
 from calibjax.operators._dense import DenseH
 from calibjax.operators._operator import H
 
@@ -82,7 +84,16 @@ class TiledH(H):
 
 def tiled_h(kernel: Any, data: Data, axis: Axis = None) -> TiledH:
     """H of a kernel on data that `check_inputs` has seen."""
-    return tiled_h_of_clean(kernel, clean(data, axis), axis)
+    return tiled_h_of_clean(kernel, poisoned_unless_symmetric(kernel, clean(data, axis)), axis)
+
+
+def poisoned_unless_symmetric(kernel: Any, data: Data) -> Data:
+    """The same clean data; all weights are NaN where a user's kernel is not symmetric.
+
+    Each unordered pair is evaluated once, so that another kernel would give a wrong number.
+    """
+    symmetric = is_symmetric(kernel, *data.samples)
+    return dataclasses.replace(data, weights=data.weights * jnp.where(symmetric, 1.0, jnp.nan))
 
 
 def tiled_h_of_clean(kernel: Any, data: Data, axis: Axis = None) -> TiledH:

@@ -1,7 +1,5 @@
 """Statistics of ten networks for Friedman 1 and of their ensemble (ICLR 2021, A.3)."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,8 +15,6 @@ LEVELS = np.arange(1, 20) / 20
 MIXTURE_KERNEL = cj.TensorProduct(cj.DistanceKernel(cj.MixtureWasserstein(), 1.0), TARGET_KERNEL)
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
 class WithMissingTerms(cj.Mixture):
     """A mixture whose h lacks the pairs of components (i, 1) with i >= 2.
 

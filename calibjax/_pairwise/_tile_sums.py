@@ -1,0 +1,159 @@
+"""The weighted sum of one tile of pairs, and its gradient."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from calibjax._loops import fusible, held, in_one_loop, is_of_numbers, on_cpu
+from calibjax._numerics import dot
+from calibjax._pairwise._tiles import Tile
+from calibjax._struct import merge
+from calibjax.kernels import vmap_pairs
+
+# One loop makes the value and so many partial derivatives, 5 arrays: `in_one_loop` says why not
+# more than 6, and with 6 some loops are still not vectorised.
+_PARTIALS_PER_LOOP = 4
+
+
+class Asked(NamedTuple):
+    """The leaves of a tree whose derivative is asked for, and the others."""
+
+    leaves: list[Any]
+    rest: list[Any]
+
+
+def tile_values(tile: Tile, parameters: Any, left: Any, right: Any) -> jax.Array:
+    """The values of all pairs, ``[S, T]``, in few loops on a CPU."""
+    return fusible(tile)(parameters, held(left), held(right))
+
+
+def weighted_sum(tile: Tile, parameters: Any, left: Any, right: Any, same: jax.Array) -> jax.Array:
+    """sum_ij w_i tile_ij w_j, of the pairs i != j where both sides are the same.
+
+    Either side is rows and their weights.
+    """
+    (left, left_weights), (right, right_weights) = held((left, right))
+    values = fusible(tile)(parameters, left, right)
+    values = jnp.where(_with_itself(left_weights, same), 0.0, values)
+    return _weighted(values, left_weights, right_weights)
+
+
+def _with_itself(weights: jax.Array, same: jax.Array) -> jax.Array:
+    """Whether a pair of rows of two tiles, which have one size, is a row with itself."""
+    index = jnp.arange(weights.shape[0])
+    return (index[:, None] == index[None, :]) & same
+
+
+def _weighted(values: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
+    """sum_ij left_i values_ij right_j."""
+    return lax.platform_dependent(
+        *(values, left, right),
+        cpu=lambda values, left, right: jnp.sum(dot(left, values) * right),
+        # A product of matrices would need the values in memory; a sum takes them as they are made.
+        default=lambda values, left, right: jnp.sum(values * (left[:, None] * right[None, :])),
+    )
+
+
+def value_and_gradient(
+    tile: Tile, structures: Any, parameters: Asked, left: Asked, right: Asked, same: jax.Array
+) -> tuple[jax.Array, tuple[list[Any], list[Any], list[Any]]]:
+    """`weighted_sum`, and its gradient in what is asked of the parameters, left and right.
+
+    Args:
+        structures: what `merge` needs for the parameters, and for either side.
+    """
+    of_parameters, of_side = structures
+
+    def total(asked_parameters, asked_left, asked_right):
+        merged = merge(asked_parameters, parameters.rest, of_parameters)
+        sides = merge(asked_left, left.rest, of_side), merge(asked_right, right.rest, of_side)
+        return weighted_sum(tile, merged, *sides, same)
+
+    def of_pair(parameters, left, right):
+        merged = merge(*parameters, of_parameters)
+        x, y = (jax.tree.map(lambda x: x[None], merge(*side, of_side)[0]) for side in (left, right))
+        return tile(merged, x, y).reshape(())
+
+    if not on_cpu() or not _is_of_numbers(of_pair, parameters, left, right):
+        arguments = parameters.leaves, left.leaves, right.leaves
+        return jax.value_and_grad(total, (0, 1, 2))(*arguments)
+    weights = merge(*left, of_side)[1], merge(*right, of_side)[1]
+    return _by_partials(of_pair, parameters, left, right, weights, same, of_side[1][-1])
+
+
+def _is_of_numbers(of_pair: Any, parameters: Asked, left: Asked, right: Asked) -> bool:
+    sides = jax.tree.leaves((left, right))
+    if any(x.ndim > 0 for x in parameters.leaves) or any(x.ndim > 1 for x in sides):
+        return False
+    return is_of_numbers(of_pair, parameters, *jax.tree.map(lambda x: x[0], (left, right)))
+
+
+def _by_partials(of_pair, parameters, left, right, weights, same, are_weights_asked):
+    """The sum and its gradient where all that makes the value of a pair is numbers.
+
+    With the partial derivatives of one pair, g_ij = d tile_ij / d x_i, the derivative in x_i is
+    w_i sum_j g_ij w_j: a product of a tile with a vector, and so are those in y_j and in weights.
+    The value and a few partial derivatives come out of one loop.  More of them are made side by
+    side, each time from the values on: rows that are held once more keep XLA from merging the
+    loops, which would hold in memory what they share.
+    """
+    left_weights, right_weights = weights
+    with_itself = _with_itself(left_weights, same)
+    # The weights are the last leaves of either side, and no pair has a derivative in them.
+    counts = [len(side.leaves) for side in (parameters, left, right)]
+    counts = [counts[0], *(count - are_weights_asked for count in counts[1:])]
+    arrays: list[jax.Array] = []
+    for group in _groups(counts):
+        left, right = held((left, right))
+        of_pairs = fusible(functools.partial(_values_and_partials, of_pair, group))
+        values, partials = of_pairs(parameters, left, right)
+        made = [values, *partials] if not arrays else partials
+        arrays += in_one_loop([jnp.where(with_itself, 0.0, x) for x in made])
+    values, *partials = arrays
+
+    of_left, of_right = dot(values, right_weights), dot(left_weights, values)
+    first, last = counts[0], counts[0] + counts[1]
+    in_parameters = [dot(left_weights, dot(x, right_weights)) for x in partials[:first]]
+    in_left = [left_weights * dot(x, right_weights) for x in partials[first:last]]
+    in_right = [right_weights * dot(left_weights, x) for x in partials[last:]]
+    if are_weights_asked:
+        in_left, in_right = [*in_left, of_left], [*in_right, of_right]
+    return jnp.sum(left_weights * of_left), (in_parameters, in_left, in_right)
+
+
+#: Partial derivatives, by the argument (parameters, left, right) and the leaf.
+Group = Sequence[tuple[int, int]]
+
+
+def _groups(counts: Sequence[int]) -> list[Group]:
+    """All partial derivatives together if they are few, else those of each argument."""
+    asked = [[(argument, k) for k in range(count)] for argument, count in enumerate(counts)]
+    every = [index for of_argument in asked for index in of_argument]
+    if len(every) <= _PARTIALS_PER_LOOP:
+        return [every]
+    starts = [(one, k) for one in asked for k in range(0, len(one), _PARTIALS_PER_LOOP)]
+    return [one[k : k + _PARTIALS_PER_LOOP] for one, k in starts]
+
+
+def _values_and_partials(
+    of_pair: Any, group: Group, parameters: Asked, left: Asked, right: Asked
+) -> tuple[jax.Array, list[jax.Array]]:
+    """The values of all pairs and their partial derivatives, each ``[S, T]``."""
+
+    def of_one(left: Asked, right: Asked) -> tuple[jax.Array, list[jax.Array]]:
+        arguments = parameters, left, right
+
+        def value(chosen: list[jax.Array]) -> jax.Array:
+            leaves = [list(argument.leaves) for argument in arguments]
+            for (argument, k), x in zip(group, chosen, strict=True):
+                leaves[argument][k] = x
+            changed = [Asked(new, old.rest) for new, old in zip(leaves, arguments, strict=True)]
+            return of_pair(*changed)
+
+        return jax.value_and_grad(value)([arguments[argument].leaves[k] for argument, k in group])
+
+    return vmap_pairs(of_one)(left, right)

@@ -1,0 +1,52 @@
+"""What the parameters of kernels and distances must be, and what overriding a method undoes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+from calibjax._numerics import is_nonnegative, is_positive
+from calibjax._struct import is_array
+
+
+class Constraint(NamedTuple):
+    """What a parameter must be.
+
+    Args:
+        has_type: whether a value has the right type.
+        words: what the parameter must be, in words.
+        is_valid: which elements of an array of the right type are valid.
+    """
+
+    has_type: Callable[[Any], bool]
+    words: str
+    is_valid: Callable[[jax.Array], jax.Array]
+
+
+def _is_python_number(x: Any) -> bool:
+    return isinstance(x, (int, float))
+
+
+POSITIVE = Constraint(is_array, "positive and finite", is_positive)
+NONNEGATIVE = Constraint(is_array, "nonnegative and finite", is_nonnegative)
+#: An exponent is part of the structure, which must not hold arrays.
+EXPONENT = Constraint(_is_python_number, "a Python number in (0, 2]", lambda x: (x > 0) & (x <= 2))
+
+
+def forget_overridden(cls: type, by: str, defaults: Mapping[str, Any]) -> None:
+    """Puts defaults in place of methods that a class inherits although it overrides `by`.
+
+    They would speak of the function that a base class computes, and no longer of this one.
+    """
+    for method, default in defaults.items():
+        if is_overridden(cls, method, by):
+            setattr(cls, method, default)
+
+
+def is_overridden(cls: type, method: str, by: str) -> bool:
+    """Whether `by` is defined anew in a subclass of the class that defines `method`."""
+    return _depth(cls, by) < _depth(cls, method)
+
+
+def _depth(cls: type, method: str) -> int:
+    return next(depth for depth, base in enumerate(cls.__mro__) if method in vars(base))

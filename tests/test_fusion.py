@@ -1,0 +1,205 @@
+"""Arrays out of one loop are the arrays, and so are their derivatives."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.scipy import special
+
+import calibjax as cj
+from calibjax._loops import fusible, held, in_one_loop, is_of_numbers
+from calibjax._pairwise import all_pairs_sum
+
+X = np.linspace(0.3, 2.0, 7)
+
+
+@jax.custom_jvp
+def cubed(x):
+    return x**3 / jnp.sqrt(x * x)
+
+
+@cubed.defjvp
+def _cubed_jvp(primals, tangents):
+    # Not the derivative of what it returns: a rule that is lost is seen.
+    return cubed(*primals), 10 * tangents[0]
+
+
+@jax.custom_vjp
+def sine(x):
+    return jnp.sin(x)
+
+
+sine.defvjp(lambda x: (jnp.sin(x), x), lambda x, cotangent: (-3 * cotangent,))
+
+
+def every_kind_of_equation(x, count):
+    """Calls, loops, branches, integers, several results, and a constant."""
+    table = jnp.asarray(X, x.dtype)
+    y = jax.jit(lambda x: jnp.exp(-x) + special.erf(x))(x) + cubed(x) + sine(x)
+    y = jax.checkpoint(lambda y: jnp.log1p(y * y) / (1 + y))(y) + table
+    y, ys = lax.scan(lambda y, t: (y * jnp.exp(-t), jnp.sum(y)), y, table)
+    y = lax.fori_loop(0, count, lambda _, y: jnp.sqrt(1 + y * y), y)
+    y = lax.cond(count > 2, jnp.tanh, jnp.sin, y)
+    return {"numbers": y, "sums": ys, "count": count // 2}
+
+
+def test_fusible_is_the_same_function(dtype):
+    x, count = jnp.asarray(X, dtype), jnp.array(3)
+    rounding = fusible(every_kind_of_equation)
+    found, expected = (jax.jit(f)(x, count) for f in (rounding, every_kind_of_equation))
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    tolerance = 8 * np.finfo(dtype).eps
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=tolerance)
+
+
+def test_fusible_rounds_nothing(dtype):
+    # The largest and smallest numbers, and those with all digits: every quotient is exact.
+    info = np.finfo(dtype)
+    x = jnp.array([info.max, info.tiny, -1 - info.eps, 0.0, np.inf, np.nan], dtype)
+    np.testing.assert_array_equal(jax.jit(fusible(lambda x: x / 1))(x), x)
+
+
+def test_derivatives_of_fusible_are_those_of_the_function(float64):
+    def loss(function, x):
+        return jnp.sum(function(x)["numbers"])
+
+    def of_x(x):
+        return every_kind_of_equation(x, 3)
+
+    found, expected = (jax.grad(functools.partial(loss, f))(X) for f in (fusible(of_x), of_x))
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    # The rules of `cubed` and `sine` are kept: their slopes are 10 and -3.
+    slope = jax.grad(lambda x: fusible(lambda x: cubed(x) + sine(x))(x))(0.5)
+    assert slope == 7
+
+
+def test_in_one_loop_is_the_identity(dtype):
+    arrays = [jnp.asarray(np.outer(X, k + X), dtype) for k in range(9)]
+    for found, expected in zip(jax.jit(in_one_loop)(arrays), arrays, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_derivatives_of_in_one_loop(float64):
+    def loss(x):
+        a, b = in_one_loop([jnp.sin(x), x**3])
+        return jnp.sum(a * b)
+
+    def plain(x):
+        return jnp.sum(jnp.sin(x) * x**3)
+
+    np.testing.assert_allclose(jax.grad(loss)(X), jax.grad(plain)(X), rtol=1e-14)
+    hessians = [jax.jit(jax.hessian(f))(X) for f in (loss, plain)]
+    np.testing.assert_allclose(*hessians, rtol=1e-13, atol=1e-14)
+
+
+def test_held_rows_are_the_rows():
+    rows = {"a": jnp.arange(3), "b": jnp.ones(3), "c": jnp.ones((3, 2)), "d": jnp.array([True] * 3)}
+    found = jax.jit(held)(rows)
+    for name, x in rows.items():
+        assert found[name].dtype == x.dtype
+        np.testing.assert_array_equal(found[name], x)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x: jnp.exp(-x) * cubed(x), True),
+        (lambda x: jnp.sum(jnp.full(2, x)), False),
+        (lambda x: lax.fori_loop(0, 3, lambda _, y: y * x, x), False),
+        (lambda x: jax.jit(lambda x: jnp.sum(jnp.arange(4.0) * x))(x), False),
+    ],
+)
+def test_what_is_made_of_numbers(function, expected):
+    assert is_of_numbers(function, 0.5) == expected
+
+
+# The engine, with every choice of what is differentiated: one loop for a few arrays, several for
+# many.  The reference is the double sum, which jax differentiates by itself.
+
+
+def tile(parameters, xs, ys):
+    def of_pair(x, y):
+        (a, s, label), (b, t, other) = x, y
+        near = jnp.exp(-jnp.square(a - b) / parameters["width"]) / jnp.sqrt(s * t)
+        return near * jnp.where(label == other, parameters["factor"], 1.0) + jnp.cos(a * t + b * s)
+
+    return jax.vmap(lambda x: jax.vmap(lambda y: of_pair(x, y))(ys))(xs)
+
+
+N = 11
+ROWS = (
+    np.random.default_rng(0).normal(size=N),
+    np.random.default_rng(1).uniform(0.5, 2, N),
+    np.arange(N) % 3,
+)
+ARGUMENTS = ({"width": 1.3, "factor": 0.4}, ROWS[0], ROWS[1], np.linspace(0.5, 1.5, N))
+
+
+def by_engine(parameters, a, s, weights):
+    return all_pairs_sum(tile, parameters, (a, s, jnp.asarray(ROWS[2])), weights, tile_rows=4)
+
+
+def by_double_sum(parameters, a, s, weights):
+    rows = a, s, jnp.asarray(ROWS[2])
+    values = tile(parameters, rows, rows) * weights[:, None] * weights[None]
+    return jnp.sum(values) - jnp.trace(values)
+
+
+@pytest.mark.parametrize("asked", [(1,), (3,), (0, 1, 2, 3)])
+def test_gradients_and_products_with_hessians(asked, float64):
+    arguments = jax.tree.map(jnp.asarray, ARGUMENTS)
+    chosen = [arguments[k] for k in asked]
+
+    def derivatives(function):
+        def of_chosen(chosen):
+            changed = dict(zip(asked, chosen, strict=True))
+            return function(*(changed.get(k, x) for k, x in enumerate(arguments)))
+
+        direction = jax.tree.map(jnp.cos, chosen)
+        forward = jax.jvp(of_chosen, (chosen,), (direction,))
+        backward = jax.value_and_grad(of_chosen)
+        return forward, jax.jvp(backward, (chosen,), (direction,))
+
+    found, expected = (
+        jax.jit(functools.partial(derivatives, f))() for f in (by_engine, by_double_sum)
+    )
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
+
+
+def test_a_batch_of_gradients(float64):
+    arguments = jax.tree.map(jnp.asarray, ARGUMENTS)
+    batch = jnp.stack([arguments[1], 2 * arguments[1]])
+
+    def gradients(function):
+        of_one = jax.grad(lambda a: function(arguments[0], a, *arguments[2:]))
+        return jax.jit(jax.vmap(of_one))(batch), lax.map(of_one, batch)
+
+    for found, expected in zip(gradients(by_engine), gradients(by_double_sum), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+
+
+def test_parameters_that_are_vectors(float64):
+    # A prediction kernel with a vector of parameters has no partial derivatives by numbers.
+    p = cj.Normal(jnp.asarray(ROWS[0]), jnp.asarray(ROWS[1]))
+    target = cj.GaussianKernel(0.8)
+
+    def loss(estimate, w):
+        phi = jax.tree_util.Partial(lambda w, p: jnp.sum(w * p.loc), w)
+        kernel = cj.TensorProduct(
+            cj.DistanceKernel(cj.EmbeddingDistance(phi), exponent=2.0), target
+        )
+        return estimate(kernel, p, jnp.asarray(ROWS[0]))
+
+    def by_matrix(kernel, p, y):
+        h = cj.h_matrix(kernel, p, y)
+        return (jnp.sum(h) - jnp.trace(h)) / (N * (N - 1))
+
+    w = jnp.array([0.4, 0.7])
+    gradients = [jax.grad(functools.partial(loss, f))(w) for f in (cj.skce, by_matrix)]
+    np.testing.assert_allclose(*gradients, rtol=1e-11)

@@ -1,0 +1,367 @@
+"""Kernels and distances of users: what used to give a wrong number without a word."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import calibjax as cj
+from calibjax._numerics import pairs_weight
+from calibjax.kernels import check_symmetric, is_symmetric, pairwise, upper_bound
+
+N = 6
+RNG = np.random.default_rng(0)
+LOC, SCALE = RNG.normal(size=N).astype("float32"), RNG.uniform(0.5, 1.5, N).astype("float32")
+NORMAL, REALS = cj.Normal(LOC, SCALE), RNG.normal(size=N).astype("float32")
+DIAG = cj.MultivariateNormalDiag(LOC[:, None], SCALE[:, None])
+CLASSES = cj.Categorical(RNG.dirichlet(np.ones(3), N).astype("float32"))
+LABELS = RNG.integers(0, 3, N).astype("int32")
+POISSON = cj.Poisson(SCALE, max_count=16)
+
+GAUSSIAN, WHITE, TV = cj.GaussianKernel(1.0), cj.WhiteKernel(), cj.TotalVariation()
+
+
+def near(p, q):
+    return jnp.exp(-jnp.abs(p.loc - q.loc))
+
+
+def skce(prediction_kernel, predictions=CLASSES, targets=LABELS, target_kernel=WHITE, **options):
+    kernel = cj.TensorProduct(prediction_kernel, target_kernel)
+    return cj.skce(kernel, predictions, targets, **options)
+
+
+def of_distance(distance, *args, **options):
+    return skce(cj.DistanceKernel(distance), *args, **options)
+
+
+def ordinal(y, z):
+    return jnp.exp(-jnp.abs(y - z).astype("float32"))
+
+
+# What a function returns.
+
+SHAPES = {
+    "prediction kernel": (
+        lambda: skce(near, DIAG, REALS[:, None], GAUSSIAN),
+        r"prediction_kernel must return a number, of shape \[\], for one pair, got shape \[1\]",
+    ),
+    "factor": (
+        lambda: skce(jnp.ones(1) * cj.DistanceKernel(cj.Wasserstein()), NORMAL, REALS, GAUSSIAN),
+        r"factor of Scaled must be a scalar, got shape \[1\]",
+    ),
+    "joint kernel": (
+        lambda: cj.skce(lambda a, b: jnp.ones(1), CLASSES, LABELS),
+        r"kernel must return a number, of shape \[\], for one pair, got shape \[1\]",
+    ),
+    "distance": (
+        lambda: of_distance(lambda p, q: jnp.abs(p.probs - q.probs)),
+        r"distance must return a number, of shape \[\], for one pair, got shape \[3\]",
+    ),
+    "distance in blocks of two": (
+        lambda: of_distance(
+            lambda p, q: jnp.ones(2), DIAG, REALS[:, None], target_kernel=GAUSSIAN, block_size=2
+        ),
+        r"distance must return a number, of shape \[\], for one pair, got shape \[2\]",
+    ),
+    "distance of the median heuristic": (
+        lambda: cj.median_heuristic(lambda p, q: jnp.abs(p.loc - q.loc), DIAG),
+        r"distance must return a number, of shape \[\], for one pair, got shape \[1\]",
+    ),
+    "target kernel of counts": (
+        lambda: of_distance(
+            cj.EmbeddingDistance(lambda p: p.rate),
+            POISSON,
+            LABELS,
+            target_kernel=lambda y, z: ordinal(y, z)[None],
+        ),
+        r"target_kernel must return a number, of shape \[\], for one pair, got shape \[1\]",
+    ),
+    "kernel of a mean embedding distance": (
+        lambda: of_distance(cj.MeanEmbeddingDistance(lambda y, z: ordinal(y, z)[None])),
+        r"kernel of MeanEmbeddingDistance must return a number, .* got shape \[1\]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_are_never_broadcast(name):
+    function, message = SHAPES[name]
+    with pytest.raises(ValueError, match=message):
+        function()
+    with pytest.raises(ValueError, match=message):
+        jax.jit(function)()
+
+
+TYPES = {
+    "tuple": (lambda p: (p.probs, p.probs), "a scalar or a vector, got tuple"),
+    "list": (lambda p: [p.probs[0]], "a scalar or a vector, got list"),
+    "none": (lambda p: None, "a scalar or a vector, got NoneType"),
+    "complex": (lambda p: jax.lax.complex(p.probs, p.probs), "real numbers, got dtype complex64"),
+}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_types_of_embeddings(name):
+    phi, message = TYPES[name]
+    with pytest.raises(TypeError, match=f"phi of EmbeddingDistance must return {message}"):
+        of_distance(cj.EmbeddingDistance(phi))
+
+
+def test_embeddings_of_integers_booleans_and_numbers():
+    largest = CLASSES.probs.argmax(axis=1)
+    differs = np.abs(largest[:, None] - largest[None]).astype("float32")
+    distance = cj.EmbeddingDistance(lambda p: jnp.argmax(p.probs))
+    np.testing.assert_array_equal(distance.pairwise(CLASSES, CLASSES), differs)
+    differs = np.sqrt(np.sum((CLASSES.probs[:, None] > 0.3) != (CLASSES.probs > 0.3), axis=2))
+    distance = cj.EmbeddingDistance(lambda p: p.probs > 0.3)
+    np.testing.assert_allclose(distance.pairwise(CLASSES, CLASSES), differs, rtol=1e-6)
+    np.testing.assert_array_equal(cj.EmbeddingDistance(lambda p: 1.0).pairwise(CLASSES, CLASSES), 0)
+
+
+def test_embeddings_that_are_infinite_or_nan():
+    probs = np.array([[1, 0], [0.5, 0.5], [1, 0], [0, 1]], "float32")
+    found = cj.EmbeddingDistance(lambda p: jnp.log(p.probs)).pairwise(*(cj.Categorical(probs),) * 2)
+    inf = np.inf
+    expected = [[0, inf, 0, inf], [inf, 0, inf, inf], [0, inf, 0, inf], [inf, inf, inf, 0]]
+    np.testing.assert_array_equal(found, expected)
+    assert np.isnan(of_distance(cj.EmbeddingDistance(lambda p: jnp.nan * p.probs)))
+
+
+def test_closed_forms_of_users_return_numbers():
+    class Mine(cj.GaussianKernel):
+        def __call__(self, y, z):
+            return jnp.where(y == z, 1.0, 0.0)
+
+    kernel = Mine(1.0)
+    cj.mean_embedding.register(cj.Normal, Mine)(lambda p, kernel, y: p.loc[None])
+    message = r"mean_embedding of Normal and Mine must return an array of 0 axes, got shape \[1\]"
+    with pytest.raises(ValueError, match=message):
+        cj.mean_embedding(cj.Normal(LOC[0], SCALE[0]), kernel, REALS[0])
+
+
+# Subclasses that override.
+
+
+class ThreeTimes(cj.TotalVariation):
+    def __call__(self, p, q):
+        return 3 * super().__call__(p, q)
+
+
+class ThreeTimesEuclidean(cj.Euclidean):
+    def __call__(self, p, q):
+        return 3 * super().__call__(p, q)
+
+
+class NineTimesTheSquare(cj.Euclidean):
+    def squared(self, p, q):
+        return 9 * super().squared(p, q)
+
+
+class Ordinal(cj.WhiteKernel):
+    def __call__(self, y, z):
+        return ordinal(y, z)
+
+
+class Rational(cj.DistanceKernel):
+    def __call__(self, p, q):
+        return 1 / (1 + self.distance(p, q))
+
+
+@pytest.mark.parametrize("exponent", [1.0, 2.0])
+@pytest.mark.parametrize("kind", [ThreeTimes, ThreeTimesEuclidean, NineTimesTheSquare])
+def test_distances_that_override(kind, exponent):
+    parent = kind.__base__()
+    np.testing.assert_allclose(
+        kind().pairwise(CLASSES, CLASSES), 3 * parent.pairwise(CLASSES, CLASSES), rtol=1e-6
+    )
+    found = cj.DistanceKernel(kind(), 1.0, exponent).pairwise(CLASSES, CLASSES)
+    expected = cj.DistanceKernel(parent, 1 / 3, exponent).pairwise(CLASSES, CLASSES)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_kernels_that_override():
+    assert of_distance(TV, target_kernel=Ordinal()) == of_distance(TV, target_kernel=ordinal)
+    values = np.array(TV.pairwise(CLASSES, CLASSES))
+    found = pairwise(Rational(TV), CLASSES, CLASSES)
+    np.testing.assert_allclose(found, 1 / (1 + values), rtol=1e-6)
+    for kernel in (Rational(TV), Ordinal()):
+        with pytest.raises(ValueError, match="no bound is known for a kernel of type"):
+            upper_bound(kernel)
+        with pytest.raises(TypeError, match="random features need kernels with known frequencies"):
+            kernel.draw_frequency(jax.random.key(0), jnp.zeros(()), jnp.float32)
+
+
+def test_closed_forms_do_not_stand_for_another_kernel():
+    class Cauchy(cj.GaussianKernel):
+        def __call__(self, y, z):
+            return 1 / (1 + jnp.square((y - z) / self.lengthscale))
+
+    class Named(cj.GaussianKernel):
+        """The same function."""
+
+    p, y = cj.Normal(LOC[0], SCALE[0]), REALS[0]
+    with pytest.raises(NotImplementedError, match="no closed form .* of type Cauchy"):
+        cj.mean_embedding(p, Cauchy(1.0), y)
+    assert cj.mean_embedding(p, Named(1.0), y) == cj.mean_embedding(p, GAUSSIAN, y)
+
+
+# Parameters of users' kernels are their own.
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Fields(cj.Kernel):
+    exponent: float = 3.0
+    factor: float = -1.0
+    lengthscale: tuple = (-2.0, 1.0)
+    target_kernel: float = 2.0
+    frequency: float = 0.0
+
+    def __call__(self, a, b):
+        return jnp.exp(-jnp.sum(jnp.abs(a[0].probs - b[0].probs)))
+
+
+def test_fields_of_users_kernels_are_not_judged_by_their_names():
+    assert jnp.isfinite(cj.skce(Fields(), CLASSES, LABELS))
+
+
+# Symmetry.
+
+
+def asymmetric(p, q):
+    return jnp.exp(-p.probs[0])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"),
+    [
+        (cj.TensorProduct(asymmetric, WHITE), "prediction_kernel"),
+        (cj.TensorProduct(cj.DistanceKernel(TV), lambda y, z: 1.0 * y), "target_kernel"),
+        (cj.TensorProduct(cj.DistanceKernel(asymmetric), WHITE), "distance"),
+        (lambda a, b: asymmetric(a[0], b[0]), "kernel"),
+    ],
+)
+def test_asymmetric_kernels(kernel, name):
+    with jax.numpy_dtype_promotion("standard"):
+        with pytest.raises(ValueError, match=f"^{name} must be symmetric"):
+            check_symmetric(kernel, CLASSES, LABELS)
+        assert not jax.jit(lambda p: is_symmetric(kernel, p, LABELS))(CLASSES)
+
+
+def test_symmetric_kernels():
+    nan = cj.Categorical(CLASSES.probs * np.float32(np.nan))
+    for kernel in (
+        cj.TensorProduct(cj.DistanceKernel(cj.EmbeddingDistance(lambda p: p.probs[0])), ordinal),
+        cj.TensorProduct(lambda p, q: jnp.exp(-TV(p, q) * 1.1), WHITE),
+    ):
+        check_symmetric(kernel, CLASSES, LABELS)
+        assert is_symmetric(kernel, nan, LABELS)
+
+
+# Invalid and extreme scales.
+
+
+@pytest.mark.parametrize("scale", [-1.0, 0.0, np.inf, np.nan])
+def test_invalid_scales_poison(scale):
+    functions = {
+        "lengthscale of GaussianKernel": lambda s, x: cj.GaussianKernel(s)(x, 0 * x),
+        "lengthscale of Matern32Kernel": lambda s, x: cj.Matern32Kernel(s)(x, 0 * x),
+        "lengthscale of DistanceKernel": lambda s, x: cj.DistanceKernel(TV, s)(
+            cj.Bernoulli(x), cj.Bernoulli(x / 2)
+        ),
+    }
+    for name, function in functions.items():
+        # As a constant, where a NaN would be compiled into any number, and as an argument.
+        message = f"{name} must be positive and finite"
+        with pytest.raises(ValueError, match=message):
+            jax.jit(lambda x, f=function: f(scale, x))(1.0)
+        with pytest.raises(ValueError, match=message):
+            function(scale, jnp.array(1.0))
+        assert np.isnan(jax.jit(function)(scale, 1.0))
+
+
+@pytest.mark.parametrize("kernel", [lambda y, z: cj.GaussianKernel(-1.0)(y, z)])
+def test_an_invalid_scale_within_a_function(kernel):
+    with pytest.raises(ValueError, match="lengthscale of GaussianKernel must be positive"):
+        of_distance(TV, target_kernel=kernel)
+
+
+@pytest.mark.parametrize(
+    "distance", [lambda p, q: jnp.nan, lambda p, q: jnp.sum(p.probs) * 0 + jnp.float32(jnp.nan)]
+)
+def test_a_distance_that_is_always_nan(distance):
+    assert np.isnan(of_distance(distance))
+
+
+@pytest.mark.parametrize("unit", [1e-25, 1e-20, 1e19, 1e20])
+def test_units_that_cannot_be_squared(unit):
+    with np.errstate(over="ignore"):
+        predictions = cj.Normal(LOC * np.float32(unit), SCALE * np.float32(unit))
+    targets = REALS * np.float32(unit)
+    with pytest.raises(ValueError, match="must be positive and finite, got (nan|inf)"):
+        cj.skce(cj.default_kernel(predictions), predictions, targets)
+    kernel = cj.DistanceKernel(cj.Wasserstein(), unit)
+    message = "lengthscale of DistanceKernel must be a scale whose square float32 can hold"
+    with pytest.raises(ValueError, match=message):
+        kernel.pairwise(predictions, predictions)
+    assert np.isnan(skce(kernel, predictions, targets, cj.GaussianKernel(unit)))
+    assert np.isnan(jax.jit(cj.median_heuristic)(cj.Wasserstein(), predictions))
+
+
+def test_predictions_that_coincide_have_no_units():
+    same = cj.Normal(jnp.zeros(4), jnp.full(4, 1e-20))
+    assert cj.median_heuristic(cj.Wasserstein(), same) == 1
+
+
+# Precision.
+
+
+def test_constants_of_another_precision():
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+        two = jnp.array(2.0)
+        assert two.dtype == jnp.float64
+
+        def of_loc(p, q):
+            return two * jnp.abs(p.loc - q.loc)
+
+        values = [
+            skce(lambda p, q: jnp.exp(-of_loc(p, q)), NORMAL, REALS, GAUSSIAN),
+            of_distance(of_loc, NORMAL, REALS, target_kernel=GAUSSIAN),
+            of_distance(
+                cj.EmbeddingDistance(lambda p: two * p.loc), NORMAL, REALS, target_kernel=GAUSSIAN
+            ),
+        ]
+        assert all(value.dtype == jnp.float32 for value in values)
+        np.testing.assert_allclose(values, values[0], rtol=1e-5)
+
+
+# Weights.
+
+
+def test_the_gradient_of_a_dominating_weight():
+    def estimate(weights):
+        predictions = cj.Categorical(jnp.asarray(CLASSES.probs, weights.dtype))
+        return of_distance(TV, predictions, weights=weights)
+
+    weights = np.array([1.0] + [1e-6] * 5)
+    found = jax.grad(estimate)(weights.astype("float32"))[0]
+    with jax.enable_x64(True):
+        expected = jax.grad(estimate)(jnp.asarray(weights))[0]
+    # Of h's of size 1, the first weight counts as much as the others do, relative to it.
+    assert abs(float(found) - float(expected)) < 3e-7
+
+
+def test_weights_of_pairs():
+    weights = RNG.uniform(size=(3, 5))
+    products = weights[:, :, None] * weights[:, None] * (1 - np.eye(5))
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(pairs_weight(weights), products.sum(axis=(1, 2)), rtol=1e-14)
+        assert pairs_weight(weights[:, :1]).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("options", [{}, {"unbiased": False}, {"block_size": 3}])
+def test_weights_whose_sum_overflows(options):
+    found = of_distance(TV, weights=jnp.full(N, 1e38), **options)
+    np.testing.assert_allclose(found, of_distance(TV, **options), rtol=1e-5)
