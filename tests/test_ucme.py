@@ -22,6 +22,10 @@ every_kernel = pytest.mark.parametrize(
 )
 
 
+# Inside the jit of a user: of labels and of reals.
+WITH_DERIVATIVES = ["categorical-tv-white", "normal-w2-gaussian"]
+
+
 def with_locations(name, n=9, n_locations=4):
     arguments = sample(name, n)
     return *arguments, *cast(FAMILIES[KERNELS[name][0]](n_locations, 5))
@@ -35,26 +39,31 @@ def test_h_is_a_deviation_less_its_mean(name, float64):
     a, b = (jax.tree.map(lambda x, i=i: x[i], (predictions, targets)) for i in (0, 1))
     n_draws = 20_000
     draws = predictions.sample(jax.random.key(0), (n_draws,))[:, 1]
-    at_draws = jax.jit(jax.vmap(lambda z: deviation(kernel, a, (b[0], z))))(draws)
-    expected = deviation(kernel, a, b) - jnp.mean(at_draws)
-    error = jnp.std(at_draws) / np.sqrt(n_draws)
-    np.testing.assert_allclose(h(kernel, a, b), expected, atol=float(4 * error) + 1e-12)
+
+    @jax.jit
+    def numbers(a, b, draws):
+        at_draws = jax.vmap(lambda z: deviation(kernel, a, (b[0], z)))(draws)
+        return h(kernel, a, b), deviation(kernel, a, b), at_draws
+
+    found, at_target, at_draws = map(np.array, numbers(a, b, draws))
+    error = np.std(at_draws) / np.sqrt(n_draws)
+    np.testing.assert_allclose(found, at_target - np.mean(at_draws), atol=4 * error + 1e-12)
 
 
 @every_kernel
 def test_ucme_is_the_mean_square_of_means_of_deviations(name, float64):
     kernel, predictions, targets, *locations = with_locations(name)
-    rows = [jax.tree.map(lambda x, i=i: x[i], (predictions, targets)) for i in range(9)]
-    at = [jax.tree.map(lambda x, j=j: x[j], tuple(locations)) for j in range(4)]
-    one = jax.jit(deviation)
-    mean = np.mean([[one(kernel, a, t) for t in at] for a in rows], axis=0)
+    of_row = jax.vmap(deviation, (None, None, 0))
+    each = jax.jit(jax.vmap(of_row, (None, 0, None)))
+    mean = np.mean(each(kernel, (predictions, targets), tuple(locations)), axis=0)
     arguments = kernel, predictions, targets, *locations
     np.testing.assert_allclose(cj.witness(*arguments), mean, rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(cj.ucme(*arguments), np.mean(mean**2), rtol=1e-12)
-    np.testing.assert_allclose(jax.jit(cj.ucme)(*arguments), np.mean(mean**2), rtol=1e-12)
+    if name in WITH_DERIVATIVES:
+        np.testing.assert_allclose(jax.jit(cj.ucme)(*arguments), np.mean(mean**2), rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["categorical-tv-white", "normal-w2-gaussian"])
+@pytest.mark.parametrize("name", WITH_DERIVATIVES)
 def test_derivatives_in_everything(name, float64):
     leaves, structure = jax.tree.flatten(with_locations(name))
     floating = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
@@ -92,8 +101,9 @@ def test_bad_locations_inside_jit_give_nan():
 # The engine.
 
 
-@pytest.mark.parametrize("tile_rows", [4, 7, 19, 64])
-@pytest.mark.parametrize("n_columns", [1, 5, 23])
+@pytest.mark.parametrize(
+    ("n_columns", "tile_rows"), [(5, 4), (5, 7), (5, 19), (5, 64), (1, 7), (23, 7), (23, 4)]
+)
 def test_column_sums(n_columns, tile_rows, float64):
     rng = np.random.default_rng(1)
     rows = rng.normal(size=(19, 2)), rng.integers(3, size=19)
@@ -106,8 +116,9 @@ def test_column_sums(n_columns, tile_rows, float64):
     np.testing.assert_allclose(found, weights @ matrix, rtol=1e-12)
 
 
-@pytest.mark.parametrize("tile_rows", [4, 7, 16, 37, 64])
-@pytest.mark.parametrize("n_vectors", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("n_vectors", "tile_rows"), [(3, 4), (3, 7), (3, 16), (3, 37), (3, 64), (0, 7), (1, 7)]
+)
 def test_quadratic_forms(n_vectors, tile_rows, float64):
     rng = np.random.default_rng(1)
     x, labels = rng.normal(size=(37, 2)), rng.integers(3, size=37)

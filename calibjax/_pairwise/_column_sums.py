@@ -9,7 +9,7 @@ from jax import lax
 from calibjax._numerics import compensated_add
 from calibjax._pairwise._tile_sums import tile_values
 from calibjax._pairwise._tiles import Tile, cut, pad, tile_sizes
-from calibjax._sharding import Axis, all_sum
+from calibjax._sharding import Axis, all_sum, as_varying
 
 
 def column_sums(
@@ -39,7 +39,7 @@ def column_sums(
         def step(total, rows):
             return compensated_add(total, part(parameters, *rows, columns)), None
 
-        zeros = jnp.zeros(width, weights.dtype)
+        zeros = as_varying(jnp.zeros(width, weights.dtype), (tiles, columns))
         (high, low), _ = lax.scan(step, (zeros, zeros), tiles)
         return high + low
 

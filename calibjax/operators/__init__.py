@@ -1,4 +1,4 @@
-"""The matrix H of h over all pairs of samples, as an operator that is hardly ever a matrix."""
+"""The matrix H of h over all pairs of samples, as an operator that need not hold the matrix."""
 
 from calibjax.operators._blocks import BlockH as BlockH
 from calibjax.operators._blocks import block_h as block_h

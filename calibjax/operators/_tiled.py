@@ -1,4 +1,4 @@
-"""H made tile by tile, and never held."""
+"""H computed tile by tile, and never stored."""
 
 import dataclasses
 import math
@@ -27,9 +27,10 @@ from calibjax.operators._operator import H
 
 @struct
 class TiledH(H):
-    """H of a kernel on clean data: each sum makes all tiles of pairs once, in O(n) memory.
+    """H of a kernel on clean data: each sum is one pass over all tiles of pairs, in O(n) memory.
 
-    Every unordered pair of tiles is made once, and on many devices the tiles go round a ring.
+    As H is symmetric, a pass computes one tile for each unordered pair of chunks of rows.  On many
+    devices the chunks go round a ring.
     """
 
     kernel: Any
@@ -66,37 +67,37 @@ class TiledH(H):
         return self.dense().core()
 
     def dense(self) -> DenseH:
-        """H in memory, of the rows of one device."""
+        """H as a matrix in memory, if all rows are on one device."""
         matrix = h_tile(self.kernel, self.samples, self.samples)
-        # A tile may round a pair otherwise than the pair itself is rounded.
+        # A tile may round h_ii otherwise than `diagonal` does.
         matrix = jnp.fill_diagonal(matrix, self.diagonal(), inplace=False)
         return DenseH(matrix, self.weights)
 
     def deviations(self, locations: Data) -> jax.Array:
-        """The deviation of each row at each location, ``[n, J]``."""
+        """The deviation of each sample at each location, ``[n, J]``."""
         return deviation_tile(self.kernel, self.samples, locations.samples)
 
     def deviation_sums(self, locations: Data) -> jax.Array:
-        """sum_i w_i times the deviation of row i at each location, ``[J]``; never ``[n, J]``."""
+        """sum_i w_i deviation_ij, ``[J]``, without an array ``[n, J]``."""
         rows = self.samples, self.weights
         return column_sums(deviation_tile, self.kernel, *rows, locations.samples, self.axis)
 
 
 def tiled_h(kernel: Any, data: Data, axis: Axis = None) -> TiledH:
-    """H of a kernel on data that `check_inputs` has seen."""
+    """H of a kernel on checked data, which are cleaned first."""
     return tiled_h_of_clean(kernel, poisoned_unless_symmetric(kernel, clean(data, axis)), axis)
 
 
 def poisoned_unless_symmetric(kernel: Any, data: Data) -> Data:
     """The same clean data; all weights are NaN where a user's kernel is not symmetric.
 
-    Each unordered pair is evaluated once, so that another kernel would give a wrong number.
+    H is computed for one order of each pair only, so that another kernel would give a wrong number.
     """
     symmetric = is_symmetric(kernel, *data.samples)
     return dataclasses.replace(data, weights=data.weights * jnp.where(symmetric, 1.0, jnp.nan))
 
 
 def tiled_h_of_clean(kernel: Any, data: Data, axis: Axis = None) -> TiledH:
-    """The same on clean data, brought to whole tiles by rows of weight 0."""
+    """H of a kernel on clean data; rows of weight 0 are added to fill whole tiles."""
     samples, weights = pad((data.samples, data.weights), math.prod(tile_sizes(data.n)))
     return TiledH(in_dtype(kernel, weights.dtype), samples, weights, axis)
