@@ -123,7 +123,7 @@ def as_varying(tree: T, like: Any) -> T:
     vary; the compiler removes the choice.
     """
     data = [x.reshape(-1)[0] for x in map(jnp.asarray, jax.tree.leaves(like)) if x.size]
-    never = functools.reduce(jnp.logical_or, [(x != 0) & False for x in data])
+    never = functools.reduce(jnp.logical_or, [(x != x) & False for x in data])
     return jax.tree.map(lambda x: jnp.where(never, x, x), tree)
 
 

@@ -56,7 +56,8 @@ def median_heuristic(
     """
     check_distance(distance)
     check_predictions(predictions, where)
-    check_distance_formula(distance, jax.tree.map(lambda x: x[0], predictions))
+    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), predictions)
+    check_distance_formula(distance, one)
     return _median_heuristic(as_pytree(distance), (predictions, where))
 
 
