@@ -128,11 +128,6 @@ def _snapshot(value: Any, seen: dict[int, tuple[int, Any]], home: Any) -> Hashab
     def all_of(values: Any) -> tuple[Hashable, ...]:
         return tuple(_snapshot(x, seen, home) for x in values)
 
-    if isinstance(value, jax.core.Tracer):
-        raise TypeError(
-            "a function closes over a traced value; pass that value to the function as "
-            " jax.tree_util.Partial(function, value) instead."
-        )
     if isinstance(value, jax.Array) or isinstance(value, _COMPARED_BY_IDENTITY):
         return _ByIdentity(value)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
