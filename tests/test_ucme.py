@@ -1,7 +1,5 @@
 """Deviations at test locations: definition, quadrature, sums over tiles, derivatives."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,8 +9,10 @@ from test_engine import loop_sums, tile
 from test_transformations import difference, directions, dot
 
 import calibjax as cj
-from calibjax._pairwise import column_sums, quadratic_forms
+from calibjax._data import Data
+from calibjax._pairwise import _tiles
 from calibjax.discrepancy import deviation, h
+from calibjax.operators import TiledH, in_tiles
 
 # Those that take long to compile are for the slow tests.
 LONG = "full", "mixture", "ensemble", "empirical"
@@ -101,19 +101,16 @@ def test_bad_locations_inside_jit_give_nan():
 # The engine.
 
 
-@pytest.mark.parametrize(
-    ("n_columns", "tile_rows"), [(5, 4), (5, 7), (5, 19), (5, 64), (1, 7), (23, 7), (23, 4)]
-)
-def test_column_sums(n_columns, tile_rows, float64):
-    rng = np.random.default_rng(1)
-    rows = rng.normal(size=(19, 2)), rng.integers(3, size=19)
-    columns = rng.normal(size=(n_columns, 2)), rng.integers(3, size=n_columns)
-    weights = rng.uniform(0.1, 2, 19)
-    squares = np.sum((rows[0][:, None] - columns[0]) ** 2, axis=-1)
-    matrix = np.exp(-squares / 1.5) * (rows[1][:, None] != columns[1])
-    sums = functools.partial(column_sums, tile, tile_rows=tile_rows)
-    found = jax.jit(sums)(*cast((1.5, rows, weights, columns)))
-    np.testing.assert_allclose(found, weights @ matrix, rtol=1e-12)
+@pytest.mark.parametrize(("n_columns", "tile_rows"), [(5, 4), (5, 64), (1, 7), (23, 7)])
+def test_sums_of_deviations(n_columns, tile_rows, float64, monkeypatch):
+    monkeypatch.setattr(_tiles, "most_tile_rows", lambda: tile_rows)
+    kernel, *samples = sample("normal-w2-gaussian", 19)
+    locations = Data(*cast(FAMILIES["normal"](n_columns, 3)))
+    weights = jnp.asarray(np.random.default_rng(1).uniform(0.1, 2, 19))
+    h = in_tiles(kernel, tuple(samples), weights)
+    assert h.weights.shape[0] % h.tile_rows == 0 and h.tile_rows <= max(tile_rows, 16)
+    expected = np.asarray(h.weights) @ np.asarray(h.deviations(locations))
+    np.testing.assert_allclose(h.deviation_sums(locations), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -124,9 +121,10 @@ def test_quadratic_forms(n_vectors, tile_rows, float64):
     x, labels = rng.normal(size=(37, 2)), rng.integers(3, size=37)
     weights = rng.uniform(0.1, 2, 37)
     vectors = rng.integers(-1, 5, size=(n_vectors, 37)).astype("int8")
-    forms = functools.partial(quadratic_forms, tile, tile_rows=tile_rows)
-    arguments = *cast((1.5, (x, labels), weights)), jnp.asarray(vectors)
-    found, products = jax.jit(forms)(*arguments)
+    h = in_tiles(*cast((1.5, (x, labels), weights)), tile=tile, tile_rows=tile_rows)
+    padding = ((0, 0), (0, h.weights.shape[0] - 37))
+    found, products = jax.jit(TiledH.quadratic_forms)(h, jnp.pad(vectors, padding))
+    products = products[:37]
     each = [loop_sums(1.5, x, labels, vector.astype(float), 37)[0][0] for vector in vectors]
     np.testing.assert_allclose(found, np.array(each), rtol=1e-12)
     # The derivative of w^T G w in w is 2 G w.

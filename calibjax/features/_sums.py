@@ -53,4 +53,4 @@ def _row_chunks(samples: Any, weights: jax.Array, n_features: int) -> tuple[Any,
     n = weights.shape[0]
     n_chunks = -(-n // max(1, _NUMBERS_PER_CHUNK // n_features))
     size = -(-n // n_chunks)
-    return cut(pad((samples, weights), n_chunks * size), (n_chunks, size))
+    return cut(pad((samples, weights), n_chunks * size), size)

@@ -1,5 +1,6 @@
 """The block diagonal part of H, for consecutive blocks of rows."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,11 +9,11 @@ from jax import lax
 
 from calibjax._data import Data, clean, in_dtype
 from calibjax._numerics import pairs_weight
-from calibjax._pairwise import block_sums, block_sums_and_squares
+from calibjax._pairwise import cut, most_tile_rows, pad
 from calibjax._sharding import Axis, all_sum, axis_size, index_on, rows_from_here
 from calibjax._struct import static, struct
-from calibjax.discrepancy import Sample, h, h_tile
-from calibjax.operators._tiled import poisoned_unless_symmetric
+from calibjax.discrepancy import Sample, h
+from calibjax.operators._tiled import in_tiles, poisoned_unless_symmetric
 
 
 @struct
@@ -38,16 +39,37 @@ class BlockH:
 
     def sums(self) -> jax.Array:
         """sum_{i != j} w_i w_j h_ij of each block, ``[N]``; differentiable."""
-        rows = self.samples, self.weights.reshape(-1)
-        return block_sums(h_tile, self.kernel, *rows, self.block_size)
+        return self._map(
+            lambda samples, weights: in_tiles(self.kernel, samples, weights).pair_sum()
+        )
 
     def sums_and_squares(self) -> tuple[jax.Array, jax.Array]:
         """sum_{i != j} w_i w_j h_ij and sum_{i != j} w_i w_j h_ij^2 of each block, ``[N]`` each.
 
         Both come from one pass over the blocks.
         """
-        rows = self.samples, self.weights.reshape(-1)
-        return block_sums_and_squares(h_tile, self.kernel, *rows, self.block_size)
+
+        def of_block(samples, weights):
+            block = in_tiles(self.kernel, samples, weights)
+            row_sums, squares = block.row_sums_and_squares()
+            return jnp.sum(block.weights * row_sums), squares
+
+        return self._map(of_block)
+
+    def _map(self, function: Callable[[Any, jax.Array], Any]) -> Any:
+        """``function(samples, weights)`` of each block, ``[N, …]``."""
+        n_blocks, block_size = self.weights.shape
+        samples, weights = cut(self.samples, block_size), self.weights
+        if n_blocks == 1:
+            result = function(*jax.tree.map(lambda x: x[0], (samples, weights)))
+            return jax.tree.map(lambda x: x[None], result)
+        # Small blocks go together, as many as fill one tile, but no more than leave little to pad.
+        together = max(1, min(n_blocks, most_tile_rows() ** 2 // block_size**2))
+        n_chunks = -(-n_blocks // together)
+        together = -(-n_blocks // n_chunks)
+        chunks = cut(pad((samples, weights), n_chunks * together), together)
+        results = lax.map(lambda chunk: jax.vmap(function)(*chunk), chunks)
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n_blocks], results)
 
     def complete(self) -> jax.Array:
         """1 for each block without masked rows, else 0, ``[N]``; NaN if the data are invalid."""
