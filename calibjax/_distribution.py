@@ -82,6 +82,10 @@ class Distribution(ABC):
         """
         return None
 
+    def binary_probability(self) -> jax.Array | None:
+        """P(Y = 1) where 0 and 1 are the only labels and one number says it all; else None."""
+        return None
+
     def default_distance(self) -> Any:
         """The distance in `default_kernel`; None stands for MeanEmbeddingDistance."""
         return None

@@ -156,6 +156,10 @@ class Bernoulli(Distribution):
         """The probabilities of 0 and 1, ``[n, 2]``."""
         return jnp.stack([1 - self.probs, self.probs], axis=-1)
 
+    def binary_probability(self) -> jax.Array:
+        """The probability of 1."""
+        return self.probs
+
     def default_distance(self) -> TotalVariation:
         return TotalVariation()
 

@@ -62,7 +62,10 @@ def finite_squared_distance(p, kernel, q):
 
 
 def white_residual(p, kernel, y, q, z):
-    # K is the identity.
+    # K is the identity, and the residuals of two labels differ in their signs only.
+    ours, theirs = p.binary_probability(), q.binary_probability()
+    if ours is not None and theirs is not None:
+        return 2 * ((y == 1).astype(ours.dtype) - ours) * ((z == 1).astype(theirs.dtype) - theirs)
     return dot(label_residual(p, y), label_residual(q, z))
 
 

@@ -150,6 +150,18 @@ def label_probabilities(distance: Distance, p: Any) -> jax.Array:
     return probabilities
 
 
+def _label_differences(distance: Distance, p: Any, q: Any) -> tuple[jax.Array, int]:
+    """The differences of the probabilities of all labels, and how often each of them occurs.
+
+    Of two binary predictions one number, which both labels share up to its sign.
+    """
+    if isinstance(p, Distribution) and isinstance(q, Distribution):
+        ours, theirs = p.binary_probability(), q.binary_probability()
+        if ours is not None and theirs is not None:
+            return ours - theirs, 2
+    return label_probabilities(distance, p) - label_probabilities(distance, q), 1
+
+
 @struct
 class TotalVariation(Distance):
     """sum_c |p_c - q_c| / 2, of the probabilities of all labels.
@@ -162,7 +174,8 @@ class TotalVariation(Distance):
     """
 
     def __call__(self, p: Any, q: Any) -> jax.Array:
-        return jnp.sum(absolute(label_probabilities(self, p) - label_probabilities(self, q))) / 2
+        differences, times = _label_differences(self, p, q)
+        return times * jnp.sum(absolute(differences)) / 2
 
     def pairwise(self, ps: Any, qs: Any) -> jax.Array:
         ps, qs = label_probabilities(self, ps), label_probabilities(self, qs)
@@ -196,7 +209,8 @@ class Euclidean(NormDistance):
     """
 
     def squared(self, p: Any, q: Any) -> jax.Array:
-        return jnp.sum(jnp.square(label_probabilities(self, p) - label_probabilities(self, q)))
+        differences, times = _label_differences(self, p, q)
+        return times * jnp.sum(jnp.square(differences))
 
     def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
         ps, qs = label_probabilities(self, ps), label_probabilities(self, qs)

@@ -96,10 +96,18 @@ _residual_of_numbers = jax.custom_jvp(_residual)
 
 @_residual_of_numbers.defjvp
 def _residual_jvp(primals, tangents):
-    """The same terms give all partial derivatives: what jax derives takes six times as long.
+    """All partial derivatives of h, by the terms it is made of: half the time of what jax derives.
 
-    A term F = r exp(-b^2 / (2 (1 + v))) has the derivatives -m with m = b F / (1 + v) in its mean
-    b = D + t, and (b m - F) / (2 (1 + v)) in v.  Near, m less D exp(-D^2/2), which cancels.
+    With r = (1 + v)^{-1/2}, a term F = r exp(-b^2 / (2 (1 + v))) of mean b and variance v has the
+    derivative -m in b, where m = b F / (1 + v).  As r has the derivative -r / (2 (1 + v)), that of
+    F in v is (b m - F) / (2 (1 + v)).  Here h = F1 - F2 - F3 + F4; the means are y - z, mu - z,
+    y - mu' and mu - mu', and the variances 0, those of the two predictions, and the sum of both.
+    The chain rule then gives the partial derivatives below.
+
+    The four m only occur in differences, which cancel if all four e are small.  There D exp(-D^2/2)
+    is left out of each m: with n = r exp(e) - 1 and b = D + t, F is exp(-D^2/2) (1 + n), and
+    b / (1 + v) is D + shift for shift = t - v b / (1 + v), so that
+    m - D exp(-D^2/2) = D exp(-D^2/2) n + shift F.
     """
     is_near, common, near, far = _terms(*primals)
     between = primals[0] - primals[3]

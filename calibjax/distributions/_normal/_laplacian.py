@@ -13,9 +13,15 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._erfcx import erfcx, erfcx_and_slope
-from calibjax._numerics import mirrored
+from calibjax._loops import fusible, in_one_loop, row_by_row
+from calibjax._numerics import absolute, mirrored
 from calibjax.distributions._normal._normal import MultivariateNormalDiag, Normal
-from calibjax.expectations import inner_product, mean_embedding
+from calibjax.expectations import (
+    inner_product,
+    mean_embedding,
+    residual_product,
+    residual_product_tile,
+)
 from calibjax.kernels import LaplacianKernel, in_lengthscales
 
 
@@ -55,7 +61,13 @@ def _expectation_at_rate_1(difference: jax.Array, scale: jax.Array) -> jax.Array
 
 @_expectation_at_rate_1.defjvp
 def _expectation_at_rate_1_jvp(primals, tangents):
-    """The partial derivatives in the mean m and the scale sigma of D ~ N(m, sigma^2).
+    """The partial derivatives of `_value_and_slopes`, times the tangents."""
+    value, by_difference, by_scale = _value_and_slopes(*primals)
+    return value, by_difference * tangents[0] + by_scale * tangents[1]
+
+
+def _value_and_slopes(difference: jax.Array, scale: jax.Array) -> list[jax.Array]:
+    """The expectation and its derivatives in the mean m and the scale of D ~ N(m, sigma^2).
 
     Let f = exp(-|.|) and E = E f(D) = A + B, where B = E exp(-D) 1{D > 0} is the term with x_- and
     A = E exp(D) 1{D < 0} is the term with x_+.  A shift of D gives E_m = E f'(D), and f' is -f for
@@ -68,7 +80,6 @@ def _expectation_at_rate_1_jvp(primals, tangents):
     derivative -q / sigma and x_-+ has (1 +- q / sigma) / sqrt(2), and with
     erfcx'(x) = 2 x erfcx(x) - 2 / sqrt(pi) all terms in q / sigma add up to -q (A - B).
     """
-    (difference, scale), (difference_tangent, scale_tangent) = primals, tangents
     reflected, tail, decay, lower, upper, q = _erfcx_terms(1.0, mirrored(difference), scale)
     (left, left_slope), (right, right_slope) = erfcx_and_slope(lower), erfcx_and_slope(upper)
     above, below = tail * right, tail * left
@@ -78,7 +89,7 @@ def _expectation_at_rate_1_jvp(primals, tangents):
     by_heat = scale * value - math.sqrt(8 / math.pi) * tail
     by_scale = jnp.where(reflected, by_heat, by_slopes)
     by_difference = jnp.where(difference < 0, below - above, above - below)
-    return value, by_difference * difference_tangent + by_scale * scale_tangent
+    return [value, by_difference, by_scale]
 
 
 def normal_laplacian_mean(p, kernel, y):
@@ -97,6 +108,55 @@ def diag_laplacian_mean(p, kernel, y):
 def diag_laplacian_inner(p, kernel, q):
     pair = Normal(p.loc, p.scale_diag), Normal(q.loc, q.scale_diag)
     return jnp.prod(normal_laplacian_inner(pair[0], kernel, pair[1]))
+
+
+@residual_product.register(MultivariateNormalDiag, LaplacianKernel)
+def diag_laplacian_residual(p, kernel, y, q, z):
+    return _vector_residual(*_in_lengthscales(p, kernel, y), *_in_lengthscales(q, kernel, z))
+
+
+@residual_product_tile.register(MultivariateNormalDiag, LaplacianKernel)
+def diag_laplacian_residual_tile(ps, kernel, ys, qs, zs):
+    in_lengthscales = jax.vmap(_in_lengthscales, (0, None, 0))
+    return row_by_row(
+        _vector_residual, in_lengthscales(ps, kernel, ys), in_lengthscales(qs, kernel, zs)
+    )
+
+
+def _in_lengthscales(p, kernel, y) -> list[jax.Array]:
+    return in_lengthscales(kernel, p.loc, p.scale_diag, y)
+
+
+def _vector_residual(p_loc, p_scale, y, q_loc, q_scale, z) -> jax.Array:
+    """The four terms of h for vectors, coordinates first, of pairs on any further axes."""
+    differences = (
+        (p_loc - z, p_scale),
+        (q_loc - y, q_scale),
+        (p_loc - q_loc, _hypotenuse(p_scale, q_scale)),
+    )
+    ours, theirs, both = (jnp.prod(x, axis=0) for x in _held_expectations(differences))
+    of_targets = jnp.exp(-jnp.sum(absolute(y - z), axis=0))
+    return (of_targets - ours) - (theirs - both)
+
+
+@jax.custom_jvp
+def _held_expectations(differences) -> list[jax.Array]:
+    """`_expectation_at_rate_1` of several laws, in memory before a CPU multiplies over coordinates.
+
+    XLA would make them inside of the loop over coordinates, which is not vectorised.
+    """
+    return in_one_loop([fusible(_expectation_at_rate_1)(*law) for law in differences])
+
+
+@_held_expectations.defjvp
+def _held_expectations_jvp(primals, tangents):
+    """The partial derivatives of `_value_and_slopes`, all of one law out of one loop."""
+    values, products = [], []
+    for law, tangent in zip(primals[0], tangents[0], strict=True):
+        value, by_difference, by_scale = in_one_loop(fusible(_value_and_slopes)(*law))
+        values.append(value)
+        products.append(by_difference * tangent[0] + by_scale * tangent[1])
+    return values, products
 
 
 def normal_difference(p: Normal, q: Normal) -> Normal:
