@@ -64,16 +64,17 @@ def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
 
 
 def _gaussian_kernel(predictions: Distribution, where: ArrayLike | None) -> GaussianKernel:
-    return GaussianKernel(math.sqrt(2) * _median_deviation(None, (predictions, where)))
+    return GaussianKernel(_lengthscale(None, (predictions, where)))
 
 
 @on_devices
-def _median_deviation(axis: Axis, _: None, predictions_and_where: Any) -> jax.Array:
-    """The median predicted standard deviation of each coordinate, else their mean, else 1."""
+def _lengthscale(axis: Axis, _: None, predictions_and_where: Any) -> jax.Array:
+    """sqrt(2) times the median predicted standard deviation of each coordinate, else times their
+    mean, else times 1."""
     predictions, where = predictions_and_where
     if where is not None:
         predictions = fill_masked(predictions, where, axis)
-    deviation = jnp.sqrt(widened(predictions).variance())
+    deviation = widened(predictions).deviation()
     if where is not None:
         kept = where.reshape(-1, *(1,) * (deviation.ndim - 1))
         deviation = jnp.where(kept, deviation, jnp.nan)
@@ -81,4 +82,4 @@ def _median_deviation(axis: Axis, _: None, predictions_and_where: Any) -> jax.Ar
     # Most predictions may be certain, if they are samples, and no row may be kept.
     median, mean = jnp.nanmedian(deviation, axis=0), jnp.nanmean(deviation, axis=0)
     fallback = jnp.where(mean > 0, mean, 1.0)
-    return jax.lax.stop_gradient(jnp.where(median > 0, median, fallback))
+    return jax.lax.stop_gradient(math.sqrt(2) * jnp.where(median > 0, median, fallback))

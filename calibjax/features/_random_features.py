@@ -23,7 +23,16 @@ from calibjax._struct import struct
 from calibjax._waves import wave
 from calibjax.discrepancy import Sample
 from calibjax.features._spectra import prediction_frequency, target_frequency
-from calibjax.kernels import Product, Scaled, Sum, TensorProduct, embedding, pairwise
+from calibjax.kernels import (
+    FormulaDispatch,
+    Product,
+    Scaled,
+    Sum,
+    TensorProduct,
+    class_of_formula,
+    embedding,
+    pairwise,
+)
 
 
 @struct
@@ -125,7 +134,7 @@ def _label_residual(p: Any, y: jax.Array) -> jax.Array:
 def _products(kernel: Any, p: Any) -> Iterator[tuple[Any, list[Any], list[Any]]]:
     """(factor, prediction kernels, target kernels) of each product in the sum that a kernel is."""
     for factor, parts in _expanded(kernel):
-        if len(parts) > 1 or not isinstance(parts[0], TensorProduct):
+        if len(parts) > 1 or class_of_formula(parts[0]) is not TensorProduct:
             names = " * ".join(type(part).__name__ for part in parts)
             raise TypeError(
                 f"random features need a TensorProduct, or sums and multiples of them, got {names}."
@@ -139,7 +148,7 @@ def _products(kernel: Any, p: Any) -> Iterator[tuple[Any, list[Any], list[Any]]]
             yield factor * left * right, ours, theirs
 
 
-@functools.singledispatch
+@FormulaDispatch
 def _expanded(kernel: Any) -> list[tuple[Any, list[Any]]]:
     """A kernel as a sum: for each term its factor, and the kernels whose product it is."""
     return [(1.0, [kernel])]

@@ -55,8 +55,8 @@ def fit_temperature(
         predictions: a batch of n >= 2 predictions of a family that `temper` takes.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
         objective: a function of (predictions, targets) that returns a scalar, in any units, and can
-            be traced; it is called with ``where=where`` too if `where` is given.  It is compiled
-            once for each function object: `jax.tree_util.Partial` lets parameters change, and its
+            be traced; it is called with ``where=where`` too if `where` is given.  Functions that do
+            the same share what is compiled: `jax.tree_util.Partial` lets parameters change, and its
             booleans, Python integers and strings are options: ``unbiased=False``.
         where: boolean mask ``[n]``; masked rows may hold anything.
 
