@@ -1,4 +1,4 @@
-"""A batch of predictions as it comes from the user: checked, masked rows filled, one dtype."""
+"""Checks of a batch of predictions from the user, and valid numbers for its masked rows."""
 
 from operator import attrgetter
 from typing import Any
@@ -16,9 +16,9 @@ from calibjax._struct import is_array, is_traced, widened
 def check_predictions(
     predictions: Any, where: Any = None, name: str = "predictions", at_least: int = 2
 ) -> dict[str, int]:
-    """Checks type, shapes and, where they are concrete, values of rows that are not masked.
+    """Checks the type and the shapes, and the values of kept rows where they are concrete.
 
-    Returns the size of each axis that the family names; "n" is the batch.
+    Returns the size of each axis that the family names; "n" is the number of rows.
     """
     if not isinstance(predictions, Distribution):
         actual = "an array" if is_array(predictions) else type(predictions).__name__
@@ -37,7 +37,7 @@ def check_predictions(
         raise ValueError(f"{name} must hold at least {at_least} {rows}, got {sizes['n']}.")
     if not is_traced((predictions, where)):
         with jax.ensure_compile_time_eval():
-            if _constraints_hold(None, (predictions, where)):
+            if _kept_rows_are_valid(None, (predictions, where)):
                 return sizes
             predictions, where = on_one_device((predictions, where))
             for parameter, (words, valid) in predictions.constraints().items():
@@ -48,7 +48,7 @@ def check_predictions(
 
 
 def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple[Any, str]]:
-    """Each parameter, an array of real numbers or else a TypeError, with its symbolic shape."""
+    """Each parameter with its symbolic shape; TypeError if it is no array of real numbers."""
     arrays = {
         f"{name}{of_batch}": (attrgetter(name)(predictions), axes)
         for name, axes in predictions.shapes.items()
@@ -59,8 +59,8 @@ def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple
 
 
 @on_devices
-def _constraints_hold(axis: Axis, _: None, rows: Any) -> jax.Array:
-    # In one compiled call: valid input, the usual case, should not wait for its checks.
+def _kept_rows_are_valid(axis: Axis, _: None, rows: Any) -> jax.Array:
+    # One compiled call makes the checks of valid input, the usual case, cheap.
     predictions, where = rows
     bad = ~valid_rows(predictions)
     return all_sum(jnp.sum(bad if where is None else bad & where), axis) == 0
@@ -72,8 +72,8 @@ def valid_rows(predictions: Distribution) -> jax.Array:
 
 
 def probability_vectors(weights: jax.Array) -> tuple[str, jax.Array]:
-    """What rows of probabilities must be, in words, and which are."""
-    # Rows of a 16-bit softmax miss one by some 2e-3: each entry is rounded to 3 digits.
+    """What a row of probabilities must be, in words, and which rows satisfy it, ``[n]``."""
+    # A 16-bit softmax rounds each entry to 3 digits, and its rows sum to 1 within some 2e-3.
     tolerance = 1e-2 if weights.dtype.itemsize == 2 else 1e-3
     weights = widened(weights)
     sums_to_one = jnp.abs(jnp.sum(weights, axis=-1) - 1) <= tolerance
@@ -82,23 +82,23 @@ def probability_vectors(weights: jax.Array) -> tuple[str, jax.Array]:
 
 
 def widened_integers(targets: jax.Array) -> jax.Array:
-    """Booleans and small integers as int32: numbers to compare with may not fit into them."""
+    """Booleans and small integers as int32, which also holds the numbers they are compared with."""
     return targets.astype(jnp.int32) if targets.dtype.itemsize < 4 else targets
 
 
 def fill_masked(rows: Any, where: jax.Array, axis: Axis = None) -> Any:
-    """Puts a copy of the first kept row, or ones if none is kept, in place of masked rows.
+    """Replaces masked rows by a copy of the first kept row, or by ones if no row is kept.
 
-    A masked row may hold anything; what stands there now is valid, and no gradient reaches it.  The
-    rows may be those of one device, none of which need be kept.
+    A masked row may hold anything.  Its replacement is valid and passes no gradient on.  The first
+    kept row may lie on another device than `rows`.
     """
     first = jnp.argmax(where)
     on_device = all_of(where[first], axis)
-    is_of_this = where[first] & (jnp.argmax(on_device).astype(jnp.int32) == index_on(axis))
+    is_here = where[first] & (jnp.argmax(on_device).astype(jnp.int32) == index_on(axis))
 
     def fill(x: jax.Array) -> jax.Array:
         own = lax.stop_gradient(x[first])
-        row = all_sum(jnp.where(is_of_this, own, jnp.zeros_like(own)), axis)
+        row = all_sum(jnp.where(is_here, own, jnp.zeros_like(own)), axis)
         row = jnp.where(jnp.any(on_device), row, 1).astype(x.dtype)
         return jnp.where(where.reshape(-1, *(1,) * (x.ndim - 1)), x, row[None])
 
@@ -106,7 +106,7 @@ def fill_masked(rows: Any, where: jax.Array, axis: Axis = None) -> Any:
 
 
 def kept_first(rows: Any, where: Any) -> tuple[Any, jax.Array | int]:
-    """The rows with all masked ones at the end, and the number of kept ones."""
+    """The rows in a new order, kept rows first, and the number of kept rows."""
     if where is None:
         return rows, jax.tree.leaves(rows)[0].shape[0]
     order = jnp.argsort(~where, stable=True)

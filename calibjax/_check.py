@@ -1,8 +1,8 @@
 """Errors that name the argument, what was expected and what came.
 
-Shapes and dtypes are known while tracing and are always checked.  Values can be looked at only
-when they are concrete: inside a user's jit they are tracers, and there a bad value makes the
-result NaN instead (see `_data.py`).
+Shapes and dtypes are known while tracing and are always checked.  Values are checked only where
+they are concrete.  Inside a user's jit they are tracers, and a bad value makes the result NaN
+instead (see `_data.clean`).
 """
 
 import operator
@@ -18,7 +18,7 @@ from calibjax._struct import is_array, is_traced
 
 
 def check_array(name: str, value: Any, kind: str) -> None:
-    """`value` must be an array of real numbers, of integers or of booleans."""
+    """Raises a TypeError unless `value` is an array of the kind "real", "integer" or "boolean"."""
     if not (is_array(value) and hasattr(value, "ndim")):
         raise TypeError(f"{name} must be an array, got {type(value).__name__}.")
     dtype = jnp.result_type(value)
@@ -37,9 +37,9 @@ def check_array(name: str, value: Any, kind: str) -> None:
 def check_shapes(
     arrays: Mapping[str, tuple[Any, str]], sizes: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """Binds symbolic shapes such as "n m" to arrays; every symbol must mean one size.
+    """Matches arrays with symbolic shapes such as "n m"; a symbol has one size in all of them.
 
-    Returns the size of each symbol, those already known from `sizes` included.
+    Returns the size of each symbol, including the known sizes that came in `sizes`.
     """
     sizes = dict(sizes or {})
     for name, (value, symbols) in arrays.items():
@@ -57,7 +57,7 @@ def check_shapes(
 
 
 def check_values(name: str, value: Any, expected: str, valid: ArrayLike) -> None:
-    """All of `valid` must hold: a scalar, or a boolean for each row of `value`."""
+    """Raises a ValueError unless all of `valid` is true; it has the shape ``[]`` or ``[n]``."""
     valid = np.asarray(valid)
     if valid.all():
         return
@@ -68,13 +68,16 @@ def check_values(name: str, value: Any, expected: str, valid: ArrayLike) -> None
 
 
 def check_integer(name: str, value: Any, least: int, most: int | None = None, of: str = "") -> int:
-    """`value` must be a Python or NumPy integer in a range; `of` says in words what bounds it."""
+    """`value` as an int; it must be a Python or NumPy integer from `least` to `most`.
+
+    `of` stands in front of `most` in the message, for example "n = ".
+    """
     try:
         number = operator.index(value)
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, got {_kind(value)}.")
+        raise TypeError(f"{name} must be an integer, got {_type_or_traced(value)}.")
     if most is None and number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}.")
     if most is not None and not least <= number <= most:
@@ -83,26 +86,26 @@ def check_integer(name: str, value: Any, least: int, most: int | None = None, of
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """`value` must be a Python or NumPy boolean."""
+    """`value` as a bool; it must be a Python or NumPy boolean."""
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be a bool, got {_kind(value)}.")
+        raise TypeError(f"{name} must be a bool, got {_type_or_traced(value)}.")
     return bool(value)
 
 
-def _kind(value: Any) -> str:
+def _type_or_traced(value: Any) -> str:
     if is_traced(value):
         return "an argument of jit: close over it, or name it in static_argnames"
     return type(value).__name__
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
-    """`value` must be one of a few words."""
+    """Raises a ValueError unless `value` is one of the words in `choices`."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
 
 
 def check_key(key: Any) -> None:
-    """`key` must be one typed key of `jax.random`."""
+    """Raises a TypeError or ValueError unless `key` is one typed key of `jax.random`."""
     dtype = getattr(key, "dtype", None)
     if dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):
         actual = type(key).__name__ if dtype is None else f"an array of dtype {dtype}"

@@ -1,10 +1,10 @@
-"""Predictions and targets, checked where they come in and cleaned where they are computed with.
+"""Predictions and targets: checked when the user passes them, cleaned before they are used.
 
-`check_data` runs outside of jit and makes `Data` of what the user passed: it checks shapes and
-dtypes always, and values where they are concrete.  `clean` runs inside of jit and returns `Data` of
-one floating dtype, without garbage in masked rows, and with a weight for each row.  Where a value
-that could not be looked at turns out to be bad, all weights are NaN, and so is all that is computed
-with them.
+`check_data` runs outside of jit and puts the user's arguments into `Data`.  It always checks shapes
+and dtypes, and it checks values where they are concrete.  `clean` runs inside of jit.  It returns
+`Data` of one floating dtype with valid numbers in masked rows and a weight for each row.  If a kept
+row is invalid, which only a traced value can be at this point, all weights are NaN, and so is every
+result computed from them.
 """
 
 from typing import Any, TypeVar
@@ -32,7 +32,7 @@ class Data:
         predictions: a batch of n predictions.
         targets: ``[n]`` or ``[n, d]``.
         where: which rows count, ``[n]``, or None if all do.
-        weights: how much each row counts, ``[n]``; None, until the data are clean, if all count 1.
+        weights: how much each row counts, ``[n]``; `check_data` sets None if all count 1.
     """
 
     predictions: Any
@@ -47,16 +47,16 @@ class Data:
 
     @property
     def samples(self) -> tuple[Any, jax.Array]:
-        """Predictions and targets, as h takes them."""
+        """The batch of samples (predictions, targets), the argument of `h_tile`."""
         return self.predictions, self.targets
 
     def n_kept(self) -> int:
-        """The number of rows that are not masked; n where they cannot be counted."""
+        """The number of kept rows, or n if the mask is traced."""
         return count_kept(self.n, self.where)
 
 
 def count_kept(n: int, where: Any) -> int:
-    """The number of rows that are not masked; n where they cannot be counted."""
+    """The number of kept rows, or n if the mask is traced."""
     if where is None or is_traced(where):
         return n
     with jax.ensure_compile_time_eval():
@@ -69,7 +69,7 @@ def check_data(
     where: ArrayLike | None = None,
     weights: ArrayLike | None = None,
 ) -> Data:
-    """The data, or a ValueError or TypeError that names the argument."""
+    """The arguments as `Data`; a ValueError or TypeError names an argument that is wrong."""
     sizes = check_predictions(predictions, where)
     data = Data(predictions, targets, where, weights)
     check_array("targets", targets, predictions.target_kind)
@@ -77,16 +77,16 @@ def check_data(
     if weights is not None:
         check_array("weights", weights, "real")
         check_shapes({"weights": (weights, "n")}, sizes)
-    _check_values(data)
+    _check_kept_values(data)
     return data
 
 
-def _check_values(data: Data) -> None:
-    """Looks at all targets and weights of rows that are concrete and not masked."""
+def _check_kept_values(data: Data) -> None:
+    """Checks the targets and weights of kept rows, each of them only if it is concrete."""
     if is_traced(data.where):
         return
     with jax.ensure_compile_time_eval():
-        if not is_traced(data) and _values_hold(None, data):
+        if not is_traced(data) and _kept_values_are_valid(None, data):
             return
         data = on_one_device(data)
         kept = np.ones(data.n, bool) if data.where is None else np.asarray(data.where)
@@ -104,8 +104,8 @@ def _check_values(data: Data) -> None:
 
 
 @on_devices
-def _values_hold(axis: Axis, _: None, data: Data) -> jax.Array:
-    # One compiled call, so that valid input, the usual case, hardly waits for its checks.
+def _kept_values_are_valid(axis: Axis, _: None, data: Data) -> jax.Array:
+    # One compiled call makes the checks of valid input, the usual case, cheap.
     valid = _valid_targets_and_weights(data)
     counted = valid if data.weights is None else valid & (data.weights > 0)
     if data.where is not None:
@@ -126,13 +126,13 @@ def _weights_constraint(weights: Any) -> tuple[str, Any]:
 def check_locations(
     predictions: Distribution, at_predictions: Distribution, at_targets: ArrayLike, prefix: str
 ) -> Data:
-    """The locations of a witness function, checked against predictions that have been checked."""
+    """The locations of a witness function as `Data`; `predictions` must be checked already."""
     name, targets_name = f"{prefix}_predictions", f"{prefix}_targets"
     sizes = check_predictions(at_predictions, name=name, at_least=1)
-    if _family(at_predictions) != _family(predictions):
+    if _family_name(at_predictions) != _family_name(predictions):
         raise TypeError(
-            f"{name} must be of the family of predictions, {_family(predictions)}, got "
-            f"{_family(at_predictions)}."
+            f"{name} must be of the family of predictions, {_family_name(predictions)}, got "
+            f"{_family_name(at_predictions)}."
         )
     ours, theirs = (
         [x.shape[1:] for x in jax.tree.leaves(p)] for p in (predictions, at_predictions)
@@ -151,20 +151,19 @@ def check_locations(
     return Data(at_predictions, at_targets)
 
 
-def _family(predictions: Any) -> str:
-    """The family of predictions, and of their components if they are mixtures."""
+def _family_name(predictions: Any) -> str:
+    """The name of a family; for mixtures with the family of their components."""
     name = type(predictions).__name__
     components = getattr(predictions, "components", None)
-    return name if components is None else f"{name}({_family(components)})"
+    return name if components is None else f"{name}({_family_name(components)})"
 
 
 def clean(data: Data, axis: Axis = None) -> Data:
-    """The same data in the widest floating dtype among them, at least float32, ready for use.
+    """The data in the widest floating dtype of their arrays, at least float32, ready for use.
 
-    Masked rows hold a copy of the first kept row and have weight 0.  The largest weight is 1: a
-    common factor of all weights cancels in every estimate, and their squares must not overflow.
-    If a kept row is invalid, which only values that could not be looked at can be, all weights are
-    NaN.
+    Masked rows hold a copy of the first kept row and have weight 0.  Weights are divided by the
+    largest one: a common factor cancels in every estimate, and squares of weights must not
+    overflow.  If a kept row is invalid, all weights are NaN.
     """
     valid = valid_rows(data.predictions) & _valid_targets_and_weights(data)
     dtype = widest_dtype(data.targets, *jax.tree.leaves(data.predictions))
@@ -183,5 +182,5 @@ def clean(data: Data, axis: Axis = None) -> Data:
 
 
 def in_dtype(tree: T, dtype: Any) -> T:
-    """A kernel, predictions or data with all floating leaves in one dtype."""
+    """The tree with all floating leaves in one dtype."""
     return jax.tree.map(lambda x: jnp.asarray(x, dtype) if is_floating(x) else x, tree)

@@ -1,4 +1,4 @@
-"""What every family of predictive distributions offers."""
+"""The interface of all families of predictive distributions."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
@@ -12,10 +12,10 @@ class Distribution(ABC):
     """A batch of n predictive distributions of one family: arrays with leading axis n.
 
     A family is a `struct` of arrays with the attributes and abstract methods below, and `log_prob`
-    where it has a density.  The other methods have a default, which says that the family cannot do
-    what they are for.  Inside a kernel or a closed form the same class stands for *one* prediction:
-    its arrays without the batch axis.  A subclass of a family is a pytree by itself: it must not be
-    registered with jax again.
+    where it has a density.  Every other method has a default: it returns None or raises a
+    TypeError.  Inside a kernel or a closed form the same class stands for *one* prediction, and its
+    arrays have no batch axis.  A subclass of a family is a pytree by itself: do not register it
+    with jax again.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -26,11 +26,11 @@ class Distribution(ABC):
         ((3,), ())
     """
 
-    #: Why the family has no `tempered`, to be read after "got <family>".
+    #: Why the family has no `tempered`: the end of an error message, after "got <family>".
     untempered: ClassVar[str] = ""
 
     def __getitem__(self, rows: Any) -> Self:
-        """Some predictions of the batch, or one: by slice, integers or a mask, as of arrays."""
+        """The predictions in some rows; `rows` indexes the leading axis of all arrays."""
         n = jax.tree.leaves(self)[0].shape[0]
         if isinstance(rows, (int, np.integer)) and not -n <= rows < n:
             raise IndexError(f"rows must be between {-n} and {n - 1}, got {rows}.")
@@ -39,7 +39,7 @@ class Distribution(ABC):
     @property
     @abstractmethod
     def shapes(self) -> dict[str, str]:
-        """The symbolic shape of every parameter, for example "n d"; the batch is "n"."""
+        """The symbolic shape of each parameter, for example "n d"; "n" is the batch axis."""
 
     @property
     @abstractmethod
@@ -53,11 +53,11 @@ class Distribution(ABC):
 
     @abstractmethod
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        """For each parameter what it must be, in words, and for which rows it is: ``[n]``."""
+        """For each parameter its condition in words, and which rows satisfy it, ``[n]``."""
 
     @abstractmethod
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        """What targets must be, in words, and which of them are: ``[n]``."""
+        """The condition on targets in words, and which targets satisfy it, ``[n]``."""
 
     @abstractmethod
     def mean(self) -> jax.Array:
@@ -80,18 +80,21 @@ class Distribution(ABC):
         raise TypeError(f"{type(self).__name__} predictions have no log_prob.")
 
     def label_probabilities(self) -> jax.Array | None:
-        """The probabilities of all labels, on a new last axis; None where targets are no labels.
+        """The probabilities of all m labels; None if the targets are no labels.
 
-        Of a batch ``[n, m]``, of one prediction ``[m]``.
+        The shape is ``[n, m]`` for a batch and ``[m]`` for one prediction.
         """
         return None
 
     def default_distance(self) -> Any:
-        """The distance in `default_kernel`; None for that of mean embeddings."""
+        """The distance in `default_kernel`; None stands for MeanEmbeddingDistance."""
         return None
 
     def wasserstein_embedding(self) -> jax.Array | None:
-        """A vector for *one* prediction: the 2-Wasserstein distance of two is that of theirs."""
+        """A vector for *one* prediction; None if the family has none.
+
+        The Euclidean distance of two such vectors is the 2-Wasserstein distance of the predictions.
+        """
         return None
 
     def squared_wasserstein(self, other: Self) -> jax.Array:
@@ -102,7 +105,7 @@ class Distribution(ABC):
         return jnp.sum(jnp.square(ours - theirs))
 
     def characteristic(self, v: jax.Array) -> jax.Array:
-        """E exp(i <v, Z>), a complex number, for Z from *one* prediction and v as the targets."""
+        """E exp(i <v, Z>) for Z from *one* prediction, a complex number; v is shaped like Z."""
         families = families_with("characteristic", "label_probabilities")
         raise TypeError(
             f"random features are defined for {families} predictions, got {type(self).__name__}."
@@ -118,7 +121,7 @@ class Distribution(ABC):
 
 
 def families_with(*methods: str) -> str:
-    """The families that have one of these methods of their own, in words."""
+    """The names of the families that override one of these methods, joined by commas."""
 
     def has_own(family: type) -> bool:
         return any(getattr(family, name) is not getattr(Distribution, name) for name in methods)
@@ -136,7 +139,7 @@ def wasserstein_refused(predictions: Any) -> TypeError:
 
 
 def tempering_refused(actual: str, reason: str = "") -> TypeError:
-    """The error for predictions of a family without temperatures, or for anything else."""
+    """The error for predictions that cannot be tempered; `actual` says what came."""
     return TypeError(
         f"predictions must be one of {families_with('tempered')} to be tempered, got "
         f"{actual}{reason}."

@@ -1,4 +1,4 @@
-"""The door: a kernel and data as the user passed them, checked against each other."""
+"""The door of estimators and tests: it checks a kernel and data against each other."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,9 +23,9 @@ def check_inputs(
     *,
     formula: Callable[..., jax.Array] = h,
 ) -> tuple[Any, Data]:
-    """The kernel as a pytree and the data, or a ValueError or TypeError that names the argument.
+    """The kernel as a pytree, and the data; a ValueError or TypeError names a wrong argument.
 
-    `formula` is the function of (kernel, sample, sample) that will be evaluated.
+    `formula` is the function of (kernel, sample, sample) that the caller will evaluate.
     """
     data = check_data(predictions, targets, where, weights)
     kernel = as_pytree(kernel)

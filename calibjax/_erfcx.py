@@ -1,11 +1,11 @@
 """The scaled complementary error function, accurate through automatic differentiation.
 
-erfcx(x) = exp(x^2) erfc(x) decays like 1 / (sqrt(pi) x): its two factors overflow and underflow,
-and its derivative rule, 2 x erfcx(x) - 2 / sqrt(pi), cancels.  jax.scipy.special.erfcx is absent
-from jax 0.10.0, and in 0.10.2 its float32 values fail near x = 9.3 and its derivatives cancel for
-large x.  Here erfcx is u = 1 / (x + 3) times a polynomial in t = 1 - 6 u, which maps x >= 0 onto
--1 <= t <= 1: nothing overflows or cancels, and every derivative is a power of u, which is its right
-decay, times another polynomial in t.
+erfcx(x) = exp(x^2) erfc(x) decays like 1 / (sqrt(pi) x).  Its first factor overflows, its second
+one underflows, and its derivative 2 x erfcx(x) - 2 / sqrt(pi) cancels.  jax.scipy.special.erfcx is
+absent from jax 0.10.0; in 0.10.2 its float32 values fail near x = 9.3, and its derivatives cancel
+for large x.  In this module erfcx is u = 1 / (x + 3) times a polynomial in t = 1 - 6 u, which maps
+x >= 0 onto -1 <= t <= 1.  Nothing overflows or cancels.  The n-th derivative is u^(n+1), which
+decays as it should, times another polynomial in t.
 """
 
 from functools import partial, reduce
@@ -14,8 +14,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-# Powers of t, highest first, from tests/golden/erfcx_coefficients.py.  On -1 <= t <= 1 their sum is
-# well conditioned, and Horner's rule is as accurate as Clenshaw's and a quarter cheaper.
+# Coefficients of the powers of t, highest power first, from tests/golden/erfcx_coefficients.py.
+# Their sum is well conditioned on -1 <= t <= 1: Horner's rule is as accurate as Clenshaw's, and a
+# quarter cheaper.
 _FLOAT32 = (
     -2.49272039e-06, -1.02881612e-05, 2.77585393e-05, 9.86939934e-05, -2.75113657e-04,
     -5.42572807e-04, 3.03350404e-03, -1.21436704e-03, -2.68271439e-02, 1.19528081e-01,
@@ -51,24 +52,24 @@ def erfcx(x: jax.Array) -> jax.Array:
     float64  7.2e-16  1.3e-15           2.3e-15
     =======  =======  ================  =================
 
-    Far larger x underflows smoothly to 0, infinity included.  Negative x is not supported: the
-    polynomial is not made for it and u has a pole at -3, so callers mask the argument before the
-    call, not only the result after it.
+    For larger x the result underflows smoothly to 0, and it is 0 at infinity.  Negative x is not
+    supported, because u has a pole at x = -3: callers replace a negative argument before the call.
     """
     return _derivative(0, x)
 
 
 def erfcx_and_slope(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """erfcx(x) and its first derivative."""
-    return _divided(0, x), _divided(1, x)
+    return _derivative_by_division(0, x), _derivative_by_division(1, x)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _derivative(order: int, x: jax.Array) -> jax.Array:
     """The n-th derivative of erfcx, (-u)^n u p_n(t) with p_{n+1} = (n + 1) p_n - (1 - t) p_n'.
 
-    For u = 1 / (x + 3) and t = 1 - 6 u have the derivatives -u^2 and 6 u^2 = u (1 - t) by x, so
-    that the derivative of u^{n+1} p_n is -u^{n+2} ((n + 1) p_n - (1 - t) p_n').
+    Derivation: u = 1 / (x + 3) has the derivative -u^2 in x, and t = 1 - 6 u has the derivative
+    6 u^2 = u (1 - t).  By the product rule the derivative of u^{n+1} p_n(t) is
+    -u^{n+2} ((n + 1) p_n - (1 - t) p_n').
     """
     u = 1 / (x + 3)
     return (-u) ** order * u * _polynomial(order, u)
@@ -76,32 +77,33 @@ def _derivative(order: int, x: jax.Array) -> jax.Array:
 
 @_derivative.defjvp
 def _derivative_jvp(order, primals, tangents):
-    """The next derivative is in closed form too, with the right decay (see `_derivative`)."""
+    """The derivative of order n has the derivative of order n + 1, by the recursion above."""
     (x,), (dx,) = primals, tangents
-    return _divided(order, x), _divided(order + 1, x) * dx
+    return _derivative_by_division(order, x), _derivative_by_division(order + 1, x) * dx
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _divided(order: int, x: jax.Array) -> jax.Array:
-    """The same, but ending in a division.
+def _derivative_by_division(order: int, x: jax.Array) -> jax.Array:
+    """The n-th derivative of erfcx, computed with a division as its last operation.
 
-    XLA computes the result of a division once for all its uses, and would repeat a polynomial.
+    XLA computes a division once for all its uses, but repeats a polynomial at each use.
     """
     u = 1 / (x + 3)
     return (-u) ** order * _polynomial(order, u) / (x + 3)
 
 
-_divided.defjvp(_derivative_jvp)
+_derivative_by_division.defjvp(_derivative_jvp)
 
 
 def _polynomial(order: int, u: jax.Array) -> jax.Array:
+    """p_n(1 - 6 u) for n = `order`."""
     t = 1 - 6 * u
-    terms = _coefficients(order, coefficients(u.dtype))
+    terms = _derivative_coefficients(order, coefficients(u.dtype))
     return reduce(lambda p, c: p * t + c, terms, jnp.zeros_like(u))
 
 
-def _coefficients(order: int, coefficients: tuple[float, ...]) -> tuple[float, ...]:
-    """The coefficients of p_n, given those of p_0, highest power first."""
+def _derivative_coefficients(order: int, coefficients: tuple[float, ...]) -> tuple[float, ...]:
+    """The coefficients of p_n from the coefficients of p_0, highest power first."""
     for n in range(order):
         powers = range(len(coefficients) - 1, -1, -1)
         slope = (0.0, *(k * c for k, c in zip(powers, coefficients, strict=True)))[:-1]

@@ -1,8 +1,8 @@
 """Users' functions in the structure of a pytree, compared by what they compute.
 
-jax finds a compiled function again by the structure of its arguments.  If users' functions in that
-structure were compared by identity, a function that is made anew in a loop would be compiled each
-time, and a function whose closure has changed in place would be answered with an old result.
+jax looks compiled code up by the structure of the arguments.  If it compared users' functions by
+identity, a function that a loop defines again and again would be compiled each time, and a function
+whose closure has changed in place would get an outdated result.
 """
 
 import functools
@@ -19,8 +19,9 @@ import numpy as np
 class StaticFunction:
     """A function that is part of the structure: a pytree without leaves.
 
-    Two are equal if their code, defaults, closures and the globals that they use are.  What they
-    refer to is looked at when the StaticFunction is made: a later change makes another one.
+    Two StaticFunctions are equal if their code, defaults, closures and the globals that they use
+    are equal.  These are read when a StaticFunction is made; a StaticFunction that is made after a
+    change is not equal to it.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -54,8 +55,8 @@ class StaticFunction:
 def with_static_functions(value: Any, name: str = "a function") -> Any:
     """A plain function as a StaticFunction, a method of a pytree as a Partial over the pytree.
 
-    Everything else is returned as it is.  Of a Partial, only the function is looked at; `name` says
-    in an error what `value` is.
+    The function of a Partial is converted in the same way, and everything else is returned as it
+    is.  `name` stands for `value` in an error.
     """
     if isinstance(value, jax.tree_util.Partial):
         function = with_static_functions(value.func, name)
@@ -87,39 +88,39 @@ def is_pytree(value: Any) -> bool:
 
 
 def _may_change_unseen(value: Any) -> bool:
-    """Whether `value` is an object with state that equality does not see."""
-    if isinstance(value, (*_FUNCTIONS, *_BY_IDENTITY)) or hasattr(value, "__wrapped__"):
+    """Whether `value` is an object whose state can change without changing its equality."""
+    if isinstance(value, (*_FUNCTIONS, *_COMPARED_BY_IDENTITY)) or hasattr(value, "__wrapped__"):
         return False
     return bool(_state(value)) and not _is_frozen(value) and not _has_equality_by_value(value)
 
 
 _FUNCTIONS = types.FunctionType, functools.partial
-_BY_IDENTITY = type, types.ModuleType, types.BuiltinFunctionType
+_COMPARED_BY_IDENTITY = type, types.ModuleType, types.BuiltinFunctionType
 _LITERALS = type(None), bool, int, float, complex, str, bytes
 
 
-class _Same:
-    """Equal to nothing but itself; holds the object, so that its identity is not given again."""
+class _ByIdentity:
+    """Compares an object by identity; it keeps the object alive, so that no other gets its id."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
+        return isinstance(other, _ByIdentity) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)
 
 
 def _snapshot(value: Any, seen: dict[int, tuple[int, Any]], home: Any) -> Hashable:
-    """What `value` holds at this moment.
+    """A hashable copy of `value` and of everything that it refers to.
 
-    Functions of other modules than `home`, the globals of the function that was asked about, are
-    compared by identity if they can be imported: nobody changes them.  `seen` has the objects that
-    were met, which may refer to themselves.
+    `home` is the globals of the function whose snapshot is made.  Functions of other modules are
+    compared by identity if they can be imported, because nobody changes them.  `seen` numbers the
+    objects on the way, so that cycles of references end.
     """
     if isinstance(value, _LITERALS):
-        return type(value), repr(value)  # -0.0 is not 0.0, and nan is nan
+        return type(value), repr(value)  # repr tells -0.0 from 0.0, and is equal for two NaNs
     if id(value) in seen:
         return "seen", seen[id(value)][0]
     seen[id(value)] = len(seen), value
@@ -127,18 +128,13 @@ def _snapshot(value: Any, seen: dict[int, tuple[int, Any]], home: Any) -> Hashab
     def all_of(values: Any) -> tuple[Hashable, ...]:
         return tuple(_snapshot(x, seen, home) for x in values)
 
-    if isinstance(value, jax.core.Tracer):
-        raise TypeError(
-            "a function closes over a traced value; pass that value to the function as "
-            " jax.tree_util.Partial(function, value) instead."
-        )
-    if isinstance(value, jax.Array) or isinstance(value, _BY_IDENTITY):
-        return _Same(value)
+    if isinstance(value, jax.Array) or isinstance(value, _COMPARED_BY_IDENTITY):
+        return _ByIdentity(value)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return np.ndarray, value.shape, value.dtype.str, value.tobytes()
     if isinstance(value, types.FunctionType):
         if value.__globals__ is not home and _can_be_imported(value):
-            return _Same(value)
+            return _ByIdentity(value)
         parts = value.__defaults__, value.__kwdefaults__, vars(value)
         return value.__code__, *all_of(parts), *all_of(_referred_to(value))
     if isinstance(value, types.MethodType):
@@ -152,7 +148,7 @@ def _snapshot(value: Any, seen: dict[int, tuple[int, Any]], home: Any) -> Hashab
         return structure, *all_of(leaves)
     if _has_equality_by_value(value):
         return type(value), value
-    return type(value) if _is_frozen(value) else _Same(value), *all_of([_state(value)])
+    return type(value) if _is_frozen(value) else _ByIdentity(value), *all_of([_state(value)])
 
 
 def _state(value: Any) -> dict[str, Any]:
@@ -180,7 +176,7 @@ def _can_be_imported(function: types.FunctionType) -> bool:
 
 
 def _referred_to(function: types.FunctionType) -> Iterator[Any]:
-    """What is in the closure of a function, and the globals that it and functions in it name."""
+    """The values in the closure of a function, and the globals named in its code."""
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
@@ -192,6 +188,7 @@ def _referred_to(function: types.FunctionType) -> Iterator[Any]:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
+    """The names in the code of a function and of the functions defined in it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -1,4 +1,4 @@
-"""What the families need to make their predictions more or less confident by a temperature."""
+"""Temperatures: the powers p^(1/T) of probabilities, and scales multiplied by a factor."""
 
 import math
 
@@ -10,10 +10,10 @@ from calibjax._struct import is_floating
 
 
 def tempered_probabilities(probs: jax.Array, valid: jax.Array, temperature: jax.Array) -> jax.Array:
-    """probs^(1 / T) over the last axis, normalised; NaN in rows that are not valid."""
-    # A valid row in place of those: NaN would spread to the gradient in T.
+    """probs^(1 / T), normalised over the last axis; NaN in rows that are not valid."""
+    # Ones replace invalid rows before the power: NaN would spread to the gradient in T.
     probs = jnp.where(valid[..., None], probs.astype(temperature.dtype), 1.0)
-    # The exponential of less is 0, and derivatives of such logits would overflow.
+    # The exponential of a logit below `least` is 0, but the derivative of the logit may overflow.
     least = math.log(jnp.finfo(probs.dtype).smallest_subnormal) - 1
     powers = jax.nn.softmax(_tempered_logits(probs, temperature, least), axis=-1)
     return jnp.where(valid[..., None], powers, jnp.nan)
@@ -24,7 +24,8 @@ def tempered_label_log_prob(
 ) -> jax.Array:
     """The log probability of labels ``[n]`` under tempered probabilities ``[n, m]``.
 
-    By the logarithms: a tempered probability may underflow, and cost a finite number of nats.
+    It is computed from logits: the logarithm of a tempered probability is finite where the
+    probability itself underflows to 0.
     """
     log_probs = jax.nn.log_softmax(_tempered_logits(probs, temperature))
     return jnp.take_along_axis(log_probs, targets[:, None], axis=-1)[:, 0]
@@ -37,36 +38,38 @@ def _tempered_logits(
 
     It is -inf, with derivative 0, where probs are 0 and where it is less than `least`.
     """
-    # Below the smallest normal number comparisons and logarithms differ between devices.
+    # Devices disagree about comparisons and logarithms below the smallest normal number.
     positive = probs >= jnp.finfo(probs.dtype).tiny
-    # The largest logit is exactly 0, however small T is; a common factor cancels in gradients too.
+    # The division makes the largest logit exactly 0 at every T.  A common factor changes
+    # neither softmax nor its gradients.
     ratios = probs / lax.stop_gradient(jnp.max(probs, axis=-1, keepdims=True))
     logs = jnp.log(jnp.where(positive, ratios, 1.0))
-    counted = positive & ~(logs < least * temperature)
-    return jnp.where(counted, _quotient(jnp.where(counted, logs, 0.0), temperature), -jnp.inf)
+    is_finite = positive & ~(logs < least * temperature)
+    return jnp.where(is_finite, _quotient(jnp.where(is_finite, logs, 0.0), temperature), -jnp.inf)
 
 
 @jax.custom_jvp
 def _quotient(x: jax.Array, y: jax.Array) -> jax.Array:
-    """x / y, whose derivative in y is -(x / y) / y: the square of a small y would be 0."""
+    """x / y, whose derivative in y is computed without y^2, which underflows for small y."""
     return x / y
 
 
 @_quotient.defjvp
 def _quotient_jvp(primals, tangents):
+    """d(x / y) = dx / y - x dy / y^2 = (dx - (x / y) dy) / y."""
     (x, y), (dx, dy) = primals, tangents
     value = x / y
-    # Not (x / y) / y, which a compiler may take for x / y^2.
+    # A compiler may turn (x / y) / y into x / y^2, but not this form.
     return value, (dx - value * dy) / y
 
 
 def tempered_scale(scale: jax.Array, factor: jax.Array) -> jax.Array:
-    """scale * factor; what is not finite stays as it is, out of the gradient in the factor."""
+    """scale * factor; an entry that is not finite stays as it is, without a gradient."""
     finite = jnp.isfinite(scale)
     product = jnp.where(finite, scale, 1).astype(factor.dtype) * factor
     return as_before(scale, jnp.where(finite, product, scale.astype(factor.dtype)))
 
 
 def as_before(old: jax.Array, new: jax.Array) -> jax.Array:
-    """The new values in the dtype of the old ones; integers become floating."""
+    """`new` in the dtype of `old` if that is a floating dtype, else `new` as it is."""
     return new.astype(old.dtype) if is_floating(old) else new

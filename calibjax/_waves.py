@@ -1,4 +1,4 @@
-"""Waves exp(i angle), of which characteristic functions and random features are made."""
+"""Complex waves exp(i angle), for characteristic functions and random features."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ def wave(angle: jax.Array, amplitude: jax.Array | float = 1.0) -> jax.Array:
 def average(weights: jax.Array, items: Any, function: Callable[[Any], jax.Array]) -> jax.Array:
     """sum_k weights[k] function(items[k]), for a function with complex values.
 
-    A loop over components or samples, made again in the derivative instead of held.
+    The sum is a loop, and its derivative evaluates each term again instead of storing it.
     """
 
     @jax.checkpoint

@@ -1,5 +1,6 @@
 """What every test runs under: strict promotion, and a stated precision."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -12,12 +13,30 @@ collect_ignore = ["golden", "contributing"]
 # Simulated, for tests/test_sharding.py.
 jax.config.update("jax_num_cpu_devices", 8)
 
+# Most of the time of a test is compilation, most of that optimisations of machine code. With the
+# simpler emitter of XLA, and each program as one module of LLVM, the same program compiles in a
+# quarter of the time.
+SIMPLE_CODE = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--optimised",
+        action="store_true",
+        help="compile as users do, not as fast as possible: for slow tests, and in CI",
+    )
+
 
 def pytest_configure(config):
-    # Most of the time of a fast test is compilation, and half of that are optimisations of machine
-    # code: the slow tests run with them.
-    fast = config.option.markexpr == "not slow"
-    jax.config.update("jax_disable_most_optimizations", fast)
+    if not config.option.optimised:
+        jax.config.update("jax_disable_most_optimizations", True)
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {SIMPLE_CODE}"
+
+
+def pytest_collection_finish():
+    # What is there now stays until the end, and so do most of the many objects of a trace.
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 1000)
 
 
 @pytest.fixture(autouse=True)

@@ -68,7 +68,6 @@ CHANGES = {
         "hypothesis_test",
         [
             "test_hypothesis_tests.py::test_a_model_that_is_certain_and_right[cantelli]",
-            "test_hypothesis_tests.py::test_bad_values_inside_jit_give_nan[cantelli]",
         ],
     ),
     "Add a metric": ("metric", []),

@@ -131,8 +131,9 @@ def test_draws(family, key):
     p = cast(predictions, "float32")
     draws = jax.jit(lambda p: p.sample(key, (n_draws,)))(p)
     assert draws.shape == (n_draws, *targets.shape)
-    assert p.sample(key).shape == targets.shape
-    assert p.sample(key, (2, 3)).shape == (2, 3, *targets.shape)
+    for shape in (), (2, 3):
+        of_shape = jax.eval_shape(lambda key, shape=shape: p.sample(key, shape), key)
+        assert of_shape.shape == (*shape, *targets.shape)
     kind = jnp.floating if p.target_kind == "real" else jnp.integer
     assert jnp.issubdtype(draws.dtype, kind)
     assert jnp.all(jax.vmap(lambda y: p.supports(y)[1])(draws))

@@ -189,18 +189,21 @@ def test_second_derivatives_at_equal_locations(name, float64):
     kernel, predictions, _ = sample(name, 2)
     p, q = row(predictions, 0), row(predictions, 1)
 
-    def mean(loc):
-        return cj.mean_embedding(type(p)(loc, p.scale), kernel, q.loc)
+    def primitives(loc):
+        moved = type(p)(loc, p.scale)
+        of_target = cj.mean_embedding(moved, kernel, q.loc)
+        return jnp.stack([of_target, cj.inner_product(moved, kernel, q)])
 
-    def inner(loc):
-        return cj.inner_product(type(p)(loc, p.scale), kernel, q)
+    @jax.jit
+    def slopes_and_curvatures(loc):
+        slopes = jax.jacrev(primitives)
+        return slopes(loc), jax.jacfwd(slopes)(loc)
 
-    step = 1e-4
-    for f in mean, inner:
-        slope = jax.jit(jax.grad(f))
-        assert abs(slope(q.loc)) < 1e-16
-        expected = (slope(q.loc + step) - slope(q.loc - step)) / (2 * step)
-        np.testing.assert_allclose(jax.hessian(f)(q.loc), expected, rtol=1e-6)
+    at, step = np.array(q.loc), 1e-4
+    slopes, curvatures = slopes_and_curvatures(at)
+    assert np.all(np.abs(slopes) < 1e-16)
+    ahead, behind = (slopes_and_curvatures(at + s)[0] for s in (step, -step))
+    np.testing.assert_allclose(curvatures, (ahead - behind) / (2 * step), rtol=1e-6)
 
 
 def at(f, x, i, index, shift):
@@ -225,18 +228,14 @@ def test_tiles_are_those_of_pairs(name, float64):
     def all_pairs(p, y, q, z):
         tile = residual_product_tile(p, kernel, y, q, z)
         inner = jax.vmap(of_pair, in_axes=(None, None, 0, 0))
-        return tile, *jax.vmap(inner, in_axes=(0, 0, None, None))(p, y, q, z)
+        row = jax.vmap(cj.inner_product, in_axes=(None, None, 0))
+        matrix = jax.vmap(row, in_axes=(0, None, None))(p, kernel, p)
+        return tile, jax.vmap(inner, in_axes=(0, 0, None, None))(p, y, q, z), matrix
 
-    found, *expected = all_pairs(predictions, targets, *others)
+    found, expected, matrix = all_pairs(predictions, targets, *others)
     for values in expected:
         np.testing.assert_allclose(found, values, rtol=1e-11, atol=1e-14)
-
-
-@every_pair
-def test_inner_products_are_symmetric(name, float64):
-    kernel, predictions, _ = sample(name, 5)
-    inner = jax.vmap(cj.inner_product, in_axes=(None, None, 0))
-    matrix = jax.jit(jax.vmap(inner, in_axes=(0, None, None)))(predictions, kernel, predictions)
+    # Inner products of all predictions are symmetric and positive definite.
     np.testing.assert_allclose(matrix, matrix.T, rtol=1e-13)
     assert np.linalg.eigvalsh(np.array(matrix))[0] > -1e-13
 

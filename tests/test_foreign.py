@@ -268,40 +268,35 @@ def theirs(distribution, method, *args):
 @pytest.mark.parametrize("package, name", INSTANCES)
 def test_the_same_distribution(package, name, float64):
     make, parameters, family, targets = case(package, name)
-    distribution = make(*parameters)
-    predictions = as_predictions(distribution)
+    predictions = as_predictions(make(*parameters))
     assert type(predictions) is family
     # Shapes, dtypes and constraints are those of any predictions.
     assert check_predictions(predictions)["n"] == N
     assert {leaf.dtype for leaf in jax.tree.leaves(predictions)} == {jnp.dtype("float64")}
-    expected = theirs(distribution, "log_prob", targets)
-    np.testing.assert_allclose(predictions.log_prob(targets), expected, rtol=1e-12)
     # The packages give no moments of labels.
-    if family is not cj.Categorical:
-        for moment in "mean", "variance":
-            expected = np.broadcast_to(theirs(distribution, moment), targets.shape)
-            np.testing.assert_allclose(getattr(predictions, moment)(), expected, rtol=1e-12)
+    moments = ("mean", "variance") if family is not cj.Categorical else ()
 
-
-@pytest.mark.parametrize("package, name", INSTANCES)
-def test_gradients_and_jit(package, name, float64):
-    make, parameters, _, targets = case(package, name)
-
-    def ours(*parameters):
-        return jnp.sum(as_predictions(make(*parameters)).log_prob(targets))
-
-    def reference(*parameters):
-        return jnp.sum(theirs(make(*parameters), "log_prob", targets))
-
-    wrt = tuple(range(len(parameters)))
+    def numbers(distribution):
+        """The sum of log densities, which has a gradient, and what else is to be the same."""
+        log_probs = theirs(distribution, "log_prob", targets)
+        each = [jnp.broadcast_to(theirs(distribution, x), targets.shape) for x in moments]
+        return jnp.sum(log_probs), [log_probs, *each]
 
     @jax.jit
     def both(*parameters):
-        return [jax.value_and_grad(f, wrt)(*parameters) for f in (ours, reference)]
+        wrt = tuple(range(len(parameters)))
+        return [
+            jax.value_and_grad(lambda *x, f=f: numbers(f(make(*x))), wrt, has_aux=True)(*parameters)
+            for f in (as_predictions, lambda distribution: distribution)
+        ]
 
-    actual, expected = map(jax.tree.leaves, both(*parameters))
-    for x, y in zip(actual, expected, strict=True):
+    ((_, found), gradient), ((_, expected), expected_gradient) = both(*parameters)
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-12)
+    for x, y in zip(gradient, expected_gradient, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
+    # And outside of jit.
+    np.testing.assert_allclose(predictions.log_prob(targets), expected[0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("package", INSTALLED)

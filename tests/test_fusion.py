@@ -11,7 +11,7 @@ from jax.scipy import special
 
 import calibjax as cj
 from calibjax._loops import fusible, held, in_one_loop, is_of_numbers
-from calibjax._pairwise import all_pairs_sum
+from calibjax.operators import in_tiles
 
 X = np.linspace(0.3, 2.0, 7)
 
@@ -141,7 +141,8 @@ ARGUMENTS = ({"width": 1.3, "factor": 0.4}, ROWS[0], ROWS[1], np.linspace(0.5, 1
 
 
 def by_engine(parameters, a, s, weights):
-    return all_pairs_sum(tile, parameters, (a, s, jnp.asarray(ROWS[2])), weights, tile_rows=4)
+    rows = a, s, jnp.asarray(ROWS[2])
+    return in_tiles(parameters, rows, weights, tile=tile, tile_rows=4).pair_sum()
 
 
 def by_double_sum(parameters, a, s, weights):

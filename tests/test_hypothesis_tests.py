@@ -45,17 +45,52 @@ def close(result, expected, rtol=1e-11):
     np.testing.assert_allclose(numbers(result), numbers(expected), rtol, atol=1e-13)
 
 
+# Masked rows hold garbage, and the rest is as if they were dropped: with the same draws, because a
+# resample is made of the first n_kept random numbers.
+MASK = jnp.repeat(jnp.array([True, False, True, True]), 6)  # whole blocks of 2 and of 3
+
+
+# Those draw by position, so that only the law of their draws is the same: see below.
+BY_POSITION = {"cme", "consistency", "calibration_test"}
+
+
 @every_test
 @some_families
-def test_jit_is_eager_and_a_pytree_leaves_it(name, instance, key, float64):
-    arguments = key, *sample(instance, N)
-    result = TESTS[name](*arguments)
-    jitted = jax.jit(TESTS[name])(*arguments)
-    chex.assert_trees_all_close(jitted, result, rtol=1e-11, atol=1e-13)
-    assert jitted.method == result.method
-    for value in numbers(result):
+def test_inside_jit(name, instance, key, float64):
+    # One program: it says what the test outside of jit says, of whichever rows are kept.
+    kernel, predictions, targets = sample(instance, N)
+    test, jitted = TESTS[name], jax.jit(TESTS[name])
+    every_row = jnp.ones(N, bool)
+    mask = None if name not in BY_POSITION else every_row
+    result = test(key, kernel, predictions, targets, where=mask)
+    traced = jitted(key, kernel, predictions, targets, where=every_row)
+    chex.assert_trees_all_close(traced, result, rtol=1e-11, atol=1e-13)
+    assert traced.method == result.method
+    for value in numbers(traced):
         assert value.shape == () and value.dtype == jnp.float64
     assert 0 <= result.pvalue <= 1
+    if name not in BY_POSITION:
+        garbage = jax.tree.map(
+            lambda x: jnp.where(MASK.reshape(-1, *(1,) * (x.ndim - 1)), x, jnp.nan), predictions
+        )
+        bad_targets = jnp.where(MASK, targets, jnp.full_like(targets, -7))
+        expected = test(key, kernel, *jax.tree.map(lambda x: x[MASK], (predictions, targets)))
+        close(test(key, kernel, garbage, bad_targets, where=MASK), expected)
+        close(jitted(key, kernel, garbage, bad_targets, where=MASK), expected)
+    # Bad values, and too few rows, cannot be looked at: nothing is said of them.
+    nothing = [jitted(key, kernel, predictions, targets, where=jnp.arange(N) < n) for n in (0, 1)]
+    nothing.append(jitted(key, kernel, bad_row(predictions), targets, where=every_row))
+    bad_target = 4 if instance == INSTANCES[0] else jnp.nan
+    nothing.append(jitted(key, kernel, predictions, targets.at[7].set(bad_target), where=every_row))
+    if instance == INSTANCES[0]:
+        unnormalised = cj.Categorical(2 * predictions.probs)
+        nothing.append(jitted(key, kernel, unnormalised, targets, where=every_row))
+    for result in nothing:
+        assert all(jnp.isnan(value) for value in numbers(result))
+
+
+def bad_row(predictions):
+    return jax.tree.map(lambda x: x.at[5].set(jnp.nan), predictions)
 
 
 @every_test
@@ -70,30 +105,6 @@ def test_vmap_over_data_sets_is_a_loop(name, key, float64):
         each = [getattr(result, number) for result in expected]
         np.testing.assert_allclose(getattr(found, number), each, rtol=1e-10, atol=1e-13)
     assert "pvalue of shape (3,)" in repr(found)
-
-
-# Masked rows hold garbage, and the rest is as if they were dropped: with the same draws, because a
-# resample is made of the first n_kept random numbers.
-MASK = jnp.repeat(jnp.array([True, False, True, True]), 6)  # whole blocks of 2 and of 3
-
-
-# Those draw by position, so that only the law of their draws is the same: see below.
-BY_POSITION = {"cme", "consistency", "calibration_test"}
-
-
-@pytest.mark.parametrize("name", marked(name for name in TESTS if name not in BY_POSITION))
-@some_families
-def test_where_is_dropping_rows(name, instance, key, float64):
-    kernel, predictions, targets = sample(instance, N)
-    garbage = jax.tree.map(
-        lambda x: jnp.where(MASK.reshape(-1, *(1,) * (x.ndim - 1)), x, jnp.nan), predictions
-    )
-    bad_targets = jnp.where(MASK, targets, jnp.full_like(targets, -7))
-    kept = jax.tree.map(lambda x: x[MASK], (predictions, targets))
-    expected = TESTS[name](key, kernel, *kept)
-    close(TESTS[name](key, kernel, garbage, bad_targets, where=MASK), expected)
-    traced = jax.jit(TESTS[name])(key, kernel, garbage, bad_targets, where=MASK)
-    close(traced, expected)
 
 
 def test_where_is_dropping_rows_at_given_locations(key, float64):
@@ -127,26 +138,6 @@ def test_resamples_are_of_kept_rows_only(key, float64):
         assert abs(jnp.mean(draws) - 0.5) < 4 * np.sqrt(variance / n / 4000)
         relative_error = 4 * np.sqrt(2 / 4000)
         np.testing.assert_allclose(jnp.var(draws), variance / n, rtol=relative_error)
-
-
-@every_test
-def test_bad_values_inside_jit_give_nan(name, key):
-    kernel, predictions, targets = sample(INSTANCES[0], N, dtype="float32")
-    test = jax.jit(TESTS[name])
-    for bad in (
-        (cj.Categorical(predictions.probs.at[5].set(jnp.nan)), targets),
-        (cj.Categorical(2 * predictions.probs), targets),
-        (predictions, targets.at[7].set(4)),
-    ):
-        assert all(jnp.isnan(value) for value in numbers(test(key, kernel, *bad)))
-
-
-@every_test
-def test_too_few_rows_inside_jit_give_nan(name, key):
-    arguments = sample(INSTANCES[0], N, dtype="float32")
-    for kept in (0, 1):
-        result = jax.jit(TESTS[name])(key, *arguments, where=jnp.arange(N) < kept)
-        assert all(jnp.isnan(value) for value in numbers(result))
 
 
 @every_test
@@ -229,7 +220,9 @@ def test_resamples_without_an_estimate_do_not_speak_against_the_model(key):
     assert jnp.any(jnp.isnan(result.null_distribution)) and result.pvalue == 1
 
 
-@pytest.mark.parametrize("n", [100, 777, 1000])
+@pytest.mark.parametrize(
+    "n", [777, *(pytest.param(n, marks=pytest.mark.slow) for n in (100, 1000))]
+)
 def test_deviations_that_are_all_the_same_have_no_covariance(n):
     # Their mean is rounded, and so nothing is exactly 0.
     predictions, targets = cj.Bernoulli(jnp.full(n, 0.001)), jnp.zeros(n, int)
@@ -334,7 +327,18 @@ def test_the_convenience_counts_kept_rows(key):
 
 
 def test_masked_rows_leave_blocks_whole(key):
-    # Counts have blocks at large n, and one of any twenty rows is masked.
+    # Mixtures have blocks at large n, and one of any twenty rows is masked: were none moved, not
+    # one block would be complete.
+    n, where = 52_640, jnp.arange(52_640) % 20 > 0
+    probs = jnp.stack([jnp.linspace(0.1, 0.8, n), jnp.linspace(0.3, 0.9, n)], axis=1)
+    predictions = cj.Mixture.ensemble(cj.Bernoulli(probs))
+    targets = jnp.where(where, predictions.sample(key), -7)
+    result = cj.calibration_test(key, predictions, targets, where=where)
+    assert "blocks of 223" in result.method and 0.001 < result.pvalue < 1
+
+
+@pytest.mark.slow
+def test_masked_rows_of_blocks_are_as_if_dropped(key):
     n, where = 60_000, jnp.arange(60_000) % 20 > 0
     predictions = cj.Poisson(jnp.linspace(0.5, 2.0, n))
     targets = jnp.where(where, predictions.sample(key), -7)

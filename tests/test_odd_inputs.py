@@ -55,9 +55,16 @@ INTEGERS = {
 
 
 @pytest.mark.parametrize(
-    "dtype", ["int32", "bfloat16", pytest.param("float16", marks=pytest.mark.slow)]
+    ("name", "dtype"),
+    [(name, "int32") for name in INTEGERS]
+    + [("normal", "bfloat16"), ("mixture", "bfloat16")]
+    + [
+        pytest.param(name, dtype, marks=pytest.mark.slow)
+        for name in INTEGERS
+        for dtype in ("bfloat16", "float16")
+        if (name, dtype) not in (("normal", "bfloat16"), ("mixture", "bfloat16"))
+    ],
 )
-@pytest.mark.parametrize("name", INTEGERS)
 def test_integers_and_16_bits(name, dtype):
     numbers = np.array([1, 2, 3])
     p, q = (INTEGERS[name](jnp.asarray(numbers, kind)) for kind in (dtype, "float32"))

@@ -153,16 +153,22 @@ def test_mixture_is_tempered_by_components(float64):
 ROWS = [[0.2, 0.5, 0.3], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [1.0, 1e-30, 0.0], [1.0, 1e-42, 0.0]]
 
 
-@pytest.mark.parametrize("temperature", [0.01, 1.0, 100.0])
-def test_derivatives_at_zero_and_in_saturated_rows(temperature):
+@jax.jit
+def tempered_with_derivatives(probs, temperature):
     def tempered(probs, temperature):
         return temper(cj.Categorical(probs), temperature).probs
 
-    probs, temperature = jnp.array(ROWS), jnp.array(temperature)
+    arguments = probs, temperature
+    jacobians = (jacobian(tempered, (0, 1))(*arguments) for jacobian in (jax.jacrev, jax.jacfwd))
+    return tempered(*arguments), *jacobians
+
+
+@pytest.mark.parametrize("temperature", [0.01, 1.0, 100.0])
+def test_derivatives_at_zero_and_in_saturated_rows(temperature):
     with jax.debug_nans(True):
-        values = tempered(probs, temperature)
-        backwards = jax.jacrev(tempered, (0, 1))(probs, temperature)
-        forwards = jax.jacfwd(tempered, (0, 1))(probs, temperature)
+        values, backwards, forwards = tempered_with_derivatives(
+            jnp.array(ROWS), jnp.array(temperature)
+        )
     assert_close(jnp.sum(values, axis=1), jnp.ones(5), 1e-6)
     assert_close(values[1], jnp.array([1.0, 0.0, 0.0]), 0)
     assert_close(values[2], jnp.array([0.5, 0.5, 0.0]), 1e-6)

@@ -18,7 +18,6 @@ ROOMS = [
     "_sharding",
     "_check",
     "_numerics",
-    "_loops",
     "_erfcx",
     "_waves",
     "_tempering",

@@ -34,14 +34,19 @@ SLOW = {
     "mixture-mw2-gaussian",
     "empirical-mean_embedding-laplacian",
 }
-# One for each way to be evaluated.
-WITHOUT_JIT = {
+# Without jit every operation is compiled by itself, which takes long.
+WITHOUT_JIT = [
     "categorical-tv-white",
-    "categorical-joint",
-    "normal-w2-gaussian",
-    "poisson-embedding-white",
-    "ensemble-mean_embedding-white",
-}
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in (
+            "categorical-joint",
+            "normal-w2-gaussian",
+            "poisson-embedding-white",
+            "ensemble-mean_embedding-white",
+        )
+    ),
+]
 
 
 def all_but(slow):
@@ -53,25 +58,40 @@ def all_but(slow):
 every_kernel, derivatives = all_but(SLOW), all_but(SLOW_TO_COMPILE)
 
 
+NOT_KNOWN_TO_BE_POSITIVE_DEFINITE = {
+    "categorical-joint",
+    "full-w2-gaussian",
+    "mixture-mw2-gaussian",
+}
+
+
 @every_kernel
-def test_jit_is_eager(name, float64):
+def test_jit_and_vmap_are_a_loop_and_float32_is_near_float64(name):
+    with jax.enable_x64(True):
+        kernel, *batch = sample(name)
+        others = [cast(FAMILIES[KERNELS[name][0]](8, seed)) for seed in (1, 2)]
+        stacked = jax.tree.map(lambda *x: jnp.array(np.stack(x)), tuple(batch), *others)
+        loss = functools.partial(cj.skce, kernel, unbiased=False)
+        values = [loss(*data) for data in (batch, *others)]
+        np.testing.assert_allclose(jax.jit(jax.vmap(loss))(*stacked), values, rtol=1e-12)
+        h = np.array(cj.h_matrix(kernel, *batch))
+        np.testing.assert_allclose(values[0], h.mean(), rtol=1e-12, atol=1e-15)
+        if name not in NOT_KNOWN_TO_BE_POSITIVE_DEFINITE:
+            np.testing.assert_allclose(h, h.T, rtol=1e-12, atol=1e-15)
+            assert np.linalg.eigvalsh(h)[0] > -1e-13 * len(h)
+    value = cj.skce(*sample(name, dtype="float32"), unbiased=False)
+    assert value.dtype == jnp.float32
+    # The rounding of h, which is bounded by the kernel: twice what was measured, at most.
+    assert abs(float(value) - float(values[0])) < 1e-6 * np.mean(np.abs(h))
+
+
+@pytest.mark.parametrize("name", WITHOUT_JIT)
+def test_without_jit(name, float64):
     arguments = sample(name, 4)
     jitted = jax.jit(cj.skce)(*arguments)
     np.testing.assert_allclose(cj.skce(*arguments), jitted, rtol=1e-13)
-    if name not in WITHOUT_JIT:
-        return
     with jax.disable_jit():
         np.testing.assert_allclose(cj.skce(*arguments), jitted, rtol=1e-12)
-
-
-@every_kernel
-def test_vmap_is_a_loop(name, float64):
-    kernel = sample(name)[0]
-    batches = [cast(FAMILIES[KERNELS[name][0]](4, seed)) for seed in (0, 1, 2)]
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches)
-    loss = functools.partial(cj.skce, kernel, unbiased=False)
-    values = jax.jit(jax.vmap(loss))(*stacked)
-    np.testing.assert_allclose(values, [loss(*batch) for batch in batches], rtol=1e-12)
 
 
 @every_kernel
@@ -84,17 +104,6 @@ def test_pytrees(name, float64):
     chex.assert_trees_all_equal(again, arguments)
     # Placeholders in place of arrays must be accepted too.
     assert jax.tree.structure(jax.tree.map(lambda _: 0, arguments)) == structure
-
-
-# The rounding of h, which is bounded by the kernel: twice what was measured, at most.
-@every_kernel
-def test_float32_is_near_float64(name):
-    with jax.enable_x64(True):
-        exact = cj.skce(*sample(name), unbiased=False)
-        bound = np.mean(np.abs(cj.h_matrix(*sample(name))))
-    value = cj.skce(*sample(name, dtype="float32"), unbiased=False)
-    assert value.dtype == jnp.float32
-    assert abs(float(value) - float(exact)) < 1e-6 * bound
 
 
 # Derivatives. A loss as a function of the list of its floating leaves: predictions, real targets,
@@ -139,18 +148,62 @@ def dot(a, b):
     return sum(float(jnp.vdot(x, y)) for x, y in zip(a, b, strict=True))
 
 
+# An exponent below 1, and optimal transport, whose square is of first order in the weights.
+NO_ONE_SIDED_DERIVATIVES = {"categorical-tv-function", "mixture-mw2-gaussian"}
+
+
 @derivatives
 def test_first_derivatives(name, float64):
-    loss, leaves = loss_of_leaves(name)
-    value = jax.jit(loss)
-    gradient = jax.jit(jax.grad(loss))(leaves)
-    forward = jax.jit(lambda x, v: jax.jvp(loss, (x,), (v,))[1])
-    for direction in directions(leaves):
-        expected = difference(value, leaves, direction)
+    arguments = *sample(name), jnp.linspace(0.5, 1.5, 8)
+    leaves, structure = jax.tree.flatten(arguments)
+    floating = [i for i, x in enumerate(leaves) if jnp.issubdtype(x.dtype, jnp.floating)]
+
+    def loss(leaves):
+        kernel, predictions, targets, weights = jax.tree.unflatten(structure, leaves)
+        return cj.skce(kernel, predictions, targets, unbiased=False, weights=weights)
+
+    @jax.jit
+    def derivatives(leaves, direction):
+        """The value, its derivative in a direction, and its gradient, of all floating leaves."""
+
+        def of_floating(x):
+            return loss([x.get(i, leaf) for i, leaf in enumerate(leaves)])
+
+        x = {i: leaves[i] for i in floating}
+        direction = dict(zip(floating, direction, strict=True))
+        value, slope = jax.jvp(of_floating, (x,), (direction,))
+        return value, slope, jax.grad(of_floating)(x)
+
+    def value(x):
+        moved = dict(zip(floating, x, strict=True))
+        return derivatives([moved.get(i, leaf) for i, leaf in enumerate(leaves)], x)[0]
+
+    x = [leaves[i] for i in floating]
+    for direction in directions(x):
+        _, forward, gradient = derivatives(leaves, direction)
+        expected = difference(value, x, direction)
         assert abs(expected) > 1e-6  # else nothing is tested
-        np.testing.assert_allclose(dot(gradient, direction), expected, rtol=1e-7, atol=1e-10)
-        product = dot(gradient, direction)
-        np.testing.assert_allclose(forward(leaves, direction), product, rtol=1e-11, atol=1e-14)
+        product = dot(gradient.values(), direction)
+        np.testing.assert_allclose(product, expected, rtol=1e-7, atol=1e-10)
+        np.testing.assert_allclose(forward, product, rtol=1e-11, atol=1e-14)
+
+    # Ties. A kernel of a distance has kinks where predictions coincide; there the derivative is
+    # that of the distance set to 0: the mean of the one-sided derivatives, which a central
+    # difference gives.
+    n_before, n_of_predictions = (len(jax.tree.leaves(a)) for a in arguments[:2])
+    of_predictions = [i - n_before in range(n_of_predictions) for i in floating]
+    rows = np.array([0, 0, 1, 1, 1, 2, 3, 4])
+    for i in np.array(floating)[of_predictions]:
+        leaves[i] = leaves[i][rows]
+    x = [leaves[i] for i in floating]
+    gradient = list(derivatives(leaves, x)[2].values())
+    assert all(jnp.all(jnp.isfinite(slope)) for slope in gradient)
+    if name in NO_ONE_SIDED_DERIVATIVES:
+        return
+    for direction, chosen in zip(directions(x), of_predictions, strict=True):
+        if chosen:
+            expected = difference(value, x, direction, step=1e-7)
+            np.testing.assert_allclose(dot(gradient, direction), expected, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", ["categorical-tv-white", "normal-w2-gaussian"])
@@ -177,35 +230,7 @@ def test_second_derivatives(name, float64):
             np.testing.assert_allclose(found, block, rtol=1e-6, atol=1e-8)
 
 
-# Ties. A kernel of a distance has kinks where predictions coincide; there the derivative is that of
-# the distance set to 0: the mean of the one-sided derivatives, which a central difference gives.
-
-
-# An exponent below 1, and optimal transport, whose square is of first order in the weights.
-NO_ONE_SIDED_DERIVATIVES = {"categorical-tv-function", "mixture-mw2-gaussian"}
-
-
-def tied(name):
-    kernel, predictions, targets = sample(name, 6)
-    rows = np.array([0, 0, 1, 1, 1, 2])
-    return kernel, jax.tree.map(lambda x: x[rows], predictions), targets
-
-
-@derivatives
-def test_gradient_where_predictions_coincide(name, float64):
-    kernel, predictions, targets = tied(name)
-    leaves, structure = jax.tree.flatten(predictions)
-
-    def loss(leaves):
-        return cj.skce(kernel, jax.tree.unflatten(structure, leaves), targets)
-
-    gradient = jax.jit(jax.grad(loss))(leaves)
-    assert all(jnp.all(jnp.isfinite(x)) for x in gradient)
-    if name in NO_ONE_SIDED_DERIVATIVES:
-        return
-    for direction in directions(leaves):
-        expected = difference(jax.jit(loss), leaves, direction, step=1e-7)
-        np.testing.assert_allclose(dot(gradient, direction), expected, rtol=1e-5, atol=1e-7)
+# At the border of what is possible.
 
 
 @pytest.mark.parametrize("distance", [cj.TotalVariation(), cj.Euclidean()])

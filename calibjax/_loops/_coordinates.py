@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._sharding import as_varying
+
 # Work of one pass over a tile on a CPU, measured at 10 and 100 coordinates and 256 to 1024 rows.
 _COORDINATES_PER_PASS = 5
 _ROWS_PER_PASS = 16
@@ -53,7 +55,8 @@ def _loop(f: Elementwise, ps: jax.Array, qs: jax.Array, passes: int) -> jax.Arra
             tile += f(p[i * per_pass + c][:, None] - q[i * per_pass + c][None, :])
         return tile
 
-    return lax.fori_loop(0, passes, add, jnp.zeros((ps.shape[0], qs.shape[0]), ps.dtype))
+    zeros = as_varying(jnp.zeros((ps.shape[0], qs.shape[0]), ps.dtype), (ps, qs))
+    return lax.fori_loop(0, passes, add, zeros)
 
 
 # The transpose that jax derives of these loops is several times slower.  What has been
@@ -99,7 +102,7 @@ def _slopes_in_passes(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights:
             total += slope(ps[row][:, None] - q) * weights[row][None, :]
         return total
 
-    return lax.fori_loop(0, passes, add, jnp.zeros_like(q)).T
+    return lax.fori_loop(0, passes, add, as_varying(jnp.zeros_like(q), (ps, qs, weights))).T
 
 
 def _slopes_fused(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights: jax.Array):

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._numerics import compensated_add
-from calibjax._sharding import Axis, axis_size, from_places_on
+from calibjax._sharding import Axis, as_varying, axis_size, from_places_on
 
 
 def ring(
@@ -67,7 +67,7 @@ def ring(
         return (others, (*rest, of_others)), None
 
     others = () if axis is None else tiles
-    carry = others, ((zero, zero), shared, of_tiles, of_tiles)
+    carry = others, as_varying(((zero, zero), shared, of_tiles, of_tiles), tiles)
     (_, sums), _ = lax.scan(step, carry, jnp.arange(n_steps))
     (high, low), shared, of_own, of_others = sums
     return high + low, shared, jax.tree.map(jnp.add, of_own, _home(of_others, n_steps, axis))

@@ -40,6 +40,6 @@ def pad(rows_and_weights: tuple[Any, jax.Array], n: int) -> tuple[Any, jax.Array
     return jax.tree.map(lambda x: pad_leaf(x, "edge"), rows), pad_leaf(weights, "constant")
 
 
-def cut(tree: Any, shape: tuple[int, ...]) -> Any:
-    """Cuts the leading axis of all leaves."""
-    return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), tree)
+def cut(tree: Any, size: int) -> Any:
+    """Cuts the leading axis of all leaves into pieces of one size, ``[n // size, size, …]``."""
+    return jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), tree)

@@ -1,7 +1,7 @@
-"""Families of predictive distributions, a file or a folder each: the class and its closed forms.
+"""Families of predictive distributions: a class and its closed forms in a file or folder each.
 
-`calibjax/__init__.py` imports every family from its own module; here are those that later rooms
-make predictions of.
+`calibjax/__init__.py` imports every family from its own module.  Later rooms import the two
+families that they construct themselves from this module.
 """
 
 from calibjax.distributions._categorical import Bernoulli as Bernoulli

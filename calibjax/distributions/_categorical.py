@@ -41,7 +41,10 @@ class Categorical(Distribution):
 
     @classmethod
     def from_logits(cls, logits: ArrayLike) -> "Categorical":
-        """softmax(logits) over the last axis, at least float32; gradients are always finite."""
+        """Predictions softmax(logits), from logits ``[n, m]``.
+
+        The probabilities are at least float32, and their gradients are always finite.
+        """
         return cls(jax.nn.softmax(widened(jnp.asarray(logits)), axis=-1))
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
@@ -53,19 +56,19 @@ class Categorical(Distribution):
         return f"labels in 0 … {n_classes - 1}", (targets >= 0) & (targets < n_classes)
 
     def mean(self) -> jax.Array:
-        """The mean of each label read as a number, ``[n]``."""
+        """The mean of each label, taken as a number, ``[n]``."""
         probs = widened(self.probs)
         return dot(probs, jnp.arange(probs.shape[-1], dtype=probs.dtype))
 
     def variance(self) -> jax.Array:
-        """The variance of each label read as a number, ``[n]``."""
+        """The variance of each label, taken as a number, ``[n]``."""
         probs = widened(self.probs)
         labels = jnp.arange(probs.shape[-1], dtype=probs.dtype)
         squares = jnp.square(labels[None, :] - self.mean()[:, None])
         return jnp.sum(probs * squares, axis=-1)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-        """Labels ``[*shape, n]``."""
+        """Draws: labels ``[*shape, n]``."""
         logits = jnp.broadcast_to(jnp.log(widened(self.probs)), (*shape, *self.probs.shape))
         return jax.random.categorical(key, logits).astype(jnp.int32)
 
@@ -74,7 +77,7 @@ class Categorical(Distribution):
         return label_log_prob(widened(self.probs), targets)
 
     def label_probabilities(self) -> jax.Array:
-        """The probabilities of all classes."""
+        """The probabilities of all classes, ``[n, m]``."""
         return self.probs
 
     def default_distance(self) -> TotalVariation:
@@ -91,7 +94,10 @@ class Categorical(Distribution):
 @finite_sums
 @struct
 class Bernoulli(Distribution):
-    """Binary predictions: P(Y = 1) = probs; equal in every number to the two-class Categorical.
+    """Binary predictions: P(Y = 1) = probs.
+
+    All results are equal to the results of the two-class Categorical with probabilities
+    ``[1 - probs, probs]``.
 
     Args:
         probs: array ``[n]`` with values in [0, 1].
@@ -112,7 +118,10 @@ class Bernoulli(Distribution):
 
     @classmethod
     def from_logits(cls, logits: ArrayLike) -> "Bernoulli":
-        """1 / (1 + exp(-logits)), at least float32; gradients are always finite."""
+        """Predictions 1 / (1 + exp(-logits)), from logits ``[n]``.
+
+        The probabilities are at least float32, and their gradients are always finite.
+        """
         return cls(jax.nn.sigmoid(widened(jnp.asarray(logits))))
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
@@ -132,19 +141,19 @@ class Bernoulli(Distribution):
         return probs * (1 - probs)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-        """Integers 0 and 1, ``[*shape, n]``."""
+        """Draws: integers 0 and 1, ``[*shape, n]``."""
         probs = jnp.broadcast_to(widened(self.probs), (*shape, *self.probs.shape))
         return jax.random.bernoulli(key, probs).astype(jnp.int32)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log probability of targets 0 and 1, ``[n]``."""
         probs, one = widened(self.probs), targets == 1
-        # The probability of the other target may be 0, where its logarithm has no derivative.
+        # The probability of the other target may be 0, and log has no finite derivative at 0.
         of_one = jnp.log(jnp.where(one, probs, 1.0))
         return jnp.where(one, of_one, jnp.log1p(-jnp.where(one, 0.0, probs)))
 
     def label_probabilities(self) -> jax.Array:
-        """The probabilities of 0 and 1, on a new last axis."""
+        """The probabilities of 0 and 1, ``[n, 2]``."""
         return jnp.stack([1 - self.probs, self.probs], axis=-1)
 
     def default_distance(self) -> TotalVariation:

@@ -1,4 +1,4 @@
-"""Partitions of predictions by their class probabilities."""
+"""Partitions of predictions into bins, by their class probabilities."""
 
 import math
 from typing import Any
@@ -14,15 +14,16 @@ from calibjax._struct import static, struct
 
 @struct
 class UniformBinning:
-    """Predictions whose probabilities all fall into the same of `n_bins` equal intervals.
+    """Bins of predictions whose probabilities fall into the same intervals for each class.
 
-    Class c of prediction p is in interval ceil(n_bins p_c), and 0 joins interval 1: they are closed
-    on the right.  The bin is the tuple over all m classes: their number grows as n_bins^(m-1).
-    Edges are those of the product n_bins p_c in floating point: 100 * 0.07 exceeds 7 in float64,
-    and other values do in float32.  Time O(n log n) for every 9 classes (of 10 bins).
+    [0, 1] is cut into `n_bins` equal intervals, which are closed on the right: probability p_c is
+    in interval ceil(n_bins p_c), and 0 is in interval 1.  A bin is one interval for each of the m
+    classes, so that the number of possible bins grows as n_bins^(m-1).  The product n_bins p_c is
+    rounded: 100 * 0.07 exceeds 7 in float64, and other products exceed an edge in float32.  Time
+    O(n log n) for every 9 classes (with 10 intervals).
 
     Args:
-        n_bins: number of intervals for each class, at least 1.
+        n_bins: the number of intervals for each class, from 1 to 2^24.
 
     Raises:
         TypeError, ValueError: n_bins is not an integer in 1 … 2^24.
@@ -36,28 +37,31 @@ class UniformBinning:
 
     n_bins: int = static(10)
 
-    # No set is too small.
+    #: The least number of predictions that can be binned.
     min_size = 0
 
     def __post_init__(self) -> None:
-        # Beyond 2^24 float32 cannot count.
+        # float32 holds all integers up to 2^24, but not beyond.
         object.__setattr__(self, "n_bins", check_integer("n_bins", self.n_bins, 1, 2**24))
 
     def capacity(self, n: int, m: int) -> int:
-        """The largest number of bins of n predictions of m classes."""
+        """The largest possible number of bins of n predictions of m classes."""
         return min(n, self.n_bins**m)
 
     def bins(self, probs: jax.Array, where: jax.Array) -> jax.Array:
-        """The bin of each row of `probs` ``[n, m]``, numbered 0, 1, …: ``[n]``.
+        """The number 0, 1, … of the bin of each row of `probs` ``[n, m]``: ``[n]``.
 
-        Masked rows are numbered like all others.
+        Masked rows get a number like all other rows.
         """
         intervals = jnp.clip(jnp.ceil(self.n_bins * probs), 1, self.n_bins).astype(jnp.int32) - 1
         start = as_varying(jnp.zeros(probs.shape[0], jnp.int32), probs)
-        return lax.scan(_refined, start, self._words(intervals))[0]
+        return lax.scan(_refine_groups, start, self._packed(intervals))[0]
 
-    def _words(self, intervals: jax.Array) -> jax.Array:
-        """The digits ``[n, m]`` of the keys as few integers: ``[w, n]``."""
+    def _packed(self, intervals: jax.Array) -> jax.Array:
+        """The intervals ``[n, m]`` packed into as few int32 words as possible, ``[w, n]``.
+
+        The intervals of some classes are the digits of one word in base n_bins.
+        """
         n, m = intervals.shape
         length = max(k for k in range(1, min(m, 31) + 1) if k == 1 or self.n_bins**k <= 2**31)
         n_words = math.ceil(m / length)
@@ -66,8 +70,8 @@ class UniformBinning:
         return jnp.sum(digits.reshape(n, n_words, length) * places[None, None], axis=2).T
 
 
-def _refined(group: jax.Array, word: jax.Array) -> tuple[jax.Array, None]:
-    """Numbers the distinct pairs of a group and a word."""
+def _refine_groups(group: jax.Array, word: jax.Array) -> tuple[jax.Array, None]:
+    """The number 0, 1, … of the pair (group, word) among all distinct pairs, for each row."""
     rows = jnp.arange(group.size, dtype=jnp.int32)
     *keys, rows = lax.sort((group, word, rows), num_keys=2)
     is_new = jnp.any(jnp.stack([key[1:] != key[:-1] for key in keys]), axis=0)
@@ -77,17 +81,17 @@ def _refined(group: jax.Array, word: jax.Array) -> tuple[jax.Array, None]:
 
 @struct
 class MedianVarianceBinning:
-    """Halves again and again the set of predictions whose probabilities vary the most.
+    """Bins made by splitting, again and again, the set whose probabilities vary the most.
 
-    A set is split at the median of its class of largest variance; those at or above the upper of
-    two medians go above.  Where a side would have fewer than `min_size` members, the set is a bin;
-    so is a set of fewer than 2 `min_size`.  Classes whose variances agree to rounding, as the two
-    of Bernoulli predictions do, count as equal, and the first of them is split.  Time
-    O((n log n + n m) n / min_size), memory O(n m).
+    A set is split at the median probability of the class with the largest variance; members at or
+    above the median (the upper one of two) form the new set.  A set becomes a bin if it has fewer
+    than 2 `min_size` members, or if a side of the split would have fewer than `min_size`.
+    Variances that agree to rounding, as for the two classes of Bernoulli predictions, count as
+    equal, and the first such class is used.  Time O((n log n + n m) n / min_size), memory O(n m).
 
     Args:
-        min_size: the least number of predictions in a bin.
-        max_bins: no set is split once there are so many; None for no limit.
+        min_size: the least number of predictions in a bin, at least 1.
+        max_bins: the largest number of bins, at least 1; None means no limit.
 
     Raises:
         TypeError, ValueError: an argument is not an integer of at least 1.
@@ -112,22 +116,22 @@ class MedianVarianceBinning:
             object.__setattr__(self, "max_bins", check_integer("max_bins", self.max_bins, 1))
 
     def capacity(self, n: int, m: int) -> int:
-        """The largest number of bins of n predictions of m classes."""
+        """The largest possible number of bins of n predictions of m classes."""
         largest = max(1, n // self.min_size)
         return largest if self.max_bins is None else min(largest, self.max_bins)
 
     def bins(self, probs: jax.Array, where: jax.Array) -> jax.Array:
-        """The bin of each row of `probs` ``[n, m]``, numbered 0, 1, …: ``[n]``.
+        """The number 0, 1, … of the bin of each row of `probs` ``[n, m]``: ``[n]``.
 
-        Masked rows, which do not influence the others, stay in bin 0.
+        Masked rows are in bin 0 and do not influence the other rows.
         """
         capacity = self.capacity(*probs.shape)
 
-        def variance(members):
-            """The largest variance of a class, -inf for sets that are not split; the class."""
+        def largest_variance(members):
+            """The largest variance of a class, or -inf if the set is not split, and the class."""
             count = jnp.sum(members)
-            deviations = probs - _mean(probs, members, count)[None]
-            variances = _mean(jnp.square(deviations), members, count - 1)
+            deviations = probs - _mean_of_members(probs, members, count)[None]
+            variances = _mean_of_members(jnp.square(deviations), members, count - 1)
             largest = jnp.max(variances)
             nearly = 1 - 100 * jnp.finfo(probs.dtype).eps
             final = count < 2 * self.min_size
@@ -146,7 +150,7 @@ class MedianVarianceBinning:
             median = jnp.sort(jnp.where(members, x, jnp.inf))[jnp.sum(members) // 2]
             sides = members[None] & jnp.stack([x < median, x >= median])
             splits = jnp.all(jnp.sum(sides, axis=1) >= self.min_size)
-            new_variances, new_classes = jax.vmap(variance)(sides)
+            new_variances, new_classes = jax.vmap(largest_variance)(sides)
             numbers = jnp.stack([parent, n_bins])
             return (
                 jnp.where(splits & sides[1], n_bins, bins),
@@ -159,7 +163,7 @@ class MedianVarianceBinning:
                 n_bins + splits.astype(jnp.int32),
             )
 
-        first_variance, first_class = variance(where)
+        first_variance, first_class = largest_variance(where)
         state = (
             jnp.zeros(where.shape, jnp.int32),
             jnp.full(capacity, -jnp.inf, probs.dtype).at[0].set(first_variance),
@@ -169,8 +173,8 @@ class MedianVarianceBinning:
         return lax.while_loop(unfinished, split, as_varying(state, (probs, where)))[0]
 
 
-def _mean(x: jax.Array, members: jax.Array, count: jax.Array) -> jax.Array:
-    """The sum over members divided by `count`, for each column."""
+def _mean_of_members(x: jax.Array, members: jax.Array, count: jax.Array) -> jax.Array:
+    """The sum of the member rows of x ``[n, m]``, divided by `count`: ``[m]``."""
     return jnp.sum(jnp.where(members[:, None], x, 0), axis=0) / jnp.maximum(count, 1).astype(
         x.dtype
     )
@@ -180,7 +184,7 @@ Binning = UniformBinning | MedianVarianceBinning
 
 
 def check_binning(binning: Any, n: int) -> None:
-    """`binning` must be one of ours, and able to bin n predictions."""
+    """Raises an error unless `binning` is one of the two above and can bin n predictions."""
     if not isinstance(binning, Binning):
         raise TypeError(
             "binning must be UniformBinning(n_bins) or MedianVarianceBinning(min_size), got "

@@ -34,35 +34,37 @@ def ece(
     .. math::
         \\sum_b \\frac{n_b}{n} \\, d(\\bar p_b, \\bar y_b)
 
-    for the mean prediction and the class frequencies of each non-empty bin b of n_b predictions.
-    Of the full probability vectors; what is called "the" ECE of a network is that of `top_label`.
+    where the sum is over non-empty bins b of n_b predictions, with their mean prediction and their
+    class frequencies.  It compares full probability vectors; "the" ECE of a network usually means
+    the ECE of `top_label`.
 
-    It is biased upwards, by how much depends on the bins, so that it can neither be compared
-    between data sets nor with 0: for calibrated predictions of 10 classes from the symmetric
-    Dirichlet distribution of parameter 0.1 and n = 250 it is 0.44 on average with the default bins.
-    `consistency_test` with ``resample_predictions=False`` takes the bias into account.  The
-    gradient is that with bins held fixed; the estimate jumps where a prediction changes its bin, so
-    it is not a useful training loss: see `skce` and `mmce`.
+    The estimate is biased upwards, and the bias depends on the bins, so that it can be compared
+    neither between data sets nor with 0: for calibrated predictions of 10 classes from the
+    symmetric Dirichlet distribution with parameter 0.1 and n = 250 it is 0.44 on average with the
+    default bins.  `consistency_test` with ``resample_predictions=False`` takes the bias into
+    account.  The gradient holds the bins fixed, and the estimate jumps where a prediction changes
+    its bin, so it is not a useful training loss: see `skce` and `mmce`.
 
-    Time O(n (m + log n)) with UniformBinning and up to 9 classes, memory O(n m).  Floating dtype of
-    the result: that of the predictions, at least float32; they are binned in this dtype too.
+    Time O(n (m + log n)) with UniformBinning and up to 9 classes, memory O(n m).  The result has
+    the floating dtype of the predictions, at least float32; the bins are computed in it too.
 
     Args:
-        predictions: n >= 2 Categorical predictions, or Bernoulli, which are those of two classes,
-            or mixtures of these.
+        predictions: n >= 2 Categorical predictions, or Bernoulli predictions (two classes), or
+            mixtures of these.
         targets: labels ``0 … m-1``, array ``[n]``.
         binning: UniformBinning or MedianVarianceBinning.
         distance: "total_variation" (half the L1 distance), "euclidean", "squared_euclidean",
-            "kullback_leibler" (of the frequencies from the mean prediction), or a function of (mean
-            prediction, frequencies), ``[m]`` each, that returns a scalar and can be traced.
+            "kullback_leibler" (sum_c y_c log(y_c / p_c) with frequencies y and mean prediction p),
+            or a function of (p, y), ``[m]`` each, that returns a scalar and can be traced.
         where: boolean mask ``[n]``; masked rows may hold anything.
 
     Returns:
-        A scalar; 0 where all rows are masked.
+        A scalar.  Inside jit, where kept rows cannot be counted beforehand, it is 0 if no row is
+        kept and NaN if fewer than the min_size of the binning are kept.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete,
-            value; fewer predictions than min_size.  Inside jit the result is NaN instead.
+            value; fewer predictions than min_size.  Inside jit a bad value makes the result NaN.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -73,7 +75,7 @@ def ece(
     Reference: Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019;
     Guo et al., On calibration of modern neural networks, ICML 2017.
     """
-    data, distance = _check(predictions, targets, binning, distance, where)
+    data, distance = _check_arguments(predictions, targets, binning, distance, where)
     return _ece(gathered(data), binning, distance)
 
 
@@ -85,18 +87,20 @@ def mce(
     distance: str | Callable[..., jax.Array] = "total_variation",
     where: ArrayLike | None = None,
 ) -> jax.Array:
-    """The maximum calibration error: that of the worst bin, however small.
+    """The maximum calibration error: the error of the worst bin, however small the bin is.
 
     .. math::
         \\max_b d(\\bar p_b, \\bar y_b)
 
-    over non-empty bins; all else is as in `ece`, the bias is larger.
+    where the maximum is over non-empty bins.  The bias is larger than the bias of `ece`; all else
+    is as in `ece`.
 
     Args:
-        predictions, targets, binning, distance, where: as of `ece`.
+        predictions, targets, binning, distance, where: as in `ece`.
 
     Returns:
-        A scalar.
+        A scalar.  Inside jit, where kept rows cannot be counted beforehand, it is 0 if no row is
+        kept and NaN if fewer than the min_size of the binning are kept.
 
     Raises:
         TypeError, ValueError: as in `ece`.
@@ -110,7 +114,7 @@ def mce(
     Reference: Naeini, Cooper and Hauskrecht, Obtaining well calibrated probabilities using Bayesian
     binning, AAAI 2015.
     """
-    data, distance = _check(predictions, targets, binning, distance, where)
+    data, distance = _check_arguments(predictions, targets, binning, distance, where)
     return _mce(gathered(data), binning, distance)
 
 
@@ -127,10 +131,10 @@ def _euclidean(p: jax.Array, q: jax.Array) -> jax.Array:
 
 
 def _kullback_leibler(p: jax.Array, q: jax.Array) -> jax.Array:
-    # A class that never came adds 0, whatever was predicted.
-    came = q > 0
-    p, q = jnp.where(came, p, 1.0), jnp.where(came, q, 1.0)
-    return jnp.sum(jnp.where(came, q * jnp.log(q / p), 0.0))
+    # A class that did not occur adds 0, whatever its predicted probability is.
+    occurred = q > 0
+    p, q = jnp.where(occurred, p, 1.0), jnp.where(occurred, q, 1.0)
+    return jnp.sum(jnp.where(occurred, q * jnp.log(q / p), 0.0))
 
 
 _DISTANCES = {
@@ -141,10 +145,10 @@ _DISTANCES = {
 }
 
 
-def _check(
+def _check_arguments(
     predictions: Any, targets: Any, binning: Any, distance: Any, where: Any
 ) -> tuple[Data, Any]:
-    """The data, and the distance as a pytree."""
+    """The checked data, and the distance as a pytree."""
     check_classes(predictions)
     data = check_data(predictions, targets, where)
     check_binning(binning, data.n_kept())
@@ -161,17 +165,17 @@ def _check(
 
 @jax.jit
 def _ece(data: Data, binning: Binning, distance: Any) -> jax.Array:
-    errors, sizes = _errors(data, binning, distance)
+    errors, sizes = _bin_errors(data, binning, distance)
     return jnp.sum(errors * sizes / jnp.maximum(jnp.sum(sizes), 1))
 
 
 @jax.jit
 def _mce(data: Data, binning: Binning, distance: Any) -> jax.Array:
-    return jnp.max(_errors(data, binning, distance)[0])
+    return jnp.max(_bin_errors(data, binning, distance)[0])
 
 
-def _errors(data: Data, binning: Binning, distance: Any) -> tuple[jax.Array, jax.Array]:
-    """The error of each bin, 0 of an empty one, and its size."""
+def _bin_errors(data: Data, binning: Binning, distance: Any) -> tuple[jax.Array, jax.Array]:
+    """The error of each bin (0 for an empty one) and the number of its predictions."""
     data = clean(data)
     probs = data.predictions.label_probabilities()
     kept = jnp.ones(data.n, bool) if data.where is None else data.where
@@ -181,17 +185,18 @@ def _errors(data: Data, binning: Binning, distance: Any) -> tuple[jax.Array, jax
     def sums(x):
         return jax.ops.segment_sum(jnp.where(kept[:, None], x, 0), bins, n_bins)
 
-    # As integers: a sum of ones in float32 stops at 2^24.
+    # Counts are integers, because a sum of ones in float32 stops at 2^24.
     counts = jnp.zeros((n_bins, probs.shape[1]), jnp.int32)
     counts = counts.at[bins, data.targets].add(kept.astype(jnp.int32))
     sizes = jnp.sum(counts, axis=1).astype(probs.dtype)
     divisors = jnp.maximum(sizes, 1)[:, None]
-    # And the mean of what is left: a float32 sum of 10^6 equal numbers alone is wrong by percents.
+    # The mean of the deviations corrects rounding: a float32 sum of 10^6 equal numbers is off by
+    # percents.
     means = sums(probs) / divisors
     means += sums(probs - means[bins]) / divisors
     frequencies = counts.astype(probs.dtype) / divisors
 
-    # In place of an empty bin stands the first, where all distances and their gradients exist.
+    # The first bin replaces empty bins, where distances or their gradients may not exist.
     filled = sizes > 0
     pairs = jax.tree.map(
         lambda x: jnp.where(filled[:, None], x, lax.stop_gradient(x[:1])), (means, frequencies)

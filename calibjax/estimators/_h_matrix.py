@@ -1,4 +1,4 @@
-"""The matrix of h, for small n."""
+"""The matrix of h for all pairs of samples, for small n."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ from calibjax.kernels import KernelLike, vmap_pairs
 
 
 def h_matrix(kernel: KernelLike, predictions: Distribution, targets: ArrayLike) -> jax.Array:
-    """h((p_i, y_i), (p_j, y_j)) for all pairs, the symmetric matrix that `skce` averages.
+    """The symmetric matrix of h((p_i, y_i), (p_j, y_j)) for all pairs, which `skce` averages.
 
-    O(n^2) time and memory: for looking at, and for small n.
+    O(n^2) time and memory: use it for small n.
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
@@ -47,6 +47,7 @@ def h_matrix(kernel: KernelLike, predictions: Distribution, targets: ArrayLike) 
 def _h_matrix(kernel: Any, data: Data) -> jax.Array:
     data = clean(data)
     kernel = in_dtype(kernel, data.weights.dtype)
-    # By pairs: tiles can only be differentiated backwards.  The weights are 1, or NaN.
+    # The pairs of `vmap_pairs` have forward-mode derivatives; tiles have only reverse mode.  The
+    # weights are 1, or all NaN if a row is invalid.
     matrix = vmap_pairs(lambda a, b: h(kernel, a, b))(data.samples, data.samples)
     return matrix * data.weights[:, None]

@@ -1,4 +1,4 @@
-"""The maximum mean calibration error of confidences."""
+"""The maximum mean calibration error of top-label confidences."""
 
 import jax
 from jax.typing import ArrayLike
@@ -24,22 +24,22 @@ def mmce(
         \\Bigl( \\frac1{n^2} \\sum_{i, j} (c_i - r_i) (c_j - r_j)
         \\exp(-|r_i - r_j| / \\text{lengthscale}) \\Bigr)^{1/2}
 
-    A root, and biased: of order n^(-1/2) for a calibrated model.  The root of half the biased
-    `skce` of `top_label`, so use that for anything else: an unbiased or a blockwise estimate, or a
-    test.  Differentiable in predictions and lengthscale; the gradient is 0 where the value is 0.
-    Time O(n^2), memory O(n).
+    It is the square root of half the biased `skce` of `top_label`.  It is biased, of order n^(-1/2)
+    for a calibrated model; call `skce` or a test on `top_label` for an unbiased or a blockwise
+    estimate, or for a p-value.  Differentiable in predictions and lengthscale; the gradient is 0
+    where the value is 0.  Time O(n^2), memory O(n).
 
     Args:
         predictions: n >= 2 Categorical or Bernoulli predictions, or mixtures of these.
         targets: labels ``0 … m-1``, array ``[n]``.
-        lengthscale: in units of confidences.
+        lengthscale: a positive number, in units of confidences.
         where: boolean mask ``[n]``; masked rows may hold anything.
 
     Returns:
         A scalar.
 
     Raises:
-        TypeError, ValueError: as in `skce`; predictions without classes.
+        TypeError, ValueError: as in `skce`; the predictions have no classes.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -53,6 +53,6 @@ def mmce(
     check_classes(predictions)
     check_data(predictions, targets, where)
     kernel = TensorProduct(DistanceKernel(TotalVariation(), lengthscale), WhiteKernel())
-    # h is (e_c - p)(e_c' - p') of two classes, twice the product of the residuals c - r.
+    # For two classes <e_c - p, e_c' - p'> is twice (c - r) (c' - r').
     square = skce(kernel, *top_label(predictions, targets), unbiased=False, where=where) / 2
     return safe_sqrt(square)  # rounding may make it negative

@@ -1,4 +1,4 @@
-"""The squared kernel calibration error in linear time, with all pairs."""
+"""The squared kernel calibration error over all pairs in linear time, by random features."""
 
 import functools
 from typing import Any
@@ -23,14 +23,14 @@ from calibjax.operators import tiled_h
 
 @struct
 class RandomFeatureEstimate:
-    """An estimate by random features, and how far it may be from that of all pairs.
+    """An estimate of the SKCE by random features, with its error relative to `skce`.
 
-    A pytree, so that it can leave jit and vmap.
+    It is a pytree and can leave jit and vmap.
 
     Args:
-        estimate: of the SKCE.
-        standard_error: of the features, given the data: that of `estimate` as an estimate of the
-            U-statistic `skce`.  How far that is from the truth it does not say.
+        estimate: the estimated SKCE.
+        standard_error: the standard deviation of `estimate` over random features, given the data.
+            It measures the distance to `skce` on the same data, not to the true SKCE.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -63,36 +63,37 @@ def random_feature_skce(
         \\quad \\psi_d(p, y) = e^{i w_d \\cdot \\varphi(p)}
         \\bigl(e^{i v_d \\cdot y} - E_{Z \\sim p} e^{i v_d \\cdot Z}\\bigr)
 
-    with random frequencies w of the prediction kernel and v of the target kernel; for labels the
-    target part is exact, and there is no v.  On average over features it is `skce`, and
-    `standard_error` says how far from it one may be.
+    where w_d are random frequencies of the prediction kernel and v_d of the target kernel; for
+    labels the target part is exact, and there is no v.  The mean of the estimate over features is
+    `skce`, and `standard_error` is its standard deviation.
 
-    When to use it: between n = 10^4 and 10^6, where the model is nearly calibrated.  There 64
-    features have the error of all pairs at 10^4 and twice that at 10^5, at a cost per row of some
-    500 pairs; blocks of 256 have seven times the error of all pairs at 10^5, and as little as
-    features at 10^6.  Take 256 or more to trust the standard error.  Far from calibrated, the error
-    of features (relative to the SKCE some D^(-1/2)) does not fall with n, and blocks are better:
-    `skce` with ``block_size``.
+    Use it for n between 10^4 and 10^6 if the model is nearly calibrated.  There the error of 64
+    features equals the error of `skce` at n = 10^4 and is twice as large at 10^5, and a row costs
+    as much as some 500 pairs.  Blocks of 256 rows have seven times the error of `skce` at 10^5, and
+    the error of 64 features at 10^6.  Draw 256 features or more to trust the standard error.  If
+    the model is far from calibrated, the error of features, some D^(-1/2) relative to the SKCE,
+    does not fall with n, and `skce` with ``block_size`` is better.
 
     Differentiable in predictions, real targets and all parameters of the kernel, at fixed features
-    of the same key.  For a loss take kernels whose frequencies have a variance: exponent 2, and
-    Gaussian or Matern kernels of real targets.  Those of other exponents, of TotalVariation and of
-    LaplacianKernel have none, and neither have such gradients.
+    (the same key).  As a loss, use kernels whose frequencies have a finite variance: exponent 2,
+    and Gaussian or Matern kernels of real targets.  With other exponents, TotalVariation or
+    LaplacianKernel the gradient has no finite variance.
 
-    Time O(n D), for each product of a kernel that is a sum; memory O(n + D), gradients included.
+    Time O(n D) for each product in a kernel that is a sum; memory O(n + D), gradients included.
     Floating dtype as in `skce`.  In float32 locations should be below some 1e4 lengthscales.
 
     Args:
         key: a key of `jax.random`, from which the features are drawn.
-        kernel: a TensorProduct, or sums and multiples of them.  Its prediction kernel is a
-            DistanceKernel, or sums, products and multiples of them, of Euclidean or
-            EmbeddingDistance, of Wasserstein for Normal, Laplace and MultivariateNormalDiag, or of
-            TotalVariation with an exponent of at most 1.  Its target kernel is any for labels;
-            Gaussian, Laplacian, Matern, or sums, products and multiples of them, for all other
-            families, whether they have a closed form or not; for counts also WhiteKernel.
+        kernel: a TensorProduct, or sums and multiples of TensorProducts.  The prediction kernel is
+            a DistanceKernel, or sums, products and multiples of DistanceKernels.  Its distance is
+            Euclidean, EmbeddingDistance, Wasserstein (for Normal, Laplace and
+            MultivariateNormalDiag) or TotalVariation (with an exponent of at most 1).  The target
+            kernel is any kernel for labels; for other targets it is Gaussian, Laplacian, Matern,
+            or sums, products and multiples of these, with or without a closed form for the family;
+            for counts it may also be WhiteKernel.
         predictions: a batch of n >= 2 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
-        n_features: D >= 2, how many features.
+        n_features: D >= 2, the number of features.
         where: boolean mask ``[n]``; masked rows may hold anything.
 
     Returns:
@@ -100,7 +101,7 @@ def random_feature_skce(
         beforehand (inside jit), both numbers are 0.
 
     Raises:
-        TypeError, ValueError: as in `skce`; a kernel whose spectrum is not known.
+        TypeError, ValueError: as in `skce`; the spectrum of the kernel is not known.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj

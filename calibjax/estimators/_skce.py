@@ -33,31 +33,31 @@ def skce(
         \\quad\\text{or, biased,}\\quad
         \\frac{\\sum_{i, j} w_i w_j h_{ij}}{\\sum_{i, j} w_i w_j}
 
-    The unbiased estimate (a U-statistic) can be negative, and is on average 0 if the model is
-    calibrated; the biased one (a V-statistic) is nonnegative for positive definite kernels.  It is
-    the squared error, never its root.  Differentiable in predictions, real targets, weights and
-    all parameters of the kernel; the derivative at ties is 0.
+    The unbiased estimate (a U-statistic) can be negative, and its mean is 0 if the model is
+    calibrated.  The biased one (a V-statistic) is nonnegative for positive definite kernels.  Both
+    are the squared error, never its root.  Differentiable in predictions, real targets, weights and
+    all parameters of the kernel; the derivative of a distance is 0 where two predictions are equal.
 
     Time O(n^2), or O(n block_size) with blocks; memory O(n) beyond the inputs, gradients included.
-    If the rows are cut among D devices (a NamedSharding of the predictions; inside jit one with
-    Explicit axes), both are D times less on each.
-    Floating dtype of the result: the widest of predictions and real targets, at least float32.
+    If the rows are cut among D devices (by a NamedSharding of the predictions, with Explicit axes
+    inside jit), each device takes 1/D of the time and memory.  The floating dtype of the result is
+    the widest of predictions and real targets, at least float32.
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns; lengthscales are in the
             units of the distance and of the targets.
         predictions: a batch of n >= 2 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
-        unbiased: mean over pairs i != j, else over all pairs.
+        unbiased: whether to average over pairs i != j instead of all pairs.
         block_size: if given, only pairs within consecutive blocks of this many rows count; the
             incomplete last block is dropped, and nothing is shuffled.
-        where: boolean mask ``[n]``.  Masked rows may hold anything, NaN included; the result and
-            its gradients are those without them.  Blocks count positions, masked or not.
+        where: boolean mask ``[n]``.  Masked rows may hold anything, NaN included; they change
+            neither the result nor its gradients.  Blocks are positions, masked or not.
         weights: nonnegative sample weights ``[n]``.
 
     Returns:
-        A scalar.  With fewer than two kept rows, where they cannot be counted beforehand (inside
-        jit), it is 0 and so is its gradient.
+        A scalar.  Inside jit, where kept rows cannot be counted beforehand, the result and its
+        gradient are 0 if fewer than two rows are kept.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete,
@@ -88,7 +88,7 @@ def _skce(axis: Axis, kernel: Any, data: Data, unbiased: bool, block_size: int |
 
 
 def estimate_skce(h: TiledH | BlockH, unbiased: bool) -> jax.Array:
-    """The mean of H over its pairs i != j, or over all pairs; 0 where no two rows count."""
+    """The weighted mean of h_ij over i != j, or over all i, j; 0 if fewer than two rows count."""
     total, weight = h.pair_sum(), h.pair_weight()
     too_few = weight == 0
     if not unbiased:

@@ -1,4 +1,4 @@
-"""Binary problems in a problem of several classes."""
+"""Binary problems made from a problem with several classes."""
 
 from typing import Any
 
@@ -13,24 +13,25 @@ from calibjax._struct import is_array, widened
 from calibjax.distributions import Bernoulli
 
 
-def top_label(predictions: Any, targets: ArrayLike) -> tuple[Bernoulli, jax.Array]:
-    """The probability of the most likely class, and whether it came: the confidence and the hit.
+def top_label(predictions: Distribution, targets: ArrayLike) -> tuple[Bernoulli, jax.Array]:
+    """Confidences and hits: the probability of the most likely class, and whether it is the target.
 
-    Calibration of these is weaker than that of all probabilities, and is what is called "the" ECE
-    or MMCE of a network.  Among equal probabilities the first class counts: that of a Bernoulli
-    prediction is 1 where probs > 1/2.  Differentiable in the confidences.  O(n m).
+    Calibrated confidences are a weaker condition than calibrated predictions; "the" ECE or MMCE of
+    a network usually means the error of its confidences.  Of several most likely classes the first
+    one is taken; for a Bernoulli prediction this is 1 where probs > 1/2, else 0.  Differentiable in
+    the probabilities.  O(n m).
 
     Args:
-        predictions: Categorical or Bernoulli, or a Mixture of these.
+        predictions: n Categorical or Bernoulli predictions, or mixtures of these.
         targets: labels ``0 … m-1``, array ``[n]``.
 
     Returns:
         Bernoulli predictions and integer targets 0 and 1, ``[n]``, for every estimator and test.
-        Confidences beyond 1, within the tolerance of sums, are 1.  An invalid row stays invalid
-        (confidence -1, target -1): mask it there with `where`.
+        A confidence above 1, which the tolerance of sums allows, becomes 1.  An invalid row stays
+        invalid (confidence -1, target -1): mask it with the `where` of the estimator or test.
 
     Raises:
-        TypeError, ValueError: an argument of the wrong type or shape.
+        TypeError, ValueError: an argument of the wrong type or shape.  Values are not checked.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -43,23 +44,25 @@ def top_label(predictions: Any, targets: ArrayLike) -> tuple[Bernoulli, jax.Arra
     return _top_label(predictions, targets)
 
 
-def one_vs_rest(predictions: Any, targets: ArrayLike, label: int) -> tuple[Bernoulli, jax.Array]:
-    """The probability of one class, and whether it came.
+def one_vs_rest(
+    predictions: Distribution, targets: ArrayLike, label: int
+) -> tuple[Bernoulli, jax.Array]:
+    """The probability of one class, and whether each target is that class.
 
-    The mean over labels of an error of these is the classwise error:
-    ``sum(ece(*one_vs_rest(predictions, targets, c)) for c in range(m)) / m``.  Differentiable.
-    O(n).
+    The mean of an error over all labels is the classwise error:
+    ``sum(ece(*one_vs_rest(predictions, targets, c)) for c in range(m)) / m``.  Differentiable in
+    the probabilities.  O(n).
 
     Args:
-        predictions: Categorical or Bernoulli, or a Mixture of these.
+        predictions: n Categorical or Bernoulli predictions, or mixtures of these.
         targets: labels ``0 … m-1``, array ``[n]``.
         label: the class, ``0 … m-1``.
 
     Returns:
-        As of `top_label`.
+        Bernoulli predictions and integer targets 0 and 1, ``[n]``, as in `top_label`.
 
     Raises:
-        TypeError, ValueError: an argument of the wrong type, shape, or label out of range.
+        TypeError, ValueError: an argument of the wrong type or shape; the label is out of range.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -74,7 +77,7 @@ def one_vs_rest(predictions: Any, targets: ArrayLike, label: int) -> tuple[Berno
 
 
 def check_classes(predictions: Any) -> int:
-    """`predictions` must have probabilities of labels; returns how many labels there are."""
+    """The number of labels; TypeError if the predictions have no probabilities of labels."""
     if isinstance(predictions, Distribution):
         check_shapes(parameters(predictions))
         probabilities = jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions)
@@ -88,7 +91,10 @@ def check_classes(predictions: Any) -> int:
 
 
 def check_labels(predictions: Any, targets: Any) -> int:
-    """Types and shapes only: which rows are masked, and may hold anything, is not known here."""
+    """The number of labels; checks types and shapes.
+
+    Values are not checked: which rows are masked, and may hold anything, is not known yet.
+    """
     n_labels = check_classes(predictions)
     check_array("targets", targets, "integer")
     check_shapes(parameters(predictions) | {"targets": (targets, predictions.target_shape)})
@@ -97,21 +103,25 @@ def check_labels(predictions: Any, targets: Any) -> int:
 
 @jax.jit
 def _top_label(predictions: Any, targets: jax.Array) -> tuple[Bernoulli, jax.Array]:
-    return _binary(predictions, targets, jnp.argmax(predictions.label_probabilities(), axis=-1))
+    return _hits_of_labels(
+        predictions, targets, jnp.argmax(predictions.label_probabilities(), axis=-1)
+    )
 
 
 @jax.jit
 def _one_vs_rest(predictions: Any, targets: jax.Array, label: Any) -> tuple[Bernoulli, jax.Array]:
-    return _binary(predictions, targets, jnp.full(targets.shape, label))
+    return _hits_of_labels(predictions, targets, jnp.full(targets.shape, label))
 
 
-def _binary(predictions: Any, targets: jax.Array, labels: jax.Array) -> tuple[Bernoulli, jax.Array]:
-    """The probability of one label for each row, and whether it came."""
+def _hits_of_labels(
+    predictions: Any, targets: jax.Array, labels: jax.Array
+) -> tuple[Bernoulli, jax.Array]:
+    """The probability of one label for each row, and whether the target is that label."""
     supported = predictions.supports(targets)[1]
     valid = valid_rows(predictions)
     probs = widened(predictions).label_probabilities()
     chosen = jnp.take_along_axis(probs, labels[:, None], axis=1)[:, 0]
-    # Not `clip`: at 1, where softmax saturates, it would halve the gradient.
+    # `clip` would halve the gradient at exactly 1, which a saturated softmax reaches.
     chosen = jnp.where(chosen > 1, 1.0, chosen)
-    came = (targets.astype(jnp.int32) == labels.astype(jnp.int32)).astype(jnp.int32)
-    return Bernoulli(jnp.where(valid, chosen, -1.0)), jnp.where(supported, came, -1)
+    is_hit = (targets.astype(jnp.int32) == labels.astype(jnp.int32)).astype(jnp.int32)
+    return Bernoulli(jnp.where(valid, chosen, -1.0)), jnp.where(supported, is_hit, -1)

@@ -1,4 +1,4 @@
-"""Deviations at test locations: the witness function and the mean of its squares."""
+"""Mean deviations at test locations: the witness function and the mean of its squares."""
 
 from typing import Any
 
@@ -31,16 +31,17 @@ def ucme(
         \\frac1J \\sum_{j=1}^J \\Bigl( \\frac1n \\sum_{i=1}^n \\bigl[
         k((p_i, y_i), t_j) - E_{Z \\sim p_i} k((p_i, Z), t_j) \\bigr] \\Bigr)^2
 
-    The mean of the squared `witness`.  It is the squared error, never its root; nonnegative, and on
-    average of order 1/n for a calibrated model.  Differentiable, in locations too.  O(n J) time,
-    O(n + J) memory.  Inside jit it is 0 where all rows are masked.
+    It is the mean of the squared `witness` over the locations: the squared error, never its root.
+    It is nonnegative, and its mean is of order 1/n for a calibrated model.  Differentiable in
+    predictions, real targets, locations and all parameters of the kernel.  O(n J) time, O(n + J)
+    memory, gradients included.  Inside jit it is 0 if no row is kept.
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
         predictions: a batch of n >= 2 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
         test_predictions: J >= 1 predictions of the same family.
-        test_targets: their targets, ``[J]`` or ``[J, d]``.
+        test_targets: the targets of the locations, ``[J]`` or ``[J, d]``.
         where: boolean mask ``[n]``; masked rows may hold anything.
 
     Returns:
@@ -80,16 +81,16 @@ def witness(
         f(t) = \\frac1n \\sum_{i=1}^n \\bigl[ k((p_i, y_i), t) - E_{Z \\sim p_i} k((p_i, Z), t)
         \\bigr]
 
-    Near predictions p, targets near y come more often than predicted where f(p, y) > 0, and less
-    often where f(p, y) < 0.  O(n J) time, O(n + J) memory, gradients included.  Inside jit it is 0
-    where all rows are masked.
+    Where f(p, y) > 0, targets near y occur more often than predicted for predictions near p; where
+    f(p, y) < 0 they occur less often.  Differentiable as `ucme`.  O(n J) time, O(n + J) memory,
+    gradients included.  Inside jit it is 0 if no row is kept.
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
         predictions: a batch of n >= 2 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
-        at_predictions: J >= 1 predictions of the same family, for example the same.
-        at_targets: their targets, ``[J]`` or ``[J, d]``.
+        at_predictions: J >= 1 predictions of the same family; `predictions` themselves are allowed.
+        at_targets: the targets of the locations, ``[J]`` or ``[J, d]``.
         where: boolean mask ``[n]``; masked rows may hold anything.
 
     Returns:
@@ -115,7 +116,7 @@ def witness(
 
 
 def h_and_locations(kernel: Any, locations: Data, data: Data, axis: Axis) -> tuple[TiledH, Data]:
-    """H and clean locations, all of the widest floating dtype given."""
+    """H and clean locations, in the widest floating dtype of data and locations."""
     data, locations = clean(data, axis), clean(locations)
     dtype = widest_dtype(data.weights, locations.weights)
     data, locations = in_dtype((data, locations), dtype)
@@ -123,10 +124,11 @@ def h_and_locations(kernel: Any, locations: Data, data: Data, axis: Axis) -> tup
 
 
 def _mean_deviations(axis: Axis, shared: Any, data: Data) -> jax.Array:
+    """The witness function at all locations, ``[J]``."""
     kernel, locations = shared
     h, locations = h_and_locations(kernel, locations, data, axis)
     means = h.deviation_sums(locations) / jnp.maximum(h.count(), 1.0)
-    # The weights of locations are 1, or NaN where a location is invalid.
+    # The weights of the locations are 1, or all NaN if a location is invalid.
     return means * locations.weights
 
 

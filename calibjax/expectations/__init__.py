@@ -1,6 +1,7 @@
 """Expectations of target kernels under predictions, chosen by the types of both.
 
-The closed forms stand with their families; here is what holds for all of them.
+Each family registers its closed forms beside its class.  This room holds the dispatch and the rules
+that many families share.
 """
 
 from calibjax.expectations import _algebra as _algebra
@@ -14,7 +15,9 @@ from calibjax.expectations._dispatch import squared_embedding_distance as square
 from calibjax.expectations._dispatch import (
     squared_embedding_distance_tile as squared_embedding_distance_tile,
 )
+from calibjax.expectations._finite import all_labels as all_labels
 from calibjax.expectations._finite import finite_sums as finite_sums
+from calibjax.expectations._finite import label_residual as label_residual
 from calibjax.expectations._mean_embedding_distance import (
     MeanEmbeddingDistance as MeanEmbeddingDistance,
 )

@@ -1,4 +1,4 @@
-"""Any prediction with a sum or a multiple of target kernels: expectations are linear."""
+"""Any prediction with a sum or a multiple of target kernels: expectations are linear in k."""
 
 from calibjax._distribution import Distribution
 from calibjax.expectations._dispatch import inner_product, mean_embedding, residual_product

@@ -1,4 +1,4 @@
-"""The kernel that the paper would choose."""
+"""The default kernel of each family, after Widmann et al. (ICLR 2021)."""
 
 import math
 from typing import Any
@@ -24,25 +24,29 @@ from calibjax.kernels import (
 def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None) -> TensorProduct:
     """The usual kernel for a family of predictions, from the predictions alone.
 
-    exp(-d(p, q) / l) k(y, z), where l is the `median_heuristic` and
+    The kernel is exp(-d(p, q) / l) k(y, z), where l is the `median_heuristic` of d and
 
-    - Categorical, Bernoulli: d is the total variation, k is 1{y = z};
+    - Categorical, Bernoulli: d is the total variation, and k is 1{y = z};
     - Normal, MultivariateNormalDiag, Laplace: d is the 2-Wasserstein distance, and k is
       exp(-|y - z|^2 / (2 s^2)) with s = sqrt(2) times the median predicted standard deviation of
       each coordinate;
-    - Poisson: d = |sqrt(rate) - sqrt(rate')|, k is 1{y = z};
-    - MultivariateNormalFullCovariance, Mixture, Empirical, and any family of your own that does not
-      say otherwise: d is the `MeanEmbeddingDistance` of k,
-      and k is 1{y = z} for labels and counts, else as for Normal.  (Kernels of the Wasserstein
-      distance are not positive definite there.)
+    - Poisson: d = |sqrt(rate) - sqrt(rate')|, and k is 1{y = z};
+    - MultivariateNormalFullCovariance, Mixture, Empirical, and a family of your own without
+      `default_distance`: d is the `MeanEmbeddingDistance` of k, because kernels of the Wasserstein
+      distance are not positive definite for these families.  k is 1{y = z} for labels and counts,
+      and else the k of Normal.
 
-    It never looks at targets, so tests with it stay valid given the predictions.  For a training
-    loop compute it once, before training: a kernel that follows the predictions can be gamed by
-    them.
+    The kernel does not depend on targets, so tests with it are valid given the predictions.  For a
+    training loop compute it once, before training: predictions could lower a calibration error by
+    changing a kernel that follows them.
 
     Args:
         predictions: a batch of n >= 2 predictions.
         where: boolean mask ``[n]``; masked rows may hold anything.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
+        NotImplementedError: a family of your own has no closed form with k.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -69,8 +73,10 @@ def _gaussian_kernel(predictions: Distribution, where: ArrayLike | None) -> Gaus
 
 @on_devices
 def _lengthscale(axis: Axis, _: None, predictions_and_where: Any) -> jax.Array:
-    """sqrt(2) times the median predicted standard deviation of each coordinate, else times their
-    mean, else times 1."""
+    """sqrt(2) times the median predicted standard deviation of each coordinate, ``[]`` or ``[d]``.
+
+    Where the median is 0 the mean takes its place, and where that is 0 too, 1 does.
+    """
     predictions, where = predictions_and_where
     if where is not None:
         predictions = fill_masked(predictions, where, axis)
@@ -79,7 +85,7 @@ def _lengthscale(axis: Axis, _: None, predictions_and_where: Any) -> jax.Array:
         kept = where.reshape(-1, *(1,) * (deviation.ndim - 1))
         deviation = jnp.where(kept, deviation, jnp.nan)
     deviation = all_of(deviation, axis).reshape(-1, *deviation.shape[1:])
-    # Most predictions may be certain, if they are samples, and no row may be kept.
+    # Equal samples have the deviation 0.  If no row is kept, median and mean are NaN.
     median, mean = jnp.nanmedian(deviation, axis=0), jnp.nanmean(deviation, axis=0)
     fallback = jnp.where(mean > 0, mean, 1.0)
     return jax.lax.stop_gradient(math.sqrt(2) * jnp.where(median > 0, median, fallback))

@@ -1,8 +1,8 @@
 """Predictions over finitely many labels, with any target kernel: finite sums.
 
-With the kernel matrix K of the labels, E k(Z, y) = (K p)_y and E k(Z, Z') = p^T K q, and the
-residuals r = e_y - p give all four terms of h at once: r^T K s.  For all pairs of two batches this
-is one product of matrices.
+With the matrix K of the kernel at all labels, E k(Z, y) = (K p)_y and E k(Z, Z') = p^T K q.  The
+residual product is r^T K s with the residuals r = e_y - p and s = e_z - q.  With K = I, a tile of
+residual products is one product of matrices.
 """
 
 from typing import TypeVar
@@ -25,22 +25,25 @@ from calibjax.kernels import WhiteKernel, vmap_pairs
 Family = TypeVar("Family", bound=type[Distribution])
 
 
-def _labels(p) -> jax.Array:
+def all_labels(p) -> jax.Array:
+    """The labels 0 … m-1."""
     return jnp.arange(p.label_probabilities().shape[-1], dtype=jnp.int32)
 
 
 def _kernel_matrix(kernel, p) -> jax.Array:
-    labels = _labels(p)
+    """K, the kernel at all pairs of labels, ``[m, m]``."""
+    labels = all_labels(p)
     return vmap_pairs(kernel)(labels, labels).astype(p.label_probabilities().dtype)
 
 
-def _residual(p, y) -> jax.Array:
+def label_residual(p, y) -> jax.Array:
+    """e_y - p for a label y, ``[m]``."""
     probabilities = p.label_probabilities()
-    return (_labels(p) == y).astype(probabilities.dtype) - probabilities
+    return (all_labels(p) == y).astype(probabilities.dtype) - probabilities
 
 
 def finite_mean(p, kernel, y):
-    at_labels = jax.vmap(kernel, in_axes=(0, None))(_labels(p), y)
+    at_labels = jax.vmap(kernel, in_axes=(0, None))(all_labels(p), y)
     probabilities = p.label_probabilities()
     return dot(probabilities, at_labels.astype(probabilities.dtype))
 
@@ -50,7 +53,7 @@ def finite_inner(p, kernel, q):
 
 
 def finite_residual(p, kernel, y, q, z):
-    return dot(_residual(p, y), dot(_kernel_matrix(kernel, q), _residual(q, z)))
+    return dot(label_residual(p, y), dot(_kernel_matrix(kernel, q), label_residual(q, z)))
 
 
 def finite_squared_distance(p, kernel, q):
@@ -60,32 +63,35 @@ def finite_squared_distance(p, kernel, q):
 
 def white_residual(p, kernel, y, q, z):
     # K is the identity.
-    return dot(_residual(p, y), _residual(q, z))
+    return dot(label_residual(p, y), label_residual(q, z))
 
 
 def white_residual_tile(ps, kernel, ys, qs, zs):
-    # Class-major factors: both products of the derivative then have whole rows to work on.
-    r, s = jax.vmap(_residual)(ps, ys).T, jax.vmap(_residual)(qs, zs).T
+    # Classes come first, so that both matrix products of the derivative work on whole rows.
+    r, s = jax.vmap(label_residual)(ps, ys).T, jax.vmap(label_residual)(qs, zs).T
     if r.shape[0] > _FEW_CLASSES:
-        return _product(r, s)
-    return lax.platform_dependent(r, s, cpu=_product, default=_side_by_side)
+        return _matrix_product(r, s)
+    return lax.platform_dependent(r, s, cpu=_matrix_product, default=_sum_of_outer_products)
 
 
-# On an accelerator few products are made where they are used, and never are in memory.
+# Up to this number of classes an accelerator sums outer products, which the compiler fuses into the
+# code that uses them: the tile is never in memory.
 _FEW_CLASSES = 32
 
 
-def _product(r: jax.Array, s: jax.Array) -> jax.Array:
+def _matrix_product(r: jax.Array, s: jax.Array) -> jax.Array:
+    """r^T s for factors ``[m, S]`` and ``[m, T]``."""
     r, s = lax.optimization_barrier((r, s))
     return lax.dot_general(r, s, (((0,), (0,)), ((), ())), precision=lax.Precision.HIGHEST)
 
 
-def _side_by_side(r: jax.Array, s: jax.Array) -> jax.Array:
+def _sum_of_outer_products(r: jax.Array, s: jax.Array) -> jax.Array:
+    """r^T s for factors ``[m, S]`` and ``[m, T]``."""
     return sum(a[:, None] * b[None, :] for a, b in zip(r, s, strict=True))
 
 
 def finite_sums(family: Family) -> Family:
-    """Class decorator: gives the sums over labels to a family that has `label_probabilities`."""
+    """Class decorator: registers these sums for a family that has `label_probabilities`."""
     mean_embedding.register(family, object)(finite_mean)
     inner_product.register(family, object)(finite_inner)
     residual_product.register(family, object)(finite_residual)

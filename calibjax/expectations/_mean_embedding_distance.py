@@ -1,4 +1,4 @@
-"""The distance between predictions as distributions: that of their mean embeddings."""
+"""The distance between the mean embeddings of two predictions."""
 
 from typing import Any
 
@@ -9,24 +9,25 @@ from calibjax.expectations._dispatch import (
     squared_embedding_distance,
     squared_embedding_distance_tile,
 )
-from calibjax.kernels import NormDistance
+from calibjax.kernels import KernelLike, NormDistance
 
 
 @struct
 class MeanEmbeddingDistance(NormDistance):
-    """How far two predictions are apart as distributions: the MMD, |mu_p - mu_q|.
+    """The maximum mean discrepancy (MMD) between two predictions, |mu_p - mu_q|.
 
     mu_p = E k(Z, .) with Z ~ p is the mean embedding of p, and the squared distance is
     E k(Z, Z') + E k(W, W') - 2 E k(Z, W) with independent Z, Z' ~ p and W, W' ~ q.  It is defined
-    for every family that has closed forms with k, and it is the distance of a Hilbert space, so
-    that a DistanceKernel of it is positive definite for every exponent in (0, 2].
+    for every family that has closed forms with k.  It is the distance of a Hilbert space, so that
+    a DistanceKernel of it is positive definite for every exponent in (0, 2].
 
     The three terms are subtracted: distances below some 1e-3 sqrt(k(y, y)) in float32 (2e-8 in
-    float64) are noise, and those within rounding of 0 are 0.  Categorical, Bernoulli, Normal and
-    MultivariateNormalDiag (the last two with a GaussianKernel) have forms that keep all digits.
+    float64) are noise, and distances within rounding of 0 are 0.  Categorical and Bernoulli
+    predictions, and Normal and MultivariateNormalDiag predictions with a GaussianKernel, have
+    forms that keep all digits.
 
     Args:
-        kernel: a target kernel, such as a GaussianKernel.
+        kernel: a target kernel k, such as a GaussianKernel.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -38,7 +39,7 @@ class MeanEmbeddingDistance(NormDistance):
     Reference: Gretton et al., A kernel two-sample test, JMLR 2012, Lemma 6.
     """
 
-    kernel: Any
+    kernel: KernelLike
 
     inner_functions = {"kernel": "targets"}
 

@@ -1,4 +1,4 @@
-"""Random features: h as an average of products, each of a number per sample."""
+"""Random features: h as an average over features of products of two numbers, one per sample."""
 
 from calibjax.features._random_features import Features as Features
 from calibjax.features._random_features import draw_features as draw_features

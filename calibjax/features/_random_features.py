@@ -1,13 +1,14 @@
-r"""Random features of a kernel: what stands for h is an average over features.
+r"""Random features of a kernel, which replace h by an average over features.
 
-With frequencies w of the prediction kernel and v of the target kernel,
+With random frequencies w of the prediction kernel and v of the target kernel,
 
     h((p, y), (q, z)) = E psi(p, y) conj(psi(q, z)),
-    psi(p, y) = exp(i <w, phi(p)>) (exp(i <v, y>) - E exp(i <v, Z>)),  Z ~ p,
+    psi(p, y) = exp(i <w, phi(p)>) (exp(i <v, y>) - E exp(i <v, Z>)),  Z ~ p.
 
-of which a feature is one pair (w, v).  Where targets are labels there is no need of v: with the
-matrix K of the target kernel and the residual r = e_y - p, the second factors of psi and psi'
-become r^T K r' (Rahimi and Recht, Random features for large-scale kernel machines, NeurIPS 2007).
+A feature is one pair (w, v).  For labels the target kernel is exact, and there is no v: with the
+matrix K of the target kernel and the residuals r = e_y - p and s = e_z - q, the product of the
+second factors of psi(p, y) and conj(psi(q, z)) becomes r^T K s (Rahimi and Recht, Random features
+for large-scale kernel machines, NeurIPS 2007).
 """
 
 import functools
@@ -22,6 +23,7 @@ from calibjax._numerics import dot
 from calibjax._struct import struct
 from calibjax._waves import wave
 from calibjax.discrepancy import Sample
+from calibjax.expectations import all_labels, label_residual
 from calibjax.features._spectra import prediction_frequency, target_frequency
 from calibjax.kernels import (
     FormulaDispatch,
@@ -37,14 +39,14 @@ from calibjax.kernels import (
 
 @struct
 class Features:
-    """D random features of a multiple of one tensor product.
+    """D random features of one tensor product times a factor.
 
     Args:
-        factor: of the kernel.
-        distances: of the prediction kernels, which are multiplied.
-        frequencies: w, for each distance ``[D, …]``.
-        target_frequencies: v, ``[D]`` or ``[D, d]``; None for labels.
-        metric: K for labels, ``[m, m]``, else 1 in the shape ``[1, 1]``.
+        factor: the number that multiplies the tensor product.
+        distances: the distances of the prediction kernels whose product is the first factor.
+        frequencies: the frequencies w, ``[D, …]`` for each distance.
+        target_frequencies: the frequencies v, ``[D]`` or ``[D, d]``; None for labels.
+        metric: the matrix K ``[m, m]`` for labels, else the number 1 in the shape ``[1, 1]``.
     """
 
     factor: Any
@@ -55,19 +57,23 @@ class Features:
 
     @property
     def n_features(self) -> int:
-        """D."""
+        """The number of features D."""
         return self.frequencies[0].shape[0]
 
     def __call__(self, a: Sample) -> tuple[jax.Array, jax.Array]:
-        """Both factors of psi of one sample: ``[D]``, and ``[D, 1]`` or, for labels, ``[1, m]``."""
+        """The two factors of psi for one sample.
+
+        The first one is ``[D]``.  The second one is ``[D, 1]``, or the residual e_y - p ``[1, m]``
+        for labels.
+        """
         p, y = a
         angles = [
             dot(w, embedding(distance, p).astype(w.dtype))
             for w, distance in zip(self.frequencies, self.distances, strict=True)
         ]
-        waves = wave(_added(angles))
+        waves = wave(_sum_arrays(angles))
         if self.target_frequencies is None:
-            return waves, _label_residual(p, y)[None, :].astype(waves.dtype)
+            return waves, label_residual(p, y)[None, :].astype(waves.dtype)
 
         def residual(v):
             return wave(jnp.sum(v * y.astype(v.dtype))) - p.characteristic(v)
@@ -76,21 +82,25 @@ class Features:
 
 
 def draw_features(key: jax.Array, kernel: Any, a: Sample, n_features: int) -> list[Features]:
-    """Features of each product in a kernel that is a sum of tensor products.
+    """Random features of each tensor product in the sum that a kernel is.
 
-    A sample `a` tells shapes and dtype.  TypeError where the spectrum of a part is not known.
+    The sample `a` gives the shapes and the dtype.  TypeError if the spectrum of a kernel in a
+    product is not known.
     """
-    products = list(_products(kernel, a[0]))
+    products = list(_tensor_products(kernel, a[0]))
     keys = jax.random.split(key, len(products))
-    return [_draw(k, *product, a, n_features) for k, product in zip(keys, products, strict=True)]
+    return [
+        _draw_product_features(k, *product, a, n_features)
+        for k, product in zip(keys, products, strict=True)
+    ]
 
 
 def one_feature(kernel: Any, a: Sample, b: Sample) -> jax.Array:
-    """The real part of a feature of a sample: what is evaluated to check a kernel."""
+    """The real part of one feature of the sample `b`: the formula that `check_formula` traces."""
     return draw_features(jax.random.key(0), kernel, a, 1)[0](b)[0][0].real
 
 
-def _draw(
+def _draw_product_features(
     key: jax.Array,
     factor: Any,
     prediction_kernels: list[Any],
@@ -98,73 +108,66 @@ def _draw(
     a: Sample,
     n_features: int,
 ) -> Features:
+    """Random features of `factor` times a product of prediction kernels and target kernels."""
     (p, y), (prediction_key, target_key) = a, jax.random.split(key)
     dtype = jax.tree.leaves(p)[0].dtype
 
-    def draw(frequency, key, kernels, like):
+    def draw_frequencies(frequency, key, kernels, like):
         keys = jax.random.split(key, (len(kernels), n_features))
-        of_one = [lambda key, k=kernel: frequency(k, key, like, dtype) for kernel in kernels]
-        return [jax.vmap(one)(key) for one, key in zip(of_one, keys, strict=True)]
+        draws = [lambda key, k=kernel: frequency(k, key, like, dtype) for kernel in kernels]
+        return [jax.vmap(draw)(key) for draw, key in zip(draws, keys, strict=True)]
 
-    frequencies = draw(prediction_frequency, prediction_key, prediction_kernels, p)
+    frequencies = draw_frequencies(prediction_frequency, prediction_key, prediction_kernels, p)
     distances = [kernel.distance for kernel in prediction_kernels]
     if p.label_probabilities() is None:
-        # Frequencies of a product add up.
-        of_targets = _added(draw(target_frequency, target_key, target_kernels, y))
-        return Features(factor, distances, frequencies, of_targets, jnp.ones((1, 1), dtype))
+        # A frequency of a product of kernels is the sum of one frequency of each.
+        v = _sum_arrays(draw_frequencies(target_frequency, target_key, target_kernels, y))
+        return Features(factor, distances, frequencies, v, jnp.ones((1, 1), dtype))
     (target_kernel,) = target_kernels
-    metric = pairwise(target_kernel, _labels(p), _labels(p)).astype(dtype)
+    metric = pairwise(target_kernel, all_labels(p), all_labels(p)).astype(dtype)
     return Features(factor, distances, frequencies, None, metric)
 
 
-def _added(arrays: list[jax.Array]) -> jax.Array:
+def _sum_arrays(arrays: list[jax.Array]) -> jax.Array:
     return functools.reduce(jnp.add, arrays)
 
 
-def _labels(p: Any) -> jax.Array:
-    return jnp.arange(p.label_probabilities().shape[0], dtype=jnp.int32)
-
-
-def _label_residual(p: Any, y: jax.Array) -> jax.Array:
-    """e_y - p."""
-    probabilities = p.label_probabilities()
-    return (_labels(p) == y).astype(probabilities.dtype) - probabilities
-
-
-def _products(kernel: Any, p: Any) -> Iterator[tuple[Any, list[Any], list[Any]]]:
-    """(factor, prediction kernels, target kernels) of each product in the sum that a kernel is."""
+def _tensor_products(kernel: Any, p: Any) -> Iterator[tuple[Any, list[Any], list[Any]]]:
+    """A kernel as a sum of products: (factor, prediction kernels, target kernels) of each term."""
     for factor, parts in _expanded(kernel):
         if len(parts) > 1 or class_of_formula(parts[0]) is not TensorProduct:
             names = " * ".join(type(part).__name__ for part in parts)
             raise TypeError(
                 f"random features need a TensorProduct, or sums and multiples of them, got {names}."
             )
-        of_predictions = _expanded(parts[0].prediction_kernel)
+        prediction_terms = _expanded(parts[0].prediction_kernel)
         target_kernel = parts[0].target_kernel
-        # Where targets are labels its matrix is all that is needed.
+        # For labels a target kernel is its matrix, and needs no expansion.
         are_labels = p.label_probabilities() is not None
-        of_targets = [(1.0, [target_kernel])] if are_labels else _expanded(target_kernel)
-        for (left, ours), (right, theirs) in itertools.product(of_predictions, of_targets):
-            yield factor * left * right, ours, theirs
+        target_terms = [(1.0, [target_kernel])] if are_labels else _expanded(target_kernel)
+        for (f, on_predictions), (g, on_targets) in itertools.product(
+            prediction_terms, target_terms
+        ):
+            yield factor * f * g, on_predictions, on_targets
 
 
 @FormulaDispatch
 def _expanded(kernel: Any) -> list[tuple[Any, list[Any]]]:
-    """A kernel as a sum: for each term its factor, and the kernels whose product it is."""
+    """A kernel as a sum of products: for each term its factor and the kernels in the product."""
     return [(1.0, [kernel])]
 
 
 @_expanded.register
-def _sum(kernel: Sum) -> list[tuple[Any, list[Any]]]:
+def _expanded_sum(kernel: Sum) -> list[tuple[Any, list[Any]]]:
     return _expanded(kernel.left) + _expanded(kernel.right)
 
 
 @_expanded.register
-def _scaled(kernel: Scaled) -> list[tuple[Any, list[Any]]]:
+def _expanded_multiple(kernel: Scaled) -> list[tuple[Any, list[Any]]]:
     return [(kernel.valid_factor() * f, kernels) for f, kernels in _expanded(kernel.kernel)]
 
 
 @_expanded.register
-def _product(kernel: Product) -> list[tuple[Any, list[Any]]]:
+def _expanded_product(kernel: Product) -> list[tuple[Any, list[Any]]]:
     pairs = itertools.product(_expanded(kernel.left), _expanded(kernel.right))
     return [(f * g, ours + theirs) for (f, ours), (g, theirs) in pairs]

@@ -1,4 +1,4 @@
-"""Sums over rows, a few at a time."""
+"""Sums and maps over rows, in chunks of a few rows."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +11,8 @@ from calibjax._numerics import compensated_add
 from calibjax._pairwise import cut, pad
 from calibjax._sharding import Axis, all_sum, as_varying
 
-# Rows times features of a step: they fit into a cache.
-_PER_STEP = 2**17
+# The number of rows times features in one chunk, which fit into a cache.
+_NUMBERS_PER_CHUNK = 2**17
 
 
 def sum_rows(
@@ -22,16 +22,16 @@ def sum_rows(
     n_features: int,
     axis: Axis,
 ) -> list[jax.Array]:
-    """The sum over chunks of rows of ``function(samples, weights)``, itself a sum over its rows;
-    of the rows of all devices.
+    """The sum of ``function(samples, weights)`` over chunks of the rows of all devices.
 
-    Memory O(n + n_features), also when differentiated: chunks are then made once more.
+    `function` returns sums over the rows that it is given.  Memory O(n + n_features), also for the
+    derivative, which evaluates each chunk again.
     """
-    chunks = _chunks(samples, weights, n_features)
-    part = jax.checkpoint(function)
+    chunks = _row_chunks(samples, weights, n_features)
+    sum_chunk = jax.checkpoint(function)
 
     def step(totals, chunk):
-        added = zip(totals, part(*chunk), strict=True)
+        added = zip(totals, sum_chunk(*chunk), strict=True)
         return [compensated_add(total, x) for total, x in added], None
 
     shapes = jax.eval_shape(function, *jax.tree.map(lambda x: x[0], chunks))
@@ -42,14 +42,15 @@ def sum_rows(
 def map_rows(
     function: Callable[[Any], jax.Array], samples: Any, weights: jax.Array, n_features: int
 ) -> jax.Array:
-    """``function`` of chunks of rows, a number for each row, ``[n]``."""
-    chunks = _chunks(samples, weights, n_features)
+    """The numbers ``[n]`` that ``function(samples)`` gives for each row, by chunks of rows."""
+    chunks = _row_chunks(samples, weights, n_features)
     values = lax.map(lambda chunk: function(chunk[0]), chunks)
     return values.reshape(-1)[: weights.shape[0]]
 
 
-def _chunks(samples: Any, weights: jax.Array, n_features: int) -> tuple[Any, jax.Array]:
+def _row_chunks(samples: Any, weights: jax.Array, n_features: int) -> tuple[Any, jax.Array]:
+    """Rows and weights cut into chunks, ``[chunks, size, …]``; added rows have weight 0."""
     n = weights.shape[0]
-    n_chunks = -(-n // max(1, _PER_STEP // n_features))
+    n_chunks = -(-n // max(1, _NUMBERS_PER_CHUNK // n_features))
     size = -(-n // n_chunks)
-    return cut(pad((samples, weights), n_chunks * size), (n_chunks, size))
+    return cut(pad((samples, weights), n_chunks * size), size)

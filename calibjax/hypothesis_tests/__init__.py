@@ -1,4 +1,4 @@
-"""Tests of the hypothesis that a model is calibrated."""
+"""Tests of the hypothesis H0 that a model is calibrated."""
 
 from calibjax.hypothesis_tests._asymptotic import asymptotic_skce_test as asymptotic_skce_test
 from calibjax.hypothesis_tests._block import (

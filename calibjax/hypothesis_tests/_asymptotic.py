@@ -1,4 +1,4 @@
-"""The test with the unbiased estimate over all pairs."""
+"""The asymptotic test with the unbiased SKCE over all pairs."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,40 +20,48 @@ from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.kernels import KernelLike
 from calibjax.operators import H, low_rank_h, tiled_h_of_clean
 
-# Up to how many rows a matrix of all pairs is held.
+# The largest number of rows for which a method stores the matrix H.
 _MAX_MATRIX_ROWS = 8192
 
 
-def _tiles(key: jax.Array, kernel: Any, data: Data, n_features: int, axis: Axis):
+def _tiled_operator(key: jax.Array, kernel: Any, data: Data, n_features: int, axis: Axis):
     return tiled_h_of_clean(kernel, data, axis), key
 
 
-def _matrix(key: jax.Array, kernel: Any, data: Data, n_features: int, axis: Axis):
+def _dense_operator(key: jax.Array, kernel: Any, data: Data, n_features: int, axis: Axis):
     return tiled_h_of_clean(kernel, data, axis).dense(), key
 
 
-def _features(key: jax.Array, kernel: Any, data: Data, n_features: int, axis: Axis):
+def _feature_operator(key: jax.Array, kernel: Any, data: Data, n_features: int, axis: Axis):
     feature_key, key = jax.random.split(key)
     return low_rank_h(feature_key, kernel, data, n_features, axis), key
 
 
 class _Method(NamedTuple):
-    """What stands for H, and what for the law of the estimate under H0."""
+    """A representation of H and an approximation of the law of the estimate under H0.
 
-    #: ``operator(key, kernel, data, n_features, axis)`` returns H and the key that is left.
-    operator: Callable[..., tuple[H, jax.Array]]
+    Args:
+        make_operator: ``make_operator(key, kernel, data, n_features, axis)`` returns H and a key
+            for the law.
+        law: the approximation, a function of H.
+        formula: the function of (kernel, sample, sample) that H evaluates, for `check_formula`.
+        holds_matrix: whether the matrix H is in memory, on one device.
+        suffix: text for the end of the result's `method`, with a place for n_features.
+    """
+
+    make_operator: Callable[..., tuple[H, jax.Array]]
     law: Law
     formula: Callable[..., jax.Array] = h
     holds_matrix: bool = False
-    words: str = ""
+    suffix: str = ""
 
 
 _METHODS = {
-    "bootstrap": _Method(_tiles, bootstrap),
-    "spectrum": _Method(_matrix, spectrum, holds_matrix=True),
-    "gamma": _Method(_tiles, gamma),
-    "pearson": _Method(_matrix, pearson, holds_matrix=True),
-    "features": _Method(_features, spectrum, formula=one_feature, words=", {} features"),
+    "bootstrap": _Method(_tiled_operator, bootstrap),
+    "spectrum": _Method(_dense_operator, spectrum, holds_matrix=True),
+    "gamma": _Method(_tiled_operator, gamma),
+    "pearson": _Method(_dense_operator, pearson, holds_matrix=True),
+    "features": _Method(_feature_operator, spectrum, formula=one_feature, suffix=", {} features"),
 }
 
 
@@ -68,54 +76,56 @@ def asymptotic_skce_test(
     n_features: int = 256,
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
-    """Is the unbiased SKCE over all pairs larger than that of a calibrated model would be?
+    """Is the unbiased SKCE over all pairs too large for a calibrated model?
 
-    The most powerful test here.  Its p-value is asymptotically exact; `method` says what stands for
-    the law of the estimate under H0, where n SKCE_u tends to sum_i lambda_i (Z_i^2 - 1):
+    It is the most powerful test of calibjax, and its p-value is asymptotically exact.  `method`
+    chooses an approximation of the law of the estimate under H0, where n SKCE_u tends to
+    sum_i lambda_i (Z_i^2 - 1):
 
-    - "bootstrap": the centred multinomial bootstrap of S = n/(n-1) SKCE_u - SKCE_b, and
-      p = (1 + #{T* >= S}) / (n_resamples + 1).  The right choice, but for its time at large n:
-      O(n^2 n_resamples), with O(n) memory: a byte for each row and resample, of which at most 1024
-      go together.
-    - "gamma": the gamma law with the first two moments; draws nothing, O(n^2) time, O(n) memory,
-      for when the bootstrap takes too long.  For decisions at 0.05 and 0.1, where it is right
-      within a fifth; smaller p-values are too small, where h has a long tail of small eigenvalues
-      by factors of 1.5 to 4 at 0.01 and 3 to 60 at 0.001.
-    - "pearson": three moments; right within a tenth down to 0.01, within a third at 0.001.  Holds
-      H: O(n^3) time, n <= 8192.
-    - "spectrum": draws of the limit, with lambda the eigenvalues of H / n.  As good as the
-      bootstrap where n is large.  Holds H: O(n^3) time, n <= 8192.
-    - "features": that of a kernel of n_features random features in place of the kernel, whose H has
-      only twice as many eigenvalues.  The choice at large n: O(n n_features^2) time, O(n) memory.
-      The p-value is that of a valid test however few they are, since they are drawn without the
-      data; with 64 it was as powerful as the bootstrap.
+    - "bootstrap": the centred multinomial bootstrap of S = n/(n-1) SKCE_u - SKCE_b, with
+      p = (1 + #{T* >= S}) / (n_resamples + 1).  The best choice unless n is large.
+      O(n^2 n_resamples) time; O(n) memory, one byte for each row and each of at most 1024 resamples
+      at a time.
+    - "gamma": the gamma law with the first two moments, without draws.  For when the bootstrap
+      takes too long.  At 0.05 and 0.1 the p-value is right within a fifth.  Smaller p-values are
+      too small: if h has a long tail of small eigenvalues, by factors of 1.5 to 4 at 0.01 and 3 to
+      60 at 0.001.  O(n^2) time, O(n) memory.
+    - "pearson": Pearson's curve with the first three moments, without draws.  The p-value is right
+      within a tenth down to 0.01, and within a third at 0.001.  It stores H: O(n^3) time,
+      n <= 8192.
+    - "spectrum": draws of the limit, with the eigenvalues of H / n as lambda.  As good as the
+      bootstrap if n is large.  It stores H: O(n^3) time, n <= 8192.
+    - "features": "spectrum" for a kernel of n_features random features, whose H has only
+      2 n_features eigenvalues for each tensor product of the kernel.  The choice for large n.  The
+      test is valid with any number of features, because they do not depend on the data; with 64
+      features it was as powerful as the bootstrap.  O(n n_features^2) time, O(n) memory.
 
-    For all but "bootstrap" the statistic is n SKCE_u.  All of them estimate the law under H0 from H
-    itself, so that data which cannot show it mislead them: where fewer than some ten rare events
-    are to be expected among all rows, they reject calibrated models too often, and
-    `consistency_test` does not.
+    The statistic is S for "bootstrap" and n SKCE_u for the other methods.  All methods estimate the
+    law under H0 from H.  If fewer than some ten rare events are expected among all rows, H does not
+    show this law, and the methods reject calibrated models too often; use `consistency_test` then.
 
     Args:
         key: a key of `jax.random`; "gamma" and "pearson" do not use it.
         kernel: usually a TensorProduct, or what `default_kernel` returns.
         predictions: a batch of n >= 2 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
-        n_resamples: number of draws under H0; draw r depends on (key, r) alone.
+        n_resamples: the number of draws under H0; draw r depends only on (key, r).
         method: "bootstrap", "gamma", "pearson", "spectrum" or "features".
-        n_features: how many features "features" draws; which kernels have some, see
-            `random_feature_skce`.
-        where: boolean mask ``[n]``; masked rows may hold anything, and n is the number of others.
+        n_features: the number of random features of "features"; `random_feature_skce` says which
+            kernels have random features.
+        where: boolean mask ``[n]``; masked rows may hold anything.  n counts the kept rows.
 
     Returns:
-        CalibrationTestResult.  Its standard_error is that of a model that is *not* calibrated, from
-        row sums of H (Hájek projection); under H0 it is too large.  With "features" the estimate is
-        that of the random kernel, and there is none: it would leave out the error of the features.
-        The null_distribution holds the draws.  Inside jit a bad value, or fewer than two kept rows,
-        make all numbers NaN.  As a loss use `skce`: this estimate has no gradient in bounded
-        memory.
+        CalibrationTestResult.  Its standard_error, from row sums of H (Hájek projection), holds for
+        models that are *not* calibrated; under H0 it is too large.  With "features" the estimate is
+        the SKCE of the random kernel, and standard_error is None, because the row sums do not show
+        the error of the features.  The null_distribution holds the draws, if there are any.  Inside
+        jit a bad value, or fewer than two kept rows, makes all numbers NaN.  As a loss use `skce`:
+        the estimate of a test has no gradient in bounded memory.
 
     Raises:
-        TypeError, ValueError: as in `skce`.
+        TypeError, ValueError: as in `skce`; method is "spectrum" or "pearson" and the batch has
+            more than 8192 rows; method is "features" and the spectrum of the kernel is not known.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -127,20 +137,20 @@ def asymptotic_skce_test(
         0.001
 
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
-    Remark B.2; for "features" the kernel is that of `random_feature_skce`.
+    Remark B.2; for "features" see `random_feature_skce`.
     """
     check_key(key)
     check_choice("method", method, _METHODS)
-    how = _METHODS[method]
-    kernel, data = check_inputs(kernel, predictions, targets, where, formula=how.formula)
+    chosen = _METHODS[method]
+    kernel, data = check_inputs(kernel, predictions, targets, where, formula=chosen.formula)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     n_features = check_integer("n_features", n_features, 1)
-    if how.holds_matrix and data.n > _MAX_MATRIX_ROWS:
+    if chosen.holds_matrix and data.n > _MAX_MATRIX_ROWS:
         raise ValueError(
             f"method must be 'bootstrap', 'gamma' or 'features' above n = {_MAX_MATRIX_ROWS}, got "
             f"{method!r}, which holds an n x n matrix, with n = {data.n}."
         )
-    if how.holds_matrix:
+    if chosen.holds_matrix:
         data = gathered(data)
     return _asymptotic_skce_test((key, kernel), data, n_resamples, method, n_features)
 
@@ -150,20 +160,20 @@ def _asymptotic_skce_test(
     axis: Axis, shared: Any, data: Data, n_resamples: int, method: str, n_features: int
 ) -> CalibrationTestResult:
     key, kernel = shared
-    how = _METHODS[method]
+    chosen = _METHODS[method]
     data, n_kept = kept_first(clean(data, axis), data.where)
-    # One row alone gives 0 / 0, but for the rounding of its features.
+    # One row alone gives 0 / 0, or a number made of rounding errors with features.
     enough = all_sum(jnp.asarray(n_kept), axis) > 1
     weights = jnp.where(enough, data.weights, jnp.nan)
     data = Data(data.predictions, data.targets, weights=weights)
-    operator, key = how.operator(key, kernel, data, n_features, axis)
-    verdict = how.law(key, operator, n_kept, n_resamples)
-    of_draws = "" if verdict.draws is None else f" of {n_resamples}"
+    operator, key = chosen.make_operator(key, kernel, data, n_features, axis)
+    verdict = chosen.law(key, operator, n_kept, n_resamples)
+    n_draws = "" if verdict.draws is None else f" of {n_resamples}"
     return CalibrationTestResult(
         statistic=verdict.statistic,
         pvalue=verdict.pvalue,
         estimate=operator.unbiased(verdict.row_sums),
         standard_error=operator.standard_error(verdict.row_sums),
         null_distribution=verdict.draws,
-        method=f"asymptotic_skce_test, {method}{of_draws}{how.words.format(n_features)}",
+        method=f"asymptotic_skce_test, {method}{n_draws}{chosen.suffix.format(n_features)}",
     )

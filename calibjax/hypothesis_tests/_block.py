@@ -1,4 +1,4 @@
-"""The test with blocks of samples."""
+"""The asymptotic test with the mean of block estimates."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -33,26 +33,28 @@ def asymptotic_block_skce_test(
     .. math::
         z = \\frac{\\bar\\eta}{s / \\sqrt N}, \\qquad p = 1 - \\Phi(z)
 
-    with the estimates eta_b of consecutive blocks of B rows; the incomplete last block is dropped,
-    and nothing is shuffled.  s is their standard deviation (ddof = 1), or with variance="null" the
-    one that they have under H0, s^2 = 2 E h^2 / (B (B-1)), with E h^2 the mean over all pairs
-    within blocks.
+    where eta_b is the estimate of block b and blocks are B consecutive rows; the incomplete last
+    block is dropped, and nothing is shuffled.  s is the standard deviation of the estimates
+    (ddof = 1).  With variance="null" it is their standard deviation under H0,
+    s^2 = 2 E h^2 / (B (B-1)), where E h^2 is the mean over all pairs within blocks.
 
-    Asymptotically exact as N grows: use at least 30 blocks.  B may grow with n; larger blocks have
-    more power, and B = sqrt(n) is a fair choice for large n.  O(n B) time, O(n) memory.
+    The p-value is asymptotically exact as N grows: use at least 30 blocks.  Larger blocks have more
+    power; B may grow with n, and B = sqrt(n) is a fair choice for large n.  O(n B) time, O(n)
+    memory.
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
-        predictions: a batch of n predictions of one family.
+        predictions: a batch of n >= 4 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
         block_size: B, from 2 to n / 2.
         variance: "blocks" or "null".
-        where: boolean mask ``[n]``; masked rows may hold anything, and their blocks do not count.
+        where: boolean mask ``[n]``; masked rows may hold anything.  A block with a masked row does
+            not count.
 
     Returns:
-        CalibrationTestResult.  Its standard_error is s / sqrt(N) of variance="blocks", whether H0
-        is true or not: its confidence interval is asymptotically valid.  Inside jit a bad value, or
-        fewer than two complete blocks, make all numbers NaN.
+        CalibrationTestResult.  Its standard_error is always the s / sqrt(N) of variance="blocks",
+        so that its confidence interval is asymptotically valid whether H0 is true or not.  Inside
+        jit a bad value, or fewer than two complete blocks, makes all numbers NaN.
 
     Raises:
         TypeError, ValueError: as in `skce`; fewer than two complete blocks.
@@ -79,7 +81,7 @@ def asymptotic_block_skce_test(
 
 
 def check_complete_blocks(data: Data, block_size: int, at_least: int) -> None:
-    """Counts the blocks without a masked row, where they can be counted."""
+    """ValueError if fewer than `at_least` blocks have no masked row; a traced mask passes."""
     if data.where is None or is_traced(data.where):
         return
     with jax.ensure_compile_time_eval():
@@ -104,12 +106,12 @@ def _asymptotic_block_skce_test(
 
 
 class BlockSummary(NamedTuple):
-    """What is known of the blocks that are complete, on all devices.
+    """Three numbers that summarise the complete blocks of all devices.
 
     Args:
-        n_blocks: their number.
+        n_blocks: the number of complete blocks.
         mean: the mean of their estimates.
-        squares: the sum of the squares of the deviations of their estimates from it.
+        squares: the sum of the squared deviations of their estimates from the mean.
     """
 
     n_blocks: jax.Array
@@ -119,10 +121,11 @@ class BlockSummary(NamedTuple):
 
 def summarise(blocks: BlockH) -> BlockSummary:
     """The summary of the complete blocks."""
-    return _summary(blocks, blocks.estimates(blocks.sums()))
+    return _summarise_estimates(blocks, blocks.estimates(blocks.sums()))
 
 
-def _summary(blocks: BlockH, estimates: jax.Array) -> BlockSummary:
+def _summarise_estimates(blocks: BlockH, estimates: jax.Array) -> BlockSummary:
+    """The summary of the complete blocks, given the estimates of all blocks ``[N]``."""
     complete = blocks.complete()
     n_blocks, total = all_sum((jnp.sum(complete), jnp.sum(estimates)), blocks.axis)
     mean = total / jnp.maximum(n_blocks, 1)
@@ -130,43 +133,44 @@ def _summary(blocks: BlockH, estimates: jax.Array) -> BlockSummary:
     return BlockSummary(n_blocks, mean, all_sum(squares, blocks.axis))
 
 
-def _with_error_of_blocks(blocks: BlockH) -> tuple[BlockSummary, None]:
-    """The summary; the standard error under H0 is that which the blocks show."""
+def _summary_and_no_null_error(blocks: BlockH) -> tuple[BlockSummary, None]:
+    """The summary and None: the test takes the standard error from the summary."""
     return summarise(blocks), None
 
 
-def _with_error_under_h0(blocks: BlockH) -> tuple[BlockSummary, jax.Array]:
-    """The summary, and the standard error of the mean under H0, by the mean of h^2."""
+def _summary_and_null_error(blocks: BlockH) -> tuple[BlockSummary, jax.Array]:
+    """The summary, and the standard error of the mean under H0 from the mean of h^2."""
     sums, squares = blocks.sums_and_squares()
-    summary = _summary(blocks, blocks.estimates(sums))
+    summary = _summarise_estimates(blocks, blocks.estimates(sums))
     n_blocks, size = summary.n_blocks, blocks.block_size
     mean_square = all_sum(jnp.sum(blocks.estimates(squares)), blocks.axis) / n_blocks
     return summary, jnp.sqrt(2 * mean_square / (size * (size - 1) * n_blocks))
 
 
 _SUMMARIES: dict[str, Callable[[BlockH], tuple[BlockSummary, jax.Array | None]]] = {
-    "blocks": _with_error_of_blocks,
-    "null": _with_error_under_h0,
+    "blocks": _summary_and_no_null_error,
+    "null": _summary_and_null_error,
 }
 
 
 def z_test(
     summary: BlockSummary, method: str, null_error: jax.Array | None = None
 ) -> CalibrationTestResult:
-    """The test of a summary; all numbers are NaN where it is of fewer than two blocks.
+    """The z-test of a summary; all numbers are NaN if it has fewer than two blocks.
 
-    `null_error` is the standard error of the mean under H0; None takes the one of the blocks.
+    `null_error` is the standard error of the mean under H0; None takes the standard error that the
+    estimates of the blocks show.
     """
     n_blocks, mean, squares = summary
     enough, n_blocks = n_blocks >= 2, jnp.asarray(n_blocks, mean.dtype)
     n_blocks, estimate = (jnp.where(enough, x, jnp.nan) for x in (n_blocks, mean))
     variance = squares / (n_blocks - 1)
-    # Blocks that all agree, up to rounding.
+    # The estimates of all blocks agree up to rounding.
     agree = variance <= jnp.square(10 * jnp.finfo(mean.dtype).eps * mean)
     standard_error = jnp.sqrt(jnp.where(agree, 0.0, variance) / n_blocks)
     if null_error is None:
         null_error = standard_error
-    # Where the blocks agree, the sign of what they agree on decides.
+    # Without a standard error the sign of the estimate decides: the p-value is 0, 1/2 or 1.
     certain = jnp.where(estimate == 0, 0.0, jnp.copysign(jnp.inf, estimate))
     statistic = jnp.where(
         null_error == 0, certain, estimate / jnp.where(null_error == 0, 1.0, null_error)

@@ -1,4 +1,4 @@
-"""The test that a newcomer finds first."""
+"""The test with default choices, for a first look at a model."""
 
 import dataclasses
 import math
@@ -21,11 +21,11 @@ from calibjax.hypothesis_tests._consistency import consistency_test
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.kernels import Distance, Kernel, TotalVariation, Wasserstein
 
-# Up to here a simulated null distribution costs little, and is closer to the truth.
+# Up to this number of rows a simulated null distribution costs little, and it is the most accurate.
 _MAX_CONSISTENCY_ROWS = 256
-# Above, the bootstrap takes longer than a CPU user would wait for.
+# Above this number of rows the bootstrap takes longer than a user with a CPU would wait.
 _MAX_BOOTSTRAP_ROWS = 50_000
-# As powerful as all pairs.
+# With 64 features the test was as powerful as with all pairs.
 _N_FEATURES = 64
 
 
@@ -34,25 +34,34 @@ def calibration_test(
 ) -> CalibrationTestResult:
     """Is this model calibrated?  A small p-value says that it is not.
 
-    The kernel is `default_kernel`, made from the predictions alone; the estimate is the unbiased
-    SKCE.  The test is the one that suits n rows, and the method of the result says which: up to
-    n = 256 `consistency_test`, whose level is the closest to nominal for few data, and which
-    evaluates the estimate 1000 times (seconds for samples, mixtures and full covariances); up to
-    n = 50 000 `asymptotic_skce_test`, both with 1000 resamples; above the same with 64 random
-    features, O(n) time, or for counts, samples, mixtures and full covariances, whose default
-    kernels have none, `asymptotic_block_skce_test` with blocks of floor(sqrt(n)) rows, O(n^1.5)
-    time, which is far less powerful.  If fewer than ten rare events are to be expected among all
-    rows, call `consistency_test` yourself: the others need more.
+    The kernel is `default_kernel`, made from the predictions alone, and the estimate is the
+    unbiased SKCE.  The number of rows n chooses the test, and the `method` of the result names it:
+
+    - n <= 256: `consistency_test` with 1000 resamples.  Its level is the closest to nominal for few
+      data.  It evaluates the estimate 1000 times, which takes seconds for samples, mixtures and
+      full covariances.
+    - n <= 50 000: `asymptotic_skce_test` with 1000 resamples.
+    - Larger n: `asymptotic_skce_test` with 64 random features, O(n) time.  The default kernels of
+      counts, samples, mixtures and full covariances have no random features; for these it is
+      `asymptotic_block_skce_test` with blocks of floor(sqrt(n)) rows, O(n^1.5) time, which is far
+      less powerful.
+
+    If fewer than ten rare events are expected among all rows, call `consistency_test` yourself: the
+    other tests need more.
 
     Args:
         key: a key of `jax.random`.
         predictions: a batch of n >= 2 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
-        where: boolean mask ``[n]``; masked rows may hold anything, and n is the number of others;
-            inside jit, where they cannot be counted, that of all.
+        where: boolean mask ``[n]``; masked rows may hold anything.  n counts the kept rows, or all
+            rows inside jit, where kept rows cannot be counted.
+
+    Returns:
+        CalibrationTestResult of the chosen test.
 
     Raises:
         TypeError, ValueError: as in `skce`.
+        NotImplementedError: a family of your own has no closed form with the default kernel.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -81,18 +90,18 @@ def calibration_test(
         )
     else:
         if where is not None:
-            # A masked row would take its whole block with it.
+            # Kept rows come first, because a block with a masked row does not count.
             data, n_kept = kept_first(gathered(data), gathered(where))
             where = jnp.arange(data.n) < n_kept
         result = asymptotic_block_skce_test(
             kernel, *data.samples, block_size=math.isqrt(n), where=where
         )
-    method = f"{result.method}, default_kernel {_structure(kernel)}"
+    method = f"{result.method}, default_kernel {_nested_names(kernel)}"
     return dataclasses.replace(result, method=method)
 
 
-def _structure(node: Any) -> str:
-    """The names of a kernel and of those that it is made of."""
+def _nested_names(node: Any) -> str:
+    """The type name of a kernel or distance, with the names of its parts in parentheses."""
     members = getattr(node, "__dict__", {}).values()
-    parts = [_structure(member) for member in members if isinstance(member, (Kernel, Distance))]
+    parts = [_nested_names(member) for member in members if isinstance(member, (Kernel, Distance))]
     return type(node).__name__ + (f"({', '.join(parts)})" if parts else "")

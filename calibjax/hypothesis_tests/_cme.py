@@ -1,6 +1,6 @@
-"""The test with deviations at test locations."""
+"""The asymptotic test with mean deviations at test locations."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,8 @@ from calibjax.estimators import h_and_locations
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.kernels import KernelLike
 
+Family = TypeVar("Family", bound=Distribution)
+
 
 def asymptotic_cme_test(
     kernel: KernelLike,
@@ -32,34 +34,35 @@ def asymptotic_cme_test(
     *,
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
-    """Is the mean deviation of the data at J test locations other than 0?
+    """Is the mean deviation of the data at J test locations different from 0?
 
     .. math::
         Q = n \\bar z^\\top S^{-1} \\bar z, \\qquad p = P(\\chi^2_J \\ge Q)
 
-    with the mean and the covariance (ddof = 1) of the n vectors z_i of deviations
-    k((p_i, y_i), t_j) - E k((p_i, Z), t_j).  Linear in n, and powerful where the locations are well
-    chosen; they must not depend on the targets.  The chi-squared law needs many samples, with both
-    outcomes of a rare event, near each location: with n < 100 J it rejects calibrated models too
-    often, and for binary predictions close to 0 or 1 beyond (3 random locations, probabilities
-    uniform on [0, 1]: 12 % at level 5 % with n = 300, 7 % with n = 1000).  O(n J^2) time, O(n J)
-    memory.
+    where z_bar and S are the mean and the covariance (ddof = 1) of the n vectors z_i with the
+    deviations z_ij = k((p_i, y_i), t_j) - E k((p_i, Z), t_j), Z ~ p_i.  The test is powerful if the
+    locations are well chosen; they must not depend on the targets.
+
+    The chi-squared law needs many samples near each location, with both outcomes of a rare event.
+    With n < 100 J the test rejects calibrated models too often, and for binary predictions close to
+    0 or 1 with larger n too: with 3 random locations and probabilities uniform on [0, 1] it rejects
+    12 % at level 5 % for n = 300, and 7 % for n = 1000.  O(n J^2) time, O(n J) memory.
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
         predictions: a batch of n predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
         test_predictions: J predictions of the same family, 1 <= J < n; see `sample_test_locations`.
-        test_targets: their targets, ``[J]`` or ``[J, d]``.
-        where: boolean mask ``[n]``; masked rows may hold anything, and n is the number of others.
+        test_targets: the targets of the locations, ``[J]`` or ``[J, d]``.
+        where: boolean mask ``[n]``; masked rows may hold anything.  n counts the kept rows.
 
     Returns:
         CalibrationTestResult; its estimate is `ucme`.  Inside jit a bad value, too few kept rows or
-        a singular covariance make all numbers NaN.
+        a singular covariance makes all numbers NaN.
 
     Raises:
-        TypeError, ValueError: as in `skce`; n <= J; S singular, for example because two locations
-            coincide.
+        TypeError, ValueError: as in `skce`; n <= J; S is singular, for example because two
+            locations coincide.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -101,13 +104,13 @@ def _asymptotic_cme_test(
     deviations = h.deviations(locations)
     mean = all_sum(dot(weights, deviations), axis) / n
     centred = weights[:, None] * (deviations - mean[None, :])
-    # S = R^T R / (n-1) with a triangular R, in units of the standard deviations: forming S would
-    # square its condition number.
+    # S = R^T R / (n-1) with a triangular R from a QR factorisation, in units of the standard
+    # deviations: the condition number of S itself would be the square of the condition number of R.
     scale = jnp.sqrt(all_sum(jnp.sum(jnp.square(centred), axis=0), axis))
     safe = jnp.where(scale > 0, scale, 1.0)
     factor = jnp.linalg.qr(centred / safe[None, :], mode="r")
     if axis is not None:
-        # The factor of all rows is the factor of the factors of the devices.
+        # A QR factorisation of the stacked factors of all devices gives the factor of all rows.
         factor = jnp.linalg.qr(all_of(factor, axis).reshape(-1, n_locations), mode="r")
     values = jnp.linalg.svd(factor, compute_uv=False)
     rounding = 10 * jnp.finfo(values.dtype).eps
@@ -118,7 +121,7 @@ def _asymptotic_cme_test(
     factor = jnp.where(singular, jnp.eye(n_locations, dtype=factor.dtype), factor)
     whitened = solve_triangular(factor, mean / safe, trans="T")
     statistic = n * (n - 1) * jnp.sum(jnp.square(whitened))
-    # Locations have weight 1, or NaN where they are invalid.
+    # The weights of the locations are 1, or all NaN if a location is invalid.
     statistic = jnp.where(singular, jnp.nan, statistic * jnp.prod(locations.weights))
     result = CalibrationTestResult(
         statistic=statistic,
@@ -130,11 +133,12 @@ def _asymptotic_cme_test(
 
 
 def sample_test_locations(
-    key: jax.Array, predictions: Distribution, n_locations: int, *, where: ArrayLike | None = None
-) -> tuple[Distribution, jax.Array]:
+    key: jax.Array, predictions: Family, n_locations: int, *, where: ArrayLike | None = None
+) -> tuple[Family, jax.Array]:
     """Locations for `asymptotic_cme_test`: some of the predictions, and a target drawn from each.
 
-    Without replacement, and without a look at the targets of the data, so that tests stay valid.
+    The predictions are drawn without replacement.  The locations do not depend on the targets of
+    the data, so that the test with them is valid.
 
     Args:
         key: a key of `jax.random`.
@@ -143,8 +147,8 @@ def sample_test_locations(
         where: boolean mask ``[n]``; masked rows may hold anything and are not drawn.
 
     Returns:
-        J predictions and their targets.  Inside jit, where kept rows cannot be counted beforehand,
-        the predictions are NaN if fewer than J are kept.
+        J predictions, and targets ``[J]`` or ``[J, d]``.  Inside jit, where kept rows cannot be
+        counted beforehand, the predictions are NaN if fewer than J rows are kept.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
@@ -169,7 +173,7 @@ def _sample_test_locations(
     predictions, where = predictions_and_where
     row_key, target_key = jax.random.split(key)
     n = jax.tree.leaves(predictions)[0].shape[0]
-    # The rows with the largest of n random numbers, masked ones last.
+    # The rows with the J largest of n random numbers are drawn; masked rows have the number -1.
     order = jax.random.uniform(row_key, (n * axis_size(axis),), jnp.float32)
     if where is not None:
         where = all_of(where, axis).reshape(-1)
@@ -178,7 +182,7 @@ def _sample_test_locations(
     locations = in_dtype(locations, widest_dtype(*jax.tree.leaves(locations)))
     targets = locations.sample(target_key)
     if where is not None:
-        # Too few rows are kept, which inside jit cannot be an error.
+        # Inside jit too few kept rows cannot be an error.
         enough = jnp.sum(where) >= n_locations
         locations = jax.tree.map(lambda x: jnp.where(enough, x, jnp.nan), locations)
     return locations, targets

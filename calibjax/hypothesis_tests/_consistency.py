@@ -1,4 +1,4 @@
-"""The test that simulates a calibrated model."""
+"""The test that simulates data from a calibrated model."""
 
 import functools
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from calibjax._struct import bind
 from calibjax.hypothesis_tests._counting import counted_pvalue
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 
-# How many rows are resampled together.
+# The number of rows that are resampled at a time.
 _ROWS = 2**16
 
 
@@ -31,18 +31,19 @@ def consistency_test(
     resample_predictions: bool = True,
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
-    """Is an estimate larger than for data that the model itself has made?
+    """Is an estimate too large for targets that are drawn from the predictions themselves?
 
-    For each resample n predictions are drawn with replacement and a target from each of them, and
-    the estimator is evaluated again: p = (1 + #{T* >= T}) / (n_resamples + 1).  Works for any
-    estimator, at any n; it is only as good as the resampled predictions resemble new ones, and for
-    estimators that are sensitive to ties among predictions it rejects calibrated models too often:
-    always for the ECE of more than two classes in 10 uniform bins.  With
-    ``resample_predictions=False`` predictions stay and only targets are drawn: given the
-    predictions, the level is then exact for every estimator and n.
+    For each resample, n predictions are drawn with replacement, a target is drawn from each of
+    them, and the estimator is evaluated again: p = (1 + #{T* >= T}) / (n_resamples + 1).  The test
+    works for any estimator at any n, if resampled predictions resemble new ones.
 
-    Time n_resamples times that of the estimator; some 2^16 rows are
-    resampled at a time, so memory is bounded where that of the estimator is.
+    Resampled predictions contain ties.  If the estimator is sensitive to ties, the test rejects
+    calibrated models too often: always for the ECE of more than two classes in 10 uniform bins.
+    With ``resample_predictions=False`` only targets are drawn; given the predictions, the level is
+    then exact for every estimator and n.
+
+    The time is n_resamples times the time of the estimator.  Some 2^16 rows are resampled at a
+    time, so memory is bounded if the memory of the estimator is.
 
     Args:
         key: a key of `jax.random`.
@@ -53,12 +54,14 @@ def consistency_test(
             ``Partial(cj.skce, kernel, unbiased=False)``.
         predictions: a batch of n >= 2 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
-        n_resamples: number of resamples; resample r depends on (key, r) alone.
-        resample_predictions: whether predictions are drawn too, as in the reference.
+        n_resamples: the number of resamples; resample r depends only on (key, r).
+        resample_predictions: whether predictions are drawn too, as in the reference, or only
+            targets.
         where: boolean mask ``[n]``; masked rows may hold anything, and are not drawn.
 
     Returns:
-        CalibrationTestResult; its statistic is the estimate.
+        CalibrationTestResult; its statistic and its estimate are the estimator's value, and its
+        null_distribution holds the values for the resamples.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
@@ -118,7 +121,7 @@ def _consistency_test(
 
     draws = lax.map(resample, jnp.arange(n_resamples), batch_size=max(1, _ROWS // n))
     statistic = estimate(*data.samples)
-    # The weights are NaN where a row is bad.
+    # All weights are NaN if a row is invalid, and then the comparison is false.
     statistic = jnp.where(jnp.sum(data.weights) >= 2, statistic, jnp.nan)
     return CalibrationTestResult(
         statistic=statistic,

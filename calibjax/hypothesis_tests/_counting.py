@@ -1,14 +1,15 @@
-"""The p-value of a statistic among draws of it."""
+"""The p-value of a statistic from draws under H0."""
 
 import jax
 import jax.numpy as jnp
 
 
 def counted_pvalue(statistic: jax.Array, draws: jax.Array) -> jax.Array:
-    """(1 + #{draws >= statistic}) / (R + 1): the statistic counts as one more draw.
+    """(1 + #{draws >= statistic}) / (R + 1) for R draws; the statistic counts as one more draw.
 
-    Never 0, and valid at any R where the draws are exact.  A draw that is NaN counts as large, so
-    that it cannot speak against the model; NaN if the statistic is.
+    The p-value is never 0, and it is valid at any R if the draws follow the law under H0.  A NaN
+    draw counts as at least the statistic, so that it cannot lower the p-value.  A NaN statistic has
+    the p-value NaN.
     """
     at_least = jnp.sum(~(draws < statistic)).astype(statistic.dtype)
     pvalue = (1 + at_least) / (draws.shape[0] + 1)

@@ -1,4 +1,4 @@
-"""The test that is valid at every n."""
+"""The test from concentration inequalities, which is valid at every n."""
 
 from typing import Any
 
@@ -26,12 +26,12 @@ def distribution_free_skce_test(
     *,
     unbiased: bool = True,
     block_size: int | None = None,
-    kernel_bound: float | None = None,
+    kernel_bound: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
     """Is the SKCE larger than concentration inequalities allow for a calibrated model?
 
-    With |h| <= B = 2 K for kernels with values in [0, K], and p = 1 where the estimate is <= 0,
+    For kernels with values in [0, K] we have |h| <= B = 2 K, and
 
     .. math::
         p = \\exp\\Bigl(-\\frac M2 \\bigl(\\mathrm{SKCE}_u / B\\bigr)^2\\Bigr)
@@ -39,27 +39,30 @@ def distribution_free_skce_test(
         p = \\exp\\Bigl(-\\frac12 \\max\\bigl(0, \\sqrt{n \\, \\mathrm{SKCE}_b / B} - 1\\bigr)^2
         \\Bigr)
 
-    where M = floor(n / 2), or with blocks M = floor(n / block_size) floor(block_size / 2), the
-    number of independent pairs.  A bound, not an approximation: the level holds at every n, and at
-    the price of power.  The biased one is the sharper, and needs a positive definite kernel.
-    O(n^2) time, or O(n block_size) with blocks; O(n) memory.
+    bounds the p-value.  M is the number of independent pairs, floor(n / 2), or with blocks
+    floor(n / block_size) floor(block_size / 2).  p = 1 if the estimate is <= 0.  It is a bound, not
+    an approximation: the level holds at every n, at the price of power.  The bound for the biased
+    estimate is sharper, but needs a positive definite kernel.  O(n^2) time, or O(n block_size) with
+    blocks; O(n) memory.
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
         predictions: a batch of n >= 2 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
-        unbiased: which estimate; the biased one has no block_size.
-        block_size: as in `skce`; blocks with a masked row do not count.
-        kernel_bound: K; by default derived from the kernel.  For a kernel with negative values pass
-            twice the bound of its absolute value.
-        where: boolean mask ``[n]``; masked rows may hold anything, and n is the number of others.
+        unbiased: whether to use the unbiased estimate instead of the biased one.
+        block_size: as in `skce`, for the unbiased estimate only; blocks with a masked row do not
+            count.
+        kernel_bound: K, a positive number; None derives it from the kernel.  For a kernel with
+            negative values pass twice a bound of its absolute value.
+        where: boolean mask ``[n]``; masked rows may hold anything.  n counts the kept rows.
 
     Returns:
         CalibrationTestResult; its statistic is the estimate.  Inside jit a bad value, or fewer than
-        two kept rows, make all numbers NaN.
+        two kept rows, makes all numbers NaN.
 
     Raises:
-        TypeError, ValueError: as in `skce`; no bound can be derived for a kernel of your own.
+        TypeError, ValueError: as in `skce`; block_size is given for the biased estimate; no bound
+            can be derived for a kernel of your own.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -86,7 +89,7 @@ def distribution_free_skce_test(
 
 
 def _checked_bound(kernel_bound: Any) -> Any:
-    """The bound, or an error that names it."""
+    """The bound as it is; TypeError or ValueError unless it is a positive and finite number."""
     if not is_array(kernel_bound) or jnp.ndim(kernel_bound) > 0:
         raise TypeError(f"kernel_bound must be a number, got {type(kernel_bound).__name__}.")
     if not is_traced(kernel_bound):
@@ -116,11 +119,11 @@ def _distribution_free_skce_test(
         exponent = n_pairs * jnp.square(ratio)
     else:
         exponent = jnp.square(jnp.maximum(jnp.sqrt(n * ratio) - 1, 0.0))
-    described = "unbiased" if unbiased else "biased"
+    kind = "unbiased" if unbiased else "biased"
     return CalibrationTestResult(
         statistic=estimate,
         pvalue=jnp.exp(-exponent / 2),
         estimate=estimate,
-        method=f"distribution_free_skce_test, {described}"
+        method=f"distribution_free_skce_test, {kind}"
         + (f", blocks of {block_size}" if block_size else ""),
     )

@@ -1,4 +1,4 @@
-"""Laws of the unbiased SKCE over all pairs if the model is calibrated, each a function of H."""
+"""Approximations of the law under H0 of the unbiased SKCE over all pairs, as functions of H."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from calibjax.operators import H
 
 
 class Verdict(NamedTuple):
-    """What a law says of the data."""
+    """The statistic and the p-value of a law, the row sums of H, and draws of the statistic."""
 
     statistic: jax.Array
     pvalue: jax.Array
@@ -25,12 +25,13 @@ class Verdict(NamedTuple):
     draws: jax.Array | None = None
 
 
-#: ``law(key, H, n_kept, n_resamples)``, where the first `n_kept` rows of this device count.
+#: ``law(key, H, n_kept, n_resamples)``; the first `n_kept` rows of this device have weight 1, the
+#: other rows 0.
 Law = Callable[[jax.Array, H, jax.Array | int, int], Verdict]
 
 
 def bootstrap(key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int) -> Verdict:
-    """S = n/(n-1) SKCE_u - SKCE_b against its centred multinomial bootstrap."""
+    """Compares S = n/(n-1) SKCE_u - SKCE_b with its centred multinomial bootstrap."""
     n = h.count()
     draws, row_sums = bootstrap_draws(key, h, n_kept, n_resamples)
     estimate = h.unbiased(row_sums)
@@ -40,7 +41,7 @@ def bootstrap(key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int) -
 
 
 def gamma(key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int) -> Verdict:
-    """n SKCE_u against the gamma law with its first two moments."""
+    """Compares n SKCE_u with the gamma law that has its first two moments under H0."""
     n = h.count()
     row_sums, squares = h.row_sums_and_squares()
     statistic = n * h.unbiased(row_sums)
@@ -49,7 +50,7 @@ def gamma(key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int) -> Ve
 
 
 def pearson(key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int) -> Verdict:
-    """n SKCE_u against Pearson's curve with its first three moments."""
+    """Compares n SKCE_u with Pearson's curve that has its first three moments under H0."""
     n = h.count()
     row_sums, _ = h.row_sums_and_squares()
     statistic = n * h.unbiased(row_sums)
@@ -57,7 +58,7 @@ def pearson(key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int) -> 
 
 
 def spectrum(key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int) -> Verdict:
-    """n SKCE_u against draws of its limit, with the eigenvalues of H / n."""
+    """Compares n SKCE_u with draws of its limit under H0, with the eigenvalues of H / n."""
     n = h.count()
     row_sums, _ = h.row_sums_and_squares()
     statistic = n * h.unbiased(row_sums)

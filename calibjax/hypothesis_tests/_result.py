@@ -1,4 +1,4 @@
-"""What a test returns."""
+"""The result of a test."""
 
 from typing import Any, NamedTuple
 
@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
+from jax.typing import ArrayLike
 
 from calibjax._struct import is_array, is_traced, static, struct
 
 
 class ConfidenceInterval(NamedTuple):
-    """Bounds of an interval."""
+    """The lower and the upper bound of a confidence interval."""
 
     low: jax.Array
     high: jax.Array
@@ -21,14 +22,16 @@ class ConfidenceInterval(NamedTuple):
 class CalibrationTestResult:
     """The result of a test of the hypothesis H0 that a model is calibrated.
 
-    A pytree: it can leave jit, and vmap over data sets gives one with arrays of results.  Printed
-    it is one line.
+    It is a pytree: it can leave jit, and vmap over data sets returns one result with arrays.  It
+    prints the method and the numbers.
 
     Args:
-        statistic: what is compared with its distribution under H0; large values speak against H0.
-        pvalue: how probable a statistic at least that large would be if H0 were true.
-        estimate: the calibration error that the test is about, always squared.
-        standard_error: of the estimate, or None.
+        statistic: the number that is compared with its distribution under H0; large values speak
+            against H0.
+        pvalue: the probability under H0 of a statistic that is at least as large.
+        estimate: the estimated calibration error, squared for the tests of a kernel calibration
+            error.
+        standard_error: the standard error of the estimate, or None.
         null_distribution: draws of the statistic under H0, ``[n_resamples]``, or None.
         method: the test and its options, in words.
 
@@ -44,15 +47,21 @@ class CalibrationTestResult:
     statistic: jax.Array
     pvalue: jax.Array
     estimate: jax.Array
-    standard_error: Any = None
-    null_distribution: Any = None
+    standard_error: jax.Array | None = None
+    null_distribution: jax.Array | None = None
     method: str = static(default="")
 
-    def confidence_interval(self, confidence_level: float = 0.95) -> ConfidenceInterval:
-        """(low, high) of a one-sided interval for the squared error: high is infinite.
+    def confidence_interval(self, confidence_level: ArrayLike = 0.95) -> ConfidenceInterval:
+        """A one-sided interval (low, high) for the calibration error, where high is infinite.
 
-        low = max(0, estimate - z standard_error), z the normal quantile of `confidence_level`.
-        ValueError where the test has no standard error.  O(1).
+        low = max(0, estimate - z standard_error), where z is the normal quantile of
+        `confidence_level`.  O(1).
+
+        Args:
+            confidence_level: numbers in (0, 1), of any shape that broadcasts with the estimate.
+
+        Raises:
+            ValueError: the test has no standard error; the level is not in (0, 1).
         """
         if self.standard_error is None:
             raise ValueError(f"{self.method} gives no standard_error, hence no interval.")

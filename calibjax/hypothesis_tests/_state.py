@@ -20,22 +20,21 @@ from calibjax.operators import block_h
 
 @struct
 class SKCEState:
-    """What is known of the SKCE after some batches: the block estimate and its test, as a stream.
+    """The block estimate of the SKCE and its test, over a stream of batches.
 
-    A pytree of three numbers, whatever has been seen: the number of complete blocks, the mean of
-    their unbiased estimates, and the sum of the squares of their deviations from it.  Start with
-    `empty`, `update` with each batch, `merge` states of other workers, and `compute` at the end; a
-    carry of `jax.lax.scan`, a leaf of your training state.
+    The state is a pytree of three numbers, and can be a carry of `jax.lax.scan` or a part of your
+    training state.  Start with `empty`, `update` with each batch, `merge` the states of other
+    workers, and `compute` the test at the end.
 
-    Blocks are formed within each batch, and its incomplete last block is dropped: choose batches of
-    a multiple of `block_size` rows.  Apart from that, the result is that of
-    `asymptotic_block_skce_test` of all rows at once, to rounding.
+    Blocks are formed within each batch, and the incomplete last block of a batch is dropped: choose
+    batches of a multiple of `block_size` rows.  Then the result equals, up to rounding, the result
+    of `asymptotic_block_skce_test` on all rows at once.
 
     Args:
-        n_blocks: number of complete blocks so far.
-        mean: mean of their estimates.
-        squares: sum of their squared deviations from the mean.
-        block_size: rows of a block.
+        n_blocks: the number of complete blocks so far.
+        mean: the mean of their unbiased estimates.
+        squares: the sum of the squared deviations of their estimates from the mean.
+        block_size: the number of rows of a block.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -60,8 +59,14 @@ class SKCEState:
 
     @classmethod
     def empty(cls, block_size: int = 2) -> "SKCEState":
-        """The state before the first batch, in JAX's default floating dtype.  ValueError if
-        block_size is less than 2."""
+        """The state before the first batch, in JAX's default floating dtype.
+
+        Args:
+            block_size: the number of rows of a block, at least 2.
+
+        Raises:
+            TypeError, ValueError: block_size is not an integer of at least 2.
+        """
         block_size = check_integer("block_size", block_size, 2)
         zero = jnp.zeros(())
         return cls(jnp.zeros((), jnp.int32), zero, zero, block_size)
@@ -74,17 +79,26 @@ class SKCEState:
         *,
         where: ArrayLike | None = None,
     ) -> "SKCEState":
-        """The state after another batch.
+        """The state after one more batch of n rows.
 
-        Arguments and errors are those of `asymptotic_block_skce_test`; a batch of fewer rows than a
-        block changes nothing, and so does a block with a masked row.  Inside jit a bad value makes
-        the state NaN.  O(n block_size) time, O(n) memory.
+        A batch with fewer rows than a block changes nothing, and neither does a block with a masked
+        row.  Inside jit a bad value makes the state NaN.  O(n block_size) time, O(n) memory.
+
+        Args:
+            kernel, predictions, targets, where: as in `asymptotic_block_skce_test`.
+
+        Raises:
+            TypeError, ValueError: as in `skce`.
         """
         kernel, data = check_inputs(kernel, predictions, targets, where)
-        return self if data.n < self.block_size else _updated((self, kernel), data)
+        return self if data.n < self.block_size else _state_after_batch((self, kernel), data)
 
     def merge(self, other: "SKCEState") -> "SKCEState":
-        """The state of all blocks of both.  ValueError if their block sizes differ.  O(1)."""
+        """The state of the blocks of both states.  O(1).
+
+        Raises:
+            ValueError: the block sizes differ.
+        """
         if self.block_size != other.block_size:
             raise ValueError(
                 f"other must have blocks of {self.block_size} rows, got {other.block_size}."
@@ -97,9 +111,10 @@ class SKCEState:
         return SKCEState(n_blocks, self.mean + share * difference, squares, self.block_size)
 
     def compute(self) -> CalibrationTestResult:
-        """Estimate, standard error and p-value, as of `asymptotic_block_skce_test`.
+        """The result of `asymptotic_block_skce_test` for all blocks so far.  O(1).
 
-        ValueError with fewer than two blocks; inside jit all numbers are then NaN.  O(1).
+        Raises:
+            ValueError: there are fewer than two blocks.  Inside jit all numbers are NaN instead.
         """
         if not is_traced(self.n_blocks) and self.n_blocks < 2:
             raise ValueError(
@@ -111,12 +126,13 @@ class SKCEState:
 
 
 @on_devices
-def _updated(axis: Axis, shared: Any, data: Data) -> SKCEState:
+def _state_after_batch(axis: Axis, shared: Any, data: Data) -> SKCEState:
     state, kernel = shared
     blocks = block_h(kernel, data, state.block_size, axis)
     _, mean, squares = summarise(blocks)
     dtype = state.mean.dtype
-    # A count that float32 could not hold.  Where rows are bad, it is 0 and the mean NaN.
+    # The blocks are counted as integers, because float32 could not hold the number.  If a row is
+    # invalid, the number is 0 and the mean is NaN.
     n_blocks = all_sum(jnp.sum(blocks.complete() > 0, dtype=state.n_blocks.dtype), axis)
     mean, squares = mean.astype(dtype), squares.astype(dtype)
     return state.merge(SKCEState(n_blocks, mean, squares, state.block_size))

@@ -1,8 +1,9 @@
 """Approximations of the limit law of n SKCE_u if the model is calibrated.
 
-n SKCE_u converges to Q = sum_i lambda_i (Z_i^2 - 1), with Z_i standard normal and lambda_i the
-eigenvalues of h, which those of H/n approach (Widmann et al., ICLR 2021, Remark B.2).  With
-t_k = sum_i lambda_i^k, the second and third cumulants of Q are 2 t_2 and 8 t_3.
+n SKCE_u converges in law to Q = sum_i lambda_i (Z_i^2 - 1), where Z_i are standard normal and
+lambda_i are the eigenvalues of h, the limits of the eigenvalues of H / n (Widmann et al., ICLR
+2021, Remark B.2).  With t_k = sum_i lambda_i^k, the second and third cumulants of Q are 2 t_2 and
+8 t_3.
 """
 
 import jax
@@ -12,22 +13,25 @@ from jax.scipy.special import gammaincc
 
 
 def spectrum_draws(key: jax.Array, matrix: jax.Array, n_resamples: int) -> jax.Array:
-    """Draws of Q, with lambda the eigenvalues of `matrix` (Gretton et al., NeurIPS 2009)."""
+    """Draws of Q, where lambda_i are the eigenvalues of `matrix`, ``[n_resamples]``.
+
+    Gretton et al., A fast, consistent kernel two-sample test, NeurIPS 2009.
+    """
     eigenvalues = jnp.linalg.eigvalsh(matrix)
-    # The largest come first: those of masked rows, 0, then change no draw.
+    # The largest eigenvalues come first, so that the zeros of masked rows change no draw.
     eigenvalues = eigenvalues[jnp.argsort(-jnp.abs(eigenvalues))]
 
     def draw(number):
         normal = jax.random.normal(jax.random.fold_in(key, number), eigenvalues.shape, matrix.dtype)
         return jnp.dot(jnp.square(normal) - 1, eigenvalues, precision=lax.Precision.HIGHEST)
 
-    # Some 2^20 normal numbers at a time.
+    # Some 2^20 normal numbers are drawn at a time.
     batch_size = max(1, 2**20 // matrix.shape[0])
     return lax.map(draw, jnp.arange(n_resamples), batch_size=batch_size)
 
 
 def gamma_pvalue(statistic: jax.Array, t1: jax.Array, t2: jax.Array) -> jax.Array:
-    """P(X >= statistic + t_1) for the gamma law of mean t_1 and variance 2 t_2.
+    """P(X >= statistic + t_1), where X has the gamma law with mean t_1 and variance 2 t_2.
 
     Johnson, Kotz and Balakrishnan, Continuous univariate distributions, 1994, p. 343.
     """
@@ -36,11 +40,12 @@ def gamma_pvalue(statistic: jax.Array, t1: jax.Array, t2: jax.Array) -> jax.Arra
 
 
 def pearson_pvalue(statistic: jax.Array, matrix: jax.Array) -> jax.Array:
-    """P(X >= nu + statistic sqrt(nu / t_2)) for X chi-squared of nu = t_2^3 / t_3^2.
+    """P(X >= nu + statistic sqrt(nu / t_2)), where X is chi-squared with nu = t_2^3 / t_3^2.
 
-    Pearson's curve of type III with the mean 0, the variance and the third moment of Q.
+    X, shifted and scaled, is Pearson's curve of type III with the first three moments of Q; the
+    eigenvalues are those of `matrix`.
     """
-    # In units of sqrt(t_2), whose powers may overflow.
+    # The matrix is divided by sqrt(t_2), because powers of its entries may overflow.
     largest = jnp.max(jnp.abs(matrix))
     matrix = matrix / jnp.where(largest > 0, largest, 1.0)
     t2 = jnp.sum(jnp.square(matrix))
@@ -53,7 +58,8 @@ def pearson_pvalue(statistic: jax.Array, matrix: jax.Array) -> jax.Array:
 
 
 def _gamma_tail(shape: jax.Array, x: jax.Array, t2: jax.Array) -> jax.Array:
-    # Where h is 0, so is the statistic, always.
+    """P(X >= x) for the gamma law with the given shape and scale 1; 1 if t_2 is 0."""
+    # t_2 = 0 means that h is 0 for all pairs; then the statistic is 0 and the p-value is 1.
     degenerate = t2 == 0
     shape = jnp.where(degenerate, 1.0, shape)
     tail = gammaincc(shape, jnp.where(degenerate, 0.0, jnp.maximum(x, 0.0)))

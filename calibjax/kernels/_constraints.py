@@ -1,4 +1,4 @@
-"""What the parameters of kernels and distances must be, and what overriding a method undoes."""
+"""Constraints on parameters of kernels and distances, and methods that an override invalidates."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -9,12 +9,12 @@ from calibjax._struct import is_array
 
 
 class Constraint(NamedTuple):
-    """What a parameter must be.
+    """A condition on a parameter.
 
     Args:
-        has_type: whether a value has the right type.
-        words: what the parameter must be, in words.
-        is_valid: which elements of an array, of NumPy or of jax, are valid.
+        has_type: tells whether a value has the right type.
+        words: the condition in words, for error messages.
+        is_valid: tells which elements of an array, of NumPy or of jax, satisfy the condition.
     """
 
     has_type: Callable[[Any], bool]
@@ -33,9 +33,10 @@ EXPONENT = Constraint(_is_python_number, "a Python number in (0, 2]", lambda x: 
 
 
 def forget_overridden(cls: type, by: str, defaults: Mapping[str, Any]) -> None:
-    """Puts defaults in place of methods that a class inherits although it overrides `by`.
+    """Replaces methods that `cls` inherits by defaults if `cls` overrides the method `by`.
 
-    They would speak of the function that a base class computes, and no longer of this one.
+    The inherited methods describe what the `by` of a base class computes, and would be wrong for
+    the new one.
     """
     for method, default in defaults.items():
         if is_overridden(cls, method, by):
@@ -43,13 +44,13 @@ def forget_overridden(cls: type, by: str, defaults: Mapping[str, Any]) -> None:
 
 
 def is_overridden(cls: type, method: str, by: str) -> bool:
-    """Whether `by` is defined anew in a subclass of the class that defines `method`."""
-    return _depth(cls, by) < _depth(cls, method)
+    """Whether `cls` takes `by` from a subclass of the class that it takes `method` from."""
+    return _depth_of_definition(cls, by) < _depth_of_definition(cls, method)
 
 
 def class_of_formula(kernel: Any) -> type:
     """The class whose ``__call__`` a kernel has: for one that overrides it, no base class."""
-    return type(kernel).__mro__[_depth(type(kernel), "__call__")]
+    return type(kernel).__mro__[_depth_of_definition(type(kernel), "__call__")]
 
 
 class FormulaDispatch:
@@ -70,5 +71,6 @@ class FormulaDispatch:
         return rule(kernel, *args)
 
 
-def _depth(cls: type, method: str) -> int:
+def _depth_of_definition(cls: type, method: str) -> int:
+    """The position, among `cls` and its bases, of the class that defines `method`."""
     return next(depth for depth, base in enumerate(cls.__mro__) if method in vars(base))

@@ -137,6 +137,10 @@ def _no_embedding(distance: Any) -> TypeError:
 
 
 def label_probabilities(distance: Distance, p: Any) -> jax.Array:
+    """The probabilities of all labels, of one prediction or of each in a batch.
+
+    The TypeError for a prediction of anything else names the distance.
+    """
     probabilities = p.label_probabilities() if isinstance(p, Distribution) else None
     if probabilities is None:
         raise TypeError(

@@ -15,18 +15,19 @@ from calibjax.kernels._distances import NormDistance
 class Wasserstein(NormDistance):
     """The 2-Wasserstein distance between two predictions of a family, in units of the targets.
 
-    W(p, q)^2 = |loc_p - loc_q|^2 + B, with B = |scale_p - scale_q|^2 for Normal and
+    W(p, q)^2 = |loc_p - loc_q|^2 + B, where B = |scale_p - scale_q|^2 for Normal and
     MultivariateNormalDiag, B = 2 (scale_p - scale_q)^2 for Laplace, and
     B = tr S_p + tr S_q - 2 tr (S_p^1/2 S_q S_p^1/2)^1/2 for MultivariateNormalFullCovariance with
     covariance matrices S (Widmann et al., ICLR 2021, Appendix D).
 
     A kernel exp(-(W / l)^nu), nu <= 2, is positive definite for Normal, MultivariateNormalDiag and
-    Laplace.  For full covariances it is known to be so only where they commute.
+    Laplace predictions.  For full covariances it is known to be positive definite only if the
+    covariances commute.
 
     With full covariances a pair costs O(d^3), and only first derivatives are right.
 
     Raises:
-        TypeError: predictions of two families, or of one without a formula.
+        TypeError: the predictions are of two families, or their family has no formula.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -47,7 +48,7 @@ class Wasserstein(NormDistance):
         return sum_over_coordinates(jnp.square, double, *coordinates)
 
     def embedding(self, p: Any) -> jax.Array:
-        """A vector for one prediction, in the norm of whose differences this is the distance."""
+        """A vector for one prediction; the distance is the norm of the difference of vectors."""
         vector = p.wasserstein_embedding()
         if vector is None:
             families = families_with("wasserstein_embedding")

@@ -1,4 +1,4 @@
-"""The matrix H of h over all pairs of samples, as an operator that is hardly ever a matrix."""
+"""The matrix H of h over all pairs of samples, as an operator that need not hold the matrix."""
 
 from calibjax.operators._blocks import BlockH as BlockH
 from calibjax.operators._blocks import block_h as block_h
@@ -7,5 +7,6 @@ from calibjax.operators._low_rank import LowRankH as LowRankH
 from calibjax.operators._low_rank import low_rank_h as low_rank_h
 from calibjax.operators._operator import H as H
 from calibjax.operators._tiled import TiledH as TiledH
+from calibjax.operators._tiled import in_tiles as in_tiles
 from calibjax.operators._tiled import tiled_h as tiled_h
 from calibjax.operators._tiled import tiled_h_of_clean as tiled_h_of_clean

@@ -1,5 +1,6 @@
-"""H within consecutive blocks of rows: a block diagonal matrix."""
+"""The block diagonal part of H, for consecutive blocks of rows."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,22 +9,22 @@ from jax import lax
 
 from calibjax._data import Data, clean, in_dtype
 from calibjax._numerics import pairs_weight
-from calibjax._pairwise import block_sums, block_sums_and_squares
+from calibjax._pairwise import cut, most_tile_rows, pad
 from calibjax._sharding import Axis, all_sum, axis_size, index_on, rows_from_here
 from calibjax._struct import static, struct
-from calibjax.discrepancy import Sample, h, h_tile
-from calibjax.operators._tiled import poisoned_unless_symmetric
+from calibjax.discrepancy import Sample, h
+from calibjax.operators._tiled import in_tiles, poisoned_unless_symmetric
 
 
 @struct
 class BlockH:
-    """The blocks of `block_size` rows on the diagonal of H.
+    """The blocks of B consecutive rows and columns on the diagonal of H.
 
     Args:
-        kernel: as of `TiledH`.
-        samples: the samples of the N blocks that begin on this device.
-        weights: the weights of their rows, ``[N, B]``.
-        axis: the mesh axes along which further blocks lie on other devices, or None.
+        kernel: the kernel of h.
+        samples: the N B samples of the N blocks that begin on this device.
+        weights: the weights of the rows of each block, ``[N, B]``.
+        axis: the mesh axes along which the blocks are cut among devices, or None.
     """
 
     kernel: Any
@@ -33,47 +34,71 @@ class BlockH:
 
     @property
     def block_size(self) -> int:
-        """B."""
+        """The number of rows of a block, B."""
         return self.weights.shape[1]
 
     def sums(self) -> jax.Array:
-        """sum_{i != j} w_i w_j h_ij within each block, ``[N]``; differentiable."""
-        rows = self.samples, self.weights.reshape(-1)
-        return block_sums(h_tile, self.kernel, *rows, self.block_size)
+        """sum_{i != j} w_i w_j h_ij of each block, ``[N]``; differentiable."""
+        return self._map(
+            lambda samples, weights: in_tiles(self.kernel, samples, weights).pair_sum()
+        )
 
     def sums_and_squares(self) -> tuple[jax.Array, jax.Array]:
-        """The same, and sum_{i != j} w_i w_j h_ij^2, in one pass."""
-        rows = self.samples, self.weights.reshape(-1)
-        return block_sums_and_squares(h_tile, self.kernel, *rows, self.block_size)
+        """sum_{i != j} w_i w_j h_ij and sum_{i != j} w_i w_j h_ij^2 of each block, ``[N]`` each.
+
+        Both come from one pass over the blocks.
+        """
+
+        def of_block(samples, weights):
+            block = in_tiles(self.kernel, samples, weights)
+            row_sums, squares = block.row_sums_and_squares()
+            return jnp.sum(block.weights * row_sums), squares
+
+        return self._map(of_block)
+
+    def _map(self, function: Callable[[Any, jax.Array], Any]) -> Any:
+        """``function(samples, weights)`` of each block, ``[N, …]``."""
+        n_blocks, block_size = self.weights.shape
+        samples, weights = cut(self.samples, block_size), self.weights
+        if n_blocks == 1:
+            result = function(*jax.tree.map(lambda x: x[0], (samples, weights)))
+            return jax.tree.map(lambda x: x[None], result)
+        # Small blocks go together, as many as fill one tile, but no more than leave little to pad.
+        together = max(1, min(n_blocks, most_tile_rows() ** 2 // block_size**2))
+        n_chunks = -(-n_blocks // together)
+        together = -(-n_blocks // n_chunks)
+        chunks = cut(pad((samples, weights), n_chunks * together), together)
+        results = lax.map(lambda chunk: jax.vmap(function)(*chunk), chunks)
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n_blocks], results)
 
     def complete(self) -> jax.Array:
-        """1 for each block all rows of which count, else 0, ``[N]``; NaN where data are bad."""
+        """1 for each block without masked rows, else 0, ``[N]``; NaN if the data are invalid."""
         return jnp.prod(self.weights, axis=1)
 
     def estimates(self, sums: jax.Array) -> jax.Array:
-        """Means over the pairs of each complete block, 0 for other blocks, ``[N]``."""
+        """`sums` over the number of pairs i != j for complete blocks, 0 for others, ``[N]``."""
         return self.complete() * sums / (self.block_size * (self.block_size - 1))
 
     def pair_sum(self) -> jax.Array:
-        """sum_{i != j} w_i w_j h_ij over all blocks."""
+        """sum_{i != j} w_i w_j h_ij, over the pairs within blocks on all devices."""
         return all_sum(jnp.sum(self.sums()), self.axis)
 
     def pair_weight(self) -> jax.Array:
-        """sum_{i != j} w_i w_j over all blocks."""
+        """sum_{i != j} w_i w_j, over the pairs within blocks on all devices."""
         return all_sum(jnp.sum(pairs_weight(self.weights)), self.axis)
 
     def full_weight(self) -> jax.Array:
-        """sum_{i, j} w_i w_j over all blocks."""
+        """sum_{i, j} w_i w_j, over the pairs within blocks on all devices."""
         return all_sum(jnp.sum(jnp.square(jnp.sum(self.weights, axis=1))), self.axis)
 
     def trace(self) -> jax.Array:
-        """sum_i w_i^2 h_ii."""
+        """sum_i w_i^2 h_ii, over the rows of all devices."""
         diagonal = jax.vmap(lambda a: h(self.kernel, a, a))(self.samples)
         return all_sum(jnp.sum(jnp.square(self.weights.reshape(-1)) * diagonal), self.axis)
 
 
 def block_h(kernel: Any, data: Data, block_size: int, axis: Axis = None) -> BlockH:
-    """The blocks of H on data that `check_inputs` has seen; the incomplete last one is dropped."""
+    """The blocks of H on checked data; the incomplete last block is dropped."""
     data = poisoned_unless_symmetric(kernel, clean(data, axis))
     data = whole_blocks(data, block_size, axis)
     kernel = in_dtype(kernel, data.weights.dtype)
@@ -83,8 +108,8 @@ def block_h(kernel: Any, data: Data, block_size: int, axis: Axis = None) -> Bloc
 def whole_blocks(data: Data, block_size: int, axis: Axis) -> Data:
     """The rows of the blocks that begin on this device.
 
-    Blocks are cut from the rows of all devices, and a block that begins here may end on the next
-    one.  The number of blocks is the same on each device: what is missing are rows of weight 0.
+    Blocks are cut from the rows of all devices, and a block that begins on this device may end on a
+    later one.  Each device has the same number of blocks; a block that does not exist has weight 0.
     """
     rows = Data(data.predictions, data.targets, weights=data.weights)
     n, n_devices = data.n, axis_size(axis)
@@ -93,7 +118,7 @@ def whole_blocks(data: Data, block_size: int, axis: Axis) -> Data:
     n_blocks = -(-n // block_size)
     size = n_blocks * block_size
     first = index_on(axis) * n
-    # How far behind the first row of this device its first block begins.
+    # The first block of this device begins `offset` rows behind its first row.
     offset = -first % block_size
     rows = jax.tree.map(lambda x: rows_from_here(x, size + block_size, axis), rows)
     rows = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, offset, size), rows)

@@ -1,4 +1,4 @@
-"""H in memory, for methods that need the matrix."""
+"""H as a matrix in memory, for methods that need the matrix."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from calibjax.operators._operator import H
 
 @struct
 class DenseH(H):
-    """H as a matrix ``[n, n]``, of all rows on one device."""
+    """H as a matrix ``[n, n]`` in memory; all rows are on one device."""
 
     matrix: jax.Array
     weights: jax.Array

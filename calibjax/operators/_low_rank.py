@@ -1,4 +1,4 @@
-"""H by random features: H = Psi Psi^T with few columns."""
+"""H of random features: H = Psi Psi^T, where Psi has few columns."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,10 +17,10 @@ from calibjax.operators._operator import H
 
 @struct
 class LowRankH(H):
-    """H = Psi Psi^T of a random kernel: row i of Psi is psi(p_i, y_i), D numbers.
+    """H = Psi Psi^T of a random kernel, where row i of Psi is psi(p_i, y_i).
 
-    A row holds the real and the imaginary part of the features of one sample, for each tensor
-    product of the kernel.  Sums over H cost O(n D), `core` O(n D^2).
+    A row holds the real and imaginary parts of the features of one sample, for each tensor product
+    in the kernel: D numbers in all.  Sums over H cost O(n D), and `core` costs O(n D^2).
     """
 
     features: list[Features]
@@ -32,18 +32,18 @@ class LowRankH(H):
     def psi(self, samples: Any) -> jax.Array:
         """The rows of Psi for a batch of samples, ``[S, D]``."""
         parts = zip(self.features, self.projections, strict=True)
-        columns = [_projected(*part, samples) for part in parts]
+        columns = [_projected_features(*part, samples) for part in parts]
         return jnp.concatenate([x for psi in columns for x in (psi.real, psi.imag)], axis=1)
 
     def standard_error(self, row_sums: jax.Array) -> None:
-        """None: it would leave out the error of the features."""
+        """None, because the row sums do not show the error of the features."""
         return None
 
     def diagonal(self) -> jax.Array:
-        return self._map(lambda rows: jnp.sum(jnp.square(rows), axis=1))
+        return self._map_rows_of_psi(lambda rows: jnp.sum(jnp.square(rows), axis=1))
 
     def row_sums_and_squares(self) -> tuple[jax.Array, jax.Array]:
-        matrix, total = self._moments()
+        matrix, total = self._moments_of_psi()
         return self._row_sums(total), jnp.sum(jnp.square(matrix)) - self.trace(power=2)
 
     def quadratic_forms(self, vectors: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -57,68 +57,75 @@ class LowRankH(H):
                 dot(weights, rows),
             ]
 
-        of_vectors, of_diagonal, total = self._sum(products, vectors.T)
-        forms = jnp.sum(jnp.square(of_vectors), axis=1) - of_diagonal
+        products_with_psi, diagonal_forms, total = self._sum_over_rows(products, vectors.T)
+        forms = jnp.sum(jnp.square(products_with_psi), axis=1) - diagonal_forms
         return forms, self._row_sums(total)
 
     def core(self) -> jax.Array:
-        return self._moments()[0]
+        return self._moments_of_psi()[0]
 
-    def _moments(self) -> tuple[jax.Array, jax.Array]:
-        """Psi^T W^2 Psi, and Psi^T w."""
+    def _moments_of_psi(self) -> tuple[jax.Array, jax.Array]:
+        """Psi^T W^2 Psi and Psi^T w, where w are the weights and W = diag(w)."""
 
         def moments(samples, weights):
             rows = self.psi(samples) * weights[:, None]
             return [dot(rows.T, rows), jnp.sum(rows, axis=0)]
 
-        matrix, total = self._sum(moments)
+        matrix, total = self._sum_over_rows(moments)
         return matrix, total
 
     def _row_sums(self, total: jax.Array) -> jax.Array:
-        """sum_{j != i} w_j h_ij, from Psi^T w."""
-        return self._map(lambda rows: dot(rows, total) - jnp.sum(jnp.square(rows), axis=1))
+        """sum_{j != i} w_j h_ij, ``[n]``, from `total` = Psi^T w."""
+        return self._map_rows_of_psi(
+            lambda rows: dot(rows, total) - jnp.sum(jnp.square(rows), axis=1)
+        )
 
-    def _map(self, function: Callable[[jax.Array], jax.Array]) -> jax.Array:
-        def of_chunk(samples):
+    def _map_rows_of_psi(self, function: Callable[[jax.Array], jax.Array]) -> jax.Array:
+        def value_of_chunk(samples):
             return function(self.psi(samples))
 
-        return map_rows(of_chunk, self.samples, self.weights, self.features[0].n_features)
+        return map_rows(value_of_chunk, self.samples, self.weights, self.features[0].n_features)
 
-    def _sum(self, function: Callable[..., list[jax.Array]], *columns: jax.Array) -> list[Any]:
-        def of_chunk(rows, weights):
+    def _sum_over_rows(
+        self, function: Callable[..., list[jax.Array]], *columns: jax.Array
+    ) -> list[Any]:
+        def value_of_chunk(rows, weights):
             return function(rows[0], weights, *rows[1:])
 
         rows, n_features = (self.samples, *columns), self.features[0].n_features
-        return sum_rows(of_chunk, rows, self.weights, n_features, self.axis)
+        return sum_rows(value_of_chunk, rows, self.weights, n_features, self.axis)
 
 
 def low_rank_h(key: jax.Array, kernel: Any, data: Data, n_features: int, axis: Axis) -> LowRankH:
-    """H of a kernel of `n_features` random features, drawn from the kernel alone, on clean data."""
+    """H of `n_features` random features on clean data.
+
+    The features depend on the key, the kernel and the shapes of the data, but not on its values.
+    """
     draw_key, sign_key = jax.random.split(key)
     one = jax.tree.map(lambda x: x[0], data.samples)
     features = draw_features(draw_key, kernel, one, n_features)
     keys = jax.random.split(sign_key, len(features))
-    projections = [_projection(k, part) for k, part in zip(keys, features, strict=True)]
+    projections = [_draw_projection(k, part) for k, part in zip(keys, features, strict=True)]
     return LowRankH(features, projections, data.samples, data.weights, axis)
 
 
-def _projection(key: jax.Array, features: Features) -> jax.Array:
+def _draw_projection(key: jax.Array, features: Features) -> jax.Array:
     """For each feature a random vector s with E s s^T = factor K / D, ``[D, m]``.
 
-    With it the features of labels are single numbers too, however many labels there are.
+    For labels, s^T (e_y - p) replaces the residual e_y - p of m numbers by one number.
     """
     values, vectors = jnp.linalg.eigh(features.factor * features.metric)
-    # What rounding makes of 0 may be negative; a matrix of a kernel has no other negative ones.
+    # The matrix of a kernel has no negative eigenvalues, but rounding can make a zero one negative.
     values = jnp.where(values >= -1e-3 * values[-1], jnp.maximum(values, 0.0), jnp.nan)
     shape = features.n_features, values.shape[0]
-    # `rademacher` would draw others where doubled precision is enabled.
+    # jax.random.rademacher would draw other signs when jax_enable_x64 is set.
     heads = jax.random.bernoulli(key, jnp.asarray(0.5, values.dtype), shape)
     signs = jnp.where(heads, 1.0, -1.0).astype(values.dtype)
     return dot(signs, (vectors * jnp.sqrt(values / features.n_features)[None, :]).T)
 
 
-def _projected(features: Features, projection: jax.Array, samples: Any) -> jax.Array:
-    """psi of a batch of samples, ``[S, D]``."""
+def _projected_features(features: Features, projection: jax.Array, samples: Any) -> jax.Array:
+    """The complex features of a batch of samples, ``[S, D]``, with projected residuals."""
     waves, residuals = jax.vmap(features)(samples)
     projection = projection.astype(residuals.dtype)
     precision = jax.lax.Precision.HIGHEST

@@ -1,23 +1,16 @@
-"""H made tile by tile, and never held."""
+"""H computed tile by tile, and never stored."""
 
 import dataclasses
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from calibjax._data import Data, clean, in_dtype
-from calibjax._numerics import pairs_weight
-from calibjax._pairwise import (
-    all_pairs_sum,
-    column_sums,
-    pad,
-    quadratic_forms,
-    row_sums_and_squares,
-    tile_sizes,
-)
-from calibjax._sharding import Axis, all_of, all_sum
+from calibjax._numerics import compensated_add, dot, pairs_weight
+from calibjax._pairwise import Tile, cut, pad, ring, ring_sum, tile_sizes, tile_values
+from calibjax._sharding import Axis, all_of, all_sum, as_varying
 from calibjax._struct import static, struct
 from calibjax.discrepancy import Sample, deviation_tile, h, h_tile
 from calibjax.kernels import is_symmetric
@@ -27,19 +20,33 @@ from calibjax.operators._operator import H
 
 @struct
 class TiledH(H):
-    """H of a kernel on clean data: each sum makes all tiles of pairs once, in O(n) memory.
+    """H of a kernel on clean data: each sum is one pass over all tiles of pairs, in O(n) memory.
 
-    Every unordered pair of tiles is made once, and on many devices the tiles go round a ring.
+    As H is symmetric, a pass computes one tile for each unordered pair of chunks of rows.  On many
+    devices the chunks go round a ring, and each device does its share of the O(n^2) work.
+
+    Args:
+        kernel: the parameters of the tiles.
+        samples: predictions and targets of n rows, a multiple of `tile_rows`.
+        weights: how much each row counts, ``[n]``.
+        tile_rows: how many rows and columns a tile has.
+        axis: the mesh axes along which further rows lie on other devices, or None.
+        tile: ``tile(kernel, samples, samples)``, the values of all pairs ``[S, T]``.
     """
 
     kernel: Any
     samples: Sample
     weights: jax.Array
+    tile_rows: int = static()
     axis: Axis = static(default=None)
+    tile: Tile = static(default=h_tile)
 
     def pair_sum(self) -> jax.Array:
-        """sum_{i != j} w_i w_j h_ij, differentiable in the kernel and the data."""
-        return all_pairs_sum(h_tile, self.kernel, self.samples, self.weights, self.axis)
+        """sum_{i != j} w_i w_j h_ij, differentiable in the kernel and the data.
+
+        It can be differentiated forwards, backwards and again, in O(n) memory too.
+        """
+        return 2 * ring_sum(self.tile, self.axis, self.kernel, self._tiles())
 
     def pair_weight(self) -> jax.Array:
         """sum_{i != j} w_i w_j."""
@@ -54,49 +61,112 @@ class TiledH(H):
         return jax.vmap(lambda a: h(self.kernel, a, a))(self.samples)
 
     def row_sums_and_squares(self) -> tuple[jax.Array, jax.Array]:
-        rows = self.samples, self.weights
-        sums, squares = row_sums_and_squares(h_tile, self.kernel, *rows, self.axis)
-        return sums, all_sum(squares, self.axis)
+        def visit(left, right, same, factor):
+            (_, left_weights), (_, right_weights) = left, right
+            values = factor * self._off_diagonal(left, right, same)
+            of_rows, of_columns = dot(values, right_weights), dot(left_weights, values)
+            squares = dot(left_weights, dot(jnp.square(values), right_weights)) / factor
+            return 2 * squares, ([], of_rows, of_columns)
+
+        tiles, dtype = self._tiles(), self.weights.dtype
+        zeros = jnp.zeros(tiles[1].shape, dtype)
+        squares, _, sums = ring(visit, tiles, jnp.zeros((), dtype), [], zeros, self.axis)
+        return sums.reshape(-1), all_sum(squares, self.axis)
 
     def quadratic_forms(self, vectors: jax.Array) -> tuple[jax.Array, jax.Array]:
-        rows = self.samples, self.weights
-        return quadratic_forms(h_tile, self.kernel, *rows, vectors, self.axis)
+        n_vectors, dtype = vectors.shape[0], self.weights.dtype
+
+        def visit(left, right, same, factor):
+            (left, left_vectors), (right, right_vectors) = left, right
+            values = factor * self._off_diagonal(left, right, same)
+            left_vectors, right_vectors = left_vectors.astype(dtype), right_vectors.astype(dtype)
+            # Some 10 digits of base 2 of each value are enough: they are multiplied with small
+            # whole numbers, and draws then change by 2e-4 of their standard deviation.
+            of_left = jnp.dot(left_vectors, values, precision=lax.Precision.HIGH)
+            both = jnp.sum(of_left * right_vectors, axis=1)
+            return 2 * both, ([], dot(values, right[1]), dot(left[1], values))
+
+        tiles = self._tiles()
+        cut_vectors = jnp.moveaxis(vectors.reshape(n_vectors, *tiles[1].shape), 1, 0)
+        zeros, zero = jnp.zeros(tiles[1].shape, dtype), jnp.zeros(n_vectors, dtype)
+        forms, _, sums = ring(visit, (tiles, cut_vectors), zero, [], zeros, self.axis)
+        return all_sum(forms, self.axis), sums.reshape(-1)
 
     def core(self) -> jax.Array:
         return self.dense().core()
 
     def dense(self) -> DenseH:
-        """H in memory, of the rows of one device."""
-        matrix = h_tile(self.kernel, self.samples, self.samples)
-        # A tile may round a pair otherwise than the pair itself is rounded.
+        """H as a matrix in memory, if all rows are on one device."""
+        matrix = self.tile(self.kernel, self.samples, self.samples)
+        # A tile may round h_ii otherwise than `diagonal` does.
         matrix = jnp.fill_diagonal(matrix, self.diagonal(), inplace=False)
         return DenseH(matrix, self.weights)
 
     def deviations(self, locations: Data) -> jax.Array:
-        """The deviation of each row at each location, ``[n, J]``."""
+        """The deviation of each sample at each location, ``[n, J]``."""
         return deviation_tile(self.kernel, self.samples, locations.samples)
 
     def deviation_sums(self, locations: Data) -> jax.Array:
-        """sum_i w_i times the deviation of row i at each location, ``[J]``; never ``[n, J]``."""
-        rows = self.samples, self.weights
-        return column_sums(deviation_tile, self.kernel, *rows, locations.samples, self.axis)
+        """sum_i w_i deviation_ij, ``[J]``, in O(n + J) memory; so is its derivative, which computes
+        each tile once more."""
+
+        @jax.checkpoint
+        def of_tile(kernel, samples, weights, columns):
+            return dot(weights, tile_values(deviation_tile, kernel, samples, columns))
+
+        def of_chunk(columns):
+            def step(total, rows):
+                return compensated_add(total, of_tile(self.kernel, *rows, columns)), None
+
+            zeros = jnp.zeros(jax.tree.leaves(columns)[0].shape[0], self.weights.dtype)
+            zeros = as_varying(zeros, (self.samples, columns))
+            (high, low), _ = lax.scan(step, (zeros, zeros), self._tiles())
+            return high + low
+
+        n_chunks, width = tile_sizes(locations.n)
+        columns, _ = pad((locations.samples, jnp.ones(locations.n)), n_chunks * width)
+        sums = lax.map(of_chunk, cut(columns, width))
+        return all_sum(sums.reshape(-1)[: locations.n], self.axis)
+
+    def _tiles(self) -> tuple[Sample, jax.Array]:
+        """Samples and weights by tile, ``[n_tiles, tile_rows, …]``."""
+        return cut((self.samples, self.weights), self.tile_rows)
+
+    def _off_diagonal(self, left: Any, right: Any, same: jax.Array) -> jax.Array:
+        """h_ij of the samples of two tiles, and 0 for i = j where the tiles are the same."""
+        values = tile_values(self.tile, self.kernel, left[0], right[0])
+        return jnp.where(jnp.eye(self.tile_rows, dtype=bool) & same, 0.0, values)
+
+
+def in_tiles(
+    kernel: Any,
+    samples: Any,
+    weights: jax.Array,
+    axis: Axis = None,
+    tile: Tile = h_tile,
+    tile_rows: int | None = None,
+) -> TiledH:
+    """H with rows of weight 0 at the end, which fill whole tiles."""
+    n_tiles, tile_rows = tile_sizes(weights.shape[0], tile_rows)
+    samples, weights = pad((samples, weights), n_tiles * tile_rows)
+    return TiledH(kernel, samples, weights, tile_rows, axis, tile)
 
 
 def tiled_h(kernel: Any, data: Data, axis: Axis = None) -> TiledH:
-    """H of a kernel on data that `check_inputs` has seen."""
+    """H of a kernel on checked data, which are cleaned first."""
     return tiled_h_of_clean(kernel, poisoned_unless_symmetric(kernel, clean(data, axis)), axis)
 
 
 def poisoned_unless_symmetric(kernel: Any, data: Data) -> Data:
-    """The same clean data; all weights are NaN where a user's kernel is not symmetric.
+    """The clean data, whose weights all become NaN if a user's kernel is not symmetric.
 
-    Each unordered pair is evaluated once, so that another kernel would give a wrong number.
+    h is evaluated in one order of each pair only, so that sums over an asymmetric kernel would be
+    wrong numbers.
     """
     symmetric = is_symmetric(kernel, *data.samples)
     return dataclasses.replace(data, weights=data.weights * jnp.where(symmetric, 1.0, jnp.nan))
 
 
 def tiled_h_of_clean(kernel: Any, data: Data, axis: Axis = None) -> TiledH:
-    """The same on clean data, brought to whole tiles by rows of weight 0."""
-    samples, weights = pad((data.samples, data.weights), math.prod(tile_sizes(data.n)))
-    return TiledH(in_dtype(kernel, weights.dtype), samples, weights, axis)
+    """H of a kernel on clean data."""
+    return in_tiles(in_dtype(kernel, data.weights.dtype), data.samples, data.weights, axis)

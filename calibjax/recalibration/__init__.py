@@ -1,4 +1,4 @@
-"""Recalibration of predictions that have been made."""
+"""Recalibration of predictions by a temperature."""
 
 from calibjax.recalibration._fit_temperature import fit_temperature as fit_temperature
 from calibjax.recalibration._temper import temper as temper

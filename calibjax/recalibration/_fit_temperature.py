@@ -1,4 +1,4 @@
-"""The temperature that suits data."""
+"""The temperature that minimises an objective on data."""
 
 from collections.abc import Callable
 
@@ -13,10 +13,10 @@ from calibjax._sharding import gathered
 from calibjax._struct import bind
 from calibjax.recalibration._temper import temper
 
-# Temperatures are 100^u with u in [-1, 1]; the ends, and 1 in the middle, are points of the grid.
+# Temperatures are 100^u with u in [-1, 1].  The grid contains both ends and T = 1 in the middle.
 _LARGEST = 100.0
 _GRID_POINTS = 33
-# The share of the larger part of a bracket at which golden section search looks next.
+# Golden section search evaluates a point at this fraction of the larger part of a bracket.
 _GOLDEN = 0.381966
 
 
@@ -29,35 +29,37 @@ def fit_temperature(
 ) -> jax.Array:
     """The temperature T in [0.01, 100] that minimises objective(temper(predictions, T), targets).
 
-    Fit it on data that neither trained the model nor evaluates it.  By default the objective is the
-    mean negative log likelihood, mean_i -log q_T,i(y_i).  Targets of probability 0 make it infinite
-    at every T and are left out, which gives the likelihood given that the target is possible.
+    Fit T on data that neither train nor evaluate the model.  The default objective is the mean
+    negative log likelihood, mean_i -log q_T,i(y_i).  A target of probability 0 would make it
+    infinite at every T; such targets are left out.
 
-    A grid over log T, then golden section search around its best point: the objective needs no
-    derivative, and of several minima the lowest is found unless it is narrower than a factor of
-    1.3 in T.  The relative error is some 1e-3 in float32 and 1e-7 in float64, the roots of what
-    rounding does to the objective.  If ever smaller or larger T are better (all decisions right, or
-    no better than chance), the result is an end of the range; if all are equally good, it is 1.
+    A grid over log T is followed by a golden section search around the best point.  The objective
+    needs no derivative.  Of several minima the lowest one is found unless it is narrower than a
+    factor of 1.3 in T.  The relative error is some 1e-3 in float32 and 1e-7 in float64, because
+    rounding of the objective hides smaller differences of T.  If smaller (or larger) T are always
+    better, because all decisions are right (or no better than chance), the result is an end of the
+    range.  If all T are equally good, it is 1.
 
-    A calibration error does not reward sharp predictions: it is 0 for uniform ones too where all
-    classes are equally frequent, so that with a fixed kernel the result may be 100.  For classes,
-    let the kernel follow the predictions, by an objective that calls
-    ``skce(default_kernel(predictions), …)``; for real targets fix it in their units.
+    A calibration error does not reward sharp predictions.  If all classes are equally frequent, it
+    is also 0 for uniform predictions, and with a fixed kernel the result may be 100.  For classes
+    use an objective that calls ``skce(default_kernel(predictions), …)``, so that the kernel follows
+    the predictions; for real targets fix the kernel in the units of the targets.
 
-    As an objective `ece` serves for `top_label` only: with the many bins of all probabilities its
-    bias decides.  Where probabilities have underflowed, fit to logits:
-    ``c * fit_temperature(Categorical.from_logits(logits / c), targets)`` with a large c.
+    Use `ece` as an objective for `top_label` only: with the many bins of full probability vectors
+    its bias decides.  If probabilities have underflowed, fit to logits with a large c:
+    ``c * fit_temperature(Categorical.from_logits(logits / c), targets)``.
 
-    56 evaluations of the objective in float32, 76 in float64.  No gradient flows through the
-    result.  Its dtype is the widest of predictions and real targets, at least float32.
+    The objective is evaluated 56 times in float32 and 76 times in float64.  No gradient flows
+    through the result.  Its dtype is the widest of predictions and real targets, at least float32.
 
     Args:
         predictions: a batch of n >= 2 predictions of a family that `temper` takes.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
-        objective: a function of (predictions, targets) that returns a scalar, in any units, and can
-            be traced; it is called with ``where=where`` too if `where` is given.  Functions that do
-            the same share what is compiled: `jax.tree_util.Partial` lets parameters change, and its
-            booleans, Python integers and strings are options: ``unbiased=False``.
+        objective: None, or a function of (predictions, targets) that returns a scalar in any units
+            and can be traced; it is called with ``where=where`` too if `where` is given.  Functions
+            that do the same share what is compiled.  A `jax.tree_util.Partial` can change its
+            arrays without a new compilation, and its booleans, Python integers and strings are
+            options, for example ``unbiased=False``.
         where: boolean mask ``[n]``; masked rows may hold anything.
 
     Returns:
@@ -83,11 +85,11 @@ def fit_temperature(
     if objective is not None and not callable(objective):
         raise TypeError(f"objective must be a callable or None, got {type(objective).__name__}.")
     data = check_data(predictions, targets, where)
-    return _fit(gathered(data), None if objective is None else bind(objective))
+    return _fit_temperature(gathered(data), None if objective is None else bind(objective))
 
 
 @jax.jit
-def _fit(data: Data, objective: Callable[..., jax.Array] | None) -> jax.Array:
+def _fit_temperature(data: Data, objective: Callable[..., jax.Array] | None) -> jax.Array:
     data = clean(data)
     dtype = data.weights.dtype
 
@@ -102,13 +104,17 @@ def _fit(data: Data, objective: Callable[..., jax.Array] | None) -> jax.Array:
         return value.astype(dtype)
 
     power = _minimise(loss, jnp.linspace(-1, 1, _GRID_POINTS, dtype=dtype))
-    # The weights are NaN where a row is bad.
+    # All weights are NaN if a row is invalid, and then the comparison is false.
     enough = jnp.sum(data.weights) >= 2
     return lax.stop_gradient(jnp.where(enough, _LARGEST**power, jnp.nan))
 
 
 def _minimise(function: Callable[[jax.Array], jax.Array], grid: jax.Array) -> jax.Array:
-    """Where a function is least between the ends of a grid; the middle if it is constant there."""
+    """The point at which a function is least, between the ends of a grid.
+
+    It is the middle of the grid if the function is constant there, and NaN if the function is NaN
+    at all points of the grid.
+    """
     values = lax.map(function, grid)
     undefined = jnp.isnan(values)
     values = jnp.where(undefined, jnp.inf, values)
@@ -122,20 +128,20 @@ def _minimise(function: Callable[[jax.Array], jax.Array], grid: jax.Array) -> ja
         new = middle + _GOLDEN * (jnp.where(upwards, high, low) - middle)
         value = function(new)
         better = value < least
-        # The worse of the two inner points becomes a bound, the middle stays the best of all.
+        # The worse of the two inner points becomes a bound, and the better one is the new middle.
         bound = jnp.where(better, middle, new)
         low = jnp.where(better == upwards, bound, low)
         high = jnp.where(better == upwards, high, bound)
         return low, jnp.where(better, new, middle), high, jnp.where(better, value, least)
 
-    # Closer than that, rounding of the values decides.
+    # After these steps the bracket is so narrow that rounding of the values decides.
     n_steps = 43 if grid.dtype == jnp.float64 else 23
     _, middle, _, _ = lax.fori_loop(0, n_steps, narrow, (*grid[around], values[best]))
     return jnp.where(jnp.all(undefined), jnp.nan, middle)
 
 
 def _negative_log_likelihood(data: Data, temperature: jax.Array) -> jax.Array:
-    """The mean over rows that count and whose targets are possible; 0 if there are none."""
+    """The mean over kept rows with a target of positive probability; 0 if there is no such row."""
     untempered = data.predictions.tempered_log_prob(data.targets, jnp.ones_like(temperature))
     counted = (data.weights > 0) & (untempered > -jnp.inf)
     log_prob = data.predictions.tempered_log_prob(data.targets, temperature)

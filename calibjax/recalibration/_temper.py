@@ -1,6 +1,6 @@
-"""Predictions made more or less confident by one number."""
+"""Predictions made more or less confident by a temperature."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -10,32 +10,35 @@ from calibjax._check import check_array, check_values
 from calibjax._distribution import Distribution, tempering_refused
 from calibjax._struct import is_array, is_traced, widest_dtype
 
+Family = TypeVar("Family", bound=Distribution)
 
-def temper(predictions: Distribution, temperature: ArrayLike) -> Any:
+
+def temper(predictions: Family, temperature: ArrayLike) -> Family:
     """Predictions with densities proportional to p^(1/T): less confident for T > 1, more for T < 1.
 
-    Categorical, Bernoulli: probs^(1/T), normalised, which is softmax(logits / T); classes keep
-    their order, and probability 0 stays 0, with derivative 0.  Normal: scale sqrt(T), so that
-    variances are multiplied by T; likewise the covariances of MultivariateNormalDiag and
-    MultivariateNormalFullCovariance.  Laplace: scale T.  Means of these four do not change.
-    Mixture: each component is tempered and the weights stay, since a power of a mixture is no
-    mixture; it keeps its mean if its components do.
+    - Categorical, Bernoulli: probs^(1/T), normalised, which is softmax(logits / T).  Classes keep
+      their order, and a probability 0 stays 0, with derivative 0.
+    - Normal, MultivariateNormalDiag, MultivariateNormalFullCovariance: variances and covariances
+      are multiplied by T, and means do not change.
+    - Laplace: the scale is multiplied by T, and the mean does not change.
+    - Mixture: each component is tempered and the weights do not change, because a power of a
+      mixture is no mixture.  The mean does not change if the means of the components do not.
 
-    Where a softmax may have underflowed to 0, its logits know more than its probabilities:
-    ``Categorical.from_logits(logits / T)``.  Differentiable; O(size of predictions).
+    If a softmax has underflowed to 0, use its logits: ``Categorical.from_logits(logits / T)``.
+    Differentiable; O(size of predictions).
 
     Args:
-        predictions: a batch of predictions.  A row that is no valid prediction, such as padding,
-            becomes one that is none either (NaN, for probabilities).
+        predictions: a batch of predictions.  An invalid row, such as padding, stays invalid
+            (NaN, for probabilities).
         temperature: T, a positive number without units.
 
     Returns:
         Predictions of the same family, shapes and floating dtypes.
 
     Raises:
-        TypeError: predictions of a family that has no tempering, or temperature is no number.
-        ValueError: temperature is not a positive and finite scalar.  Inside jit, where values
-            cannot be looked at, what depends on it is NaN.
+        TypeError: the family of the predictions has no tempering, or temperature is no number.
+        ValueError: temperature is not a positive and finite scalar.  Inside jit a bad temperature
+            makes the tempered parameters NaN.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -55,6 +58,7 @@ def temper(predictions: Distribution, temperature: ArrayLike) -> Any:
 
 
 def _check_temperature(temperature: Any) -> None:
+    """TypeError or ValueError unless the temperature is a positive and finite scalar."""
     if not is_array(temperature):
         raise TypeError(f"temperature must be a number, got {type(temperature).__name__}.")
     with jax.ensure_compile_time_eval():
@@ -63,14 +67,14 @@ def _check_temperature(temperature: Any) -> None:
         if value.ndim:
             raise ValueError(f"temperature must be a scalar, got shape {list(value.shape)}.")
         if not is_traced(value):
-            check_values("temperature", temperature, "positive and finite", _valid(value))
+            check_values("temperature", temperature, "positive and finite", _is_valid(value))
 
 
-def _valid(temperature: jax.Array) -> jax.Array:
+def _is_valid(temperature: jax.Array) -> jax.Array:
     return (temperature > 0) & jnp.isfinite(temperature)
 
 
 @jax.jit
 def _temper(predictions: Any, temperature: Any) -> Any:
     temperature = jnp.asarray(temperature, widest_dtype(*jax.tree.leaves(predictions)))
-    return predictions.tempered(jnp.where(_valid(temperature), temperature, jnp.nan))
+    return predictions.tempered(jnp.where(_is_valid(temperature), temperature, jnp.nan))

@@ -1,4 +1,4 @@
-"""Predictions by samples: ensemble forecasts, Monte Carlo dropout, draws from anything."""
+"""Predictions given by samples: ensemble forecasts, Monte Carlo dropout, any other draws."""
 
 import jax
 import jax.numpy as jnp
@@ -15,18 +15,19 @@ class Empirical(Distribution):
     """The distribution of S equally likely, or weighted, samples.
 
     Args:
-        samples: real numbers ``[n, S]`` or vectors ``[n, S, d]``, in units of the targets; draws
-            ``[S, n]`` need a transpose.
+        samples: real numbers ``[n, S]`` or vectors ``[n, S, d]``, in units of the targets.  Draws
+            ``[S, n]`` must be transposed.
         weights: probabilities ``[n, S]``, nonnegative with rows that sum to one (within 1e-3);
-            None if all samples are equally likely.
+            None means that all samples are equally likely.
 
-    Targets are real numbers ``[n]`` or vectors ``[n, d]``.  Every target kernel works, with S^2
-    evaluations of it for each pair of predictions.
+    Targets are real numbers ``[n]`` or vectors ``[n, d]``.  Every target kernel works, and is
+    evaluated S^2 times for each pair of predictions.
 
-    The samples *are* the prediction here, and an estimate says how far that is from the law of the
-    targets: S draws from the right law are not that law, by an error of the order of 1 / S in the
-    SKCE.  Tests find it where n is large against S: of perfect models by 10 draws all were rejected
-    at n = 1000, of those by 30 draws two thirds at n = 500.  Take many draws, or the law itself.
+    The samples *are* the prediction, and estimates and tests judge the samples.  S draws from the
+    right law differ from the law itself, which adds an error of the order of 1 / S to the SKCE.
+    Tests detect this error if n is large against S: with 10 draws from each prediction of a perfect
+    model they rejected every model at n = 1000, with 30 draws two thirds at n = 500.  Take many
+    draws, or the law itself if its family has closed forms.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -44,13 +45,13 @@ class Empirical(Distribution):
     @property
     def shapes(self) -> dict[str, str]:
         weights = {} if self.weights is None else {"weights": "n s"}
-        return {"samples": "n s d" if self._of_vectors() else "n s"} | weights
+        return {"samples": "n s d" if self._has_vectors() else "n s"} | weights
 
     @property
     def target_shape(self) -> str:
-        return "n d" if self._of_vectors() else "n"
+        return "n d" if self._has_vectors() else "n"
 
-    def _of_vectors(self) -> bool:
+    def _has_vectors(self) -> bool:
         return jnp.ndim(self.samples) == 3
 
     def probabilities(self) -> jax.Array:
@@ -69,20 +70,20 @@ class Empirical(Distribution):
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         finite = jnp.isfinite(targets)
-        return "finite", jnp.all(finite, axis=-1) if self._of_vectors() else finite
+        return "finite", jnp.all(finite, axis=-1) if self._has_vectors() else finite
 
     def mean(self) -> jax.Array:
         """The means, ``[n]`` or ``[n, d]``."""
         return jax.vmap(lambda p: _weighted_mean(p, p.samples))(widened(self))
 
     def variance(self) -> jax.Array:
-        """The variances, of each coordinate, ``[n]`` or ``[n, d]``."""
+        """The variances ``[n]``, or the variances of the coordinates ``[n, d]``."""
 
-        def of_one(p: Empirical) -> jax.Array:
+        def variance_of_one(p: Empirical) -> jax.Array:
             deviations = p.samples - _weighted_mean(p, p.samples)[None]
             return _weighted_mean(p, jnp.square(deviations))
 
-        return jax.vmap(of_one)(widened(self))
+        return jax.vmap(variance_of_one)(widened(self))
 
     def deviation(self) -> jax.Array:
         def of_one(p: Empirical) -> jax.Array:
@@ -106,5 +107,6 @@ class Empirical(Distribution):
 
 
 def _weighted_mean(p: Empirical, values: jax.Array) -> jax.Array:
+    """The mean over the samples of *one* prediction of values ``[S, …]``."""
     probabilities = p.probabilities().reshape(-1, *(1,) * (values.ndim - 1))
     return jnp.sum(probabilities * values, axis=0)

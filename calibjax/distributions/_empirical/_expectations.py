@@ -1,4 +1,8 @@
-"""Predictions by samples, with any target kernel: weighted sums over samples, or pairs of them."""
+"""Predictions given by samples, with any target kernel: weighted sums over (pairs of) samples.
+
+Each function is a double sum sum_st a_s b_t k(x_s, z_t) over the points and weights of two
+measures.  A measure is a prediction, a point, or the signed measure delta_y - p.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -16,78 +20,84 @@ from calibjax.expectations import (
 )
 from calibjax.kernels import pairwise
 
-# How many kernel values a step makes, if not even more pairs of predictions are there: more are
-# worth a step, but batches of single pairs and of small blocks are made side by side.
-_PER_STEP = 64
+# The least number of kernel values in one step of the loop.  A tile of many pairs of predictions
+# takes one pair of samples at a time; for a few pairs a step takes more samples together.
+_KERNEL_VALUES_PER_STEP = 64
 
 
 @mean_embedding.register(Empirical, object)
 def empirical_mean(p, kernel, y):
-    return _of_pair(kernel, *_samples(p), y[None], jnp.ones(1, p.samples.dtype))
+    return _double_sum(kernel, *_measure(p), y[None], jnp.ones(1, p.samples.dtype))
 
 
 @inner_product.register(Empirical, object)
 def empirical_inner(p, kernel, q):
-    return _of_pair(kernel, *_samples(p), *_samples(q))
+    return _double_sum(kernel, *_measure(p), *_measure(q))
 
 
 @residual_product.register(Empirical, object)
 def empirical_residual(p, kernel, y, q, z):
-    return _of_pair(kernel, *_residual(p, y), *_residual(q, z))
+    return _double_sum(kernel, *_residual_measure(p, y), *_residual_measure(q, z))
 
 
 @residual_product_tile.register(Empirical, object)
 def empirical_residual_tile(ps, kernel, ys, qs, zs):
-    left, right = jax.vmap(_residual)(ps, ys), jax.vmap(_residual)(qs, zs)
-    return _bilinear(kernel, *left, *right)
+    left, right = jax.vmap(_residual_measure)(ps, ys), jax.vmap(_residual_measure)(qs, zs)
+    return _double_sum_tile(kernel, *left, *right)
 
 
 @squared_embedding_distance_tile.register(Empirical, object)
 def empirical_squared_distance_tile(ps, kernel, qs):
     def inner(ps, kernel, qs):
-        return _bilinear(kernel, *jax.vmap(_samples)(ps), *jax.vmap(_samples)(qs))
+        return _double_sum_tile(kernel, *jax.vmap(_measure)(ps), *jax.vmap(_measure)(qs))
 
     return squared_distance_tile(ps, kernel, qs, inner)
 
 
-def _samples(p) -> tuple[jax.Array, jax.Array]:
+def _measure(p) -> tuple[jax.Array, jax.Array]:
+    """The points and weights of a prediction, ``[S, …]`` and ``[S]``."""
     return p.samples, p.probabilities()
 
 
-def _residual(p, y) -> tuple[jax.Array, jax.Array]:
-    """The points and weights of the signed measure delta_y - p, whose embedding h is made of."""
+def _residual_measure(p, y) -> tuple[jax.Array, jax.Array]:
+    """The points and weights of the signed measure delta_y - p, ``[1 + S, …]`` and ``[1 + S]``.
+
+    h is the inner product of the embeddings of two such measures.
+    """
     weights = p.probabilities()
     return jnp.concatenate([y[None], p.samples]), jnp.concatenate(
         [jnp.ones(1, weights.dtype), -weights]
     )
 
 
-def _of_pair(kernel, *measures):
-    return _bilinear(kernel, *(x[None] for x in measures))[0, 0]
+def _double_sum(kernel, x, a, z, b) -> jax.Array:
+    """sum_st a_s b_t k(x_s, z_t) for one pair of measures."""
+    return _double_sum_tile(kernel, x[None], a[None], z[None], b[None])[0, 0]
 
 
-def _bilinear(kernel, x, a, z, b) -> jax.Array:
+def _double_sum_tile(kernel, x, a, z, b) -> jax.Array:
     """sum_st a_is b_jt k(x_is, z_jt) for all pairs of measures i and j, ``[R, R']``.
 
-    Loops over samples of both, one by one for a whole tile of pairs: that is how a CPU is ten times
-    faster than with a sum over samples inside.  The derivative evaluates each step again instead of
-    holding all.
+    The loops over samples are outside, and each step makes a whole tile of pairs: on a CPU this is
+    ten times faster than a sum over samples for each pair.  The derivative evaluates each step
+    again instead of storing all steps.
     """
     n_pairs = x.shape[0] * z.shape[0]
-    per_side = max(1, round((_PER_STEP / n_pairs) ** 0.5))
-    left, right = _chunks(x, a, per_side), _chunks(z, b, per_side)
+    per_side = max(1, round((_KERNEL_VALUES_PER_STEP / n_pairs) ** 0.5))
+    left, right = _sample_chunks(x, a, per_side), _sample_chunks(z, b, per_side)
 
     @jax.checkpoint
-    def of_chunks(x, a, z, b):
-        def of_samples(x, a, z, b):
+    def sum_of_chunks(x, a, z, b):
+        def terms(x, a, z, b):
             return pairwise(kernel, x, z).astype(a.dtype) * a[:, None] * b[None, :]
 
-        of_right = jax.vmap(of_samples, in_axes=(None, None, 0, 0))
-        return jnp.sum(jax.vmap(of_right, in_axes=(0, 0, None, None))(x, a, z, b), axis=(0, 1))
+        right_terms = jax.vmap(terms, in_axes=(None, None, 0, 0))
+        all_terms = jax.vmap(right_terms, in_axes=(0, 0, None, None))(x, a, z, b)
+        return jnp.sum(all_terms, axis=(0, 1))
 
     def over_left(total, chunk):
         def over_right(total, other):
-            return total + of_chunks(*chunk, *other), None
+            return total + sum_of_chunks(*chunk, *other), None
 
         return lax.scan(over_right, total, right)[0], None
 
@@ -95,8 +105,11 @@ def _bilinear(kernel, x, a, z, b) -> jax.Array:
     return lax.scan(over_left, zeros, left)[0]
 
 
-def _chunks(points, weights, size: int) -> tuple[jax.Array, jax.Array]:
-    """Samples first, ``[chunks, size, R, …]``; added ones are copies that weigh nothing."""
+def _sample_chunks(points, weights, size: int) -> tuple[jax.Array, jax.Array]:
+    """Points and weights ``[R, S, …]`` cut along their samples, ``[chunks, size, R, …]``.
+
+    Copies of the last sample with weight 0 fill the last chunk.
+    """
     n_samples = weights.shape[1]
     size = min(size, n_samples)
     n_chunks = -(-n_samples // size)

@@ -1,4 +1,4 @@
-"""Mixtures with any target kernel: weighted sums over all components, or pairs of them."""
+"""Mixtures with any target kernel: weighted sums over (pairs of) components."""
 
 import jax
 import jax.numpy as jnp
@@ -22,20 +22,19 @@ def mixture_inner(p, kernel, q):
 
 @residual_product.register(Mixture, object)
 def mixture_residual(p, kernel, y, q, z):
-    # The weights sum to one, so that a mixture of residuals is the residual of the mixture; and a
-    # pair of components may have a form that does not cancel.
-    def of_components(c, d):
+    # The weights sum to one, so that delta_y - p = sum_k weights[k] (delta_y - p_k).  The residual
+    # product of two components may have a form that does not cancel.
+    def component_product(c, d):
         return residual_product(c, kernel, y, d, z)
 
-    return _sum_over_pairs(p, q, of_components, (kernel, y, z))
+    return _sum_over_pairs(p, q, component_product, (kernel, y, z))
 
 
 def _sum_over_pairs(p, q, function, captured) -> jax.Array:
-    """A loop over pairs of components; of a tile of mixtures, tiles run inside of it.
+    """sum_kl p.weights[k] q.weights[l] function(p.components[k], q.components[l]).
 
-    `captured` holds the arrays that the function uses besides its arguments.
-
-    The derivative evaluates each pair of components again instead of holding K^2 tiles.
+    `captured` holds the arrays that the function uses besides its arguments.  The sum is a loop
+    over pairs of components, and the derivative evaluates each pair again instead of storing it.
     """
     ours, theirs = (p.probabilities(), p.components), (q.probabilities(), q.components)
 

@@ -1,4 +1,4 @@
-"""Mixtures of predictions of one family: ensembles, mixture density networks."""
+"""Mixtures of predictions of one family: ensembles and mixture density networks."""
 
 import dataclasses
 from typing import Any, Self
@@ -14,7 +14,8 @@ from calibjax._struct import struct, widened, widest_dtype
 from calibjax._waves import average
 from calibjax.distributions._categorical import label_log_prob
 
-# What a component without weight may exceed the others by; its exponential must not overflow.
+# The log density of a component of weight 0 may exceed the others by more.  The difference is
+# clipped, because its exponential must not overflow.
 _LARGEST_LOG_RATIO = 80.0
 
 
@@ -24,12 +25,12 @@ class Mixture(Distribution):
 
     Args:
         weights: probabilities ``[n, K]``, nonnegative with rows that sum to one (within 1e-3);
-            None if all components count the same, as in `Mixture.ensemble`.
+            None means equal weights, as in `Mixture.ensemble`.
         components: one distribution of any family with the batch ``[n, K]``, for example
-            ``Normal(loc, scale)`` with arrays ``[n, K]`` (``[K, n]`` needs a transpose).
+            ``Normal(loc, scale)`` with arrays ``[n, K]``; arrays ``[K, n]`` must be transposed.
 
-    Targets are those of the components.  Every target kernel that has a closed form for the
-    components has one for the mixture: the sum over all K^2 pairs of components.
+    Targets are the targets of the components' family.  A target kernel that has a closed form for
+    the components also has one for the mixture: the sum over all K^2 pairs of components.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -44,22 +45,24 @@ class Mixture(Distribution):
     """
 
     weights: jax.Array | None
-    components: Any
+    components: Distribution
 
     @classmethod
     def ensemble(cls, components: Distribution) -> "Mixture":
-        """The mixture with equal weights of components with the batch ``[n, K]``."""
+        """The mixture of components with the batch ``[n, K]`` and equal weights."""
         return cls(None, components)
 
     @property
     def shapes(self) -> dict[str, str]:
         weights = {} if self.weights is None else {"weights": "n k"}
-        of_components = self._first().shapes.items()
-        return weights | {f"components.{name}": _nested(axes) for name, axes in of_components}
+        component_shapes = self._first_components().shapes.items()
+        return weights | {
+            f"components.{name}": _component_axes(axes) for name, axes in component_shapes
+        }
 
     @property
     def target_shape(self) -> str:
-        return self._first().target_shape
+        return self._first_components().target_shape
 
     @property
     def target_kind(self) -> str:
@@ -77,67 +80,71 @@ class Mixture(Distribution):
         weights = {} if self.weights is None else {"weights": probability_vectors(self.weights)}
         return weights | {
             f"components.{name}": (words, jnp.all(self._by_component(valid), axis=1))
-            for name, (words, valid) in self._flat().constraints().items()
+            for name, (words, valid) in self._flat_components().constraints().items()
         }
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        return self._first().supports(targets)
+        return self._first_components().supports(targets)
 
     def mean(self) -> jax.Array:
-        """The means, in the shape of the targets."""
+        """The means, ``[n]`` or ``[n, d]``."""
         p = widened(self)
-        return p._average(p._by_component(p._flat().mean()))
+        return p._average(p._by_component(p._flat_components().mean()))
 
     def variance(self) -> jax.Array:
-        """The variances of each coordinate, within and between components."""
+        """The variances ``[n]``, or the variances of the coordinates ``[n, d]``.
+
+        They are the mean variance of the components plus the variance of their means.
+        """
         p = widened(self)
-        within = p._by_component(p._flat().variance())
-        means = p._by_component(p._flat().mean())
+        within = p._by_component(p._flat_components().variance())
+        means = p._by_component(p._flat_components().mean())
         return p._average(within + jnp.square(means - p._average(means)[:, None]))
 
     def deviation(self) -> jax.Array:
         p = widened(self)
-        within = p._by_component(p._flat().deviation())
-        means = p._by_component(p._flat().mean())
+        within = p._by_component(p._flat_components().deviation())
+        means = p._by_component(p._flat_components().mean())
         total = jnp.hypot(within, means - p._average(means)[:, None])
         return jax.vmap(root_mean_square)(jax.vmap(Mixture.probabilities)(p), total)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-        """Draws ``[*shape, n]`` or ``[*shape, n, d]``: one of K draws, from each component."""
+        """Draws ``[*shape, n]`` or ``[*shape, n, d]``."""
         choice_key, key = jax.random.split(key)
         probabilities = widened(jax.vmap(Mixture.probabilities)(self))
         logits = jnp.broadcast_to(jnp.log(probabilities), (*shape, *probabilities.shape))
         chosen = jax.random.categorical(choice_key, logits)
-        draws = self._flat().sample(key, shape)
+        # Every component makes a draw, and one of the K draws is chosen.
+        draws = self._flat_components().sample(key, shape)
         draws = draws.reshape(*logits.shape, *draws.shape[len(shape) + 1 :])
         chosen = chosen.reshape(*logits.shape[:-1], *(1,) * (draws.ndim - logits.ndim + 1))
         return jnp.take_along_axis(draws, chosen, axis=len(shape) + 1).squeeze(len(shape) + 1)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
-        """The log density or probability at targets ``[n]`` or ``[n, d]``, ``[n]``."""
+        """The log density or log probability at targets ``[n]`` or ``[n, d]``, ``[n]``."""
         p = widened(self)
-        of_labels = p.label_probabilities()
-        if of_labels is not None:
-            # Through logarithms, components of probability 0 would have no derivative.
-            return label_log_prob(of_labels, targets)
+        label_probs = p.label_probabilities()
+        if label_probs is not None:
+            # The log probability of a component may be -inf, where it has no derivative.
+            return label_log_prob(label_probs, targets)
         probabilities = jax.vmap(Mixture.probabilities)(p)
         repeated = jnp.repeat(targets, probabilities.shape[1], axis=0)
-        values = p._by_component(p._flat().log_prob(repeated))
+        values = p._by_component(p._flat_components().log_prob(repeated))
         largest = jnp.max(jnp.where(probabilities > 0, values, -jnp.inf), axis=1, keepdims=True)
         largest = lax.stop_gradient(jnp.where(jnp.isfinite(largest), largest, 0.0))
-        # Components without weight count in its gradient: they could have some.
+        # Components of weight 0 take part, because the derivative in their weight is not 0.
         ratios = jnp.exp(jnp.minimum(values - largest, _LARGEST_LOG_RATIO))
         return jnp.log(jnp.sum(probabilities * ratios, axis=1)) + largest[:, 0]
 
     def label_probabilities(self) -> jax.Array | None:
-        """The probabilities of all labels, on a new last axis, if the components have labels."""
-        of_components = self.components.label_probabilities()
-        if of_components is None:
+        """The probabilities of all labels, ``[n, m]``; None if the targets are no labels."""
+        component_probs = self.components.label_probabilities()
+        if component_probs is None:
             return None
         if self.weights is None:
-            return jnp.mean(of_components, axis=-2)
+            return jnp.mean(component_probs, axis=-2)
         weights = self.weights[..., None, :]
-        return jnp.matmul(weights, of_components, precision=lax.Precision.HIGHEST)[..., 0, :]
+        return jnp.matmul(weights, component_probs, precision=lax.Precision.HIGHEST)[..., 0, :]
 
     def characteristic(self, v: jax.Array) -> jax.Array:
         return average(self.probabilities(), self.components, lambda c: c.characteristic(v))
@@ -145,8 +152,8 @@ class Mixture(Distribution):
     def tempered(self, temperature: jax.Array) -> Self:
         return dataclasses.replace(self, components=self.components.tempered(temperature))
 
-    def _first(self) -> Any:
-        """The first component of each mixture, which tells what their targets are."""
+    def _first_components(self) -> Any:
+        """The first component of each mixture, a batch ``[n]``."""
         leaves = jax.tree.leaves(self.components)
         if not isinstance(self.components, Distribution) or any(jnp.ndim(x) < 2 for x in leaves):
             actual = type(self.components).__name__
@@ -157,24 +164,27 @@ class Mixture(Distribution):
             )
         return jax.tree.map(lambda x: x[:, 0], self.components)
 
-    def _flat(self) -> Any:
-        """All components as one batch, ``[n K]``."""
+    def _flat_components(self) -> Any:
+        """All components as one batch of n K predictions."""
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), self.components)
 
     def _by_component(self, values: jax.Array) -> jax.Array:
-        """Values of the flat batch, ``[n, K, …]``."""
+        """Values ``[n K, …]`` of the flat components, as ``[n, K, …]``."""
         return values.reshape(*jax.tree.leaves(self.components)[0].shape[:2], *values.shape[1:])
 
     def _average(self, values: jax.Array) -> jax.Array:
-        """Weighted sums over components of values ``[n, K, …]``."""
+        """The weighted sums of values ``[n, K, …]`` over the components, ``[n, …]``."""
 
-        def of_one(mixture, values):
+        def average_of_one(mixture, values):
             return jnp.tensordot(mixture.probabilities(), values, axes=1)
 
-        return jax.vmap(of_one)(self, values)
+        return jax.vmap(average_of_one)(self, values)
 
 
-def _nested(axes: str) -> str:
-    """The axes of components: with their own, which is not that of mixtures among them."""
+def _component_axes(axes: str) -> str:
+    """The symbolic shape of a component's parameter, with the axis "k" of components inserted.
+
+    If the components are mixtures themselves, their own axis "k" becomes "k'".
+    """
     batch, *others = axes.split()
     return " ".join([batch, "k", *(f"{axis}'" if axis[0] == "k" else axis for axis in others)])

@@ -1,4 +1,4 @@
-"""Exact optimal transport between weights of a few points, for many problems at once."""
+"""Exact optimal transport between two weighted sets of a few points, many problems at once."""
 
 from typing import NamedTuple
 
@@ -8,48 +8,53 @@ from jax import lax
 
 from calibjax._sharding import as_varying
 
-# Inside a problem rows have shape [K, 1, N], columns [1, L, N], and one number [1, 1, N].
+# For N problems, an array over rows has the shape [K, 1, N], an array over columns [1, L, N], and
+# one number for each problem [1, 1, N].
 _ROWS, _COLUMNS = 0, 1
 
 
 def transport(costs: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     """min <plan, costs> over nonnegative plans with row sums a and column sums b.
 
-    The problems lie on the *last* axis, where a CPU runs through them: costs ``[K, L, N]``, weights
-    ``[K, N]`` and ``[L, N]``, values ``[N]``.  Weights are divided by their sums.  Exact up to
-    rounding, by K augmentations of O(K L) each for equal weights and two to five times as many for
-    others; the slowest problem holds up the rest.
+    N problems lie on the *last* axis, because a CPU runs fastest along it: costs ``[K, L, N]``,
+    weights ``[K, N]`` and ``[L, N]``, values ``[N]``.  Weights are divided by their sums.  Values
+    are exact up to rounding.  Equal weights take K augmentations of O(K L) each, other weights two
+    to five times as many; all problems run until the slowest one is solved.
 
-    First derivatives are exact: in costs that is the plan; in weights it is the potentials, along
-    the simplex: 0 in the direction that only rescales the weights.  Where there is more than one
-    optimal plan or potential, one of them.  NaN or negative weights in, or too many augmentations:
-    NaN out.
+    By duality the value is also max sum_i u_i a_i + sum_j v_j b_j over potentials with
+    u_i + v_j <= costs_ij.  Hence (envelope theorem) the plan is the derivative in the costs, and u
+    and v are the derivatives in the normalised weights.  Only first derivatives are right.  If
+    several plans or potentials are optimal, the derivative is one of them.  The value is NaN for
+    NaN costs, NaN or negative weights, and after too many augmentations.
     """
     a, b = (x / jnp.sum(x, 0, keepdims=True) for x in (a, b))
     a, b = a[:, None], b[None]
     plan, u, v, valid = lax.stop_gradient(_solve(*lax.stop_gradient((costs, a, b))))
-    values = jnp.sum(plan * costs, (0, 1)) + _first_order(u, a) + _first_order(v, b)
+    values = jnp.sum(plan * costs, (0, 1)) + _zero_with_slope(u, a) + _zero_with_slope(v, b)
     return jnp.where(valid[0, 0], values, jnp.nan)
 
 
-def _first_order(slope: jax.Array, x: jax.Array) -> jax.Array:
-    """Zero, with derivative `slope` in x."""
+def _zero_with_slope(slope: jax.Array, x: jax.Array) -> jax.Array:
+    """0 for each problem, ``[N]``, with the derivative `slope` in x."""
     return jnp.sum(slope * (x - lax.stop_gradient(x)), (0, 1))
 
 
 class _Flow(NamedTuple):
-    """A plan that is optimal for what it carries: u_i + v_j <= costs_ij, equal where plan > 0."""
+    """A partial plan with potentials: u_i + v_j <= costs_ij, and equality where plan > 0.
+
+    These conditions make the plan optimal for the weight that it carries.
+    """
 
     plan: jax.Array
-    supply: jax.Array  # what is left to carry from each row,
-    demand: jax.Array  # and to each column
+    supply: jax.Array  # the weight of each row that the plan does not carry yet
+    demand: jax.Array  # the weight of each column that the plan does not carry yet
     u: jax.Array
     v: jax.Array
     n_steps: jax.Array
 
 
 def _solve(costs: jax.Array, a: jax.Array, b: jax.Array):
-    """Successive shortest paths: (plan, u, v, whether they are optimal)."""
+    """(plan, u, v, whether they are optimal), by successive shortest paths."""
     finite = _all(jnp.isfinite(costs), _ROWS, _COLUMNS)
     valid = finite & _all(a >= 0, _ROWS) & _all(b >= 0, _COLUMNS)
     costs, a, b = (jnp.where(valid, x, 0.0) for x in (costs, a, b))
@@ -71,27 +76,28 @@ def _solve(costs: jax.Array, a: jax.Array, b: jax.Array):
     )
     start = as_varying(start, (costs, a, b))
     flow = lax.while_loop(cond, lambda flow: _augment(costs, a, b, flow), start)
-    # A row or column without weight carries nothing: its potential is the price of its first bit.
+    # The plan does not determine the potential of a row or column of weight 0.  The derivative in
+    # that weight is the largest feasible potential.
     u = _min(jnp.where(b > 0, costs - flow.v, jnp.inf), _COLUMNS)
     return flow.plan, u, _min(costs - u, _ROWS), valid & ~is_open(flow)
 
 
 def _max_steps(n_points: int) -> int:
-    # Some five times as many as random problems take; in theory there may be more.
+    # Random problems take about a fifth of these steps; in theory a problem may need more.
     return n_points**2 + 8
 
 
 def _augment(costs: jax.Array, a: jax.Array, b: jax.Array, flow: _Flow) -> _Flow:
-    """Carries as much as one shortest path can; in problems that are solved it carries nothing."""
+    """Adds as much weight as one shortest path can carry; in solved problems it adds nothing."""
     slack = jnp.maximum(costs - flow.u - flow.v, 0.0)
-    rows, columns, from_row, from_column = _distances(slack, flow.plan > 0, flow.supply > 0)
+    rows, columns, from_row, from_column = _shortest_paths(slack, flow.plan > 0, flow.supply > 0)
     to_open = jnp.where(flow.demand > 0, columns, jnp.inf)
     length = _min(to_open, _COLUMNS)
     found = length < jnp.inf
     length = jnp.where(found, length, 0.0)
     end = jnp.where(found, _argmin(to_open, _COLUMNS), -1)
 
-    in_rows, in_columns = _path(end, from_row, from_column)
+    in_rows, in_columns = _path_masks(end, from_row, from_column)
     adds = in_columns & (from_row == _index(rows, _ROWS))
     removes = in_rows & (from_column == _index(columns, _COLUMNS))
     starts, ends = in_rows & (from_column < 0), _index(columns, _COLUMNS) == end
@@ -101,25 +107,27 @@ def _augment(costs: jax.Array, a: jax.Array, b: jax.Array, flow: _Flow) -> _Flow
     amount = jnp.where(found, amount, 0.0)
     return _Flow(
         plan=flow.plan + jnp.where(adds, amount, 0.0) - jnp.where(removes, amount, 0.0),
-        supply=_left_over(flow.supply - jnp.where(starts, amount, 0.0), a),
-        demand=_left_over(flow.demand - jnp.where(ends, amount, 0.0), b),
+        supply=_without_rounding_error(flow.supply - jnp.where(starts, amount, 0.0), a),
+        demand=_without_rounding_error(flow.demand - jnp.where(ends, amount, 0.0), b),
         u=flow.u + (length - jnp.minimum(rows, length)),
         v=flow.v - (length - jnp.minimum(columns, length)),
         n_steps=flow.n_steps + 1,
     )
 
 
-def _left_over(x: jax.Array, weights: jax.Array) -> jax.Array:
-    """Equal up to rounding is equal: otherwise bits of rounding would travel far."""
+def _without_rounding_error(x: jax.Array, weights: jax.Array) -> jax.Array:
+    """x, or 0 where x is within rounding of 0; else rounding errors would travel along paths."""
     return jnp.where(x <= 4 * jnp.finfo(x.dtype).eps * weights, 0.0, x)
 
 
-def _distances(slack: jax.Array, carries: jax.Array, sources: jax.Array):
-    """Distances of rows and columns from the sources, and where the shortest paths come from.
+def _shortest_paths(slack: jax.Array, carries: jax.Array, sources: jax.Array):
+    """The distances of rows and columns from the source rows, and their predecessors.
 
-    Rows reach all columns, at the cost of the slack; a column reaches back, at no cost, the rows
-    that it receives from.  Sources come from -1.  Bellman and Ford's rounds until nothing changes:
-    lengths are nonnegative, so that paths have no cycles.
+    An edge leads from each row to each column, and its length is the slack.  An edge of length 0
+    leads back from a column to each row that carries weight to it.  The predecessor of a column is
+    a row, the predecessor of a row is a column, and a source has the predecessor -1.  Bellman and
+    Ford's rounds are repeated until no distance changes; edges have no negative length, so that
+    paths have no cycles.
     """
 
     def relax(state):
@@ -142,19 +150,19 @@ def _distances(slack: jax.Array, carries: jax.Array, sources: jax.Array):
     return lax.while_loop(lambda state: state[-1], relax, state)[:-1]
 
 
-def _path(end: jax.Array, from_row: jax.Array, from_column: jax.Array):
-    """Which rows and columns are on the path to column `end`; none where that is -1."""
+def _path_masks(end: jax.Array, from_row: jax.Array, from_column: jax.Array):
+    """Masks of the rows and columns on the path to column `end`; nothing where `end` is -1."""
 
     def step(state):
         column, in_rows, in_columns = state
-        here = _index(from_row, _COLUMNS) == column
-        row = jnp.max(jnp.where(here, from_row, -1), _COLUMNS, keepdims=True)
-        there = _index(from_column, _ROWS) == row
-        column = jnp.max(jnp.where(there, from_column, -1), _ROWS, keepdims=True)
-        return column, in_rows | there, in_columns | here
+        is_column = _index(from_row, _COLUMNS) == column
+        row = jnp.max(jnp.where(is_column, from_row, -1), _COLUMNS, keepdims=True)
+        is_row = _index(from_column, _ROWS) == row
+        column = jnp.max(jnp.where(is_row, from_column, -1), _ROWS, keepdims=True)
+        return column, in_rows | is_row, in_columns | is_column
 
-    nowhere = (jnp.zeros(x.shape, bool) for x in (from_column, from_row))
-    state = as_varying((end, *nowhere), (end, from_row, from_column))
+    empty = (jnp.zeros(x.shape, bool) for x in (from_column, from_row))
+    state = as_varying((end, *empty), (end, from_row, from_column))
     return lax.while_loop(lambda state: jnp.any(state[0] >= 0), step, state)[1:]
 
 

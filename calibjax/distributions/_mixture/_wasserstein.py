@@ -1,4 +1,4 @@
-"""The Wasserstein distance of mixtures as laws on their components."""
+"""The Wasserstein distance between mixtures, by transport between their components."""
 
 from typing import Any
 
@@ -16,19 +16,20 @@ from calibjax.kernels import NormDistance, squared_wasserstein
 class MixtureWasserstein(NormDistance):
     """The mixture Wasserstein distance between two Mixture predictions, in units of the targets.
 
-    MW(p, q)^2 = min sum_ij w_ij W(p_i, q_j)^2 over couplings w of the two vectors of weights, with
-    `Wasserstein` W of the components: exact optimal transport.  MW is at least the Wasserstein
-    distance of the mixtures themselves, which has no formula.
+    MW(p, q)^2 = min sum_ij w_ij W(p_i, q_j)^2 over couplings w of the two vectors of weights, where
+    W is the `Wasserstein` distance of components.  The minimum is exact optimal transport.  MW is
+    at least the Wasserstein distance of the mixtures themselves, which has no formula.
 
-    It is *not* known to be Hilbertian: a kernel of it need not be positive definite.  One of
-    `MeanEmbeddingDistance` always is.
+    MW is *not* known to be Hilbertian, and a DistanceKernel of it need not be positive definite.  A
+    DistanceKernel of `MeanEmbeddingDistance` always is.
 
-    A pair of K components each costs about O(K^3), in tiles on one core 0.2 µs at K = 3 and 6 µs at
-    K = 10 with equal weights, 0.5 µs and 28 µs with others.  Only first derivatives are right;
-    those in the weights are along the simplex.
+    One pair of mixtures of K components costs about O(K^3).  In tiles on one core a pair takes
+    0.2 µs at K = 3 and 6 µs at K = 10 with equal weights, and 0.5 µs and 28 µs with other weights.
+    Only first derivatives are right; derivatives in the weights are along the simplex.
 
     Raises:
-        TypeError: predictions that are no mixtures of components that `Wasserstein` is defined for.
+        TypeError: the predictions are no mixtures, or `Wasserstein` is not defined for their
+            components.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -44,11 +45,11 @@ class MixtureWasserstein(NormDistance):
 
     def squared(self, p: Any, q: Any) -> jax.Array:
         _check_mixtures(p, q)
-        return _to_all(p, jax.tree.map(lambda x: x[None], q))[0]
+        return _squared_to_batch(p, jax.tree.map(lambda x: x[None], q))[0]
 
     def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
         _check_mixtures(ps, qs)
-        return _tile(ps, qs)
+        return _squared_tile(ps, qs)
 
 
 def _check_mixtures(p: Any, q: Any) -> None:
@@ -60,21 +61,23 @@ def _check_mixtures(p: Any, q: Any) -> None:
 
 
 @jax.jit
-def _tile(ps: Mixture, qs: Mixture) -> jax.Array:
-    # A row of the tile stays in the cache of a CPU; elsewhere one loop over all pairs is best.
-    return lax.platform_dependent(ps, qs, cpu=_row_by_row, default=jax.vmap(_to_all, (0, None)))
+def _squared_tile(ps: Mixture, qs: Mixture) -> jax.Array:
+    """MW(p, q)^2 for all pairs of two batches, ``[S, T]``."""
+    # One row of the tile fits into the cache of a CPU; elsewhere one loop over all pairs is faster.
+    all_at_once = jax.vmap(_squared_to_batch, (0, None))
+    return lax.platform_dependent(ps, qs, cpu=_squared_tile_row_by_row, default=all_at_once)
 
 
-def _row_by_row(ps: Mixture, qs: Mixture) -> jax.Array:
-    return lax.map(lambda p: _to_all(p, qs), ps)
+def _squared_tile_row_by_row(ps: Mixture, qs: Mixture) -> jax.Array:
+    return lax.map(lambda p: _squared_to_batch(p, qs), ps)
 
 
 @jax.jit
-def _to_all(p: Mixture, qs: Mixture) -> jax.Array:
+def _squared_to_batch(p: Mixture, qs: Mixture) -> jax.Array:
     """MW(p, q)^2 from one mixture to a batch, ``[T]``."""
-    of_batch = jax.vmap(squared_wasserstein, (None, 0))
-    of_components = jax.vmap(jax.vmap(of_batch, (None, 1)), (0, None))
-    costs = of_components(p.components, qs.components)
+    over_batch = jax.vmap(squared_wasserstein, (None, 0))
+    over_component_pairs = jax.vmap(jax.vmap(over_batch, (None, 1)), (0, None))
+    costs = over_component_pairs(p.components, qs.components)
     a = p.probabilities()
     b = jax.vmap(Mixture.probabilities, out_axes=1)(qs)
     a = jnp.broadcast_to(a[:, None], (len(a), b.shape[1]))

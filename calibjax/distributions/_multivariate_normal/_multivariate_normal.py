@@ -45,12 +45,18 @@ class MultivariateNormalFullCovariance(Distribution):
     def from_scale_tril(
         cls, loc: ArrayLike, scale_tril: ArrayLike
     ) -> "MultivariateNormalFullCovariance":
-        """From lower triangular ``[n, d, d]`` with nonzero diagonal: covariances L L^T."""
+        """Predictions with the covariances L L^T.
+
+        Args:
+            loc: means ``[n, d]``.
+            scale_tril: lower triangular matrices L ``[n, d, d]`` with a nonzero diagonal; entries
+                above the diagonal are ignored.
+        """
         factor = jnp.tril(jnp.asarray(scale_tril))
-        return cls(jnp.asarray(loc), _product(factor, jnp.swapaxes(factor, -1, -2)))
+        return cls(jnp.asarray(loc), _matmul(factor, jnp.swapaxes(factor, -1, -2)))
 
     def scale_tril(self) -> jax.Array:
-        """The Cholesky factors of the covariances, NaN where one is not positive definite."""
+        """The Cholesky factors of the covariances, ``[n, d, d]``; NaN if there is no factor."""
         return jnp.linalg.cholesky(widened(self.covariance_matrix))
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
@@ -80,7 +86,7 @@ class MultivariateNormalFullCovariance(Distribution):
         p = widened(self)
         noise = jax.random.normal(key, (*shape, *p.loc.shape), p.loc.dtype)
         factor = p.scale_tril()[(None,) * len(shape)]
-        return p.loc[(None,) * len(shape)] + _product(factor, noise[..., None])[..., 0]
+        return p.loc[(None,) * len(shape)] + _matmul(factor, noise[..., None])[..., 0]
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n, d]``, ``[n]``."""
@@ -94,9 +100,9 @@ class MultivariateNormalFullCovariance(Distribution):
         return -jnp.sum(jnp.square(z), axis=-1) / 2 - log_scale - constant
 
     def squared_wasserstein(self, other: Self) -> jax.Array:
-        # B = min |L_p - L_q U|^2 over orthogonal U, where the trace formula cancels: in float32 it
-        # is off by 3e-4 at equal covariances.  The minimum has the derivative of its argument at
-        # fixed U.
+        # With Cholesky factors L the Bures part is min |L_p - L_q U|^2 over orthogonal U.  Its
+        # derivative is the derivative at the fixed optimal U (envelope theorem).  The usual formula
+        # with traces cancels: in float32 it is off by 3e-4 at equal covariances.
         factor_p, factor_q = self.scale_tril(), other.scale_tril()
         rotation = _orthogonal_factor(dot(factor_q.T, factor_p))
         same = jnp.all(self.covariance_matrix == other.covariance_matrix)
@@ -112,10 +118,11 @@ class MultivariateNormalFullCovariance(Distribution):
 
 
 def _orthogonal_factor(matrix: jax.Array) -> jax.Array:
-    """The orthogonal matrix nearest to `matrix`, held constant in derivatives."""
+    """The orthogonal matrix nearest to `matrix`; its derivative is 0."""
     left, _, right = jnp.linalg.svd(lax.stop_gradient(matrix))
     return dot(left, right)
 
 
-def _product(a: jax.Array, b: jax.Array) -> jax.Array:
+def _matmul(a: jax.Array, b: jax.Array) -> jax.Array:
+    """a b with all digits, over the last two axes."""
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)

@@ -1,9 +1,9 @@
 r"""Normal predictions, of numbers or of independent coordinates, with a Laplacian target kernel.
 
 For d = |mu - y| and g = 1 / lengthscale, with q = d / sigma and x_-+ = (g sigma -+ q) / sqrt(2),
-E exp(-g |Z - y|) = exp(-q^2/2) (erfcx(x_-) + erfcx(x_+)) / 2.  The difference of two predictions is
-a normal variable with the sum of their variances, so that one formula serves both primitives.  Over
-independent coordinates the expectations multiply.
+E exp(-g |Z - y|) = exp(-q^2/2) (erfcx(x_-) + erfcx(x_+)) / 2.  The difference Z - Z' of two
+predictions is normal and its variance is the sum of theirs, so that one formula serves both
+primitives.  The expectations of independent coordinates are multiplied.
 """
 
 import math
@@ -21,55 +21,55 @@ from calibjax.kernels import LaplacianKernel, in_lengthscales
 
 def laplacian_of_normal(rate: jax.Array, difference: jax.Array, scale: jax.Array) -> jax.Array:
     """E exp(-rate |D|) for D ~ N(difference, scale^2) and rate >= 1, smooth in all arguments."""
-    reflected, tail, decay, lower, upper, _ = _terms(rate, mirrored(difference), scale)
+    reflected, tail, decay, lower, upper, _ = _erfcx_terms(rate, mirrored(difference), scale)
     left, right = erfcx(lower), erfcx(upper)
     return jnp.where(reflected, decay + tail * (right - left), tail * (left + right))
 
 
-def _terms(rate: Any, d: jax.Array, scale: jax.Array) -> tuple[jax.Array, ...]:
-    """What the expectation is made of, for a distance d >= 0.
+def _erfcx_terms(rate: Any, d: jax.Array, scale: jax.Array) -> tuple[jax.Array, ...]:
+    """The terms of the expectation, for a distance d >= 0.
 
-    Whether x_- is reflected; exp(-q^2/2) / 2; exp((g sigma)^2 / 2 - g d) where x_- is reflected;
-    |x_-| and x_+; q.
+    They are a mask of x_- < 0, where erfcx(x_-) is computed by reflection; exp(-q^2/2) / 2;
+    exp((g sigma)^2 / 2 - g d), which is 1 outside of the mask; |x_-|; x_+; and q.
     """
-    # From here on the expectation is 0 even in float64, but its derivatives have powers of d.
+    # At larger d the expectation is 0 even in float64, but its derivatives contain powers of d.
     d = jnp.minimum(d, 60 * scale + 1e3)
-    # Beyond 60 standard deviations exp(-q^2/2) is 0 even in float64, and q^2 may overflow.  There
-    # d / sigma is not computed: in reverse mode its slope, which may overflow, is multiplied by 0.
+    # Beyond 60 standard deviations exp(-q^2/2) is 0 even in float64, and q^2 may overflow.  The
+    # constant 60 replaces d / sigma: in reverse mode 0 times its overflowing slope would be NaN.
     far = d >= 60 * scale
     q = jnp.where(far, 60.0, d / jnp.where(far, 1.0, scale))
     tail = jnp.exp(-jnp.square(q) / 2) / 2
     lower, upper = (rate * scale - q) / math.sqrt(2), (rate * scale + q) / math.sqrt(2)
-    # erfcx overflows left of 0: reflected there, where erfcx(-x) = 2 exp(x^2) - erfcx(x).
+    # erfcx overflows at negative x, where erfcx(x) = 2 exp(x^2) - erfcx(-x) is used instead.
     reflected = lower < 0
     exponent = jnp.where(reflected, rate * (rate * jnp.square(scale) / 2 - d), 0.0)
-    # Not |lower|, whose slope at 0 would be taken for 0 on the border.
+    # The mask stands for |lower|, because the derivative must be 1 where lower is 0.
     return reflected, tail, jnp.exp(exponent), jnp.where(reflected, -lower, lower), upper, q
 
 
 @jax.custom_jvp
-def _expectation(difference: jax.Array, scale: jax.Array) -> jax.Array:
-    """`laplacian_of_normal` at rate 1."""
+def _expectation_at_rate_1(difference: jax.Array, scale: jax.Array) -> jax.Array:
+    """`laplacian_of_normal` at rate 1, with the derivative rule below."""
     return laplacian_of_normal(jnp.ones_like(difference), difference, scale)
 
 
-@_expectation.defjvp
-def _expectation_jvp(primals, tangents):
-    """The partial derivatives by the mean and the scale of D ~ N(m, sigma^2), in closed form.
+@_expectation_at_rate_1.defjvp
+def _expectation_at_rate_1_jvp(primals, tangents):
+    """The partial derivatives in the mean m and the scale sigma of D ~ N(m, sigma^2).
 
-    The expectation E = B + A consists of B = E exp(-D) 1{D > 0}, which has x_-, and of
-    A = E exp(D) 1{D < 0}, which has x_+.  Shifting D gives E_m = E f'(D) for f = exp(-|.|), and
-    f' = -f on the right, f on the left: E_m = A - B.
+    Let f = exp(-|.|) and E = E f(D) = A + B, where B = E exp(-D) 1{D > 0} is the term with x_- and
+    A = E exp(D) 1{D < 0} is the term with x_+.  A shift of D gives E_m = E f'(D), and f' is -f for
+    D > 0 and f for D < 0, so that E_m = A - B.
 
     The normal density satisfies the heat equation, hence E_sigma = sigma E_mm.  As f'' = f - 2
     delta, E_mm = E - 2 phi, where phi = exp(-q^2/2) / (sqrt(2 pi) sigma) is the density of D at 0.
-    This difference cancels where sigma is large.  There nothing is reflected, and
-    E = tail (erfcx(x_-) + erfcx(x_+)) is differentiated factor by factor: by sigma, q and x_-+ have
-    the derivatives -q / sigma and (1 +- q / sigma) / sqrt(2), and with
-    erfcx'(x) = 2 x erfcx(x) - 2 / sqrt(pi) all terms in q / sigma together are -q (A - B).
+    This is `by_heat`.  It cancels for large sigma, where x_- >= 0 and nothing is reflected.  There
+    `by_slopes` is the derivative of E = tail (erfcx(x_-) + erfcx(x_+)): in sigma, q has the
+    derivative -q / sigma and x_-+ has (1 +- q / sigma) / sqrt(2), and with
+    erfcx'(x) = 2 x erfcx(x) - 2 / sqrt(pi) all terms in q / sigma add up to -q (A - B).
     """
     (difference, scale), (difference_tangent, scale_tangent) = primals, tangents
-    reflected, tail, decay, lower, upper, q = _terms(1.0, mirrored(difference), scale)
+    reflected, tail, decay, lower, upper, q = _erfcx_terms(1.0, mirrored(difference), scale)
     (left, left_slope), (right, right_slope) = erfcx_and_slope(lower), erfcx_and_slope(upper)
     above, below = tail * right, tail * left
     by_slopes = tail * ((left_slope + right_slope) / math.sqrt(2)) - q * (above - below)
@@ -83,7 +83,7 @@ def _expectation_jvp(primals, tangents):
 
 def normal_laplacian_mean(p, kernel, y):
     loc, scale, y = in_lengthscales(kernel, p.loc, p.scale, y)
-    return _expectation(loc - y, scale)
+    return _expectation_at_rate_1(loc - y, scale)
 
 
 def normal_laplacian_inner(p, kernel, q):
@@ -100,7 +100,7 @@ def diag_laplacian_inner(p, kernel, q):
 
 
 def normal_difference(p: Normal, q: Normal) -> Normal:
-    """The law of Z - Z'."""
+    """The law of Z - Z' for independent Z ~ p and Z' ~ q."""
     return Normal(p.loc - q.loc, _hypotenuse(p.scale, q.scale))
 
 
@@ -112,7 +112,10 @@ def _hypotenuse(a: jax.Array, b: jax.Array) -> jax.Array:
 
 @_hypotenuse.defjvp
 def _hypotenuse_jvp(primals, tangents):
-    """The slopes a / h and b / h: those of jnp.hypot divide by squares, which underflow."""
+    """dh = (a / h) da + (b / h) db.
+
+    The derivative of jnp.hypot divides by squares, which underflow.
+    """
     (a, b), (a_tangent, b_tangent) = primals, tangents
     h = _hypotenuse(a, b)
     return h, (a / h) * a_tangent + (b / h) * b_tangent

@@ -1,8 +1,9 @@
 r"""Normal predictions of numbers with a Matern target kernel.
 
 In units of the lengthscale, the kernels are (1 + g r) exp(-g r) with g = sqrt(3), and
-(1 + g r + g^2 r^2 / 3) exp(-g r) with g = sqrt(5).  As r exp(-g r) is minus the derivative of
-exp(-g r) by g, the expectation E(g) = E exp(-g |Z - y|) gives E - g E' and E - g E' + g^2 E'' / 3.
+(1 + g r + g^2 r^2 / 3) exp(-g r) with g = sqrt(5).  Each factor r is minus a derivative in g of
+exp(-g r).  With E(g) = E exp(-g |Z - y|) the expectations of the kernels are therefore E - g E' and
+E - g E' + g^2 E'' / 3.
 """
 
 import math
@@ -16,10 +17,11 @@ from calibjax.expectations import inner_product, mean_embedding
 from calibjax.kernels import Matern32Kernel, Matern52Kernel, in_lengthscales
 
 
-def _derivatives(g: float, difference: jax.Array, scale: jax.Array) -> list[jax.Array]:
-    """E(g), E'(g) and E''(g), by nested forward mode: every order keeps its digits."""
-    # The kernels are smooth at 0: narrower predictions change the expectation by the square of the
-    # scale, which is lost in rounding, and the slopes of d / scale would overflow in float32.
+def _derivatives_in_g(g: float, difference: jax.Array, scale: jax.Array) -> list[jax.Array]:
+    """E(g), E'(g) and E''(g), by nested forward mode, which keeps the digits of each order."""
+    # A smaller scale changes the expectation by less than rounding, because the kernels are smooth
+    # at 0 and the change is of the order of scale^2.  The derivative of difference / scale would
+    # overflow in float32.
     scale = jnp.maximum(scale, 1e-15)
     rate = jnp.full_like(difference, g)
 
@@ -37,7 +39,7 @@ def _derivatives(g: float, difference: jax.Array, scale: jax.Array) -> list[jax.
 def normal_matern32_mean(p, kernel, y):
     g = math.sqrt(3)
     loc, scale, y = in_lengthscales(kernel, p.loc, p.scale, y)
-    value, slope, _ = _derivatives(g, loc - y, scale)
+    value, slope, _ = _derivatives_in_g(g, loc - y, scale)
     return value - g * slope
 
 
@@ -45,7 +47,7 @@ def normal_matern32_mean(p, kernel, y):
 def normal_matern52_mean(p, kernel, y):
     g = math.sqrt(5)
     loc, scale, y = in_lengthscales(kernel, p.loc, p.scale, y)
-    value, slope, curvature = _derivatives(g, loc - y, scale)
+    value, slope, curvature = _derivatives_in_g(g, loc - y, scale)
     return value - g * slope + g**2 * curvature / 3
 
 

@@ -15,6 +15,7 @@ from calibjax.kernels import Wasserstein
 
 
 def _log_density(z: jax.Array, scale: jax.Array) -> jax.Array:
+    """The log density of a normal variable at z standard deviations from its mean."""
     return -jnp.log(scale) - 0.5 * jnp.log(2 * jnp.pi) - jnp.square(z) / 2
 
 
@@ -80,7 +81,7 @@ class Normal(Distribution):
         return jnp.stack([self.loc, self.scale])
 
     def squared_wasserstein(self, other: Self) -> jax.Array:
-        # Two numbers are faster apart than as a vector.
+        # Two numbers are faster than a vector of two.
         return jnp.square(self.loc - other.loc) + jnp.square(self.scale - other.scale)
 
     def characteristic(self, v: jax.Array) -> jax.Array:
@@ -150,7 +151,8 @@ class MultivariateNormalDiag(Distribution):
         return Wasserstein()
 
     def wasserstein_embedding(self) -> jax.Array:
-        # Diagonal covariances commute, and the Bures part is the distance of their roots.
+        # Diagonal covariances commute, and then the Bures part is the squared distance of their
+        # square roots.
         return jnp.concatenate([self.loc, self.scale_diag])
 
     def characteristic(self, v: jax.Array) -> jax.Array:

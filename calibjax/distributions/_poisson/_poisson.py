@@ -16,9 +16,10 @@ from calibjax._struct import is_array, is_traced, static, struct, widened
 from calibjax._waves import wave
 from calibjax.kernels import EmbeddingDistance
 
-#: -log of the probability that a series over 0 … max_count may leave out: 4e-18.
+#: -log of the largest probability of counts above max_count, exp(-40) = 4e-18.
 _TAIL = 40.0
-# The matrix of a kernel at all counts is held in memory.
+# The largest max_count that is chosen automatically: the matrix of a kernel at all counts is held
+# in memory.
 _LARGEST_AUTOMATIC = 2**12
 
 
@@ -29,10 +30,11 @@ class Poisson(Distribution):
     Args:
         rate: means ``[n]``, nonnegative.
         max_count: expectations of kernels other than WhiteKernel are sums over 0 … max_count.
-            If it is not given and rates are concrete (outside of jit), it is the power of two, at
-            most 4096, beyond which they have probability less than 4e-18.  A rate with more than
-            that beyond max_count (at 4096 some 3500) gives NaN, never a truncated sum.  It is part
-            of the structure: give it to stack batches, or to carry one through a scan.
+            None chooses a power of two of at most 4096 for concrete rates (outside of jit), such
+            that larger counts have a probability of less than 4e-18.  A rate for which they have
+            more (above some 3500 for max_count = 4096) gives NaN, never a truncated sum.  max_count
+            is part of the structure of the pytree: give it to stack batches, or to carry a batch
+            through a scan.
 
     Targets are integers of shape ``[n]``.
 
@@ -62,7 +64,7 @@ class Poisson(Distribution):
         return {"rate": ("nonnegative and finite", (self.rate >= 0) & jnp.isfinite(self.rate))}
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        # They are computed with as int32.
+        # Computations use int32.
         targets, largest = widened_integers(targets), np.iinfo(np.int32).max
         return f"counts 0, 1, …, {largest}", (targets >= 0) & (targets <= largest)
 
@@ -79,53 +81,58 @@ class Poisson(Distribution):
         return jax.random.poisson(key, self.rate, (*shape, *self.rate.shape), jnp.int32)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
-        """The log probability of targets ``[n]``, ``[n]``."""
+        """The log probability at targets ``[n]``, ``[n]``."""
         return _log_probability(targets, widened(self.rate))
 
     def default_distance(self) -> EmbeddingDistance:
-        return EmbeddingDistance(_root_of_rate)
+        return EmbeddingDistance(_sqrt_of_rate)
 
     def characteristic(self, v: jax.Array) -> jax.Array:
-        # exp(rate (exp(i v) - 1)), with cos v - 1 as it keeps its digits.
+        # exp(rate (exp(i v) - 1)), where cos v - 1 = -2 sin(v / 2)^2 does not cancel.
         amplitude = jnp.exp(-2 * self.rate * jnp.square(jnp.sin(v / 2)))
         return wave(self.rate * jnp.sin(v), amplitude)
 
 
-def _root_of_rate(p: Poisson) -> jax.Array:
-    # The variance of the root of a Poisson variable hardly depends on its rate.
+def _sqrt_of_rate(p: Poisson) -> jax.Array:
+    # The variance of sqrt(Y) hardly depends on the rate.
     return safe_sqrt(p.rate)
 
 
 @jax.custom_jvp
 def _log_probability(count: jax.Array, rate: jax.Array) -> jax.Array:
+    """log P(Z = count), elementwise, for count >= 0 and rate >= 0."""
     k = count.astype(rate.dtype)
     few = special.xlogy(k, rate) - rate - special.gammaln(k + 1)
     large = jnp.maximum(k, MANY_COUNTS)
     many = log_relative_to_stirling(large, rate) - jnp.log(2 * jnp.pi * large) / 2
-    return jnp.where((k < MANY_COUNTS) | (rate < _NO_RATE), few, many)
+    return jnp.where((k < MANY_COUNTS) | (rate < _TINY_RATE), few, many)
 
 
 @_log_probability.defjvp
 def _log_probability_jvp(primals, tangents):
-    # That of the logarithm of the rate has no limit at count 0 and rate 0.
+    """The derivative of k log(rate) - rate - log k! in the rate is k / rate - 1.
+
+    For k = 0 it is -1, also at rate 0, where the derivative of k log(rate) is 0 / 0.
+    """
     (count, rate), (_, tangent) = primals, tangents
     slope = jnp.where(count > 0, count.astype(rate.dtype) / rate, 0.0) - 1
     return _log_probability(count, rate), slope * tangent
 
 
-#: From here on the remainder of Stirling's formula below is exact in float64.
+#: The remainder of Stirling's formula below is exact in float64 for counts of at least 16.
 MANY_COUNTS = 16
-# With less, so many counts have probability 0.
-_NO_RATE = 1e-30
+# At a smaller rate, 16 or more counts have the probability 0 in float64.
+_TINY_RATE = 1e-30
 
 
 def log_relative_to_stirling(k: jax.Array, rate: jax.Array) -> jax.Array:
     """log(P(Z = k) sqrt(2 pi k)) for k >= 16, where log(rate^k exp(-rate) / k!) would cancel.
 
-    With x = (k - rate) / rate it is -rate ((1 + x) log(1 + x) - x), less log k! relative to
-    Stirling's formula (Loader, Fast and accurate computation of binomial probabilities, 2000).
+    With x = (k - rate) / rate it is -rate ((1 + x) log(1 + x) - x) minus the remainder of
+    Stirling's formula, log(k! / (sqrt(2 pi k) k^k exp(-k))) (Loader, Fast and accurate computation
+    of binomial probabilities, 2000).
     """
-    rate = jnp.maximum(rate, _NO_RATE)
+    rate = jnp.maximum(rate, _TINY_RATE)
     x = (k - rate) / rate
     inverse = 1 / jnp.square(k)
     series = 1 / 1260 - inverse * (1 / 1680 - inverse / 1188)
@@ -134,16 +141,20 @@ def log_relative_to_stirling(k: jax.Array, rate: jax.Array) -> jax.Array:
 
 
 def count_bound(rate: Any, sqrt: Any = jnp.sqrt) -> Any:
-    """A count that a Poisson variable exceeds with probability less than exp(-40) = 4e-18.
+    """A count that a Poisson variable Y exceeds with probability less than exp(-40) = 4e-18.
 
-    By Bernstein's inequality: P(Y >= rate + x) <= exp(-x^2 / (2 (rate + x / 3))).
+    It is rate + x for the x at which Bernstein's inequality,
+    P(Y >= rate + x) <= exp(-x^2 / (2 (rate + x / 3))), gives exp(-40).
     """
     return rate + _TAIL / 3 + sqrt(_TAIL**2 / 9 + 2 * _TAIL * rate)
 
 
 def _sufficient_count(rate: Any) -> int | None:
-    """The smallest power of two above the bound of all rates for which it is not too large."""
-    # Masked rows may hold anything; what no row may hold is reported by the checks.
+    """The smallest power of two above `count_bound` of the rates; None if there is no such rate.
+
+    Rates whose bound exceeds 4096 are left out.
+    """
+    # Masked rows may hold anything, so that invalid rates are left out too.
     rates = np.asarray(rate, dtype=float)
     rates = rates[np.isfinite(rates) & (rates >= 0)]
     bounds = count_bound(rates, np.sqrt)

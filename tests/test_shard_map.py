@@ -1,0 +1,72 @@
+"""Inside of a user's `jax.shard_map`, which keeps track of what may differ between devices."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+from instances import sample
+
+import calibjax as cj
+
+N, D = 24, 2
+
+
+def of_each_device(function, *batch):
+    """The function of each half of a batch, computed on a device of its own."""
+    mesh = jax.make_mesh((D,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows = jax.sharding.PartitionSpec("rows")
+
+    def local(*half):
+        return jax.tree.map(lambda x: x[None], function(*half))
+
+    return jax.jit(jax.shard_map(local, mesh=mesh, in_specs=rows, out_specs=rows))(*batch)
+
+
+def check(function, *batch):
+    found = of_each_device(function, *batch)
+    halves = jax.tree.map(lambda x: x.reshape(D, N // D, *x.shape[1:]), batch)
+    expected = jax.lax.map(lambda half: function(*half), halves)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12)
+    jax.tree.map(close, found, expected)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "categorical-tv-white",
+        "normal-w2-gaussian",
+        pytest.param("diag-w2-gaussian", marks=pytest.mark.slow),
+        pytest.param("mixture-mw2-gaussian", marks=pytest.mark.slow),
+        pytest.param("empirical-mean_embedding-laplacian", marks=pytest.mark.slow),
+        pytest.param("poisson-embedding-white", marks=pytest.mark.slow),
+    ],
+)
+def test_values_and_gradients(name, float64):
+    kernel, *batch = sample(name, N)
+
+    def estimates(predictions, targets):
+        of_all = jax.value_and_grad(lambda p: cj.skce(kernel, p, targets))(predictions)
+        in_blocks = jax.value_and_grad(lambda p: cj.skce(kernel, p, targets, block_size=5))
+        return of_all, in_blocks(predictions)
+
+    check(estimates, *batch)
+
+
+def test_what_else_sums_over_rows(key, float64):
+    kernel, *batch = sample("categorical-tv-white", N)
+
+    def estimates(predictions, targets):
+        own = cj.default_kernel(predictions)
+        state = cj.SKCEState.empty(4).update(kernel, predictions, targets)
+        gamma = cj.asymptotic_skce_test(key, own, predictions, targets, method="gamma")
+        return (
+            cj.mmce(predictions, targets),
+            cj.ece(predictions, targets),
+            cj.witness(kernel, predictions, targets, predictions[:3], targets[:3]),
+            gamma.pvalue,
+            state.compute().pvalue,
+            cj.skce(kernel, predictions, targets, where=targets < 3),
+        )
+
+    check(estimates, *batch)
