@@ -100,7 +100,7 @@ def _type_or_traced(value: Any) -> str:
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
     """Raises a ValueError unless `value` is one of the words in `choices`."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
 
 
