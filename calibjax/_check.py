@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from calibjax._struct import is_array, is_traced
 
@@ -55,14 +56,15 @@ def check_shapes(
     return sizes
 
 
-def check_values(name: str, value: Any, expected: str, valid: jax.Array) -> None:
+def check_values(name: str, value: Any, expected: str, valid: ArrayLike) -> None:
     """Raises a ValueError unless all of `valid` is true; it has the shape ``[]`` or ``[n]``."""
-    if bool(jnp.all(valid)):
+    valid = np.asarray(valid)
+    if valid.all():
         return
-    if jnp.ndim(valid) == 0 or jnp.ndim(value) == 0:
+    if valid.ndim == 0 or np.ndim(value) == 0:
         raise ValueError(f"{name} must be {expected}, got {value}.")
-    row = int(jnp.argmin(valid))
-    raise ValueError(f"{name} must be {expected}; row {row} is {jnp.asarray(value)[row]}.")
+    row = int(valid.argmin())
+    raise ValueError(f"{name} must be {expected}; row {row} is {np.asarray(value)[row]}.")
 
 
 def check_integer(name: str, value: Any, least: int, most: int | None = None, of: str = "") -> int:
@@ -98,7 +100,7 @@ def _type_or_traced(value: Any) -> str:
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
     """Raises a ValueError unless `value` is one of the words in `choices`."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
 
 

@@ -11,14 +11,15 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._batch import check_predictions, fill_masked, valid_rows
 from calibjax._check import check_array, check_shapes, check_values
 from calibjax._distribution import Distribution
-from calibjax._numerics import fractions_of
+from calibjax._numerics import fractions_of, is_nonnegative
 from calibjax._sharding import Axis, all_max, all_sum, on_devices, on_one_device
-from calibjax._struct import is_floating, is_traced, struct, widest_dtype
+from calibjax._struct import is_floating, is_traced, on_host, struct, widest_dtype
 
 T = TypeVar("T")
 
@@ -88,15 +89,16 @@ def _check_kept_values(data: Data) -> None:
         if not is_traced(data) and _kept_values_are_valid(None, data):
             return
         data = on_one_device(data)
-        kept = jnp.ones(data.n, bool) if data.where is None else jnp.asarray(data.where)
+        kept = np.ones(data.n, bool) if data.where is None else np.asarray(data.where)
         if not is_traced(data.targets):
             words, valid = data.predictions.supports(jnp.asarray(data.targets))
-            check_values("targets", data.targets, words, valid | ~kept)
+            check_values("targets", data.targets, words, np.asarray(valid) | ~kept)
         if data.weights is not None and not is_traced(data.weights):
-            words, valid = _weights_constraint(jnp.asarray(data.weights))
-            check_values("weights", data.weights, words, valid | ~kept)
-            kept = kept & (jnp.asarray(data.weights) > 0)
-        n_kept = int(jnp.sum(kept))
+            weights = on_host(data.weights)
+            words, valid = _weights_constraint(weights)
+            check_values("weights", weights, words, valid | ~kept)
+            kept = kept & (weights > 0)
+        n_kept = int(kept.sum())
         if n_kept < 2 and not is_traced(data.weights):
             raise ValueError(f"where and weights must keep at least 2 rows, got {n_kept}.")
 
@@ -117,8 +119,8 @@ def _valid_targets_and_weights(data: Data) -> jax.Array:
     return valid if data.weights is None else valid & _weights_constraint(data.weights)[1]
 
 
-def _weights_constraint(weights: jax.Array) -> tuple[str, jax.Array]:
-    return "nonnegative and finite", (weights >= 0) & jnp.isfinite(weights)
+def _weights_constraint(weights: Any) -> tuple[str, Any]:
+    return "nonnegative and finite", is_nonnegative(weights)
 
 
 def check_locations(

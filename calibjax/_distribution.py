@@ -67,6 +67,10 @@ class Distribution(ABC):
     def variance(self) -> jax.Array:
         """The variance of each prediction, one for each coordinate."""
 
+    def deviation(self) -> jax.Array:
+        """The root of the variance; a family overrides it where the square may underflow."""
+        return jnp.sqrt(self.variance())
+
     @abstractmethod
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Independent draws from each prediction; `shape` stands in front of the batch."""

@@ -2,12 +2,14 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from calibjax._check import check_values
-from calibjax._struct import is_traced
+from calibjax._struct import is_traced, on_host
 
 
 @jax.custom_jvp
@@ -42,14 +44,18 @@ def dot(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.dot(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
-def is_positive(x: jax.Array) -> jax.Array:
-    """Whether x is positive and finite."""
-    return (x > 0) & jnp.isfinite(x)
+def is_positive(x: Any) -> Any:
+    """Whether x, an array of NumPy or of jax, is positive and finite."""
+    return (x > 0) & _is_finite(x)
 
 
-def is_nonnegative(x: jax.Array) -> jax.Array:
-    """Whether x is nonnegative and finite."""
-    return (x >= 0) & jnp.isfinite(x)
+def is_nonnegative(x: Any) -> Any:
+    """Whether x, an array of NumPy or of jax, is nonnegative and finite."""
+    return (x >= 0) & _is_finite(x)
+
+
+def _is_finite(x: Any) -> Any:
+    return np.isfinite(x) if isinstance(x, np.ndarray) else jnp.isfinite(x)
 
 
 def positive_or_nan(x: jax.Array | float, name: str = "lengthscale") -> jax.Array:
@@ -67,11 +73,10 @@ def nonnegative_or_nan(x: jax.Array | float, name: str) -> jax.Array:
 
 
 def _valid_or_nan(
-    x: jax.Array | float, name: str, words: str, is_valid: Callable[[jax.Array], jax.Array]
+    x: jax.Array | float, name: str, words: str, is_valid: Callable[[Any], Any]
 ) -> jax.Array:
     if not is_traced(x):
-        with jax.ensure_compile_time_eval():
-            check_values(name, x, words, is_valid(jnp.asarray(x)))
+        check_values(name, x, words, is_valid(on_host(x)))
     return jnp.where(is_valid(jnp.asarray(x)), x, jnp.nan)
 
 
@@ -86,6 +91,29 @@ def _reciprocal_jvp(primals, tangents):
     (x,), (dx,) = primals, tangents
     value = reciprocal(x)
     return value, -jnp.square(value) * dx
+
+
+@jax.custom_jvp
+def quotient(a: jax.Array, b: jax.Array) -> jax.Array:
+    """a / b, whose derivative never forms b^2, which may underflow.
+
+    d(a / b) = (da - (a / b) db) / b.
+    """
+    return a / b
+
+
+@quotient.defjvp
+def _quotient_jvp(primals, tangents):
+    (a, b), (da, db) = primals, tangents
+    value = quotient(a, b)
+    return value, (da - value * db) / b
+
+
+def root_mean_square(weights: jax.Array, values: jax.Array) -> jax.Array:
+    """sqrt(sum_k w_k v_k^2) over the first axis, in units of the largest |v_k|, to be squared."""
+    largest = jnp.max(jnp.abs(values), axis=0)
+    unit = jnp.where(largest > 0, largest, 1.0)
+    return unit * jnp.sqrt(jnp.tensordot(weights, jnp.square(values / unit[None]), axes=1))
 
 
 #: Where `small_expm1` is expm1.

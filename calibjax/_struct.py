@@ -123,6 +123,11 @@ def is_array(leaf: Any) -> bool:
     return isinstance(leaf, (jax.Array, bool, int, float)) or hasattr(leaf, "__array__")
 
 
+def on_host(x: Any) -> np.ndarray:
+    """A number or a concrete array as jax would hold it, to look at without work for a device."""
+    return np.asarray(x, jnp.result_type(x))
+
+
 def is_floating(leaf: Any) -> bool:
     """Whether `leaf` holds floating-point numbers, so that gradients can flow to it."""
     return jnp.issubdtype(jnp.result_type(leaf), jnp.floating)

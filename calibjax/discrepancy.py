@@ -15,13 +15,21 @@ import jax
 import jax.numpy as jnp
 
 from calibjax.expectations import mean_embedding, residual_product, residual_product_tile
-from calibjax.kernels import Scaled, Sum, TensorProduct, of_pair, pairwise, vmap_pairs
+from calibjax.kernels import (
+    FormulaDispatch,
+    Scaled,
+    Sum,
+    TensorProduct,
+    of_pair,
+    pairwise,
+    vmap_pairs,
+)
 
 #: A prediction and a target, or a batch of both.
 Sample = tuple[Any, jax.Array]
 
 
-@functools.singledispatch
+@FormulaDispatch
 def h(kernel: Any, a: Sample, b: Sample) -> jax.Array:
     """h of one pair of samples, a scalar; by default for a joint kernel, with finite sums."""
     (p, y), (q, z) = a, b
@@ -61,7 +69,7 @@ def _scaled(kernel: Scaled, a: Sample, b: Sample) -> jax.Array:
     return kernel.valid_factor() * h(kernel.kernel, a, b)
 
 
-@functools.singledispatch
+@FormulaDispatch
 def h_tile(kernel: Any, a: Sample, b: Sample) -> jax.Array:
     """h of all pairs of two batches of samples, ``[S, T]``."""
     return vmap_pairs(functools.partial(h, kernel))(a, b)
@@ -96,7 +104,7 @@ def squared_h_tile(kernel: Any, a: Sample, b: Sample) -> jax.Array:
     return jnp.square(h_tile(kernel, a, b))
 
 
-@functools.singledispatch
+@FormulaDispatch
 def deviation(kernel: Any, a: Sample, location: Sample) -> jax.Array:
     """The deviation of one sample at one location; by default for a joint kernel, a finite sum."""
     p, y = a

@@ -10,6 +10,7 @@ from calibjax._check import check_flag, check_integer
 from calibjax._data import Data
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
+from calibjax._numerics import quotient
 from calibjax._sharding import Axis, on_devices
 from calibjax.kernels import KernelLike
 from calibjax.operators import BlockH, TiledH, block_h, tiled_h
@@ -92,4 +93,4 @@ def estimate_skce(h: TiledH | BlockH, unbiased: bool) -> jax.Array:
     too_few = weight == 0
     if not unbiased:
         total, weight = total + h.trace(), h.full_weight()
-    return jnp.where(too_few, 0.0, total / jnp.where(too_few, 1.0, weight))
+    return jnp.where(too_few, 0.0, quotient(total, jnp.where(too_few, 1.0, weight)))

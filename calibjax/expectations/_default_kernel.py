@@ -68,19 +68,19 @@ def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
 
 
 def _gaussian_kernel(predictions: Distribution, where: ArrayLike | None) -> GaussianKernel:
-    return GaussianKernel(math.sqrt(2) * _median_deviation(None, (predictions, where)))
+    return GaussianKernel(_lengthscale(None, (predictions, where)))
 
 
 @on_devices
-def _median_deviation(axis: Axis, _: None, predictions_and_where: Any) -> jax.Array:
-    """The median predicted standard deviation of each coordinate, ``[]`` or ``[d]``.
+def _lengthscale(axis: Axis, _: None, predictions_and_where: Any) -> jax.Array:
+    """sqrt(2) times the median predicted standard deviation of each coordinate, ``[]`` or ``[d]``.
 
-    Where the median is 0 it is the mean, and where that is 0 too it is 1.
+    Where the median is 0 the mean takes its place, and where that is 0 too, 1 does.
     """
     predictions, where = predictions_and_where
     if where is not None:
         predictions = fill_masked(predictions, where, axis)
-    deviation = jnp.sqrt(widened(predictions).variance())
+    deviation = widened(predictions).deviation()
     if where is not None:
         kept = where.reshape(-1, *(1,) * (deviation.ndim - 1))
         deviation = jnp.where(kept, deviation, jnp.nan)
@@ -88,4 +88,4 @@ def _median_deviation(axis: Axis, _: None, predictions_and_where: Any) -> jax.Ar
     # Equal samples have the deviation 0.  If no row is kept, median and mean are NaN.
     median, mean = jnp.nanmedian(deviation, axis=0), jnp.nanmean(deviation, axis=0)
     fallback = jnp.where(mean > 0, mean, 1.0)
-    return jax.lax.stop_gradient(jnp.where(median > 0, median, fallback))
+    return jax.lax.stop_gradient(math.sqrt(2) * jnp.where(median > 0, median, fallback))

@@ -25,7 +25,16 @@ from calibjax._waves import wave
 from calibjax.discrepancy import Sample
 from calibjax.expectations import all_labels, label_residual
 from calibjax.features._spectra import prediction_frequency, target_frequency
-from calibjax.kernels import Product, Scaled, Sum, TensorProduct, embedding, pairwise
+from calibjax.kernels import (
+    FormulaDispatch,
+    Product,
+    Scaled,
+    Sum,
+    TensorProduct,
+    class_of_formula,
+    embedding,
+    pairwise,
+)
 
 
 @struct
@@ -126,7 +135,7 @@ def _sum_arrays(arrays: list[jax.Array]) -> jax.Array:
 def _tensor_products(kernel: Any, p: Any) -> Iterator[tuple[Any, list[Any], list[Any]]]:
     """A kernel as a sum of products: (factor, prediction kernels, target kernels) of each term."""
     for factor, parts in _expanded(kernel):
-        if len(parts) > 1 or not isinstance(parts[0], TensorProduct):
+        if len(parts) > 1 or class_of_formula(parts[0]) is not TensorProduct:
             names = " * ".join(type(part).__name__ for part in parts)
             raise TypeError(
                 f"random features need a TensorProduct, or sums and multiples of them, got {names}."
@@ -142,7 +151,7 @@ def _tensor_products(kernel: Any, p: Any) -> Iterator[tuple[Any, list[Any], list
             yield factor * f * g, on_predictions, on_targets
 
 
-@functools.singledispatch
+@FormulaDispatch
 def _expanded(kernel: Any) -> list[tuple[Any, list[Any]]]:
     """A kernel as a sum of products: for each term its factor and the kernels in the product."""
     return [(1.0, [kernel])]

@@ -48,9 +48,10 @@ def consistency_test(
     Args:
         key: a key of `jax.random`.
         estimator: a function of (predictions, targets) that returns a scalar and can be traced; it
-            is called with ``where=where`` too if `where` is given.  It is compiled once for each
-            function object: `jax.tree_util.Partial` lets parameters change, and its booleans,
-            Python integers and strings are options: ``Partial(cj.skce, kernel, unbiased=False)``.
+            is called with ``where=where`` too if `where` is given.  Functions that do the same
+            share what is compiled: `jax.tree_util.Partial` lets parameters change, and its
+            booleans, Python integers and strings are options:
+            ``Partial(cj.skce, kernel, unbiased=False)``.
         predictions: a batch of n >= 2 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
         n_resamples: the number of resamples; resample r depends only on (key, r).

@@ -104,7 +104,7 @@ class SKCEState:
                 f"other must have blocks of {self.block_size} rows, got {other.block_size}."
             )
         n_blocks = self.n_blocks + other.n_blocks
-        ours, theirs = (state.n_blocks.astype(self.mean.dtype) for state in (self, other))
+        ours, theirs = (jnp.asarray(s.n_blocks, jnp.result_type(s.mean)) for s in (self, other))
         share = theirs / jnp.maximum(ours + theirs, 1)
         difference = other.mean - self.mean
         squares = self.squares + other.squares + jnp.square(difference) * ours * share
@@ -122,7 +122,7 @@ class SKCEState:
                 f"{self.n_blocks}."
             )
         method = f"SKCEState, blocks of {self.block_size}"
-        return z_test(BlockSummary(self.n_blocks, self.mean, self.squares), method)
+        return z_test(BlockSummary(self.n_blocks, jnp.asarray(self.mean), self.squares), method)
 
 
 @on_devices

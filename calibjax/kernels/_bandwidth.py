@@ -81,9 +81,8 @@ def _median_heuristic(axis: Axis, distance: Any, predictions_and_where: Any) -> 
         # A distance of 0 between different predictions may be one whose square is too small.
         spread = jax.tree.map(lambda x: jnp.max(jnp.max(x, axis=0) - jnp.min(x, axis=0)), chosen)
         largest = functools.reduce(jnp.maximum, jax.tree.leaves(spread))
-        coincide = (median == 1) & (largest == 0)
-        digits = squares_keep_digits(median) & squares_keep_digits(largest)
-        median = jnp.where(coincide | digits, median, jnp.nan)
+        coincide = (median != 1) | (largest == 0) | squares_keep_digits(largest)
+        median = jnp.where(coincide & squares_keep_digits(median), median, jnp.nan)
     all_valid = all_sum(jnp.sum(~valid), axis) == 0
     return lax.stop_gradient(jnp.where(all_valid, median, jnp.nan))
 

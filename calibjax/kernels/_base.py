@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._numerics import nonnegative_or_nan
+from calibjax._static import StaticFunction
 from calibjax._struct import is_floating, struct
 from calibjax.kernels._constraints import NONNEGATIVE, Constraint, forget_overridden
 
@@ -114,9 +115,10 @@ def upper_bound(kernel: Any) -> float | jax.Array:
 
 
 def _no_bound(kernel: Any) -> ValueError:
+    function = kernel.function if isinstance(kernel, StaticFunction) else kernel
     return ValueError(
         "kernel_bound must be given: no bound is known for a kernel of type "
-        f"{type(kernel).__name__}."
+        f"{type(function).__name__}."
     )
 
 

@@ -5,6 +5,7 @@ is found by abstract evaluation of one pair, once for each structure.
 """
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
@@ -14,7 +15,14 @@ import jax.numpy as jnp
 
 from calibjax._check import check_values
 from calibjax._static import StaticFunction
-from calibjax._struct import as_pytree, is_array, is_floating, is_traced, widest_dtype
+from calibjax._struct import (
+    as_pytree,
+    is_array,
+    is_floating,
+    is_traced,
+    on_host,
+    widest_dtype,
+)
 from calibjax.kernels._base import Kernel, vmap_pairs
 from calibjax.kernels._constraints import Constraint
 from calibjax.kernels._distances import Distance
@@ -70,8 +78,7 @@ def _check_parameter(name: str, value: Any, constraint: Constraint) -> None:
     if not constraint.has_type(value):
         raise TypeError(f"{name} must be {constraint.words}, got {type(value).__name__}.")
     if not is_traced(value):
-        with jax.ensure_compile_time_eval():
-            check_values(name, value, constraint.words, constraint.is_valid(jnp.asarray(value)))
+        check_values(name, value, constraint.words, constraint.is_valid(on_host(value)))
 
 
 def check_formula(
@@ -215,7 +222,7 @@ def _are_symmetric(kernel: Any, predictions: Any, targets: Any) -> list[jax.Arra
         points = _points(role, predictions, targets)
         values = vmap_pairs(function)(points, points)
         values = jnp.asarray(values, widest_dtype(values))
-        rounding = jnp.sqrt(jnp.finfo(values.dtype).eps)
+        rounding = math.sqrt(jnp.finfo(values.dtype).eps)
         # Comparisons with NaN are false: a NaN is no asymmetry.
         return ~jnp.any(jnp.abs(values - values.T) > rounding * jnp.nanmax(jnp.abs(values)))
 

@@ -1,9 +1,8 @@
 """Constraints on parameters of kernels and distances, and methods that an override invalidates."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
-
-import jax
 
 from calibjax._numerics import is_nonnegative, is_positive
 from calibjax._struct import is_array
@@ -15,12 +14,12 @@ class Constraint(NamedTuple):
     Args:
         has_type: tells whether a value has the right type.
         words: the condition in words, for error messages.
-        is_valid: tells which elements of an array of the right type satisfy the condition.
+        is_valid: tells which elements of an array, of NumPy or of jax, satisfy the condition.
     """
 
     has_type: Callable[[Any], bool]
     words: str
-    is_valid: Callable[[jax.Array], jax.Array]
+    is_valid: Callable[[Any], Any]
 
 
 def _is_python_number(x: Any) -> bool:
@@ -47,6 +46,29 @@ def forget_overridden(cls: type, by: str, defaults: Mapping[str, Any]) -> None:
 def is_overridden(cls: type, method: str, by: str) -> bool:
     """Whether `cls` takes `by` from a subclass of the class that it takes `method` from."""
     return _depth_of_definition(cls, by) < _depth_of_definition(cls, method)
+
+
+def class_of_formula(kernel: Any) -> type:
+    """The class whose ``__call__`` a kernel has: for one that overrides it, no base class."""
+    return type(kernel).__mro__[_depth_of_definition(type(kernel), "__call__")]
+
+
+class FormulaDispatch:
+    """A function of (kernel, *args) with a rule for each formula of kernels, else `fallback`.
+
+    As `functools.singledispatch`, but by `class_of_formula`: a rule for a class does not hold for a
+    subclass that overrides ``__call__``.
+    """
+
+    def __init__(self, fallback: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, fallback)
+        self.fallback = fallback
+        self._rules = functools.singledispatch(fallback)
+        self.register = self._rules.register
+
+    def __call__(self, kernel: Any, *args: Any) -> Any:
+        rule = self._rules.registry.get(class_of_formula(kernel), self.fallback)
+        return rule(kernel, *args)
 
 
 def _depth_of_definition(cls: type, method: str) -> int:

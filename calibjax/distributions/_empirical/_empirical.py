@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from calibjax._batch import probability_vectors
 from calibjax._distribution import Distribution
+from calibjax._numerics import root_mean_square
 from calibjax._struct import struct, widened, widest_dtype
 from calibjax._waves import average, wave
 
@@ -83,6 +84,13 @@ class Empirical(Distribution):
             return _weighted_mean(p, jnp.square(deviations))
 
         return jax.vmap(variance_of_one)(widened(self))
+
+    def deviation(self) -> jax.Array:
+        def of_one(p: Empirical) -> jax.Array:
+            deviations = p.samples - _weighted_mean(p, p.samples)[None]
+            return root_mean_square(p.probabilities(), deviations)
+
+        return jax.vmap(of_one)(widened(self))
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]`` or ``[*shape, n, d]``."""

@@ -9,6 +9,7 @@ from jax import lax
 
 from calibjax._batch import probability_vectors
 from calibjax._distribution import Distribution
+from calibjax._numerics import root_mean_square
 from calibjax._struct import struct, widened, widest_dtype
 from calibjax._waves import average
 from calibjax.distributions._categorical import label_log_prob
@@ -99,6 +100,13 @@ class Mixture(Distribution):
         within = p._by_component(p._flat_components().variance())
         means = p._by_component(p._flat_components().mean())
         return p._average(within + jnp.square(means - p._average(means)[:, None]))
+
+    def deviation(self) -> jax.Array:
+        p = widened(self)
+        within = p._by_component(p._flat_components().deviation())
+        means = p._by_component(p._flat_components().mean())
+        total = jnp.hypot(within, means - p._average(means)[:, None])
+        return jax.vmap(root_mean_square)(jax.vmap(Mixture.probabilities)(p), total)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]`` or ``[*shape, n, d]``."""

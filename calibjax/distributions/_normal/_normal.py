@@ -60,6 +60,9 @@ class Normal(Distribution):
         """The variances, ``[n]``."""
         return jnp.square(widened(self.scale))
 
+    def deviation(self) -> jax.Array:
+        return widened(self.scale)
+
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``."""
         p = widened(self)
@@ -130,6 +133,9 @@ class MultivariateNormalDiag(Distribution):
     def variance(self) -> jax.Array:
         """The variances of the coordinates, ``[n, d]``."""
         return jnp.square(widened(self.scale_diag))
+
+    def deviation(self) -> jax.Array:
+        return widened(self.scale_diag)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n, d]``."""
