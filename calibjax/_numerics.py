@@ -28,8 +28,10 @@ def _absolute_jvp(primals, tangents):
 
 
 def mirrored(x: jax.Array) -> jax.Array:
-    """|x| with slope 1 at 0, for functions that are even and smooth: with slope 0 there, as of
-    `absolute`, their second derivatives would be 0 where x is."""
+    """|x| with slope 1 at 0, for functions that are even and smooth.
+
+    With the slope 0 of `absolute` at 0 their second derivatives would be 0 there.
+    """
     return jnp.where(x < 0, -x, x)
 
 
@@ -68,7 +70,7 @@ def positive_or_nan(x: jax.Array | float, name: str = "lengthscale") -> jax.Arra
 
 
 def nonnegative_or_nan(x: jax.Array | float, name: str) -> jax.Array:
-    """The same for a number that may be 0."""
+    """x where it is nonnegative and finite, else NaN, or a ValueError as of `positive_or_nan`."""
     return _valid_or_nan(x, name, "nonnegative and finite", is_nonnegative)
 
 
@@ -82,12 +84,13 @@ def _valid_or_nan(
 
 @jax.custom_jvp
 def reciprocal(x: jax.Array) -> jax.Array:
-    """1/x, whose derivative divides no second time."""
+    """1/x, whose derivative needs no second division."""
     return 1 / x
 
 
 @reciprocal.defjvp
 def _reciprocal_jvp(primals, tangents):
+    """(1/x)' = -1/x^2 = -(1/x)^2, from the value."""
     (x,), (dx,) = primals, tangents
     value = reciprocal(x)
     return value, -jnp.square(value) * dx
@@ -136,6 +139,7 @@ def small_expm1(x: jax.Array) -> jax.Array:
 
 @small_expm1.defjvp
 def _small_expm1_jvp(primals, tangents):
+    """expm1'(x) = exp(x) = 1 + expm1(x), from the value; 0 where the function is constant."""
     (x,), (dx,) = primals, tangents
     value = small_expm1(x)
     return value, jnp.where(jnp.abs(x) <= SMALL, 1 + value, 0.0) * dx

@@ -66,7 +66,7 @@ def struct(cls: type[T]) -> type[T]:
         super(made, subclass).__init_subclass__(**kwargs)
         struct(subclass)
 
-    # A pytree is registered by its class: jax does not know those that inherit from it.
+    # jax knows a pytree by its very class: each subclass has to be registered too.
     made.__init_subclass__ = classmethod(make_struct)
     return made
 
@@ -76,7 +76,7 @@ class _Leaf:
 
 
 def as_pytree(tree: Any) -> Any:
-    """The same tree with its plain functions as part of the structure, for an argument of jit."""
+    """A tree that jit takes as an argument: its plain functions become part of the structure."""
 
     def is_partial(node: Any) -> bool:
         return isinstance(node, jax.tree_util.Partial)

@@ -5,7 +5,7 @@ h((p, y), (q, z)) = k((p, y), (q, z)) - E k((p, Z), (q, z)) - E k((p, y), (q, Z'
 (Widmann, Lindsten and Zachariah, ICLR 2021, Lemma 2 and Eq. 5).
 
 The deviation of (p, y) at a location t = (q, z) is k((p, y), t) - E k((p, Z), t) with Z ~ p, the
-first half of h (the same, Definition C.1).
+first half of h (Definition C.1 there).
 """
 
 import functools
@@ -14,7 +14,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax.expectations import mean_embedding, residual_product, residual_product_tile
+from calibjax.expectations import (
+    all_labels,
+    label_residual,
+    mean_embedding,
+    residual_product,
+    residual_product_tile,
+)
 from calibjax.kernels import (
     FormulaDispatch,
     Scaled,
@@ -33,26 +39,25 @@ Sample = tuple[Any, jax.Array]
 def h(kernel: Any, a: Sample, b: Sample) -> jax.Array:
     """h of one pair of samples, a scalar; by default for a joint kernel, with finite sums."""
     (p, y), (q, z) = a, b
-    (labels, ours), (_, theirs) = _residual(kernel, p, y), _residual(kernel, q, z)
+    labels, ours = _labels_and_residual(kernel, p, y)
+    _, theirs = _labels_and_residual(kernel, q, z)
     joint = vmap_pairs(lambda y, z: kernel((p, y), (q, z)))(labels, labels).astype(ours.dtype)
     return jnp.sum(ours[:, None] * joint * theirs[None, :])
 
 
-def _residual(kernel: Any, p: Any, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _labels_and_residual(kernel: Any, p: Any, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """All labels, and e_y - p."""
-    probs = p.label_probabilities()
-    if probs is None:
+    if p.label_probabilities() is None:
         raise NotImplementedError(
             f"h with a joint kernel of type {type(kernel).__name__} needs predictions over "
             f"finitely many labels (Categorical, Bernoulli), got {type(p).__name__}; use a "
             "TensorProduct, or sums and multiples of them."
         )
-    labels = jnp.arange(probs.shape[-1], dtype=jnp.int32)
-    return labels, (labels == y).astype(probs.dtype) - probs
+    return all_labels(p), label_residual(p, y)
 
 
 @h.register
-def _tensor_product(kernel: TensorProduct, a: Sample, b: Sample) -> jax.Array:
+def _h_of_product(kernel: TensorProduct, a: Sample, b: Sample) -> jax.Array:
     (p, y), (q, z) = a, b
     return of_pair(kernel.prediction_kernel, p, q) * residual_product(
         p, kernel.target_kernel, y, q, z
@@ -60,12 +65,12 @@ def _tensor_product(kernel: TensorProduct, a: Sample, b: Sample) -> jax.Array:
 
 
 @h.register
-def _sum(kernel: Sum, a: Sample, b: Sample) -> jax.Array:
+def _h_of_sum(kernel: Sum, a: Sample, b: Sample) -> jax.Array:
     return h(kernel.left, a, b) + h(kernel.right, a, b)
 
 
 @h.register
-def _scaled(kernel: Scaled, a: Sample, b: Sample) -> jax.Array:
+def _h_of_multiple(kernel: Scaled, a: Sample, b: Sample) -> jax.Array:
     return kernel.valid_factor() * h(kernel.kernel, a, b)
 
 
@@ -76,7 +81,7 @@ def h_tile(kernel: Any, a: Sample, b: Sample) -> jax.Array:
 
 
 @h_tile.register
-def _tensor_product_tile(kernel: TensorProduct, a: Sample, b: Sample) -> jax.Array:
+def _h_tile_of_product(kernel: TensorProduct, a: Sample, b: Sample) -> jax.Array:
     (ps, ys), (qs, zs) = a, b
     if _is_a_few_numbers(ps, ys):
         return vmap_pairs(functools.partial(h, kernel))(a, b)
@@ -90,31 +95,26 @@ def _is_a_few_numbers(ps: Any, ys: jax.Array) -> bool:
 
 
 @h_tile.register
-def _sum_tile(kernel: Sum, a: Sample, b: Sample) -> jax.Array:
+def _h_tile_of_sum(kernel: Sum, a: Sample, b: Sample) -> jax.Array:
     return h_tile(kernel.left, a, b) + h_tile(kernel.right, a, b)
 
 
 @h_tile.register
-def _scaled_tile(kernel: Scaled, a: Sample, b: Sample) -> jax.Array:
+def _h_tile_of_multiple(kernel: Scaled, a: Sample, b: Sample) -> jax.Array:
     return kernel.valid_factor() * h_tile(kernel.kernel, a, b)
-
-
-def squared_h_tile(kernel: Any, a: Sample, b: Sample) -> jax.Array:
-    """h^2 of all pairs of two batches of samples, ``[S, T]``."""
-    return jnp.square(h_tile(kernel, a, b))
 
 
 @FormulaDispatch
 def deviation(kernel: Any, a: Sample, location: Sample) -> jax.Array:
     """The deviation of one sample at one location; by default for a joint kernel, a finite sum."""
     p, y = a
-    labels, residual = _residual(kernel, p, y)
+    labels, residual = _labels_and_residual(kernel, p, y)
     joint = jax.vmap(lambda y: kernel((p, y), location))(labels).astype(residual.dtype)
     return jnp.sum(residual * joint)
 
 
 @deviation.register
-def _tensor_product_deviation(kernel: TensorProduct, a: Sample, location: Sample) -> jax.Array:
+def _deviation_of_product(kernel: TensorProduct, a: Sample, location: Sample) -> jax.Array:
     (p, y), (q, z) = a, location
     target_kernel = kernel.target_kernel
     of_targets = jnp.asarray(target_kernel(y, z)).astype(jax.tree.leaves(p)[0].dtype)
@@ -124,12 +124,12 @@ def _tensor_product_deviation(kernel: TensorProduct, a: Sample, location: Sample
 
 
 @deviation.register
-def _sum_deviation(kernel: Sum, a: Sample, location: Sample) -> jax.Array:
+def _deviation_of_sum(kernel: Sum, a: Sample, location: Sample) -> jax.Array:
     return deviation(kernel.left, a, location) + deviation(kernel.right, a, location)
 
 
 @deviation.register
-def _scaled_deviation(kernel: Scaled, a: Sample, location: Sample) -> jax.Array:
+def _deviation_of_multiple(kernel: Scaled, a: Sample, location: Sample) -> jax.Array:
     return kernel.valid_factor() * deviation(kernel.kernel, a, location)
 
 

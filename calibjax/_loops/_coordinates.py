@@ -35,12 +35,12 @@ def _sum_over_coordinates(f: Elementwise, slope: Elementwise, ps: jax.Array, qs:
 
 
 def _in_passes(f: Elementwise, ps: jax.Array, qs: jax.Array) -> jax.Array:
-    # A loop of one pass would be unrolled into its surroundings, which is slower.
+    # XLA unrolls a loop of one pass into its surroundings, which is slower: take two at least.
     return _loop(f, ps, qs, max(2, -(-ps.shape[1] // _COORDINATES_PER_PASS)))
 
 
 def _fused(f: Elementwise, ps: jax.Array, qs: jax.Array) -> jax.Array:
-    # A loop of one pass is none.
+    # XLA unrolls a loop of one pass, and fuses it with what follows.
     return _loop(f, ps, qs, -(-ps.shape[1] // _SIDE_BY_SIDE))
 
 

@@ -54,8 +54,8 @@ class Kernel(ABC):
     domain: ClassVar[str | None] = None
     #: What its parameters must be, by the names of their fields.
     parameter_constraints: ClassVar[Mapping[str, Constraint]] = {}
-    #: The functions that it is made of: the names of their fields, and where each is defined;
-    #: None is where the kernel itself is.
+    #: The functions that it is made of: the name of the field, and the domain or role of each;
+    #: None means the domain of the kernel itself.
     inner_functions: ClassVar[Mapping[str, str | None]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -32,7 +32,7 @@ Points = Any
 
 
 def check_kernel(kernel: Any, name: str = "kernel", domain: str = "pairs") -> None:
-    """Checks the parameters of a kernel and of those that it is made of, and their domains."""
+    """Checks the parameters and domains of a kernel and of all kernels that it is made of."""
     if not callable(kernel) or isinstance(kernel, Distance):
         raise TypeError(f"{name} must be a kernel or a callable, got {type(kernel).__name__}.")
     if isinstance(kernel, Kernel) and kernel.domain not in (None, domain):
@@ -44,7 +44,7 @@ def check_kernel(kernel: Any, name: str = "kernel", domain: str = "pairs") -> No
 
 
 def check_distance(distance: Any, name: str = "distance") -> None:
-    """The same for a distance between predictions."""
+    """Checks a distance between predictions and all functions that it is made of."""
     if not callable(distance) or isinstance(distance, Kernel):
         actual = type(distance).__name__
         raise TypeError(f"{name} must be a distance between predictions, got {actual}.")
@@ -96,7 +96,7 @@ def check_formula(
 
 
 def check_distance_formula(distance: Any, prediction: Points) -> None:
-    """The same for a distance alone."""
+    """What users' functions in a distance return must be one number for one pair."""
     if any(True for _ in _users_functions("distance", distance, "a distance")):
         _check_once(_evaluate_distance, distance, prediction)
 
@@ -203,7 +203,7 @@ def check_symmetric(kernel: Any, predictions: Any, targets: Any) -> None:
 
 
 def is_symmetric(kernel: Any, predictions: Any, targets: Any) -> jax.Array:
-    """The same as a boolean, for values that cannot be looked at."""
+    """Whether `check_symmetric` would find no asymmetry, as a boolean that may be traced."""
     return functools.reduce(
         jnp.logical_and, _are_symmetric(as_pytree(kernel), predictions, targets), jnp.array(True)
     )

@@ -123,7 +123,7 @@ def squares_keep_digits(scale: jax.Array) -> jax.Array:
 
 
 def embedding(distance: Any, p: Any) -> jax.Array:
-    """``distance.embedding(p)``; TypeError for a function, of which no embedding is known."""
+    """``distance.embedding(p)``; TypeError for a plain function, whose embedding is unknown."""
     if not isinstance(distance, Distance):
         raise _no_embedding(distance)
     return distance.embedding(p)

@@ -49,5 +49,5 @@ def _positive_stable(key: jax.Array, index: float, dtype: Any) -> jax.Array:
     return jnp.exp(jnp.minimum(log_power / index + logs[2], _LARGEST_LOG))
 
 
-# With frequencies of 1e10 nothing is alike anyway; what they are multiplied with must stay finite.
+# A frequency of 1e10 already makes the feature noise; the bound keeps its products finite.
 _LARGEST_LOG = 50.0
