@@ -12,10 +12,9 @@ class Distribution(ABC):
     """A batch of n predictive distributions of one family: arrays with leading axis n.
 
     A family is a `struct` of arrays with the attributes and abstract methods below, and `log_prob`
-    where it has a density.  Every other method has a default: it returns None or raises a
-    TypeError.  Inside a kernel or a closed form the same class stands for *one* prediction, and its
-    arrays have no batch axis.  A subclass of a family is a pytree by itself: do not register it
-    with jax again.
+    where it has a density.  Every other method has a default.  Inside a kernel or a closed form the
+    same class stands for *one* prediction, and its arrays have no batch axis.  A subclass of a
+    family is a pytree by itself: do not register it with jax again.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -67,7 +66,7 @@ class Distribution(ABC):
     def variance(self) -> jax.Array:
         """The variance of each prediction, one for each coordinate."""
 
-    def deviation(self) -> jax.Array:
+    def standard_deviation(self) -> jax.Array:
         """The root of the variance; a family overrides it where the square may underflow."""
         return jnp.sqrt(self.variance())
 

@@ -32,6 +32,7 @@ def check_inputs(
     check_kernel(kernel)
     check_formula(kernel, *_one_sample(data), formula)
     if data.where is None:
+        # Masked rows may hold anything: there, and inside jit, an asymmetric kernel gives NaN.
         check_symmetric(kernel, *data.samples)
     return kernel, data
 

@@ -109,6 +109,7 @@ def quotient(a: jax.Array, b: jax.Array) -> jax.Array:
 def _quotient_jvp(primals, tangents):
     (a, b), (da, db) = primals, tangents
     value = quotient(a, b)
+    # A compiler may turn (a / b) / b into a / b^2, but not this form.
     return value, (da - value * db) / b
 
 

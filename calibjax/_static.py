@@ -26,7 +26,7 @@ class StaticFunction:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self._key = _snapshot(function, {}, getattr(function, "__globals__", None))
+        self._key = _snapshot(function, {}, _globals_of(function))
         self._hash = hash(self._key)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -149,6 +149,13 @@ def _snapshot(value: Any, seen: dict[int, tuple[int, Any]], home: Any) -> Hashab
     if _has_equality_by_value(value):
         return type(value), value
     return type(value) if _is_frozen(value) else _ByIdentity(value), *all_of([_state(value)])
+
+
+def _globals_of(function: Any) -> Any:
+    """The globals of a function, also of one that a partial application wraps."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__globals__", None)
 
 
 def _state(value: Any) -> dict[str, Any]:

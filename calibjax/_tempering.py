@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._numerics import quotient
 from calibjax._struct import is_floating
 
 
@@ -45,22 +46,7 @@ def _tempered_logits(
     ratios = probs / lax.stop_gradient(jnp.max(probs, axis=-1, keepdims=True))
     logs = jnp.log(jnp.where(positive, ratios, 1.0))
     is_finite = positive & ~(logs < least * temperature)
-    return jnp.where(is_finite, _quotient(jnp.where(is_finite, logs, 0.0), temperature), -jnp.inf)
-
-
-@jax.custom_jvp
-def _quotient(x: jax.Array, y: jax.Array) -> jax.Array:
-    """x / y, whose derivative in y is computed without y^2, which underflows for small y."""
-    return x / y
-
-
-@_quotient.defjvp
-def _quotient_jvp(primals, tangents):
-    """d(x / y) = dx / y - x dy / y^2 = (dx - (x / y) dy) / y."""
-    (x, y), (dx, dy) = primals, tangents
-    value = x / y
-    # A compiler may turn (x / y) / y into x / y^2, but not this form.
-    return value, (dx - value * dy) / y
+    return jnp.where(is_finite, quotient(jnp.where(is_finite, logs, 0.0), temperature), -jnp.inf)
 
 
 def tempered_scale(scale: jax.Array, factor: jax.Array) -> jax.Array:

@@ -108,7 +108,7 @@ def test_deviations_whose_squares_the_dtype_cannot_hold(family, unit):
     # The second coordinate is the first one in other units.
     predictions = OF_COLUMNS[family](unit)
     exact = np.sqrt(OF_COLUMNS[family](1.0).variance())
-    np.testing.assert_allclose(predictions.deviation(), exact * [1, unit], rtol=1e-5)
+    np.testing.assert_allclose(predictions.standard_deviation(), exact * [1, unit], rtol=1e-5)
     if unit < 1:
         found = cj.default_kernel(predictions).target_kernel.lengthscale
         expected = np.sqrt(2) * np.median(exact, axis=0)
@@ -118,8 +118,10 @@ def test_deviations_whose_squares_the_dtype_cannot_hold(family, unit):
 @pytest.mark.parametrize("unit", [1e-25, 1e25])
 def test_deviations_of_numbers(unit):
     scale = SCALE * np.float32(unit)
-    np.testing.assert_array_equal(cj.Normal(LOC, scale).deviation(), scale)
-    np.testing.assert_allclose(cj.Laplace(LOC, scale).deviation(), np.sqrt(2) * scale, rtol=1e-6)
+    np.testing.assert_array_equal(cj.Normal(LOC, scale).standard_deviation(), scale)
+    np.testing.assert_allclose(
+        cj.Laplace(LOC, scale).standard_deviation(), np.sqrt(2) * scale, rtol=1e-6
+    )
 
 
 def test_large_covariances_of_predictions_that_differ():

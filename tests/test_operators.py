@@ -69,3 +69,25 @@ def test_sums_of_each_kind(make, key, float64):
     check(np.sort(eigenvalues)[-largest:], np.sort(expected)[-largest:])
     n = weights.sum()
     check(operator.unbiased(found[1]), weights @ off_diagonal @ weights / (n * (n - 1)))
+
+
+@pytest.mark.parametrize("inside_jit", [False, True])
+def test_an_asymmetric_kernel_gives_no_number(inside_jit, key):
+    _, predictions, targets = sample("categorical-tv-white", N, dtype="float32")
+
+    def leaning(p, q):
+        return 1 + p.probs[0] - q.probs[0] / 2
+
+    kernel = cj.TensorProduct(leaning, cj.WhiteKernel())
+
+    def estimates(predictions, targets, where):
+        rows = kernel, predictions, targets
+        test = cj.asymptotic_skce_test(key, *rows, method="gamma", where=where)
+        blocks = cj.asymptotic_block_skce_test(*rows, block_size=5, where=where)
+        return cj.skce(*rows, where=where), test.pvalue, test.estimate, blocks.pvalue
+
+    run = jax.jit(estimates) if inside_jit else estimates
+    assert all(map(jnp.isnan, run(predictions, targets, jnp.arange(N) < 15)))
+    if not inside_jit:
+        with pytest.raises(ValueError, match="prediction_kernel must be symmetric"):
+            cj.skce(kernel, predictions, targets)

@@ -121,8 +121,10 @@ def test_what_a_closure_holds_may_change(name):
 
 def test_globals_may_change(monkeypatch):
     before, nested = StaticFunction(of_global), StaticFunction(lambda p: of_global(p))
+    partial = StaticFunction(functools.partial(of_global))
     monkeypatch.setitem(globals(), "SCALE", 3.0)
     assert before != StaticFunction(of_global)
+    assert partial != StaticFunction(functools.partial(of_global))
     assert nested != StaticFunction(lambda p: of_global(p))
 
 

@@ -15,7 +15,7 @@ from calibjax._struct import merge
 from calibjax.kernels import vmap_pairs
 
 # One loop makes the value and so many partial derivatives, 5 arrays: `in_one_loop` says why not
-# more than 6, and with 6 some loops are still not vectorised.
+# more.
 _PARTIALS_PER_LOOP = 4
 
 

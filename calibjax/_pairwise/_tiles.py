@@ -6,6 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from calibjax._loops import on_cpu
+
 #: ``tile(parameters, rows, rows) -> [S, T]``, the values of all pairs of two batches of rows.
 Tile = Callable[[Any, Any, Any], jax.Array]
 
@@ -15,7 +17,7 @@ def most_tile_rows() -> int:
 
     By the default backend: arrays that lie elsewhere are computed right, only more slowly.
     """
-    return 512 if jax.default_backend() == "cpu" else 4096
+    return 512 if on_cpu() else 4096
 
 
 def tile_sizes(n: int, tile_rows: int | None = None) -> tuple[int, int]:

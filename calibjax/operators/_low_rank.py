@@ -75,7 +75,7 @@ class LowRankH(H):
         return matrix, total
 
     def _row_sums(self, total: jax.Array) -> jax.Array:
-        """sum_{j != i} w_j h_ij, ``[n]``, from `total` = Psi^T w."""
+        """sum_{j != i} w_j h_ij for each row i of weight 1, ``[n]``, from `total` = Psi^T w."""
         return self._map_rows_of_psi(
             lambda rows: dot(rows, total) - jnp.sum(jnp.square(rows), axis=1)
         )

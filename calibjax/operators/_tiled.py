@@ -154,7 +154,7 @@ def in_tiles(
 
 def tiled_h(kernel: Any, data: Data, axis: Axis = None) -> TiledH:
     """H of a kernel on checked data, which are cleaned first."""
-    return tiled_h_of_clean(kernel, poisoned_unless_symmetric(kernel, clean(data, axis)), axis)
+    return tiled_h_of_clean(kernel, clean(data, axis), axis)
 
 
 def poisoned_unless_symmetric(kernel: Any, data: Data) -> Data:
@@ -169,4 +169,5 @@ def poisoned_unless_symmetric(kernel: Any, data: Data) -> Data:
 
 def tiled_h_of_clean(kernel: Any, data: Data, axis: Axis = None) -> TiledH:
     """H of a kernel on clean data."""
+    data = poisoned_unless_symmetric(kernel, data)
     return in_tiles(in_dtype(kernel, data.weights.dtype), data.samples, data.weights, axis)

@@ -85,7 +85,7 @@ class Empirical(Distribution):
 
         return jax.vmap(variance_of_one)(widened(self))
 
-    def deviation(self) -> jax.Array:
+    def standard_deviation(self) -> jax.Array:
         def of_one(p: Empirical) -> jax.Array:
             deviations = p.samples - _weighted_mean(p, p.samples)[None]
             return root_mean_square(p.probabilities(), deviations)

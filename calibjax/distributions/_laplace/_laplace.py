@@ -56,7 +56,7 @@ class Laplace(Distribution):
         """The variances, ``[n]``."""
         return 2 * jnp.square(widened(self.scale))
 
-    def deviation(self) -> jax.Array:
+    def standard_deviation(self) -> jax.Array:
         return math.sqrt(2) * widened(self.scale)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:

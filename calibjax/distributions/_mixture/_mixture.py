@@ -101,9 +101,9 @@ class Mixture(Distribution):
         means = p._by_component(p._flat_components().mean())
         return p._average(within + jnp.square(means - p._average(means)[:, None]))
 
-    def deviation(self) -> jax.Array:
+    def standard_deviation(self) -> jax.Array:
         p = widened(self)
-        within = p._by_component(p._flat_components().deviation())
+        within = p._by_component(p._flat_components().standard_deviation())
         means = p._by_component(p._flat_components().mean())
         total = jnp.hypot(within, means - p._average(means)[:, None])
         return jax.vmap(root_mean_square)(jax.vmap(Mixture.probabilities)(p), total)

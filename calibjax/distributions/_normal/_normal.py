@@ -60,7 +60,7 @@ class Normal(Distribution):
         """The variances, ``[n]``."""
         return jnp.square(widened(self.scale))
 
-    def deviation(self) -> jax.Array:
+    def standard_deviation(self) -> jax.Array:
         return widened(self.scale)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
@@ -134,7 +134,7 @@ class MultivariateNormalDiag(Distribution):
         """The variances of the coordinates, ``[n, d]``."""
         return jnp.square(widened(self.scale_diag))
 
-    def deviation(self) -> jax.Array:
+    def standard_deviation(self) -> jax.Array:
         return widened(self.scale_diag)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
