@@ -215,7 +215,7 @@ def at(f, x, i, index, shift):
     return f(moved)
 
 
-# Their tiles are in those of h too, see test_kernels.
+# The others have every rule of a tile, or test_kernels and test_vector_tiles have it.
 SLOW_TILES = SLOW | {
     "laplace-gaussian",
     "laplace-laplacian",

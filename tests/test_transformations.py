@@ -12,7 +12,7 @@ from marks import slow
 
 import calibjax as cj
 
-# What they are made of is in others, and tiles of each are compared with pairs in test_kernels.
+# What they are made of has tests of its own: distances and h in test_kernels, expectations.
 SLOW = {
     "categorical-euclidean-gaussian",
     "categorical-tv-function",
