@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from instances import FAMILIES, cast
+from marks import fast_in_float32, slow
 from scipy.spatial.distance import pdist
 
 import calibjax as cj
@@ -75,7 +76,11 @@ def test_ties(float64):
     assert cj.median_heuristic(TV, cj.Bernoulli(confidences[:4])) == 1
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+# Long to compile; of their like are the categorical, the normal and the ensemble.
+SLOW = {"full", "diag", "laplace", "poisson", "mixture", "empirical", "empirical_vectors"}
+
+
+@pytest.mark.parametrize("family", slow(SLOW, FAMILIES))
 def test_gradient_is_stopped(family, float64):
     predictions = cast(FAMILIES[family](7, 0)[0])
 
@@ -157,7 +162,10 @@ def test_default_kernel_of_counts(float64):
     np.testing.assert_allclose(kernel.prediction_kernel.lengthscale, expected, rtol=1e-13)
 
 
-@pytest.mark.parametrize("family", ["full", "mixture", "ensemble", "empirical_vectors"])
+NO_WASSERSTEIN = ["full", "mixture", "ensemble", "empirical_vectors"]
+
+
+@pytest.mark.parametrize("family", slow({"full", "empirical_vectors"}, NO_WASSERSTEIN))
 def test_default_kernel_where_wasserstein_gives_none(family, float64):
     predictions = cast(FAMILIES[family](9, 0)[0])
     kernel = cj.default_kernel(predictions)
@@ -185,10 +193,8 @@ def test_default_kernel_of_certain_predictions():
     np.testing.assert_allclose(kernel.target_kernel.lengthscale, np.sqrt(2), rtol=1e-6)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(
-    "dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)], indirect=True
-)
+@pytest.mark.parametrize("family", slow(SLOW, FAMILIES))
+@fast_in_float32
 def test_default_kernel_is_ready_to_use(family, dtype):
     predictions, targets = cast(FAMILIES[family](9, 0), dtype)
 

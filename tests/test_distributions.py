@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from instances import FAMILIES, cast
+from marks import slow
 from scipy import special, stats
 
 import calibjax as cj
@@ -184,7 +185,11 @@ def test_from_scale_tril(float64):
     np.testing.assert_allclose(p.scale_tril(), factor, rtol=1e-12, atol=1e-15)
 
 
-@every_family
+# Rows of each are made of leaves of one axis or more, of a tree or two.
+FAST_ROWS = {"categorical", "normal", "mixture"}
+
+
+@pytest.mark.parametrize("family", slow(FAMILIES.keys() - FAST_ROWS, FAMILIES))
 def test_rows_of_a_batch(family, float64):
     p = cast(FAMILIES[family](5, 0)[0])
     mask = np.array([True, False, True, False, False])

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from instances import cast, sample
+from marks import slow
 
 import calibjax as cj
 from calibjax.operators import in_tiles
@@ -43,9 +44,12 @@ def loop_sums(scale, x, labels, weights, block_size):
     return np.array(sums), of_scale, of_x, of_weights
 
 
+SIZES = [(37, 4), (37, 5), (37, 7), (37, 16), (37, 18), (37, 64), (18, 7), (5, 7), (2, 64), (12, 4)]
+
+
+# Fast: several tiles, the last one filled up; one tile; several in each block; one of many blocks.
 @pytest.mark.parametrize(
-    ("block_size", "tile_rows"),
-    [(37, 4), (37, 5), (37, 7), (37, 16), (37, 18), (37, 64), (18, 7), (5, 7), (2, 64), (12, 4)],
+    ("block_size", "tile_rows"), slow(set(SIZES) - {(37, 7), (37, 64), (12, 4), (2, 64)}, SIZES)
 )
 def test_sums_and_gradients_against_a_double_loop(block_size, tile_rows, float64):
     rng = np.random.default_rng(1)
@@ -102,7 +106,7 @@ def weighted(h, w, unbiased, block_size=None):
 
 
 @pytest.mark.parametrize("unbiased", [True, False])
-@pytest.mark.parametrize("block_size", [2, 3, 7])
+@pytest.mark.parametrize("block_size", slow({2}, [2, 3, 7]))
 def test_blocks_are_the_mean_of_consecutive_estimates(block_size, unbiased, inputs):
     arguments, h = inputs
     estimates = []
@@ -122,7 +126,7 @@ def test_one_block_of_n_is_no_block(unbiased, inputs):
 
 
 @pytest.mark.parametrize("unbiased", [True, False])
-@pytest.mark.parametrize("block_size", [None, 6])
+@pytest.mark.parametrize("block_size", slow({None}, [None, 6]))
 def test_weights(block_size, unbiased, inputs):
     arguments, h = inputs
     weights = np.random.default_rng(2).uniform(0, 3, N)
@@ -138,7 +142,7 @@ def test_weights(block_size, unbiased, inputs):
 
 
 @pytest.mark.parametrize("unbiased", [True, False])
-@pytest.mark.parametrize("block_size", [None, 2, 6])
+@pytest.mark.parametrize("block_size", slow({6}, [None, 2, 6]))
 def test_where_is_weight_zero_or_one(block_size, unbiased, inputs):
     arguments, h = inputs
     where = np.ones(N, bool)
@@ -203,10 +207,8 @@ def fill(tree, rows, real, label):
     return jax.tree.map(leaf, tree)
 
 
-@pytest.mark.parametrize("unbiased", [True, False])
-@pytest.mark.parametrize(
-    "instance", [INSTANCE, pytest.param("normal-w2-gaussian", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("unbiased", slow({False}, [True, False]))
+@pytest.mark.parametrize("instance", slow({"normal-w2-gaussian"}, [INSTANCE, "normal-w2-gaussian"]))
 def test_fewer_than_two_kept_rows(instance, unbiased, float64):
     kernel, *rows = sample(instance, N)
 
@@ -292,7 +294,10 @@ def jitted_skce(kernel, predictions, targets, where=None, weights=None):
 # dtypes.
 
 
-@pytest.mark.parametrize("narrow", [jnp.bfloat16, jnp.float16])
+narrow = pytest.mark.parametrize("narrow", slow({jnp.float16}, [jnp.bfloat16, jnp.float16]))
+
+
+@narrow
 @pytest.mark.parametrize(
     "instance",
     [
@@ -315,7 +320,7 @@ def test_16_bit_inputs_are_computed_in_float32(instance, narrow):
         assert leaf.dtype == narrow and jnp.all(jnp.isfinite(leaf)) and jnp.any(leaf != 0)
 
 
-@pytest.mark.parametrize("narrow", [jnp.bfloat16, jnp.float16])
+@narrow
 def test_softmax_in_16_bits(narrow):
     logits = np.random.default_rng(0).normal(size=(N, 100)).astype("float32")
     targets = jnp.arange(N)
@@ -336,8 +341,11 @@ def test_integer_probabilities():
     assert value.dtype == jnp.float32 and value == expected
 
 
-@pytest.mark.parametrize("label_dtype", ["uint8", "int8", "int16", "uint32", "bool", "int64"])
-@pytest.mark.parametrize("instance", ["categorical-tv-white", "bernoulli-tv-white"])
+LABEL_DTYPES = ["uint8", "int8", "int16", "uint32", "bool", "int64"]
+
+
+@pytest.mark.parametrize("label_dtype", slow({"int8", "int16", "uint32"}, LABEL_DTYPES))
+@pytest.mark.parametrize("instance", slow({"bernoulli-tv-white"}, [INSTANCE, "bernoulli-tv-white"]))
 def test_label_dtypes(instance, label_dtype, float64):
     kernel, predictions, targets = sample(instance, N)
     targets = targets % 2
@@ -405,7 +413,7 @@ def test_saturated_confidences_under_the_median_heuristic(dtype):
 # Inside the user's transformations.
 
 
-@pytest.mark.parametrize("instance", [INSTANCE, "normal-w2-gaussian"])
+@pytest.mark.parametrize("instance", slow({"normal-w2-gaussian"}, [INSTANCE, "normal-w2-gaussian"]))
 def test_debug_nans_is_quiet(instance, float64):
     kernel, predictions, targets = sample(instance, N)
     ties = jax.tree.map(lambda x: x.at[1].set(x[0]), predictions), targets

@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
+from marks import fast_in_float32
 
 from calibjax._erfcx import erfcx
 
@@ -68,6 +69,7 @@ def test_far_tail(dtype):
             f = derivative(f)
 
 
+@fast_in_float32
 def test_elementwise_under_strict_promotion(dtype):
     x = jnp.linspace(0, 9, 24, dtype=dtype).reshape(2, 3, 4)
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):

@@ -8,12 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from instances import FAMILIES, PAIRS, cast, sample
+from marks import slow
 from rules import row, rule
 
 import calibjax as cj
 from calibjax.expectations import residual_product, residual_product_tile
-
-every_pair = pytest.mark.parametrize("name", PAIRS)
 
 
 def kinks_of(q):
@@ -51,7 +50,11 @@ def check_against_quadrature(kernel, p, q, y, atol=1e-13):
         np.testing.assert_allclose(value, exact, rtol=0, atol=atol)
 
 
-@every_pair
+# Long to compile; the same with the LaplacianKernel is not, and test_laplace has the other.
+SLOW_BY_QUADRATURE = {"mixture-gaussian", "laplace-gaussian"}
+
+
+@pytest.mark.parametrize("name", slow(SLOW_BY_QUADRATURE, PAIRS))
 def test_against_quadrature(name, float64):
     kernel, predictions, targets = sample(name, 3)
     p, q = row(predictions, 0), row(predictions, 1)
@@ -86,7 +89,7 @@ def test_extreme_scales(name, float64):
         check_against_quadrature(*cast((kernel, p, q, y)), atol=1e-12)
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", slow({"normal-matern32"}, REAL))
 def test_float32(name):
     family, kernel = PAIRS[name]
     rows = jax.tree.map(lambda *x: np.stack(x).astype("float32"), *extremes(family))
@@ -104,7 +107,10 @@ def test_float32(name):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1.5e-6)
 
 
-@pytest.mark.parametrize("kernel", [cj.LaplacianKernel, cj.Matern32Kernel, cj.Matern52Kernel])
+EXPONENTIAL = [cj.LaplacianKernel, cj.Matern32Kernel, cj.Matern52Kernel]
+
+
+@pytest.mark.parametrize("kernel", slow(EXPONENTIAL[1:], EXPONENTIAL))
 def test_where_the_two_forms_of_a_normal_prediction_meet(kernel, float64):
     # At |mu - y| = rate sigma^2 exactly, value and derivatives are those of either side.
     rate = {cj.LaplacianKernel: 1.0, cj.Matern32Kernel: 3**0.5, cj.Matern52Kernel: 5**0.5}[kernel]
@@ -128,7 +134,7 @@ def test_where_the_two_forms_of_a_normal_prediction_meet(kernel, float64):
         np.testing.assert_allclose(slopes[i], expected, rtol=1e-7)
 
 
-@pytest.mark.parametrize("family", ["normal", "diag"])
+@pytest.mark.parametrize("family", slow({"diag"}, ["normal", "diag"]))
 def test_h_of_narrow_predictions_in_float32(family):
     # h is of the order of (scale / l)^2, the four terms are of the order of 1.
     scale, n = 1e-3, 12
@@ -151,13 +157,10 @@ def test_h_of_narrow_predictions_in_float32(family):
     assert rms < 1e-5 and np.max(np.abs(found - exact)) < 1e-3 * rms
 
 
-SLOW = pytest.param("normal-matern52", marks=pytest.mark.slow)  # to compile
+SLOW = {"normal-matern32", "normal-matern52"}  # to compile
 
 
-@pytest.mark.parametrize(
-    "name",
-    [*(name for name in REAL if name != "normal-matern52"), "categorical-partial", SLOW],
-)
+@pytest.mark.parametrize("name", slow(SLOW, [*REAL, "categorical-partial"]))
 def test_derivatives(name, float64):
     # Of both primitives, in every floating leaf: parameters, targets and lengthscales.
     kernel, predictions, targets = sample(name, 2)
@@ -183,7 +186,7 @@ def test_derivatives(name, float64):
             np.testing.assert_allclose(gradient[i][index], (4 * near - far) / 3, rtol=1e-7)
 
 
-@pytest.mark.parametrize("name", [x for x in REAL if x.startswith(("normal", "laplace"))])
+@pytest.mark.parametrize("name", slow(SLOW, [x for x in REAL if x.startswith("normal")]))
 def test_second_derivatives_at_equal_locations(name, float64):
     # Even and smooth in the distance there, where its absolute value is not.
     kernel, predictions, _ = sample(name, 2)
@@ -212,7 +215,23 @@ def at(f, x, i, index, shift):
     return f(moved)
 
 
-@every_pair
+# The others have every rule of a tile, or test_kernels and test_vector_tiles have it.
+SLOW_TILES = SLOW | {
+    "laplace-gaussian",
+    "laplace-laplacian",
+    "mixture-laplacian",
+    "normal-sum",
+    "normal-laplacian",
+    "poisson-gaussian",
+    "poisson-white",
+    "full-gaussian",
+    "full-gaussian_ard",
+    "empirical-matern32",
+    "diag-laplacian",
+}
+
+
+@pytest.mark.parametrize("name", slow(SLOW_TILES, PAIRS))
 def test_tiles_are_those_of_pairs(name, float64):
     kernel, predictions, targets = sample(name, 6)
     others = jax.tree.map(lambda x: x[1:5], (predictions, targets))

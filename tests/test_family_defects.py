@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import slow
 from scipy import special
 
 import calibjax as cj
@@ -146,7 +147,7 @@ def test_logits_of_16_bits():
     )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", slow({"float64"}, ["float32", "float64"]))
 def test_gradient_of_temper_where_it_has_decided(dtype, float64):
     # At T = 0 only the most likely class is left, which no change of T changes.
     probs = jnp.array([[0.7, 0.2, 0.1, 0.0], [0.4, 0.4, 0.2, 0.0]], dtype)

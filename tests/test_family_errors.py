@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from instances import FAMILIES, cast
+from marks import slow
 from messages import check_message
 
 import calibjax as cj
@@ -239,7 +240,7 @@ BAD_VALUES = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_VALUES)
+@pytest.mark.parametrize("name", slow(BAD_VALUES.keys() - {"rate", "weights"}, BAD_VALUES))
 def test_bad_values_inside_jit_give_nan(name):
     make, parameters = BAD_VALUES[name]
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import slow
 
 import calibjax as cj
 from calibjax import as_predictions
@@ -265,7 +266,20 @@ def theirs(distribution, method, *args):
         return value(*args) if callable(value) else value
 
 
-@pytest.mark.parametrize("package, name", INSTANCES)
+# What they are made of is in others.
+SLOW = {
+    "covariance",
+    "one loc, one tril",
+    "independent",
+    "mixture",
+    "mixture of poisson",
+    "mixture of vectors",
+    "expand a mixture",
+    "general of poisson",
+}
+
+
+@pytest.mark.parametrize("package, name", slow({x for x in INSTANCES if x[1] in SLOW}, INSTANCES))
 def test_the_same_distribution(package, name, float64):
     make, parameters, family, targets = case(package, name)
     predictions = as_predictions(make(*parameters))

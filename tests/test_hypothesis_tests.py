@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from instances import FAMILIES, TESTS, cast, sample
+from marks import slow
 from scipy import stats
 
 import calibjax as cj
+from calibjax.hypothesis_tests import _calibration
 
 N = 24
 INSTANCES = ["categorical-tv-white", "normal-w2-gaussian"]
@@ -19,6 +21,9 @@ NUMBERS = "statistic", "pvalue", "estimate"
 # These share most of their code with others of the table.
 SLOW = {
     "spectrum",
+    "gamma",
+    "pearson",
+    "features",
     "blocks of 3",
     "blocks of 2, null",
     "distribution-free, biased",
@@ -27,11 +32,7 @@ SLOW = {
 }
 
 
-def marked(names):
-    return [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in names]
-
-
-every_test = pytest.mark.parametrize("name", marked(TESTS))
+every_test = pytest.mark.parametrize("name", slow(SLOW, TESTS))
 some_families = pytest.mark.parametrize(
     "instance", [INSTANCES[0], pytest.param(INSTANCES[1], marks=pytest.mark.slow)]
 )
@@ -93,7 +94,7 @@ def bad_row(predictions):
     return jax.tree.map(lambda x: x.at[5].set(jnp.nan), predictions)
 
 
-@every_test
+@pytest.mark.parametrize("name", slow(SLOW | {"cme", "consistency"}, TESTS))
 def test_vmap_over_data_sets_is_a_loop(name, key, float64):
     kernel, *_ = sample(INSTANCES[0], N)
     batches = [cast(FAMILIES["categorical"](N, seed)) for seed in (0, 1, 2)]
@@ -307,7 +308,7 @@ def test_one_readable_line(key):
     [
         pytest.param(256, "consistency", marks=pytest.mark.slow),
         (257, "bootstrap"),
-        (50_001, "64 features"),
+        pytest.param(50_001, "64 features", marks=pytest.mark.slow),
     ],
 )
 def test_the_convenience_suits_n(n, chosen, key):
@@ -326,15 +327,16 @@ def test_the_convenience_counts_kept_rows(key):
     assert "consistency" in result.method
 
 
-def test_masked_rows_leave_blocks_whole(key):
+def test_masked_rows_leave_blocks_whole(key, monkeypatch):
     # Mixtures have blocks at large n, and one of any twenty rows is masked: were none moved, not
     # one block would be complete.
-    n, where = 52_640, jnp.arange(52_640) % 20 > 0
+    monkeypatch.setattr(_calibration, "_MAX_BOOTSTRAP_ROWS", 999)
+    n, where = 1053, jnp.arange(1053) % 20 > 0
     probs = jnp.stack([jnp.linspace(0.1, 0.8, n), jnp.linspace(0.3, 0.9, n)], axis=1)
     predictions = cj.Mixture.ensemble(cj.Bernoulli(probs))
     targets = jnp.where(where, predictions.sample(key), -7)
     result = cj.calibration_test(key, predictions, targets, where=where)
-    assert "blocks of 223" in result.method and 0.001 < result.pvalue < 1
+    assert "blocks of 31" in result.method and 0.001 < result.pvalue < 1
 
 
 @pytest.mark.slow

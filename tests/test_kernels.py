@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from golden import recompute
 from instances import DISTANCES, FAMILIES, KERNELS, TARGET_KERNELS, cast, ordinal, sample
+from marks import fast_in_float32, slow
 from rules import row, rule
 from scipy import special
 from scipy.spatial.distance import cdist
@@ -21,7 +22,10 @@ from calibjax.kernels import pairwise
 BATCHES = [
     (distance, family) for distance, (_, families) in DISTANCES.items() for family in families
 ]
-every_distance = pytest.mark.parametrize(("name", "family"), BATCHES)
+# Their closed forms of an MMD take long to compile; the way to the distance is the same for all.
+SLOW = {
+    ("mean_embedding", family) for family in ("full", "poisson", "mixture", "ensemble", "empirical")
+}
 
 
 def vmap_pairs(function, xs, ys):
@@ -44,7 +48,7 @@ FORMULAS = {
 }
 
 
-@pytest.mark.parametrize("d", [None, 1, 3])
+@pytest.mark.parametrize("d", slow({1}, [None, 1, 3]))
 @pytest.mark.parametrize("ard", [False, True])
 @pytest.mark.parametrize("name", TARGET_KERNELS)
 def test_target_kernels(name, ard, d, float64):
@@ -119,7 +123,11 @@ DISTANCE_FORMULAS = {
 }
 
 
-@every_distance
+# By quadrature along two axes, and of each of many components.
+LONG = {("mean_embedding", "full"), ("mean_embedding", "mixture")}
+
+
+@pytest.mark.parametrize(("name", "family"), slow(LONG, BATCHES))
 def test_distances(name, family, float64):
     distance = cast(DISTANCES[name][0])
     ps, qs = (FAMILIES[family](5, seed)[0] for seed in (0, 1))
@@ -135,13 +143,14 @@ SQUARES = [batch for batch in BATCHES if hasattr(DISTANCES[batch[0]][0], "square
 
 @pytest.mark.parametrize(
     ("name", "family", "squared"),
-    [(*batch, False) for batch in BATCHES]
+    slow({(*batch, False) for batch in SLOW}, [(*batch, False) for batch in BATCHES])
     # Those that are compiled the same way are tried once.
-    + [(*batch, True) for batch in SQUARES if batch[0] != "mean_embedding"],
+    + slow(
+        {("mixture_wasserstein", "mixture", True)},
+        [(*batch, True) for batch in SQUARES if batch[0] != "mean_embedding"],
+    ),
 )
-@pytest.mark.parametrize(
-    "dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)], indirect=True
-)
+@fast_in_float32
 def test_tiles_of_distances_are_those_of_pairs(name, family, squared, dtype):
     # In value and in gradient; with rows in common, where the distance has its kink.
     distance, ps = cast((DISTANCES[name][0], FAMILIES[family](9, 0)[0]), dtype)
@@ -187,7 +196,10 @@ def distances_in_rows(kernel, ps, qs):
     return jax.vmap(cj.MeanEmbeddingDistance(kernel))(ps, qs)
 
 
-@pytest.mark.parametrize("family", ["laplace", "mixture", "empirical", "full", "poisson"])
+@pytest.mark.parametrize(
+    "family",
+    slow({"laplace", "full", "poisson"}, ["laplace", "mixture", "empirical", "full", "poisson"]),
+)
 def test_mean_embedding_distance_of_equal_predictions(family):
     # Where it is a difference of norms: 0 with slope 0, not the root of its rounding.
     kernel = cj.DistanceKernel(cj.MeanEmbeddingDistance(cj.GaussianKernel(0.8)))
@@ -209,7 +221,7 @@ def test_mean_embedding_distance_of_equal_predictions(family):
         np.testing.assert_array_equal(leaf, 0)
 
 
-@pytest.mark.parametrize("exponent", [0.5, 1.0, 1.5, 2.0])
+@pytest.mark.parametrize("exponent", slow({1.5}, [0.5, 1.0, 1.5, 2.0]))
 def test_distance_kernel(exponent, float64):
     predictions = FAMILIES["categorical"](6, 0)[0]
     for distance in (cj.TotalVariation(), cj.Euclidean()):
@@ -281,12 +293,15 @@ def test_target_kernels_are_positive_definite(name, float64):
 
 @pytest.mark.parametrize(
     ("name", "family"),
-    # Those that are not known to be.
-    [
-        batch
-        for batch in BATCHES
-        if batch not in (("wasserstein", "full"), ("mixture_wasserstein", "mixture"))
-    ],
+    # The others are not known to be.
+    slow(
+        SLOW,
+        [
+            batch
+            for batch in BATCHES
+            if batch not in (("wasserstein", "full"), ("mixture_wasserstein", "mixture"))
+        ],
+    ),
 )
 def test_prediction_kernels_are_positive_definite(name, family, float64):
     # Distances here are Hilbertian; the total variation only allows exponents up to 1, and small
@@ -305,13 +320,15 @@ def assert_positive(matrix):
     assert np.linalg.eigvalsh(np.array(matrix))[0] > -1e-13 * len(matrix)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * ("algebra" in name or "mw2" in name))
-        for name in KERNELS
-    ],
-)
+SLOW_TILES = {
+    "categorical-algebra",
+    "normal-algebra",
+    "normal-w2-matern32",
+    "mixture-mw2-gaussian",
+}
+
+
+@pytest.mark.parametrize("name", slow(SLOW_TILES, KERNELS))
 def test_tiles_of_h_are_those_of_pairs(name, float64):
     kernel, *a = sample(name, 6)
     b = sample(name, 4, seed=5)[1:]

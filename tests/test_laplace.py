@@ -8,13 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from golden.recompute import quadrature
+from marks import slow
 
 import calibjax as cj
 from calibjax.expectations import residual_product
 
 KERNELS = {"laplacian": cj.LaplacianKernel, "gaussian": cj.GaussianKernel}
 PROFILES = {"laplacian": lambda r: np.exp(-np.abs(r)), "gaussian": lambda r: np.exp(-(r**2) / 2)}
-every_kernel = pytest.mark.parametrize("kernel", KERNELS)
+# Of the simpler kernel also test_expectations and test_extreme_scales, both fast.
+every_kernel = pytest.mark.parametrize("kernel", slow({"laplacian"}, KERNELS))
 
 # All in lengthscales.  For a gap e, scales that meet that of the kernel, each other, or both.
 GAPS = (0.0, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)

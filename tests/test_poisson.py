@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import fast_in_float64, slow
 from scipy import special, stats
 
 import calibjax as cj
@@ -58,7 +59,7 @@ def coincidence(rate, other):
     return np.sum(stats.poisson.pmf(counts, rate) * stats.poisson.pmf(counts, other))
 
 
-@pytest.mark.parametrize("other", [0.0, 0.5, 20.0, 2900.0])
+@pytest.mark.parametrize("other", slow({0.5, 20.0}, [0.0, 0.5, 20.0, 2900.0]))
 def test_coincidences(other, dtype):
     def inner(rate):
         p = cj.Poisson(rate), cj.Poisson(jnp.asarray(other, dtype))
@@ -76,6 +77,7 @@ def test_coincidences(other, dtype):
     np.testing.assert_allclose(slopes, expected, rtol=2000 * eps, atol=2 * eps)
 
 
+@fast_in_float64
 def test_rate_zero_has_finite_gradients(dtype):
     rates = jnp.asarray([0.0, 0.0, 1.0, 2.0], dtype)
     kernel = cj.default_kernel(cj.Poisson(rates))

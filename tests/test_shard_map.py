@@ -35,7 +35,7 @@ def check(function, *batch):
     "name",
     [
         "categorical-tv-white",
-        "normal-w2-gaussian",
+        pytest.param("normal-w2-gaussian", marks=pytest.mark.slow),
         pytest.param("diag-w2-gaussian", marks=pytest.mark.slow),
         pytest.param("mixture-mw2-gaussian", marks=pytest.mark.slow),
         pytest.param("empirical-mean_embedding-laplacian", marks=pytest.mark.slow),

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from instances import FAMILIES, KERNELS, TESTS, cast, sample
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from marks import slow
 from messages import check_message
 
 import calibjax as cj
@@ -45,12 +46,10 @@ def assert_equal(found, expected):
     )
 
 
-FAST = ("categorical-tv-white",)
+FAST = {"categorical-tv-white"}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in FAST else [pytest.mark.slow]) for n in KERNELS]
-)
+@pytest.mark.parametrize("name", slow(KERNELS.keys() - FAST, KERNELS))
 def test_value_and_gradient(name, mesh, float64):
     kernel, *rows = sample(name, N)
 
@@ -65,7 +64,7 @@ def test_value_and_gradient(name, mesh, float64):
     assert_equal(found, of_all(kernel, *rows))
 
 
-@pytest.mark.parametrize("unbiased", [True, False])
+@pytest.mark.parametrize("unbiased", slow({False}, [True, False]))
 def test_masks_and_weights(unbiased, mesh, float64):
     kernel, *rows = sample("categorical-tv-white", N)
     options = {
@@ -79,6 +78,7 @@ def test_masks_and_weights(unbiased, mesh, float64):
     assert_equal(value, skce(*rows, **options))
 
 
+@pytest.mark.slow
 def test_a_device_of_which_no_row_is_kept(float64):
     # What stands in for masked rows is a prediction there too: ones are no covariance.
     kernel, *rows = sample("full-w2-gaussian", N)
@@ -90,7 +90,7 @@ def test_a_device_of_which_no_row_is_kept(float64):
     assert_equal(found, loss(*rows, where=where))
 
 
-@pytest.mark.parametrize("block_size", [2, 5, 6, 7, 13, 30, N - 1, N])
+@pytest.mark.parametrize("block_size", slow({2, 6, 13, 30, N - 1}, [2, 5, 6, 7, 13, 30, N - 1, N]))
 def test_blocks_begin_on_one_device(block_size, mesh):
     @on_devices
     def blocks(axis, _, rows):
@@ -115,12 +115,10 @@ def test_tiles_of_many_devices(mesh, float64):
     assert_equal(cj.skce(kernel, *place(rows, mesh)), cj.skce(kernel, *rows))
 
 
-FAST_TESTS = ("bootstrap", "blocks of 3", "cme")
+FAST_TESTS = {"bootstrap", "blocks of 3"}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in FAST_TESTS else [pytest.mark.slow]) for n in TESTS]
-)
+@pytest.mark.parametrize("name", slow(TESTS.keys() - FAST_TESTS, TESTS))
 def test_hypothesis_tests(name, mesh, float64, key):
     kernel, *rows = sample("categorical-tv-white", N)
     where = jnp.arange(N) % 5 > 0
@@ -165,6 +163,9 @@ OTHERS = {
 }
 
 
+FAST_OTHERS = {("categorical", name) for name in ("witness", "default_kernel", "ece", "state")}
+
+
 def _others():
     for family in FAMILIES:
         for name in OTHERS:
@@ -174,34 +175,33 @@ def _others():
                 continue
             if name in ("temper", "fit_temperature") and family.startswith(("mixture", "emp")):
                 continue
-            fast = family == "categorical" and name not in (
-                "h_matrix",
-                "mce",
-                "mmce",
-                "fit_temperature",
-            )
-            yield pytest.param(family, name, marks=[] if fast else [pytest.mark.slow])
+            yield family, name
 
 
-@pytest.mark.parametrize(("family", "name"), list(_others()))
+@pytest.mark.parametrize(("family", "name"), slow(set(_others()) - FAST_OTHERS, _others()))
 def test_other_functions(family, name, mesh, float64):
     rows = *cast(FAMILIES[family](N, 0), "float64"), jnp.arange(N) % 5 > 0
     assert_equal(OTHERS[name](*place(rows, mesh)), OTHERS[name](*rows))
 
 
-def test_rows_along_two_axes_of_a_mesh(float64):
+every_kind = pytest.mark.parametrize(
+    "kind", slow({AxisType.Auto}, [AxisType.Auto, AxisType.Explicit])
+)
+
+
+@every_kind
+def test_rows_along_two_axes_of_a_mesh(kind, float64):
     kernel, *rows = sample("categorical-tv-white", N)
     expected = cj.skce(kernel, *rows)
-    for kind in AxisType.Auto, AxisType.Explicit:
-        mesh = jax.make_mesh((2, 4), ("hosts", "chips"), axis_types=(kind, kind))
-        assert_equal(cj.skce(kernel, *place(rows, mesh, ("hosts", "chips"))), expected)
-        assert_equal(cj.skce(kernel, *place(rows, mesh, "chips")), expected)
-        # Targets that lie elsewhere come to the predictions.
-        both = place(rows[0], mesh, "chips"), place(rows[1], mesh, "hosts")
-        assert_equal(cj.skce(kernel, *both), expected)
+    mesh = jax.make_mesh((2, 4), ("hosts", "chips"), axis_types=(kind, kind))
+    assert_equal(cj.skce(kernel, *place(rows, mesh, ("hosts", "chips"))), expected)
+    assert_equal(cj.skce(kernel, *place(rows, mesh, "chips")), expected)
+    # Targets that lie elsewhere come to the predictions.
+    both = place(rows[0], mesh, "chips"), place(rows[1], mesh, "hosts")
+    assert_equal(cj.skce(kernel, *both), expected)
 
 
-@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+@every_kind
 def test_classes_along_an_axis_of_a_mesh(kind, float64):
     kernel, predictions, targets = sample("categorical-tv-white", N)
     n_classes = predictions.probs.shape[1]
@@ -258,7 +258,7 @@ def bootstrap(predictions, targets):
     return cj.asymptotic_skce_test(key, KERNEL, predictions, targets, n_resamples=R).pvalue
 
 
-@pytest.mark.parametrize("function", [skce, jax.value_and_grad(skce), bootstrap])
+@pytest.mark.parametrize("function", slow({skce}, [skce, jax.value_and_grad(skce), bootstrap]))
 def test_no_device_holds_more_than_twice_its_rows(function):
     mesh = jax.make_mesh((D,), ("rows",), axis_types=(AxisType.Explicit,))
     sharding = NamedSharding(mesh, PartitionSpec("rows"))
@@ -273,7 +273,10 @@ def test_no_device_holds_more_than_twice_its_rows(function):
         assert max(shape) <= most and np.prod(shape) <= most, shape
 
 
-@pytest.mark.parametrize(("n_tiles", "n_devices"), [(1, 8), (3, 8), (3, 5), (4, 2), (5, 1), (4, 1)])
+@pytest.mark.parametrize(
+    ("n_tiles", "n_devices"),
+    slow({(1, 8), (3, 8), (5, 1)}, [(1, 8), (3, 8), (3, 5), (4, 2), (5, 1), (4, 1)]),
+)
 def test_work_is_shared(n_tiles, n_devices):
     # Every unordered pair of tiles with its factor, and how many of them each device visits.
     def visit(left, right, same, factor):
@@ -310,6 +313,7 @@ def test_work_is_shared(n_tiles, n_devices):
 PROGRAM = Path(one_of_two_processes.__file__)
 
 
+@pytest.mark.slow
 def test_two_processes():
     with socket.socket() as free:
         free.bind(("localhost", 0))

@@ -8,11 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from instances import FAMILIES, KERNELS, cast, sample
+from marks import slow
 
 import calibjax as cj
 
-# When differentiated; most of these are sums and products of others.
-SLOW_TO_COMPILE = {
+# What they are made of has tests of its own: distances and h in test_kernels, expectations.
+SLOW = {
+    "categorical-euclidean-gaussian",
+    "categorical-tv-function",
+    "categorical-joint",
+    "bernoulli-tv-white",
+    "bernoulli-euclidean-white",
+    "laplace-w2-laplacian",
+    "diag-w2-gaussian",
+    "poisson-embedding-white",
     "normal-w2-matern32",
     "normal-embedding-laplacian",
     "normal-algebra",
@@ -23,39 +32,13 @@ SLOW_TO_COMPILE = {
     "empirical-mean_embedding-laplacian",
     "full-w2-gaussian",
 }
-# Also when not; what they are made of is in others.
-SLOW = {
-    "categorical-euclidean-gaussian",
-    "categorical-tv-function",
-    "categorical-algebra",
-    "bernoulli-euclidean-white",
-    "normal-embedding-laplacian",
-    "normal-algebra",
-    "mixture-mw2-gaussian",
-    "empirical-mean_embedding-laplacian",
-}
 # Without jit every operation is compiled by itself, which takes long.
-WITHOUT_JIT = [
-    "categorical-tv-white",
-    *(
-        pytest.param(name, marks=pytest.mark.slow)
-        for name in (
-            "categorical-joint",
-            "normal-w2-gaussian",
-            "poisson-embedding-white",
-            "ensemble-mean_embedding-white",
-        )
-    ),
+SLOW_WITHOUT_JIT = [
+    "categorical-joint",
+    "normal-w2-gaussian",
+    "poisson-embedding-white",
+    "ensemble-mean_embedding-white",
 ]
-
-
-def all_but(slow):
-    """All kernels, those in `slow` among the slow tests."""
-    names = [pytest.param(name, marks=[pytest.mark.slow] * (name in slow)) for name in KERNELS]
-    return pytest.mark.parametrize("name", names)
-
-
-every_kernel, derivatives = all_but(SLOW), all_but(SLOW_TO_COMPILE)
 
 
 NOT_KNOWN_TO_BE_POSITIVE_DEFINITE = {
@@ -65,7 +48,7 @@ NOT_KNOWN_TO_BE_POSITIVE_DEFINITE = {
 }
 
 
-@every_kernel
+@pytest.mark.parametrize("name", slow(SLOW, KERNELS))
 def test_jit_and_vmap_are_a_loop_and_float32_is_near_float64(name):
     with jax.enable_x64(True):
         kernel, *batch = sample(name)
@@ -85,7 +68,9 @@ def test_jit_and_vmap_are_a_loop_and_float32_is_near_float64(name):
     assert abs(float(value) - float(values[0])) < 1e-6 * np.mean(np.abs(h))
 
 
-@pytest.mark.parametrize("name", WITHOUT_JIT)
+@pytest.mark.parametrize(
+    "name", slow(SLOW_WITHOUT_JIT, ["categorical-tv-white", *SLOW_WITHOUT_JIT])
+)
 def test_without_jit(name, float64):
     arguments = sample(name, 4)
     jitted = jax.jit(cj.skce)(*arguments)
@@ -94,7 +79,7 @@ def test_without_jit(name, float64):
         np.testing.assert_allclose(cj.skce(*arguments), jitted, rtol=1e-12)
 
 
-@every_kernel
+@pytest.mark.parametrize("name", KERNELS)
 def test_pytrees(name, float64):
     arguments = sample(name)
     leaves, structure = jax.tree.flatten(arguments)
@@ -152,7 +137,7 @@ def dot(a, b):
 NO_ONE_SIDED_DERIVATIVES = {"categorical-tv-function", "mixture-mw2-gaussian"}
 
 
-@derivatives
+@pytest.mark.parametrize("name", slow(SLOW, KERNELS))
 def test_first_derivatives(name, float64):
     arguments = *sample(name), jnp.linspace(0.5, 1.5, 8)
     leaves, structure = jax.tree.flatten(arguments)
@@ -206,7 +191,10 @@ def test_first_derivatives(name, float64):
             np.testing.assert_allclose(dot(gradient, direction), expected, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["categorical-tv-white", "normal-w2-gaussian"])
+LABELS, REALS = "categorical-tv-white", "normal-w2-gaussian"
+
+
+@pytest.mark.parametrize("name", slow({REALS}, [LABELS, REALS]))
 def test_gradient_of_the_unbiased_estimate(name, float64):
     loss, leaves = loss_of_leaves(name, unbiased=True)
     gradient = jax.jit(jax.grad(loss))(leaves)
@@ -217,7 +205,9 @@ def test_gradient_of_the_unbiased_estimate(name, float64):
 
 @pytest.mark.parametrize(
     "name",
-    ["categorical-tv-white", "categorical-euclidean-gaussian", "normal-w2-gaussian"],
+    slow(
+        {"categorical-euclidean-gaussian", REALS}, [LABELS, "categorical-euclidean-gaussian", REALS]
+    ),
 )
 def test_second_derivatives(name, float64):
     loss, leaves = loss_of_leaves(name, unbiased=True, n=6)
@@ -233,7 +223,10 @@ def test_second_derivatives(name, float64):
 # At the border of what is possible.
 
 
-@pytest.mark.parametrize("distance", [cj.TotalVariation(), cj.Euclidean()])
+DISTANCES = [cj.TotalVariation(), pytest.param(cj.Euclidean(), marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
 def test_gradient_at_saturated_logits(distance, dtype):
     # Rows 0 and 1 coincide at a vertex, row 2 is at another; rows 3 and 4 are not saturated.
     logits = jnp.asarray(
@@ -257,7 +250,7 @@ def test_gradient_at_saturated_logits(distance, dtype):
         assert jnp.all(jnp.isfinite(gradient)) and jnp.any(gradient != 0)
 
 
-@pytest.mark.parametrize("distance", [cj.TotalVariation(), cj.Euclidean()])
+@pytest.mark.parametrize("distance", DISTANCES)
 def test_gradient_at_one_hot_rows(distance, float64):
     # Only derivatives into the simplex exist: differences ahead, of second order.
     probs = jnp.array([[1, 0, 0], [0.2, 0.5, 0.3], [0.3, 0.1, 0.6]])
@@ -282,4 +275,4 @@ def test_total_variation_does_not_push_equal_predictions_apart(float64):
     def total(p):
         return jnp.sum(kernel.pairwise(cj.Categorical(p), cj.Categorical(p)))
 
-    np.testing.assert_array_equal(jax.grad(total)(p), 0)
+    np.testing.assert_array_equal(jax.jit(jax.grad(total))(p), 0)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from golden import recompute
+from marks import fast_in_float32, fast_in_float64, slow
 from scipy import integrate, linalg, optimize, stats
 
 import calibjax as cj
@@ -62,6 +63,7 @@ def linear_programme(costs, a, b):
     return result.fun
 
 
+@fast_in_float64
 def test_equal_weights_are_assignment_problems(dtype):
     costs, _, _ = problems(5, 5)
     weights = np.full((5, 96), 0.2)
@@ -75,7 +77,7 @@ def test_equal_weights_are_assignment_problems(dtype):
             np.testing.assert_allclose(plans[..., i][chosen], 0.2, rtol=4 * eps)
 
 
-@pytest.mark.parametrize("shape", [(4, 7), (5, 5), (3, 1)])
+@pytest.mark.parametrize("shape", slow([[5, 5], [3, 1]], [[4, 7], [5, 5], [3, 1]]))
 def test_general_weights_are_linear_programmes(shape, float64):
     costs, a, b = problems(*shape)
     values, plans, u, v = solve(costs, a, b)
@@ -195,7 +197,7 @@ def squares(p, q):
     return squared(p, q), slopes[0].covariance_matrix, slopes[1].covariance_matrix
 
 
-@pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.parametrize("d", slow({1, 2}, [1, 2, 5]))
 def test_full_covariances(d, float64):
     s, t = covariances(8, d, 0), covariances(8, d, 1)
     values, of_s, of_t = squares(full(s), full(t))
@@ -287,7 +289,7 @@ tile = jax.jit(MixtureWasserstein().pairwise)
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (4, 1)])
-@pytest.mark.parametrize("equal", [False, True])
+@pytest.mark.parametrize("equal", slow({True}, [False, True]))
 def test_mixtures(shape, equal, float64):
     ps, qs = mixtures(3, shape[0], 0), mixtures(4, shape[1], 1)
     if equal:
@@ -298,6 +300,7 @@ def test_mixtures(shape, equal, float64):
     np.testing.assert_allclose(tile(ps, qs), expected, rtol=1e-9)
 
 
+@fast_in_float32
 def test_mixtures_that_are_the_same(dtype):
     ps = mixtures(16, 3, 0, dtype)
     # Two components that coincide, and one without weight.

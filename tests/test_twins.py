@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from instances import FAMILIES, cast
+from marks import slow
 from rules import row
 from scipy import stats
 
@@ -163,7 +164,16 @@ TWINS = {
 }
 
 
-@pytest.mark.parametrize("name", TWINS)
+FAST = {
+    "equal components, any weights",
+    "diagonal covariance",
+    "counts as classes, White",
+    "repeated samples",
+    "permuted components of an ensemble",
+}
+
+
+@pytest.mark.parametrize("name", slow(TWINS.keys() - FAST, TWINS))
 def test_twins(name, float64):
     family, one, other, kernel, other_kernel = TWINS[name]
     p, y = instance(family)
@@ -176,6 +186,7 @@ def test_twins(name, float64):
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_samples_are_near_their_law(key, float64):
     # Both primitives with 10^4 draws, within four standard errors.
     n_draws, kernel = 10_000, cj.GaussianKernel(0.8)

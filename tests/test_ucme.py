@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from instances import FAMILIES, KERNELS, cast, sample
+from marks import slow
 from test_engine import loop_sums, tile
 from test_transformations import difference, directions, dot
 
@@ -14,12 +15,9 @@ from calibjax._pairwise import _tiles
 from calibjax.discrepancy import deviation, h
 from calibjax.operators import TiledH, in_tiles
 
-# Those that take long to compile are for the slow tests.
-LONG = "full", "mixture", "ensemble", "empirical"
-every_kernel = pytest.mark.parametrize(
-    "name",
-    [pytest.param(x, marks=[pytest.mark.slow] * x.startswith(LONG)) for x in KERNELS],
-)
+# Of labels, of reals, and of a kernel that is no tensor product.
+FAST = {"categorical-tv-white", "normal-w2-gaussian", "categorical-joint"}
+every_kernel = pytest.mark.parametrize("name", slow(KERNELS.keys() - FAST, KERNELS))
 
 
 # Inside the jit of a user: of labels and of reals.
@@ -101,7 +99,9 @@ def test_bad_locations_inside_jit_give_nan():
 # The engine.
 
 
-@pytest.mark.parametrize(("n_columns", "tile_rows"), [(5, 4), (5, 64), (1, 7), (23, 7)])
+@pytest.mark.parametrize(
+    ("n_columns", "tile_rows"), slow({(5, 4), (5, 64), (1, 7)}, [(5, 4), (5, 64), (1, 7), (23, 7)])
+)
 def test_sums_of_deviations(n_columns, tile_rows, float64, monkeypatch):
     monkeypatch.setattr(_tiles, "most_tile_rows", lambda: tile_rows)
     kernel, *samples = sample("normal-w2-gaussian", 19)
@@ -114,7 +114,11 @@ def test_sums_of_deviations(n_columns, tile_rows, float64, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("n_vectors", "tile_rows"), [(3, 4), (3, 7), (3, 16), (3, 37), (3, 64), (0, 7), (1, 7)]
+    ("n_vectors", "tile_rows"),
+    slow(
+        {(3, 4), (3, 16), (3, 37), (1, 7)},
+        [(3, 4), (3, 7), (3, 16), (3, 37), (3, 64), (0, 7), (1, 7)],
+    ),
 )
 def test_quadratic_forms(n_vectors, tile_rows, float64):
     rng = np.random.default_rng(1)
