@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import slow
 from scipy.spatial.distance import pdist
 from scipy.stats import norm
 
@@ -216,7 +217,7 @@ TESTS = {
 }
 
 
-@pytest.mark.parametrize("name", TESTS)
+@pytest.mark.parametrize("name", slow(TESTS.keys() - {"all of class 2"}, TESTS))
 def test_pycalibration_tests(name, key, float64):
     rng = np.random.default_rng(1234)
     probs = rng.dirichlet((1, 1), 500)

@@ -165,7 +165,6 @@ TWINS = {
 
 
 FAST = {
-    "equal components, any weights",
     "diagonal covariance",
     "counts as classes, White",
     "repeated samples",
