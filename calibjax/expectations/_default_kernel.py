@@ -33,7 +33,7 @@ def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
     - Poisson: d = |sqrt(rate) - sqrt(rate')|, and k is 1{y = z};
     - MultivariateNormalFullCovariance, Mixture, Empirical, and a family of your own without
       `default_distance`: d is the `MeanEmbeddingDistance` of k, because kernels of the Wasserstein
-      distance are not positive definite for these families.  k is 1{y = z} for labels and counts,
+      distance are not known to be positive definite for them.  k is 1{y = z} for labels and counts,
       and else the k of Normal.
 
     The kernel does not depend on targets, so tests with it are valid given the predictions.  For a

@@ -108,11 +108,11 @@ def _check_once(evaluate: Callable[..., None], function: Any, points: Points, *o
         return getattr(x, "shape", ()), dtype if is_floating(x) else jnp.result_type(x)
 
     leaves, structure = jax.tree.flatten((as_pytree(function), points))
-    _cached(evaluate, structure, tuple(map(of_leaf, leaves)), options)
+    _evaluate_once(evaluate, structure, tuple(map(of_leaf, leaves)), options)
 
 
 @functools.lru_cache(maxsize=512)
-def _cached(
+def _evaluate_once(
     evaluate: Callable[..., None], structure: Any, avals: Any, options: tuple[Any, ...]
 ) -> None:
     def evaluated(leaves: list[jax.Array]) -> None:

@@ -66,10 +66,7 @@ class Distance(ABC):
 
         phi is the embedding of predictions in which d is a norm.
         """
-        raise TypeError(
-            "random features need prediction kernels of the distance TotalVariation, Euclidean, "
-            f"EmbeddingDistance or Wasserstein, got {type(self).__name__}."
-        )
+        raise _no_embedding(self)
 
 
 class NormDistance(Distance):
