@@ -1,0 +1,58 @@
+"""Targets drawn from the predictions: data sets that a calibrated model would give.
+
+If a model is calibrated and rows are independent given the predictions, the observed targets and
+data sets drawn from the predictions are exchangeable, given the predictions.  So the rank of *any*
+statistic of the observed targets among those of the drawn ones gives an exact p-value
+(`counted_pvalue`), for every number of rows and draws.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._distribution import Distribution
+
+#: The number of draws that share one key.
+DRAWS_PER_GROUP = 100
+
+
+def draw_targets(
+    key: jax.Array, predictions: Distribution, rows: jax.Array, group: jax.Array
+) -> jax.Array:
+    """One group of draws from each prediction, ``[n, DRAWS_PER_GROUP, …]``.
+
+    The draws of a row depend only on (key, ``rows[i]``, group), where `rows` are numbers of the
+    rows in all data: chunks of rows and rows on many devices get the draws of the whole batch.
+    """
+
+    def of_row(prediction: Any, row: jax.Array) -> jax.Array:
+        row_key = jax.random.fold_in(jax.random.fold_in(key, row), group)
+        probabilities = prediction.label_probabilities()
+        if probabilities is not None:
+            return _draw_labels(row_key, probabilities)
+        batch = jax.tree.map(lambda x: x[None], prediction)
+        return batch.sample(row_key, (DRAWS_PER_GROUP,))[:, 0]
+
+    return jax.vmap(of_row)(predictions, rows)
+
+
+def _draw_labels(key: jax.Array, probabilities: jax.Array) -> jax.Array:
+    """Labels ``[DRAWS_PER_GROUP]`` with probabilities ``[m]``, by the inverse of their sums.
+
+    One uniform number makes a draw.  The most probable label takes what the others leave, so that
+    sums of small probabilities keep their digits, and labels of probability 0 are never drawn.
+    """
+    dtype = probabilities.dtype
+    if dtype == jnp.float64:
+        uniform = jax.random.uniform(key, (DRAWS_PER_GROUP,), dtype)
+    else:
+        # Steps of 2^-32, where `uniform` in float32 would have steps of 2^-23.
+        bits = jax.random.bits(key, (DRAWS_PER_GROUP,), jnp.uint32)
+        uniform = (bits.astype(dtype) + 0.5) * 2.0**-32
+    top = jnp.argmax(probabilities)
+    sums = jnp.cumsum(probabilities.at[top].set(0.0))
+    # Probabilities sum to one within 1e-3.
+    uniform = uniform * (sums[-1] + probabilities[top])
+    found = jnp.searchsorted(sums, uniform, side="right")
+    return jnp.where(uniform < sums[-1], found, top).astype(jnp.int32)
