@@ -29,10 +29,12 @@ from calibjax.estimators import ucme as ucme
 from calibjax.estimators import witness as witness
 from calibjax.expectations import MeanEmbeddingDistance as MeanEmbeddingDistance
 from calibjax.expectations import default_kernel as default_kernel
+from calibjax.expectations import default_kernels as default_kernels
 from calibjax.expectations import inner_product as inner_product
 from calibjax.expectations import mean_embedding as mean_embedding
 from calibjax.hypothesis_tests import CalibrationTestResult as CalibrationTestResult
 from calibjax.hypothesis_tests import SKCEState as SKCEState
+from calibjax.hypothesis_tests import aggregated_skce_test as aggregated_skce_test
 from calibjax.hypothesis_tests import asymptotic_block_skce_test as asymptotic_block_skce_test
 from calibjax.hypothesis_tests import asymptotic_cme_test as asymptotic_cme_test
 from calibjax.hypothesis_tests import asymptotic_skce_test as asymptotic_skce_test
@@ -44,6 +46,7 @@ from calibjax.kernels import Distance as Distance
 from calibjax.kernels import DistanceKernel as DistanceKernel
 from calibjax.kernels import EmbeddingDistance as EmbeddingDistance
 from calibjax.kernels import Euclidean as Euclidean
+from calibjax.kernels import FeatureKernel as FeatureKernel
 from calibjax.kernels import GaussianKernel as GaussianKernel
 from calibjax.kernels import Kernel as Kernel
 from calibjax.kernels import LaplacianKernel as LaplacianKernel

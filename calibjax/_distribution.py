@@ -114,6 +114,13 @@ class Distribution(ABC):
             f"random features are defined for {families} predictions, got {type(self).__name__}."
         )
 
+    def exchangeable(self, targets: jax.Array) -> tuple[Self, jax.Array]:
+        """Predictions whose `sample` can be exchanged for the targets if the model is calibrated.
+
+        They must not depend on which of the exchangeable values is the target.
+        """
+        return self, targets
+
     def tempered(self, temperature: jax.Array) -> Self:
         """The predictions with densities proportional to p^(1 / temperature)."""
         raise tempering_refused(type(self).__name__, self.untempered)

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from calibjax._numerics import dot
 from calibjax.expectations import (
     all_labels,
     label_residual,
@@ -22,10 +23,12 @@ from calibjax.expectations import (
     residual_product_tile,
 )
 from calibjax.kernels import (
+    FeatureKernel,
     FormulaDispatch,
     Scaled,
     Sum,
     TensorProduct,
+    VectorFeature,
     of_pair,
     pairwise,
     vmap_pairs,
@@ -62,6 +65,16 @@ def _h_of_product(kernel: TensorProduct, a: Sample, b: Sample) -> jax.Array:
     return of_pair(kernel.prediction_kernel, p, q) * residual_product(
         p, kernel.target_kernel, y, q, z
     )
+
+
+@h.register
+def _h_of_features(kernel: FeatureKernel, a: Sample, b: Sample) -> jax.Array:
+    def residual(p, y):
+        labels, residual = _labels_and_residual(kernel, p, y)
+        feature = VectorFeature(kernel.feature)
+        return dot(residual, jax.vmap(lambda label: feature(p, label))(labels))
+
+    return of_pair(kernel.prediction_kernel, a[0], b[0]) * dot(residual(*a), residual(*b))
 
 
 @h.register

@@ -6,6 +6,7 @@ that many families share.
 
 from calibjax.expectations import _algebra as _algebra
 from calibjax.expectations._default_kernel import default_kernel as default_kernel
+from calibjax.expectations._default_kernels import default_kernels as default_kernels
 from calibjax.expectations._dispatch import inner_product as inner_product
 from calibjax.expectations._dispatch import mean_embedding as mean_embedding
 from calibjax.expectations._dispatch import residual_product as residual_product

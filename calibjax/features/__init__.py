@@ -1,7 +1,11 @@
 """Random features: h as an average over features of products of two numbers, one per sample."""
 
+from calibjax.features._landmarks import Landmarks as Landmarks
+from calibjax.features._landmarks import choose_landmarks as choose_landmarks
+from calibjax.features._landmarks import landmarks_with_base as landmarks_with_base
 from calibjax.features._random_features import Features as Features
 from calibjax.features._random_features import draw_features as draw_features
 from calibjax.features._random_features import one_feature as one_feature
 from calibjax.features._sums import map_rows as map_rows
 from calibjax.features._sums import sum_rows as sum_rows
+from calibjax.features._target_features import residual_feature as residual_feature

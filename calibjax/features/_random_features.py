@@ -71,7 +71,7 @@ class Features:
             dot(w, embedding(distance, p).astype(w.dtype))
             for w, distance in zip(self.frequencies, self.distances, strict=True)
         ]
-        waves = wave(_sum_arrays(angles))
+        waves = wave(sum_arrays(angles))
         if self.target_frequencies is None:
             return waves, label_residual(p, y)[None, :].astype(waves.dtype)
 
@@ -121,30 +121,31 @@ def _draw_product_features(
     distances = [kernel.distance for kernel in prediction_kernels]
     if p.label_probabilities() is None:
         # A frequency of a product of kernels is the sum of one frequency of each.
-        v = _sum_arrays(draw_frequencies(target_frequency, target_key, target_kernels, y))
+        v = sum_arrays(draw_frequencies(target_frequency, target_key, target_kernels, y))
         return Features(factor, distances, frequencies, v, jnp.ones((1, 1), dtype))
     (target_kernel,) = target_kernels
     metric = pairwise(target_kernel, all_labels(p), all_labels(p)).astype(dtype)
     return Features(factor, distances, frequencies, None, metric)
 
 
-def _sum_arrays(arrays: list[jax.Array]) -> jax.Array:
+def sum_arrays(arrays: list[jax.Array]) -> jax.Array:
+    """The sum of arrays of one shape."""
     return functools.reduce(jnp.add, arrays)
 
 
 def _tensor_products(kernel: Any, p: Any) -> Iterator[tuple[Any, list[Any], list[Any]]]:
     """A kernel as a sum of products: (factor, prediction kernels, target kernels) of each term."""
-    for factor, parts in _expanded(kernel):
+    for factor, parts in expanded(kernel):
         if len(parts) > 1 or class_of_formula(parts[0]) is not TensorProduct:
             names = " * ".join(type(part).__name__ for part in parts)
             raise TypeError(
                 f"random features need a TensorProduct, or sums and multiples of them, got {names}."
             )
-        prediction_terms = _expanded(parts[0].prediction_kernel)
+        prediction_terms = expanded(parts[0].prediction_kernel)
         target_kernel = parts[0].target_kernel
         # For labels a target kernel is its matrix, and needs no expansion.
         are_labels = p.label_probabilities() is not None
-        target_terms = [(1.0, [target_kernel])] if are_labels else _expanded(target_kernel)
+        target_terms = [(1.0, [target_kernel])] if are_labels else expanded(target_kernel)
         for (f, on_predictions), (g, on_targets) in itertools.product(
             prediction_terms, target_terms
         ):
@@ -152,22 +153,22 @@ def _tensor_products(kernel: Any, p: Any) -> Iterator[tuple[Any, list[Any], list
 
 
 @FormulaDispatch
-def _expanded(kernel: Any) -> list[tuple[Any, list[Any]]]:
+def expanded(kernel: Any) -> list[tuple[Any, list[Any]]]:
     """A kernel as a sum of products: for each term its factor and the kernels in the product."""
     return [(1.0, [kernel])]
 
 
-@_expanded.register
+@expanded.register
 def _expanded_sum(kernel: Sum) -> list[tuple[Any, list[Any]]]:
-    return _expanded(kernel.left) + _expanded(kernel.right)
+    return expanded(kernel.left) + expanded(kernel.right)
 
 
-@_expanded.register
+@expanded.register
 def _expanded_multiple(kernel: Scaled) -> list[tuple[Any, list[Any]]]:
-    return [(kernel.valid_factor() * f, kernels) for f, kernels in _expanded(kernel.kernel)]
+    return [(kernel.valid_factor() * f, kernels) for f, kernels in expanded(kernel.kernel)]
 
 
-@_expanded.register
+@expanded.register
 def _expanded_product(kernel: Product) -> list[tuple[Any, list[Any]]]:
-    pairs = itertools.product(_expanded(kernel.left), _expanded(kernel.right))
+    pairs = itertools.product(expanded(kernel.left), expanded(kernel.right))
     return [(f * g, ours + theirs) for (f, ours), (g, theirs) in pairs]

@@ -1,5 +1,6 @@
 """Tests of the hypothesis H0 that a model is calibrated."""
 
+from calibjax.hypothesis_tests._aggregated import aggregated_skce_test as aggregated_skce_test
 from calibjax.hypothesis_tests._asymptotic import asymptotic_skce_test as asymptotic_skce_test
 from calibjax.hypothesis_tests._block import (
     asymptotic_block_skce_test as asymptotic_block_skce_test,

@@ -9,6 +9,7 @@ from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 
 from calibjax._struct import is_array, is_traced, static, struct
+from calibjax.kernels import describe
 
 
 class ConfidenceInterval(NamedTuple):
@@ -16,6 +17,37 @@ class ConfidenceInterval(NamedTuple):
 
     low: jax.Array
     high: jax.Array
+
+
+@struct
+class Members:
+    """What each of K kernels says in `aggregated_skce_test`.
+
+    Args:
+        kernels: the kernels, a list of K.
+        estimates: the unbiased SKCE for each kernel, ``[K]``.
+        scores: each estimate on a scale on which it is nearly standard normal under H0, ``[K]``.
+        pvalues: the p-value that each kernel would have as the only one, ``[K]``.
+    """
+
+    kernels: list[Any]
+    estimates: jax.Array
+    scores: jax.Array
+    pvalues: jax.Array
+
+    @property
+    def best(self) -> jax.Array:
+        """The index of the kernel with the largest score, which decides the test."""
+        return jnp.argmax(self.scores)
+
+    def __repr__(self) -> str:
+        numbers = self.estimates, self.scores, self.pvalues
+        if any(is_traced(x) or not is_array(x) or np.ndim(x) != 1 for x in numbers):
+            return f"Members({', '.join(map(describe, self.kernels))})"
+        rows = zip(*map(np.asarray, numbers), map(describe, self.kernels), strict=True)
+        header = f"{'estimate':>10}{'score':>7}{'pvalue':>8}  kernel"
+        lines = [f"{e:10.3g}{s:7.2f}{p:8.3g}  {name}" for e, s, p, name in rows]
+        return "\n".join([header, *lines])
 
 
 @struct
@@ -33,6 +65,7 @@ class CalibrationTestResult:
             error.
         standard_error: the standard error of the estimate, or None.
         null_distribution: draws of the statistic under H0, ``[n_resamples]``, or None.
+        members: what each kernel of `aggregated_skce_test` says, or None.
         method: the test and its options, in words.
 
     Example:
@@ -49,6 +82,7 @@ class CalibrationTestResult:
     estimate: jax.Array
     standard_error: jax.Array | None = None
     null_distribution: jax.Array | None = None
+    members: Members | None = None
     method: str = static(default="")
 
     def confidence_interval(self, confidence_level: ArrayLike = 0.95) -> ConfidenceInterval:
@@ -81,10 +115,16 @@ class CalibrationTestResult:
             batch = getattr(self.pvalue, "shape", None)
             return f"CalibrationTestResult({self.method}; pvalue of shape {batch})"
         error = "" if self.standard_error is None else f" ± {float(self.standard_error):.2g}"
+        decided = "" if self.members is None else f" by {self._best_kernel()}"
         return (
             f"CalibrationTestResult({self.method}; estimate = {float(self.estimate):.4g}{error}, "
-            f"statistic = {float(self.statistic):.4g}, pvalue = {float(self.pvalue):.3g})"
+            f"statistic = {float(self.statistic):.4g}, pvalue = {float(self.pvalue):.3g}{decided})"
         )
+
+    def _best_kernel(self) -> str:
+        """The kernel that decides, in words."""
+        assert self.members is not None
+        return describe(self.members.kernels[int(self.members.best)])
 
 
 def _is_number(x: Any) -> bool:

@@ -16,12 +16,15 @@ from calibjax.kernels._check import check_symmetric as check_symmetric
 from calibjax.kernels._check import is_symmetric as is_symmetric
 from calibjax.kernels._constraints import FormulaDispatch as FormulaDispatch
 from calibjax.kernels._constraints import class_of_formula as class_of_formula
+from calibjax.kernels._describe import describe as describe
 from calibjax.kernels._distances import Distance as Distance
 from calibjax.kernels._distances import EmbeddingDistance as EmbeddingDistance
 from calibjax.kernels._distances import Euclidean as Euclidean
 from calibjax.kernels._distances import NormDistance as NormDistance
 from calibjax.kernels._distances import TotalVariation as TotalVariation
 from calibjax.kernels._distances import embedding as embedding
+from calibjax.kernels._feature_kernel import FeatureKernel as FeatureKernel
+from calibjax.kernels._feature_kernel import VectorFeature as VectorFeature
 from calibjax.kernels._predictions import DistanceKernel as DistanceKernel
 from calibjax.kernels._targets import GaussianKernel as GaussianKernel
 from calibjax.kernels._targets import LaplacianKernel as LaplacianKernel

@@ -60,7 +60,7 @@ def _check_parts(node: Any, domain: str) -> None:
     for name, part, role in _parts(node, domain):
         if role == "a distance":
             check_distance(part, name)
-        elif role == "an embedding":
+        elif role in ("an embedding", "a feature"):
             if not callable(part):
                 raise TypeError(f"{name} must be a function, got {type(part).__name__}.")
         else:
@@ -141,6 +141,8 @@ def _evaluate_functions(functions: Any, prediction: Points, target: Points) -> N
         point = _points(role, prediction, target)
         if role == "an embedding":
             _check_real(name, "a scalar or a vector", function(point))
+        elif role == "a feature":
+            _check_real(name, "a scalar or a vector", function(prediction, target))
         else:
             _check_number(name, function(point, point))
 
@@ -211,7 +213,7 @@ def is_symmetric(kernel: Any, predictions: Any, targets: Any) -> jax.Array:
 
 def _users_functions_of_pairs(kernel: Any) -> list[tuple[str, Any, str]]:
     functions = _users_functions("kernel", kernel, "pairs")
-    return [function for function in functions if function[2] != "an embedding"]
+    return [function for function in functions if function[2] not in ("an embedding", "a feature")]
 
 
 @jax.jit

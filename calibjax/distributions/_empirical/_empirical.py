@@ -102,6 +102,18 @@ class Empirical(Distribution):
             drawn = jax.random.categorical(key, logits)
         return jnp.asarray(self.samples)[jnp.broadcast_to(jnp.arange(n), drawn.shape), drawn]
 
+    def exchangeable(self, targets: jax.Array) -> tuple["Empirical", jax.Array]:
+        """The samples with the target among them: any of the S + 1 values may be the target.
+
+        Weighted samples are taken for the law itself, and remain as they are.
+        """
+        if self.weights is not None:
+            return self, targets
+        samples, targets = jnp.asarray(self.samples), jnp.asarray(targets)
+        dtype = widest_dtype(samples, targets)
+        pool = [targets[:, None].astype(dtype), samples.astype(dtype)]
+        return Empirical(jnp.concatenate(pool, axis=1)), targets
+
     def characteristic(self, v: jax.Array) -> jax.Array:
         return average(self.probabilities(), self.samples, lambda z: wave(jnp.sum(z * v)))
 

@@ -1,0 +1,172 @@
+"""The default kernels of `aggregated_skce_test`, one for each kind and scale of error."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import ndtri
+from jax.typing import ArrayLike
+
+from calibjax._batch import check_predictions
+from calibjax._distribution import Distribution
+from calibjax._numerics import dot
+from calibjax._struct import static, struct
+from calibjax.kernels import (
+    DistanceKernel,
+    EmbeddingDistance,
+    FeatureKernel,
+    Kernel,
+    TensorProduct,
+    TotalVariation,
+    WhiteKernel,
+    median_heuristic,
+)
+
+# Lengthscales in units of the median distance.  The widest kernel is nearly constant: it sees
+# errors of the same sign everywhere.
+_LABEL_SCALES = (1 / 64, 1 / 16, 1 / 4, 1, 4)
+_TOP_LABEL_SCALES = (1 / 16, 1 / 4, 1)
+_SCALES = (1 / 16, 1 / 4, 4)
+_WIDE = 4.0
+# Lengthscales of kernels on standardised targets.  With the first one they see a wrong location,
+# with the second one a wrong shape.
+_LOCATION, _SHAPE = 4.0, 0.5
+# The number of frequencies for such a kernel, of numbers and of vectors.
+_FREQUENCIES, _VECTOR_FREQUENCIES = 8, 32
+# The log probability of an impossible label is -infinity.
+_LEAST_LOG_PROB = -1000.0
+
+
+def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None) -> list[Kernel]:
+    """The usual kernels for an aggregated test, from the predictions alone.
+
+    Each is k_P(p, q) <f(p, y), f(q, z)> with k_P = exp(-d(p, q) / l), where the lengthscale l is a
+    multiple of the `median_heuristic` of d.
+
+    For labels there are nine: f = e_y and the total variation at 4^-3, 4^-2, …, 4 times the median,
+    which see any error at a scale; whether y is the most likely class, and the difference of the
+    confidences, at 4^-2, 4^-1, 1; and f = log p(y) at 4, which sees whether the model is too sure,
+    or not sure enough.
+
+    For numbers, vectors and counts there are nine, too, at 4^-2, 4^-1 and 4 each: f is made of
+    waves of the standardised target u = (y - mean) / deviation, slow ones, which see a wrong
+    location, and fast ones, which see a wrong shape; and f = log p(y), which sees a wrong spread,
+    or |u|^2 where the family has no `log_prob`.  d is the family's `default_distance`, or else the
+    Euclidean distance of means and standard deviations.
+
+    Args:
+        predictions: a batch of n >= 2 predictions.
+        where: boolean mask ``[n]``; masked rows may hold anything.
+
+    Returns:
+        A list of kernels; append your own, or drop what you do not want to see.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> kernels = cj.default_kernels(cj.Bernoulli(jnp.array([0.0, 0.25, 1.0])))
+        >>> [type(kernel).__name__ for kernel in kernels[4:6]]
+        ['TensorProduct', 'FeatureKernel']
+        >>> float(kernels[0].prediction_kernel.lengthscale) * 64
+        0.75
+    """
+    check_predictions(predictions, where)
+    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), predictions)
+    if jax.eval_shape(lambda p: p.label_probabilities(), one) is None:
+        return _kernels_of_standardised_targets(predictions, where)
+    return _kernels_of_labels(predictions, where)
+
+
+def _kernels_of_labels(predictions: Distribution, where: Any) -> list[Kernel]:
+    of_predictions = _at_scales(TotalVariation(), predictions, where, (*_LABEL_SCALES, _WIDE))
+    of_confidences = _at_scales(
+        EmbeddingDistance(_confidence), predictions, where, _TOP_LABEL_SCALES
+    )
+    return [
+        *(TensorProduct(kernel, WhiteKernel()) for kernel in of_predictions[:-1]),
+        *(FeatureKernel(kernel, is_top_label) for kernel in of_confidences),
+        FeatureKernel(of_predictions[-1], log_score),
+    ]
+
+
+def _kernels_of_standardised_targets(predictions: Distribution, where: Any) -> list[Kernel]:
+    distance = predictions.default_distance()
+    if distance is None:
+        distance = EmbeddingDistance(_mean_and_deviation)
+    of_predictions = _at_scales(distance, predictions, where, _SCALES)
+    has_log_prob = type(predictions).log_prob is not Distribution.log_prob
+    features = (
+        StandardisedWaves(_LOCATION),
+        StandardisedWaves(_SHAPE),
+        log_score if has_log_prob else squared_deviation,
+    )
+    return [FeatureKernel(kernel, f) for f in features for kernel in of_predictions]
+
+
+def _at_scales(
+    distance: Any, predictions: Any, where: Any, scales: Sequence[float]
+) -> list[DistanceKernel]:
+    median = median_heuristic(distance, predictions, where=where)
+    return [DistanceKernel(distance, scale * median) for scale in scales]
+
+
+def _batch_of_one(tree: Any) -> Any:
+    return jax.tree.map(lambda x: x[None], tree)
+
+
+def _confidence(p: Any) -> jax.Array:
+    return jnp.max(p.label_probabilities())
+
+
+def is_top_label(p: Any, y: jax.Array) -> jax.Array:
+    """Whether y is the most likely label, of several the first one."""
+    return y == jnp.argmax(p.label_probabilities())
+
+
+def log_score(p: Any, y: jax.Array) -> jax.Array:
+    """log p(y), at least -1000."""
+    p, y = _batch_of_one((p, y))
+    return jnp.maximum(p.log_prob(y)[0], _LEAST_LOG_PROB)
+
+
+def squared_deviation(p: Any, y: jax.Array) -> jax.Array:
+    """|u|^2 for the standardised target u."""
+    return jnp.sum(jnp.square(standardised(p, y)))
+
+
+def _mean_and_deviation(p: Any) -> jax.Array:
+    p = _batch_of_one(p)
+    return jnp.concatenate([jnp.ravel(p.mean()), jnp.ravel(p.standard_deviation())])
+
+
+def standardised(p: Any, y: jax.Array) -> jax.Array:
+    """u = (y - mean) / deviation of each coordinate, a vector; without deviation y - mean."""
+    p = _batch_of_one(p)
+    mean, deviation = jnp.ravel(p.mean()), jnp.ravel(p.standard_deviation())
+    return (jnp.ravel(y) - mean) / jnp.where(deviation > 0, deviation, 1.0)
+
+
+@struct
+class StandardisedWaves:
+    """cos(<v, u>) and sin(<v, u>) of the standardised target u, for some frequencies v.
+
+    They are features of a Gaussian kernel on standardised targets: |v| times the lengthscale takes
+    the even quantiles of its half-normal law, and the directions are fixed.
+
+    Args:
+        lengthscale: a number, in standard deviations of the predictions.
+    """
+
+    lengthscale: float = static()
+
+    def __call__(self, p: Any, y: jax.Array) -> jax.Array:
+        u = standardised(p, y)
+        size = _FREQUENCIES if u.size == 1 else _VECTOR_FREQUENCIES
+        length = ndtri((1 + (jnp.arange(size, dtype=u.dtype) + 0.5) / size) / 2)
+        direction = jax.random.normal(jax.random.key(0), (size, u.size), u.dtype)
+        direction = direction / jnp.linalg.norm(direction, axis=1, keepdims=True)
+        angles = dot(length[:, None] / self.lengthscale * direction, u)
+        return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)])

@@ -1,0 +1,81 @@
+r"""Landmarks: some of the predictions, which stand for all in kernels on predictions.
+
+With landmarks l_1, …, l_F and a vector w(p) of F numbers for each prediction,
+
+    k_P(p, q)  ~  w(p)^T K w(q),    K_ab = k_P(l_a, l_b),
+
+so that sums over all pairs of rows become sums over rows and a form on F numbers.  w(p)
+interpolates from the landmarks with a base kernel b, as kriging does: w(p) = B^-1 (b(l_1, p), …,
+b(l_F, p)) with B_ab = b(l_a, l_b) (Nyström's method, if b = k_P).  One w serves all kernels of a
+distance.  If there are at most F rows, all are landmarks, w(p) is a unit vector, and both sides are
+equal.
+
+The right side is a positive definite kernel itself if k_P is one.  It depends on predictions only.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._numerics import dot
+from calibjax._sharding import Axis, rows_at
+from calibjax._struct import static, struct, widest_dtype
+from calibjax.kernels import pairwise
+
+# What is added to the diagonal of B, for each landmark: predictions may coincide.
+_NUGGET = 1e-6
+
+
+@struct
+class Landmarks:
+    """F landmarks of a batch of predictions, and what interpolates from them.
+
+    Args:
+        points: the landmarks, F predictions.
+        n_rows: the number of rows that they stand for.
+        base: the kernel b.
+        inverse: B^-1, ``[F, F]``; None if every batch of this size consists of landmarks.
+    """
+
+    points: Any
+    n_rows: jax.Array
+    base: Any
+    inverse: jax.Array | None
+    n_points: int = static()
+
+    def coordinates(self, predictions: Any, rows: jax.Array) -> jax.Array:
+        """w(p) of a batch of predictions with the numbers `rows` among all rows, ``[n, F]``."""
+        dtype = widest_dtype(*jax.tree.leaves(predictions))
+        # The first landmark that is this row, if all rows are landmarks.
+        first = (rows * self.n_points + self.n_rows - 1) // jnp.maximum(self.n_rows, 1)
+        units = jax.nn.one_hot(first, self.n_points, dtype=dtype)
+        if self.inverse is None:
+            return units
+        interpolated = dot(pairwise(self.base, predictions, self.points), self.inverse)
+        return jnp.where(self.n_rows <= self.n_points, units, interpolated)
+
+    def matrix(self, kernel: Any) -> jax.Array:
+        """K of a kernel on predictions, ``[F, F]``."""
+        return pairwise(kernel, self.points, self.points)
+
+
+def choose_landmarks(predictions: Any, n_kept: Any, n_rows: jax.Array, size: int, axis: Axis):
+    """`size` predictions, evenly spaced among the rows of all devices, and their number.
+
+    The first `n_kept` rows of this device count, and `n_rows` on all devices.
+    """
+    j = jnp.arange(size, dtype=jnp.int32)
+    # floor(j n / F), without the product, which int32 may not hold.
+    position = j * (n_rows // size) + (j * (n_rows % size)) // size
+    return rows_at(predictions, n_kept, position, axis)
+
+
+def landmarks_with_base(points: Any, n_rows: jax.Array, base: Any, interpolates: bool) -> Landmarks:
+    """Landmarks that interpolate with a base kernel."""
+    size = jax.tree.leaves(points)[0].shape[0]
+    inverse = None
+    if interpolates:
+        matrix = pairwise(base, points, points)
+        inverse = jnp.linalg.inv(matrix + size * _NUGGET * jnp.eye(size, dtype=matrix.dtype))
+    return Landmarks(points, n_rows, base, inverse, size)

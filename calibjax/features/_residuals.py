@@ -1,0 +1,111 @@
+r"""Residuals of features, r = f(p, y) - E f(p, Z) with Z ~ p, for many targets of a prediction.
+
+A kernel k_P(p, q) <f(p, y), f(q, z)> has h = k_P(p, q) <r, s> with the residuals r and s of both
+samples.  With weights w_a(p), a = 1, …, F, such as coordinates with respect to landmarks, a test
+needs the sums
+
+    G_a = sum_i w_a(p_i) r_i
+
+and the squares |r_i|^2, for each of D data sets of targets with the same predictions.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._numerics import dot
+from calibjax._struct import struct
+from calibjax.expectations import all_labels
+
+
+class ResidualSums(NamedTuple):
+    """G ``[F, D, M]`` and the squares ``[n, D]``."""
+
+    sums: jax.Array
+    squares: jax.Array
+
+
+@struct
+class DrawnFeature:
+    """A feature f of any family, whose expectation is the mean over targets drawn for it.
+
+    Args:
+        feature: a function of one prediction and one target that returns a vector ``[M]``.
+    """
+
+    feature: Any
+
+    def sums(self, weights: jax.Array, predictions: Any, targets: Any, others: Any) -> ResidualSums:
+        """The sums for targets ``[n, D, …]``; `others` ``[n, D', …]`` are drawn independently.
+
+        The mean over the other draws is not the expectation itself, but it is the same in all data
+        sets: their order, and with it the level of a test, does not depend on it.
+        """
+
+        def of_row(p, targets, others):
+            values = jax.vmap(self.feature, (None, 0))
+            return values(p, targets) - jnp.mean(values(p, others), axis=0)
+
+        return _dense_sums(weights, jax.vmap(of_row)(predictions, targets, others))
+
+
+@struct
+class LabelFeature:
+    """A feature f of labels, whose expectation is a finite sum."""
+
+    feature: Any
+
+    def sums(self, weights: jax.Array, predictions: Any, targets: Any, others: Any) -> ResidualSums:
+        """The sums for labels ``[n, D]``."""
+
+        def of_row(p, labels):
+            table = jax.vmap(self.feature, (None, 0))(p, all_labels(p))
+            return (table - dot(p.label_probabilities(), table)[None])[labels]
+
+        return _dense_sums(weights, jax.vmap(of_row)(predictions, targets))
+
+
+@struct
+class Indicators:
+    """The feature e_y of labels: its kernel is the WhiteKernel."""
+
+    def sums(self, weights: jax.Array, predictions: Any, targets: Any, others: Any) -> ResidualSums:
+        """The sums for labels ``[n, D]``, whose residuals are e_y - p."""
+        probabilities = predictions.label_probabilities()
+        labels = jnp.arange(probabilities.shape[1], dtype=jnp.int32)
+        if labels.size <= _MANY_CLASSES:
+            indicators = (targets[:, :, None] == labels).astype(probabilities.dtype)
+            return _dense_sums(weights, indicators - probabilities[:, None])
+        # |e_y - p|^2 = 1 - 2 p_y + |p|^2.
+        of_targets = jnp.take_along_axis(probabilities, targets, axis=1)
+        norms = jnp.sum(jnp.square(probabilities), axis=1, keepdims=True)
+        counts = _sums_by_label(weights, targets, labels.size)
+        sums = counts - dot(weights.T, probabilities)[:, None]
+        return ResidualSums(sums, 1 - 2 * of_targets + norms)
+
+
+# Up to this number of classes a product of matrices with indicators is faster than sums over the
+# rows of each class.
+_MANY_CLASSES = 32
+
+
+def _dense_sums(weights: jax.Array, residuals: jax.Array) -> ResidualSums:
+    """The sums of residuals ``[n, D, M]``."""
+    n, *shape = residuals.shape
+    sums = dot(weights.T, residuals.reshape(n, -1)).reshape(-1, *shape)
+    return ResidualSums(sums, jnp.sum(jnp.square(residuals), axis=2))
+
+
+def _sums_by_label(weights: jax.Array, targets: jax.Array, n_labels: int) -> jax.Array:
+    """sum_i w_a(p_i) e_{y_i} for labels ``[n, D]``, ``[F, D, m]``."""
+    n_sets = targets.shape[1]
+    first = jnp.arange(n_sets, dtype=jnp.int32) * n_labels
+
+    def add_row(sums, row):
+        weights, labels = row
+        return sums.at[first + labels].add(weights[None, :]), None
+
+    zeros = jnp.zeros((n_sets * n_labels, weights.shape[1]), weights.dtype)
+    sums, _ = jax.lax.scan(add_row, zeros, (weights, targets))
+    return sums.T.reshape(-1, n_sets, n_labels)

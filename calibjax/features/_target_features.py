@@ -1,0 +1,106 @@
+"""Features of a target kernel: vectors f(y) with <f(y), f(z)> = k_Y(y, z), or nearly so."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._numerics import dot
+from calibjax._struct import struct
+from calibjax.expectations import all_labels
+from calibjax.features._random_features import expanded, sum_arrays
+from calibjax.features._residuals import DrawnFeature, Indicators, LabelFeature
+from calibjax.features._spectra import target_frequency
+from calibjax.kernels import VectorFeature, WhiteKernel, class_of_formula, pairwise
+
+# The number of frequencies of a kernel of numbers, and of a kernel of vectors.
+_FREQUENCIES, _VECTOR_FREQUENCIES = 8, 32
+# One in so many frequencies of a kernel of numbers is kept, at even ranks.
+_DRAWS_PER_FREQUENCY = 64
+
+
+def residual_feature(key: jax.Array, source: Any, p: Any, y: jax.Array) -> Any:
+    """A target kernel, or the VectorFeature of a FeatureKernel, ready for sums of residuals.
+
+    `p` and `y` are one prediction and one target, which give shapes and dtypes.  TypeError if the
+    frequencies of a kernel of real targets or counts are not known.
+    """
+    probabilities = p.label_probabilities()
+    if isinstance(source, VectorFeature):
+        return DrawnFeature(source) if probabilities is None else LabelFeature(source)
+    if probabilities is None:
+        return DrawnFeature(_draw_waves(key, source, y, jax.tree.leaves(p)[0].dtype))
+    if class_of_formula(source) is WhiteKernel and probabilities.size > 2:
+        return Indicators()
+    return LabelFeature(_RowOf(_root(source, p)))
+
+
+@struct
+class _RowOf:
+    """The feature f(y) that is row y of a table."""
+
+    table: jax.Array
+
+    def __call__(self, p: Any, y: jax.Array) -> jax.Array:
+        return self.table[y]
+
+
+def _root(kernel: Any, p: Any) -> jax.Array:
+    """A matrix R with <R_a - R_b, R_c - R_d> as K has it, ``[m, M]``, K = k_Y at all labels."""
+    labels = all_labels(p)
+    matrix = pairwise(kernel, labels, labels).astype(p.label_probabilities().dtype)
+    if labels.size == 2:
+        # One number says which of two labels it is: |R_1 - R_0|^2 = K_00 - 2 K_01 + K_11.
+        square = matrix[0, 0] - matrix[0, 1] - matrix[1, 0] + matrix[1, 1]
+        return jnp.stack([jnp.zeros_like(square), jnp.sqrt(square)])[:, None]
+    values, vectors = jnp.linalg.eigh(matrix)
+    # The matrix of a kernel has no negative eigenvalues, but rounding can make a zero one negative.
+    values = jnp.where(values >= -1e-3 * values[-1], jnp.maximum(values, 0.0), jnp.nan)
+    return vectors * jnp.sqrt(values)[None, :]
+
+
+@struct
+class _Waves:
+    """The features a cos(<v, y>) and a sin(<v, y>) for frequencies v and amplitudes a."""
+
+    frequencies: jax.Array
+    amplitudes: jax.Array
+
+    def __call__(self, p: Any, y: jax.Array) -> jax.Array:
+        angles = dot(self.frequencies, jnp.atleast_1d(y).astype(self.frequencies.dtype))
+        waves = jnp.stack([jnp.cos(angles), jnp.sin(angles)])
+        return (self.amplitudes * waves).ravel()
+
+
+def _draw_waves(key: jax.Array, kernel: Any, y: jax.Array, dtype: Any) -> _Waves:
+    terms = expanded(kernel)
+    size = _VECTOR_FREQUENCIES if y.ndim else _FREQUENCIES
+    frequencies, amplitudes = [], []
+    for term_key, (factor, kernels) in zip(jax.random.split(key, len(terms)), terms, strict=True):
+        frequencies.append(_frequencies(term_key, kernels, y, dtype, size))
+        amplitudes.append(jnp.full(size, jnp.sqrt(jnp.asarray(factor, dtype) / size)))
+    return _Waves(jnp.concatenate(frequencies), jnp.concatenate(amplitudes))
+
+
+def _frequencies(
+    key: jax.Array, kernels: list[Any], y: jax.Array, dtype: Any, size: int
+) -> jax.Array:
+    """Frequencies ``[size, d]`` of a product of target kernels.
+
+    For numbers they are the even quantiles of many draws, whose average is closer to the kernel
+    than the average of a few draws.
+    """
+    n_draws = size if y.ndim else size * _DRAWS_PER_FREQUENCY
+    # A frequency of a product of kernels is the sum of one frequency of each.
+    draws = [
+        jax.vmap(lambda k, kernel=kernel: target_frequency(kernel, k, y, dtype))(keys)
+        for kernel, keys in zip(
+            kernels, jax.random.split(key, (len(kernels), n_draws)), strict=True
+        )
+    ]
+    total = sum_arrays(draws)
+    if y.ndim:
+        return total
+    # The sign of a frequency does not matter.
+    ordered = jnp.sort(jnp.abs(total))
+    return ordered[_DRAWS_PER_FREQUENCY // 2 :: _DRAWS_PER_FREQUENCY, None]

@@ -1,0 +1,142 @@
+"""The exact test with several kernels."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from calibjax._check import check_integer, check_key
+from calibjax._data import Data, check_data, clean
+from calibjax._distribution import Distribution
+from calibjax._door import check_inputs
+from calibjax._sharding import Axis, all_sum, on_devices
+from calibjax.expectations import default_kernels
+from calibjax.features import residual_feature
+from calibjax.hypothesis_tests._aggregation import Aggregate, aggregate
+from calibjax.hypothesis_tests._kernel_terms import terms_of
+from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
+from calibjax.hypothesis_tests._result import CalibrationTestResult, Members
+from calibjax.kernels import KernelLike
+
+
+def aggregated_skce_test(
+    key: jax.Array,
+    kernels: Sequence[KernelLike] | None,
+    predictions: Distribution,
+    targets: ArrayLike,
+    *,
+    n_resamples: int = 999,
+    n_features: int = 256,
+    where: ArrayLike | None = None,
+) -> CalibrationTestResult:
+    """Is the unbiased SKCE of any of several kernels too large for a calibrated model?
+
+    The targets are redrawn from the predictions n_resamples times.  For each kernel k, z_k^b brings
+    the estimate for draw b to a scale on which it is nearly standard normal under H0; z_k^0 is that
+    of the observed targets.  With M^b = max_k z_k^b,
+
+    .. math::
+        p = \\frac{1 + \\#\\{b \\ge 1: M^b \\ge M^0\\}}{n_{resamples} + 1}.
+
+    The level is a theorem: if the model is calibrated, and rows are independent given the
+    predictions, then P(p <= a | predictions) <= a for every a, every number of rows, kernels and
+    draws, and however rare events are.  Observed and redrawn targets are then exchangeable, and the
+    transformation to z is symmetric in all of them.  Kernels must not depend on targets.
+
+    Predictions that are samples (`Empirical` without weights) are tested by exchange: in each draw,
+    one of the S + 1 values of a row, its S samples and its target, chosen at random, plays the
+    target, and the kernels see the set of all of them.  If the samples are independent draws from
+    the law of the target, the level is exact for every S >= 1: a model is not rejected because its
+    samples are few.  Weighted samples are taken for the law itself.
+
+    The prediction kernels are interpolated from n_features landmarks, rows that are evenly spaced,
+    which gives kernels that depend on predictions only; up to n = n_features they are exact.  A
+    kernel of real targets or counts is replaced by waves with some of its frequencies.  Both
+    change the kernels slightly, and the level not at all.  O(n n_features) time for each number of
+    a feature and each draw, O(n + n_features^2) memory.
+
+    Args:
+        key: a key of `jax.random`.
+        kernels: TensorProducts, FeatureKernels, or sums and multiples of them; None stands for
+            `default_kernels(predictions)`.
+        predictions: a batch of n >= 2 predictions of one family.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        n_resamples: the number of draws; draw r of a row depends only on (key, row, r).
+        n_features: the number of landmarks.
+        where: boolean mask ``[n]``; masked rows may hold anything.
+
+    Returns:
+        CalibrationTestResult.  Its statistic is M^0, and null_distribution holds M^1, M^2, ….  Its
+        estimate is the SKCE of the kernel that attains the maximum, and `members` says which one
+        that is, and has the estimates, scores z and p-values of all kernels.  Inside jit a bad
+        value, or fewer than two kept rows, makes all numbers NaN.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value;
+            a target kernel has no known frequencies, and the targets are no labels.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.linspace(0.05, 0.95, 100))
+        >>> targets = predictions.sample(jax.random.key(0))
+        >>> result = cj.aggregated_skce_test(jax.random.key(1), None, predictions, targets)
+        >>> bool(result.pvalue > 0.05), result.members.pvalues.shape
+        (True, (9,))
+
+    Reference: Schrab et al., MMD aggregated two-sample test, JMLR 2023, and Biggs, Schrab and
+    Gretton, MMD-FUSE, NeurIPS 2023, for the aggregation of kernels; Bröcker and Smith, Increasing
+    the reliability of reliability diagrams, Weather and Forecasting, 2007, for redrawn targets.
+    """
+    check_key(key)
+    n_resamples = check_integer("n_resamples", n_resamples, 1)
+    n_features = check_integer("n_features", n_features, 1)
+    data = check_data(predictions, targets, where)
+    predictions, targets = data.predictions.exchangeable(data.targets)
+    data = Data(predictions, targets, where)
+    if kernels is None:
+        kernels = default_kernels(predictions, where=where)
+    kernels = [
+        check_inputs(k, predictions, targets, where, formula=one_residual)[0] for k in kernels
+    ]
+    if not kernels:
+        raise ValueError("kernels must hold at least one kernel, got none.")
+    found = _aggregated_skce_test((key, terms_of(kernels)), data, n_resamples, n_features)
+    members = Members(kernels, found.estimates, found.aggregate.scores, found.aggregate.pvalues)
+    return CalibrationTestResult(
+        statistic=found.aggregate.statistic,
+        pvalue=found.aggregate.pvalue,
+        estimate=found.estimates[members.best],
+        null_distribution=found.aggregate.draws,
+        members=members,
+        method=f"aggregated_skce_test, {len(kernels)} kernels, {n_resamples} draws from the model",
+    )
+
+
+class Found(NamedTuple):
+    """The aggregate, and the unbiased SKCE of each kernel, ``[K]``."""
+
+    aggregate: Aggregate
+    estimates: jax.Array
+
+
+@on_devices
+def _aggregated_skce_test(
+    axis: Axis, shared: Any, data: Data, n_resamples: int, n_features: int
+) -> Found:
+    key, terms = shared
+    data = clean(data, axis)
+    n = all_sum(jnp.sum(data.weights), axis)
+    values, sizes = redrawn_skce(key, terms, data, n_resamples, n_features, axis)
+    # All weights are NaN if a row is invalid, and then the comparison is false.
+    values = jnp.where(n >= 2, values, jnp.nan)
+    return Found(aggregate(values, sizes), values[:, 0] / (n * (n - 1)))
+
+
+def one_residual(kernel: Any, a: Any, b: Any) -> jax.Array:
+    """What the test evaluates of a kernel, for `check_formula`: the squares of one residual."""
+    (source, *_) = terms_of([kernel]).sources
+    feature = residual_feature(jax.random.key(0), source, *a)
+    p, y = jax.tree.map(lambda x: x[None], a)
+    return feature.sums(jnp.ones((1, 1)), p, y[:, None], y[:, None]).squares[0, 0]

@@ -1,0 +1,142 @@
+r"""The SKCE of several kernels, for the observed targets and for redrawn ones.
+
+With coordinates w(p) with respect to landmarks, the matrix K of k_P at the landmarks, and residuals
+r_i of the features of the targets,
+
+    sum_{i != j} k_P(p_i, p_j) <r_i, r_j>  ~  sum_ab K_ab <G_a, G_b> - sum_i w_i^T K w_i |r_i|^2,
+    G_a = sum_i w_a(p_i) r_i,
+
+with equality up to as many rows as landmarks.  All D data sets of targets share w and K, and all
+kernels share the residuals: the time is O(n F M D), for F landmarks and features of M numbers, and
+the memory is O(F M D) for some data sets at a time.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from calibjax._batch import kept_first
+from calibjax._data import Data
+from calibjax._numerics import dot
+from calibjax._pairwise import cut, pad
+from calibjax._sharding import Axis, all_sum, as_varying, axis_size, global_offset
+from calibjax.features import choose_landmarks, landmarks_with_base, residual_feature
+from calibjax.hypothesis_tests._kernel_terms import KernelTerms
+from calibjax.hypothesis_tests._model_draws import DRAWS_PER_GROUP, draw_targets
+
+# How many sums G, and how many residuals of a chunk of rows, are in memory at a time.
+_SUMS, _RESIDUALS = 2**20, 2**20
+# A product of matrices over fewer rows would mostly move its result.
+_FEWEST_ROWS = 32
+# The group of draws whose mean stands for the expectation of a feature.
+_EXPECTATION_GROUP = 2**31 - 1
+
+
+def redrawn_skce(
+    key: jax.Array, terms: KernelTerms, data: Data, n_resamples: int, n_features: int, axis: Axis
+) -> tuple[jax.Array, jax.Array]:
+    """n (n-1) times the unbiased SKCE of each kernel, ``[K, 1 + n_resamples]``, and its size.
+
+    The observed targets come first.  The size ``[K]`` is the largest sum of which another one is
+    subtracted: rounding errors are proportional to it.  `data` are clean.
+    """
+    draw_key, feature_key = jax.random.split(key)
+    data, n_kept = kept_first(data, data.where)
+    first, n_rows = global_offset(n_kept, axis)
+    numbers = first + jnp.arange(data.n, dtype=jnp.int32)
+    rows = ((data.samples, numbers), data.weights)
+    features = _features(feature_key, terms, data)
+    size = min(n_features, data.n * axis_size(axis))
+    points = choose_landmarks(data.predictions, n_kept, n_rows, size, axis)
+    interpolates = size < data.n * axis_size(axis)
+    bases = [landmarks_with_base(points, n_rows, base, interpolates) for base in terms.bases]
+    matrices = [
+        group.factors[:, None, None]
+        * jax.vmap(bases[group.base].matrix)(group.prediction_kernels).astype(data.weights.dtype)
+        for group in terms.groups
+    ]
+    pairs = sorted({(group.base, group.source) for group in terms.groups})
+
+    def sums_of_rows(chunk: Any, numbers_of_draws: jax.Array) -> Any:
+        """G of each pair of a base and a source, and the sum over the diagonal for each term."""
+        ((predictions, targets), numbers), weights = chunk
+        drawn = jax.vmap(lambda i: draw_targets(draw_key, predictions, numbers, i), out_axes=1)(
+            numbers_of_draws
+        )
+        drawn = drawn.reshape(weights.shape[0], -1, *targets.shape[1:])
+        targets = jnp.concatenate([targets[:, None], drawn], axis=1)
+        others = draw_targets(draw_key, predictions, numbers, jnp.int32(_EXPECTATION_GROUP))
+        w = [weights[:, None] * base.coordinates(predictions, numbers) for base in bases]
+        sums = {(b, s): features[s].sums(w[b], predictions, targets, others) for b, s in pairs}
+        diagonals = [
+            dot(_diagonal(k, w[g.base]), sums[g.base, g.source].squares)
+            for g, k in zip(terms.groups, matrices, strict=True)
+        ]
+        return [sums[pair].sums for pair in pairs], diagonals
+
+    def forms(numbers_of_draws: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The sums over pairs of each kernel ``[K, 1 + draws]``, and their sizes ``[K]``."""
+        sums, diagonals = _sum_over_chunks(
+            lambda chunk: sums_of_rows(chunk, numbers_of_draws), rows, axis
+        )
+        of_pair = dict(zip(pairs, sums, strict=True))
+        values = jnp.zeros((terms.n_kernels, diagonals[0].shape[1]), data.weights.dtype)
+        sizes = jnp.zeros(terms.n_kernels, data.weights.dtype)
+        for group, k, diagonal in zip(terms.groups, matrices, diagonals, strict=True):
+            quadratic = _forms(k, of_pair[group.base, group.source])
+            owners = jnp.array(group.owners)
+            values = values.at[owners].add(quadratic - diagonal)
+            sizes = sizes.at[owners].add(jnp.max(quadratic, axis=1))
+        return values, sizes
+
+    n_groups = -(-n_resamples // DRAWS_PER_GROUP)
+    one = jax.tree.map(lambda x: x[:1], rows)
+    shapes = jax.eval_shape(lambda: sums_of_rows(one, jnp.zeros(1, jnp.int32)))[0]
+    together = max(1, min(n_groups, _SUMS // sum(math.prod(x.shape) for x in shapes)))
+    n_passes = -(-n_groups // together)
+    groups = jnp.arange(n_passes * together, dtype=jnp.int32).reshape(n_passes, together)
+    values, sizes = lax.map(forms, groups)
+    drawn = jnp.moveaxis(values[:, :, 1:], 0, 1).reshape(values.shape[1], -1)
+    return jnp.concatenate([values[0, :, :1], drawn[:, :n_resamples]], axis=1), jnp.max(sizes, 0)
+
+
+def _features(key: jax.Array, terms: KernelTerms, data: Data) -> list[Any]:
+    one = jax.tree.map(lambda x: x[0], data.samples)
+    keys = jax.random.split(key, len(terms.sources))
+    return [residual_feature(k, s, *one) for k, s in zip(keys, terms.sources, strict=True)]
+
+
+def _sum_over_chunks(function: Callable[[Any], Any], rows: Any, axis: Axis) -> Any:
+    """The sum of ``function(chunk)`` over chunks of the rows of all devices."""
+    shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[:1], rows))
+    # For one row, the last axes of the sums are those of its residuals.
+    per_row = sum(math.prod(x.shape[1:]) for x in shapes[0])
+    n = rows[-1].shape[0]
+    n_chunks = -(-n // max(_FEWEST_ROWS, _RESIDUALS // per_row))
+    size = -(-n // n_chunks)
+    chunks = cut(pad(rows, n_chunks * size), size)
+
+    def step(totals: Any, chunk: Any) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, totals, function(chunk)), None
+
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return all_sum(lax.scan(step, as_varying(zeros, rows), chunks)[0], axis)
+
+
+def _forms(matrices: jax.Array, sums: jax.Array) -> jax.Array:
+    """sum_ab K_ab <G_a, G_b> for each K of ``[T, F, F]`` and each data set of G ``[F, D, M]``."""
+    flat = sums.reshape(sums.shape[0], -1)
+
+    def form(matrix: jax.Array) -> jax.Array:
+        return jnp.sum(sums * dot(matrix, flat).reshape(sums.shape), axis=(0, 2))
+
+    return lax.map(form, matrices)
+
+
+def _diagonal(matrices: jax.Array, w: jax.Array) -> jax.Array:
+    """w_i^T K w_i for each K of ``[T, F, F]`` and each row of w ``[n, F]``, ``[T, n]``."""
+    return lax.map(lambda matrix: jnp.sum(dot(w, matrix) * w, axis=1), matrices)

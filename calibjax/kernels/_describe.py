@@ -1,0 +1,35 @@
+"""Kernels in words."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax._struct import is_array, is_traced
+
+
+def describe(node: Any) -> str:
+    """A kernel, distance or feature as text: names of classes and functions, and their numbers.
+
+    Parameters that have their default value are left out, and an array shows its shape.
+    """
+    if is_array(node):
+        if is_traced(node) or np.ndim(node):
+            return f"array of shape {list(jnp.shape(node))}"
+        return f"{float(node):.3g}"
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+        fields = [
+            describe(getattr(node, field.name))
+            for field in dataclasses.fields(node)
+            if not _is(getattr(node, field.name), field.default)
+        ]
+        return f"{type(node).__name__}({', '.join(fields)})"
+    if isinstance(node, jax.tree_util.Partial):
+        return describe(node.func)
+    return getattr(node, "__name__", type(node).__name__)
+
+
+def _is(value: Any, default: Any) -> bool:
+    return isinstance(value, (int, float)) and value == default

@@ -1,0 +1,59 @@
+"""Kernels on pairs of a prediction and a target, made of a feature of such a pair."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._numerics import dot
+from calibjax._struct import struct, widest_dtype
+from calibjax.kernels._base import Kernel, of_pair
+
+
+@struct
+class FeatureKernel(Kernel):
+    """k((p, y), (q, z)) = k_P(p, q) <f(p, y), f(q, z)>: the errors that a feature f can see.
+
+    A feature is a number, or a vector, such as log p(y), or whether y is the most likely class of
+    p.  The calibration error of the kernel is 0 if, among predictions that k_P holds for alike,
+    the feature is on average what the predictions expect.
+
+    `aggregated_skce_test` takes the kernel for every family.  Estimators take it for labels, where
+    the expectation of the feature is a finite sum.
+
+    Args:
+        prediction_kernel: k_P, for example a DistanceKernel, or a callable of two predictions.
+        feature: f, a function of *one* prediction and *one* target that returns a scalar or a
+            vector.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> distance = cj.DistanceKernel(cj.TotalVariation())
+        >>> kernel = cj.FeatureKernel(distance, lambda p, y: y == jnp.argmax(p.probs))
+        >>> predictions = cj.Categorical(jnp.array([[0.75, 0.25], [0.75, 0.25]]))
+        >>> float(cj.skce(kernel, predictions, jnp.array([0, 1])))
+        -0.1875
+    """
+
+    prediction_kernel: Any
+    feature: Callable[[Any, jax.Array], jax.Array]
+
+    domain = "pairs"
+    inner_functions = {"prediction_kernel": "predictions", "feature": "a feature"}
+
+    def __call__(self, x: tuple[Any, jax.Array], y: tuple[Any, jax.Array]) -> jax.Array:
+        feature = VectorFeature(self.feature)
+        product = dot(feature(*x), feature(*y))
+        return of_pair(self.prediction_kernel, x[0], y[0]) * product
+
+
+@struct
+class VectorFeature:
+    """A feature f as a vector in the dtype of the prediction."""
+
+    feature: Callable[[Any, jax.Array], jax.Array]
+
+    def __call__(self, p: Any, y: jax.Array) -> jax.Array:
+        value = jnp.asarray(self.feature(p, y))
+        return jnp.ravel(value).astype(widest_dtype(*jax.tree.leaves(p)))
