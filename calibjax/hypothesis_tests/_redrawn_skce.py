@@ -30,8 +30,6 @@ from calibjax.hypothesis_tests._model_draws import DRAWS_PER_GROUP, draw_targets
 
 # How many sums G, and how many residuals of a chunk of rows, are in memory at a time.
 _SUMS, _RESIDUALS = 2**20, 2**20
-# A product of matrices over fewer rows would mostly move its result.
-_FEWEST_ROWS = 32
 # The group of draws whose mean stands for the expectation of a feature.
 _EXPECTATION_GROUP = 2**31 - 1
 
@@ -113,10 +111,12 @@ def _features(key: jax.Array, terms: KernelTerms, data: Data) -> list[Any]:
 def _sum_over_chunks(function: Callable[[Any], Any], rows: Any, axis: Axis) -> Any:
     """The sum of ``function(chunk)`` over chunks of the rows of all devices."""
     shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[:1], rows))
-    # For one row, the last axes of the sums are those of its residuals.
-    per_row = sum(math.prod(x.shape[1:]) for x in shapes[0])
+    # Sums ``[F, …]`` are over rows of residuals ``[…]``.  A product of matrices over fewer rows
+    # than F would mostly move its result.
+    sums = shapes[0]
+    per_row = sum(math.prod(x.shape[1:]) for x in sums)
     n = rows[-1].shape[0]
-    n_chunks = -(-n // max(_FEWEST_ROWS, _RESIDUALS // per_row))
+    n_chunks = -(-n // max(sums[0].shape[0], _RESIDUALS // per_row))
     size = -(-n // n_chunks)
     chunks = cut(pad(rows, n_chunks * size), size)
 
