@@ -90,9 +90,10 @@ def _empirical(n, seed):
     return cj.Empirical(samples), samples.mean(1) + _rng(seed + 1).normal(size=n)
 
 
-def _draws(n, seed):
-    predictions, targets = _empirical(n, seed)
-    return cj.Empirical(predictions.samples, split=True), targets
+def _empirical_draws(n, seed):
+    loc = _rng(seed).normal(size=n)
+    draws = loc[:, None] + _rng(seed + 1).normal(size=(n, 6))
+    return cj.Empirical(draws, split=True), loc + _rng(seed + 2).normal(size=n)
 
 
 def _empirical_vectors(n, seed):
@@ -113,7 +114,7 @@ FAMILIES = {
     "ensemble": _ensemble,
     "empirical": _empirical,
     "empirical_vectors": _empirical_vectors,
-    "draws": _draws,
+    "empirical_draws": _empirical_draws,
 }
 
 
@@ -264,8 +265,8 @@ KERNELS = {
         "empirical",
         _tensor(DISTANCES["mean_embedding"][0], _K["laplacian"], exponent=2.0),
     ),
-    "draws-embedding-gaussian": (
-        "draws",
+    "empirical_draws-embedding-gaussian": (
+        "empirical_draws",
         _tensor(cj.EmbeddingDistance(mean_of_draws), _K["gaussian"]),
     ),
     "diag-w2-gaussian": ("diag", _tensor(cj.Wasserstein(), PAIRS["diag-gaussian_ard"][1])),

@@ -136,7 +136,7 @@ def test_mixtures_of_draws(float64):
 
 
 def test_random_features(key, float64):
-    kernel, predictions, targets = sample("draws-embedding-gaussian")
+    kernel, predictions, targets = sample("empirical_draws-embedding-gaussian")
     found = cj.random_feature_skce(key, kernel, predictions, targets, n_features=50_000)
     errors = [
         (cj.skce(kernel, p, targets) - found.estimate) / found.standard_error
@@ -203,7 +203,7 @@ def test_the_mean_is_that_of_the_laws(n_draws, float64):
 
 @pytest.mark.slow
 def test_levels():
-    n, n_draws, n_data_sets = 300, 4, 400
+    n, n_draws, n_data_sets = 200, 2, 300
 
     def pvalues(key):
         keys = jax.random.split(key, 5)

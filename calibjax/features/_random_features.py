@@ -130,13 +130,18 @@ def _draw_product_features(
         draws = [lambda key, k=kernel: frequency(k, key, like, dtype) for kernel in kernels]
         return [jax.vmap(draw)(key) for draw, key in zip(draws, keys, strict=True)]
 
-    frequencies = draw_frequencies(prediction_frequency, prediction_key, prediction_kernels, p)
+    (compared, _), *other_roles = p.roles()
+    frequencies = draw_frequencies(
+        prediction_frequency, prediction_key, prediction_kernels, compared
+    )
     distances = [kernel.distance for kernel in prediction_kernels]
     if p.label_probabilities() is None:
         # A frequency of a product of kernels is the sum of one frequency of each.
         v = _sum_arrays(draw_frequencies(target_frequency, target_key, target_kernels, y))
-        n_roles = len(p.roles())
-        roles = jax.random.randint(role_key, (n_features,), 0, n_roles) if n_roles > 1 else None
+        roles = None
+        if other_roles:
+            n_roles = 1 + len(other_roles)
+            roles = jax.random.randint(role_key, (n_features,), 0, n_roles, jnp.int32)
         return Features(factor, distances, frequencies, v, jnp.ones((1, 1), dtype), roles)
     (target_kernel,) = target_kernels
     metric = pairwise(target_kernel, all_labels(p), all_labels(p)).astype(dtype)
