@@ -323,7 +323,7 @@ def _consistency(key, kernel, predictions, targets, where=None):
 
 
 def _calibration(key, kernel, predictions, targets, where=None):
-    return cj.calibration_test(key, predictions, targets, where=where)
+    return cj.calibration_test(key, predictions, targets, where=where, n_resamples=99)
 
 
 TESTS = {

@@ -69,7 +69,7 @@ class _Waves:
     def __call__(self, p: Any, y: jax.Array) -> jax.Array:
         angles = dot(self.frequencies, jnp.atleast_1d(y).astype(self.frequencies.dtype))
         waves = jnp.stack([jnp.cos(angles), jnp.sin(angles)])
-        return (self.amplitudes * waves).ravel()
+        return (self.amplitudes[None] * waves).ravel()
 
 
 def _draw_waves(key: jax.Array, kernel: Any, y: jax.Array, dtype: Any) -> _Waves:
