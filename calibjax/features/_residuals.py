@@ -45,7 +45,7 @@ class DrawnFeature:
 
         def of_row(p, targets, others):
             values = jax.vmap(self.feature, (None, 0))
-            return values(p, targets) - jnp.mean(values(p, others), axis=0)
+            return values(p, targets) - jnp.mean(values(p, others), axis=0)[None]
 
         return _dense_sums(weights, jax.vmap(of_row)(predictions, targets, others))
 
@@ -61,7 +61,7 @@ class LabelFeature:
 
         def of_row(p, labels):
             table = jax.vmap(self.feature, (None, 0))(p, all_labels(p))
-            return (table - dot(p.label_probabilities(), table)[None])[labels]
+            return table[labels] - dot(p.label_probabilities(), table)[None]
 
         return _dense_sums(weights, jax.vmap(of_row)(predictions, targets))
 
@@ -75,7 +75,7 @@ class Indicators:
         probabilities = predictions.label_probabilities()
         labels = jnp.arange(probabilities.shape[1], dtype=jnp.int32)
         if labels.size <= _MANY_CLASSES:
-            indicators = (targets[:, :, None] == labels).astype(probabilities.dtype)
+            indicators = (targets[:, :, None] == labels[None, None]).astype(probabilities.dtype)
             return _dense_sums(weights, indicators - probabilities[:, None])
         # |e_y - p|^2 = 1 - 2 p_y + |p|^2.
         of_targets = jnp.take_along_axis(probabilities, targets, axis=1)
