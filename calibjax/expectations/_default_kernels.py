@@ -97,13 +97,21 @@ def _kernels_of_standardised_targets(predictions: Distribution, where: Any) -> l
     if distance is None:
         distance = EmbeddingDistance(_mean_and_deviation)
     of_predictions = _at_scales(distance, predictions, where, _SCALES)
-    has_log_prob = type(predictions).log_prob is not Distribution.log_prob
     features = (
         StandardisedWaves(_LOCATION),
         StandardisedWaves(_SHAPE),
-        log_score if has_log_prob else squared_deviation,
+        log_score if _has_log_prob(predictions) else squared_deviation,
     )
     return [FeatureKernel(kernel, f) for f in features for kernel in of_predictions]
+
+
+def _has_log_prob(predictions: Distribution) -> bool:
+    # A mixture has one if its components have one.
+    try:
+        jax.eval_shape(lambda p: p.log_prob(p.sample(jax.random.key(0))), predictions)
+    except TypeError:
+        return False
+    return True
 
 
 def _at_scales(
@@ -146,7 +154,7 @@ def standardised(p: Any, y: jax.Array) -> jax.Array:
     """u = (y - mean) / deviation of each coordinate, a vector; without deviation y - mean."""
     p = _batch_of_one(p)
     mean, deviation = jnp.ravel(p.mean()), jnp.ravel(p.standard_deviation())
-    return (jnp.ravel(y) - mean) / jnp.where(deviation > 0, deviation, 1.0)
+    return (jnp.ravel(y).astype(mean.dtype) - mean) / jnp.where(deviation > 0, deviation, 1.0)
 
 
 @struct

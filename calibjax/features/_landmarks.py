@@ -23,7 +23,8 @@ from calibjax._sharding import Axis, rows_at
 from calibjax._struct import static, struct, widest_dtype
 from calibjax.kernels import pairwise
 
-# What is added to the diagonal of B, for each landmark: predictions may coincide.
+# What is added to the diagonal of B, for each landmark, in units of the mean on the diagonal:
+# predictions may coincide.
 _NUGGET = 1e-6
 
 
@@ -77,5 +78,8 @@ def landmarks_with_base(points: Any, n_rows: jax.Array, base: Any, interpolates:
     inverse = None
     if interpolates:
         matrix = pairwise(base, points, points)
-        inverse = jnp.linalg.inv(matrix + size * _NUGGET * jnp.eye(size, dtype=matrix.dtype))
+        nugget = _NUGGET * jnp.trace(matrix)
+        # Without a nugget the matrix of a kernel that is 0 at all landmarks has no inverse.
+        nugget = jnp.where(nugget > 0, nugget, 1.0)
+        inverse = jnp.linalg.inv(matrix + nugget * jnp.eye(size, dtype=matrix.dtype))
     return Landmarks(points, n_rows, base, inverse, size)

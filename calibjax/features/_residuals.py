@@ -61,7 +61,7 @@ class LabelFeature:
 
         def of_row(p, labels):
             table = jax.vmap(self.feature, (None, 0))(p, all_labels(p))
-            return (table - dot(p.label_probabilities(), table)[None])[labels]
+            return table[labels] - dot(p.label_probabilities(), table)[None]
 
         return _dense_sums(weights, jax.vmap(of_row)(predictions, targets))
 

@@ -53,6 +53,9 @@ def _root(kernel: Any, p: Any) -> jax.Array:
         # One number says which of two labels it is: |R_1 - R_0|^2 = K_00 - 2 K_01 + K_11.
         square = matrix[0, 0] - matrix[0, 1] - matrix[1, 0] + matrix[1, 1]
         return jnp.stack([jnp.zeros_like(square), jnp.sqrt(square)])[:, None]
+    # Only differences of rows matter: a kernel such as -|y - z| is positive definite on them.
+    of_rows = jnp.mean(matrix, axis=1)
+    matrix = matrix - of_rows[:, None] - of_rows[None] + jnp.mean(of_rows)
     values, vectors = jnp.linalg.eigh(matrix)
     # The matrix of a kernel has no negative eigenvalues, but rounding can make a zero one negative.
     values = jnp.where(values >= -1e-3 * values[-1], jnp.maximum(values, 0.0), jnp.nan)

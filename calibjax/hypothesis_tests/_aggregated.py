@@ -12,6 +12,7 @@ from calibjax._data import Data, check_data, clean
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
 from calibjax._sharding import Axis, all_sum, on_devices
+from calibjax._struct import widest_dtype
 from calibjax.expectations import default_kernels
 from calibjax.features import residual_feature
 from calibjax.hypothesis_tests._aggregation import Aggregate, aggregate
@@ -102,7 +103,8 @@ def aggregated_skce_test(
     ]
     if not kernels:
         raise ValueError("kernels must hold at least one kernel, got none.")
-    found = _aggregated_skce_test((key, terms_of(kernels)), data, n_resamples, n_features)
+    dtype = widest_dtype(targets, *jax.tree.leaves(predictions))
+    found = _aggregated_skce_test((key, terms_of(kernels, dtype)), data, n_resamples, n_features)
     members = Members(kernels, found.estimates, found.aggregate.scores, found.aggregate.pvalues)
     return CalibrationTestResult(
         statistic=found.aggregate.statistic,
@@ -136,7 +138,8 @@ def _aggregated_skce_test(
 
 def one_residual(kernel: Any, a: Any, b: Any) -> jax.Array:
     """What the test evaluates of a kernel, for `check_formula`: the squares of one residual."""
-    (source, *_) = terms_of([kernel]).sources
+    dtype = widest_dtype(*jax.tree.leaves(a[0]))
+    (source, *_) = terms_of([kernel], dtype).sources
     feature = residual_feature(jax.random.key(0), source, *a)
     p, y = jax.tree.map(lambda x: x[None], a)
     return feature.sums(jnp.ones((1, 1)), p, y[:, None], y[:, None]).squares[0, 0]

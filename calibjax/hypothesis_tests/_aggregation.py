@@ -19,12 +19,16 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from calibjax.hypothesis_tests._counting import counted_pvalue
+
 # The law of a kernel with one eigenvalue, chi-squared with one degree of freedom, has 2.8.
 _LEAST_SKEWNESS = 0.05
 # The cube root has an infinite slope at 0, far below all that decides.
 _LEAST_RATIO = 0.01
 # Rounding errors of a sum are at most some multiples of this many units in the last place.
 _ROUNDING = 64
+# What a kernel sees must exceed this many rounding errors.
+_LEAST_DEVIATION = 8
 
 
 class Aggregate(NamedTuple):
@@ -54,29 +58,29 @@ def aggregate(values: jax.Array, sizes: jax.Array) -> Aggregate:
     rounding = _ROUNDING * jnp.finfo(values.dtype).eps * sizes[:, None]
     mean = jnp.mean(values, axis=1, keepdims=True)
     deviation = jnp.sqrt(jnp.mean(jnp.square(values - mean), axis=1, keepdims=True))
-    # A kernel whose numbers are all equal says nothing.
-    constant = deviation <= rounding
+    # A kernel whose numbers differ by little more than rounding errors says nothing.
+    constant = deviation <= _LEAST_DEVIATION * rounding
     safe = jnp.where(constant, 1.0, deviation)
     standardised = jnp.where(constant, 0.0, values - mean) / safe
     skewness = jnp.mean(standardised**3, axis=1, keepdims=True)
     skewness = jnp.maximum(skewness, _LEAST_SKEWNESS)
-    ratio = jnp.maximum(1 + skewness * standardised / 2, _LEAST_RATIO)
-    scores = 6 / skewness * (jnp.cbrt(ratio) - 1) + skewness / 6
+
+    def score(x: jax.Array) -> jax.Array:
+        shift = jnp.maximum(skewness * x / 2, _LEAST_RATIO - 1)
+        root = jnp.cbrt(1 + shift)
+        # (1 + s)^(1/3) - 1 = s / (r^2 + r + 1) keeps the digits of a small s.
+        z = 6 / skewness * (shift / (jnp.square(root) + root + 1)) + skewness / 6
+        # If all kernels say nothing, all draws are equal.
+        return jnp.where(constant, jnp.where(jnp.all(constant), 0.0, -jnp.inf), z)
+
+    scores = score(standardised)
     largest = jnp.max(scores, axis=0)
-    # The slope of z in X is at most ratio^(-2/3).
-    slope = _LEAST_RATIO ** (-2 / 3)
-    tolerance = slope * jnp.max(jnp.where(constant, 0.0, rounding) / safe)
+    # Data that are equal up to rounding have a z not less than this for the same kernel.
+    least = score(standardised[:, :1] - rounding / safe)[jnp.argmax(scores[:, 0]), 0]
     return Aggregate(
         statistic=largest[0],
-        pvalue=rank_pvalue(largest, tolerance),
+        pvalue=counted_pvalue(least, largest[1:]),
         draws=largest[1:],
         scores=scores[:, 0],
-        pvalues=jax.vmap(rank_pvalue)(values, rounding[:, 0]),
+        pvalues=jax.vmap(counted_pvalue)(values[:, 0] - rounding[:, 0], values[:, 1:]),
     )
-
-
-def rank_pvalue(values: jax.Array, tolerance: jax.Array) -> jax.Array:
-    """The fraction of numbers that are at least the first one, up to rounding; NaN counts."""
-    at_least = ~(values < values[0] - tolerance)
-    pvalue = jnp.mean(at_least.astype(values.dtype))
-    return jnp.where(jnp.isnan(values[0]), jnp.nan, pvalue)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._data import in_dtype
 from calibjax._struct import as_pytree, is_traced, static, struct
 from calibjax.kernels import (
     DistanceKernel,
@@ -60,13 +61,13 @@ class KernelTerms:
     n_kernels: int = static()
 
 
-def terms_of(kernels: Sequence[Any]) -> KernelTerms:
-    """The kernels taken apart; TypeError for a kernel that is no sum of such terms."""
+def terms_of(kernels: Sequence[Any], dtype: Any) -> KernelTerms:
+    """The kernels, in one dtype, taken apart; TypeError for one that is no sum of such terms."""
     distances: list[Any] = []
     sources: list[Any] = []
     lengthscales: dict[int, list[Any]] = {}
     groups: dict[Any, list[Any]] = {}
-    for owner, kernel in enumerate(kernels):
+    for owner, kernel in enumerate(in_dtype(list(kernels), dtype)):
         for factor, prediction_kernel, source in _terms(kernel):
             is_of_distance = type(prediction_kernel) is DistanceKernel
             distance = prediction_kernel.distance if is_of_distance else prediction_kernel

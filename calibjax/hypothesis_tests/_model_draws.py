@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from calibjax._distribution import Distribution
 
@@ -51,8 +52,10 @@ def _draw_labels(key: jax.Array, probabilities: jax.Array) -> jax.Array:
         bits = jax.random.bits(key, (DRAWS_PER_GROUP,), jnp.uint32)
         uniform = (bits.astype(dtype) + 0.5) * 2.0**-32
     top = jnp.argmax(probabilities)
-    sums = jnp.cumsum(probabilities.at[top].set(0.0))
+    others = probabilities.at[top].set(0.0)
+    # Rounding makes parallel sums fall, or rise where the probability is 0.
+    sums = lax.cummax(jnp.where(others > 0, jnp.cumsum(others), 0.0))
     # Probabilities sum to one within 1e-3.
     uniform = uniform * (sums[-1] + probabilities[top])
     found = jnp.searchsorted(sums, uniform, side="right")
-    return jnp.where(uniform < sums[-1], found, top).astype(jnp.int32)
+    return jnp.where(uniform < sums[-1], found.astype(jnp.int32), top.astype(jnp.int32))

@@ -38,7 +38,7 @@ class Members:
     @property
     def best(self) -> jax.Array:
         """The index of the kernel with the largest score, which decides the test."""
-        return jnp.argmax(self.scores)
+        return jnp.argmax(self.scores, axis=-1)
 
     def __repr__(self) -> str:
         numbers = self.estimates, self.scores, self.pvalues
