@@ -11,8 +11,10 @@ import pytest
 
 from benchmarks.power import columns, one_set_of_draws, t_cal
 from benchmarks.power.__main__ import QUICK_SETTINGS
+from benchmarks.power.labels import BINARY, BUMPS
 from benchmarks.power.one_set_of_draws import GRID, RULES
-from benchmarks.power.scenarios import BINARY, BUMPS, CALIBRATED, SETTINGS
+from benchmarks.power.scenario import CALIBRATED
+from benchmarks.power.settings import SETTINGS
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -83,7 +85,7 @@ def test_errors_of_t_cal_are_sums_over_bins():
 
 
 def test_t_cal_sees_what_its_experiment_has():
-    n, keys = 2000, jax.random.split(jax.random.key(0), 2)
+    n, keys = 5000, jax.random.split(jax.random.key(0), 2)
     for scenario, expected in (CALIBRATED, False), ("40 bumps", True):
         predictions, labels = BUMPS[scenario](keys[0], n)
         n_bins = t_cal.dyadic_bins(n)

@@ -26,7 +26,8 @@ import numpy as np
 from benchmarks import figures, harness
 from benchmarks.power import columns, figure, one_set_of_draws, report
 from benchmarks.power.columns import Test
-from benchmarks.power.scenarios import SETTINGS, Scenario, Setting
+from benchmarks.power.scenario import Scenario
+from benchmarks.power.settings import SETTINGS, Setting
 
 show = functools.partial(print, flush=True)
 

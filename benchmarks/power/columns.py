@@ -11,7 +11,7 @@ from jax import lax
 
 import calibjax as cj
 from benchmarks.power import one_set_of_draws, t_cal
-from benchmarks.power.scenarios import Setting
+from benchmarks.power.settings import Setting
 
 LEVEL = 0.05
 

@@ -9,7 +9,7 @@ from benchmarks.figures import STYLES, legend_below
 from benchmarks.power.columns import LEVEL
 from benchmarks.power.one_set_of_draws import GRID
 from benchmarks.power.report import Rates, best
-from benchmarks.power.scenarios import SETTINGS
+from benchmarks.power.settings import SETTINGS
 
 #: What is shown of all columns, in the order of the styles.
 _SERIES = (

@@ -5,7 +5,8 @@ from typing import Any
 
 from benchmarks.power.columns import LEVEL
 from benchmarks.power.one_set_of_draws import GRID, RULES
-from benchmarks.power.scenarios import CALIBRATED, SETTINGS
+from benchmarks.power.scenario import CALIBRATED
+from benchmarks.power.settings import SETTINGS
 from benchmarks.rows import quantity
 
 #: Below this fraction of the power of the best kernel of the grid, a row is marked.

@@ -40,7 +40,7 @@ def rejects(
     """Whether the error in any of the partitions is above its 1 - level / len(n_bins) quantile."""
     n = scores.shape[0]
     order = jnp.argsort(scores)
-    scores, labels = scores[order], labels[order]
+    scores, labels = scores[order], labels[order].astype(scores.dtype)
     partitions = partitions_of(scores, n_bins)
 
     def trial(key):
