@@ -131,7 +131,7 @@ def _confidence(p: Any) -> jax.Array:
 
 def is_top_label(p: Any, y: jax.Array) -> jax.Array:
     """Whether y is the most likely label, of several the first one."""
-    return y == jnp.argmax(p.label_probabilities())
+    return y == jnp.argmax(p.label_probabilities()).astype(y.dtype)
 
 
 def log_score(p: Any, y: jax.Array) -> jax.Array:
