@@ -558,6 +558,23 @@ def test_the_rank_of_narrow_kernels_among_few_rows(key):
     np.testing.assert_allclose(result.pvalue, (1 + above) / 100, rtol=1e-6)
 
 
+@pytest.mark.parametrize("d", [0, 2])
+def test_which_of_the_values_is_the_target_cannot_be_seen(d, float64):
+    # A kernel may look at the places of samples.
+    shape = (d,) if d else ()
+    pool = RNG(0).integers(3, size=(N, 4, *shape)) * 1.0
+    pools = []
+    for chosen in range(4):
+        samples = jnp.asarray(np.delete(pool, chosen, axis=1))
+        predictions, targets = cj.Empirical(samples).exchangeable(jnp.asarray(pool[:, chosen]))
+        np.testing.assert_array_equal(targets, pool[:, chosen])
+        pools.append(np.asarray(predictions.samples))
+    for row in range(N):
+        assert sorted(map(repr, pools[0][row].tolist())) == sorted(map(repr, pool[row].tolist()))
+    for other in pools[1:]:
+        np.testing.assert_array_equal(other, pools[0])
+
+
 # Kernels.
 
 
