@@ -107,8 +107,9 @@ def _kernels_of_standardised_targets(predictions: Distribution, where: Any) -> l
 
 def _has_log_prob(predictions: Distribution) -> bool:
     # A mixture has one if its components have one.
+    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype), predictions)
     try:
-        jax.eval_shape(lambda p: p.log_prob(p.sample(jax.random.key(0))), predictions)
+        jax.eval_shape(lambda p: p.log_prob(p.sample(jax.random.key(0))), one)
     except TypeError:
         return False
     return True

@@ -82,14 +82,15 @@ def terms_of(kernels: Sequence[Any], dtype: Any) -> KernelTerms:
         DistanceKernel(d, jnp.median(jnp.stack(lengthscales[i]))) if i in lengthscales else d
         for i, d in enumerate(distances)
     ]
-    made = [_group(base, source, terms) for (base, source, *_), terms in groups.items()]
+    made = [_group(base, source, terms, dtype) for (base, source, *_), terms in groups.items()]
     return as_pytree(KernelTerms(made, bases, sources, len(kernels)))
 
 
-def _group(base: int, source: int, terms: Sequence[Any]) -> Group:
+def _group(base: int, source: int, terms: Sequence[Any], dtype: Any) -> Group:
     factors, kernels, owners = zip(*terms, strict=True)
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *map(as_pytree, kernels))
-    return Group(jnp.stack([jnp.asarray(f) for f in factors]), stacked, owners, base, source)
+    factors = jnp.stack([jnp.asarray(f, dtype) for f in factors])
+    return Group(factors, stacked, owners, base, source)
 
 
 def _index(found: list[Any], node: Any) -> int:

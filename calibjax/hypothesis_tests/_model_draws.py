@@ -52,10 +52,15 @@ def _draw_labels(key: jax.Array, probabilities: jax.Array) -> jax.Array:
         bits = jax.random.bits(key, (DRAWS_PER_GROUP,), jnp.uint32)
         uniform = (bits.astype(dtype) + 0.5) * 2.0**-32
     top = jnp.argmax(probabilities)
-    others = probabilities.at[top].set(0.0)
-    # Rounding makes parallel sums fall, or rise where the probability is 0.
-    sums = lax.cummax(jnp.where(others > 0, jnp.cumsum(others), 0.0))
+    sums = sums_of_others(probabilities, top)
     # Probabilities sum to one within 1e-3.
     uniform = uniform * (sums[-1] + probabilities[top])
     found = jnp.searchsorted(sums, uniform, side="right")
     return jnp.where(uniform < sums[-1], found.astype(jnp.int32), top.astype(jnp.int32))
+
+
+def sums_of_others(probabilities: jax.Array, top: jax.Array) -> jax.Array:
+    """The sums of the probabilities ``[m]`` up to each label, without the one of `top`."""
+    others = probabilities.at[top].set(0.0)
+    # Rounding makes parallel sums fall, or rise where the probability is 0.
+    return lax.cummax(jnp.where(others > 0, jnp.cumsum(others), 0.0))

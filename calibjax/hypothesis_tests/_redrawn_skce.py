@@ -24,6 +24,7 @@ from calibjax._data import Data
 from calibjax._numerics import dot
 from calibjax._pairwise import cut, pad
 from calibjax._sharding import Axis, all_sum, as_varying, axis_size, global_offset
+from calibjax._struct import as_pytree
 from calibjax.features import choose_landmarks, landmarks_with_base, residual_feature
 from calibjax.hypothesis_tests._kernel_terms import KernelTerms
 from calibjax.hypothesis_tests._model_draws import DRAWS_PER_GROUP, draw_targets
@@ -53,8 +54,9 @@ def redrawn_skce(
     interpolates = size < data.n * axis_size(axis)
     bases = [landmarks_with_base(points, n_rows, base, interpolates) for base in terms.bases]
     matrices = [
-        group.factors[:, None, None]
-        * jax.vmap(bases[group.base].matrix)(group.prediction_kernels).astype(data.weights.dtype)
+        jax.vmap(lambda factor, k, base=bases[group.base]: factor * base.matrix(k))(
+            group.factors, as_pytree(group.prediction_kernels)
+        )
         for group in terms.groups
     ]
     pairs = sorted({(group.base, group.source) for group in terms.groups})

@@ -5,6 +5,7 @@ from typing import Self
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from calibjax._batch import probability_vectors
 from calibjax._check import check_flag
@@ -159,14 +160,15 @@ class Empirical(Distribution):
     def exchangeable(self, targets: jax.Array) -> tuple["Empirical", jax.Array]:
         """The samples with the target among them: any of the S + 1 values may be the target.
 
+        The values are sorted, so that no place among them tells which one is the target.
         Weighted samples are taken for the law itself, and remain as they are.
         """
         if self.weights is not None:
             return self, targets
         samples, targets = jnp.asarray(self.samples), jnp.asarray(targets)
         dtype = widest_dtype(samples, targets)
-        pool = [targets[:, None].astype(dtype), samples.astype(dtype)]
-        return Empirical(jnp.concatenate(pool, axis=1)), targets
+        pool = jnp.concatenate([targets[:, None].astype(dtype), samples.astype(dtype)], axis=1)
+        return Empirical(_sorted(pool)), targets
 
     def roles(self) -> tuple[tuple[Self, Self], ...]:
         if not self.split:
@@ -180,6 +182,15 @@ class Empirical(Distribution):
 
     def characteristic(self, v: jax.Array) -> jax.Array:
         return average(self.probabilities(), self.samples, lambda z: wave(jnp.sum(z * v)))
+
+
+def _sorted(samples: jax.Array) -> jax.Array:
+    """Samples ``[n, S]`` in order, or vectors ``[n, S, d]`` by their first, second, … coordinate."""
+    if samples.ndim == 2:
+        return jnp.sort(samples, axis=1)
+    coordinates = [samples[:, :, c] for c in range(samples.shape[2])]
+    ordered = lax.sort(coordinates, dimension=1, num_keys=len(coordinates))
+    return jnp.stack(ordered, axis=2)
 
 
 def _weighted_mean(p: Empirical, values: jax.Array) -> jax.Array:

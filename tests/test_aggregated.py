@@ -1,0 +1,702 @@
+"""The aggregated test beside plain loops over its draws, and where it could break."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from instances import FAMILIES, cast
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from marks import slow
+from messages import check_message
+from scipy import special, stats
+
+import calibjax as cj
+from calibjax._data import check_data, clean
+from calibjax._struct import as_pytree
+from calibjax.features import residual_feature
+from calibjax.hypothesis_tests import _aggregation
+from calibjax.hypothesis_tests._kernel_terms import terms_of
+from calibjax.hypothesis_tests._model_draws import (
+    DRAWS_PER_GROUP,
+    draw_targets,
+    sums_of_others,
+)
+from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
+from calibjax.kernels import describe
+
+N, B = 8, 19
+RNG = np.random.default_rng
+
+
+def log_probability(p, y):
+    return jnp.log(p.label_probabilities()[y])
+
+
+def confidence_product(p, q):
+    return 1 + jnp.max(p.label_probabilities()) * jnp.max(q.label_probabilities())
+
+
+def minus_distance(y, z):
+    """No kernel, but one of labels up to functions of one label: h is positive definite."""
+    return -jnp.abs(y - z).astype(jnp.float32)
+
+
+WHITE = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), 0.3), cj.WhiteKernel())
+ORDINAL = cj.TensorProduct(
+    cj.DistanceKernel(cj.TotalVariation(), 0.5, exponent=0.5), cj.GaussianKernel(1.3)
+)
+LABEL_KERNELS = [
+    WHITE,
+    ORDINAL,
+    0.5 * WHITE + 2.0 * ORDINAL,
+    cj.FeatureKernel(confidence_product, log_probability),
+    cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), 0.3), minus_distance),
+]
+
+
+def label_forms(probs, labels):
+    """n (n-1) times the SKCE of each of LABEL_KERNELS, by NumPy."""
+    n, m = probs.shape
+    distance = np.abs(probs[:, None] - probs[None]).sum(2) / 2
+    top = probs.max(1)
+    difference = np.arange(m)[:, None] - np.arange(m)[None]
+    residuals = np.eye(m)[labels] - probs
+    logs = np.log(probs)
+    of_logs = logs[np.arange(n), labels] - np.sum(probs * logs, axis=1)
+    white = np.exp(-distance / 0.3) * (residuals @ residuals.T)
+    gaussian = np.exp(-(difference**2) / (2 * 1.3**2))
+    ordinal = np.exp(-np.sqrt(distance / 0.5)) * (residuals @ gaussian @ residuals.T)
+    absolute = np.exp(-distance / 0.3) * (residuals @ -np.abs(difference) @ residuals.T)
+    confidence = (1 + top[:, None] * top[None]) * of_logs[:, None] * of_logs[None]
+    hs = [white, ordinal, 0.5 * white + 2 * ordinal, confidence, absolute]
+    return np.array([h.sum() - np.trace(h) for h in hs])
+
+
+def _bernoulli(rng):
+    p = rng.uniform(0.1, 0.9, N)
+    return cj.Bernoulli(p), np.stack([1 - p, p], 1)
+
+
+def _categorical(m):
+    def of(rng):
+        probs = 0.1 / m + 0.9 * rng.dirichlet(np.ones(m), N)
+        return cj.Categorical(probs), probs
+
+    return of
+
+
+def _ensemble(rng):
+    probs = 0.05 + 0.85 * rng.dirichlet(np.ones(3), (N, 2))
+    weights = rng.dirichlet(np.ones(2), N)
+    return cj.Mixture(weights, cj.Categorical(probs)), np.einsum("nk,nkm->nm", weights, probs)
+
+
+LABELS = {
+    "bernoulli": _bernoulli,
+    "2 classes": _categorical(2),
+    "3 classes": _categorical(3),
+    "40 classes": _categorical(40),
+    "ensemble": _ensemble,
+}
+
+
+@functools.partial(jax.jit, static_argnames=("n_resamples", "n_features"))
+def forms(key, terms, data, n_resamples, n_features=256):
+    return redrawn_skce(key, terms, clean(data), n_resamples, n_features, None)[0]
+
+
+def all_targets(key, data, n_draws):
+    """The targets, and those that `redrawn_skce` draws, a list of 1 + n_draws."""
+    draw_key, _ = jax.random.split(key)
+    data = clean(data)
+    groups = jnp.arange(-(-n_draws // DRAWS_PER_GROUP), dtype=jnp.int32)
+    rows = jnp.arange(data.n, dtype=jnp.int32)
+    drawn = jax.vmap(lambda g: draw_targets(draw_key, data.predictions, rows, g), out_axes=1)(
+        groups
+    )
+    drawn = np.asarray(drawn).reshape(data.n, -1, *data.targets.shape[1:])[:, :n_draws]
+    return [np.asarray(data.targets), *np.moveaxis(drawn, 1, 0)]
+
+
+@pytest.mark.parametrize("name", slow({"ensemble", "2 classes", "3 classes"}, LABELS))
+def test_every_draw_of_labels_is_a_plain_sum_over_pairs(name, key, float64):
+    predictions, probs = LABELS[name](RNG(0))
+    labels = RNG(1).integers(probs.shape[1], size=N)
+    data = check_data(cast(predictions), jnp.asarray(labels))
+    # More than one group of draws, and not a whole number of them.
+    found = forms(key, terms_of(as_pytree(LABEL_KERNELS), jnp.float64), data, 130)
+    targets = all_targets(key, data, 130)
+    assert found.shape == (len(LABEL_KERNELS), 131)
+    expected = np.stack([label_forms(probs, y) for y in targets], axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_estimates_are_those_of_skce(key, float64):
+    predictions, probs = LABELS["3 classes"](RNG(0))
+    predictions, labels = cast(predictions), jnp.asarray(RNG(1).integers(3, size=N))
+    result = cj.aggregated_skce_test(key, LABEL_KERNELS, predictions, labels, n_resamples=B)
+    expected = [cj.skce(kernel, predictions, labels) for kernel in LABEL_KERNELS]
+    np.testing.assert_allclose(result.members.estimates, expected, rtol=1e-9)
+    np.testing.assert_allclose(result.estimate, expected[int(result.members.best)], rtol=1e-9)
+
+
+def test_many_pieces_and_draws_of_more_than_one_pass(key, float64, monkeypatch):
+    module = "calibjax.hypothesis_tests._redrawn_skce."
+    predictions, probs = LABELS["3 classes"](RNG(0))
+    data = check_data(cast(predictions), jnp.asarray(RNG(1).integers(3, size=N)))
+    terms = terms_of(as_pytree(LABEL_KERNELS[:2]), jnp.float64)
+    for name, size in {"_SUMS": 1, "_RESIDUALS": 1, "_FEWEST_ROWS": 3}.items():
+        monkeypatch.setattr(module + name, size)
+    small = jax.jit(lambda: redrawn_skce(key, terms, clean(data), 130, 256, None)[0])()
+    expected = np.stack([label_forms(probs, y)[:2] for y in all_targets(key, data, 130)], axis=1)
+    np.testing.assert_allclose(small, expected, rtol=1e-9, atol=1e-9)
+
+
+def _normal_data():
+    loc, scale = RNG(0).normal(size=N), RNG(1).uniform(0.3, 1.5, N)
+    return cj.Normal(loc, scale), RNG(2).normal(size=N), np.stack([loc, scale], 1)
+
+
+def _diag_data():
+    loc, scale = RNG(0).normal(size=(N, 2)), RNG(1).uniform(0.3, 1.5, (N, 2))
+    return (
+        cj.MultivariateNormalDiag(loc, scale),
+        RNG(2).normal(size=(N, 2)),
+        np.concatenate([loc, scale], 1),
+    )
+
+
+@pytest.mark.parametrize("data_of", slow({_diag_data}, [_normal_data, _diag_data]))
+def test_every_draw_of_reals_is_a_plain_sum_over_pairs(data_of, key, float64):
+    predictions, targets, points = data_of()
+    kernel = cj.TensorProduct(
+        cj.DistanceKernel(cj.Wasserstein(), 0.7),
+        cj.GaussianKernel(0.8) + 0.5 * cj.LaplacianKernel(1.2),
+    )
+    data = check_data(cast(predictions), jnp.asarray(targets))
+    terms = terms_of([as_pytree(kernel)], jnp.float64)
+    found = forms(key, terms, data, B)[0]
+    # The same waves.
+    draw_key, feature_key = jax.random.split(key)
+    one = jax.tree.map(lambda x: x[0], data.samples)
+    (feature_key,) = jax.random.split(feature_key, 1)
+    waves = residual_feature(feature_key, terms.sources[0], *one).feature
+    frequencies, amplitudes = np.asarray(waves.frequencies), np.asarray(waves.amplitudes)
+    # Their squares sum to k(y, y).
+    np.testing.assert_allclose(np.sum(amplitudes**2), 1.5)
+
+    def features(y):
+        angles = y.reshape(*y.shape[:1], -1) @ frequencies.T
+        return np.concatenate([amplitudes * np.cos(angles), amplitudes * np.sin(angles)], 1)
+
+    rows = jnp.arange(N, dtype=jnp.int32)
+    others = draw_targets(draw_key, data.predictions, rows, jnp.int32(2**31 - 1))
+    means = np.stack([features(np.asarray(z)).mean(0) for z in others])
+    k = np.exp(-np.linalg.norm(points[:, None] - points[None], axis=2) / 0.7)
+    expected = []
+    for y in all_targets(key, data, B):
+        h = k * ((features(y) - means) @ (features(y) - means).T)
+        expected.append(h.sum() - np.trace(h))
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_estimates_of_reals_are_near_skce(key, float64):
+    # 8 frequencies, and an expectation that is the mean of 100 draws.
+    loc, scale = RNG(0).normal(size=60), RNG(1).uniform(0.3, 1.5, 60)
+    predictions = cj.Normal(jnp.asarray(loc), jnp.asarray(scale))
+    kernel = cj.TensorProduct(cj.DistanceKernel(cj.Wasserstein()), cj.GaussianKernel(1.0))
+    targets = jnp.asarray(loc + 1.5 * scale + 0.5 * RNG(2).normal(size=60))
+    estimate = cj.aggregated_skce_test(key, [kernel], predictions, targets, n_resamples=1).estimate
+    np.testing.assert_allclose(estimate, cj.skce(kernel, predictions, targets), rtol=0.05)
+
+
+# The p-value from numbers.
+
+aggregate = jax.jit(_aggregation.aggregate)
+
+
+def plain_aggregate(values):
+    """M of each data set, by NumPy, without a thought for ties."""
+    mean, deviation = values.mean(1, keepdims=True), values.std(1, keepdims=True)
+    x = (values - mean) / deviation
+    g = np.maximum((x**3).mean(1, keepdims=True), 0.05)
+    z = 6 / g * (np.cbrt(np.maximum(1 + g * x / 2, 0.01)) - 1) + g / 6
+    return z.max(0), z[:, 0]
+
+
+VALUES = RNG(3).chisquare([[1.0], [3.0], [30.0]], (3, 1 + B))
+SIZES = np.full(3, 10.0)
+
+
+def test_the_pvalue_is_a_rank(float64):
+    largest, scores = plain_aggregate(VALUES)
+    for observed in (0, int(np.argmax(largest)), int(np.argmin(largest))):
+        order = [observed, *np.delete(np.arange(1 + B), observed)]
+        found = aggregate(jnp.asarray(VALUES[:, order]), jnp.asarray(SIZES))
+        np.testing.assert_allclose(found.statistic, largest[observed], rtol=1e-10)
+        # Whichever data set is the observed one, the others are those that it is compared with.
+        np.testing.assert_allclose(found.draws, np.delete(largest, observed), rtol=1e-10)
+        np.testing.assert_allclose(found.pvalue, np.mean(largest >= largest[observed]))
+        np.testing.assert_allclose(
+            found.pvalues, np.mean(VALUES >= VALUES[:, [observed]], axis=1), rtol=1e-12
+        )
+    np.testing.assert_allclose(
+        aggregate(jnp.asarray(VALUES), jnp.asarray(SIZES)).scores, scores, rtol=1e-9
+    )
+
+
+def test_ties_up_to_rounding_count():
+    few = np.array([[2.0, 2, 5, 1, 2, 0, 1, 2, 1, 0], [1.0, 1, 3, 2, 1, 1, 0, 1, 2, 0]])
+    noise = 1 + 1e-6 * RNG(0).uniform(-1, 1, few.shape)
+    found = aggregate(jnp.asarray(few * noise, jnp.float32), jnp.full(2, 5.0))
+    largest, _ = plain_aggregate(few)
+    assert np.sum(np.isclose(largest, largest[0])) == 4
+    np.testing.assert_allclose(found.pvalue, np.mean(largest >= largest[0] - 1e-9), rtol=1e-6)
+    np.testing.assert_allclose(found.pvalues, [0.5, 0.8], rtol=1e-6)
+
+
+def test_a_kernel_whose_numbers_are_rounding_errors_is_ignored(float64):
+    alone = aggregate(jnp.asarray(VALUES), jnp.asarray(SIZES))
+    for noise in (0.0, 1e-15):
+        constant = 4 + noise * RNG(0).normal(size=(1, 1 + B))
+        both = aggregate(
+            jnp.asarray(np.concatenate([constant, VALUES])), jnp.asarray([10.0, *SIZES])
+        )
+        np.testing.assert_array_equal(both.draws, alone.draws)
+        assert both.statistic == alone.statistic and both.pvalue == alone.pvalue
+        assert both.scores[0] == -np.inf and both.pvalues[0] == 1
+        nothing = aggregate(jnp.asarray(constant), jnp.asarray([10.0]))
+        assert nothing.pvalue == 1 and nothing.statistic == 0
+
+
+def test_a_noisy_kernel_makes_no_ties_for_others():
+    # Its numbers are no more than 20 times its rounding errors.
+    precise = np.arange(1.0 + B)[::-1]
+    noisy = 1e-3 * RNG(0).normal(size=1 + B)
+    values = jnp.asarray(np.stack([precise, noisy]), jnp.float32)
+    found = aggregate(values, jnp.array([20.0, 6.0]))
+    largest, _ = plain_aggregate(np.stack([precise, noisy]))
+    np.testing.assert_allclose(found.pvalue, np.mean(largest >= largest[0]), rtol=1e-6)
+
+
+def test_nan_is_never_a_number(float64):
+    for row, column in [(0, 0), (2, 0), (1, 5)]:
+        values = VALUES.copy()
+        values[row, column] = np.nan
+        found = aggregate(jnp.asarray(values), jnp.asarray(SIZES))
+        assert np.isnan(found.pvalue) and np.isnan(found.statistic)
+
+
+# What every test must do.
+
+DEFAULT = functools.partial(cj.aggregated_skce_test, n_resamples=B)
+
+
+def numbers(result):
+    return result.statistic, result.pvalue, result.estimate, result.null_distribution
+
+
+def test_masked_rows_are_as_if_they_were_dropped(key, float64):
+    # Fewer kept rows than landmarks, and more rows.
+    predictions, _ = LABELS["3 classes"](RNG(0))
+    predictions, labels = cast(predictions), jnp.asarray(RNG(1).integers(3, size=N))
+    where = jnp.arange(N) % 4 > 0
+    garbage = cj.Categorical(jnp.where(where[:, None], predictions.probs, jnp.nan))
+    bad_labels = jnp.where(where, labels, jnp.full_like(labels, -7))
+    kernels = [WHITE, LABEL_KERNELS[3]]
+    found = DEFAULT(key, kernels, garbage, bad_labels, n_features=7, where=where)
+    expected = DEFAULT(key, kernels, predictions[where], labels[where])
+    chex.assert_trees_all_close(numbers(found), numbers(expected), rtol=1e-8)
+    chex.assert_trees_all_close(found.members.pvalues, expected.members.pvalues)
+    # Inside jit too, of whichever rows are kept, and a bad value in a kept row is NaN.
+    jitted = jax.jit(lambda *data, where: DEFAULT(key, kernels, *data, n_features=7, where=where))
+    again = jitted(garbage, bad_labels, where=where)
+    chex.assert_trees_all_close(numbers(again), numbers(found), rtol=1e-8)
+    assert jax.tree.structure(again) == jax.tree.structure(found)
+    assert again.method == found.method
+    for rows in (~where, where & (jnp.arange(N) < 2), where & False):
+        bad = jitted(garbage, bad_labels, where=rows)
+        assert all(np.all(np.isnan(x)) for x in numbers(bad))
+        assert np.all(np.isnan(bad.members.pvalues))
+
+
+def test_vmap_is_a_loop(key, float64):
+    kernels = [WHITE, LABEL_KERNELS[3]]
+    batch = [LABELS["3 classes"](RNG(seed))[0].probs for seed in (0, 1)]
+    predictions = cj.Categorical(jnp.asarray(np.stack(batch)))
+    labels = jnp.asarray(RNG(2).integers(3, size=(2, N)))
+    keys = jax.random.split(key, 2)
+    found = jax.vmap(lambda *x: DEFAULT(x[0], kernels, *x[1:]))(keys, predictions, labels)
+    assert found.members.best.shape == (2,)
+    assert "pvalue of shape (2,)" in repr(found) and "TensorProduct" in repr(found.members)
+    for i in range(2):
+        one = DEFAULT(keys[i], kernels, predictions[i], labels[i])
+        chex.assert_trees_all_close([x[i] for x in numbers(found)], list(numbers(one)))
+        assert found.members.best[i] == one.members.best
+
+
+def _empirical(rng):
+    return cj.Empirical(rng.normal(size=(N, 3))), rng.normal(size=N)
+
+
+def _classes(rng):
+    return LABELS["3 classes"](rng)[0], rng.integers(3, size=N)
+
+
+@pytest.mark.parametrize(
+    ("data_of", "kernels"), slow({(_empirical, None)}, [(_classes, (WHITE,)), (_empirical, None)])
+)
+def test_two_devices_are_one(data_of, kernels, key, float64):
+    predictions, targets = cast(data_of(RNG(0)))
+    where = jnp.arange(N) % 4 > 0
+    mesh = jax.make_mesh((2,), ("rows",), (AxisType.Explicit,), devices=jax.devices()[:2])
+    sharding = NamedSharding(mesh, PartitionSpec("rows"))
+    placed = jax.tree.map(lambda x: jax.device_put(x, sharding), (predictions, targets, where))
+    # More rows than landmarks, which lie on both devices.
+    test = functools.partial(DEFAULT, key, kernels, n_features=4)
+    expected = test(predictions, targets, where=where)
+    found = test(*placed[:2], where=placed[2])
+    chex.assert_trees_all_close(numbers(found), numbers(expected), rtol=1e-7)
+
+
+def test_kernels_of_any_dtype(key):
+    with jax.enable_x64(True):
+        kernels = [
+            WHITE,
+            np.float64(0.5) * WHITE,
+            cj.TensorProduct(
+                cj.DistanceKernel(cj.TotalVariation(), jnp.bfloat16(0.25)),
+                cj.GaussianKernel(np.float64(1.0)),
+            ),
+        ]
+        data = cast(_classes(RNG(0)), "float32")
+        result = DEFAULT(key, kernels, *data)
+        assert {x.dtype for x in numbers(result)} == {jnp.dtype("float32")}
+        estimates = [cj.skce(kernel, *data) for kernel in kernels]
+        np.testing.assert_allclose(result.members.estimates, estimates, rtol=1e-5)
+
+
+def scaled_product(scale, p, q):
+    return scale * (1 + p.loc * q.loc)
+
+
+def deviation(p, y):
+    return y - p.loc
+
+
+def test_a_kernel_on_predictions_has_any_scale(key):
+    # Landmarks stand for rows, and powers of two change no digit.
+    predictions, targets, _ = cast(_normal_data(), "float32")
+    found = []
+    for scale in (1.0, 2.0**-40, 2.0**40):
+        product = jax.tree_util.Partial(scaled_product, scale)
+        kernel = cj.FeatureKernel(product, deviation)
+        result = DEFAULT(key, [kernel], predictions, targets, n_features=4)
+        found.append((result.estimate / scale, result.statistic, result.pvalue))
+    chex.assert_trees_all_close(found[1], found[0], rtol=1e-6)
+    chex.assert_trees_all_close(found[2], found[0], rtol=1e-6)
+
+
+def test_the_result_says_which_kernel_decides(key):
+    predictions, labels = cast(_classes(RNG(0)), "float32")
+    result = DEFAULT(key, [WHITE, LABEL_KERNELS[3]], predictions, labels)
+    names = [
+        "TensorProduct(DistanceKernel(TotalVariation(), 0.3), WhiteKernel())",
+        "FeatureKernel(confidence_product, log_probability)",
+    ]
+    assert f"by {names[int(result.members.best)]})" in repr(result)
+    lines = repr(result.members).splitlines()
+    assert [line.partition("  ")[2] != "" for line in lines] == [True] * 3
+    assert all(line.endswith(name) for line, name in zip(lines[1:], names, strict=True))
+    leaves, structure = jax.tree.flatten(result)
+    assert repr(jax.tree.unflatten(structure, leaves)) == repr(result)
+
+
+def test_bad_arguments(key):
+    predictions, labels = cast(_classes(RNG(0)), "float32")
+    normal = cj.Normal(jnp.zeros(N), jnp.ones(N))
+    own = cj.TensorProduct(cj.DistanceKernel(cj.Wasserstein()), minus_distance)
+    feature = cj.FeatureKernel(cj.WhiteKernel(), log_probability)
+    text = cj.FeatureKernel(cj.DistanceKernel(cj.TotalVariation()), lambda p, y: "no number")
+    test = functools.partial(cj.aggregated_skce_test, key)
+    for call, exception, message in [
+        (lambda: cj.aggregated_skce_test(None, None, predictions, labels), TypeError, "key must"),
+        (
+            lambda: cj.aggregated_skce_test(jax.random.PRNGKey(0), None, predictions, labels),
+            TypeError,
+            "key must be a typed key.*uint32",
+        ),
+        (lambda: test([], predictions, labels), ValueError, "kernels must hold at least one"),
+        (
+            lambda: test([cj.WhiteKernel()], predictions, labels),
+            TypeError,
+            "kernel on pairs, got WhiteKernel",
+        ),
+        (
+            lambda: test([lambda a, b: 1.0], predictions, labels),
+            TypeError,
+            "kernels must be TensorProducts or FeatureKernels",
+        ),
+        (lambda: test([own], normal, jnp.zeros(N)), TypeError, "target kernel such as Gaussian"),
+        (lambda: test([feature], predictions, labels), TypeError, "prediction_kernel must be"),
+        (lambda: test([text], predictions, labels), TypeError, "feature must return a scalar"),
+        (
+            lambda: test(None, predictions, labels, n_resamples=0),
+            ValueError,
+            "n_resamples must be at least 1, got 0",
+        ),
+        (lambda: test(None, predictions, labels, n_features=0), ValueError, "n_features must be"),
+        (
+            lambda: test(None, predictions, labels.at[2].set(3)),
+            ValueError,
+            "targets must be labels in 0 … 2; row 2 is 3",
+        ),
+        (
+            lambda: test(None, predictions, labels, where=jnp.arange(N) < 1),
+            ValueError,
+            "at least 2 rows, got 1",
+        ),
+    ]:
+        check_message(call, exception, message)
+
+
+# Rare events and other degenerate data.
+
+
+@pytest.mark.parametrize("expected_events", slow({3.0}, [0.3, 3.0]))
+def test_equal_data_are_equal_where_events_are_rare(expected_events, key):
+    # More rows than landmarks.  All predictions are equal, so that only the number of events
+    # matters.
+    n, n_draws = 300, 299
+    predictions = cj.Bernoulli(jnp.full(n, expected_events / n))
+    for events in (0, 1):
+        labels = jnp.asarray(np.arange(n) < events)
+        result = cj.aggregated_skce_test(key, None, predictions, labels, n_resamples=n_draws)
+        data = check_data(predictions, labels)
+        counts = np.array([y.sum() for y in all_targets(key, data, n_draws)[1:]])
+        m = np.asarray(result.null_distribution)
+        # The exact ranks of numbers of events, from medians of what rounding leaves apart.
+        of_count = {count: np.median(m[counts == count]) for count in set(counts)}
+        at_least = [of_count[c] > of_count[events] - 1e-3 for c in counts]
+        assert len(of_count) > 1 and np.sum(counts == events) > 10
+        np.testing.assert_allclose(result.pvalue, (1 + np.sum(at_least)) / (n_draws + 1), rtol=1e-6)
+
+
+def certain(wrong):
+    labels = np.arange(N) % 2
+    return cj.Bernoulli(jnp.asarray(labels, jnp.float32)), jnp.asarray(
+        np.where(np.arange(N) < wrong, 1 - labels, labels)
+    )
+
+
+def test_predictions_that_are_certain(key):
+    # One wrong label has no other with which it could form a pair.
+    for wrong, pvalue in [(0, 1.0), (2, 1 / (B + 1))]:
+        result = DEFAULT(key, None, *certain(wrong))
+        np.testing.assert_allclose(result.pvalue, pvalue, rtol=1e-6)
+        assert np.isfinite(result.statistic)
+
+
+def _few():
+    normal = cj.Normal(np.arange(8.0), np.ones(8))
+    spread = RNG(0).normal(size=(N, 3))
+    weights = RNG(0).dirichlet(np.ones(3), N)
+    many = 0.3 * np.ones((N, 1))
+    sums = np.tile([0.5009, 0.3, 0.2], (N, 1))
+    return {
+        "all equal": (cj.Bernoulli(np.full(N, 0.3)), np.arange(N) % 2),
+        "two rows": (cj.Bernoulli(np.array([0.3, 0.4])), np.array([0, 1])),
+        "one-hot": (cj.Categorical(np.eye(3)[np.arange(N) % 3]), np.arange(N) % 3),
+        "sums off by 9e-4": (cj.Categorical(sums), np.arange(N) % 3),
+        "one sample": (cj.Empirical(many), np.arange(N) * 1.0),
+        "equal samples": (cj.Empirical(np.zeros((N, 3))), np.zeros(N)),
+        "weighted": (cj.Empirical(spread, weights), np.zeros(N)),
+        "mixture of samples": (
+            cj.Mixture.ensemble(cj.Empirical(np.stack([spread, spread + 1], 1))),
+            np.zeros(N),
+        ),
+        "rate 0": (cj.Poisson(np.arange(N) % 3 * 1.0, max_count=64), np.arange(N) % 3),
+        "one coordinate": (cj.MultivariateNormalDiag(many, many), many),
+        "narrow": (cj.Normal(normal.loc, 1e-20 * normal.scale), normal.loc),
+    }
+
+
+FAST = {"two rows", "one-hot", "one sample"}
+
+
+@pytest.mark.parametrize("name", slow(_few().keys() - FAST, _few()))
+def test_degenerate_data(name, key):
+    predictions, targets = cast(_few()[name], "float32")
+    result = DEFAULT(key, None, predictions, targets)
+    assert np.all(np.isfinite(result.null_distribution)) and np.isfinite(result.statistic)
+    above = np.sum(np.asarray(result.null_distribution) >= np.asarray(result.statistic))
+    assert (1 + above) / (B + 1) <= result.pvalue + 1e-6
+    if name in ("one-hot", "equal samples", "narrow"):
+        assert result.pvalue == 1
+
+
+def test_integers_and_16_bits(key):
+    predictions, labels = cj.Bernoulli(jnp.linspace(0.1, 0.9, N)), np.arange(N) % 2
+    expected = numbers(DEFAULT(key, [WHITE], predictions, labels))
+    for dtype in (bool, np.uint8, np.int64):
+        found = DEFAULT(key, [WHITE], predictions, labels.astype(dtype))
+        chex.assert_trees_all_equal(numbers(found), expected)
+    rounded = predictions.probs.astype(jnp.bfloat16)
+    found = DEFAULT(key, [WHITE], cj.Bernoulli(rounded), labels)
+    same = DEFAULT(key, [WHITE], cj.Bernoulli(rounded.astype(jnp.float32)), labels)
+    chex.assert_trees_all_close(numbers(found), numbers(same))
+
+
+def test_the_rank_of_narrow_kernels_among_few_rows(key):
+    # At a sixteenth of the median distance no pair of few rows is near.
+    predictions, targets = cast(FAMILIES["normal"](N, 0), "float32")
+    result = cj.aggregated_skce_test(key, None, predictions, targets, n_resamples=99)
+    above = np.sum(np.asarray(result.null_distribution) >= np.asarray(result.statistic))
+    np.testing.assert_allclose(result.pvalue, (1 + above) / 100, rtol=1e-6)
+
+
+@pytest.mark.parametrize("d", [0, 2])
+def test_which_of_the_values_is_the_target_cannot_be_seen(d, float64):
+    # A kernel may look at the places of samples.
+    shape = (d,) if d else ()
+    pool = RNG(0).integers(3, size=(N, 4, *shape)) * 1.0
+    pools = []
+    for chosen in range(4):
+        samples = jnp.asarray(np.delete(pool, chosen, axis=1))
+        predictions, targets = cj.Empirical(samples).exchangeable(jnp.asarray(pool[:, chosen]))
+        np.testing.assert_array_equal(targets, pool[:, chosen])
+        pools.append(np.asarray(predictions.samples))
+    for row in range(N):
+        assert sorted(map(repr, pools[0][row].tolist())) == sorted(map(repr, pool[row].tolist()))
+    for other in pools[1:]:
+        np.testing.assert_array_equal(other, pools[0])
+
+
+# Kernels.
+
+
+@pytest.mark.parametrize(
+    "family", slow(FAMILIES.keys() - {"poisson", "empirical_vectors"}, FAMILIES)
+)
+def test_default_kernels(family, key):
+    predictions, targets = cast(FAMILIES[family](N, 0), "float32")
+    where = jnp.arange(N) % 4 > 0
+    kernels = cj.default_kernels(predictions, where=where)
+    assert len(kernels) == 9
+    dropped = cj.default_kernels(predictions[where])
+    inside = jax.jit(lambda p, where: cj.default_kernels(p, where=where))(predictions, where)
+    for others in (dropped, inside):
+        chex.assert_trees_all_close(others, kernels, rtol=1e-6)
+    result = DEFAULT(key, None, predictions, targets, where=where)
+    assert 1 / (B + 1) - 1e-6 <= result.pvalue <= 1 and np.isfinite(result.statistic)
+
+
+def test_the_features_of_default_kernels_see_what_they_say(float64):
+    *_, of_location, of_shape, of_score = cj.default_kernels(
+        cj.Normal(jnp.arange(3.0), jnp.ones(3))
+    )[::3]
+    p, y = cj.Normal(jnp.array(1.0), jnp.array(2.0)), jnp.array(2.0)
+    np.testing.assert_allclose(of_score.feature(p, y), stats.norm.logpdf(2, 1, 2))
+    # The mean of cos(v u - v w) over frequencies is the kernel, for near points.
+    for kernel, lengthscale in [(of_location, 4.0), (of_shape, 0.5)]:
+        a, b = kernel.feature(p, y), kernel.feature(p, jnp.array(2.5))
+        np.testing.assert_allclose(np.mean(a * a) * 2, 1)
+        np.testing.assert_allclose(
+            2 * np.mean(a * b), np.exp(-((0.25 / lengthscale) ** 2) / 2), rtol=0.02
+        )
+
+
+def test_describe():
+    assert describe(0.25 * WHITE) == (
+        "Scaled(0.25, TensorProduct(DistanceKernel(TotalVariation(), 0.3), WhiteKernel()))"
+    )
+    exponent = cj.DistanceKernel(cj.TotalVariation(), exponent=0.5)
+    assert describe(exponent) == "DistanceKernel(TotalVariation(), 0.5)"
+    partial = cj.EmbeddingDistance(jax.tree_util.Partial(scaled_product, 2.0))
+    assert describe(partial) == "EmbeddingDistance(scaled_product)"
+    assert describe(cj.GaussianKernel(jnp.ones(2))) == "GaussianKernel(array of shape [2])"
+    assert jax.eval_shape(lambda x: describe(x) and x, 1.0).shape == ()
+
+
+def test_feature_kernels_are_finite_sums(float64):
+    predictions, probs = LABELS["3 classes"](RNG(0))
+    predictions, labels = cast(predictions), jnp.asarray(RNG(1).integers(3, size=N))
+    found = cj.h_matrix(LABEL_KERNELS[3], predictions, labels)
+    logs, top = np.log(probs), probs.max(1)
+    residuals = logs[np.arange(N), labels] + special.entr(probs).sum(1)
+    expected = (1 + np.outer(top, top)) * np.outer(residuals, residuals)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    normal = cj.Normal(jnp.zeros(N), jnp.ones(N))
+    kernel = cj.FeatureKernel(cj.DistanceKernel(cj.Wasserstein()), deviation)
+    check_message(
+        lambda: cj.skce(kernel, normal, jnp.zeros(N)), NotImplementedError, "FeatureKernel.*Normal"
+    )
+
+
+# Draws.
+
+
+def test_labels_are_drawn_with_their_probabilities(key):
+    probs = np.array([[0.0, 0.3, 0.0, 0.5, 0.2, 0.0], [0.9, 0.0, 0.0999, 0.0, 0.0, 0.0001]])
+    predictions = cj.Categorical(jnp.asarray(np.repeat(probs, 2000, axis=0), jnp.float32))
+    draws = np.asarray(jax.jit(draw_targets)(key, predictions, jnp.arange(4000), jnp.int32(0)))
+    for row, labels in zip(probs, np.split(draws, 2), strict=True):
+        counts = np.bincount(labels.ravel(), minlength=6)
+        assert np.all(counts[row == 0] == 0)
+        expected = labels.size * row[row > 0]
+        assert (
+            stats.chisquare(counts[row > 0], expected / expected.sum() * labels.size).pvalue > 1e-3
+        )
+    # Draws of one row, or of one group, are like those of others.
+    assert np.std(np.mean(draws[:2000] == 3, axis=1)) < 2 * np.sqrt(0.25 / DRAWS_PER_GROUP)
+    assert np.std(np.mean(draws[:2000] == 3, axis=0)) < 2 * np.sqrt(0.25 / 2000)
+
+
+def test_probabilities_of_1e_8_are_not_rounded(key):
+    # Most of these labels would never be drawn by uniform numbers in steps of 2^-23.
+    m, n_groups = 1001, 5000
+    probs = jnp.full((8, m), 1e-8).at[:, 500].set(1 - 1e-5)
+    groups = jnp.arange(n_groups, dtype=jnp.int32)
+
+    @jax.jit
+    def counts(key):
+        def of_group(group):
+            labels = draw_targets(key, cj.Categorical(probs), jnp.arange(8), group)
+            return jnp.sort(jnp.where(labels == 500, -1, labels).ravel())[-3:]
+
+        return jax.lax.map(of_group, groups, batch_size=50)
+
+    rare = np.asarray(counts(key))
+    rare = rare[rare >= 0]
+    expected = 8 * n_groups * DRAWS_PER_GROUP * 1e-5
+    assert abs(len(rare) - expected) < 4 * np.sqrt(expected)
+    assert stats.kstest(rare / m, "uniform").pvalue > 1e-3
+    assert len(set(rare)) > 0.9 * len(rare)
+
+
+def test_labels_of_probability_0_never_occur_among_many(key):
+    # Sums of a thousand numbers are made in parallel, and do not always increase.
+    rng = RNG(0)
+    probs = rng.dirichlet(np.full(1000, 0.3), 50) * (rng.uniform(size=(50, 1000)) < 0.5)
+    predictions = cj.Categorical(jnp.asarray(probs / probs.sum(1, keepdims=True), jnp.float32))
+    tops = jnp.argmax(predictions.probs, axis=1)
+    sums = np.asarray(jax.jit(jax.vmap(sums_of_others))(predictions.probs, tops))
+    others = np.asarray(predictions.probs.at[jnp.arange(50), tops].set(0.0))
+    steps = np.diff(sums, axis=1, prepend=0)
+    assert np.all(steps[others == 0] == 0) and np.all(steps >= 0)
+    np.testing.assert_allclose(sums, np.cumsum(others.astype(float), axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("family", slow({"poisson", "diag"}, ["categorical", "normal", "poisson"]))
+def test_draws_of_a_row_do_not_depend_on_others(family, key):
+    predictions, _ = cast(FAMILIES[family](N, 0), "float32")
+    draw = jax.jit(draw_targets)
+    rows, group = jnp.arange(N), jnp.int32(3)
+    expected = draw(key, predictions, rows, group)
+    order = np.array([5, 2, 7])
+    found = draw(key, predictions[order], rows[order], group)
+    chex.assert_trees_all_close(found, expected[order], rtol=1e-6)
+    assert not np.array_equal(draw(key, predictions, rows, jnp.int32(4)), expected)

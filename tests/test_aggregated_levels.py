@@ -1,0 +1,29 @@
+"""The level of the aggregated test is a theorem: calibrated models are rejected that rarely."""
+
+import numpy as np
+import pytest
+
+from benchmarks.works.levels import DATA_SETS, cases, levels
+
+# `benchmarks.levels` has all data sets.
+FEWER = 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "n"), cases())
+def test_level(family, n):
+    n_data_sets = DATA_SETS[n] // FEWER
+    pvalues = levels(family, n, n_data_sets, 99)
+    # NaN is no p-value, and none is 0.
+    assert np.all((pvalues > 0.0099) & (pvalues <= 1))
+    for level in (0.01, 0.05, 0.5):
+        standard_error = np.sqrt(level * (1 - level) / n_data_sets)
+        assert np.mean(pvalues <= level + 1e-6) <= level + 4 * standard_error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["10 classes", "normal", "10 samples"])
+def test_the_level_is_attained(family):
+    # Without ties the p-value is uniform on its values.
+    pvalues = levels(family, 30, 2000, 99)
+    assert abs(np.mean(pvalues <= 0.05 + 1e-6) - 0.05) <= 4 * np.sqrt(0.05 * 0.95 / 2000)
