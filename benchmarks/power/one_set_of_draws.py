@@ -1,7 +1,7 @@
 """Many kernels with the same draws from the predictions, and all ways to aggregate them.
 
-The statistics are those of `aggregated_skce_test`, with as many landmarks as rows up to n = 1024,
-where the kernels are exact.
+The statistics are those of `aggregated_skce_test`.  Single kernels have as many landmarks as rows
+up to n = 1024, where they are exact.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import calibjax as cj
 from calibjax._data import check_data, clean
 from calibjax._struct import as_pytree
-from calibjax.hypothesis_tests._aggregation import aggregate, rank_pvalue
+from calibjax.hypothesis_tests._aggregation import aggregate
+from calibjax.hypothesis_tests._counting import counted_pvalue
 from calibjax.hypothesis_tests._kernel_terms import terms_of
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 
@@ -70,7 +71,7 @@ def _studentised(values: jax.Array) -> jax.Array:
 
 
 def _pvalue(statistics: jax.Array) -> jax.Array:
-    return rank_pvalue(statistics, jnp.float32(1e-5))
+    return counted_pvalue(statistics[0] - 1e-5, statistics[1:])
 
 
 #: name -> p-value of statistics ``[K, 1 + B]`` of which the first ones are observed.
@@ -93,12 +94,17 @@ def pvalues(key: jax.Array, predictions: Any, targets: jax.Array, n_draws: int) 
     ]
     kernels = [as_pytree(k) for k in (*grid, *cj.default_kernels(predictions))]
     data = clean(check_data(predictions, targets))
-    n_landmarks = data.n if data.n <= _MOST_EXACT_ROWS else _LANDMARKS
-    terms = terms_of(kernels)
-    values, sizes = redrawn_skce(key, terms, data, n_draws, n_landmarks, None)
+
+    def statistics(kernels: list[Any], n_landmarks: int) -> tuple[jax.Array, jax.Array]:
+        return redrawn_skce(key, terms_of(kernels, jnp.float32), data, n_draws, n_landmarks, None)
+
+    # Single kernels are exact where that is possible; the aggregates see what users get.
+    n_exact = data.n if data.n <= _MOST_EXACT_ROWS else _LANDMARKS
+    values, sizes = statistics(kernels, n_exact)
     singles = aggregate(values, sizes).pvalues
     found = dict(zip((*GRID, *member_names(predictions)), singles, strict=True))
+    of_default = statistics(kernels[len(grid) :], _LANDMARKS)
     for name, rule in RULES.items():
-        found[name] = rule(values[len(grid) :], sizes[len(grid) :])
+        found[name] = rule(*of_default)
         found[f"grid, {name}"] = rule(values[: len(grid)], sizes[: len(grid)])
     return found

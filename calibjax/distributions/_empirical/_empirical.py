@@ -185,7 +185,7 @@ class Empirical(Distribution):
 
 
 def _sorted(samples: jax.Array) -> jax.Array:
-    """Samples ``[n, S]`` in order, or vectors ``[n, S, d]`` by their first coordinate, and so on."""
+    """Samples ``[n, S]`` in order, or vectors ``[n, S, d]`` by the first coordinate, and so on."""
     if samples.ndim == 2:
         return jnp.sort(samples, axis=1)
     coordinates = [samples[:, :, c] for c in range(samples.shape[2])]
