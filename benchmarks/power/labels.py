@@ -37,7 +37,7 @@ BINARY = {
     "waves, 3": waves(3),
     "waves, 6": waves(6),
     "waves, 12": waves(12),
-    "wrong in opposite ways": binary(lambda p: p + 0.4 * jnp.cos(2 * jnp.pi * p) * p * (1 - p)),
+    "wrong in opposite ways": binary(lambda p: p + 0.7 * jnp.cos(2 * jnp.pi * p) * p * (1 - p)),
     "bump of width 0.05": binary(lambda p: p - 0.25 * jnp.exp(-jnp.square((p - 0.75) / 0.05))),
 }
 
