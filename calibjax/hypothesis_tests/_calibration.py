@@ -37,9 +37,8 @@ def calibration_test(
     The kernel is `default_kernel`, made from the predictions alone, and the estimate is the
     unbiased SKCE.  The number of rows n chooses the test, and the `method` of the result names it:
 
-    - n <= 256: `consistency_test` with 1000 resamples.  Its level is the closest to nominal for few
-      data.  It evaluates the estimate 1000 times, which takes seconds for samples, mixtures and
-      full covariances.
+    - n <= 256: `consistency_test` with 999 draws from the model.  Its level is exact.  It evaluates
+      the estimate 1000 times, which takes seconds for samples, mixtures and full covariances.
     - n <= 50 000: `asymptotic_skce_test` with 1000 resamples.
     - Larger n: `asymptotic_skce_test` with 64 random features, O(n) time.  The default kernels of
       counts, samples, mixtures and full covariances have no random features; for these it is

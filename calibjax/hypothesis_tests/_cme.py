@@ -97,7 +97,7 @@ def asymptotic_cme_test(
         0.206
         >>> key = jax.random.key(0)
         >>> float(cj.asymptotic_cme_test(*data, *locations, null="model", key=key).pvalue)
-        0.206
+        0.223
 
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Appendix C.2.

@@ -94,7 +94,7 @@ def distribution_free_skce_test(
         >>> predictions = cj.Bernoulli(jnp.full(100, 0.5))
         >>> data = cj.default_kernel(predictions), predictions, jnp.arange(100) < 70
         >>> float(cj.distribution_free_skce_test(*data).pvalue)
-        0.0
+        0.965
         >>> key = jax.random.key(0)
         >>> float(cj.distribution_free_skce_test(*data, null="model", key=key).pvalue)
         0.001

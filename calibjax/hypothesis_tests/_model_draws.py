@@ -55,4 +55,6 @@ def _draw_labels(key: jax.Array, probabilities: jax.Array) -> jax.Array:
     # Probabilities sum to one within 1e-3.
     uniform = uniform * (sums[-1] + probabilities[top])
     found = jnp.searchsorted(sums, uniform, side="right")
-    return jnp.where(uniform < sums[-1], found, top).astype(jnp.int32)
+    # Their integers may have two dtypes.
+    found, top = found.astype(jnp.int32), top.astype(jnp.int32)
+    return jnp.where(uniform < sums[-1], found, top)
