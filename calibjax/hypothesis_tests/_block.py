@@ -12,6 +12,7 @@ from calibjax._check import check_choice, check_integer
 from calibjax._data import Data
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
+from calibjax._numerics import root_mean_square
 from calibjax._sharding import Axis, all_sum, on_devices, on_one_device
 from calibjax._struct import is_traced
 from calibjax.hypothesis_tests._counting import counted_pvalue_with_ties
@@ -165,7 +166,7 @@ def _model_block_skce_test(
     summaries = under_model(summary, key, blocks.samples, rows, n_resamples)
     means = summaries.mean
     # Under H0 the means have the expectation 0, given the predictions.
-    error = jnp.sqrt(jnp.mean(jnp.square(means)))
+    error = root_mean_square(jnp.full_like(means, 1 / (n_resamples + 1)), means)
     observed = jax.tree.map(lambda x: x[-1], summaries)
     method = f"asymptotic_block_skce_test, blocks of {block_size}, null of {n_resamples} draws"
     result = z_test(observed, f"{method} from the model", error)

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from calibjax._data import Data, check_locations
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
-from calibjax._numerics import dot
+from calibjax._numerics import dot, root_mean_square
 from calibjax._sharding import Axis, all_max, all_of, all_sum, on_devices
 from calibjax._struct import is_traced
 from calibjax.discrepancy import deviation
@@ -191,7 +191,7 @@ def _squared_lengths(means: jax.Array, n: jax.Array) -> jax.Array:
     C^+ is the pseudoinverse: directions in which no row has more than rounding errors are left out.
     """
     n_rows, n_locations = means.shape
-    scale = jnp.sqrt(jnp.mean(jnp.square(means), axis=0))
+    scale = root_mean_square(jnp.full(n_rows, 1 / n_rows, means.dtype), means)
     scaled = means / jnp.where(scale > 0, scale, 1.0)[None, :]
     # With scaled = U diag(s) V^T the value of row b is n_rows sum_k U_bk^2.
     left, sizes, _ = jnp.linalg.svd(scaled, full_matrices=False)
