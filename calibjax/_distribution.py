@@ -99,9 +99,7 @@ class Distribution(ABC):
             leaf = jax.tree.leaves(self)[0]
             return jnp.full(leaf.shape[0], jnp.inf, jnp.result_type(leaf))
         # A sum of the others keeps the digits of small probabilities, which 1 - max would lose.
-        labels, mode = jnp.arange(probabilities.shape[1]), jnp.argmax(probabilities, axis=1)
-        is_other = labels[None, :] != mode[:, None]
-        return jnp.sum(jnp.where(is_other, probabilities, 0.0), axis=1)
+        return jnp.sum(jnp.sort(probabilities, axis=1)[:, :-1], axis=1)
 
     def default_distance(self) -> Any:
         """The distance in `default_kernel`; None stands for MeanEmbeddingDistance."""

@@ -7,6 +7,7 @@ import pytest
 from instances import FAMILIES, cast, sample
 from jax.sharding import NamedSharding, PartitionSpec
 from scipy import stats
+from test_shard_map import check
 
 import calibjax as cj
 from calibjax.hypothesis_tests._counting import counted_pvalue_with_ties
@@ -171,6 +172,16 @@ def test_jit_and_vmap(name, float64):
     # A bad value cannot be looked at: nothing is said of it.
     bad = cj.Categorical(stacked[0].probs.at[:, 3].set(jnp.nan)), stacked[1]
     assert jnp.all(jnp.isnan(jax.jit(jax.vmap(test))(keys, bad).pvalue))
+
+
+def test_inside_a_shard_map_of_the_user(float64):
+    kernel, *batch = sample("categorical-tv-white", N)
+
+    def pvalues(*data):
+        options = {"key": KEY, "n_resamples": R}
+        return [test(kernel, *data, **options).pvalue for test in (cme, blocks, pairs)]
+
+    check(pvalues, *batch)
 
 
 # Ties.

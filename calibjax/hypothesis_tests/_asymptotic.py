@@ -153,9 +153,8 @@ def asymptotic_skce_test(
             f"method must be 'bootstrap', 'gamma' or 'features' above n = {_MAX_MATRIX_ROWS}, got "
             f"{method!r}, which holds an n x n matrix, with n = {data.n}."
         )
-    if chosen.holds_matrix:
-        data = gathered(data)
-    result = _asymptotic_skce_test((key, kernel), data, n_resamples, method, n_features)
+    rows = gathered(data) if chosen.holds_matrix else data
+    result = _asymptotic_skce_test((key, kernel), rows, n_resamples, method, n_features)
     return remark_on_rare_events(result, data, "calibration_test")
 
 

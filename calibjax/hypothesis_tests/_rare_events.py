@@ -24,13 +24,12 @@ def remark_on_rare_events(
 ) -> CalibrationTestResult:
     """The result, whose method says so if fewer than ten rare events are expected.
 
-    Nothing is said inside jit, where the number is not known.  `instead` names an exact test.
+    Nothing is said inside jit, where no number can be looked at.  `instead` names an exact test.
     """
     rows = data.predictions, data.where
-    if is_traced(rows):
+    if is_traced((result, rows)):
         return result
-    with jax.ensure_compile_time_eval():
-        expected = float(_expected_rare_events(None, rows))
+    expected = float(_expected_rare_events(None, rows))
     if not expected < _FEW:
         return result
     remark = (
