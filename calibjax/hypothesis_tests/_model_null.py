@@ -24,6 +24,8 @@ AnyH = TypeVar("AnyH", bound=TiledH | BlockH)
 # The number of data sets that share the tiles of a kernel on predictions: a power of ten is large
 # enough to make the tiles cheap, and the values of all pairs of a tile stay few.
 TOGETHER = 10
+# The number of rows whose targets are drawn at a time.
+_ROWS = 2**12
 
 
 def check_null(
@@ -99,10 +101,15 @@ def under_model(
     together = max(k for k in divisors if k <= max(1, together))
 
     def of_group(group: jax.Array) -> Any:
-        drawn = jnp.moveaxis(draw_targets(key, predictions, rows, group), 1, 0)
+        def draw(row: tuple[Any, jax.Array]) -> jax.Array:
+            prediction, number = jax.tree.map(lambda x: x[None], row)
+            return draw_targets(key, prediction, number, group)[0].astype(observed.dtype)
+
+        drawn = lax.map(draw, (predictions, rows), batch_size=_ROWS)
+        drawn = jnp.moveaxis(drawn, 1, 0)
         numbers = group * DRAWS_PER_GROUP + jnp.arange(DRAWS_PER_GROUP, dtype=jnp.int32)
         is_observed = (numbers == n_resamples).reshape(-1, *(1,) * observed.ndim)
-        targets = jnp.where(is_observed, observed[None], drawn.astype(observed.dtype))
+        targets = jnp.where(is_observed, observed[None], drawn)
         return lax.map(statistic, targets, batch_size=together)
 
     n_groups = n_resamples // DRAWS_PER_GROUP + 1
