@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from instances import FAMILIES, cast, sample
 from jax.sharding import NamedSharding, PartitionSpec
+from marks import slow
 from scipy import stats
 from test_shard_map import check
 
@@ -58,7 +59,7 @@ TESTS = {
     "pairs in blocks": pairs_in_blocks,
     "ece": of_estimator(cj.ece),
 }
-every_test = pytest.mark.parametrize("name", TESTS)
+every_test = pytest.mark.parametrize("name", slow({"biased pairs", "pairs in blocks"}, TESTS))
 
 
 def same(found, expected, rtol=1e-10):
@@ -275,6 +276,8 @@ def test_more_wrong_arguments():
         blocks(kernel, *data, variance="null", key=KEY)
     with pytest.raises(ValueError, match="n_resamples must be at least 3, got 2"):
         cme(kernel, *data, key=KEY, n_resamples=2)
+    # What is asked of draws is not asked where there are none.
+    assert cj.asymptotic_cme_test(kernel, *data, *locations("float32"), n_resamples=1).pvalue > 0
     with pytest.raises(ValueError, match="null must be one of model, consistency, got 'bootstrap'"):
         TESTS["ece"](kernel, *data, key=KEY, null="bootstrap")
 

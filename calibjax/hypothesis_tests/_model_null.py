@@ -2,7 +2,12 @@
 
 Given the predictions of a calibrated model, the observed targets and those of `draw_targets` are
 exchangeable.  Only targets change from one data set to the next: a statistic is vectorised over
-them, and what depends on predictions alone is computed once for all data sets that go together.
+them, and what depends on predictions alone is computed once for several data sets.
+
+A statistic that divides by a variance of the data set itself is largest where no rare event
+occurs, because hardly anything varies there, and too many events are never seen.  Therefore what
+standardises a statistic is taken from all data sets, the observed one included, which keeps them
+exchangeable.
 """
 
 import dataclasses
@@ -21,19 +26,17 @@ from calibjax.operators import BlockH, TiledH, whole_blocks
 
 AnyH = TypeVar("AnyH", bound=TiledH | BlockH)
 
-# The number of data sets that share the tiles of a kernel on predictions: a power of ten is large
-# enough to make the tiles cheap, and the values of all pairs of a tile stay few.
+# The number of data sets that share what is made of the predictions, such as tiles of a kernel:
+# the tiles are cheap then, and ten times the values of a tile still fit into caches.
 TOGETHER = 10
 # The number of rows whose targets are drawn at a time.
 _ROWS = 2**12
 
 
-def check_null(
-    null: Any, nulls: Collection[str], key: Any, n_resamples: Any, least: int = 1
-) -> int:
+def check_null(null: Any, nulls: Collection[str], key: Any, n_resamples: Any) -> int:
     """n_resamples, checked; the null "model" needs a key, and the other nulls draw nothing."""
     check_choice("null", null, nulls)
-    n_resamples = check_integer("n_resamples", n_resamples, least)
+    n_resamples = check_integer("n_resamples", n_resamples, 1)
     if null == "model" and key is None:
         raise ValueError("key must be given for null='model', which draws targets, got None.")
     if null != "model" and key is not None:
