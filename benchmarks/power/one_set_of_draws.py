@@ -26,12 +26,12 @@ POWERS = tuple(range(-6, 3))
 GRID = tuple(f"2^{power}" for power in POWERS)
 
 _LABELS = (
-    *(f"TV {scale}" for scale in ("1/64", "1/16", "1/4", "1", "4")),
-    *(f"top label {scale}" for scale in ("1/16", "1/4", "1")),
+    *(f"TV {scale}" for scale in ("1/32", "1/4", "4")),
+    *(f"top label {scale}" for scale in ("1/16", "1/4")),
     "log score",
 )
 _STANDARDISED = tuple(
-    f"{kind} {scale}" for kind in ("location", "shape", "spread") for scale in ("1/16", "1/4", "4")
+    f"{kind} {scale}" for kind in ("location", "shape", "spread") for scale in ("1/4", "4")
 )
 
 

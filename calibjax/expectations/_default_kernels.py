@@ -25,10 +25,9 @@ from calibjax.kernels import (
 
 # Lengthscales in units of the median distance.  The widest kernel is nearly constant: it sees
 # errors of the same sign everywhere.
-_LABEL_SCALES = (1 / 64, 1 / 16, 1 / 4, 1, 4)
-_TOP_LABEL_SCALES = (1 / 16, 1 / 4, 1)
-_SCALES = (1 / 16, 1 / 4, 4)
-_WIDE = 4.0
+_LABEL_SCALES = (1 / 32, 1 / 4, 4)
+_TOP_LABEL_SCALES = (1 / 16, 1 / 4)
+_SCALES = (1 / 4, 4)
 # Lengthscales of kernels on standardised targets.  With the first one they see a wrong location,
 # with the second one a wrong shape.
 _LOCATION, _SHAPE = 4.0, 0.5
@@ -44,16 +43,19 @@ def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None
     Each is k_P(p, q) <f(p, y), f(q, z)> with k_P = exp(-d(p, q) / l), where the lengthscale l is a
     multiple of the `median_heuristic` of d.
 
-    For labels there are nine: f = e_y and the total variation at 4^-3, 4^-2, …, 4 times the median,
+    For labels there are six: f = e_y and the total variation at 1/32, 1/4 and 4 times the median,
     which see any error at a scale; whether y is the most likely class, and the difference of the
-    confidences, at 4^-2, 4^-1, 1; and f = log p(y) at 4, which sees whether the model is too sure,
+    confidences, at 1/16 and 1/4; and f = log p(y) at 4, which sees whether the model is too sure,
     or not sure enough.
 
-    For numbers, vectors and counts there are nine, too, at 4^-2, 4^-1 and 4 each: f is made of
-    waves of the standardised target u = (y - mean) / deviation, slow ones, which see a wrong
-    location, and fast ones, which see a wrong shape; and f = log p(y), which sees a wrong spread,
-    or |u|^2 where the family has no `log_prob`.  d is the family's `default_distance`, or else the
-    Euclidean distance of means and standard deviations.
+    For numbers, vectors and counts there are six, too, each f at 1/4 and 4: f is made of waves of
+    the standardised target u = (y - mean) / deviation, slow ones, which see a wrong location, or
+    fast ones, which see a wrong shape; or f = log p(y), which sees a wrong spread, or |u|^2 where
+    the family has no `log_prob`.  d is the family's `default_distance`, or else the Euclidean
+    distance of means and standard deviations.
+
+    More kernels see more kinds of errors, and each sees a little less: these were chosen by their
+    power for some thirty kinds of errors.
 
     Args:
         predictions: a batch of n >= 2 predictions.
@@ -68,9 +70,9 @@ def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> kernels = cj.default_kernels(cj.Bernoulli(jnp.array([0.0, 0.25, 1.0])))
-        >>> [type(kernel).__name__ for kernel in kernels[4:6]]
+        >>> [type(kernel).__name__ for kernel in kernels[2:4]]
         ['TensorProduct', 'FeatureKernel']
-        >>> float(kernels[0].prediction_kernel.lengthscale) * 64
+        >>> float(kernels[0].prediction_kernel.lengthscale) * 32
         0.75
     """
     check_predictions(predictions, where)
@@ -81,12 +83,12 @@ def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None
 
 
 def _kernels_of_labels(predictions: Distribution, where: Any) -> list[Kernel]:
-    of_predictions = _at_scales(TotalVariation(), predictions, where, (*_LABEL_SCALES, _WIDE))
+    of_predictions = _at_scales(TotalVariation(), predictions, where, _LABEL_SCALES)
     of_confidences = _at_scales(
         EmbeddingDistance(_confidence), predictions, where, _TOP_LABEL_SCALES
     )
     return [
-        *(TensorProduct(kernel, WhiteKernel()) for kernel in of_predictions[:-1]),
+        *(TensorProduct(kernel, WhiteKernel()) for kernel in of_predictions),
         *(FeatureKernel(kernel, is_top_label) for kernel in of_confidences),
         FeatureKernel(of_predictions[-1], log_score),
     ]

@@ -84,7 +84,7 @@ def aggregated_skce_test(
         >>> targets = predictions.sample(jax.random.key(0))
         >>> result = cj.aggregated_skce_test(jax.random.key(1), None, predictions, targets)
         >>> bool(result.pvalue > 0.05), result.members.pvalues.shape
-        (True, (9,))
+        (True, (6,))
 
     Reference: Schrab et al., MMD aggregated two-sample test, JMLR 2023, and Biggs, Schrab and
     Gretton, MMD-FUSE, NeurIPS 2023, for the aggregation of kernels; Bröcker and Smith, Increasing

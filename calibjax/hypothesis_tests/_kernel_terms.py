@@ -78,8 +78,8 @@ def terms_of(kernels: Sequence[Any], dtype: Any) -> KernelTerms:
             alike = base, _index(sources, source), structure, tuple(map(jnp.shape, leaves))
             groups.setdefault(alike, []).append((factor, prediction_kernel, owner))
     bases = [
-        # A kernel with a lengthscale in the middle interpolates well for all.
-        DistanceKernel(d, jnp.median(jnp.stack(lengthscales[i]))) if i in lengthscales else d
+        # The mean of the lengthscales interpolates well for all of them.
+        DistanceKernel(d, jnp.mean(jnp.stack(lengthscales[i]))) if i in lengthscales else d
         for i, d in enumerate(distances)
     ]
     made = [_group(base, source, terms, dtype) for (base, source, *_), terms in groups.items()]
@@ -87,9 +87,9 @@ def terms_of(kernels: Sequence[Any], dtype: Any) -> KernelTerms:
 
 
 def _group(base: int, source: int, terms: Sequence[Any], dtype: Any) -> Group:
-    factors, kernels, owners = zip(*terms, strict=True)
+    values, kernels, owners = zip(*terms, strict=True)
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *map(as_pytree, kernels))
-    factors = jnp.stack([jnp.asarray(f, dtype) for f in factors])
+    factors = jnp.stack([jnp.asarray(value, dtype) for value in values])
     return Group(factors, stacked, owners, base, source)
 
 
