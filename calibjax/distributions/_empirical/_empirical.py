@@ -121,7 +121,7 @@ class Empirical(Distribution):
 
 
 def _sorted(samples: jax.Array) -> jax.Array:
-    """Samples ``[n, S]`` in order, or vectors ``[n, S, d]`` by their first, second, … coordinate."""
+    """Samples ``[n, S]`` in order, or vectors ``[n, S, d]`` in that of their coordinates."""
     if samples.ndim == 2:
         return jnp.sort(samples, axis=1)
     coordinates = [samples[:, :, c] for c in range(samples.shape[2])]
