@@ -89,8 +89,8 @@ def terms_of(kernels: Sequence[Any], dtype: Any) -> KernelTerms:
 def _group(base: int, source: int, terms: Sequence[Any], dtype: Any) -> Group:
     factors, kernels, owners = zip(*terms, strict=True)
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *map(as_pytree, kernels))
-    factors = jnp.stack([jnp.asarray(f, dtype) for f in factors])
-    return Group(factors, stacked, owners, base, source)
+    of_terms = jnp.stack([jnp.asarray(f, dtype) for f in factors])
+    return Group(of_terms, stacked, owners, base, source)
 
 
 def _index(found: list[Any], node: Any) -> int:
