@@ -31,8 +31,6 @@ from calibjax.hypothesis_tests._model_draws import DRAWS_PER_GROUP, draw_targets
 
 # How many sums G, and how many residuals of a chunk of rows, are in memory at a time.
 _SUMS, _RESIDUALS = 2**20, 2**20
-# A product of matrices over fewer rows would mostly move its result.
-_FEWEST_ROWS = 32
 # The group of draws whose mean stands for the expectation of a feature.
 _EXPECTATION_GROUP = 2**31 - 1
 
@@ -117,8 +115,10 @@ def _sum_over_chunks(function: Callable[[Any], Any], rows: Any, axis: Axis) -> A
     shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[:1], rows))
     # For one row, the last axes of the sums are those of its residuals.
     per_row = sum(math.prod(x.shape[1:]) for x in shapes[0])
-    n = rows[-1].shape[0]
-    n_chunks = -(-n // max(_FEWEST_ROWS, _RESIDUALS // per_row))
+    # Residuals of as many rows as landmarks need as much memory as the sums, and with fewer rows the
+    # time would mostly be spent on moving sums.
+    n, n_landmarks = rows[-1].shape[0], shapes[0][0].shape[0]
+    n_chunks = -(-n // max(n_landmarks, _RESIDUALS // per_row))
     size = -(-n // n_chunks)
     chunks = cut(pad(rows, n_chunks * size), size)
 
