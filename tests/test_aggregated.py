@@ -431,6 +431,11 @@ def test_bad_arguments(key):
         ),
         (lambda: test([], predictions, labels), ValueError, "kernels must hold at least one"),
         (
+            lambda: test(WHITE, predictions, labels),
+            TypeError,
+            "kernels must be a list of kernels, got TensorProduct",
+        ),
+        (
             lambda: test([cj.WhiteKernel()], predictions, labels),
             TypeError,
             "kernel on pairs, got WhiteKernel",
@@ -438,9 +443,13 @@ def test_bad_arguments(key):
         (
             lambda: test([lambda a, b: 1.0], predictions, labels),
             TypeError,
-            "kernels must be TensorProducts or FeatureKernels",
+            "kernels must be TensorProducts or FeatureKernels.*got <lambda>",
         ),
-        (lambda: test([own], normal, jnp.zeros(N)), TypeError, "target kernel such as Gaussian"),
+        (
+            lambda: test([own], normal, jnp.zeros(N)),
+            TypeError,
+            "target kernel such as Gaussian.*got minus_distance",
+        ),
         (lambda: test([feature], predictions, labels), TypeError, "prediction_kernel must be"),
         (lambda: test([text], predictions, labels), TypeError, "feature must return a scalar"),
         (

@@ -115,7 +115,7 @@ def _sum_over_chunks(function: Callable[[Any], Any], rows: Any, axis: Axis) -> A
     shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[:1], rows))
     # For one row, the last axes of the sums are those of its residuals.
     per_row = sum(math.prod(x.shape[1:]) for x in shapes[0])
-    # Residuals of as many rows as landmarks need as much memory as the sums, and with fewer rows the
+    # Residuals of as many rows as landmarks need as much memory as the sums.  With fewer rows the
     # time would mostly be spent on moving sums.
     n, n_landmarks = rows[-1].shape[0], shapes[0][0].shape[0]
     n_chunks = -(-n // max(n_landmarks, _RESIDUALS // per_row))
