@@ -11,7 +11,7 @@ FEWER = 5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("family", "n"), cases())
+@pytest.mark.parametrize(("family", "n"), list(cases()))
 def test_level(family, n):
     n_data_sets = DATA_SETS[n] // FEWER
     pvalues = levels(family, n, n_data_sets, 99)
