@@ -117,3 +117,18 @@ def random_features(rows: Sequence[Row]) -> Figure:
 def save(figure: Figure, path: pathlib.Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110, pil_kwargs={"optimize": True})
+
+
+@figure_of("exact_test_cost")
+def exact_test_cost(rows: Sequence[Row]) -> Figure:
+    """Seconds against the number of rows, a line for each number of kernels."""
+    figure, (ax,) = panels(1)
+    series = {}
+    for n_kernels in sorted({row["K"] for row in rows}):
+        chosen = [row for row in rows if row["K"] == n_kernels]
+        name = f"{n_kernels} kernel{'s' if n_kernels > 1 else ''}"
+        series[name] = [row["n"] for row in chosen], [row["ours"] for row in chosen]
+    draw(ax, series, "number of predictions", "seconds")
+    ax.set(title="Exact test, 10 classes, 199 draws")
+    ax.legend()
+    return figure

@@ -107,6 +107,15 @@ class Distribution(ABC):
             raise wasserstein_refused(self)
         return jnp.sum(jnp.square(ours - theirs))
 
+    def roles(self) -> tuple[tuple[Self, Self], ...]:
+        """What h sees of *one* prediction: pairs (compared, subtracted), over which it averages.
+
+        The kernel on predictions compares the first of a pair.  The second is the law whose mean
+        embedding is subtracted from the embedding of the target.  Both are the prediction itself,
+        but for one that is given by draws, where they are halves of these.
+        """
+        return ((self, self),)
+
     def characteristic(self, v: jax.Array) -> jax.Array:
         """E exp(i <v, Z>) for Z from *one* prediction, a complex number; v is shaped like Z."""
         families = families_with("characteristic", "label_probabilities")

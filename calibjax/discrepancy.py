@@ -6,9 +6,28 @@ h((p, y), (q, z)) = k((p, y), (q, z)) - E k((p, Z), (q, z)) - E k((p, y), (q, Z'
 
 The deviation of (p, y) at a location t = (q, z) is k((p, y), t) - E k((p, Z), t) with Z ~ p, the
 first half of h (Definition C.1 there).
+
+Draws from a law P_i may stand for it: two halves A_i and B_i, with the mean embeddings mu(A_i) and
+mu(B_i).  The halves have two roles (`Distribution.roles`), and h_ij is the mean of
+
+k_P(A_i, A_j) <k_Y(y_i, .) - mu(B_i), k_Y(y_j, .) - mu(B_j)>
+
+and the same with A and B exchanged.
+
+Given the laws, rows are independent, and so are A_i and (B_i, y_i).  For i != j the mean of a term
+is therefore K(P_i, P_j) <mu(Y | P_i) - mu(P_i), mu(Y | P_j) - mu(P_j)> with the positive definite
+kernel K(P_i, P_j) = E k_P(A_i, A_j).  The mean over i != j is unbiased for the SKCE of the laws and
+the kernel K k_Y: for a calibrated model its mean is 0, however few the draws, if the kernel does
+not depend on them.  The mean of a deviation is 0 too, at a location that does not depend on A_i.
+The matrix of h is a sum of two positive semidefinite ones, so that the mean over all i and j is
+not negative.  On its diagonal a half meets itself: for a calibrated model and k_P(p, p) = 1 the
+mean of |k_Y(y, .) - mu(B)|^2 is (1 + 1 / |B|) (E k_Y(Z, Z) - E k_Y(Z, Z')), where the law itself
+has the factor 1.
 """
 
 import functools
+import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -37,6 +56,9 @@ from calibjax.kernels import (
 #: A prediction and a target, or a batch of both.
 Sample = tuple[Any, jax.Array]
 
+#: What the kernel on predictions compares, and the law that is subtracted from the target.
+Role = tuple[Any, Any]
+
 
 @FormulaDispatch
 def h(kernel: Any, a: Sample, b: Sample) -> jax.Array:
@@ -62,9 +84,19 @@ def _labels_and_residual(kernel: Any, p: Any, y: jax.Array) -> tuple[jax.Array, 
 @h.register
 def _h_of_product(kernel: TensorProduct, a: Sample, b: Sample) -> jax.Array:
     (p, y), (q, z) = a, b
-    return of_pair(kernel.prediction_kernel, p, q) * residual_product(
-        p, kernel.target_kernel, y, q, z
-    )
+
+    def of_role(ours: Role, theirs: Role) -> jax.Array:
+        return of_pair(kernel.prediction_kernel, ours[0], theirs[0]) * residual_product(
+            ours[1], kernel.target_kernel, y, theirs[1], z
+        )
+
+    return _mean(map(of_role, p.roles(), q.roles()))
+
+
+def _mean(terms: Iterable[jax.Array]) -> jax.Array:
+    first, *others = terms
+    # A division by 1 would be one more operation in every loop.
+    return functools.reduce(jnp.add, others, first) / (1 + len(others)) if others else first
 
 
 @h.register
@@ -98,8 +130,17 @@ def _h_tile_of_product(kernel: TensorProduct, a: Sample, b: Sample) -> jax.Array
     (ps, ys), (qs, zs) = a, b
     if _is_a_few_numbers(ps, ys):
         return vmap_pairs(functools.partial(h, kernel))(a, b)
-    targets = residual_product_tile(ps, kernel.target_kernel, ys, qs, zs)
-    return pairwise(kernel.prediction_kernel, ps, qs) * targets
+
+    def of_role(ours: Role, theirs: Role) -> jax.Array:
+        targets = residual_product_tile(ours[1], kernel.target_kernel, ys, theirs[1], zs)
+        return pairwise(kernel.prediction_kernel, ours[0], theirs[0]) * targets
+
+    return _mean(map(of_role, _roles(ps), _roles(qs)))
+
+
+def _roles(predictions: Any) -> tuple[Role, ...]:
+    """The roles of each prediction in a batch."""
+    return jax.vmap(lambda p: p.roles())(predictions)
 
 
 def _is_a_few_numbers(ps: Any, ys: jax.Array) -> bool:
@@ -131,9 +172,12 @@ def _deviation_of_product(kernel: TensorProduct, a: Sample, location: Sample) ->
     (p, y), (q, z) = a, location
     target_kernel = kernel.target_kernel
     of_targets = jnp.asarray(target_kernel(y, z)).astype(jax.tree.leaves(p)[0].dtype)
-    return of_pair(kernel.prediction_kernel, p, q) * (
-        of_targets - mean_embedding(p, target_kernel, z)
-    )
+
+    def of_role(compared: Any, subtracted: Any) -> jax.Array:
+        of_predictions = of_pair(kernel.prediction_kernel, compared, q)
+        return of_predictions * (of_targets - mean_embedding(subtracted, target_kernel, z))
+
+    return _mean(itertools.starmap(of_role, p.roles()))
 
 
 @deviation.register

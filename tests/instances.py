@@ -90,6 +90,12 @@ def _empirical(n, seed):
     return cj.Empirical(samples), samples.mean(1) + _rng(seed + 1).normal(size=n)
 
 
+def _empirical_draws(n, seed):
+    loc = _rng(seed).normal(size=n)
+    draws = loc[:, None] + _rng(seed + 1).normal(size=(n, 6))
+    return cj.Empirical(draws, split=True), loc + _rng(seed + 2).normal(size=n)
+
+
 def _empirical_vectors(n, seed):
     samples = _rng(seed).normal(size=(n, 9, 2))
     weights = _rng(seed).dirichlet(np.full(9, 3.0), n)
@@ -108,6 +114,7 @@ FAMILIES = {
     "ensemble": _ensemble,
     "empirical": _empirical,
     "empirical_vectors": _empirical_vectors,
+    "empirical_draws": _empirical_draws,
 }
 
 
@@ -141,6 +148,10 @@ def root_of_rate(p):
 
 def weighted_location(weight, p):
     return weight * jnp.stack([p.loc, jnp.log(p.scale)])
+
+
+def mean_of_draws(p):
+    return jnp.mean(p.samples)
 
 
 Partial = jax.tree_util.Partial
@@ -254,6 +265,10 @@ KERNELS = {
         "empirical",
         _tensor(DISTANCES["mean_embedding"][0], _K["laplacian"], exponent=2.0),
     ),
+    "empirical_draws-embedding-gaussian": (
+        "empirical_draws",
+        _tensor(cj.EmbeddingDistance(mean_of_draws), _K["gaussian"]),
+    ),
     "diag-w2-gaussian": ("diag", _tensor(cj.Wasserstein(), PAIRS["diag-gaussian_ard"][1])),
 }
 
@@ -308,7 +323,7 @@ def _consistency(key, kernel, predictions, targets, where=None):
 
 
 def _calibration(key, kernel, predictions, targets, where=None):
-    return cj.calibration_test(key, predictions, targets, where=where)
+    return cj.calibration_test(key, predictions, targets, where=where, n_resamples=99)
 
 
 TESTS = {

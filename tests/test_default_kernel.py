@@ -77,7 +77,8 @@ def test_ties(float64):
 
 
 # Long to compile; of their like are the categorical, the normal and the ensemble.
-SLOW = {"full", "diag", "laplace", "poisson", "mixture", "empirical", "empirical_vectors"}
+SLOW = {"full", "diag", "laplace", "poisson", "mixture"}
+SLOW |= {"empirical", "empirical_vectors", "empirical_draws"}
 
 
 @pytest.mark.parametrize("family", slow(SLOW, FAMILIES))

@@ -102,6 +102,7 @@ LAWS = {
     "ensemble": lambda p: Classes(p.components.probs.mean(1)),
     "empirical": lambda p: EquallyLikely(p.samples),
     "empirical_vectors": lambda p: Points(p.samples, p.weights),
+    "empirical_draws": lambda p: EquallyLikely(p.samples),
 }
 
 

@@ -12,7 +12,6 @@ from marks import slow
 from scipy import stats
 
 import calibjax as cj
-from calibjax.hypothesis_tests import _calibration
 
 N = 24
 INSTANCES = ["categorical-tv-white", "normal-w2-gaussian"]
@@ -52,7 +51,7 @@ MASK = jnp.repeat(jnp.array([True, False, True, True]), 6)  # whole blocks of 2 
 
 
 # Those draw by position, so that only the law of their draws is the same: see below.
-BY_POSITION = {"cme", "consistency", "calibration_test"}
+BY_POSITION = {"cme", "consistency"}
 
 
 @every_test
@@ -299,58 +298,7 @@ def test_one_readable_line(key):
         assert "\n" not in line and line == str(result)
         assert result.method in line and f"pvalue = {float(result.pvalue):.3g}" in line
     assert "bootstrap of 99" in repr(TESTS["bootstrap"](key, kernel, *data))
-    chosen = cj.calibration_test(key, *data).method
-    assert re.search("consistency_test of 1000.*TotalVariation.*WhiteKernel", chosen)
-
-
-@pytest.mark.parametrize(
-    ("n", "chosen"),
-    [
-        pytest.param(256, "consistency", marks=pytest.mark.slow),
-        (257, "bootstrap"),
-        pytest.param(50_001, "64 features", marks=pytest.mark.slow),
-    ],
-)
-def test_the_convenience_suits_n(n, chosen, key):
-    probs = jnp.linspace(0.1, 0.9, n)
-    targets = jax.random.bernoulli(key, probs)
-    result = cj.calibration_test(key, cj.Bernoulli(probs), targets)
-    assert chosen in result.method
-    assert result.pvalue > 0.01
-    assert cj.calibration_test(key, cj.Bernoulli(probs), jnp.ones(n, int)).pvalue < 0.01
-
-
-def test_the_convenience_counts_kept_rows(key):
-    predictions = cj.Bernoulli(jnp.full(1000, 0.5))
-    targets, where = predictions.sample(key), jnp.arange(1000) % 10 == 0
-    result = cj.calibration_test(key, predictions, targets, where=where)
-    assert "consistency" in result.method
-
-
-def test_masked_rows_leave_blocks_whole(key, monkeypatch):
-    # Mixtures have blocks at large n, and one of any twenty rows is masked: were none moved, not
-    # one block would be complete.
-    monkeypatch.setattr(_calibration, "_MAX_BOOTSTRAP_ROWS", 999)
-    n, where = 1053, jnp.arange(1053) % 20 > 0
-    probs = jnp.stack([jnp.linspace(0.1, 0.8, n), jnp.linspace(0.3, 0.9, n)], axis=1)
-    predictions = cj.Mixture.ensemble(cj.Bernoulli(probs))
-    targets = jnp.where(where, predictions.sample(key), -7)
-    result = cj.calibration_test(key, predictions, targets, where=where)
-    assert "blocks of 31" in result.method and 0.001 < result.pvalue < 1
-
-
-@pytest.mark.slow
-def test_masked_rows_of_blocks_are_as_if_dropped(key):
-    n, where = 60_000, jnp.arange(60_000) % 20 > 0
-    predictions = cj.Poisson(jnp.linspace(0.5, 2.0, n))
-    targets = jnp.where(where, predictions.sample(key), -7)
-    result = cj.calibration_test(key, predictions, targets, where=where)
-    kept = jax.tree.map(lambda x: x[where], (predictions, targets))
-    expected = cj.calibration_test(key, *kept)
-    assert "blocks of 238" in result.method and result.method == expected.method
-    np.testing.assert_allclose(result.pvalue, expected.pvalue, rtol=1e-3)
-    test = jax.jit(lambda where: cj.calibration_test(key, predictions, targets, where=where))
-    assert 0.001 < test(where).pvalue < 1
+    assert re.search("by .*TotalVariation", repr(cj.calibration_test(key, *data)))
 
 
 @pytest.mark.parametrize("level", [0.55, 0.8, 0.95])

@@ -30,6 +30,7 @@ SLOW = {
     "mixture-mw2-gaussian",
     "ensemble-mean_embedding-white",
     "empirical-mean_embedding-laplacian",
+    "empirical_draws-embedding-gaussian",
     "full-w2-gaussian",
 }
 # Without jit every operation is compiled by itself, which takes long.

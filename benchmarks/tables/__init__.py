@@ -10,6 +10,7 @@ _MODULES = (
     "scaling",
     "families",
     "training",
+    "aggregated",
     "hypothesis_tests",
     "peers",
     "random_features",

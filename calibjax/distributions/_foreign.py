@@ -214,7 +214,7 @@ def _unsupported_error(obj: Any, actual: str) -> TypeError:
     prefix, supported, draws = _package_of(obj)
     return TypeError(
         f"obj must be one of {', '.join(supported)} of {prefix.split('.')[0]}, got {actual}. "
-        f"Samples stand for any other: Empirical(jnp.moveaxis({draws}, 0, 1))."
+        f"Samples stand for any other: Empirical(jnp.moveaxis({draws}, 0, 1), split=True)."
     )
 
 

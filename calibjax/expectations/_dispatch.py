@@ -89,7 +89,7 @@ def _no_closed_form(function: str, p: Any, kernel: Any) -> NotImplementedError:
         f"{type(kernel).__name__}; {family} has one for: {', '.join(known) or 'none'}. Register "
         f"one with calibjax.{function}.register({family}, {type(kernel).__name__}), or let many "
         "samples stand for the predictions, which works with every kernel: "
-        "Empirical(jnp.moveaxis(predictions.sample(key, (1000,)), 0, 1))."
+        "Empirical(jnp.moveaxis(predictions.sample(key, (1000,)), 0, 1), split=True)."
     )
 
 

@@ -5,10 +5,11 @@ With random frequencies w of the prediction kernel and v of the target kernel,
     h((p, y), (q, z)) = E psi(p, y) conj(psi(q, z)),
     psi(p, y) = exp(i <w, phi(p)>) (exp(i <v, y>) - E exp(i <v, Z>)),  Z ~ p.
 
-A feature is one pair (w, v).  For labels the target kernel is exact, and there is no v: with the
-matrix K of the target kernel and the residuals r = e_y - p and s = e_z - q, the product of the
-second factors of psi(p, y) and conj(psi(q, z)) becomes r^T K s (Rahimi and Recht, Random features
-for large-scale kernel machines, NeurIPS 2007).
+A feature is one pair (w, v), and one of the roles of predictions in h if there are several: phi(p)
+is the embedding of what the role compares, and Z is drawn from what it subtracts.  For labels the
+target kernel is exact, and there is no v: with the matrix K of the target kernel and the residuals
+r = e_y - p and s = e_z - q, the product of the second factors of psi(p, y) and conj(psi(q, z))
+becomes r^T K s (Rahimi and Recht, Random features for large-scale kernel machines, NeurIPS 2007).
 """
 
 import functools
@@ -22,7 +23,7 @@ import jax.numpy as jnp
 from calibjax._numerics import dot
 from calibjax._struct import struct
 from calibjax._waves import wave
-from calibjax.discrepancy import Sample
+from calibjax.discrepancy import Role, Sample
 from calibjax.expectations import all_labels, label_residual
 from calibjax.features._spectra import prediction_frequency, target_frequency
 from calibjax.kernels import (
@@ -47,6 +48,8 @@ class Features:
         frequencies: the frequencies w, ``[D, …]`` for each distance.
         target_frequencies: the frequencies v, ``[D]`` or ``[D, d]``; None for labels.
         metric: the matrix K ``[m, m]`` for labels, else the number 1 in the shape ``[1, 1]``.
+        roles: which of the `roles` of a prediction each feature sees, ``[D]``; None if all have
+            one.
     """
 
     factor: Any
@@ -54,6 +57,7 @@ class Features:
     frequencies: list[jax.Array]
     target_frequencies: jax.Array | None
     metric: jax.Array
+    roles: jax.Array | None
 
     @property
     def n_features(self) -> int:
@@ -67,16 +71,25 @@ class Features:
         for labels.
         """
         p, y = a
+        factors = [self._of_role(role, y) for role in p.roles()]
+        if self.roles is None:
+            (of_all,) = factors
+            return of_all
+        chosen = self.roles, jnp.arange(self.n_features)
+        return jax.tree.map(lambda *of_roles: jnp.stack(of_roles)[chosen], *factors)
+
+    def _of_role(self, role: Role, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        compared, subtracted = role
         angles = [
-            dot(w, embedding(distance, p).astype(w.dtype))
+            dot(w, embedding(distance, compared).astype(w.dtype))
             for w, distance in zip(self.frequencies, self.distances, strict=True)
         ]
         waves = wave(sum_arrays(angles))
         if self.target_frequencies is None:
-            return waves, label_residual(p, y)[None, :].astype(waves.dtype)
+            return waves, label_residual(subtracted, y)[None, :].astype(waves.dtype)
 
         def residual(v):
-            return wave(jnp.sum(v * y.astype(v.dtype))) - p.characteristic(v)
+            return wave(jnp.sum(v * y.astype(v.dtype))) - subtracted.characteristic(v)
 
         return waves, jax.vmap(residual)(self.target_frequencies)[:, None]
 
@@ -109,7 +122,7 @@ def _draw_product_features(
     n_features: int,
 ) -> Features:
     """Random features of `factor` times a product of prediction kernels and target kernels."""
-    (p, y), (prediction_key, target_key) = a, jax.random.split(key)
+    (p, y), (prediction_key, target_key, role_key) = a, jax.random.split(key, 3)
     dtype = jax.tree.leaves(p)[0].dtype
 
     def draw_frequencies(frequency, key, kernels, like):
@@ -117,15 +130,22 @@ def _draw_product_features(
         draws = [lambda key, k=kernel: frequency(k, key, like, dtype) for kernel in kernels]
         return [jax.vmap(draw)(key) for draw, key in zip(draws, keys, strict=True)]
 
-    frequencies = draw_frequencies(prediction_frequency, prediction_key, prediction_kernels, p)
+    (compared, _), *other_roles = p.roles()
+    frequencies = draw_frequencies(
+        prediction_frequency, prediction_key, prediction_kernels, compared
+    )
     distances = [kernel.distance for kernel in prediction_kernels]
     if p.label_probabilities() is None:
         # A frequency of a product of kernels is the sum of one frequency of each.
         v = sum_arrays(draw_frequencies(target_frequency, target_key, target_kernels, y))
-        return Features(factor, distances, frequencies, v, jnp.ones((1, 1), dtype))
+        roles = None
+        if other_roles:
+            n_roles = 1 + len(other_roles)
+            roles = jax.random.randint(role_key, (n_features,), 0, n_roles, jnp.int32)
+        return Features(factor, distances, frequencies, v, jnp.ones((1, 1), dtype), roles)
     (target_kernel,) = target_kernels
     metric = pairwise(target_kernel, all_labels(p), all_labels(p)).astype(dtype)
-    return Features(factor, distances, frequencies, None, metric)
+    return Features(factor, distances, frequencies, None, metric, None)
 
 
 def sum_arrays(arrays: list[jax.Array]) -> jax.Array:

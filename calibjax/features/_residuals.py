@@ -45,7 +45,7 @@ class DrawnFeature:
 
         def of_row(p, targets, others):
             values = jax.vmap(self.feature, (None, 0))
-            return values(p, targets) - jnp.mean(values(p, others), axis=0)[None]
+            return values(p, targets) - jnp.mean(values(p, others), axis=0, keepdims=True)
 
         return _dense_sums(weights, jax.vmap(of_row)(predictions, targets, others))
 
@@ -73,14 +73,14 @@ class Indicators:
     def sums(self, weights: jax.Array, predictions: Any, targets: Any, others: Any) -> ResidualSums:
         """The sums for labels ``[n, D]``, whose residuals are e_y - p."""
         probabilities = predictions.label_probabilities()
-        labels = jnp.arange(probabilities.shape[1], dtype=jnp.int32)
-        if labels.size <= _MANY_CLASSES:
-            indicators = (targets[:, :, None] == labels[None, None]).astype(probabilities.dtype)
+        n_labels = probabilities.shape[1]
+        if n_labels <= _MANY_CLASSES:
+            indicators = jax.nn.one_hot(targets, n_labels, dtype=probabilities.dtype)
             return _dense_sums(weights, indicators - probabilities[:, None])
         # |e_y - p|^2 = 1 - 2 p_y + |p|^2.
         of_targets = jnp.take_along_axis(probabilities, targets, axis=1)
         norms = jnp.sum(jnp.square(probabilities), axis=1, keepdims=True)
-        counts = _sums_by_label(weights, targets, labels.size)
+        counts = _sums_by_label(weights, targets, n_labels)
         sums = counts - dot(weights.T, probabilities)[:, None]
         return ResidualSums(sums, 1 - 2 * of_targets + norms)
 

@@ -113,12 +113,12 @@ def _features(key: jax.Array, terms: KernelTerms, data: Data) -> list[Any]:
 def _sum_over_chunks(function: Callable[[Any], Any], rows: Any, axis: Axis) -> Any:
     """The sum of ``function(chunk)`` over chunks of the rows of all devices."""
     shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[:1], rows))
-    # For one row, the last axes of the sums are those of its residuals.
-    per_row = sum(math.prod(x.shape[1:]) for x in shapes[0])
-    # Residuals of as many rows as landmarks need as much memory as the sums.  With fewer rows the
-    # time would mostly be spent on moving sums.
-    n, n_landmarks = rows[-1].shape[0], shapes[0][0].shape[0]
-    n_chunks = -(-n // max(n_landmarks, _RESIDUALS // per_row))
+    # Sums ``[F, …]`` are over rows of residuals ``[…]``.  A product of matrices over fewer rows
+    # than F would mostly move its result.
+    sums = shapes[0]
+    per_row = sum(math.prod(x.shape[1:]) for x in sums)
+    n = rows[-1].shape[0]
+    n_chunks = -(-n // max(sums[0].shape[0], _RESIDUALS // per_row))
     size = -(-n // n_chunks)
     chunks = cut(pad(rows, n_chunks * size), size)
 

@@ -1,13 +1,17 @@
 """Predictions given by samples: ensemble forecasts, Monte Carlo dropout, any other draws."""
 
+import dataclasses
+from typing import Self
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from calibjax._batch import probability_vectors
+from calibjax._check import check_flag
 from calibjax._distribution import Distribution
 from calibjax._numerics import root_mean_square
-from calibjax._struct import struct, widened, widest_dtype
+from calibjax._struct import static, struct, widened, widest_dtype
 from calibjax._waves import average, wave
 
 
@@ -20,31 +24,81 @@ class Empirical(Distribution):
             ``[S, n]`` must be transposed.
         weights: probabilities ``[n, S]``, nonnegative with rows that sum to one (within 1e-3);
             None means that all samples are equally likely.
+        split: whether the S >= 2 samples of a row are independent draws that stand for the law
+            they come from; they have no weights.
 
     Targets are real numbers ``[n]`` or vectors ``[n, d]``.  Every target kernel works, and is
     evaluated S^2 times for each pair of predictions.
 
     The samples *are* the prediction, and estimates and tests judge the samples.  S draws from the
     right law differ from the law itself, which adds an error of the order of 1 / S to the SKCE.
-    Tests detect this error if n is large against S: with 10 draws from each prediction of a perfect
-    model they rejected every model at n = 1000, with 30 draws two thirds at n = 500.  Take many
-    draws, or the law itself if its family has closed forms.
+    Tests detect this error if n is large against S: of 200 perfect models with 10 draws from each
+    prediction and n = 1000, the bootstrap rejected 88 % at level 0.05.
+
+    With ``split=True`` estimates and tests judge the *law* of the draws.  The kernel on predictions
+    compares the first half of the draws, the mean over the last half is subtracted from the target,
+    and h is the mean over both roles of the halves (`calibjax.discrepancy`).  Then the unbiased
+    SKCE of a calibrated model is 0 on average for every S, if the kernel does not depend on the
+    draws; that of `default_kernel` does only through medians over all rows.  The bootstrap rejected
+    5 % of the models above, and 5 % with 2 draws.  The time is halved.  1000 times the SKCE, mean
+    and standard deviation over 400 data sets of 300 normal predictions with their default kernel:
+
+    ===  ===========  ===========  ===================  ===========
+    S    calibrated   with split   0.5 deviations off   with split
+    ===  ===========  ===========  ===================  ===========
+    2    6.5 ± 1.3    0.0 ± 0.6    18.2 ± 4.0           9.0 ± 3.0
+    4    2.1 ± 0.8    0.0 ± 0.4    13.3 ± 3.4           8.9 ± 2.6
+    10   0.4 ± 0.5    0.0 ± 0.3    12.1 ± 3.2           10.1 ± 2.8
+    100  0.0 ± 0.4    0.0 ± 0.4    12.0 ± 3.3           11.7 ± 3.2
+    law  0.0 ± 0.4                 12.0 ± 3.1
+    ===  ===========  ===========  ===================  ===========
+
+    The draws must be independent: where each row is sorted, the halves have two different laws, and
+    a perfect model looks worse than a wrong one.  `consistency_test` draws targets from the samples
+    themselves, and with ``split=True`` it rejects too rarely if S is below 10.
 
     Example:
-        >>> import jax.numpy as jnp, calibjax as cj
+        >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Empirical(jnp.array([[0.0, 2.0], [1.0, 5.0]]))
         >>> predictions.mean().tolist(), predictions.variance().tolist()
         ([1.0, 3.0], [1.0, 4.0])
+
+    Draws that stand for a law, here the right one:
+
+        >>> law = cj.Normal(jnp.linspace(-1.0, 1.0, 200), jnp.ones(200))
+        >>> targets = law.sample(jax.random.key(1))
+        >>> draws = law.sample(jax.random.key(0), (4,)).T
+        >>> for predictions in (cj.Empirical(draws), cj.Empirical(draws, split=True)):
+        ...     print(cj.skce(cj.default_kernel(predictions), predictions, targets))
+        0.0065
+        0.0003
+
+    Reference: Ferro, Fair scores for ensemble forecasts, Quarterly Journal of the Royal
+    Meteorological Society 2014, for scores that are fair to few draws in the same sense.
     """
 
     samples: jax.Array
     weights: jax.Array | None = None
+    split: bool = static(default=False)
 
     target_kind = "real"
     untempered = ", which has no density"
 
+    def __post_init__(self) -> None:
+        if check_flag("split", self.split) and self.weights is not None:
+            raise ValueError(
+                "weights must be None with split=True, because halves of weighted samples are no "
+                f"draws from one law, got {type(self.weights).__name__}."
+            )
+
     @property
     def shapes(self) -> dict[str, str]:
+        if self.split and jnp.ndim(self.samples) > 1 and jnp.shape(self.samples)[1] < 2:
+            shape = list(jnp.shape(self.samples))
+            raise ValueError(
+                "samples must hold at least 2 draws from each prediction with split=True, got "
+                f"shape {shape}."
+            )
         weights = {} if self.weights is None else {"weights": "n s"}
         return {"samples": "n s d" if self._has_vectors() else "n s"} | weights
 
@@ -116,12 +170,22 @@ class Empirical(Distribution):
         pool = jnp.concatenate([targets[:, None].astype(dtype), samples.astype(dtype)], axis=1)
         return Empirical(_sorted(pool)), targets
 
+    def roles(self) -> tuple[tuple[Self, Self], ...]:
+        if not self.split:
+            return super().roles()
+        half = -(-self.samples.shape[0] // 2)
+        first, second = (
+            dataclasses.replace(self, samples=draws, split=False)
+            for draws in (self.samples[:half], self.samples[half:])
+        )
+        return (first, second), (second, first)
+
     def characteristic(self, v: jax.Array) -> jax.Array:
         return average(self.probabilities(), self.samples, lambda z: wave(jnp.sum(z * v)))
 
 
 def _sorted(samples: jax.Array) -> jax.Array:
-    """Samples ``[n, S]`` in order, or vectors ``[n, S, d]`` in that of their coordinates."""
+    """Samples ``[n, S]`` in order, or vectors ``[n, S, d]`` by the first coordinate, and so on."""
     if samples.ndim == 2:
         return jnp.sort(samples, axis=1)
     coordinates = [samples[:, :, c] for c in range(samples.shape[2])]

@@ -146,6 +146,16 @@ class Mixture(Distribution):
         weights = self.weights[..., None, :]
         return jnp.matmul(weights, component_probs, precision=lax.Precision.HIGHEST)[..., 0, :]
 
+    def roles(self) -> tuple[tuple[Self, Self], ...]:
+        of_components = jax.vmap(lambda c: c.roles())(self.components)
+        return tuple(
+            (
+                dataclasses.replace(self, components=compared),
+                dataclasses.replace(self, components=subtracted),
+            )
+            for compared, subtracted in of_components
+        )
+
     def characteristic(self, v: jax.Array) -> jax.Array:
         return average(self.probabilities(), self.components, lambda c: c.characteristic(v))
 

@@ -1,0 +1,1 @@
+"""How often each test detects what is wrong: ``python -m benchmarks.power``."""

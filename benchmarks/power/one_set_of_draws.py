@@ -1,0 +1,110 @@
+"""Many kernels with the same draws from the predictions, and all ways to aggregate them.
+
+The statistics are those of `aggregated_skce_test`.  Single kernels have as many landmarks as rows
+up to n = 1024, where they are exact.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import calibjax as cj
+from calibjax._data import check_data, clean
+from calibjax._struct import as_pytree
+from calibjax.hypothesis_tests._aggregation import aggregate
+from calibjax.hypothesis_tests._counting import counted_pvalue
+from calibjax.hypothesis_tests._kernel_terms import terms_of
+from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
+
+# Up to this number of rows, all are landmarks.
+_MOST_EXACT_ROWS, _LANDMARKS = 1024, 256
+
+#: Lengthscales of the grid, as powers of two times the median distance.
+POWERS = tuple(range(-6, 3))
+
+GRID = tuple(f"2^{power}" for power in POWERS)
+
+_LABELS = (
+    *(f"TV {scale}" for scale in ("1/64", "1/16", "1/4", "1", "4")),
+    *(f"top label {scale}" for scale in ("1/16", "1/4", "1")),
+    "log score",
+)
+_STANDARDISED = tuple(
+    f"{kind} {scale}" for kind in ("location", "shape", "spread") for scale in ("1/16", "1/4", "4")
+)
+
+
+def member_names(predictions: Any) -> tuple[str, ...]:
+    """A name for each of the `default_kernels`."""
+    has_labels = isinstance(predictions, (cj.Bernoulli, cj.Categorical))
+    return _LABELS if has_labels else _STANDARDISED
+
+
+def largest_score(values: jax.Array, sizes: jax.Array) -> jax.Array:
+    """The p-value of the aggregate of calibjax."""
+    return aggregate(values, sizes).pvalue
+
+
+def largest_studentised(values: jax.Array, sizes: jax.Array) -> jax.Array:
+    """max_k T_k / s_k with s_k^2 the mean of T_k^2."""
+    return _pvalue(jnp.max(_studentised(values), axis=0))
+
+
+def least_pvalue(values: jax.Array, sizes: jax.Array) -> jax.Array:
+    """min-p of Westfall and Young; the largest studentised value decides between equal ranks."""
+    ranks = jax.vmap(lambda x: jnp.sum(x[None] >= x[:, None], axis=1))(values)
+    # Between -1/2 and 1/2, where ranks are integers.
+    among_equals = jax.nn.soft_sign(jnp.max(_studentised(values), axis=0)) / 2
+    return _pvalue(among_equals - jnp.min(ranks, axis=0).astype(values.dtype))
+
+
+def log_sum_exp(values: jax.Array, sizes: jax.Array) -> jax.Array:
+    """log sum_k exp(T_k / s_k), after MMD-FUSE (Biggs, Schrab and Gretton, NeurIPS 2023)."""
+    return _pvalue(jax.nn.logsumexp(_studentised(values), axis=0))
+
+
+def _studentised(values: jax.Array) -> jax.Array:
+    squares = jnp.mean(jnp.square(values), axis=1, keepdims=True)
+    return values / jnp.sqrt(jnp.where(squares > 0, squares, 1.0))
+
+
+def _pvalue(statistics: jax.Array) -> jax.Array:
+    return counted_pvalue(statistics[0] - 1e-5, statistics[1:])
+
+
+#: name -> p-value of statistics ``[K, 1 + B]`` of which the first ones are observed.
+RULES: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
+    "largest z": largest_score,
+    "max T/s": largest_studentised,
+    "min-p": least_pvalue,
+    "log-sum-exp": log_sum_exp,
+}
+
+
+def pvalues(key: jax.Array, predictions: Any, targets: jax.Array, n_draws: int) -> dict[str, Any]:
+    """The p-value of each kernel alone and of each rule, for the grid and the default kernels."""
+    predictions, targets = predictions.exchangeable(targets)
+    plain = cj.default_kernel(predictions)
+    distance, median = plain.prediction_kernel.distance, plain.prediction_kernel.lengthscale
+    grid = [
+        cj.TensorProduct(cj.DistanceKernel(distance, 2.0**power * median), plain.target_kernel)
+        for power in POWERS
+    ]
+    kernels = [as_pytree(k) for k in (*grid, *cj.default_kernels(predictions))]
+    data = clean(check_data(predictions, targets))
+
+    def statistics(kernels: list[Any], n_landmarks: int) -> tuple[jax.Array, jax.Array]:
+        return redrawn_skce(key, terms_of(kernels, jnp.float32), data, n_draws, n_landmarks, None)
+
+    # Single kernels are exact where that is possible; the aggregates see what users get.
+    n_exact = data.n if data.n <= _MOST_EXACT_ROWS else _LANDMARKS
+    values, sizes = statistics(kernels, n_exact)
+    singles = aggregate(values, sizes).pvalues
+    found = dict(zip((*GRID, *member_names(predictions)), singles, strict=True))
+    of_default = statistics(kernels[len(grid) :], _LANDMARKS)
+    for name, rule in RULES.items():
+        found[name] = rule(*of_default)
+        found[f"grid, {name}"] = rule(values[: len(grid)], sizes[: len(grid)])
+    return found
