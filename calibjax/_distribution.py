@@ -89,6 +89,18 @@ class Distribution(ABC):
         """P(Y = 1) where 0 and 1 are the only labels and one number says it all; else None."""
         return None
 
+    def off_mode_probability(self) -> jax.Array:
+        """P(Y is not its most probable value), ``[n]``; by default only labels have such a value.
+
+        Infinite where no target has a positive probability, so that nothing is a rare event.
+        """
+        probabilities = self.label_probabilities()
+        if probabilities is None:
+            leaf = jax.tree.leaves(self)[0]
+            return jnp.full(leaf.shape[0], jnp.inf, jnp.result_type(leaf))
+        # A sum of the others keeps the digits of small probabilities, which 1 - max would lose.
+        return jnp.sum(jnp.sort(probabilities, axis=1)[:, :-1], axis=1)
+
     def default_distance(self) -> Any:
         """The distance in `default_kernel`; None stands for MeanEmbeddingDistance."""
         return None

@@ -132,9 +132,9 @@ def test_resamples_are_of_kept_rows_only(key, float64):
 
     n = int(jnp.sum(MASK))
     for estimator, variance in ((mean_prediction, 1 / 16), (mean_target, 1 / 4)):
-        draws = cj.consistency_test(
-            key, estimator, masked, jnp.zeros(N, int), n_resamples=4000, where=MASK
-        ).null_distribution
+        options = {"null": "consistency", "n_resamples": 4000, "where": MASK}
+        result = cj.consistency_test(key, estimator, masked, jnp.zeros(N, int), **options)
+        draws = result.null_distribution
         assert abs(jnp.mean(draws) - 0.5) < 4 * np.sqrt(variance / n / 4000)
         relative_error = 4 * np.sqrt(2 / 4000)
         np.testing.assert_allclose(jnp.var(draws), variance / n, rtol=relative_error)
@@ -349,16 +349,15 @@ def test_a_resampled_ece_needs_fixed_predictions(key):
     predictions = cj.Categorical(jax.random.dirichlet(probs_key, jnp.ones(4), (n_sets, n)))
     targets = jax.random.categorical(target_key, jnp.log(predictions.probs))
 
-    def rejected(resample_predictions):
+    def rejected(null):
         def pvalue(key, p, y):
-            options = {"n_resamples": 99, "resample_predictions": resample_predictions}
-            return cj.consistency_test(key, cj.ece, p, y, **options).pvalue
+            return cj.consistency_test(key, cj.ece, p, y, n_resamples=99, null=null).pvalue
 
         keys = jax.random.split(key, n_sets)
         return np.mean(jax.jit(jax.vmap(pvalue))(keys, predictions, targets) <= level + 1e-6)
 
-    assert abs(rejected(False) - level) < 4 * np.sqrt(level * (1 - level) / n_sets)
-    assert rejected(True) > 0.5
+    assert abs(rejected("model") - level) < 4 * np.sqrt(level * (1 - level) / n_sets)
+    assert rejected("consistency") > 0.5
 
 
 def test_masked_rows_with_fixed_predictions(key):
@@ -368,7 +367,6 @@ def test_masked_rows_with_fixed_predictions(key):
         cj.Bernoulli(jnp.where(where, predictions.probs, jnp.nan)),
         jnp.where(where, targets, -1),
     )
-    options = {"n_resamples": 50, "resample_predictions": False}
-    result = cj.consistency_test(key, cj.ece, *masked, **options, where=where)
+    result = cj.consistency_test(key, cj.ece, *masked, n_resamples=50, where=where)
     np.testing.assert_allclose(result.estimate, cj.ece(predictions[:9], targets[:9]), rtol=1e-6)
     assert jnp.all(jnp.isfinite(result.null_distribution))

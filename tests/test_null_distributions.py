@@ -389,7 +389,8 @@ def test_consistency_test_resamples_predictions_too(key):
         return jnp.mean(jnp.where(predictions.probs == probs[2], 1 + targets, 0))
 
     predictions = cj.Bernoulli(probs)
-    result = cj.consistency_test(key, of_first, predictions, jnp.zeros(10, int), n_resamples=5000)
+    options = {"n_resamples": 5000, "null": "consistency"}
+    result = cj.consistency_test(key, of_first, predictions, jnp.zeros(10, int), **options)
     draws = np.asarray(result.null_distribution)
     expected = 0.1 * (1 + probs[2])
     assert abs(draws.mean() - expected) < 4 * draws.std() / np.sqrt(5000)

@@ -72,7 +72,7 @@ def run(setting: Setting, sizes: Sizes) -> dict[str, Any]:
     scenarios = dict(list(setting.scenarios.items())[: sizes.n_scenarios])
     keys, test_keys = jax.random.split(jax.random.key(0), (2, len(scenarios), sizes.n_data_sets))
     # Threads compile side by side.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         data = list(pool.map(functools.partial(make_data, n=sizes.n), scenarios.values(), keys))
         predictions = data[0][0]
         tests = columns.tests_of(setting, predictions)

@@ -30,7 +30,7 @@ def _rate(rates: Rates, series: str) -> float | None:
 
 def draw(results: Mapping[str, Any]) -> Figure:
     n_rows = max(1, -(-len(results) // _COLUMNS))
-    figure = Figure(figsize=(5.2 * _COLUMNS, 4 * n_rows + 0.5), layout="constrained")
+    figure = Figure(figsize=(4.6 * _COLUMNS, 3.2 * n_rows + 0.5), layout="constrained")
     axes = figure.subplots(n_rows, _COLUMNS, squeeze=False).ravel()
     for ax in axes[len(results) :]:
         ax.set_axis_off()
@@ -49,7 +49,8 @@ def draw(results: Mapping[str, Any]) -> Figure:
             ax.plot(x, y, marker, color=color, markersize=5, alpha=0.8, label=series)
         ax.axvline(LEVEL, color="0.6", linewidth=1, zorder=0)
         ax.set_yticks([-i for i in range(len(scenarios))], scenarios)
-        ax.set(xlim=(-0.03, 1.03), title=f"{SETTINGS[name].title}, n = {result['n']}")
+        ax.set_xlim(-0.03, 1.03)
+        ax.set_title(f"{SETTINGS[name].title}, n = {result['n']}", loc="left", fontsize=10)
         ax.grid(alpha=0.3, axis="x")
         for i in range(1, len(scenarios)):
             ax.axhline(0.5 - i, color="0.9", linewidth=1, zorder=0)

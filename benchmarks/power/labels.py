@@ -37,7 +37,7 @@ BINARY = {
     "waves, 3": waves(3),
     "waves, 6": waves(6),
     "waves, 12": waves(12),
-    "wrong in opposite ways": binary(lambda p: p + 0.4 * jnp.cos(2 * jnp.pi * p) * p * (1 - p)),
+    "wrong in opposite ways": binary(lambda p: p + 0.7 * jnp.cos(2 * jnp.pi * p) * p * (1 - p)),
     "bump of width 0.05": binary(lambda p: p - 0.25 * jnp.exp(-jnp.square((p - 0.75) / 0.05))),
 }
 
@@ -88,7 +88,7 @@ CLASSES = {
     CALIBRATED: tempered(jnp.ones_like),
     "logits 1.15 times too large": _TEMPERED,
     "too sure above 0.6": _SURE,
-    "too sure above 0.45, not sure enough below": _OPPOSITE,
+    "too sure above 0.45, unsure below": _OPPOSITE,
     "30 % too few of a class": classes(_too_few_of_class_0),
     "35 % of a class are another": classes(_class_0_is_1),
     "wrong where sure of a class": classes(_wrong_where_sure_of_class_0),
@@ -97,7 +97,7 @@ MORE_CLASSES = {
     CALIBRATED: CLASSES[CALIBRATED],
     "logits 1.15 times too large": _TEMPERED,
     "too sure above 0.6": _SURE,
-    "too sure above 0.45, not sure enough below": _OPPOSITE,
+    "too sure above 0.45, unsure below": _OPPOSITE,
 }
 
 

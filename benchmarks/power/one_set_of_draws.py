@@ -1,7 +1,7 @@
 """Many kernels with the same draws from the predictions, and all ways to aggregate them.
 
-The statistics are those of `aggregated_skce_test`.  Single kernels have as many landmarks as rows
-up to n = 1024, where they are exact.
+The statistics are those of `aggregated_skce_test`, with as many landmarks as rows, at most 1024: up
+to this number of rows the kernels on predictions are exact.
 """
 
 from collections.abc import Callable
@@ -18,8 +18,7 @@ from calibjax.hypothesis_tests._counting import counted_pvalue
 from calibjax.hypothesis_tests._kernel_terms import terms_of
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 
-# Up to this number of rows, all are landmarks.
-_MOST_EXACT_ROWS, _LANDMARKS = 1024, 256
+_MOST_LANDMARKS = 1024
 
 #: Lengthscales of the grid, as powers of two times the median distance.
 POWERS = tuple(range(-6, 3))
@@ -94,17 +93,12 @@ def pvalues(key: jax.Array, predictions: Any, targets: jax.Array, n_draws: int) 
     ]
     kernels = [as_pytree(k) for k in (*grid, *cj.default_kernels(predictions))]
     data = clean(check_data(predictions, targets))
-
-    def statistics(kernels: list[Any], n_landmarks: int) -> tuple[jax.Array, jax.Array]:
-        return redrawn_skce(key, terms_of(kernels, jnp.float32), data, n_draws, n_landmarks, None)
-
-    # Single kernels are exact where that is possible; the aggregates see what users get.
-    n_exact = data.n if data.n <= _MOST_EXACT_ROWS else _LANDMARKS
-    values, sizes = statistics(kernels, n_exact)
+    n_landmarks = min(data.n, _MOST_LANDMARKS)
+    terms = terms_of(kernels, jnp.float32)
+    values, sizes = redrawn_skce(key, terms, data, n_draws, n_landmarks, None)
     singles = aggregate(values, sizes).pvalues
     found = dict(zip((*GRID, *member_names(predictions)), singles, strict=True))
-    of_default = statistics(kernels[len(grid) :], _LANDMARKS)
     for name, rule in RULES.items():
-        found[name] = rule(*of_default)
+        found[name] = rule(values[len(grid) :], sizes[len(grid) :])
         found[f"grid, {name}"] = rule(values[: len(grid)], sizes[: len(grid)])
     return found

@@ -18,7 +18,8 @@ _TEXT = """\
 Made by `python -m benchmarks.power`, on a GPU in some minutes; `--help` says how to run parts.
 Numbers are the fractions of data sets that a test rejects at level {level}. All tests see the same
 data sets, and all tests that draw take the same number of draws. The first row of each table is a
-calibrated model: it shows the level. The standard error of a fraction f of N data sets is
+calibrated model: it shows the level, and where it is far above {level}, the other rows say little
+about this test. NaN counts as no rejection. The standard error of a fraction f of N data sets is
 sqrt(f (1 - f) / N): with 400 data sets 0.025 at f = 0.5 and 0.011 at f = 0.05, with 200 data sets
 0.035 and 0.015.
 
@@ -34,8 +35,8 @@ sqrt(f (1 - f) / N): with 400 data sets 0.025 at f = 0.5 and 0.011 at f = 0.05, 
 * **largest z**, **max T/s**, **min-p**, **log-sum-exp**: four ways to aggregate the
   `default_kernels` with one set of draws. T/s is the statistic over the root of the mean of its
   squares, and log-sum-exp is log sum exp(T/s), as in MMD-FUSE. Equal ranks of min-p are ordered by
-  T/s. "aggregated" differs from "largest z" in the number of landmarks only: 256, where the columns
-  with one set of draws have all rows up to n = 1024, and hence exact kernels.
+  T/s. "aggregated" differs from "largest z" in the number of landmarks only: it has 256, and all
+  columns of single kernels and rules have as many as rows, but at most 1024.
 * **distribution-free** (biased estimate), **block** (sqrt(n) rows in a block, but at least 30
   blocks) and **CME** (one random location for each 100 rows, at most 10) take `default_kernel`;
   **ECE** is the `consistency_test` of the ECE of the confidences in 15 bins, where predictions stay

@@ -24,7 +24,7 @@ class Setting(NamedTuple):
 SETTINGS = {
     "binary": Setting("Probabilities of two classes", 400, BINARY),
     "classes": Setting("Ten classes", 400, CLASSES),
-    "classes_1000": Setting("Ten classes, more rows", 1000, MORE_CLASSES),
+    "classes_1000": Setting("Ten classes", 1000, MORE_CLASSES),
     "regression": Setting("Normal predictions", 400, REGRESSION),
     "counts": Setting("Poisson predictions", 400, COUNTS),
     "samples": Setting(f"Ensembles of {N_SAMPLES}", 400, SAMPLES),

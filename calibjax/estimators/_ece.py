@@ -41,9 +41,9 @@ def ece(
     The estimate is biased upwards, and the bias depends on the bins, so that it can be compared
     neither between data sets nor with 0: for calibrated predictions of 10 classes from the
     symmetric Dirichlet distribution with parameter 0.1 and n = 250 it is 0.44 on average with the
-    default bins.  `consistency_test` with ``resample_predictions=False`` takes the bias into
-    account.  The gradient holds the bins fixed, and the estimate jumps where a prediction changes
-    its bin, so it is not a useful training loss: see `skce` and `mmce`.
+    default bins.  `consistency_test` takes the bias into account.  The gradient holds the bins
+    fixed, and the estimate jumps where a prediction changes its bin, so it is not a useful training
+    loss: see `skce` and `mmce`.
 
     Time O(n (m + log n)) with UniformBinning and up to 9 classes, memory O(n m).  The result has
     the floating dtype of the predictions, at least float32; the bins are computed in it too.

@@ -7,10 +7,12 @@ from calibjax.hypothesis_tests._block import (
 )
 from calibjax.hypothesis_tests._calibration import calibration_test as calibration_test
 from calibjax.hypothesis_tests._cme import asymptotic_cme_test as asymptotic_cme_test
-from calibjax.hypothesis_tests._cme import sample_test_locations as sample_test_locations
 from calibjax.hypothesis_tests._consistency import consistency_test as consistency_test
 from calibjax.hypothesis_tests._distribution_free import (
     distribution_free_skce_test as distribution_free_skce_test,
 )
 from calibjax.hypothesis_tests._result import CalibrationTestResult as CalibrationTestResult
 from calibjax.hypothesis_tests._state import SKCEState as SKCEState
+from calibjax.hypothesis_tests._test_locations import (
+    sample_test_locations as sample_test_locations,
+)

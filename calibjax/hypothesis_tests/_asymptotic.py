@@ -16,6 +16,7 @@ from calibjax._sharding import Axis, all_sum, gathered, on_devices
 from calibjax.discrepancy import h
 from calibjax.features import one_feature
 from calibjax.hypothesis_tests._null_laws import Law, bootstrap, gamma, pearson, spectrum
+from calibjax.hypothesis_tests._rare_events import remark_on_rare_events
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.kernels import KernelLike
 from calibjax.operators import H, low_rank_h, tiled_h_of_clean
@@ -102,7 +103,9 @@ def asymptotic_skce_test(
 
     The statistic is S for "bootstrap" and n SKCE_u for the other methods.  All methods estimate the
     law under H0 from H.  If fewer than some ten rare events are expected among all rows, H does not
-    show this law, and the methods reject calibrated models too often; use `consistency_test` then.
+    show this law, and the methods reject calibrated models too often; outside of jit the method of
+    the result then says so.  Use `calibration_test`, or `distribution_free_skce_test` with
+    ``null="model"``, which are exact.
 
     Args:
         key: a key of `jax.random`; "gamma" and "pearson" do not use it.
@@ -150,9 +153,9 @@ def asymptotic_skce_test(
             f"method must be 'bootstrap', 'gamma' or 'features' above n = {_MAX_MATRIX_ROWS}, got "
             f"{method!r}, which holds an n x n matrix, with n = {data.n}."
         )
-    if chosen.holds_matrix:
-        data = gathered(data)
-    return _asymptotic_skce_test((key, kernel), data, n_resamples, method, n_features)
+    rows = gathered(data) if chosen.holds_matrix else data
+    result = _asymptotic_skce_test((key, kernel), rows, n_resamples, method, n_features)
+    return remark_on_rare_events(result, data, "calibration_test")
 
 
 @on_devices

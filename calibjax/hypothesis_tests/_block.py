@@ -1,20 +1,35 @@
-"""The asymptotic test with the mean of block estimates."""
+"""The test with the mean of block estimates."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import ndtr
 from jax.typing import ArrayLike
 
 from calibjax._check import check_choice, check_integer
 from calibjax._data import Data
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
+from calibjax._numerics import root_mean_square
 from calibjax._sharding import Axis, all_sum, on_devices, on_one_device
 from calibjax._struct import is_traced
+from calibjax.hypothesis_tests._counting import counted_pvalue_with_ties
+from calibjax.hypothesis_tests._model_null import (
+    block_row_numbers,
+    check_null,
+    under_model,
+    with_targets,
+)
+from calibjax.hypothesis_tests._rare_events import remark_on_rare_events
 from calibjax.hypothesis_tests._result import CalibrationTestResult
+from calibjax.hypothesis_tests._z_test import (
+    BlockSummary,
+    summarise,
+    summarise_estimates,
+    z_test,
+)
 from calibjax.kernels import KernelLike
 from calibjax.operators import BlockH, block_h
 
@@ -26,6 +41,9 @@ def asymptotic_block_skce_test(
     *,
     block_size: int = 2,
     variance: str = "blocks",
+    null: str = "asymptotic",
+    key: jax.Array | None = None,
+    n_resamples: int = 999,
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
     """Is the mean of the unbiased SKCE of N blocks of samples larger than 0?
@@ -34,30 +52,49 @@ def asymptotic_block_skce_test(
         z = \\frac{\\bar\\eta}{s / \\sqrt N}, \\qquad p = 1 - \\Phi(z)
 
     where eta_b is the estimate of block b and blocks are B consecutive rows; the incomplete last
-    block is dropped, and nothing is shuffled.  s is the standard deviation of the estimates
-    (ddof = 1).  With variance="null" it is their standard deviation under H0,
+    block is dropped, and nothing is shuffled.  `variance` says what s is: the standard deviation of
+    the estimates (ddof = 1) for "blocks", and for "null" their standard deviation under H0,
     s^2 = 2 E h^2 / (B (B-1)), where E h^2 is the mean over all pairs within blocks.
 
-    The p-value is asymptotically exact as N grows: use at least 30 blocks.  Larger blocks have more
-    power; B may grow with n, and B = sqrt(n) is a fair choice for large n.  O(n B) time, O(n)
-    memory.
+    `null` chooses what z is compared with:
+
+    - "asymptotic": the normal law, as above.  It needs no draws, and is right as N grows: use at
+      least 30 blocks.  Data without an event have a small s and a large z, so that calibrated
+      models are rejected too often if fewer than some ten rare events are expected: 45 % at level
+      5 % with one expected event among n = 100, in blocks of 2.
+    - "model": the z of R = n_resamples data sets whose targets are drawn from the predictions,
+      p = (1 + #{z* >= z}) / (R + 1), with ties counted.  If rows are independent given the
+      predictions, the level is exact at every n, also for rare events.  Here s / sqrt(N) is the
+      root mean square of the means of all R + 1 data sets.  Divided by an s of its own, a data set
+      without an event would have the largest z, and too many events would hardly be seen.
+
+    Larger blocks have more power; B may grow with n, and B = sqrt(n) is a fair choice for large n.
+    O(n B) time for each data set, O(n) memory; with "model" 100 draws of each target
+    take some 1.5 kB a row.
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
         predictions: a batch of n >= 4 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
         block_size: B, from 2 to n / 2.
-        variance: "blocks" or "null".
+        variance: "blocks" or "null"; null="model" has a variance of its own.
+        null: "asymptotic" or "model".
+        key: a key of `jax.random` for "model"; None for "asymptotic".
+        n_resamples: R, for "model"; draw r of a row depends only on the key, r and the number of
+            the row among the kept rows.
         where: boolean mask ``[n]``; masked rows may hold anything.  A block with a masked row does
             not count.
 
     Returns:
         CalibrationTestResult.  Its standard_error is always the s / sqrt(N) of variance="blocks",
         so that its confidence interval is asymptotically valid whether H0 is true or not.  Inside
-        jit a bad value, or fewer than two complete blocks, makes all numbers NaN.
+        jit a bad value, or fewer than two complete blocks, makes all numbers NaN.  Outside of jit
+        the method of "asymptotic" says so if fewer than ten rare events are expected, which are
+        targets other than the most probable one.
 
     Raises:
-        TypeError, ValueError: as in `skce`; fewer than two complete blocks.
+        TypeError, ValueError: as in `skce`; fewer than two complete blocks; a key is missing for
+            "model", or given for "asymptotic".
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -67,6 +104,10 @@ def asymptotic_block_skce_test(
         >>> result = cj.asymptotic_block_skce_test(kernel, predictions, targets)
         >>> float(result.statistic)
         8.62
+        >>> data = kernel, predictions, targets
+        >>> exact = cj.asymptotic_block_skce_test(*data, null="model", key=jax.random.key(1))
+        >>> float(exact.pvalue)
+        0.001
 
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Remarks B.1 and B.3.
@@ -76,8 +117,17 @@ def asymptotic_block_skce_test(
         raise ValueError(f"predictions must hold two blocks of at least 2 rows, got {data.n} rows.")
     block_size = check_integer("block_size", block_size, 2, data.n // 2, "n / 2 = ")
     check_choice("variance", variance, _SUMMARIES)
+    n_resamples = check_null(null, ("asymptotic", "model"), key, n_resamples)
     check_complete_blocks(data, block_size, at_least=2)
-    return _asymptotic_block_skce_test(kernel, data, block_size, variance)
+    if key is None:
+        result = _asymptotic_block_skce_test(kernel, data, block_size, variance)
+        return remark_on_rare_events(result, data, "null='model'")
+    if variance != "blocks":
+        raise ValueError(
+            "variance must be left out for null='model', which takes the variance of the draws, "
+            f"got {variance!r}."
+        )
+    return _model_block_skce_test((key, kernel), data, block_size, n_resamples)
 
 
 def check_complete_blocks(data: Data, block_size: int, at_least: int) -> None:
@@ -105,32 +155,29 @@ def _asymptotic_block_skce_test(
     return z_test(blocks, method, null_error)
 
 
-class BlockSummary(NamedTuple):
-    """Three numbers that summarise the complete blocks of all devices.
+@on_devices
+def _model_block_skce_test(
+    axis: Axis, shared: Any, data: Data, block_size: int, n_resamples: int
+) -> CalibrationTestResult:
+    key, kernel = shared
+    blocks = block_h(kernel, data, block_size, axis)
+    rows = block_row_numbers(data, block_size, axis)
 
-    Args:
-        n_blocks: the number of complete blocks.
-        mean: the mean of their estimates.
-        squares: the sum of the squared deviations of their estimates from the mean.
-    """
+    def summary(targets: jax.Array) -> BlockSummary:
+        return summarise(with_targets(blocks, targets))
 
-    n_blocks: jax.Array
-    mean: jax.Array
-    squares: jax.Array
-
-
-def summarise(blocks: BlockH) -> BlockSummary:
-    """The summary of the complete blocks."""
-    return _summarise_estimates(blocks, blocks.estimates(blocks.sums()))
-
-
-def _summarise_estimates(blocks: BlockH, estimates: jax.Array) -> BlockSummary:
-    """The summary of the complete blocks, given the estimates of all blocks ``[N]``."""
-    complete = blocks.complete()
-    n_blocks, total = all_sum((jnp.sum(complete), jnp.sum(estimates)), blocks.axis)
-    mean = total / jnp.maximum(n_blocks, 1)
-    squares = jnp.sum(complete * jnp.square(estimates - mean))
-    return BlockSummary(n_blocks, mean, all_sum(squares, blocks.axis))
+    summaries = under_model(summary, key, blocks.samples, rows, n_resamples)
+    means = summaries.mean
+    # Under H0 the means have the expectation 0, given the predictions.
+    error = root_mean_square(jnp.full_like(means, 1 / (n_resamples + 1)), means)
+    observed = jax.tree.map(lambda x: x[-1], summaries)
+    method = f"asymptotic_block_skce_test, blocks of {block_size}, null of {n_resamples} draws"
+    result = z_test(observed, f"{method} from the model", error)
+    # Without an error all means are 0, as the observed z.
+    values = (means / jnp.where(error == 0, 1.0, error)).at[-1].set(result.statistic)
+    return dataclasses.replace(
+        result, pvalue=counted_pvalue_with_ties(values), null_distribution=values[:-1]
+    )
 
 
 def _summary_and_no_null_error(blocks: BlockH) -> tuple[BlockSummary, None]:
@@ -141,7 +188,7 @@ def _summary_and_no_null_error(blocks: BlockH) -> tuple[BlockSummary, None]:
 def _summary_and_null_error(blocks: BlockH) -> tuple[BlockSummary, jax.Array]:
     """The summary, and the standard error of the mean under H0 from the mean of h^2."""
     sums, squares = blocks.sums_and_squares()
-    summary = _summarise_estimates(blocks, blocks.estimates(sums))
+    summary = summarise_estimates(blocks, blocks.estimates(sums))
     n_blocks, size = summary.n_blocks, blocks.block_size
     mean_square = all_sum(jnp.sum(blocks.estimates(squares)), blocks.axis) / n_blocks
     return summary, jnp.sqrt(2 * mean_square / (size * (size - 1) * n_blocks))
@@ -151,35 +198,3 @@ _SUMMARIES: dict[str, Callable[[BlockH], tuple[BlockSummary, jax.Array | None]]]
     "blocks": _summary_and_no_null_error,
     "null": _summary_and_null_error,
 }
-
-
-def z_test(
-    summary: BlockSummary, method: str, null_error: jax.Array | None = None
-) -> CalibrationTestResult:
-    """The z-test of a summary; all numbers are NaN if it has fewer than two blocks.
-
-    `null_error` is the standard error of the mean under H0; None takes the standard error that the
-    estimates of the blocks show.
-    """
-    n_blocks, mean, squares = summary
-    enough, n_blocks = n_blocks >= 2, jnp.asarray(n_blocks, mean.dtype)
-    n_blocks, estimate = (jnp.where(enough, x, jnp.nan) for x in (n_blocks, mean))
-    variance = squares / (n_blocks - 1)
-    # The estimates of all blocks agree up to rounding.
-    agree = variance <= jnp.square(10 * jnp.finfo(mean.dtype).eps * mean)
-    standard_error = jnp.sqrt(jnp.where(agree, 0.0, variance) / n_blocks)
-    if null_error is None:
-        null_error = standard_error
-    # Without a standard error the sign of the estimate decides: the p-value is 0, 1/2 or 1.
-    certain = jnp.where(estimate == 0, 0.0, jnp.copysign(jnp.inf, estimate))
-    statistic = jnp.where(
-        null_error == 0, certain, estimate / jnp.where(null_error == 0, 1.0, null_error)
-    )
-    statistic = jnp.where(enough, statistic, jnp.nan)
-    return CalibrationTestResult(
-        statistic=statistic,
-        pvalue=ndtr(-statistic),
-        estimate=estimate,
-        standard_error=standard_error,
-        method=method,
-    )

@@ -1,28 +1,32 @@
-"""The asymptotic test with mean deviations at test locations."""
+"""The test with mean deviations at test locations."""
 
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import gammaincc
 from jax.typing import ArrayLike
 
-from calibjax._batch import check_predictions
-from calibjax._check import check_integer, check_key
-from calibjax._data import Data, check_locations, count_kept, in_dtype
+from calibjax._check import check_integer
+from calibjax._data import Data, check_locations
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
-from calibjax._numerics import dot
-from calibjax._sharding import Axis, all_max, all_of, all_sum, axis_size, on_devices, rows_at
-from calibjax._struct import is_traced, widest_dtype
+from calibjax._numerics import dot, root_mean_square
+from calibjax._sharding import Axis, all_max, all_of, all_sum, on_devices
+from calibjax._struct import is_traced
 from calibjax.discrepancy import deviation
 from calibjax.estimators import h_and_locations
+from calibjax.hypothesis_tests._counting import counted_pvalue_with_ties
+from calibjax.hypothesis_tests._model_null import (
+    check_null,
+    tile_row_numbers,
+    under_model,
+    with_targets,
+)
+from calibjax.hypothesis_tests._rare_events import remark_on_rare_events
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.kernels import KernelLike
-
-Family = TypeVar("Family", bound=Distribution)
 
 
 def asymptotic_cme_test(
@@ -32,6 +36,9 @@ def asymptotic_cme_test(
     test_predictions: Distribution,
     test_targets: ArrayLike,
     *,
+    null: str = "asymptotic",
+    key: jax.Array | None = None,
+    n_resamples: int = 999,
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
     """Is the mean deviation of the data at J test locations different from 0?
@@ -43,35 +50,57 @@ def asymptotic_cme_test(
     deviations z_ij = k((p_i, y_i), t_j) - E k((p_i, Z), t_j), Z ~ p_i.  The test is powerful if the
     locations are well chosen; they must not depend on the targets.
 
-    The chi-squared law needs many samples near each location, with both outcomes of a rare event.
-    With n < 100 J the test rejects calibrated models too often, and for binary predictions close to
-    0 or 1 with larger n too: with 3 random locations and probabilities uniform on [0, 1] it rejects
-    12 % at level 5 % for n = 300, and 7 % for n = 1000.  O(n J^2) time, O(n J) memory.
+    `null` chooses what Q is compared with:
+
+    - "asymptotic": the chi-squared law, as above.  It needs no draws, and many samples near each
+      location, with both outcomes of a rare event.  With n < 100 J the test rejects calibrated
+      models too often, and for binary predictions close to 0 or 1 with larger n too: with 3 random
+      locations and probabilities uniform on [0, 1] it rejects 12 % at level 5 % for n = 300, and
+      7 % for n = 1000; with 3 expected events among n = 100 it rejects 77 %.
+    - "model": the Q of R = n_resamples data sets whose targets are drawn from the predictions,
+      p = (1 + #{Q* >= Q}) / (R + 1), with ties counted.  If rows are independent given the
+      predictions, the level is exact at every n and J, also for rare events.  Here S / n is the
+      mean of z_bar z_bar^T over all R + 1 data sets, and has a pseudoinverse.  Divided by an S of
+      its own, a data set without an event would have the largest Q, and too many events would
+      never be seen.
+
+    "asymptotic" takes O(n J^2) time and O(n J) memory.  "model" takes O(n J) time for each data set
+    and O(n + R J) memory, where 100 draws of each target take some 1.5 kB a row.
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
         predictions: a batch of n predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
-        test_predictions: J predictions of the same family, 1 <= J < n; see `sample_test_locations`.
+        test_predictions: J predictions of the same family; see `sample_test_locations`.  For
+            "asymptotic" 1 <= J < n.
         test_targets: the targets of the locations, ``[J]`` or ``[J, d]``.
+        null: "asymptotic" or "model".
+        key: a key of `jax.random` for "model"; None for "asymptotic".
+        n_resamples: R > J, for "model"; draw r of a row depends only on the key, r and the number
+            of the row among the kept rows.
         where: boolean mask ``[n]``; masked rows may hold anything.  n counts the kept rows.
 
     Returns:
         CalibrationTestResult; its estimate is `ucme`.  Inside jit a bad value, too few kept rows or
-        a singular covariance makes all numbers NaN.
+        a singular covariance of "asymptotic" makes all numbers NaN.  Outside of jit the method of
+        "asymptotic" says so if fewer than ten rare events are expected, which are targets other
+        than the most probable one.
 
     Raises:
-        TypeError, ValueError: as in `skce`; n <= J; S is singular, for example because two
+        TypeError, ValueError: as in `skce`; a key is missing for "model", or given for
+            "asymptotic"; for "asymptotic", n <= J, or S is singular, for example because two
             locations coincide.
 
     Example:
-        >>> import jax.numpy as jnp, calibjax as cj
+        >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Bernoulli(jnp.full(1000, 0.5))
         >>> locations = cj.Bernoulli(jnp.array([0.5])), jnp.array([1])
-        >>> kernel = cj.default_kernel(predictions)
-        >>> result = cj.asymptotic_cme_test(kernel, predictions, jnp.arange(1000) < 520, *locations)
-        >>> float(result.pvalue)
+        >>> data = cj.default_kernel(predictions), predictions, jnp.arange(1000) < 520
+        >>> float(cj.asymptotic_cme_test(*data, *locations).pvalue)
         0.206
+        >>> key = jax.random.key(0)
+        >>> float(cj.asymptotic_cme_test(*data, *locations, null="model", key=key).pvalue)
+        0.223
 
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Appendix C.2.
@@ -79,6 +108,10 @@ def asymptotic_cme_test(
     kernel, data = check_inputs(kernel, predictions, targets, where, formula=deviation)
     locations = check_locations(predictions, test_predictions, test_targets, "test")
     n, n_locations = data.n_kept(), locations.n
+    n_resamples = check_null(null, ("asymptotic", "model"), key, n_resamples)
+    if key is not None:
+        check_integer("n_resamples", n_resamples, n_locations + 1)
+        return _model_cme_test((key, kernel, locations), data, n_resamples)
     if n <= n_locations:
         raise ValueError(
             f"test_predictions must hold fewer locations than there are samples, n = {n}, got "
@@ -89,9 +122,9 @@ def asymptotic_cme_test(
         raise ValueError(
             "test_predictions and test_targets must be locations at which the deviations are "
             f"linearly independent, got {n_locations} with a singular covariance; are there "
-            "duplicates, or locations far from all data?"
+            "duplicates, or locations far from all data?  null='model' does without an inverse."
         )
-    return result
+    return remark_on_rare_events(result, data, "null='model'")
 
 
 @on_devices
@@ -132,57 +165,41 @@ def _asymptotic_cme_test(
     return result, singular
 
 
-def sample_test_locations(
-    key: jax.Array, predictions: Family, n_locations: int, *, where: ArrayLike | None = None
-) -> tuple[Family, jax.Array]:
-    """Locations for `asymptotic_cme_test`: some of the predictions, and a target drawn from each.
-
-    The predictions are drawn without replacement.  The locations do not depend on the targets of
-    the data, so that the test with them is valid.
-
-    Args:
-        key: a key of `jax.random`.
-        predictions: a batch of n predictions of one family.
-        n_locations: J, from 1 to n.
-        where: boolean mask ``[n]``; masked rows may hold anything and are not drawn.
-
-    Returns:
-        J predictions, and targets ``[J]`` or ``[J, d]``.  Inside jit, where kept rows cannot be
-        counted beforehand, the predictions are NaN if fewer than J rows are kept.
-
-    Raises:
-        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
-
-    Example:
-        >>> import jax, jax.numpy as jnp, calibjax as cj
-        >>> predictions = cj.Bernoulli(jnp.linspace(0, 1, 100))
-        >>> locations, targets = cj.sample_test_locations(jax.random.key(0), predictions, 5)
-        >>> locations.probs.shape, targets.shape
-        ((5,), (5,))
-    """
-    check_key(key)
-    n = count_kept(check_predictions(predictions, where)["n"], where)
-    n_locations = check_integer("n_locations", n_locations, 1, n, "n = ")
-    return _sample_test_locations(key, (predictions, where), n_locations)
-
-
 @on_devices
-def _sample_test_locations(
-    axis: Axis, key: jax.Array, predictions_and_where: Any, n_locations: int
-) -> tuple[Any, jax.Array]:
-    predictions, where = predictions_and_where
-    row_key, target_key = jax.random.split(key)
-    n = jax.tree.leaves(predictions)[0].shape[0]
-    # The rows with the J largest of n random numbers are drawn; masked rows have the number -1.
-    order = jax.random.uniform(row_key, (n * axis_size(axis),), jnp.float32)
-    if where is not None:
-        where = all_of(where, axis).reshape(-1)
-        order = jnp.where(where, order, -1.0)
-    locations = rows_at(predictions, n, lax.top_k(order, n_locations)[1], axis)
-    locations = in_dtype(locations, widest_dtype(*jax.tree.leaves(locations)))
-    targets = locations.sample(target_key)
-    if where is not None:
-        # Inside jit too few kept rows cannot be an error.
-        enough = jnp.sum(where) >= n_locations
-        locations = jax.tree.map(lambda x: jnp.where(enough, x, jnp.nan), locations)
-    return locations, targets
+def _model_cme_test(axis: Axis, shared: Any, data: Data, n_resamples: int) -> CalibrationTestResult:
+    key, kernel, locations = shared
+    h, locations = h_and_locations(kernel, locations, data, axis)
+    n = h.count()
+
+    def mean_deviations(targets: jax.Array) -> jax.Array:
+        return with_targets(h, targets).deviation_sums(locations) / n
+
+    rows = tile_row_numbers(h, data, axis)
+    means = under_model(mean_deviations, key, h.samples, rows, n_resamples)
+    # The weights of the locations are 1, or all NaN if a location is invalid.
+    means = jnp.where(n >= 2, means * locations.weights[None, :], jnp.nan)
+    values = _squared_lengths(means, n)
+    return CalibrationTestResult(
+        statistic=values[-1],
+        pvalue=counted_pvalue_with_ties(values),
+        estimate=jnp.mean(jnp.square(means[-1])),
+        null_distribution=values[:-1],
+        method=f"asymptotic_cme_test, {locations.n} locations, null of {n_resamples} draws from "
+        "the model",
+    )
+
+
+def _squared_lengths(means: jax.Array, n: jax.Array) -> jax.Array:
+    """x^T C^+ x for each row x of `means` ``[R + 1, J]``, where C is the mean of all x x^T.
+
+    C^+ is the pseudoinverse: directions in which no row has more than rounding errors are left out.
+    """
+    n_rows, n_locations = means.shape
+    scale = root_mean_square(jnp.full(n_rows, 1 / n_rows, means.dtype), means)
+    scaled = means / jnp.where(scale > 0, scale, 1.0)[None, :]
+    # With scaled = U diag(s) V^T the value of row b is n_rows sum_k U_bk^2.
+    left, sizes, _ = jnp.linalg.svd(scaled, full_matrices=False)
+    rounding = 10 * jnp.finfo(sizes.dtype).eps * (n_locations + jnp.sqrt(n))
+    counted = sizes > rounding * sizes[0]
+    values = n_rows * jnp.sum(jnp.where(counted[None, :], jnp.square(left), 0.0), axis=1)
+    return jnp.where(jnp.isnan(sizes[0]), jnp.nan, values)

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,16 +10,17 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._batch import kept_first
-from calibjax._check import check_flag, check_integer, check_key
+from calibjax._check import check_choice, check_integer, check_key
 from calibjax._data import Data, check_data, clean
 from calibjax._distribution import Distribution
 from calibjax._sharding import gathered
 from calibjax._struct import bind
-from calibjax.hypothesis_tests._counting import counted_pvalue
+from calibjax.hypothesis_tests._counting import counted_pvalue_with_ties
+from calibjax.hypothesis_tests._model_null import row_numbers, under_model
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 
 # The number of rows that are resampled at a time.
-_ROWS = 2**16
+_ROWS = 2**14
 
 
 def consistency_test(
@@ -27,23 +29,29 @@ def consistency_test(
     predictions: Distribution,
     targets: ArrayLike,
     *,
-    n_resamples: int = 1000,
-    resample_predictions: bool = True,
+    null: str = "model",
+    n_resamples: int = 999,
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
     """Is an estimate too large for targets that are drawn from the predictions themselves?
 
-    For each resample, n predictions are drawn with replacement, a target is drawn from each of
-    them, and the estimator is evaluated again: p = (1 + #{T* >= T}) / (n_resamples + 1).  The test
-    works for any estimator at any n, if resampled predictions resemble new ones.
+    The estimator is evaluated again for each of R = n_resamples data sets that a calibrated model
+    could have given: p = (1 + #{T* >= T}) / (R + 1).  `null` chooses these data sets:
 
-    Resampled predictions contain ties.  If the estimator is sensitive to ties, the test rejects
-    calibrated models too often: always for the ECE of more than two classes in 10 uniform bins.
-    With ``resample_predictions=False`` only targets are drawn; given the predictions, the level is
-    then exact for every estimator and n.
+    - "model": the same predictions, and a target drawn from each of them.  If rows are independent
+      given the predictions, the level is exact at every n, also for rare events: whatever the
+      estimator is, P(p <= a) <= a, and P(p <= a) = a for a = 1/(R+1), 2/(R+1), … if the estimates
+      have no ties.  What an estimator makes of the predictions alone, such as bins and kernel
+      matrices, is computed once for many data sets, if it does not look at the targets first.
+    - "consistency": n predictions drawn with replacement, and a target drawn from each of them, as
+      in the literature.  It judges the predictions as a sample of all predictions, and is valid if
+      resampled predictions resemble new ones.  They contain ties: if the estimator is sensitive to
+      ties, the test rejects calibrated models too often, for example always for the ECE of more
+      than two classes in 10 uniform bins.  Take it to compare with published numbers.
 
-    The time is n_resamples times the time of the estimator.  Some 2^16 rows are resampled at a
-    time, so memory is bounded if the memory of the estimator is.
+    Estimates that agree up to rounding count as equal.  The time is at most R times the time of the
+    estimator.  Some 2^14 rows are resampled at a time, so memory is bounded if the memory of the
+    estimator is; 100 targets of each row are drawn at a time.
 
     Args:
         key: a key of `jax.random`.
@@ -54,10 +62,10 @@ def consistency_test(
             ``Partial(cj.skce, kernel, unbiased=False)``.
         predictions: a batch of n >= 2 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
-        n_resamples: the number of resamples; resample r depends only on (key, r).
-        resample_predictions: whether predictions are drawn too, as in the reference, or only
-            targets.
-        where: boolean mask ``[n]``; masked rows may hold anything, and are not drawn.
+        null: "model" or "consistency".
+        n_resamples: R, the number of data sets; data set r depends only on (key, r).
+        where: boolean mask ``[n]``; masked rows may hold anything, and are not drawn.  With
+            null="model" the draws are those of the kept rows alone.
 
     Returns:
         CalibrationTestResult; its statistic and its estimate are the estimator's value, and its
@@ -79,54 +87,72 @@ def consistency_test(
 
     Reference: Bröcker and Smith, Increasing the reliability of reliability diagrams, Weather and
     Forecasting, 2007; Vaicenavicius et al., Evaluating model calibration in classification,
-    AISTATS 2019.
+    AISTATS 2019.  With null="model" it is a Monte Carlo test: Dwass, Modified randomization tests
+    for nonparametric hypotheses, Annals of Mathematical Statistics 28, 1957.
     """
     check_key(key)
     if not callable(estimator):
         raise TypeError(f"estimator must be a callable, got {type(estimator).__name__}.")
     data = check_data(predictions, targets, where)
+    check_choice("null", null, _NULLS)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
-    resample_predictions = check_flag("resample_predictions", resample_predictions)
-    return _consistency_test(
-        key, bind(estimator), gathered(data), n_resamples, resample_predictions
-    )
+    return _consistency_test(key, bind(estimator), gathered(data), null, n_resamples)
 
 
-@functools.partial(jax.jit, static_argnames=("n_resamples", "resample_predictions"))
+@functools.partial(jax.jit, static_argnames=("null", "n_resamples"))
 def _consistency_test(
-    key: jax.Array,
-    estimator: Callable[..., jax.Array],
-    data: Data,
-    n_resamples: int,
-    resample_predictions: bool,
+    key: jax.Array, estimator: Callable[..., jax.Array], data: Data, null: str, n_resamples: int
 ) -> CalibrationTestResult:
     data = clean(data)
-    n, dtype = data.n, data.weights.dtype
     options = {} if data.where is None else {"where": data.where}
-    kept, n_kept = kept_first(data, data.where)
 
-    def estimate(predictions, targets):
+    def estimate(predictions: Any, targets: jax.Array) -> jax.Array:
         value = jnp.asarray(estimator(predictions, targets, **options))
         if value.shape:
             raise ValueError(f"estimator must return a scalar, got shape {list(value.shape)}.")
-        return value.astype(dtype)
+        return value.astype(data.weights.dtype)
 
-    def resample(number):
+    values_under, words = _NULLS[null]
+    values = values_under(key, estimate, data, n_resamples)
+    # All weights are NaN if a row is invalid, and then the comparison is false.
+    statistic = jnp.where(jnp.sum(data.weights) >= 2, values[-1], jnp.nan)
+    return CalibrationTestResult(
+        statistic=statistic,
+        pvalue=counted_pvalue_with_ties(values.at[-1].set(statistic)),
+        estimate=statistic,
+        null_distribution=values[:-1],
+        method=f"consistency_test of {n_resamples} {words}",
+    )
+
+
+#: ``estimate(predictions, targets)``, a scalar.
+_Estimate = Callable[[Any, jax.Array], jax.Array]
+
+
+def _under_model(key: jax.Array, estimate: _Estimate, data: Data, n_resamples: int) -> jax.Array:
+    """The estimates for targets drawn from the predictions, and last of the data, ``[R + 1]``."""
+    of_targets = functools.partial(estimate, data.predictions)
+    rows = row_numbers(data.n, data.where, None)
+    return under_model(of_targets, key, data.samples, rows, n_resamples, _ROWS // data.n)
+
+
+def _under_consistency(
+    key: jax.Array, estimate: _Estimate, data: Data, n_resamples: int
+) -> jax.Array:
+    """The estimates for resampled predictions and their targets, and last of the data."""
+    n, (kept, n_kept) = data.n, kept_first(data.predictions, data.where)
+
+    def resample(number: jax.Array) -> jax.Array:
         row_key, target_key = jax.random.split(jax.random.fold_in(key, number))
-        predictions = data.predictions
-        if resample_predictions:
-            drawn = jax.random.randint(row_key, (n,), 0, n_kept, jnp.int32)
-            predictions = jax.tree.map(lambda x: x[drawn], kept.predictions)
+        drawn = jax.random.randint(row_key, (n,), 0, n_kept, jnp.int32)
+        predictions = jax.tree.map(lambda x: x[drawn], kept)
         return estimate(predictions, predictions.sample(target_key))
 
     draws = lax.map(resample, jnp.arange(n_resamples), batch_size=max(1, _ROWS // n))
-    statistic = estimate(*data.samples)
-    # All weights are NaN if a row is invalid, and then the comparison is false.
-    statistic = jnp.where(jnp.sum(data.weights) >= 2, statistic, jnp.nan)
-    return CalibrationTestResult(
-        statistic=statistic,
-        pvalue=counted_pvalue(statistic, draws),
-        estimate=statistic,
-        null_distribution=draws,
-        method=f"consistency_test of {n_resamples}",
-    )
+    return jnp.append(draws, estimate(*data.samples))
+
+
+_NULLS = {
+    "model": (_under_model, "draws from the model"),
+    "consistency": (_under_consistency, "resamples of predictions and targets"),
+}

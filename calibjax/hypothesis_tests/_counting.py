@@ -3,6 +3,9 @@
 import jax
 import jax.numpy as jnp
 
+# In units of the precision of the dtype and of the mean size of a statistic.
+_ROUNDING = 1000
+
 
 def counted_pvalue(statistic: jax.Array, draws: jax.Array) -> jax.Array:
     """(1 + #{draws >= statistic}) / (R + 1) for R draws; the statistic counts as one more draw.
@@ -14,3 +17,14 @@ def counted_pvalue(statistic: jax.Array, draws: jax.Array) -> jax.Array:
     at_least = jnp.sum(~(draws < statistic)).astype(statistic.dtype)
     pvalue = (1 + at_least) / (draws.shape[0] + 1)
     return jnp.where(jnp.isnan(statistic), jnp.nan, pvalue)
+
+
+def counted_pvalue_with_ties(values: jax.Array) -> jax.Array:
+    """`counted_pvalue` of the last of R + 1 values, where values that rounding parts are equal.
+
+    Data sets without any event are the same data sets, and their statistics must tie.  Ties count
+    as draws that are at least as large, so that the p-value stays valid.
+    """
+    sizes = jnp.abs(jnp.where(jnp.isfinite(values), values, 0.0))
+    rounding = _ROUNDING * jnp.finfo(values.dtype).eps * jnp.mean(sizes)
+    return counted_pvalue(values[-1] - rounding, values[:-1])

@@ -1,4 +1,4 @@
-"""The test from concentration inequalities, which is valid at every n."""
+"""The tests with the SKCE that are valid at every n: a bound, or draws from the model."""
 
 from typing import Any
 
@@ -13,10 +13,19 @@ from calibjax._door import check_inputs
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import is_array, is_traced
 from calibjax.estimators import estimate_skce
-from calibjax.hypothesis_tests._block import check_complete_blocks, summarise
+from calibjax.hypothesis_tests._block import check_complete_blocks
+from calibjax.hypothesis_tests._counting import counted_pvalue_with_ties
+from calibjax.hypothesis_tests._model_null import (
+    block_row_numbers,
+    check_null,
+    tile_row_numbers,
+    under_model,
+    with_targets,
+)
 from calibjax.hypothesis_tests._result import CalibrationTestResult
+from calibjax.hypothesis_tests._z_test import summarise
 from calibjax.kernels import KernelLike, upper_bound
-from calibjax.operators import block_h, tiled_h
+from calibjax.operators import BlockH, TiledH, block_h, tiled_h
 
 
 def distribution_free_skce_test(
@@ -27,11 +36,19 @@ def distribution_free_skce_test(
     unbiased: bool = True,
     block_size: int | None = None,
     kernel_bound: ArrayLike | None = None,
+    null: str = "bound",
+    key: jax.Array | None = None,
+    n_resamples: int = 999,
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
-    """Is the SKCE larger than concentration inequalities allow for a calibrated model?
+    """Is the SKCE larger than a calibrated model allows, whatever n is?
 
-    For kernels with values in [0, K] we have |h| <= B = 2 K, and
+    The level holds at every n, also for rare events.  `null` chooses the p-value.  "bound" is an
+    upper bound for independent samples, without draws, and has little power.  "model" has the power
+    that the estimate has; its level is exact for targets that are independent given the
+    predictions.
+
+    **bound.**  For kernels with values in [0, K] we have |h| <= B = 2 K, and
 
     .. math::
         p = \\exp\\Bigl(-\\frac M2 \\bigl(\\mathrm{SKCE}_u / B\\bigr)^2\\Bigr)
@@ -40,10 +57,14 @@ def distribution_free_skce_test(
         \\Bigr)
 
     bounds the p-value.  M is the number of independent pairs, floor(n / 2), or with blocks
-    floor(n / block_size) floor(block_size / 2).  p = 1 if the estimate is <= 0.  It is a bound, not
-    an approximation: the level holds at every n, at the price of power.  The bound for the biased
-    estimate is sharper, but needs a positive definite kernel.  O(n^2) time, or O(n block_size) with
-    blocks; O(n) memory.
+    floor(n / block_size) floor(block_size / 2).  p = 1 if the estimate is <= 0.  The bound for the
+    biased estimate is sharper, but needs a positive definite kernel.
+
+    **model.**  p = (1 + #{T* >= T}) / (R + 1), with ties counted, for the estimates T* of
+    R = n_resamples data sets whose targets are drawn from the predictions.
+
+    O(n^2) time, or O(n block_size) with blocks, for each data set; O(n) memory, where with
+    "model" 100 draws of each target take some 1.5 kB a row.
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
@@ -52,8 +73,12 @@ def distribution_free_skce_test(
         unbiased: whether to use the unbiased estimate instead of the biased one.
         block_size: as in `skce`, for the unbiased estimate only; blocks with a masked row do not
             count.
-        kernel_bound: K, a positive number; None derives it from the kernel.  For a kernel with
-            negative values pass twice a bound of its absolute value.
+        kernel_bound: K, a positive number, for "bound"; None derives it from the kernel.  For a
+            kernel with negative values pass twice a bound of its absolute value.
+        null: "bound" or "model".
+        key: a key of `jax.random` for "model"; None for "bound".
+        n_resamples: R, for "model"; draw r of a row depends only on the key, r and the number of
+            the row among the kept rows.
         where: boolean mask ``[n]``; masked rows may hold anything.  n counts the kept rows.
 
     Returns:
@@ -62,16 +87,18 @@ def distribution_free_skce_test(
 
     Raises:
         TypeError, ValueError: as in `skce`; block_size is given for the biased estimate; no bound
-            can be derived for a kernel of your own.
+            can be derived for a kernel of your own; a key is missing for "model", or given for
+            "bound".
 
     Example:
-        >>> import jax.numpy as jnp, calibjax as cj
+        >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Bernoulli(jnp.full(100, 0.5))
-        >>> kernel = cj.default_kernel(predictions)
-        >>> targets = jnp.ones(100, int)
-        >>> result = cj.distribution_free_skce_test(kernel, predictions, targets, unbiased=False)
-        >>> float(result.pvalue)
-        0.000335
+        >>> data = cj.default_kernel(predictions), predictions, jnp.arange(100) < 70
+        >>> float(cj.distribution_free_skce_test(*data).pvalue)
+        0.965
+        >>> key = jax.random.key(0)
+        >>> float(cj.distribution_free_skce_test(*data, null="model", key=key).pvalue)
+        0.001
 
     Reference: Widmann, Lindsten and Zachariah, Calibration tests in multi-class classification: a
     unifying framework, NeurIPS 2019, distribution-free bounds; Hoeffding, Probability inequalities
@@ -84,6 +111,9 @@ def distribution_free_skce_test(
         if not unbiased:
             raise ValueError(f"block_size must be None for the biased estimate, got {block_size}.")
         check_complete_blocks(data, block_size, at_least=1)
+    n_resamples = check_null(null, ("bound", "model"), key, n_resamples)
+    if key is not None:
+        return _model_skce_test((key, kernel), data, unbiased, block_size, n_resamples)
     bound = upper_bound(kernel) if kernel_bound is None else _checked_bound(kernel_bound)
     return _distribution_free_skce_test((kernel, bound), data, unbiased, block_size)
 
@@ -104,26 +134,68 @@ def _distribution_free_skce_test(
     axis: Axis, shared: Any, data: Data, unbiased: bool, block_size: int | None
 ) -> CalibrationTestResult:
     kernel, kernel_bound = shared
-    if block_size is None:
-        h = tiled_h(kernel, data, axis)
-        n, estimate = h.count(), estimate_skce(h, unbiased)
-        estimate, n_pairs = jnp.where(n >= 2, estimate, jnp.nan), jnp.floor(n / 2)
-    else:
-        blocks = block_h(kernel, data, block_size, axis)
-        n_blocks, estimate, _ = summarise(blocks)
-        estimate = jnp.where(n_blocks > 0, estimate, jnp.nan)
-        n, n_pairs = n_blocks * block_size, n_blocks * (block_size // 2)
+    h, _ = _operator_and_rows(kernel, data, block_size, axis)
+    estimate, n_counted, n_pairs = _estimate(h, unbiased, block_size)
     bound = jnp.asarray(kernel_bound, estimate.dtype)
     ratio = jnp.maximum(estimate, 0.0) / (2 * jnp.where(bound > 0, bound, jnp.nan))
     if unbiased:
         exponent = n_pairs * jnp.square(ratio)
     else:
-        exponent = jnp.square(jnp.maximum(jnp.sqrt(n * ratio) - 1, 0.0))
-    kind = "unbiased" if unbiased else "biased"
+        exponent = jnp.square(jnp.maximum(jnp.sqrt(n_counted * ratio) - 1, 0.0))
     return CalibrationTestResult(
         statistic=estimate,
         pvalue=jnp.exp(-exponent / 2),
         estimate=estimate,
-        method=f"distribution_free_skce_test, {kind}"
-        + (f", blocks of {block_size}" if block_size else ""),
+        method=_method(unbiased, block_size),
     )
+
+
+@on_devices
+def _model_skce_test(
+    axis: Axis, shared: Any, data: Data, unbiased: bool, block_size: int | None, n_resamples: int
+) -> CalibrationTestResult:
+    key, kernel = shared
+    h, rows = _operator_and_rows(kernel, data, block_size, axis)
+
+    def estimate(targets: jax.Array) -> jax.Array:
+        return _estimate(with_targets(h, targets), unbiased, block_size)[0]
+
+    values = under_model(estimate, key, h.samples, rows, n_resamples)
+    return CalibrationTestResult(
+        statistic=values[-1],
+        pvalue=counted_pvalue_with_ties(values),
+        estimate=values[-1],
+        null_distribution=values[:-1],
+        method=f"{_method(unbiased, block_size)}, null of {n_resamples} draws from the model",
+    )
+
+
+def _operator_and_rows(
+    kernel: Any, data: Data, block_size: int | None, axis: Axis
+) -> tuple[TiledH | BlockH, jax.Array]:
+    """H of all pairs, or of the pairs within blocks, and the numbers of its rows."""
+    if block_size is None:
+        h = tiled_h(kernel, data, axis)
+        return h, tile_row_numbers(h, data, axis)
+    return block_h(kernel, data, block_size, axis), block_row_numbers(data, block_size, axis)
+
+
+def _estimate(
+    h: Any, unbiased: bool, block_size: int | None
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The estimate, and the numbers of rows and of independent pairs that it is made of.
+
+    The estimate is NaN if there is no pair.
+    """
+    if block_size is None:
+        n, estimate = h.count(), estimate_skce(h, unbiased)
+        return jnp.where(n >= 2, estimate, jnp.nan), n, jnp.floor(n / 2)
+    n_blocks, estimate, _ = summarise(h)
+    estimate = jnp.where(n_blocks > 0, estimate, jnp.nan)
+    return estimate, n_blocks * block_size, n_blocks * (block_size // 2)
+
+
+def _method(unbiased: bool, block_size: int | None) -> str:
+    kind = "unbiased" if unbiased else "biased"
+    of_blocks = f", blocks of {block_size}" if block_size else ""
+    return f"distribution_free_skce_test, {kind}{of_blocks}"

@@ -76,13 +76,13 @@ def evaluate(probs: np.ndarray, labels: np.ndarray, quick: bool) -> Network:
         published.BLOCKS_2: cj.asymptotic_block_skce_test(*skce_data),
     }
     for name, binning in BINNINGS.items():
-        for resample_predictions in (False,) if quick else (True, False):
-            tests[name if resample_predictions else kept(name)] = cj.consistency_test(
+        for null in ("model",) if quick else ("consistency", "model"):
+            tests[kept(name) if null == "model" else name] = cj.consistency_test(
                 keys[1],
                 Partial(cj.ece, binning=binning),
                 *data,
                 n_resamples=n_ece_resamples,
-                resample_predictions=resample_predictions,
+                null=null,
             )
 
     biased, unbiased, blocks_2 = (

@@ -61,12 +61,12 @@ N_ECE_RESAMPLES = 200
 
 UNIFORM_KEPT = f"{published.ECE_UNIFORM}, predictions kept"
 DYNAMIC_KEPT = f"{published.ECE_DYNAMIC}, predictions kept"
-# Binning, and whether predictions are resampled.
+# Binning, and the null of `consistency_test`.
 ECE_TESTS = {
-    published.ECE_UNIFORM: (cj.UniformBinning(10), True),
-    UNIFORM_KEPT: (cj.UniformBinning(10), False),
-    published.ECE_DYNAMIC: (cj.MedianVarianceBinning(5), True),
-    DYNAMIC_KEPT: (cj.MedianVarianceBinning(5), False),
+    published.ECE_UNIFORM: (cj.UniformBinning(10), "consistency"),
+    UNIFORM_KEPT: (cj.UniformBinning(10), "model"),
+    published.ECE_DYNAMIC: (cj.MedianVarianceBinning(5), "consistency"),
+    DYNAMIC_KEPT: (cj.MedianVarianceBinning(5), "model"),
 }
 STYLES = {
     published.BOOTSTRAP: {"color": BLUE, "linewidth": 2.5},
@@ -106,9 +106,9 @@ def ece_pvalues(key, predictions, labels):
             predictions,
             labels,
             n_resamples=N_ECE_RESAMPLES,
-            resample_predictions=resample_predictions,
+            null=null,
         ).pvalue
-        for name, (binning, resample_predictions) in ECE_TESTS.items()
+        for name, (binning, null) in ECE_TESTS.items()
     }
 
 

@@ -156,6 +156,16 @@ class Mixture(Distribution):
             for compared, subtracted in of_components
         )
 
+    def off_mode_probability(self) -> jax.Array:
+        """P(Y is not its most probable value), ``[n]``; a lower bound for mixtures of counts.
+
+        For counts it is the mean of the components' probabilities.  Components that are nearly
+        certain are certain of the same count, 0, if they are Poisson, and the bound is sharp.
+        """
+        if self.target_kind == "real" or self.label_probabilities() is not None:
+            return super().off_mode_probability()
+        return self._average(self._by_component(self._flat_components().off_mode_probability()))
+
     def characteristic(self, v: jax.Array) -> jax.Array:
         return average(self.probabilities(), self.components, lambda c: c.characteristic(v))
 

@@ -84,6 +84,10 @@ class Poisson(Distribution):
         """The log probability at targets ``[n]``, ``[n]``."""
         return _log_probability(targets, widened(self.rate))
 
+    def off_mode_probability(self) -> jax.Array:
+        """P(Y != floor(rate)), ``[n]``."""
+        return -jnp.expm1(self.log_prob(jnp.floor(self.rate).astype(jnp.int32)))
+
     def default_distance(self) -> EmbeddingDistance:
         return EmbeddingDistance(_sqrt_of_rate)
 

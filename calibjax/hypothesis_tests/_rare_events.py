@@ -1,0 +1,49 @@
+"""How many rare events predictions expect, and a remark where they are too few.
+
+An asymptotic test estimates the law of its statistic from the data.  If nearly all targets are the
+most probable ones, the data show little but what happens without any other target.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._data import Data
+from calibjax._sharding import Axis, all_sum, on_devices
+from calibjax._struct import is_traced, widened
+from calibjax.hypothesis_tests._result import CalibrationTestResult
+
+# With fewer expected events the asymptotic tests reject calibrated models too often.
+_FEW = 10
+
+
+def remark_on_rare_events(
+    result: CalibrationTestResult, data: Data, instead: str
+) -> CalibrationTestResult:
+    """The result, whose method says so if fewer than ten rare events are expected.
+
+    Nothing is said inside jit, where no number can be looked at.  `instead` names an exact test.
+    """
+    rows = data.predictions, data.where
+    if is_traced((result, rows)):
+        return result
+    expected = float(_expected_rare_events(None, rows))
+    if not expected < _FEW:
+        return result
+    remark = (
+        f"; only {expected:.2g} rare events are expected, and this p-value is not reliable: use "
+        f"{instead}"
+    )
+    return dataclasses.replace(result, method=result.method + remark)
+
+
+@on_devices
+def _expected_rare_events(axis: Axis, _: None, rows: Any) -> jax.Array:
+    """sum_i P(Y_i is not its most probable value), over the kept rows of all devices."""
+    predictions, where = rows
+    probabilities = widened(predictions).off_mode_probability()
+    if where is not None:
+        probabilities = jnp.where(where, probabilities, 0.0)
+    return all_sum(jnp.sum(probabilities), axis)
