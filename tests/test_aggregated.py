@@ -148,10 +148,10 @@ def test_many_pieces_and_draws_of_more_than_one_pass(key, float64, monkeypatch):
     predictions, probs = LABELS["3 classes"](RNG(0))
     data = check_data(cast(predictions), jnp.asarray(RNG(1).integers(3, size=N)))
     terms = terms_of(as_pytree(LABEL_KERNELS[:2]), jnp.float64)
-    for name, size in {"_SUMS": 1, "_RESIDUALS": 1, "_FEWEST_ROWS": 3}.items():
-        monkeypatch.setattr(module + name, size)
-    small = jax.jit(lambda: redrawn_skce(key, terms, clean(data), 130, 256, None)[0])()
-    expected = np.stack([label_forms(probs, y)[:2] for y in all_targets(key, data, 130)], axis=1)
+    expected = jax.jit(lambda: redrawn_skce(key, terms, clean(data), 130, 3, None)[0])()
+    for name in ("_SUMS", "_RESIDUALS"):
+        monkeypatch.setattr(module + name, 1)
+    small = jax.jit(lambda: redrawn_skce(key, terms, clean(data), 130, 3, None)[0])()
     np.testing.assert_allclose(small, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -222,7 +222,7 @@ def plain_aggregate(values):
     """M of each data set, by NumPy, without a thought for ties."""
     mean, deviation = values.mean(1, keepdims=True), values.std(1, keepdims=True)
     x = (values - mean) / deviation
-    g = np.maximum((x**3).mean(1, keepdims=True), 0.05)
+    g = np.clip((x**3).mean(1, keepdims=True), 0.05, 2.83)
     z = 6 / g * (np.cbrt(np.maximum(1 + g * x / 2, 0.01)) - 1) + g / 6
     return z.max(0), z[:, 0]
 
@@ -280,6 +280,14 @@ def test_a_noisy_kernel_makes_no_ties_for_others():
     found = aggregate(values, jnp.array([20.0, 6.0]))
     largest, _ = plain_aggregate(np.stack([precise, noisy]))
     np.testing.assert_allclose(found.pvalue, np.mean(largest >= largest[0]), rtol=1e-6)
+
+
+def test_a_kernel_that_sees_rare_events_does_not_hide_others(float64):
+    rare = np.where(np.arange(1000) == 7, 100.0, 0.0)
+    often = RNG(0).chisquare(1.0, 1000)
+    often[0] = often.max() + 1
+    found = aggregate(jnp.asarray(np.stack([rare, often])), jnp.full(2, 100.0))
+    assert found.pvalue <= 2 / 1000
 
 
 def test_nan_is_never_a_number(float64):
@@ -431,6 +439,11 @@ def test_bad_arguments(key):
         ),
         (lambda: test([], predictions, labels), ValueError, "kernels must hold at least one"),
         (
+            lambda: test(WHITE, predictions, labels),
+            TypeError,
+            "kernels must be a list of kernels, got TensorProduct",
+        ),
+        (
             lambda: test([cj.WhiteKernel()], predictions, labels),
             TypeError,
             "kernel on pairs, got WhiteKernel",
@@ -438,9 +451,13 @@ def test_bad_arguments(key):
         (
             lambda: test([lambda a, b: 1.0], predictions, labels),
             TypeError,
-            "kernels must be TensorProducts or FeatureKernels",
+            "kernels must be TensorProducts or FeatureKernels.*got <lambda>",
         ),
-        (lambda: test([own], normal, jnp.zeros(N)), TypeError, "target kernel such as Gaussian"),
+        (
+            lambda: test([own], normal, jnp.zeros(N)),
+            TypeError,
+            "target kernel such as Gaussian.*got minus_distance",
+        ),
         (lambda: test([feature], predictions, labels), TypeError, "prediction_kernel must be"),
         (lambda: test([text], predictions, labels), TypeError, "feature must return a scalar"),
         (
@@ -472,7 +489,7 @@ def test_equal_data_are_equal_where_events_are_rare(expected_events, key):
     # matters.
     n, n_draws = 300, 299
     predictions = cj.Bernoulli(jnp.full(n, expected_events / n))
-    for events in (0, 1):
+    for events in (0, 1, 2):
         labels = jnp.asarray(np.arange(n) < events)
         result = cj.aggregated_skce_test(key, None, predictions, labels, n_resamples=n_draws)
         data = check_data(predictions, labels)
@@ -481,8 +498,11 @@ def test_equal_data_are_equal_where_events_are_rare(expected_events, key):
         # The exact ranks of numbers of events, from medians of what rounding leaves apart.
         of_count = {count: np.median(m[counts == count]) for count in set(counts)}
         at_least = [of_count[c] > of_count[events] - 1e-3 for c in counts]
-        assert len(of_count) > 1 and np.sum(counts == events) > 10
+        assert len(of_count) > 1 and np.sum(counts == events) >= 8
         np.testing.assert_allclose(result.pvalue, (1 + np.sum(at_least)) / (n_draws + 1), rtol=1e-6)
+    if expected_events < 1:
+        # P(Y >= 2) = 0.037 for a Poisson variable with mean 0.3.
+        assert result.pvalue < 0.08
 
 
 def certain(wrong):

@@ -4,7 +4,7 @@ from typing import Any
 
 import jax
 
-from calibjax.kernels import DistanceKernel, Kernel, embedding
+from calibjax.kernels import DistanceKernel, Kernel, describe, embedding
 
 
 def prediction_frequency(kernel: Any, key: jax.Array, p: Any, dtype: Any) -> jax.Array:
@@ -22,6 +22,6 @@ def target_frequency(kernel: Any, key: jax.Array, y: jax.Array, dtype: Any) -> j
     if not isinstance(kernel, Kernel):
         raise TypeError(
             "random features need a target kernel such as GaussianKernel, or WhiteKernel for "
-            f"counts, where targets are no labels, got {type(kernel).__name__}."
+            f"counts, where targets are no labels, got {describe(kernel)}."
         )
     return kernel.draw_frequency(key, y, dtype)

@@ -19,7 +19,7 @@ from calibjax.hypothesis_tests._aggregation import Aggregate, aggregate
 from calibjax.hypothesis_tests._kernel_terms import terms_of
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.hypothesis_tests._result import CalibrationTestResult, Members
-from calibjax.kernels import KernelLike
+from calibjax.kernels import KernelLike, describe
 
 
 def aggregated_skce_test(
@@ -98,6 +98,8 @@ def aggregated_skce_test(
     data = Data(predictions, targets, where)
     if kernels is None:
         kernels = default_kernels(predictions, where=where)
+    if not isinstance(kernels, Sequence):
+        raise TypeError(f"kernels must be a list of kernels, got {describe(kernels)}.")
     kernels = [
         check_inputs(k, predictions, targets, where, formula=one_residual)[0] for k in kernels
     ]

@@ -22,6 +22,7 @@ from calibjax.kernels import (
     Sum,
     TensorProduct,
     VectorFeature,
+    describe,
 )
 
 
@@ -119,7 +120,7 @@ def _terms(kernel: Any) -> list[tuple[Any, Any, Any]]:
     """The factor, the prediction kernel and the target kernel or feature of each term."""
     raise TypeError(
         "kernels must be TensorProducts or FeatureKernels, or sums and multiples of them, got "
-        f"{type(kernel).__name__}."
+        f"{describe(kernel)}."
     )
 
 
