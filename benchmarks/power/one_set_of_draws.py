@@ -41,17 +41,17 @@ def member_names(predictions: Any) -> tuple[str, ...]:
     return _LABELS if has_labels else _STANDARDISED
 
 
-def largest_score(values: jax.Array, sizes: jax.Array) -> jax.Array:
+def largest_score(values: jax.Array) -> jax.Array:
     """The p-value of the aggregate of calibjax."""
-    return aggregate(values, sizes).pvalue
+    return aggregate(values).pvalue
 
 
-def largest_studentised(values: jax.Array, sizes: jax.Array) -> jax.Array:
-    """max_k T_k / s_k with s_k^2 the mean of T_k^2."""
+def largest_studentised(values: jax.Array) -> jax.Array:
+    """max_k (T_k - m_k) / s_k with the mean m_k and the standard deviation s_k of the draws."""
     return _pvalue(jnp.max(_studentised(values), axis=0))
 
 
-def least_pvalue(values: jax.Array, sizes: jax.Array) -> jax.Array:
+def least_pvalue(values: jax.Array) -> jax.Array:
     """min-p of Westfall and Young; the largest studentised value decides between equal ranks."""
     ranks = jax.vmap(lambda x: jnp.sum(x[None] >= x[:, None], axis=1))(values)
     # Between -1/2 and 1/2, where ranks are integers.
@@ -59,14 +59,15 @@ def least_pvalue(values: jax.Array, sizes: jax.Array) -> jax.Array:
     return _pvalue(among_equals - jnp.min(ranks, axis=0).astype(values.dtype))
 
 
-def log_sum_exp(values: jax.Array, sizes: jax.Array) -> jax.Array:
+def log_sum_exp(values: jax.Array) -> jax.Array:
     """log sum_k exp(T_k / s_k), after MMD-FUSE (Biggs, Schrab and Gretton, NeurIPS 2023)."""
     return _pvalue(jax.nn.logsumexp(_studentised(values), axis=0))
 
 
 def _studentised(values: jax.Array) -> jax.Array:
-    squares = jnp.mean(jnp.square(values), axis=1, keepdims=True)
-    return values / jnp.sqrt(jnp.where(squares > 0, squares, 1.0))
+    centred = values - jnp.mean(values, axis=1, keepdims=True)
+    squares = jnp.mean(jnp.square(centred), axis=1, keepdims=True)
+    return centred / jnp.sqrt(jnp.where(squares > 0, squares, 1.0))
 
 
 def _pvalue(statistics: jax.Array) -> jax.Array:
@@ -74,7 +75,7 @@ def _pvalue(statistics: jax.Array) -> jax.Array:
 
 
 #: name -> p-value of statistics ``[K, 1 + B]`` of which the first ones are observed.
-RULES: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
+RULES: dict[str, Callable[[jax.Array], jax.Array]] = {
     "largest z": largest_score,
     "max T/s": largest_studentised,
     "min-p": least_pvalue,
@@ -95,10 +96,10 @@ def pvalues(key: jax.Array, predictions: Any, targets: jax.Array, n_draws: int) 
     data = clean(check_data(predictions, targets))
     n_landmarks = min(data.n, _MOST_LANDMARKS)
     terms = terms_of(kernels, jnp.float32)
-    values, sizes = redrawn_skce(key, terms, data, n_draws, n_landmarks, None)
-    singles = aggregate(values, sizes).pvalues
+    values, _ = redrawn_skce(key, terms, data, n_draws, n_landmarks, None)
+    singles = aggregate(values).pvalues
     found = dict(zip((*GRID, *member_names(predictions)), singles, strict=True))
     for name, rule in RULES.items():
-        found[name] = rule(values[len(grid) :], sizes[len(grid) :])
-        found[f"grid, {name}"] = rule(values[: len(grid)], sizes[: len(grid)])
+        found[name] = rule(values[len(grid) :])
+        found[f"grid, {name}"] = rule(values[: len(grid)])
     return found

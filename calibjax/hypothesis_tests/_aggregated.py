@@ -32,11 +32,11 @@ def aggregated_skce_test(
     n_features: int = 256,
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
-    """Is the unbiased SKCE of any of several kernels too large for a calibrated model?
+    """Is the SKCE of any of several kernels too large for a calibrated model?
 
     The targets are redrawn from the predictions n_resamples times.  For each kernel k, z_k^b brings
-    the estimate for draw b to a scale on which it is nearly standard normal under H0; z_k^0 is that
-    of the observed targets.  With M^b = max_k z_k^b,
+    the biased SKCE of draw b to a scale on which it is nearly standard normal under H0, and z_k^0
+    is the number of the observed targets.  With M^b = max_k z_k^b,
 
     .. math::
         p = \\frac{1 + \\#\\{b \\ge 1: M^b \\ge M^0\\}}{n_{resamples} + 1}.
@@ -52,16 +52,21 @@ def aggregated_skce_test(
     the law of the target, the level is exact for every S >= 1: a model is not rejected because its
     samples are few.  Weighted samples are taken for the law itself.
 
-    The prediction kernels are interpolated from n_features landmarks, rows that are evenly spaced,
-    which gives kernels that depend on predictions only; up to n = n_features they are exact.  A
-    kernel of real targets or counts is replaced by waves with some of its frequencies.  Both
-    change the kernels slightly, and the level not at all.  O(n n_features) time for each number of
-    a feature and each draw, O(n + n_features^2) memory.
+    The bias of the SKCE is that of the draws too.  Its diagonal, the mean of h_ii, shows a wrong
+    spread, and single targets that the predictions rule out.
+
+    Above n = n_features, prediction kernels are interpolated from n_features landmarks, rows that
+    are evenly spaced.  This gives kernels that depend on predictions only: the level remains exact,
+    wide kernels hardly change, and kernels that are narrower than the distances of the landmarks
+    become wider.  A kernel of real targets or counts is replaced by waves with some of its
+    frequencies.  O(n n_features) time for each number of a feature and each draw,
+    O(n + n_features^2) memory.
 
     Args:
         key: a key of `jax.random`.
         kernels: TensorProducts, FeatureKernels, or sums and multiples of them; None stands for
-            `default_kernels(predictions)`.
+            `default_kernels(predictions)`.  Kernels for samples should not be chosen from the
+            samples alone; None takes the target among them.
         predictions: a batch of n >= 2 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
         n_resamples: the number of draws; draw r of a row depends only on (key, row, r).
@@ -70,9 +75,10 @@ def aggregated_skce_test(
 
     Returns:
         CalibrationTestResult.  Its statistic is M^0, and null_distribution holds M^1, M^2, ….  Its
-        estimate is the SKCE of the kernel that attains the maximum, and `members` says which one
-        that is, and has the estimates, scores z and p-values of all kernels.  Inside jit a bad
-        value, or fewer than two kept rows, makes all numbers NaN.
+        estimate is the unbiased SKCE of the kernel that attains the maximum (of the changed kernel
+        above n_features rows, and of samples with the target among them), and `members` says which
+        kernel that is, and has the estimates, scores z and p-values of all kernels.  Inside jit a
+        bad value, or fewer than two kept rows, makes all numbers NaN.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value;
@@ -132,10 +138,10 @@ def _aggregated_skce_test(
     key, terms = shared
     data = clean(data, axis)
     n = all_sum(jnp.sum(data.weights), axis)
-    values, sizes = redrawn_skce(key, terms, data, n_resamples, n_features, axis)
+    values, diagonals = redrawn_skce(key, terms, data, n_resamples, n_features, axis)
     # All weights are NaN if a row is invalid, and then the comparison is false.
     values = jnp.where(n >= 2, values, jnp.nan)
-    return Found(aggregate(values, sizes), values[:, 0] / (n * (n - 1)))
+    return Found(aggregate(values), (values[:, 0] - diagonals) / (n * (n - 1)))
 
 
 def one_residual(kernel: Any, a: Any, b: Any) -> jax.Array:

@@ -50,13 +50,13 @@ class Aggregate(NamedTuple):
     pvalues: jax.Array
 
 
-def aggregate(values: jax.Array, sizes: jax.Array) -> Aggregate:
+def aggregate(values: jax.Array) -> Aggregate:
     """The aggregate of statistics ``[K, 1 + B]``, the observed ones first.
 
-    `sizes` ``[K]`` bound the numbers whose differences the statistics are.  Statistics that differ
-    by rounding errors only are equal: where events are rare, many draws are the same data.
+    Statistics that differ by rounding errors only are equal: where events are rare, many draws are
+    the same data.  The errors are proportional to the largest statistic, which is a sum of squares.
     """
-    rounding = _ROUNDING * jnp.finfo(values.dtype).eps * sizes[:, None]
+    rounding = _ROUNDING * jnp.finfo(values.dtype).eps * jnp.max(values, axis=1, keepdims=True)
     mean = jnp.mean(values, axis=1, keepdims=True)
     deviation = jnp.sqrt(jnp.mean(jnp.square(values - mean), axis=1, keepdims=True))
     # A kernel whose numbers differ by little more than rounding errors says nothing.

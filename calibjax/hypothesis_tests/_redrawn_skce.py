@@ -1,10 +1,9 @@
 r"""The SKCE of several kernels, for the observed targets and for redrawn ones.
 
 With coordinates w(p) with respect to landmarks, the matrix K of k_P at the landmarks, and residuals
-r_i of the features of the targets,
+r_i of the features of the targets, n^2 times the biased SKCE is
 
-    sum_{i != j} k_P(p_i, p_j) <r_i, r_j>  ~  sum_ab K_ab <G_a, G_b> - sum_i w_i^T K w_i |r_i|^2,
-    G_a = sum_i w_a(p_i) r_i,
+    sum_ij k_P(p_i, p_j) <r_i, r_j>  ~  sum_ab K_ab <G_a, G_b>,    G_a = sum_i w_a(p_i) r_i,
 
 with equality up to as many rows as landmarks.  All D data sets of targets share w and K, and all
 kernels share the residuals: the time is O(n F M D), for F landmarks and features of M numbers, and
@@ -38,10 +37,10 @@ _EXPECTATION_GROUP = 2**31 - 1
 def redrawn_skce(
     key: jax.Array, terms: KernelTerms, data: Data, n_resamples: int, n_features: int, axis: Axis
 ) -> tuple[jax.Array, jax.Array]:
-    """n (n-1) times the unbiased SKCE of each kernel, ``[K, 1 + n_resamples]``, and its size.
+    """The sums over all pairs for each kernel, ``[K, 1 + n_resamples]``, and diagonals ``[K]``.
 
-    The observed targets come first.  The size ``[K]`` is the largest sum of which another one is
-    subtracted: rounding errors are proportional to it.  `data` are clean.
+    The observed targets come first.  The diagonals are sum_i k_P(p_i, p_i) |r_i|^2 for the observed
+    targets; without them the first sum would be n (n-1) times the unbiased SKCE.  `data` are clean.
     """
     draw_key, feature_key = jax.random.split(key)
     data, n_kept = kept_first(data, data.where)
@@ -62,7 +61,7 @@ def redrawn_skce(
     pairs = sorted({(group.base, group.source) for group in terms.groups})
 
     def sums_of_rows(chunk: Any, numbers_of_draws: jax.Array) -> Any:
-        """G of each pair of a base and a source, and the sum over the diagonal for each term."""
+        """G of each pair of a base and a source, and the diagonal of each term as observed."""
         ((predictions, targets), numbers), weights = chunk
         drawn = jax.vmap(lambda i: draw_targets(draw_key, predictions, numbers, i), out_axes=1)(
             numbers_of_draws
@@ -73,25 +72,24 @@ def redrawn_skce(
         w = [weights[:, None] * base.coordinates(predictions, numbers) for base in bases]
         sums = {(b, s): features[s].sums(w[b], predictions, targets, others) for b, s in pairs}
         diagonals = [
-            dot(_diagonal(k, w[g.base]), sums[g.base, g.source].squares)
+            dot(_diagonal(k, w[g.base]), sums[g.base, g.source].squares[:, 0])
             for g, k in zip(terms.groups, matrices, strict=True)
         ]
         return [sums[pair].sums for pair in pairs], diagonals
 
     def forms(numbers_of_draws: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The sums over pairs of each kernel ``[K, 1 + draws]``, and their sizes ``[K]``."""
-        sums, diagonals = _sum_over_chunks(
+        """The sums over pairs of each kernel ``[K, 1 + draws]``, and the diagonals ``[K]``."""
+        sums, of_terms = _sum_over_chunks(
             lambda chunk: sums_of_rows(chunk, numbers_of_draws), rows, axis
         )
         of_pair = dict(zip(pairs, sums, strict=True))
-        values = jnp.zeros((terms.n_kernels, diagonals[0].shape[1]), data.weights.dtype)
-        sizes = jnp.zeros(terms.n_kernels, data.weights.dtype)
-        for group, k, diagonal in zip(terms.groups, matrices, diagonals, strict=True):
-            quadratic = _forms(k, of_pair[group.base, group.source])
+        values = jnp.zeros((terms.n_kernels, sums[0].shape[1]), data.weights.dtype)
+        diagonals = jnp.zeros(terms.n_kernels, data.weights.dtype)
+        for group, k, diagonal in zip(terms.groups, matrices, of_terms, strict=True):
             owners = jnp.array(group.owners)
-            values = values.at[owners].add(quadratic - diagonal)
-            sizes = sizes.at[owners].add(jnp.max(quadratic, axis=1))
-        return values, sizes
+            values = values.at[owners].add(_forms(k, of_pair[group.base, group.source]))
+            diagonals = diagonals.at[owners].add(diagonal)
+        return values, diagonals
 
     n_groups = -(-n_resamples // DRAWS_PER_GROUP)
     one = jax.tree.map(lambda x: x[:1], rows)
@@ -99,9 +97,9 @@ def redrawn_skce(
     together = max(1, min(n_groups, _SUMS // sum(math.prod(x.shape) for x in shapes)))
     n_passes = -(-n_groups // together)
     groups = jnp.arange(n_passes * together, dtype=jnp.int32).reshape(n_passes, together)
-    values, sizes = lax.map(forms, groups)
+    values, diagonals = lax.map(forms, groups)
     drawn = jnp.moveaxis(values[:, :, 1:], 0, 1).reshape(values.shape[1], -1)
-    return jnp.concatenate([values[0, :, :1], drawn[:, :n_resamples]], axis=1), jnp.max(sizes, 0)
+    return jnp.concatenate([values[0, :, :1], drawn[:, :n_resamples]], axis=1), diagonals[0]
 
 
 def _features(key: jax.Array, terms: KernelTerms, data: Data) -> list[Any]:
