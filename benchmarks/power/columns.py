@@ -58,7 +58,7 @@ def ece(key, predictions, targets, n_draws):
     confidences, hits = cj.top_label(predictions, targets)
     estimator = functools.partial(cj.ece, binning=cj.UniformBinning(_ECE_BINS))
     return cj.consistency_test(
-        key, estimator, confidences, hits, n_resamples=n_draws, resample_predictions=False
+        key, estimator, confidences, hits, n_resamples=n_draws, null="model"
     ).pvalue
 
 
