@@ -56,7 +56,9 @@ def aggregate(values: jax.Array) -> Aggregate:
     Statistics that differ by rounding errors only are equal: where events are rare, many draws are
     the same data.  The errors are proportional to the largest statistic, which is a sum of squares.
     """
-    rounding = _ROUNDING * jnp.finfo(values.dtype).eps * jnp.max(values, axis=1, keepdims=True)
+    rounding = (
+        _ROUNDING * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values), axis=1, keepdims=True)
+    )
     mean = jnp.mean(values, axis=1, keepdims=True)
     deviation = jnp.sqrt(jnp.mean(jnp.square(values - mean), axis=1, keepdims=True))
     # A kernel whose numbers differ by little more than rounding errors says nothing.
