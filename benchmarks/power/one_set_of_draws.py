@@ -26,8 +26,8 @@ POWERS = tuple(range(-6, 3))
 GRID = tuple(f"2^{power}" for power in POWERS)
 
 _LABELS = (
-    *(f"TV {scale}" for scale in ("1/32", "1/4", "4")),
-    *(f"top label {scale}" for scale in ("1/16", "1/4")),
+    *(f"TV {scale}" for scale in ("16/n", "1/4", "4")),
+    *(f"top label {scale}" for scale in ("32/n", "1/4")),
     "log score",
 )
 _STANDARDISED = tuple(

@@ -35,7 +35,7 @@ sqrt(f (1 - f) / N): with 400 data sets 0.025 at f = 0.5 and 0.011 at f = 0.05, 
 * **largest z**, **max T/s**, **min-p**, **log-sum-exp**: four ways to aggregate the
   `default_kernels` with one set of draws. T/s is the statistic over the root of the mean of its
   squares, and log-sum-exp is log sum exp(T/s), as in MMD-FUSE. Equal ranks of min-p are ordered by
-  T/s. "aggregated" differs from "largest z" in the number of landmarks only: it has 256, and all
+  T/s. "aggregated" differs from "largest z" in the number of landmarks only: it has 512, and all
   columns of single kernels and rules have as many as rows, but at most 1024.
 * **distribution-free** (biased estimate), **block** (sqrt(n) rows in a block, but at least 30
   blocks) and **CME** (one random location for each 100 rows, at most 10) take `default_kernel`;

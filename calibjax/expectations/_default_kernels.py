@@ -25,9 +25,9 @@ from calibjax.kernels import (
 
 # Lengthscales in units of the median distance.  The widest kernel is nearly constant: it sees
 # errors of the same sign everywhere.
-_LABEL_SCALES = (1 / 32, 1 / 4, 4)
-_TOP_LABEL_SCALES = (1 / 16, 1 / 4)
-_SCALES = (1 / 4, 4)
+_MIDDLE, _WIDE = 1 / 4, 4
+# The narrowest kernel of labels has some 16 / n of the median distance: more rows show more.
+_ROWS, _NARROWEST = 16, 1 / 256
 # Lengthscales of kernels on standardised targets.  With the first one they see a wrong location,
 # with the second one a wrong shape.
 _LOCATION, _SHAPE = 4.0, 0.5
@@ -43,10 +43,10 @@ def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None
     Each is k_P(p, q) <f(p, y), f(q, z)> with k_P = exp(-d(p, q) / l), where the lengthscale l is a
     multiple of the `median_heuristic` of d.
 
-    For labels there are six: f = e_y and the total variation at 1/32, 1/4 and 4 times the median,
+    For labels there are six: f = e_y and the total variation at c, 1/4 and 4 times the median,
     which see any error at a scale; whether y is the most likely class, and the difference of the
-    confidences, at 1/16 and 1/4; and f = log p(y) at 4, which sees whether the model is too sure,
-    or not sure enough.
+    confidences, at 2 c and 1/4; and f = log p(y) at 4, which sees whether the model is too sure, or
+    not sure enough.  c is 16 / n, from 1/256 to 1/4: more rows show finer errors.
 
     For numbers, vectors and counts there are six, too, each f at 1/4 and 4: f is made of waves of
     the standardised target u = (y - mean) / deviation, slow ones, which see a wrong location, or
@@ -72,7 +72,7 @@ def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None
         >>> kernels = cj.default_kernels(cj.Bernoulli(jnp.array([0.0, 0.25, 1.0])))
         >>> [type(kernel).__name__ for kernel in kernels[2:4]]
         ['TensorProduct', 'FeatureKernel']
-        >>> float(kernels[0].prediction_kernel.lengthscale) * 32
+        >>> float(kernels[0].prediction_kernel.lengthscale) * 4
         0.75
     """
     check_predictions(predictions, where)
@@ -83,10 +83,11 @@ def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None
 
 
 def _kernels_of_labels(predictions: Distribution, where: Any) -> list[Kernel]:
-    of_predictions = _at_scales(TotalVariation(), predictions, where, _LABEL_SCALES)
-    of_confidences = _at_scales(
-        EmbeddingDistance(_confidence), predictions, where, _TOP_LABEL_SCALES
-    )
+    n = jax.tree.leaves(predictions)[0].shape[0] if where is None else jnp.sum(where)
+    narrow = jnp.clip(_ROWS / jnp.asarray(n, jnp.float32), _NARROWEST, _MIDDLE)
+    of_predictions = _at_scales(TotalVariation(), predictions, where, (narrow, _MIDDLE, _WIDE))
+    confidence = EmbeddingDistance(_confidence)
+    of_confidences = _at_scales(confidence, predictions, where, (2 * narrow, _MIDDLE))
     return [
         *(TensorProduct(kernel, WhiteKernel()) for kernel in of_predictions),
         *(FeatureKernel(kernel, is_top_label) for kernel in of_confidences),
@@ -98,7 +99,7 @@ def _kernels_of_standardised_targets(predictions: Distribution, where: Any) -> l
     distance = predictions.default_distance()
     if distance is None:
         distance = EmbeddingDistance(_mean_and_deviation)
-    of_predictions = _at_scales(distance, predictions, where, _SCALES)
+    of_predictions = _at_scales(distance, predictions, where, (_MIDDLE, _WIDE))
     features = (
         StandardisedWaves(_LOCATION),
         StandardisedWaves(_SHAPE),
@@ -118,10 +119,10 @@ def _has_log_prob(predictions: Distribution) -> bool:
 
 
 def _at_scales(
-    distance: Any, predictions: Any, where: Any, scales: Sequence[float]
+    distance: Any, predictions: Any, where: Any, scales: Sequence[Any]
 ) -> list[DistanceKernel]:
     median = median_heuristic(distance, predictions, where=where)
-    return [DistanceKernel(distance, scale * median) for scale in scales]
+    return [DistanceKernel(distance, jnp.asarray(c, median.dtype) * median) for c in scales]
 
 
 def _batch_of_one(tree: Any) -> Any:

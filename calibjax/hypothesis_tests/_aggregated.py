@@ -29,7 +29,7 @@ def aggregated_skce_test(
     targets: ArrayLike,
     *,
     n_resamples: int = 999,
-    n_features: int = 256,
+    n_features: int = 512,
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
     """Is the SKCE of any of several kernels too large for a calibrated model?
