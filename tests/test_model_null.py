@@ -60,6 +60,7 @@ TESTS = {
     "ece": of_estimator(cj.ece),
 }
 every_test = pytest.mark.parametrize("name", slow({"biased pairs", "pairs in blocks"}, TESTS))
+one_test = pytest.mark.parametrize("name", slow(TESTS.keys() - {"blocks"}, TESTS))
 
 
 def same(found, expected, rtol=1e-10):
@@ -143,7 +144,7 @@ def test_where_is_dropping_rows(name, float64):
     same(TESTS[name](kernel, *masked, where=MASK, **options), expected)
 
 
-@every_test
+@one_test
 def test_two_devices_are_one(name, float64):
     kernel, *rows = sample("categorical-tv-white", N)
     mesh = jax.make_mesh((2,), ("rows",), devices=jax.devices()[:2])
@@ -155,7 +156,7 @@ def test_two_devices_are_one(name, float64):
     same(TESTS[name](kernel, *place[:2], where=place[2], **options), expected)
 
 
-@every_test
+@one_test
 def test_jit_and_vmap(name, float64):
     kernel, *_ = sample("categorical-tv-white", N)
     batches = [cast(FAMILIES["categorical"](N, seed)) for seed in (0, 1)]
@@ -175,6 +176,7 @@ def test_jit_and_vmap(name, float64):
     assert jnp.all(jnp.isnan(jax.jit(jax.vmap(test))(keys, bad).pvalue))
 
 
+@pytest.mark.slow
 def test_inside_a_shard_map_of_the_user(float64):
     kernel, *batch = sample("categorical-tv-white", N)
 
@@ -188,7 +190,7 @@ def test_inside_a_shard_map_of_the_user(float64):
 # Ties.
 
 
-@every_test
+@one_test
 def test_no_event_anywhere(name):
     # No data set has an event, so that all are the same, up to rounding.
     rare = jnp.linspace(-40, -30, 3 * N).reshape(N, 3)
@@ -198,8 +200,8 @@ def test_no_event_anywhere(name):
     assert result.pvalue == 1
 
 
-@pytest.mark.parametrize("name", ["pairs", "biased pairs", "ece"])
-@pytest.mark.parametrize("n_events", [1, 3])
+@pytest.mark.parametrize("name", slow({"biased pairs", "ece"}, ["pairs", "biased pairs", "ece"]))
+@pytest.mark.parametrize("n_events", slow({3}, [1, 3]))
 def test_the_same_number_of_events_is_a_tie(name, n_events):
     # With equal predictions a statistic depends on the number of events alone; where they are
     # changes its rounding only.
@@ -225,6 +227,7 @@ def test_ties_up_to_rounding():
     assert counted_pvalue_with_ties(jnp.zeros(5)) == 1
 
 
+@pytest.mark.slow
 def test_locations_that_coincide_need_no_inverse(float64):
     kernel, *data = sample("categorical-tv-white", N)
     arguments = kernel, *data, data[0][np.array([3, 3])], jnp.array([1, 1])

@@ -19,13 +19,17 @@ def test_readme_code_runs(capsys):
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         for block in blocks:
             exec(compile(block, str(README), "exec"), namespace)
-    calibrated, biased, errors, result, *ensembles, custom, placed, pvalue = (
-        capsys.readouterr().out.splitlines()
-    )
+    output = capsys.readouterr().out.splitlines()
+    calibrated, biased, errors, result = output[:4]
+    *ensembles, custom, placed, pvalue = output[-6:]
+    members, of_overconfident = output[4:11], output[11:-6]
     assert abs(float(calibrated)) < float(biased)
     honest, overconfident = map(float, errors.split())
     assert abs(honest) < 0.1 * overconfident
-    assert "bootstrap of 1000" in result and "pvalue = 0." in result
+    assert "6 kernels, 999 draws from the model" in result and "pvalue = 0." in result
+    for table, n_kernels in ((members, 6), (of_overconfident, 6)):
+        assert "pvalue  kernel" in table[0] and len(table) == 1 + n_kernels
+    assert all(" 0.001 " in line for line in of_overconfident[1:])
     assert len(ensembles) == 3 and all(abs(float(value)) < 1e-2 for value in ensembles)
     assert abs(float(custom)) < 0.05
     on_one = (namespace[name] for name in ("kernel", "overconfident", "y"))

@@ -90,6 +90,7 @@ def test_masks_weights_and_blocks(float64, batch):
     np.testing.assert_allclose(state.compute().estimate, in_blocks, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_deviations(float64, batch):
     # At a location all of its draws are the prediction.
     predictions, targets, _ = batch
@@ -120,6 +121,7 @@ def test_derivatives(float64, batch):
     assert all(np.all(np.isfinite(g)) for g in jax.grad(loss, (0, 1))(*ties))
 
 
+@pytest.mark.slow
 def test_mixtures_of_draws(float64):
     x, y = data(4, 12)
     components = x.reshape(4, 3, 4)
@@ -135,6 +137,7 @@ def test_mixtures_of_draws(float64):
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_random_features(key, float64):
     kernel, predictions, targets = sample("empirical_draws-embedding-gaussian")
     found = cj.random_feature_skce(key, kernel, predictions, targets, n_features=50_000)
