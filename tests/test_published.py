@@ -328,3 +328,16 @@ def test_cifar10_pvalues(network, reference_folder, key, float64):
     np.testing.assert_allclose(norm.sf(statistic), asymptotic, rtol=1e-9)
     result = cj.asymptotic_skce_test(key, *arguments)
     np.testing.assert_allclose(result.pvalue, 1 / 1001)
+
+
+@pytest.mark.slow
+@cifar10_networks
+def test_cifar10_networks_are_not_calibrated(network, reference_folder, key):
+    _, probs, labels = cifar10(network, reference_folder)
+    predictions, labels = cj.Categorical(jnp.asarray(probs, jnp.float32)), jnp.array(labels)
+    few = cj.calibration_test(key, predictions[:300], labels[:300])
+    np.testing.assert_allclose(few.pvalue, 1 / 1000, rtol=1e-6)
+    result = cj.calibration_test(key, predictions, labels)
+    np.testing.assert_allclose(result.members.pvalues, 1 / 1000, rtol=1e-6)
+    # They are too sure, which log p(y) sees best.
+    assert "log_score" in repr(result)
