@@ -8,8 +8,7 @@ what they share several times, and so is over-confident.  The other is the same 
 temperature scaling: a single number, fitted on the training half, that divides all log
 probabilities.  It changes no decision, hence no accuracy, and makes the model calibrated as far
 as the held-out half can tell.  That is not the luck of split 0: at the 5 % level
-`calibration_test` rejects naive Bayes in 100 of the splits 0 to 99, and the scaled one in 4 (in 10
-without stratification, where a class that is too frequent in one half is too rare in the other).
+`calibration_test` rejects naive Bayes in 100 of the splits 0 to 99, and the scaled one in 8.
 Half a minute on two CPU cores, nearly all of it compilation.
 """
 

@@ -10,8 +10,8 @@ from benchmarks.works import binary
 
 @table("The exact test", columns=("work", "ours", "peer", "target", "megabytes"))
 def exact_test(quick: bool) -> Iterator[Row]:
-    """`aggregated_skce_test` with the six `default_kernels`, or nine lengthscales, without the choice
-    of the kernels; memory above what the data take."""
+    """`aggregated_skce_test` with the six `default_kernels`, or nine lengthscales; choosing the
+    kernels is not timed. Memory above what the data take."""
     size = 64 if quick else 1000
     n_resamples = 20 if quick else 999
     few, large, huge = (20, 128, 256) if quick else (199, 10**5, 10**6)
