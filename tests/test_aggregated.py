@@ -22,7 +22,7 @@ from calibjax.hypothesis_tests._kernel_terms import terms_of
 from calibjax.hypothesis_tests._model_draws import (
     DRAWS_PER_GROUP,
     draw_targets,
-    sums_of_others,
+    increasing_sums,
 )
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.kernels import describe
@@ -413,7 +413,7 @@ def test_the_result_says_which_kernel_decides(key):
         "TensorProduct(DistanceKernel(TotalVariation(), 0.3), WhiteKernel())",
         "FeatureKernel(confidence_product, log_probability)",
     ]
-    assert f"by {names[int(result.members.best)]})" in repr(result)
+    assert f"largest score: {names[int(result.members.best)]})" in repr(result)
     lines = repr(result.members).splitlines()
     assert [line.partition("  ")[2] != "" for line in lines] == [True] * 3
     assert all(line.endswith(name) for line, name in zip(lines[1:], names, strict=True))
@@ -712,13 +712,17 @@ def test_labels_of_probability_0_never_occur_among_many(key):
     # Sums of a thousand numbers are made in parallel, and do not always increase.
     rng = RNG(0)
     probs = rng.dirichlet(np.full(1000, 0.3), 50) * (rng.uniform(size=(50, 1000)) < 0.5)
-    predictions = cj.Categorical(jnp.asarray(probs / probs.sum(1, keepdims=True), jnp.float32))
-    tops = jnp.argmax(predictions.probs, axis=1)
-    sums = np.asarray(jax.jit(jax.vmap(sums_of_others))(predictions.probs, tops))
-    others = np.asarray(predictions.probs.at[jnp.arange(50), tops].set(0.0))
+    probs = np.sort(probs / probs.sum(1, keepdims=True), axis=1).astype(np.float32)
+    sums = np.asarray(jax.jit(jax.vmap(increasing_sums))(probs))
     steps = np.diff(sums, axis=1, prepend=0)
-    assert np.all(steps[others == 0] == 0) and np.all(steps >= 0)
-    np.testing.assert_allclose(sums, np.cumsum(others.astype(float), axis=1), rtol=1e-6)
+    assert np.all(steps[probs == 0] == 0) and np.all(steps >= 0)
+    np.testing.assert_allclose(sums, np.cumsum(probs.astype(float), axis=1), rtol=1e-6)
+
+
+def test_small_probabilities_beside_large_ones_are_drawn():
+    # In the order of the labels, float32 sums would lose the second one.
+    sums = np.asarray(increasing_sums(jnp.sort(jnp.array([0.3, 1e-8, 0.5, 0.2], jnp.float32))))
+    np.testing.assert_allclose(np.diff(sums, prepend=0), [1e-8, 0.2, 0.3, 0.5], rtol=1e-6)
 
 
 @pytest.mark.parametrize("family", slow({"poisson", "diag"}, ["categorical", "normal", "poisson"]))

@@ -566,6 +566,12 @@ BAD |= {
         ValueError,
         "method must be 'bootstrap', 'gamma' or 'features' above n = 8192, got 'pearson'.*n = 8193",
     ),
+    "a test without a key": (
+        lambda: cj.calibration_test(probs(), labels(0)),
+        TypeError,
+        "key must come first, calibration_test.jax.random.key.0., predictions, targets., got "
+        "Categorical",
+    ),
     "targets of a test": (
         lambda: cj.calibration_test(KEY, probs(), labels(4)),
         ValueError,

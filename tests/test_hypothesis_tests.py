@@ -298,7 +298,7 @@ def test_one_readable_line(key):
         assert "\n" not in line and line == str(result)
         assert result.method in line and f"pvalue = {float(result.pvalue):.3g}" in line
     assert "bootstrap of 99" in repr(TESTS["bootstrap"](key, kernel, *data))
-    assert re.search("by .*TotalVariation", repr(cj.calibration_test(key, *data)))
+    assert re.search("largest score: .*TotalVariation", repr(cj.calibration_test(key, *data)))
 
 
 @pytest.mark.parametrize("level", [0.55, 0.8, 0.95])

@@ -12,6 +12,10 @@ import calibjax as cj
 README = pathlib.Path(__file__).parents[1] / "README.md"
 
 
+def test_nothing_is_left_to_fill_in():
+    assert "@@" not in README.read_text()
+
+
 def test_readme_code_runs(capsys):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
     namespace: dict = {}

@@ -33,6 +33,8 @@ _ROWS, _NARROWEST = 16, 1 / 256
 _LOCATION, _SHAPE = 4.0, 0.5
 # The number of frequencies for such a kernel, of numbers and of vectors.
 _FREQUENCIES, _VECTOR_FREQUENCIES = 8, 32
+# A key that targets are hardly drawn with: kernels must not depend on them.
+_DIRECTIONS = 0x5CA1E
 # The log probability of an impossible label is -infinity.
 _LEAST_LOG_PROB = -1000.0
 
@@ -46,7 +48,8 @@ def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None
     For labels there are six: f = e_y and the total variation at c, 1/4 and 4 times the median,
     which see any error at a scale; whether y is the most likely class, and the difference of the
     confidences, at 2 c and 1/4; and f = log p(y) at 4, which sees whether the model is too sure, or
-    not sure enough.  c is 16 / n, from 1/256 to 1/4: more rows show finer errors.
+    not sure enough.  c is 16 / n, from 1/256 to 1/4: more rows show finer errors, and up to 64 rows
+    the first two kernels are the same.
 
     For numbers, vectors and counts there are six, too, each f at 1/4 and 4: f is made of waves of
     the standardised target u = (y - mean) / deviation, slow ones, which see a wrong location, or
@@ -86,11 +89,11 @@ def _kernels_of_labels(predictions: Distribution, where: Any) -> list[Kernel]:
     n = jax.tree.leaves(predictions)[0].shape[0] if where is None else jnp.sum(where)
     narrow = jnp.clip(_ROWS / jnp.asarray(n, jnp.float32), _NARROWEST, _MIDDLE)
     of_predictions = _at_scales(TotalVariation(), predictions, where, (narrow, _MIDDLE, _WIDE))
-    confidence = EmbeddingDistance(_confidence)
-    of_confidences = _at_scales(confidence, predictions, where, (2 * narrow, _MIDDLE))
+    confidence = EmbeddingDistance(confidence_of)
+    ofconfidence_ofs = _at_scales(confidence, predictions, where, (2 * narrow, _MIDDLE))
     return [
         *(TensorProduct(kernel, WhiteKernel()) for kernel in of_predictions),
-        *(FeatureKernel(kernel, is_top_label) for kernel in of_confidences),
+        *(FeatureKernel(kernel, is_top_label) for kernel in ofconfidence_ofs),
         FeatureKernel(of_predictions[-1], log_score),
     ]
 
@@ -98,7 +101,7 @@ def _kernels_of_labels(predictions: Distribution, where: Any) -> list[Kernel]:
 def _kernels_of_standardised_targets(predictions: Distribution, where: Any) -> list[Kernel]:
     distance = predictions.default_distance()
     if distance is None:
-        distance = EmbeddingDistance(_mean_and_deviation)
+        distance = EmbeddingDistance(mean_and_deviation)
     of_predictions = _at_scales(distance, predictions, where, (_MIDDLE, _WIDE))
     features = (
         StandardisedWaves(_LOCATION),
@@ -129,7 +132,7 @@ def _batch_of_one(tree: Any) -> Any:
     return jax.tree.map(lambda x: x[None], tree)
 
 
-def _confidence(p: Any) -> jax.Array:
+def confidence_of(p: Any) -> jax.Array:
     return jnp.max(p.label_probabilities())
 
 
@@ -149,7 +152,7 @@ def squared_deviation(p: Any, y: jax.Array) -> jax.Array:
     return jnp.sum(jnp.square(standardised(p, y)))
 
 
-def _mean_and_deviation(p: Any) -> jax.Array:
+def mean_and_deviation(p: Any) -> jax.Array:
     p = _batch_of_one(p)
     return jnp.concatenate([jnp.ravel(p.mean()), jnp.ravel(p.standard_deviation())])
 
@@ -178,7 +181,7 @@ class StandardisedWaves:
         u = standardised(p, y)
         size = _FREQUENCIES if u.size == 1 else _VECTOR_FREQUENCIES
         length = ndtri((1 + (jnp.arange(size, dtype=u.dtype) + 0.5) / size) / 2)
-        direction = jax.random.normal(jax.random.key(0), (size, u.size), u.dtype)
+        direction = jax.random.normal(jax.random.key(_DIRECTIONS), (size, u.size), u.dtype)
         direction = direction / jnp.linalg.norm(direction, axis=1, keepdims=True)
         angles = dot(length[:, None] / self.lengthscale * direction, u)
         return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)])

@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from calibjax._numerics import dot
 from calibjax._sharding import Axis, rows_at
@@ -81,5 +82,23 @@ def landmarks_with_base(points: Any, n_rows: jax.Array, base: Any, interpolates:
         nugget = _NUGGET * jnp.trace(matrix)
         # Without a nugget the matrix of a kernel that is 0 at all landmarks has no inverse.
         nugget = jnp.where(nugget > 0, nugget, 1.0)
-        inverse = jnp.linalg.inv(matrix + nugget * jnp.eye(size, dtype=matrix.dtype))
+        inverse = _inverse(matrix + nugget * jnp.eye(size, dtype=matrix.dtype))
     return Landmarks(points, n_rows, base, inverse, size)
+
+
+def _inverse(matrix: jax.Array) -> jax.Array:
+    """The inverse of a positive definite matrix, by Gauss-Jordan elimination without pivots.
+
+    On CPUs, `jnp.linalg.inv` calls LAPACK, and two such calls of one program, vectorised over data
+    sets, can wait for each other forever on a machine with two cores (jaxlib 0.10.2).
+    """
+    size = matrix.shape[0]
+    i, j = jnp.arange(size)[:, None], jnp.arange(size)[None, :]
+
+    def eliminate(k: jax.Array, a: jax.Array) -> jax.Array:
+        pivot, column, row = a[k, k], a[:, k, None], a[None, k, :]
+        others = jnp.where(i == k, row / pivot, a - column * (row / pivot))
+        of_column = jnp.where(i == k, 1 / pivot, -column / pivot)
+        return jnp.where(j == k, of_column, others)
+
+    return lax.fori_loop(0, size, eliminate, matrix)

@@ -45,7 +45,7 @@ class DrawnFeature:
 
         def of_row(p, targets, others):
             values = jax.vmap(self.feature, (None, 0))
-            return values(p, targets) - jnp.mean(values(p, others), axis=0, keepdims=True)
+            return _difference(values(p, targets), jnp.mean(values(p, others), axis=0))
 
         return _dense_sums(weights, jax.vmap(of_row)(predictions, targets, others))
 
@@ -61,7 +61,10 @@ class LabelFeature:
 
         def of_row(p, labels):
             table = jax.vmap(self.feature, (None, 0))(p, all_labels(p))
-            return table[labels] - dot(p.label_probabilities(), table)[None]
+            probabilities = p.label_probabilities()
+            # A feature such as log p(y) may be infinite at labels that never occur.
+            possible = jnp.where(probabilities[:, None] > 0, table, 0.0)
+            return _difference(table[labels], dot(probabilities, possible))
 
         return _dense_sums(weights, jax.vmap(of_row)(predictions, targets))
 
@@ -88,6 +91,15 @@ class Indicators:
 # Up to this number of classes a product of matrices with indicators is faster than sums over the
 # rows of each class.
 _MANY_CLASSES = 32
+# In units of the precision of the dtype.
+_ROUNDING = 64
+
+
+def _difference(values: jax.Array, mean: jax.Array) -> jax.Array:
+    """f - E f for values ``[D, M]``, and 0 where rounding errors are all that there is."""
+    residuals = values - mean[None]
+    rounding = _ROUNDING * jnp.finfo(values.dtype).eps * jnp.abs(values)
+    return jnp.where(jnp.abs(residuals) <= rounding, 0.0, residuals)
 
 
 def _dense_sums(weights: jax.Array, residuals: jax.Array) -> ResidualSums:

@@ -50,7 +50,7 @@ def aggregated_skce_test(
     one of the S + 1 values of a row, its S samples and its target, chosen at random, plays the
     target, and the kernels see the set of all of them.  If the samples are independent draws from
     the law of the target, the level is exact for every S >= 1: a model is not rejected because its
-    samples are few.  Weighted samples are taken for the law itself.
+    samples are few.  Weighted samples, and mixtures of samples, are taken for the law itself.
 
     The bias of the SKCE is that of the draws too.  Its diagonal, the mean of h_ii, shows a wrong
     spread, and single targets that the predictions rule out.
@@ -59,17 +59,19 @@ def aggregated_skce_test(
     are evenly spaced.  This gives kernels that depend on predictions only: the level remains exact,
     wide kernels hardly change, and kernels that are narrower than the distances of the landmarks
     become wider.  A kernel of real targets or counts is replaced by waves with some of its
-    frequencies.  O(n n_features) time for each number of a feature and each draw,
-    O(n + n_features^2) memory.
+    frequencies.  O(n n_features) time for each number of a feature and each draw;
+    O(n + n_features (n_features + 100 M)) memory for features of M numbers, as many as classes.
 
     Args:
         key: a key of `jax.random`.
         kernels: TensorProducts, FeatureKernels, or sums and multiples of them; None stands for
-            `default_kernels(predictions)`.  Kernels for samples should not be chosen from the
-            samples alone; None takes the target among them.
+            `default_kernels` of the predictions, of samples with the target among them.  For
+            samples pass kernels with fixed parameters: lengthscales chosen from the samples alone
+            know which value is the target.
         predictions: a batch of n >= 2 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
-        n_resamples: the number of draws; draw r of a row depends only on (key, row, r).
+        n_resamples: the number of draws; draw r of a row depends only on the key, r and
+            the number of the row among the kept rows.
         n_features: the number of landmarks.
         where: boolean mask ``[n]``; masked rows may hold anything.
 

@@ -19,17 +19,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from calibjax.hypothesis_tests._counting import counted_pvalue
+from calibjax.hypothesis_tests._counting import counted_pvalue, rounding_of
 
 # The law of a kernel with one eigenvalue, chi-squared with one degree of freedom, has 2.8.  Rare
 # events have more, and z would be large for all draws: no other kernel could decide.
 _LEAST_SKEWNESS, _LARGEST_SKEWNESS = 0.05, 2.83
 # The cube root has an infinite slope at 0, far below all that decides.
 _LEAST_RATIO = 0.01
-# Rounding errors of a sum are at most some multiples of this many units in the last place.
-_ROUNDING = 64
-# What a kernel sees must exceed this many rounding errors.
-_LEAST_DEVIATION = 8
 
 
 class Aggregate(NamedTuple):
@@ -56,13 +52,11 @@ def aggregate(values: jax.Array) -> Aggregate:
     Statistics that differ by rounding errors only are equal: where events are rare, many draws are
     the same data.  The errors are proportional to the largest statistic, which is a sum of squares.
     """
-    rounding = (
-        _ROUNDING * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values), axis=1, keepdims=True)
-    )
+    rounding = rounding_of(values)[:, None]
     mean = jnp.mean(values, axis=1, keepdims=True)
     deviation = jnp.sqrt(jnp.mean(jnp.square(values - mean), axis=1, keepdims=True))
     # A kernel whose numbers differ by little more than rounding errors says nothing.
-    constant = deviation <= _LEAST_DEVIATION * rounding
+    constant = deviation <= 2 * rounding
     safe = jnp.where(constant, 1.0, deviation)
     standardised = jnp.where(constant, 0.0, values - mean) / safe
     skewness = jnp.mean(standardised**3, axis=1, keepdims=True)

@@ -3,7 +3,6 @@
 import jax
 from jax.typing import ArrayLike
 
-from calibjax._check import check_key
 from calibjax._distribution import Distribution
 from calibjax.hypothesis_tests._aggregated import aggregated_skce_test
 from calibjax.hypothesis_tests._result import CalibrationTestResult
@@ -12,7 +11,7 @@ from calibjax.hypothesis_tests._result import CalibrationTestResult
 def calibration_test(
     key: jax.Array,
     predictions: Distribution,
-    targets: ArrayLike,
+    targets: ArrayLike | None = None,
     *,
     where: ArrayLike | None = None,
     n_resamples: int = 999,
@@ -24,8 +23,8 @@ def calibration_test(
     for every family, every number of rows, and however rare events are: if the model is calibrated,
     the p-value is at most a with probability at most a.
 
-    O(n n_resamples) time, and memory that does not depend on n_resamples: half a second for 1000
-    rows of ten classes on two CPU cores.  Rows on several devices stay where they are.
+    O(n n_resamples) time, and memory that does not depend on n_resamples.  Rows on several devices
+    stay where they are.
 
     Args:
         key: a key of `jax.random`, such as ``jax.random.key(0)``.
@@ -52,7 +51,8 @@ def calibration_test(
             "key must come first, calibration_test(jax.random.key(0), predictions, targets), got "
             f"{type(key).__name__} predictions in its place."
         )
-    check_key(key)
+    if targets is None:
+        raise TypeError("targets must be an array, got None.")
     return aggregated_skce_test(
         key, None, predictions, targets, n_resamples=n_resamples, where=where
     )

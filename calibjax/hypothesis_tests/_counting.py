@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-# In units of the precision of the dtype and of the mean size of a statistic.
-_ROUNDING = 1000
+# In units of the precision of the dtype and of the largest statistic.
+_ROUNDING = 256
 
 
 def counted_pvalue(statistic: jax.Array, draws: jax.Array) -> jax.Array:
@@ -25,6 +25,10 @@ def counted_pvalue_with_ties(values: jax.Array) -> jax.Array:
     Data sets without any event are the same data sets, and their statistics must tie.  Ties count
     as draws that are at least as large, so that the p-value stays valid.
     """
+    return counted_pvalue(values[-1] - rounding_of(values), values[:-1])
+
+
+def rounding_of(values: jax.Array) -> jax.Array:
+    """By how much statistics of equal data may differ, for statistics along the last axis."""
     sizes = jnp.abs(jnp.where(jnp.isfinite(values), values, 0.0))
-    rounding = _ROUNDING * jnp.finfo(values.dtype).eps * jnp.mean(sizes)
-    return counted_pvalue(values[-1] - rounding, values[:-1])
+    return _ROUNDING * jnp.finfo(values.dtype).eps * jnp.max(sizes, axis=-1)

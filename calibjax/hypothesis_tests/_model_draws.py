@@ -41,8 +41,8 @@ def draw_targets(
 def _draw_labels(key: jax.Array, probabilities: jax.Array) -> jax.Array:
     """Labels ``[DRAWS_PER_GROUP]`` with probabilities ``[m]``, by the inverse of their sums.
 
-    One uniform number makes a draw.  The most probable label takes what the others leave, so that
-    sums of small probabilities keep their digits, and labels of probability 0 are never drawn.
+    One uniform number makes a draw.  The sums are over increasing probabilities, so that small ones
+    keep their digits, and labels of probability 0 are never drawn.
     """
     dtype = probabilities.dtype
     if dtype == jnp.float64:
@@ -51,16 +51,15 @@ def _draw_labels(key: jax.Array, probabilities: jax.Array) -> jax.Array:
         # Steps of 2^-32, where `uniform` in float32 would have steps of 2^-23.
         bits = jax.random.bits(key, (DRAWS_PER_GROUP,), jnp.uint32)
         uniform = (bits.astype(dtype) + 0.5) * 2.0**-32
-    top = jnp.argmax(probabilities)
-    sums = sums_of_others(probabilities, top)
-    # Probabilities sum to one within 1e-3.
-    uniform = uniform * (sums[-1] + probabilities[top])
-    found = jnp.searchsorted(sums, uniform, side="right")
-    return jnp.where(uniform < sums[-1], found.astype(jnp.int32), top.astype(jnp.int32))
+    order = jnp.argsort(probabilities).astype(jnp.int32)
+    sums = increasing_sums(probabilities[order])
+    # Probabilities sum to one within 1e-3, and rounding may make a number as large as the sum.
+    place = jnp.searchsorted(sums, uniform * sums[-1], side="right")
+    return order[jnp.minimum(place, order.size - 1)]
 
 
-def sums_of_others(probabilities: jax.Array, top: jax.Array) -> jax.Array:
-    """The sums of the probabilities ``[m]`` up to each label, without the one of `top`."""
-    others = probabilities.at[top].set(0.0)
+def increasing_sums(probabilities: jax.Array) -> jax.Array:
+    """The sums up to each label, ``[m]``; they never decrease, nor increase by a probability 0."""
     # Rounding makes parallel sums fall, or rise where the probability is 0.
-    return lax.cummax(jnp.where(others > 0, jnp.cumsum(others), 0.0))
+    sums = jnp.cumsum(probabilities)
+    return lax.cummax(jnp.where(probabilities > 0, sums, 0.0))

@@ -26,7 +26,8 @@ class Members:
     Args:
         kernels: the kernels, a list of K.
         estimates: the unbiased SKCE for each kernel, ``[K]``.
-        scores: each estimate on a scale on which it is nearly standard normal under H0, ``[K]``.
+        scores: the biased SKCE on a scale on which it is nearly standard normal under H0, ``[K]``;
+            a negative estimate can have a positive score.
         pvalues: the p-value that each kernel would have as the only one, ``[K]``.
     """
 
@@ -115,10 +116,11 @@ class CalibrationTestResult:
             batch = getattr(self.pvalue, "shape", None)
             return f"CalibrationTestResult({self.method}; pvalue of shape {batch})"
         error = "" if self.standard_error is None else f" ± {float(self.standard_error):.2g}"
-        decided = "" if self.members is None else f" by {self._best_kernel()}"
+        decided = "" if self.members is None else f"; largest score: {self._best_kernel()}"
         return (
-            f"CalibrationTestResult({self.method}; estimate = {float(self.estimate):.4g}{error}, "
-            f"statistic = {float(self.statistic):.4g}, pvalue = {float(self.pvalue):.3g}{decided})"
+            f"CalibrationTestResult({self.method}; pvalue = {float(self.pvalue):.3g}, "
+            f"statistic = {float(self.statistic):.4g}, "
+            f"estimate = {float(self.estimate):.4g}{error}{decided})"
         )
 
     def _best_kernel(self) -> str:
