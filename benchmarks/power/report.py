@@ -133,6 +133,7 @@ def _section(name: str, result: Any) -> str:
     note = (
         f"*`--only {name}`, {result['date']}, {result['minutes']:.1f} minutes, "
         f"{result['n_data_sets']} data sets, {result['n_draws']} draws; {environment}.*"
+        f"{result.get('remark', '')}"
     )
     return "\n\n".join([_heading(name, result), _table(rows), note])
 
