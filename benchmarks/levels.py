@@ -88,7 +88,7 @@ def page(results: Mapping[str, Mapping[str, Result]]) -> str:
                 ),
             ]
         ),
-        "The number of data sets: "
+        "The least number of data sets of a column: "
         + ", ".join(f"{sets(results, n)} for n = {n}" for n in DATA_SETS)
         + f". Device: {devices}.",
         "Each curve is the distribution of the p-value. It lies on or below the diagonal, up to "
