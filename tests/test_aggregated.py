@@ -204,6 +204,7 @@ def test_every_draw_of_reals_is_a_plain_sum_over_pairs(data_of, key, float64):
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_estimates_of_reals_are_near_skce(key, float64):
     # 8 frequencies, and an expectation that is the mean of 100 draws.
     loc, scale = RNG(0).normal(size=60), RNG(1).uniform(0.3, 1.5, 60)
@@ -481,6 +482,7 @@ def test_bad_arguments(key):
 # Rare events and other degenerate data.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expected_events", slow({3.0}, [0.3, 3.0]))
 def test_equal_data_are_equal_where_events_are_rare(expected_events, key):
     # More rows than landmarks.  All predictions are equal, so that only the number of events
@@ -555,7 +557,7 @@ def _few():
     }
 
 
-FAST = {"two rows", "one-hot", "one sample"}
+FAST = {"one-hot"}
 
 
 @pytest.mark.parametrize("name", slow(_few().keys() - FAST, _few()))
@@ -625,6 +627,7 @@ def test_default_kernels(family, key):
     assert 1 / (B + 1) - 1e-6 <= result.pvalue <= 1 and np.isfinite(result.statistic)
 
 
+@pytest.mark.slow
 def test_the_features_of_default_kernels_see_what_they_say(float64):
     kernels = cj.default_kernels(cj.Normal(jnp.arange(3.0), jnp.ones(3)))
     of_location, of_shape, of_score = kernels[::2]

@@ -59,7 +59,9 @@ TESTS = {
     "pairs in blocks": pairs_in_blocks,
     "ece": of_estimator(cj.ece),
 }
-every_test = pytest.mark.parametrize("name", slow({"biased pairs", "pairs in blocks"}, TESTS))
+every_test = pytest.mark.parametrize(
+    "name", slow({"biased pairs", "pairs in blocks", "cme", "ece"}, TESTS)
+)
 one_test = pytest.mark.parametrize("name", slow(TESTS.keys() - {"blocks"}, TESTS))
 
 
@@ -313,7 +315,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("family", EXPECTED)
+@pytest.mark.parametrize("family", slow(EXPECTED.keys() - {"poisson"}, EXPECTED))
 def test_expected_rare_events(family):
     predictions, expected = EXPECTED[family]
     found = predictions.off_mode_probability()

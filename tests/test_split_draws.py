@@ -108,6 +108,7 @@ def test_deviations(float64, batch):
     np.testing.assert_allclose(found, [expected], rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_derivatives(float64, batch):
     predictions, targets, _ = batch
 
