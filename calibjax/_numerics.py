@@ -46,6 +46,15 @@ def dot(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.dot(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
+def eigh_of_kernel(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Eigenvalues and eigenvectors of the matrix of a kernel; NaN if it is not positive definite.
+
+    It has no negative eigenvalues, but rounding can make a zero one negative.
+    """
+    values, vectors = jnp.linalg.eigh(matrix)
+    return jnp.where(values >= -1e-3 * values[-1], jnp.maximum(values, 0.0), jnp.nan), vectors
+
+
 def is_positive(x: Any) -> Any:
     """Whether x, an array of NumPy or of jax, is positive and finite."""
     return (x > 0) & _is_finite(x)

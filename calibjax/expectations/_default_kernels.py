@@ -90,10 +90,10 @@ def _kernels_of_labels(predictions: Distribution, where: Any) -> list[Kernel]:
     narrow = jnp.clip(_ROWS / jnp.asarray(n, jnp.float32), _NARROWEST, _MIDDLE)
     of_predictions = _at_scales(TotalVariation(), predictions, where, (narrow, _MIDDLE, _WIDE))
     confidence = EmbeddingDistance(confidence_of)
-    ofconfidence_ofs = _at_scales(confidence, predictions, where, (2 * narrow, _MIDDLE))
+    of_confidences = _at_scales(confidence, predictions, where, (2 * narrow, _MIDDLE))
     return [
         *(TensorProduct(kernel, WhiteKernel()) for kernel in of_predictions),
-        *(FeatureKernel(kernel, is_top_label) for kernel in ofconfidence_ofs),
+        *(FeatureKernel(kernel, is_top_label) for kernel in of_confidences),
         FeatureKernel(of_predictions[-1], log_score),
     ]
 
@@ -133,6 +133,7 @@ def _batch_of_one(tree: Any) -> Any:
 
 
 def confidence_of(p: Any) -> jax.Array:
+    """The probability of the most likely label."""
     return jnp.max(p.label_probabilities())
 
 
@@ -153,6 +154,7 @@ def squared_deviation(p: Any, y: jax.Array) -> jax.Array:
 
 
 def mean_and_deviation(p: Any) -> jax.Array:
+    """The means and standard deviations of all coordinates, a vector."""
     p = _batch_of_one(p)
     return jnp.concatenate([jnp.ravel(p.mean()), jnp.ravel(p.standard_deviation())])
 

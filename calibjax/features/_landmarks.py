@@ -21,7 +21,7 @@ from jax import lax
 
 from calibjax._numerics import dot
 from calibjax._sharding import Axis, rows_at
-from calibjax._struct import static, struct, widest_dtype
+from calibjax._struct import struct, widest_dtype
 from calibjax.kernels import pairwise
 
 # What is added to the diagonal of B, for each landmark, in units of the mean on the diagonal:
@@ -44,7 +44,11 @@ class Landmarks:
     n_rows: jax.Array
     base: Any
     inverse: jax.Array | None
-    n_points: int = static()
+
+    @property
+    def n_points(self) -> int:
+        """F."""
+        return jax.tree.leaves(self.points)[0].shape[0]
 
     def coordinates(self, predictions: Any, rows: jax.Array) -> jax.Array:
         """w(p) of a batch of predictions with the numbers `rows` among all rows, ``[n, F]``."""
@@ -63,7 +67,7 @@ class Landmarks:
 
 
 def choose_landmarks(predictions: Any, n_kept: Any, n_rows: jax.Array, size: int, axis: Axis):
-    """`size` predictions, evenly spaced among the rows of all devices, and their number.
+    """`size` predictions, evenly spaced among the rows of all devices.
 
     The first `n_kept` rows of this device count, and `n_rows` on all devices.
     """
@@ -83,7 +87,7 @@ def landmarks_with_base(points: Any, n_rows: jax.Array, base: Any, interpolates:
         # Without a nugget the matrix of a kernel that is 0 at all landmarks has no inverse.
         nugget = jnp.where(nugget > 0, nugget, 1.0)
         inverse = _inverse(matrix + nugget * jnp.eye(size, dtype=matrix.dtype))
-    return Landmarks(points, n_rows, base, inverse, size)
+    return Landmarks(points, n_rows, base, inverse)
 
 
 def _inverse(matrix: jax.Array) -> jax.Array:

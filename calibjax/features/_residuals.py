@@ -6,7 +6,8 @@ needs the sums
 
     G_a = sum_i w_a(p_i) r_i
 
-and the squares |r_i|^2, for each of D data sets of targets with the same predictions.
+for each of D data sets of targets with the same predictions, and the squares |r_i|^2 for the first
+one, the observed targets.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from calibjax.expectations import all_labels
 
 
 class ResidualSums(NamedTuple):
-    """G ``[F, D, M]`` and the squares ``[n, D]``."""
+    """G ``[F, D, M]``, and the squares for the first data set, ``[n]``."""
 
     sums: jax.Array
     squares: jax.Array
@@ -81,11 +82,11 @@ class Indicators:
             indicators = jax.nn.one_hot(targets, n_labels, dtype=probabilities.dtype)
             return _dense_sums(weights, indicators - probabilities[:, None])
         # |e_y - p|^2 = 1 - 2 p_y + |p|^2.
-        of_targets = jnp.take_along_axis(probabilities, targets, axis=1)
-        norms = jnp.sum(jnp.square(probabilities), axis=1, keepdims=True)
+        of_first = jnp.take_along_axis(probabilities, targets[:, :1], axis=1)[:, 0]
+        norms = jnp.sum(jnp.square(probabilities), axis=1)
         counts = _sums_by_label(weights, targets, n_labels)
         sums = counts - dot(weights.T, probabilities)[:, None]
-        return ResidualSums(sums, 1 - 2 * of_targets + norms)
+        return ResidualSums(sums, 1 - 2 * of_first + norms)
 
 
 # Up to this number of classes a product of matrices with indicators is faster than sums over the
@@ -106,7 +107,7 @@ def _dense_sums(weights: jax.Array, residuals: jax.Array) -> ResidualSums:
     """The sums of residuals ``[n, D, M]``."""
     n, *shape = residuals.shape
     sums = dot(weights.T, residuals.reshape(n, -1)).reshape(-1, *shape)
-    return ResidualSums(sums, jnp.sum(jnp.square(residuals), axis=2))
+    return ResidualSums(sums, jnp.sum(jnp.square(residuals[:, 0]), axis=1))
 
 
 def _sums_by_label(weights: jax.Array, targets: jax.Array, n_labels: int) -> jax.Array:

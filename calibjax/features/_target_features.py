@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax._numerics import dot
+from calibjax._numerics import dot, eigh_of_kernel
 from calibjax._struct import struct
 from calibjax.expectations import all_labels
 from calibjax.features._random_features import expanded, sum_arrays
@@ -56,9 +56,7 @@ def _root(kernel: Any, p: Any) -> jax.Array:
     # Only differences of rows matter: a kernel such as -|y - z| is positive definite on them.
     of_rows = jnp.mean(matrix, axis=1)
     matrix = matrix - of_rows[:, None] - of_rows[None] + jnp.mean(of_rows)
-    values, vectors = jnp.linalg.eigh(matrix)
-    # The matrix of a kernel has no negative eigenvalues, but rounding can make a zero one negative.
-    values = jnp.where(values >= -1e-3 * values[-1], jnp.maximum(values, 0.0), jnp.nan)
+    values, vectors = eigh_of_kernel(matrix)
     return vectors * jnp.sqrt(values)[None, :]
 
 

@@ -152,4 +152,4 @@ def one_residual(kernel: Any, a: Any, b: Any) -> jax.Array:
     (source, *_) = terms_of([kernel], dtype).sources
     feature = residual_feature(jax.random.key(0), source, *a)
     p, y = jax.tree.map(lambda x: x[None], a)
-    return feature.sums(jnp.ones((1, 1)), p, y[:, None], y[:, None]).squares[0, 0]
+    return feature.sums(jnp.ones((1, 1)), p, y[:, None], y[:, None]).squares[0]

@@ -72,7 +72,7 @@ def redrawn_skce(
         w = [weights[:, None] * base.coordinates(predictions, numbers) for base in bases]
         sums = {(b, s): features[s].sums(w[b], predictions, targets, others) for b, s in pairs}
         diagonals = [
-            dot(_diagonal(k, w[g.base]), sums[g.base, g.source].squares[:, 0])
+            dot(_diagonal(k, w[g.base]), sums[g.base, g.source].squares)
             for g, k in zip(terms.groups, matrices, strict=True)
         ]
         return [sums[pair].sums for pair in pairs], diagonals

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._data import Data
-from calibjax._numerics import dot
+from calibjax._numerics import dot, eigh_of_kernel
 from calibjax._sharding import Axis
 from calibjax._struct import static, struct
 from calibjax.discrepancy import Sample
@@ -114,9 +114,7 @@ def _draw_projection(key: jax.Array, features: Features) -> jax.Array:
 
     For labels, s^T (e_y - p) replaces the residual e_y - p of m numbers by one number.
     """
-    values, vectors = jnp.linalg.eigh(features.factor * features.metric)
-    # The matrix of a kernel has no negative eigenvalues, but rounding can make a zero one negative.
-    values = jnp.where(values >= -1e-3 * values[-1], jnp.maximum(values, 0.0), jnp.nan)
+    values, vectors = eigh_of_kernel(features.factor * features.metric)
     shape = features.n_features, values.shape[0]
     # jax.random.rademacher would draw other signs when jax_enable_x64 is set.
     heads = jax.random.bernoulli(key, jnp.asarray(0.5, values.dtype), shape)
