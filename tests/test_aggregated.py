@@ -553,7 +553,8 @@ def _few():
         ),
         "rate 0": (cj.Poisson(np.arange(N) % 3 * 1.0, max_count=64), np.arange(N) % 3),
         "one coordinate": (cj.MultivariateNormalDiag(many, many), many),
-        "narrow": (cj.Normal(normal.loc, 1e-20 * normal.scale), normal.loc),
+        # Every draw is rounded to the location; at 0 it would not be.
+        "narrow": (cj.Normal(normal.loc + 1, 1e-20 * normal.scale), normal.loc + 1),
     }
 
 
