@@ -78,6 +78,25 @@ class Distribution(ABC):
         """The log density or log probability of each target, ``[n]``."""
         raise TypeError(f"{type(self).__name__} predictions have no log_prob.")
 
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(Y <= targets[i]) for Y from each prediction, ``[n]``."""
+        raise TypeError(f"{type(self).__name__} predictions have no cdf.")
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The smallest y with P(Y <= y) >= level, ``[n]``; `level` is a number or ``[n]``."""
+        raise TypeError(f"{type(self).__name__} predictions have no quantile.")
+
+    def location(self) -> jax.Array:
+        """Where the targets are: the mean, or what a family without a finite mean has instead."""
+        return self.mean()
+
+    def spread(self) -> jax.Array:
+        """How wide the targets are spread around `location`, in the shape of a target.
+
+        It is the standard deviation, or what a family without a finite one has instead.
+        """
+        return self.standard_deviation()
+
     def label_probabilities(self) -> jax.Array | None:
         """The probabilities of all m labels; None if the targets are no labels.
 

@@ -23,6 +23,7 @@ ROOMS = [
     "_tempering",
     "_loops",
     "_distribution",
+    "_inversion",
     "_batch",
     "kernels",
     "expectations",

@@ -80,7 +80,7 @@ def _lengthscale(axis: Axis, _: None, predictions_and_where: Any) -> jax.Array:
     predictions, where = predictions_and_where
     if where is not None:
         predictions = fill_masked(predictions, where, axis)
-    deviation = widened(predictions).standard_deviation()
+    deviation = widened(predictions).spread()
     if where is not None:
         kept = where.reshape(-1, *(1,) * (deviation.ndim - 1))
         deviation = jnp.where(kept, deviation, jnp.nan)

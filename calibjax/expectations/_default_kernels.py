@@ -52,10 +52,10 @@ def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None
     the first two kernels are the same.
 
     For numbers, vectors and counts there are six, too, each f at 1/4 and 4: f is made of waves of
-    the standardised target u = (y - mean) / deviation, slow ones, which see a wrong location, or
+    the standardised target u = (y - location) / spread, slow ones, which see a wrong location, or
     fast ones, which see a wrong shape; or f = log p(y), which sees a wrong spread, or |u|^2 where
     the family has no `log_prob`.  d is the family's `default_distance`, or else the Euclidean
-    distance of means and standard deviations.
+    distance of locations and spreads.
 
     More kernels see more kinds of errors, and each sees a little less: these were chosen by their
     power for some thirty kinds of errors.
@@ -101,7 +101,7 @@ def _kernels_of_labels(predictions: Distribution, where: Any) -> list[Kernel]:
 def _kernels_of_standardised_targets(predictions: Distribution, where: Any) -> list[Kernel]:
     distance = predictions.default_distance()
     if distance is None:
-        distance = EmbeddingDistance(mean_and_deviation)
+        distance = EmbeddingDistance(location_and_spread)
     of_predictions = _at_scales(distance, predictions, where, (_MIDDLE, _WIDE))
     features = (
         StandardisedWaves(_LOCATION),
@@ -153,17 +153,17 @@ def squared_deviation(p: Any, y: jax.Array) -> jax.Array:
     return jnp.sum(jnp.square(standardised(p, y)))
 
 
-def mean_and_deviation(p: Any) -> jax.Array:
-    """The means and standard deviations of all coordinates, a vector."""
+def location_and_spread(p: Any) -> jax.Array:
+    """The locations and spreads of all coordinates, a vector."""
     p = _batch_of_one(p)
-    return jnp.concatenate([jnp.ravel(p.mean()), jnp.ravel(p.standard_deviation())])
+    return jnp.concatenate([jnp.ravel(p.location()), jnp.ravel(p.spread())])
 
 
 def standardised(p: Any, y: jax.Array) -> jax.Array:
-    """u = (y - mean) / deviation of each coordinate, a vector; without deviation y - mean."""
+    """u = (y - location) / spread of each coordinate, a vector; where that is 0, y - location."""
     p = _batch_of_one(p)
-    mean, deviation = jnp.ravel(p.mean()), jnp.ravel(p.standard_deviation())
-    return (jnp.ravel(y).astype(mean.dtype) - mean) / jnp.where(deviation > 0, deviation, 1.0)
+    location, spread = jnp.ravel(p.location()), jnp.ravel(p.spread())
+    return (jnp.ravel(y).astype(location.dtype) - location) / jnp.where(spread > 0, spread, 1.0)
 
 
 @struct
