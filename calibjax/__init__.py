@@ -1,5 +1,6 @@
 """Kernel calibration error, its gradients and tests, for any probabilistic model, in JAX."""
 
+from calibjax._counts import Counts as Counts
 from calibjax._distribution import Distribution as Distribution
 from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical
@@ -11,9 +12,11 @@ from calibjax.distributions._mixture import MixtureWasserstein as MixtureWassers
 from calibjax.distributions._multivariate_normal import (
     MultivariateNormalFullCovariance as MultivariateNormalFullCovariance,
 )
+from calibjax.distributions._negative_binomial import NegativeBinomial as NegativeBinomial
 from calibjax.distributions._normal import MultivariateNormalDiag as MultivariateNormalDiag
 from calibjax.distributions._normal import Normal as Normal
 from calibjax.distributions._poisson import Poisson as Poisson
+from calibjax.distributions._zero_inflated import ZeroInflated as ZeroInflated
 from calibjax.estimators import MedianVarianceBinning as MedianVarianceBinning
 from calibjax.estimators import RandomFeatureEstimate as RandomFeatureEstimate
 from calibjax.estimators import UniformBinning as UniformBinning

@@ -27,6 +27,7 @@ ROOMS = [
     "_batch",
     "kernels",
     "expectations",
+    "_counts",
     "distributions",
     "_data",
     "discrepancy",
