@@ -140,22 +140,29 @@ def test_quantiles_against_scipy(float64):
     p = cj.NegativeBinomial(jnp.array(mu), jnp.array(r))
     gate = np.array([0.3, 0.0, 0.5, 0.9])
     zeros = cj.ZeroInflated(jnp.array(gate), p)
-    quantiles = jax.jit(lambda ps, level: [p.quantile(level) for p in ps])
+    # Of the last one more than 50 is likely.
+    cut = cj.NegativeBinomial(p.mu, p.concentration, max_count=50)
+
+    @jax.jit
+    def all_three(level, y):
+        predictions = p, zeros, cut
+        return [q.quantile(level) for q in predictions], [q.cdf(y) for q in predictions]
+
+    y = jnp.array([0, 3, 50, 51])
     for level in (0.001, 0.31, 0.5, 0.77, 0.9999):
-        of_p, of_zeros = quantiles((p, zeros), level)
-        np.testing.assert_array_equal(of_p, law(p).ppf(level))
+        (found, of_zeros, of_cut), cdfs = all_three(level, y)
+        np.testing.assert_array_equal(found, law(p).ppf(level))
         inner = np.clip((level - gate) / (1 - gate), 0, 1)
         np.testing.assert_array_equal(of_zeros, np.maximum(law(p).ppf(inner), 0))
-    y = jnp.array([0, 3, 2, 250])
-    np.testing.assert_allclose(zeros.cdf(y), gate + (1 - gate) * law(p).cdf(y), rtol=1e-12)
-    np.testing.assert_array_equal(zeros.cdf(y * 0 - 1), 0)
-    largest = np.iinfo("int32").max
-    # No count reaches level 1, and none that is known where more than max_count is likely.
-    assert p.quantile(1.0 + 1e-6)[1] == largest
-    cut = cj.NegativeBinomial(jnp.array([100.0]), jnp.array([1.0]), max_count=50)
-    assert cut.quantile(0.99)[0] == largest and cut.quantile(0.2)[0] == int(law(cut).ppf(0.2)[0])
-    assert jnp.isnan(cut.cdf(jnp.array([51]))[0])
-    np.testing.assert_allclose(cut.cdf(jnp.array([50])), law(cut).cdf([50]), rtol=1e-13)
+        # What no count up to max_count is known to be is the largest number, or NaN.
+        largest = np.iinfo("int32").max
+        np.testing.assert_array_equal(of_cut, [*law(p).ppf(level)[:3], largest])
+    expected = law(p).cdf(y)
+    np.testing.assert_allclose(cdfs[0], expected, rtol=1e-12)
+    np.testing.assert_allclose(cdfs[1], gate + (1 - gate) * expected, rtol=1e-12)
+    np.testing.assert_allclose(cdfs[2], [*expected[:3], np.nan], rtol=1e-12)
+    of_ends, cdfs = all_three(1.0 + 1e-9, y - 52)
+    assert np.all(np.array(of_ends) == largest) and not np.any(cdfs)
 
 
 def test_derivatives_of_the_cdf(float64):
