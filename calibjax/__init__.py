@@ -1,12 +1,13 @@
 """Kernel calibration error, its gradients and tests, for any probabilistic model, in JAX."""
 
-from calibjax._counts import Counts as Counts
 from calibjax._distribution import Distribution as Distribution
 from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical
+from calibjax.distributions._counts import Counts as Counts
 from calibjax.distributions._empirical import Empirical as Empirical
 from calibjax.distributions._foreign import as_predictions as as_predictions
 from calibjax.distributions._laplace import Laplace as Laplace
+from calibjax.distributions._log_normal import LogNormal as LogNormal
 from calibjax.distributions._mixture import Mixture as Mixture
 from calibjax.distributions._mixture import MixtureWasserstein as MixtureWasserstein
 from calibjax.distributions._multivariate_normal import (
@@ -16,6 +17,9 @@ from calibjax.distributions._negative_binomial import NegativeBinomial as Negati
 from calibjax.distributions._normal import MultivariateNormalDiag as MultivariateNormalDiag
 from calibjax.distributions._normal import Normal as Normal
 from calibjax.distributions._poisson import Poisson as Poisson
+from calibjax.distributions._quantiles import Quantiles as Quantiles
+from calibjax.distributions._student_t import StudentT as StudentT
+from calibjax.distributions._univariate import Univariate as Univariate
 from calibjax.distributions._zero_inflated import ZeroInflated as ZeroInflated
 from calibjax.estimators import MedianVarianceBinning as MedianVarianceBinning
 from calibjax.estimators import RandomFeatureEstimate as RandomFeatureEstimate

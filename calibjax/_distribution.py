@@ -1,6 +1,5 @@
 """The interface of all families of predictive distributions."""
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
@@ -126,6 +125,10 @@ class Distribution(ABC):
         """The distance in `default_kernel`; None stands for MeanEmbeddingDistance."""
         return None
 
+    def default_features(self) -> tuple[Any, ...] | None:
+        """Functions f(p, y) in `default_kernels`; None stands for those of most families."""
+        return None
+
     def wasserstein_embedding(self) -> jax.Array | None:
         """A vector for *one* prediction; None if the family has none.
 
@@ -184,10 +187,11 @@ def families_with(*methods: str) -> str:
 def families(parent: type[Distribution] = Distribution) -> Iterator[type[Distribution]]:
     """The families: subclasses of Distribution, and of what several families have in common."""
     for child in parent.__subclasses__():
-        if inspect.isabstract(child):
-            yield from families(child)
-        else:
+        # A parent of families has no parameters.
+        if getattr(child, "__dataclass_fields__", {}):
             yield child
+        else:
+            yield from families(child)
 
 
 def wasserstein_refused(predictions: Any) -> TypeError:

@@ -27,7 +27,6 @@ ROOMS = [
     "_batch",
     "kernels",
     "expectations",
-    "_counts",
     "distributions",
     "_data",
     "discrepancy",

@@ -5,8 +5,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax._counts import Counts
 from calibjax._struct import struct, widened
+from calibjax.distributions._counts import Counts
 from calibjax.expectations import inner_product, mean_embedding
 
 # A derivative is at most exp(80), which float32 can hold.

@@ -5,10 +5,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax._counts import Counts
 from calibjax._numerics import safe_sqrt
 from calibjax._struct import static, struct, widened
 from calibjax._waves import wave
+from calibjax.distributions._counts import Counts
 from calibjax.distributions._poisson._probability import log_probability, probability
 from calibjax.kernels import EmbeddingDistance
 
