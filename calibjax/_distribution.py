@@ -82,8 +82,19 @@ class Distribution(ABC):
         """P(Y <= targets[i]) for Y from each prediction, ``[n]``."""
         raise TypeError(f"{type(self).__name__} predictions have no cdf.")
 
+    def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """P(Y < targets[i]) and P(Y <= targets[i]), each ``[n]``; by default only integers jump."""
+        at = self.cdf(targets)
+        if self.target_kind == "real":
+            return at, at
+        return self.cdf(targets.astype(jnp.int32) - 1), at
+
     def quantile(self, level: jax.Array) -> jax.Array:
-        """The smallest y with P(Y <= y) >= level, ``[n]``; `level` is a number or ``[n]``."""
+        """The smallest y with P(Y <= y) >= level, ``[n]``; `level` is a number or ``[n]``.
+
+        At the levels 0 and 1 it is the end of the support.  Any other level that is not between
+        them is a ValueError; inside jit it gives NaN, or -1 for labels and counts.
+        """
         raise TypeError(f"{type(self).__name__} predictions have no quantile.")
 
     def location(self) -> jax.Array:

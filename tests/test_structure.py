@@ -19,6 +19,7 @@ ROOMS = [
     "_check",
     "_numerics",
     "_erfcx",
+    "_incomplete_gamma",
     "_waves",
     "_tempering",
     "_loops",

@@ -10,9 +10,11 @@ from jax import lax
 from calibjax._batch import probability_vectors
 from calibjax._check import check_flag
 from calibjax._distribution import Distribution
+from calibjax._inversion import with_levels
 from calibjax._numerics import root_mean_square
 from calibjax._struct import static, struct, widened, widest_dtype
 from calibjax._waves import average, wave
+from calibjax.distributions._empirical._cdf import cdf_jump, check_numbers, quantile
 
 
 @struct
@@ -116,6 +118,10 @@ class Empirical(Distribution):
             return jnp.full(n_samples, 1 / n_samples, widest_dtype(self.samples))
         return self.weights
 
+    def _relative_weights(self) -> jax.Array:
+        """The weights ``[n, S]`` in units of their sums: ones, which have exact sums, if equal."""
+        return jnp.ones_like(self.samples) if self.weights is None else self.weights
+
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         axes = tuple(range(1, self.samples.ndim))
         constraints = {"samples": ("finite", jnp.all(jnp.isfinite(self.samples), axis=axes))}
@@ -156,6 +162,21 @@ class Empirical(Distribution):
             logits = jnp.broadcast_to(jnp.log(widened(self.weights)), (*shape, n, n_samples))
             drawn = jax.random.categorical(key, logits)
         return jnp.asarray(self.samples)[jnp.broadcast_to(jnp.arange(n), drawn.shape), drawn]
+
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """The probability of samples up to targets[i], for samples ``[n, S]``, ``[n]``."""
+        return self.cdf_jump(targets)[1]
+
+    def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        check_numbers(self.samples, "cdf")
+        p, targets = widened((self, targets))
+        return jax.vmap(cdf_jump)(p._relative_weights(), p.samples, targets)
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The smallest samples up to which the probability is at least the level, ``[n]``."""
+        check_numbers(self.samples, "quantile")
+        p, level = with_levels(self, level)
+        return jax.vmap(quantile)(p._relative_weights(), p.samples, level)
 
     def exchangeable(self, targets: jax.Array) -> tuple["Empirical", jax.Array]:
         """The samples with the target among them: any of the S + 1 values may be the target.

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
-from calibjax._numerics import absolute
+from calibjax._inversion import with_levels
+from calibjax._numerics import absolute, mirrored
 from calibjax._struct import struct, widened
 from calibjax._tempering import tempered_scale
 from calibjax._waves import wave
@@ -69,6 +70,21 @@ class Laplace(Distribution):
         """The log density at targets ``[n]``, ``[n]``."""
         p, targets = widened((self, targets))
         return -absolute(targets - p.loc) / p.scale - jnp.log(p.scale) - math.log(2)
+
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(Y <= targets[i]), ``[n]``."""
+        p, targets = widened((self, targets))
+        z = (targets - p.loc) / p.scale
+        tail = jnp.exp(-mirrored(z)) / 2
+        return jnp.where(z < 0, tail, 1 - tail)
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The quantiles ``[n]``; -inf at level 0 and inf at level 1."""
+        p, level = with_levels(self, level)
+        below = level < 0.5
+        # 1 - level is exact where it is used.
+        tail = jnp.log(2 * jnp.where(below, level, 1 - level))
+        return p.loc + p.scale * jnp.where(below, tail, -tail)
 
     def default_distance(self) -> Wasserstein:
         return Wasserstein()

@@ -5,8 +5,10 @@ from typing import Self
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import ndtr, ndtri
 
 from calibjax._distribution import Distribution
+from calibjax._inversion import with_levels
 from calibjax._numerics import dot
 from calibjax._struct import struct, widened
 from calibjax._tempering import tempered_scale
@@ -73,6 +75,16 @@ class Normal(Distribution):
         """The log density at targets ``[n]``, ``[n]``."""
         p, targets = widened((self, targets))
         return _log_density((targets - p.loc) / p.scale, p.scale)
+
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(Y <= targets[i]), ``[n]``."""
+        p, targets = widened((self, targets))
+        return ndtr((targets - p.loc) / p.scale)
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The quantiles ``[n]``; -inf at level 0 and inf at level 1."""
+        p, level = with_levels(self, level)
+        return p.loc + p.scale * ndtri(level)
 
     def default_distance(self) -> Wasserstein:
         return Wasserstein()

@@ -11,6 +11,8 @@ from jax.scipy import special
 from calibjax._batch import widened_integers
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
+from calibjax._incomplete_gamma import gammaincc
+from calibjax._inversion import integer_or_invalid, smallest_count_with, with_levels
 from calibjax._numerics import safe_sqrt
 from calibjax._struct import is_array, is_traced, static, struct, widened
 from calibjax._waves import wave
@@ -84,6 +86,19 @@ class Poisson(Distribution):
         """The log probability at targets ``[n]``, ``[n]``."""
         return _log_probability(targets, widened(self.rate))
 
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(Y <= targets[i]), ``[n]``."""
+        return cumulative_probability(widened_integers(targets), widened(self.rate))
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The quantiles ``[n]``, int32; 0 at level 0 and the largest int32 at level 1."""
+        p, level = with_levels(self, level)
+
+        def reaches_level(count: jax.Array) -> jax.Array:
+            return (cumulative_probability(count, p.rate) >= level) & (level < 1)
+
+        return integer_or_invalid(level, smallest_count_with(reaches_level, level))
+
     def off_mode_probability(self) -> jax.Array:
         """P(Y != floor(rate)), ``[n]``."""
         return -jnp.expm1(self.log_prob(jnp.floor(self.rate).astype(jnp.int32)))
@@ -121,6 +136,21 @@ def _log_probability_jvp(primals, tangents):
     (count, rate), (_, tangent) = primals, tangents
     slope = jnp.where(count > 0, count.astype(rate.dtype) / rate, 0.0) - 1
     return _log_probability(count, rate), slope * tangent
+
+
+@jax.custom_jvp
+def cumulative_probability(count: jax.Array, rate: jax.Array) -> jax.Array:
+    """P(Z <= count), elementwise, for rate >= 0: the probability that gamma noise exceeds rate."""
+    k = jnp.maximum(count, 0).astype(rate.dtype)
+    return jnp.where(count < 0, 0.0, gammaincc(k + 1, rate))
+
+
+@cumulative_probability.defjvp
+def _cumulative_probability_jvp(primals, tangents):
+    """The derivative of P(Z = k) in the rate is P(Z = k - 1) - P(Z = k): their sum telescopes."""
+    (count, rate), (_, tangent) = primals, tangents
+    slope = jnp.where(count < 0, 0.0, -jnp.exp(_log_probability(jnp.maximum(count, 0), rate)))
+    return cumulative_probability(count, rate), slope * tangent
 
 
 #: The remainder of Stirling's formula below is exact in float64 for counts of at least 16.
