@@ -14,9 +14,11 @@ from calibjax._inversion import with_levels
 from calibjax._numerics import root_mean_square
 from calibjax._struct import static, struct, widened, widest_dtype
 from calibjax._waves import average, wave
-from calibjax.distributions._empirical._cdf import cdf_jump, check_numbers, quantile
+from calibjax.distributions._weighted_samples import cdf_jump, check_numbers, quantile
+from calibjax.expectations import sums_over_atoms
 
 
+@sums_over_atoms
 @struct
 class Empirical(Distribution):
     """The distribution of S equally likely, or weighted, samples.
@@ -121,6 +123,10 @@ class Empirical(Distribution):
     def _relative_weights(self) -> jax.Array:
         """The weights ``[n, S]`` in units of their sums: ones, which have exact sums, if equal."""
         return jnp.ones_like(self.samples) if self.weights is None else self.weights
+
+    def atoms(self) -> tuple[jax.Array, jax.Array]:
+        """The samples of *one* prediction and their probabilities, ``[S, …]`` and ``[S]``."""
+        return self.samples, self.probabilities()
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         axes = tuple(range(1, self.samples.ndim))
