@@ -97,6 +97,22 @@ class Distribution(ABC):
         """
         raise TypeError(f"{type(self).__name__} predictions have no quantile.")
 
+    def crps_closed_form(self, targets: jax.Array) -> jax.Array | None:
+        """The continuous ranked probability score of each target, ``[n]``; None without a formula.
+
+        `crps` then computes it from the cdf.
+        """
+        return None
+
+    def mean_absolute_difference(self, other: Self) -> jax.Array | None:
+        """E|Z - Z'| for independent Z and Z' from *one* prediction each; None without a formula."""
+        return None
+
+    @property
+    def max_count(self) -> int | None:
+        """The last count of sums over counts; None if it is unknown, or targets are no counts."""
+        return None
+
     def location(self) -> jax.Array:
         """Where the targets are: the mean, or what a family without a finite mean has instead."""
         return self.mean()

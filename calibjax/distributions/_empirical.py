@@ -14,7 +14,13 @@ from calibjax._inversion import with_levels
 from calibjax._numerics import root_mean_square
 from calibjax._struct import static, struct, widened, widest_dtype
 from calibjax._waves import average, wave
-from calibjax.distributions._weighted_samples import cdf_jump, check_numbers, quantile
+from calibjax.distributions._weighted_samples import (
+    cdf_jump,
+    check_numbers,
+    crps,
+    half_mean_difference,
+    quantile,
+)
 from calibjax.expectations import sums_over_atoms
 
 
@@ -183,6 +189,21 @@ class Empirical(Distribution):
         check_numbers(self.samples, "quantile")
         p, level = with_levels(self, level)
         return jax.vmap(quantile)(p._relative_weights(), p.samples, level)
+
+    def crps_closed_form(self, targets: jax.Array) -> jax.Array:
+        """The score of the samples; with ``split=True`` the fair score of the law they come from.
+
+        The fair score has the law's score as its mean over independent draws.  ``[n]``.
+        """
+        check_numbers(self.samples, "CRPS")
+        p, targets = widened((self, targets))
+        weights = p._relative_weights()
+        scores = jax.vmap(crps)(weights, p.samples, targets)
+        if not self.split:
+            return scores
+        return scores - jax.vmap(half_mean_difference)(weights, p.samples) / (
+            p.samples.shape[1] - 1
+        )
 
     def exchangeable(self, targets: jax.Array) -> tuple["Empirical", jax.Array]:
         """The samples with the target among them: any of the S + 1 values may be the target.

@@ -1,4 +1,4 @@
-"""The cdf and the quantiles of weighted samples of real numbers, of one prediction."""
+"""The cdf, quantiles and CRPS of *one* prediction by weighted samples of real numbers."""
 
 import jax
 import jax.numpy as jnp
@@ -32,3 +32,27 @@ def quantile(weights: jax.Array, samples: jax.Array, level: jax.Array) -> jax.Ar
     too_small = falls_short(sums, level) | (sums <= 0)
     found = samples[order][jnp.sum(too_small)]
     return jnp.where(jnp.isnan(level), jnp.nan, found)
+
+
+def crps(weights: jax.Array, samples: jax.Array, target: jax.Array) -> jax.Array:
+    """The integral of (F - 1{target <= x})^2 over x, in O(S log S); all its terms are positive."""
+    values = jnp.append(samples, target)
+    order = jnp.argsort(values)
+    below, above = _both_tails(jnp.append(weights, 0.0)[order])
+    is_after = jnp.cumsum(order == samples.size) > 0
+    tail = jnp.where(is_after, above, below)[:-1]
+    return jnp.sum(jnp.diff(values[order]) * jnp.square(tail))
+
+
+def half_mean_difference(weights: jax.Array, samples: jax.Array) -> jax.Array:
+    """E|Z - Z'| / 2 for independent Z and Z': the integral of F (1 - F), in O(S log S)."""
+    order = jnp.argsort(samples)
+    below, above = _both_tails(weights[order])
+    return jnp.sum(jnp.diff(samples[order]) * (below * above)[:-1])
+
+
+def _both_tails(weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The share of the weights up to each, and the share of those behind it."""
+    total = jnp.sum(weights)
+    behind = jnp.append(jnp.cumsum(weights[:0:-1])[::-1], 0.0)
+    return jnp.cumsum(weights) / total, behind / total

@@ -18,12 +18,12 @@ from calibjax._struct import widened
 
 def cdf(p: Any, targets: jax.Array) -> jax.Array:
     """sum_k w_k F_k(targets[i]) / sum_k w_k, ``[n]``."""
-    return _average(p, targets, lambda components, y: components.cdf(y))
+    return average(p, targets, lambda components, y: components.cdf(y))
 
 
 def cdf_jump(p: Any, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The same sums of both limits of the components' cdfs."""
-    before = _average(p, targets, lambda components, y: components.cdf_jump(y)[0])
+    before = average(p, targets, lambda components, y: components.cdf_jump(y)[0])
     return before, cdf(p, targets)
 
 
@@ -43,7 +43,7 @@ def quantile(p: Any, level: jax.Array) -> jax.Array:
     return integer_or_invalid(level, jnp.where(inside, found, ends))
 
 
-def _average(
+def average(
     p: Any, targets: jax.Array, function: Callable[[Distribution, jax.Array], jax.Array]
 ) -> jax.Array:
     """The weighted mean of a function of the components and their targets, ``[n]``."""

@@ -15,6 +15,7 @@ from calibjax._struct import struct, widened, widest_dtype
 from calibjax._waves import average
 from calibjax.distributions._categorical import label_log_prob
 from calibjax.distributions._mixture._cdf import cdf, cdf_jump, quantile
+from calibjax.distributions._mixture._crps import crps
 
 # The log density of a component of weight 0 may exceed the others by more.  The difference is
 # clipped, because its exponential must not overflow.
@@ -149,6 +150,13 @@ class Mixture(Distribution):
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``, where the cdf reaches the level, by bisection."""
         return quantile(self, level)
+
+    def crps_closed_form(self, targets: jax.Array) -> jax.Array | None:
+        return crps(self, targets)
+
+    @property
+    def max_count(self) -> int | None:
+        return self.components.max_count
 
     def label_probabilities(self) -> jax.Array | None:
         """The probabilities of all labels, ``[n, m]``; None if the targets are no labels."""

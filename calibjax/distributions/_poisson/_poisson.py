@@ -99,6 +99,18 @@ class Poisson(Distribution):
 
         return integer_or_invalid(level, smallest_count_with(reaches_level, level))
 
+    def crps_closed_form(self, targets: jax.Array) -> jax.Array:
+        """(y - r) (2 F(y) - 1) + 2 r P(Y = y) - r exp(-2 r) (I_0(2 r) + I_1(2 r)), ``[n]``.
+
+        The first two terms are E|Y - y|, and the last one is E|Y - Y'| / 2, for the rate r.
+        """
+        rate, targets = widened(self.rate), widened_integers(targets)
+        # The probability of a count that is impossible, at rate 0, has no log to differentiate.
+        probability = jnp.exp(_log_probability(targets, jnp.maximum(rate, _TINY_RATE)))
+        sign = 2 * cumulative_probability(targets, rate) - 1
+        deviation = (targets.astype(rate.dtype) - rate) * sign + 2 * rate * probability
+        return deviation - rate * (special.i0e(2 * rate) + special.i1e(2 * rate))
+
     def off_mode_probability(self) -> jax.Array:
         """P(Y != floor(rate)), ``[n]``."""
         return -jnp.expm1(self.log_prob(jnp.floor(self.rate).astype(jnp.int32)))
