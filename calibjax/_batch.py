@@ -31,7 +31,12 @@ def check_predictions(
     if where is not None:
         check_array("where", where, "boolean")
         arrays["where"] = where, "n"
-    sizes = check_shapes(arrays)
+    family = type(predictions).__name__
+    sizes = check_shapes(
+        arrays,
+        one_axis_more=f"; K models for each target are Mixture.ensemble({family}(…)) of arrays "
+        "[n, K, …], which jnp.moveaxis(array, 0, 1) makes of [K, n, …]",
+    )
     if sizes["n"] < at_least:
         rows = "row" if at_least == 1 else "rows"
         raise ValueError(f"{name} must hold at least {at_least} {rows}, got {sizes['n']}.")
