@@ -6,6 +6,7 @@ from calibjax.distributions._categorical import Categorical as Categorical
 from calibjax.distributions._empirical import Empirical as Empirical
 from calibjax.distributions._foreign import as_predictions as as_predictions
 from calibjax.distributions._laplace import Laplace as Laplace
+from calibjax.distributions._log_normal import LogNormal as LogNormal
 from calibjax.distributions._mixture import Mixture as Mixture
 from calibjax.distributions._mixture import MixtureWasserstein as MixtureWasserstein
 from calibjax.distributions._multivariate_normal import (
@@ -14,6 +15,9 @@ from calibjax.distributions._multivariate_normal import (
 from calibjax.distributions._normal import MultivariateNormalDiag as MultivariateNormalDiag
 from calibjax.distributions._normal import Normal as Normal
 from calibjax.distributions._poisson import Poisson as Poisson
+from calibjax.distributions._quantiles import Quantiles as Quantiles
+from calibjax.distributions._student_t import StudentT as StudentT
+from calibjax.distributions._univariate import Univariate as Univariate
 from calibjax.estimators import MedianVarianceBinning as MedianVarianceBinning
 from calibjax.estimators import RandomFeatureEstimate as RandomFeatureEstimate
 from calibjax.estimators import UniformBinning as UniformBinning

@@ -146,6 +146,10 @@ class Distribution(ABC):
         """The distance in `default_kernel`; None stands for MeanEmbeddingDistance."""
         return None
 
+    def default_features(self) -> tuple[Any, ...] | None:
+        """Functions f(p, y) in `default_kernels`; None stands for those of most families."""
+        return None
+
     def wasserstein_embedding(self) -> jax.Array | None:
         """A vector for *one* prediction; None if the family has none.
 

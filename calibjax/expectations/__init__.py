@@ -7,6 +7,7 @@ that many families share.
 from calibjax.expectations import _algebra as _algebra
 from calibjax.expectations._default_kernel import default_kernel as default_kernel
 from calibjax.expectations._default_kernels import default_kernels as default_kernels
+from calibjax.expectations._default_kernels import location_and_spread as location_and_spread
 from calibjax.expectations._dispatch import inner_product as inner_product
 from calibjax.expectations._dispatch import mean_embedding as mean_embedding
 from calibjax.expectations._dispatch import residual_product as residual_product
@@ -22,3 +23,4 @@ from calibjax.expectations._finite import label_residual as label_residual
 from calibjax.expectations._mean_embedding_distance import (
     MeanEmbeddingDistance as MeanEmbeddingDistance,
 )
+from calibjax.expectations._measures import sums_over_atoms as sums_over_atoms

@@ -103,11 +103,13 @@ def _kernels_of_standardised_targets(predictions: Distribution, where: Any) -> l
     if distance is None:
         distance = EmbeddingDistance(location_and_spread)
     of_predictions = _at_scales(distance, predictions, where, (_MIDDLE, _WIDE))
-    features = (
-        StandardisedWaves(_LOCATION),
-        StandardisedWaves(_SHAPE),
-        log_score if _has_log_prob(predictions) else squared_deviation,
-    )
+    features = predictions.default_features()
+    if features is None:
+        features = (
+            StandardisedWaves(_LOCATION),
+            StandardisedWaves(_SHAPE),
+            log_score if _has_log_prob(predictions) else squared_deviation,
+        )
     return [FeatureKernel(kernel, f) for f in features for kernel in of_predictions]
 
 

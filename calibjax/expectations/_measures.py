@@ -1,16 +1,18 @@
-"""Predictions given by samples, with any target kernel: weighted sums over (pairs of) samples.
+"""Predictions that are points with weights, with any target kernel: sums over (pairs of) points.
 
 Each function is a double sum sum_st a_s b_t k(x_s, z_t) over the points and weights of two
 measures.  A measure is a prediction, a point, or the signed measure delta_y - p.
 """
 
+from typing import TypeVar
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._distribution import Distribution
 from calibjax._sharding import as_varying
-from calibjax.distributions._empirical._empirical import Empirical
-from calibjax.expectations import (
+from calibjax.expectations._dispatch import (
     inner_product,
     mean_embedding,
     residual_product,
@@ -20,43 +22,48 @@ from calibjax.expectations import (
 )
 from calibjax.kernels import pairwise
 
+Family = TypeVar("Family", bound=type[Distribution])
+
 # The least number of kernel values in one step of the loop.  A tile of many pairs of predictions
-# takes one pair of samples at a time; for a few pairs a step takes more samples together.
+# takes one pair of points at a time; for a few pairs a step takes more points together.
 _KERNEL_VALUES_PER_STEP = 64
 
 
-@mean_embedding.register(Empirical, object)
-def empirical_mean(p, kernel, y):
-    return _double_sum(kernel, *_measure(p), y[None], jnp.ones(1, p.samples.dtype))
+def measure_mean(p, kernel, y):
+    points, weights = p.atoms()
+    return _double_sum(kernel, points, weights, y[None], jnp.ones(1, weights.dtype))
 
 
-@inner_product.register(Empirical, object)
-def empirical_inner(p, kernel, q):
-    return _double_sum(kernel, *_measure(p), *_measure(q))
+def measure_inner(p, kernel, q):
+    return _double_sum(kernel, *p.atoms(), *q.atoms())
 
 
-@residual_product.register(Empirical, object)
-def empirical_residual(p, kernel, y, q, z):
+def measure_residual(p, kernel, y, q, z):
     return _double_sum(kernel, *_residual_measure(p, y), *_residual_measure(q, z))
 
 
-@residual_product_tile.register(Empirical, object)
-def empirical_residual_tile(ps, kernel, ys, qs, zs):
+def measure_residual_tile(ps, kernel, ys, qs, zs):
     left, right = jax.vmap(_residual_measure)(ps, ys), jax.vmap(_residual_measure)(qs, zs)
     return _double_sum_tile(kernel, *left, *right)
 
 
-@squared_embedding_distance_tile.register(Empirical, object)
-def empirical_squared_distance_tile(ps, kernel, qs):
+def measure_squared_distance_tile(ps, kernel, qs):
     def inner(ps, kernel, qs):
-        return _double_sum_tile(kernel, *jax.vmap(_measure)(ps), *jax.vmap(_measure)(qs))
+        return _double_sum_tile(
+            kernel, *jax.vmap(lambda p: p.atoms())(ps), *jax.vmap(lambda p: p.atoms())(qs)
+        )
 
     return squared_distance_tile(ps, kernel, qs, inner)
 
 
-def _measure(p) -> tuple[jax.Array, jax.Array]:
-    """The points and weights of a prediction, ``[S, …]`` and ``[S]``."""
-    return p.samples, p.probabilities()
+def sums_over_atoms(family: Family) -> Family:
+    """Class decorator: registers these sums for a family that has `atoms`."""
+    mean_embedding.register(family, object)(measure_mean)
+    inner_product.register(family, object)(measure_inner)
+    residual_product.register(family, object)(measure_residual)
+    residual_product_tile.register(family, object)(measure_residual_tile)
+    squared_embedding_distance_tile.register(family, object)(measure_squared_distance_tile)
+    return family
 
 
 def _residual_measure(p, y) -> tuple[jax.Array, jax.Array]:
@@ -64,8 +71,8 @@ def _residual_measure(p, y) -> tuple[jax.Array, jax.Array]:
 
     h is the inner product of the embeddings of two such measures.
     """
-    weights = p.probabilities()
-    return jnp.concatenate([y[None], p.samples]), jnp.concatenate(
+    points, weights = p.atoms()
+    return jnp.concatenate([y[None], points]), jnp.concatenate(
         [jnp.ones(1, weights.dtype), -weights]
     )
 
@@ -78,13 +85,13 @@ def _double_sum(kernel, x, a, z, b) -> jax.Array:
 def _double_sum_tile(kernel, x, a, z, b) -> jax.Array:
     """sum_st a_is b_jt k(x_is, z_jt) for all pairs of measures i and j, ``[R, R']``.
 
-    The loops over samples are outside, and each step makes a whole tile of pairs: on a CPU this is
-    ten times faster than a sum over samples for each pair.  The derivative evaluates each step
+    The loops over points are outside, and each step makes a whole tile of pairs: on a CPU this is
+    ten times faster than a sum over points for each pair.  The derivative evaluates each step
     again instead of storing all steps.
     """
     n_pairs = x.shape[0] * z.shape[0]
     per_side = max(1, round((_KERNEL_VALUES_PER_STEP / n_pairs) ** 0.5))
-    left, right = _sample_chunks(x, a, per_side), _sample_chunks(z, b, per_side)
+    left, right = _chunks(x, a, per_side), _chunks(z, b, per_side)
 
     @jax.checkpoint
     def sum_of_chunks(x, a, z, b):
@@ -105,19 +112,19 @@ def _double_sum_tile(kernel, x, a, z, b) -> jax.Array:
     return lax.scan(over_left, zeros, left)[0]
 
 
-def _sample_chunks(points, weights, size: int) -> tuple[jax.Array, jax.Array]:
-    """Points and weights ``[R, S, …]`` cut along their samples, ``[chunks, size, R, …]``.
+def _chunks(points, weights, size: int) -> tuple[jax.Array, jax.Array]:
+    """Points and weights ``[R, S, …]`` cut along their points, ``[chunks, size, R, …]``.
 
-    Copies of the last sample with weight 0 fill the last chunk.
+    Copies of the last point with weight 0 fill the last chunk.
     """
-    n_samples = weights.shape[1]
-    size = min(size, n_samples)
-    n_chunks = -(-n_samples // size)
+    n_points = weights.shape[1]
+    size = min(size, n_points)
+    n_chunks = -(-n_points // size)
     index = jnp.arange(n_chunks * size)
 
     def cut(values):
-        values = jnp.moveaxis(values, 1, 0)[jnp.minimum(index, n_samples - 1)]
+        values = jnp.moveaxis(values, 1, 0)[jnp.minimum(index, n_points - 1)]
         return values.reshape(n_chunks, size, *values.shape[1:])
 
-    is_sample = (index < n_samples).reshape(n_chunks, size, 1)
-    return cut(points), jnp.where(is_sample, cut(weights), 0.0)
+    is_point = (index < n_points).reshape(n_chunks, size, 1)
+    return cut(points), jnp.where(is_point, cut(weights), 0.0)

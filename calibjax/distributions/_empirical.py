@@ -13,8 +13,10 @@ from calibjax._distribution import Distribution
 from calibjax._numerics import root_mean_square
 from calibjax._struct import is_array, is_floating, static, struct, widened, widest_dtype
 from calibjax._waves import average, wave
+from calibjax.expectations import sums_over_atoms
 
 
+@sums_over_atoms
 @struct
 class Empirical(Distribution):
     """The distribution of S equally likely, or weighted, samples.
@@ -127,6 +129,10 @@ class Empirical(Distribution):
         if self.weights is None:
             return jnp.full(n_samples, 1 / n_samples, widest_dtype(self.samples))
         return self.weights
+
+    def atoms(self) -> tuple[jax.Array, jax.Array]:
+        """The samples of *one* prediction and their probabilities, ``[S, …]`` and ``[S]``."""
+        return self.samples, self.probabilities()
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         axes = tuple(range(1, self.samples.ndim))

@@ -1,0 +1,88 @@
+"""Log-normal predictions of positive numbers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtr, ndtri
+
+from calibjax._numerics import is_positive
+from calibjax._struct import struct, widened
+from calibjax.distributions._univariate import Univariate, standard_normal_rule
+
+
+@struct
+class LogNormal(Univariate):
+    """Log-normal predictions: log Y is normal with mean loc and standard deviation scale.
+
+    Args:
+        loc: means of log Y, ``[n]``.
+        scale: standard deviations of log Y, ``[n]``, positive.
+
+    Targets are positive numbers of shape ``[n]``.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.LogNormal(loc=jnp.array([0.0]), scale=jnp.array([0.5]))
+        >>> predictions.mean().round(3).tolist(), predictions.quantile(0.5).tolist()
+        ([1.133], [1.0])
+    """
+
+    loc: jax.Array
+    scale: jax.Array
+
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        return {
+            "loc": ("finite", jnp.isfinite(self.loc)),
+            "scale": ("positive and finite", is_positive(self.scale)),
+        }
+
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        return "positive and finite", is_positive(targets)
+
+    def mean(self) -> jax.Array:
+        """exp(loc + scale^2 / 2), ``[n]``."""
+        p = widened(self)
+        return jnp.exp(p.loc + jnp.square(p.scale) / 2)
+
+    def variance(self) -> jax.Array:
+        """(exp(scale^2) - 1) times the squared means, ``[n]``."""
+        return jnp.square(self.standard_deviation())
+
+    def standard_deviation(self) -> jax.Array:
+        return self.mean() * jnp.sqrt(jnp.expm1(jnp.square(widened(self.scale))))
+
+    def spread(self) -> jax.Array:
+        p = widened(self)
+        return jnp.exp(p.loc) * jnp.sinh(p.scale)
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Draws ``[*shape, n]``."""
+        p = widened(self)
+        leading = (None,) * len(shape)
+        noise = jax.random.normal(key, (*shape, *p.loc.shape), p.loc.dtype)
+        return jnp.exp(p.loc[leading] + p.scale[leading] * noise)
+
+    def log_prob(self, targets: jax.Array) -> jax.Array:
+        """The log density at targets ``[n]``, ``[n]``; -inf for targets that are not positive."""
+        p, targets = widened((self, targets))
+        log_target = jnp.log(jnp.where(targets > 0, targets, 1.0))
+        z = (log_target - p.loc) / p.scale
+        value = -log_target - jnp.log(p.scale) - 0.5 * np.log(2 * np.pi) - jnp.square(z) / 2
+        return jnp.where(targets > 0, value, -jnp.inf)
+
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(Y <= targets), ``[n]``."""
+        p, targets = widened((self, targets))
+        log_target = jnp.log(jnp.where(targets > 0, targets, 1.0))
+        return jnp.where(targets > 0, ndtr((log_target - p.loc) / p.scale), 0.0)
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The quantiles at a level, a number or ``[n]``."""
+        p = widened(self)
+        return jnp.exp(p.loc + p.scale * ndtri(jnp.asarray(level, p.loc.dtype)))
+
+    def atoms(self) -> tuple[jax.Array, jax.Array]:
+        z, weights = standard_normal_rule(self.loc.dtype)
+        # Squares of differences of points must not overflow.
+        most = 0.4 * np.log(float(jnp.finfo(self.loc.dtype).max))
+        return jnp.exp(jnp.minimum(self.loc + self.scale * z, most)), weights

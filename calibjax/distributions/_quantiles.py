@@ -1,0 +1,197 @@
+"""Predictions given by a few quantiles, or by an interval."""
+
+from collections.abc import Sequence
+from dataclasses import InitVar
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from calibjax._check import check_flag
+from calibjax._struct import static, struct, widened
+from calibjax.distributions._univariate import Univariate
+from calibjax.kernels import EmbeddingDistance
+
+# Points in each tail, and the least number of points between the first and the last quantile.
+_TAIL_ATOMS, _LEAST_ATOMS = 8, 48
+
+
+@struct
+class Quantiles(Univariate):
+    """Predictions given by quantiles at K >= 2 levels, as from quantile regression.
+
+    Between two levels the quantile function is linear.  Beyond the first and the last level the
+    targets have exponential tails, whose density continues the density of the piece beside them:
+    with the slope s of the quantile function between the first two levels u_1 and u_2,
+
+    .. math::
+        F^{-1}(u) = v_1 + s u_1 \\log(u / u_1) \\quad\\text{for}\\quad u < u_1,
+
+    and likewise above the last level.  `calibration_test` with its default kernels judges only what
+    was predicted: how often targets lie between two quantiles.  The rules for pieces and tails do
+    not change its p-value on average, but they do change the SKCE, `crps` and `log_prob`.
+
+    Args:
+        values: quantiles ``[n, K]``, nondecreasing along the levels, in units of the targets.
+        levels: K increasing numbers in (0, 1), the same for all predictions.
+        sort: whether to sort the values of each row first; without it quantiles that cross are an
+            error.
+
+    Targets are real numbers of shape ``[n]``.  Expectations of kernels are sums over 64 to
+    16 + 2 K points: Gauss' rules of each piece and of the tails.
+
+    Raises:
+        ValueError: levels are not increasing numbers in (0, 1).
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Quantiles(jnp.array([[0.0, 1.0, 3.0]]), levels=(0.1, 0.5, 0.9))
+        >>> predictions.cdf(jnp.array([2.0])).tolist(), predictions.quantile(0.3).tolist()
+        ([0.7], [0.5])
+    """
+
+    values: jax.Array
+    levels: Sequence[float] = static()
+    sort: InitVar[bool] = False
+
+    shapes = {"values": "n k"}
+
+    def __post_init__(self, sort: bool) -> None:
+        levels = np.asarray(self.levels, float)
+        if levels.ndim != 1 or levels.size < 2 or not _are_levels(levels):
+            raise ValueError(
+                "levels must be at least 2 increasing numbers in (0, 1), got "
+                f"{np.array2string(levels, threshold=10)}."
+            )
+        object.__setattr__(self, "levels", tuple(levels.tolist()))
+        if check_flag("sort", sort):
+            object.__setattr__(self, "values", jnp.sort(jnp.asarray(self.values), axis=-1))
+        if jnp.ndim(self.values) > 0 and jnp.shape(self.values)[-1] != levels.size:
+            raise ValueError(
+                f"values must have one column for each of {levels.size} levels, got shape "
+                f"{list(jnp.shape(self.values))}."
+            )
+
+    @classmethod
+    def from_interval(cls, lower: ArrayLike, upper: ArrayLike, coverage: float) -> "Quantiles":
+        """Central intervals ``[n]`` with a probability `coverage`, as two quantiles.
+
+        Example:
+            >>> import jax.numpy as jnp, calibjax as cj
+            >>> intervals = cj.Quantiles.from_interval(jnp.zeros(2), jnp.ones(2), coverage=0.9)
+            >>> [round(level, 3) for level in intervals.levels]
+            [0.05, 0.95]
+        """
+        tail = (1 - coverage) / 2
+        return cls(jnp.stack([jnp.asarray(lower), jnp.asarray(upper)], axis=-1), (tail, 1 - tail))
+
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        values = jnp.asarray(self.values)
+        ordered = jnp.all(values[:, 1:] >= values[:, :-1], axis=1)
+        words = "finite and nondecreasing along the levels (sort=True sorts them)"
+        return {"values": (words, ordered & jnp.all(jnp.isfinite(values), axis=1))}
+
+    def mean(self) -> jax.Array:
+        """The means ``[n]``."""
+        return jax.vmap(lambda p: jnp.sum(jnp.prod(jnp.stack(p.atoms()), axis=0)))(widened(self))
+
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(Y <= targets), ``[n]``."""
+        return jax.vmap(lambda p, y: p._piece(y)[0])(*widened((self, targets)))
+
+    def log_prob(self, targets: jax.Array) -> jax.Array:
+        """The log density at targets ``[n]``, ``[n]``."""
+        return jax.vmap(lambda p, y: p._piece(y)[1])(*widened((self, targets)))
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The quantiles at a level, a number or ``[n]``."""
+        p = widened(self)
+        level = jnp.broadcast_to(jnp.asarray(level, p.values.dtype), p.values.shape[:1])
+        return jax.vmap(Quantiles._quantile)(p, level)
+
+    def default_distance(self) -> EmbeddingDistance:
+        return EmbeddingDistance(mean_square_of_values)
+
+    def default_features(self) -> tuple[Any, ...]:
+        return is_above, piece_of
+
+    def atoms(self) -> tuple[jax.Array, jax.Array]:
+        """The points and weights of Gauss' rules for *one* prediction."""
+        dtype = self.values.dtype
+        first, _, last = self._tails()
+        tail, tail_weights = np.polynomial.laguerre.laggauss(_TAIL_ATOMS)
+        size = max(2, -(-_LEAST_ATOMS // (len(self.levels) - 1)))
+        piece, piece_weights = np.polynomial.legendre.leggauss(size)
+        place = jnp.asarray((1 + piece) / 2, dtype)
+        inner = self.values[:-1, None] + jnp.diff(self.values)[:, None] * place[None, :]
+        below = self.values[0] - first * jnp.asarray(tail, dtype)
+        above = self.values[-1] + last * jnp.asarray(tail, dtype)
+        weights = np.concatenate(
+            [
+                self.levels[0] * tail_weights,
+                np.outer(np.diff(self.levels), piece_weights / 2).ravel(),
+                (1 - self.levels[-1]) * tail_weights,
+            ]
+        )
+        return jnp.concatenate([below, inner.ravel(), above]), jnp.asarray(weights, dtype)
+
+    def _tails(self) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """The mean excess of the lower tail, the slopes of all pieces, and that of the upper."""
+        levels = jnp.asarray(self.levels, self.values.dtype)
+        slopes = jnp.diff(self.values) / jnp.diff(levels)
+        return slopes[0] * levels[0], slopes, slopes[-1] * (1 - levels[-1])
+
+    def _piece(self, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The cdf and the log density of *one* prediction at one target."""
+        levels = jnp.asarray(self.levels, self.values.dtype)
+        first, slopes, last = self._tails()
+        # A target on two equal values belongs to the piece above them.
+        piece = jnp.sum(self.values <= y, dtype=jnp.int32) - 1
+        is_below, is_above = piece < 0, piece >= slopes.size
+        piece = jnp.clip(piece, 0, slopes.size - 1)
+        slope, of_first, of_last = (jnp.where(x > 0, x, 1.0) for x in (slopes[piece], first, last))
+        inside = levels[piece] + jnp.clip(y - self.values[piece], 0.0) / slope
+        below = jnp.where(is_below, (y - self.values[0]) / of_first, 0.0)
+        above = jnp.where(is_above, (self.values[-1] - y) / of_last, 0.0)
+        # Without a tail, all that is beyond the last value is impossible.
+        below, above = (
+            jnp.where(x > 0, excess, jnp.where(excess < 0, -jnp.inf, 0.0))
+            for excess, x in ((below, first), (above, last))
+        )
+        cdf = jnp.where(is_above, 1 - (1 - levels[-1]) * jnp.exp(above), inside)
+        cdf = jnp.where(is_below, levels[0] * jnp.exp(below), cdf)
+        return cdf, below + above - jnp.log(slopes[piece])
+
+    def _quantile(self, level: jax.Array) -> jax.Array:
+        """The quantile of *one* prediction."""
+        levels = jnp.asarray(self.levels, self.values.dtype)
+        first, slopes, last = self._tails()
+        piece = jnp.clip(jnp.sum(levels < level, dtype=jnp.int32) - 1, 0, slopes.size - 1)
+        inside = self.values[piece] + slopes[piece] * (level - levels[piece])
+        is_below, is_above = level < levels[0], level > levels[-1]
+        below = first * jnp.log(jnp.where(is_below, level / levels[0], 1.0))
+        above = last * jnp.log(jnp.where(is_above, (1 - level) / (1 - levels[-1]), 1.0))
+        inside = jnp.where(is_below, self.values[0], jnp.where(is_above, self.values[-1], inside))
+        return inside + below - above
+
+
+def _are_levels(levels: np.ndarray) -> bool:
+    return bool(np.all(np.diff(levels) > 0) and levels[0] > 0 and levels[-1] < 1)
+
+
+def mean_square_of_values(p: Quantiles) -> jax.Array:
+    """The values, so that a distance is the root of a mean square over the levels."""
+    return p.values / len(p.levels) ** 0.5
+
+
+def is_above(p: Quantiles, y: jax.Array) -> jax.Array:
+    """Whether a target is above each of the values, ``[K]``."""
+    return y > p.values
+
+
+def piece_of(p: Quantiles, y: jax.Array) -> jax.Array:
+    """Which of the K + 1 intervals between values a target is in, as an indicator ``[K + 1]``."""
+    piece = jnp.sum(y > p.values, dtype=jnp.int32)
+    return jnp.arange(len(p.levels) + 1, dtype=jnp.int32) == piece

@@ -1,0 +1,152 @@
+"""Predictions of one real number that are known by their quantiles or their cdf."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtr
+
+from calibjax._distribution import Distribution
+from calibjax._inversion import quantile_from_cdf, smallest_with
+from calibjax._struct import struct, widened, widest_dtype
+from calibjax._waves import wave
+from calibjax.expectations import location_and_spread, sums_over_atoms
+from calibjax.kernels import EmbeddingDistance
+
+#: The number of points that stand for a prediction.
+N_ATOMS = 64
+
+
+@sums_over_atoms
+@struct
+class Univariate(Distribution):
+    """A family of distributions of one real number, for every target kernel without closed forms.
+
+    A family of your own is a subclass with its parameters as fields.  It has either `quantile`, or
+    `cdf` and `log_prob`, and each of them follows from the others as far as it can.  All methods
+    take a whole batch, and are vectorised over it.
+
+    Expectations of kernels are sums over 64 points.  With z on an even grid, from -5.5 to 5.5 in
+    float32 and from -7 to 7 in float64, and the normal density phi, the points are
+
+    .. math::
+        x(z) = F^{-1}(\\Phi(z)) \\quad\\text{with weights proportional to}\\quad \\phi(z),
+
+    the trapezoidal rule for E f(Y) = E f(x(Z)) with a standard normal Z.  Its error falls faster
+    than any power of the distance of the points if x is smooth, and f is smooth at that distance.
+    The largest errors of E k(Y, y) over y, for lengthscales of 1.4 | 0.5 | 0.2 spreads:
+
+    ==================  =====================  =====================  =====================
+    law                 Gaussian               Matern 3/2             Laplacian
+    ==================  =====================  =====================  =====================
+    ==================  =====================  =====================  =====================
+
+    The error of an h is at most four times as large.  It costs 65^2 values of the target kernel.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> class Gumbel(cj.Univariate):
+        ...     loc: jax.Array
+        ...     scale: jax.Array
+        ...     def quantile(self, level):
+        ...         return self.loc - self.scale * jnp.log(-jnp.log(level))
+        >>> predictions = Gumbel(jnp.zeros(300), jnp.ones(300))
+        >>> targets = predictions.sample(jax.random.key(0))
+        >>> float(cj.calibration_test(jax.random.key(1), predictions, targets).pvalue)
+        0.5
+        >>> float(predictions.cdf(targets)[0]) > 0
+        True
+
+    Reference: Trefethen and Weideman, The exponentially convergent trapezoidal rule, SIAM Review
+    2014.
+    """
+
+    target_shape = "n"
+    target_kind = "real"
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        """By default each parameter is one number for each prediction."""
+        return {field.name: "n" for field in dataclasses.fields(self)}
+
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        """By default all parameters are finite."""
+        return {name: ("finite", jnp.isfinite(getattr(self, name))) for name in self.shapes}
+
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        return "finite", jnp.isfinite(targets)
+
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(Y <= targets[i]), ``[n]``; by default the inverse of `quantile`, not differentiable."""
+        p, targets = widened((self, targets))
+        if type(self).quantile is Univariate.quantile:
+            raise TypeError(f"{type(self).__name__} must have quantile, or cdf and log_prob.")
+        level = smallest_with(lambda u: (u > 0) & ((u >= 1) | (p.quantile(u) >= targets)), targets)
+        return jnp.clip(level, 0.0, 1.0)
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The smallest y with P(Y <= y) >= level, ``[n]``; by default the inverse of `cdf`."""
+        p = widened(self)
+        leaf = jax.tree.leaves(p)[0]
+        return quantile_from_cdf(
+            p, jnp.broadcast_to(jnp.asarray(level, leaf.dtype), leaf.shape[:1])
+        )
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Draws ``[*shape, n]``, by default quantiles at uniform random levels."""
+        p = widened(self)
+        leaf = jax.tree.leaves(p)[0]
+        size = (math.prod(shape), leaf.shape[0])
+        limits = jnp.finfo(leaf.dtype)
+        levels = jax.random.uniform(key, size, leaf.dtype, limits.tiny, 1 - limits.epsneg)
+        return jax.vmap(p.quantile)(levels).reshape(*shape, size[1])
+
+    def mean(self) -> jax.Array:
+        """The means ``[n]``, by default those of the points of the quadrature."""
+        return jax.vmap(lambda p: jnp.sum(jnp.prod(jnp.stack(p.atoms()), axis=0)))(widened(self))
+
+    def variance(self) -> jax.Array:
+        """The variances ``[n]``, by default those of the points of the quadrature."""
+
+        def of_one(p: Univariate) -> jax.Array:
+            points, weights = p.atoms()
+            return jnp.sum(weights * jnp.square(points - jnp.sum(weights * points)))
+
+        return jax.vmap(of_one)(widened(self))
+
+    def location(self) -> jax.Array:
+        """The medians, ``[n]``."""
+        return self.quantile(jnp.asarray(0.5, widest_dtype(*jax.tree.leaves(self))))
+
+    def spread(self) -> jax.Array:
+        """Half the distance of the quantiles at 0.159 and 0.841, as of one normal deviation."""
+        dtype = widest_dtype(*jax.tree.leaves(self))
+        low, high = (self.quantile(ndtr(jnp.asarray(z, dtype))) for z in (-1.0, 1.0))
+        return (high - low) / 2
+
+    def default_distance(self) -> EmbeddingDistance:
+        return EmbeddingDistance(location_and_spread)
+
+    def characteristic(self, v: jax.Array) -> jax.Array:
+        points, weights = self.atoms()
+        return jnp.sum(wave(v * points, weights))
+
+    def atoms(self) -> tuple[jax.Array, jax.Array]:
+        """The points and weights of the quadrature for *one* prediction, ``[Q]`` and ``[Q]``.
+
+        A family for which quantiles are slow overrides it with points and weights of its own.
+        """
+        z, weights = standard_normal_rule(widest_dtype(*jax.tree.leaves(self)))
+        levels = jnp.minimum(ndtr(z), 1 - jnp.finfo(z.dtype).epsneg)
+        copies = jax.tree.map(lambda x: jnp.broadcast_to(x, (z.size, *x.shape)), self)
+        return copies.quantile(levels), weights
+
+
+def standard_normal_rule(dtype: jnp.dtype) -> tuple[jax.Array, jax.Array]:
+    """An even grid of z and weights proportional to exp(-z^2 / 2), ``[64]`` and ``[64]``."""
+    end = 7.0 if dtype == jnp.float64 else 5.5
+    z = np.linspace(-end, end, N_ATOMS)
+    weights = np.exp(-np.square(z) / 2)
+    return jnp.asarray(z, dtype), jnp.asarray(weights / weights.sum(), dtype)
