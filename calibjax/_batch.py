@@ -24,7 +24,7 @@ def check_predictions(
         actual = "an array" if is_array(predictions) else type(predictions).__name__
         raise TypeError(
             f"{name} must be a distribution of calibjax, such as Categorical(probs), got {actual}; "
-            "as_predictions converts those of numpyro, distrax and TensorFlow Probability."
+            "as_predictions converts those of numpyro, distrax, TFP and scipy.stats."
         )
     of_batch = "" if name == "predictions" else f" of {name}"
     arrays = parameters(predictions, of_batch)

@@ -77,5 +77,6 @@ def _package_of(obj: Any) -> Package:
                 return package
     raise TypeError(
         "obj must be a distribution of calibjax, numpyro, distrax, TensorFlow Probability on JAX "
-        f"or scipy.stats, got {'an array' if is_array(obj) else qualified_name(obj)}."
+        f"or scipy.stats, got {'an array' if is_array(obj) else qualified_name(obj)}. Draws [n, S] "
+        "stand for any other, and calibration_test is exact for them: Empirical(draws, split=True)."
     )
