@@ -13,6 +13,8 @@ FORECASTS = Path(__file__).parents[1] / "examples" / "forecasts"
 VERDICTS = {
     "quantile_boosting.py": [False, True],
     "bootstrap_ensemble.py": [False, True],
+    "negative_binomial_glm.py": [False, True],
+    "numpyro_posterior.py": [False, False, True, True],
 }
 SLOW = sorted(VERDICTS.keys() - {"quantile_boosting.py"})
 
