@@ -1,8 +1,9 @@
 """Log-normal predictions of positive numbers."""
 
+import math
+
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.special import ndtr, ndtri
 
 from calibjax._numerics import is_positive
@@ -67,7 +68,7 @@ class LogNormal(Univariate):
         p, targets = widened((self, targets))
         log_target = jnp.log(jnp.where(targets > 0, targets, 1.0))
         z = (log_target - p.loc) / p.scale
-        value = -log_target - jnp.log(p.scale) - 0.5 * np.log(2 * np.pi) - jnp.square(z) / 2
+        value = -log_target - jnp.log(p.scale) - 0.5 * math.log(2 * math.pi) - jnp.square(z) / 2
         return jnp.where(targets > 0, value, -jnp.inf)
 
     def cdf(self, targets: jax.Array) -> jax.Array:
@@ -84,5 +85,5 @@ class LogNormal(Univariate):
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         z, weights = standard_normal_rule(self.loc.dtype)
         # Squares of differences of points must not overflow.
-        most = 0.4 * np.log(float(jnp.finfo(self.loc.dtype).max))
+        most = 0.4 * math.log(float(jnp.finfo(self.loc.dtype).max))
         return jnp.exp(jnp.minimum(self.loc + self.scale * z, most)), weights

@@ -1,10 +1,10 @@
 """Student t predictions of real numbers."""
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.special import betainc, ndtr
 
 from calibjax._inversion import quantile_from_cdf
@@ -121,7 +121,7 @@ def _stretch(df: jax.Array, z: jax.Array) -> tuple[jax.Array, jax.Array]:
     c = (8 * df + 3) / (8 * df + 1)
     a = jnp.square(c * z) / df
     # Points further away than this are all alike, and squares of their distances must not overflow.
-    most = jnp.asarray(0.9 * np.log(float(jnp.finfo(a.dtype).max)), a.dtype)
+    most = jnp.asarray(0.9 * math.log(float(jnp.finfo(a.dtype).max)), a.dtype)
     near = jnp.minimum(a, most)
     # log r = (a + log((1 - exp(-a)) / a)) / 2.
     log_r = (near + jnp.log(-jnp.expm1(-near) / near)) / 2
@@ -136,7 +136,7 @@ def _cdf(df: jax.Array, t: jax.Array) -> jax.Array:
     """
     size = jnp.abs(t)
     # Rounding of x changes the result by some df times as much.
-    many = df > (1e4 if df.dtype == jnp.float64 else 500)
+    many = df > (1e4 if df.dtype == jnp.float64 else 200)
     few = jnp.where(many, 1.0, df)
     half = jnp.full_like(df, 0.5)
     is_center = size < 1
@@ -159,7 +159,7 @@ def _normal_tail(df: jax.Array, t: jax.Array) -> jax.Array:
     square = jnp.square(near)
     first = (square + 1) / (4 * df)
     second = (((3 * square - 7) * square - 5) * square - 3) / (96 * jnp.square(df))
-    density = jnp.exp(-square / 2) / np.sqrt(2 * np.pi)
+    density = jnp.exp(-square / 2) / math.sqrt(2 * math.pi)
     return ndtr(-near) + density * near * (first + second)
 
 
