@@ -1,6 +1,7 @@
 """The interface of all families of predictive distributions."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 import jax
@@ -202,7 +203,17 @@ def families_with(*methods: str) -> str:
     def has_own(family: type) -> bool:
         return any(getattr(family, name) is not getattr(Distribution, name) for name in methods)
 
-    return ", ".join(sorted(f.__name__ for f in Distribution.__subclasses__() if has_own(f)))
+    return ", ".join(sorted(f.__name__ for f in families() if has_own(f)))
+
+
+def families(parent: type[Distribution] = Distribution) -> Iterator[type[Distribution]]:
+    """The families: subclasses of Distribution, and of what several families have in common."""
+    for child in parent.__subclasses__():
+        # A parent of families has no parameters.
+        if getattr(child, "__dataclass_fields__", {}):
+            yield child
+        else:
+            yield from families(child)
 
 
 def wasserstein_refused(predictions: Any) -> TypeError:

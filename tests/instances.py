@@ -67,6 +67,18 @@ def _poisson(n, seed):
     return cj.Poisson(rate, max_count=64), _rng(seed).poisson(rate)
 
 
+def _negative_binomial(n, seed):
+    mu, r = _rng(seed).uniform(0.3, 3.0, n), _rng(seed + 1).uniform(2.0, 8.0, n)
+    predictions = cj.NegativeBinomial(mu, r, max_count=128)
+    return predictions, _rng(seed + 2).negative_binomial(r, r / (r + mu))
+
+
+def _zero_inflated(n, seed):
+    base, targets = _negative_binomial(n, seed)
+    gate = _rng(seed + 3).uniform(0.1, 0.6, n)
+    return cj.ZeroInflated(gate, base), np.where(_rng(seed + 4).uniform(size=n) < gate, 0, targets)
+
+
 def _components(family, n, seed, n_components=3):
     """A batch [n, K] of components."""
     components, targets = family(n * n_components, seed)
@@ -110,6 +122,8 @@ FAMILIES = {
     "full": _full,
     "laplace": _laplace,
     "poisson": _poisson,
+    "negative_binomial": _negative_binomial,
+    "zero_inflated": _zero_inflated,
     "mixture": _mixture,
     "ensemble": _ensemble,
     "empirical": _empirical,
@@ -144,6 +158,10 @@ def location(p):
 
 def root_of_rate(p):
     return jnp.sqrt(p.rate)
+
+
+def mean_and_concentration(p):
+    return jnp.stack([p.mu, p.concentration / 4])
 
 
 def weighted_location(weight, p):
@@ -200,6 +218,10 @@ PAIRS = {
     "full-gaussian_ard": ("full", cj.GaussianKernel(np.array([0.5, 2.0]))),
     "poisson-white": ("poisson", _K["white"]),
     "poisson-gaussian": ("poisson", _K["gaussian"]),
+    "negative_binomial-white": ("negative_binomial", _K["white"]),
+    "negative_binomial-gaussian": ("negative_binomial", _K["gaussian"]),
+    "zero_inflated-white": ("zero_inflated", _K["white"]),
+    "zero_inflated-gaussian": ("zero_inflated", _K["gaussian"]),
     "mixture-gaussian": ("mixture", _K["gaussian"]),
     "mixture-laplacian": ("mixture", _K["laplacian"]),
     "ensemble-white": ("ensemble", _K["white"]),
@@ -252,6 +274,14 @@ KERNELS = {
     "poisson-embedding-white": (
         "poisson",
         _tensor(cj.EmbeddingDistance(root_of_rate), _K["white"]),
+    ),
+    "negative_binomial-embedding-white": (
+        "negative_binomial",
+        _tensor(cj.EmbeddingDistance(mean_and_concentration), _K["white"]),
+    ),
+    "zero_inflated-mean_embedding-white": (
+        "zero_inflated",
+        _tensor(cj.MeanEmbeddingDistance(_K["white"]), _K["white"], exponent=2.0),
     ),
     "mixture-mean_embedding-gaussian": (
         "mixture",

@@ -1,40 +1,31 @@
 """Poisson predictions of counts."""
 
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.scipy import special
 
-from calibjax._batch import widened_integers
-from calibjax._check import check_integer
-from calibjax._distribution import Distribution
 from calibjax._numerics import safe_sqrt
-from calibjax._struct import is_array, is_traced, static, struct, widened
+from calibjax._struct import static, struct, widened
 from calibjax._waves import wave
+from calibjax.distributions._counts import Counts
+from calibjax.distributions._poisson._probability import log_probability, probability
 from calibjax.kernels import EmbeddingDistance
-
-#: -log of the largest probability of counts above max_count, exp(-40) = 4e-18.
-_TAIL = 40.0
-# The largest max_count that is chosen automatically: the matrix of a kernel at all counts is held
-# in memory.
-_LARGEST_AUTOMATIC = 2**12
 
 
 @struct
-class Poisson(Distribution):
+class Poisson(Counts):
     """Poisson predictions of counts: P(Y = k) = rate^k exp(-rate) / k!.
 
     Args:
         rate: means ``[n]``, nonnegative.
         max_count: expectations of kernels other than WhiteKernel are sums over 0 … max_count.
             None chooses a power of two of at most 4096 for concrete rates (outside of jit), such
-            that larger counts have a probability of less than 4e-18.  A rate for which they have
-            more (above some 3500 for max_count = 4096) gives NaN, never a truncated sum.  max_count
-            is part of the structure of the pytree: give it to stack batches, or to carry a batch
-            through a scan.
+            that larger counts have a probability of less than 4e-18; they have by Chernoff's bound
+            P(Y >= k) <= exp(-(k log(k / rate) - k + rate)) for k > rate.  A rate for which this is
+            not enough (above some 3500 for max_count = 4096) gives NaN, never a truncated sum.
+            max_count is part of the structure of the pytree: give it to stack batches, or to carry
+            a batch through a scan.
 
     Targets are integers of shape ``[n]``.
 
@@ -49,24 +40,10 @@ class Poisson(Distribution):
     max_count: int | None = static(default=None)
 
     shapes = {"rate": "n"}
-    target_shape = "n"
-    target_kind = "integer"
     untempered = ", of which a power is no Poisson distribution"
-
-    def __post_init__(self) -> None:
-        if self.max_count is not None:
-            max_count = check_integer("max_count", self.max_count, 1)
-            object.__setattr__(self, "max_count", max_count)
-        elif is_array(self.rate) and not is_traced(self.rate):
-            object.__setattr__(self, "max_count", _sufficient_count(self.rate))
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         return {"rate": ("nonnegative and finite", (self.rate >= 0) & jnp.isfinite(self.rate))}
-
-    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        # Computations use int32.
-        targets, largest = widened_integers(targets), np.iinfo(np.int32).max
-        return f"counts 0, 1, …, {largest}", (targets >= 0) & (targets <= largest)
 
     def mean(self) -> jax.Array:
         """The rates, ``[n]``."""
@@ -82,7 +59,15 @@ class Poisson(Distribution):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log probability at targets ``[n]``, ``[n]``."""
-        return _log_probability(targets, widened(self.rate))
+        return log_probability(targets, widened(self.rate))
+
+    def probability(self, count: jax.Array) -> jax.Array:
+        return probability(count, self.rate)
+
+    def tail_exponent(self, count: Any, numpy: Any = jnp) -> Any:
+        k = count + 1
+        exponent = k * numpy.log(k / self.rate) - (k - self.rate)
+        return numpy.where(k > self.rate, exponent, 0.0)
 
     def off_mode_probability(self) -> jax.Array:
         """P(Y != floor(rate)), ``[n]``."""
@@ -100,67 +85,3 @@ class Poisson(Distribution):
 def _sqrt_of_rate(p: Poisson) -> jax.Array:
     # The variance of sqrt(Y) hardly depends on the rate.
     return safe_sqrt(p.rate)
-
-
-@jax.custom_jvp
-def _log_probability(count: jax.Array, rate: jax.Array) -> jax.Array:
-    """log P(Z = count), elementwise, for count >= 0 and rate >= 0."""
-    k = count.astype(rate.dtype)
-    few = special.xlogy(k, rate) - rate - special.gammaln(k + 1)
-    large = jnp.maximum(k, MANY_COUNTS)
-    many = log_relative_to_stirling(large, rate) - jnp.log(2 * jnp.pi * large) / 2
-    return jnp.where((k < MANY_COUNTS) | (rate < _TINY_RATE), few, many)
-
-
-@_log_probability.defjvp
-def _log_probability_jvp(primals, tangents):
-    """The derivative of k log(rate) - rate - log k! in the rate is k / rate - 1.
-
-    For k = 0 it is -1, also at rate 0, where the derivative of k log(rate) is 0 / 0.
-    """
-    (count, rate), (_, tangent) = primals, tangents
-    slope = jnp.where(count > 0, count.astype(rate.dtype) / rate, 0.0) - 1
-    return _log_probability(count, rate), slope * tangent
-
-
-#: The remainder of Stirling's formula below is exact in float64 for counts of at least 16.
-MANY_COUNTS = 16
-# At a smaller rate, 16 or more counts have the probability 0 in float64.
-_TINY_RATE = 1e-30
-
-
-def log_relative_to_stirling(k: jax.Array, rate: jax.Array) -> jax.Array:
-    """log(P(Z = k) sqrt(2 pi k)) for k >= 16, where log(rate^k exp(-rate) / k!) would cancel.
-
-    With x = (k - rate) / rate it is -rate ((1 + x) log(1 + x) - x) minus the remainder of
-    Stirling's formula, log(k! / (sqrt(2 pi k) k^k exp(-k))) (Loader, Fast and accurate computation
-    of binomial probabilities, 2000).
-    """
-    rate = jnp.maximum(rate, _TINY_RATE)
-    x = (k - rate) / rate
-    inverse = 1 / jnp.square(k)
-    series = 1 / 1260 - inverse * (1 / 1680 - inverse / 1188)
-    remainder = (1 / 12 - inverse * (1 / 360 - inverse * series)) / k
-    return -rate * ((1 + x) * jnp.log1p(x) - x) - remainder
-
-
-def count_bound(rate: Any, sqrt: Any = jnp.sqrt) -> Any:
-    """A count that a Poisson variable Y exceeds with probability less than exp(-40) = 4e-18.
-
-    It is rate + x for the x at which Bernstein's inequality,
-    P(Y >= rate + x) <= exp(-x^2 / (2 (rate + x / 3))), gives exp(-40).
-    """
-    return rate + _TAIL / 3 + sqrt(_TAIL**2 / 9 + 2 * _TAIL * rate)
-
-
-def _sufficient_count(rate: Any) -> int | None:
-    """The smallest power of two above `count_bound` of the rates; None if there is no such rate.
-
-    Rates whose bound exceeds 4096 are left out.
-    """
-    # Masked rows may hold anything, so that invalid rates are left out too.
-    rates = np.asarray(rate, dtype=float)
-    rates = rates[np.isfinite(rates) & (rates >= 0)]
-    bounds = count_bound(rates, np.sqrt)
-    bounds = bounds[bounds <= _LARGEST_AUTOMATIC]
-    return 2 ** math.ceil(math.log2(bounds.max())) if bounds.size else None
