@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._parameters import as_table, in_words, share_numbers
+
 
 class Distribution(ABC):
     """A batch of n predictive distributions of one family: arrays with leading axis n.
@@ -17,6 +19,9 @@ class Distribution(ABC):
     same class stands for *one* prediction, and its arrays have no batch axis.  A subclass of a
     family is a pytree by itself: do not register it with jax again.
 
+    A number for a parameter of shape "n" is shared by all predictions, if another parameter says
+    how many these are.  The length of a batch is n.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Normal(jnp.zeros(5), jnp.ones(5))
@@ -24,14 +29,31 @@ class Distribution(ABC):
         (True, (5,))
         >>> predictions[:3].loc.shape, predictions[0].loc.shape
         ((3,), ())
+        >>> cj.Normal(jnp.zeros(5), 2.0), len(predictions)
+        (Normal(n=5, float32), 5)
     """
 
     #: Why the family has no `tempered`: the end of an error message, after "got <family>".
     untempered: ClassVar[str] = ""
 
+    def __post_init__(self) -> None:
+        share_numbers(self)
+
+    def __repr__(self) -> str:
+        return in_words(self)
+
+    def _repr_html_(self) -> str:
+        return as_table(self)
+
+    def __len__(self) -> int:
+        shape = jnp.shape(jax.tree.leaves(self)[0])
+        if not shape:
+            raise TypeError(f"one prediction has no length, got {self}.")
+        return shape[0]
+
     def __getitem__(self, rows: Any) -> Self:
         """The predictions in some rows; `rows` indexes the leading axis of all arrays."""
-        n = jax.tree.leaves(self)[0].shape[0]
+        n = len(self)
         if isinstance(rows, (int, np.integer)) and not -n <= rows < n:
             raise IndexError(f"rows must be between {-n} and {n - 1}, got {rows}.")
         return jax.tree.map(lambda x: x[rows], self)

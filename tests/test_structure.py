@@ -22,6 +22,7 @@ ROOMS = [
     "_waves",
     "_tempering",
     "_loops",
+    "_parameters",
     "_distribution",
     "_inversion",
     "_batch",
