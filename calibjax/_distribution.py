@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._parameters import as_table, in_words, share_numbers
+
 
 class Distribution(ABC):
     """A batch of n predictive distributions of one family: arrays with leading axis n.
@@ -17,6 +19,9 @@ class Distribution(ABC):
     same class stands for *one* prediction, and its arrays have no batch axis.  A subclass of a
     family is a pytree by itself: do not register it with jax again.
 
+    A number for a parameter of shape "n" is shared by all predictions, if another parameter says
+    how many these are.  The length of a batch is n.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Normal(jnp.zeros(5), jnp.ones(5))
@@ -24,14 +29,31 @@ class Distribution(ABC):
         (True, (5,))
         >>> predictions[:3].loc.shape, predictions[0].loc.shape
         ((3,), ())
+        >>> cj.Normal(jnp.zeros(5), 2.0), len(predictions)
+        (Normal(n=5, float32), 5)
     """
 
     #: Why the family has no `tempered`: the end of an error message, after "got <family>".
     untempered: ClassVar[str] = ""
 
+    def __post_init__(self) -> None:
+        share_numbers(self)
+
+    def __repr__(self) -> str:
+        return in_words(self)
+
+    def _repr_html_(self) -> str:
+        return as_table(self)
+
+    def __len__(self) -> int:
+        shape = jnp.shape(jax.tree.leaves(self)[0])
+        if not shape:
+            raise TypeError(f"one prediction has no length, got {self}.")
+        return shape[0]
+
     def __getitem__(self, rows: Any) -> Self:
         """The predictions in some rows; `rows` indexes the leading axis of all arrays."""
-        n = jax.tree.leaves(self)[0].shape[0]
+        n = len(self)
         if isinstance(rows, (int, np.integer)) and not -n <= rows < n:
             raise IndexError(f"rows must be between {-n} and {n - 1}, got {rows}.")
         return jax.tree.map(lambda x: x[rows], self)
@@ -83,9 +105,36 @@ class Distribution(ABC):
         """P(Y <= targets[i]) for Y from each prediction, ``[n]``."""
         raise TypeError(f"{type(self).__name__} predictions have no cdf.")
 
+    def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """P(Y < targets[i]) and P(Y <= targets[i]), each ``[n]``; by default only integers jump."""
+        at = self.cdf(targets)
+        if self.target_kind == "real":
+            return at, at
+        return self.cdf(targets.astype(jnp.int32) - 1), at
+
     def quantile(self, level: jax.Array) -> jax.Array:
-        """The smallest y with P(Y <= y) >= level, ``[n]``; `level` is a number or ``[n]``."""
+        """The smallest y with P(Y <= y) >= level, ``[n]``; `level` is a number or ``[n]``.
+
+        At the levels 0 and 1 it is the end of the support.  Any other level that is not between
+        them is a ValueError; inside jit it gives NaN, or -1 for labels and counts.
+        """
         raise TypeError(f"{type(self).__name__} predictions have no quantile.")
+
+    def crps_closed_form(self, targets: jax.Array) -> jax.Array | None:
+        """The continuous ranked probability score of each target, ``[n]``; None without a formula.
+
+        `crps` then computes it from the cdf.
+        """
+        return None
+
+    def mean_absolute_difference(self, other: Self) -> jax.Array | None:
+        """E|Z - Z'| for independent Z and Z' from *one* prediction each; None without a formula."""
+        return None
+
+    @property
+    def max_count(self) -> int | None:
+        """The last count of sums over counts; None if it is unknown, or targets are no counts."""
+        return None
 
     def location(self) -> jax.Array:
         """Where the targets are: the mean, or what a family without a finite mean has instead."""

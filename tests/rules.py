@@ -48,9 +48,7 @@ def rule(p, kinks):
             # Any other law of numbers: its density, which other tests compare with SciPy's.
             mean, deviation = float(p.mean()), float(p.variance()) ** 0.5
             edges = mean + deviation * np.linspace(-45, 45, 91)
-            nodes, weights = gauss_legendre_panels(
-                edges, np.append(np.ravel(kinks), [0.0, 1.0, mean])
-            )
+            nodes, weights = gauss_legendre_panels(edges, np.append(np.ravel(kinks), [0.0, mean]))
             return nodes, weights * np.exp(p.log_prob(nodes))
     return nodes[..., 0], weights
 

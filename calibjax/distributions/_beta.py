@@ -6,9 +6,11 @@ import numpy as np
 from jax import lax
 from jax.scipy.special import betainc
 
+from calibjax._inversion import quantile_from_cdf, with_levels
 from calibjax._numerics import is_positive, log_gamma_ratio
 from calibjax._struct import struct, widened
-from calibjax.distributions._univariate import N_ATOMS, Univariate
+from calibjax.distributions._univariate import Univariate
+from calibjax.distributions._univariate._univariate import N_ATOMS
 
 # A target of this size is as good as 0.
 _NEARLY_ZERO = 1e-30
@@ -94,6 +96,10 @@ class Beta(Univariate):
         limit = 1e6 if targets.dtype == jnp.float64 else 3000.0
         return jnp.where(a + b <= limit, betainc(a, b, jnp.clip(targets, 0.0, 1.0)), jnp.nan)
 
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The quantiles at a level, a number or ``[n]``: by bisection on the cdf."""
+        return quantile_from_cdf(*with_levels(self, level), (0.0, 1.0))
+
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         return beta_rule(self.concentration1, self.concentration0)
 
@@ -135,9 +141,12 @@ def beta_rule(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     weights = weights * jnp.where(has_rest, step * _constant(a, b, c, d), 1 / jnp.sum(weights))
     at_one = a / (a + b) - jnp.sum(weights * x)
     at_zero = b / (a + b) - jnp.sum(weights * rest)
-    points = jnp.stack([jnp.full_like(a, _NEARLY_ZERO), 1 - jnp.finfo(a.dtype).epsneg])
-    ends = jnp.where(has_rest, jnp.stack([at_zero, at_one]), 0.0)
-    return jnp.concatenate([points, x]), jnp.concatenate([ends, weights])
+    zero, one = (
+        jnp.full(1, _NEARLY_ZERO, x.dtype),
+        jnp.full(1, 1 - jnp.finfo(x.dtype).epsneg, x.dtype),
+    )
+    of_zero, of_one = (jnp.where(has_rest, rest, 0.0)[None] for rest in (at_zero, at_one))
+    return jnp.concatenate([zero, x, one]), jnp.concatenate([of_zero, weights, of_one])
 
 
 def _constant(a: jax.Array, b: jax.Array, c: jax.Array, d: jax.Array) -> jax.Array:

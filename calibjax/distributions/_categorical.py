@@ -1,6 +1,7 @@
 """Predictions over finitely many classes."""
 
 import dataclasses
+from dataclasses import InitVar, field
 from typing import Self
 
 import jax
@@ -8,7 +9,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._batch import probability_vectors, valid_rows, widened_integers
+from calibjax._check import check_flag
 from calibjax._distribution import Distribution
+from calibjax._inversion import falls_short, integer_or_invalid, with_levels
 from calibjax._numerics import dot
 from calibjax._struct import struct, widened
 from calibjax._tempering import as_before, tempered_label_log_prob, tempered_probabilities
@@ -23,6 +26,8 @@ class Categorical(Distribution):
 
     Args:
         probs: array ``[n, m]``; rows are nonnegative and sum to one (within 1e-3).
+        normalize: divide each nonnegative row by its sum, whatever this is; for probabilities that
+            were rounded, for percentages or for counts.
 
     Targets are integer labels ``0 … m-1`` of shape ``[n]``.
 
@@ -31,9 +36,12 @@ class Categorical(Distribution):
         >>> predictions = cj.Categorical(jnp.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]]))
         >>> predictions.log_prob(jnp.array([0, 2])).round(3).tolist()
         [-0.357, -1.204]
+        >>> cj.Categorical(jnp.array([[0.33, 0.33, 0.33]]), normalize=True).probs.round(3).tolist()
+        [[0.333, 0.333, 0.333]]
     """
 
     probs: jax.Array
+    normalize: InitVar[bool] = field(default=False, kw_only=True)
 
     shapes = {"probs": "n m"}
     target_shape = "n"
@@ -47,8 +55,13 @@ class Categorical(Distribution):
         """
         return cls(jax.nn.softmax(widened(jnp.asarray(logits)), axis=-1))
 
+    def __post_init__(self, normalize: bool) -> None:
+        if check_flag("normalize", normalize):
+            object.__setattr__(self, "probs", _normalized(jnp.asarray(self.probs)))
+
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        return {"probs": probability_vectors(self.probs)}
+        words, valid = probability_vectors(self.probs)
+        return {"probs": (f"{words} (normalize=True divides rows by their sums)", valid)}
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         n_classes = self.probs.shape[-1]
@@ -76,6 +89,15 @@ class Categorical(Distribution):
         """log probs[i, targets[i]], ``[n]``."""
         return label_log_prob(widened(self.probs), targets)
 
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """The probability of labels up to targets[i], taken as numbers, ``[n]``."""
+        return label_cdf(widened(self.probs), targets)
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The smallest labels up to which the probability is at least the level, ``[n]``, int32."""
+        p, level = with_levels(self, level)
+        return label_quantile(p.probs, level)
+
     def label_probabilities(self) -> jax.Array:
         """The probabilities of all classes, ``[n, m]``."""
         return self.probs
@@ -89,6 +111,14 @@ class Categorical(Distribution):
 
     def tempered_log_prob(self, targets: jax.Array, temperature: jax.Array) -> jax.Array:
         return tempered_label_log_prob(self.probs, targets, temperature)
+
+
+def _normalized(probs: jax.Array) -> jax.Array:
+    """Rows divided by their sums; invalid rows as they are, so that they are reported."""
+    probs = widened(probs)
+    totals = jnp.sum(probs, axis=-1, keepdims=True)
+    valid = jnp.all(probs >= 0, axis=-1, keepdims=True) & (totals > 0) & jnp.isfinite(totals)
+    return probs / jnp.where(valid, totals, 1.0)
 
 
 @finite_sums
@@ -152,6 +182,16 @@ class Bernoulli(Distribution):
         of_one = jnp.log(jnp.where(one, probs, 1.0))
         return jnp.where(one, of_one, jnp.log1p(-jnp.where(one, 0.0, probs)))
 
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """The probability of labels up to targets[i], ``[n]``."""
+        of_zero = 1 - widened(self.probs)
+        return jnp.where(targets >= 1, 1.0, jnp.where(targets >= 0, of_zero, 0.0))
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """0 where P(Y = 0) is at least the level, else 1, ``[n]``, int32."""
+        p, level = with_levels(self, level)
+        return integer_or_invalid(level, 1 - p.probs < level)
+
     def label_probabilities(self) -> jax.Array:
         """The probabilities of 0 and 1, ``[n, 2]``."""
         return jnp.stack([1 - self.probs, self.probs], axis=-1)
@@ -176,3 +216,16 @@ class Bernoulli(Distribution):
 def label_log_prob(probs: jax.Array, targets: jax.Array) -> jax.Array:
     """log probs[i, targets[i]], ``[n]``."""
     return jnp.log(jnp.take_along_axis(probs, targets[..., None], axis=-1)[..., 0])
+
+
+def label_cdf(probs: jax.Array, targets: jax.Array) -> jax.Array:
+    """The sum of probs[i] up to label targets[i], in units of the sum over all labels, ``[n]``."""
+    labels = jnp.arange(probs.shape[-1], dtype=jnp.int32)
+    included = labels[None, :] <= targets[:, None].astype(jnp.int32)
+    return jnp.sum(jnp.where(included, probs, 0.0), axis=-1) / jnp.sum(probs, axis=-1)
+
+
+def label_quantile(probs: jax.Array, level: jax.Array) -> jax.Array:
+    """The smallest labels whose `label_cdf` is at least the level, ``[n]``, int32."""
+    sums = jnp.cumsum(probs, axis=-1)
+    return integer_or_invalid(level, jnp.sum(falls_short(sums, level[:, None]), axis=-1))

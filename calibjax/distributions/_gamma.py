@@ -8,10 +8,11 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
-from calibjax._inversion import quantile_from_cdf
+from calibjax._inversion import quantile_from_cdf, with_levels
 from calibjax._numerics import is_positive, log_gamma_ratio, log_quotient
 from calibjax._struct import struct, widened
-from calibjax.distributions._univariate import N_ATOMS, Univariate
+from calibjax.distributions._univariate import Univariate
+from calibjax.distributions._univariate._univariate import N_ATOMS
 
 # A target of this size, relative to the others, is as good as 0.
 _NEARLY_ZERO = 1e-20
@@ -93,10 +94,9 @@ class Gamma(Univariate):
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``: by bisection on the cdf."""
-        p = widened(self)
+        p, level = with_levels(self, level)
         standard = Gamma(p.concentration, jnp.ones_like(p.rate))
-        level = jnp.broadcast_to(jnp.asarray(level, p.rate.dtype), p.rate.shape)
-        return quantile_from_cdf(standard, level) / p.rate
+        return quantile_from_cdf(standard, level, (0.0, jnp.inf)) / p.rate
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         points, weights = gamma_rule(self.concentration)
@@ -158,7 +158,8 @@ def gamma_rule(a: jax.Array) -> tuple[jax.Array, jax.Array]:
     weights = weights * jnp.where(has_rest, constant, 1 / jnp.sum(weights))
     rest = jnp.where(has_rest, 1 - jnp.sum(weights), 0.0)
     points = b * jnp.exp(t)
-    return jnp.append(points, _NEARLY_ZERO * points[0]), jnp.append(weights, rest)
+    nearly_zero = _NEARLY_ZERO * points[:1]
+    return jnp.concatenate([nearly_zero, points]), jnp.concatenate([rest[None], weights])
 
 
 @jax.custom_jvp

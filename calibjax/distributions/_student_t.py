@@ -1,13 +1,13 @@
 """Student t predictions of real numbers."""
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.special import betainc, ndtr
 
-from calibjax._inversion import quantile_from_cdf
+from calibjax._inversion import quantile_from_cdf, with_levels
 from calibjax._numerics import is_positive
 from calibjax._struct import struct, widened
 from calibjax.distributions._univariate import Univariate, standard_normal_rule
@@ -95,9 +95,8 @@ class StudentT(Univariate):
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``: by bisection on the cdf."""
-        p = widened(self)
+        p, level = with_levels(self, level)
         standard = StudentT(p.df, jnp.zeros_like(p.loc), jnp.ones_like(p.scale))
-        level = jnp.broadcast_to(jnp.asarray(level, p.df.dtype), p.df.shape)
         return p.loc + p.scale * quantile_from_cdf(standard, level)
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
@@ -121,7 +120,7 @@ def _stretch(df: jax.Array, z: jax.Array) -> tuple[jax.Array, jax.Array]:
     c = (8 * df + 3) / (8 * df + 1)
     a = jnp.square(c * z) / df
     # Points further away than this are all alike, and squares of their distances must not overflow.
-    most = jnp.asarray(0.9 * np.log(float(jnp.finfo(a.dtype).max)), a.dtype)
+    most = jnp.asarray(0.9 * math.log(float(jnp.finfo(a.dtype).max)), a.dtype)
     near = jnp.minimum(a, most)
     # log r = (a + log((1 - exp(-a)) / a)) / 2.
     log_r = (near + jnp.log(-jnp.expm1(-near) / near)) / 2
@@ -136,7 +135,7 @@ def _cdf(df: jax.Array, t: jax.Array) -> jax.Array:
     """
     size = jnp.abs(t)
     # Rounding of x changes the result by some df times as much.
-    many = df > (1e4 if df.dtype == jnp.float64 else 500)
+    many = df > (1e4 if df.dtype == jnp.float64 else 200)
     few = jnp.where(many, 1.0, df)
     half = jnp.full_like(df, 0.5)
     is_center = size < 1
@@ -159,7 +158,7 @@ def _normal_tail(df: jax.Array, t: jax.Array) -> jax.Array:
     square = jnp.square(near)
     first = (square + 1) / (4 * df)
     second = (((3 * square - 7) * square - 5) * square - 3) / (96 * jnp.square(df))
-    density = jnp.exp(-square / 2) / np.sqrt(2 * np.pi)
+    density = jnp.exp(-square / 2) / math.sqrt(2 * math.pi)
     return ndtr(-near) + density * near * (first + second)
 
 
@@ -173,8 +172,9 @@ def _log_gamma_ratio(x: jax.Array) -> jax.Array:
     shifted = x + _SHIFT
     inverse = 1 / jnp.square(shifted)
     series = functools.reduce(lambda sum, c: sum * inverse + c, _SERIES, jnp.zeros_like(x))
-    product = sum(jnp.log1p(-0.5 / (x + k + 0.5)) for k in range(_SHIFT))
-    return jnp.log(shifted) / 2 + series / shifted + product
+    ratios = [(x + k) / (x + k + 0.5) for k in range(_SHIFT)]
+    product = functools.reduce(jnp.multiply, ratios)
+    return jnp.log(shifted) / 2 + series / shifted + jnp.log(product)
 
 
 _SHIFT = 8

@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
+from calibjax._inversion import with_levels
 from calibjax._numerics import is_positive, log_quotient
 from calibjax._struct import struct, widened
 from calibjax.distributions._gamma import log_of_deviance, slope_of_deviance
-from calibjax.distributions._univariate import N_ATOMS, Univariate
+from calibjax.distributions._univariate import Univariate
+from calibjax.distributions._univariate._univariate import N_ATOMS
 
 
 @struct
@@ -82,8 +84,8 @@ class Weibull(Univariate):
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``."""
-        p = widened(self)
-        hazard = -jnp.log1p(-jnp.asarray(level, p.scale.dtype))
+        p, level = with_levels(self, level)
+        hazard = -jnp.log1p(-level)
         return p.scale * hazard ** (1 / p.concentration)
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
