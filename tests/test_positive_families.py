@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scoringrules
 from marks import slow
 from scipy import special, stats
 
@@ -78,6 +79,15 @@ def test_moments(family, dtype):
         expected = np.where(x > 1e3, np.pi / np.sqrt(6) / x * p.mean(), expected)
         rtol = np.where(x > 1e3, 1e-3, rtol)
     assert np.all(np.abs(p.standard_deviation() / expected - 1) < rtol)
+
+
+def test_crps(float64):
+    a, b = np.array([0.1, 0.5, 1.0, 2.3, 50.0]), np.array([0.3, 0.5, 1.0, 4.0, 20.0])
+    y, z = np.array([0.2, 0.1, 3.0, 0.5, 2.8]), np.array([0.01, 0.3, 0.7, 0.2, 0.8])
+    of_gamma = cj.crps(cj.Gamma(jnp.array(a), jnp.array(b)), jnp.array(y))
+    np.testing.assert_allclose(of_gamma, scoringrules.crps_gamma(y, a, b), rtol=1e-10)
+    of_beta = cj.crps(cj.Beta(jnp.array(a), jnp.array(b)), jnp.array(z))
+    np.testing.assert_allclose(of_beta, scoringrules.crps_beta(z, a, b), rtol=1e-10)
 
 
 # Expectations.
