@@ -141,6 +141,9 @@ LAWS = {
     "negative_binomial": lambda p: stats.nbinom(
         p.concentration, p.concentration / (p.concentration + p.mu)
     ),
+    "gamma": lambda p: stats.gamma(p.concentration, scale=1 / p.rate),
+    "weibull": lambda p: stats.weibull_min(p.concentration, scale=p.scale),
+    "beta": lambda p: stats.beta(p.concentration1, p.concentration0),
     "zero_inflated": lambda p: ZeroInflated(p.gate, LAWS["negative_binomial"](p.base)),
     "student_t": lambda p: stats.t(p.df, p.loc, p.scale),
     "log_normal": lambda p: stats.lognorm(p.scale, scale=np.exp(p.loc)),
@@ -155,7 +158,8 @@ LAWS = {
 
 
 def test_every_family_is_here():
-    assert {type(build(2, 0)[0]) for build in FAMILIES.values()} == set(families())
+    own = {family for family in families() if family.__module__.startswith("calibjax.")}
+    assert {type(build(2, 0)[0]) for build in FAMILIES.values()} == own
     assert LAWS.keys() == FAMILIES.keys()
 
 
