@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import erf, ndtr, ndtri
 
+from calibjax._inversion import with_levels
 from calibjax._numerics import dot, is_positive
 from calibjax._struct import struct, widened
 from calibjax.distributions._univariate import Univariate, standard_normal_rule
@@ -80,9 +81,9 @@ class LogNormal(Univariate):
         return jnp.where(targets > 0, ndtr((log_target - p.loc) / p.scale), 0.0)
 
     def quantile(self, level: jax.Array) -> jax.Array:
-        """The quantiles at a level, a number or ``[n]``."""
-        p = widened(self)
-        return jnp.exp(p.loc + p.scale * ndtri(jnp.asarray(level, p.loc.dtype)))
+        """The quantiles ``[n]``; 0 at level 0 and inf at level 1."""
+        p, level = with_levels(self, level)
+        return jnp.exp(p.loc + p.scale * ndtri(level))
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """y (2 Phi(z) - 1) + 2 E[Y] (Phi(-scale / sqrt(2)) - Phi(z - scale)), ``[n]``.

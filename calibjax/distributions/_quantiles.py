@@ -10,7 +10,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._check import check_flag
-from calibjax._struct import static, struct, widened
+from calibjax._inversion import with_levels
+from calibjax._struct import static, struct, widened, widest_dtype
+from calibjax.distributions._piecewise_linear import crps
 from calibjax.distributions._univariate import Univariate
 from calibjax.kernels import EmbeddingDistance
 
@@ -106,10 +108,18 @@ class Quantiles(Univariate):
         return jax.vmap(lambda p, y: p._piece(y)[1])(*widened((self, targets)))
 
     def quantile(self, level: jax.Array) -> jax.Array:
-        """The quantiles at a level, a number or ``[n]``."""
-        p = widened(self)
-        level = jnp.broadcast_to(jnp.asarray(level, p.values.dtype), p.values.shape[:1])
-        return jax.vmap(Quantiles._quantile)(p, level)
+        """The quantiles ``[n]``; at the levels 0 and 1 they are infinite if there is a tail."""
+        return jax.vmap(Quantiles._quantile)(*with_levels(self, level))
+
+    def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The limits of the cdf, which jumps where values are equal."""
+        return jax.vmap(Quantiles._jump)(*widened((self, targets)))
+
+    def crps_closed_form(self, targets: jax.Array) -> jax.Array:
+        """The continuous ranked probability score, ``[n]``: the cdf is linear in each piece."""
+        levels = jnp.asarray(self.levels, widest_dtype(self.values, targets))
+        p, targets = widened((self, targets))
+        return jax.vmap(lambda p, y: crps(p.values, levels, p._tails(), y))(p, targets)
 
     def default_distance(self) -> EmbeddingDistance:
         return EmbeddingDistance(mean_square_of_values)
@@ -164,6 +174,16 @@ class Quantiles(Univariate):
         cdf = jnp.where(is_below, levels[0] * jnp.exp(below), cdf)
         return cdf, below + above - jnp.log(slopes[piece])
 
+    def _jump(self, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """P(Y < y) and P(Y <= y) of *one* prediction."""
+        at = self._piece(y)[0]
+        levels = jnp.asarray(self.levels, at.dtype)
+        first, _, last = self._tails()
+        # The lowest and the highest level at a value, and all beyond it if there is no tail.
+        lowest = jnp.where((y == self.values[0]) & (first == 0), 0.0, levels[0])
+        lowest = jnp.min(jnp.where(self.values == y, levels.at[0].set(lowest), at))
+        return lowest, jnp.where((y == self.values[-1]) & (last == 0), 1.0, at)
+
     def _quantile(self, level: jax.Array) -> jax.Array:
         """The quantile of *one* prediction."""
         levels = jnp.asarray(self.levels, self.values.dtype)
@@ -171,10 +191,12 @@ class Quantiles(Univariate):
         piece = jnp.clip(jnp.sum(levels < level, dtype=jnp.int32) - 1, 0, slopes.size - 1)
         inside = self.values[piece] + slopes[piece] * (level - levels[piece])
         is_below, is_above = level < levels[0], level > levels[-1]
-        below = first * jnp.log(jnp.where(is_below, level / levels[0], 1.0))
-        above = last * jnp.log(jnp.where(is_above, (1 - level) / (1 - levels[-1]), 1.0))
+        # At the levels 0 and 1 the logarithm is infinite.
+        has_below, has_above = is_below & (first > 0), is_above & (last > 0)
+        below = first * jnp.log(jnp.where(has_below, level / levels[0], 1.0))
+        above = last * jnp.log(jnp.where(has_above, (1 - level) / (1 - levels[-1]), 1.0))
         inside = jnp.where(is_below, self.values[0], jnp.where(is_above, self.values[-1], inside))
-        return inside + below - above
+        return jnp.where(jnp.isnan(level), jnp.nan, inside + below - above)
 
 
 def _are_levels(levels: np.ndarray) -> bool:
