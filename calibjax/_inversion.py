@@ -60,6 +60,25 @@ def quantile_from_cdf(predictions: Distribution, level: jax.Array) -> jax.Array:
     return found + (error - lax.stop_gradient(error))
 
 
+def cdf_from_quantile(predictions: Distribution, targets: jax.Array) -> jax.Array:
+    """The cdf of real predictions at targets ``[n]``, from their `quantile`.
+
+    The derivative follows from Q(u, a) = y for the target y and a parameter a:
+    dQ/du du + dQ/da da = dy, hence du = (dy - dQ/da da) / (dQ/du); it is 0 at the levels 0 and 1.
+    """
+
+    def reaches_target(level: jax.Array) -> jax.Array:
+        return (level > 0) & ((level >= 1) | (predictions.quantile(level) >= targets))
+
+    found = jnp.clip(smallest_with(reaches_target, lax.stop_gradient(targets)), 0.0, 1.0)
+    inside = (found > 0) & (found < 1)
+    level = jnp.where(inside, found, 0.5)
+    quantile, slope = jax.jvp(predictions.quantile, (level,), (jnp.ones_like(level),))
+    has_slope = inside & (slope > 0) & jnp.isfinite(slope)
+    error = (targets - quantile) / lax.stop_gradient(jnp.where(has_slope, slope, 1.0))
+    return found + jnp.where(has_slope, error - lax.stop_gradient(error), 0.0)
+
+
 def smallest_with(condition: Callable[[jax.Array], jax.Array], like: jax.Array) -> jax.Array:
     """The smallest finite numbers that satisfy a condition, elementwise; else the largest number.
 

@@ -180,3 +180,39 @@ def test_pit_is_uniform(name, key):
     p = cast(LAWS[name](3000), "float32")
     y = jax.jit(functools.partial(type(p).sample, key=jax.random.key(3)))(p)
     assert stats.kstest(np.array(cj.pit(key, p, y)), "uniform").pvalue > 0.01
+
+
+class Gumbel(cj.Univariate):
+    """A user's family that is known by its quantiles alone."""
+
+    loc: jax.Array
+    scale: jax.Array
+
+    def quantile(self, level):
+        return self.loc - self.scale * jnp.log(-jnp.log(level))
+
+
+def test_scores_from_quantiles_alone(float64):
+    loc, scale = np.array([0.0, 1.0, -2.0]), np.array([1.0, 0.5, 3.0])
+    y = np.array([0.7, -0.5, 9.0])
+    p = Gumbel(jnp.array(loc), jnp.array(scale))
+
+    @jax.jit
+    def value_and_gradient(p, y):
+        return jax.value_and_grad(lambda p, y: jnp.sum(cj.crps(p, y)), (0, 1))(p, y)
+
+    # With Euler's constant g and the exponential integral Ei, the score of a standard Gumbel
+    # variable is -z - 2 Ei(-exp(-z)) + g - log 2 (Friederichs and Thorarinsdottir, 2012).
+    def score(loc, scale, y):
+        z = (y - loc) / scale
+        return scale * (-z - 2 * special.expi(-np.exp(-z)) + np.euler_gamma - np.log(2))
+
+    value, (by_p, by_y) = value_and_gradient(p, jnp.array(y))
+    np.testing.assert_allclose(value, np.sum(score(loc, scale, y)), rtol=1e-9)
+    for found, i in ((by_p.loc, 0), (by_p.scale, 1), (by_y, 2)):
+        sides = []
+        for step in (1e-5, -1e-5):
+            arguments = [loc, scale, y]
+            arguments[i] = arguments[i] + step
+            sides.append(score(*arguments))
+        np.testing.assert_allclose(found, (sides[0] - sides[1]) / 2e-5, rtol=1e-7, atol=1e-9)
