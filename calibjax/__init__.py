@@ -3,6 +3,7 @@
 from calibjax._distribution import Distribution as Distribution
 from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical
+from calibjax.distributions._counts import Counts as Counts
 from calibjax.distributions._empirical import Empirical as Empirical
 from calibjax.distributions._foreign import as_predictions as as_predictions
 from calibjax.distributions._laplace import Laplace as Laplace
@@ -12,12 +13,14 @@ from calibjax.distributions._mixture import MixtureWasserstein as MixtureWassers
 from calibjax.distributions._multivariate_normal import (
     MultivariateNormalFullCovariance as MultivariateNormalFullCovariance,
 )
+from calibjax.distributions._negative_binomial import NegativeBinomial as NegativeBinomial
 from calibjax.distributions._normal import MultivariateNormalDiag as MultivariateNormalDiag
 from calibjax.distributions._normal import Normal as Normal
 from calibjax.distributions._poisson import Poisson as Poisson
 from calibjax.distributions._quantiles import Quantiles as Quantiles
 from calibjax.distributions._student_t import StudentT as StudentT
 from calibjax.distributions._univariate import Univariate as Univariate
+from calibjax.distributions._zero_inflated import ZeroInflated as ZeroInflated
 from calibjax.estimators import MedianVarianceBinning as MedianVarianceBinning
 from calibjax.estimators import RandomFeatureEstimate as RandomFeatureEstimate
 from calibjax.estimators import UniformBinning as UniformBinning

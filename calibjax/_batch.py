@@ -24,14 +24,19 @@ def check_predictions(
         actual = "an array" if is_array(predictions) else type(predictions).__name__
         raise TypeError(
             f"{name} must be a distribution of calibjax, such as Categorical(probs), got {actual}; "
-            "as_predictions converts those of numpyro, distrax and TensorFlow Probability."
+            "as_predictions converts those of numpyro, distrax, TFP and scipy.stats."
         )
     of_batch = "" if name == "predictions" else f" of {name}"
     arrays = parameters(predictions, of_batch)
     if where is not None:
         check_array("where", where, "boolean")
         arrays["where"] = where, "n"
-    sizes = check_shapes(arrays)
+    family = type(predictions).__name__
+    sizes = check_shapes(
+        arrays,
+        one_axis_more=f"; K models for each target are Mixture.ensemble({family}(…)) of arrays "
+        "[n, K, …], which jnp.moveaxis(array, 0, 1) makes of [K, n, …]",
+    )
     if sizes["n"] < at_least:
         rows = "row" if at_least == 1 else "rows"
         raise ValueError(f"{name} must hold at least {at_least} {rows}, got {sizes['n']}.")

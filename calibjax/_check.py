@@ -35,25 +35,40 @@ def check_array(name: str, value: Any, kind: str) -> None:
 
 
 def check_shapes(
-    arrays: Mapping[str, tuple[Any, str]], sizes: Mapping[str, int] | None = None
+    arrays: Mapping[str, tuple[Any, str]],
+    sizes: Mapping[str, int] | None = None,
+    one_axis_more: str = "",
 ) -> dict[str, int]:
     """Matches arrays with symbolic shapes such as "n m"; a symbol has one size in all of them.
 
-    Returns the size of each symbol, including the known sizes that came in `sizes`.
+    Returns the size of each symbol, including the known sizes that came in `sizes`.  The words
+    `one_axis_more` end the error message for an array that has one.
     """
     sizes = dict(sizes or {})
     for name, (value, symbols) in arrays.items():
         axes = symbols.split()
         expected = f"shape [{', '.join(axes)}]"
         if value.ndim != len(axes):
-            raise ValueError(f"{name} must have {expected}, got shape {list(value.shape)}.")
+            hint = one_axis_more if value.ndim == len(axes) + 1 else ""
+            raise ValueError(f"{name} must have {expected}, got shape {list(value.shape)}{hint}.")
         for axis, size in zip(axes, value.shape, strict=True):
             if sizes.setdefault(axis, size) != size:
                 raise ValueError(
                     f"{name} must have {expected} with {axis} = {sizes[axis]} as in the "
-                    f"predictions, got shape {list(value.shape)}."
+                    f"predictions, got shape {list(value.shape)}{_swapped(axis, size, sizes)}."
                 )
     return sizes
+
+
+def _swapped(axis: str, size: int, sizes: Mapping[str, int]) -> str:
+    """A hint where another axis of the predictions has the size that their rows should have."""
+    others = [other for other, known in sizes.items() if known == size and axis == "n" != other]
+    if not others:
+        return ""
+    return (
+        f"; {others[0]} = {size} in the predictions: if their first two axes are swapped, "
+        "jnp.moveaxis(array, 0, 1) puts n first"
+    )
 
 
 def check_values(name: str, value: Any, expected: str, valid: ArrayLike) -> None:

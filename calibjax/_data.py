@@ -18,6 +18,7 @@ from calibjax._batch import check_predictions, fill_masked, valid_rows
 from calibjax._check import check_array, check_shapes, check_values
 from calibjax._distribution import Distribution
 from calibjax._numerics import fractions_of, is_nonnegative
+from calibjax._parameters import family_name
 from calibjax._sharding import Axis, all_max, all_sum, on_devices, on_one_device
 from calibjax._struct import is_floating, is_traced, on_host, struct, widest_dtype
 
@@ -133,10 +134,10 @@ def check_locations(
     """The locations of a witness function as `Data`; `predictions` must be checked already."""
     name, targets_name = f"{prefix}_predictions", f"{prefix}_targets"
     sizes = check_predictions(at_predictions, name=name, at_least=1)
-    if _family_name(at_predictions) != _family_name(predictions):
+    if family_name(at_predictions) != family_name(predictions):
         raise TypeError(
-            f"{name} must be of the family of predictions, {_family_name(predictions)}, got "
-            f"{_family_name(at_predictions)}."
+            f"{name} must be of the family of predictions, {family_name(predictions)}, got "
+            f"{family_name(at_predictions)}."
         )
     ours, theirs = (
         [x.shape[1:] for x in jax.tree.leaves(p)] for p in (predictions, at_predictions)
@@ -153,13 +154,6 @@ def check_locations(
             words, valid = at_predictions.supports(jnp.asarray(at_targets))
             check_values(targets_name, at_targets, words, valid)
     return Data(at_predictions, at_targets)
-
-
-def _family_name(predictions: Any) -> str:
-    """The name of a family; for mixtures with the family of their components."""
-    name = type(predictions).__name__
-    components = getattr(predictions, "components", None)
-    return name if components is None else f"{name}({_family_name(components)})"
 
 
 def clean(data: Data, axis: Axis = None) -> Data:

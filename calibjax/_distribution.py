@@ -1,11 +1,14 @@
 """The interface of all families of predictive distributions."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from calibjax._parameters import as_table, in_words, share_numbers
 
 
 class Distribution(ABC):
@@ -16,6 +19,9 @@ class Distribution(ABC):
     same class stands for *one* prediction, and its arrays have no batch axis.  A subclass of a
     family is a pytree by itself: do not register it with jax again.
 
+    A number for a parameter of shape "n" is shared by all predictions, if another parameter says
+    how many these are.  The length of a batch is n.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Normal(jnp.zeros(5), jnp.ones(5))
@@ -23,14 +29,31 @@ class Distribution(ABC):
         (True, (5,))
         >>> predictions[:3].loc.shape, predictions[0].loc.shape
         ((3,), ())
+        >>> cj.Normal(jnp.zeros(5), 2.0), len(predictions)
+        (Normal(n=5, float32), 5)
     """
 
     #: Why the family has no `tempered`: the end of an error message, after "got <family>".
     untempered: ClassVar[str] = ""
 
+    def __post_init__(self) -> None:
+        share_numbers(self)
+
+    def __repr__(self) -> str:
+        return in_words(self)
+
+    def _repr_html_(self) -> str:
+        return as_table(self)
+
+    def __len__(self) -> int:
+        shape = jnp.shape(jax.tree.leaves(self)[0])
+        if not shape:
+            raise TypeError(f"one prediction has no length, got {self}.")
+        return shape[0]
+
     def __getitem__(self, rows: Any) -> Self:
         """The predictions in some rows; `rows` indexes the leading axis of all arrays."""
-        n = jax.tree.leaves(self)[0].shape[0]
+        n = len(self)
         if isinstance(rows, (int, np.integer)) and not -n <= rows < n:
             raise IndexError(f"rows must be between {-n} and {n - 1}, got {rows}.")
         return jax.tree.map(lambda x: x[rows], self)
@@ -207,7 +230,17 @@ def families_with(*methods: str) -> str:
     def has_own(family: type) -> bool:
         return any(getattr(family, name) is not getattr(Distribution, name) for name in methods)
 
-    return ", ".join(sorted(f.__name__ for f in Distribution.__subclasses__() if has_own(f)))
+    return ", ".join(sorted(f.__name__ for f in families() if has_own(f)))
+
+
+def families(parent: type[Distribution] = Distribution) -> Iterator[type[Distribution]]:
+    """The families: subclasses of Distribution, and of what several families have in common."""
+    for child in parent.__subclasses__():
+        # A parent of families has no parameters.
+        if getattr(child, "__dataclass_fields__", {}):
+            yield child
+        else:
+            yield from families(child)
 
 
 def wasserstein_refused(predictions: Any) -> TypeError:

@@ -48,16 +48,22 @@ def integer_or_invalid(level: jax.Array, found: jax.Array) -> jax.Array:
     return jnp.where(jnp.isnan(level), -1, found.astype(jnp.int32))
 
 
-def quantile_from_cdf(predictions: Distribution, level: jax.Array) -> jax.Array:
+def quantile_from_cdf(
+    predictions: Distribution, level: jax.Array, ends: tuple[float, float] = (-np.inf, np.inf)
+) -> jax.Array:
     """The quantiles of real predictions at levels ``[n]``, from their `cdf` and `log_prob`.
 
     The derivative follows from F(q, a) = u for the level u and a parameter a:
     dF/dq dq + dF/da da = du, where dF/dq is the density, hence dq = (du - dF/da da) / density.
+    At the levels 0 and 1 the quantiles are the `ends` of the support.
     """
-    found = smallest_with(lambda y: predictions.cdf(y) >= level, lax.stop_gradient(level))
+    inner = jnp.where((level > 0) & (level < 1), level, 0.5)
+    found = smallest_with(lambda y: predictions.cdf(y) >= inner, lax.stop_gradient(inner))
     density = lax.stop_gradient(jnp.exp(predictions.log_prob(found)))
-    error = (level - predictions.cdf(found)) / jnp.where(density > 0, density, 1.0)
-    return found + (error - lax.stop_gradient(error))
+    error = (inner - predictions.cdf(found)) / jnp.where(density > 0, density, 1.0)
+    value = found + (error - lax.stop_gradient(error))
+    value = jnp.where(level <= 0, ends[0], jnp.where(level >= 1, ends[1], value))
+    return jnp.where(jnp.isnan(level), jnp.nan, value)
 
 
 def cdf_from_quantile(predictions: Distribution, targets: jax.Array) -> jax.Array:

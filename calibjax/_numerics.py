@@ -185,3 +185,14 @@ def pairs_weight(weights: jax.Array) -> jax.Array:
     # The sum of all weights before each: cumsum(w) - w would cancel in the derivative.
     before = jnp.cumsum(weights[..., :-1], axis=-1)
     return 2 * jnp.sum(weights[..., 1:] * before, axis=-1)
+
+
+#: The least number for which `stirling_remainder` is exact in float64.
+MANY_COUNTS = 16
+
+
+def stirling_remainder(k: jax.Array) -> jax.Array:
+    """log(k! / (sqrt(2 pi k) k^k exp(-k))) for k >= 16, whether or not k is an integer."""
+    inverse = 1 / jnp.square(k)
+    series = 1 / 1260 - inverse * (1 / 1680 - inverse / 1188)
+    return (1 / 12 - inverse * (1 / 360 - inverse * series)) / k

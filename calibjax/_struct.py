@@ -30,8 +30,11 @@ def struct(cls: type[T]) -> type[T]:
     """
     if "__dataclass_fields__" in vars(cls):  # by `make_struct` of a parent
         return cls
+    # A `__repr__` that was written for all subclasses is not replaced by the generated one.
+    author = next(base for base in cls.__mro__ if "__repr__" in vars(base))
+    generated = author is object or "__dataclass_fields__" in vars(author)
     # `register_dataclass` decides by field, not by value: it cannot hold a function or a pytree.
-    made: Any = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    made: Any = dataclasses.dataclass(frozen=True, eq=False, repr=generated)(cls)
     fields = dataclasses.fields(made)
 
     def flatten_with_keys(instance):

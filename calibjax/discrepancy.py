@@ -33,13 +33,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from calibjax._loops import is_of_numbers
 from calibjax._numerics import dot
+from calibjax._sharding import Axis
 from calibjax.expectations import (
     all_labels,
     label_residual,
     mean_embedding,
     residual_product,
     residual_product_tile,
+    with_waves,
 )
 from calibjax.kernels import (
     FeatureKernel,
@@ -128,7 +131,7 @@ def h_tile(kernel: Any, a: Sample, b: Sample) -> jax.Array:
 @h_tile.register
 def _h_tile_of_product(kernel: TensorProduct, a: Sample, b: Sample) -> jax.Array:
     (ps, ys), (qs, zs) = a, b
-    if _is_a_few_numbers(ps, ys):
+    if _is_a_few_numbers(kernel, a):
         return vmap_pairs(functools.partial(h, kernel))(a, b)
 
     def of_role(ours: Role, theirs: Role) -> jax.Array:
@@ -143,9 +146,16 @@ def _roles(predictions: Any) -> tuple[Role, ...]:
     return jax.vmap(lambda p: p.roles())(predictions)
 
 
-def _is_a_few_numbers(ps: Any, ys: jax.Array) -> bool:
-    """Whether one pair is best taken as a whole; more numbers have faster tiles."""
-    return all(x.ndim == 1 for x in jax.tree.leaves((ps, ys)))
+def _is_a_few_numbers(kernel: TensorProduct, rows: Sample) -> bool:
+    """Whether one pair is best taken as a whole; arrays, and loops over them, have faster tiles."""
+    if any(x.ndim > 1 for x in jax.tree.leaves(rows)):
+        return False
+    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct((), x.dtype), rows)
+
+    def of_pair(a: Sample, b: Sample) -> jax.Array:
+        return residual_product(a[0], kernel.target_kernel, a[1], *b)
+
+    return is_of_numbers(of_pair, one, one)
 
 
 @h_tile.register
@@ -156,6 +166,18 @@ def _h_tile_of_sum(kernel: Sum, a: Sample, b: Sample) -> jax.Array:
 @h_tile.register
 def _h_tile_of_multiple(kernel: Scaled, a: Sample, b: Sample) -> jax.Array:
     return kernel.valid_factor() * h_tile(kernel.kernel, a, b)
+
+
+@FormulaDispatch
+def prepared(kernel: Any, rows: Sample, axis: Axis) -> Sample:
+    """The rows with what their tiles share, so that it is computed once; by default as they are."""
+    return rows
+
+
+@prepared.register
+def _prepared_for_product(kernel: TensorProduct, rows: Sample, axis: Axis) -> Sample:
+    predictions, targets = rows
+    return with_waves(predictions, kernel.target_kernel, targets, axis), targets
 
 
 @FormulaDispatch

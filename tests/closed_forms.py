@@ -13,6 +13,8 @@ FAMILIES = {
     cj.MultivariateNormalDiag: "vectors",
     cj.MultivariateNormalFullCovariance: "vectors",
     cj.Poisson: "counts",
+    cj.NegativeBinomial: "counts",
+    cj.ZeroInflated: "counts",
     cj.Empirical: "real numbers, vectors",
     cj.Mixture: "those of its components",
 }
@@ -28,11 +30,11 @@ KERNELS = {
 
 def cell(family: type, kernel: type) -> str:
     """How the expectations of a pair are found."""
-    for kernel_type in kernel.__mro__:
-        if (family, kernel_type) in cj.mean_embedding.rules:
-            if kernel_type is not object:
-                return "✓"
-            return {cj.Mixture: "as they", cj.Poisson: "series"}.get(family, "sum")
+    for parent in family.__mro__:
+        for kernel_type in kernel.__mro__:
+            if (parent, kernel_type) in cj.mean_embedding.rules:
+                names = {cj.Mixture: "as they", cj.ZeroInflated: "as they", cj.Counts: "series"}
+                return names.get(parent, "sum" if kernel_type is object else "✓")
     return "–"
 
 

@@ -67,6 +67,35 @@ def _poisson(n, seed):
     return cj.Poisson(rate, max_count=64), _rng(seed).poisson(rate)
 
 
+def _negative_binomial(n, seed):
+    mu, r = _rng(seed).uniform(0.3, 3.0, n), _rng(seed + 1).uniform(2.0, 8.0, n)
+    predictions = cj.NegativeBinomial(mu, r, max_count=128)
+    return predictions, _rng(seed + 2).negative_binomial(r, r / (r + mu))
+
+
+def _zero_inflated(n, seed):
+    base, targets = _negative_binomial(n, seed)
+    gate = _rng(seed + 3).uniform(0.1, 0.6, n)
+    return cj.ZeroInflated(gate, base), np.where(_rng(seed + 4).uniform(size=n) < gate, 0, targets)
+
+
+def _student_t(n, seed):
+    normal, targets = _normal(n, seed)
+    return cj.StudentT(_rng(seed + 2).uniform(4.5, 9.0, n), normal.loc, normal.scale), targets
+
+
+def _log_normal(n, seed):
+    normal, targets = _normal(n, seed)
+    return cj.LogNormal(normal.loc / 2, normal.scale / 2), np.exp(targets / 2)
+
+
+def _quantiles(n, seed):
+    loc = _rng(seed).normal(size=(n, 1))
+    steps = _rng(seed).uniform(0.3, 1.0, (n, 3))
+    values = loc + np.cumsum(steps, axis=1) - 1.5
+    return cj.Quantiles(values, (0.1, 0.5, 0.9)), loc[:, 0] + _rng(seed + 1).normal(size=n)
+
+
 def _components(family, n, seed, n_components=3):
     """A batch [n, K] of components."""
     components, targets = family(n * n_components, seed)
@@ -110,6 +139,11 @@ FAMILIES = {
     "full": _full,
     "laplace": _laplace,
     "poisson": _poisson,
+    "negative_binomial": _negative_binomial,
+    "zero_inflated": _zero_inflated,
+    "student_t": _student_t,
+    "log_normal": _log_normal,
+    "quantiles": _quantiles,
     "mixture": _mixture,
     "ensemble": _ensemble,
     "empirical": _empirical,
@@ -146,6 +180,10 @@ def root_of_rate(p):
     return jnp.sqrt(p.rate)
 
 
+def mean_and_concentration(p):
+    return jnp.stack([p.mu, p.concentration / 4])
+
+
 def weighted_location(weight, p):
     return weight * jnp.stack([p.loc, jnp.log(p.scale)])
 
@@ -171,7 +209,7 @@ DISTANCES = {
     "euclidean": (cj.Euclidean(), ("categorical", "bernoulli")),
     "wasserstein": (cj.Wasserstein(), ("normal", "diag", "laplace", "full")),
     "mixture_wasserstein": (cj.MixtureWasserstein(), ("mixture",)),
-    "embedding": (cj.EmbeddingDistance(location), ("normal", "diag")),
+    "embedding": (cj.EmbeddingDistance(location), ("normal", "diag", "student_t")),
     "embedding_partial": (cj.EmbeddingDistance(Partial(weighted_location, 0.7)), ("normal",)),
     "mean_embedding": (
         cj.MeanEmbeddingDistance(_K["gaussian"]),
@@ -200,6 +238,14 @@ PAIRS = {
     "full-gaussian_ard": ("full", cj.GaussianKernel(np.array([0.5, 2.0]))),
     "poisson-white": ("poisson", _K["white"]),
     "poisson-gaussian": ("poisson", _K["gaussian"]),
+    "negative_binomial-white": ("negative_binomial", _K["white"]),
+    "negative_binomial-gaussian": ("negative_binomial", _K["gaussian"]),
+    "zero_inflated-white": ("zero_inflated", _K["white"]),
+    "zero_inflated-gaussian": ("zero_inflated", _K["gaussian"]),
+    "student_t-gaussian": ("student_t", _K["gaussian"]),
+    "student_t-laplacian": ("student_t", _K["laplacian"]),
+    "log_normal-matern52": ("log_normal", _K["matern52"]),
+    "quantiles-gaussian": ("quantiles", _K["gaussian"]),
     "mixture-gaussian": ("mixture", _K["gaussian"]),
     "mixture-laplacian": ("mixture", _K["laplacian"]),
     "ensemble-white": ("ensemble", _K["white"]),
@@ -247,11 +293,23 @@ KERNELS = {
         ),
     ),
     "laplace-w2-laplacian": ("laplace", _tensor(cj.Wasserstein(), _K["laplacian"])),
+    "student_t-embedding-gaussian": (
+        "student_t",
+        _tensor(DISTANCES["embedding"][0], _K["gaussian"]),
+    ),
     "full-w2-gaussian": ("full", _tensor(cj.Wasserstein(), PAIRS["full-gaussian_ard"][1])),
     "mixture-mw2-gaussian": ("mixture", _tensor(cj.MixtureWasserstein(), _K["gaussian"])),
     "poisson-embedding-white": (
         "poisson",
         _tensor(cj.EmbeddingDistance(root_of_rate), _K["white"]),
+    ),
+    "negative_binomial-embedding-white": (
+        "negative_binomial",
+        _tensor(cj.EmbeddingDistance(mean_and_concentration), _K["white"]),
+    ),
+    "zero_inflated-mean_embedding-white": (
+        "zero_inflated",
+        _tensor(cj.MeanEmbeddingDistance(_K["white"]), _K["white"], exponent=2.0),
     ),
     "mixture-mean_embedding-gaussian": (
         "mixture",

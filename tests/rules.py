@@ -19,6 +19,9 @@ def rule(p, kinks):
             nodes, weights = quadrature(arrays("categorical", **fields))
         case cj.Poisson():
             nodes, weights = quadrature(arrays("poisson", rate=p.rate))
+        case cj.Counts():
+            nodes = np.arange(p.max_count + 1)
+            return nodes, np.exp([p.log_prob(z) for z in nodes.astype("int32")])
         case cj.Normal():
             nodes, weights = quadrature(arrays("normal", **fields), np.ravel(kinks))
         case cj.Laplace():

@@ -59,7 +59,10 @@ def reals(value):
 
 MASK = jnp.ones(N, bool)
 AS_WEIGHTS = r"weights must be nonnegative and finite; row 3 is"
-SUM_TO_ONE = r"probs must be nonnegative with rows that sum to one within 0.001; row 2 is \["
+SUM_TO_ONE = (
+    "probs must be nonnegative with rows that sum to one within 0.001 "
+    r"\(normalize=True divides rows by their sums\); row 2 is \["
+)
 DIAG = cj.MultivariateNormalDiag
 
 BAD = {
@@ -238,10 +241,10 @@ BAD = {
         ValueError,
         r"scale must have shape \[n\] with n = 6 .*got shape \[5\]",
     ),
-    "scalar scale": (
-        lambda: normal(scale=1.0),
+    "numbers alone": (
+        lambda: normal(loc=0.0, scale=1.0),
         TypeError,
-        "scale must be an array, got float",
+        "loc must be an array, got float",
     ),
     "diagonal scales of another dimension": (
         lambda: normal(scale=jnp.ones((N, 3)), family=DIAG),

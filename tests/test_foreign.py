@@ -57,6 +57,7 @@ TRIL = np.tril(RNG.normal(size=(N, D, D)), -1) + np.eye(D) * DIAG[:, :, None]
 COVARIANCE = TRIL @ TRIL.swapaxes(1, 2)
 
 REAL, REALS = RNG.normal(size=N), RNG.normal(size=(N, D))
+POSITIVE = np.exp(REAL)
 BIT, LABEL, COUNT = (RNG.integers(0, top, size=N) for top in (2, M, 7))
 
 
@@ -123,6 +124,17 @@ ALL = {
     ),
 }
 
+HEAVY_TAILS = {
+    "student t": (
+        lambda d, m, s: d.StudentT(s + 2, m, s),
+        [LOC, SCALE],
+        cj.StudentT,
+        REAL,
+    ),
+    "cauchy": (lambda d, m, s: d.Cauchy(m, s), [LOC, SCALE], cj.StudentT, REAL),
+    "log-normal": (lambda d, m, s: d.LogNormal(m, s / 3), [LOC, SCALE], cj.LogNormal, POSITIVE),
+}
+
 POISSON = {
     "poisson": (lambda d, r: d.Poisson(r), [RATE], cj.Poisson, COUNT),
     "mixture of poisson": (
@@ -164,7 +176,16 @@ MULTIVARIATE = {
 CASES = {
     "numpyro": ALL
     | POISSON
+    | HEAVY_TAILS
     | {
+        "exp of a normal": (
+            lambda d, m, s: d.TransformedDistribution(
+                d.Normal(m, s / 3), d.transforms.ExpTransform()
+            ),
+            [LOC, SCALE],
+            cj.LogNormal,
+            POSITIVE,
+        ),
         "to_event": (
             lambda d, m, s: d.Normal(m, s).to_event(1),
             [VECTORS, DIAG],
@@ -239,6 +260,7 @@ CASES = {
     },
     "tensorflow_probability": ALL
     | POISSON
+    | HEAVY_TAILS
     | MULTIVARIATE
     | {
         "tril": (lambda d, m, x: d.MultivariateNormalTriL(m, x), [VECTORS, TRIL], FULL, REALS),
@@ -266,6 +288,9 @@ def theirs(distribution, method, *args):
         return value(*args) if callable(value) else value
 
 
+# Of these the packages do not give any.
+WITHOUT_MOMENTS = {"categorical probs", "categorical logits", "cauchy", "exp of a normal"}
+
 # What they are made of is in others.
 SLOW = {
     "covariance",
@@ -287,8 +312,7 @@ def test_the_same_distribution(package, name, float64):
     # Shapes, dtypes and constraints are those of any predictions.
     assert check_predictions(predictions)["n"] == N
     assert {leaf.dtype for leaf in jax.tree.leaves(predictions)} == {jnp.dtype("float64")}
-    # The packages give no moments of labels.
-    moments = ("mean", "variance") if family is not cj.Categorical else ()
+    moments = () if name in WITHOUT_MOMENTS else ("mean", "variance")
 
     def numbers(distribution):
         """The sum of log densities, which has a gradient, and what else is to be the same."""
@@ -388,16 +412,26 @@ def test_batch_shapes(package, make, batch, event):
 def test_unknown_distributions(package, key):
     d = load(package)
     with as_the_packages_expect():
-        distribution = d.Gamma(SCALE, SCALE)
-    message = rf"obj must be one of .*Normal, .* of {package}, got {package}\..*Gamma\. Samples"
+        distribution = d.Gumbel(jnp.array(LOC), jnp.array(SCALE))
+    message = rf"obj must be one of .*Normal, .* of {package}, got {package}\.Gumbel\. Draws"
     with pytest.raises(TypeError, match=message) as caught:
         as_predictions(distribution)
     # The call that the message proposes.
-    call = str(caught.value).partition("any other: ")[2].removesuffix(".")
+    call = str(caught.value).partition("exact for them: ")[2].removesuffix(".")
     names = {"Empirical": cj.Empirical, "jnp": jnp, "key": key, "distribution": distribution}
     with as_the_packages_expect():
         predictions = eval(call, names)
     assert check_predictions(predictions) == {"n": N, "s": 100}
+
+
+@pytest.mark.parametrize("package", INSTALLED)
+def test_point_forecasts(package):
+    name = "Delta" if package == "numpyro" else "Deterministic"
+    with as_the_packages_expect():
+        distribution = getattr(load(package), name)(LOC)
+    message = f"obj must be a predictive distribution, got {package}.{name}, a point forecast"
+    with pytest.raises(TypeError, match=message):
+        as_predictions(distribution)
 
 
 def subclass(cls):
@@ -419,8 +453,11 @@ def subclass(cls):
             lambda d: d.Independent(d.Normal(OF_VECTORS, OF_DIAG), reinterpreted_batch_ndims=2),
             "got Independent over 2 axes of .*Normal",
         ),
-        (lambda d: same(d, WEIGHTS, d.Gamma(SCALES, SCALES)), "one of .*, got .*Gamma"),
-        (lambda d: subclass(d.Normal)(LOC, SCALE), r"got test_foreign\..*Normal\. Samples"),
+        (
+            lambda d: same(d, WEIGHTS, d.Gumbel(jnp.array(LOCS), jnp.array(SCALES))),
+            "one of .*, got .*Gumbel",
+        ),
+        (lambda d: subclass(d.Normal)(LOC, SCALE), r"got test_foreign\..*Normal\. Draws"),
     ],
 )
 def test_unsupported_combinations(package, make, message):

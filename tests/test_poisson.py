@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from marks import fast_in_float64, slow
+from marks import fast_in_float32, fast_in_float64, slow
 from scipy import special, stats
 
 import calibjax as cj
-from calibjax.distributions._poisson._expectations import probability
+from calibjax.distributions._poisson._probability import probability
 
 RATES = np.array([0.0, 1e-6, 0.3, 1.0, 7.5, 15.9, 16.1, 90.0, 3000.0], "float32").astype(float)
 
@@ -110,11 +110,10 @@ def test_series_beyond_its_last_term_is_nan(float64):
 
 
 def test_the_tail_bound():
-    # P(Z > max_count) < exp(-40) for the largest rate that a count allows.
-    from calibjax.distributions._poisson._poisson import count_bound
-
     for rate in (0.01, 1.0, 10.0, 300.0, 5000.0):
-        assert special.pdtrc(np.floor(count_bound(rate, np.sqrt)), rate) < np.exp(-40)
+        p, counts = cj.Poisson(np.float64(rate), max_count=1), np.arange(1.0, 6000.0)
+        tails = special.pdtrc(counts, rate)
+        assert np.all(tails <= 1.0001 * np.exp(-p.tail_exponent(counts, np)))
 
 
 def test_targets_beyond_the_last_term(float64):
@@ -134,3 +133,11 @@ def coincidence_gaussian(one, other):
     counts = np.arange(60)
     gaussian = np.exp(-((counts[:, None] - counts[None]) ** 2) / 2)
     return stats.poisson.pmf(counts, one) @ gaussian @ stats.poisson.pmf(counts, other)
+
+
+@fast_in_float32
+def test_tiny_rates_keep_the_digits_of_rare_counts(dtype):
+    rates = jnp.asarray([1e-9, 1e-20], dtype)
+    rtol = 1e-6 if dtype == "float32" else 1e-14
+    found = cj.Poisson(rates).off_mode_probability()
+    np.testing.assert_allclose(found, [1e-9, 1e-20], rtol=max(rtol, 1e-9))

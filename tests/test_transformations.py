@@ -22,6 +22,8 @@ SLOW = {
     "laplace-w2-laplacian",
     "diag-w2-gaussian",
     "poisson-embedding-white",
+    "negative_binomial-embedding-white",
+    "zero_inflated-mean_embedding-white",
     "normal-w2-matern32",
     "normal-embedding-laplacian",
     "normal-algebra",

@@ -1,6 +1,7 @@
 """Predictions over finitely many classes."""
 
 import dataclasses
+from dataclasses import InitVar, field
 from typing import Self
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._batch import probability_vectors, valid_rows, widened_integers
+from calibjax._check import check_flag
 from calibjax._distribution import Distribution
 from calibjax._inversion import falls_short, integer_or_invalid, with_levels
 from calibjax._numerics import dot
@@ -24,6 +26,8 @@ class Categorical(Distribution):
 
     Args:
         probs: array ``[n, m]``; rows are nonnegative and sum to one (within 1e-3).
+        normalize: divide each nonnegative row by its sum, whatever this is; for probabilities that
+            were rounded, for percentages or for counts.
 
     Targets are integer labels ``0 … m-1`` of shape ``[n]``.
 
@@ -32,9 +36,12 @@ class Categorical(Distribution):
         >>> predictions = cj.Categorical(jnp.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]]))
         >>> predictions.log_prob(jnp.array([0, 2])).round(3).tolist()
         [-0.357, -1.204]
+        >>> cj.Categorical(jnp.array([[0.33, 0.33, 0.33]]), normalize=True).probs.round(3).tolist()
+        [[0.333, 0.333, 0.333]]
     """
 
     probs: jax.Array
+    normalize: InitVar[bool] = field(default=False, kw_only=True)
 
     shapes = {"probs": "n m"}
     target_shape = "n"
@@ -48,8 +55,13 @@ class Categorical(Distribution):
         """
         return cls(jax.nn.softmax(widened(jnp.asarray(logits)), axis=-1))
 
+    def __post_init__(self, normalize: bool) -> None:
+        if check_flag("normalize", normalize):
+            object.__setattr__(self, "probs", _normalized(jnp.asarray(self.probs)))
+
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        return {"probs": probability_vectors(self.probs)}
+        words, valid = probability_vectors(self.probs)
+        return {"probs": (f"{words} (normalize=True divides rows by their sums)", valid)}
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         n_classes = self.probs.shape[-1]
@@ -99,6 +111,14 @@ class Categorical(Distribution):
 
     def tempered_log_prob(self, targets: jax.Array, temperature: jax.Array) -> jax.Array:
         return tempered_label_log_prob(self.probs, targets, temperature)
+
+
+def _normalized(probs: jax.Array) -> jax.Array:
+    """Rows divided by their sums; invalid rows as they are, so that they are reported."""
+    probs = widened(probs)
+    totals = jnp.sum(probs, axis=-1, keepdims=True)
+    valid = jnp.all(probs >= 0, axis=-1, keepdims=True) & (totals > 0) & jnp.isfinite(totals)
+    return probs / jnp.where(valid, totals, 1.0)
 
 
 @finite_sums

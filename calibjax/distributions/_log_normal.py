@@ -1,5 +1,7 @@
 """Log-normal predictions of positive numbers."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -71,7 +73,7 @@ class LogNormal(Univariate):
         p, targets = widened((self, targets))
         log_target = jnp.log(jnp.where(targets > 0, targets, 1.0))
         z = (log_target - p.loc) / p.scale
-        value = -log_target - jnp.log(p.scale) - 0.5 * np.log(2 * np.pi) - jnp.square(z) / 2
+        value = -log_target - jnp.log(p.scale) - 0.5 * math.log(2 * math.pi) - jnp.square(z) / 2
         return jnp.where(targets > 0, value, -jnp.inf)
 
     def cdf(self, targets: jax.Array) -> jax.Array:
@@ -94,14 +96,14 @@ class LogNormal(Univariate):
         """
         p, targets = widened((self, targets))
         z = (jnp.log(jnp.where(targets > 0, targets, 1.0)) - p.loc) / p.scale
-        sign = erf(z / np.sqrt(2))
-        inside = 2 * (ndtr(-p.scale / np.sqrt(2)) - ndtr(z - p.scale))
+        sign = erf(z / math.sqrt(2))
+        inside = 2 * (ndtr(-p.scale / math.sqrt(2)) - ndtr(z - p.scale))
         is_small = p.scale < _SMALL_SCALE
         s = jnp.where(is_small, p.scale, 1.0)
         # Phi(z) - Phi(z - s) is the integral of the density over an interval of the length s.
         nodes, weights = (jnp.asarray(x / 2, s.dtype) for x in np.polynomial.legendre.leggauss(8))
         places = z[:, None] - s[:, None] * (0.5 + nodes[None, :])
-        mass = s * dot(jnp.exp(-jnp.square(places) / 2), weights) / np.sqrt(2 * np.pi)
+        mass = s * dot(jnp.exp(-jnp.square(places) / 2), weights) / math.sqrt(2 * math.pi)
         exponent = jnp.where(is_small, s * z, 0.0)
         small = 2 * mass - erf(s / 2) + jnp.expm1(exponent) * sign
         small = jnp.exp(p.loc) * (small + jnp.expm1(jnp.square(s) / 2) * inside)
@@ -110,5 +112,5 @@ class LogNormal(Univariate):
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         z, weights = standard_normal_rule(self.loc.dtype)
         # Squares of differences of points must not overflow.
-        most = 0.4 * np.log(float(jnp.finfo(self.loc.dtype).max))
+        most = 0.4 * math.log(float(jnp.finfo(self.loc.dtype).max))
         return jnp.exp(jnp.minimum(self.loc + self.scale * z, most)), weights

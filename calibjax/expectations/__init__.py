@@ -17,10 +17,13 @@ from calibjax.expectations._dispatch import squared_embedding_distance as square
 from calibjax.expectations._dispatch import (
     squared_embedding_distance_tile as squared_embedding_distance_tile,
 )
+from calibjax.expectations._dispatch import with_waves as with_waves
 from calibjax.expectations._finite import all_labels as all_labels
 from calibjax.expectations._finite import finite_sums as finite_sums
 from calibjax.expectations._finite import label_residual as label_residual
 from calibjax.expectations._mean_embedding_distance import (
     MeanEmbeddingDistance as MeanEmbeddingDistance,
 )
+from calibjax.expectations._measures import double_sum as double_sum
+from calibjax.expectations._measures import double_sum_tile as double_sum_tile
 from calibjax.expectations._measures import sums_over_atoms as sums_over_atoms

@@ -25,12 +25,16 @@ class PairDispatch(Generic[Rule]):
 
     Args:
         fallback: the function without a rule.
-        n_axes: the number of axes of what a rule returns, 2 for a tile.
+        n_axes: the number of axes of what a rule returns, 2 for a tile; None if it is no array.
+        of: the function that the fallback calls.  Where it has a rule for more specific types than
+            this one, such as a closed form of a subclass, this one falls back.
     """
 
-    def __init__(self, fallback: Rule, n_axes: int = 0) -> None:
+    def __init__(
+        self, fallback: Rule, n_axes: int | None = 0, of: "PairDispatch | None" = None
+    ) -> None:
         functools.update_wrapper(self, fallback)
-        self.fallback, self.n_axes = fallback, n_axes
+        self.fallback, self.n_axes, self.of = fallback, n_axes, of
         self.rules: dict[tuple[type, type], Callable[..., jax.Array]] = {}
 
     def register(self, distribution: type, kernel: type) -> Callable[[Rule], Rule]:
@@ -47,6 +51,30 @@ class PairDispatch(Generic[Rule]):
 
         return decorate
 
+    def rule(self, p: Any, kernel: Any) -> Callable[..., jax.Array]:
+        """The function for these types."""
+        found = self._find(p, kernel)
+        if found is None or (self.of is not None and self.of._is_more_specific(p, kernel, found)):
+            return self.fallback
+        return self.rules[found]
+
+    def _find(self, p: Any, kernel: Any) -> tuple[type, type] | None:
+        for p_type in type(p).__mro__:
+            for kernel_type in type(kernel).__mro__:
+                if (p_type, kernel_type) in self.rules and _is_still(kernel_type, kernel):
+                    return p_type, kernel_type
+        return None
+
+    def _is_more_specific(self, p: Any, kernel: Any, other: tuple[type, type]) -> bool:
+        """Whether the rule here is for more specific types than `other`."""
+        found = self._find(p, kernel)
+        if found is None:
+            return False
+        orders = [
+            (type(p).__mro__.index(a), type(kernel).__mro__.index(b)) for a, b in (found, other)
+        ]
+        return orders[0] < orders[1]
+
     def __call__(self, p: Any, kernel: Any, *args: Any) -> jax.Array:
         for q in args:
             if isinstance(q, Distribution) and type(q) is not type(p):
@@ -54,15 +82,12 @@ class PairDispatch(Generic[Rule]):
                     "both predictions must be of one family, got "
                     f"{type(p).__name__} and {type(q).__name__}."
                 )
-        for p_type in type(p).__mro__:
-            for kernel_type in type(kernel).__mro__:
-                rule = self.rules.get((p_type, kernel_type))
-                if rule and _is_still(kernel_type, kernel):
-                    return self._checked(rule(p, kernel, *args), p, kernel)
-        return self.fallback(p, kernel, *args)
+        rule = self.rule(p, kernel)
+        value = rule(p, kernel, *args)
+        return value if rule is self.fallback else self._checked(value, p, kernel)
 
     def _checked(self, value: Any, p: Any, kernel: Any) -> jax.Array:
-        if jnp.ndim(value) != self.n_axes:
+        if self.n_axes is not None and jnp.ndim(value) != self.n_axes:
             raise ValueError(
                 f"{self.fallback.__name__} of {type(p).__name__} and {type(kernel).__name__} must "
                 f"return an array of {self.n_axes} axes, got shape {list(jnp.shape(value))}."
@@ -119,7 +144,7 @@ def inner_product(p: Any, kernel: Any, q: Any) -> jax.Array:
     raise _no_closed_form("inner_product", p, kernel)
 
 
-@PairDispatch
+@functools.partial(PairDispatch, of=mean_embedding)
 def residual_product(p: Any, kernel: Any, y: Any, q: Any, z: Any) -> jax.Array:
     """<k(y, .) - mu_p, k(z, .) - mu_q>, the target part of h: a difference of four terms.
 
@@ -132,7 +157,7 @@ def residual_product(p: Any, kernel: Any, y: Any, q: Any, z: Any) -> jax.Array:
     return (of_targets - ours) - (theirs - inner_product(p, kernel, q))
 
 
-@functools.partial(PairDispatch, n_axes=2)
+@functools.partial(PairDispatch, n_axes=2, of=mean_embedding)
 def residual_product_tile(ps: Any, kernel: Any, ys: Any, qs: Any, zs: Any) -> jax.Array:
     """`residual_product` for all pairs of two batches, ``[S, T]``; some types have a faster way."""
 
@@ -142,17 +167,27 @@ def residual_product_tile(ps: Any, kernel: Any, ys: Any, qs: Any, zs: Any) -> ja
     return vmap_pairs(of_pair)((ps, ys), (qs, zs))
 
 
-@PairDispatch
+@functools.partial(PairDispatch, of=mean_embedding)
 def squared_embedding_distance(p: Any, kernel: Any, q: Any) -> jax.Array:
     """|mu_p - mu_q|^2; a pair registers a form that does not cancel, if it has one."""
     own = inner_product(p, kernel, p), inner_product(q, kernel, q)
     return squared_distance_of(own[0] + own[1], inner_product(p, kernel, q))
 
 
-@functools.partial(PairDispatch, n_axes=2)
+@functools.partial(PairDispatch, n_axes=2, of=mean_embedding)
 def squared_embedding_distance_tile(ps: Any, kernel: Any, qs: Any) -> jax.Array:
     """`squared_embedding_distance` for all pairs of two batches, ``[S, T]``."""
     return vmap_pairs(lambda p, q: squared_embedding_distance(p, kernel, q))(ps, qs)
+
+
+@functools.partial(PairDispatch, n_axes=None, of=mean_embedding)
+def with_waves(ps: Any, kernel: Any, ys: Any, axis: Any) -> Any:
+    """The predictions of n rows with whatever makes their tiles fast, by default as they are.
+
+    Sums over pairs call it once for all rows.  What it returns has the `roles` of a prediction, and
+    rules for its residual products.
+    """
+    return ps
 
 
 def squared_distance_of(own: jax.Array, inner: jax.Array) -> jax.Array:

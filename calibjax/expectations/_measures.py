@@ -4,7 +4,7 @@ Each function is a double sum sum_st a_s b_t k(x_s, z_t) over the points and wei
 measures.  A measure is a prediction, a point, or the signed measure delta_y - p.
 """
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -29,29 +29,32 @@ Family = TypeVar("Family", bound=type[Distribution])
 _KERNEL_VALUES_PER_STEP = 64
 
 
+#: Points ``[S, …]``, an array or a pytree of arrays, and weights ``[S]``.
+Measure = tuple[Any, jax.Array]
+
+
 def measure_mean(p, kernel, y):
     points, weights = p.atoms()
-    return _double_sum(kernel, points, weights, y[None], jnp.ones(1, weights.dtype))
+    return double_sum(kernel, (points, weights), (y[None], jnp.ones(1, weights.dtype)))
 
 
 def measure_inner(p, kernel, q):
-    return _double_sum(kernel, *p.atoms(), *q.atoms())
+    return double_sum(kernel, p.atoms(), q.atoms())
 
 
 def measure_residual(p, kernel, y, q, z):
-    return _double_sum(kernel, *_residual_measure(p, y), *_residual_measure(q, z))
+    return double_sum(kernel, _residual_measure(p, y), _residual_measure(q, z))
 
 
 def measure_residual_tile(ps, kernel, ys, qs, zs):
-    left, right = jax.vmap(_residual_measure)(ps, ys), jax.vmap(_residual_measure)(qs, zs)
-    return _double_sum_tile(kernel, *left, *right)
+    measures = jax.vmap(_residual_measure)
+    return double_sum_tile(kernel, measures(ps, ys), measures(qs, zs))
 
 
 def measure_squared_distance_tile(ps, kernel, qs):
     def inner(ps, kernel, qs):
-        return _double_sum_tile(
-            kernel, *jax.vmap(lambda p: p.atoms())(ps), *jax.vmap(lambda p: p.atoms())(qs)
-        )
+        measures = jax.vmap(lambda p: p.atoms())
+        return double_sum_tile(kernel, measures(ps), measures(qs))
 
     return squared_distance_tile(ps, kernel, qs, inner)
 
@@ -66,7 +69,7 @@ def sums_over_atoms(family: Family) -> Family:
     return family
 
 
-def _residual_measure(p, y) -> tuple[jax.Array, jax.Array]:
+def _residual_measure(p, y) -> Measure:
     """The points and weights of the signed measure delta_y - p, ``[1 + S, …]`` and ``[1 + S]``.
 
     h is the inner product of the embeddings of two such measures.
@@ -77,21 +80,22 @@ def _residual_measure(p, y) -> tuple[jax.Array, jax.Array]:
     )
 
 
-def _double_sum(kernel, x, a, z, b) -> jax.Array:
+def double_sum(kernel: Any, left: Measure, right: Measure) -> jax.Array:
     """sum_st a_s b_t k(x_s, z_t) for one pair of measures."""
-    return _double_sum_tile(kernel, x[None], a[None], z[None], b[None])[0, 0]
+    left, right = jax.tree.map(lambda x: x[None], (left, right))
+    return double_sum_tile(kernel, left, right)[0, 0]
 
 
-def _double_sum_tile(kernel, x, a, z, b) -> jax.Array:
+def double_sum_tile(kernel: Any, left: Measure, right: Measure) -> jax.Array:
     """sum_st a_is b_jt k(x_is, z_jt) for all pairs of measures i and j, ``[R, R']``.
 
     The loops over points are outside, and each step makes a whole tile of pairs: on a CPU this is
     ten times faster than a sum over points for each pair.  The derivative evaluates each step
     again instead of storing all steps.
     """
-    n_pairs = x.shape[0] * z.shape[0]
-    per_side = max(1, round((_KERNEL_VALUES_PER_STEP / n_pairs) ** 0.5))
-    left, right = _chunks(x, a, per_side), _chunks(z, b, per_side)
+    shape = left[1].shape[0], right[1].shape[0]
+    per_side = max(1, round((_KERNEL_VALUES_PER_STEP / (shape[0] * shape[1])) ** 0.5))
+    left, right = _chunks(left, per_side), _chunks(right, per_side)
 
     @jax.checkpoint
     def sum_of_chunks(x, a, z, b):
@@ -108,15 +112,16 @@ def _double_sum_tile(kernel, x, a, z, b) -> jax.Array:
 
         return lax.scan(over_right, total, right)[0], None
 
-    zeros = as_varying(jnp.zeros((x.shape[0], z.shape[0]), a.dtype), (kernel, left, right))
+    zeros = as_varying(jnp.zeros(shape, left[1].dtype), (kernel, left, right))
     return lax.scan(over_left, zeros, left)[0]
 
 
-def _chunks(points, weights, size: int) -> tuple[jax.Array, jax.Array]:
+def _chunks(measures: Measure, size: int) -> Measure:
     """Points and weights ``[R, S, …]`` cut along their points, ``[chunks, size, R, …]``.
 
     Copies of the last point with weight 0 fill the last chunk.
     """
+    points, weights = measures
     n_points = weights.shape[1]
     size = min(size, n_points)
     n_chunks = -(-n_points // size)
@@ -127,4 +132,4 @@ def _chunks(points, weights, size: int) -> tuple[jax.Array, jax.Array]:
         return values.reshape(n_chunks, size, *values.shape[1:])
 
     is_point = (index < n_points).reshape(n_chunks, size, 1)
-    return cut(points), jnp.where(is_point, cut(weights), 0.0)
+    return jax.tree.map(cut, points), jnp.where(is_point, cut(weights), 0.0)

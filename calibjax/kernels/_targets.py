@@ -33,6 +33,9 @@ def in_lengthscales(kernel: Any, *values: jax.Array) -> list[jax.Array]:
 class GaussianKernel(Kernel):
     """exp(-|x - y|^2 / (2 l^2)), for real numbers or vectors.
 
+    Class labels count as numbers, here and in all kernels with a lengthscale: labels 0 and 1 are
+    more alike than 0 and 2.  That suits ordered classes; WhiteKernel suits all others.
+
     Args:
         lengthscale: l > 0, a scalar or one for each coordinate ``[d]``; in units of the targets.
 

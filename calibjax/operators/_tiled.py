@@ -12,7 +12,7 @@ from calibjax._numerics import compensated_add, dot, pairs_weight
 from calibjax._pairwise import Tile, cut, pad, ring, ring_sum, tile_sizes, tile_values
 from calibjax._sharding import Axis, all_of, all_sum, as_varying
 from calibjax._struct import static, struct
-from calibjax.discrepancy import Sample, deviation_tile, h, h_tile
+from calibjax.discrepancy import Sample, deviation_tile, h, h_tile, prepared
 from calibjax.kernels import is_symmetric
 from calibjax.operators._dense import DenseH
 from calibjax.operators._operator import H
@@ -170,4 +170,5 @@ def poisoned_unless_symmetric(kernel: Any, data: Data) -> Data:
 def tiled_h_of_clean(kernel: Any, data: Data, axis: Axis = None) -> TiledH:
     """H of a kernel on clean data."""
     data = poisoned_unless_symmetric(kernel, data)
-    return in_tiles(in_dtype(kernel, data.weights.dtype), data.samples, data.weights, axis)
+    kernel = in_dtype(kernel, data.weights.dtype)
+    return in_tiles(kernel, prepared(kernel, data.samples, axis), data.weights, axis)

@@ -134,8 +134,9 @@ def log_gamma_ratio(x: jax.Array) -> jax.Array:
     shifted = x + _SHIFT
     inverse = 1 / jnp.square(shifted)
     series = functools.reduce(lambda sum, c: sum * inverse + c, _SERIES, jnp.zeros_like(x))
-    product = sum(jnp.log1p(-0.5 / (x + k + 0.5)) for k in range(_SHIFT))
-    return jnp.log(shifted) / 2 + series / shifted + product
+    ratios = [(x + k) / (x + k + 0.5) for k in range(_SHIFT)]
+    product = functools.reduce(jnp.multiply, ratios)
+    return jnp.log(shifted) / 2 + series / shifted + jnp.log(product)
 
 
 _SHIFT = 8

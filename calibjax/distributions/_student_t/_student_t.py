@@ -1,8 +1,9 @@
 """Student t predictions of real numbers."""
 
+import math
+
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from calibjax._inversion import quantile_from_cdf, with_levels
 from calibjax._numerics import is_positive
@@ -90,10 +91,7 @@ class StudentT(Univariate):
         standard = StudentT(p.df, jnp.zeros_like(p.loc), jnp.ones_like(p.scale))
         # The cdf has more digits in the lower tail.
         is_above = level > 0.5
-        tail = jnp.where(is_above, 1 - level, level)
-        inside = tail > 0
-        found = quantile_from_cdf(standard, jnp.where(inside, tail, 0.5))
-        found = jnp.where(inside, found, jnp.where(tail == 0, -jnp.inf, jnp.nan))
+        found = quantile_from_cdf(standard, jnp.where(is_above, 1 - level, level))
         return p.loc + p.scale * jnp.where(is_above, -found, found)
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
@@ -122,7 +120,7 @@ def _stretch(df: jax.Array, z: jax.Array) -> tuple[jax.Array, jax.Array]:
     c = (8 * df + 3) / (8 * df + 1)
     a = jnp.square(c * z) / df
     # Points further away than this are all alike, and squares of their distances must not overflow.
-    most = jnp.asarray(0.9 * np.log(float(jnp.finfo(a.dtype).max)), a.dtype)
+    most = jnp.asarray(0.9 * math.log(float(jnp.finfo(a.dtype).max)), a.dtype)
     near = jnp.minimum(a, most)
     # log r = (a + log((1 - exp(-a)) / a)) / 2.
     log_r = (near + jnp.log(-jnp.expm1(-near) / near)) / 2

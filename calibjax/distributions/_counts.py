@@ -1,0 +1,173 @@
+"""Predictions of counts: expectations of kernels, the cdf and quantiles are sums over the counts.
+
+A sum over 0 … max_count is NaN unless larger counts have a probability of less than 4e-18.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from calibjax._batch import widened_integers
+from calibjax._check import check_integer
+from calibjax._distribution import Distribution
+from calibjax._inversion import integer_or_invalid, with_levels
+from calibjax._numerics import dot
+from calibjax._struct import is_array, is_traced, widened
+from calibjax.expectations import inner_product, mean_embedding
+from calibjax.kernels import WhiteKernel
+
+#: -log of the largest probability of counts above max_count, exp(-40) = 4e-18.
+_TAIL = 40.0
+# What is asked of a max_count that is chosen: the dtype of the predictions may round the bound.
+_CHOSEN_TAIL = 41.0
+# The max_counts that are chosen automatically.  With the smallest one the first 32 derivatives at
+# mean 0 are right; with the largest one the matrix of a kernel at all counts still fits in memory.
+_AUTOMATIC = [2**power for power in range(5, 13)]
+_LARGEST_COUNT = int(np.iinfo(np.int32).max)
+
+
+class Counts(Distribution):
+    """A batch of n predictive distributions of counts 0, 1, ….
+
+    A family is a `struct` with `probability`, `tail_exponent`, a field
+    ``max_count: int | None = static(default=None)``, and what every `Distribution` has.  It then
+    has expectations of every target kernel, a cdf and quantiles: sums over 0 … max_count.
+
+    For concrete parameters (outside of jit) None chooses a power of two of at most 4096.
+    Where P(Y > max_count) is not known to be less than 4e-18 a sum is NaN, never truncated.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> isinstance(cj.Poisson(jnp.ones(3)), cj.Counts), cj.Poisson(jnp.ones(3)).max_count
+        (True, 32)
+    """
+
+    target_shape = "n"
+    target_kind = "integer"
+
+    def __post_init__(self) -> None:
+        if self.max_count is not None:
+            max_count = check_integer("max_count", self.max_count, 1)
+            object.__setattr__(self, "max_count", max_count)
+        elif all(is_array(x) and not is_traced(x) for x in jax.tree.leaves(self)):
+            object.__setattr__(self, "max_count", self._sufficient_count())
+
+    @property
+    @abstractmethod
+    def max_count(self) -> int | None:
+        """The last count of sums; part of the structure of the pytree."""
+
+    @abstractmethod
+    def probability(self, count: jax.Array) -> jax.Array:
+        """P(Y = count) for Y from *one* prediction, at one count."""
+
+    @abstractmethod
+    def tail_exponent(self, count: Any, numpy: Any = jnp) -> Any:
+        """A number t such that P(Y > count) <= exp(-t), nondecreasing in the count.
+
+        It is computed by the functions of `numpy`, which is `jax.numpy`, or NumPy for parameters
+        that are concrete.
+        """
+
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        # Computations use int32.
+        targets = widened_integers(targets)
+        valid = (targets >= 0) & (targets <= _LARGEST_COUNT)
+        return f"counts 0, 1, …, {_LARGEST_COUNT}", valid
+
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(Y <= targets[i]), ``[n]``, in memory of ``[n, max_count]``.
+
+        NaN above max_count unless larger counts have a probability of less than 4e-18.
+        """
+
+        def of_one(p, y):
+            sums = _cumulative(p, "with a cdf")
+            beyond = jnp.where(p._is_complete(), 1.0, jnp.nan)
+            within = sums[jnp.clip(y, 0, p.max_count)]
+            return jnp.where(y < 0, 0.0, jnp.where(y <= p.max_count, within, beyond))
+
+        return jax.vmap(of_one)(widened(self), widened_integers(targets))
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The smallest count y with P(Y <= y) >= level, ``[n]``; `level` is a number or ``[n]``.
+
+        It is the largest int32 where no count up to max_count is known to be it.
+        """
+
+        def of_one(p, level):
+            reached = _cumulative(p, "with quantiles") >= level
+            is_known = jnp.any(reached) & (level < 1)
+            return jnp.where(is_known, jnp.argmax(reached).astype(jnp.int32), _LARGEST_COUNT)
+
+        p, level = with_levels(self, level)
+        return integer_or_invalid(level, jax.vmap(of_one)(p, level))
+
+    def _sufficient_count(self) -> int | None:
+        """The smallest automatic max_count for all rows that have one; None if no row has one."""
+        rows = jax.tree.map(lambda x: np.asarray(x, float), self)
+        if len({np.shape(x) for x in jax.tree.leaves(rows)} - {()}) > 1:
+            return None  # The shapes are wrong, which is for others to say.
+        # Masked rows may hold anything.
+        with np.errstate(all="ignore"):
+            enough = np.stack([rows.tail_exponent(k, np) >= _CHOSEN_TAIL for k in _AUTOMATIC])
+        first = np.argmax(enough, axis=0)[np.any(enough, axis=0)]
+        return _AUTOMATIC[np.max(first)] if first.size else None
+
+    def _is_complete(self) -> jax.Array:
+        """Whether counts above max_count are improbable for *one* prediction."""
+        return self.tail_exponent(self.max_count) >= _TAIL
+
+
+def _all_counts(p, use: str) -> jax.Array:
+    """The counts 0 … max_count; ValueError if max_count is not known."""
+    if p.max_count is None:
+        raise ValueError(
+            f"max_count must be given for {type(p).__name__} predictions {use}, found by sums "
+            "over 0 … max_count: it can be chosen only for parameters that are known outside of "
+            f"jit, and up to {_AUTOMATIC[-1]}."
+        )
+    return jnp.arange(p.max_count + 1, dtype=jnp.int32)
+
+
+def _cumulative(p, use: str) -> jax.Array:
+    """P(Y <= 0), …, P(Y <= max_count) of one prediction, right even if larger counts are likely."""
+    sums = jnp.cumsum(jax.vmap(p.probability)(_all_counts(p, use)))
+    # What rounding adds to 1 is subtracted; `minimum` would halve the derivative at 1.
+    return sums - lax.stop_gradient(jnp.maximum(sums - 1, 0.0))
+
+
+def _probabilities(p, kernel) -> jax.Array:
+    """P(Y = 0), …, P(Y = max_count) of one prediction; NaN if larger counts are likely."""
+    use = f"with a {type(kernel).__name__}"
+    values = jax.vmap(p.probability)(_all_counts(p, use))
+    return jnp.where(p._is_complete(), values, jnp.nan)
+
+
+@mean_embedding.register(Counts, object)
+def counts_mean(p, kernel, y):
+    probabilities = _probabilities(p, kernel)
+    counts = jnp.arange(p.max_count + 1, dtype=jnp.int32)
+    at_counts = jax.vmap(kernel, in_axes=(0, None))(counts, y)
+    return dot(probabilities, at_counts.astype(probabilities.dtype))
+
+
+@inner_product.register(Counts, object)
+def counts_inner(p, kernel, q):
+    probabilities = _probabilities(p, kernel)
+    counts = jnp.arange(p.max_count + 1, dtype=jnp.int32)
+    return dot(probabilities, jax.vmap(lambda z: counts_mean(q, kernel, z))(counts))
+
+
+@mean_embedding.register(Counts, WhiteKernel)
+def counts_white_mean(p, kernel, y):
+    return p.probability(y)
+
+
+@inner_product.register(Counts, WhiteKernel)
+def counts_white_inner(p, kernel, q):
+    return dot(_probabilities(p, kernel), _probabilities(q, kernel))

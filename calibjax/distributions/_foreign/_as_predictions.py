@@ -1,0 +1,82 @@
+"""Distributions of other packages, converted to ours.
+
+The packages are never imported: their classes and attributes are recognised by name.
+"""
+
+from typing import Any
+
+import jax
+
+from calibjax._distribution import Distribution
+from calibjax._struct import is_array
+from calibjax.distributions._foreign._distrax_and_tfp import DISTRAX, TFP
+from calibjax.distributions._foreign._numpyro import NUMPYRO
+from calibjax.distributions._foreign._package import Package, qualified_name
+from calibjax.distributions._foreign._scipy import SCIPY
+
+_PACKAGES = NUMPYRO, DISTRAX, TFP, SCIPY
+
+
+def as_predictions(obj: Any) -> Distribution:
+    """A distribution of numpyro, distrax, TensorFlow Probability (on JAX) or SciPy as one of ours.
+
+    Gradients flow to its parameters, which may be tracers, but for SciPy.  The supported
+    distributions are, from
+
+    - numpyro, distrax and TFP: Categorical, Bernoulli, Normal, Laplace, Independent of Normal over
+      one axis, and MixtureSameFamily of any distribution in this list;
+    - numpyro and TFP: StudentT, LogNormal, Poisson;
+    - numpyro: MultivariateNormal, MixtureGeneral of one family, TransformedDistribution of a Normal
+      by ExpTransform, anything ``.expand``-ed;
+    - distrax: MultivariateNormalDiag, MultivariateNormalFullCovariance, MultivariateNormalTri;
+    - TFP: MultivariateNormalDiag, MultivariateNormalFullCovariance, MultivariateNormalTriL;
+    - scipy.stats, frozen: norm, laplace, t, cauchy; without ``loc`` lognorm, poisson, bernoulli.
+
+    Args:
+        obj: an instance of one of these classes, not of a subclass, with the batch shape ``[n]``;
+            scalar parameters are shared by all n predictions.  A distribution of calibjax is
+            returned as it is.
+
+    Raises:
+        TypeError: if `obj` is not a supported distribution.  For any other pass draws to
+            `Empirical`: `calibration_test` is exact for them, however few they are.
+        ValueError: if its batch shape is not ``[n]``.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj, numpyro.distributions as dist
+        >>> cj.as_predictions(dist.Normal(jnp.array([0.0, 1.0]), 2.0)).variance().tolist()
+        [4.0, 4.0]
+        >>> from scipy import stats
+        >>> cj.as_predictions(stats.t(df=5, loc=[0.0, 1.0]))
+        StudentT(n=2, float32)
+    """
+    if isinstance(obj, Distribution):
+        return obj
+    package = _package_of(obj)
+    package.builder(obj)  # an error before its shapes are asked for
+    batch, event = package.shapes_of(obj)
+    if len(batch) != 1:
+        raise ValueError(
+            "obj must have batch shape [n], one prediction for each target, "
+            f"got batch shape {list(batch)} and event shape {list(event)}."
+        )
+    # The packages compute some of these attributes, such as covariances, when they are read: their
+    # code relies on promotion, and its matrix products need all digits.
+    with (
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+        jax.default_matmul_precision("highest"),
+    ):
+        return package.convert(obj, batch)
+
+
+def _package_of(obj: Any) -> Package:
+    for cls in type(obj).__mro__:
+        for package in _PACKAGES:
+            if cls.__module__.startswith(package.prefix):
+                return package
+    raise TypeError(
+        "obj must be a distribution of calibjax, numpyro, distrax, TensorFlow Probability on JAX "
+        f"or scipy.stats, got {'an array' if is_array(obj) else qualified_name(obj)}. Draws [n, S] "
+        "stand for any other, and calibration_test is exact for them: Empirical(draws, split=True)."
+    )

@@ -1,0 +1,72 @@
+"""Frozen distributions of scipy.stats, such as ``norm(loc, scale)`` with arrays."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax._distribution import Distribution
+from calibjax.distributions._categorical import Bernoulli
+from calibjax.distributions._foreign._conventions import cauchy
+from calibjax.distributions._foreign._package import Batch, Builder, Package, broadcast
+from calibjax.distributions._laplace._laplace import Laplace
+from calibjax.distributions._log_normal import LogNormal
+from calibjax.distributions._normal._normal import Normal
+from calibjax.distributions._poisson._poisson import Poisson
+from calibjax.distributions._student_t import StudentT
+
+
+def _name_of(obj: Any) -> str:
+    """The name of a frozen distribution of SciPy's own, else of the class."""
+    distribution: Any = getattr(obj, "dist", None)
+    is_own = type(distribution).__module__.startswith("scipy.stats.")
+    return distribution.name if is_own else type(obj).__name__
+
+
+def _parameters(obj: Any) -> dict[str, Any]:
+    """Shape parameters, loc and scale, by name; SciPy takes them in this order."""
+    shapes = obj.dist.shapes.split(", ") if obj.dist.shapes else []
+    given = dict(zip([*shapes, "loc", "scale"], obj.args, strict=False)) | obj.kwds
+    return {"loc": 0.0, "scale": 1.0} | given
+
+
+def _shapes_of(obj: Any) -> tuple[Batch, Batch]:
+    return np.broadcast_shapes(*map(np.shape, _parameters(obj).values())), ()
+
+
+def _from_parameters(make: Callable[..., Distribution], names: str) -> Builder:
+    """A builder that calls `make` with parameters by name; others must have their defaults."""
+
+    def build(obj: Any, batch: Batch, package: Package) -> Distribution:
+        parameters, wanted = _parameters(obj), names.split()
+        for name, default in (("loc", 0), ("scale", 1)):
+            if name not in wanted and np.any(np.asarray(parameters[name]) != default):
+                raise package.refused(f"{obj.dist.name} with a {name} other than {default}")
+        values = [parameters[name] for name in wanted]
+        return make(*broadcast(values, batch, [0] * len(values)))
+
+    return build
+
+
+def _log_normal(s: jax.Array, scale: jax.Array) -> LogNormal:
+    return LogNormal(jnp.log(scale), s)
+
+
+SCIPY = Package(
+    "scipy.stats",
+    "scipy.stats.",
+    {
+        "bernoulli": _from_parameters(Bernoulli, "p"),
+        "cauchy": _from_parameters(cauchy, "loc scale"),
+        "laplace": _from_parameters(Laplace, "loc scale"),
+        "lognorm": _from_parameters(_log_normal, "s scale"),
+        "norm": _from_parameters(Normal, "loc scale"),
+        "poisson": _from_parameters(Poisson, "mu"),
+        "t": _from_parameters(StudentT, "df loc scale"),
+    },
+    "distribution.rvs((100, n))",
+    _name_of,
+    _shapes_of,
+)

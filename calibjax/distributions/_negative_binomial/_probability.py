@@ -1,0 +1,151 @@
+"""Negative binomial probabilities by mean m and concentration r, without a cancellation.
+
+P(Y = k) = Gamma(k + r) / (k! Gamma(r)) (r / (r + m))^r (m / (r + m))^k, which for r -> infinity is
+the Poisson probability.  The functions are elementwise.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy import special
+
+from calibjax._numerics import MANY_COUNTS, stirling_remainder
+
+# The largest ratio a / b whose log1p is taken: larger ones might overflow.
+_LARGE_RATIO = 2.0**40
+
+
+def log_one_plus(a: Any, b: Any, numpy: Any = jnp) -> Any:
+    """log(1 + a / b) for a > -b and b >= 0, where a / b may overflow."""
+    far = a > _LARGE_RATIO * b
+    near = numpy.log1p(numpy.where(far, 0.0, a) / numpy.where(far, 1.0, b))
+    return numpy.where(far, numpy.log(numpy.where(far, a, 1.0)) - numpy.log(b), near)
+
+
+def deviance(k: Any, m: Any, r: Any, numpy: Any = jnp) -> Any:
+    """k log(k / m) - (k + r) log((k + r) / (m + r)) for k > 0, the exponent of the probabilities.
+
+    It is k log(1 + x r / (m (k + r))) - r log(1 + x / (m + r)) for x = k - m.
+    """
+    excess = k - m
+    ratio = excess / (m + r)
+    log_ratio = numpy.where(ratio < -0.5, numpy.log((k + r) / (m + r)), numpy.log1p(ratio))
+    return k * log_one_plus(excess * (r / (k + r)), m, numpy) - r * log_ratio
+
+
+@jax.custom_jvp
+def log_probability(count: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
+    """log P(Y = count) for count >= 0, mean m >= 0 and concentration r > 0."""
+    k = count.astype(m.dtype)
+    # k log(m / (r + m)) + log(r (r + 1) … (r + k - 1) / k!), with r in units of max(r, 1).
+    unit = jnp.maximum(r, 1.0)
+    j = _counts_before(k)
+    factors = (r[..., None] + j) / unit[..., None] / (j + 1)
+    product = jnp.prod(jnp.where(k[..., None] > j, factors, 1.0), axis=-1)
+    few = special.xlogy(k, m / ((r + m) / unit)) + jnp.log(product) - r * log_one_plus(m, r)
+    # Stirling's formula of k! and Gamma(k + r), and of Gamma(r) if r is large.
+    large = jnp.maximum(k, MANY_COUNTS)
+    is_large = r >= MANY_COUNTS
+    small_r, large_r = jnp.where(is_large, 1.0, r), jnp.where(is_large, r, MANY_COUNTS)
+    of_small_r = (
+        special.xlogy(small_r, small_r)
+        - small_r
+        - special.gammaln(small_r)
+        - jnp.log(large + small_r) / 2
+    )
+    of_large_r = -stirling_remainder(large_r) - jnp.log(2 * jnp.pi * (1 + large / large_r)) / 2
+    many = (
+        -deviance(large, m, r)
+        + (stirling_remainder(large + r) - stirling_remainder(large))
+        - jnp.log(large) / 2
+        + jnp.where(is_large, of_large_r, of_small_r)
+    )
+    return jnp.where(k < 0, -jnp.inf, jnp.where(k < MANY_COUNTS, few, many))
+
+
+@log_probability.defjvp
+def _log_probability_jvp(primals, tangents):
+    """The derivative in m is k / m - (k + r) / (m + r) = r (k - m) / (m (m + r)), at k = 0 too."""
+    (count, m, r), (_, dm, dr) = primals, tangents
+    k = count.astype(m.dtype)
+    of_count = jnp.where(count > 0, (k - m) / jnp.where(count > 0, m, 1.0), -1.0)
+    by_mean = r / (m + r) * of_count
+    return log_probability(count, m, r), by_mean * dm + _slope_in_concentration(k, m, r) * dr
+
+
+@jax.custom_jvp
+def probability(count: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
+    """P(Y = count) for count >= 0, mean m >= 0 and concentration r > 0."""
+    return jnp.exp(log_probability(count, m, r))
+
+
+@probability.defjvp
+def _probability_jvp(primals, tangents):
+    """The derivative in m is ((k - 1 + r) P(Y = k - 1) - (k + r) P(Y = k)) / (m + r).
+
+    It follows from k (m + r) P(Y = k) = (k - 1 + r) m P(Y = k - 1), and is finite at mean 0, where
+    log P(Y = k) has no derivative.
+    """
+    (count, m, r), (_, dm, dr) = primals, tangents
+    k = count.astype(m.dtype)
+    value = probability(count, m, r)
+    before = jnp.where(count > 0, probability(jnp.maximum(count - 1, 0), m, r), 0.0)
+    by_mean = (k - 1 + r) / (m + r) * before - (k + r) / (m + r) * value
+    return value, by_mean * dm + value * _slope_in_concentration(k, m, r) * dr
+
+
+def _slope_in_concentration(k: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
+    """The derivative of log P(Y = k) in r.
+
+    It is psi(k + r) - psi(r) - log(1 + m / r) - (k - m) / (m + r), where terms nearly cancel for
+    large r.  With psi(k + r) - psi(r) = sum_{j < k} 1 / (r + j), it is for few counts
+    log(r / (m + r)) + m / (m + r) + sum_{j < k} (m - j) / ((r + j) (m + r)).  With
+    psi(x) = log x - 1 / (2 x) - s(x) and e = 1 / r - 1 / (k + r) for large r, it is
+    log((k + r) / (m + r)) - (k - m) / (m + r) + e / 2 + s(r) - s(k + r).
+    """
+    of_zero = _log_minus_linear(r, m + r, -m)
+    j = _counts_before(k)
+    terms = (m[..., None] - j) / (r[..., None] + j) / (m + r)[..., None]
+    few = of_zero + jnp.sum(jnp.where(k[..., None] > j, terms, 0.0), axis=-1)
+    large = jnp.maximum(k, MANY_COUNTS)
+    is_large = r >= MANY_COUNTS
+    small_r, large_r = jnp.where(is_large, 1.0, r), jnp.where(is_large, r, MANY_COUNTS)
+    digammas = special.digamma(large + small_r) - special.digamma(small_r)
+    of_small_r = digammas - large / (m + small_r) + of_zero
+    a, b = 1 / large_r, 1 / (large + large_r)
+    # s(x) = 1 / (12 x^2) - 1 / (120 x^4) + 1 / (252 x^6) - 1 / (240 x^8) + ….
+    difference_of_s = (
+        1 / 12
+        - (a**2 + b**2) / 120
+        + (a**4 + a**2 * b**2 + b**4) / 252
+        - (a**2 + b**2) * (a**4 + b**4) / 240
+    ) * (a + b)
+    of_large_r = _log_minus_linear(large + large_r, m + large_r, large - m) + large * a * b * (
+        1 / 2 + difference_of_s
+    )
+    many = jnp.where(is_large, of_large_r, of_small_r)
+    return jnp.where(k < MANY_COUNTS, few, many)
+
+
+def _counts_before(k: jax.Array) -> jax.Array:
+    """0, 1, …, MANY_COUNTS - 2 along a last axis, for numbers in the shape of k."""
+    return lax.broadcasted_iota(k.dtype, (*k.shape, MANY_COUNTS - 1), k.ndim)
+
+
+def _log_minus_linear(a: jax.Array, b: jax.Array, difference: jax.Array) -> jax.Array:
+    """log(a / b) - (a - b) / b, where the difference a - b is given with all its digits.
+
+    Near a = b, with s = (a - b) / (a + b), it is 2 artanh(s) - 2 s / (1 - s), hence
+    2 s^3 (1 / 3 + s^2 / 5 + s^4 / 7 + …) - s (a - b) / b.
+    """
+    ratio = difference / b
+    near = jnp.abs(ratio) < 0.25
+    s = jnp.where(near, ratio / (2 + ratio), 0.0)
+    square = jnp.square(s)
+    series = jnp.zeros_like(s)
+    for j in range(21, 1, -2):
+        series = series * square + 1 / j
+    of_near = 2 * s * square * series - s * ratio
+    return jnp.where(near, of_near, jnp.log(a) - jnp.log(b) - ratio)

@@ -1,0 +1,151 @@
+"""Univariate predictions with a Gaussian target kernel: h as one product of vectors.
+
+Sums over all pairs of points would take 65^2 values of the kernel for each h.  In units of the
+lengthscale, for frequencies w_m = (m + 1/2) D with m >= 0, Poisson's summation formula gives
+
+    2 D sum_m phi(w_m) cos(w_m d) = sum_j (-1)^j exp(-(d + j P)^2 / 2),  P = 2 pi / D,
+
+with the normal density phi: the kernel, and copies of it at multiples of the period P.  With
+
+    r_m = exp(i w_m y) - sum_s a_s exp(i w_m x_s),
+
+the residual product of two rows is the real part of 2 D sum_m phi(w_m) r_m conj(r'_m), if all
+points are so near to one center that no copy is seen.  Targets that are further away are left out
+of r, and their part k(y, y') is added.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from calibjax._sharding import Axis, all_of, as_varying
+from calibjax._struct import struct
+from calibjax.distributions._univariate._gaussian import variances
+from calibjax.distributions._univariate._sums import residual_measure
+from calibjax.distributions._univariate._univariate import Univariate
+from calibjax.expectations import (
+    mean_embedding,
+    residual_product,
+    residual_product_tile,
+    with_waves,
+)
+from calibjax.kernels import GaussianKernel, in_lengthscales, pairwise
+
+# Rows whose waves are made together, so that they stay in the nearest cache.
+_ROWS_TOGETHER = 64
+
+
+@struct
+class WithWaves:
+    """A row: a law, and the waves of its residual.
+
+    Args:
+        law: the prediction.
+        waves: r times the root of its weight, real parts and imaginary parts, ``[2 M]``.
+        target_is_near: whether the target is part of the waves.
+        law_is_near: whether all but a negligible part of the law is.
+    """
+
+    law: Any
+    waves: jax.Array
+    target_is_near: jax.Array
+    law_is_near: jax.Array
+
+    def roles(self) -> tuple[tuple[Any, Any], ...]:
+        return ((self.law, self),)
+
+
+@with_waves.register(Univariate, GaussianKernel)
+def waves_of_rows(ps: Any, kernel: Any, ys: jax.Array, axis: Axis) -> Any:
+    """The rows with their waves, in O(n M Q) time."""
+    (scaled,) = in_lengthscales(kernel, ys)
+    center = jnp.median(all_of(jnp.median(scaled), axis))
+    n = ys.shape[0]
+    size = min(n, _ROWS_TOGETHER)
+    n_chunks = -(-n // size)
+    index = jnp.minimum(jnp.arange(n_chunks * size), n - 1).reshape(n_chunks, size)
+    chunks = jax.tree.map(lambda x: x[index], (ps, ys))
+
+    @jax.checkpoint
+    def of_chunk(chunk):
+        ps, ys = chunk
+        return _waves_of_chunk(ps, ys, kernel, center)
+
+    made = lax.map(of_chunk, chunks)
+    return WithWaves(ps, *jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n], made))
+
+
+def _waves_of_chunk(ps: Any, ys: jax.Array, kernel: Any, center: jax.Array) -> tuple[Any, ...]:
+    def measure(p, y):
+        return residual_measure(p, kernel, y, variances)
+
+    (points, v), weights = jax.vmap(measure)(ps, ys)
+    step, amplitudes, radius, negligible = _frequencies(points.dtype)
+    points = points - center
+    is_near = jnp.abs(points) <= radius
+    law_weights = jnp.where(is_near[:, 1:], 0.0, -weights[:, 1:])
+    law_is_near = jnp.sum(law_weights, axis=1) <= negligible
+    law_is_near = law_is_near & jnp.all(v == 0, axis=1)
+    weights = jnp.where(is_near, weights, 0.0)
+    # The angle of the first frequency, and by how much it grows to the next one.
+    angle = jnp.where(is_near, points, 0.0) * step
+    turn = jnp.cos(angle), jnp.sin(angle)
+    first = weights * jnp.cos(angle / 2), weights * jnp.sin(angle / 2)
+
+    def next_frequency(wave, amplitude):
+        (a, b), (c, s) = wave, turn
+        sums = amplitude * jnp.sum(a, axis=1), amplitude * jnp.sum(b, axis=1)
+        return (a * c - b * s, a * s + b * c), sums
+
+    first = as_varying(first, (ps, ys, kernel, center))
+    _, sums = lax.scan(next_frequency, first, amplitudes, unroll=4)
+    return jnp.concatenate(sums).T, is_near[:, 0], law_is_near
+
+
+def _frequencies(dtype: Any) -> tuple[float, jax.Array, float, float]:
+    """D, the roots of 2 D phi(w_m), how far from the center points may be, and a probability.
+
+    The frequencies end where phi has a tail within rounding.  Two points within the radius are at
+    least a reach from the nearest copy of each other, where the kernel is within rounding of 0.  A
+    law that is outside with at most that probability has waves.
+    """
+    n, end, reach, negligible = (
+        (128, 7.2, 8.0, 1e-6) if dtype == jnp.float64 else (64, 5.3, 5.7, 1e-3)
+    )
+    step = end / n
+    frequencies = (np.arange(n) + 0.5) * step
+    density = np.exp(-np.square(frequencies) / 2) / math.sqrt(2 * math.pi)
+    amplitudes = jnp.asarray(np.sqrt(2 * step * density), dtype)
+    return step, amplitudes, (2 * math.pi / step - reach) / 2, negligible
+
+
+@mean_embedding.register(WithWaves, GaussianKernel)
+def waves_mean(p, kernel, y):
+    return mean_embedding(p.law, kernel, y)
+
+
+@residual_product.register(WithWaves, GaussianKernel)
+def waves_residual(p, kernel, y, q, z):
+    one = jax.tree.map(lambda x: x[None], (p, y, q, z))
+    p, y, q, z = one
+    return waves_residual_tile(p, kernel, y, q, z)[0, 0]
+
+
+@residual_product_tile.register(WithWaves, GaussianKernel)
+def waves_residual_tile(ps, kernel, ys, qs, zs):
+    def product(ps, kernel, ys, qs, zs):
+        waves = lax.dot_general(
+            ps.waves, qs.waves, (((1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST
+        )
+        both = ps.target_is_near[:, None] & qs.target_is_near[None, :]
+        return waves + jnp.where(both, 0.0, pairwise(kernel, ys, zs))
+
+    def sums(ps, kernel, ys, qs, zs):
+        return residual_product_tile(ps.law, kernel, ys, qs.law, zs)
+
+    near = jnp.all(ps.law_is_near) & jnp.all(qs.law_is_near)
+    return lax.cond(near, product, sums, ps, kernel, ys, qs, zs)

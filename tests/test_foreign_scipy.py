@@ -1,0 +1,84 @@
+"""Frozen distributions of scipy.stats as our own, against what SciPy computes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from messages import check_message
+from scipy import stats
+
+import calibjax as cj
+from calibjax import as_predictions
+from calibjax._batch import check_predictions
+
+N = 5
+RNG = np.random.default_rng(20240817)
+LOC, REAL = RNG.normal(size=(2, N))
+SCALE, SHAPE, OTHER, POSITIVE = RNG.uniform(0.5, 3.0, size=(4, N))
+PROBABILITY = RNG.uniform(0.1, 0.9, size=N)
+COUNT = RNG.integers(0, 7, size=N)
+
+# The frozen distribution, our family, targets.
+CASES = {
+    "norm": (stats.norm(LOC, SCALE), cj.Normal, REAL),
+    "norm by name": (stats.norm(scale=SCALE, loc=1), cj.Normal, REAL),
+    "norm, one scale": (stats.norm(LOC, 2), cj.Normal, REAL),
+    "laplace": (stats.laplace(LOC, SCALE), cj.Laplace, REAL),
+    "t": (stats.t(SHAPE + 2, LOC, SCALE), cj.StudentT, REAL),
+    "t, one df": (stats.t(4, loc=LOC), cj.StudentT, REAL),
+    "cauchy": (stats.cauchy(LOC, SCALE), cj.StudentT, REAL),
+    "lognorm": (stats.lognorm(SHAPE / 2, scale=SCALE), cj.LogNormal, POSITIVE),
+    "poisson": (stats.poisson(SCALE), cj.Poisson, COUNT),
+    "bernoulli": (stats.bernoulli(PROBABILITY), cj.Bernoulli, COUNT % 2),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_distribution(name, float64):
+    frozen, family, targets = CASES[name]
+    predictions = as_predictions(frozen)
+    assert type(predictions) is family
+    assert check_predictions(predictions)["n"] == N
+    assert {leaf.dtype for leaf in jax.tree.leaves(predictions)} == {jnp.dtype("float64")}
+    log_prob = frozen.logpmf if predictions.target_kind == "integer" else frozen.logpdf
+    found = predictions.log_prob(jnp.array(targets))
+    np.testing.assert_allclose(found, log_prob(targets), rtol=1e-11)
+    if name != "cauchy":
+        for moment in ("mean", "var"):
+            found = getattr(predictions, {"var": "variance"}.get(moment, moment))()
+            np.testing.assert_allclose(found, getattr(frozen, moment)(), rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("frozen", "message"),
+    {
+        "loc": (stats.poisson(SCALE, 1), "got poisson with a loc other than 0. Draws"),
+        "one loc": (stats.lognorm(1.0, LOC), "got lognorm with a loc other than 0. Draws"),
+        "another": (stats.gumbel_r(LOC), "one of .*norm, .* of scipy.stats, got .*gumbel_r. Draws"),
+        "vectors": (stats.multivariate_normal(LOC), "got scipy.*multivariate_normal_frozen"),
+        "new style": (stats.Normal(mu=LOC), "got scipy.stats.Normal. Draws"),
+        "a user's": (
+            type("Mine", (stats.rv_continuous,), {"_pdf": lambda self, x: x})(name="norm")(LOC),
+            "got scipy.stats.rv_continuous_frozen. Draws",
+        ),
+    }.values(),
+)
+def test_unsupported(frozen, message):
+    check_message(lambda: as_predictions(frozen), TypeError, message)
+
+
+def test_proposed_draws():
+    distribution = stats.gumbel_r(LOC, SCALE)
+    with pytest.raises(TypeError) as caught:
+        as_predictions(distribution)
+    call = str(caught.value).partition("exact for them: ")[2].removesuffix(".")
+    predictions = eval(call, {"Empirical": cj.Empirical, "jnp": jnp, "n": N, **locals()})
+    assert check_predictions(predictions) == {"n": N, "s": 100}
+
+
+def test_one_prediction_is_no_batch():
+    check_message(
+        lambda: as_predictions(stats.norm(0, 1)),
+        ValueError,
+        r"obj must have batch shape \[n\], one .*, got batch shape \[\] and event shape \[\]",
+    )

@@ -1,0 +1,380 @@
+"""Families known by quantiles or a cdf: expectations by quadrature, against SciPy's laws."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+from scipy import integrate, special, stats
+
+import calibjax as cj
+from calibjax.distributions._univariate import _waves
+from calibjax.expectations import residual_product_tile, with_waves
+
+# The laws of a table, in the families and in SciPy.
+LAWS = {
+    "t5": (cj.StudentT, (5.0, 0.0, 1.0), stats.t(5)),
+    "t3": (cj.StudentT, (3.0, 0.0, 1.0), stats.t(3)),
+    "t1": (cj.StudentT, (1.0, 0.0, 1.0), stats.t(1)),
+    "log_normal_half": (cj.LogNormal, (0.0, 0.5), stats.lognorm(0.5)),
+    "log_normal": (cj.LogNormal, (0.0, 1.0), stats.lognorm(1.0)),
+}
+KERNELS = {
+    "gaussian": (cj.GaussianKernel, lambda d: np.exp(-np.square(d) / 2)),
+    "matern32": (cj.Matern32Kernel, lambda d: (1 + 3**0.5 * d) * np.exp(-(3**0.5) * d)),
+    "laplacian": (cj.LaplacianKernel, lambda d: np.exp(-d)),
+}
+LENGTHSCALES = (1.4, 0.5, 0.2)
+# What the docstring of Univariate says, to one digit.
+ERRORS = {
+    "t5": {"gaussian": (2e-7, 1e-6, 2e-4), "matern32": (8e-6, 2e-4, 2e-3)},
+    "t3": {"gaussian": (5e-7, 3e-4, 2e-3), "matern32": (3e-5, 4e-4, 3e-3)},
+    "t1": {"gaussian": (6e-3, 8e-3, 5e-3), "matern32": (3e-3, 7e-3, 2e-2)},
+    "log_normal_half": {"gaussian": (9e-8, 4e-6, 2e-3), "matern32": (2e-5, 4e-4, 5e-3)},
+    "log_normal": {"gaussian": (4e-5, 2e-3, 8e-3), "matern32": (2e-4, 2e-3, 8e-3)},
+}
+ERRORS["t5"]["laplacian"] = (6e-5, 2e-4, 1e-3)
+ERRORS["t3"]["laplacian"] = (1e-4, 3e-4, 1e-3)
+ERRORS["t1"]["laplacian"] = (1e-3, 2e-3, 2e-3)
+ERRORS["log_normal_half"]["laplacian"] = (1e-4, 3e-4, 3e-3)
+ERRORS["log_normal"]["laplacian"] = (2e-4, 3e-3, 2e-3)
+
+
+def fine_rule(law):
+    """Many points of a law of SciPy, and their weights: even in z for F^{-1}(Phi(z))."""
+    z = np.linspace(-9, 9, 40001)
+    weights = np.exp(-np.square(z) / 2)
+    points = np.where(z < 0, law.ppf(special.ndtr(z)), law.isf(special.ndtr(-z)))
+    return points, weights / weights.sum()
+
+
+@jax.jit
+def embeddings(p, kernels, ys):
+    return [jax.vmap(lambda y, k=k: cj.mean_embedding(p, k, y))(ys) for k in kernels]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", LAWS)
+def test_errors_of_the_quadrature_are_those_of_the_table(name, dtype, float64):
+    family, parameters, law = LAWS[name]
+    p = family(*(jnp.asarray(x, dtype) for x in parameters))
+    spread = (law.ppf(special.ndtr(1.0)) - law.ppf(special.ndtr(-1.0))) / 2
+    ys, (points, weights) = law.ppf(np.linspace(0.003, 0.997, 41)), fine_rule(law)
+    cases = [
+        (kernel, scale * spread, error)
+        for kernel in KERNELS
+        for scale, error in zip(LENGTHSCALES, ERRORS[name][kernel], strict=True)
+    ]
+    kernels = [KERNELS[kernel][0](jnp.asarray(scale, dtype)) for kernel, scale, _ in cases]
+    found = embeddings(p, kernels, jnp.asarray(ys, dtype))
+    for (kernel, lengthscale, error), values in zip(cases, found, strict=True):
+        exact = KERNELS[kernel][1](np.abs(points - ys[:, None]) / lengthscale) @ weights
+        assert np.abs(np.asarray(values) - exact).max() <= 1.5 * error, (kernel, lengthscale)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
+def test_kernels_that_are_narrower_than_the_gaps(kernel, float64):
+    # E k(Y, y) is nearly the density times the integral of the kernel.
+    p, law = cj.StudentT(*map(jnp.float64, (5.0, 0.0, 1.0))), stats.t(5)
+    ys = np.linspace(-3, 3, 40)
+    for lengthscale in (1e-2, 1e-4, 1e-8):
+        k = KERNELS[kernel][0](jnp.float64(lengthscale))
+        (values,) = embeddings(p, [k], jnp.asarray(ys))
+        integral = {"gaussian": np.sqrt(2 * np.pi), "laplacian": 2.0}[kernel]
+        exact = law.pdf(ys) * lengthscale * integral
+        np.testing.assert_allclose(values, exact, rtol=0, atol=0.1 * exact.max())
+
+
+DF = np.array([1e-5, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 30.0, 150.0, 210.0, 9e3, 1.1e4, 1e6, 1e10])
+T = np.array([-1e8, -50.0, -8.0, -2.0, -0.5, -1e-3, 0.0, 1e-6, 0.7, 3.0, 40.0, 1e6])
+
+
+def test_student_t_is_that_of_scipy(float64):
+    df, t = (x.ravel() for x in np.meshgrid(DF, T))
+    p = cj.StudentT(jnp.asarray(df), jnp.full(df.shape, 3.0), jnp.full(df.shape, 2.0))
+    y = jnp.asarray(3.0 + 2.0 * t)
+    few = df < 1e6  # where SciPy does not cancel
+    np.testing.assert_allclose(p.log_prob(y)[few], stats.t(df, 3, 2).logpdf(y)[few], rtol=2e-10)
+    normal = stats.norm(3, 2).logpdf(y)
+    at_center = (df > 1e9) & (np.abs(t) < 10)
+    np.testing.assert_allclose(p.log_prob(y)[at_center], normal[at_center], rtol=1e-6)
+    np.testing.assert_allclose(p.cdf(y), stats.t(df, 3, 2).cdf(y), rtol=0, atol=2e-11)
+    single = jax.tree.map(lambda x: x.astype("float32"), (p, y))
+    found = np.asarray(single[0].cdf(single[1]))
+    np.testing.assert_allclose(found, p.cdf(y), rtol=0, atol=3e-5)
+    exact = np.asarray(p.log_prob(y))
+    difference = np.abs(np.asarray(single[0].log_prob(single[1])) - exact)
+    assert np.all(difference <= 1e-5 * np.maximum(1, np.abs(exact)))
+
+
+def test_quantiles_of_student_t(float64):
+    df = jnp.asarray(DF[2:-2])
+    p = cj.StudentT(df, jnp.full(df.shape, 3.0), jnp.full(df.shape, 2.0))
+    for level in (1e-6, 0.01, 0.3, 0.5, 0.841, 0.999):
+        np.testing.assert_allclose(p.quantile(level), stats.t(df, 3, 2).ppf(level), rtol=2e-7)
+    levels = jnp.linspace(0.05, 0.95, df.size)
+    np.testing.assert_allclose(p.cdf(p.quantile(levels)), levels, rtol=1e-9)
+    heavy = df >= 1
+    exact = 2 * stats.t(df).ppf(special.ndtr(1.0))
+    np.testing.assert_allclose(p.spread()[heavy], exact[heavy], rtol=0.03)
+
+
+def test_log_normal_is_that_of_scipy(float64):
+    loc, scale = jnp.array([-3.0, 0.0, 2.0, 0.0]), jnp.array([0.1, 1.0, 2.0, 1e-8])
+    p, law = cj.LogNormal(loc, scale), stats.lognorm(scale, scale=np.exp(loc))
+    for level in (1e-6, 0.3, 0.9):
+        y = p.quantile(level)
+        np.testing.assert_allclose(y, law.ppf(level), rtol=1e-9)
+        np.testing.assert_allclose(p.log_prob(y), law.logpdf(y), rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(p.cdf(y), level, rtol=1e-6)
+    np.testing.assert_allclose(p.mean(), law.mean(), rtol=1e-12)
+    np.testing.assert_allclose(p.variance()[:3], law.var()[:3], rtol=1e-9)
+    assert p.log_prob(-jnp.ones(4)).tolist() == [-np.inf] * 4
+
+
+def rows(n, seed=0, dtype="float64"):
+    rng = np.random.default_rng(seed)
+    arrays = rng.uniform(6, 9, n), rng.normal(size=n), rng.uniform(0.5, 1.5, n)
+    targets = arrays[1] + arrays[2] * rng.standard_t(5, n)
+    return cj.StudentT(*(jnp.asarray(x, dtype) for x in arrays)), jnp.asarray(targets, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_waves_are_sums_over_points(dtype, float64):
+    ps, ys = rows(70, dtype=dtype)
+    ys = ys.at[3].set(1e6).at[4].set(1e6 + 0.5)  # targets that no wave holds
+    far = ps.loc.at[5].set(-300.0)
+    kernel = cj.GaussianKernel(jnp.asarray(1.3, dtype))
+    tile = jax.jit(residual_product_tile)
+    atol = 1e-5 if dtype == "float32" else 1e-11
+    for law in (ps, cj.StudentT(ps.df, far, ps.scale)):
+        made = with_waves(law, kernel, ys, None)
+        assert isinstance(made, _waves.WithWaves)
+        assert bool(jnp.all(made.law_is_near)) == (law is ps)
+        sums = tile(law, kernel, ys, law, ys)
+        np.testing.assert_allclose(tile(made, kernel, ys, made, ys), sums, rtol=0, atol=atol)
+    # The two targets far away see each other, in both ways.
+    assert sums[3, 4] > 0.8
+
+
+def test_laws_that_are_wide_have_no_waves(float64):
+    # Their points are further from each other than the kernel can see.
+    ps, ys = rows(8)
+    kernel = cj.GaussianKernel(jnp.float64(0.01))
+    assert not jnp.any(with_waves(ps, kernel, ys, None).law_is_near)
+
+
+def test_a_closed_form_of_a_subclass_goes_first():
+    class Mine(cj.StudentT):
+        pass
+
+    @cj.mean_embedding.register(Mine, cj.GaussianKernel)
+    def mean(p, kernel, y):
+        return jnp.zeros(())
+
+    @cj.inner_product.register(Mine, cj.GaussianKernel)
+    def inner(p, kernel, q):
+        return jnp.zeros(())
+
+    ps, ys = rows(6, dtype="float32")
+    mine, kernel = Mine(ps.df, ps.loc, ps.scale), cj.GaussianKernel(1.0)
+    constant = cj.DistanceKernel(cj.EmbeddingDistance(lambda p: 0 * p.loc[None]))
+    found = cj.skce(cj.TensorProduct(constant, kernel), mine, ys)
+    k = np.exp(-np.square(np.subtract.outer(ys, ys)) / 2)
+    np.testing.assert_allclose(found, (k.sum() - 6) / 30, rtol=1e-5)
+
+
+def test_estimates_are_means_of_h(float64):
+    ps, ys = rows(90)
+    kernel = cj.default_kernel(ps)
+    h = cj.h_matrix(kernel, ps, ys)
+    mean = (h.sum() - jnp.trace(h)) / (90 * 89)
+    np.testing.assert_allclose(cj.skce(kernel, ps, ys), mean, rtol=0, atol=1e-12)
+    where = jnp.arange(90) < 60
+    kept = cj.skce(kernel, ps[:60], ys[:60])
+    masked = cj.skce(kernel, ps, ys.at[60:].set(jnp.nan), where=where)
+    np.testing.assert_allclose(masked, kept, rtol=0, atol=1e-12)
+
+
+def test_gradients(float64):
+    ps, ys = rows(12)
+    kernel = cj.default_kernel(ps)
+
+    def loss(df, loc, scale, ys, lengthscale):
+        k = cj.TensorProduct(kernel.prediction_kernel, cj.GaussianKernel(lengthscale))
+        return cj.skce(k, cj.StudentT(df, loc, scale), ys, unbiased=False)
+
+    arguments = ps.df, ps.loc, ps.scale, ys, jnp.float64(1.3)
+    check_grads(loss, arguments, order=1, modes=["rev"], atol=1e-6, rtol=1e-5)
+
+
+def test_parameters_over_ten_orders_of_magnitude():
+    grid = jnp.asarray(np.logspace(-5, 5, 12), "float32")
+    df, scale = (x.ravel() for x in jnp.meshgrid(grid, grid))
+    ps = cj.StudentT(df, jnp.zeros_like(df), scale)
+    ys = ps.location() + ps.spread()
+    assert jnp.all(jnp.isfinite(ys))
+    kernel = cj.default_kernel(ps)
+    value, gradient = jax.jit(jax.value_and_grad(lambda p: cj.skce(kernel, p, ys)))(ps)
+    assert all(jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves((value, gradient)))
+    ps = cj.LogNormal(jnp.log(scale), jnp.clip(df, 1e-5, 5.0))
+    kernel, ys = cj.default_kernel(ps), ps.quantile(0.7)
+    value, gradient = jax.jit(jax.value_and_grad(lambda p: cj.skce(kernel, p, ys)))(ps)
+    assert all(jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves((value, gradient)))
+
+
+class OfQuantile(cj.Univariate):
+    """Logistic predictions by their quantiles."""
+
+    loc: jax.Array
+
+    def quantile(self, level):
+        return self.loc + jnp.log(level) - jnp.log1p(-level)
+
+
+class OfCdf(cj.Univariate):
+    """Logistic predictions by their cdf and density."""
+
+    loc: jax.Array
+
+    def cdf(self, targets):
+        return jax.nn.sigmoid(targets - self.loc)
+
+    def log_prob(self, targets):
+        x = targets - self.loc
+        return jax.nn.log_sigmoid(x) + jax.nn.log_sigmoid(-x)
+
+
+class Neither(cj.Univariate):
+    """Nothing but a parameter."""
+
+    loc: jax.Array
+
+
+def test_families_of_the_users_own(float64):
+    loc = jnp.linspace(-1.0, 1.0, 40)
+    ys = loc + stats.logistic.rvs(size=40, random_state=0)
+    kernel = cj.default_kernel(OfQuantile(loc))
+    estimates = []
+    for family in (OfQuantile, OfCdf):
+        p, law = family(loc), stats.logistic(np.asarray(loc))
+        np.testing.assert_allclose(p.cdf(ys), law.cdf(ys), rtol=1e-12)
+        np.testing.assert_allclose(p.quantile(0.2), law.ppf(0.2), rtol=1e-12)
+        np.testing.assert_allclose(p.mean(), loc, atol=1e-9)
+        np.testing.assert_allclose(p.variance(), np.pi**2 / 3, rtol=1e-6)
+        draws = p.sample(jax.random.key(0), (500,))
+        assert draws.shape == (500, 40)
+        assert stats.kstest(np.ravel(draws - loc[None]), stats.logistic.cdf).pvalue > 0.01
+        estimates.append(cj.skce(kernel, p, ys))
+        assert cj.calibration_test(jax.random.key(1), p, ys, n_resamples=99).pvalue > 0.05
+    np.testing.assert_allclose(*estimates, rtol=1e-9)
+    gradients = [
+        jax.grad(lambda x, f=f: cj.skce(kernel, f(x), ys))(loc) for f in (OfQuantile, OfCdf)
+    ]
+    np.testing.assert_allclose(*gradients, rtol=1e-6, atol=1e-12)
+    with pytest.raises(TypeError, match="Neither must have quantile, or cdf and log_prob"):
+        Neither(loc).quantile(0.5)
+
+
+# Quantile forecasts.
+
+VALUES = np.array([[-1.0, 0.5, 1.0, 4.0], [0.0, 0.0, 2.0, 2.5], [1.0, 1.1, 1.2, 1.3]])
+LEVELS = (0.1, 0.4, 0.5, 0.95)
+
+
+def quantile_function(values, u):
+    """F^{-1} of one prediction, from the definition."""
+    slopes = np.diff(values) / np.diff(LEVELS)
+    if u < LEVELS[0]:
+        return values[0] + slopes[0] * LEVELS[0] * np.log(u / LEVELS[0])
+    if u > LEVELS[-1]:
+        return values[-1] - slopes[-1] * (1 - LEVELS[-1]) * np.log((1 - u) / (1 - LEVELS[-1]))
+    return np.interp(u, LEVELS, values)
+
+
+def test_quantiles_and_cdf_of_quantile_forecasts(float64):
+    p = cj.Quantiles(VALUES, LEVELS)
+    for u in (1e-6, 0.1, 0.2, 0.45, 0.7, 0.95, 0.999):
+        exact = [quantile_function(values, u) for values in VALUES]
+        np.testing.assert_allclose(p.quantile(u), exact, rtol=1e-12)
+    for u in (1e-6, 0.2, 0.41, 0.95, 0.999):
+        np.testing.assert_allclose(p.cdf(p.quantile(u))[::2], u, rtol=1e-9)
+    # The mass of two equal values lies on them.
+    assert p.cdf(jnp.array([0.0, 0.0, 0.0])).tolist()[1] == pytest.approx(0.4)
+    assert p.cdf(jnp.array([0.0, -1e-9, 0.0])).tolist()[1] == 0.0
+
+
+def test_the_density_of_quantile_forecasts_integrates_to_one(float64):
+    p = cj.Quantiles(VALUES, LEVELS)[0:1]
+
+    def density(y):
+        return float(jnp.exp(p.log_prob(jnp.array([y])))[0])
+
+    edges = [-30.0, *VALUES[0], 30.0]
+    total = sum(integrate.quad(density, a, b)[0] for a, b in itertools.pairwise(edges))
+    assert total == pytest.approx(1.0, abs=1e-6)
+
+
+def test_expectations_of_quantile_forecasts(float64):
+    p, kernel = cj.Quantiles(VALUES, LEVELS), cj.GaussianKernel(0.9)
+    for i, values in enumerate(VALUES):
+        for y in (-2.0, 0.3, 1.15, 3.0):
+
+            def integrand(u, values=values, y=y):
+                return np.exp(-((quantile_function(values, u) - y) ** 2) / (2 * 0.81))
+
+            exact = integrate.quad(integrand, 0, 1, points=LEVELS, limit=200)[0]
+            found = cj.mean_embedding(p[i], kernel, jnp.float64(y))
+            np.testing.assert_allclose(found, exact, rtol=0, atol=4e-6)
+    points, weights = jax.vmap(lambda q: q.atoms())(p)
+    np.testing.assert_allclose(weights.sum(1), 1.0, rtol=1e-12)
+
+
+def test_errors_of_quantile_forecasts():
+    crossed = VALUES[:, [0, 2, 1, 3]]
+    with pytest.raises(ValueError, match=r"values must be finite and nondecreasing.*row 0"):
+        cj.skce(
+            cj.default_kernel(cj.Quantiles(VALUES, LEVELS)),
+            cj.Quantiles(crossed, LEVELS),
+            VALUES[:, 1],
+        )
+    np.testing.assert_array_equal(
+        cj.Quantiles(crossed, LEVELS, sort=True).values, np.float32(VALUES)
+    )
+    for levels in ((0.5,), (0.1, 0.1, 0.2, 0.3), (0.0, 0.2, 0.4, 0.5), (0.1, 0.2, 0.3, 1.0)):
+        with pytest.raises(ValueError, match="levels must be at least 2 increasing numbers"):
+            cj.Quantiles(VALUES, levels)
+    with pytest.raises(ValueError, match="values must have one column for each of 2 levels"):
+        cj.Quantiles(VALUES, (0.1, 0.9))
+
+
+def quantile_forecasts(n, seed, levels=(0.1, 0.5, 0.9), shift=0.0, stretch=1.0):
+    """Quantiles of normal laws, and targets from these: the law between them is not uniform."""
+    rng = np.random.default_rng(seed)
+    loc, scale = rng.normal(size=n), rng.uniform(0.5, 2.0, n)
+    z = special.ndtri(levels)
+    values = loc[:, None] + scale[:, None] * (shift + stretch * z)
+    targets = loc + scale * rng.normal(size=n)
+    return cj.Quantiles(jnp.asarray(values, "float32"), levels), jnp.asarray(targets, "float32")
+
+
+def test_the_test_of_quantile_forecasts_judges_quantiles_only():
+    test = jax.jit(lambda key, p, y: cj.calibration_test(key, p, y, n_resamples=99).pvalue)
+    keys = jax.random.split(jax.random.key(0), 60)
+    pvalues = np.array([test(keys[i], *quantile_forecasts(200, i)) for i in range(60)])
+    # Uniform on 0.01, …, 1: the mean has a standard error of 0.29 / sqrt(60).
+    assert abs(pvalues.mean() - 0.505) < 3.5 * 0.29 / 60**0.5
+    assert (pvalues <= 0.05).mean() < 0.05 + 3.5 * (0.05 * 0.95 / 60) ** 0.5
+    for wrong in ({"shift": 0.4}, {"stretch": 0.6}, {"stretch": 1.6}):
+        found = [test(keys[i], *quantile_forecasts(200, i, **wrong)) for i in range(10)]
+        assert np.mean(np.array(found) <= 0.05) >= 0.8, wrong
+
+
+def test_an_interval_is_two_quantiles():
+    p = cj.Quantiles.from_interval(jnp.zeros(4), jnp.ones(4), 0.8)
+    assert p.levels == pytest.approx((0.1, 0.9)) and p.values.shape == (4, 2)
+    np.testing.assert_allclose(
+        p.cdf(jnp.array([0.0, 0.5, 1.0, 1e9])), [0.1, 0.5, 0.9, 1.0], rtol=1e-6
+    )
