@@ -111,9 +111,9 @@ def smallest_with(condition: Callable[[jax.Array], jax.Array], like: jax.Array) 
         holds = condition(number(middle))
         return jnp.where(holds, low, middle + 1), jnp.where(holds, middle, high)
 
-    ends = jnp.full(jnp.shape(like), -largest), jnp.full(jnp.shape(like), largest)
-    low, _ = lax.fori_loop(0, jnp.iinfo(integer).bits, halve, ends)
-    return number(low)
+    low, high = jnp.full(jnp.shape(like), -largest), jnp.full(jnp.shape(like), largest)
+    ends = _varying_as(condition(number(low)), (low, high))
+    return number(lax.fori_loop(0, jnp.iinfo(integer).bits, halve, ends)[0])
 
 
 def smallest_count_with(condition: Callable[[jax.Array], jax.Array], like: jax.Array) -> jax.Array:
@@ -134,4 +134,13 @@ def smallest_count_with(condition: Callable[[jax.Array], jax.Array], like: jax.A
         return jnp.where(holds, low, middle + 1), jnp.where(holds, middle, high)
 
     start = jnp.zeros(jnp.shape(like), jnp.int32), jnp.full(jnp.shape(like), largest, jnp.int32)
+    start = _varying_as(condition(start[0]), start)
     return lax.fori_loop(0, jnp.iinfo(jnp.int32).bits - 1, halve, start)[0]
+
+
+def _varying_as(holds: jax.Array, ends: tuple[jax.Array, jax.Array]) -> Any:
+    """The ends, which a loop moves where a condition holds, as arrays that vary where that does.
+
+    `jax.shard_map` and a mesh with Explicit axes ask that a loop starts and ends with such arrays.
+    """
+    return tuple(jnp.where(holds, end, end) for end in ends)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scoringrules
 from instances import FAMILIES, cast
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from marks import fast_in_float32, fast_in_float64, slow
 from scipy import integrate, special, stats
 
@@ -428,3 +429,39 @@ def test_families_without_a_density_or_a_key():
         cj.log_score(p, y)
     with pytest.raises(TypeError, match="key must be a typed key"):
         cj.pit(0, p, y)
+
+
+# Several devices.
+
+
+@pytest.mark.parametrize(
+    "family", slow({"normal", "student_t"}, ["normal", "student_t", "mixture"])
+)
+@pytest.mark.parametrize("axis_type", slow({"Auto"}, ["Auto", "Explicit"]))
+def test_rows_on_several_devices(family, axis_type, key, float64):
+    mesh = jax.make_mesh((4,), ("rows",), axis_types=(AxisType[axis_type],))
+    rows = cast(FAMILIES[family](8, 0))
+    on_devices = jax.device_put(rows, NamedSharding(mesh, PartitionSpec("rows")))
+
+    @jax.jit
+    def scores(p, y):
+        return cj.crps(p, y), cj.pit(key, p, y), cj.log_score(p, y)
+
+    for found, expected in zip(scores(*on_devices), scores(*rows), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "family", slow({"student_t", "ensemble"}, ["student_t", "ensemble", "mixture"])
+)
+def test_inside_of_shard_map(family, key, float64):
+    mesh = jax.make_mesh((2,), ("rows",), axis_types=(AxisType.Auto,))
+    p, y = cast(FAMILIES[family](8, 0))
+
+    def values(p, y):
+        return cj.crps(p, y), p.cdf(y), p.quantile(0.3)
+
+    rows = PartitionSpec("rows")
+    found = jax.jit(jax.shard_map(values, mesh=mesh, in_specs=rows, out_specs=rows))(p, y)
+    for a, b in zip(found, jax.jit(values)(p, y), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
