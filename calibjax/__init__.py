@@ -66,5 +66,8 @@ from calibjax.kernels import WhiteKernel as WhiteKernel
 from calibjax.kernels import median_heuristic as median_heuristic
 from calibjax.recalibration import fit_temperature as fit_temperature
 from calibjax.recalibration import temper as temper
+from calibjax.scores import crps as crps
+from calibjax.scores import log_score as log_score
+from calibjax.scores import pit as pit
 
 __version__ = "0.1.0"

@@ -69,25 +69,29 @@ def check_data(
     targets: ArrayLike,
     where: ArrayLike | None = None,
     weights: ArrayLike | None = None,
+    at_least: int = 2,
 ) -> Data:
-    """The arguments as `Data`; a ValueError or TypeError names an argument that is wrong."""
-    sizes = check_predictions(predictions, where)
+    """The arguments as `Data`; a ValueError or TypeError names an argument that is wrong.
+
+    At least `at_least` rows must be kept.
+    """
+    sizes = check_predictions(predictions, where, at_least=at_least)
     data = Data(predictions, targets, where, weights)
     check_array("targets", targets, predictions.target_kind)
     check_shapes({"targets": (targets, predictions.target_shape)}, sizes)
     if weights is not None:
         check_array("weights", weights, "real")
         check_shapes({"weights": (weights, "n")}, sizes)
-    _check_kept_values(data)
+    _check_kept_values(data, at_least)
     return data
 
 
-def _check_kept_values(data: Data) -> None:
+def _check_kept_values(data: Data, at_least: int) -> None:
     """Checks the targets and weights of kept rows, each of them only if it is concrete."""
     if is_traced(data.where):
         return
     with jax.ensure_compile_time_eval():
-        if not is_traced(data) and _kept_values_are_valid(None, data):
+        if not is_traced(data) and _kept_values_are_valid(None, data, at_least):
             return
         data = on_one_device(data)
         kept = np.ones(data.n, bool) if data.where is None else np.asarray(data.where)
@@ -100,19 +104,19 @@ def _check_kept_values(data: Data) -> None:
             check_values("weights", weights, words, valid | ~kept)
             kept = kept & (weights > 0)
         n_kept = int(kept.sum())
-        if n_kept < 2 and not is_traced(data.weights):
-            raise ValueError(f"where and weights must keep at least 2 rows, got {n_kept}.")
+        if n_kept < at_least and not is_traced(data.weights):
+            raise ValueError(f"where and weights must keep at least {at_least} rows, got {n_kept}.")
 
 
 @on_devices
-def _kept_values_are_valid(axis: Axis, _: None, data: Data) -> jax.Array:
+def _kept_values_are_valid(axis: Axis, _: None, data: Data, at_least: int) -> jax.Array:
     # One compiled call makes the checks of valid input, the usual case, cheap.
     valid = _valid_targets_and_weights(data)
     counted = valid if data.weights is None else valid & (data.weights > 0)
     if data.where is not None:
         valid, counted = valid | ~data.where, counted & data.where
     n_bad, n_counted = all_sum((jnp.sum(~valid), jnp.sum(counted)), axis)
-    return (n_bad == 0) & (n_counted >= 2)
+    return (n_bad == 0) & (n_counted >= at_least)
 
 
 def _valid_targets_and_weights(data: Data) -> jax.Array:

@@ -105,9 +105,36 @@ class Distribution(ABC):
         """P(Y <= targets[i]) for Y from each prediction, ``[n]``."""
         raise TypeError(f"{type(self).__name__} predictions have no cdf.")
 
+    def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """P(Y < targets[i]) and P(Y <= targets[i]), each ``[n]``; by default only integers jump."""
+        at = self.cdf(targets)
+        if self.target_kind == "real":
+            return at, at
+        return self.cdf(targets.astype(jnp.int32) - 1), at
+
     def quantile(self, level: jax.Array) -> jax.Array:
-        """The smallest y with P(Y <= y) >= level, ``[n]``; `level` is a number or ``[n]``."""
+        """The smallest y with P(Y <= y) >= level, ``[n]``; `level` is a number or ``[n]``.
+
+        At the levels 0 and 1 it is the end of the support.  Any other level that is not between
+        them is a ValueError; inside jit it gives NaN, or -1 for labels and counts.
+        """
         raise TypeError(f"{type(self).__name__} predictions have no quantile.")
+
+    def crps_closed_form(self, targets: jax.Array) -> jax.Array | None:
+        """The continuous ranked probability score of each target, ``[n]``; None without a formula.
+
+        `crps` then computes it from the cdf.
+        """
+        return None
+
+    def mean_absolute_difference(self, other: Self) -> jax.Array | None:
+        """E|Z - Z'| for independent Z and Z' from *one* prediction each; None without a formula."""
+        return None
+
+    @property
+    def max_count(self) -> int | None:
+        """The last count of sums over counts; None if it is unknown, or targets are no counts."""
+        return None
 
     def location(self) -> jax.Array:
         """Where the targets are: the mean, or what a family without a finite mean has instead."""

@@ -1,24 +1,69 @@
-"""Quantiles of predictions that have a cdf: the inverse of a nondecreasing function."""
+"""Levels of quantiles, and quantiles of predictions that have a cdf: the inverse of a function."""
 
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from calibjax._distribution import Distribution
+from calibjax._numerics import level_or_nan
+from calibjax._struct import is_array, widest_dtype
+
+D = TypeVar("D", bound=Distribution)
 
 
-def quantile_from_cdf(predictions: Distribution, level: jax.Array) -> jax.Array:
+def with_levels(predictions: D, level: Any) -> tuple[D, jax.Array]:
+    """The predictions and the levels, a number or ``[n]``, as ``[n]``, in one floating dtype.
+
+    A level outside [0, 1] is a ValueError, or NaN inside jit.
+    """
+    leaves = jax.tree.leaves(predictions)
+    if not is_array(level):
+        raise TypeError(f"level must be a number or an array [n], got {type(level).__name__}.")
+    shape = leaves[0].shape[:1]
+    if np.shape(level) not in ((), shape):
+        raise ValueError(
+            f"level must be a number or have shape {list(shape)} as the predictions, got shape "
+            f"{list(np.shape(level))}."
+        )
+    # A Python number has no dtype of its own.
+    dtype = widest_dtype(*leaves, *([level] if hasattr(level, "dtype") else []))
+    predictions = jax.tree.map(lambda x: jnp.asarray(x, dtype), predictions)
+    return predictions, jnp.broadcast_to(level_or_nan(jnp.asarray(level, dtype)), shape)
+
+
+def falls_short(sums: jax.Array, level: jax.Array) -> jax.Array:
+    """Whether sums of probabilities, in order, are below level times the last one but for rounding.
+
+    0.07 times 100 samples is more than 7 in floating-point numbers, and so are sums of 0.07.
+    """
+    return sums < level * sums[..., -1:] * (1 - 4 * jnp.finfo(sums.dtype).eps)
+
+
+def integer_or_invalid(level: jax.Array, found: jax.Array) -> jax.Array:
+    """Labels or counts found at levels, as int32; -1, which is neither, where a level is NaN."""
+    return jnp.where(jnp.isnan(level), -1, found.astype(jnp.int32))
+
+
+def quantile_from_cdf(
+    predictions: Distribution, level: jax.Array, ends: tuple[float, float] = (-np.inf, np.inf)
+) -> jax.Array:
     """The quantiles of real predictions at levels ``[n]``, from their `cdf` and `log_prob`.
 
     The derivative follows from F(q, a) = u for the level u and a parameter a:
     dF/dq dq + dF/da da = du, where dF/dq is the density, hence dq = (du - dF/da da) / density.
+    At the levels 0 and 1 the quantiles are the `ends` of the support.
     """
-    found = smallest_with(lambda y: predictions.cdf(y) >= level, lax.stop_gradient(level))
+    inner = jnp.where((level > 0) & (level < 1), level, 0.5)
+    found = smallest_with(lambda y: predictions.cdf(y) >= inner, lax.stop_gradient(inner))
     density = lax.stop_gradient(jnp.exp(predictions.log_prob(found)))
-    error = (level - predictions.cdf(found)) / jnp.where(density > 0, density, 1.0)
-    return found + (error - lax.stop_gradient(error))
+    error = (inner - predictions.cdf(found)) / jnp.where(density > 0, density, 1.0)
+    value = found + (error - lax.stop_gradient(error))
+    value = jnp.where(level <= 0, ends[0], jnp.where(level >= 1, ends[1], value))
+    return jnp.where(jnp.isnan(level), jnp.nan, value)
 
 
 def smallest_with(condition: Callable[[jax.Array], jax.Array], like: jax.Array) -> jax.Array:
@@ -50,3 +95,24 @@ def smallest_with(condition: Callable[[jax.Array], jax.Array], like: jax.Array) 
     ends = jnp.full(jnp.shape(like), -largest), jnp.full(jnp.shape(like), largest)
     low, _ = lax.fori_loop(0, jnp.iinfo(integer).bits, halve, ends)
     return number(low)
+
+
+def smallest_count_with(condition: Callable[[jax.Array], jax.Array], like: jax.Array) -> jax.Array:
+    """The smallest int32 >= 0 that satisfies a condition, elementwise; else the largest int32.
+
+    The condition must hold for all larger numbers too.  Bisection takes one step for each bit.
+
+    Args:
+        condition: an elementwise function of int32 numbers.
+        like: an array in the shape of the result, whose dtype and values do not count.
+    """
+    largest = jnp.iinfo(jnp.int32).max
+
+    def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = ends
+        middle = low + (high - low) // 2
+        holds = condition(middle)
+        return jnp.where(holds, low, middle + 1), jnp.where(holds, middle, high)
+
+    start = jnp.zeros(jnp.shape(like), jnp.int32), jnp.full(jnp.shape(like), largest, jnp.int32)
+    return lax.fori_loop(0, jnp.iinfo(jnp.int32).bits - 1, halve, start)[0]

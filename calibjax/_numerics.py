@@ -83,6 +83,11 @@ def nonnegative_or_nan(x: jax.Array | float, name: str) -> jax.Array:
     return _valid_or_nan(x, name, "nonnegative and finite", is_nonnegative)
 
 
+def level_or_nan(x: jax.Array) -> jax.Array:
+    """x where it is a level of quantiles, else NaN, or a ValueError as of `positive_or_nan`."""
+    return _valid_or_nan(x, "level", "in [0, 1]", lambda x: (x >= 0) & (x <= 1))
+
+
 def _valid_or_nan(
     x: jax.Array | float, name: str, words: str, is_valid: Callable[[Any], Any]
 ) -> jax.Array:

@@ -79,6 +79,23 @@ def _zero_inflated(n, seed):
     return cj.ZeroInflated(gate, base), np.where(_rng(seed + 4).uniform(size=n) < gate, 0, targets)
 
 
+def _student_t(n, seed):
+    normal, targets = _normal(n, seed)
+    return cj.StudentT(_rng(seed + 2).uniform(4.5, 9.0, n), normal.loc, normal.scale), targets
+
+
+def _log_normal(n, seed):
+    normal, targets = _normal(n, seed)
+    return cj.LogNormal(normal.loc / 2, normal.scale / 2), np.exp(targets / 2)
+
+
+def _quantiles(n, seed):
+    loc = _rng(seed).normal(size=(n, 1))
+    steps = _rng(seed).uniform(0.3, 1.0, (n, 3))
+    values = loc + np.cumsum(steps, axis=1) - 1.5
+    return cj.Quantiles(values, (0.1, 0.5, 0.9)), loc[:, 0] + _rng(seed + 1).normal(size=n)
+
+
 def _components(family, n, seed, n_components=3):
     """A batch [n, K] of components."""
     components, targets = family(n * n_components, seed)
@@ -124,6 +141,9 @@ FAMILIES = {
     "poisson": _poisson,
     "negative_binomial": _negative_binomial,
     "zero_inflated": _zero_inflated,
+    "student_t": _student_t,
+    "log_normal": _log_normal,
+    "quantiles": _quantiles,
     "mixture": _mixture,
     "ensemble": _ensemble,
     "empirical": _empirical,
@@ -189,7 +209,7 @@ DISTANCES = {
     "euclidean": (cj.Euclidean(), ("categorical", "bernoulli")),
     "wasserstein": (cj.Wasserstein(), ("normal", "diag", "laplace", "full")),
     "mixture_wasserstein": (cj.MixtureWasserstein(), ("mixture",)),
-    "embedding": (cj.EmbeddingDistance(location), ("normal", "diag")),
+    "embedding": (cj.EmbeddingDistance(location), ("normal", "diag", "student_t")),
     "embedding_partial": (cj.EmbeddingDistance(Partial(weighted_location, 0.7)), ("normal",)),
     "mean_embedding": (
         cj.MeanEmbeddingDistance(_K["gaussian"]),
@@ -222,6 +242,10 @@ PAIRS = {
     "negative_binomial-gaussian": ("negative_binomial", _K["gaussian"]),
     "zero_inflated-white": ("zero_inflated", _K["white"]),
     "zero_inflated-gaussian": ("zero_inflated", _K["gaussian"]),
+    "student_t-gaussian": ("student_t", _K["gaussian"]),
+    "student_t-laplacian": ("student_t", _K["laplacian"]),
+    "log_normal-matern52": ("log_normal", _K["matern52"]),
+    "quantiles-gaussian": ("quantiles", _K["gaussian"]),
     "mixture-gaussian": ("mixture", _K["gaussian"]),
     "mixture-laplacian": ("mixture", _K["laplacian"]),
     "ensemble-white": ("ensemble", _K["white"]),
@@ -269,6 +293,10 @@ KERNELS = {
         ),
     ),
     "laplace-w2-laplacian": ("laplace", _tensor(cj.Wasserstein(), _K["laplacian"])),
+    "student_t-embedding-gaussian": (
+        "student_t",
+        _tensor(DISTANCES["embedding"][0], _K["gaussian"]),
+    ),
     "full-w2-gaussian": ("full", _tensor(cj.Wasserstein(), PAIRS["full-gaussian_ard"][1])),
     "mixture-mw2-gaussian": ("mixture", _tensor(cj.MixtureWasserstein(), _K["gaussian"])),
     "poisson-embedding-white": (

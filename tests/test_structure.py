@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import calibjax as cj
-from calibjax import estimators, hypothesis_tests, recalibration
+from calibjax import estimators, hypothesis_tests, recalibration, scores
 
 PACKAGE = Path(cj.__file__).parent
 
@@ -35,6 +35,7 @@ ROOMS = [
     "_pairwise",
     "features",
     "operators",
+    "scores",
     "estimators",
     "hypothesis_tests",
     "recalibration",
@@ -103,7 +104,7 @@ def public_functions(module):
     "name",
     [
         name
-        for room in (estimators, hypothesis_tests, recalibration)
+        for room in (scores, estimators, hypothesis_tests, recalibration)
         for name in public_functions(room)
     ],
 )

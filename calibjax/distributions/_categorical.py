@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from calibjax._batch import probability_vectors, valid_rows, widened_integers
 from calibjax._check import check_flag
 from calibjax._distribution import Distribution
+from calibjax._inversion import falls_short, integer_or_invalid, with_levels
 from calibjax._numerics import dot
 from calibjax._struct import struct, widened
 from calibjax._tempering import as_before, tempered_label_log_prob, tempered_probabilities
@@ -87,6 +88,15 @@ class Categorical(Distribution):
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """log probs[i, targets[i]], ``[n]``."""
         return label_log_prob(widened(self.probs), targets)
+
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """The probability of labels up to targets[i], taken as numbers, ``[n]``."""
+        return label_cdf(widened(self.probs), targets)
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The smallest labels up to which the probability is at least the level, ``[n]``, int32."""
+        p, level = with_levels(self, level)
+        return label_quantile(p.probs, level)
 
     def label_probabilities(self) -> jax.Array:
         """The probabilities of all classes, ``[n, m]``."""
@@ -172,6 +182,16 @@ class Bernoulli(Distribution):
         of_one = jnp.log(jnp.where(one, probs, 1.0))
         return jnp.where(one, of_one, jnp.log1p(-jnp.where(one, 0.0, probs)))
 
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """The probability of labels up to targets[i], ``[n]``."""
+        of_zero = 1 - widened(self.probs)
+        return jnp.where(targets >= 1, 1.0, jnp.where(targets >= 0, of_zero, 0.0))
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """0 where P(Y = 0) is at least the level, else 1, ``[n]``, int32."""
+        p, level = with_levels(self, level)
+        return integer_or_invalid(level, 1 - p.probs < level)
+
     def label_probabilities(self) -> jax.Array:
         """The probabilities of 0 and 1, ``[n, 2]``."""
         return jnp.stack([1 - self.probs, self.probs], axis=-1)
@@ -196,3 +216,16 @@ class Bernoulli(Distribution):
 def label_log_prob(probs: jax.Array, targets: jax.Array) -> jax.Array:
     """log probs[i, targets[i]], ``[n]``."""
     return jnp.log(jnp.take_along_axis(probs, targets[..., None], axis=-1)[..., 0])
+
+
+def label_cdf(probs: jax.Array, targets: jax.Array) -> jax.Array:
+    """The sum of probs[i] up to label targets[i], in units of the sum over all labels, ``[n]``."""
+    labels = jnp.arange(probs.shape[-1], dtype=jnp.int32)
+    included = labels[None, :] <= targets[:, None].astype(jnp.int32)
+    return jnp.sum(jnp.where(included, probs, 0.0), axis=-1) / jnp.sum(probs, axis=-1)
+
+
+def label_quantile(probs: jax.Array, level: jax.Array) -> jax.Array:
+    """The smallest labels whose `label_cdf` is at least the level, ``[n]``, int32."""
+    sums = jnp.cumsum(probs, axis=-1)
+    return integer_or_invalid(level, jnp.sum(falls_short(sums, level[:, None]), axis=-1))

@@ -9,10 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from calibjax._batch import widened_integers
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
+from calibjax._inversion import integer_or_invalid, with_levels
 from calibjax._numerics import dot
 from calibjax._struct import is_array, is_traced, widened
 from calibjax.expectations import inner_product, mean_embedding
@@ -100,13 +102,11 @@ class Counts(Distribution):
 
         def of_one(p, level):
             reached = _cumulative(p, "with quantiles") >= level
-            first = jnp.argmax(reached).astype(jnp.int32)
-            return jnp.where(jnp.any(reached), first, _LARGEST_COUNT)
+            is_known = jnp.any(reached) & (level < 1)
+            return jnp.where(is_known, jnp.argmax(reached).astype(jnp.int32), _LARGEST_COUNT)
 
-        p = widened(self)
-        leaf = jax.tree.leaves(p)[0]
-        level = jnp.broadcast_to(jnp.asarray(level, leaf.dtype), leaf.shape[:1])
-        return jax.vmap(of_one)(p, level)
+        p, level = with_levels(self, level)
+        return integer_or_invalid(level, jax.vmap(of_one)(p, level))
 
     def _sufficient_count(self) -> int | None:
         """The smallest automatic max_count for all rows that have one; None if no row has one."""
@@ -137,7 +137,9 @@ def _all_counts(p, use: str) -> jax.Array:
 
 def _cumulative(p, use: str) -> jax.Array:
     """P(Y <= 0), …, P(Y <= max_count) of one prediction, right even if larger counts are likely."""
-    return jnp.minimum(jnp.cumsum(jax.vmap(p.probability)(_all_counts(p, use))), 1.0)
+    sums = jnp.cumsum(jax.vmap(p.probability)(_all_counts(p, use)))
+    # What rounding adds to 1 is subtracted; `minimum` would halve the derivative at 1.
+    return sums - lax.stop_gradient(jnp.maximum(sums - 1, 0.0))
 
 
 def _probabilities(p, kernel) -> jax.Array:

@@ -10,9 +10,17 @@ from jax import lax
 from calibjax._batch import probability_vectors
 from calibjax._check import check_flag
 from calibjax._distribution import Distribution
+from calibjax._inversion import with_levels
 from calibjax._numerics import root_mean_square
 from calibjax._struct import is_array, is_floating, static, struct, widened, widest_dtype
 from calibjax._waves import average, wave
+from calibjax.distributions._weighted_samples import (
+    cdf_jump,
+    check_numbers,
+    crps,
+    half_mean_difference,
+    quantile,
+)
 from calibjax.expectations import sums_over_atoms
 
 
@@ -131,6 +139,10 @@ class Empirical(Distribution):
             return jnp.full(n_samples, 1 / n_samples, widest_dtype(self.samples))
         return self.weights
 
+    def _relative_weights(self) -> jax.Array:
+        """The weights ``[n, S]`` in units of their sums: ones, which have exact sums, if equal."""
+        return jnp.ones_like(self.samples) if self.weights is None else self.weights
+
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         """The samples of *one* prediction and their probabilities, ``[S, …]`` and ``[S]``."""
         return self.samples, self.probabilities()
@@ -175,6 +187,36 @@ class Empirical(Distribution):
             logits = jnp.broadcast_to(jnp.log(widened(self.weights)), (*shape, n, n_samples))
             drawn = jax.random.categorical(key, logits)
         return jnp.asarray(self.samples)[jnp.broadcast_to(jnp.arange(n), drawn.shape), drawn]
+
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """The probability of samples up to targets[i], for samples ``[n, S]``, ``[n]``."""
+        return self.cdf_jump(targets)[1]
+
+    def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        check_numbers(self.samples, "cdf")
+        p, targets = widened((self, targets))
+        return jax.vmap(cdf_jump)(p._relative_weights(), p.samples, targets)
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The smallest samples up to which the probability is at least the level, ``[n]``."""
+        check_numbers(self.samples, "quantile")
+        p, level = with_levels(self, level)
+        return jax.vmap(quantile)(p._relative_weights(), p.samples, level)
+
+    def crps_closed_form(self, targets: jax.Array) -> jax.Array:
+        """The score of the samples; with ``split=True`` the fair score of the law they come from.
+
+        The fair score has the law's score as its mean over independent draws.  ``[n]``.
+        """
+        check_numbers(self.samples, "CRPS")
+        p, targets = widened((self, targets))
+        weights = p._relative_weights()
+        scores = jax.vmap(crps)(weights, p.samples, targets)
+        if not self.split:
+            return scores
+        return scores - jax.vmap(half_mean_difference)(weights, p.samples) / (
+            p.samples.shape[1] - 1
+        )
 
     def exchangeable(self, targets: jax.Array) -> tuple["Empirical", jax.Array]:
         """The samples with the target among them: any of the S + 1 values may be the target.

@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._check import check_flag
+from calibjax._inversion import with_levels
 from calibjax._struct import static, struct, widened
 from calibjax.distributions._univariate import Univariate
 from calibjax.kernels import EmbeddingDistance
@@ -93,10 +94,6 @@ class Quantiles(Univariate):
         words = "finite and nondecreasing along the levels (sort=True sorts them)"
         return {"values": (words, ordered & jnp.all(jnp.isfinite(values), axis=1))}
 
-    def mean(self) -> jax.Array:
-        """The means ``[n]``."""
-        return jax.vmap(lambda p: jnp.sum(jnp.prod(jnp.stack(p.atoms()), axis=0)))(widened(self))
-
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``."""
         return jax.vmap(lambda p, y: p._piece(y)[0])(*widened((self, targets)))
@@ -107,9 +104,7 @@ class Quantiles(Univariate):
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``."""
-        p = widened(self)
-        level = jnp.broadcast_to(jnp.asarray(level, p.values.dtype), p.values.shape[:1])
-        return jax.vmap(Quantiles._quantile)(p, level)
+        return jax.vmap(Quantiles._quantile)(*with_levels(self, level))
 
     def default_distance(self) -> EmbeddingDistance:
         return EmbeddingDistance(mean_square_of_values)
@@ -171,10 +166,12 @@ class Quantiles(Univariate):
         piece = jnp.clip(jnp.sum(levels < level, dtype=jnp.int32) - 1, 0, slopes.size - 1)
         inside = self.values[piece] + slopes[piece] * (level - levels[piece])
         is_below, is_above = level < levels[0], level > levels[-1]
-        below = first * jnp.log(jnp.where(is_below, level / levels[0], 1.0))
-        above = last * jnp.log(jnp.where(is_above, (1 - level) / (1 - levels[-1]), 1.0))
+        # A tail without width ends at the outer value.
+        below = jnp.where(is_below & (first > 0), level / levels[0], 1.0)
+        above = jnp.where(is_above & (last > 0), (1 - level) / (1 - levels[-1]), 1.0)
         inside = jnp.where(is_below, self.values[0], jnp.where(is_above, self.values[-1], inside))
-        return inside + below - above
+        inside = inside + first * jnp.log(below) - last * jnp.log(above)
+        return jnp.where(jnp.isnan(level), jnp.nan, inside)
 
 
 def _are_levels(levels: np.ndarray) -> bool:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import betainc, ndtr
 
-from calibjax._inversion import quantile_from_cdf
+from calibjax._inversion import quantile_from_cdf, with_levels
 from calibjax._numerics import is_positive
 from calibjax._struct import struct, widened
 from calibjax.distributions._univariate import Univariate, standard_normal_rule
@@ -95,9 +95,8 @@ class StudentT(Univariate):
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``: by bisection on the cdf."""
-        p = widened(self)
+        p, level = with_levels(self, level)
         standard = StudentT(p.df, jnp.zeros_like(p.loc), jnp.ones_like(p.scale))
-        level = jnp.broadcast_to(jnp.asarray(level, p.df.dtype), p.df.shape)
         return p.loc + p.scale * quantile_from_cdf(standard, level)
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
@@ -173,8 +172,9 @@ def _log_gamma_ratio(x: jax.Array) -> jax.Array:
     shifted = x + _SHIFT
     inverse = 1 / jnp.square(shifted)
     series = functools.reduce(lambda sum, c: sum * inverse + c, _SERIES, jnp.zeros_like(x))
-    product = sum(jnp.log1p(-0.5 / (x + k + 0.5)) for k in range(_SHIFT))
-    return jnp.log(shifted) / 2 + series / shifted + product
+    ratios = [(x + k) / (x + k + 0.5) for k in range(_SHIFT)]
+    product = functools.reduce(jnp.multiply, ratios)
+    return jnp.log(shifted) / 2 + series / shifted + jnp.log(product)
 
 
 _SHIFT = 8

@@ -94,7 +94,7 @@ def _kernels_of_labels(predictions: Distribution, where: Any) -> list[Kernel]:
     return [
         *(TensorProduct(kernel, WhiteKernel()) for kernel in of_predictions),
         *(FeatureKernel(kernel, is_top_label) for kernel in of_confidences),
-        FeatureKernel(of_predictions[-1], log_score),
+        FeatureKernel(of_predictions[-1], log_probability_of),
     ]
 
 
@@ -108,7 +108,7 @@ def _kernels_of_standardised_targets(predictions: Distribution, where: Any) -> l
         features = (
             StandardisedWaves(_LOCATION),
             StandardisedWaves(_SHAPE),
-            log_score if _has_log_prob(predictions) else squared_deviation,
+            log_probability_of if _has_log_prob(predictions) else squared_deviation,
         )
     return [FeatureKernel(kernel, f) for f in features for kernel in of_predictions]
 
@@ -144,7 +144,7 @@ def is_top_label(p: Any, y: jax.Array) -> jax.Array:
     return y == jnp.argmax(p.label_probabilities()).astype(y.dtype)
 
 
-def log_score(p: Any, y: jax.Array) -> jax.Array:
+def log_probability_of(p: Any, y: jax.Array) -> jax.Array:
     """log p(y), at least -1000."""
     p, y = _batch_of_one((p, y))
     return jnp.maximum(p.log_prob(y)[0], _LEAST_LOG_PROB)

@@ -8,10 +8,12 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
-from calibjax._numerics import absolute
+from calibjax._inversion import with_levels
+from calibjax._numerics import absolute, mirrored
 from calibjax._struct import struct, widened
 from calibjax._tempering import tempered_scale
 from calibjax._waves import wave
+from calibjax.distributions._laplace._divided_differences import first_difference
 from calibjax.kernels import Wasserstein
 
 
@@ -69,6 +71,39 @@ class Laplace(Distribution):
         """The log density at targets ``[n]``, ``[n]``."""
         p, targets = widened((self, targets))
         return -absolute(targets - p.loc) / p.scale - jnp.log(p.scale) - math.log(2)
+
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(Y <= targets[i]), ``[n]``."""
+        p, targets = widened((self, targets))
+        z = (targets - p.loc) / p.scale
+        tail = jnp.exp(-mirrored(z)) / 2
+        return jnp.where(z < 0, tail, 1 - tail)
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The quantiles ``[n]``; -inf at level 0 and inf at level 1."""
+        p, level = with_levels(self, level)
+        below = level < 0.5
+        # 1 - level is exact where it is used.
+        tail = jnp.log(2 * jnp.where(below, level, 1 - level))
+        return p.loc + p.scale * jnp.where(below, tail, -tail)
+
+    def crps_closed_form(self, targets: jax.Array) -> jax.Array:
+        """scale (|z| + exp(-|z|) - 3 / 4) for z = (y - loc) / scale, ``[n]``."""
+        p, targets = widened((self, targets))
+        size = mirrored((targets - p.loc) / p.scale)
+        return p.scale * (size + jnp.exp(-size) - 0.75)
+
+    def mean_absolute_difference(self, other: Self) -> jax.Array:
+        """d + t exp(-d / t) + s^2 (s exp(-d / s) - t exp(-d / t)) / (s^2 - t^2).
+
+        d is the distance of the locations, and the last term is computed from divided differences,
+        which do not cancel for scales s and t that are nearly equal.
+        """
+        distance = mirrored(self.loc - other.loc)
+        x, y = distance / self.scale, distance / other.scale
+        quotient = jnp.exp(-x) + x * first_difference(x, y)
+        weight = jnp.square(self.scale) / (self.scale + other.scale)
+        return distance + other.scale * jnp.exp(-y) + weight * quotient
 
     def default_distance(self) -> Wasserstein:
         return Wasserstein()

@@ -1,6 +1,7 @@
 """Mixtures of predictions of one family: ensembles and mixture density networks."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Self
 
 import jax
@@ -13,6 +14,8 @@ from calibjax._numerics import root_mean_square
 from calibjax._struct import struct, widened, widest_dtype
 from calibjax._waves import average
 from calibjax.distributions._categorical import label_log_prob
+from calibjax.distributions._mixture._cdf import cdf, cdf_jump, quantile
+from calibjax.distributions._mixture._crps import crps
 
 # The log density of a component of weight 0 may exceed the others by more.  The difference is
 # clipped, because its exponential must not overflow.
@@ -88,8 +91,10 @@ class Mixture(Distribution):
 
     def mean(self) -> jax.Array:
         """The means, ``[n]`` or ``[n, d]``."""
-        p = widened(self)
-        return p._average(p._by_component(p._flat_components().mean()))
+        return _mean_of(self, lambda components: components.mean())
+
+    def location(self) -> jax.Array:
+        return _mean_of(self, lambda components: components.location())
 
     def variance(self) -> jax.Array:
         """The variances ``[n]``, or the variances of the coordinates ``[n, d]``.
@@ -102,11 +107,10 @@ class Mixture(Distribution):
         return p._average(within + jnp.square(means - p._average(means)[:, None]))
 
     def standard_deviation(self) -> jax.Array:
-        p = widened(self)
-        within = p._by_component(p._flat_components().standard_deviation())
-        means = p._by_component(p._flat_components().mean())
-        total = jnp.hypot(within, means - p._average(means)[:, None])
-        return jax.vmap(root_mean_square)(jax.vmap(Mixture.probabilities)(p), total)
+        return _width(self, lambda c: c.mean(), lambda c: c.standard_deviation())
+
+    def spread(self) -> jax.Array:
+        return _width(self, lambda c: c.location(), lambda c: c.spread())
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]`` or ``[*shape, n, d]``."""
@@ -135,6 +139,24 @@ class Mixture(Distribution):
         # Components of weight 0 take part, because the derivative in their weight is not 0.
         ratios = jnp.exp(jnp.minimum(values - largest, _LARGEST_LOG_RATIO))
         return jnp.log(jnp.sum(probabilities * ratios, axis=1)) + largest[:, 0]
+
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(Y <= targets[i]), the weighted sum over the components, ``[n]``."""
+        return cdf(self, targets)
+
+    def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return cdf_jump(self, targets)
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The quantiles ``[n]``, where the cdf reaches the level, by bisection."""
+        return quantile(self, level)
+
+    def crps_closed_form(self, targets: jax.Array) -> jax.Array | None:
+        return crps(self, targets)
+
+    @property
+    def max_count(self) -> int | None:
+        return self.components.max_count
 
     def label_probabilities(self) -> jax.Array | None:
         """The probabilities of all labels, ``[n, m]``; None if the targets are no labels."""
@@ -199,6 +221,24 @@ class Mixture(Distribution):
             return jnp.tensordot(mixture.probabilities(), values, axes=1)
 
         return jax.vmap(average_of_one)(self, values)
+
+
+def _mean_of(mixture: Mixture, center: Callable[[Distribution], jax.Array]) -> jax.Array:
+    """The mean of a center of the components."""
+    p = widened(mixture)
+    return p._average(p._by_component(center(p._flat_components())))
+
+
+def _width(
+    mixture: Mixture,
+    center: Callable[[Distribution], jax.Array],
+    width: Callable[[Distribution], jax.Array],
+) -> jax.Array:
+    """The root of the mean square of the components' widths and of their centers' deviations."""
+    p = widened(mixture)
+    within, centers = (p._by_component(f(p._flat_components())) for f in (width, center))
+    total = jnp.hypot(within, centers - p._average(centers)[:, None])
+    return jax.vmap(root_mean_square)(jax.vmap(Mixture.probabilities)(p), total)
 
 
 def _component_axes(axes: str) -> str:

@@ -5,8 +5,11 @@ from typing import Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import erf, ndtr, ndtri
 
 from calibjax._distribution import Distribution
+from calibjax._inversion import with_levels
 from calibjax._numerics import dot
 from calibjax._struct import struct, widened
 from calibjax._tempering import tempered_scale
@@ -17,6 +20,12 @@ from calibjax.kernels import Wasserstein
 def _log_density(z: jax.Array, scale: jax.Array) -> jax.Array:
     """The log density of a normal variable at z standard deviations from its mean."""
     return -jnp.log(scale) - 0.5 * jnp.log(2 * jnp.pi) - jnp.square(z) / 2
+
+
+def _mean_absolute(loc: jax.Array, scale: jax.Array) -> jax.Array:
+    """E|X| for a normal variable X."""
+    z = loc / scale
+    return loc * erf(z / np.sqrt(2)) + scale * np.sqrt(2 / np.pi) * jnp.exp(-jnp.square(z) / 2)
 
 
 @struct
@@ -73,6 +82,24 @@ class Normal(Distribution):
         """The log density at targets ``[n]``, ``[n]``."""
         p, targets = widened((self, targets))
         return _log_density((targets - p.loc) / p.scale, p.scale)
+
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(Y <= targets[i]), ``[n]``."""
+        p, targets = widened((self, targets))
+        return ndtr((targets - p.loc) / p.scale)
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The quantiles ``[n]``; -inf at level 0 and inf at level 1."""
+        p, level = with_levels(self, level)
+        return p.loc + p.scale * ndtri(level)
+
+    def crps_closed_form(self, targets: jax.Array) -> jax.Array:
+        """scale (z (2 Phi(z) - 1) + 2 phi(z) - 1 / sqrt(pi)) for z = (y - loc) / scale, ``[n]``."""
+        p, targets = widened((self, targets))
+        return _mean_absolute(targets - p.loc, p.scale) - p.scale / np.sqrt(np.pi)
+
+    def mean_absolute_difference(self, other: Self) -> jax.Array:
+        return _mean_absolute(self.loc - other.loc, jnp.hypot(self.scale, other.scale))
 
     def default_distance(self) -> Wasserstein:
         return Wasserstein()

@@ -4,7 +4,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.scipy import special
 
+from calibjax._batch import widened_integers
 from calibjax._numerics import safe_sqrt
 from calibjax._struct import static, struct, widened
 from calibjax._waves import wave
@@ -68,6 +70,17 @@ class Poisson(Counts):
         k = count + 1
         exponent = k * numpy.log(k / self.rate) - (k - self.rate)
         return numpy.where(k > self.rate, exponent, 0.0)
+
+    def crps_closed_form(self, targets: jax.Array) -> jax.Array:
+        """(y - r) (2 F(y) - 1) + 2 r P(Y = y) - r exp(-2 r) (I_0(2 r) + I_1(2 r)), ``[n]``.
+
+        The first two terms are E|Y - y|, and the last one is E|Y - Y'| / 2, for the rate r.
+        """
+        rate, targets = widened(self.rate), widened_integers(targets)
+        sign = 2 * self.cdf(targets) - 1
+        at_target = probability(targets, rate)
+        deviation = (targets.astype(rate.dtype) - rate) * sign + 2 * rate * at_target
+        return deviation - rate * (special.i0e(2 * rate) + special.i1e(2 * rate))
 
     def off_mode_probability(self) -> jax.Array:
         """P(Y != floor(rate)), ``[n]``."""

@@ -9,7 +9,7 @@ import numpy as np
 from jax.scipy.special import ndtr
 
 from calibjax._distribution import Distribution
-from calibjax._inversion import quantile_from_cdf, smallest_with
+from calibjax._inversion import quantile_from_cdf, smallest_with, with_levels
 from calibjax._struct import struct, widened, widest_dtype
 from calibjax._waves import wave
 from calibjax.expectations import location_and_spread, sums_over_atoms
@@ -102,11 +102,7 @@ class Univariate(Distribution):
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest y with P(Y <= y) >= level, ``[n]``; by default the inverse of `cdf`."""
-        p = widened(self)
-        leaf = jax.tree.leaves(p)[0]
-        return quantile_from_cdf(
-            p, jnp.broadcast_to(jnp.asarray(level, leaf.dtype), leaf.shape[:1])
-        )
+        return quantile_from_cdf(*with_levels(self, level))
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``, by default quantiles at uniform random levels."""

@@ -1,0 +1,5 @@
+"""Scores of single predictions: one number for each row."""
+
+from calibjax.scores._crps import crps as crps
+from calibjax.scores._log_score import log_score as log_score
+from calibjax.scores._pit import pit as pit

@@ -1,0 +1,76 @@
+"""The continuous ranked probability score."""
+
+import jax
+from jax.typing import ArrayLike
+
+from calibjax._data import Data
+from calibjax._distribution import Distribution
+from calibjax.scores._quadrature import crps_of_numbers
+from calibjax.scores._rows import check_numbers, of_valid_rows
+from calibjax.scores._sums import crps_of_counts, crps_of_labels
+
+
+def crps(predictions: Distribution, targets: ArrayLike) -> jax.Array:
+    """The continuous ranked probability score of each row, in units of the targets.
+
+    For independent Y, Y' from the prediction with the cdf F, and the target y, it is
+
+    .. math::
+        E|Y - y| - E|Y - Y'| / 2 = \\int (F(x) - 1\\{y \\le x\\})^2 dx.
+
+    Smaller is better.  It is |Y - y| for a prediction that is certain, and on average it is
+    smallest for the law of the targets, given the features.  For labels, which are ordered as
+    numbers, it is the ranked probability score, and the Brier score (p - y)^2 for binary ones.
+
+    The formulas of Normal, Laplace, LogNormal, Poisson, mixtures of Normal or Laplace, and samples
+    are exact up to rounding, and so are the sums over labels and over the counts 0 … max_count.
+    For samples it is the score of their own distribution, in O(S log S); with ``split=True`` it is
+    the fair score, which on average over independent draws is the score of the law that they come
+    from.  All other predictions of numbers are integrated by a double exponential rule: 123 values
+    of the cdf in float32, 315 in float64.  If the density is smooth inside its support, the
+    relative error is below 2e-6 in float32 and 1e-9 in float64, with tails as heavy as Cauchy's; a
+    corner of the density costs some digits.  It is NaN for tails heavier than |x|^(-3/4), for which
+    the integral nearly diverges.
+
+    Args:
+        predictions: n >= 1 predictions of labels, counts or real numbers.
+        targets: the observed targets, ``[n]``.
+
+    Returns:
+        An array ``[n]``, differentiable in parameters and in real targets.  Inside jit an invalid
+        row is NaN, and so is a mixture of counts that may exceed max_count.
+
+    Raises:
+        TypeError: predictions of vectors, or without a `cdf`; another wrong type.
+        ValueError: an argument of the wrong shape or, where it is concrete, value; a mixture of
+            counts without max_count.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Normal(jnp.zeros(3), jnp.array([0.5, 1.0, 2.0]))
+        >>> cj.crps(predictions, jnp.ones(3)).round(3).tolist()
+        [0.726, 0.602, 0.663]
+
+    Reference: Gneiting and Raftery, Strictly proper scoring rules, prediction, and estimation,
+    Journal of the American Statistical Association 2007, Section 4.2; Jordan, Krüger and Lerch,
+    Evaluating probabilistic forecasts with scoringRules, Journal of Statistical Software 2019, for
+    the formulas; Ferro, Fair scores for ensemble forecasts, Quarterly Journal of the Royal
+    Meteorological Society 2014.
+    """
+    return _crps(check_numbers(predictions, targets))
+
+
+@jax.jit
+def _crps(data: Data) -> jax.Array:
+    return of_valid_rows(_crps_of_rows, data)
+
+
+def _crps_of_rows(predictions: Distribution, targets: jax.Array) -> jax.Array:
+    probabilities = predictions.label_probabilities()
+    if probabilities is not None:
+        return crps_of_labels(probabilities, targets)
+    closed_form = predictions.crps_closed_form(targets)
+    if closed_form is not None:
+        return closed_form
+    of_kind = crps_of_numbers if predictions.target_kind == "real" else crps_of_counts
+    return of_kind(predictions, targets)

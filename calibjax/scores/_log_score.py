@@ -1,0 +1,40 @@
+"""The log score."""
+
+import jax
+from jax.typing import ArrayLike
+
+from calibjax._data import Data, check_data
+from calibjax._distribution import Distribution
+from calibjax.scores._rows import of_valid_rows
+
+
+def log_score(predictions: Distribution, targets: ArrayLike) -> jax.Array:
+    """The log score of each row, -log p_i(y_i): smaller is better.
+
+    p_i is the density of prediction i, or the probabilities of labels and counts.  The mean over
+    the rows is the negative log likelihood.
+
+    Args:
+        predictions: n >= 1 predictions of a family that has `log_prob`.
+        targets: the observed targets, ``[n]`` or ``[n, d]``.
+
+    Returns:
+        An array ``[n]``; infinite where the target was impossible.  Inside jit an invalid row is
+        NaN.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> cj.log_score(cj.Bernoulli(jnp.array([0.5, 0.9])), jnp.array([1, 0])).round(3).tolist()
+        [0.693, 2.303]
+
+    Reference: Good, Rational decisions, Journal of the Royal Statistical Society B 1952.
+    """
+    return _log_score(check_data(predictions, targets, at_least=1))
+
+
+@jax.jit
+def _log_score(data: Data) -> jax.Array:
+    return of_valid_rows(lambda p, y: -p.log_prob(y), data)

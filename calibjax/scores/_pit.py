@@ -1,0 +1,67 @@
+"""The probability integral transform."""
+
+import jax
+from jax.typing import ArrayLike
+
+from calibjax._check import check_key
+from calibjax._data import Data
+from calibjax._distribution import Distribution
+from calibjax.scores._rows import check_numbers, of_valid_rows
+
+
+def pit(key: jax.Array, predictions: Distribution, targets: ArrayLike) -> jax.Array:
+    """The probability integral transform of each row, uniform on (0, 1) for a calibrated model.
+
+    For predictions with a density it is F_i(y_i), the cdf at the target.  Labels and counts have
+    probability masses, and so do weighted samples: there it is drawn between the limits of the cdf,
+
+    .. math::
+        F_i(y_i-) + U_i (F_i(y_i) - F_i(y_i-)), \\quad U_i \\sim \\text{Uniform}(0, 1).
+
+    S equally likely samples are taken for draws from the law that the model predicts.  Then it is
+    (r_i + U_i) / (S + 1), where r_i of the samples are smaller than the target, with ties in random
+    order: if target and samples are independent draws from one law, it is exactly uniform.
+
+    A histogram is flat for a calibrated model, is a U for one that is too sure, a hump for one that
+    is not sure enough, and a slope for one whose location is wrong.  A flat histogram does not show
+    that a model is calibrated: `calibration_test` sees errors that cancel between predictions.
+
+    Args:
+        key: a key of `jax.random`; it does not matter for predictions with a density.
+        predictions: n >= 1 predictions of labels, which are ordered as numbers, of counts or of
+            real numbers.
+        targets: the observed targets, ``[n]``.
+
+    Returns:
+        An array ``[n]``.  Inside jit an invalid row is NaN.
+
+    Raises:
+        TypeError: predictions of vectors, or without a `cdf`; another wrong type.
+        ValueError: an argument of the wrong shape or, where it is concrete, value.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Normal(jnp.zeros(1000), jnp.ones(1000))
+        >>> targets = 2 * predictions.sample(jax.random.key(0))  # the model is too sure
+        >>> u = cj.pit(jax.random.key(1), predictions, targets)
+        >>> jnp.histogram(u, 5, (0.0, 1.0))[0].astype(int).tolist()
+        [324, 107, 116, 119, 334]
+
+    Reference: Dawid, Statistical theory: the prequential approach, Journal of the Royal Statistical
+    Society A 1984; Czado, Gneiting and Held, Predictive model assessment for count data, Biometrics
+    2009.
+    """
+    check_key(key)
+    return _pit(key, check_numbers(predictions, targets))
+
+
+@jax.jit
+def _pit(key: jax.Array, data: Data) -> jax.Array:
+    def transform(predictions: Distribution, targets: jax.Array) -> jax.Array:
+        # The law of draws with the target among them is uniform over S + 1 values.
+        predictions, targets = predictions.exchangeable(targets)
+        before, after = predictions.cdf_jump(targets)
+        between = jax.random.uniform(key, before.shape, before.dtype)
+        return before + between * (after - before)
+
+    return of_valid_rows(transform, data)
