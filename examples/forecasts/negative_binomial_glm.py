@@ -30,5 +30,5 @@ forecasts = {
 for name, predictions in forecasts.items():
     result = cj.calibration_test(jax.random.key(0), predictions, targets)
     verdict = "not calibrated" if result.pvalue <= 0.05 else "nothing speaks against calibration"
-    log_score = -jnp.mean(predictions.log_prob(targets))
+    log_score = jnp.mean(cj.log_score(predictions, targets))
     print(f"{name}: log score {log_score:.3f}, p = {result.pvalue:.3f}: {verdict}")
