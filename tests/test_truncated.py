@@ -101,6 +101,24 @@ def test_improbable_intervals():
         cj.Truncated(cj.Poisson(jnp.ones(2)), 0.0, 1.0)
 
 
+def test_a_support_that_is_traced():
+    kernel = cj.TensorProduct(
+        cj.DistanceKernel(cj.EmbeddingDistance(low_end)), cj.GaussianKernel(1.0)
+    )
+    y = jnp.array([0.5, 1.0, 1.5])
+
+    @jax.jit
+    def loss(low):
+        p = cj.Truncated(cj.Normal(jnp.zeros(3), jnp.ones(3)), low, 2.0)
+        return cj.skce(kernel, p, y)
+
+    assert jnp.isfinite(loss(jnp.zeros(3))) and jnp.isnan(loss(jnp.array([0.0, 1.1, 0.0])))
+
+
+def low_end(p):
+    return p.low
+
+
 @pytest.mark.parametrize("wrong", slow({False}, [False, True]))
 def test_level_and_power(wrong):
     @jax.jit
