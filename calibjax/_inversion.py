@@ -66,6 +66,25 @@ def quantile_from_cdf(
     return jnp.where(jnp.isnan(level), jnp.nan, value)
 
 
+def cdf_from_quantile(predictions: Distribution, targets: jax.Array) -> jax.Array:
+    """The cdf of real predictions at targets ``[n]``, from their `quantile`.
+
+    The derivative follows from Q(u, a) = y for the target y and a parameter a:
+    dQ/du du + dQ/da da = dy, hence du = (dy - dQ/da da) / (dQ/du); it is 0 at the levels 0 and 1.
+    """
+
+    def reaches_target(level: jax.Array) -> jax.Array:
+        return (level > 0) & ((level >= 1) | (predictions.quantile(level) >= targets))
+
+    found = jnp.clip(smallest_with(reaches_target, lax.stop_gradient(targets)), 0.0, 1.0)
+    inside = (found > 0) & (found < 1)
+    level = jnp.where(inside, found, 0.5)
+    quantile, slope = jax.jvp(predictions.quantile, (level,), (jnp.ones_like(level),))
+    has_slope = inside & (slope > 0) & jnp.isfinite(slope)
+    error = (targets - quantile) / lax.stop_gradient(jnp.where(has_slope, slope, 1.0))
+    return found + jnp.where(has_slope, error - lax.stop_gradient(error), 0.0)
+
+
 def smallest_with(condition: Callable[[jax.Array], jax.Array], like: jax.Array) -> jax.Array:
     """The smallest finite numbers that satisfy a condition, elementwise; else the largest number.
 
@@ -92,9 +111,9 @@ def smallest_with(condition: Callable[[jax.Array], jax.Array], like: jax.Array) 
         holds = condition(number(middle))
         return jnp.where(holds, low, middle + 1), jnp.where(holds, middle, high)
 
-    ends = jnp.full(jnp.shape(like), -largest), jnp.full(jnp.shape(like), largest)
-    low, _ = lax.fori_loop(0, jnp.iinfo(integer).bits, halve, ends)
-    return number(low)
+    low, high = jnp.full(jnp.shape(like), -largest), jnp.full(jnp.shape(like), largest)
+    ends = _varying_as(condition(number(low)), (low, high))
+    return number(lax.fori_loop(0, jnp.iinfo(integer).bits, halve, ends)[0])
 
 
 def smallest_count_with(condition: Callable[[jax.Array], jax.Array], like: jax.Array) -> jax.Array:
@@ -115,4 +134,13 @@ def smallest_count_with(condition: Callable[[jax.Array], jax.Array], like: jax.A
         return jnp.where(holds, low, middle + 1), jnp.where(holds, middle, high)
 
     start = jnp.zeros(jnp.shape(like), jnp.int32), jnp.full(jnp.shape(like), largest, jnp.int32)
+    start = _varying_as(condition(start[0]), start)
     return lax.fori_loop(0, jnp.iinfo(jnp.int32).bits - 1, halve, start)[0]
+
+
+def _varying_as(holds: jax.Array, ends: tuple[jax.Array, jax.Array]) -> Any:
+    """The ends, which a loop moves where a condition holds, as arrays that vary where that does.
+
+    `jax.shard_map` and a mesh with Explicit axes ask that a loop starts and ends with such arrays.
+    """
+    return tuple(jnp.where(holds, end, end) for end in ends)

@@ -55,6 +55,17 @@ def on_devices(core: Callable[..., Any]) -> Callable[..., Any]:
     of `core` must be the same too.  Options are hashable.
     """
 
+    return _on_devices(core, lambda axis: PartitionSpec())
+
+
+def row_by_row_on_devices(core: Callable[..., Any]) -> Callable[..., Any]:
+    """As `on_devices`, but the result of `core` has a row for each of the rows, and is cut too."""
+    return _on_devices(core, PartitionSpec)
+
+
+def _on_devices(
+    core: Callable[..., Any], out_specs: Callable[[Axis], PartitionSpec]
+) -> Callable[..., Any]:
     @functools.partial(jax.jit, static_argnums=(2, 3))
     def compiled(shared, rows, devices, options):
         if devices is None:
@@ -63,7 +74,7 @@ def on_devices(core: Callable[..., Any]) -> Callable[..., Any]:
             lambda shared, rows: core(devices.axis, shared, rows, *options),
             mesh=devices.mesh,
             in_specs=(PartitionSpec(), PartitionSpec(devices.axis)),
-            out_specs=PartitionSpec(),
+            out_specs=out_specs(devices.axis),
             check_vma=False,
         )
         return local(_resharded(shared, devices), _resharded(rows, devices, devices.axis))

@@ -83,7 +83,7 @@ class LogNormal(Univariate):
         return jnp.where(targets > 0, ndtr((log_target - p.loc) / p.scale), 0.0)
 
     def quantile(self, level: jax.Array) -> jax.Array:
-        """The quantiles at a level, a number or ``[n]``."""
+        """The quantiles ``[n]``; 0 at level 0 and inf at level 1."""
         p, level = with_levels(self, level)
         return jnp.exp(p.loc + p.scale * ndtri(level))
 

@@ -11,7 +11,8 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_flag
 from calibjax._inversion import with_levels
-from calibjax._struct import static, struct, widened
+from calibjax._struct import static, struct, widened, widest_dtype
+from calibjax.distributions._piecewise_linear import crps
 from calibjax.distributions._univariate import Univariate
 from calibjax.kernels import EmbeddingDistance
 
@@ -103,8 +104,18 @@ class Quantiles(Univariate):
         return jax.vmap(lambda p, y: p._piece(y)[1])(*widened((self, targets)))
 
     def quantile(self, level: jax.Array) -> jax.Array:
-        """The quantiles at a level, a number or ``[n]``."""
+        """The quantiles ``[n]``; at the levels 0 and 1 they are infinite if there is a tail."""
         return jax.vmap(Quantiles._quantile)(*with_levels(self, level))
+
+    def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The limits of the cdf, which jumps where values are equal."""
+        return jax.vmap(Quantiles._jump)(*widened((self, targets)))
+
+    def crps_closed_form(self, targets: jax.Array) -> jax.Array:
+        """The continuous ranked probability score, ``[n]``: the cdf is linear in each piece."""
+        levels = jnp.asarray(self.levels, widest_dtype(self.values, targets))
+        p, targets = widened((self, targets))
+        return jax.vmap(lambda p, y: crps(p.values, levels, p._tails(), y))(p, targets)
 
     def default_distance(self) -> EmbeddingDistance:
         return EmbeddingDistance(mean_square_of_values)
@@ -158,6 +169,16 @@ class Quantiles(Univariate):
         cdf = jnp.where(is_above, 1 - (1 - levels[-1]) * jnp.exp(above), inside)
         cdf = jnp.where(is_below, levels[0] * jnp.exp(below), cdf)
         return cdf, below + above - jnp.log(slopes[piece])
+
+    def _jump(self, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """P(Y < y) and P(Y <= y) of *one* prediction."""
+        at = self._piece(y)[0]
+        levels = jnp.asarray(self.levels, at.dtype)
+        first, _, last = self._tails()
+        # The lowest and the highest level at a value, and all beyond it if there is no tail.
+        lowest = jnp.where((y == self.values[0]) & (first == 0), 0.0, levels[0])
+        lowest = jnp.min(jnp.where(self.values == y, levels.at[0].set(lowest), at))
+        return lowest, jnp.where((y == self.values[-1]) & (last == 0), 1.0, at)
 
     def _quantile(self, level: jax.Array) -> jax.Array:
         """The quantile of *one* prediction."""

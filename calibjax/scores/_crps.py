@@ -3,10 +3,9 @@
 import jax
 from jax.typing import ArrayLike
 
-from calibjax._data import Data
 from calibjax._distribution import Distribution
 from calibjax.scores._quadrature import crps_of_numbers
-from calibjax.scores._rows import check_numbers, of_valid_rows
+from calibjax.scores._rows import check_numbers, score_rows
 from calibjax.scores._sums import crps_of_counts, crps_of_labels
 
 
@@ -57,15 +56,10 @@ def crps(predictions: Distribution, targets: ArrayLike) -> jax.Array:
     the formulas; Ferro, Fair scores for ensemble forecasts, Quarterly Journal of the Royal
     Meteorological Society 2014.
     """
-    return _crps(check_numbers(predictions, targets))
+    return score_rows(None, (check_numbers(predictions, targets),), _crps)
 
 
-@jax.jit
-def _crps(data: Data) -> jax.Array:
-    return of_valid_rows(_crps_of_rows, data)
-
-
-def _crps_of_rows(predictions: Distribution, targets: jax.Array) -> jax.Array:
+def _crps(predictions: Distribution, targets: jax.Array) -> jax.Array:
     probabilities = predictions.label_probabilities()
     if probabilities is not None:
         return crps_of_labels(probabilities, targets)

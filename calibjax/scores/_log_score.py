@@ -3,9 +3,9 @@
 import jax
 from jax.typing import ArrayLike
 
-from calibjax._data import Data, check_data
+from calibjax._data import check_data
 from calibjax._distribution import Distribution
-from calibjax.scores._rows import of_valid_rows
+from calibjax.scores._rows import score_rows
 
 
 def log_score(predictions: Distribution, targets: ArrayLike) -> jax.Array:
@@ -32,9 +32,8 @@ def log_score(predictions: Distribution, targets: ArrayLike) -> jax.Array:
 
     Reference: Good, Rational decisions, Journal of the Royal Statistical Society B 1952.
     """
-    return _log_score(check_data(predictions, targets, at_least=1))
+    return score_rows(None, (check_data(predictions, targets, at_least=1),), _log_score)
 
 
-@jax.jit
-def _log_score(data: Data) -> jax.Array:
-    return of_valid_rows(lambda p, y: -p.log_prob(y), data)
+def _log_score(predictions: Distribution, targets: jax.Array) -> jax.Array:
+    return -predictions.log_prob(targets)

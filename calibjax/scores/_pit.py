@@ -4,9 +4,9 @@ import jax
 from jax.typing import ArrayLike
 
 from calibjax._check import check_key
-from calibjax._data import Data
 from calibjax._distribution import Distribution
-from calibjax.scores._rows import check_numbers, of_valid_rows
+from calibjax._struct import widest_dtype
+from calibjax.scores._rows import check_numbers, score_rows
 
 
 def pit(key: jax.Array, predictions: Distribution, targets: ArrayLike) -> jax.Array:
@@ -52,16 +52,14 @@ def pit(key: jax.Array, predictions: Distribution, targets: ArrayLike) -> jax.Ar
     2009.
     """
     check_key(key)
-    return _pit(key, check_numbers(predictions, targets))
+    data = check_numbers(predictions, targets)
+    # Of all rows at once: devices with the same key would draw the same numbers.
+    between = jax.random.uniform(key, (data.n,), widest_dtype(*jax.tree.leaves(data)))
+    return score_rows(None, (data, between), _pit)
 
 
-@jax.jit
-def _pit(key: jax.Array, data: Data) -> jax.Array:
-    def transform(predictions: Distribution, targets: jax.Array) -> jax.Array:
-        # The law of draws with the target among them is uniform over S + 1 values.
-        predictions, targets = predictions.exchangeable(targets)
-        before, after = predictions.cdf_jump(targets)
-        between = jax.random.uniform(key, before.shape, before.dtype)
-        return before + between * (after - before)
-
-    return of_valid_rows(transform, data)
+def _pit(predictions: Distribution, targets: jax.Array, between: jax.Array) -> jax.Array:
+    # The law of draws with the target among them is uniform over S + 1 values.
+    predictions, targets = predictions.exchangeable(targets)
+    before, after = predictions.cdf_jump(targets)
+    return before + between * (after - before)

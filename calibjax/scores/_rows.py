@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 from calibjax._batch import valid_rows
 from calibjax._data import Data, check_data, clean
 from calibjax._distribution import Distribution
+from calibjax._sharding import Axis, row_by_row_on_devices
 
 
 def check_numbers(predictions: Distribution, targets: ArrayLike) -> Data:
@@ -23,7 +24,14 @@ def check_numbers(predictions: Distribution, targets: ArrayLike) -> Data:
     return data
 
 
-def of_valid_rows(function: Callable[[Any, jax.Array], jax.Array], data: Data) -> jax.Array:
-    """function(predictions, targets), ``[n]``, for all rows in one floating dtype."""
+@row_by_row_on_devices
+def score_rows(
+    axis: Axis, _: None, rows: tuple[Any, ...], function: Callable[..., jax.Array]
+) -> jax.Array:
+    """function(predictions, targets, …) of all rows in one floating dtype; NaN for invalid rows.
+
+    `rows` holds `Data` and what else the function takes of each row.
+    """
+    data, *others = rows
     valid = valid_rows(data.predictions) & data.predictions.supports(data.targets)[1]
-    return jnp.where(valid, function(*clean(data).samples), jnp.nan)
+    return jnp.where(valid, function(*clean(data, axis).samples, *others), jnp.nan)

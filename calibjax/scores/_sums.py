@@ -26,8 +26,8 @@ def crps_of_counts(predictions: Distribution, targets: jax.Array) -> jax.Array:
     """
     if predictions.max_count is None:
         raise ValueError(
-            "max_count must be given for the CRPS of mixtures of counts, which are sums over 0 … "
-            f"max_count, got None for the components of {type(predictions).__name__}."
+            f"max_count must be given for the CRPS of {type(predictions).__name__} predictions of "
+            "counts, which is a sum over 0 … max_count."
         )
 
     @jax.checkpoint
@@ -39,8 +39,11 @@ def crps_of_counts(predictions: Distribution, targets: jax.Array) -> jax.Array:
     dtype = jnp.result_type(jax.tree.leaves(predictions)[0])
     start = as_varying((jnp.zeros(targets.shape, dtype),) * 2, (predictions, targets))
     counts = jnp.arange(predictions.max_count + 1, dtype=targets.dtype)
-    (cdf, score), _ = lax.scan(step, start, counts)
+    (_, score), _ = lax.scan(step, start, counts)
     # Between max_count and a larger target the cdf is 1.
     beyond = jnp.maximum(targets - predictions.max_count - 1, 0).astype(dtype)
-    is_complete = jnp.abs(cdf - 1) < 16 * counts.size * jnp.finfo(dtype).eps
+    # False where the cdf is NaN, because too many counts are above max_count.
+    is_complete = (
+        predictions.cdf(jnp.full_like(targets, counts.size)) >= 1 - 8 * jnp.finfo(dtype).eps
+    )
     return jnp.where(is_complete, score + beyond, jnp.nan)

@@ -9,7 +9,7 @@ import numpy as np
 from jax.scipy.special import ndtr
 
 from calibjax._distribution import Distribution
-from calibjax._inversion import quantile_from_cdf, smallest_with, with_levels
+from calibjax._inversion import cdf_from_quantile, quantile_from_cdf, with_levels
 from calibjax._struct import struct, widened, widest_dtype
 from calibjax._waves import wave
 from calibjax.expectations import location_and_spread, sums_over_atoms
@@ -93,12 +93,11 @@ class Univariate(Distribution):
         return "finite", jnp.isfinite(targets)
 
     def cdf(self, targets: jax.Array) -> jax.Array:
-        """P(Y <= targets[i]), ``[n]``; by default the inverse of `quantile`, not differentiable."""
+        """P(Y <= targets[i]), ``[n]``; by default the inverse of `quantile`, by bisection."""
         p, targets = widened((self, targets))
         if type(self).quantile is Univariate.quantile:
             raise TypeError(f"{type(self).__name__} must have quantile, or cdf and log_prob.")
-        level = smallest_with(lambda u: (u > 0) & ((u >= 1) | (p.quantile(u) >= targets)), targets)
-        return jnp.clip(level, 0.0, 1.0)
+        return cdf_from_quantile(p, targets)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest y with P(Y <= y) >= level, ``[n]``; by default the inverse of `cdf`."""

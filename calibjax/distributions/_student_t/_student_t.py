@@ -1,15 +1,14 @@
 """Student t predictions of real numbers."""
 
-import functools
 import math
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import betainc, ndtr
 
 from calibjax._inversion import quantile_from_cdf, with_levels
 from calibjax._numerics import is_positive
 from calibjax._struct import struct, widened
+from calibjax.distributions._student_t._functions import cdf, crps, log_density
 from calibjax.distributions._univariate import Univariate, standard_normal_rule
 
 
@@ -26,7 +25,7 @@ class StudentT(Univariate):
         scale: scales ``[n]``, positive; for large df they are standard deviations.
 
     Targets are real numbers of shape ``[n]``.  Expectations of kernels are sums over 64 points, as
-    for every `Univariate` family, and `cdf` has no derivative in df.
+    for every `Univariate` family.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -79,25 +78,26 @@ class StudentT(Univariate):
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
         p, targets = widened((self, targets))
-        t = (targets - p.loc) / p.scale
-        # t^2 may overflow where log(1 + t^2 / df) does not.
-        relative = jnp.abs(t) / jnp.sqrt(p.df)
-        large = relative > 1e6
-        of_small = jnp.log1p(jnp.square(jnp.where(large, 0.0, relative)))
-        of_t = jnp.where(large, 2 * jnp.log(jnp.where(large, relative, 1.0)), of_small)
-        constant = _log_gamma_ratio(p.df / 2) - 0.5 * jnp.log(jnp.pi * p.df)
-        return constant - jnp.log(p.scale) - (p.df + 1) / 2 * of_t
+        return log_density(p.df, (targets - p.loc) / p.scale) - jnp.log(p.scale)
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``."""
         p, targets = widened((self, targets))
-        return _cdf(p.df, (targets - p.loc) / p.scale)
+        return cdf(p.df, (targets - p.loc) / p.scale)
 
     def quantile(self, level: jax.Array) -> jax.Array:
-        """The quantiles at a level, a number or ``[n]``: by bisection on the cdf."""
+        """The quantiles ``[n]``, by bisection on the cdf; -inf at level 0 and inf at level 1."""
         p, level = with_levels(self, level)
         standard = StudentT(p.df, jnp.zeros_like(p.loc), jnp.ones_like(p.scale))
-        return p.loc + p.scale * quantile_from_cdf(standard, level)
+        # The cdf has more digits in the lower tail.
+        is_above = level > 0.5
+        found = quantile_from_cdf(standard, jnp.where(is_above, 1 - level, level))
+        return p.loc + p.scale * jnp.where(is_above, -found, found)
+
+    def crps_closed_form(self, targets: jax.Array) -> jax.Array:
+        """The continuous ranked probability score, ``[n]``; infinite where df <= 1/2."""
+        p, targets = widened((self, targets))
+        return p.scale * crps(p.df, (targets - p.loc) / p.scale)
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         """Points t(z) on an even grid of z, with their density times dt/dz for weights.
@@ -125,58 +125,3 @@ def _stretch(df: jax.Array, z: jax.Array) -> tuple[jax.Array, jax.Array]:
     # log r = (a + log((1 - exp(-a)) / a)) / 2.
     log_r = (near + jnp.log(-jnp.expm1(-near) / near)) / 2
     return c * z * jnp.exp(log_r), -near * (df - 1) / 2 - log_r
-
-
-def _cdf(df: jax.Array, t: jax.Array) -> jax.Array:
-    """P(T <= t), from the incomplete beta function or, for many degrees of freedom, a series.
-
-    With x = t^2 / (df + t^2), I_x(1/2, df/2) is the probability of |T| <= |t|, and I_{1-x}(df/2,
-    1/2) is the probability of both tails.  Each is computed where it is small.
-    """
-    size = jnp.abs(t)
-    # Rounding of x changes the result by some df times as much.
-    many = df > (1e4 if df.dtype == jnp.float64 else 200)
-    few = jnp.where(many, 1.0, df)
-    half = jnp.full_like(df, 0.5)
-    is_center = size < 1
-    center, outside = jnp.where(is_center, size, 0.5), jnp.where(is_center, 2.0, size)
-    relative = outside / jnp.sqrt(few)
-    square = jnp.square(center) / few
-    inner = betainc(half, few / 2, square / (1 + square))
-    tails = betainc(few / 2, half, 1 / (1 + jnp.square(relative)))
-    tail = jnp.where(is_center, 1 - inner, tails) / 2
-    tail = jnp.where(many, _normal_tail(jnp.where(many, df, 1e9), size), tail)
-    return jnp.where(t < 0, tail, 1 - tail)
-
-
-def _normal_tail(df: jax.Array, t: jax.Array) -> jax.Array:
-    """P(T > t) for t >= 0 and many degrees of freedom, up to terms of order 1 / df^3.
-
-    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.8.
-    """
-    near = jnp.minimum(t, 20.0)
-    square = jnp.square(near)
-    first = (square + 1) / (4 * df)
-    second = (((3 * square - 7) * square - 5) * square - 3) / (96 * jnp.square(df))
-    density = jnp.exp(-square / 2) / math.sqrt(2 * math.pi)
-    return ndtr(-near) + density * near * (first + second)
-
-
-def _log_gamma_ratio(x: jax.Array) -> jax.Array:
-    """log Gamma(x + 1/2) - log Gamma(x), without the cancellation of large terms.
-
-    Gamma(x + 1/2) / Gamma(x) is Gamma(x + 17/2) / Gamma(x + 8) times the product over k < 8 of
-    (x + k) / (x + k + 1/2); and for large s, log Gamma(s + 1/2) - log Gamma(s) has the asymptotic
-    series log(s) / 2 - 1 / (8 s) + 1 / (192 s^3) - 1 / (640 s^5) + 17 / (14336 s^7) - ….
-    """
-    shifted = x + _SHIFT
-    inverse = 1 / jnp.square(shifted)
-    series = functools.reduce(lambda sum, c: sum * inverse + c, _SERIES, jnp.zeros_like(x))
-    ratios = [(x + k) / (x + k + 0.5) for k in range(_SHIFT)]
-    product = functools.reduce(jnp.multiply, ratios)
-    return jnp.log(shifted) / 2 + series / shifted + jnp.log(product)
-
-
-_SHIFT = 8
-#: Coefficients of s^-9, s^-7, …, s^-1.
-_SERIES = (-31 / 18432, 17 / 14336, -1 / 640, 1 / 192, -1 / 8)
