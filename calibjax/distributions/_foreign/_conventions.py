@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax.distributions._gamma import Gamma
+from calibjax.distributions._log_normal import LogNormal
 from calibjax.distributions._negative_binomial import NegativeBinomial
 from calibjax.distributions._student_t import StudentT
 
@@ -31,6 +32,11 @@ def gamma_with_mean(concentration: jax.Array, mean: jax.Array) -> Gamma:
 def chi_squared(df: jax.Array, scale: jax.Array) -> Gamma:
     """A chi-squared variable is twice a gamma variable with the concentration df / 2."""
     return Gamma(df / 2, 1 / (2 * scale))
+
+
+def log_normal_with_median(scale: jax.Array, median: jax.Array) -> LogNormal:
+    """The logarithm of the median is the mean of log Y."""
+    return LogNormal(jnp.log(median), scale)
 
 
 def failures(successes: jax.Array, probability: jax.Array) -> NegativeBinomial:

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calibjax._distribution import Distribution
@@ -16,10 +14,10 @@ from calibjax.distributions._foreign._conventions import (
     exponential,
     failures,
     gamma_with_scale,
+    log_normal_with_median,
 )
 from calibjax.distributions._foreign._package import Batch, Builder, Package, broadcast
 from calibjax.distributions._laplace._laplace import Laplace
-from calibjax.distributions._log_normal import LogNormal
 from calibjax.distributions._normal._normal import Normal
 from calibjax.distributions._poisson._poisson import Poisson
 from calibjax.distributions._student_t import StudentT
@@ -58,10 +56,6 @@ def _from_parameters(make: Callable[..., Distribution], names: str) -> Builder:
     return build
 
 
-def _log_normal(s: jax.Array, scale: jax.Array) -> LogNormal:
-    return LogNormal(jnp.log(scale), s)
-
-
 SCIPY = Package(
     "scipy.stats",
     "scipy.stats.",
@@ -73,7 +67,7 @@ SCIPY = Package(
         "expon": _from_parameters(exponential, "scale"),
         "gamma": _from_parameters(gamma_with_scale, "a scale"),
         "laplace": _from_parameters(Laplace, "loc scale"),
-        "lognorm": _from_parameters(_log_normal, "s scale"),
+        "lognorm": _from_parameters(log_normal_with_median, "s scale"),
         "nbinom": _from_parameters(failures, "n p"),
         "norm": _from_parameters(Normal, "loc scale"),
         "poisson": _from_parameters(Poisson, "mu"),
