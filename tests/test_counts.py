@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scoringrules
 from jax.test_util import check_grads
-from marks import slow
+from marks import fast_in_float32, fast_in_float64
 from scipy import stats
 
 import calibjax as cj
@@ -102,6 +102,7 @@ def test_likelihood_far_out(float64):
         np.testing.assert_allclose(p.log_prob(jnp.array([k]))[0], expected, rtol=1e-12)
 
 
+@fast_in_float64
 def test_the_limit_is_poisson(dtype):
     rates = jnp.asarray([0.0, 1e-6, 0.3, 7.5, 90.0, 3000.0], dtype)
     poisson = cj.Poisson(rates)
@@ -118,6 +119,7 @@ def test_the_limit_is_poisson(dtype):
     np.testing.assert_allclose(inner(p), inner(poisson), rtol=1000 * eps)
 
 
+@fast_in_float32
 def test_cdf_and_quantiles(dtype):
     eps = float(jnp.finfo(dtype).eps)
     counts, m, r, _, _, below = all_exact()
@@ -223,6 +225,7 @@ def explicit(p_of_counts, q_of_counts, counts, y):
     return p_of_counts @ at_y, p_of_counts @ gaussian @ q_of_counts, p_of_counts @ q_of_counts
 
 
+@fast_in_float64
 @pytest.mark.parametrize("kind", ["negative binomial", "zero-inflated Poisson", "mixture"])
 def test_expectations(kind, dtype):
     counts, y = np.arange(2000), 7
@@ -470,7 +473,8 @@ def pvalues(kind, n_data_sets, n, wrong=False):
     return np.array([pvalue(key) for key in jax.random.split(jax.random.key(3), n_data_sets)])
 
 
-@pytest.mark.parametrize("kind", slow({"zero-inflated"}, WRONG))
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", WRONG)
 def test_wrong_models_are_found(kind):
     assert np.mean(pvalues(kind, 4, 200, wrong=True) < 0.05) > 0.7
 

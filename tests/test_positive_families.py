@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scoringrules
-from marks import slow
+from marks import fast_in_float32, fast_in_float64, slow
 from scipy import special, stats
 
 import calibjax as cj
@@ -140,6 +140,7 @@ FAST = {(0.01, 1.0), (1.0, 2.0), (1e3, 1.0), (0.5, 0.5), (1.0, 1.0), (1e5, 1e5)}
 SLOW = {case for case in CASES if case[1:] not in FAST}
 
 
+@fast_in_float64
 @pytest.mark.parametrize(("family", "first", "second"), slow(SLOW, CASES))
 def test_expectations(family, first, second, dtype):
     numbers = first, second
@@ -165,6 +166,7 @@ def test_expectations(family, first, second, dtype):
         assert np.max(np.abs(found - np.array(expected))) < bound
 
 
+@fast_in_float32
 @every_family
 def test_weights_sum_to_one_for_any_concentration(family, dtype):
     make, _, _ = FAMILIES[family]
