@@ -1,11 +1,13 @@
 """Kernel calibration error, its gradients and tests, for any probabilistic model, in JAX."""
 
 from calibjax._distribution import Distribution as Distribution
+from calibjax.distributions._beta import Beta as Beta
 from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical
 from calibjax.distributions._counts import Counts as Counts
 from calibjax.distributions._empirical import Empirical as Empirical
 from calibjax.distributions._foreign import as_predictions as as_predictions
+from calibjax.distributions._gamma import Gamma as Gamma
 from calibjax.distributions._laplace import Laplace as Laplace
 from calibjax.distributions._log_normal import LogNormal as LogNormal
 from calibjax.distributions._mixture import Mixture as Mixture
@@ -20,6 +22,7 @@ from calibjax.distributions._poisson import Poisson as Poisson
 from calibjax.distributions._quantiles import Quantiles as Quantiles
 from calibjax.distributions._student_t import StudentT as StudentT
 from calibjax.distributions._univariate import Univariate as Univariate
+from calibjax.distributions._weibull import Weibull as Weibull
 from calibjax.distributions._zero_inflated import ZeroInflated as ZeroInflated
 from calibjax.estimators import MedianVarianceBinning as MedianVarianceBinning
 from calibjax.estimators import RandomFeatureEstimate as RandomFeatureEstimate

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy import special
 
 from calibjax._check import check_values
 from calibjax._struct import is_traced, on_host
@@ -196,3 +197,21 @@ def stirling_remainder(k: jax.Array) -> jax.Array:
     inverse = 1 / jnp.square(k)
     series = 1 / 1260 - inverse * (1 / 1680 - inverse / 1188)
     return (1 / 12 - inverse * (1 / 360 - inverse * series)) / k
+
+
+def log_gamma_ratio(a: jax.Array) -> jax.Array:
+    """log(a^a exp(-a) / Gamma(a)) for a > 0, without the cancellation of large terms."""
+    # What float32 needs of the series is exact for smaller numbers.
+    least = MANY_COUNTS if a.dtype == jnp.float64 else MANY_COUNTS / 4
+    is_large = a >= least
+    small, large = jnp.where(is_large, 1.0, a), jnp.where(is_large, a, least)
+    of_small = special.xlogy(small, small) - small - special.gammaln(small)
+    of_large = jnp.log(large / (2 * jnp.pi)) / 2 - stirling_remainder(large)
+    return jnp.where(is_large, of_large, of_small)
+
+
+def log_quotient(a: jax.Array, b: jax.Array) -> jax.Array:
+    """log(a / b) for positive numbers, with all its digits where a / b is near 1."""
+    excess = (a - b) / b
+    near = jnp.abs(excess) < 0.5
+    return jnp.where(near, jnp.log1p(jnp.where(near, excess, 0.0)), jnp.log(a) - jnp.log(b))

@@ -79,6 +79,21 @@ def _zero_inflated(n, seed):
     return cj.ZeroInflated(gate, base), np.where(_rng(seed + 4).uniform(size=n) < gate, 0, targets)
 
 
+def _gamma(n, seed):
+    a, rate = _rng(seed).integers(2, 6, n).astype(float), _rng(seed + 1).uniform(0.5, 3.0, n)
+    return cj.Gamma(a, rate), _rng(seed + 2).gamma(a) / rate
+
+
+def _weibull(n, seed):
+    k, scale = _rng(seed).integers(2, 5, n).astype(float), _rng(seed + 1).uniform(0.5, 3.0, n)
+    return cj.Weibull(k, scale), scale * _rng(seed + 2).weibull(k)
+
+
+def _beta(n, seed):
+    a, b = _rng(seed).integers(2, 6, (2, n)).astype(float)
+    return cj.Beta(a, b), _rng(seed + 2).beta(a, b)
+
+
 def _student_t(n, seed):
     normal, targets = _normal(n, seed)
     return cj.StudentT(_rng(seed + 2).uniform(4.5, 9.0, n), normal.loc, normal.scale), targets
@@ -141,6 +156,9 @@ FAMILIES = {
     "poisson": _poisson,
     "negative_binomial": _negative_binomial,
     "zero_inflated": _zero_inflated,
+    "gamma": _gamma,
+    "weibull": _weibull,
+    "beta": _beta,
     "student_t": _student_t,
     "log_normal": _log_normal,
     "quantiles": _quantiles,
@@ -182,6 +200,14 @@ def root_of_rate(p):
 
 def mean_and_concentration(p):
     return jnp.stack([p.mu, p.concentration / 4])
+
+
+def gate_and_mean(p):
+    return jnp.stack([p.gate, p.base.mu / 4])
+
+
+def mean_of_gamma(p):
+    return p.concentration / p.rate
 
 
 def weighted_location(weight, p):
@@ -307,9 +333,13 @@ KERNELS = {
         "negative_binomial",
         _tensor(cj.EmbeddingDistance(mean_and_concentration), _K["white"]),
     ),
-    "zero_inflated-mean_embedding-white": (
+    "zero_inflated-embedding-white": (
         "zero_inflated",
-        _tensor(cj.MeanEmbeddingDistance(_K["white"]), _K["white"], exponent=2.0),
+        _tensor(cj.EmbeddingDistance(gate_and_mean), _K["white"], exponent=2.0),
+    ),
+    "gamma-embedding-gaussian": (
+        "gamma",
+        _tensor(cj.EmbeddingDistance(mean_of_gamma), _K["gaussian"]),
     ),
     "mixture-mean_embedding-gaussian": (
         "mixture",

@@ -5,6 +5,7 @@ import functools
 import jax
 import numpy as np
 from golden.recompute import gauss_legendre_panels, quadrature
+from scipy import special, stats
 
 import calibjax as cj
 
@@ -22,6 +23,12 @@ def rule(p, kinks):
         case cj.Counts():
             nodes = np.arange(p.max_count + 1)
             return nodes, np.exp([p.log_prob(z) for z in nodes.astype("int32")])
+        case cj.StudentT():
+            return fine_rule(stats.t(*map(float, (p.df, p.loc, p.scale))))
+        case cj.LogNormal():
+            return fine_rule(stats.lognorm(float(p.scale), scale=np.exp(float(p.loc))))
+        case cj.Quantiles():
+            return rule_of_quantiles(np.array(p.values), np.array(p.levels))
         case cj.Normal():
             nodes, weights = quadrature(arrays("normal", **fields), np.ravel(kinks))
         case cj.Laplace():
@@ -51,6 +58,28 @@ def rule(p, kinks):
             nodes, weights = gauss_legendre_panels(edges, np.append(np.ravel(kinks), [0.0, mean]))
             return nodes, weights * np.exp(p.log_prob(nodes))
     return nodes[..., 0], weights
+
+
+def fine_rule(law):
+    """Many points of a law of SciPy, and their weights: even in z for F^{-1}(Phi(z))."""
+    z = np.linspace(-9, 9, 40001)
+    weights = np.exp(-np.square(z) / 2)
+    points = np.where(z < 0, law.ppf(special.ndtr(z)), law.isf(special.ndtr(-z)))
+    return points, weights / weights.sum()
+
+
+def rule_of_quantiles(values, levels):
+    """Uniform pieces between the values, and tails with the slope of the piece beside them."""
+    slopes = np.diff(values) / np.diff(levels)
+    excess, decay = gauss_legendre_panels(np.linspace(0, 40, 81), np.zeros(0))
+    decay = decay * np.exp(-excess)
+    place, weights = gauss_legendre_panels(np.linspace(0, 1, 5), np.zeros(0))
+    pieces = [(values[0] - slopes[0] * levels[0] * excess, levels[0] * decay)]
+    for k, mass in enumerate(np.diff(levels)):
+        pieces.append((values[k] + place * (values[k + 1] - values[k]), mass * weights))
+    last = 1 - levels[-1]
+    pieces.append((values[-1] + slopes[-1] * last * excess, last * decay))
+    return tuple(map(np.concatenate, zip(*pieces, strict=True)))
 
 
 def arrays(kind, **parameters):

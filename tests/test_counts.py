@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scoringrules
 from jax.test_util import check_grads
 from marks import slow
 from scipy import stats
@@ -480,3 +481,16 @@ def test_level(kind):
     n_data_sets = 300
     rejected = np.sum(pvalues(kind, n_data_sets, 60) <= 0.05)
     assert stats.binomtest(int(rejected), n_data_sets, 0.05).pvalue > 1e-3
+
+
+def test_numbers_are_shared():
+    p = cj.ZeroInflated(0.2, cj.NegativeBinomial(jnp.array([1.0, 2.0]), 3.0))
+    assert p.gate.shape == p.base.concentration.shape == (2,)
+    assert p.max_count == 64
+
+
+def test_crps(float64):
+    mu, r = np.array([0.1, 3.0, 20.0, 100.0]), np.array([0.5, 2.0, 1e3, 5.0])
+    y = np.array([0, 5, 18, 130])
+    found = cj.crps(cj.NegativeBinomial(jnp.array(mu), jnp.array(r)), jnp.array(y))
+    np.testing.assert_allclose(found, scoringrules.crps_negbinom(y, r, r / (r + mu)), rtol=1e-11)

@@ -54,12 +54,21 @@ def check_against_quadrature(kernel, p, q, y, atol=1e-13):
 SLOW_BY_QUADRATURE = {"mixture-gaussian", "laplace-gaussian"}
 
 
+# The expectations that are a quadrature themselves: the errors that `Univariate` states.
+ATOL = {
+    "student_t-gaussian": 2e-6,
+    "student_t-laplacian": 2e-4,
+    "log_normal-matern52": 1e-5,
+    "quantiles-gaussian": 2e-6,
+}
+
+
 @pytest.mark.parametrize("name", slow(SLOW_BY_QUADRATURE, PAIRS))
 def test_against_quadrature(name, float64):
     kernel, predictions, targets = sample(name, 3)
     p, q = row(predictions, 0), row(predictions, 1)
     for a, b, y in [(p, q, targets[0]), (q, p, targets[2]), (p, p, targets[1])]:
-        check_against_quadrature(kernel, a, b, y)
+        check_against_quadrature(kernel, a, b, y, ATOL.get(name, 1e-13))
 
 
 # Standard deviations from a thousandth to a hundred times the lengthscale, close and far.
@@ -262,15 +271,25 @@ def test_tiles_are_those_of_pairs(name, float64):
     assert np.linalg.eigvalsh(np.array(matrix))[0] > -1e-13
 
 
+def rules_of(function):
+    """The rules of this package; users and other tests have their own.
+
+    Rows with waves are no predictions of users: tests/test_univariate.py has their twins.
+    """
+    modules = [(pair, " ".join(t.__module__ for t in pair)) for pair in function.rules]
+    foreign = ("__main__", "test_", "_waves", "readme", "doctest")
+    return {pair for pair, names in modules if not any(word in names for word in foreign)}
+
+
 def test_every_rule_has_its_twin_and_an_instance():
-    assert cj.mean_embedding.rules.keys() == cj.inner_product.rules.keys()
+    assert rules_of(cj.mean_embedding) == rules_of(cj.inner_product)
     for function in (cj.mean_embedding, residual_product, residual_product_tile):
         chosen = set()
         for name, kernel in PAIRS.values():
             family = type(FAMILIES[name](2, 0)[0])
             candidates = (pair for pair in itertools.product(family.__mro__, type(kernel).__mro__))
             chosen.add(next((pair for pair in candidates if pair in function.rules), None))
-        assert chosen - {None} == set(function.rules)
+        assert chosen - {None} == rules_of(function)
 
 
 def test_a_pair_has_one_rule():

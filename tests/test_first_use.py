@@ -103,6 +103,12 @@ def test_shared_numbers(number, dtype):
     assert cj.Mixture.ensemble(components).mean().tolist() == [2.0] * N
 
 
+def test_shared_numbers_of_counts():
+    counts = cj.NegativeBinomial(jnp.ones(3), 2.0)
+    assert counts.concentration.tolist() == [2.0] * 3 and counts.max_count is not None
+    assert cj.ZeroInflated(0.5, counts).gate.tolist() == [0.5] * 3
+
+
 def test_shared_numbers_beside_integers():
     assert cj.Normal(jnp.arange(3), 1.5).scale.tolist() == [1.5] * 3
     assert cj.Normal(jnp.arange(3), 1).scale.dtype == jnp.int32

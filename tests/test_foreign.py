@@ -145,6 +145,54 @@ POISSON = {
     ),
 }
 
+NEGATIVE_BINOMIAL = {
+    "negative binomial probs": (
+        lambda d, r, p: d.NegativeBinomial(total_count=r, probs=p),
+        [RATE, SCALE / 4],
+        cj.NegativeBinomial,
+        COUNT,
+    ),
+    "negative binomial logits": (
+        lambda d, r, x: d.NegativeBinomial(total_count=r, logits=x),
+        [RATE, LOGIT],
+        cj.NegativeBinomial,
+        COUNT,
+    ),
+}
+
+COUNTS = {
+    "negative binomial": (
+        lambda d, m, r: d.NegativeBinomial2(m, r),
+        [RATE, SCALE],
+        cj.NegativeBinomial,
+        COUNT,
+    ),
+    "gamma poisson": (
+        lambda d, r, s: d.GammaPoisson(r, s),
+        [RATE, SCALE],
+        cj.NegativeBinomial,
+        COUNT,
+    ),
+    "zero-inflated": (
+        lambda d, g, m: d.ZeroInflatedDistribution(d.NegativeBinomial2(m, 2.0), gate=g),
+        [SCALE / 4, RATE],
+        cj.ZeroInflated,
+        COUNT,
+    ),
+    "zero-inflated, logits": (
+        lambda d, x, m: d.ZeroInflatedDistribution(d.Poisson(m), gate_logits=x),
+        [LOGIT, RATE],
+        cj.ZeroInflated,
+        COUNT,
+    ),
+    "zero-inflated, one gate": (
+        lambda d, m: d.ZeroInflatedPoisson(0.3, m),
+        [RATE],
+        cj.ZeroInflated,
+        COUNT,
+    ),
+}
+
 FULL = cj.MultivariateNormalFullCovariance
 MULTIVARIATE = {
     "diagonal": (
@@ -176,6 +224,8 @@ MULTIVARIATE = {
 CASES = {
     "numpyro": ALL
     | POISSON
+    | NEGATIVE_BINOMIAL
+    | COUNTS
     | HEAVY_TAILS
     | {
         "exp of a normal": (
@@ -260,6 +310,7 @@ CASES = {
     },
     "tensorflow_probability": ALL
     | POISSON
+    | NEGATIVE_BINOMIAL
     | HEAVY_TAILS
     | MULTIVARIATE
     | {
@@ -301,6 +352,11 @@ SLOW = {
     "mixture of vectors",
     "expand a mixture",
     "general of poisson",
+    "negative binomial probs",
+    "negative binomial logits",
+    "gamma poisson",
+    "zero-inflated",
+    "zero-inflated, one gate",
 }
 
 

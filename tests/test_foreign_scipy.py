@@ -29,6 +29,7 @@ CASES = {
     "cauchy": (stats.cauchy(LOC, SCALE), cj.StudentT, REAL),
     "lognorm": (stats.lognorm(SHAPE / 2, scale=SCALE), cj.LogNormal, POSITIVE),
     "poisson": (stats.poisson(SCALE), cj.Poisson, COUNT),
+    "nbinom": (stats.nbinom(SHAPE, PROBABILITY), cj.NegativeBinomial, COUNT),
     "bernoulli": (stats.bernoulli(PROBABILITY), cj.Bernoulli, COUNT % 2),
 }
 

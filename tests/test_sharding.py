@@ -166,12 +166,17 @@ OTHERS = {
 FAST_OTHERS = {("categorical", name) for name in ("witness", "default_kernel", "ece", "state")}
 
 
+UNTEMPERED = {
+    *("poisson", "negative_binomial", "zero_inflated", "ensemble", "gamma", "weibull", "beta"),
+}
+
+
 def _others():
     for family in FAMILIES:
         for name in OTHERS:
             if name in ("ece", "mce", "mmce", "one_vs_rest") and family != "categorical":
                 continue
-            if name in ("temper", "fit_temperature") and family in ("poisson", "ensemble"):
+            if name in ("temper", "fit_temperature") and family in UNTEMPERED:
                 continue
             if name in ("temper", "fit_temperature") and family.startswith(("mixture", "emp")):
                 continue

@@ -23,7 +23,8 @@ SLOW = {
     "diag-w2-gaussian",
     "poisson-embedding-white",
     "negative_binomial-embedding-white",
-    "zero_inflated-mean_embedding-white",
+    "gamma-embedding-gaussian",
+    "zero_inflated-embedding-white",
     "normal-w2-matern32",
     "normal-embedding-laplacian",
     "normal-algebra",
@@ -61,7 +62,8 @@ def test_jit_and_vmap_are_a_loop_and_float32_is_near_float64(name):
         values = [loss(*data) for data in (batch, *others)]
         np.testing.assert_allclose(jax.jit(jax.vmap(loss))(*stacked), values, rtol=1e-12)
         h = np.array(cj.h_matrix(kernel, *batch))
-        np.testing.assert_allclose(values[0], h.mean(), rtol=1e-12, atol=1e-15)
+        # Waves replace sums over points up to 1e-13.
+        np.testing.assert_allclose(values[0], h.mean(), rtol=1e-12, atol=2e-13)
         if name not in NOT_KNOWN_TO_BE_POSITIVE_DEFINITE:
             np.testing.assert_allclose(h, h.T, rtol=1e-12, atol=1e-15)
             assert np.linalg.eigvalsh(h)[0] > -1e-13 * len(h)

@@ -50,6 +50,7 @@ class Counts(Distribution):
     target_kind = "integer"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.max_count is not None:
             max_count = check_integer("max_count", self.max_count, 1)
             object.__setattr__(self, "max_count", max_count)

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from calibjax._distribution import Distribution
 from calibjax._struct import struct, widened
 from calibjax.distributions._counts import Counts
 from calibjax.expectations import inner_product, mean_embedding
@@ -47,6 +48,8 @@ class ZeroInflated(Counts):
                 "base must be predictions of counts, such as Poisson(rate), got "
                 f"{type(self.base).__name__}."
             )
+        # The base has its max_count already.
+        Distribution.__post_init__(self)
 
     @property
     def max_count(self) -> int | None:

@@ -32,9 +32,13 @@ for level in LEVELS:
     raw.append(model.predict(test_x))
     shifted.append(raw[-1] + np.quantile(shift_y - model.predict(shift_x), level))
 
+key, targets = jax.random.key(0), jnp.asarray(test_y)
 for name, values in {"as it is": raw, "shifted": shifted}.items():
     predictions = cj.Quantiles(np.stack(values, axis=1), LEVELS, sort=True)
-    result = cj.calibration_test(jax.random.key(0), predictions, jnp.asarray(test_y))
+    pit = cj.pit(key, predictions, targets)  # uniform if calibrated
+    crps = jnp.mean(cj.crps(predictions, targets))
+    inside = jnp.mean((LEVELS[0] < pit) & (pit < LEVELS[-1]))
+    print(f"{name}: CRPS {crps:.1f}, {inside:.0%} of the patients in the interval of 80 %")
+    result = cj.calibration_test(key, predictions, targets)
     verdict = "not calibrated" if result.pvalue <= 0.05 else "nothing speaks against calibration"
-    covered = np.mean((values[0] <= test_y) & (test_y <= values[-1]))
-    print(f"{name}: {covered:.0%} in the 80 % interval, p = {result.pvalue:.3f}: {verdict}")
+    print(f"  PIT in fifths {np.histogram(pit, 5, (0, 1))[0]}, p = {result.pvalue:.3f}: {verdict}")

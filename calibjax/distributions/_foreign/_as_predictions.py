@@ -25,12 +25,14 @@ def as_predictions(obj: Any) -> Distribution:
 
     - numpyro, distrax and TFP: Categorical, Bernoulli, Normal, Laplace, Independent of Normal over
       one axis, and MixtureSameFamily of any distribution in this list;
-    - numpyro and TFP: StudentT, LogNormal, Poisson;
-    - numpyro: MultivariateNormal, MixtureGeneral of one family, TransformedDistribution of a Normal
-      by ExpTransform, anything ``.expand``-ed;
+    - numpyro and TFP: StudentT, Cauchy, LogNormal, Poisson, NegativeBinomial;
+    - numpyro: NegativeBinomial2, GammaPoisson, zero-inflated counts, MultivariateNormal,
+      MixtureGeneral of one family, TransformedDistribution of a Normal by ExpTransform, anything
+      ``.expand``-ed;
     - distrax: MultivariateNormalDiag, MultivariateNormalFullCovariance, MultivariateNormalTri;
     - TFP: MultivariateNormalDiag, MultivariateNormalFullCovariance, MultivariateNormalTriL;
-    - scipy.stats, frozen: norm, laplace, t, cauchy; without ``loc`` lognorm, poisson, bernoulli.
+    - scipy.stats, frozen: norm, laplace, t, cauchy; without ``loc`` lognorm, poisson, nbinom,
+      bernoulli.
 
     Args:
         obj: an instance of one of these classes, not of a subclass, with the batch shape ``[n]``;

@@ -13,6 +13,7 @@ from calibjax.distributions._log_normal import LogNormal
 from calibjax.distributions._multivariate_normal._multivariate_normal import (
     MultivariateNormalFullCovariance,
 )
+from calibjax.distributions._negative_binomial import NegativeBinomial
 from calibjax.distributions._normal._normal import MultivariateNormalDiag, Normal
 from calibjax.distributions._poisson._poisson import Poisson
 from calibjax.distributions._student_t import StudentT
@@ -53,6 +54,7 @@ TFP = Package(
         "Cauchy": from_attributes(cauchy, loc=0, scale=0),
         "LogNormal": from_attributes(LogNormal, loc=0, scale=0),
         "Poisson": from_attributes(Poisson, rate_parameter=0),
+        "NegativeBinomial": from_attributes(NegativeBinomial, mean=0, total_count=0),
         "MultivariateNormalTriL": _COVARIANCE,
     },
     "distribution.sample(100, seed=key)",

@@ -4,10 +4,12 @@ from typing import Any
 
 from calibjax._distribution import Distribution
 from calibjax.distributions._categorical import Bernoulli, Categorical
+from calibjax.distributions._counts import Counts
 from calibjax.distributions._foreign._conventions import cauchy
 from calibjax.distributions._foreign._package import (
     Batch,
     Package,
+    broadcast,
     from_attributes,
     from_independent,
     from_mixture,
@@ -18,9 +20,11 @@ from calibjax.distributions._log_normal import LogNormal
 from calibjax.distributions._multivariate_normal._multivariate_normal import (
     MultivariateNormalFullCovariance,
 )
+from calibjax.distributions._negative_binomial import NegativeBinomial
 from calibjax.distributions._normal._normal import Normal
 from calibjax.distributions._poisson._poisson import Poisson
 from calibjax.distributions._student_t import StudentT
+from calibjax.distributions._zero_inflated import ZeroInflated
 
 
 def _from_transformed(obj: Any, batch: Batch, package: Package) -> Distribution:
@@ -33,6 +37,17 @@ def _from_transformed(obj: Any, batch: Batch, package: Package) -> Distribution:
         )
     return LogNormal(base.loc, base.scale)
 
+
+def _from_zero_inflated(obj: Any, batch: Batch, package: Package) -> Distribution:
+    base = package.convert(obj.base_dist, batch)
+    if not isinstance(base, Counts):
+        raise package.refused(f"{qualified_name(obj)} of {qualified_name(obj.base_dist)}")
+    (gate,) = broadcast([obj.gate], batch, [0])
+    return ZeroInflated(gate, base)
+
+
+# All of these are gamma mixtures of Poisson distributions, and know their mean and concentration.
+_NEGATIVE_BINOMIAL = from_attributes(NegativeBinomial, mean=0, concentration=0)
 
 NUMPYRO = Package(
     "numpyro",
@@ -48,6 +63,13 @@ NUMPYRO = Package(
         "Cauchy": from_attributes(cauchy, loc=0, scale=0),
         "LogNormal": from_attributes(LogNormal, loc=0, scale=0),
         "Poisson": from_attributes(Poisson, rate=0),
+        "NegativeBinomial2": _NEGATIVE_BINOMIAL,
+        "NegativeBinomialProbs": _NEGATIVE_BINOMIAL,
+        "NegativeBinomialLogits": _NEGATIVE_BINOMIAL,
+        "GammaPoisson": _NEGATIVE_BINOMIAL,
+        "ZeroInflatedProbs": _from_zero_inflated,
+        "ZeroInflatedLogits": _from_zero_inflated,
+        "ZeroInflatedPoisson": _from_zero_inflated,
         "MultivariateNormal": from_attributes(
             MultivariateNormalFullCovariance.from_scale_tril, mean=1, scale_tril=2
         ),

@@ -9,7 +9,7 @@ import numpy as np
 
 from calibjax._distribution import Distribution
 from calibjax.distributions._categorical import Bernoulli
-from calibjax.distributions._foreign._conventions import cauchy
+from calibjax.distributions._foreign._conventions import cauchy, failures
 from calibjax.distributions._foreign._package import Batch, Builder, Package, broadcast
 from calibjax.distributions._laplace._laplace import Laplace
 from calibjax.distributions._log_normal import LogNormal
@@ -62,6 +62,7 @@ SCIPY = Package(
         "cauchy": _from_parameters(cauchy, "loc scale"),
         "laplace": _from_parameters(Laplace, "loc scale"),
         "lognorm": _from_parameters(_log_normal, "s scale"),
+        "nbinom": _from_parameters(failures, "n p"),
         "norm": _from_parameters(Normal, "loc scale"),
         "poisson": _from_parameters(Poisson, "mu"),
         "t": _from_parameters(StudentT, "df loc scale"),
