@@ -145,6 +145,22 @@ POISSON = {
     ),
 }
 
+BOUNDED = {
+    "gamma": (lambda d, a, b: d.Gamma(a, b), [SCALE, RATE], cj.Gamma, POSITIVE),
+    "beta": (lambda d, a, b: d.Beta(a, b), [SCALE, RATE], cj.Beta, SCALE / 4),
+}
+
+LIFETIMES = {
+    "exponential": (lambda d, r: d.Exponential(r), [RATE], cj.Gamma, POSITIVE),
+    # Their orders of arguments differ.
+    "weibull": (
+        lambda d, k, s: d.Weibull(concentration=k, scale=s),
+        [SCALE, RATE],
+        cj.Weibull,
+        POSITIVE,
+    ),
+}
+
 NEGATIVE_BINOMIAL = {
     "negative binomial probs": (
         lambda d, r, p: d.NegativeBinomial(total_count=r, probs=p),
@@ -227,7 +243,10 @@ CASES = {
     | NEGATIVE_BINOMIAL
     | COUNTS
     | HEAVY_TAILS
+    | BOUNDED
+    | LIFETIMES
     | {
+        "chi-squared": (lambda d, k: d.Chi2(k), [RATE], cj.Gamma, POSITIVE),
         "exp of a normal": (
             lambda d, m, s: d.TransformedDistribution(
                 d.Normal(m, s / 3), d.transforms.ExpTransform()
@@ -294,6 +313,7 @@ CASES = {
     },
     "distrax": ALL
     | MULTIVARIATE
+    | BOUNDED
     | {
         "tri, lower": (
             lambda d, m, x: d.MultivariateNormalTri(m, x),
@@ -313,7 +333,15 @@ CASES = {
     | NEGATIVE_BINOMIAL
     | HEAVY_TAILS
     | MULTIVARIATE
+    | BOUNDED
+    | LIFETIMES
     | {
+        "gamma, log rate": (
+            lambda d, a, x: d.Gamma(a, log_rate=x),
+            [SCALE, LOC],
+            cj.Gamma,
+            POSITIVE,
+        ),
         "tril": (lambda d, m, x: d.MultivariateNormalTriL(m, x), [VECTORS, TRIL], FULL, REALS),
         "log rate": (lambda d, x: d.Poisson(log_rate=x), [LOC], cj.Poisson, COUNT),
     },
@@ -355,6 +383,9 @@ SLOW = {
     "negative binomial probs",
     "negative binomial logits",
     "gamma poisson",
+    "chi-squared",
+    "cauchy",
+    "exponential",
     "zero-inflated",
     "zero-inflated, one gate",
 }

@@ -28,6 +28,11 @@ CASES = {
     "t, one df": (stats.t(4, loc=LOC), cj.StudentT, REAL),
     "cauchy": (stats.cauchy(LOC, SCALE), cj.StudentT, REAL),
     "lognorm": (stats.lognorm(SHAPE / 2, scale=SCALE), cj.LogNormal, POSITIVE),
+    "gamma": (stats.gamma(SHAPE, scale=SCALE), cj.Gamma, POSITIVE),
+    "expon": (stats.expon(scale=SCALE), cj.Gamma, POSITIVE),
+    "chi2": (stats.chi2(SHAPE), cj.Gamma, POSITIVE),
+    "beta": (stats.beta(SHAPE, OTHER), cj.Beta, PROBABILITY),
+    "weibull_min": (stats.weibull_min(SHAPE, scale=SCALE), cj.Weibull, POSITIVE),
     "poisson": (stats.poisson(SCALE), cj.Poisson, COUNT),
     "nbinom": (stats.nbinom(SHAPE, PROBABILITY), cj.NegativeBinomial, COUNT),
     "bernoulli": (stats.bernoulli(PROBABILITY), cj.Bernoulli, COUNT % 2),
@@ -54,6 +59,10 @@ def test_the_same_distribution(name, float64):
     ("frozen", "message"),
     {
         "loc": (stats.poisson(SCALE, 1), "got poisson with a loc other than 0. Draws"),
+        "scale": (
+            stats.beta(SHAPE, 2.0, scale=2),
+            "got beta with a scale other than 1. Draws",
+        ),
         "one loc": (stats.lognorm(1.0, LOC), "got lognorm with a loc other than 0. Draws"),
         "another": (stats.gumbel_r(LOC), "one of .*norm, .* of scipy.stats, got .*gumbel_r. Draws"),
         "vectors": (stats.multivariate_normal(LOC), "got scipy.*multivariate_normal_frozen"),

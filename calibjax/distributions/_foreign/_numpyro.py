@@ -3,9 +3,10 @@
 from typing import Any
 
 from calibjax._distribution import Distribution
+from calibjax.distributions._beta import Beta
 from calibjax.distributions._categorical import Bernoulli, Categorical
 from calibjax.distributions._counts import Counts
-from calibjax.distributions._foreign._conventions import cauchy
+from calibjax.distributions._foreign._conventions import cauchy, exponential
 from calibjax.distributions._foreign._package import (
     Batch,
     Package,
@@ -15,6 +16,7 @@ from calibjax.distributions._foreign._package import (
     from_mixture,
     qualified_name,
 )
+from calibjax.distributions._gamma import Gamma
 from calibjax.distributions._laplace._laplace import Laplace
 from calibjax.distributions._log_normal import LogNormal
 from calibjax.distributions._multivariate_normal._multivariate_normal import (
@@ -24,6 +26,7 @@ from calibjax.distributions._negative_binomial import NegativeBinomial
 from calibjax.distributions._normal._normal import Normal
 from calibjax.distributions._poisson._poisson import Poisson
 from calibjax.distributions._student_t import StudentT
+from calibjax.distributions._weibull import Weibull
 from calibjax.distributions._zero_inflated import ZeroInflated
 
 
@@ -63,6 +66,11 @@ NUMPYRO = Package(
         "Cauchy": from_attributes(cauchy, loc=0, scale=0),
         "LogNormal": from_attributes(LogNormal, loc=0, scale=0),
         "Poisson": from_attributes(Poisson, rate=0),
+        "Gamma": from_attributes(Gamma, concentration=0, rate=0),
+        "Chi2": from_attributes(Gamma, concentration=0, rate=0),
+        "Exponential": from_attributes(exponential, mean=0),
+        "Beta": from_attributes(Beta, concentration1=0, concentration0=0),
+        "Weibull": from_attributes(Weibull, concentration=0, scale=0),
         "NegativeBinomial2": _NEGATIVE_BINOMIAL,
         "NegativeBinomialProbs": _NEGATIVE_BINOMIAL,
         "NegativeBinomialLogits": _NEGATIVE_BINOMIAL,

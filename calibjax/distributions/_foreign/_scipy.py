@@ -3,19 +3,25 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calibjax._distribution import Distribution
+from calibjax.distributions._beta import Beta
 from calibjax.distributions._categorical import Bernoulli
-from calibjax.distributions._foreign._conventions import cauchy, failures
+from calibjax.distributions._foreign._conventions import (
+    cauchy,
+    chi_squared,
+    exponential,
+    failures,
+    gamma_with_scale,
+    log_normal_with_median,
+)
 from calibjax.distributions._foreign._package import Batch, Builder, Package, broadcast
 from calibjax.distributions._laplace._laplace import Laplace
-from calibjax.distributions._log_normal import LogNormal
 from calibjax.distributions._normal._normal import Normal
 from calibjax.distributions._poisson._poisson import Poisson
 from calibjax.distributions._student_t import StudentT
+from calibjax.distributions._weibull import Weibull
 
 
 def _name_of(obj: Any) -> str:
@@ -50,22 +56,23 @@ def _from_parameters(make: Callable[..., Distribution], names: str) -> Builder:
     return build
 
 
-def _log_normal(s: jax.Array, scale: jax.Array) -> LogNormal:
-    return LogNormal(jnp.log(scale), s)
-
-
 SCIPY = Package(
     "scipy.stats",
     "scipy.stats.",
     {
         "bernoulli": _from_parameters(Bernoulli, "p"),
+        "beta": _from_parameters(Beta, "a b"),
         "cauchy": _from_parameters(cauchy, "loc scale"),
+        "chi2": _from_parameters(chi_squared, "df scale"),
+        "expon": _from_parameters(exponential, "scale"),
+        "gamma": _from_parameters(gamma_with_scale, "a scale"),
         "laplace": _from_parameters(Laplace, "loc scale"),
-        "lognorm": _from_parameters(_log_normal, "s scale"),
+        "lognorm": _from_parameters(log_normal_with_median, "s scale"),
         "nbinom": _from_parameters(failures, "n p"),
         "norm": _from_parameters(Normal, "loc scale"),
         "poisson": _from_parameters(Poisson, "mu"),
         "t": _from_parameters(StudentT, "df loc scale"),
+        "weibull_min": _from_parameters(Weibull, "c scale"),
     },
     "distribution.rvs((100, n))",
     _name_of,
