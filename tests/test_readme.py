@@ -46,4 +46,7 @@ def test_readme_code_runs(capsys):
 
 def test_the_table_is_that_of_the_registry():
     assert closed_forms.table() in README.read_text()
-    assert set(closed_forms.FAMILIES) == set(cj.Distribution.__subclasses__())
+    families = {getattr(cj, name) for name in vars(cj)}
+    parents = {cj.Distribution, cj.Univariate, cj.Counts}
+    families = {f for f in families if isinstance(f, type) and issubclass(f, cj.Distribution)}
+    assert set(closed_forms.FAMILIES) == families - parents
