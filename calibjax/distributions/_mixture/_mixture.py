@@ -168,6 +168,13 @@ class Mixture(Distribution):
         weights = self.weights[..., None, :]
         return jnp.matmul(weights, component_probs, precision=lax.Precision.HIGHEST)[..., 0, :]
 
+    def probability(self, count: jax.Array) -> jax.Array:
+        """P(Y = count) for *one* prediction, of components that are counts."""
+        components: Any = self.components
+        values = jax.vmap(lambda c: c.probability(count))(components)
+        probabilities = self.probabilities()
+        return jnp.sum(probabilities * values) / jnp.sum(probabilities)
+
     def roles(self) -> tuple[tuple[Self, Self], ...]:
         of_components = jax.vmap(lambda c: c.roles())(self.components)
         return tuple(
