@@ -21,6 +21,7 @@ from calibjax.distributions._normal import Normal as Normal
 from calibjax.distributions._poisson import Poisson as Poisson
 from calibjax.distributions._quantiles import Quantiles as Quantiles
 from calibjax.distributions._student_t import StudentT as StudentT
+from calibjax.distributions._truncated import Truncated as Truncated
 from calibjax.distributions._univariate import Univariate as Univariate
 from calibjax.distributions._weibull import Weibull as Weibull
 from calibjax.distributions._zero_inflated import ZeroInflated as ZeroInflated

@@ -97,7 +97,9 @@ def _check_kept_values(data: Data, at_least: int) -> None:
         kept = np.ones(data.n, bool) if data.where is None else np.asarray(data.where)
         if not is_traced(data.targets):
             words, valid = data.predictions.supports(jnp.asarray(data.targets))
-            check_values("targets", data.targets, words, np.asarray(valid) | ~kept)
+            # The support of some families depends on their parameters.
+            if not is_traced(valid):
+                check_values("targets", data.targets, words, np.asarray(valid) | ~kept)
         if data.weights is not None and not is_traced(data.weights):
             weights = on_host(data.weights)
             words, valid = _weights_constraint(weights)

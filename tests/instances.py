@@ -80,7 +80,7 @@ def _zero_inflated(n, seed):
 
 
 def _gamma(n, seed):
-    a, rate = _rng(seed).integers(2, 6, n).astype(float), _rng(seed + 1).uniform(0.5, 3.0, n)
+    a, rate = _rng(seed).integers(3, 6, n).astype(float), _rng(seed + 1).uniform(0.5, 3.0, n)
     return cj.Gamma(a, rate), _rng(seed + 2).gamma(a) / rate
 
 
@@ -90,7 +90,7 @@ def _weibull(n, seed):
 
 
 def _beta(n, seed):
-    a, b = _rng(seed).integers(2, 6, (2, n)).astype(float)
+    a, b = _rng(seed).integers(3, 6, (2, n)).astype(float)
     return cj.Beta(a, b), _rng(seed + 2).beta(a, b)
 
 
@@ -109,6 +109,12 @@ def _quantiles(n, seed):
     steps = _rng(seed).uniform(0.3, 1.0, (n, 3))
     values = loc + np.cumsum(steps, axis=1) - 1.5
     return cj.Quantiles(values, (0.1, 0.5, 0.9)), loc[:, 0] + _rng(seed + 1).normal(size=n)
+
+
+def _truncated(n, seed):
+    base, _ = _normal(n, seed)
+    low, high = base.loc - base.scale, base.loc + 2 * base.scale
+    return cj.Truncated(base, low, high), _rng(seed + 2).uniform(low, high)
 
 
 def _components(family, n, seed, n_components=3):
@@ -159,6 +165,7 @@ FAMILIES = {
     "gamma": _gamma,
     "weibull": _weibull,
     "beta": _beta,
+    "truncated": _truncated,
     "student_t": _student_t,
     "log_normal": _log_normal,
     "quantiles": _quantiles,

@@ -60,6 +60,7 @@ CDFS = {
     "poisson": lambda p, y: stats.poisson(p.rate).cdf(y),
     "gamma": lambda p, y: stats.gamma(p.concentration, scale=1 / p.rate).cdf(y),
     "weibull": lambda p, y: stats.weibull_min(p.concentration, scale=p.scale).cdf(y),
+    "truncated": lambda p, y: stats.truncnorm(-1, 2, p.base.loc, p.base.scale).cdf(y),
     "beta": lambda p, y: stats.beta(p.concentration1, p.concentration0).cdf(y),
     "student_t": lambda p, y: stats.t(p.df, p.loc, p.scale).cdf(y),
     "log_normal": lambda p, y: stats.lognorm(p.scale, scale=np.exp(p.loc)).cdf(y),
@@ -195,6 +196,7 @@ ENDS = {
     "gamma": (0, np.inf),
     "weibull": (0, np.inf),
     "beta": (0, 1),
+    "truncated": (lambda p: p.low, lambda p: p.high),
     "student_t": (-np.inf, np.inf),
     "log_normal": (0, np.inf),
     "quantiles": (-np.inf, np.inf),
@@ -217,7 +219,7 @@ def test_levels_at_the_ends_and_outside(family):
     if isinstance(p, cj.Empirical):
         ends = p.samples.min(1), p.samples.max(1)
     else:
-        ends = ENDS[family]
+        ends = tuple(end(p) if callable(end) else end for end in ENDS[family])
     for level, end in zip((0.0, 1.0), ends, strict=True):
         np.testing.assert_array_equal(quantile(p, jnp.full(4, level)), np.broadcast_to(end, 4))
     invalid = jnp.nan if p.target_kind == "real" else -1

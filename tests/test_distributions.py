@@ -143,6 +143,7 @@ LAWS = {
     ),
     "gamma": lambda p: stats.gamma(p.concentration, scale=1 / p.rate),
     "weibull": lambda p: stats.weibull_min(p.concentration, scale=p.scale),
+    "truncated": lambda p: stats.truncnorm(-1, 2, p.base.loc, p.base.scale),
     "beta": lambda p: stats.beta(p.concentration1, p.concentration0),
     "zero_inflated": lambda p: ZeroInflated(p.gate, LAWS["negative_binomial"](p.base)),
     "student_t": lambda p: stats.t(p.df, p.loc, p.scale),
@@ -168,8 +169,9 @@ def test_moments_and_density(family, float64):
     predictions, targets = FAMILIES[family](9, 0)
     law = LAWS[family](predictions)
     p, y = cast((predictions, targets))
-    np.testing.assert_allclose(p.mean(), law.mean(), rtol=1e-13)
-    np.testing.assert_allclose(p.variance(), law.var(), rtol=1e-12)
+    by_quadrature = type(p).mean is cj.Univariate.mean
+    np.testing.assert_allclose(p.mean(), law.mean(), rtol=1e-10 if by_quadrature else 1e-13)
+    np.testing.assert_allclose(p.variance(), law.var(), rtol=1e-10 if by_quadrature else 1e-12)
     if not isinstance(p, cj.Empirical):  # which has no density
         density = law.logpmf if p.target_kind == "integer" else law.logpdf
         expected = density(targets)

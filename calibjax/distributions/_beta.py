@@ -27,7 +27,14 @@ class Beta(Univariate):
         concentration0: b ``[n]``, positive.
 
     The mean is a / (a + b) and the variance a b / ((a + b)^2 (a + b + 1)).  Targets are numbers
-    between 0 and 1 of shape ``[n]``.  `cdf` has no derivative in a and b.  It is NaN where
+    between 0 and 1 of shape ``[n]``.
+
+    Expectations of kernels are sums over 64 points, as for every `Univariate` family.  In float64
+    the error of E k(Y, y) for a GaussianKernel of 1.4 | 0.5 standard deviations is at most
+    2e-9 | 2e-9, also for small a and b, unless one of them is below 0.5 and the other one is much
+    larger, as for `Gamma`.
+
+    `cdf` has no derivative in a and b.  It is NaN where
     `jax.scipy.special.betainc` has no digits left, for a + b above 3000 in float32 and 10^6 in
     float64.
 

@@ -25,6 +25,10 @@ class Weibull(Univariate):
 
     Targets are positive numbers of shape ``[n]``.
 
+    Expectations of kernels are sums over 64 points, as for every `Univariate` family.  In float64
+    the error of E k(Y, y) for a GaussianKernel of 1.4 | 0.5 standard deviations is at most
+    2e-8 | 3e-8 for k >= 1.  For k < 1 the tail is long: 4e-8 | 1e-5 at 0.7 and 5e-5 | 5e-4 at 0.3.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Weibull(jnp.array([1.0, 2.0]), jnp.array([3.0, 3.0]))
