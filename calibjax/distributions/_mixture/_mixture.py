@@ -118,7 +118,13 @@ class Mixture(Distribution):
         probabilities = widened(jax.vmap(Mixture.probabilities)(self))
         logits = jnp.broadcast_to(jnp.log(probabilities), (*shape, *probabilities.shape))
         chosen = jax.random.categorical(choice_key, logits)
-        # Every component makes a draw, and one of the K draws is chosen.
+        if all(jnp.ndim(x) == 2 for x in jax.tree.leaves(self.components)):
+            rows = jnp.broadcast_to(jnp.arange(chosen.shape[-1]), chosen.shape)
+            drawn_from = jax.tree.map(lambda x: jnp.asarray(x)[rows, chosen], self.components)
+            flat = jax.tree.map(jnp.ravel, drawn_from)
+            return flat.sample(key).reshape(chosen.shape)
+        # Every component makes a draw, and one of the K draws is chosen: the parameters of a
+        # component may be more than a draw.
         draws = self._flat_components().sample(key, shape)
         draws = draws.reshape(*logits.shape, *draws.shape[len(shape) + 1 :])
         chosen = chosen.reshape(*logits.shape[:-1], *(1,) * (draws.ndim - logits.ndim + 1))
