@@ -215,3 +215,23 @@ def log_quotient(a: jax.Array, b: jax.Array) -> jax.Array:
     excess = (a - b) / b
     near = jnp.abs(excess) < 0.5
     return jnp.where(near, jnp.log1p(jnp.where(near, excess, 0.0)), jnp.log(a) - jnp.log(b))
+
+
+def log_gamma_step(x: jax.Array) -> jax.Array:
+    """log Gamma(x + 1/2) - log Gamma(x), without the cancellation of large terms.
+
+    Gamma(x + 1/2) / Gamma(x) is Gamma(x + 17/2) / Gamma(x + 8) times the product over k < 8 of
+    (x + k) / (x + k + 1/2); and for large s, log Gamma(s + 1/2) - log Gamma(s) has the asymptotic
+    series log(s) / 2 - 1 / (8 s) + 1 / (192 s^3) - 1 / (640 s^5) + 17 / (14336 s^7) - ….
+    """
+    shifted = x + _STEP_SHIFT
+    inverse = 1 / jnp.square(shifted)
+    series = functools.reduce(lambda sum, c: sum * inverse + c, _STEP_SERIES, jnp.zeros_like(x))
+    ratios = [(x + k) / (x + k + 0.5) for k in range(_STEP_SHIFT)]
+    product = functools.reduce(jnp.multiply, ratios)
+    return jnp.log(shifted) / 2 + series / shifted + jnp.log(product)
+
+
+_STEP_SHIFT = 8
+#: Coefficients of s^-11, s^-9, …, s^-1.
+_STEP_SERIES = (691 / 180224, -31 / 18432, 17 / 14336, -1 / 640, 1 / 192, -1 / 8)

@@ -12,6 +12,13 @@ FAMILIES = {
     cj.Laplace: "real numbers",
     cj.MultivariateNormalDiag: "vectors",
     cj.MultivariateNormalFullCovariance: "vectors",
+    cj.StudentT: "real numbers",
+    cj.LogNormal: "positive numbers",
+    cj.Gamma: "positive numbers",
+    cj.Weibull: "positive numbers",
+    cj.Beta: "numbers in (0, 1)",
+    cj.Quantiles: "real numbers",
+    cj.Truncated: "those of its base",
     cj.Poisson: "counts",
     cj.NegativeBinomial: "counts",
     cj.ZeroInflated: "counts",
@@ -33,6 +40,8 @@ def cell(family: type, kernel: type) -> str:
     for parent in family.__mro__:
         for kernel_type in kernel.__mro__:
             if (parent, kernel_type) in cj.mean_embedding.rules:
+                if parent is cj.Univariate:
+                    return "–" if kernel_type is cj.WhiteKernel else "quadrature"
                 names = {cj.Mixture: "as they", cj.ZeroInflated: "as they", cj.Counts: "series"}
                 return names.get(parent, "sum" if kernel_type is object else "✓")
     return "–"

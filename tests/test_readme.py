@@ -24,9 +24,9 @@ def test_readme_code_runs(capsys):
         for block in blocks:
             exec(compile(block, str(README), "exec"), namespace)
     output = capsys.readouterr().out.splitlines()
-    calibrated, biased, errors, result = output[:4]
-    *ensembles, custom, placed, pvalue = output[-6:]
-    members, of_overconfident = output[4:11], output[11:-6]
+    calibrated, biased, errors, of_quantiles, scores, result = output[:6]
+    *ensembles, gumbel, custom, placed, pvalue = output[-7:]
+    members, of_overconfident = output[6:13], output[13:-7]
     assert abs(float(calibrated)) < float(biased)
     honest, overconfident = map(float, errors.split())
     assert abs(honest) < 0.1 * overconfident
@@ -35,6 +35,11 @@ def test_readme_code_runs(capsys):
         assert "pvalue  kernel" in table[0] and len(table) == 1 + n_kernels
     assert all(" 0.001 " in line for line in of_overconfident[1:])
     assert len(ensembles) == 3 and all(abs(float(value)) < 1e-2 for value in ensembles)
+    assert float(of_quantiles) == 0.001
+    score, *places = map(float, re.findall(r"[0-9.]+", scores))
+    assert 0.5 < score < 0.7 and len(places) == 3 and all(0 < place < 1 for place in places)
+    of_gumbel, score = map(float, gumbel.split())
+    assert of_gumbel > 1e-3 and 0.5 < score < 1.2
     assert abs(float(custom)) < 0.05
     on_one = (namespace[name] for name in ("kernel", "overconfident", "y"))
     np.testing.assert_allclose(float(placed), cj.skce(*on_one), atol=1e-6)
@@ -46,4 +51,6 @@ def test_readme_code_runs(capsys):
 
 def test_the_table_is_that_of_the_registry():
     assert closed_forms.table() in README.read_text()
-    assert set(closed_forms.FAMILIES) == set(cj.Distribution.__subclasses__())
+    public = [x for x in vars(cj).values() if isinstance(x, type)]
+    families = {x for x in public if issubclass(x, cj.Distribution)}
+    assert set(closed_forms.FAMILIES) == families - {cj.Distribution, cj.Univariate, cj.Counts}

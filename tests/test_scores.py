@@ -305,6 +305,34 @@ def test_derivatives_at_the_location(score, family, float64):
         np.testing.assert_allclose(curvature(y)[0], expected, rtol=1e-8)
 
 
+def test_derivatives_of_counts_that_are_certain(float64):
+    # At mean 0, where log P(Y = 1) is -infinity; only the right derivative can be measured.
+    y = jnp.array([0, 2])
+
+    @jax.jit
+    def scores(mean):
+        poisson = cj.Poisson(jnp.stack([mean, jnp.ones(2)], axis=1), max_count=32)
+        binomial = cj.NegativeBinomial(mean, jnp.full(2, 3.0), max_count=32)
+        return cj.crps(cj.Mixture.ensemble(poisson), y), cj.crps(binomial, y)
+
+    zero, step = jnp.zeros(2), 1e-7
+    _, slopes = jax.jvp(scores, (zero,), (jnp.ones(2),))
+    for slope, low, high in zip(slopes, scores(zero), scores(zero + step), strict=True):
+        np.testing.assert_allclose(slope, (high - low) / step, atol=1e-6)
+
+
+def test_derivatives_of_narrow_predictions(dtype):
+    # Far from the target they are -E|Y - Y'| / 2 for the standard variables.
+    loc, scale = jnp.zeros(1, dtype), jnp.full(1, 1e-8, dtype)
+    for family, expected in (
+        (cj.Normal, -1 / np.sqrt(np.pi)),
+        (cj.Laplace, -0.75),
+        (cj.LogNormal, -1 / np.sqrt(np.pi)),
+    ):
+        score = jax.jit(lambda scale, family=family: cj.crps(family(loc, scale), 2 + loc)[0])
+        np.testing.assert_allclose(jax.grad(score)(scale), [expected], rtol=1e-5)
+
+
 # The probability integral transform.
 
 

@@ -1,5 +1,7 @@
 """Beta predictions of numbers between 0 and 1."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ from jax import lax
 from jax.scipy.special import betainc
 
 from calibjax._inversion import quantile_from_cdf, with_levels
-from calibjax._numerics import is_positive, log_gamma_ratio
+from calibjax._numerics import is_positive, log_gamma_ratio, log_gamma_step
 from calibjax._struct import struct, widened
 from calibjax.distributions._univariate import Univariate
 from calibjax.distributions._univariate._univariate import N_ATOMS
@@ -106,6 +108,20 @@ class Beta(Univariate):
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``: by bisection on the cdf."""
         return quantile_from_cdf(*with_levels(self, level), (0.0, 1.0))
+
+    def crps_closed_form(self, targets: jax.Array) -> jax.Array:
+        """(y - m) (2 F(y) - 1) + 2 (y (1 - y) f(y) - B(2 a, 2 b) / B(a, b)^2) / (a + b), ``[n]``.
+
+        m is the mean, and f the density.
+        """
+        p, targets = widened((self, targets))
+        a, b = p.concentration1, p.concentration0
+        sign = 2 * p.cdf(targets) - 1
+        density = jnp.exp(p.log_prob(targets) + jnp.log(targets) + jnp.log1p(-targets))
+        # By the duplication formula Gamma(2 x) = 2^(2 x - 1) Gamma(x) Gamma(x + 1/2) / sqrt(pi).
+        log_constant = log_gamma_step(a) + log_gamma_step(b) - log_gamma_step(a + b)
+        constant = jnp.exp(log_constant) / math.sqrt(4 * math.pi)
+        return (targets - p.mean()) * sign + 2 * (density - constant) / (a + b)
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         return beta_rule(self.concentration1, self.concentration0)

@@ -1,6 +1,7 @@
 """Gamma predictions of positive numbers."""
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ from jax import lax
 from jax.scipy import special
 
 from calibjax._inversion import quantile_from_cdf, with_levels
-from calibjax._numerics import is_positive, log_gamma_ratio, log_quotient
+from calibjax._numerics import is_positive, log_gamma_ratio, log_gamma_step, log_quotient
 from calibjax._struct import struct, widened
 from calibjax.distributions._univariate import Univariate
 from calibjax.distributions._univariate._univariate import N_ATOMS
@@ -102,6 +103,14 @@ class Gamma(Univariate):
         p, level = with_levels(self, level)
         standard = Gamma(p.concentration, jnp.ones_like(p.rate))
         return quantile_from_cdf(standard, level, (0.0, jnp.inf)) / p.rate
+
+    def crps_closed_form(self, targets: jax.Array) -> jax.Array:
+        """(y - m) (2 F(y) - 1) + (2 y f(y) - 1 / B(1/2, a)) / rate, for the mean m, ``[n]``."""
+        p, targets = widened((self, targets))
+        sign = 2 * p.cdf(targets) - 1
+        density = jnp.exp(p.log_prob(targets) + jnp.log(targets))
+        constant = jnp.exp(log_gamma_step(p.concentration)) / math.sqrt(math.pi)
+        return (targets - p.mean()) * sign + (2 * density - constant) / p.rate
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         points, weights = gamma_rule(self.concentration)

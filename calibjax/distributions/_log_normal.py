@@ -95,7 +95,8 @@ class LogNormal(Univariate):
         + 2 expm1(s^2 / 2) (Phi(-s / sqrt(2)) - Phi(z - s)).
         """
         p, targets = widened((self, targets))
-        z = (jnp.log(jnp.where(targets > 0, targets, 1.0)) - p.loc) / p.scale
+        log_target = jnp.log(jnp.where(targets > 0, targets, 1.0))
+        z = (log_target - p.loc) / p.scale
         sign = erf(z / math.sqrt(2))
         inside = 2 * (ndtr(-p.scale / math.sqrt(2)) - ndtr(z - p.scale))
         is_small = p.scale < _SMALL_SCALE
@@ -104,7 +105,7 @@ class LogNormal(Univariate):
         nodes, weights = (jnp.asarray(x / 2, s.dtype) for x in np.polynomial.legendre.leggauss(8))
         places = z[:, None] - s[:, None] * (0.5 + nodes[None, :])
         mass = s * dot(jnp.exp(-jnp.square(places) / 2), weights) / math.sqrt(2 * math.pi)
-        exponent = jnp.where(is_small, s * z, 0.0)
+        exponent = jnp.where(is_small, log_target - p.loc, 0.0)
         small = 2 * mass - erf(s / 2) + jnp.expm1(exponent) * sign
         small = jnp.exp(p.loc) * (small + jnp.expm1(jnp.square(s) / 2) * inside)
         return jnp.where(is_small, small, targets * sign + p.mean() * inside)

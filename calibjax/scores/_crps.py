@@ -21,28 +21,31 @@ def crps(predictions: Distribution, targets: ArrayLike) -> jax.Array:
     smallest for the law of the targets, given the features.  For labels, which are ordered as
     numbers, it is the ranked probability score, and the Brier score (p - y)^2 for binary ones.
 
-    The formulas of Normal, Laplace, LogNormal, Poisson, mixtures of Normal or Laplace, and samples
-    are exact up to rounding, and so are the sums over labels and over the counts 0 … max_count.
-    For samples it is the score of their own distribution, in O(S log S); with ``split=True`` it is
-    the fair score, which on average over independent draws is the score of the law that they come
-    from.  All other predictions of numbers are integrated by a double exponential rule: 123 values
-    of the cdf in float32, 315 in float64.  If the density is smooth inside its support, the
-    relative error is below 2e-6 in float32 and 1e-9 in float64, with tails as heavy as Cauchy's; a
-    corner of the density costs some digits.  It is NaN for tails heavier than |x|^(-3/4), for which
-    the integral nearly diverges.
+    There are formulas, exact up to rounding, for Normal, Laplace, StudentT, LogNormal, Gamma, Beta,
+    Quantiles, Poisson, mixtures of Normal or Laplace, and samples; for labels and other counts it
+    is a sum over all of them.  For samples it is the score of their own distribution, in
+    O(S log S); with ``split=True`` it is the fair score, which on average over independent draws is
+    the score of the law that they come from.
+
+    All other predictions of numbers are integrated by a double exponential rule: 123 values of the
+    cdf in float32, 315 in float64.  If the density is smooth inside its support, the relative error
+    is below 2e-6 in float32 and 1e-9 in float64, with tails as heavy as Cauchy's; a corner of the
+    density costs some digits.  It is NaN for tails heavier than |x|^(-3/4), for which the integral
+    nearly diverges.
 
     Args:
         predictions: n >= 1 predictions of labels, counts or real numbers.
         targets: the observed targets, ``[n]``.
 
     Returns:
-        An array ``[n]``, differentiable in parameters and in real targets.  Inside jit an invalid
-        row is NaN, and so is a mixture of counts that may exceed max_count.
+        An array ``[n]``, differentiable in parameters, but for those in which the cdf has no
+        derivative, and in real targets.  Inside jit an invalid row is NaN; counts are NaN if they
+        may exceed max_count.
 
     Raises:
         TypeError: predictions of vectors, or without a `cdf`; another wrong type.
-        ValueError: an argument of the wrong shape or, where it is concrete, value; a mixture of
-            counts without max_count.
+        ValueError: an argument of the wrong shape or, where it is concrete, value; counts without
+            max_count.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

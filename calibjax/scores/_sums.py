@@ -1,10 +1,11 @@
 """The continuous ranked probability score of labels and counts: sum_k (F(k) - 1{y <= k})^2."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._distribution import Distribution
 from calibjax._sharding import as_varying
 
 
@@ -19,7 +20,7 @@ def crps_of_labels(probabilities: jax.Array, targets: jax.Array) -> jax.Array:
     return jnp.sum(jnp.square(tail), axis=1)
 
 
-def crps_of_counts(predictions: Distribution, targets: jax.Array) -> jax.Array:
+def crps_of_counts(predictions: Any, targets: jax.Array) -> jax.Array:
     """The score from the probabilities of the counts 0 … max_count, ``[n]``, in memory of O(n).
 
     It is NaN unless larger counts are improbable.
@@ -33,7 +34,7 @@ def crps_of_counts(predictions: Distribution, targets: jax.Array) -> jax.Array:
     @jax.checkpoint
     def step(sums, count):
         cdf, score = sums
-        cdf = cdf + jnp.exp(predictions.log_prob(jnp.full_like(targets, count)))
+        cdf = cdf + jax.vmap(lambda p: p.probability(count))(predictions)
         return (cdf, score + jnp.square(cdf - (targets <= count).astype(cdf.dtype))), None
 
     dtype = jnp.result_type(jax.tree.leaves(predictions)[0])

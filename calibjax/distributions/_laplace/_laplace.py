@@ -88,10 +88,10 @@ class Laplace(Distribution):
         return p.loc + p.scale * jnp.where(below, tail, -tail)
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
-        """scale (|z| + exp(-|z|) - 3 / 4) for z = (y - loc) / scale, ``[n]``."""
+        """|y - loc| + scale (exp(-|y - loc| / scale) - 3 / 4), ``[n]``."""
         p, targets = widened((self, targets))
-        size = mirrored((targets - p.loc) / p.scale)
-        return p.scale * (size + jnp.exp(-size) - 0.75)
+        distance = mirrored(targets - p.loc)
+        return distance + p.scale * (jnp.exp(-distance / p.scale) - 0.75)
 
     def mean_absolute_difference(self, other: Self) -> jax.Array:
         """d + t exp(-d / t) + s^2 (s exp(-d / s) - t exp(-d / t)) / (s^2 - t^2).

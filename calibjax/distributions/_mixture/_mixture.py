@@ -118,7 +118,13 @@ class Mixture(Distribution):
         probabilities = widened(jax.vmap(Mixture.probabilities)(self))
         logits = jnp.broadcast_to(jnp.log(probabilities), (*shape, *probabilities.shape))
         chosen = jax.random.categorical(choice_key, logits)
-        # Every component makes a draw, and one of the K draws is chosen.
+        if all(jnp.ndim(x) == 2 for x in jax.tree.leaves(self.components)):
+            rows = jnp.broadcast_to(jnp.arange(chosen.shape[-1]), chosen.shape)
+            drawn_from = jax.tree.map(lambda x: jnp.asarray(x)[rows, chosen], self.components)
+            flat = jax.tree.map(jnp.ravel, drawn_from)
+            return flat.sample(key).reshape(chosen.shape)
+        # Every component makes a draw, and one of the K draws is chosen: the parameters of a
+        # component may be more than a draw.
         draws = self._flat_components().sample(key, shape)
         draws = draws.reshape(*logits.shape, *draws.shape[len(shape) + 1 :])
         chosen = chosen.reshape(*logits.shape[:-1], *(1,) * (draws.ndim - logits.ndim + 1))
@@ -167,6 +173,13 @@ class Mixture(Distribution):
             return jnp.mean(component_probs, axis=-2)
         weights = self.weights[..., None, :]
         return jnp.matmul(weights, component_probs, precision=lax.Precision.HIGHEST)[..., 0, :]
+
+    def probability(self, count: jax.Array) -> jax.Array:
+        """P(Y = count) for *one* prediction, of components that are counts."""
+        components: Any = self.components
+        values = jax.vmap(lambda c: c.probability(count))(components)
+        probabilities = self.probabilities()
+        return jnp.sum(probabilities * values) / jnp.sum(probabilities)
 
     def roles(self) -> tuple[tuple[Self, Self], ...]:
         of_components = jax.vmap(lambda c: c.roles())(self.components)

@@ -1,24 +1,25 @@
 """Functions of Student's T with df degrees of freedom, differentiable in df too."""
 
-import functools
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._numerics import mirrored, safe_sqrt
+from calibjax._numerics import log_gamma_step, mirrored, safe_sqrt
 from calibjax.distributions._laplace._divided_differences import first_difference
 
 # The integral of the tail ends where the density has fallen by exp(-END / 2).
 _NODES, _END = 64, 80.0
+# In units of sqrt(df), where s^2 / (1 - exp(-s^2 / df)) is s^2 up to rounding.
+_CENTER = 6.0
 # Where a difference that is 0 at df = 1 is computed from its slope.
 _NEAR_ONE = 0.1
 
 
 def log_density(df: jax.Array, t: jax.Array) -> jax.Array:
     """The log density of T at t."""
-    constant = log_gamma_ratio(df / 2) - 0.5 * jnp.log(jnp.pi * df)
+    constant = log_gamma_step(df / 2) - 0.5 * jnp.log(jnp.pi * df)
     return constant - (df + 1) / 2 * log_square(df, t)
 
 
@@ -50,9 +51,14 @@ def _tail_integral(df: jax.Array, t: jax.Array) -> jax.Array:
     nearly normal for all df, and with s = s(t) + u the integral over u >= 0 has the factor
     exp(-s(t)^2 / 2) = (1 + t^2 / df)^(-df / 2) in front.  Gauss' rule ends where the rest,
     exp(-s(t) u - u^2 / 2), has fallen by exp(-40).
+
+    The last factor bends where s is near sqrt(df).  Near there the integral from 0 to s(t), which
+    is as short as the bend, takes the place of the tail.
     """
-    start = safe_sqrt(df * log_square(df, t))
-    width = _END / (jnp.sqrt(jnp.square(start) + _END) + start)
+    end = safe_sqrt(df * log_square(df, t))
+    is_center = end < jnp.minimum(_CENTER * jnp.sqrt(df), 1.0)
+    start = jnp.where(is_center, 0.0, end)
+    width = jnp.where(is_center, end, _END / (jnp.sqrt(jnp.square(end) + _END) + end))
 
     def rest(x: jax.Array) -> jax.Array:
         u = width[None] * x
@@ -60,17 +66,18 @@ def _tail_integral(df: jax.Array, t: jax.Array) -> jax.Array:
         return jnp.exp(-(start[None] + u / 2) * u) / jnp.sqrt(_fall(a))
 
     integral = width * _mean(rest, _NODES, df)
-    return _density_at_zero(df) * jnp.exp(-jnp.square(start) / 2) * integral
+    mass = _density_at_zero(df) * jnp.exp(-jnp.square(start) / 2) * integral
+    return jnp.where(is_center, 0.5 - mass, mass)
 
 
-def crps(df: jax.Array, t: jax.Array) -> jax.Array:
-    """The continuous ranked probability score of T at t; infinite for df <= 1/2.
+def crps_beside_sign(df: jax.Array, t: jax.Array) -> jax.Array:
+    """The continuous ranked probability score of T at t, minus t (2 F(t) - 1).
 
-    With g(x) = log Gamma(x + 1/2) - log Gamma(x), l = log(1 + t^2 / df) and
-    psi(u) = (1 - exp(-u)) / u it is
+    It is infinite for df <= 1/2.  With g(x) = log Gamma(x + 1/2) - log Gamma(x),
+    l = log(1 + t^2 / df) and psi(u) = (1 - exp(-u)) / u it is
 
     .. math::
-        t (2 F(t) - 1) + \\nu f(0) (m \\, \\psi(v) - l \\, \\psi((\\nu - 1) l / 2)),
+        \\nu f(0) (m \\, \\psi(v) - l \\, \\psi((\\nu - 1) l / 2)),
 
     where v = g(df - 1/2) - g(df / 2), and m = 2 v / (df - 1) is the mean slope of g in between.
     Derivation: E|T - t| = t (2 F(t) - 1) + 2 f(t) (df + t^2) / (df - 1), E|T - T'| / 2 is
@@ -80,21 +87,19 @@ def crps(df: jax.Array, t: jax.Array) -> jax.Array:
     valid = df > 0.5
     n = jnp.where(valid, df, 1.0)
     log_of_t = log_square(n, t)
-    difference = log_gamma_ratio(n - 0.5) - log_gamma_ratio(n / 2)
+    gap = log_gamma_step(n - 0.5) - log_gamma_step(n / 2)
     is_near = jnp.abs(n - 1) < _NEAR_ONE
     near = jnp.where(is_near, n, 1.0)
 
     def slope_between(x: jax.Array) -> jax.Array:
         places = near[None] / 2 + x * (near[None] - 1) / 2
-        return jax.jvp(log_gamma_ratio, (places,), (jnp.ones_like(places),))[1]
+        return jax.jvp(log_gamma_step, (places,), (jnp.ones_like(places),))[1]
 
     slope = _mean(slope_between, 5, n)
-    slope = jnp.where(is_near, slope, 2 * difference / jnp.where(is_near, 1.0, n - 1))
+    slope = jnp.where(is_near, slope, 2 * gap / jnp.where(is_near, 1.0, n - 1))
     constant = slope * _fall((n - 1) * slope / 2)
-    score = t * (1 - 2 * cdf(n, -t)) + n * _density_at_zero(n) * (
-        constant - log_of_t * _fall((n - 1) * log_of_t / 2)
-    )
-    return jnp.where(valid, score, jnp.inf)
+    difference = constant - log_of_t * _fall((n - 1) * log_of_t / 2)
+    return jnp.where(valid, n * _density_at_zero(n) * difference, jnp.inf)
 
 
 def log_square(df: jax.Array, t: jax.Array) -> jax.Array:
@@ -106,7 +111,7 @@ def log_square(df: jax.Array, t: jax.Array) -> jax.Array:
 
 
 def _density_at_zero(df: jax.Array) -> jax.Array:
-    return jnp.exp(log_gamma_ratio(df / 2)) / jnp.sqrt(jnp.pi * df)
+    return jnp.exp(log_gamma_step(df / 2)) / jnp.sqrt(jnp.pi * df)
 
 
 def _mean(function: Callable[[jax.Array], jax.Array], n_nodes: int, like: jax.Array) -> jax.Array:
@@ -122,23 +127,3 @@ def _fall(u: jax.Array) -> jax.Array:
     """(1 - exp(-u)) / u, which is 1 at 0, for all u."""
     size = mirrored(u)
     return first_difference(size, jnp.zeros_like(u)) * jnp.exp(jnp.where(u < 0, size, 0.0))
-
-
-def log_gamma_ratio(x: jax.Array) -> jax.Array:
-    """log Gamma(x + 1/2) - log Gamma(x), without the cancellation of large terms.
-
-    Gamma(x + 1/2) / Gamma(x) is Gamma(x + 17/2) / Gamma(x + 8) times the product over k < 8 of
-    (x + k) / (x + k + 1/2); and for large s, log Gamma(s + 1/2) - log Gamma(s) has the asymptotic
-    series log(s) / 2 - 1 / (8 s) + 1 / (192 s^3) - 1 / (640 s^5) + 17 / (14336 s^7) - ….
-    """
-    shifted = x + _SHIFT
-    inverse = 1 / jnp.square(shifted)
-    series = functools.reduce(lambda sum, c: sum * inverse + c, _SERIES, jnp.zeros_like(x))
-    ratios = [(x + k) / (x + k + 0.5) for k in range(_SHIFT)]
-    product = functools.reduce(jnp.multiply, ratios)
-    return jnp.log(shifted) / 2 + series / shifted + jnp.log(product)
-
-
-_SHIFT = 8
-#: Coefficients of s^-11, s^-9, …, s^-1.
-_SERIES = (691 / 180224, -31 / 18432, 17 / 14336, -1 / 640, 1 / 192, -1 / 8)

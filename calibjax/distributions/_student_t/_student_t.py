@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from calibjax._inversion import quantile_from_cdf, with_levels
 from calibjax._numerics import is_positive
 from calibjax._struct import struct, widened
-from calibjax.distributions._student_t._functions import cdf, crps, log_density
+from calibjax.distributions._student_t._functions import cdf, crps_beside_sign, log_density
 from calibjax.distributions._univariate import Univariate, standard_normal_rule
 
 
@@ -97,7 +97,10 @@ class StudentT(Univariate):
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """The continuous ranked probability score, ``[n]``; infinite where df <= 1/2."""
         p, targets = widened((self, targets))
-        return p.scale * crps(p.df, (targets - p.loc) / p.scale)
+        deviation = targets - p.loc
+        t = deviation / p.scale
+        # In one product with the scale, t would cancel in the derivative where it is large.
+        return deviation * (1 - 2 * cdf(p.df, -t)) + p.scale * crps_beside_sign(p.df, t)
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         """Points t(z) on an even grid of z, with their density times dt/dz for weights.
