@@ -95,6 +95,10 @@ SMOOTH = {
     "narrow": (lambda: cj.LogNormal(_rows(0.0), _rows(0.1)), stats.lognorm(0.1)),
     "cauchy": (lambda: cj.StudentT(*map(_rows, (1.0, 0.0, 1.0))), stats.t(1.0)),
     "heavy": (lambda: cj.StudentT(*map(_rows, (1.5, 0.0, 1.0))), stats.t(1.5)),
+    "truncated": (
+        lambda: cj.Truncated(cj.Normal(_rows(0.0), _rows(1.0)), _rows(-1.0), _rows(2.0)),
+        stats.truncnorm(-1, 2),
+    ),
     "infinite density": (lambda: Weibull(_rows(0.5), _rows(1.0)), stats.weibull_min(0.5)),
     "exponential": (lambda: Weibull(_rows(1.0), _rows(3.0)), stats.expon(scale=3.0)),
     "light": (lambda: Weibull(_rows(3.0), _rows(1.0)), stats.weibull_min(3.0)),
@@ -120,7 +124,7 @@ def targets_and_scores(name):
     law = SMOOTH[name][1]
     # What lies beyond the last cuts is less than 1e-13.
     tails = np.logspace(-13, -1, 13)
-    cuts = [*law.ppf([*tails, 0.3, 0.5, 0.7]), *law.isf(tails)]
+    cuts = np.unique(np.round([*law.ppf([*tails, 0.3, 0.5, 0.7]), *law.isf(tails)], 6))
     y = law.ppf(LEVELS).astype("float32").astype(float)
     return y, np.array([integral(law.cdf, law.sf, cuts, z) for z in y])
 
