@@ -9,6 +9,7 @@ _MODULES = (
     "estimates",
     "scaling",
     "families",
+    "univariate",
     "training",
     "aggregated",
     "hypothesis_tests",
