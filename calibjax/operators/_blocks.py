@@ -12,7 +12,7 @@ from calibjax._numerics import pairs_weight
 from calibjax._pairwise import cut, most_tile_rows, pad
 from calibjax._sharding import Axis, all_sum, axis_size, index_on, rows_from_here
 from calibjax._struct import static, struct
-from calibjax.discrepancy import Sample, h, prepared
+from calibjax.discrepancy import Sample, h
 from calibjax.operators._tiled import in_tiles, poisoned_unless_symmetric
 
 
@@ -102,8 +102,7 @@ def block_h(kernel: Any, data: Data, block_size: int, axis: Axis = None) -> Bloc
     data = poisoned_unless_symmetric(kernel, clean(data, axis))
     data = whole_blocks(data, block_size, axis)
     kernel = in_dtype(kernel, data.weights.dtype)
-    samples = prepared(kernel, data.samples, axis)
-    return BlockH(kernel, samples, data.weights.reshape(-1, block_size), axis)
+    return BlockH(kernel, data.samples, data.weights.reshape(-1, block_size), axis)
 
 
 def whole_blocks(data: Data, block_size: int, axis: Axis) -> Data:

@@ -97,7 +97,8 @@ class TiledH(H):
 
     def dense(self) -> DenseH:
         """H as a matrix in memory, if all rows are on one device."""
-        matrix = self.tile(self.kernel, self.samples, self.samples)
+        samples = self._prepared()
+        matrix = self.tile(self.kernel, samples, samples)
         # A tile may round h_ii otherwise than `diagonal` does.
         matrix = jnp.fill_diagonal(matrix, self.diagonal(), inplace=False)
         return DenseH(matrix, self.weights)
@@ -120,7 +121,8 @@ class TiledH(H):
 
             zeros = jnp.zeros(jax.tree.leaves(columns)[0].shape[0], self.weights.dtype)
             zeros = as_varying(zeros, (self.samples, columns))
-            (high, low), _ = lax.scan(step, (zeros, zeros), self._tiles())
+            rows = cut((self.samples, self.weights), self.tile_rows)
+            (high, low), _ = lax.scan(step, (zeros, zeros), rows)
             return high + low
 
         n_chunks, width = tile_sizes(locations.n)
@@ -129,8 +131,11 @@ class TiledH(H):
         return all_sum(sums.reshape(-1)[: locations.n], self.axis)
 
     def _tiles(self) -> tuple[Sample, jax.Array]:
-        """Samples and weights by tile, ``[n_tiles, tile_rows, …]``."""
-        return cut((self.samples, self.weights), self.tile_rows)
+        """Samples, ready for `tile`, and weights by tile, ``[n_tiles, tile_rows, …]``."""
+        return cut((self._prepared(), self.weights), self.tile_rows)
+
+    def _prepared(self) -> Sample:
+        return prepared(self.kernel, self.samples, self.axis)
 
     def _off_diagonal(self, left: Any, right: Any, same: jax.Array) -> jax.Array:
         """h_ij of the samples of two tiles, and 0 for i = j where the tiles are the same."""
@@ -170,5 +175,4 @@ def poisoned_unless_symmetric(kernel: Any, data: Data) -> Data:
 def tiled_h_of_clean(kernel: Any, data: Data, axis: Axis = None) -> TiledH:
     """H of a kernel on clean data."""
     data = poisoned_unless_symmetric(kernel, data)
-    kernel = in_dtype(kernel, data.weights.dtype)
-    return in_tiles(kernel, prepared(kernel, data.samples, axis), data.weights, axis)
+    return in_tiles(in_dtype(kernel, data.weights.dtype), data.samples, data.weights, axis)

@@ -28,8 +28,6 @@ from calibjax.distributions._univariate._gaussian import variances
 from calibjax.distributions._univariate._sums import residual_measure
 from calibjax.distributions._univariate._univariate import Univariate
 from calibjax.expectations import (
-    mean_embedding,
-    residual_product,
     residual_product_tile,
     with_waves,
 )
@@ -121,18 +119,6 @@ def _frequencies(dtype: Any) -> tuple[float, jax.Array, float, float]:
     density = np.exp(-np.square(frequencies) / 2) / math.sqrt(2 * math.pi)
     amplitudes = jnp.asarray(np.sqrt(2 * step * density), dtype)
     return step, amplitudes, (2 * math.pi / step - reach) / 2, negligible
-
-
-@mean_embedding.register(WithWaves, GaussianKernel)
-def waves_mean(p, kernel, y):
-    return mean_embedding(p.law, kernel, y)
-
-
-@residual_product.register(WithWaves, GaussianKernel)
-def waves_residual(p, kernel, y, q, z):
-    one = jax.tree.map(lambda x: x[None], (p, y, q, z))
-    p, y, q, z = one
-    return waves_residual_tile(p, kernel, y, q, z)[0, 0]
 
 
 @residual_product_tile.register(WithWaves, GaussianKernel)
