@@ -55,8 +55,8 @@ class Univariate(Distribution):
 
     An h costs 65^2 values of the target kernel.  With a GaussianKernel an estimate from n rows
     takes O(65 n) time to make 64 waves of each row (128 in float64), and then one product of two
-    vectors of 128 numbers for each pair.  Tiles with a row whose law reaches further than 35
-    lengthscales (52 in float64) from the median target, with a probability above 1e-3 (1e-6), take
+    vectors of 128 numbers for each pair.  Tiles with a row whose law reaches further than 29
+    lengthscales (43 in float64) from the median target, with a probability above 1e-3 (1e-6), take
     65^2 values of the kernel again.
 
     Example:

@@ -11,7 +11,8 @@ with the normal density phi: the kernel, and copies of it at multiples of the pe
 
 the residual product of two rows is the real part of 2 D sum_m phi(w_m) r_m conj(r'_m), if all
 points are so near to one center that no copy is seen.  Targets that are further away are left out
-of r, and their part k(y, y') is added.
+of r, and their part k(y, y') is added.  They must see no law: laws are nearer to the center by as
+much as the kernel reaches.
 """
 
 import math
@@ -47,7 +48,7 @@ class WithWaves:
         law: the prediction.
         waves: r times the root of its weight, real parts and imaginary parts, ``[2 M]``.
         target_is_near: whether the target is part of the waves.
-        law_is_near: whether all but a negligible part of the law is.
+        law_is_near: whether no target outside of the waves sees more than a negligible part of it.
     """
 
     law: Any
@@ -84,11 +85,11 @@ def _waves_of_chunk(ps: Any, ys: jax.Array, kernel: Any, center: jax.Array) -> t
         return residual_measure(p, kernel, y, variances)
 
     (points, v), weights = jax.vmap(measure)(ps, ys)
-    step, amplitudes, radius, negligible = _frequencies(points.dtype)
+    step, amplitudes, radius, reach, negligible = _frequencies(points.dtype)
     points = points - center
     is_near = jnp.abs(points) <= radius
-    law_weights = jnp.where(is_near[:, 1:], 0.0, -weights[:, 1:])
-    law_is_near = jnp.sum(law_weights, axis=1) <= negligible
+    in_reach = jnp.abs(points[:, 1:]) > radius - reach
+    law_is_near = jnp.sum(jnp.where(in_reach, -weights[:, 1:], 0.0), axis=1) <= negligible
     law_is_near = law_is_near & jnp.all(v == 0, axis=1)
     weights = jnp.where(is_near, weights, 0.0)
     # The angle of the first frequency, and by how much it grows to the next one.
@@ -106,12 +107,13 @@ def _waves_of_chunk(ps: Any, ys: jax.Array, kernel: Any, center: jax.Array) -> t
     return jnp.concatenate(sums).T, is_near[:, 0], law_is_near
 
 
-def _frequencies(dtype: Any) -> tuple[float, jax.Array, float, float]:
-    """D, the roots of 2 D phi(w_m), how far from the center points may be, and a probability.
+def _frequencies(dtype: Any) -> tuple[float, jax.Array, float, float, float]:
+    """D, the roots of 2 D phi(w_m), a radius, a reach, and a probability.
 
-    The frequencies end where phi has a tail within rounding.  Two points within the radius are at
-    least a reach from the nearest copy of each other, where the kernel is within rounding of 0.  A
-    law that is outside with at most that probability has waves.
+    The frequencies end where phi has a tail within rounding.  The kernel is within rounding of 0 at
+    the reach.  Two points within the radius around the center are at least that far from the
+    nearest copy of each other.  A law has waves if it is further from the center than the radius
+    without the reach with at most that probability.
     """
     n, end, reach, negligible = (
         (128, 7.2, 8.0, 1e-6) if dtype == jnp.float64 else (64, 5.3, 5.7, 1e-3)
@@ -120,7 +122,7 @@ def _frequencies(dtype: Any) -> tuple[float, jax.Array, float, float]:
     frequencies = (np.arange(n) + 0.5) * step
     density = np.exp(-np.square(frequencies) / 2) / math.sqrt(2 * math.pi)
     amplitudes = jnp.asarray(np.sqrt(2 * step * density), dtype)
-    return step, amplitudes, (2 * math.pi / step - reach) / 2, negligible
+    return step, amplitudes, (2 * math.pi / step - reach) / 2, reach, negligible
 
 
 @mean_embedding.register(WithWaves, GaussianKernel)
