@@ -145,9 +145,9 @@ class Quantiles(Univariate):
 
     def _tails(self) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The mean excess of the lower tail, the slopes of all pieces, and that of the upper."""
-        levels = jnp.asarray(self.levels, self.values.dtype)
-        slopes = jnp.diff(self.values) / jnp.diff(levels)
-        return slopes[0] * levels[0], slopes, slopes[-1] * (1 - levels[-1])
+        # Levels may differ by less than the dtype of the values can tell.
+        slopes = jnp.diff(self.values) / jnp.asarray(np.diff(self.levels), self.values.dtype)
+        return slopes[0] * self.levels[0], slopes, slopes[-1] * (1 - self.levels[-1])
 
     def _piece(self, y: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The cdf and the log density of *one* prediction at one target."""
@@ -168,7 +168,9 @@ class Quantiles(Univariate):
         )
         cdf = jnp.where(is_above, 1 - (1 - levels[-1]) * jnp.exp(above), inside)
         cdf = jnp.where(is_below, levels[0] * jnp.exp(below), cdf)
-        return cdf, below + above - jnp.log(slopes[piece])
+        outside = below + above
+        # Where the density is infinite at the value beside it, it is 0 all the same.
+        return cdf, jnp.where(jnp.isneginf(outside), outside, outside - jnp.log(slopes[piece]))
 
     def _jump(self, y: jax.Array) -> tuple[jax.Array, jax.Array]:
         """P(Y < y) and P(Y <= y) of *one* prediction."""

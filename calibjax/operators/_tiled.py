@@ -135,6 +135,8 @@ class TiledH(H):
         return cut((self._prepared(), self.weights), self.tile_rows)
 
     def _prepared(self) -> Sample:
+        if self.tile is not h_tile:
+            return self.samples
         return prepared(self.kernel, self.samples, self.axis)
 
     def _off_diagonal(self, left: Any, right: Any, same: jax.Array) -> jax.Array:

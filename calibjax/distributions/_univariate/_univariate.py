@@ -55,8 +55,8 @@ class Univariate(Distribution):
 
     An h costs 65^2 values of the target kernel.  With a GaussianKernel an estimate from n rows
     takes O(n) time to make 112 waves of each row (256 in float64), and then one product of two
-    vectors of 224 numbers for each pair.  Tiles with a row whose law reaches further than 67
-    lengthscales (108 in float64) from the median target, with a probability above 1e-3 (1e-6), take
+    vectors of 224 numbers for each pair.  Tiles with a row whose law reaches further than 62
+    lengthscales (99 in float64) from the median target, with a probability above 1e-3 (1e-6), take
     65^2 values of the kernel again.
 
     Example:

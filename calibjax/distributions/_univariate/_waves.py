@@ -11,7 +11,8 @@ with the normal density phi: the kernel, and copies of it at multiples of the pe
 
 the residual product of two rows is the real part of 2 D sum_m phi(w_m) r_m conj(r'_m), if all
 points are so near to one center that no copy is seen.  Targets that are further away are left out
-of r, and their part k(y, y') is added.
+of r, and their part k(y, y') is added.  They must see no law: laws are nearer to the center by as
+much as the kernel reaches.
 """
 
 import math
@@ -45,7 +46,7 @@ class WithWaves:
         law: the prediction.
         waves: r times the root of its weight, real parts and imaginary parts, ``[2 M]``.
         target_is_near: whether the target is part of the waves.
-        law_is_near: whether all but a negligible part of the law is.
+        law_is_near: whether no target outside of the waves sees more than a negligible part of it.
     """
 
     law: Any
@@ -83,10 +84,11 @@ def _waves_of_chunk(ps: Any, ys: jax.Array, kernel: Any, center: jax.Array) -> t
 
     # Rows come last, so that sums over points run along whole registers.
     (points, v), weights = jax.vmap(measure, out_axes=1)(ps, ys)
-    step, amplitudes, radius, negligible = _frequencies(points.dtype)
+    step, amplitudes, radius, reach, negligible = _frequencies(points.dtype)
     points = points - center
     is_near = jnp.abs(points) <= radius
-    law_is_near = jnp.sum(jnp.where(is_near[1:], 0.0, -weights[1:]), axis=0) <= negligible
+    in_reach = jnp.abs(points[1:]) > radius - reach
+    law_is_near = jnp.sum(jnp.where(in_reach, -weights[1:], 0.0), axis=0) <= negligible
     law_is_near = law_is_near & jnp.all(v == 0, axis=0)
     weights = jnp.where(is_near, weights, 0.0)
     # The angle of the first frequency, and by how much it grows to the next one.
@@ -104,12 +106,13 @@ def _waves_of_chunk(ps: Any, ys: jax.Array, kernel: Any, center: jax.Array) -> t
     return jnp.concatenate(sums).T, is_near[0], law_is_near
 
 
-def _frequencies(dtype: Any) -> tuple[float, jax.Array, float, float]:
-    """D, the roots of 2 D phi(w_m), how far from the center points may be, and a probability.
+def _frequencies(dtype: Any) -> tuple[float, jax.Array, float, float, float]:
+    """D, the roots of 2 D phi(w_m), a radius, a reach, and a probability.
 
-    The frequencies end where phi has a tail within rounding.  Two points within the radius are at
-    least a reach from the nearest copy of each other, where the kernel is within rounding of 0.  A
-    law that is outside with at most that probability has waves.
+    The frequencies end where phi has a tail within rounding.  The kernel is within rounding of 0 at
+    the reach.  Two points within the radius around the center are at least that far from the
+    nearest copy of each other.  A law has waves if it is further from the center than the radius
+    without the reach with at most that probability.
     """
     n, end, reach, negligible = (
         (256, 7.2, 8.0, 1e-6) if dtype == jnp.float64 else (112, 5.0, 5.5, 1e-3)
@@ -118,7 +121,7 @@ def _frequencies(dtype: Any) -> tuple[float, jax.Array, float, float]:
     frequencies = (np.arange(n) + 0.5) * step
     density = np.exp(-np.square(frequencies) / 2) / math.sqrt(2 * math.pi)
     amplitudes = jnp.asarray(np.sqrt(2 * step * density), dtype)
-    return step, amplitudes, (2 * math.pi / step - reach) / 2, negligible
+    return step, amplitudes, (2 * math.pi / step - reach) / 2, reach, negligible
 
 
 @residual_product_tile.register(WithWaves, GaussianKernel)

@@ -1,0 +1,41 @@
+"""Forecasts at which an adversarial review found wrong numbers."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import calibjax as cj
+from calibjax.expectations import residual_product_tile, with_waves
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_targets_outside_of_the_waves_beside_laws_inside(dtype, float64):
+    # Rows come ever nearer to the radius of the waves; two targets are outside, in reach of laws.
+    edge = 35.1 if dtype == "float32" else 51.9
+    offsets = jnp.asarray([0.0, 0.1, -0.1, 0.0, edge - 10, edge - 5, edge - 1], dtype)
+    scale, df = jnp.full(7, 0.1, dtype), jnp.full(7, 50.0, dtype)
+    targets = offsets + jnp.asarray([0.0, 0.0, 0.0, 0.0, 10.2, 0.1, 1.4], dtype)
+    kernel = cj.GaussianKernel(jnp.asarray(1.0, dtype))
+    p = cj.StudentT(df, offsets, scale)
+    made = with_waves(p, kernel, targets, None)
+    assert made.target_is_near.tolist() == [True] * 4 + [False, True, False]
+    found = residual_product_tile(made, kernel, targets, made, targets)
+    exact = residual_product_tile(p, kernel, targets, p, targets)
+    atol = 1e-5 if dtype == "float32" else 1e-11
+    np.testing.assert_allclose(found, exact, rtol=0, atol=atol)
+    # Without the last two rows all laws have waves, but the fifth target has none.
+    assert made.law_is_near.tolist() == [True] * 5 + [False] * 2
+
+
+def test_targets_beyond_equal_quantiles_are_impossible():
+    p = cj.Quantiles(jnp.array([[0.0, 0.0, 1.0], [0.0, 1.0, 1.0]]), (0.1, 0.5, 0.9))
+    assert cj.log_score(p, jnp.array([-1.0, 2.0])).tolist() == [np.inf, np.inf]
+    assert cj.log_score(p, jnp.array([0.0, 1.0])).tolist() == pytest.approx([np.log(2.5), -np.inf])
+
+
+def test_levels_that_are_equal_in_float32():
+    levels = (0.25, 0.5, 0.5 + 1e-9)
+    p = cj.Quantiles(jnp.array([[0.0, 1.0, 1.0 + 1e-6]] * 3), levels)
+    assert p.cdf(jnp.array([0.5, 1.0, 0.0])).tolist() == pytest.approx([0.375, 0.5, 0.25])
+    assert np.all(np.isfinite(cj.crps(p, jnp.array([0.5, 1.0, 0.0]))))
+    assert np.isfinite(p.quantile(jnp.array([0.3, 0.5, 0.9]))).all()
