@@ -378,3 +378,32 @@ def test_an_interval_is_two_quantiles():
     np.testing.assert_allclose(
         p.cdf(jnp.array([0.0, 0.5, 1.0, 1e9])), [0.1, 0.5, 0.9, 1.0], rtol=1e-6
     )
+
+
+def student_t_rows(rng, n, factor):
+    df, loc, scale = rng.uniform(3, 8, n), rng.normal(size=n), rng.uniform(0.5, 2, n)
+    targets = loc + scale * rng.standard_t(df)
+    return cj.StudentT(*(jnp.asarray(x, "float32") for x in (df, loc, factor * scale))), targets
+
+
+def log_normal_rows(rng, n, factor):
+    loc, scale = rng.normal(size=n), rng.uniform(0.2, 0.8, n)
+    targets = np.exp(loc + scale * rng.normal(size=n))
+    return cj.LogNormal(*(jnp.asarray(x, "float32") for x in (loc, factor * scale))), targets
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build", [student_t_rows, log_normal_rows])
+def test_level_and_power(build):
+    test = jax.jit(lambda key, p, y: cj.calibration_test(key, p, y, n_resamples=99).pvalue)
+
+    def rejected(n_sets, n, factor):
+        rng, keys = np.random.default_rng(0), jax.random.split(jax.random.key(0), n_sets)
+        sets = (build(rng, n, factor) for _ in range(n_sets))
+        pvalues = [
+            test(k, p, jnp.asarray(y, "float32")) for k, (p, y) in zip(keys, sets, strict=True)
+        ]
+        return np.mean(np.array(pvalues) <= 0.05)
+
+    assert rejected(300, 60, 1.0) <= 0.05 + 3.5 * (0.05 * 0.95 / 300) ** 0.5
+    assert rejected(20, 200, 0.6) >= 0.9
