@@ -58,7 +58,7 @@ class TiledH(H):
         return jnp.square(self.count())
 
     def diagonal(self) -> jax.Array:
-        return jax.vmap(lambda a: h(self.kernel, a, a))(self.samples)
+        return jax.vmap(lambda a: h(self.kernel, a, a))(self._prepared())
 
     def row_sums_and_squares(self) -> tuple[jax.Array, jax.Array]:
         def visit(left, right, same, factor):
@@ -97,7 +97,8 @@ class TiledH(H):
 
     def dense(self) -> DenseH:
         """H as a matrix in memory, if all rows are on one device."""
-        matrix = self.tile(self.kernel, self.samples, self.samples)
+        samples = self._prepared()
+        matrix = self.tile(self.kernel, samples, samples)
         # A tile may round h_ii otherwise than `diagonal` does.
         matrix = jnp.fill_diagonal(matrix, self.diagonal(), inplace=False)
         return DenseH(matrix, self.weights)
@@ -110,6 +111,8 @@ class TiledH(H):
         """sum_i w_i deviation_ij, ``[J]``, in O(n + J) memory; so is its derivative, which computes
         each tile once more."""
 
+        tiles = cut((self.samples, self.weights), self.tile_rows)
+
         @jax.checkpoint
         def of_tile(kernel, samples, weights, columns):
             return dot(weights, tile_values(deviation_tile, kernel, samples, columns))
@@ -120,7 +123,7 @@ class TiledH(H):
 
             zeros = jnp.zeros(jax.tree.leaves(columns)[0].shape[0], self.weights.dtype)
             zeros = as_varying(zeros, (self.samples, columns))
-            (high, low), _ = lax.scan(step, (zeros, zeros), self._tiles())
+            (high, low), _ = lax.scan(step, (zeros, zeros), tiles)
             return high + low
 
         n_chunks, width = tile_sizes(locations.n)
@@ -129,8 +132,16 @@ class TiledH(H):
         return all_sum(sums.reshape(-1)[: locations.n], self.axis)
 
     def _tiles(self) -> tuple[Sample, jax.Array]:
-        """Samples and weights by tile, ``[n_tiles, tile_rows, …]``."""
-        return cut((self.samples, self.weights), self.tile_rows)
+        """Prepared samples and weights by tile, ``[n_tiles, tile_rows, …]``."""
+        return cut((self._prepared(), self.weights), self.tile_rows)
+
+    def _prepared(self) -> Sample:
+        """The samples with what tiles of h share.
+
+        It is made for each pass, because draws from the model take the place of the targets.
+        """
+        is_of_h = self.tile is h_tile
+        return prepared(self.kernel, self.samples, self.axis) if is_of_h else self.samples
 
     def _off_diagonal(self, left: Any, right: Any, same: jax.Array) -> jax.Array:
         """h_ij of the samples of two tiles, and 0 for i = j where the tiles are the same."""
@@ -171,4 +182,4 @@ def tiled_h_of_clean(kernel: Any, data: Data, axis: Axis = None) -> TiledH:
     """H of a kernel on clean data."""
     data = poisoned_unless_symmetric(kernel, data)
     kernel = in_dtype(kernel, data.weights.dtype)
-    return in_tiles(kernel, prepared(kernel, data.samples, axis), data.weights, axis)
+    return in_tiles(kernel, data.samples, data.weights, axis)
