@@ -39,3 +39,48 @@ def test_levels_that_are_equal_in_float32():
     assert p.cdf(jnp.array([0.5, 1.0, 0.0])).tolist() == pytest.approx([0.375, 0.5, 0.25])
     assert np.all(np.isfinite(cj.crps(p, jnp.array([0.5, 1.0, 0.0]))))
     assert np.isfinite(p.quantile(jnp.array([0.3, 0.5, 0.9]))).all()
+
+
+class SumOverPoints(cj.GaussianKernel):
+    """The same kernel, for which h is a sum over all pairs of points."""
+
+    def __call__(self, y, z):
+        return super().__call__(y, z)
+
+
+def student_t(n, df=5.0):
+    rng = np.random.default_rng(0)
+    loc = jnp.asarray(rng.normal(size=n), jnp.float32)
+    p = cj.StudentT(jnp.full(n, df), loc, jnp.ones(n))
+    return p, loc + jnp.asarray(rng.standard_t(df, n), jnp.float32)
+
+
+@pytest.mark.parametrize("options", [{}, {"block_size": 3}])
+def test_draws_from_the_model_take_the_place_of_targets(options, key):
+    p, y = student_t(9)
+    distances = cj.default_kernel(p).prediction_kernel
+    found, exact = (
+        cj.distribution_free_skce_test(
+            cj.TensorProduct(distances, kernel),
+            p,
+            y,
+            null="model",
+            key=key,
+            n_resamples=4,
+            **options,
+        )
+        for kernel in (cj.GaussianKernel(1.5), SumOverPoints(1.5))
+    )
+    np.testing.assert_allclose(found.null_distribution, exact.null_distribution, atol=1e-6)
+    np.testing.assert_allclose(found.statistic, exact.statistic, atol=1e-6)
+
+
+def test_random_features_of_univariate_predictions(key):
+    p, y = student_t(9, df=1e6)
+    of_normal = cj.Normal(p.loc, p.scale)
+    kernel = cj.TensorProduct(
+        cj.DistanceKernel(cj.EmbeddingDistance(lambda p: jnp.stack([p.loc, p.scale])), 1.0),
+        cj.GaussianKernel(1.5),
+    )
+    found, exact = (cj.random_feature_skce(key, kernel, q, y, n_features=8) for q in (p, of_normal))
+    np.testing.assert_allclose(found.estimate, exact.estimate, rtol=0, atol=1e-5)
