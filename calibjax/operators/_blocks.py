@@ -59,8 +59,7 @@ class BlockH:
     def _map(self, function: Callable[[Any, jax.Array], Any]) -> Any:
         """``function(samples, weights)`` of each block, ``[N, …]``."""
         n_blocks, block_size = self.weights.shape
-        # All rows together: the blocks themselves find nothing left to prepare.
-        samples, weights = cut(self._prepared(), block_size), self.weights
+        samples, weights = cut(self.samples, block_size), self.weights
         if n_blocks == 1:
             result = function(*jax.tree.map(lambda x: x[0], (samples, weights)))
             return jax.tree.map(lambda x: x[None], result)
@@ -94,12 +93,8 @@ class BlockH:
 
     def trace(self) -> jax.Array:
         """sum_i w_i^2 h_ii, over the rows of all devices."""
-        diagonal = jax.vmap(lambda a: h(self.kernel, a, a))(self._prepared())
+        diagonal = jax.vmap(lambda a: h(self.kernel, a, a))(self.samples)
         return all_sum(jnp.sum(jnp.square(self.weights.reshape(-1)) * diagonal), self.axis)
-
-    def _prepared(self) -> Sample:
-        """The samples with what the blocks share."""
-        return prepared(self.kernel, self.samples, self.axis)
 
 
 def block_h(kernel: Any, data: Data, block_size: int, axis: Axis = None) -> BlockH:
