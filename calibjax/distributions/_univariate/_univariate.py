@@ -24,9 +24,11 @@ N_ATOMS = 64
 class Univariate(Distribution):
     """A family of distributions of one real number, for every target kernel without closed forms.
 
-    A family of your own is a subclass with its parameters as fields.  It has either `quantile`, or
-    `cdf` and `log_prob`, and each of them follows from the others as far as it can.  All methods
-    take a whole batch, and are vectorised over it.
+    A family of your own is a subclass with its parameters as fields.  It defines `quantile`, or
+    `cdf` and `log_prob`, written in jax.numpy, because JAX traces them.  `cdf` is found from
+    `quantile`, and `quantile` from `cdf`, by bisection; `log_prob` is not found from `quantile`,
+    and `log_score` needs it.  Each method takes the whole batch: targets ``[n]``, or a level that
+    is a number or ``[n]``, and returns ``[n]``.
 
     Expectations of kernels are sums over 64 points.  With z on an even grid, from -5.5 to 5.5 in
     float32 and from -7 to 7 in float64, and the normal density phi, the points are
@@ -53,11 +55,16 @@ class Univariate(Distribution):
     intervals, and errors fall to less than 1e-3 at 0.01 spreads; other kernels see single points,
     and are wrong by up to 0.05.
 
-    An h costs 65^2 values of the target kernel.  With a GaussianKernel an estimate from n rows
-    takes O(65 n) time to make 64 waves of each row (128 in float64), and then one product of two
-    vectors of 128 numbers for each pair.  Tiles with a row whose law reaches further than 35
-    lengthscales (52 in float64) from the median target, with a probability above 1e-3 (1e-6), take
-    65^2 values of the kernel again.
+    One h, for a pair of rows with 64 points and a target each, costs 65^2 values of the target
+    kernel.  With a GaussianKernel an estimate from n rows takes O(65 n) time to make 64 waves of
+    each row (128 in float64), and then one product of two vectors of 128 numbers for each pair.  In
+    a tile of pairs each takes 65^2 values of the kernel again if the law of one of its rows has a
+    probability above 1e-3 (1e-6 in float64) more than 35 lengthscales (52) away from the median
+    target.
+
+    Raises:
+        TypeError: at the first use, if the subclass has neither `quantile` nor `cdf` and
+            `log_prob`.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
