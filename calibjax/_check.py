@@ -20,7 +20,19 @@ from calibjax._struct import is_array, is_traced
 def check_array(name: str, value: Any, kind: str) -> None:
     """Raises a TypeError unless `value` is an array of the kind "real", "integer" or "boolean"."""
     if not (is_array(value) and hasattr(value, "ndim")):
-        raise TypeError(f"{name} must be an array, got {type(value).__name__}.")
+        hint = "; numpy.asarray makes one of it" if isinstance(value, (list, tuple)) else ""
+        raise TypeError(f"{name} must be an array, got {type(value).__name__}{hint}.")
+    if not isinstance(value, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)):
+        # Such as a column of a table, which jax would quote in full.
+        raise TypeError(
+            f"{name} must be an array of NumPy or JAX, got {type(value).__name__}; "
+            "numpy.asarray makes one of it."
+        )
+    if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
+        raise TypeError(
+            f"{name} must hold {kind} values, got strings or objects; of class labels "
+            "numpy.unique(labels, return_inverse=True)[1] makes integers, in sorted order."
+        )
     dtype = jnp.result_type(value)
     fits = {
         "real": jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer),
@@ -31,6 +43,8 @@ def check_array(name: str, value: Any, kind: str) -> None:
         hint = ""
         if kind == "integer" and jnp.issubdtype(dtype, jnp.floating):
             hint = "; whole numbers become integers by .astype(int)"
+            if value.ndim == 2:
+                hint = "; one-hot rows become labels by jnp.argmax(array, axis=1)"
         raise TypeError(f"{name} must hold {kind} values, got dtype {dtype}{hint}.")
 
 

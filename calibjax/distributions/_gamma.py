@@ -25,15 +25,15 @@ class Gamma(Univariate):
 
     Args:
         concentration: shapes a ``[n]``, positive.
-        rate: rates ``[n]``, positive, in units of 1 / targets.
+        rate: rates ``[n]``, positive, in units of 1 / targets: 1 / scale of SciPy.
 
     The mean is a / rate and the variance a / rate^2.  Targets are positive numbers of shape
     ``[n]``.
 
     Expectations of kernels are sums over 64 points, as for every `Univariate` family.  In float64
-    the error of E k(Y, y) for a GaussianKernel of 1.4 | 0.5 standard deviations is at most
-    3e-9 | 3e-9 for a >= 1, 4e-10 | 4e-8 at 0.5 and 1e-9 | 2e-5 at 0.1.  For smaller a it is at most
-    1e-5 | 2e-4, because the tail is many standard deviations long.
+    the error of E k(Y, y) for a GaussianKernel with a lengthscale of 1.4 | 0.5 standard deviations
+    is at most 3e-9 | 3e-9 for a >= 1, 4e-10 | 4e-8 for a = 0.5 and 1e-9 | 2e-5 for a = 0.1.  For
+    a < 0.1 it is at most 1e-5 | 2e-4, because the tail is many standard deviations long.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

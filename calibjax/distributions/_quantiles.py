@@ -45,7 +45,9 @@ class Quantiles(Univariate):
     16 + 2 K points: Gauss' rules of each piece and of the tails.
 
     Raises:
-        ValueError: levels are not increasing numbers in (0, 1).
+        ValueError: levels are not at least 2 increasing numbers in (0, 1), or values have not one
+            column for each of them; at the first use outside of jit, values that are not finite,
+            or that cross.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -80,12 +82,24 @@ class Quantiles(Univariate):
     def from_interval(cls, lower: ArrayLike, upper: ArrayLike, coverage: float) -> "Quantiles":
         """Central intervals ``[n]`` with a probability `coverage`, as two quantiles.
 
+        Args:
+            lower: lower ends ``[n]``, in units of the targets.
+            upper: upper ends ``[n]``, none below its lower end.
+            coverage: a number in (0, 1), such as 0.9 for intervals of 90 %.  Half of the rest lies
+                below the interval and half above.
+
+        Raises:
+            ValueError: coverage is not in (0, 1); at the first use outside of jit, an upper end is
+                below its lower end.
+
         Example:
             >>> import jax.numpy as jnp, calibjax as cj
             >>> intervals = cj.Quantiles.from_interval(jnp.zeros(2), jnp.ones(2), coverage=0.9)
             >>> [round(level, 3) for level in intervals.levels]
             [0.05, 0.95]
         """
+        if not 0 < coverage < 1:
+            raise ValueError(f"coverage must be in (0, 1), such as 0.9, got {coverage}.")
         tail = (1 - coverage) / 2
         return cls(jnp.stack([jnp.asarray(lower), jnp.asarray(upper)], axis=-1), (tail, 1 - tail))
 

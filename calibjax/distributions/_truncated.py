@@ -29,6 +29,11 @@ class Truncated(Univariate):
     64 quantiles of the base, which are slow where it finds them by bisection (StudentT, Gamma,
     Beta).
 
+    Raises:
+        TypeError: base is not of one of these families: counts, samples and vectors are refused.
+        ValueError: at the first use outside of jit, low is not below high, or the interval has too
+            small a probability.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> base = cj.Normal(jnp.array([0.0, 1.0]), jnp.array([1.0, 1.0]))

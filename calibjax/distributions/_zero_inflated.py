@@ -24,8 +24,8 @@ class ZeroInflated(Counts):
         gate: probabilities ``[n]`` in [0, 1].
         base: predictions of counts ``[n]``, such as Poisson or NegativeBinomial.
 
-    Targets are integers of shape ``[n]``.  Sums over counts end at the max_count of the base, and
-    expectations that have a closed form for the base have one here.
+    Targets are counts, integers of shape ``[n]``.  Sums over counts end at the max_count of
+    the base, and expectations that have a closed form for the base have one here.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

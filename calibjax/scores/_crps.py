@@ -29,17 +29,17 @@ def crps(predictions: Distribution, targets: ArrayLike) -> jax.Array:
 
     All other predictions of numbers are integrated by a double exponential rule: 123 values of the
     cdf in float32, 315 in float64.  If the density is smooth inside its support, the relative error
-    is below 2e-6 in float32 and 1e-9 in float64, with tails as heavy as Cauchy's; a corner of the
-    density costs some digits.  It is NaN for tails heavier than |x|^(-3/4), for which the integral
-    nearly diverges.
+    is below 2e-6 in float32 and 1e-9 in float64, even with tails as heavy as Cauchy's; a corner
+    of the density costs some digits.  It is NaN for tails heavier than
+    |x|^(-3/4), for which the integral nearly diverges.
 
     Args:
         predictions: n >= 1 predictions of labels, counts or real numbers.
         targets: the observed targets, ``[n]``.
 
     Returns:
-        An array ``[n]``, differentiable in parameters, but for those in which the cdf has no
-        derivative, and in real targets.  Inside jit an invalid row is NaN; counts are NaN if they
+        An array ``[n]``, differentiable in real targets, and in all parameters in which the cdf has
+        a derivative.  Inside jit an invalid row is NaN; counts are NaN if they
         may exceed max_count.
 
     Raises:

@@ -9,7 +9,7 @@ from calibjax.scores._rows import score_rows
 
 
 def log_score(predictions: Distribution, targets: ArrayLike) -> jax.Array:
-    """The log score of each row, -log p_i(y_i): smaller is better.
+    """The log score of each row, -log p_i(y_i), in nats: smaller is better.
 
     p_i is the density of prediction i, or the probabilities of labels and counts.  The mean over
     the rows is the negative log likelihood.
@@ -23,7 +23,9 @@ def log_score(predictions: Distribution, targets: ArrayLike) -> jax.Array:
         NaN.
 
     Raises:
-        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
+        TypeError: predictions without `log_prob`, such as `Empirical`, or a `Univariate` family of
+            your own that defines only `quantile`; another wrong type.
+        ValueError: an argument of the wrong shape or, where it is concrete, value.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

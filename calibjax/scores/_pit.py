@@ -12,15 +12,16 @@ from calibjax.scores._rows import check_numbers, score_rows
 def pit(key: jax.Array, predictions: Distribution, targets: ArrayLike) -> jax.Array:
     """The probability integral transform of each row, uniform on (0, 1) for a calibrated model.
 
-    For predictions with a density it is F_i(y_i), the cdf at the target.  Labels and counts have
-    probability masses, and so do weighted samples: there it is drawn between the limits of the cdf,
+    For predictions with a density it is F_i(y_i), the cdf at the target.  For labels, counts and
+    weighted samples, whose cdf may jump at the target, it is drawn between the limits of the cdf,
 
     .. math::
         F_i(y_i-) + U_i (F_i(y_i) - F_i(y_i-)), \\quad U_i \\sim \\text{Uniform}(0, 1).
 
     S equally likely samples are taken for draws from the law that the model predicts.  Then it is
-    (r_i + U_i) / (S + 1), where r_i of the samples are smaller than the target, with ties in random
-    order: if target and samples are independent draws from one law, it is exactly uniform.
+    (r_i + U_i) / (S + 1), where r_i is the number of samples that are smaller than the target,
+    with ties in random order: if target and samples are independent draws from one law, it is
+    exactly uniform.
 
     A histogram is flat for a calibrated model, is a U for one that is too sure, a hump for one that
     is not sure enough, and a slope for one whose location is wrong.  A flat histogram does not show
@@ -37,7 +38,8 @@ def pit(key: jax.Array, predictions: Distribution, targets: ArrayLike) -> jax.Ar
 
     Raises:
         TypeError: predictions of vectors, or without a `cdf`; another wrong type.
-        ValueError: an argument of the wrong shape or, where it is concrete, value.
+        ValueError: an argument of the wrong shape or, where it is concrete, value; counts without
+            max_count.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj

@@ -2,7 +2,7 @@
 
     python examples/forecasts/negative_binomial_glm.py
 
-The data are of the RAND health insurance experiment, which comes with statsmodels.  With the rows
+The data are from the RAND health insurance experiment, and come with statsmodels.  With the rows
 of seed 0 nothing speaks against the negative binomial; with those of two other seeds its p-values
 were 0.005 and 0.057: it is much better than Poisson, but not quite right.
 """

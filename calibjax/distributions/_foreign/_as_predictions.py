@@ -35,8 +35,10 @@ def as_predictions(obj: Any) -> Distribution:
       weibull_min, poisson, nbinom, bernoulli; without ``loc`` and ``scale`` beta.
 
     Args:
-        obj: an instance of one of these classes, not of a subclass, with the batch shape ``[n]``;
-            scalar parameters are shared by all n predictions.  A distribution of calibjax is
+        obj: an instance of one of these classes, not of a subclass, with the batch shape ``[n]``:
+            at least one parameter is an array ``[n]``, and scalar ones are shared by all n
+            predictions.  One of scipy.stats must be frozen, such as ``stats.t(5, loc)``, not
+            ``stats.t``.  A distribution of calibjax is
             returned as it is.
 
     Raises:

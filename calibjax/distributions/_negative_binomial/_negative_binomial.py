@@ -29,13 +29,16 @@ class NegativeBinomial(Counts):
 
     Args:
         mu: means ``[n]``, nonnegative.
-        concentration: ``[n]``, positive, also called size, dispersion or 1 / alpha.
+        concentration: ``[n]``, positive, also called size, dispersion or 1 / alpha.  SciPy's nbinom
+            has n = concentration and p = concentration / (concentration + mu).
         max_count: expectations of kernels, the cdf and quantiles are sums over 0 … max_count.  None
             chooses a power of two of at most 4096 for concrete parameters (outside of jit), such
             that larger counts have a probability of less than 4e-18; they have by Chernoff's bound
-            P(Y >= k) <= exp(-(k log(k / m) - (k + r) log((k + r) / (m + r)))) for k > m.  A row for
-            which this is not enough gives NaN, never a truncated sum.  For m >> r some
-            40 (1 + m / r) counts are needed.  max_count is part of the structure of the pytree.
+            P(Y >= k) <= exp(-(k log(k / m) - (k + r) log((k + r) / (m + r)))) for k > m.  Where it
+            cannot be chosen, because 4096 is not enough or inside jit, these sums are a ValueError
+            until you give it.  A row for which a given max_count is not enough gives NaN, never a
+            truncated sum.  For m >> r some 40 (1 + m / r) counts are needed.  max_count is part of
+            the structure of the pytree.
 
     Targets are integers of shape ``[n]``.
 

@@ -21,13 +21,15 @@ class Poisson(Counts):
 
     Args:
         rate: means ``[n]``, nonnegative.
-        max_count: expectations of kernels other than WhiteKernel are sums over 0 … max_count.
+        max_count: the cdf, quantiles, the CRPS and expectations of kernels other than WhiteKernel
+            are found by sums over 0 … max_count.
             None chooses a power of two of at most 4096 for concrete rates (outside of jit), such
             that larger counts have a probability of less than 4e-18; they have by Chernoff's bound
-            P(Y >= k) <= exp(-(k log(k / rate) - k + rate)) for k > rate.  A rate for which this is
-            not enough (above some 3500 for max_count = 4096) gives NaN, never a truncated sum.
-            max_count is part of the structure of the pytree: give it to stack batches, or to carry
-            a batch through a scan.
+            P(Y >= k) <= exp(-(k log(k / rate) - k + rate)) for k > rate.  Where it cannot be
+            chosen, for rates above some 3500 or inside jit, these sums are a ValueError until you
+            give it (6000 for a rate of 5000).  A rate for which a given max_count is not enough
+            gives NaN, never a truncated sum.  max_count is part of the structure of the pytree:
+            give it to stack batches, or to carry a batch through a scan.
 
     Targets are integers of shape ``[n]``.
 

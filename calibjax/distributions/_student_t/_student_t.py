@@ -19,8 +19,8 @@ class StudentT(Univariate):
     The density of T at t is proportional to (1 + t^2 / df)^(-(df + 1) / 2).
 
     Args:
-        df: degrees of freedom ``[n]``, positive.  The mean exists for df > 1, and the variance is
-            finite for df > 2.
+        df: degrees of freedom ``[n]``, positive.  The mean exists for df > 1 and else is NaN; the
+            variance is finite for df > 2, infinite for 1 < df <= 2 and else NaN.
         loc: medians ``[n]``, in units of the targets.
         scale: scales ``[n]``, positive; for large df they are standard deviations.
 
