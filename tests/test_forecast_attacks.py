@@ -84,3 +84,15 @@ def test_random_features_of_univariate_predictions(key):
     )
     found, exact = (cj.random_feature_skce(key, kernel, q, y, n_features=8) for q in (p, of_normal))
     np.testing.assert_allclose(found.estimate, exact.estimate, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "p",
+    [
+        cj.StudentT(jnp.full(200, 1e-3), jnp.zeros(200), jnp.ones(200)),
+        cj.LogNormal(jnp.zeros(200), jnp.full(200, 1e3)),
+    ],
+    ids=["student_t", "log_normal"],
+)
+def test_extreme_draws_are_targets(p, key):
+    assert jnp.all(p.supports(p.sample(key))[1])
