@@ -1,5 +1,6 @@
 """Forecasts at which an adversarial review found wrong numbers."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -96,3 +97,25 @@ def test_random_features_of_univariate_predictions(key):
 )
 def test_extreme_draws_are_targets(p, key):
     assert jnp.all(p.supports(p.sample(key))[1])
+
+
+def test_crps_of_weibull_predictions_has_derivatives(float64):
+    def score(k):
+        return cj.crps(cj.Weibull(k, jnp.ones(1)), jnp.ones(1))[0]
+
+    k, step = jnp.array([12.0]), 1e-4
+    slope = (score(k + step) - score(k - step)) / (2 * step)
+    np.testing.assert_allclose(jax.grad(score)(k)[0], slope, rtol=1e-6)
+
+
+def test_gamma_draws_near_zero():
+    def score(a, rate):
+        return jnp.sum(cj.crps(cj.Gamma(a, rate), targets))
+
+    a, rate = jnp.array([1e-5, 1e-3]), jnp.full(2, 1e-5)
+    targets = jnp.full(2, np.finfo(np.float32).tiny)
+    u = cj.Gamma(a, rate).cdf(targets)
+    # (rate y)^a / Gamma(1 + a)
+    np.testing.assert_allclose(u, np.exp(np.asarray(a) * np.log(1.18e-43)), rtol=0.02)
+    for slope in jax.grad(score, (0, 1))(a, rate):
+        assert jnp.all(jnp.isfinite(slope))
