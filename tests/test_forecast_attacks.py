@@ -56,19 +56,12 @@ def student_t(n, df=5.0):
     return p, loc + jnp.asarray(rng.standard_t(df, n), jnp.float32)
 
 
-@pytest.mark.parametrize("options", [{}, {"block_size": 3}])
-def test_draws_from_the_model_take_the_place_of_targets(options, key):
+def test_draws_from_the_model_take_the_place_of_targets(key):
     p, y = student_t(9)
     distances = cj.default_kernel(p).prediction_kernel
     found, exact = (
         cj.distribution_free_skce_test(
-            cj.TensorProduct(distances, kernel),
-            p,
-            y,
-            null="model",
-            key=key,
-            n_resamples=4,
-            **options,
+            cj.TensorProduct(distances, kernel), p, y, null="model", key=key, n_resamples=4
         )
         for kernel in (cj.GaussianKernel(1.5), SumOverPoints(1.5))
     )
