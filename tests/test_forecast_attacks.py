@@ -1,5 +1,6 @@
 """Forecasts at which an adversarial review found wrong numbers."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -55,19 +56,12 @@ def student_t(n, df=5.0):
     return p, loc + jnp.asarray(rng.standard_t(df, n), jnp.float32)
 
 
-@pytest.mark.parametrize("options", [{}, {"block_size": 3}])
-def test_draws_from_the_model_take_the_place_of_targets(options, key):
+def test_draws_from_the_model_take_the_place_of_targets(key):
     p, y = student_t(9)
     distances = cj.default_kernel(p).prediction_kernel
     found, exact = (
         cj.distribution_free_skce_test(
-            cj.TensorProduct(distances, kernel),
-            p,
-            y,
-            null="model",
-            key=key,
-            n_resamples=4,
-            **options,
+            cj.TensorProduct(distances, kernel), p, y, null="model", key=key, n_resamples=4
         )
         for kernel in (cj.GaussianKernel(1.5), SumOverPoints(1.5))
     )
@@ -84,3 +78,38 @@ def test_random_features_of_univariate_predictions(key):
     )
     found, exact = (cj.random_feature_skce(key, kernel, q, y, n_features=8) for q in (p, of_normal))
     np.testing.assert_allclose(found.estimate, exact.estimate, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "p",
+    [
+        cj.StudentT(jnp.full(200, 1e-3), jnp.zeros(200), jnp.ones(200)),
+        cj.LogNormal(jnp.zeros(200), jnp.full(200, 1e3)),
+    ],
+    ids=["student_t", "log_normal"],
+)
+def test_extreme_draws_are_targets(p, key):
+    assert jnp.all(p.supports(p.sample(key))[1])
+
+
+def test_crps_of_weibull_predictions_has_derivatives():
+    def score(k, scale):
+        return cj.crps(cj.Weibull(k, scale), jnp.ones(1))[0]
+
+    value, (by_k, by_scale) = jax.value_and_grad(score, (0, 1))(jnp.array([10.0]), jnp.ones(1))
+    # The score is in units of the targets, and its derivative in the target is 2 F(1) - 1.
+    np.testing.assert_allclose(by_scale[0], value - (1 - 2 / np.e), rtol=1e-4)
+    assert jnp.isfinite(by_k[0])
+
+
+def test_gamma_draws_near_zero():
+    def score(a, rate):
+        return jnp.sum(cj.crps(cj.Gamma(a, rate), targets))
+
+    a, rate = jnp.array([1e-5, 1e-3]), jnp.full(2, 1e-5)
+    targets = jnp.full(2, np.finfo(np.float32).tiny)
+    u = cj.Gamma(a, rate).cdf(targets)
+    # (rate y)^a / Gamma(1 + a)
+    np.testing.assert_allclose(u, np.exp(np.asarray(a) * np.log(1.18e-43)), rtol=0.02)
+    for slope in jax.grad(score, (0, 1))(a, rate):
+        assert jnp.all(jnp.isfinite(slope))

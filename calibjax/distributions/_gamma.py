@@ -96,7 +96,10 @@ class Gamma(Univariate):
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``."""
         p, targets = widened((self, targets))
-        return _cdf(p.concentration, p.rate * jnp.maximum(targets, 0.0))
+        # A product that underflows would be the impossible target 0.
+        least = jnp.finfo(targets.dtype).tiny
+        x = jnp.where(targets > 0, jnp.maximum(p.rate * targets, least), 0.0)
+        return _cdf(p.concentration, x)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``: by bisection on the cdf."""

@@ -62,11 +62,13 @@ class LogNormal(Univariate):
         return jnp.exp(p.loc) * jnp.sinh(p.scale)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-        """Draws ``[*shape, n]``."""
+        """Draws ``[*shape, n]``, limited to the normal numbers of their dtype."""
         p = widened(self)
         leading = (None,) * len(shape)
         noise = jax.random.normal(key, (*shape, *p.loc.shape), p.loc.dtype)
-        return jnp.exp(p.loc[leading] + p.scale[leading] * noise)
+        limits = jnp.finfo(noise.dtype)
+        draws = jnp.exp(p.loc[leading] + p.scale[leading] * noise)
+        return jnp.clip(draws, limits.tiny, limits.max)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``; -inf for targets that are not positive."""

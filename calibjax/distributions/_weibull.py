@@ -14,6 +14,9 @@ from calibjax.distributions._gamma import log_of_deviance, slope_of_deviance
 from calibjax.distributions._univariate import Univariate
 from calibjax.distributions._univariate._univariate import N_ATOMS
 
+# exp(-exp(7)) is 0 in float64 too.
+_LARGEST_LOG_HAZARD = 7.0
+
 
 @struct
 class Weibull(Univariate):
@@ -84,7 +87,9 @@ class Weibull(Univariate):
         p, targets = widened((self, targets))
         y = jnp.where(targets > 0, targets, p.scale)
         log_hazard = p.concentration * log_quotient(y, p.scale)
-        return jnp.where(targets > 0, -jnp.expm1(-jnp.exp(log_hazard)), 0.0)
+        # Above, the cdf is 1; the derivative of an infinite hazard would be NaN.
+        hazard = jnp.exp(jnp.minimum(log_hazard, _LARGEST_LOG_HAZARD))
+        return jnp.where(targets > 0, -jnp.expm1(-hazard), 0.0)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``."""

@@ -68,12 +68,13 @@ class StudentT(Univariate):
         return p.scale * _stretch(p.df, jnp.ones_like(p.df))[0]
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-        """Draws ``[*shape, n]``."""
+        """Draws ``[*shape, n]``, limited to the finite numbers of their dtype."""
         p = widened(self)
         leading = (None,) * len(shape)
         size = (*shape, *p.df.shape)
         t = jax.random.t(key, jnp.broadcast_to(p.df[leading], size), size, p.df.dtype)
-        return p.loc[leading] + p.scale[leading] * t
+        most = jnp.finfo(t.dtype).max
+        return jnp.clip(p.loc[leading] + p.scale[leading] * t, -most, most)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
