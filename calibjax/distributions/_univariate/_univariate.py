@@ -77,7 +77,8 @@ class Univariate(Distribution):
         >>> targets = predictions.sample(jax.random.key(0))
         >>> float(cj.calibration_test(jax.random.key(1), predictions, targets).pvalue)
         0.5
-        >>> float(predictions.cdf(jnp.zeros(300))[0]), float(predictions.log_prob(jnp.zeros(300))[0])
+        >>> zeros = jnp.zeros(300)
+        >>> float(predictions.cdf(zeros)[0]), float(predictions.log_prob(zeros)[0])
         (0.368, -1.0)
 
     Reference: Trefethen and Weideman, The exponentially convergent trapezoidal rule, SIAM Review

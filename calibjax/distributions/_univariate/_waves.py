@@ -62,7 +62,8 @@ class WithWaves:
 def waves_of_rows(ps: Any, kernel: Any, ys: jax.Array, axis: Axis) -> Any:
     """The rows with their waves, in O(n M Q) time."""
     (scaled,) = in_lengthscales(kernel, ys)
-    center = jnp.median(all_of(jnp.median(scaled), axis))
+    # h does not depend on the center, and has no derivative in it.
+    center = lax.stop_gradient(jnp.median(all_of(jnp.median(scaled), axis)))
     n = ys.shape[0]
     size = min(n, _ROWS_TOGETHER)
     n_chunks = -(-n // size)
