@@ -4,12 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import slow
 
 import calibjax as cj
 from calibjax.expectations import residual_product_tile, with_waves
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", slow({"float64"}, ["float32", "float64"]))
 def test_targets_outside_of_the_waves_beside_laws_inside(dtype, float64):
     # Rows come ever nearer to the radius of the waves; two targets are outside, in reach of laws.
     edge = 67.7 if dtype == "float32" else 107.8
@@ -96,12 +97,11 @@ def test_crps_of_weibull_predictions_has_derivatives():
     def score(k, scale):
         return cj.crps(cj.Weibull(k, scale), jnp.ones(1))[0]
 
+@pytest.mark.slow
     value, (by_k, by_scale) = jax.value_and_grad(score, (0, 1))(jnp.array([10.0]), jnp.ones(1))
     # The score is in units of the targets, and its derivative in the target is 2 F(1) - 1.
     np.testing.assert_allclose(by_scale[0], value - (1 - 2 / np.e), rtol=1e-4)
     assert jnp.isfinite(by_k[0])
-
-
 def test_gamma_draws_near_zero():
     def score(a, rate):
         return jnp.sum(cj.crps(cj.Gamma(a, rate), targets))

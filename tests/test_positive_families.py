@@ -192,6 +192,7 @@ DERIVATIVES = {
 }
 
 
+@pytest.mark.slow
 @every_family
 def test_derivatives(family, float64):
     make, kernel, y = FAMILIES[family][0], cj.GaussianKernel(0.7), jnp.array(0.3)
@@ -263,6 +264,7 @@ def pvalues(family, n_data_sets, n, factor=1.0):
     return np.array([pvalue(key) for key in jax.random.split(jax.random.key(5), n_data_sets)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", slow({"weibull", "beta"}, FAMILIES))
 def test_wrong_models_are_found(family):
     assert np.mean(pvalues(family, 4, 200, factor=2.0) < 0.05) > 0.7

@@ -63,6 +63,7 @@ def test_expectations_and_moments(dtype):
         np.testing.assert_allclose(deviation[i], law.std(), rtol=rtol)
 
 
+@pytest.mark.slow
 def test_a_base_with_quantiles_by_bisection(float64):
     gamma = cj.Gamma(jnp.array([2.5]), jnp.array([1.5]))
     p = cj.Truncated(gamma, 0.5, 2.0)
