@@ -260,10 +260,12 @@ def test_expectations(kind, dtype):
             cj.mean_embedding(p, WHITE, y),
         ]
 
-@pytest.mark.slow
     found = all_three(p, q, jnp.array(y))
     rtol = 1e-12 if dtype == "float64" else 3e-6
     np.testing.assert_allclose(found, [mean, inner, coincidence, ours[y]], rtol=rtol)
+
+
+@pytest.mark.slow
 def test_a_mean_of_zero_has_finite_gradients(float64):
     def loss(mu, r, kernel):
         p = cj.NegativeBinomial(mu, r, max_count=64)
@@ -350,6 +352,8 @@ def test_law_of_draws(mu, r, key):
     expected = n * np.diff(0.2 * (edges >= 0) + 0.8 * base.cdf(edges))
     observed = np.histogram(draws, edges + 0.5)[0]
     assert stats.chisquare(observed, expected).pvalue > 1e-3
+
+
 def test_certain_and_extreme_draws(key):
     p = cj.NegativeBinomial(jnp.array([0.0, 1e-30, 1e9, 5.0]), jnp.array([1.0, 1e-30, 1e-3, 1e30]))
     draws = p.sample(key, (100,))

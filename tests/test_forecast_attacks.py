@@ -97,11 +97,13 @@ def test_crps_of_weibull_predictions_has_derivatives():
     def score(k, scale):
         return cj.crps(cj.Weibull(k, scale), jnp.ones(1))[0]
 
-@pytest.mark.slow
     value, (by_k, by_scale) = jax.value_and_grad(score, (0, 1))(jnp.array([10.0]), jnp.ones(1))
     # The score is in units of the targets, and its derivative in the target is 2 F(1) - 1.
     np.testing.assert_allclose(by_scale[0], value - (1 - 2 / np.e), rtol=1e-4)
     assert jnp.isfinite(by_k[0])
+
+
+@pytest.mark.slow
 def test_gamma_draws_near_zero():
     def score(a, rate):
         return jnp.sum(cj.crps(cj.Gamma(a, rate), targets))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 from marks import slow
-from scipy import integrate, special, stats
+from scipy import special, stats
 
 import calibjax as cj
 from calibjax.distributions._univariate import _waves
@@ -180,13 +180,15 @@ def test_a_closed_form_of_a_subclass_goes_first():
     def inner(p, kernel, q):
         return jnp.zeros(())
 
-@pytest.mark.slow
     ps, ys = rows(6, dtype="float32")
     mine, kernel = Mine(ps.df, ps.loc, ps.scale), cj.GaussianKernel(1.0)
     constant = cj.DistanceKernel(cj.EmbeddingDistance(lambda p: 0 * p.loc[None]))
     found = cj.skce(cj.TensorProduct(constant, kernel), mine, ys)
     k = np.exp(-np.square(np.subtract.outer(ys, ys)) / 2)
     np.testing.assert_allclose(found, (k.sum() - 6) / 30, rtol=1e-5)
+
+
+@pytest.mark.slow
 def test_estimates_are_means_of_h(float64):
     ps, ys = rows(90)
     kernel = cj.default_kernel(ps)
