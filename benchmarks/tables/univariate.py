@@ -10,8 +10,8 @@ from benchmarks.works import univariate
 @table("Quadrature beside closed forms")
 def quadrature(quick: bool) -> Iterator[Row]:
     """Default kernels, which are Gaussian for targets. The "peer" is the closed form of Normal
-    predictions; with a Laplacian kernel, and for gradients, it is the same work of those. The ratio is
-    ours over the peer's time where there is a target, and else the peer's over ours."""
+    predictions; with a Laplacian kernel, and for gradients, it is the same work of those. The ratio
+    is ours over the peer's time where there is a target, and else the peer's over ours."""
     n, repeats = (64, 1) if quick else (2048, 7)
     for family in univariate.FAMILIES[1:]:
         yield _beside_normal(n, family, repeats, "<10")
