@@ -168,7 +168,7 @@ FAST_OTHERS = {("categorical", name) for name in ("witness", "default_kernel", "
 
 UNTEMPERED = {
     *("poisson", "negative_binomial", "zero_inflated", "ensemble", "gamma", "weibull", "beta"),
-    "truncated",
+    *("truncated", "student_t", "log_normal", "quantiles"),
 }
 
 
