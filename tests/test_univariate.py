@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 from marks import slow
+from rules import fine_rule
 from scipy import special, stats
 
 import calibjax as cj
@@ -41,14 +42,6 @@ ERRORS["t3"]["laplacian"] = (1e-4, 3e-4, 1e-3)
 ERRORS["t1"]["laplacian"] = (1e-3, 2e-3, 2e-3)
 ERRORS["log_normal_half"]["laplacian"] = (1e-4, 3e-4, 3e-3)
 ERRORS["log_normal"]["laplacian"] = (2e-4, 3e-3, 2e-3)
-
-
-def fine_rule(law):
-    """Many points of a law of SciPy, and their weights: even in z for F^{-1}(Phi(z))."""
-    z = np.linspace(-9, 9, 40001)
-    weights = np.exp(-np.square(z) / 2)
-    points = np.where(z < 0, law.ppf(special.ndtr(z)), law.isf(special.ndtr(-z)))
-    return points, weights / weights.sum()
 
 
 @jax.jit
