@@ -24,6 +24,6 @@ from calibjax.expectations._finite import label_residual as label_residual
 from calibjax.expectations._mean_embedding_distance import (
     MeanEmbeddingDistance as MeanEmbeddingDistance,
 )
-from calibjax.expectations._measures import double_sum as double_sum
-from calibjax.expectations._measures import double_sum_tile as double_sum_tile
+from calibjax.expectations._measures import measure_of_residual as measure_of_residual
+from calibjax.expectations._measures import register_sums as register_sums
 from calibjax.expectations._measures import sums_over_atoms as sums_over_atoms

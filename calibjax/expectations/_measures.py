@@ -4,6 +4,7 @@ Each function is a double sum sum_st a_s b_t k(x_s, z_t) over the points and wei
 measures.  A measure is a prediction, a point, or the signed measure delta_y - p.
 """
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
@@ -33,51 +34,76 @@ _KERNEL_VALUES_PER_STEP = 64
 Measure = tuple[Any, jax.Array]
 
 
-def measure_mean(p, kernel, y):
-    points, weights = p.atoms()
-    return double_sum(kernel, (points, weights), (y[None], jnp.ones(1, weights.dtype)))
-
-
-def measure_inner(p, kernel, q):
-    return double_sum(kernel, p.atoms(), q.atoms())
-
-
-def measure_residual(p, kernel, y, q, z):
-    return double_sum(kernel, _residual_measure(p, y), _residual_measure(q, z))
-
-
-def measure_residual_tile(ps, kernel, ys, qs, zs):
-    measures = jax.vmap(_residual_measure)
-    return double_sum_tile(kernel, measures(ps, ys), measures(qs, zs))
-
-
-def measure_squared_distance_tile(ps, kernel, qs):
-    def inner(ps, kernel, qs):
-        measures = jax.vmap(lambda p: p.atoms())
-        return double_sum_tile(kernel, measures(ps), measures(qs))
-
-    return squared_distance_tile(ps, kernel, qs, inner)
-
-
 def sums_over_atoms(family: Family) -> Family:
-    """Class decorator: registers these sums for a family that has `atoms`."""
-    mean_embedding.register(family, object)(measure_mean)
-    inner_product.register(family, object)(measure_inner)
-    residual_product.register(family, object)(measure_residual)
-    residual_product_tile.register(family, object)(measure_residual_tile)
-    squared_embedding_distance_tile.register(family, object)(measure_squared_distance_tile)
+    """Class decorator: registers sums over atoms for a family that has `atoms`, for any kernel."""
+    register_sums(
+        family,
+        object,
+        measure=lambda p, kernel: p.atoms(),
+        point=lambda kernel, y: y[None],
+        of_points=lambda kernel: kernel,
+    )
     return family
 
 
-def _residual_measure(p, y) -> Measure:
-    """The points and weights of the signed measure delta_y - p, ``[1 + S, …]`` and ``[1 + S]``.
+def register_sums(
+    family: type[Distribution],
+    kernel_type: type,
+    measure: Callable[[Any, Any], Measure],
+    point: Callable[[Any, jax.Array], Any],
+    of_points: Callable[[Any], Any],
+) -> None:
+    """Registers sums over pairs of points for a family and a kernel type.
+
+    Args:
+        family: the family of the predictions.
+        kernel_type: the type of the target kernel.
+        measure: ``measure(p, kernel)``, the points and weights of one prediction.
+        point: ``point(kernel, y)``, one target as points with a leading axis of length 1.
+        of_points: ``of_points(kernel)``, the function of two points that is summed.
+    """
+
+    def residual_measure(p, kernel, y):
+        return measure_of_residual(measure(p, kernel), point(kernel, y))
+
+    @mean_embedding.register(family, kernel_type)
+    def measure_mean(p, kernel, y):
+        points, weights = measure(p, kernel)
+        at_target = point(kernel, y), jnp.ones(1, weights.dtype)
+        return double_sum(of_points(kernel), (points, weights), at_target)
+
+    @inner_product.register(family, kernel_type)
+    def measure_inner(p, kernel, q):
+        return double_sum(of_points(kernel), measure(p, kernel), measure(q, kernel))
+
+    @residual_product.register(family, kernel_type)
+    def measure_residual(p, kernel, y, q, z):
+        left, right = residual_measure(p, kernel, y), residual_measure(q, kernel, z)
+        return double_sum(of_points(kernel), left, right)
+
+    @residual_product_tile.register(family, kernel_type)
+    def measure_residual_tile(ps, kernel, ys, qs, zs):
+        measures = jax.vmap(residual_measure, (0, None, 0))
+        left, right = measures(ps, kernel, ys), measures(qs, kernel, zs)
+        return double_sum_tile(of_points(kernel), left, right)
+
+    @squared_embedding_distance_tile.register(family, kernel_type)
+    def measure_squared_distance_tile(ps, kernel, qs):
+        def inner_tile(ps, kernel, qs):
+            measures = jax.vmap(measure, (0, None))
+            return double_sum_tile(of_points(kernel), measures(ps, kernel), measures(qs, kernel))
+
+        return squared_distance_tile(ps, kernel, qs, inner_tile)
+
+
+def measure_of_residual(measure: Measure, target: Any) -> Measure:
+    """The signed measure delta_y - p, ``[1 + S, …]`` and ``[1 + S]``, from p and the point y.
 
     h is the inner product of the embeddings of two such measures.
     """
-    points, weights = p.atoms()
-    return jnp.concatenate([y[None], points]), jnp.concatenate(
-        [jnp.ones(1, weights.dtype), -weights]
-    )
+    points, weights = measure
+    points = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), target, points)
+    return points, jnp.concatenate([jnp.ones(1, weights.dtype), -weights])
 
 
 def double_sum(kernel: Any, left: Measure, right: Measure) -> jax.Array:
