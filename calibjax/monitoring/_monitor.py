@@ -64,7 +64,7 @@ class CalibrationMonitor:
         bases: the functions that bets are made of.
         bets: what was learnt and won, for each of `lag` processes.
         n_updates: the number of updates so far.
-        log_e_value: the logarithm of `e_value`, which float32 can hold when it cannot hold `e_value`.
+        log_e_value: the logarithm of `e_value`, which may be too large for float32.
         log_max: the largest logarithm of `e_value` so far, also within batches.
         lag: the number of updates until targets are known.
 
