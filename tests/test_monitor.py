@@ -1,5 +1,6 @@
 """The monitor: its evidence is 1 on average, whatever the past, and grows if a model is wrong."""
 
+import dataclasses
 import functools
 import itertools
 
@@ -197,6 +198,20 @@ def test_a_target_of_probability_zero_is_infinite_evidence(key):
     monitor = cj.CalibrationMonitor.start(key, predictions).update(predictions, jnp.array([2, 1]))
     assert float(monitor.pvalue) == 0.0 and bool(monitor.alarm(1e-9))
     assert float(monitor.update(predictions, jnp.array([0, 1])).pvalue) == 0.0
+
+
+def test_keeps_its_dtype_and_counts_no_further_than_int32(key):
+    predictions, targets = _labels(key, 20, 0.0)
+    monitor = cj.CalibrationMonitor.start(key, predictions)
+    with jax.enable_x64(True):
+        wide = cj.Bernoulli(np.asarray(predictions.probs, np.float64))
+        found = monitor.update(wide, targets)
+    expected = monitor.update(predictions, targets)
+    jax.tree.map(np.testing.assert_array_equal, found.bets, expected.bets)
+    full = jnp.full_like(monitor.bets.n_rows, 2**31 - 5)
+    late = dataclasses.replace(monitor, bets=dataclasses.replace(monitor.bets, n_rows=full))
+    late = late.update(predictions, targets)
+    assert int(late.n_rows) == 2**31 - 1 and bool(jnp.isfinite(late.e_value))
 
 
 def test_lags_are_processes_of_their_own(key):

@@ -193,7 +193,10 @@ def _after_chunk(
     # A row of weight 0 may have an infinite log e.
     counted = jnp.where((weights == 0)[:, None, None], 0.0, log_e * weights[:, None, None])
     gain = jnp.sum(counted, axis=0)
-    n_rows = bets.n_rows + jnp.sum(weights > 0, dtype=jnp.int32)
+    # The count stays at its largest number, where nothing is left to start.
+    n_rows = bets.n_rows + jnp.minimum(
+        jnp.sum(weights > 0, dtype=jnp.int32), jnp.iinfo(jnp.int32).max - bets.n_rows
+    )
     starting = _not_at_stake(bets.n_rows, dtype) - _not_at_stake(n_rows, dtype)
     gains = bets.gains + gain
     least = jnp.minimum(bets.least, gains)

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from calibjax._batch import check_predictions, fill_masked, kept_first
 from calibjax._check import check_integer, check_key
-from calibjax._data import Data, check_data, clean
+from calibjax._data import Data, check_data, clean, in_dtype
 from calibjax._distribution import Distribution
 from calibjax._parameters import family_name
 from calibjax._sharding import Axis, all_of, all_sum, on_devices
@@ -287,7 +287,7 @@ def _start(axis: Axis, shared: Any, rows: Any, n_features: int) -> tuple[Any, li
 
 @on_devices
 def _update(axis: Axis, monitor: CalibrationMonitor, data: Data) -> CalibrationMonitor:
-    data = clean(data, axis)
+    data = in_dtype(clean(data, axis), monitor.log_max.dtype)
     # A batch is small: each device computes all of it.
     predictions, targets, weights = jax.tree.map(
         lambda x: all_of(x, axis).reshape(-1, *x.shape[1:]), (*data.samples, data.weights)
