@@ -19,7 +19,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from calibjax.hypothesis_tests._counting import counted_pvalue, rounding_of
+from calibjax.intervals._counting import counted_pvalue, rounding_of
 
 # The law of a kernel with one eigenvalue, chi-squared with one degree of freedom, has 2.8.  Rare
 # events have more, and z would be large for all draws: no other kernel could decide.

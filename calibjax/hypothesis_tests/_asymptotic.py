@@ -16,8 +16,8 @@ from calibjax._sharding import Axis, all_sum, gathered, on_devices
 from calibjax.discrepancy import h
 from calibjax.features import one_feature
 from calibjax.hypothesis_tests._null_laws import Law, bootstrap, gamma, pearson, spectrum
-from calibjax.hypothesis_tests._rare_events import remark_on_rare_events
 from calibjax.hypothesis_tests._result import CalibrationTestResult
+from calibjax.intervals._rare_events import remark_on_rare_events
 from calibjax.kernels import KernelLike
 from calibjax.operators import H, low_rank_h, tiled_h_of_clean
 

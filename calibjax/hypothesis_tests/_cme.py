@@ -17,15 +17,15 @@ from calibjax._sharding import Axis, all_max, all_of, all_sum, on_devices
 from calibjax._struct import is_traced
 from calibjax.discrepancy import deviation
 from calibjax.estimators import h_and_locations
-from calibjax.hypothesis_tests._counting import counted_pvalue_with_ties
 from calibjax.hypothesis_tests._model_null import (
     check_null,
     tile_row_numbers,
     under_model,
     with_targets,
 )
-from calibjax.hypothesis_tests._rare_events import remark_on_rare_events
 from calibjax.hypothesis_tests._result import CalibrationTestResult
+from calibjax.intervals._counting import counted_pvalue_with_ties
+from calibjax.intervals._rare_events import remark_on_rare_events
 from calibjax.kernels import KernelLike
 
 

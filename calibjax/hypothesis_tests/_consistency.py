@@ -15,9 +15,9 @@ from calibjax._data import Data, check_data, clean
 from calibjax._distribution import Distribution
 from calibjax._sharding import gathered
 from calibjax._struct import bind
-from calibjax.hypothesis_tests._counting import counted_pvalue_with_ties
 from calibjax.hypothesis_tests._model_null import row_numbers, under_model
 from calibjax.hypothesis_tests._result import CalibrationTestResult
+from calibjax.intervals._counting import counted_pvalue_with_ties
 
 # The number of rows that are resampled at a time.
 _ROWS = 2**14

@@ -14,7 +14,6 @@ from calibjax._sharding import Axis, on_devices
 from calibjax._struct import is_array, is_traced
 from calibjax.estimators import estimate_skce
 from calibjax.hypothesis_tests._block import check_complete_blocks
-from calibjax.hypothesis_tests._counting import counted_pvalue_with_ties
 from calibjax.hypothesis_tests._model_null import (
     block_row_numbers,
     check_null,
@@ -24,6 +23,7 @@ from calibjax.hypothesis_tests._model_null import (
 )
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.hypothesis_tests._z_test import summarise
+from calibjax.intervals._counting import counted_pvalue_with_ties
 from calibjax.kernels import KernelLike, upper_bound
 from calibjax.operators import BlockH, TiledH, block_h, tiled_h
 

@@ -6,13 +6,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from calibjax.hypothesis_tests._bootstrap import bootstrap_draws
-from calibjax.hypothesis_tests._counting import counted_pvalue
 from calibjax.hypothesis_tests._weighted_chi_squared import (
     gamma_pvalue,
     pearson_pvalue,
     spectrum_draws,
 )
+from calibjax.intervals._bootstrap import bootstrap_draws
+from calibjax.intervals._counting import counted_pvalue
 from calibjax.operators import H
 
 

@@ -1,6 +1,6 @@
 """The result of a test."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,14 +9,8 @@ from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 
 from calibjax._struct import is_array, is_traced, static, struct
+from calibjax.intervals._confidence_interval import ConfidenceInterval
 from calibjax.kernels import describe
-
-
-class ConfidenceInterval(NamedTuple):
-    """The lower and the upper bound of a confidence interval."""
-
-    low: jax.Array
-    high: jax.Array
 
 
 @struct
