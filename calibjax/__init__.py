@@ -55,6 +55,7 @@ from calibjax.hypothesis_tests import distribution_free_skce_test as distributio
 from calibjax.hypothesis_tests import sample_test_locations as sample_test_locations
 from calibjax.intervals import CalibrationComparison as CalibrationComparison
 from calibjax.intervals import compare_calibration as compare_calibration
+from calibjax.intervals import skce_confidence_interval as skce_confidence_interval
 from calibjax.kernels import Distance as Distance
 from calibjax.kernels import DistanceKernel as DistanceKernel
 from calibjax.kernels import EmbeddingDistance as EmbeddingDistance
