@@ -120,8 +120,10 @@ def main() -> None:
     for case in cases():
         if args.quick and case[2] > 50:
             continue
-        results[case] = coverage(*case, 5 if args.quick else DATA_SETS[case[2]])
-        show(*case, line(case[-1], results[case]))
+        found = coverage(*case, 5 if args.quick else DATA_SETS[case[2]])
+        if found is not None:
+            results[case] = found
+            show(*case, line(case[-1], found))
     (folder / "INTERVALS.md").write_text(page(results, (time.perf_counter() - start) / 60))
     show(f"\n{folder / 'INTERVALS.md'}")
 

@@ -397,6 +397,34 @@ def test_coverage(name, size, key):
         assert np.mean(truth <= highs) > level - deviation
 
 
+def _model_null(key, *data):
+    return cj.distribution_free_skce_test(*data, null="model", key=key, n_resamples=99)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gamma", "pearson", "spectrum", "model", "calibration_test"])
+@pytest.mark.parametrize("strength", [0.1, 0.4, 1.0])
+def test_coverage_of_the_intervals_of_tests(name, strength, key):
+    n, n_sets, level = 60, 300, 0.9
+    truth = strength**2 * _skce_of_alternative("wide")
+    test = {**TESTS, "model": _model_null}.get(name)
+    # All kernels of an aggregated test are covered simultaneously, which two equal ones show.
+    if name == "calibration_test":
+
+        def test(key, kernel, *data):
+            return cj.aggregated_skce_test(key, [kernel, kernel], *data, n_resamples=99)
+
+    def covers(key):
+        data_key, key = jax.random.split(key)
+        low, high = test(key, *_at_strength("wide", strength, n, data_key)).confidence_interval(
+            level
+        )
+        return (low <= truth) & (truth <= high)
+
+    covered = jax.jit(lambda keys: jax.lax.map(covers, keys))(jax.random.split(key, n_sets))
+    assert np.mean(covered) > level - 4 * np.sqrt(level * (1 - level) / n_sets)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ratio", [0.3, 1.0, 2.0])
 def test_coverage_with_one_expected_event(ratio, key):
