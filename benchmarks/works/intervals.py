@@ -137,8 +137,8 @@ def cases() -> list[tuple[str, str, int, str]]:
         for family in FAMILIES
         for kernel in KERNELS
         # Kernels of samples take the time of all pairs of samples.
-        if family != "5 samples" or n < 3000
-        for strength in (STRENGTHS if n < 3000 else _FEW_STRENGTHS)
+        if family != "5 samples" or n == 50
+        for strength in (STRENGTHS if n < 3000 and family != "5 samples" else _FEW_STRENGTHS)
     ]
 
 
