@@ -21,9 +21,10 @@ of succession, and statistical inference, 1927),
 
     D + 2 z^2 c / n + z sqrt(4 c D / n + 4 z^2 c^2 / n^2 + v).
 
-The smaller one of both upper ends holds: which one is smaller depends on C alone, in the limit,
-unless they are nearly equal.  With many eigenvalues of similar size it is the score interval's, by
-far: |delta|^2 is nearly constant then, and the triangle inequality far from sharp.
+Each of both upper ends is too small in at most a/2 of all cases, when the data show less than the
+SKCE, and mostly in the same cases: the smaller one is taken, and `benchmarks/INTERVALS.md` counts
+how often it contains the SKCE.  With many eigenvalues of similar size it is the score interval's,
+by far: |delta|^2 is nearly constant then, and the triangle inequality far from sharp.
 
 **Rare events.**  Where they are missing, the data hardly vary, and the bootstrap believes in a tiny
 error.  But the model knows how much data vary if it is right.  If the observed variance tr C is
