@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import calibjax as cj
-from calibjax import estimators, hypothesis_tests, recalibration, scores
+from calibjax import estimators, hypothesis_tests, intervals, recalibration, scores
 
 PACKAGE = Path(cj.__file__).parent
 
@@ -37,6 +37,7 @@ ROOMS = [
     "operators",
     "scores",
     "estimators",
+    "intervals",
     "hypothesis_tests",
     "recalibration",
     "monitoring",
@@ -105,7 +106,7 @@ def public_functions(module):
     "name",
     [
         name
-        for room in (scores, estimators, hypothesis_tests, recalibration)
+        for room in (scores, estimators, intervals, hypothesis_tests, recalibration)
         for name in public_functions(room)
     ],
 )

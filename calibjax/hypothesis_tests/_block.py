@@ -15,14 +15,12 @@ from calibjax._door import check_inputs
 from calibjax._numerics import root_mean_square
 from calibjax._sharding import Axis, all_sum, on_devices, on_one_device
 from calibjax._struct import is_traced
-from calibjax.hypothesis_tests._counting import counted_pvalue_with_ties
 from calibjax.hypothesis_tests._model_null import (
     block_row_numbers,
     check_null,
     under_model,
     with_targets,
 )
-from calibjax.hypothesis_tests._rare_events import remark_on_rare_events
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.hypothesis_tests._z_test import (
     BlockSummary,
@@ -30,6 +28,8 @@ from calibjax.hypothesis_tests._z_test import (
     summarise_estimates,
     z_test,
 )
+from calibjax.intervals._counting import counted_pvalue_with_ties
+from calibjax.intervals._rare_events import remark_on_rare_events
 from calibjax.kernels import KernelLike
 from calibjax.operators import BlockH, block_h
 

@@ -15,9 +15,9 @@ from calibjax._data import Data, check_data, clean
 from calibjax._distribution import Distribution
 from calibjax._sharding import gathered
 from calibjax._struct import bind
-from calibjax.hypothesis_tests._counting import counted_pvalue_with_ties
 from calibjax.hypothesis_tests._model_null import row_numbers, under_model
 from calibjax.hypothesis_tests._result import CalibrationTestResult
+from calibjax.intervals._counting import counted_pvalue_with_ties
 
 # The number of rows that are resampled at a time.
 _ROWS = 2**14
@@ -69,7 +69,8 @@ def consistency_test(
 
     Returns:
         CalibrationTestResult; its statistic and its estimate are the estimator's value, and its
-        null_distribution holds the values for the resamples.
+        null_distribution holds the values for the resamples.  It has no confidence interval, which
+        an estimator that may be anything cannot have; for the SKCE see `skce_confidence_interval`.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.

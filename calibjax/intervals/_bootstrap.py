@@ -10,6 +10,8 @@ has asymptotically the distribution that S = n/(n-1) SKCE_u - SKCE_b has if the 
 e = c - 1, which has mean 0, so that every term is small where T* is small.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -27,38 +29,60 @@ _DRAWS = 2**20
 _DRAWS_PER_KEY = 128
 
 
+class ResampledForms(NamedTuple):
+    """Sums over H of the centred counts e of R resamples, with H = G + diag(d).
+
+    Args:
+        pairs: e^T G e, ``[R]``.
+        rows: e^T G 1, ``[R]``.
+        diagonal: sum_i e_i d_i, ``[R]``.
+        squares: sum_i e_i^2 d_i, ``[R]``.
+    """
+
+    pairs: jax.Array
+    rows: jax.Array
+    diagonal: jax.Array
+    squares: jax.Array
+
+
 def bootstrap_draws(
     key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int
 ) -> tuple[jax.Array, jax.Array]:
     """The draws T* ``[n_resamples]``, and the row sums of H without its diagonal ``[n]``.
 
+    The arguments and the cost are those of `resampled_forms`.
+    """
+    forms, row_sums = resampled_forms(key, h, n_kept, n_resamples)
+    count, total = h.count(), all_sum(jnp.sum(h.weights * row_sums), h.axis)
+    # c^T H c - c^T d = c^T G c + sum_i (c_i^2 - c_i) d_i, and c_i^2 - c_i = e_i^2 + e_i.
+    quadratic = forms.pairs + 2 * forms.rows + total + forms.squares + forms.diagonal
+    # c^T H 1 = c^T G 1 + c^T d.
+    linear = forms.rows + total + forms.diagonal + h.trace()
+    return (count / (count - 1) * quadratic - 2 * linear) / jnp.square(count), row_sums
+
+
+def resampled_forms(
+    key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int
+) -> tuple[ResampledForms, jax.Array]:
+    """The sums over H of each resample, and the row sums of H without its diagonal ``[n]``.
+
     The first `n_kept` rows of this device have weight 1, the other rows 0.  One pass over H serves
     1024 resamples, and the memory is one byte for each of these resamples and each row.
     """
-    n, weights, diagonal = h.weights.shape[0], h.weights, h.diagonal()
+    n, diagonal = h.weights.shape[0], h.diagonal()
     n_chunks = -(-n_resamples // _TOGETHER)
     size = -(-n_resamples // n_chunks)
-    count, trace = h.count(), h.trace()
-    ratio = count / (count - 1)
 
-    def draws_of_chunk(index):
+    def forms_of_chunk(index):
         number = index * size + jnp.arange(size, dtype=index.dtype)
         excess = centred_counts(key, number, n, n_kept, h.axis)
-        forms, row_sums = h.quadratic_forms(excess)
-        linear = jnp.stack([row_sums, weights * diagonal])
-        products, square_products = _products_with_columns(excess, linear)
-        products, square_products = all_sum((products, square_products), h.axis)
-        (e_rows, e_diagonal), (_, e_squared_diagonal) = products, square_products
-        total = all_sum(jnp.sum(weights * row_sums), h.axis)
-        # With H = G + diag(d), where G has the diagonal 0, and c = 1 + e:
-        # c^T H c - c^T d = c^T G c + sum_i (c_i^2 - c_i) d_i, and c_i^2 - c_i = e_i^2 + e_i.
-        quadratic = forms + 2 * e_rows + total + e_squared_diagonal + e_diagonal
-        # c^T H 1 = c^T G 1 + c^T d.
-        linear_form = e_rows + total + e_diagonal + trace
-        return (ratio * quadratic - 2 * linear_form) / jnp.square(count), row_sums
+        pairs, row_sums = h.quadratic_forms(excess)
+        products = _products_with_columns(excess, jnp.stack([row_sums, h.weights * diagonal]))
+        (rows, of_diagonal), (_, squares) = all_sum(products, h.axis)
+        return ResampledForms(pairs, rows, of_diagonal, squares), row_sums
 
-    draws, row_sums = lax.map(draws_of_chunk, jnp.arange(n_chunks))
-    return draws.reshape(-1)[:n_resamples], row_sums[0]
+    forms, row_sums = lax.map(forms_of_chunk, jnp.arange(n_chunks))
+    return jax.tree.map(lambda x: x.reshape(-1)[:n_resamples], forms), row_sums[0]
 
 
 def centred_counts(

@@ -5,7 +5,7 @@ most probable ones, the data show little but what happens without any other targ
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,18 +13,19 @@ import jax.numpy as jnp
 from calibjax._data import Data
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import is_traced, widened
-from calibjax.hypothesis_tests._result import CalibrationTestResult
+
+#: A dataclass with a field `method`, a text.
+Result = TypeVar("Result", bound=Any)
 
 # With fewer expected events the asymptotic tests reject calibrated models too often.
 _FEW = 10
 
 
-def remark_on_rare_events(
-    result: CalibrationTestResult, data: Data, instead: str
-) -> CalibrationTestResult:
+def remark_on_rare_events(result: Result, data: Data, instead: str) -> Result:
     """The result, whose method says so if fewer than ten rare events are expected.
 
-    Nothing is said inside jit, where no number can be looked at.  `instead` names an exact test.
+    Nothing is said inside jit, where no number can be looked at.  `instead` says what to use, such
+    as an exact test.
     """
     rows = data.predictions, data.where
     if is_traced((result, rows)):
