@@ -3,3 +3,9 @@
 from calibjax.intervals._compare import CalibrationComparison as CalibrationComparison
 from calibjax.intervals._compare import compare_calibration as compare_calibration
 from calibjax.intervals._confidence_interval import ConfidenceInterval as ConfidenceInterval
+from calibjax.intervals._equivalent_temperature import (
+    EquivalentTemperature as EquivalentTemperature,
+)
+from calibjax.intervals._equivalent_temperature import (
+    equivalent_temperature as equivalent_temperature,
+)
