@@ -274,7 +274,7 @@ def _comparison(
     """The comparison of the first of K + 1 models with the others."""
     dtype = widest_dtype(*jax.tree.leaves(found))
     estimates, draws = (jnp.stack([x.astype(dtype) for x in xs]) for xs in zip(*found, strict=True))
-    differences, errors = estimates[0] - estimates[1:], draws[0] - draws[1:]
+    differences, errors = estimates[:1] - estimates[1:], draws[:1] - draws[1:]
     # Models that are the same up to rounding do not differ: their errors are rounding, too.
     sizes = jnp.concatenate([draws, estimates[:, None]], axis=1)
     rounding = jnp.maximum(rounding_of(sizes[:1]), rounding_of(sizes[1:]))

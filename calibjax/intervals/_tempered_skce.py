@@ -49,7 +49,7 @@ def tempered_sums(
             "sums and multiples of them."
         )
     gaps = lax.map(lambda t: _label_gaps(predictions, t), temperatures)
-    gaps = jnp.moveaxis(gaps * weights[:, None], 0, -1)
+    gaps = jnp.moveaxis(gaps * weights[None, :, None], 0, -1)
     labels = all_labels(predictions)
 
     def of_row(row: tuple[Any, jax.Array, jax.Array]) -> jax.Array:
