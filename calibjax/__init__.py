@@ -57,6 +57,7 @@ from calibjax.intervals import CalibrationComparison as CalibrationComparison
 from calibjax.intervals import EquivalentTemperature as EquivalentTemperature
 from calibjax.intervals import compare_calibration as compare_calibration
 from calibjax.intervals import equivalent_temperature as equivalent_temperature
+from calibjax.intervals import skce_confidence_interval as skce_confidence_interval
 from calibjax.kernels import Distance as Distance
 from calibjax.kernels import DistanceKernel as DistanceKernel
 from calibjax.kernels import EmbeddingDistance as EmbeddingDistance

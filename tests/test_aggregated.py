@@ -19,12 +19,12 @@ from calibjax._struct import as_pytree
 from calibjax.features import residual_feature
 from calibjax.hypothesis_tests import _aggregation
 from calibjax.hypothesis_tests._kernel_terms import terms_of
-from calibjax.hypothesis_tests._model_draws import (
+from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
+from calibjax.intervals._model_draws import (
     DRAWS_PER_GROUP,
     draw_targets,
     increasing_sums,
 )
-from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.kernels import describe
 
 N, B = 8, 19

@@ -15,10 +15,11 @@ from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import widest_dtype
 from calibjax.expectations import default_kernels
 from calibjax.features import residual_feature
-from calibjax.hypothesis_tests._aggregation import Aggregate, aggregate
+from calibjax.hypothesis_tests._aggregation import Aggregate, SimultaneousErrors, aggregate
 from calibjax.hypothesis_tests._kernel_terms import terms_of
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.hypothesis_tests._result import CalibrationTestResult, Members
+from calibjax.intervals._of_norms import NormInterval
 from calibjax.kernels import KernelLike, describe
 
 
@@ -79,8 +80,12 @@ def aggregated_skce_test(
         CalibrationTestResult.  Its statistic is M^0, and null_distribution holds M^1, M^2, ….  Its
         estimate is the unbiased SKCE of the kernel that attains the maximum (of the changed kernel
         above n_features rows, and of samples with the target among them), and `members` says which
-        kernel that is, and has the estimates, scores z and p-values of all kernels.  Inside jit a
-        bad value, or fewer than two kept rows, makes all numbers NaN.
+        kernel that is, and has the estimates, scores z, p-values and intervals of all kernels.  The
+        confidence_interval is for the SKCE of the kernel with the maximum; as the intervals of all
+        kernels hold simultaneously, it may be chosen after the fact.  It excludes 0 if and only if
+        p <= 1 - confidence_level, unless data vary more than the model's draws: then it may contain
+        0 in spite of a smaller p-value.  Inside jit a bad value, or fewer than two kept rows, makes
+        all numbers NaN.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value;
@@ -115,22 +120,29 @@ def aggregated_skce_test(
         raise ValueError("kernels must hold at least one kernel, got none.")
     dtype = widest_dtype(targets, *jax.tree.leaves(predictions))
     found = _aggregated_skce_test((key, terms_of(kernels, dtype)), data, n_resamples, n_features)
-    members = Members(kernels, found.estimates, found.aggregate.scores, found.aggregate.pvalues)
+    scores, pvalues = found.aggregate.scores, found.aggregate.pvalues
+    members = Members(
+        kernels, found.estimates, scores, pvalues, NormInterval(found.biased, found.errors)
+    )
+    best = members.best
     return CalibrationTestResult(
         statistic=found.aggregate.statistic,
         pvalue=found.aggregate.pvalue,
-        estimate=found.estimates[members.best],
+        estimate=found.estimates[best],
         null_distribution=found.aggregate.draws,
         members=members,
+        interval=NormInterval(found.biased[best], found.errors.of(best)),
         method=f"aggregated_skce_test, {len(kernels)} kernels, {n_resamples} draws from the model",
     )
 
 
 class Found(NamedTuple):
-    """The aggregate, and the unbiased SKCE of each kernel, ``[K]``."""
+    """The aggregate, both SKCE of each kernel ``[K]``, and the squared errors of their means."""
 
     aggregate: Aggregate
     estimates: jax.Array
+    biased: jax.Array
+    errors: SimultaneousErrors
 
 
 @on_devices
@@ -143,7 +155,17 @@ def _aggregated_skce_test(
     values, diagonals = redrawn_skce(key, terms, data, n_resamples, n_features, axis)
     # All weights are NaN if a row is invalid, and then the comparison is false.
     values = jnp.where(n >= 2, values, jnp.nan)
-    return Found(aggregate(values), (values[:, 0] - diagonals) / (n * (n - 1)))
+    found, observed = aggregate(values), values[:, 0]
+    # The diagonals of the model's draws have the mean of their sums, in which pairs cancel.
+    expected = jnp.mean(values[:, 1:], axis=1)
+    excess = jnp.maximum(diagonals / jnp.where(expected == 0, 1.0, expected), 1.0)
+    unit = 1 / jnp.square(n)
+    return Found(
+        aggregate=found,
+        estimates=(observed - diagonals) / (n * (n - 1)),
+        biased=unit * observed,
+        errors=found.errors.scaled(unit, excess),
+    )
 
 
 def one_residual(kernel: Any, a: Any, b: Any) -> jax.Array:

@@ -12,6 +12,23 @@ gamma variable, and
 is nearly standard normal (Wilson and Hilferty, The distribution of chi-square, 1931).  Wide kernels
 have few large eigenvalues and a skew law under H0, narrow ones have a nearly normal law: the
 maximum of X would be one of wide kernels, the maximum of z is fair.
+
+**Intervals that hold simultaneously.**  T_k / n^2 is the squared norm of a mean, and if the model
+is calibrated, it is the squared error of this mean.  Let c be the (1 - a)-quantile of the draws
+M^b = max_k z_k^b, and t_k the number T that the transformation of kernel k brings to c.  The
+transformation increases, so that M^b <= c says that T_k^b <= t_k for all k, which has a probability
+of at least 1 - a: r_k = sqrt(t_k) / n bounds the errors of all kernels simultaneously, and
+`NormInterval` with r_k has an interval for each of them.
+
+The lower end is above 0 exactly if T_k^0 > t_k, that is if z_k^0 > c.  For the kernel with the
+largest z this says M^0 > c, where c is the draw of rank ceil((1 - a) (B + 1)).  So many draws are
+smaller than M^0 exactly if at most a (B + 1) - 1 are not, that is if p <= a.  (M^0 is equal to
+draws that differ from it by rounding; the lower end is 0 then.)  The interval of the best kernel
+hence excludes 0 if and only if the test rejects.
+
+That the errors are those under the model is right near calibration.  If the observed data vary more
+than those of the model, r_k^2 is multiplied by the ratio of both mean diagonals of H, and then the
+lower end may be 0 although the test rejects: it has seen that data vary too much.
 """
 
 from typing import NamedTuple
@@ -19,7 +36,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from calibjax._struct import struct
+from calibjax.intervals._confidence_interval import normal_quantile
 from calibjax.intervals._counting import counted_pvalue, rounding_of
+from calibjax.intervals._errors import upper_quantile
 
 # The law of a kernel with one eigenvalue, chi-squared with one degree of freedom, has 2.8.  Rare
 # events have more, and z would be large for all draws: no other kernel could decide.
@@ -37,6 +57,7 @@ class Aggregate(NamedTuple):
         draws: the largest z of each draw, ``[B]``.
         scores: z of the observed targets for each kernel, ``[K]``.
         pvalues: the p-value that each kernel would have alone, ``[K]``.
+        errors: the thresholds t_k of all kernels.
     """
 
     statistic: jax.Array
@@ -44,6 +65,46 @@ class Aggregate(NamedTuple):
     draws: jax.Array
     scores: jax.Array
     pvalues: jax.Array
+    errors: "SimultaneousErrors"
+
+
+@struct
+class SimultaneousErrors:
+    """The thresholds t_k, from the draws M^b and the transformation of each kernel.
+
+    Args:
+        draws: M^b, ``[1, B]`` for K kernels, or ``[B]`` for one of them.
+        mean, deviation, skewness: of the statistics of each kernel, ``[K]`` or ``[]``.
+        rounding: by how much statistics of equal data may differ.
+        factor: what t_k is multiplied with.
+    """
+
+    draws: jax.Array
+    mean: jax.Array
+    deviation: jax.Array
+    skewness: jax.Array
+    rounding: jax.Array
+    factor: jax.Array
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """factor t_k for c at this level; above all draws c grows as normal quantiles do."""
+        draws, g = jnp.asarray(self.draws), jnp.asarray(self.skewness)
+        c, beyond = upper_quantile(draws, level)
+        reached = normal_quantile(jnp.asarray(1 - 1 / (draws.shape[-1] + 1), draws.dtype))
+        c = c + reached * jnp.maximum(beyond - 1, 0.0)
+        # The inverse of the transformation to z.
+        root = jnp.maximum(1 + g * (c - g / 6) / 6, 0.0)
+        return self.factor * (self.mean + self.deviation * 2 / g * (root**3 - 1)) + self.rounding
+
+    def scaled(self, unit: jax.Array, factor: jax.Array) -> "SimultaneousErrors":
+        """The thresholds times unit and factor, where `unit` is the one of the statistics."""
+        mean, deviation, rounding = (unit * x for x in (self.mean, self.deviation, self.rounding))
+        return SimultaneousErrors(self.draws, mean, deviation, self.skewness, rounding, factor)
+
+    def of(self, kernel: jax.Array) -> "SimultaneousErrors":
+        """The thresholds of one kernel."""
+        parts = self.mean, self.deviation, self.skewness, self.rounding, self.factor
+        return SimultaneousErrors(self.draws[0], *(x[kernel] for x in parts))
 
 
 def aggregate(values: jax.Array) -> Aggregate:
@@ -80,4 +141,12 @@ def aggregate(values: jax.Array) -> Aggregate:
         draws=largest[1:],
         scores=scores[:, 0],
         pvalues=jax.vmap(counted_pvalue)(values[:, 0] - rounding[:, 0], values[:, 1:]),
+        errors=SimultaneousErrors(
+            draws=largest[None, 1:],
+            mean=mean[:, 0],
+            deviation=jnp.where(constant, 0.0, deviation)[:, 0],
+            skewness=skewness[:, 0],
+            rounding=rounding[:, 0],
+            factor=jnp.ones_like(mean[:, 0]),
+        ),
     )

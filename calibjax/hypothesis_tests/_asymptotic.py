@@ -17,6 +17,7 @@ from calibjax.discrepancy import h
 from calibjax.features import one_feature
 from calibjax.hypothesis_tests._null_laws import Law, bootstrap, gamma, pearson, spectrum
 from calibjax.hypothesis_tests._result import CalibrationTestResult
+from calibjax.intervals._of_norms import NormInterval
 from calibjax.intervals._rare_events import remark_on_rare_events
 from calibjax.kernels import KernelLike
 from calibjax.operators import H, low_rank_h, tiled_h_of_clean
@@ -119,12 +120,15 @@ def asymptotic_skce_test(
         where: boolean mask ``[n]``; masked rows may hold anything.  n counts the kept rows.
 
     Returns:
-        CalibrationTestResult.  Its standard_error, from row sums of H (Hájek projection), holds for
-        models that are *not* calibrated; under H0 it is too large.  With "features" the estimate is
-        the SKCE of the random kernel, and standard_error is None, because the row sums do not show
-        the error of the features.  The null_distribution holds the draws, if there are any.  Inside
-        jit a bad value, or fewer than two kept rows, makes all numbers NaN.  As a loss use `skce`:
-        the estimate of a test has no gradient in bounded memory.
+        CalibrationTestResult.  Its confidence_interval holds whether the model is calibrated or
+        not, and its lower end is above 0 only if p <= 1 - confidence_level; the one of
+        `skce_confidence_interval` has the same lower end with "bootstrap", and an upper end that is
+        often much lower.  Its standard_error, from row sums of H (Hájek projection), holds for
+        models that are *not* calibrated; under H0 it is too large.  With "features" the estimate
+        and the interval are of the SKCE of the random kernel, and standard_error is None, because
+        the row sums do not show the error of the features.  The null_distribution holds the draws,
+        if there are any.  Inside jit a bad value, or fewer than two kept rows, makes all numbers
+        NaN.  As a loss use `skce`: the estimate of a test has no gradient in bounded memory.
 
     Raises:
         TypeError, ValueError: as in `skce`; method is "spectrum" or "pearson" and the batch has
@@ -172,11 +176,14 @@ def _asymptotic_skce_test(
     operator, key = chosen.make_operator(key, kernel, data, n_features, axis)
     verdict = chosen.law(key, operator, n_kept, n_resamples)
     n_draws = "" if verdict.draws is None else f" of {n_resamples}"
+    n, estimate = operator.count(), operator.unbiased(verdict.row_sums)
+    biased = (n - 1) / n * estimate + operator.trace() / jnp.square(n)
     return CalibrationTestResult(
         statistic=verdict.statistic,
         pvalue=verdict.pvalue,
-        estimate=operator.unbiased(verdict.row_sums),
+        estimate=estimate,
         standard_error=operator.standard_error(verdict.row_sums),
         null_distribution=verdict.draws,
+        interval=None if verdict.errors is None else NormInterval(biased, verdict.errors),
         method=f"asymptotic_skce_test, {method}{n_draws}{chosen.suffix.format(n_features)}",
     )

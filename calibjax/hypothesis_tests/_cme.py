@@ -25,6 +25,8 @@ from calibjax.hypothesis_tests._model_null import (
 )
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals._counting import counted_pvalue_with_ties
+from calibjax.intervals._errors import three_moment_errors
+from calibjax.intervals._of_norms import NormInterval
 from calibjax.intervals._rare_events import remark_on_rare_events
 from calibjax.kernels import KernelLike
 
@@ -81,10 +83,11 @@ def asymptotic_cme_test(
         where: boolean mask ``[n]``; masked rows may hold anything.  n counts the kept rows.
 
     Returns:
-        CalibrationTestResult; its estimate is `ucme`.  Inside jit a bad value, too few kept rows or
-        a singular covariance of "asymptotic" makes all numbers NaN.  Outside of jit the method of
-        "asymptotic" says so if fewer than ten rare events are expected, which are targets other
-        than the most probable one.
+        CalibrationTestResult; its estimate is `ucme`, of which the confidence_interval of
+        "asymptotic" says how large it may be; "model" has none.  Inside jit a bad value, too few
+        kept rows or a singular covariance of "asymptotic" makes all numbers NaN.  Outside of jit
+        the method of "asymptotic" says so if fewer than ten rare events are expected, which are
+        targets other than the most probable one.
 
     Raises:
         TypeError, ValueError: as in `skce`; a key is missing for "model", or given for
@@ -156,10 +159,15 @@ def _asymptotic_cme_test(
     statistic = n * (n - 1) * jnp.sum(jnp.square(whitened))
     # The weights of the locations are 1, or all NaN if a location is invalid.
     statistic = jnp.where(singular, jnp.nan, statistic * jnp.prod(locations.weights))
+    estimate = jnp.where(jnp.isnan(statistic), jnp.nan, jnp.mean(jnp.square(mean)))
+    # The estimate is the squared norm of z_bar / sqrt(J), whose error has this covariance.
+    covariance = all_sum(dot(centred.T, centred), axis) / (n * (n - 1) * n_locations)
+    errors = three_moment_errors(jnp.trace(covariance), covariance)
     result = CalibrationTestResult(
         statistic=statistic,
         pvalue=gammaincc(jnp.asarray(n_locations / 2, statistic.dtype), statistic / 2),
-        estimate=jnp.where(jnp.isnan(statistic), jnp.nan, jnp.mean(jnp.square(mean))),
+        estimate=estimate,
+        interval=NormInterval(estimate, errors),
         method=f"asymptotic_cme_test, {n_locations} locations",
     )
     return result, singular

@@ -69,7 +69,8 @@ def consistency_test(
 
     Returns:
         CalibrationTestResult; its statistic and its estimate are the estimator's value, and its
-        null_distribution holds the values for the resamples.
+        null_distribution holds the values for the resamples.  It has no confidence interval, which
+        an estimator that may be anything cannot have; for the SKCE see `skce_confidence_interval`.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.

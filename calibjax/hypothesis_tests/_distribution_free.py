@@ -1,6 +1,7 @@
 """The tests with the SKCE that are valid at every n: a bound, or draws from the model."""
 
-from typing import Any
+import dataclasses
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,6 @@ from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import is_array, is_traced
-from calibjax.estimators import estimate_skce
 from calibjax.hypothesis_tests._block import check_complete_blocks
 from calibjax.hypothesis_tests._model_null import (
     block_row_numbers,
@@ -23,7 +23,10 @@ from calibjax.hypothesis_tests._model_null import (
 )
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.hypothesis_tests._z_test import summarise
+from calibjax.intervals._bounded import BoundedMeanInterval, BoundedNormInterval
 from calibjax.intervals._counting import counted_pvalue_with_ties
+from calibjax.intervals._errors import DrawnErrors
+from calibjax.intervals._of_norms import NormInterval
 from calibjax.kernels import KernelLike, upper_bound
 from calibjax.operators import BlockH, TiledH, block_h, tiled_h
 
@@ -82,8 +85,10 @@ def distribution_free_skce_test(
         where: boolean mask ``[n]``; masked rows may hold anything.  n counts the kept rows.
 
     Returns:
-        CalibrationTestResult; its statistic is the estimate.  Inside jit a bad value, or fewer than
-        two kept rows, makes all numbers NaN.
+        CalibrationTestResult; its statistic is the estimate.  The confidence_interval of "bound"
+        holds for every n, as the p-value does; the one of "model" takes the errors of the drawn
+        data sets, larger ones if the observed data vary more than these.  Inside jit a bad value,
+        or fewer than two kept rows, makes all numbers NaN.
 
     Raises:
         TypeError, ValueError: as in `skce`; block_size is given for the biased estimate; no bound
@@ -135,17 +140,22 @@ def _distribution_free_skce_test(
 ) -> CalibrationTestResult:
     kernel, kernel_bound = shared
     h, _ = _operator_and_rows(kernel, data, block_size, axis)
-    estimate, n_counted, n_pairs = _estimate(h, unbiased, block_size)
+    found = _estimates(h, block_size)
+    estimate = found.unbiased if unbiased else found.biased
     bound = jnp.asarray(kernel_bound, estimate.dtype)
-    ratio = jnp.maximum(estimate, 0.0) / (2 * jnp.where(bound > 0, bound, jnp.nan))
+    bound = jnp.where(bound > 0, bound, jnp.nan)
+    ratio = jnp.maximum(estimate, 0.0) / (2 * bound)
     if unbiased:
-        exponent = n_pairs * jnp.square(ratio)
+        exponent = found.n_pairs * jnp.square(ratio)
+        interval: Any = BoundedMeanInterval(estimate, bound, found.n_pairs)
     else:
-        exponent = jnp.square(jnp.maximum(jnp.sqrt(n_counted * ratio) - 1, 0.0))
+        exponent = jnp.square(jnp.maximum(jnp.sqrt(found.n_rows * ratio) - 1, 0.0))
+        interval = BoundedNormInterval(estimate, bound, found.n_rows)
     return CalibrationTestResult(
         statistic=estimate,
         pvalue=jnp.exp(-exponent / 2),
         estimate=estimate,
+        interval=interval,
         method=_method(unbiased, block_size),
     )
 
@@ -157,15 +167,21 @@ def _model_skce_test(
     key, kernel = shared
     h, rows = _operator_and_rows(kernel, data, block_size, axis)
 
-    def estimate(targets: jax.Array) -> jax.Array:
-        return _estimate(with_targets(h, targets), unbiased, block_size)[0]
+    def estimates(targets: jax.Array) -> _Estimates:
+        return _estimates(with_targets(h, targets), block_size)
 
-    values = under_model(estimate, key, h.samples, rows, n_resamples)
+    found = under_model(estimates, key, h.samples, rows, n_resamples)
+    values = found.unbiased if unbiased else found.biased
+    # The model's draws vary as the data do if the model is right.
+    expected = jnp.mean(found.diagonal[:-1])
+    excess = found.diagonal[-1] / jnp.where(expected == 0, 1.0, expected)
+    errors = DrawnErrors(found.biased[:-1] * jnp.maximum(excess, 1.0))
     return CalibrationTestResult(
         statistic=values[-1],
         pvalue=counted_pvalue_with_ties(values),
         estimate=values[-1],
         null_distribution=values[:-1],
+        interval=NormInterval(found.biased[-1], errors),
         method=f"{_method(unbiased, block_size)}, null of {n_resamples} draws from the model",
     )
 
@@ -180,19 +196,34 @@ def _operator_and_rows(
     return block_h(kernel, data, block_size, axis), block_row_numbers(data, block_size, axis)
 
 
-def _estimate(
-    h: Any, unbiased: bool, block_size: int | None
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The estimate, and the numbers of rows and of independent pairs that it is made of.
+class _Estimates(NamedTuple):
+    """Both estimates of the SKCE, and what they are made of; NaN if there is no pair.
 
-    The estimate is NaN if there is no pair.
+    Args:
+        unbiased, biased: the estimates, means over blocks if there are blocks.
+        diagonal: the mean of h_ii.
+        n_rows, n_pairs: the numbers of rows, and of pairs that are independent.
     """
+
+    unbiased: jax.Array
+    biased: jax.Array
+    diagonal: jax.Array
+    n_rows: jax.Array
+    n_pairs: jax.Array
+
+
+def _estimates(h: Any, block_size: int | None) -> _Estimates:
     if block_size is None:
-        n, estimate = h.count(), estimate_skce(h, unbiased)
-        return jnp.where(n >= 2, estimate, jnp.nan), n, jnp.floor(n / 2)
-    n_blocks, estimate, _ = summarise(h)
-    estimate = jnp.where(n_blocks > 0, estimate, jnp.nan)
-    return estimate, n_blocks * block_size, n_blocks * (block_size // 2)
+        n = size = h.count()
+        n_pairs = jnp.floor(n / 2)
+        unbiased = jnp.where(n >= 2, h.pair_sum() / (n * (n - 1)), jnp.nan)
+    else:
+        n_blocks, unbiased, _ = summarise(h)
+        unbiased = jnp.where(n_blocks > 0, unbiased, jnp.nan)
+        n, n_pairs, size = n_blocks * block_size, n_blocks * (block_size // 2), block_size
+        h = dataclasses.replace(h, weights=h.weights * h.complete()[:, None])
+    diagonal = h.trace() / n
+    return _Estimates(unbiased, ((size - 1) * unbiased + diagonal) / size, diagonal, n, n_pairs)
 
 
 def _method(unbiased: bool, block_size: int | None) -> str:

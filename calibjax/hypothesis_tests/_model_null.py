@@ -21,7 +21,7 @@ from jax import lax
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._data import Data
 from calibjax._sharding import Axis, global_offset
-from calibjax.hypothesis_tests._model_draws import DRAWS_PER_GROUP, draw_targets
+from calibjax.intervals._model_draws import DRAWS_PER_GROUP, draw_targets
 from calibjax.operators import BlockH, TiledH, whole_blocks
 
 AnyH = TypeVar("AnyH", bound=TiledH | BlockH)

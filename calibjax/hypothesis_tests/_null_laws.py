@@ -1,7 +1,7 @@
 """Approximations of the law under H0 of the unbiased SKCE over all pairs, as functions of H."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,16 +13,27 @@ from calibjax.hypothesis_tests._weighted_chi_squared import (
 )
 from calibjax.intervals._bootstrap import bootstrap_draws
 from calibjax.intervals._counting import counted_pvalue
+from calibjax.intervals._errors import DrawnErrors, three_moment_errors, two_moment_errors
+from calibjax.intervals._skce_interval import resampled_errors
 from calibjax.operators import H
 
 
 class Verdict(NamedTuple):
-    """The statistic and the p-value of a law, the row sums of H, and draws of the statistic."""
+    """What a law says of the estimate.
+
+    Args:
+        statistic, pvalue: the statistic, and how probable a larger one is under H0.
+        row_sums: the row sums of H without its diagonal.
+        draws: draws of the statistic under H0, or None.
+        errors: the law of the squared error of the mean whose squared norm is the biased SKCE, for
+            a `NormInterval`; or None.
+    """
 
     statistic: jax.Array
     pvalue: jax.Array
     row_sums: jax.Array
     draws: jax.Array | None = None
+    errors: Any = None
 
 
 #: ``law(key, H, n_kept, n_resamples)``; the first `n_kept` rows of this device have weight 1, the
@@ -37,7 +48,8 @@ def bootstrap(key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int) -
     estimate = h.unbiased(row_sums)
     biased = (n - 1) / n * estimate + h.trace() / jnp.square(n)
     statistic = n / (n - 1) * estimate - biased
-    return Verdict(statistic, counted_pvalue(statistic, draws), row_sums, draws)
+    errors = resampled_errors(draws, n, biased, estimate)
+    return Verdict(statistic, counted_pvalue(statistic, draws), row_sums, draws, errors)
 
 
 def gamma(key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int) -> Verdict:
@@ -45,8 +57,9 @@ def gamma(key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int) -> Ve
     n = h.count()
     row_sums, squares = h.row_sums_and_squares()
     statistic = n * h.unbiased(row_sums)
-    t2 = (squares + h.trace(power=2)) / jnp.square(n)
-    return Verdict(statistic, gamma_pvalue(statistic, h.trace() / n, t2), row_sums)
+    t1, t2 = h.trace() / n, (squares + h.trace(power=2)) / jnp.square(n)
+    errors = two_moment_errors(_mean_error(h, row_sums), t1 / n, t2 / jnp.square(n))
+    return Verdict(statistic, gamma_pvalue(statistic, t1, t2), row_sums, errors=errors)
 
 
 def pearson(key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int) -> Verdict:
@@ -54,7 +67,9 @@ def pearson(key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int) -> 
     n = h.count()
     row_sums, _ = h.row_sums_and_squares()
     statistic = n * h.unbiased(row_sums)
-    return Verdict(statistic, pearson_pvalue(statistic, h.core() / n), row_sums)
+    core = h.core() / n
+    errors = three_moment_errors(_mean_error(h, row_sums), core / n)
+    return Verdict(statistic, pearson_pvalue(statistic, core), row_sums, errors=errors)
 
 
 def spectrum(key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int) -> Verdict:
@@ -63,4 +78,11 @@ def spectrum(key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int) ->
     row_sums, _ = h.row_sums_and_squares()
     statistic = n * h.unbiased(row_sums)
     draws = spectrum_draws(key, h.core() / n, n_resamples)
-    return Verdict(statistic, counted_pvalue(statistic, draws), row_sums, draws)
+    errors = DrawnErrors(_mean_error(h, row_sums) + draws / n)
+    return Verdict(statistic, counted_pvalue(statistic, draws), row_sums, draws, errors)
+
+
+def _mean_error(h: H, row_sums: jax.Array) -> jax.Array:
+    """SKCE_b - SKCE_u, the unbiased estimate of the mean squared error of the mean."""
+    n = h.count()
+    return h.trace() / jnp.square(n) - h.unbiased(row_sums) / n

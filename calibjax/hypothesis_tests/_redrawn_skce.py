@@ -26,7 +26,7 @@ from calibjax._sharding import Axis, all_sum, as_varying, axis_size, global_offs
 from calibjax._struct import as_pytree
 from calibjax.features import choose_landmarks, landmarks_with_base, residual_feature
 from calibjax.hypothesis_tests._kernel_terms import KernelTerms
-from calibjax.hypothesis_tests._model_draws import DRAWS_PER_GROUP, draw_targets
+from calibjax.intervals._model_draws import DRAWS_PER_GROUP, draw_targets
 
 # How many sums G, and how many residuals of a chunk of rows, are in memory at a time.
 _SUMS, _RESIDUALS = 2**20, 2**20

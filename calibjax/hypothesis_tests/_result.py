@@ -5,11 +5,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 
 from calibjax._struct import is_array, is_traced, static, struct
-from calibjax.intervals._confidence_interval import ConfidenceInterval
+from calibjax.intervals._confidence_interval import ConfidenceInterval, checked_level
 from calibjax.kernels import describe
 
 
@@ -23,12 +22,28 @@ class Members:
         scores: the biased SKCE on a scale on which it is nearly standard normal under H0, ``[K]``;
             a negative estimate can have a positive score.
         pvalues: the p-value that each kernel would have as the only one, ``[K]``.
+        interval: what `confidence_interval` evaluates.
     """
 
     kernels: list[Any]
     estimates: jax.Array
     scores: jax.Array
     pvalues: jax.Array
+    interval: Any
+
+    def confidence_interval(self, confidence_level: ArrayLike = 0.95) -> ConfidenceInterval:
+        """Intervals (low, high) for the SKCE with each kernel, ``[K]``, that hold simultaneously.
+
+        With a probability of confidence_level all K contain the SKCE with their kernel, so that any
+        of them may be picked afterwards.  `CalibrationTestResult.confidence_interval` says more.
+
+        Args:
+            confidence_level: numbers in (0, 1), of any shape that broadcasts with the estimates.
+
+        Raises:
+            ValueError: a level is not in (0, 1).
+        """
+        return self.interval(checked_level(confidence_level, jnp.result_type(self.estimates)))
 
     @property
     def best(self) -> jax.Array:
@@ -61,6 +76,7 @@ class CalibrationTestResult:
         standard_error: the standard error of the estimate, or None.
         null_distribution: draws of the statistic under H0, ``[n_resamples]``, or None.
         members: what each kernel of `aggregated_skce_test` says, or None.
+        interval: what `confidence_interval` evaluates, or None.
         method: the test and its options, in words.
 
     Example:
@@ -78,38 +94,48 @@ class CalibrationTestResult:
     standard_error: jax.Array | None = None
     null_distribution: jax.Array | None = None
     members: Members | None = None
+    interval: Any = None
     method: str = static(default="")
 
     def confidence_interval(self, confidence_level: ArrayLike = 0.95) -> ConfidenceInterval:
-        """A one-sided interval (low, high) for the calibration error, where high is infinite.
+        """An interval (low, high) for the true value of the estimate, whose ends are finite.
 
-        low = max(0, estimate - z standard_error), where z is the normal quantile of
-        `confidence_level`.  O(1).
+        For a kernel calibration error it is an interval for the SKCE, which is the squared error,
+        and its low is above 0 only if the p-value is at most 1 - confidence_level.  Its high is a
+        certificate, which a large p-value is not: "at most high, with 95 % confidence".
+
+        - Tests of all pairs: `skce_confidence_interval` derives it.  It contains the SKCE with a
+          probability of at least confidence_level, whether the model is calibrated or not.
+        - `aggregated_skce_test` and `calibration_test`: the interval for the kernel with the
+          largest score.  The intervals of all kernels hold simultaneously, so that it does not
+          matter that the data have chosen this one.
+        - Tests of a mean over blocks, and `SKCEState`: estimate ± z standard_error, cut off below
+          0.  It needs some 30 blocks.
+        - `distribution_free_skce_test` with ``null="bound"``: a bound, for every n.
 
         Args:
             confidence_level: numbers in (0, 1), of any shape that broadcasts with the estimate.
 
         Raises:
-            ValueError: the test has no standard error; the level is not in (0, 1).
+            ValueError: the test gives no interval; the level is not in (0, 1).
         """
-        if self.standard_error is None:
-            raise ValueError(f"{self.method} gives no standard_error, hence no interval.")
-        if not is_traced(confidence_level):
-            level = np.asarray(confidence_level)
-            if not np.all((level > 0) & (level < 1)):
-                raise ValueError(f"confidence_level must be in (0, 1), got {confidence_level}.")
-        quantile = ndtri(jnp.asarray(confidence_level, jnp.result_type(self.estimate)))
-        low = jnp.maximum(0.0, self.estimate - quantile * self.standard_error)
-        return ConfidenceInterval(low, jnp.full_like(low, jnp.inf))
+        if self.interval is None:
+            raise ValueError(
+                f"{self.method} gives no interval; skce_confidence_interval gives one for the SKCE."
+            )
+        return self.interval(checked_level(confidence_level, jnp.result_type(self.estimate)))
 
     def __repr__(self) -> str:
         shown = [self.statistic, self.pvalue, self.estimate]
         shown += [] if self.standard_error is None else [self.standard_error]
         # Placeholders, tracers and batches have no numbers to show.
-        if not all(map(_is_number, shown)):
+        if not all(map(_is_number, shown)) or is_traced(self.interval):
             batch = getattr(self.pvalue, "shape", None)
             return f"CalibrationTestResult({self.method}; pvalue of shape {batch})"
         error = "" if self.standard_error is None else f" ± {float(self.standard_error):.2g}"
+        if self.interval is not None:
+            low, high = self.confidence_interval(0.95)
+            error += f", 95 % interval = [{float(low):.3g}, {float(high):.3g}]"
         decided = "" if self.members is None else f"; largest score: {self._best_kernel()}"
         return (
             f"CalibrationTestResult({self.method}; pvalue = {float(self.pvalue):.3g}, "

@@ -8,6 +8,7 @@ from jax.scipy.special import ndtr
 
 from calibjax._sharding import all_sum
 from calibjax.hypothesis_tests._result import CalibrationTestResult
+from calibjax.intervals._of_norms import MeanInterval
 from calibjax.operators import BlockH
 
 
@@ -67,5 +68,6 @@ def z_test(
         pvalue=ndtr(-statistic),
         estimate=estimate,
         standard_error=standard_error,
+        interval=MeanInterval(estimate, standard_error),
         method=method,
     )

@@ -9,3 +9,4 @@ from calibjax.intervals._equivalent_temperature import (
 from calibjax.intervals._equivalent_temperature import (
     equivalent_temperature as equivalent_temperature,
 )
+from calibjax.intervals._skce_interval import skce_confidence_interval as skce_confidence_interval

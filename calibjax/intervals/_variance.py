@@ -1,0 +1,81 @@
+"""How the variance of xi, with the notation of `_of_norms`, is spread over directions."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from calibjax._data import Data
+from calibjax._sharding import Axis, all_sum, axis_size
+from calibjax.discrepancy import h
+from calibjax.features import choose_landmarks
+from calibjax.intervals._model_draws import draw_targets
+from calibjax.operators import in_tiles
+
+# The number of rows that show the largest eigenvalue.
+_MATRIX_ROWS = 256
+# The number of steps of the power iteration.
+_STEPS = 32
+# The number of rows whose targets are drawn at a time.
+_ROWS = 2**12
+
+
+def largest_variance(kernel: Any, data: Data, n_kept: Any, n_rows: jax.Array, axis: Axis):
+    """The largest variance of <u, xi> for any unit vector u: the largest eigenvalue of H / n.
+
+    It comes from the centred H of 256 rows that are evenly spaced among all.  It is convex in the
+    covariance of xi, hence on average not smaller than for all rows.  `data` are clean, their first
+    `n_kept` rows count on this device, and `n_rows` on all devices.
+    """
+    size = min(_MATRIX_ROWS, data.n * axis_size(axis))
+    samples = choose_landmarks(data.samples, n_kept, n_rows, size, axis)
+    dense = in_tiles(kernel, samples, jnp.ones(size, data.weights.dtype)).dense()
+    weights = dense.weights / size
+    means = jnp.dot(dense.matrix, weights, precision=lax.Precision.HIGHEST)
+    centred = dense.matrix - means[:, None] - means[None, :] + jnp.dot(weights, means)
+    used = dense.weights[:, None] * centred * dense.weights[None, :]
+    return _largest_eigenvalue(used) / (size - 1)
+
+
+def _largest_eigenvalue(matrix: jax.Array) -> jax.Array:
+    """The largest eigenvalue of a positive semidefinite matrix, by power iteration.
+
+    It takes a tenth of the time of a factorisation, and errs by a few percent at most, where many
+    eigenvalues are nearly as large.
+    """
+
+    def normalised(vector: jax.Array) -> tuple[jax.Array, jax.Array]:
+        norm = jnp.sqrt(jnp.sum(jnp.square(vector)))
+        return vector / jnp.where(norm == 0, 1.0, norm), norm
+
+    def step(_: int, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        return normalised(jnp.dot(matrix, state[0], precision=lax.Precision.HIGHEST))
+
+    # The row of the largest variance points more to large eigenvectors than to others.
+    start = normalised(matrix[jnp.argmax(jnp.diagonal(matrix))])
+    return lax.fori_loop(0, _STEPS, step, start)[1]
+
+
+def variance_under_model(
+    key: jax.Array, kernel: Any, data: Data, numbers: jax.Array, axis: Axis
+) -> tuple[jax.Array, jax.Array]:
+    """E |xi|^2 for targets from the model, and by how much the mean of n rows varies.
+
+    Where events are rare, the data may show next to no variance, but the model knows it: 100
+    targets are drawn from each prediction.  `data` are clean, and `numbers` are the numbers of the
+    rows in all data.
+    """
+
+    def of_row(row: Any) -> tuple[jax.Array, jax.Array]:
+        prediction, number = row
+        batch, rows = jax.tree.map(lambda x: x[None], (prediction, number))
+        targets = draw_targets(key, batch, rows, jnp.int32(0))[0].astype(data.targets.dtype)
+        values = jax.vmap(lambda y: h(kernel, (prediction, y), (prediction, y)))(targets)
+        return jnp.mean(values), jnp.var(values)
+
+    of_rows = lax.map(of_row, (data.predictions, numbers), batch_size=_ROWS)
+    mean, variance, n = all_sum(
+        tuple(jnp.sum(data.weights * x) for x in (*of_rows, jnp.ones_like(data.weights))), axis
+    )
+    return mean / n, jnp.sqrt(variance) / n
