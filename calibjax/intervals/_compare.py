@@ -39,7 +39,7 @@ from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import is_array, is_traced, static, struct, widest_dtype
 from calibjax.intervals._bootstrap import resampled_forms
 from calibjax.intervals._common_kernel import common_kernel
-from calibjax.intervals._confidence_interval import ConfidenceInterval
+from calibjax.intervals._confidence_interval import ConfidenceInterval, checked_level
 from calibjax.intervals._counting import rounding_of
 from calibjax.intervals._rare_events import remark_on_rare_events
 from calibjax.kernels import KernelLike
@@ -68,10 +68,10 @@ class CalibrationComparison:
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
-        >>> keys = jax.random.split(jax.random.key(0))
-        >>> probs = jax.random.uniform(keys[0], (500,))
-        >>> targets = jax.random.bernoulli(keys[1], probs)
-        >>> models = cj.Bernoulli(probs), cj.Bernoulli(0.5 + probs / 2)
+        >>> loc_key, target_key = jax.random.split(jax.random.key(0))
+        >>> loc = jax.random.normal(loc_key, (300,))
+        >>> targets = loc + jax.random.normal(target_key, (300,))
+        >>> models = cj.Normal(loc, 1.0), cj.Normal(loc, 0.5)
         >>> result = cj.compare_calibration(jax.random.key(1), None, *models, targets)
         >>> bool(result.pvalue < 0.01), bool(result.confidence_interval().high < 0)
         (True, True)
@@ -100,21 +100,21 @@ class CalibrationComparison:
                 jit both ends are NaN instead.
         """
         n_resamples = self.deviations.shape[-1]
-        level = jnp.asarray(confidence_level, self.deviations.dtype)
-        # The p-value of the largest draw but m is 2 m / (R + 1).  A thousandth keeps whole numbers
+        level = checked_level(confidence_level, self.deviations.dtype)
+        if level.ndim:
+            raise ValueError(f"confidence_level must be one number, got shape {list(level.shape)}.")
+        # The p-value of the m-th largest draw is 2 m / (R + 1).  A thousandth keeps whole numbers
         # whole: 1 - 0.9 is less than 0.1.
-        m = jnp.floor((1 - level) * (n_resamples + 1) / 2 + 1e-3).astype(jnp.int32)
-        if not is_traced(level):
-            if not 0 < confidence_level < 1:
-                raise ValueError(f"confidence_level must be in (0, 1), got {confidence_level}.")
-            if m < 1:
-                raise ValueError(
-                    f"confidence_level must be at most 1 - 2 / {n_resamples + 1} with "
-                    f"{n_resamples} resamples, got {confidence_level}."
-                )
+        m = jnp.floor((1 - level) * (n_resamples + 1) / 2 + 1e-3)
+        if not is_traced(m) and m < 1:
+            raise ValueError(
+                f"confidence_level must be at most 1 - 2 / {n_resamples + 1} with {n_resamples} "
+                f"resamples, got {confidence_level}."
+            )
         largest = jnp.sort(self.deviations, axis=-1, descending=True)
-        quantile = jnp.max(jnp.take(largest, jnp.maximum(m - 1, 0), axis=-1), axis=-1)
-        quantile = jnp.where((m >= 1) & (level > 0), quantile, jnp.nan)
+        place = jnp.nan_to_num(jnp.maximum(m - 1, 0.0)).astype(jnp.int32)
+        quantile = jnp.max(jnp.take(largest, place, axis=-1), axis=-1)
+        quantile = jnp.where(m >= 1, quantile, jnp.nan)
         error = (quantile[..., None] if self.several else quantile) * self.standard_error
         return ConfidenceInterval(self.difference - error, self.difference + error)
 

@@ -42,6 +42,11 @@ class EquivalentTemperature:
         deviation_ratio: for real targets, the standard deviation of a prediction, in units of the
             standard deviation that it has at the temperature T (the median of all rows); None for
             labels.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> cj.EquivalentTemperature(jnp.array(1.31), (jnp.array(1.1), jnp.array(1.64)))
+        EquivalentTemperature(1.31, interval 1.1 … 1.64)
     """
 
     temperature: jax.Array
