@@ -90,14 +90,15 @@ def page(results: Results, minutes: float) -> str:
         "# Confidence intervals for the SKCE",
         "Made by `python -m benchmarks.intervals`. Percentages of data sets whose intervals at "
         "90 % and 95 % contain the SKCE, and median widths at 95 %. Predictions are drawn from "
-        "200, so that the SKCE is known; a part of all targets follows another law, as many as give the "
-        "SKCE of a row. SKCE and widths are in units of t/n, where t = E h_ii: the mean squared "
-        "error of a mean of n functions. A wide kernel has 4 times the default lengthscale between "
-        "predictions and few large eigenvalues, a narrow one has 1/8 of it and many.",
+        "200, so that the SKCE is known; a part of all targets follows another law, as many as "
+        "give the SKCE of a row. SKCE and widths are in units of t/n, where t = E h_ii: the mean "
+        "squared error of a mean of n functions. A wide kernel has 4 times the default "
+        "lengthscale between predictions and few large eigenvalues, a narrow one has 1/8 of it "
+        "and many.",
         "*Hájek* is estimate ± z times the `standard_error` of `asymptotic_skce_test`, *blocks* "
-        "the interval of `asymptotic_block_skce_test` with blocks of √n rows, both cut off at 0. They "
-        'are shorter where they do not hold. *free* is `method="distribution_free"`, which '
-        "contains the SKCE in all cases.",
+        "the interval of `asymptotic_block_skce_test` with blocks of √n rows, both cut off at 0. "
+        'They are shorter where they do not hold. *free* is `method="distribution_free"`, '
+        "which contains the SKCE in all cases.",
         "\n".join(summary),
         f"The number of data sets is {sets}; {N_RESAMPLES} resamples; {minutes:.0f} minutes.",
     ]
@@ -119,8 +120,10 @@ def main() -> None:
     for case in cases():
         if args.quick and case[2] > 50:
             continue
-        results[case] = coverage(*case, 5 if args.quick else DATA_SETS[case[2]])
-        show(*case, line(case[-1], results[case]))
+        found = coverage(*case, 5 if args.quick else DATA_SETS[case[2]])
+        if found is not None:
+            results[case] = found
+            show(*case, line(case[-1], found))
     (folder / "INTERVALS.md").write_text(page(results, (time.perf_counter() - start) / 60))
     show(f"\n{folder / 'INTERVALS.md'}")
 

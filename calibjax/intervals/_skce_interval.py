@@ -27,8 +27,9 @@ far: |delta|^2 is nearly constant then, and the triangle inequality far from sha
 
 **Rare events.**  Where they are missing, the data hardly vary, and the bootstrap believes in a tiny
 error.  But the model knows how much data vary if it is right.  If the observed variance tr C is
-smaller than the variance under the model, by not more than 2 standard errors of chance, a normal
-variable with the missing variance in one direction is taken into account.
+smaller than the variance under the model, by not more than 2 standard errors s of chance, a normal
+variable with the missing variance in one direction is taken into account: all of it where the
+variance under the model is at most sqrt(10) s, as with ten rare events or less, else less of it.
 """
 
 from typing import Any
@@ -62,6 +63,8 @@ from calibjax.operators import tiled_h, tiled_h_of_clean
 _MODEL = 2**31 - 1
 # In standard errors of the observed variance.
 _CHANCE = 2.0
+# The number of rare events up to which data may not show how much they vary.
+_FEW = 10
 
 
 def skce_confidence_interval(
@@ -169,6 +172,8 @@ def _bootstrapped(axis: Axis, shared: Any, data: Data, n_resamples: int) -> Conf
     model_key = jax.random.fold_in(key, _MODEL)
     expected, chance = variance_under_model(model_key, h.kernel, data, numbers, axis)
     missing = jnp.clip(expected - n * (biased - unbiased), 0.0, _CHANCE * chance) / n
+    events = jnp.square(expected / jnp.where(chance == 0, 1.0, chance))
+    missing = missing * _FEW / jnp.maximum(events, _FEW)
     z = normal_quantile(level)
     squared_radius = jnp.maximum(errors.quantile(level), jnp.square(z) * missing)
     low, high = norm_interval(biased, squared_radius)

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._data import Data
-from calibjax._sharding import Axis, all_sum, axis_size
+from calibjax._numerics import dot
+from calibjax._sharding import Axis, all_sum, axis_size, rows_at
 from calibjax.discrepancy import h
-from calibjax.features import choose_landmarks
 from calibjax.intervals._model_draws import draw_targets
 from calibjax.operators import in_tiles
 
@@ -24,18 +24,21 @@ _ROWS = 2**12
 def largest_variance(kernel: Any, data: Data, n_kept: Any, n_rows: jax.Array, axis: Axis):
     """The largest variance of <u, xi> for any unit vector u: the largest eigenvalue of H / n.
 
-    It comes from the centred H of 256 rows that are evenly spaced among all.  It is convex in the
-    covariance of xi, hence on average not smaller than for all rows.  `data` are clean, their first
-    `n_kept` rows count on this device, and `n_rows` on all devices.
+    It comes from the centred H of at most 256 rows that are evenly spaced among all.  It is convex
+    in the covariance of xi, hence on average not smaller than for all rows.  `data` are clean,
+    their first `n_kept` rows count on this device, and `n_rows` on all devices.
     """
     size = min(_MATRIX_ROWS, data.n * axis_size(axis))
-    samples = choose_landmarks(data.samples, n_kept, n_rows, size, axis)
-    dense = in_tiles(kernel, samples, jnp.ones(size, data.weights.dtype)).dense()
-    weights = dense.weights / size
-    means = jnp.dot(dense.matrix, weights, precision=lax.Precision.HIGHEST)
-    centred = dense.matrix - means[:, None] - means[None, :] + jnp.dot(weights, means)
-    used = dense.weights[:, None] * centred * dense.weights[None, :]
-    return _largest_eigenvalue(used) / (size - 1)
+    count = jnp.clip(n_rows, 1, size)
+    j = jnp.arange(size, dtype=jnp.int32)
+    # floor(j n / count), without the product, which int32 may not hold.
+    position = j * (n_rows // count) + (j * (n_rows % count)) // count
+    samples = rows_at(data.samples, n_kept, position, axis)
+    dense = in_tiles(kernel, samples, (j < count).astype(data.weights.dtype)).dense()
+    weights, count = dense.weights, count.astype(data.weights.dtype)
+    means = dot(dense.matrix, weights) / count
+    centred = dense.matrix - means[:, None] - means[None, :] + dot(weights, means) / count
+    return _largest_eigenvalue(weights[:, None] * centred * weights[None, :]) / (count - 1)
 
 
 def _largest_eigenvalue(matrix: jax.Array) -> jax.Array:
@@ -50,7 +53,7 @@ def _largest_eigenvalue(matrix: jax.Array) -> jax.Array:
         return vector / jnp.where(norm == 0, 1.0, norm), norm
 
     def step(_: int, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        return normalised(jnp.dot(matrix, state[0], precision=lax.Precision.HIGHEST))
+        return normalised(dot(matrix, state[0]))
 
     # The row of the largest variance points more to large eigenvectors than to others.
     start = normalised(matrix[jnp.argmax(jnp.diagonal(matrix))])
