@@ -326,7 +326,7 @@ def test_power():
         first, second, targets = both_calibrated(key, n)
         return first, cj.temper(second, 0.5), targets
 
-    assert np.mean(pvalues(one_of_two_wrong, 300, 200) <= LEVEL) > 0.9
+    assert np.mean(pvalues(one_of_two_wrong, 1000, 50) <= LEVEL) > 0.9
 
 
 @pytest.mark.slow

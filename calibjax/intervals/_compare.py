@@ -160,7 +160,9 @@ def compare_calibration(
     of the hypothesis that both SKCE are equal, however large they are.  Where at least one model is
     wrong, the test and the interval are right as n grows.  Where both are calibrated, the test
     rejects them in far less than a fraction a of all cases at level a: it does not call two
-    calibrated models different.  Rows must be independent.
+    calibrated models different.  The price is power near calibration: beside a calibrated model,
+    logits that are twice too large were found in 19 % of all cases with n = 300, and in nearly all
+    with n = 1000.  Rows must be independent.
 
     `second` may be a list of K models, each of which is compared with `first`.  All K differences
     share the resamples, and their p-values and intervals come from the largest error of any of
