@@ -133,6 +133,10 @@ def test_masks_jit_and_vmap(float64):
     for result in (too_few, bad):
         assert all(jnp.all(jnp.isnan(x)) for x in (result.difference, result.pvalue))
         assert all(map(jnp.isnan, result.confidence_interval()))
+    several = jax.jit(cj.compare_calibration)(
+        KEY, kernel, models[0], [models[1], garbage[1]], targets
+    )
+    assert jnp.all(jnp.isnan(several.pvalue)) and not jnp.isnan(several.difference[0])
     batch = jax.tree.map(lambda *x: jnp.stack(x), *(labels(N, seed)[0] for seed in (0, 1)))
     result = jax.vmap(lambda models: cj.compare_calibration(KEY, kernel, *models, targets))(batch)
     assert result.pvalue.shape == result.confidence_interval().low.shape == (2,)

@@ -184,6 +184,15 @@ def test_bad_arguments():
     check_message(
         lambda: cj.equivalent_temperature(0, LABEL_KERNEL, predictions, targets), TypeError, "key"
     )
+    for level, words in ((2.0, "in .0, 1., got 2.0"), (np.array([0.9]), "one number.*shape .1.")):
+        options = {"confidence_level": level}
+        check_message(
+            lambda o=options: cj.equivalent_temperature(
+                KEY, LABEL_KERNEL, predictions, targets, **o
+            ),
+            ValueError,
+            f"confidence_level must be {words}",
+        )
 
 
 @pytest.mark.slow

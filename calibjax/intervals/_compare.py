@@ -39,7 +39,7 @@ from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import is_array, is_traced, static, struct, widest_dtype
 from calibjax.intervals._bootstrap import resampled_forms
 from calibjax.intervals._common_kernel import common_kernel
-from calibjax.intervals._confidence_interval import ConfidenceInterval, checked_level
+from calibjax.intervals._confidence_interval import ConfidenceInterval, one_level
 from calibjax.intervals._counting import rounding_of
 from calibjax.intervals._rare_events import remark_on_rare_events
 from calibjax.kernels import KernelLike
@@ -100,9 +100,7 @@ class CalibrationComparison:
                 jit both ends are NaN instead.
         """
         n_resamples = self.deviations.shape[-1]
-        level = checked_level(confidence_level, self.deviations.dtype)
-        if level.ndim:
-            raise ValueError(f"confidence_level must be one number, got shape {list(level.shape)}.")
+        level = one_level(confidence_level, self.deviations.dtype)
         # The p-value of the m-th largest draw is 2 m / (R + 1).  A thousandth keeps whole numbers
         # whole: 1 - 0.9 is less than 0.1.
         m = jnp.floor((1 - level) * (n_resamples + 1) / 2 + 1e-3)
@@ -196,8 +194,8 @@ def compare_calibration(
     Returns:
         CalibrationComparison with the `difference`, first minus second, its `pvalue`, its
         `confidence_interval` and all `estimates`; for a list of K models differences and p-values
-        are ``[K]``.  Inside jit a bad value, or fewer than two kept rows, makes all numbers of that
-        comparison NaN.
+        are ``[K]``.  Inside jit a bad value of any model, or fewer than two kept rows, makes all
+        p-values and intervals NaN.
 
     Raises:
         TypeError, ValueError: as in `skce`; `second` has another number of rows, or is empty.
@@ -293,7 +291,9 @@ def _comparison(
     at_least = jnp.sum(~(deviations[:, None, :] < statistic[None, :, None]), axis=-1)
     counts = 1 + jnp.max(at_least, axis=0).astype(dtype)
     pvalues = jnp.minimum(1.0, 2 * counts / (deviations.shape[-1] + 1))
-    pvalues = jnp.where(jnp.isnan(statistic), jnp.nan, pvalues)
+    # The largest error of any difference is unknown if one of them is.
+    unknown = jnp.isnan(statistic) | jnp.any(jnp.isnan(deviations))
+    pvalues = jnp.where(unknown, jnp.nan, pvalues)
     standard_errors = jnp.where(are_same, 0.0, scale)
     if not several:
         differences, pvalues, standard_errors = differences[0], pvalues[0], standard_errors[0]

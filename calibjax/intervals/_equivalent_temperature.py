@@ -16,7 +16,7 @@ from calibjax._door import check_inputs
 from calibjax._sharding import Axis, axis_size, global_offset, on_devices, rows_at
 from calibjax._struct import is_array, is_traced, struct
 from calibjax.estimators import skce
-from calibjax.intervals._confidence_interval import ConfidenceInterval
+from calibjax.intervals._confidence_interval import ConfidenceInterval, one_level
 from calibjax.intervals._skce_interval import skce_confidence_interval
 from calibjax.intervals._tempered_skce import tempered_sums
 from calibjax.kernels import KernelLike
@@ -130,6 +130,7 @@ def equivalent_temperature(
         0.7
     """
     check_key(key)
+    one_level(confidence_level, jnp.float32)
     pytree, data = check_inputs(kernel, predictions, targets, where)
     one = jnp.ones(())
     jax.eval_shape(lambda p: p.tempered(one), data.predictions)
