@@ -1,13 +1,16 @@
 """Coverage and width of confidence intervals for the SKCE: ``python -m benchmarks.intervals``.
 
-    python -m benchmarks.intervals          # all, some ten minutes
-    python -m benchmarks.intervals --quick  # few data sets, only to see that all run
+    python -m benchmarks.intervals                # all, some ten minutes
+    python -m benchmarks.intervals --quick        # few data sets, only to see that all run
+    python -m benchmarks.intervals --rows 50 300  # some numbers of rows, others as they were
 
-It writes `INTERVALS.md` into `benchmarks/`, or into `build/benchmarks/` with ``--quick``.
+It writes `INTERVALS.md` and `intervals.json` into `benchmarks/`, or into `build/benchmarks/` with
+``--quick``.  Results are kept after every case.
 """
 
 import argparse
 import functools
+import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,64 +30,48 @@ from benchmarks.works.intervals import (
 
 show = functools.partial(print, flush=True)
 
-#: By (family, kernel, n, strength): what `coverage` returns.
-Results = Mapping[tuple[str, str, int, str], Mapping[str, Any]]
+#: By the name of a case: what `coverage` returns.
+Results = Mapping[str, Mapping[str, Any]]
+
+_INTERVALS = ("ours", "Hájek", "blocks")
 
 
-def shortfall(rate: float, level: float, n_data_sets: int) -> float:
-    """By how many standard errors a rate is below its level."""
-    return float((level - rate) / np.sqrt(level * (1 - level) / n_data_sets))
+def name(case: Sequence[Any]) -> str:
+    return ", ".join(map(str, case))
 
 
-def worst(results: Results, name: str, kind: str, levels: Sequence[float]) -> float:
-    """The largest shortfall of all rates of an interval."""
+def worst(results: Results, interval: str, kind: str, levels: Sequence[float]) -> float:
+    """By how many standard errors the lowest of all rates of an interval is below its level."""
     return max(
-        shortfall(rate, level, result["n_data_sets"])
+        float((level - rate) / np.sqrt(level * (1 - level) / result["n_data_sets"]))
         for result in results.values()
-        for rate, level in zip(result[name][kind], levels, strict=True)
+        for rate, level in zip(result[interval][kind], levels, strict=True)
     )
 
 
-def rates(result: Mapping[str, Any]) -> str:
-    return " / ".join(f"{100 * rate:.0f}" for rate in result["coverage"])
-
-
-def line(strength: str, result: Mapping[str, Any]) -> str:
-    names = "ours", "Hájek", "blocks"
-    cells = [strength, f"{result['skce']:.2g}"]
-    cells += [rates(result[name]) for name in names]
-    cells += [f"{result[name]['width']:.2f}" for name in (*names, "free")]
-    return f"| {' | '.join(cells)} |"
+def cells(result: Mapping[str, Any]) -> list[str]:
+    """The SKCE, the rates of all intervals, and their widths."""
+    found = [result[x] for x in _INTERVALS]
+    rates = [" / ".join(f"{100 * rate:.0f}" for rate in x["coverage"]) for x in found]
+    return [f"{result['skce']:.2g}", *rates, *(f"{x['width']:.2f}" for x in found)]
 
 
 def table(results: Results, family: str, kernel: str, n: int) -> str:
-    found = {s: r for (f, k, m, s), r in results.items() if (f, k, m) == (family, kernel, n)}
-    header = (
-        "| strength | SKCE | covers | Hájek covers | blocks cover | width | Hájek | blocks | free |"
-    )
-    lines = [line(strength, result) for strength, result in found.items()]
-    return "\n".join(
-        [f"**{family}, {kernel} kernel, n = {n}**\n", header, "|---" * 9 + "|", *lines]
-    )
+    found = {
+        c[-1]: results[name(c)]
+        for c in cases()
+        if name(c) in results and c[:3] == (family, kernel, n)
+    }
+    header = "| strength | SKCE | covers | Hájek covers | blocks cover | width | Hájek | blocks |"
+    lines = [f"| {' | '.join([s, *cells(result)])} |" for s, result in found.items()]
+    title = f"**{family}, {kernel} kernel, n = {n}**\n"
+    return "\n".join([title, header, "|---" * 8 + "|", *lines]) if found else ""
 
 
-def page(results: Results, minutes: float) -> str:
+def page(results: Results) -> str:
     upper = [(1 + level) / 2 for level in LEVELS]
-    ours, certificate, hajek, blocks = (
-        worst(results, name, kind, levels)
-        for name, kind, levels in (
-            ("ours", "coverage", LEVELS),
-            ("ours", "certificate", upper),
-            ("Hájek", "coverage", LEVELS),
-            ("blocks", "coverage", LEVELS),
-        )
-    )
-    summary = [
-        f"* `skce_confidence_interval`: the lowest rate is {ours:.1f} standard errors below its "
-        f"level; its upper end alone, at the levels 95 % and 97.5 %, {certificate:.1f}.",
-        f"* Normal interval with the Hájek standard error: {hajek:.0f}.",
-        f"* Normal interval of blocks: {blocks:.0f}.",
-    ]
+    ours, hajek, blocks = (worst(results, x, "coverage", LEVELS) for x in _INTERVALS)
+    certificate = worst(results, "ours", "certificate", upper)
     sets = ", ".join(f"{size} for n = {n}" for n, size in DATA_SETS.items())
     parts = [
         "# Confidence intervals for the SKCE",
@@ -94,17 +81,24 @@ def page(results: Results, minutes: float) -> str:
         "give the SKCE of a row. SKCE and widths are in units of t/n, where t = E h_ii: the mean "
         "squared error of a mean of n functions. A wide kernel has 4 times the default "
         "lengthscale between predictions and few large eigenvalues, a narrow one has 1/8 of it "
-        "and many.",
+        "and many. The strengths 0.01 and largest are the SKCE itself.",
         "*Hájek* is estimate ± z times the `standard_error` of `asymptotic_skce_test`, *blocks* "
         "the interval of `asymptotic_block_skce_test` with blocks of √n rows, both cut off at 0. "
-        'They are shorter where they do not hold. *free* is `method="distribution_free"`, '
-        "which contains the SKCE in all cases.",
-        "\n".join(summary),
-        f"The number of data sets is {sets}; {N_RESAMPLES} resamples; {minutes:.0f} minutes.",
+        "They are shorter where they do not hold.",
+        "\n".join(
+            [
+                f"* `skce_confidence_interval`: the lowest of {len(LEVELS) * len(results)} rates "
+                f"is {ours:.1f} standard errors below its level; its upper end alone, at the "
+                f"levels 95 % and 97.5 %, {certificate:.1f}.",
+                f"* Normal interval with the Hájek standard error: {hajek:.0f}.",
+                f"* Normal interval of blocks: {blocks:.0f}.",
+            ]
+        ),
+        f"The number of data sets is {sets}; {N_RESAMPLES} resamples.",
     ]
     for n in DATA_SETS:
-        parts += [f"## n = {n}"]
-        parts += [table(results, f, k, n) for f in FAMILIES for k in KERNELS]
+        tables = [table(results, f, k, n) for f in FAMILIES for k in KERNELS]
+        parts += [f"## n = {n}", *filter(None, tables)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -113,18 +107,22 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="few data sets")
+    parser.add_argument("--rows", nargs="*", type=int, choices=DATA_SETS, metavar="N")
     args = parser.parse_args()
     folder = ROOT / ("build/benchmarks" if args.quick else "benchmarks")
     folder.mkdir(parents=True, exist_ok=True)
-    start, results = time.perf_counter(), {}
+    path = folder / "intervals.json"
+    results = json.loads(path.read_text()) if path.exists() else {}
+    rows = args.rows or ([min(DATA_SETS)] if args.quick else DATA_SETS)
     for case in cases():
-        if args.quick and case[2] > 50:
-            continue
-        found = coverage(*case, 5 if args.quick else DATA_SETS[case[2]])
-        if found is not None:
-            results[case] = found
-            show(*case, line(case[-1], found))
-    (folder / "INTERVALS.md").write_text(page(results, (time.perf_counter() - start) / 60))
+        if case[2] in rows:
+            start = time.perf_counter()
+            found = coverage(*case, 5 if args.quick else DATA_SETS[case[2]])
+            if found is not None:
+                results[name(case)] = found
+                path.write_text(json.dumps(results) + "\n")
+                show(name(case), *cells(found), f"{time.perf_counter() - start:.0f} s", sep=" | ")
+    (folder / "INTERVALS.md").write_text(page(results))
     show(f"\n{folder / 'INTERVALS.md'}")
 
 

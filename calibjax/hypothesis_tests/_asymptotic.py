@@ -121,14 +121,15 @@ def asymptotic_skce_test(
 
     Returns:
         CalibrationTestResult.  Its confidence_interval holds whether the model is calibrated or
-        not, and its lower end is above 0 only if p <= 1 - confidence_level; the one of
-        `skce_confidence_interval` has the same lower end with "bootstrap", and an upper end that is
-        often much lower.  Its standard_error, from row sums of H (Hájek projection), holds for
-        models that are *not* calibrated; under H0 it is too large.  With "features" the estimate
-        and the interval are of the SKCE of the random kernel, and standard_error is None, because
-        the row sums do not show the error of the features.  The null_distribution holds the draws,
-        if there are any.  Inside jit a bad value, or fewer than two kept rows, makes all numbers
-        NaN.  As a loss use `skce`: the estimate of a test has no gradient in bounded memory.
+        not, and its lower end is above 0 only if p <= 1 - confidence_level.  The interval of
+        `skce_confidence_interval` has the same lower end as the one of "bootstrap", and an upper
+        end that is often much lower; it knows of rare events, too.  The standard_error, from row
+        sums of H (Hájek projection), holds for models that are *not* calibrated; under H0 it is too
+        large.  With "features" the estimate and the interval are of the SKCE of the random kernel,
+        and standard_error is None, because the row sums do not show the error of the features.  The
+        null_distribution holds the draws, if there are any.  Inside jit a bad value, or fewer than
+        two kept rows, makes all numbers NaN.  As a loss use `skce`: the estimate of a test has no
+        gradient in bounded memory.
 
     Raises:
         TypeError, ValueError: as in `skce`; method is "spectrum" or "pearson" and the batch has

@@ -24,7 +24,7 @@ from calibjax.hypothesis_tests._model_null import (
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.hypothesis_tests._z_test import summarise
 from calibjax.intervals._bounded import BoundedMeanInterval, BoundedNormInterval
-from calibjax.intervals._counting import counted_pvalue_with_ties
+from calibjax.intervals._counting import counted_pvalue_with_ties, rounding_of
 from calibjax.intervals._errors import DrawnErrors
 from calibjax.intervals._of_norms import NormInterval
 from calibjax.kernels import KernelLike, upper_bound
@@ -172,10 +172,13 @@ def _model_skce_test(
 
     found = under_model(estimates, key, h.samples, rows, n_resamples)
     values = found.unbiased if unbiased else found.biased
-    # The model's draws vary as the data do if the model is right.
+    # Under H0 the biased estimates of the draws are squared errors.  Without their diagonals they
+    # are unbiased ones, to which the diagonal of the data is added.
+    diagonal = found.biased[-1] - values[-1]
+    # The draws vary as the data do if the model is right; if these vary more, so do the errors.
     expected = jnp.mean(found.diagonal[:-1])
-    excess = found.diagonal[-1] / jnp.where(expected == 0, 1.0, expected)
-    errors = DrawnErrors(found.biased[:-1] * jnp.maximum(excess, 1.0))
+    excess = jnp.maximum(found.diagonal[-1] / jnp.where(expected == 0, 1.0, expected), 1.0)
+    errors = DrawnErrors(diagonal + rounding_of(values) + excess * values[:-1])
     return CalibrationTestResult(
         statistic=values[-1],
         pvalue=counted_pvalue_with_ties(values),

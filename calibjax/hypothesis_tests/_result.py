@@ -100,12 +100,14 @@ class CalibrationTestResult:
     def confidence_interval(self, confidence_level: ArrayLike = 0.95) -> ConfidenceInterval:
         """An interval (low, high) for the true value of the estimate, whose ends are finite.
 
-        For a kernel calibration error it is an interval for the SKCE, which is the squared error,
-        and its low is above 0 only if the p-value is at most 1 - confidence_level.  Its high is a
-        certificate, which a large p-value is not: "at most high, with 95 % confidence".
+        For a kernel calibration error it is an interval for the SKCE, which is the squared error.
+        Its high is a certificate, which a large p-value is not: "at most high, with 95 %
+        confidence".
 
         - Tests of all pairs: `skce_confidence_interval` derives it.  It contains the SKCE with a
-          probability of at least confidence_level, whether the model is calibrated or not.
+          probability of at least confidence_level, whether the model is calibrated or not, and its
+          low is above 0 only if the p-value is at most 1 - confidence_level.  With few rare events
+          take `skce_confidence_interval` itself.
         - `aggregated_skce_test` and `calibration_test`: the interval for the kernel with the
           largest score.  The intervals of all kernels hold simultaneously, so that it does not
           matter that the data have chosen this one.

@@ -86,14 +86,14 @@ def skce_confidence_interval(
 
     where r^2 is the quantile of the squared error of the mean that SKCE_b is the squared norm of.
     The interval holds if the model is calibrated, if it is nearly so, and if it is not: a normal
-    interval around the unbiased estimate does so only far from calibration, and contains the SKCE
-    in 60 to 90 % of all cases in between where it should in 95 %.  Rows must be independent.
+    interval around the unbiased estimate does so only far from calibration, and in between it
+    contains the SKCE in 80 to 90 % of all cases where it should in 95 %.  Rows must be independent.
 
     **The upper end is a certificate**: "the SKCE is at most high, with 95 % confidence".  A large
     p-value is none; it may say that there are few data.  Alone the upper end holds at a higher
     level, (1 + confidence_level) / 2: for a certificate of 95 % take confidence_level = 0.9.  The
-    lower end is above 0 only if `asymptotic_skce_test` with this key and kernel has a p-value of at
-    most 1 - confidence_level.
+    lower end is above 0 only if `asymptotic_skce_test` with the same key, kernel and n_resamples
+    has a p-value of at most 1 - confidence_level.
 
     `method` says how large errors may be:
 
