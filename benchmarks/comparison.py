@@ -1,6 +1,6 @@
 """Level and power of `compare_calibration`: ``python -m benchmarks.comparison``.
 
-    python -m benchmarks.comparison                       # all; some ten minutes on one core
+    python -m benchmarks.comparison                       # all; some ten minutes on one idle core
     python -m benchmarks.comparison --quick               # few data sets, to see that all run
     python -m benchmarks.comparison --networks FILE.npz   # and the networks in a file
     python -m benchmarks.comparison --only                # none: the page, from results there are
@@ -14,7 +14,6 @@ import argparse
 import functools
 import json
 import pathlib
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -103,11 +102,11 @@ def page(results: Mapping[str, Any]) -> str:
         "Both models have the same SKCE. They are both calibrated, though one sees less; or each "
         "sees one of two features and takes it for both; or one is nearly sure and the other one "
         "knows next to nothing, both calibrated. Counts compare a negative binomial with a Poisson "
-        "model where both are calibrated. A model was never found to differ from itself: its "
-        "difference is 0 and the p-value 1. Where both are calibrated, the resamples vary up to 3 "
+        "model where both are calibrated. A model does not differ from itself: the difference is "
+        "exactly 0, and the p-value is 1. Where both are calibrated, the resamples vary up to 3 "
         "times as much as the difference, and rejections are rare.",
-        f"The highest rate is {max(map(excess, found), default=0.0):.1f} standard errors above the "
-        f"level, of {len(found)} rates.",
+        f"The highest of {len(found)} rates is {max(map(excess, found), default=0.0):.1f} standard "
+        "errors from the level, where positive numbers are above it.",
         table(
             ["predictions", "truth", *(f"n = {n}" for n in DATA_SETS)],
             [
@@ -140,7 +139,7 @@ def page(results: Mapping[str, Any]) -> str:
     ]
     if "networks" in results:
         parts += ["## Networks", *networks_in_words(results["networks"])]
-    parts.append(f"Device: {results.get('device', '')}. Minutes: {results.get('minutes', 0):.1f}.")
+    parts.append(f"Device: {results.get('device', '')}.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -173,7 +172,6 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "comparison.json"
     results = json.loads(path.read_text()) if path.exists() else {}
-    start = time.perf_counter()
     asked = [*CASES, "power"] if args.only is None else args.only
 
     def keep(found: Any, *keys: str) -> None:
@@ -205,7 +203,6 @@ def main() -> None:
         keep(found, "networks")
         show("\n".join(networks_in_words(found)))
     if asked or args.networks is not None:
-        keep(results.get("minutes", 0.0) + (time.perf_counter() - start) / 60, "minutes")
         keep(jax.devices()[0].device_kind, "device")
         keep(args.quick, "quick")
     (folder / "COMPARISON.md").write_text(page(results))
