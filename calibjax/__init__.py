@@ -54,7 +54,9 @@ from calibjax.hypothesis_tests import consistency_test as consistency_test
 from calibjax.hypothesis_tests import distribution_free_skce_test as distribution_free_skce_test
 from calibjax.hypothesis_tests import sample_test_locations as sample_test_locations
 from calibjax.intervals import CalibrationComparison as CalibrationComparison
+from calibjax.intervals import EquivalentTemperature as EquivalentTemperature
 from calibjax.intervals import compare_calibration as compare_calibration
+from calibjax.intervals import equivalent_temperature as equivalent_temperature
 from calibjax.intervals import skce_confidence_interval as skce_confidence_interval
 from calibjax.kernels import Distance as Distance
 from calibjax.kernels import DistanceKernel as DistanceKernel

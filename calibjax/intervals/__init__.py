@@ -1,6 +1,12 @@
 """How large a calibration error is, and whether one is larger than another one."""
 
-from calibjax.intervals._compare import CalibrationComparison as CalibrationComparison
 from calibjax.intervals._compare import compare_calibration as compare_calibration
+from calibjax.intervals._comparison import CalibrationComparison as CalibrationComparison
 from calibjax.intervals._confidence_interval import ConfidenceInterval as ConfidenceInterval
+from calibjax.intervals._equivalent_temperature import (
+    EquivalentTemperature as EquivalentTemperature,
+)
+from calibjax.intervals._equivalent_temperature import (
+    equivalent_temperature as equivalent_temperature,
+)
 from calibjax.intervals._skce_interval import skce_confidence_interval as skce_confidence_interval

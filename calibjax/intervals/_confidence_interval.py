@@ -27,6 +27,14 @@ def checked_level(confidence_level: Any, dtype: Any) -> jax.Array:
     return jnp.where((level > 0) & (level < 1), level, jnp.nan)
 
 
+def one_level(confidence_level: Any, dtype: Any) -> jax.Array:
+    """`checked_level` of a level that must be one number."""
+    level = checked_level(confidence_level, dtype)
+    if level.ndim:
+        raise ValueError(f"confidence_level must be one number, got shape {list(level.shape)}.")
+    return level
+
+
 def normal_quantile(level: jax.Array) -> jax.Array:
     """z with P(|Z| <= z) = level for a standard normal Z."""
     return -ndtri((1 - level) / 2)

@@ -1,0 +1,213 @@
+"""An effect size that people can read: the temperature that shows as large an error."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import ArrayLike
+
+from calibjax._batch import kept_first
+from calibjax._check import check_key
+from calibjax._data import Data, clean, in_dtype
+from calibjax._distribution import Distribution
+from calibjax._door import check_inputs
+from calibjax._sharding import Axis, axis_size, global_offset, on_devices, rows_at
+from calibjax._struct import is_array, is_traced, struct
+from calibjax.estimators import skce
+from calibjax.intervals._confidence_interval import ConfidenceInterval, one_level
+from calibjax.intervals._skce_interval import skce_confidence_interval
+from calibjax.intervals._tempered_skce import tempered_sums
+from calibjax.kernels import KernelLike
+
+# The number of rows whose pairs show what a temperature does: n x n numbers are in memory.
+_MAX_ROWS = 2048
+# T - 1 at which the error is computed.  Below the first one it grows with the square of T - 1, and
+# the last one stands for infinity.
+_SMALLEST, _LARGEST, _N_TEMPERATURES = 1e-2, 1e4, 64
+
+
+@struct
+class EquivalentTemperature:
+    """The temperature T >= 1 at which a calibrated world would show the same SKCE.
+
+    It is a pytree: it can leave jit, and vmap over data sets returns one result with arrays.  It
+    prints the numbers.
+
+    Args:
+        temperature: T; 1 if the estimated SKCE is not positive, infinite if even the largest T
+            shows less.
+        confidence_interval: the temperatures of both ends of `skce_confidence_interval`.
+        deviation_ratio: for real targets, the standard deviation of a prediction, in units of the
+            standard deviation that it has at the temperature T (the median of all rows); None for
+            labels.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> cj.EquivalentTemperature(jnp.array(1.31), (jnp.array(1.1), jnp.array(1.64)))
+        EquivalentTemperature(1.31, interval 1.1 … 1.64)
+    """
+
+    temperature: jax.Array
+    confidence_interval: ConfidenceInterval
+    deviation_ratio: jax.Array | None = None
+
+    def __repr__(self) -> str:
+        numbers = [self.temperature, *self.confidence_interval]
+        if any(is_traced(x) or not is_array(x) or np.ndim(x) for x in numbers):
+            shape = getattr(self.temperature, "shape", None)
+            return f"EquivalentTemperature(temperature of shape {shape})"
+        value, low, high = (f"{float(x):.3g}" for x in numbers)
+        ratio = ""
+        if self.deviation_ratio is not None:
+            ratio = f"; standard deviations {float(self.deviation_ratio):.3g} of the right ones"
+        return f"EquivalentTemperature({value}, interval {low} … {high}{ratio})"
+
+
+def equivalent_temperature(
+    key: jax.Array,
+    kernel: KernelLike,
+    predictions: Distribution,
+    targets: ArrayLike,
+    *,
+    confidence_level: float = 0.95,
+    n_resamples: int = 999,
+    where: ArrayLike | None = None,
+) -> EquivalentTemperature:
+    """How far off a model is, as a temperature: as if its logits were T times too large.
+
+    T >= 1 is the least temperature at which a world, in which the targets follow the predictions
+    tempered by T, shows the SKCE that the data show:
+
+    .. math::
+        \\frac{\\sum_{i \\ne j} k_P(p_i, p_j)
+        \\langle \\mu(q_i) - \\mu(p_i), \\mu(q_j) - \\mu(p_j) \\rangle}{n (n - 1)}
+        = \\text{SKCE}, \\qquad q_i = \\text{temper}(p_i, T)
+
+    For labels the model is as far off as if its logits were T times too large; for normal
+    predictions as if its variances were 1 / T of the right ones, and `deviation_ratio` says this of
+    standard deviations: 0.7 for "as if they were 0.7 of the right ones".
+
+    T is a size, and does not say which way the model is wrong: it is never less than 1, and a wrong
+    mean has a T, too.  `fit_temperature` says whether a model is too sure or not sure enough.
+
+    The interval takes both ends of `skce_confidence_interval` through the same function of the
+    SKCE, which increases.  It is 1 where the SKCE is not positive, and infinite where even
+    T = 10^4 shows less.
+
+    The left side is computed at 64 temperatures and interpolated, so that T - 1 is right within
+    1 %, over the pairs of at most 2048 rows: of more rows every k-th kept one, k = n // 2048, which
+    changes T - 1 by some 2 %.  Time O(n^2 n_resamples) as of `skce_confidence_interval`, and that
+    of 128 inner products of all pairs of 2048 rows; no gradient.
+
+    Args:
+        key: a key of `jax.random`.
+        kernel: a TensorProduct, or sums and multiples of them; for labels any kernel.
+        predictions: a batch of n >= 2 predictions of a family that `temper` takes.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        confidence_level: a number in (0, 1).
+        n_resamples: the number of resamples of `skce_confidence_interval`.
+        where: boolean mask ``[n]``; masked rows may hold anything.
+
+    Returns:
+        EquivalentTemperature; inside jit a bad value, or fewer than two kept rows, makes all
+        numbers NaN.
+
+    Raises:
+        TypeError: the family of the predictions cannot be tempered.
+        TypeError, ValueError: as in `skce` and `skce_confidence_interval`.
+        NotImplementedError: a joint kernel of predictions that are not over labels.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> key, target_key = jax.random.split(jax.random.key(0))
+        >>> predictions = cj.Normal(jnp.zeros(1000), 1.0)
+        >>> targets = jax.random.normal(target_key, (1000,)) / 0.7
+        >>> kernel = cj.default_kernel(predictions)
+        >>> result = cj.equivalent_temperature(key, kernel, predictions, targets)
+        >>> round(float(result.deviation_ratio), 1)
+        0.7
+    """
+    check_key(key)
+    one_level(confidence_level, jnp.float32)
+    pytree, data = check_inputs(kernel, predictions, targets, where)
+    one = jnp.ones(())
+    jax.eval_shape(lambda p: p.tempered(one), data.predictions)
+    estimate = skce(kernel, predictions, targets, where=where)
+    interval = skce_confidence_interval(
+        key,
+        kernel,
+        predictions,
+        targets,
+        confidence_level=confidence_level,
+        n_resamples=n_resamples,
+        where=where,
+    )
+    return _equivalent_temperature((pytree, estimate, interval), data)
+
+
+@on_devices
+def _equivalent_temperature(axis: Axis, shared: Any, data: Data) -> EquivalentTemperature:
+    kernel, estimate, interval = lax.stop_gradient(shared)
+    data = clean(data, axis)
+    dtype = data.weights.dtype
+    (predictions, kept_weights), n_kept = kept_first((data.predictions, data.weights), data.where)
+    _, n_all = global_offset(n_kept, axis)
+    size = min(data.n * axis_size(axis), _MAX_ROWS)
+    row = jnp.arange(size, dtype=jnp.int32) * jnp.maximum(n_all // size, 1)
+    chosen, weights = rows_at((predictions, kept_weights), n_kept, row, axis)
+    # Rows that are not there would be predictions without a meaning.
+    chosen = jax.tree.map(lambda x: jnp.where(_along(row < n_all, x), x, x[:1]), chosen)
+    excess = jnp.geomspace(_SMALLEST, _LARGEST, _N_TEMPERATURES, dtype=dtype)
+    weights = lax.stop_gradient(weights)
+    n = jnp.sum(weights)
+    sums = tempered_sums(in_dtype(kernel, dtype), lax.stop_gradient(chosen), weights, 1 + excess)
+    shown = sums / (n * (n - 1))
+    levels = jnp.stack([estimate, *interval]).astype(dtype)
+    found = 1 + _excess_that_shows(levels, shown, excess)
+    # All weights are NaN if a row is invalid; nothing is known of fewer than two rows.
+    found = jnp.where((n > 1) & ~jnp.isnan(levels), found, jnp.nan)
+    ratio = None
+    if chosen.target_kind == "real":
+        ratio = _deviation_ratio(chosen, weights, found[0])
+    return EquivalentTemperature(found[0], ConfidenceInterval(found[1], found[2]), ratio)
+
+
+def _along(condition: jax.Array, x: jax.Array) -> jax.Array:
+    return condition.reshape(-1, *(1,) * (x.ndim - 1))
+
+
+def _excess_that_shows(levels: jax.Array, shown: jax.Array, excess: jax.Array) -> jax.Array:
+    """The least T - 1 at which the error is at least a level: 0 … infinity.
+
+    The error is |V(T)|^2 for the sum V of k_P(p_i, .) times the change of the mean embedding of row
+    i, up to pairs i = j.  For two labels, or normal laws with equal means, every row changes in one
+    direction and further and further, so that it increases; in general rows may change in opposite
+    directions, and the largest error so far takes its place.  It starts as (T - 1)^2, and is
+    interpolated as a power of T - 1 between two temperatures.
+    """
+    shown = lax.cummax(jnp.maximum(shown, 0.0))
+    tiny = jnp.finfo(shown.dtype).tiny
+    logs, places = jnp.log(jnp.maximum(shown, tiny)), jnp.log(excess)
+    positive = levels > 0
+    level = jnp.log(jnp.where(positive, levels, 1.0))
+    index = jnp.searchsorted(logs, level)
+    # Where the error does not increase, the first temperature that shows it is the least one.
+    right = jnp.clip(index, 1, len(excess) - 1)
+    step = logs[right] - logs[right - 1]
+    part = (level - logs[right - 1]) / jnp.where(step > 0, step, 1.0)
+    between = places[right - 1] + part * (places[right] - places[right - 1])
+    before = places[0] + (level - logs[0]) / 2
+    found = jnp.exp(jnp.where(index == 0, before, between))
+    found = jnp.where(index == len(excess), jnp.inf, found)
+    return jnp.where(positive, found, 0.0)
+
+
+def _deviation_ratio(predictions: Any, weights: jax.Array, temperature: jax.Array) -> jax.Array:
+    """The median of spread(p) / spread(temper(p, T)) over all rows and coordinates."""
+    is_finite = jnp.isfinite(temperature)
+    tempered = predictions.tempered(jnp.where(is_finite, temperature, 1.0))
+    ratios = predictions.spread() / tempered.spread()
+    ratio = jnp.nanmedian(jnp.where(_along(weights > 0, ratios), ratios, jnp.nan))
+    return jnp.where(is_finite, ratio, jnp.where(jnp.isnan(temperature), jnp.nan, 0.0))
