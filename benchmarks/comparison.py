@@ -154,7 +154,8 @@ def networks_in_words(networks: Mapping[str, Any]) -> list[str]:
     return [
         f"Networks of {networks['file']}, n = {networks['n']}, with {networks['n_resamples']} "
         "resamples: the unbiased SKCE, its difference from the best network with intervals that "
-        "hold at once at 95 %, and p-values for all of them. Errors are in thousandths.",
+        "hold at once at 95 %, and p-values for all of them. Errors are in thousandths. The best "
+        "network was chosen with the same data, which intervals and p-values do not know.",
         table(["network", "SKCE", "difference", "interval", "p-value"], rows),
     ]
 
