@@ -43,6 +43,7 @@ def test_ranks_of_draws(float64):
     assert edge == n_draws and n_draws < beyond < 10 * n_draws
 
 
+@pytest.mark.slow
 def test_moments_of_gamma_laws(float64):
     matrix = random_matrix(5)
     eigenvalues = np.linalg.eigvalsh(matrix)
@@ -115,6 +116,7 @@ def test_the_score_interval_is_shorter_in_many_directions(key, float64):
     assert low == of_norm.low == 0 and high < of_norm.high / 5
 
 
+@pytest.mark.slow
 def test_largest_variance(float64):
     matrix = random_matrix(40, rank=6)
     kernel, predictions, targets = with_matrix(matrix)

@@ -142,7 +142,7 @@ STREAMS = {
     "draws": _draws,
     "vectors": _vectors,
 }
-SLOW = ("classes", "draws", "vectors")
+SLOW = ("classes", "counts", "draws", "vectors")
 streams = pytest.mark.parametrize(
     "data",
     [pytest.param(f, id=k, marks=[pytest.mark.slow] * (k in SLOW)) for k, f in STREAMS.items()],
@@ -200,6 +200,7 @@ def test_a_target_of_probability_zero_is_infinite_evidence(key):
     assert float(monitor.update(predictions, jnp.array([0, 1])).pvalue) == 0.0
 
 
+@pytest.mark.slow
 def test_keeps_its_dtype_and_counts_no_further_than_int32(key):
     predictions, targets = _labels(key, 20, 0.0)
     monitor = cj.CalibrationMonitor.start(key, predictions)
@@ -289,12 +290,14 @@ def test_false_alarms_of_calibrated_models(data, key):
     assert rate <= level + 3 * np.sqrt(level * (1 - level) / n_streams)
 
 
-AXES = pytest.mark.parametrize(
-    "axis", [jax.sharding.AxisType.Explicit, jax.sharding.AxisType.Auto], ids=str
+@pytest.mark.parametrize(
+    "axis",
+    [
+        jax.sharding.AxisType.Explicit,
+        pytest.param(jax.sharding.AxisType.Auto, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
-
-
-@AXES
 def test_rows_on_two_devices(axis, key):
     mesh = jax.make_mesh((2,), ("rows",), axis_types=(axis,))
     spec = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("rows"))

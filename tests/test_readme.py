@@ -27,7 +27,8 @@ def test_readme_code_runs(capsys, tmp_path, monkeypatch):
     output = capsys.readouterr().out.splitlines()
     calibrated, biased, errors, of_quantiles, scores, result = output[:6]
     *ensembles, gumbel, custom, placed, pvalue = output[-7:]
-    members, of_overconfident = output[6:13], output[13:-7]
+    members, of_overconfident = output[6:13], output[13:20]
+    temperature, *comparison = output[20:-7]
     assert abs(float(calibrated)) < float(biased)
     honest, overconfident = map(float, errors.split())
     assert abs(honest) < 0.1 * overconfident
@@ -35,6 +36,8 @@ def test_readme_code_runs(capsys, tmp_path, monkeypatch):
     for table, n_kernels in ((members, 6), (of_overconfident, 6)):
         assert "pvalue  kernel" in table[0] and len(table) == 1 + n_kernels
     assert all(" 0.001 " in line for line in of_overconfident[1:])
+    assert "(4.6" in temperature and "deviations 0.46" in temperature
+    assert len(comparison) == 3 and "first is better calibrated" in comparison[2]
     assert len(ensembles) == 3 and all(abs(float(value)) < 1e-2 for value in ensembles)
     assert float(of_quantiles) == 0.001
     score, *places = map(float, re.findall(r"[0-9.]+", scores))
