@@ -173,6 +173,7 @@ def test_a_model_that_becomes_wrong(data, key):
 
 def test_jit_scan_and_masks_are_a_loop(key):
     monitor, path = watch(_labels, key, jnp.full(3, 0.3))
+    assert bool(jax.jit(lambda m: m.alarm(0.05))(monitor)) == bool(monitor.alarm(0.05))
     looped = cj.CalibrationMonitor.start(key, _labels(jax.random.fold_in(key, 999), 100, 0.0)[0])
     for k in jax.random.split(key, 3):
         predictions, targets = _labels(k, 100, 0.3)

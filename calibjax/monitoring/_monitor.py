@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._batch import check_predictions, fill_masked, kept_first
@@ -200,10 +201,10 @@ class CalibrationMonitor:
         Raises:
             ValueError: level is not in (0, 1).
         """
-        if not is_traced(level) and not bool(
-            jnp.all((jnp.asarray(level) > 0) & (jnp.asarray(level) < 1))
-        ):
-            raise ValueError(f"level must be in (0, 1), got {level}.")
+        if not is_traced(level):
+            given = np.asarray(level)
+            if not np.all((given > 0) & (given < 1)):
+                raise ValueError(f"level must be in (0, 1), got {level}.")
         return self.log_max >= -jnp.log(jnp.asarray(level, self.log_max.dtype))
 
     @property
