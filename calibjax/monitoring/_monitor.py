@@ -44,10 +44,12 @@ class CalibrationMonitor:
     So ``alarm(0.05)`` rings falsely in at most 5 % of all streams of a calibrated model, of any
     length.  It holds for every family and number of rows, and for rare events, with no
     approximation.  It needs that each target is drawn from its prediction, given all earlier rows:
-    rows of a batch are taken one after the other.
+    rows of a batch are taken one after the other.  And targets must not be rounded to a grid that
+    the predictions do not know: in float32, 10 000 ± 0.001 is one.
 
-    Half of the bets start with the stream, for models that are wrong from the beginning, and the
-    other half later, for models that become wrong; `changed_at` says since when.
+    Half of the money is at stake from the first row on, for models that are wrong from the
+    beginning, and the other half starts later, for models that become wrong; `changed_at` says
+    since when.
 
     Several streams: a mean of their e-values is an e-value, too, if the predictions of each stream
     are calibrated given the past of all streams; else give each of S streams the level a / S.
