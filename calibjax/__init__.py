@@ -68,6 +68,7 @@ from calibjax.kernels import TotalVariation as TotalVariation
 from calibjax.kernels import Wasserstein as Wasserstein
 from calibjax.kernels import WhiteKernel as WhiteKernel
 from calibjax.kernels import median_heuristic as median_heuristic
+from calibjax.monitoring import CalibrationMonitor as CalibrationMonitor
 from calibjax.recalibration import fit_temperature as fit_temperature
 from calibjax.recalibration import temper as temper
 from calibjax.scores import crps as crps

@@ -112,6 +112,14 @@ class Distribution(ABC):
             return at, at
         return self.cdf(targets.astype(jnp.int32) - 1), at
 
+    def pit_interval(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The ends of the interval in which U lies, each ``[n]``.
+
+        A number drawn evenly from the interval is uniform in [0, 1] if the targets are drawn from
+        the predictions.  By default it is the jump of the cdf.
+        """
+        return self.cdf_jump(targets)
+
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest y with P(Y <= y) >= level, ``[n]``; `level` is a number or ``[n]``.
 

@@ -39,6 +39,7 @@ ROOMS = [
     "estimators",
     "hypothesis_tests",
     "recalibration",
+    "monitoring",
 ]
 
 

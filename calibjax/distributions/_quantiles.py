@@ -125,6 +125,19 @@ class Quantiles(Univariate):
         """The limits of the cdf, which jumps where values are equal."""
         return jax.vmap(Quantiles._jump)(*widened((self, targets)))
 
+    def pit_interval(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The levels on both sides of a target: how it lies between them is no part of a forecast.
+
+        Where several values are equal, their levels are the ends of a jump.
+        """
+        p, targets = widened((self, targets))
+        levels = jnp.array([0.0, *self.levels, 1.0], targets.dtype)
+        n_below = jnp.sum(p.values < targets[:, None], axis=1, dtype=jnp.int32)
+        n_equal = jnp.sum(p.values == targets[:, None], axis=1, dtype=jnp.int32)
+        jumps = n_equal > 1
+        low = levels[jnp.where(jumps, n_below + 1, n_below)]
+        return low, levels[jnp.where(jumps, n_below + n_equal, n_below + 1)]
+
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """The continuous ranked probability score, ``[n]``: the cdf is linear in each piece."""
         levels = jnp.asarray(self.levels, widest_dtype(self.values, targets))

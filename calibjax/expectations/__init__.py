@@ -7,7 +7,12 @@ that many families share.
 from calibjax.expectations import _algebra as _algebra
 from calibjax.expectations._default_kernel import default_kernel as default_kernel
 from calibjax.expectations._default_kernels import default_kernels as default_kernels
+from calibjax.expectations._default_kernels import has_log_prob as has_log_prob
+from calibjax.expectations._default_kernels import is_top_label as is_top_label
 from calibjax.expectations._default_kernels import location_and_spread as location_and_spread
+from calibjax.expectations._default_kernels import log_probability_of as log_probability_of
+from calibjax.expectations._default_kernels import squared_deviation as squared_deviation
+from calibjax.expectations._default_kernels import standardised as standardised
 from calibjax.expectations._dispatch import inner_product as inner_product
 from calibjax.expectations._dispatch import mean_embedding as mean_embedding
 from calibjax.expectations._dispatch import residual_product as residual_product

@@ -108,12 +108,13 @@ def _kernels_of_standardised_targets(predictions: Distribution, where: Any) -> l
         features = (
             StandardisedWaves(_LOCATION),
             StandardisedWaves(_SHAPE),
-            log_probability_of if _has_log_prob(predictions) else squared_deviation,
+            log_probability_of if has_log_prob(predictions) else squared_deviation,
         )
     return [FeatureKernel(kernel, f) for f in features for kernel in of_predictions]
 
 
-def _has_log_prob(predictions: Distribution) -> bool:
+def has_log_prob(predictions: Distribution) -> bool:
+    """Whether the predictions have a density or probabilities."""
     # A mixture has one if its components have one.
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype), predictions)
     try:

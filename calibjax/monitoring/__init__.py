@@ -1,0 +1,3 @@
+"""Monitoring: is a model still calibrated, asked after every batch."""
+
+from calibjax.monitoring._monitor import CalibrationMonitor as CalibrationMonitor

@@ -1,0 +1,215 @@
+r"""Bets against a model, whose gains are evidence that it is not calibrated.
+
+A bet tilts the probabilities pi of the cells of an outcome by a function w of the past and of the
+prediction.  With the shares s(y) of the cells,
+
+    e = sum_a s_a(y) exp(w_a) / sum_a pi_a exp(w_a),    E e = 1 if the model is calibrated,
+
+because E s(Y) = pi.  A product of such e is a wealth that does not grow on average: by Ville's
+inequality it ever reaches 1 / a with a probability of at most a, however often one looks (Ville,
+1939; Shafer, Testing by betting, 2021; Ramdas et al., Game-theoretic statistics, 2023).
+
+What to bet.  The best w is the logarithm of the true over the stated probabilities.  In the basis
+of `_basis`, theta has the prior variances tau prior_jk, and N rows with r = phi_j psi_k, whose
+variance is 1 under the model, have the estimate
+
+    theta_jk = sum r_jk / (N + 1 / (tau prior_jk)).
+
+There is one bet for each size tau of an error and each memory, in which rows count half after that
+many rows more.  Rows are taken a chunk at a time, and a chunk is bet on what is known before it.
+Some more bets, which learn nothing, watch for targets that the model nearly rules out:
+e = 1 - x + x sum_a s_a / (A pi_a) for small x.
+
+When to start.  A model that was calibrated for long has cost the bets of the past some wealth, and
+what they have learnt.  Therefore half of the money starts at once, and the rest later, so that
+G(t) = 1/2 / (1 + log(1 + t)) is not at stake before row t:
+
+    M <- e (M + G(t) - G(t')) for a chunk of rows t … t',    evidence = M + G(t').
+
+The evidence is a mean over starts of wealths that begin with 1, and has their guarantee.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.special import logsumexp
+
+from calibjax._numerics import dot
+from calibjax._pairwise import cut, pad
+from calibjax._sharding import as_varying
+from calibjax._struct import struct
+from calibjax.monitoring._basis import Basis
+from calibjax.monitoring._outcomes import Outcomes
+
+# Variances tau of w, memories in rows, and shares x of the bets on surprises.
+_SIZES = 1e-3, 3e-2, 1.0
+_MEMORIES = float("inf"), 500.0
+_SURPRISES = 1e-3, 1e-2, 1e-1
+# The number of chunks of a batch; more chunks would learn faster and take longer.
+_CHUNKS = 16
+# exp(80) is finite in float32.
+_LARGEST_TILT = 80.0
+
+#: The number of bets.
+N_BETS = len(_SIZES) * len(_MEMORIES) + len(_SURPRISES)
+
+
+@struct
+class Bets:
+    """What is known and won so far, for T sets of outcomes.
+
+    Args:
+        sums: sum of phi_j psi_k for each kind of features, set and memory, ``[T, H, J, K]``.
+        counts: the number of rows in each memory, ``[H]``.
+        wealth: log M of each set and bet, ``[T, B]``.
+        gains: the sum of log e over all rows, ``[T, B]``.
+        least_gains: the smallest sum up to any row, ``[T, B]``.
+        least_at: after how many rows it was reached, ``[T, B]``.
+        n_rows: the number of rows so far.
+    """
+
+    sums: list[jax.Array]
+    counts: jax.Array
+    wealth: jax.Array
+    gains: jax.Array
+    least_gains: jax.Array
+    least_at: jax.Array
+    n_rows: jax.Array
+
+    def log_evidence(self) -> jax.Array:
+        """The logarithm of the evidence, a mean over all sets and bets."""
+        mean = logsumexp(self.wealth) - jnp.log(jnp.asarray(self.wealth.size, self.wealth.dtype))
+        return jnp.logaddexp(mean, jnp.log(_not_at_stake(self.n_rows, self.wealth.dtype)))
+
+    def best_start(self) -> tuple[jax.Array, jax.Array]:
+        """The largest log M, and after how many rows that bet would best have started."""
+        best = jnp.argmax(self.wealth)
+        return self.wealth.ravel()[best], self.least_at.ravel()[best]
+
+
+def first_bets(bases: list[Basis], n_sets: int, dtype: Any) -> Bets:
+    """The state before the first row."""
+    numbers = jnp.zeros((n_sets, N_BETS), dtype)
+    return Bets(
+        sums=[jnp.zeros((n_sets, len(_MEMORIES), *b.prior.shape), dtype) for b in bases],
+        counts=jnp.zeros(len(_MEMORIES), dtype),
+        wealth=jnp.full_like(numbers, jnp.log(0.5)),
+        gains=numbers,
+        least_gains=numbers,
+        least_at=jnp.zeros(numbers.shape, jnp.int32),
+        n_rows=jnp.zeros((), jnp.int32),
+    )
+
+
+def after_rows(
+    bases: list[Basis], bets: Bets, phi: list[jax.Array], outcomes: Outcomes, weights: jax.Array
+) -> tuple[Bets, jax.Array]:
+    """The state after n more rows, and the largest log evidence on the way.
+
+    Args:
+        bases: the bases of all kinds of features.
+        bets: the state before.
+        phi: phi_j of the predictions, ``[n, J]`` for each kind.
+        outcomes: the outcomes of the rows.
+        weights: 1 for rows that count and 0 for the others, ``[n]``; NaN makes the state NaN.
+    """
+    psi = [
+        basis.of_outcomes(features, outcomes.probabilities)
+        for basis, features in zip(bases, outcomes.features, strict=True)
+    ]
+    # The cells of numbers are the same for all rows.
+    cells = psi, outcomes.probabilities
+    are_shared = outcomes.probabilities.shape[0] == 1
+    n = weights.shape[0]
+    size = -(-n // min(n, _CHUNKS))
+    rows = phi, outcomes.shares, None if are_shared else cells
+    chunks = cut(pad((rows, weights), -(-n // size) * size), size)
+
+    def step(bets: Bets, chunk: Any) -> tuple[Bets, jax.Array]:
+        (phi, shares, of_rows), weights = chunk
+        of_cells = jax.tree.map(lambda x: x[0], cells) if are_shared else of_rows
+        in_axes = (None, 0, 0, None if are_shared else 0)
+        log_e, psi = jax.vmap(_one_row, in_axes)(_tilts(bases, bets), phi, shares, of_cells)
+        bets = _after_chunk(bets, phi, psi, log_e, weights)
+        return bets, bets.log_evidence()
+
+    bets, evidence = lax.scan(step, as_varying(bets, chunks), chunks)
+    return bets, jnp.max(evidence)
+
+
+def _tilts(bases: list[Basis], bets: Bets) -> list[jax.Array]:
+    """theta of each kind, for each set and bet that learns, ``[T, B, J, K]``."""
+    sizes = jnp.asarray(_SIZES, bets.counts.dtype)[:, None, None, None]
+    counts = bets.counts[None, :, None, None]
+
+    def of_kind(prior: jax.Array, sums: jax.Array) -> jax.Array:
+        counts_here = prior > 0
+        inverse = 1.0 / (sizes * jnp.where(counts_here, prior, 1.0)[None, None])
+        theta = sums[:, None] / (counts + inverse)[None]
+        theta = jnp.where(counts_here[None, None, None], theta, 0.0)
+        return theta.reshape(sums.shape[0], -1, *prior.shape)
+
+    return [of_kind(basis.prior, sums) for basis, sums in zip(bases, bets.sums, strict=True)]
+
+
+def _one_row(
+    tilts: list[jax.Array], phi: list[jax.Array], shares: jax.Array, cells: Any
+) -> tuple[jax.Array, list[jax.Array]]:
+    """log e of each set and bet for *one* row ``[T, B]``, and psi of its target ``[T, K]``."""
+    psi, probabilities = cells
+    # w_a of each set and bet, [T, B, A].
+    w = functools.reduce(
+        jnp.add,
+        [
+            jnp.einsum("j,tbjk,ak->tba", of_prediction, theta, of_cells, precision="highest")
+            for of_prediction, theta, of_cells in zip(phi, tilts, psi, strict=True)
+        ],
+    )
+    possible = (probabilities > 0)[None, None]
+    largest = jnp.max(jnp.where(possible, w, -jnp.inf), axis=2, keepdims=True)
+    tilted = jnp.exp(jnp.minimum(w - largest, _LARGEST_TILT))
+    tiny = jnp.finfo(w.dtype).tiny
+    of_target = jnp.log(jnp.maximum(jnp.sum(tilted * shares[:, None], axis=2), tiny))
+    mean = jnp.sum(jnp.where(possible, tilted * probabilities[None, None], 0.0), axis=2)
+    learnt = of_target - jnp.log(mean)
+    # A target in a cell of probability 0 is infinite evidence.
+    stated = jnp.where(shares > 0, probabilities[None], 1.0)
+    surprise = jnp.sum(shares / stated, axis=1, keepdims=True) / probabilities.size
+    of_surprise = jnp.log1p(jnp.asarray(_SURPRISES, w.dtype)[None] * (surprise - 1.0))
+    return jnp.concatenate([learnt, of_surprise], axis=1), [dot(shares, x) for x in psi]
+
+
+def _after_chunk(
+    bets: Bets, phi: list[jax.Array], psi: list[jax.Array], log_e: jax.Array, weights: jax.Array
+) -> Bets:
+    """The state after a chunk, from log e ``[n, T, B]`` and the functions of its rows."""
+    dtype = bets.counts.dtype
+    # A row of weight 0 may have an infinite log e.
+    counted = jnp.where((weights == 0)[:, None, None], 0.0, log_e * weights[:, None, None])
+    gain = jnp.sum(counted, axis=0)
+    n_rows = bets.n_rows + jnp.sum(weights > 0, dtype=jnp.int32)
+    starting = _not_at_stake(bets.n_rows, dtype) - _not_at_stake(n_rows, dtype)
+    gains = bets.gains + gain
+    is_least = gains < bets.least_gains
+    kept = 0.5 ** (jnp.sum(weights) / jnp.asarray(_MEMORIES, dtype))
+    return Bets(
+        sums=[
+            kept[None, :, None, None] * sums
+            + jnp.einsum("n,nj,ntk->tjk", weights, f, g, precision="highest")[:, None]
+            for sums, f, g in zip(bets.sums, phi, psi, strict=True)
+        ],
+        counts=kept * bets.counts + jnp.sum(weights),
+        wealth=gain + jnp.logaddexp(bets.wealth, jnp.log(starting)),
+        gains=gains,
+        least_gains=jnp.where(is_least, gains, bets.least_gains),
+        least_at=jnp.where(is_least, n_rows, bets.least_at),
+        n_rows=n_rows,
+    )
+
+
+def _not_at_stake(n_rows: jax.Array, dtype: Any) -> jax.Array:
+    """G(t), the money that has not started before row t."""
+    return 0.5 / (1.0 + jnp.log1p(n_rows.astype(dtype)))

@@ -1,0 +1,311 @@
+"""A monitor of calibration that may be looked at after every batch."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from calibjax._batch import check_predictions, fill_masked, kept_first
+from calibjax._check import check_integer, check_key
+from calibjax._data import Data, check_data, clean
+from calibjax._distribution import Distribution
+from calibjax._parameters import family_name
+from calibjax._sharding import Axis, all_of, all_sum, on_devices
+from calibjax._struct import as_pytree, is_traced, static, struct, widest_dtype
+from calibjax.expectations import default_kernels
+from calibjax.features import choose_landmarks
+from calibjax.kernels import KernelLike, check_kernel
+from calibjax.monitoring._basis import Basis, kernel_at, make_basis
+from calibjax.monitoring._bets import Bets, after_rows, first_bets
+from calibjax.monitoring._file import load_leaves, save_leaves
+from calibjax.monitoring._outcomes import outcomes_of
+
+# The number of predictions that the functions of predictions are made of.
+_LANDMARKS = 64
+
+
+@struct
+class CalibrationMonitor:
+    """Evidence that a model is not calibrated, over a stream of batches, valid at every look.
+
+    The monitor bets against the model: before each row it states what it has learnt about the
+    errors of the model, and it wins where targets agree with it rather than with the predictions.
+    If the model is calibrated, the money that it has, `e_value`, reaches 1 / a with a probability
+    of at most a, over the whole stream and however often one looks (Ville's inequality):
+
+    .. math::
+        P(\\text{ever } e_t \\ge 1/a) \\le a.
+
+    So ``alarm(0.05)`` rings falsely in at most 5 % of all streams of a calibrated model, of any
+    length.  It holds for every family and number of rows, and for rare events, with no
+    approximation.  It needs that each target is drawn from its prediction, given all earlier rows:
+    rows of a batch are taken one after the other.
+
+    Half of the bets start with the stream, for models that are wrong from the beginning, and the
+    other half later, for models that become wrong; `changed_at` says since when.
+
+    Several streams: a mean of their e-values is an e-value, too, if the predictions of each stream
+    are calibrated given the past of all streams; else give each of S streams the level a / S.
+
+    Late targets: if L batches of predictions are made before the first of their targets is known,
+    such as forecasts for a week that are made daily, start with ``lag=L``.  Then every L-th update
+    belongs to one process, which knew its past in time, and `e_value` is the largest of these L
+    numbers, divided by L.  (Their mean could be stopped by someone who knows parts of the next
+    target already.)
+
+    Args:
+        key: a key of `jax.random`, for draws that rank vectors.
+        kernels: the kernels on predictions.
+        landmarks: the predictions that functions of predictions are made of.
+        bases: the functions that bets are made of.
+        bets: what was learnt and won, for each of `lag` processes.
+        n_updates: the number of updates so far.
+        log_max: the largest logarithm of `e_value` so far.
+        lag: the number of updates until targets are known.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> def day(key, error):
+        ...     logits = jax.random.normal(key, (500,))
+        ...     truth = cj.Bernoulli(jax.nn.sigmoid(logits + error))
+        ...     targets = truth.sample(jax.random.fold_in(key, 1))
+        ...     return cj.Bernoulli(jax.nn.sigmoid(logits)), targets
+        >>> keys = jax.random.split(jax.random.key(0), 20)
+        >>> monitor = cj.CalibrationMonitor.start(jax.random.key(1), day(keys[0], 0.0)[0])
+        >>> for key in keys[:10]:
+        ...     monitor = monitor.update(*day(key, 0.0))
+        >>> bool(monitor.alarm(0.05))
+        False
+        >>> for key in keys[10:]:
+        ...     monitor = monitor.update(*day(key, 0.5))
+        >>> bool(monitor.alarm(0.05)), int(monitor.changed_at)
+        (True, 5096)
+
+    Reference: Shafer, Testing by betting, JRSS A 2021; Shekhar and Ramdas, Nonparametric two-sample
+    testing by betting, IEEE Transactions on Information Theory 2024; Arnold, Henzi and Ziegel,
+    Sequentially valid tests for forecast calibration, Annals of Applied Statistics 2023.
+    """
+
+    key: jax.Array
+    kernels: list[Any]
+    landmarks: Any
+    bases: list[Basis]
+    bets: Bets
+    n_updates: jax.Array
+    log_max: jax.Array
+    lag: int = static(1)
+
+    @classmethod
+    def start(
+        cls,
+        key: jax.Array,
+        predictions: Distribution,
+        *,
+        kernels: Sequence[KernelLike] | None = None,
+        n_features: int = 16,
+        lag: int = 1,
+        where: ArrayLike | None = None,
+    ) -> "CalibrationMonitor":
+        """The monitor before the first row, with functions that suit an example batch.
+
+        The example needs no targets.  It may be the first batch, or one of the past; predictions
+        unlike it make the monitor slower, and not wrong.
+
+        Args:
+            key: a key of `jax.random`.
+            predictions: a batch of n >= 2 predictions of one family.
+            kernels: kernels on *predictions*, such as DistanceKernels, whose mean says which
+                predictions have similar errors; None stands for those in `default_kernels`.
+            n_features: the number of functions of a prediction.
+            lag: L, the number of updates until targets are known, as above.
+            where: boolean mask ``[n]``; masked rows may hold anything.
+
+        Raises:
+            TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete,
+                value.
+        """
+        check_key(key)
+        n_features = check_integer("n_features", n_features, 1, _LANDMARKS)
+        lag = check_integer("lag", lag, 1)
+        check_predictions(predictions, where)
+        draw_key, landmark_key, key = jax.random.split(key, 3)
+        predictions, _ = predictions.exchangeable(predictions.sample(draw_key))
+        if kernels is None:
+            of_pairs: list[Any] = list(default_kernels(predictions, where=where))
+            # Several kernels on pairs share one kernel on predictions.
+            on_predictions = {id(k): k for k in (x.prediction_kernel for x in of_pairs)}
+            kernels = list(on_predictions.values())
+        for kernel in _checked_list(kernels):
+            check_kernel(kernel, "kernels", "predictions")
+        functions = as_pytree(list(kernels))
+        landmarks, bases, bets = _start((landmark_key, functions), (predictions, where), n_features)
+        bets = jax.tree.map(lambda x: jnp.broadcast_to(x, (lag, *x.shape)), bets)
+        zero = jnp.zeros((), bets.wealth.dtype)
+        return cls(key, functions, landmarks, bases, bets, jnp.zeros((), jnp.int32), zero, lag)
+
+    def update(
+        self, predictions: Distribution, targets: ArrayLike, where: ArrayLike | None = None
+    ) -> "CalibrationMonitor":
+        """The monitor after one more batch of n >= 1 rows, in their order.
+
+        Bets on a row use what earlier rows taught, some n / 16 rows of a batch at a time.
+        O(n) time and memory; the state does not grow.
+
+        Args:
+            predictions: n predictions of the family of the example batch.
+            targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+            where: boolean mask ``[n]``; masked rows may hold anything, and all may be masked.
+
+        Raises:
+            TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete,
+                value.  Inside jit a bad value makes all later numbers NaN.
+        """
+        data = check_data(predictions, targets, where, at_least=0)
+        if data.n == 0:
+            return self
+        _check_family(self.landmarks, data)
+        return _update(self, data)
+
+    @property
+    def n_rows(self) -> jax.Array:
+        """The number of rows so far."""
+        return jnp.sum(self.bets.n_rows, dtype=jnp.int32)
+
+    @property
+    def log_e_value(self) -> jax.Array:
+        """The logarithm of `e_value`, which float32 can hold when it cannot hold `e_value`."""
+        return _log_evidence(self.bets)
+
+    @property
+    def e_value(self) -> jax.Array:
+        """The evidence against calibration so far; on average at most 1 for a calibrated model."""
+        return jnp.exp(self.log_e_value)
+
+    @property
+    def pvalue(self) -> jax.Array:
+        """1 / the largest e-value so far, at most 1: a p-value that is valid at every look."""
+        return jnp.minimum(1.0, jnp.exp(-self.log_max))
+
+    def alarm(self, level: ArrayLike = 0.05) -> jax.Array:
+        """Whether the e-value has ever reached 1 / level.
+
+        A calibrated model has an alarm with a probability of at most `level`.
+
+        Args:
+            level: numbers in (0, 1).
+
+        Raises:
+            ValueError: level is not in (0, 1).
+        """
+        if not is_traced(level) and not bool(
+            jnp.all((jnp.asarray(level) > 0) & (jnp.asarray(level) < 1))
+        ):
+            raise ValueError(f"level must be in (0, 1), got {level}.")
+        return self.log_max >= -jnp.log(jnp.asarray(level, self.log_max.dtype))
+
+    @property
+    def changed_at(self) -> jax.Array:
+        """After how many rows the model began to be wrong: the best start of the richest bet.
+
+        It says something after an alarm only.
+        """
+        wealth, start = jax.vmap(Bets.best_start)(self.bets)
+        # A process of a lag sees one of `lag` updates.
+        return start[jnp.argmax(wealth)] * self.lag
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes all numbers into an .npz file of NumPy, which replaces an older one at once."""
+        save_leaves(path, self)
+
+    def load(self, path: str | os.PathLike[str]) -> "CalibrationMonitor":
+        """The monitor whose numbers are in a file, if it was started with the same arguments.
+
+        The file holds no functions: start a monitor of the same family, `kernels`, `n_features` and
+        `lag`, with any example batch, and then load.
+
+        Raises:
+            ValueError: the file holds arrays of other names or shapes.
+        """
+        return load_leaves(path, self)
+
+
+def _checked_list(kernels: Any) -> Sequence[Any]:
+    if not isinstance(kernels, Sequence) or not kernels:
+        actual = "none" if isinstance(kernels, Sequence) else type(kernels).__name__
+        raise TypeError(f"kernels must be a list of kernels on predictions, got {actual}.")
+    return kernels
+
+
+def _check_family(landmarks: Any, data: Data) -> None:
+    predictions, _ = jax.eval_shape(
+        lambda p, y: p.exchangeable(y), data.predictions, jnp.asarray(data.targets)
+    )
+    expected, actual = family_name(landmarks), family_name(predictions)
+    if actual != expected:
+        raise TypeError(f"predictions must be of the family {expected} of start, got {actual}.")
+    ours, theirs = (
+        [list(x.shape[1:]) for x in jax.tree.leaves(p)] for p in (landmarks, predictions)
+    )
+    if ours != theirs:
+        raise ValueError(
+            f"predictions must have the shapes that start has seen, but for the number of rows, "
+            f"{ours}, got {theirs}."
+        )
+
+
+@on_devices
+def _start(axis: Axis, shared: Any, rows: Any, n_features: int) -> tuple[Any, list[Basis], Bets]:
+    (key, kernels), (predictions, where) = shared, rows
+    dtype = widest_dtype(*jax.tree.leaves(predictions))
+    predictions = jax.tree.map(lambda x: x.astype(dtype), predictions)
+    if where is not None:
+        predictions = fill_masked(predictions, where, axis)
+    predictions, n_kept = kept_first(predictions, where)
+    n_rows = all_sum(jnp.asarray(n_kept, jnp.int32), axis)
+    landmarks = choose_landmarks(predictions, n_kept, n_rows, _LANDMARKS, axis)
+    outcomes = outcomes_of(key, landmarks, landmarks.sample(key))
+    values = kernel_at(kernels, landmarks, landmarks)
+    bases = [
+        make_basis(values, features, outcomes.probabilities, n_features)
+        for features in outcomes.features
+    ]
+    return landmarks, bases, first_bets(bases, outcomes.shares.shape[1], dtype)
+
+
+@on_devices
+def _update(axis: Axis, monitor: CalibrationMonitor, data: Data) -> CalibrationMonitor:
+    data = clean(data, axis)
+    # A batch is small: each device computes all of it.
+    predictions, targets, weights = jax.tree.map(
+        lambda x: all_of(x, axis).reshape(-1, *x.shape[1:]), (*data.samples, data.weights)
+    )
+    predictions, targets = predictions.exchangeable(targets)
+    key = jax.random.fold_in(monitor.key, monitor.n_updates)
+    outcomes = outcomes_of(key, predictions, targets)
+    values = kernel_at(monitor.kernels, predictions, monitor.landmarks)
+    phi = [basis.of_predictions(values) for basis in monitor.bases]
+    turn = monitor.n_updates % monitor.lag
+    bets, largest = after_rows(
+        monitor.bases, jax.tree.map(lambda x: x[turn], monitor.bets), phi, outcomes, weights
+    )
+    all_bets = jax.tree.map(lambda all, new: all.at[turn].set(new), monitor.bets, bets)
+    of_lag = jnp.log(jnp.asarray(monitor.lag, weights.dtype))
+    return CalibrationMonitor(
+        key=monitor.key,
+        kernels=monitor.kernels,
+        landmarks=monitor.landmarks,
+        bases=monitor.bases,
+        bets=all_bets,
+        n_updates=monitor.n_updates + 1,
+        log_max=jnp.maximum(monitor.log_max, largest - of_lag),
+        lag=monitor.lag,
+    )
+
+
+def _log_evidence(bets: Bets) -> jax.Array:
+    """The largest of the processes of a lag, divided by their number."""
+    evidence = jax.vmap(Bets.log_evidence)(bets)
+    return jnp.max(evidence) - jnp.log(jnp.asarray(evidence.size, evidence.dtype))

@@ -1,0 +1,138 @@
+r"""Targets as outcomes: one of A cells, with probabilities that the prediction states.
+
+For labels the cells are the labels.  For numbers and counts they are cells of U = F(y), where F is
+the cumulative distribution function of the prediction: U is uniform in [0, 1] if the model is
+calibrated.  Where F jumps at y, as for counts, U may be anywhere within the jump, and the target
+belongs to each cell by the share of the jump that lies in it.
+
+Vectors have no F.  There U is the rank of a statistic of the target, such as its log density, among
+the same statistic of targets drawn from the prediction, since all ranks are equally probable.  Each
+of T statistics makes a set of outcomes by itself.
+
+In all cases the shares s(y) of the cells have E s(Y) = pi for Y from the prediction, where pi are
+the probabilities of the cells.  This is all that a bet needs (`_bets`).
+"""
+
+from collections.abc import Callable
+from statistics import NormalDist
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax._distribution import Distribution
+from calibjax._struct import struct
+from calibjax.expectations import (
+    has_log_prob,
+    is_top_label,
+    log_probability_of,
+    squared_deviation,
+    standardised,
+)
+
+# Edges of the cells of U, as quantiles of the normal law, with both signs.  The outermost cells
+# have the probability 3e-5, which float32 still resolves near U = 1.
+_EDGES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.8, 2.1, 2.5, 3.0, 3.5, 4.0)
+# Widths of features of cells on the same scale.  Wide ones see locations and spreads.
+_WIDTHS = 4.0, 1.0
+# The number of draws among which a vector has a rank, and of its coordinates that are ranked.
+_DRAWS, _COORDINATES = 63, 3
+_LEAST_LOG_PROB = -20.0
+
+
+@struct
+class Outcomes:
+    """What n targets are.
+
+    Args:
+        shares: how much each target belongs to each cell, ``[n, T, A]``, with sums 1 over cells.
+        probabilities: the probabilities of the cells, ``[n, A]``, or ``[1, A]`` if all rows have
+            the same ones.
+        features: features of the cells, one table ``[n, A, M]`` or ``[1, A, M]`` for each kind.
+    """
+
+    shares: jax.Array
+    probabilities: jax.Array
+    features: list[jax.Array]
+
+
+def outcomes_of(key: jax.Array, predictions: Distribution, targets: jax.Array) -> Outcomes:
+    """The outcomes of n targets; only vectors use the key."""
+    probabilities = predictions.label_probabilities()
+    if probabilities is not None:
+        return _labels(probabilities, predictions, targets)
+    if predictions.target_shape == "n" and type(predictions).cdf is not Distribution.cdf:
+        low, high = predictions.pit_interval(targets)
+        return _cells(low[:, None], high[:, None])
+    return _cells(*_ranks(key, predictions, targets))
+
+
+def _labels(probabilities: jax.Array, predictions: Distribution, targets: jax.Array) -> Outcomes:
+    """Labels, with the features e_y, whether y is the most likely label, and log p(y)."""
+    m, dtype = probabilities.shape[1], probabilities.dtype
+    labels = jnp.arange(m, dtype=jnp.int32)
+
+    def table(feature: Callable[..., jax.Array]) -> jax.Array:
+        values = jax.vmap(lambda p: jax.vmap(feature, (None, 0))(p, labels))(predictions)
+        return values.astype(dtype)[:, :, None]
+
+    log_probability = jnp.maximum(table(log_probability_of), _LEAST_LOG_PROB)
+    indicators = jnp.eye(m, dtype=dtype)[None]
+    shares = jax.nn.one_hot(targets, m, dtype=dtype)[:, None]
+    probabilities = probabilities / jnp.sum(probabilities, axis=1, keepdims=True)
+    return Outcomes(shares, probabilities, [indicators, table(is_top_label), log_probability])
+
+
+def _cells(low: jax.Array, high: jax.Array) -> Outcomes:
+    """The outcomes of values of U anywhere between low and high, ``[n, T]``."""
+    dtype = low.dtype
+    edges = jnp.asarray(_cell_edges(), dtype)
+    n_cells = edges.size - 1
+    width = (high - low)[:, :, None]
+    left, right = (x[:, :, None] for x in (low, high))
+    starts, ends = edges[None, None, :-1], edges[None, None, 1:]
+    overlap = jnp.minimum(right, ends) - jnp.maximum(left, starts)
+    of_jump = jnp.maximum(overlap, 0.0) / jnp.where(width > 0, width, 1.0)
+    cell = jnp.clip(jnp.searchsorted(edges, high) - 1, 0, n_cells - 1)
+    shares = jnp.where(width > 0, of_jump, jax.nn.one_hot(cell, n_cells, dtype=dtype))
+    probabilities = jnp.asarray(np.diff(_cell_edges()), dtype)[None]
+    return Outcomes(
+        # A search would put NaN into a cell.
+        jnp.where(jnp.isnan(width), jnp.nan, shares),
+        probabilities,
+        [jnp.asarray(_cell_features(), dtype)[None]],
+    )
+
+
+def _cell_edges() -> np.ndarray:
+    """The edges of the cells of U, from 0 to 1, ``[A + 1]``."""
+    inner = (*(-z for z in reversed(_EDGES)), 0.0, *_EDGES)
+    return np.array([0.0, *map(NormalDist().cdf, inner), 1.0])
+
+
+def _cell_features() -> np.ndarray:
+    """Bumps of several widths around the middle of each cell, ``[A, M]``."""
+    edges = _cell_edges()
+    middle = np.array([NormalDist().inv_cdf(u) for u in (edges[1:] + edges[:-1]) / 2])
+    differences = middle[:, None] - middle[None, :]
+    return np.concatenate([np.exp(-((differences / width) ** 2) / 2) for width in _WIDTHS], axis=1)
+
+
+def _ranks(
+    key: jax.Array, predictions: Distribution, targets: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Where statistics of a target lie among those of draws, as intervals of U, ``[n, T]``."""
+    density = log_probability_of if has_log_prob(predictions) else squared_deviation
+
+    def statistics(p: Any, y: jax.Array) -> jax.Array:
+        return jnp.concatenate([density(p, y)[None], standardised(p, y)[:_COORDINATES]])
+
+    of_batch = jax.vmap(statistics)
+    draws = predictions.sample(key, (_DRAWS,))
+    value = of_batch(predictions, targets)
+    drawn = jax.vmap(lambda y: of_batch(predictions, y))(draws)
+    n_below = jnp.sum(drawn < value[None], axis=0, dtype=value.dtype)
+    n_up_to = jnp.sum(drawn <= value[None], axis=0, dtype=value.dtype)
+    low = jnp.where(jnp.isnan(value), jnp.nan, n_below / (_DRAWS + 1))
+    return low, (n_up_to + 1) / (_DRAWS + 1)
