@@ -44,13 +44,14 @@ update = jax.jit(lambda monitor, *batch: monitor.update(*batch))
 
 stream = np.concatenate([held_out, np.arange(N_KNOWN, len(labels))])
 n_batches = len(stream) // BATCH
-e_values = []
+e_values, alarm_at = [], None
 for rows in stream[: n_batches * BATCH].reshape(n_batches, BATCH):
     predictions = cj.temper(predict(rows), temperature)
     monitor = update(monitor, predictions, jnp.asarray(labels[rows]))
-    if monitor.alarm(0.05) and max(e_values, default=0.0) < 20:
-        print(f"Alarm after {monitor.n_rows} images; new writers came after {len(held_out)}.")
     e_values.append(float(monitor.e_value))
+    if alarm_at is None and monitor.alarm(0.05):
+        alarm_at = int(monitor.n_rows)
+        print(f"Alarm after {alarm_at} images; new writers came after {len(held_out)}.")
 
 for name, rows in {"known": held_out, "new": stream[len(held_out) :]}.items():
     probs = cj.temper(predict(rows), temperature).probs
