@@ -512,6 +512,7 @@ def certain(wrong):
     )
 
 
+@pytest.mark.slow
 def test_predictions_that_are_certain(key):
     for wrong, pvalue in [(0, 1.0), (1, 1 / (B + 1)), (2, 1 / (B + 1))]:
         result = DEFAULT(key, None, *certain(wrong))

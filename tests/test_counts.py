@@ -354,6 +354,7 @@ def test_law_of_draws(mu, r, key):
     assert stats.chisquare(observed, expected).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_certain_and_extreme_draws(key):
     p = cj.NegativeBinomial(jnp.array([0.0, 1e-30, 1e9, 5.0]), jnp.array([1.0, 1e-30, 1e-3, 1e30]))
     draws = p.sample(key, (100,))

@@ -518,6 +518,7 @@ def test_memory(function):
 @pytest.mark.parametrize(
     "name", ["categorical-tv-white", pytest.param("normal-w2-gaussian", marks=pytest.mark.slow)]
 )
+@pytest.mark.slow
 def test_accelerators_compute_the_same(name, monkeypatch, float64):
     """Where code is chosen by platform, by what is written for others than a CPU."""
     # No other test has as many rows or rows in a block, and so none meets what is traced here.

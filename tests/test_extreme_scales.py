@@ -104,6 +104,7 @@ CORNERS = np.array(
         ),
     ],
 )
+@pytest.mark.slow
 def test_h_is_finite_in_the_corners_of_float32(family, kernel):
     d, scale, other = jnp.asarray(CORNERS.T)
     zero = jnp.zeros_like(d)

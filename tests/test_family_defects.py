@@ -213,6 +213,7 @@ class FromL1(cj.TotalVariation):
     pass
 
 
+@pytest.mark.slow
 def test_subclasses_are_pytrees():
     loc, scale, targets = jnp.arange(4.0), jnp.array([1.0, 2.0, 1.0, 3.0]), jnp.zeros(4)
     normal = cj.Normal(loc, scale)

@@ -11,6 +11,7 @@ from calibjax.expectations import residual_product_tile, with_waves
 
 
 @pytest.mark.parametrize("dtype", slow({"float64"}, ["float32", "float64"]))
+@pytest.mark.slow
 def test_targets_outside_of_the_waves_beside_laws_inside(dtype, float64):
     # Rows come ever nearer to the radius of the waves; two targets are outside, in reach of laws.
     edge = 67.7 if dtype == "float32" else 107.8
@@ -35,6 +36,7 @@ def test_targets_beyond_equal_quantiles_are_impossible():
     assert cj.log_score(p, jnp.array([0.0, 1.0])).tolist() == pytest.approx([np.log(2.5), -np.inf])
 
 
+@pytest.mark.slow
 def test_levels_that_are_equal_in_float32():
     levels = (0.25, 0.5, 0.5 + 1e-9)
     p = cj.Quantiles(jnp.array([[0.0, 1.0, 1.0 + 1e-6]] * 3), levels)
@@ -57,6 +59,7 @@ def student_t(n, df=5.0):
     return p, loc + jnp.asarray(rng.standard_t(df, n), jnp.float32)
 
 
+@pytest.mark.slow
 def test_draws_from_the_model_take_the_place_of_targets(key):
     p, y = student_t(9)
     distances = cj.default_kernel(p).prediction_kernel

@@ -23,6 +23,7 @@ SLOW = sorted(VERDICTS.keys() - {"quantile_boosting.py"})
     "script",
     [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in VERDICTS],
 )
+@pytest.mark.slow
 def test_verdicts(script, tmp_path):
     printed = output_of(FORECASTS / script, folder=tmp_path)
     verdicts = re.findall(r"p = (\d\.\d+): (.*)$", printed, flags=re.MULTILINE)

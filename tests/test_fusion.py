@@ -65,6 +65,7 @@ def test_fusible_rounds_nothing(dtype):
     np.testing.assert_array_equal(jax.jit(fusible(lambda x: x / 1))(x), x)
 
 
+@pytest.mark.slow
 def test_derivatives_of_fusible_are_those_of_the_function(float64):
     def loss(function, x):
         return jnp.sum(function(x)["numbers"])

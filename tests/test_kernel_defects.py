@@ -109,6 +109,7 @@ def test_types_of_embeddings(name):
         of_distance(cj.EmbeddingDistance(phi))
 
 
+@pytest.mark.slow
 def test_embeddings_of_integers_booleans_and_numbers():
     largest = CLASSES.probs.argmax(axis=1)
     differs = np.abs(largest[:, None] - largest[None]).astype("float32")

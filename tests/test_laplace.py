@@ -144,6 +144,7 @@ def test_gradients_where_scales_meet(kernel):
 
 
 @every_kernel
+@pytest.mark.slow
 def test_forward_mode_twice(kernel):
     slope, curvature = evaluated(second(kernel), "float32")
     along = exact(kernel)[1] @ np.array(DIRECTION)

@@ -147,6 +147,7 @@ def test_gradient_without_an_error(dtype):
     assert value == 0 and jnp.all(gradient == 0)
 
 
+@pytest.mark.slow
 def test_masked_rows_are_absent(float64):
     probs, targets = data()
     where = np.arange(30) % 4 != 1

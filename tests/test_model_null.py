@@ -115,6 +115,7 @@ def test_statistics_are_those_of_a_plain_loop(name, float64):
     assert f"of {R} draws from the model" in result.method
 
 
+@pytest.mark.slow
 def test_draws_come_in_groups_and_do_not_depend_on_their_number(float64):
     predictions, targets = cast(FAMILIES["normal"](N, 0))
 
@@ -193,6 +194,7 @@ def test_inside_a_shard_map_of_the_user(float64):
 
 
 @one_test
+@pytest.mark.slow
 def test_no_event_anywhere(name):
     # No data set has an event, so that all are the same, up to rounding.
     rare = jnp.linspace(-40, -30, 3 * N).reshape(N, 3)
@@ -204,6 +206,7 @@ def test_no_event_anywhere(name):
 
 @pytest.mark.parametrize("name", slow({"biased pairs", "ece"}, ["pairs", "biased pairs", "ece"]))
 @pytest.mark.parametrize("n_events", slow({3}, [1, 3]))
+@pytest.mark.slow
 def test_the_same_number_of_events_is_a_tie(name, n_events):
     # With equal predictions a statistic depends on the number of events alone; where they are
     # changes its rounding only.
@@ -334,6 +337,7 @@ def asymptotic_tests(predictions, targets, where=None):
     ]
 
 
+@pytest.mark.slow
 def test_asymptotic_tests_say_where_they_fail():
     probs, targets = jnp.linspace(0.01, 0.09, 100), jnp.arange(100) % 20 == 0
     instead = "calibration_test", "null='model'", "null='model'"

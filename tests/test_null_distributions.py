@@ -79,6 +79,7 @@ def test_the_exact_law_of_all_resamples(key, float64):
 
 
 @pytest.mark.parametrize("n", [2, 600])
+@pytest.mark.slow
 def test_each_draw_is_that_of_its_resample(n, key, float64):
     matrix = random_matrix(n)
     result = cj.asymptotic_skce_test(key, *with_matrix(matrix), n_resamples=7)

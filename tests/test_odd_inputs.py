@@ -92,6 +92,7 @@ def test_numpy_samples_inside_jit():
 # Mixtures.
 
 
+@pytest.mark.slow
 def test_mixtures_of_mixtures_of_another_size(float64):
     normal = cj.Normal(jnp.zeros((5, 2, 3)), jnp.ones((5, 2, 3)))
     weights = jnp.full((5, 2), 1 / 2), jnp.full((5, 2, 3), 1 / 3)

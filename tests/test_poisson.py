@@ -78,6 +78,7 @@ def test_coincidences(other, dtype):
 
 
 @fast_in_float64
+@pytest.mark.slow
 def test_rate_zero_has_finite_gradients(dtype):
     rates = jnp.asarray([0.0, 0.0, 1.0, 2.0], dtype)
     kernel = cj.default_kernel(cj.Poisson(rates))
@@ -95,6 +96,7 @@ def test_rate_zero_has_finite_gradients(dtype):
         np.testing.assert_allclose(gradient[3], expected, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_series_beyond_its_last_term_is_nan(float64):
     # At most some 3.5 is allowed for 0 … 40.
     kernel, y = cj.GaussianKernel(1.5), jnp.array(2)

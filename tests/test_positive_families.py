@@ -237,6 +237,7 @@ def test_law_of_draws(family, key):
         assert stats.kstest(uniform, "uniform").pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_extreme_draws_and_targets(key):
     tiny, huge = jnp.array([1e-5, 1e-3]), jnp.array([1e5, 1e8])
     for make, _, _ in FAMILIES.values():

@@ -130,6 +130,7 @@ DIRICHLET = {
 }
 
 
+@pytest.mark.slow
 def test_pycalibration_500(float64):
     rng = np.random.default_rng(1234)
     probs = rng.dirichlet((1, 1), 500)
@@ -282,6 +283,7 @@ def cifar10(network, reference_folder):
 @pytest.mark.parametrize(
     "dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)], indirect=True
 )
+@pytest.mark.slow
 def test_cifar10(network, reference_folder, dtype):
     kernel, probs, labels = cifar10(network, reference_folder)
     biased, unbiased, blocks = CIFAR10[network]

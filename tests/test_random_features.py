@@ -405,6 +405,7 @@ def test_the_result_says_what_it_is(key):
 
 
 @pytest.mark.parametrize("factor", [0.0, 1.0])
+@pytest.mark.slow
 def test_a_part_of_the_kernel_that_is_0(factor, key):
     kernel, predictions, targets = sample("categorical-tv-white", 50, dtype="float32")
     test = functools.partial(cj.asymptotic_skce_test, key, method="features", n_features=16)

@@ -16,7 +16,8 @@ def test_nothing_is_left_to_fill_in():
     assert "@@" not in README.read_text()
 
 
-def test_readme_code_runs(capsys):
+def test_readme_code_runs(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # it saves the state of a monitor
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
     namespace: dict = {}
     # As a user has it: optax's own arithmetic needs the standard promotion.
@@ -44,6 +45,9 @@ def test_readme_code_runs(capsys):
     on_one = (namespace[name] for name in ("kernel", "overconfident", "y"))
     np.testing.assert_allclose(float(placed), cj.skce(*on_one), atol=1e-6)
     assert float(pvalue) < 0.01
+    monitor = namespace["monitor"]
+    assert bool(monitor.alarm(0.05)) and 1e-5 < float(monitor.pvalue) < 4e-5
+    assert int(monitor.changed_at) == 570
     assert float(namespace["value"]) > 0
     assert abs(float(namespace["temperature"]) - 4) < 0.5
     assert 0.001 < float(namespace["test"].pvalue) <= 1

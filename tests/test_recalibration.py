@@ -167,6 +167,7 @@ def tempered_with_derivatives(probs, temperature):
 
 
 @pytest.mark.parametrize("temperature", [0.01, 1.0, 100.0])
+@pytest.mark.slow
 def test_derivatives_at_zero_and_in_saturated_rows(temperature):
     with jax.debug_nans(True):
         values, backwards, forwards = tempered_with_derivatives(

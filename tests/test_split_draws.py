@@ -77,6 +77,7 @@ def batch():
     return predictions, targets, np.array(cj.h_matrix(KERNEL, predictions, targets))
 
 
+@pytest.mark.slow
 def test_masks_weights_and_blocks(float64, batch):
     predictions, targets, h = batch
     weights = np.array([1.0, 0.5, 2.0, 1.0, 0.0, 3.0])

@@ -76,6 +76,7 @@ def test_jit_and_vmap_are_a_loop_and_float32_is_near_float64(name):
 @pytest.mark.parametrize(
     "name", slow(SLOW_WITHOUT_JIT, ["categorical-tv-white", *SLOW_WITHOUT_JIT])
 )
+@pytest.mark.slow
 def test_without_jit(name, float64):
     arguments = sample(name, 4)
     jitted = jax.jit(cj.skce)(*arguments)

@@ -164,6 +164,7 @@ def test_weights_that_are_all_zero_are_nan(float64):
     assert np.isnan(solve(costs, 0 * a, b)[0]).all()
 
 
+@pytest.mark.slow
 def test_too_many_augmentations_are_nan(float64, monkeypatch):
     monkeypatch.setattr(_transport, "_max_steps", lambda n_points: 5)
     costs, a, b = problems(5, 5)

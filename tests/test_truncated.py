@@ -76,6 +76,7 @@ def test_a_base_with_quantiles_by_bisection(float64):
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_derivatives(float64):
     kernel, y = cj.GaussianKernel(0.7), jnp.array(0.3)
 

@@ -62,6 +62,7 @@ def test_ucme_is_the_mean_square_of_means_of_deviations(name, float64):
 
 
 @pytest.mark.parametrize("name", WITH_DERIVATIVES)
+@pytest.mark.slow
 def test_derivatives_in_everything(name, float64):
     leaves, structure = jax.tree.flatten(with_locations(name))
     floating = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]

@@ -137,6 +137,7 @@ def rows(n, seed=0, dtype="float64"):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.slow
 def test_waves_are_sums_over_points(dtype, float64):
     ps, ys = rows(70, dtype=dtype)
     ys = ys.at[3].set(1e6).at[4].set(1e6 + 0.5)  # targets that no wave holds
@@ -206,6 +207,7 @@ def test_gradients(float64):
     check_grads(loss, arguments, order=1, modes=["rev"], atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_parameters_over_ten_orders_of_magnitude():
     grid = jnp.asarray(np.logspace(-5, 5, 12), "float32")
     df, scale = (x.ravel() for x in jnp.meshgrid(grid, grid))
@@ -247,6 +249,7 @@ class Neither(cj.Univariate):
     loc: jax.Array
 
 
+@pytest.mark.slow
 def test_families_of_the_users_own(float64):
     loc = jnp.linspace(-1.0, 1.0, 40)
     ys = loc + stats.logistic.rvs(size=40, random_state=0)

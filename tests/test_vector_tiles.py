@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import calibjax as cj
 from calibjax.expectations import residual_product
@@ -11,6 +12,7 @@ from calibjax.kernels import vmap_pairs
 N, D = 7, 3
 
 
+@pytest.mark.slow
 def test_diagonal_laplacian_tile_is_its_four_terms(float64):
     rng = np.random.default_rng(0)
     p = cj.MultivariateNormalDiag(rng.normal(size=(N, D)), rng.uniform(0.05, 3, (N, D)))

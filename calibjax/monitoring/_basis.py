@@ -55,8 +55,7 @@ class Basis:
 
     def of_outcomes(self, features: jax.Array, probabilities: jax.Array) -> jax.Array:
         """psi_k at all cells, ``[n, A, K]``, or ``[1, A, K]`` if all rows are the same."""
-        values = jnp.einsum("nam,mk->nak", features, self.of_features)
-        centred = _centred(values, probabilities)
+        centred = _centred(_combined(features, self.of_features), probabilities)
         return _centred(jnp.clip(centred, -_LARGEST, _LARGEST), probabilities)
 
 
@@ -82,10 +81,9 @@ def make_basis(
     """
     n = values.shape[0]
     probabilities = jnp.broadcast_to(probabilities, (n, probabilities.shape[1]))
-    centred = _centred(jnp.broadcast_to(features, (n, *features.shape[1:])), probabilities)
-    covariance = jnp.einsum("na,nam,nal->ml", probabilities, centred, centred) / n
+    covariance = _mean_covariance(features, probabilities)
     mu, of_features = _whitening(covariance, _OUTCOME_FUNCTIONS)
-    psi = jnp.einsum("nam,mk->nak", centred, of_features)
+    psi = _centred(_combined(features, of_features), probabilities)
     n_psi = jnp.maximum(jnp.sum(mu > 0, dtype=mu.dtype), 1.0)
     root = jnp.sqrt(jnp.einsum("na,nak->n", probabilities, jnp.square(psi)) / n_psi / n)
     matrix = root[:, None] * values * root[None, :]
@@ -99,6 +97,26 @@ def make_basis(
         of_features=of_features,
         prior=prior / jnp.where(total > 0, total, 1.0),
     )
+
+
+def _combined(features: jax.Array, coefficients: jax.Array) -> jax.Array:
+    """Linear functions of features ``[n, A, M]``, ``[n, A, K]``."""
+    return jnp.einsum("nam,mk->nak", features, coefficients, precision="highest")
+
+
+def _mean_covariance(features: jax.Array, probabilities: jax.Array) -> jax.Array:
+    """The mean over rows of the covariance of the features, ``[M, M]``."""
+    n = probabilities.shape[0]
+    if features.shape[0] == 1:
+        # Many classes have many features: nothing of the size n A M is made.
+        table = features[0]
+        second_moments = dot(table.T * jnp.mean(probabilities, axis=0)[None, :], table)
+        means = dot(probabilities, table)
+    else:
+        weighted = probabilities[:, :, None] * features
+        second_moments = jnp.einsum("nam,nal->ml", weighted, features, precision="highest") / n
+        means = jnp.sum(weighted, axis=1)
+    return second_moments - dot(means.T, means) / n
 
 
 def _centred(values: jax.Array, probabilities: jax.Array) -> jax.Array:

@@ -30,6 +30,7 @@ The evidence is a mean over starts of wealths that begin with 1, and has their g
 """
 
 import functools
+import math
 from typing import Any
 
 import jax
@@ -46,8 +47,10 @@ from calibjax.monitoring._outcomes import Outcomes
 
 # Variances tau of w, memories in rows, and shares x of the bets on surprises.
 _SIZES = 1e-3, 3e-2, 1.0
-_MEMORIES = float("inf"), 500.0
+_MEMORIES = math.inf, 500.0
 _SURPRISES = 1e-3, 1e-2, 1e-1
+# Gains of less than a factor e are chance.
+_NEAR = 1.0
 # The number of chunks of a batch; more chunks would learn faster and take longer.
 _CHUNKS = 16
 # exp(80) is finite in float32.
@@ -66,8 +69,8 @@ class Bets:
         counts: the number of rows in each memory, ``[H]``.
         wealth: log M of each set and bet, ``[T, B]``.
         gains: the sum of log e over all rows, ``[T, B]``.
-        least_gains: the smallest sum up to any row, ``[T, B]``.
-        least_at: after how many rows it was reached, ``[T, B]``.
+        least: the smallest such sum so far, ``[T, B]``.
+        low_until: the number of rows when the sum was last near the smallest one, ``[T, B]``.
         n_rows: the number of rows so far.
     """
 
@@ -75,19 +78,19 @@ class Bets:
     counts: jax.Array
     wealth: jax.Array
     gains: jax.Array
-    least_gains: jax.Array
-    least_at: jax.Array
+    least: jax.Array
+    low_until: jax.Array
     n_rows: jax.Array
 
     def log_evidence(self) -> jax.Array:
         """The logarithm of the evidence, a mean over all sets and bets."""
-        mean = logsumexp(self.wealth) - jnp.log(jnp.asarray(self.wealth.size, self.wealth.dtype))
+        mean = logsumexp(self.wealth) - math.log(self.wealth.size)
         return jnp.logaddexp(mean, jnp.log(_not_at_stake(self.n_rows, self.wealth.dtype)))
 
     def best_start(self) -> tuple[jax.Array, jax.Array]:
-        """The largest log M, and after how many rows that bet would best have started."""
+        """The largest log M of a bet, and after how many rows its gains began."""
         best = jnp.argmax(self.wealth)
-        return self.wealth.ravel()[best], self.least_at.ravel()[best]
+        return self.wealth.ravel()[best], self.low_until.ravel()[best]
 
 
 def first_bets(bases: list[Basis], n_sets: int, dtype: Any) -> Bets:
@@ -98,8 +101,8 @@ def first_bets(bases: list[Basis], n_sets: int, dtype: Any) -> Bets:
         counts=jnp.zeros(len(_MEMORIES), dtype),
         wealth=jnp.full_like(numbers, jnp.log(0.5)),
         gains=numbers,
-        least_gains=numbers,
-        least_at=jnp.zeros(numbers.shape, jnp.int32),
+        least=numbers,
+        low_until=jnp.zeros(numbers.shape, jnp.int32),
         n_rows=jnp.zeros((), jnp.int32),
     )
 
@@ -190,10 +193,13 @@ def _after_chunk(
     # A row of weight 0 may have an infinite log e.
     counted = jnp.where((weights == 0)[:, None, None], 0.0, log_e * weights[:, None, None])
     gain = jnp.sum(counted, axis=0)
-    n_rows = bets.n_rows + jnp.sum(weights > 0, dtype=jnp.int32)
+    # The count stays at its largest number, where nothing is left to start.
+    n_rows = bets.n_rows + jnp.minimum(
+        jnp.sum(weights > 0, dtype=jnp.int32), jnp.iinfo(jnp.int32).max - bets.n_rows
+    )
     starting = _not_at_stake(bets.n_rows, dtype) - _not_at_stake(n_rows, dtype)
     gains = bets.gains + gain
-    is_least = gains < bets.least_gains
+    least = jnp.minimum(bets.least, gains)
     kept = 0.5 ** (jnp.sum(weights) / jnp.asarray(_MEMORIES, dtype))
     return Bets(
         sums=[
@@ -204,8 +210,8 @@ def _after_chunk(
         counts=kept * bets.counts + jnp.sum(weights),
         wealth=gain + jnp.logaddexp(bets.wealth, jnp.log(starting)),
         gains=gains,
-        least_gains=jnp.where(is_least, gains, bets.least_gains),
-        least_at=jnp.where(is_least, n_rows, bets.least_at),
+        least=least,
+        low_until=jnp.where(gains < least + _NEAR, n_rows, bets.low_until),
         n_rows=n_rows,
     )
 

@@ -1,5 +1,6 @@
 """A monitor of calibration that may be looked at after every batch."""
 
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from jax.typing import ArrayLike
 
 from calibjax._batch import check_predictions, fill_masked, kept_first
 from calibjax._check import check_integer, check_key
-from calibjax._data import Data, check_data, clean
+from calibjax._data import Data, check_data, clean, in_dtype
 from calibjax._distribution import Distribution
 from calibjax._parameters import family_name
 from calibjax._sharding import Axis, all_of, all_sum, on_devices
@@ -63,7 +64,8 @@ class CalibrationMonitor:
         bases: the functions that bets are made of.
         bets: what was learnt and won, for each of `lag` processes.
         n_updates: the number of updates so far.
-        log_max: the largest logarithm of `e_value` so far.
+        log_e_value: the logarithm of `e_value`, which may be too large for float32.
+        log_max: the largest logarithm of `e_value` so far, also within batches.
         lag: the number of updates until targets are known.
 
     Example:
@@ -81,8 +83,8 @@ class CalibrationMonitor:
         False
         >>> for key in keys[10:]:
         ...     monitor = monitor.update(*day(key, 0.5))
-        >>> bool(monitor.alarm(0.05)), int(monitor.changed_at)
-        (True, 5096)
+        >>> bool(monitor.alarm(0.05)), round(int(monitor.changed_at), -3)
+        (True, 5000)
 
     Reference: Shafer, Testing by betting, JRSS A 2021; Shekhar and Ramdas, Nonparametric two-sample
     testing by betting, IEEE Transactions on Information Theory 2024; Arnold, Henzi and Ziegel,
@@ -95,6 +97,7 @@ class CalibrationMonitor:
     bases: list[Basis]
     bets: Bets
     n_updates: jax.Array
+    log_e_value: jax.Array
     log_max: jax.Array
     lag: int = static(1)
 
@@ -144,10 +147,12 @@ class CalibrationMonitor:
         landmarks, bases, bets = _start((landmark_key, functions), (predictions, where), n_features)
         bets = jax.tree.map(lambda x: jnp.broadcast_to(x, (lag, *x.shape)), bets)
         zero = jnp.zeros((), bets.wealth.dtype)
-        return cls(key, functions, landmarks, bases, bets, jnp.zeros((), jnp.int32), zero, lag)
+        return cls(
+            key, functions, landmarks, bases, bets, jnp.zeros((), jnp.int32), zero, zero, lag
+        )
 
     def update(
-        self, predictions: Distribution, targets: ArrayLike, where: ArrayLike | None = None
+        self, predictions: Distribution, targets: ArrayLike, *, where: ArrayLike | None = None
     ) -> "CalibrationMonitor":
         """The monitor after one more batch of n >= 1 rows, in their order.
 
@@ -173,11 +178,6 @@ class CalibrationMonitor:
     def n_rows(self) -> jax.Array:
         """The number of rows so far."""
         return jnp.sum(self.bets.n_rows, dtype=jnp.int32)
-
-    @property
-    def log_e_value(self) -> jax.Array:
-        """The logarithm of `e_value`, which float32 can hold when it cannot hold `e_value`."""
-        return _log_evidence(self.bets)
 
     @property
     def e_value(self) -> jax.Array:
@@ -208,9 +208,9 @@ class CalibrationMonitor:
 
     @property
     def changed_at(self) -> jax.Array:
-        """After how many rows the model began to be wrong: the best start of the richest bet.
+        """After how many rows the model began to be wrong, which says something after an alarm.
 
-        It says something after an alarm only.
+        It is the number of rows when the richest bet was last within a factor e of its minimum.
         """
         wealth, start = jax.vmap(Bets.best_start)(self.bets)
         # A process of a lag sees one of `lag` updates.
@@ -230,6 +230,16 @@ class CalibrationMonitor:
             ValueError: the file holds arrays of other names or shapes.
         """
         return load_leaves(path, self)
+
+    def __repr__(self) -> str:
+        numbers = self.n_rows, self.e_value, self.pvalue
+        if any(is_traced(x) or jnp.ndim(x) for x in numbers):
+            return f"CalibrationMonitor({family_name(self.landmarks)} predictions)"
+        rows, e_value, pvalue = map(float, numbers)
+        return (
+            f"CalibrationMonitor({family_name(self.landmarks)} predictions, {rows:.0f} rows, "
+            f"e_value = {e_value:.3g}, pvalue = {pvalue:.3g})"
+        )
 
 
 def _checked_list(kernels: Any) -> Sequence[Any]:
@@ -277,7 +287,7 @@ def _start(axis: Axis, shared: Any, rows: Any, n_features: int) -> tuple[Any, li
 
 @on_devices
 def _update(axis: Axis, monitor: CalibrationMonitor, data: Data) -> CalibrationMonitor:
-    data = clean(data, axis)
+    data = in_dtype(clean(data, axis), monitor.log_max.dtype)
     # A batch is small: each device computes all of it.
     predictions, targets, weights = jax.tree.map(
         lambda x: all_of(x, axis).reshape(-1, *x.shape[1:]), (*data.samples, data.weights)
@@ -292,7 +302,7 @@ def _update(axis: Axis, monitor: CalibrationMonitor, data: Data) -> CalibrationM
         monitor.bases, jax.tree.map(lambda x: x[turn], monitor.bets), phi, outcomes, weights
     )
     all_bets = jax.tree.map(lambda all, new: all.at[turn].set(new), monitor.bets, bets)
-    of_lag = jnp.log(jnp.asarray(monitor.lag, weights.dtype))
+    of_lag = math.log(monitor.lag)
     return CalibrationMonitor(
         key=monitor.key,
         kernels=monitor.kernels,
@@ -300,12 +310,7 @@ def _update(axis: Axis, monitor: CalibrationMonitor, data: Data) -> CalibrationM
         bases=monitor.bases,
         bets=all_bets,
         n_updates=monitor.n_updates + 1,
+        log_e_value=jnp.max(jax.vmap(Bets.log_evidence)(all_bets)) - of_lag,
         log_max=jnp.maximum(monitor.log_max, largest - of_lag),
         lag=monitor.lag,
     )
-
-
-def _log_evidence(bets: Bets) -> jax.Array:
-    """The largest of the processes of a lag, divided by their number."""
-    evidence = jax.vmap(Bets.log_evidence)(bets)
-    return jnp.max(evidence) - jnp.log(jnp.asarray(evidence.size, evidence.dtype))

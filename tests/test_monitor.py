@@ -1,0 +1,321 @@
+"""The monitor: its evidence is 1 on average, whatever the past, and grows if a model is wrong."""
+
+import dataclasses
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import calibjax as cj
+from tests.messages import check_message
+
+
+def evidence(monitor):
+    return np.exp(np.asarray(monitor.log_e_value, np.float64))
+
+
+def past_of_a_wrong_model(key, predictions, targets, **options):
+    """A monitor that has learnt something, so that its bets are no longer small."""
+    monitor = cj.CalibrationMonitor.start(key, predictions, **options)
+    return monitor.update(predictions, targets)
+
+
+def after_each(monitor, predictions, targets):
+    """The evidence after *one* more row with each of many targets, by itself."""
+    after = jax.vmap(lambda y: monitor.update(predictions, y[None]).log_e_value)(targets)
+    return np.exp(np.asarray(after, np.float64))
+
+
+def test_evidence_is_one_on_average_over_all_sequences_of_labels(key, float64):
+    predictions = cj.Categorical(jax.random.dirichlet(key, jnp.ones(3), (3,)))
+    monitor = cj.CalibrationMonitor.start(key, predictions)
+    sequences = jnp.array([*itertools.product(range(3), repeat=3)])
+
+    def of_sequence(labels):
+        def step(monitor, row):
+            monitor = monitor.update(*jax.tree.map(lambda x: x[None], row))
+            return monitor, monitor.log_e_value
+
+        return jax.lax.scan(step, monitor, (predictions, labels))
+
+    after, path = jax.vmap(of_sequence)(sequences)
+    probabilities = np.asarray(predictions.probs)[np.arange(3), np.asarray(sequences)].prod(axis=1)
+    for t in range(3):
+        np.testing.assert_allclose(np.exp(path[:, t]) @ probabilities, 1.0, rtol=1e-12)
+    assert np.ptp(np.exp(path[:, -1])) > 0.01  # there were bets
+    np.testing.assert_allclose(after.pvalue, 1 / np.maximum(1, np.exp(path).max(axis=1)))
+
+
+def test_evidence_stays_as_it_is_on_average_over_counts(key, float64):
+    many = cj.Poisson(jnp.linspace(0.5, 6.0, 60), max_count=80)
+    monitor = past_of_a_wrong_model(key, many, 2 * many.sample(key))
+    rate = jnp.array([2.3])
+    counts = jnp.arange(60)
+    found = after_each(monitor, cj.Poisson(rate, max_count=80), counts)
+    expected = scipy.stats.poisson.pmf(counts, 2.3) @ found
+    np.testing.assert_allclose(expected, evidence(monitor), rtol=1e-9)
+    assert found.max() > 1.05 * evidence(monitor)
+
+
+def test_evidence_stays_as_it_is_on_average_over_numbers(key, float64):
+    many = cj.Normal(jnp.linspace(-1.0, 1.0, 60), jnp.linspace(0.5, 1.0, 60))
+    monitor = past_of_a_wrong_model(key, many, 1.7 * many.sample(key) + 0.5)
+    one = cj.Normal(jnp.array([0.3]), jnp.array([0.8]))
+    y, step = np.linspace(-6.0, 7.0, 40_001, retstep=True)
+    found = after_each(monitor, one, jnp.asarray(y))
+    expected = scipy.stats.norm.pdf(y, 0.3, 0.8) @ found * step
+    # The evidence has steps at the edges of cells.
+    np.testing.assert_allclose(expected, evidence(monitor), rtol=1e-3)
+    assert found.max() > 1.05 * evidence(monitor)
+
+
+def test_evidence_stays_as_it_is_on_average_over_the_exchange_of_a_target_with_samples(
+    key, float64
+):
+    pool = jnp.array([-1.0, 0.2, 0.2, 0.9, 2.0])
+    draws = jax.random.normal(key, (40, 4))
+    monitor = past_of_a_wrong_model(key, cj.Empirical(draws), jnp.linspace(0.0, 3.0, 40))
+    found = [
+        evidence(monitor.update(cj.Empirical(jnp.delete(pool, i)[None]), pool[i][None]))
+        for i in range(5)
+    ]
+    np.testing.assert_allclose(np.mean(found), evidence(monitor), rtol=1e-12)
+    assert np.ptp(found) > 0.01 * evidence(monitor)
+
+
+def test_quantile_forecasts_are_judged_at_their_levels_only(key):
+    quantiles = cj.Quantiles(jnp.tile(jnp.array([[0.0, 1.0, 5.0]]), (50, 1)), (0.1, 0.5, 0.9))
+    monitor = cj.CalibrationMonitor.start(key, quantiles)
+    one, targets = quantiles[:1], jnp.array([-3.0, -1.0, 0.1, 0.9, 1.1, 4.9, 6.0, 100.0])
+    found = after_each(monitor.update(quantiles, jnp.linspace(0.0, 2.0, 50)), one, targets)
+    np.testing.assert_allclose(found[::2], found[1::2])
+    assert len(set(found.tolist())) == 4
+
+
+def _labels(key, n, wrong):
+    logits = jax.random.normal(key, (n,))
+    truth = cj.Bernoulli(jax.nn.sigmoid(logits + wrong))
+    return cj.Bernoulli(jax.nn.sigmoid(logits)), truth.sample(jax.random.fold_in(key, 1))
+
+
+def _classes(key, n, wrong):
+    logits = jax.random.normal(key, (n, 5))
+    truth = cj.Categorical.from_logits((1 - wrong) * logits)
+    return cj.Categorical.from_logits(logits), truth.sample(jax.random.fold_in(key, 1))
+
+
+def _numbers(key, n, wrong):
+    loc = jax.random.normal(key, (n,))
+    predictions = cj.Normal(loc, jnp.full(n, 0.5))
+    truth = cj.Normal(loc, jnp.full(n, 0.5 * (1 + wrong)))
+    return predictions, truth.sample(jax.random.fold_in(key, 1))
+
+
+def _counts(key, n, wrong):
+    rate = 3 + jax.random.uniform(key, (n,))
+    truth = cj.Poisson(rate * (1 + wrong), max_count=60)
+    return cj.Poisson(rate, max_count=60), truth.sample(jax.random.fold_in(key, 1))
+
+
+def _draws(key, n, wrong):
+    predictions, targets = _numbers(key, n, wrong)
+    samples = predictions.sample(jax.random.fold_in(key, 2), (7,)).T
+    return cj.Empirical(samples, split=True), targets
+
+
+def _vectors(key, n, wrong):
+    loc = jax.random.normal(key, (n, 2))
+    scale = jnp.full((n, 2), 0.5)
+    targets = cj.MultivariateNormalDiag(loc, (1 + wrong) * scale).sample(jax.random.fold_in(key, 1))
+    return cj.MultivariateNormalDiag(loc, scale), targets
+
+
+STREAMS = {
+    "labels": _labels,
+    "classes": _classes,
+    "numbers": _numbers,
+    "counts": _counts,
+    "draws": _draws,
+    "vectors": _vectors,
+}
+SLOW = ("classes", "draws", "vectors")
+streams = pytest.mark.parametrize(
+    "data",
+    [pytest.param(f, id=k, marks=[pytest.mark.slow] * (k in SLOW)) for k, f in STREAMS.items()],
+)
+
+
+def watch(data, key, errors, n=100, **options):
+    """A monitor after one batch for each error of the model, and the path of its evidence."""
+    first, _ = data(jax.random.fold_in(key, 999), n, 0.0)
+    monitor = cj.CalibrationMonitor.start(key, first, **options)
+
+    def step(monitor, batch):
+        key, error = batch
+        monitor = monitor.update(*data(key, n, error))
+        return monitor, monitor.log_e_value
+
+    return jax.lax.scan(step, monitor, (jax.random.split(key, len(errors)), errors))
+
+
+@streams
+def test_a_model_that_becomes_wrong(data, key):
+    errors = jnp.where(jnp.arange(60) < 30, 0.0, 0.8)
+    monitor, path = watch(data, key, errors)
+    assert path[29] < np.log(20) and bool(monitor.alarm(0.05))
+    assert path[40] > np.log(20)
+    np.testing.assert_allclose(monitor.changed_at, 3000, atol=200)
+
+
+def test_jit_scan_and_masks_are_a_loop(key):
+    monitor, path = watch(_labels, key, jnp.full(3, 0.3))
+    looped = cj.CalibrationMonitor.start(key, _labels(jax.random.fold_in(key, 999), 100, 0.0)[0])
+    for k in jax.random.split(key, 3):
+        predictions, targets = _labels(k, 100, 0.3)
+        # The order of rows and their chunks stay the same.
+        padded = jax.tree.map(
+            lambda x: x.at[7].set(jnp.ones_like(x[7]) * 9), (predictions, targets)
+        )
+        assert bool(jnp.isfinite(looped.update(*padded, where=jnp.arange(100) != 7).e_value))
+        looped = looped.update(predictions, targets)
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=2e-3, atol=1e-3),
+        monitor.bets,
+        looped.bets,
+    )
+    masked = looped.update(predictions, targets, where=jnp.zeros(100, bool))
+    np.testing.assert_allclose(masked.log_e_value, looped.log_e_value, rtol=1e-5)
+    assert int(masked.n_rows) == 300 == int(looped.n_rows)
+    assert looped.update(predictions[:0], targets[:0]) is looped
+
+
+def test_a_target_of_probability_zero_is_infinite_evidence(key):
+    predictions = cj.Categorical(jnp.array([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]))
+    monitor = cj.CalibrationMonitor.start(key, predictions).update(predictions, jnp.array([2, 1]))
+    assert float(monitor.pvalue) == 0.0 and bool(monitor.alarm(1e-9))
+    assert float(monitor.update(predictions, jnp.array([0, 1])).pvalue) == 0.0
+
+
+def test_keeps_its_dtype_and_counts_no_further_than_int32(key):
+    predictions, targets = _labels(key, 20, 0.0)
+    monitor = cj.CalibrationMonitor.start(key, predictions)
+    with jax.enable_x64(True):
+        wide = cj.Bernoulli(np.asarray(predictions.probs, np.float64))
+        found = monitor.update(wide, targets)
+    expected = monitor.update(predictions, targets)
+    jax.tree.map(np.testing.assert_array_equal, found.bets, expected.bets)
+    full = jnp.full_like(monitor.bets.n_rows, 2**31 - 5)
+    late = dataclasses.replace(monitor, bets=dataclasses.replace(monitor.bets, n_rows=full))
+    late = late.update(predictions, targets)
+    assert int(late.n_rows) == 2**31 - 1 and bool(jnp.isfinite(late.e_value))
+
+
+def test_lags_are_processes_of_their_own(key):
+    predictions, targets = _labels(key, 60, 1.0)
+    batches = [(predictions[i : i + 10], targets[i : i + 10]) for i in range(0, 60, 10)]
+    start = functools.partial(cj.CalibrationMonitor.start, key, predictions)
+    monitor = start(lag=2)
+    alone = [start(), start()]
+    for i, batch in enumerate(batches):
+        monitor, alone[i % 2] = monitor.update(*batch), alone[i % 2].update(*batch)
+    np.testing.assert_allclose(monitor.e_value, max(m.e_value for m in alone) / 2, rtol=1e-5)
+    np.testing.assert_allclose(
+        monitor.log_max, max(m.log_max for m in alone) - np.log(2), atol=1e-5
+    )
+
+
+def test_goes_on_from_its_file(key, tmp_path):
+    monitor, _ = watch(_labels, key, jnp.full(2, 0.3))
+    monitor.save(tmp_path / "state.npz")
+    other, _ = _labels(jax.random.key(5), 30, 0.0)
+    loaded = cj.CalibrationMonitor.start(jax.random.key(9), other).load(tmp_path / "state.npz")
+    batch = _labels(jax.random.key(6), 100, 0.3)
+    ours, theirs = monitor.update(*batch), loaded.update(*batch)
+    jax.tree.map(np.testing.assert_array_equal, ours.bets, theirs.bets)
+    assert jnp.array_equal(jax.random.key_data(ours.key), jax.random.key_data(theirs.key))
+    assert [path.name for path in tmp_path.iterdir()] == ["state.npz"]
+    check_message(
+        lambda: cj.CalibrationMonitor.start(key, other, lag=2).load(tmp_path / "state.npz"),
+        ValueError,
+        r"path.*shape \[2,.*shape \[1,",
+    )
+
+
+def test_bad_values(key):
+    predictions, targets = _labels(key, 20, 0.0)
+    monitor = cj.CalibrationMonitor.start(key, predictions)
+    with pytest.raises(ValueError):
+        monitor.update(predictions, targets.at[3].set(2))
+    inside = jax.jit(lambda y: monitor.update(predictions, y))(targets.at[3].set(2))
+    assert bool(jnp.isnan(inside.e_value)) and not bool(inside.alarm())
+    numbers = cj.Normal(jnp.zeros(4), jnp.ones(4))
+    check_message(
+        lambda: monitor.update(numbers, jnp.zeros(4)),
+        TypeError,
+        r"predictions.*Bernoulli.*Normal",
+    )
+    classes = cj.Categorical(jnp.full((4, 3), 1 / 3))
+    check_message(
+        lambda: cj.CalibrationMonitor.start(key, classes).update(
+            cj.Categorical(jnp.full((4, 2), 0.5)), jnp.zeros(4, int)
+        ),
+        ValueError,
+        r"predictions.*\[\[3\]\].*\[\[2\]\]",
+    )
+    check_message(
+        lambda: cj.CalibrationMonitor.start(key, predictions, kernels=cj.WhiteKernel()),
+        TypeError,
+        r"kernels.*list.*WhiteKernel",
+    )
+    with pytest.raises(TypeError):
+        cj.CalibrationMonitor.start(key, predictions, kernels=cj.default_kernels(predictions))
+    with pytest.raises(ValueError):
+        monitor.alarm(1.5)
+
+
+@pytest.mark.slow
+@streams
+def test_false_alarms_of_calibrated_models(data, key):
+    n_streams, level = 2000, 0.2
+
+    def rings(key):
+        monitor, _ = watch(data, key, jnp.zeros(60), n=4)
+        return monitor.alarm(level)
+
+    rate = np.mean(jax.lax.map(rings, jax.random.split(key, n_streams), batch_size=100))
+    assert rate <= level + 3 * np.sqrt(level * (1 - level) / n_streams)
+
+
+AXES = pytest.mark.parametrize(
+    "axis", [jax.sharding.AxisType.Explicit, jax.sharding.AxisType.Auto], ids=str
+)
+
+
+@AXES
+def test_rows_on_two_devices(axis, key):
+    mesh = jax.make_mesh((2,), ("rows",), axis_types=(axis,))
+    spec = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("rows"))
+    batch = _labels(key, 32, 0.5)
+    cut = jax.device_put(batch, spec)
+    expected = cj.CalibrationMonitor.start(key, batch[0]).update(*batch)
+    found = cj.CalibrationMonitor.start(key, cut[0]).update(*cut)
+    np.testing.assert_allclose(found.log_e_value, expected.log_e_value, rtol=1e-4, atol=1e-5)
+
+
+def test_inside_of_shard_map_each_device_has_its_own(key):
+    mesh = jax.make_mesh((2,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows = jax.sharding.PartitionSpec("rows")
+    predictions, targets = _labels(key, 32, 0.5)
+    monitor = cj.CalibrationMonitor.start(key, predictions)
+
+    def local(predictions, targets):
+        return monitor.update(predictions, targets).log_e_value[None]
+
+    mapped = jax.shard_map(local, mesh=mesh, in_specs=rows, out_specs=rows)
+    found = jax.jit(mapped)(predictions, targets)
+    halves = [monitor.update(predictions[i : i + 16], targets[i : i + 16]) for i in (0, 16)]
+    np.testing.assert_allclose(found, [m.log_e_value for m in halves], rtol=1e-4, atol=1e-5)
