@@ -24,11 +24,12 @@ _CHUNK = 50
 
 
 class Setting(NamedTuple):
-    """Where the probabilities come from, and from which batch on they are wrong."""
+    """Where the probabilities come from, from which batch on they are wrong, and how many runs."""
 
     title: str
     logits: Callable[[np.random.Generator], np.ndarray]
     drift: int
+    n_runs: int
 
 
 def portfolio(_: np.random.Generator) -> np.ndarray:
@@ -42,8 +43,8 @@ def fresh(rng: np.random.Generator) -> np.ndarray:
 
 
 SETTINGS = (
-    Setting("as documented: 2000 fixed probabilities, wrong from batch 12 on", portfolio, 12),
-    Setting("logits N(-2, 1), wrong from the first batch on", fresh, 0),
+    Setting("as documented: 2000 fixed probabilities, wrong from batch 12 on", portfolio, 12, 2000),
+    Setting("logits N(-2, 1), wrong from the first batch on", fresh, 0, 500),
 )
 
 #: The offset and the slope of the true logits.
@@ -114,12 +115,11 @@ def theirs(setting: Setting, error: tuple[float, float], n_runs: int) -> np.ndar
 
 
 def measure(quick: bool) -> Mapping[str, Any]:
-    n_ours, n_theirs = (2, 1) if quick else (2000, 200)
-    monitors = {"calibjax": (ours, n_ours)}
-    if importlib.util.find_spec("probcal"):
-        monitors["probcal"] = (theirs, n_theirs)
     rows = []
     for setting in SETTINGS:
+        monitors = {"calibjax": (ours, 2 if quick else setting.n_runs)}
+        if importlib.util.find_spec("probcal"):
+            monitors["probcal"] = (theirs, 1 if quick else 200)
         for name, error in ERRORS.items():
             for monitor, (alarms, n_runs) in monitors.items():
                 start = time.perf_counter()
