@@ -17,24 +17,28 @@ variance is 1 under the model, have the estimate
 
 There is one bet for each size tau of an error and each memory, in which rows count half after that
 many rows more.  Rows are taken a chunk at a time, and a chunk is bet on what is known before it.
-Some more bets, which learn nothing, watch for targets that the model nearly rules out:
-e = 1 - x + x sum_a s_a / (A pi_a) for small x.
+Learning takes time.  Other bets have a small fixed theta in one of the directions with the largest
+prior, such as an offset of all probabilities.  And some, which are no tilts, watch for targets that
+the model nearly rules out: e = 1 - x + x sum_a s_a / (A pi_a) for small x.  Each of the three sorts
+has a third of the money.
 
 When to start.  A model that was calibrated for long has cost the bets of the past some wealth, and
 what they have learnt.  Therefore half of the money starts at once, and the rest later, so that
-G(t) = 1/2 / (1 + log(1 + t)) is not at stake before row t:
+G(t) = 1/2 / (1 + log(1 + t)) is not at stake before batch t:
 
-    M <- e (M + G(t) - G(t')) for a chunk of rows t … t',    evidence = M + G(t').
+    M <- e (M + G(t) - G(t + 1)) for batch t,    evidence = M + G(t + 1).
 
 The evidence is a mean over starts of wealths that begin with 1, and has their guarantee.
 """
 
+import dataclasses
 import functools
 import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.scipy.special import logsumexp
 
@@ -56,8 +60,12 @@ _CHUNKS = 16
 # exp(80) is finite in float32.
 _LARGEST_TILT = 80.0
 
-#: The number of bets.
-N_BETS = len(_SIZES) * len(_MEMORIES) + len(_SURPRISES)
+# Coefficients of the bets that always bet on one direction, and the number of directions.
+_FIXED, _DIRECTIONS = (-0.3, -0.1, -0.03, 0.03, 0.1, 0.3), 3
+
+# The number of bets of each sort, and the logarithms of their shares of the money.
+_SORTS = len(_SIZES) * len(_MEMORIES), len(_FIXED) * _DIRECTIONS, len(_SURPRISES)
+_LOG_SHARES = np.concatenate([np.full(n, -math.log(len(_SORTS) * n)) for n in _SORTS])
 
 
 @struct
@@ -72,6 +80,7 @@ class Bets:
         least: the smallest such sum so far, ``[T, B]``.
         low_until: the number of rows when the sum was last near the smallest one, ``[T, B]``.
         n_rows: the number of rows so far.
+        n_updates: the number of batches so far.
     """
 
     sums: list[jax.Array]
@@ -81,11 +90,13 @@ class Bets:
     least: jax.Array
     low_until: jax.Array
     n_rows: jax.Array
+    n_updates: jax.Array
 
     def log_evidence(self) -> jax.Array:
         """The logarithm of the evidence, a mean over all sets and bets."""
-        mean = logsumexp(self.wealth) - math.log(self.wealth.size)
-        return jnp.logaddexp(mean, jnp.log(_not_at_stake(self.n_rows, self.wealth.dtype)))
+        shares = jnp.asarray(_LOG_SHARES, self.wealth.dtype)[None]
+        mean = logsumexp(self.wealth + shares) - math.log(self.wealth.shape[0])
+        return jnp.logaddexp(mean, jnp.log(_not_at_stake(self.n_updates, self.wealth.dtype)))
 
     def best_start(self) -> tuple[jax.Array, jax.Array]:
         """The largest log M of a bet, and after how many rows its gains began."""
@@ -95,7 +106,7 @@ class Bets:
 
 def first_bets(bases: list[Basis], n_sets: int, dtype: Any) -> Bets:
     """The state before the first row."""
-    numbers = jnp.zeros((n_sets, N_BETS), dtype)
+    numbers = jnp.zeros((n_sets, sum(_SORTS)), dtype)
     return Bets(
         sums=[jnp.zeros((n_sets, len(_MEMORIES), *b.prior.shape), dtype) for b in bases],
         counts=jnp.zeros(len(_MEMORIES), dtype),
@@ -104,6 +115,7 @@ def first_bets(bases: list[Basis], n_sets: int, dtype: Any) -> Bets:
         least=numbers,
         low_until=jnp.zeros(numbers.shape, jnp.int32),
         n_rows=jnp.zeros((), jnp.int32),
+        n_updates=jnp.zeros((), jnp.int32),
     )
 
 
@@ -139,7 +151,7 @@ def after_rows(
         bets = _after_chunk(bets, phi, psi, log_e, weights)
         return bets, bets.log_evidence()
 
-    bets, evidence = lax.scan(step, as_varying(bets, chunks), chunks)
+    bets, evidence = lax.scan(step, as_varying(_with_new_start(bets), chunks), chunks)
     return bets, jnp.max(evidence)
 
 
@@ -155,7 +167,22 @@ def _tilts(bases: list[Basis], bets: Bets) -> list[jax.Array]:
         theta = jnp.where(counts_here[None, None, None], theta, 0.0)
         return theta.reshape(sums.shape[0], -1, *prior.shape)
 
-    return [of_kind(basis.prior, sums) for basis, sums in zip(bases, bets.sums, strict=True)]
+    learnt = [of_kind(basis.prior, sums) for basis, sums in zip(bases, bets.sums, strict=True)]
+    fixed = _fixed_tilts(bases)
+    return [
+        jnp.concatenate([x, jnp.broadcast_to(y[None], (x.shape[0], *y.shape))], axis=1)
+        for x, y in zip(learnt, fixed, strict=True)
+    ]
+
+
+def _fixed_tilts(bases: list[Basis]) -> list[jax.Array]:
+    """theta of each kind for the bets on the directions of the largest prior, ``[B, J, K]``."""
+    prior = jnp.concatenate([basis.prior.ravel() for basis in bases])
+    directions = jax.nn.one_hot(jnp.argsort(-prior)[:_DIRECTIONS], prior.size, dtype=prior.dtype)
+    theta = jnp.asarray(_FIXED, prior.dtype)[:, None, None] * directions[None]
+    ends = np.cumsum([basis.prior.size for basis in bases])[:-1]
+    parts = jnp.split(theta.reshape(-1, prior.size), ends, axis=1)
+    return [x.reshape(-1, *basis.prior.shape) for x, basis in zip(parts, bases, strict=True)]
 
 
 def _one_row(
@@ -193,11 +220,7 @@ def _after_chunk(
     # A row of weight 0 may have an infinite log e.
     counted = jnp.where((weights == 0)[:, None, None], 0.0, log_e * weights[:, None, None])
     gain = jnp.sum(counted, axis=0)
-    # The count stays at its largest number, where nothing is left to start.
-    n_rows = bets.n_rows + jnp.minimum(
-        jnp.sum(weights > 0, dtype=jnp.int32), jnp.iinfo(jnp.int32).max - bets.n_rows
-    )
-    starting = _not_at_stake(bets.n_rows, dtype) - _not_at_stake(n_rows, dtype)
+    n_rows = _one_more(bets.n_rows, jnp.sum(weights > 0, dtype=jnp.int32))
     gains = bets.gains + gain
     least = jnp.minimum(bets.least, gains)
     kept = 0.5 ** (jnp.sum(weights) / jnp.asarray(_MEMORIES, dtype))
@@ -208,14 +231,29 @@ def _after_chunk(
             for sums, f, g in zip(bets.sums, phi, psi, strict=True)
         ],
         counts=kept * bets.counts + jnp.sum(weights),
-        wealth=gain + jnp.logaddexp(bets.wealth, jnp.log(starting)),
+        wealth=bets.wealth + gain,
         gains=gains,
         least=least,
         low_until=jnp.where(gains < least + _NEAR, n_rows, bets.low_until),
         n_rows=n_rows,
+        n_updates=bets.n_updates,
     )
 
 
-def _not_at_stake(n_rows: jax.Array, dtype: Any) -> jax.Array:
-    """G(t), the money that has not started before row t."""
-    return 0.5 / (1.0 + jnp.log1p(n_rows.astype(dtype)))
+def _with_new_start(bets: Bets) -> Bets:
+    """The state before a batch, when a part of the money that is left starts to bet."""
+    n_updates = _one_more(bets.n_updates)
+    dtype = bets.wealth.dtype
+    starting = _not_at_stake(bets.n_updates, dtype) - _not_at_stake(n_updates, dtype)
+    wealth = jnp.logaddexp(bets.wealth, jnp.log(starting))
+    return dataclasses.replace(bets, wealth=wealth, n_updates=n_updates)
+
+
+def _not_at_stake(n_updates: jax.Array, dtype: Any) -> jax.Array:
+    """G(t), the money that has not started before batch t."""
+    return 0.5 / (1.0 + jnp.log1p(n_updates.astype(dtype)))
+
+
+def _one_more(n: jax.Array, more: Any = 1) -> jax.Array:
+    """n + more, or the largest number of its dtype: counts do not overflow."""
+    return n + jnp.minimum(jnp.asarray(more, n.dtype), jnp.iinfo(n.dtype).max - n)
