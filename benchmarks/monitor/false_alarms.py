@@ -69,7 +69,7 @@ def smallest_pvalues(
 
 
 def measure(quick: bool) -> Mapping[str, Any]:
-    n_streams, n_updates, n_rows = (20, 10, 4) if quick else (10_000, 1000, 4)
+    n_streams, n_updates, n_rows = (20, 10, 2) if quick else (10_000, 1000, 2)
     rows = []
     for name, scenario in STREAMS.items():
         start = time.perf_counter()
