@@ -39,8 +39,8 @@ PARTS = {
 _TEXT = """\
 # The monitor: false alarms, delays, speed
 
-Made by `python -m benchmarks.monitor`, on one CPU core in about an hour; `--help` says how to run
-parts. `CalibrationMonitor` is called as it is by default, and rings at level 0.05."""
+Made by `python -m benchmarks.monitor`, on a CPU in about an hour; `--help` says how to run parts.
+`CalibrationMonitor` is called as it is by default, and rings at level 0.05."""
 
 
 def page(results: Mapping[str, Any]) -> str:
@@ -51,7 +51,7 @@ def page(results: Mapping[str, Any]) -> str:
             environment = ", ".join(f"{k} {v}" for k, v in result["environment"].items())
             note = (
                 f"*`--only {name}`, {result['date']}, {result['minutes']:.1f} minutes; "
-                f"{environment}.*"
+                f"{environment}.*{result.get('remark', '')}"
             )
             parts += [f"## {title}", module.section(result), note]
     return "\n\n".join(parts) + "\n"
