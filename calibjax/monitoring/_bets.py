@@ -167,22 +167,20 @@ def _tilts(bases: list[Basis], bets: Bets) -> list[jax.Array]:
         theta = jnp.where(counts_here[None, None, None], theta, 0.0)
         return theta.reshape(sums.shape[0], -1, *prior.shape)
 
-    learnt = [of_kind(basis.prior, sums) for basis, sums in zip(bases, bets.sums, strict=True)]
-    fixed = _fixed_tilts(bases)
-    return [
-        jnp.concatenate([x, jnp.broadcast_to(y[None], (x.shape[0], *y.shape))], axis=1)
-        for x, y in zip(learnt, fixed, strict=True)
-    ]
+    return [of_kind(basis.prior, sums) for basis, sums in zip(bases, bets.sums, strict=True)]
 
 
-def _fixed_tilts(bases: list[Basis]) -> list[jax.Array]:
-    """theta of each kind for the bets on the directions of the largest prior, ``[B, J, K]``."""
-    prior = jnp.concatenate([basis.prior.ravel() for basis in bases])
-    directions = jax.nn.one_hot(jnp.argsort(-prior)[:_DIRECTIONS], prior.size, dtype=prior.dtype)
-    theta = jnp.asarray(_FIXED, prior.dtype)[:, None, None] * directions[None]
-    ends = np.cumsum([basis.prior.size for basis in bases])[:-1]
-    parts = jnp.split(theta.reshape(-1, prior.size), ends, axis=1)
-    return [x.reshape(-1, *basis.prior.shape) for x, basis in zip(parts, bases, strict=True)]
+def _main_directions(phi: list[jax.Array], psi: list[jax.Array]) -> jax.Array:
+    """phi_0 psi_k of *one* row for the first k of each kind, whose priors are large, ``[D, A]``.
+
+    Labels have three kinds of features, and numbers have one kind.
+    """
+    return jnp.concatenate(
+        [
+            of_prediction[0] * of_cells[:, : _DIRECTIONS // len(phi)].T
+            for of_prediction, of_cells in zip(phi, psi, strict=True)
+        ]
+    )
 
 
 def _one_row(
@@ -191,25 +189,28 @@ def _one_row(
     """log e of each set and bet for *one* row ``[T, B]``, and psi of its target ``[T, K]``."""
     psi, probabilities = cells
     # w_a of each set and bet, [T, B, A].
-    w = functools.reduce(
+    learnt = functools.reduce(
         jnp.add,
         [
             jnp.einsum("j,tbjk,ak->tba", of_prediction, theta, of_cells, precision="highest")
             for of_prediction, theta, of_cells in zip(phi, tilts, psi, strict=True)
         ],
     )
+    fixed = jnp.kron(jnp.asarray(_FIXED, learnt.dtype)[:, None], _main_directions(phi, psi))
+    fixed = jnp.broadcast_to(fixed[None], (learnt.shape[0], *fixed.shape))
+    w = jnp.concatenate([learnt, fixed], axis=1)
     possible = (probabilities > 0)[None, None]
     largest = jnp.max(jnp.where(possible, w, -jnp.inf), axis=2, keepdims=True)
     tilted = jnp.exp(jnp.minimum(w - largest, _LARGEST_TILT))
     tiny = jnp.finfo(w.dtype).tiny
     of_target = jnp.log(jnp.maximum(jnp.sum(tilted * shares[:, None], axis=2), tiny))
     mean = jnp.sum(jnp.where(possible, tilted * probabilities[None, None], 0.0), axis=2)
-    learnt = of_target - jnp.log(mean)
+    of_tilts = of_target - jnp.log(mean)
     # A target in a cell of probability 0 is infinite evidence.
     stated = jnp.where(shares > 0, probabilities[None], 1.0)
     surprise = jnp.sum(shares / stated, axis=1, keepdims=True) / probabilities.size
     of_surprise = jnp.log1p(jnp.asarray(_SURPRISES, w.dtype)[None] * (surprise - 1.0))
-    return jnp.concatenate([learnt, of_surprise], axis=1), [dot(shares, x) for x in psi]
+    return jnp.concatenate([of_tilts, of_surprise], axis=1), [dot(shares, x) for x in psi]
 
 
 def _after_chunk(

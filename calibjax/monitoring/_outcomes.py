@@ -33,7 +33,7 @@ from calibjax.expectations import (
 
 # Edges of the cells of U, as quantiles of the normal law, with both signs.  The outermost cells
 # have the probability 3e-5, which float32 still resolves near U = 1.
-_EDGES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.8, 2.1, 2.5, 3.0, 3.5, 4.0)
+_EDGES = (0.3, 0.65, 1.0, 1.4, 1.85, 2.4, 3.0, 4.0)
 # Widths of features of cells on the same scale.  Wide ones see locations and spreads.
 _WIDTHS = 4.0, 1.0
 # The number of draws among which a vector has a rank, and of its coordinates that are ranked.
