@@ -8,6 +8,11 @@ first 700 images, gets its temperature from a quarter, and sees the last quarter
 writers, and then image by image what other people wrote.  It stays about as sure as before, but is
 right less often.  `CalibrationMonitor` may be looked at after every batch: if the model is
 calibrated, it rings with a probability of at most 5 %, however long it runs.
+
+On the splits 0 to 19 it rings 150 new images after the change (median; 50 to 800), and once before.
+One temperature is not all that calibration takes, and the monitor finds that, too: if all writers
+are in all parts, it still rings on 13 of 20 splits, but later and with less evidence, a final
+e-value of e^8 in the median instead of e^35.
 """
 
 import argparse
