@@ -46,9 +46,9 @@ def fresh(rng: np.random.Generator) -> np.ndarray:
 
 SETTINGS = (
     Setting(
-        "as documented: 2000 fixed probabilities, wrong from batch 12 on", portfolio, 12, 2000, 500
+        "As documented: 2000 fixed probabilities, wrong from batch 12 on", portfolio, 12, 2000, 500
     ),
-    Setting("logits N(-2, 1), wrong from the first batch on", fresh, 0, 500, 200),
+    Setting("Logits N(-2, 1), wrong from the first batch on", fresh, 0, 500, 200),
 )
 
 #: The offset and the slope of the true logits.
@@ -154,7 +154,7 @@ def section(result: Mapping[str, Any]) -> str:
                 [*c, DOCUMENTED[row["error"]] if row["monitor"] == "probcal" else ""]
                 for c, row in zip(cells, rows, strict=True)
             ]
-        parts += [f"#### {setting.title.capitalize()}", table(header, cells)]
+        parts += [f"#### {setting.title}", table(header, cells)]
     return "\n\n".join(parts)
 
 
