@@ -86,9 +86,9 @@ def measure(quick: bool) -> Mapping[str, Any]:
         )
         # A NaN is an alarm: a monitor of a calibrated model must not break either.
         rates = {str(level): float(np.mean(~(found > level))) for level in LEVELS}
-        row = {"family": name, "rates": rates, "seconds": time.perf_counter() - start}
-        rows.append(row | {"n_streams": found.size})
-        print(row, flush=True)
+        row = {"family": name, "n_streams": found.size, "rates": rates}
+        rows.append(row | {"seconds": time.perf_counter() - start})
+        print(rows[-1], flush=True)
     return {"rows": rows, "n_updates": n_updates, "n_rows": n_rows}
 
 

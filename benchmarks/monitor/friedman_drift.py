@@ -118,9 +118,10 @@ def section(result: Mapping[str, Any]) -> str:
         early = percent(of_drift["abrupt"]["early"])
         cells.append([model, detector, early, *delays, published])
     text = (
-        "River's FriedmanDrift as in the paper of PITMonitor (arXiv:2603.13156), with its network and "
-        "its monitor written anew: a normal network learns 10 000 rows, is monitored on 2500 rows before the drift and 2500 after it, row by "
-        "row, at level 0.05; ADWIN sees squared errors. Delays are rows, of the "
+        "River's FriedmanDrift as in the paper of PITMonitor (arXiv:2603.13156), with its network "
+        "and its monitor written anew: a normal network learns 10 000 rows, is monitored on 2500 "
+        "rows before the drift and 2500 after it, row by row, at level 0.05; ADWIN sees squared "
+        "errors. Delays are rows, of the "
         f"{rows[0]['n_streams']} streams without an earlier alarm, and 0 is the first row after "
         "the drift. In the local drift 1.6 % of the first 833 rows are wrong, so that 62 rows pass "
         "before the first of them comes, on average.\n\n"
