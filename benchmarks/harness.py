@@ -21,7 +21,7 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).parents[1]
 
-PACKAGES = "jax", "jaxlib", "numpy", "scipy", "optax", "probcal", "netcal", "torch"
+PACKAGES = "jax", "jaxlib", "numpy", "scipy", "optax", "probcal", "netcal", "river", "torch"
 
 Call = Callable[[], Any]
 

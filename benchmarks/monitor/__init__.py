@@ -1,0 +1,1 @@
+"""How rarely the monitor rings for nothing, and how fast for something: ``benchmarks.monitor``."""
