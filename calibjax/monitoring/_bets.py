@@ -23,8 +23,12 @@ the model nearly rules out: e = 1 - x + x sum_a s_a / (A pi_a) for small x.  Eac
 has a third of the money.
 
 When to start.  A model that was calibrated for long has cost the bets of the past some wealth, and
-what they have learnt.  Therefore half of the money starts at once, and the rest later, so that
-G(t) = 1/2 / (1 + log(1 + t)) is not at stake before batch t:
+what they have learnt.  Therefore half of the money starts at once, and the rest evenly on the scale
+of log(1 + t), so that
+
+    G(t) = 1/2 (1 - log(1 + t) / log(2^31))
+
+is not at stake before batch t:
 
     M <- e (M + G(t) - G(t + 1)) for batch t,    evidence = M + G(t + 1).
 
@@ -55,6 +59,8 @@ _MEMORIES = math.inf, 500.0
 _SURPRISES = 1e-3, 1e-2, 1e-1
 # Gains of less than a factor e are chance.
 _NEAR = 1.0
+# The logarithm of 1 plus the largest number of batches.
+_LAST_START = math.log(2**31)
 # The number of chunks of a batch; more chunks would learn faster and take longer.
 _CHUNKS = 16
 # exp(80) is finite in float32.
@@ -96,7 +102,8 @@ class Bets:
         """The logarithm of the evidence, a mean over all sets and bets."""
         shares = jnp.asarray(_LOG_SHARES, self.wealth.dtype)[None]
         mean = logsumexp(self.wealth + shares) - math.log(self.wealth.shape[0])
-        return jnp.logaddexp(mean, jnp.log(_not_at_stake(self.n_updates, self.wealth.dtype)))
+        left = jnp.maximum(_not_at_stake(self.n_updates, self.wealth.dtype), 0.0)
+        return jnp.logaddexp(mean, jnp.log(left))
 
     def best_start(self) -> tuple[jax.Array, jax.Array]:
         """The largest log M of a bet, and after how many rows its gains began."""
@@ -205,7 +212,8 @@ def _one_row(
     tiny = jnp.finfo(w.dtype).tiny
     of_target = jnp.log(jnp.maximum(jnp.sum(tilted * shares[:, None], axis=2), tiny))
     mean = jnp.sum(jnp.where(possible, tilted * probabilities[None, None], 0.0), axis=2)
-    of_tilts = of_target - jnp.log(mean)
+    # Probabilities of labels sum to one up to rounding, and millions of rows would add it up.
+    of_tilts = of_target - jnp.log(mean) + jnp.log(jnp.sum(probabilities))
     # A target in a cell of probability 0 is infinite evidence.
     stated = jnp.where(shares > 0, probabilities[None], 1.0)
     surprise = jnp.sum(shares / stated, axis=1, keepdims=True) / probabilities.size
@@ -246,13 +254,14 @@ def _with_new_start(bets: Bets) -> Bets:
     n_updates = _one_more(bets.n_updates)
     dtype = bets.wealth.dtype
     starting = _not_at_stake(bets.n_updates, dtype) - _not_at_stake(n_updates, dtype)
-    wealth = jnp.logaddexp(bets.wealth, jnp.log(starting))
+    # Rounding must not start less than nothing.
+    wealth = jnp.logaddexp(bets.wealth, jnp.log(jnp.maximum(starting, 0.0)))
     return dataclasses.replace(bets, wealth=wealth, n_updates=n_updates)
 
 
 def _not_at_stake(n_updates: jax.Array, dtype: Any) -> jax.Array:
     """G(t), the money that has not started before batch t."""
-    return 0.5 / (1.0 + jnp.log1p(n_updates.astype(dtype)))
+    return 0.5 - 0.5 * jnp.log1p(n_updates.astype(dtype)) / _LAST_START
 
 
 def _one_more(n: jax.Array, more: Any = 1) -> jax.Array:

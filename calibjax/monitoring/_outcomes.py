@@ -31,9 +31,10 @@ from calibjax.expectations import (
     standardised,
 )
 
-# Edges of the cells of U, as quantiles of the normal law, with both signs.  The outermost cells
-# have the probability 3e-5, which float32 still resolves near U = 1.
+# Edges of the cells of U, as quantiles of the normal law.  The last cell has the probability 3e-5,
+# which float32 still resolves near U = 1; near U = 0 it resolves much less.
 _EDGES = (0.3, 0.65, 1.0, 1.4, 1.85, 2.4, 3.0, 4.0)
+_LOW_EDGES = (-6.0, -5.0)
 # Widths of features of cells on the same scale.  Wide ones see locations and spreads.
 _WIDTHS = 4.0, 1.0
 # The number of draws among which a vector has a rank, and of its coordinates that are ranked.
@@ -96,18 +97,18 @@ def _cells(low: jax.Array, high: jax.Array) -> Outcomes:
     of_jump = jnp.maximum(overlap, 0.0) / jnp.where(width > 0, width, 1.0)
     cell = jnp.clip(jnp.searchsorted(edges, high) - 1, 0, n_cells - 1)
     shares = jnp.where(width > 0, of_jump, jax.nn.one_hot(cell, n_cells, dtype=dtype))
-    probabilities = jnp.asarray(np.diff(_cell_edges()), dtype)[None]
     return Outcomes(
         # A search would put NaN into a cell.
         jnp.where(jnp.isnan(width), jnp.nan, shares),
-        probabilities,
+        # Of the edges as they are rounded.
+        jnp.diff(edges)[None],
         [jnp.asarray(_cell_features(), dtype)[None]],
     )
 
 
 def _cell_edges() -> np.ndarray:
     """The edges of the cells of U, from 0 to 1, ``[A + 1]``."""
-    inner = (*(-z for z in reversed(_EDGES)), 0.0, *_EDGES)
+    inner = (*_LOW_EDGES, *(-z for z in reversed(_EDGES)), 0.0, *_EDGES)
     return np.array([0.0, *map(NormalDist().cdf, inner), 1.0])
 
 
