@@ -46,7 +46,6 @@ import numpy as np
 from jax import lax
 from jax.scipy.special import logsumexp
 
-from calibjax._numerics import dot
 from calibjax._pairwise import cut, pad
 from calibjax._sharding import as_varying
 from calibjax._struct import struct
@@ -62,7 +61,7 @@ _NEAR = 1.0
 # The logarithm of 1 plus the largest number of batches.
 _LAST_START = math.log(2**31)
 # The number of chunks of a batch; more chunks would learn faster and take longer.
-_CHUNKS = 16
+_CHUNKS = 8
 # exp(80) is finite in float32.
 _LARGEST_TILT = 80.0
 
@@ -152,10 +151,10 @@ def after_rows(
 
     def step(bets: Bets, chunk: Any) -> tuple[Bets, jax.Array]:
         (phi, shares, of_rows), weights = chunk
-        of_cells = jax.tree.map(lambda x: x[0], cells) if are_shared else of_rows
-        in_axes = (None, 0, 0, None if are_shared else 0)
-        log_e, psi = jax.vmap(_one_row, in_axes)(_tilts(bases, bets), phi, shares, of_cells)
-        bets = _after_chunk(bets, phi, psi, log_e, weights)
+        psi, probabilities = cells if are_shared else of_rows
+        log_e = _log_e(_tilts(bases, bets), phi, shares, psi, probabilities)
+        of_targets = [jnp.sum(shares[:, :, :, None] * x[:, None], axis=2) for x in psi]
+        bets = _after_chunk(bets, phi, of_targets, log_e, weights)
         return bets, bets.log_evidence()
 
     bets, evidence = lax.scan(step, as_varying(_with_new_start(bets), chunks), chunks)
@@ -177,34 +176,25 @@ def _tilts(bases: list[Basis], bets: Bets) -> list[jax.Array]:
     return [of_kind(basis.prior, sums) for basis, sums in zip(bases, bets.sums, strict=True)]
 
 
-def _main_directions(phi: list[jax.Array], psi: list[jax.Array]) -> jax.Array:
-    """phi_0 psi_k of *one* row for the first k of each kind, whose priors are large, ``[D, A]``.
+def _log_e(
+    tilts: list[jax.Array],
+    phi: list[jax.Array],
+    shares: jax.Array,
+    psi: list[jax.Array],
+    probabilities: jax.Array,
+) -> jax.Array:
+    """log e of each set and bet for each row, ``[T, B, n]``.
 
-    Labels have three kinds of features, and numbers have one kind.
+    Rows stand last in all arrays here: a CPU then takes many of them at a time.
     """
-    return jnp.concatenate(
-        [
-            of_prediction[0] * of_cells[:, : _DIRECTIONS // len(phi)].T
-            for of_prediction, of_cells in zip(phi, psi, strict=True)
-        ]
-    )
-
-
-def _one_row(
-    tilts: list[jax.Array], phi: list[jax.Array], shares: jax.Array, cells: Any
-) -> tuple[jax.Array, list[jax.Array]]:
-    """log e of each set and bet for *one* row ``[T, B]``, and psi of its target ``[T, K]``."""
-    psi, probabilities = cells
-    # w_a of each set and bet, [T, B, A].
-    learnt = functools.reduce(
-        jnp.add,
-        [
-            jnp.einsum("j,tbjk,ak->tba", of_prediction, theta, of_cells, precision="highest")
-            for of_prediction, theta, of_cells in zip(phi, tilts, psi, strict=True)
-        ],
-    )
-    fixed = jnp.kron(jnp.asarray(_FIXED, learnt.dtype)[:, None], _main_directions(phi, psi))
+    rows_last = [jnp.moveaxis(x, 0, -1) for x in (shares, probabilities, *phi, *psi)]
+    shares, probabilities, *functions = rows_last
+    phi, psi = functions[: len(phi)], functions[len(phi) :]
+    learnt = _learnt_tilts(tilts, phi, psi)
+    main = _main_directions(phi, psi)
+    fixed = jnp.concatenate([size * main for size in _FIXED])
     fixed = jnp.broadcast_to(fixed[None], (learnt.shape[0], *fixed.shape))
+    # w_a of each set, bet and row, [T, B, A, n].
     w = jnp.concatenate([learnt, fixed], axis=1)
     possible = (probabilities > 0)[None, None]
     largest = jnp.max(jnp.where(possible, w, -jnp.inf), axis=2, keepdims=True)
@@ -213,22 +203,46 @@ def _one_row(
     of_target = jnp.log(jnp.maximum(jnp.sum(tilted * shares[:, None], axis=2), tiny))
     mean = jnp.sum(jnp.where(possible, tilted * probabilities[None, None], 0.0), axis=2)
     # Probabilities of labels sum to one up to rounding, and millions of rows would add it up.
-    of_tilts = of_target - jnp.log(mean) + jnp.log(jnp.sum(probabilities))
+    total = jnp.sum(probabilities, axis=0)[None, None]
+    of_tilts = of_target - jnp.log(mean / total)
     # A target in a cell of probability 0 is infinite evidence.
     stated = jnp.where(shares > 0, probabilities[None], 1.0)
-    surprise = jnp.sum(shares / stated, axis=1, keepdims=True) / probabilities.size
-    of_surprise = jnp.log1p(jnp.asarray(_SURPRISES, w.dtype)[None] * (surprise - 1.0))
-    return jnp.concatenate([of_tilts, of_surprise], axis=1), [dot(shares, x) for x in psi]
+    surprise = jnp.sum(shares / stated, axis=1, keepdims=True) / probabilities.shape[0]
+    sizes = jnp.asarray(_SURPRISES, w.dtype)[None, :, None]
+    return jnp.concatenate([of_tilts, jnp.log1p(sizes * (surprise - 1.0))], axis=1)
+
+
+def _learnt_tilts(tilts: list[jax.Array], phi: list[jax.Array], psi: list[jax.Array]) -> jax.Array:
+    """sum_jk theta_jk phi_j psi_k at each cell for the bets that learn, ``[T, B, A, n]``."""
+    terms = []
+    for theta, of_prediction, of_cells in zip(tilts, phi, psi, strict=True):
+        of_row = jnp.einsum("tbjk,jn->tbkn", theta, of_prediction, precision="highest")
+        # Not a product of matrices: they would be tiny, one for each row.
+        terms += [of_row[:, :, k, None] * of_cells[None, None, :, k] for k in range(theta.shape[3])]
+    return functools.reduce(jnp.add, terms)
+
+
+def _main_directions(phi: list[jax.Array], psi: list[jax.Array]) -> jax.Array:
+    """phi_0 psi_k for the first k of each kind, whose priors are large, ``[D, A, n]``.
+
+    Labels have three kinds of features, and numbers have one kind.
+    """
+    return jnp.concatenate(
+        [
+            of_prediction[0][None, None] * jnp.moveaxis(of_cells, 1, 0)[: _DIRECTIONS // len(phi)]
+            for of_prediction, of_cells in zip(phi, psi, strict=True)
+        ]
+    )
 
 
 def _after_chunk(
     bets: Bets, phi: list[jax.Array], psi: list[jax.Array], log_e: jax.Array, weights: jax.Array
 ) -> Bets:
-    """The state after a chunk, from log e ``[n, T, B]`` and the functions of its rows."""
+    """The state after a chunk, from log e ``[T, B, n]`` and the functions of its rows."""
     dtype = bets.counts.dtype
     # A row of weight 0 may have an infinite log e.
-    counted = jnp.where((weights == 0)[:, None, None], 0.0, log_e * weights[:, None, None])
-    gain = jnp.sum(counted, axis=0)
+    counted = jnp.where((weights == 0)[None, None], 0.0, log_e * weights[None, None])
+    gain = jnp.sum(counted, axis=2)
     n_rows = _one_more(bets.n_rows, jnp.sum(weights > 0, dtype=jnp.int32))
     gains = bets.gains + gain
     least = jnp.minimum(bets.least, gains)

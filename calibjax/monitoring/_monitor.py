@@ -159,7 +159,7 @@ class CalibrationMonitor:
     ) -> "CalibrationMonitor":
         """The monitor after one more batch of n >= 1 rows, in their order.
 
-        Bets on a row use what earlier rows taught, some n / 16 rows of a batch at a time.
+        Bets on a row use what earlier rows taught, some n / 8 rows of a batch at a time.
         O(n) time and memory; the state does not grow.
 
         Args:
