@@ -193,7 +193,7 @@ class CalibrationMonitor:
         return jnp.minimum(1.0, jnp.exp(-self.log_max))
 
     def alarm(self, level: ArrayLike = 0.05) -> jax.Array:
-        """Whether the e-value has ever reached 1 / level.
+        """Whether the e-value has ever reached 1 / level, after a batch or within one.
 
         A calibrated model has an alarm with a probability of at most `level`.
 
