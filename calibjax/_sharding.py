@@ -175,6 +175,13 @@ def global_offset(n: Any, axis: Axis) -> tuple[jax.Array, jax.Array]:
     return n_before, jnp.sum(n_rows, dtype=jnp.int32)
 
 
+def evenly_spaced(n_rows: jax.Array, count: Any, size: int) -> jax.Array:
+    """The global index floor(j n / count) for j = 0 … size - 1, ``[size]``."""
+    j = jnp.arange(size, dtype=jnp.int32)
+    # Without the product, which int32 may not hold.
+    return j * (n_rows // count) + (j * (n_rows % count)) // count
+
+
 def rows_at(rows: Any, n: Any, index: jax.Array, axis: Axis) -> Any:
     """The rows with a global `index`, on each device; the index counts n rows of each device."""
     index = index - global_offset(n, axis)[0]

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._numerics import dot
-from calibjax._sharding import Axis, rows_at
+from calibjax._sharding import Axis, evenly_spaced, rows_at
 from calibjax._struct import struct, widest_dtype
 from calibjax.kernels import pairwise
 
@@ -71,10 +71,7 @@ def choose_landmarks(predictions: Any, n_kept: Any, n_rows: jax.Array, size: int
 
     The first `n_kept` rows of this device count, and `n_rows` on all devices.
     """
-    j = jnp.arange(size, dtype=jnp.int32)
-    # floor(j n / F), without the product, which int32 may not hold.
-    position = j * (n_rows // size) + (j * (n_rows % size)) // size
-    return rows_at(predictions, n_kept, position, axis)
+    return rows_at(predictions, n_kept, evenly_spaced(n_rows, size, size), axis)
 
 
 def landmarks_with_base(points: Any, n_rows: jax.Array, base: Any, interpolates: bool) -> Landmarks:

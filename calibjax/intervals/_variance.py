@@ -8,7 +8,7 @@ from jax import lax
 
 from calibjax._data import Data
 from calibjax._numerics import dot
-from calibjax._sharding import Axis, all_sum, axis_size, rows_at
+from calibjax._sharding import Axis, all_sum, axis_size, evenly_spaced, rows_at
 from calibjax.discrepancy import h
 from calibjax.intervals._model_draws import draw_targets
 from calibjax.operators import in_tiles
@@ -30,11 +30,9 @@ def largest_variance(kernel: Any, data: Data, n_kept: Any, n_rows: jax.Array, ax
     """
     size = min(_MATRIX_ROWS, data.n * axis_size(axis))
     count = jnp.clip(n_rows, 1, size)
-    j = jnp.arange(size, dtype=jnp.int32)
-    # floor(j n / count), without the product, which int32 may not hold.
-    position = j * (n_rows // count) + (j * (n_rows % count)) // count
-    samples = rows_at(data.samples, n_kept, position, axis)
-    dense = in_tiles(kernel, samples, (j < count).astype(data.weights.dtype)).dense()
+    samples = rows_at(data.samples, n_kept, evenly_spaced(n_rows, count, size), axis)
+    is_row = jnp.arange(size, dtype=jnp.int32) < count
+    dense = in_tiles(kernel, samples, is_row.astype(data.weights.dtype)).dense()
     weights, count = dense.weights, count.astype(data.weights.dtype)
     means = dot(dense.matrix, weights) / count
     centred = dense.matrix - means[:, None] - means[None, :] + dot(weights, means) / count

@@ -1,5 +1,6 @@
 """A monitor of calibration that may be looked at after every batch."""
 
+import dataclasses
 import math
 import os
 from collections.abc import Sequence
@@ -306,14 +307,10 @@ def _update(axis: Axis, monitor: CalibrationMonitor, data: Data) -> CalibrationM
     )
     all_bets = jax.tree.map(lambda all, new: all.at[turn].set(new), monitor.bets, bets)
     of_lag = math.log(monitor.lag)
-    return CalibrationMonitor(
-        key=monitor.key,
-        kernels=monitor.kernels,
-        landmarks=monitor.landmarks,
-        bases=monitor.bases,
+    return dataclasses.replace(
+        monitor,
         bets=all_bets,
         n_updates=monitor.n_updates + 1,
         log_e_value=jnp.max(jax.vmap(Bets.log_evidence)(all_bets)) - of_lag,
         log_max=jnp.maximum(monitor.log_max, largest - of_lag),
-        lag=monitor.lag,
     )
