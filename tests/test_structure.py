@@ -41,6 +41,12 @@ ROOMS = [
     "hypothesis_tests",
     "recalibration",
     "monitoring",
+    "curves",
+    "corp",
+    "plot",
+    "evaluation",
+    "cli",
+    "__main__",
 ]
 
 
