@@ -25,9 +25,11 @@ from calibjax.distributions._truncated import Truncated as Truncated
 from calibjax.distributions._univariate import Univariate as Univariate
 from calibjax.distributions._weibull import Weibull as Weibull
 from calibjax.distributions._zero_inflated import ZeroInflated as ZeroInflated
+from calibjax.estimators import CalibrationBins as CalibrationBins
 from calibjax.estimators import MedianVarianceBinning as MedianVarianceBinning
 from calibjax.estimators import RandomFeatureEstimate as RandomFeatureEstimate
 from calibjax.estimators import UniformBinning as UniformBinning
+from calibjax.estimators import calibration_bins as calibration_bins
 from calibjax.estimators import ece as ece
 from calibjax.estimators import h_matrix as h_matrix
 from calibjax.estimators import mce as mce
