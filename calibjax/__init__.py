@@ -1,6 +1,9 @@
 """Kernel calibration error, its gradients and tests, for any probabilistic model, in JAX."""
 
 from calibjax._distribution import Distribution as Distribution
+from calibjax.curves import ReliabilityCurve as ReliabilityCurve
+from calibjax.curves import reliability_curve as reliability_curve
+from calibjax.curves import smooth_ece as smooth_ece
 from calibjax.distributions._beta import Beta as Beta
 from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical

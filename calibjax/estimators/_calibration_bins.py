@@ -14,7 +14,12 @@ from calibjax._distribution import Distribution
 from calibjax._sharding import gathered
 from calibjax._struct import as_pytree, struct
 from calibjax.distributions import Categorical
-from calibjax.estimators._binning import Binning, UniformBinning, check_binning
+from calibjax.estimators._binning import (
+    Binning,
+    UniformBinning,
+    bin_means,
+    check_binning,
+)
 from calibjax.estimators._top_label import check_classes
 from calibjax.kernels import Euclidean, TotalVariation
 
@@ -110,22 +115,15 @@ def filled_bins(data: Data, binning: Binning, distance: Any) -> CalibrationBins:
     data = clean(data)
     probs = data.predictions.label_probabilities()
     kept = jnp.ones(data.n, bool) if data.where is None else data.where
-    bins = binning.bins(lax.stop_gradient(probs), kept)
     n_bins = binning.capacity(*probs.shape)
-
-    def sums(x):
-        return jax.ops.segment_sum(jnp.where(kept[:, None], x, 0), bins, n_bins)
+    bins = jnp.where(kept, binning.bins(lax.stop_gradient(probs), kept), n_bins)
 
     # Counts are integers, because a sum of ones in float32 stops at 2^24.
     counts = jnp.zeros((n_bins, probs.shape[1]), jnp.int32)
-    counts = counts.at[bins, data.targets].add(kept.astype(jnp.int32))
+    counts = counts.at[bins, data.targets].add(1, mode="drop")
     sizes = jnp.sum(counts, axis=1)
-    divisors = jnp.maximum(sizes, 1).astype(probs.dtype)[:, None]
-    # The mean of the deviations corrects rounding: a float32 sum of 10^6 equal numbers is off by
-    # percents.
-    means = sums(probs) / divisors
-    means += sums(probs - means[bins]) / divisors
-    frequencies = counts.astype(probs.dtype) / divisors
+    means = bin_means(probs, bins, sizes)
+    frequencies = counts.astype(probs.dtype) / jnp.maximum(sizes, 1).astype(probs.dtype)[:, None]
 
     # The first bin replaces empty bins, where distances or their gradients may not exist.
     filled = sizes > 0
