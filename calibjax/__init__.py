@@ -1,6 +1,8 @@
 """Kernel calibration error, its gradients and tests, for any probabilistic model, in JAX."""
 
 from calibjax._distribution import Distribution as Distribution
+from calibjax.corp import CORPCurve as CORPCurve
+from calibjax.corp import corp_curve as corp_curve
 from calibjax.curves import ReliabilityCurve as ReliabilityCurve
 from calibjax.curves import reliability_curve as reliability_curve
 from calibjax.curves import smooth_ece as smooth_ece

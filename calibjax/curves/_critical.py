@@ -1,5 +1,6 @@
-"""Critical values from distances of redrawn targets."""
+"""Critical values: which rank among the distances of redrawn data sets is one of a level."""
 
+import math
 from typing import Any
 
 import jax
@@ -28,3 +29,9 @@ def critical_value(distances: jax.Array, level: jax.Array) -> jax.Array:
     One more data set from the same law exceeds it with a probability of at most 1 - level.
     """
     return upper_quantile(distances, level.astype(distances.dtype))[0]
+
+
+def rank_of_level(confidence_level: float, n_resamples: int) -> int:
+    """The rank of `critical_value` for a level that `check_level` has let pass."""
+    # 0.95 of 1000 draws is the draw 950 in spite of rounding.
+    return math.ceil(confidence_level * (n_resamples + 1) - 1e-6)

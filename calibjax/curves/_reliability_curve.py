@@ -150,11 +150,15 @@ def _reliability_curve(
 
     valid = jnp.where(jnp.any(jnp.isnan(data.weights)), jnp.nan, 1.0)
     of_filled = jnp.where(sizes > 0, valid, jnp.nan).astype(dtype)
+    (low, high), (all_low, all_high) = pointwise, simultaneous
     return ReliabilityCurve(
-        jnp.linspace(0.0, 1.0, n_bins + 1, dtype=dtype),
-        mean * of_filled,
-        events.astype(dtype) / jnp.maximum(sizes, 1).astype(dtype) * of_filled,
-        sizes,
-        *(end * valid for end in (*pointwise, *simultaneous)),
+        edges=jnp.linspace(0.0, 1.0, n_bins + 1, dtype=dtype),
+        forecast=mean * of_filled,
+        frequency=events.astype(dtype) / jnp.maximum(sizes, 1).astype(dtype) * of_filled,
+        count=sizes,
+        pointwise_low=low * valid,
+        pointwise_high=high * valid,
+        simultaneous_low=all_low * valid,
+        simultaneous_high=all_high * valid,
         confidence_level=level.astype(dtype) * valid,
     )

@@ -93,31 +93,34 @@ def _smooth_ece(data: Data) -> jax.Array:
     forecasts, weights = data.predictions.binary_probability(), data.weights
     residuals = weights * (forecasts - data.targets.astype(forecasts.dtype))
     rows = (forecasts, residuals, weights)
-    error = _error_at(rows, _bandwidth(*lax.stop_gradient(rows)))
+    error = _error_at(rows, _bandwidth(lax.stop_gradient(rows)))
     # Weights of invalid data are NaN.
     return jnp.where(jnp.sum(weights) > 0, error, jnp.nan)
 
 
-def _error_at(rows: Any, bandwidth: jax.Array) -> jax.Array:
+#: Forecasts, residuals and weights, ``[n]`` each.
+_Rows = tuple[jax.Array, jax.Array, jax.Array]
+
+
+def _error_at(rows: _Rows, bandwidth: jax.Array) -> jax.Array:
     cells = _n_cells(bandwidth)
-    return _error_of_sums(_sums_over_nodes(*rows, cells), cells, bandwidth)
+    return _error_of_sums(_sums_over_nodes(rows, cells), cells, bandwidth)
 
 
-def _bandwidth(forecasts: jax.Array, residuals: jax.Array, weights: jax.Array) -> jax.Array:
+def _bandwidth(rows: _Rows) -> jax.Array:
     """The smallest multiple of 1/1024 at which the error is not larger, from 2/1024 to 1."""
-    rows = (forecasts, residuals, weights)
-    coarse = _sums_over_nodes(*rows, jnp.asarray(_COARSE_CELLS))
+    coarse, dtype = _sums_over_nodes(rows, jnp.asarray(_COARSE_CELLS)), rows[0].dtype
 
     def bisect(_: Any, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         # In steps of 1/1024: the error is larger than the bandwidth at `low`, but not at `high`.
         low, high = ends
         middle = (low + high) // 2
-        bandwidth = middle.astype(forecasts.dtype) / 2**_BISECTIONS
+        bandwidth = middle.astype(dtype) / 2**_BISECTIONS
         cells = _n_cells(bandwidth)
         sums = lax.cond(
             cells == _COARSE_CELLS,
             lambda: coarse,
-            lambda: _sums_over_nodes(*rows, cells),
+            lambda: _sums_over_nodes(rows, cells),
         )
         too_small = bandwidth < _error_of_sums(sums, cells, bandwidth)
         too_small |= middle < _LEAST_STEPS
@@ -125,20 +128,19 @@ def _bandwidth(forecasts: jax.Array, residuals: jax.Array, weights: jax.Array) -
 
     ends = jnp.asarray(0, jnp.int32), jnp.asarray(2**_BISECTIONS, jnp.int32)
     _, high = lax.fori_loop(0, _BISECTIONS, bisect, ends)
-    return high.astype(forecasts.dtype) / 2**_BISECTIONS
+    return high.astype(dtype) / 2**_BISECTIONS
 
 
 def _n_cells(bandwidth: jax.Array) -> jax.Array:
     return jnp.maximum(2 * _COARSE_CELLS, jnp.round(20 / bandwidth).astype(jnp.int32)) // 2
 
 
-def _sums_over_nodes(
-    forecasts: jax.Array, residuals: jax.Array, weights: jax.Array, cells: jax.Array
-) -> jax.Array:
+def _sums_over_nodes(rows: _Rows, cells: jax.Array) -> jax.Array:
     """The residuals and the weights of each node, ``[_MOST_CELLS + 1, 2]``.
 
     A row between two nodes is shared between them, as linear interpolation does.
     """
+    forecasts, residuals, weights = rows
     place = forecasts * cells
     cell = jnp.clip(place.astype(jnp.int32), 0, cells - 1)
     right = place - cell
@@ -171,7 +173,7 @@ def _error_of_sums(sums: jax.Array, cells: jax.Array, bandwidth: jax.Array) -> j
     reflected = jnp.minimum(reflected, 2 * cells - reflected)
     steps = jnp.arange(-_REACH, _REACH + 1).astype(sums.dtype) / cells
     kernel = jnp.exp(-jnp.square(steps[:, None] / bandwidth) / 2)
-    smoothed = fftconvolve(sums[reflected], jnp.tile(kernel, 2), mode="valid", axes=0)
+    smoothed = fftconvolve(sums[reflected], jnp.tile(kernel, 2), mode="valid", axes=(0,))
 
     points = jnp.maximum(_LEAST_POINTS, jnp.round(10 / bandwidth).astype(jnp.int32))
     number = jnp.arange(_MOST_CELLS)
