@@ -1,0 +1,33 @@
+"""The curves of an evaluation, and where the model is wrong in words."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from calibjax.corp import corp_curve
+from calibjax.curves import coverage_curve, pit_curve, reliability_curve, witness_map
+from calibjax.evaluation._measures import judged_probabilities
+from calibjax.evaluation._words import class_name
+
+
+def curves_of(
+    key: jax.Array, predictions: Any, targets: jax.Array, confidence_level: float, n_resamples: int
+) -> dict[str, Any]:
+    """What the pictures show of predictions of this family, by name."""
+    options: dict[str, Any] = {"confidence_level": confidence_level, "n_resamples": n_resamples}
+    keys = jax.random.split(key, 3)
+    if predictions.label_probabilities() is not None:
+        judged = judged_probabilities(predictions, targets)
+        return {
+            "reliability": reliability_curve(keys[0], *judged, **options),
+            "corp": corp_curve(*judged, key=keys[1], **options),
+            "witness": witness_map(keys[2], predictions, targets, **options),
+        }
+    if predictions.target_shape != "n":
+        return {}
+    return {
+        "pit": pit_curve(keys[0], predictions, targets, **options),
+        "coverage": coverage_curve(keys[1], predictions, targets, **options),
+        "witness": witness_map(keys[2], predictions, targets, **options),
+    }
