@@ -7,12 +7,12 @@ import jax
 import numpy as np
 
 from calibjax._distribution import Distribution
+from calibjax.estimators import skce
 from calibjax.evaluation._measures import Measure
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import aggregated_skce_test
 from calibjax.intervals import EquivalentTemperature, skce_confidence_interval
 from calibjax.intervals._equivalent_temperature import has_temperature, temperature_of_errors
-from calibjax.estimators import skce
 from calibjax.recalibration import fit_temperature, temper
 
 # The interval from all pairs of rows takes a second for so many; landmarks serve for more.
@@ -51,9 +51,7 @@ def effect_of(
             key, *arguments, confidence_level=confidence_level, n_resamples=n_resamples
         )
     else:
-        test = aggregated_skce_test(
-            key, [kernel], predictions, targets, n_resamples=n_resamples
-        )
+        test = aggregated_skce_test(key, [kernel], predictions, targets, n_resamples=n_resamples)
         estimate, interval = test.estimate, test.confidence_interval(confidence_level)
     found = Measure(float(estimate), (float(interval.low), float(interval.high)))
     if not has_temperature(predictions):

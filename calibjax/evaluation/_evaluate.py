@@ -14,8 +14,9 @@ from calibjax.evaluation._effect import effect_of
 from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._measures import measures
-from calibjax.evaluation._pictures import curves_of, worst_cell
+from calibjax.evaluation._pictures import curves_of
 from calibjax.evaluation._verdict import verdict
+from calibjax.evaluation._words import worst_place
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import calibration_test
 
@@ -40,8 +41,8 @@ def evaluate(
     behind the pictures.  It is for people: for use inside jit, and with keys of your own, call
     these functions.  The same arguments give the same result.
 
-    The first call for a shape of data compiles for some seconds.  O(n^2) time up to 20 000 rows, and
-    O(n) above; 10^5 rows of ten classes take about a minute on two cores.
+    The first call for a shape of data compiles for some seconds.  O(n^2) time up to 20 000 rows,
+    and O(n) above; 10^5 rows of ten classes take about a minute on two cores.
 
     Args:
         predictions: probabilities ``[n, m]`` of m classes, or ``[n]`` of an event, as an array of
@@ -95,7 +96,7 @@ def _evaluation(
         shares = np.asarray(contributions(default_kernel(predictions), predictions, targets))
     pvalue = float(test.pvalue)
     return Evaluation(
-        verdict=verdict(pvalue, level, predictions, effect, worst_cell(curves, classes)),
+        verdict=verdict(pvalue, level, predictions, effect, worst_place(curves, classes)),
         rejected=pvalue <= level,
         pvalue=pvalue,
         level=level,

@@ -1,6 +1,7 @@
 """The result of `evaluate`."""
 
 import dataclasses
+import functools
 import html
 import json
 import math
@@ -13,6 +14,7 @@ import numpy as np
 from calibjax._distribution import Distribution
 from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._measures import Measure
+from calibjax.evaluation._remedies import Remedy, remedies_of
 from calibjax.evaluation._summary import summary
 from calibjax.hypothesis_tests import CalibrationTestResult
 
@@ -81,6 +83,42 @@ class Evaluation:
             return np.empty(0, int)
         return np.argsort(-self.contributions, kind="stable")[:count]
 
+    @functools.cached_property
+    def remedies(self) -> list[Remedy]:
+        """Would a few numbers mend it?  Recalibrations fitted on half of the rows.
+
+        The other half judges them.  It is empty for few rows, and for families that cannot be
+        tempered.
+        """
+        key = jax.random.fold_in(jax.random.key(self.seed), 1)
+        n_resamples = len(self.test.null_distribution)
+        return remedies_of(key, self.predictions, self.targets, n_resamples)
+
+    def plot(self) -> Any:
+        """All pictures in one figure of matplotlib, which notebooks show.
+
+        Raises:
+            ImportError: matplotlib is not installed; ``pip install 'calibjax[plot]'``.
+        """
+        from calibjax.evaluation._report import overview
+
+        return overview(self)
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """A report as the text of one HTML file, which is also written if a path is given.
+
+        The same arguments of `evaluate` give the same text.
+
+        Raises:
+            ImportError: matplotlib or jinja2 is not installed; ``pip install 'calibjax[report]'``.
+        """
+        from calibjax.evaluation._report import page
+
+        text = page(self)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
     def to_dict(self) -> dict[str, Any]:
         """All numbers as Python floats, lists and strings, which `json` can write; NaN is None."""
         members = self.test.members
@@ -99,9 +137,7 @@ class Evaluation:
             "equivalent_temperature": None
             if equivalent is None
             else {"value": equivalent.temperature, "interval": equivalent.confidence_interval},
-            "deviation_ratio": None
-            if equivalent is None
-            else equivalent.deviation_ratio,
+            "deviation_ratio": None if equivalent is None else equivalent.deviation_ratio,
             "best_temperature": self.effect.best_temperature,
             "measures": {name: dataclasses.asdict(m) for name, m in self.measures.items()},
             "kernels": [

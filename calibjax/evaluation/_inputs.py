@@ -43,7 +43,9 @@ def read_inputs(
         family = as_predictions(predictions)
     else:
         array = _probabilities(as_numpy("predictions", predictions), observed, normalize)
-        family = Bernoulli(jnp.asarray(array)) if array.ndim == 1 else Categorical(jnp.asarray(array))
+        family = (
+            Bernoulli(jnp.asarray(array)) if array.ndim == 1 else Categorical(jnp.asarray(array))
+        )
         if classes is None and observed.dtype.kind == "U":
             classes = column_names(predictions)
     probabilities = _label_probabilities(family)
@@ -69,7 +71,7 @@ def _label_probabilities(family: Distribution) -> Any:
 
 
 def _probabilities(array: np.ndarray, targets: np.ndarray, normalize: bool) -> np.ndarray:
-    """Probabilities of the event ``[n]``, or of each class ``[n, m]``; an error if they are none."""
+    """Probabilities of an event ``[n]`` or of classes ``[n, m]``; an error if they are none."""
     if array.dtype.kind == "U":
         raise TypeError(
             "predictions must be probabilities or a distribution, got strings: of predicted names "

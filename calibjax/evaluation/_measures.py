@@ -129,7 +129,9 @@ def _of_numbers(
 ) -> dict[str, Measure]:
     found = _likelihood(predictions, targets, confidence_level)
     found["CRPS"] = _mean(crps(predictions, targets), confidence_level)
-    errors = np.square(np.asarray((targets - predictions.mean()) / predictions.standard_deviation()))
+    errors = np.square(
+        np.asarray((targets - predictions.mean()) / predictions.standard_deviation())
+    )
     if np.isfinite(errors).all():
         found["squared error / variance"] = _mean(errors, confidence_level)
     place = np.asarray(pit(key, predictions, targets))

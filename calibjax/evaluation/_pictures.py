@@ -1,14 +1,12 @@
-"""The curves of an evaluation, and where the model is wrong in words."""
+"""The curves of an evaluation."""
 
 from typing import Any
 
 import jax
-import numpy as np
 
 from calibjax.corp import corp_curve
-from calibjax.curves import coverage_curve, pit_curve, reliability_curve, witness_map
+from calibjax.curves import coverage_curve, pit_curve, reliability_curve, residual_map, witness_map
 from calibjax.evaluation._measures import judged_probabilities
-from calibjax.evaluation._words import class_name
 
 
 def curves_of(
@@ -29,5 +27,5 @@ def curves_of(
     return {
         "pit": pit_curve(keys[0], predictions, targets, **options),
         "coverage": coverage_curve(keys[1], predictions, targets, **options),
-        "witness": witness_map(keys[2], predictions, targets, **options),
+        "residuals": residual_map(keys[2], predictions, targets, **options),
     }

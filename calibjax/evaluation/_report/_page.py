@@ -1,6 +1,7 @@
 """The page: a template, filled with the numbers and figures of an evaluation."""
 
 import hashlib
+from importlib import metadata
 from typing import Any
 
 import jax
@@ -28,14 +29,13 @@ _MEANINGS = {
 }
 
 
-def page(evaluation: Any, version: str) -> str:
+def page(evaluation: Any) -> str:
     """An `Evaluation` as the text of one HTML file.
 
     The same evaluation gives the same text: it says no date.
 
     Args:
         evaluation: what `evaluate` returns.
-        version: the version of calibjax.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("calibjax.evaluation._report", "."),
@@ -50,10 +50,10 @@ def page(evaluation: Any, version: str) -> str:
         numbers=_numbers(evaluation),
         figures=figures_of(evaluation),
         kernels=_kernels(evaluation),
-        remedies=evaluation.remedies(),
+        remedies=evaluation.remedies,
         rows=_rows(evaluation),
         fingerprint=fingerprint(evaluation),
-        versions={"calibjax": version, "jax": jax.__version__, "NumPy": np.__version__},
+        versions={name: metadata.version(name) for name in ("calibjax", "jax", "numpy")},
     )
 
 
@@ -93,7 +93,9 @@ def _kernels(evaluation: Any) -> list[dict[str, str]]:
             "score": f"{float(score):.2f}",
             "pvalue": number(float(pvalue)),
         }
-        for kernel, estimate, low, high, score, pvalue in zip(members.kernels, *columns, strict=True)
+        for kernel, estimate, low, high, score, pvalue in zip(
+            members.kernels, *columns, strict=True
+        )
     ]
 
 
