@@ -202,6 +202,6 @@ def test_simultaneous_coverage(case):
     covered = 1 - np.mean(jax.lax.map(left, jax.random.split(KEY, n)))
     error = np.sqrt(0.95 * 0.05 / n)
     assert covered > 0.95 - 3 * error
-    # Rare events and ties make few different distances, and no critical one is quite 95 %.
-    if case in ("uniform", "sharp", "few rows"):
+    # Few rows, rare events and ties make few different distances: none of them is quite at 95 %.
+    if case in ("uniform", "sharp"):
         assert covered < 0.95 + 3 * error

@@ -2,3 +2,5 @@
 
 Figures made here belong to the caller: they are no windows, and nothing keeps them alive.
 """
+
+from calibjax.plot._reliability import reliability as reliability
