@@ -4,8 +4,13 @@ from calibjax._distribution import Distribution as Distribution
 from calibjax.corp import CORPCurve as CORPCurve
 from calibjax.corp import corp_curve as corp_curve
 from calibjax.curves import ReliabilityCurve as ReliabilityCurve
+from calibjax.curves import ResidualMap as ResidualMap
+from calibjax.curves import WitnessMap as WitnessMap
+from calibjax.curves import contributions as contributions
 from calibjax.curves import reliability_curve as reliability_curve
+from calibjax.curves import residual_map as residual_map
 from calibjax.curves import smooth_ece as smooth_ece
+from calibjax.curves import witness_map as witness_map
 from calibjax.distributions._beta import Beta as Beta
 from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical
