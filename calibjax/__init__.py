@@ -3,7 +3,11 @@
 from calibjax._distribution import Distribution as Distribution
 from calibjax.corp import CORPCurve as CORPCurve
 from calibjax.corp import corp_curve as corp_curve
+from calibjax.curves import CoverageCurve as CoverageCurve
+from calibjax.curves import PITCurve as PITCurve
 from calibjax.curves import ReliabilityCurve as ReliabilityCurve
+from calibjax.curves import coverage_curve as coverage_curve
+from calibjax.curves import pit_curve as pit_curve
 from calibjax.curves import reliability_curve as reliability_curve
 from calibjax.curves import smooth_ece as smooth_ece
 from calibjax.distributions._beta import Beta as Beta
