@@ -1,6 +1,20 @@
 """Kernel calibration error, its gradients and tests, for any probabilistic model, in JAX."""
 
 from calibjax._distribution import Distribution as Distribution
+from calibjax.corp import CORPCurve as CORPCurve
+from calibjax.corp import corp_curve as corp_curve
+from calibjax.curves import CoverageCurve as CoverageCurve
+from calibjax.curves import PITCurve as PITCurve
+from calibjax.curves import ReliabilityCurve as ReliabilityCurve
+from calibjax.curves import ResidualMap as ResidualMap
+from calibjax.curves import WitnessMap as WitnessMap
+from calibjax.curves import contributions as contributions
+from calibjax.curves import coverage_curve as coverage_curve
+from calibjax.curves import pit_curve as pit_curve
+from calibjax.curves import reliability_curve as reliability_curve
+from calibjax.curves import residual_map as residual_map
+from calibjax.curves import smooth_ece as smooth_ece
+from calibjax.curves import witness_map as witness_map
 from calibjax.distributions._beta import Beta as Beta
 from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical
@@ -25,9 +39,11 @@ from calibjax.distributions._truncated import Truncated as Truncated
 from calibjax.distributions._univariate import Univariate as Univariate
 from calibjax.distributions._weibull import Weibull as Weibull
 from calibjax.distributions._zero_inflated import ZeroInflated as ZeroInflated
+from calibjax.estimators import CalibrationBins as CalibrationBins
 from calibjax.estimators import MedianVarianceBinning as MedianVarianceBinning
 from calibjax.estimators import RandomFeatureEstimate as RandomFeatureEstimate
 from calibjax.estimators import UniformBinning as UniformBinning
+from calibjax.estimators import calibration_bins as calibration_bins
 from calibjax.estimators import ece as ece
 from calibjax.estimators import h_matrix as h_matrix
 from calibjax.estimators import mce as mce
@@ -38,6 +54,8 @@ from calibjax.estimators import skce as skce
 from calibjax.estimators import top_label as top_label
 from calibjax.estimators import ucme as ucme
 from calibjax.estimators import witness as witness
+from calibjax.evaluation import Evaluation as Evaluation
+from calibjax.evaluation import evaluate as evaluate
 from calibjax.expectations import MeanEmbeddingDistance as MeanEmbeddingDistance
 from calibjax.expectations import default_kernel as default_kernel
 from calibjax.expectations import default_kernels as default_kernels

@@ -2,6 +2,8 @@
 
 from calibjax.estimators._binning import MedianVarianceBinning as MedianVarianceBinning
 from calibjax.estimators._binning import UniformBinning as UniformBinning
+from calibjax.estimators._calibration_bins import CalibrationBins as CalibrationBins
+from calibjax.estimators._calibration_bins import calibration_bins as calibration_bins
 from calibjax.estimators._ece import ece as ece
 from calibjax.estimators._ece import mce as mce
 from calibjax.estimators._h_matrix import h_matrix as h_matrix

@@ -53,9 +53,12 @@ class UniformBinning:
 
         Masked rows get a number like all other rows.
         """
-        intervals = jnp.clip(jnp.ceil(self.n_bins * probs), 1, self.n_bins).astype(jnp.int32) - 1
         start = as_varying(jnp.zeros(probs.shape[0], jnp.int32), probs)
-        return lax.scan(_refine_groups, start, self._packed(intervals))[0]
+        return lax.scan(_refine_groups, start, self._packed(self.intervals(probs)))[0]
+
+    def intervals(self, probs: jax.Array) -> jax.Array:
+        """The number 0, 1, … of the interval of each probability, in the shape of `probs`."""
+        return jnp.clip(jnp.ceil(self.n_bins * probs), 1, self.n_bins).astype(jnp.int32) - 1
 
     def _packed(self, intervals: jax.Array) -> jax.Array:
         """The intervals ``[n, m]`` packed into as few int32 words as possible, ``[w, n]``.
@@ -181,6 +184,18 @@ def _mean_of_members(x: jax.Array, members: jax.Array, count: jax.Array) -> jax.
 
 
 Binning = UniformBinning | MedianVarianceBinning
+
+
+def bin_means(x: jax.Array, bins: jax.Array, sizes: jax.Array) -> jax.Array:
+    """The mean of the rows of x ``[n, k]`` in each of b bins, 0 in empty ones: ``[b, k]``.
+
+    Rows of the bin b do not count; `sizes` ``[b]`` are the numbers of rows in the bins.
+    """
+    divisors = jnp.maximum(sizes, 1).astype(x.dtype)[:, None]
+    means = jax.ops.segment_sum(x, bins, sizes.size) / divisors
+    # The mean of the deviations corrects rounding: a float32 sum of 10^6 equal numbers is off by
+    # percents.
+    return means + jax.ops.segment_sum(x - means[bins], bins, sizes.size) / divisors
 
 
 def check_binning(binning: Any, n: int) -> None:

@@ -4,6 +4,7 @@ import jax
 from jax.typing import ArrayLike
 
 from calibjax._check import check_key
+from calibjax._data import Data
 from calibjax._distribution import Distribution
 from calibjax._struct import widest_dtype
 from calibjax.scores._rows import check_numbers, score_rows
@@ -54,7 +55,11 @@ def pit(key: jax.Array, predictions: Distribution, targets: ArrayLike) -> jax.Ar
     2009.
     """
     check_key(key)
-    data = check_numbers(predictions, targets)
+    return pit_of_rows(key, check_numbers(predictions, targets))
+
+
+def pit_of_rows(key: jax.Array, data: Data) -> jax.Array:
+    """The `pit` of checked rows; masked rows hold any number or NaN."""
     # Of all rows at once: devices with the same key would draw the same numbers.
     between = jax.random.uniform(key, (data.n,), widest_dtype(*jax.tree.leaves(data)))
     return score_rows(None, (data, between), _pit)

@@ -13,9 +13,11 @@ from calibjax._distribution import Distribution
 from calibjax._sharding import Axis, row_by_row_on_devices
 
 
-def check_numbers(predictions: Distribution, targets: ArrayLike) -> Data:
+def check_numbers(
+    predictions: Distribution, targets: ArrayLike, where: ArrayLike | None = None
+) -> Data:
     """Rows of single labels, counts or numbers as `Data`; an error names a wrong argument."""
-    data = check_data(predictions, targets, at_least=1)
+    data = check_data(predictions, targets, where, at_least=1)
     if predictions.target_shape != "n":
         raise TypeError(
             "predictions must be of labels, counts or real numbers, got "

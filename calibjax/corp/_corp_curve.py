@@ -1,0 +1,174 @@
+"""The CORP reliability curve and the decomposition of a score."""
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+from scipy.special import xlogy
+
+from calibjax._check import check_choice, check_integer, check_key
+from calibjax._distribution import Distribution
+from calibjax._sharding import on_one_device
+from calibjax._struct import is_traced, struct
+from calibjax.corp._bands import bands, recalibrated, redrawn_curves
+from calibjax.curves._binary import check_binary
+from calibjax.curves._critical import check_level, rank_of_level
+
+# The largest number of forecasts at which bands are computed.
+_POINTS = 200
+
+
+@struct
+class CORPCurve:
+    """Recalibrated probabilities, and the decomposition of a score; see `corp_curve`.
+
+    Args:
+        forecasts: the different forecasts, increasing, ``[u]``.
+        recalibrated: the isotonic probabilities of an event at these forecasts, ``[u]``.
+        count: the number of rows with each forecast, ``[u]``.
+        score: the mean score, miscalibration - discrimination + uncertainty.
+        miscalibration: by how much the score is larger than the recalibrated forecasts' score.
+        discrimination: by how much that is smaller than the score of the observed frequency.
+        uncertainty: the score of the observed frequency, forecast for every row.
+        grid: the forecasts at which there are bands, at most 200 of `forecasts`, ``[g]``.
+        pointwise_low, pointwise_high: a band that holds at each forecast alone, ``[g]``.
+        simultaneous_low, simultaneous_high: a band that holds at the whole grid, ``[g]``.
+        confidence_level: the probability with which each band holds.
+
+    Without a key the grid and the bands are empty.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.array([0.1, 0.3, 0.6, 0.8]))
+        >>> curve = cj.corp_curve(predictions, jnp.array([0, 1, 0, 1]))
+        >>> curve.recalibrated.tolist()
+        [0.0, 0.5, 0.5, 1.0]
+    """
+
+    forecasts: np.ndarray
+    recalibrated: np.ndarray
+    count: np.ndarray
+    score: float
+    miscalibration: float
+    discrimination: float
+    uncertainty: float
+    grid: np.ndarray
+    pointwise_low: np.ndarray
+    pointwise_high: np.ndarray
+    simultaneous_low: np.ndarray
+    simultaneous_high: np.ndarray
+    confidence_level: float
+
+
+def corp_curve(
+    predictions: Distribution,
+    targets: ArrayLike,
+    *,
+    score: str = "brier",
+    key: jax.Array | None = None,
+    confidence_level: float = 0.95,
+    n_resamples: int = 999,
+    where: ArrayLike | None = None,
+) -> CORPCurve:
+    """Reliability without bins: isotonic regression, and what it says about a score.
+
+    .. math::
+        x = \\operatorname{argmin}_{x_1 \\le x_2 \\le \\dots} \\sum_i (x_i - y_i)^2, \\qquad
+        \\bar S(p) = \\underbrace{\\bar S(p) - \\bar S(x)}_{\\text{miscalibration}}
+        - \\underbrace{(\\bar S(\\bar y) - \\bar S(x))}_{\\text{discrimination}}
+        + \\underbrace{\\bar S(\\bar y)}_{\\text{uncertainty}}
+
+    where rows are ordered by their forecasts p_i, equal forecasts have equal x_i, and S is the mean
+    score.  All three parts are nonnegative.  Miscalibration is what recalibration of *these* rows
+    would gain, hence positive for calibrated models too.
+
+    With a key it has consistency bands: where x lies **if the model is calibrated**.  R =
+    n_resamples times all targets are redrawn from the forecasts and regressed again.  "The curve
+    leaves the simultaneous band somewhere on the grid" is an exact test at the level
+    1 - confidence_level if rows are independent given the predictions, up to steps of 1 / (R + 1).
+
+    It is computed with NumPy and SciPy in float64, outside of jit.  O(n log n) time without bands;
+    with them R times O(u) for u different forecasts.
+
+    Args:
+        predictions: n >= 2 Bernoulli predictions, such as `top_label` or `one_vs_rest` make.
+        targets: booleans or integers 0 and 1, ``[n]``.
+        score: "brier", the mean of (p - y)^2, or "log", the mean log score in nats.
+        key: a key of `jax.random`, or None for no bands.
+        confidence_level: the probability of the bands, a number in (0, R / (R + 1)].
+        n_resamples: R, the number of redrawn data sets.
+        where: boolean mask ``[n]``; masked rows may hold anything.
+
+    Returns:
+        CORPCurve, of NumPy arrays.  The log score and its miscalibration are infinite if an
+        impossible event happened.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or value; an argument is traced.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.linspace(0.05, 0.95, 200))
+        >>> targets = predictions.sample(jax.random.key(0))
+        >>> curve = cj.corp_curve(predictions, targets, key=jax.random.key(1), n_resamples=99)
+        >>> parts = curve.miscalibration, curve.discrimination, curve.uncertainty
+        >>> [round(part, 3) for part in (curve.score, *parts)]
+        [0.183, 0.013, 0.079, 0.249]
+
+    Reference: Dimitriadis, Gneiting and Jordan, Stable reliability diagrams for probabilistic
+    classifiers, PNAS 2021; their package in R is `reliabilitydiag`.
+    """
+    check_choice("score", score, _SCORES)
+    if is_traced((predictions, targets, where)):
+        raise TypeError("corp_curve must be called outside of jit, got traced arguments.")
+    data = on_one_device(check_binary(predictions, targets, where))
+    kept = slice(None) if data.where is None else np.asarray(data.where)
+    probs = np.asarray(data.predictions.binary_probability(), float)[kept]
+    happened = np.asarray(data.targets, float)[kept]
+
+    forecasts, place, count = np.unique(probs, return_inverse=True, return_counts=True)
+    events = np.bincount(place, happened)
+    curve = recalibrated(events, count)
+
+    def mean_score(x: np.ndarray) -> float:
+        return float(_SCORES[score](x, events, count - events) / probs.size)
+
+    n_resamples = check_integer("n_resamples", n_resamples, 1)
+    check_level(confidence_level, n_resamples)
+    points, ends = np.zeros(0, int), (np.zeros(0),) * 4
+    if key is not None:
+        check_key(key)
+        points = np.unique(np.linspace(0, forecasts.size - 1, _POINTS).round().astype(int))
+        seed = np.asarray(jax.random.key_data(key)).ravel()
+        redrawn = redrawn_curves(seed, forecasts, count, points, n_resamples)
+        rank = rank_of_level(confidence_level, n_resamples)
+        ends = bands(forecasts[points], curve[points], redrawn, rank)
+
+    of_forecasts, of_curve = mean_score(forecasts), mean_score(curve)
+    uncertainty = mean_score(np.full_like(forecasts, happened.mean()))
+    return CORPCurve(
+        forecasts=forecasts,
+        recalibrated=curve,
+        count=count,
+        score=of_forecasts,
+        miscalibration=of_forecasts - of_curve,
+        discrimination=uncertainty - of_curve,
+        uncertainty=uncertainty,
+        grid=forecasts[points],
+        pointwise_low=ends[0],
+        pointwise_high=ends[1],
+        simultaneous_low=ends[2],
+        simultaneous_high=ends[3],
+        confidence_level=float(confidence_level),
+    )
+
+
+def _brier(x: np.ndarray, happened: np.ndarray, failed: np.ndarray) -> np.floating:
+    return np.sum(happened * (1 - x) ** 2 + failed * x**2)
+
+
+def _log(x: np.ndarray, happened: np.ndarray, failed: np.ndarray) -> np.floating:
+    # An event that did not happen adds 0, whatever its probability is.
+    return -np.sum(xlogy(happened, x) + xlogy(failed, 1 - x))
+
+
+_SCORES = {"brier": _brier, "log": _log}

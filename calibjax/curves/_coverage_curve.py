@@ -1,0 +1,169 @@
+"""How often targets lie in the central intervals of predictions, and how wide these are."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from calibjax._check import check_integer, check_key
+from calibjax._data import Data, clean
+from calibjax._distribution import Distribution
+from calibjax._sharding import gathered
+from calibjax._struct import struct
+from calibjax.curves._critical import check_level, critical_value
+from calibjax.curves._uniform_counts import (
+    cell_counts,
+    cumulative,
+    law_of_cells,
+    redrawn_cell_counts,
+)
+from calibjax.scores._pit import pit_of_rows
+from calibjax.scores._rows import check_numbers
+
+
+@struct
+class CoverageCurve:
+    """How often targets lie in central intervals, against how often they should.
+
+    Args:
+        levels: the probabilities of the intervals, ``[l]``.
+        coverage: the fraction of targets in them, ``[l]``.
+        low, high: a band that holds for all levels at once, ``[l]``.
+        width: the median width of the intervals in units of the targets, ``[l]``; NaN for a family
+            without quantiles.
+        confidence_level: the probability with which the band holds.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Normal(jnp.zeros(4), jnp.ones(4))
+        >>> targets = jnp.array([-0.7, -0.1, 0.2, 2.0])
+        >>> curve = cj.coverage_curve(jax.random.key(0), predictions, targets, n_levels=3)
+        >>> curve.levels.tolist(), curve.coverage.tolist(), curve.width.round(2).tolist()
+        ([0.25, 0.5, 0.75], [0.5, 0.5, 0.75], [0.64, 1.35, 2.3])
+    """
+
+    levels: jax.Array
+    coverage: jax.Array
+    low: jax.Array
+    high: jax.Array
+    width: jax.Array
+    confidence_level: jax.Array
+
+
+def coverage_curve(
+    key: jax.Array,
+    predictions: Distribution,
+    targets: ArrayLike,
+    *,
+    n_levels: int = 19,
+    confidence_level: float = 0.95,
+    n_resamples: int = 999,
+    where: ArrayLike | None = None,
+) -> CoverageCurve:
+    """The observed coverage of central prediction intervals, with a band, and their width.
+
+    .. math::
+        c(l) = \\frac{1}{n} \\#\\{i : |2 u_i - 1| \\le l\\}, \\qquad
+        w(l) = \\operatorname{median}_i \\,
+        (F_i^{-1}(\\tfrac{1 + l}{2}) - F_i^{-1}(\\tfrac{1 - l}{2}))
+
+    at even levels l between 0 and 1, where u_i is the probability integral transform of `pit`.  For
+    counts, where an interval with exactly the probability l does not exist, u_i is random, and c is
+    the coverage of an interval whose ends are in it with some probability.  Coverage below the
+    level is the mark of a model that is too sure.
+
+    The band says where the curve lies **if the model is calibrated**: then |2 u - 1| are n
+    independent uniform numbers, which are redrawn R = n_resamples times, as in `pit_curve`.  "The
+    curve leaves the band somewhere" is an exact test of calibration at the level
+    1 - confidence_level, up to ties and steps of 1 / (R + 1).  A model can have the right coverage
+    at all levels and a wrong location, which `pit_curve` shows.
+
+    Args:
+        key: a key of `jax.random`.
+        predictions: n >= 1 predictions of counts or of real numbers, as `pit` takes them.
+        targets: the observed targets, ``[n]``.
+        n_levels: the number of levels, 1 / (n_levels + 1), …, n_levels / (n_levels + 1).
+        confidence_level: the probability of the band, a number in (0, R / (R + 1)].
+        n_resamples: R, the number of redrawn data sets; each depends only on (key, r).
+        where: boolean mask ``[n]``; masked rows may hold anything, and do not count.
+
+    Returns:
+        CoverageCurve.  Inside jit it is NaN if a kept row is invalid.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value;
+            predictions of labels or of vectors.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Normal(jnp.zeros(1000), jnp.ones(1000))
+        >>> targets = 2 * predictions.sample(jax.random.key(0))  # the model is too sure
+        >>> curve = cj.coverage_curve(jax.random.key(1), predictions, targets, n_levels=4)
+        >>> curve.coverage.round(2).tolist(), curve.low.round(2).tolist()
+        ([0.12, 0.24, 0.34, 0.48], [0.17, 0.36, 0.56, 0.77])
+
+    Reference: Gneiting, Balabdaoui and Raftery, Probabilistic forecasts, calibration and sharpness,
+    Journal of the Royal Statistical Society B 2007.
+    """
+    check_key(key)
+    data = check_numbers(predictions, targets, where)
+    if predictions.label_probabilities() is not None:
+        raise TypeError(
+            "predictions must be of counts or real numbers, got "
+            f"{type(predictions).__name__}: labels have no central intervals."
+        )
+    n_levels = check_integer("n_levels", n_levels, 1, 2**24 - 1)
+    n_resamples = check_integer("n_resamples", n_resamples, 1)
+    level = check_level(confidence_level, n_resamples)
+    pit_key, band_key = jax.random.split(key)
+    u, data = gathered((pit_of_rows(pit_key, data), data))
+    return _coverage_curve(band_key, u, data, level, n_levels, n_resamples)
+
+
+@functools.partial(jax.jit, static_argnames=("n_levels", "n_resamples"))
+def _coverage_curve(
+    key: jax.Array, u: jax.Array, data: Data, level: jax.Array, n_levels: int, n_resamples: int
+) -> CoverageCurve:
+    dtype, kept = u.dtype, jnp.ones(u.shape, bool) if data.where is None else data.where
+    n, n_cells = jnp.sum(kept, dtype=jnp.int32), n_levels + 1
+
+    def in_intervals(counts: jax.Array) -> jax.Array:
+        return cumulative(counts)[..., 1:-1]
+
+    law = law_of_cells(n, jnp.arange(1, n_cells), n_cells, dtype)
+    redrawn = redrawn_cell_counts(key, n, n_cells, n_resamples, dtype)
+    largest = jnp.max(law.distances(in_intervals(redrawn)), axis=1)
+    low, high = law.band(critical_value(largest, level))
+
+    observed = in_intervals(cell_counts(jnp.abs(2 * u - 1), kept, n_cells)).astype(dtype)
+    valid = jnp.where((n > 0) & ~jnp.any(jnp.isnan(u) & kept), 1.0, jnp.nan).astype(dtype)
+    return CoverageCurve(
+        levels=law.mean,
+        coverage=observed / jnp.maximum(n, 1).astype(dtype) * valid,
+        low=low * valid,
+        high=high * valid,
+        width=_median_widths(clean(data).predictions, kept, law.mean).astype(dtype) * valid,
+        confidence_level=level.astype(dtype) * valid,
+    )
+
+
+def _median_widths(predictions: Distribution, kept: jax.Array, levels: jax.Array) -> jax.Array:
+    """The median width of the central intervals of kept rows at each level, ``[l]``."""
+    if type(predictions).quantile is Distribution.quantile:
+        return jnp.full(levels.shape, jnp.nan)
+
+    def quantiles(level: jax.Array) -> jax.Array:
+        found = predictions.quantile(level)
+        if predictions.target_kind == "real":
+            return found
+        # The largest integer stands for a count that is not known.
+        unknown = found == jnp.iinfo(found.dtype).max
+        return jnp.where(unknown, jnp.inf, found.astype(levels.dtype))
+
+    def median_width(level: jax.Array) -> jax.Array:
+        widths = quantiles((1 + level) / 2) - quantiles((1 - level) / 2)
+        return jnp.nanmedian(jnp.where(kept, widths, jnp.nan))
+
+    return lax.map(median_width, levels)

@@ -1,0 +1,109 @@
+"""How far frequencies are from probabilities, and the band of those that are not too far.
+
+The deviance 2 n KL(k / n | p), for k events of n, is nearly chi-squared under the model, whether
+events are rare or not.  The distance of a bin b is it, times the ratio of the binomial variance to
+the variance of the sum of the bin's events, whose probabilities differ a little:
+
+    T_b(k) = 2 n_b KL(k / n_b | p_b) n_b p_b (1 - p_b) / v_b,    v_b = sum_{i in b} p_i (1 - p_i).
+
+Calibration does not rest on this law.  T_b is a fixed function of the targets, given the
+predictions, so that the rank of the observed distance among the distances of redrawn targets is
+exact.  A band is {k: T_b(k) <= c}, where c is the critical distance from the redrawn targets.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from calibjax._numerics import log_quotient
+from calibjax._struct import struct
+
+# In units of the precision: by how much equal distances may differ between two programs.
+_ROUNDING = 256
+
+
+@struct
+class Bins:
+    """Bins of binary predictions, without their targets.
+
+    Args:
+        mean: the mean probability of an event, ``[b]``.
+        complement: the mean probability of no event, ``[b]``, with all its digits.
+        variance: the sum of p (1 - p), ``[b]``.
+        size: the number of rows, ``[b]``.
+    """
+
+    mean: jax.Array
+    complement: jax.Array
+    variance: jax.Array
+    size: jax.Array
+
+    def distances(self, events: jax.Array) -> jax.Array:
+        """T_b of numbers of events ``[b]``; infinite where they cannot happen, 0 if empty."""
+        dtype = self.mean.dtype
+        size = jnp.maximum(self.size, 1).astype(dtype)
+        happened, failed = events.astype(dtype), (self.size - events).astype(dtype)
+        deviance = 2 * (
+            _times_log_ratio(happened, size * self.mean)
+            + _times_log_ratio(failed, size * self.complement)
+        )
+        certain = self.variance <= 0
+        binomial = size * self.mean * self.complement
+        scale = binomial / jnp.where(certain, 1.0, self.variance)
+        expected = jnp.round(size * self.mean)
+        impossible = certain & (happened != expected)
+        distances = jnp.where(impossible, jnp.inf, jnp.where(certain, 0.0, scale * deviance))
+        # Rounding makes a deviance of 0 negative.
+        return jnp.where(self.size > 0, jnp.maximum(distances, 0.0), 0.0)
+
+    def band(self, critical: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The lowest and the highest frequency whose distance is at most `critical`, ``[b]``.
+
+        They are fractions of n_b, and the mean probability if that is beyond them.  A frequency
+        k / n_b is outside exactly if its distance is larger.  Empty bins have NaN.
+        """
+        size = jnp.maximum(self.size, 1)
+        n = size.astype(self.mean.dtype)
+        expected = n * self.mean
+        below = jnp.floor(expected).astype(jnp.int32)
+        most = critical * (1 + _ROUNDING * jnp.finfo(self.mean.dtype).eps)
+
+        def inside(events: jax.Array) -> jax.Array:
+            return self.distances(events) <= most
+
+        def up(events: jax.Array) -> jax.Array:
+            return (events <= below) | inside(events)
+
+        def down(events: jax.Array) -> jax.Array:
+            return (events > below) | inside(events)
+
+        last, first = _last(up, below, size + 1), _last(down, below + 1, jnp.full_like(below, -1))
+        low = jnp.minimum(first.astype(n.dtype) / n, self.mean)
+        high = jnp.maximum(last.astype(n.dtype) / n, self.mean)
+        bad = (self.size == 0) | jnp.isnan(critical)
+        return jnp.where(bad, jnp.nan, low), jnp.where(bad, jnp.nan, high)
+
+
+def _last(holds: Callable[[jax.Array], jax.Array], start: jax.Array, end: jax.Array) -> jax.Array:
+    """The last integer from `start` towards `end`, up or down, up to which a condition holds.
+
+    It holds at `start` and fails at `end`, where it is not looked at.
+    """
+
+    def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        holding, failing = ends
+        # Rounded towards 0, so that the middle of neighbours is the one where it holds.
+        middle = holding + lax.div(failing - holding, jnp.full_like(holding, 2))
+        good = holds(middle)
+        return jnp.where(good, middle, holding), jnp.where(good, failing, middle)
+
+    return lax.fori_loop(0, 32, halve, (start, end))[0]
+
+
+def _times_log_ratio(count: jax.Array, expected: jax.Array) -> jax.Array:
+    """k log(k / e), which is 0 for k = 0 and infinite for e = 0 < k."""
+    some, possible = count > 0, expected > 0
+    ratio = log_quotient(jnp.where(some, count, 1.0), jnp.where(possible, expected, 1.0))
+    return jnp.where(some, jnp.where(possible, count * ratio, jnp.inf), 0.0)

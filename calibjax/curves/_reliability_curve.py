@@ -1,0 +1,164 @@
+"""The reliability curve of binary predictions in bins."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from calibjax._check import check_integer, check_key
+from calibjax._data import Data, clean
+from calibjax._distribution import Distribution
+from calibjax._sharding import gathered
+from calibjax._struct import struct
+from calibjax.curves._binary import check_binary
+from calibjax.curves._critical import check_level, critical_value
+from calibjax.curves._deviation import Bins
+from calibjax.curves._redrawn_counts import redrawn_counts
+from calibjax.estimators import UniformBinning
+from calibjax.estimators._binning import bin_means
+from calibjax.hypothesis_tests._model_null import row_numbers
+
+
+@struct
+class ReliabilityCurve:
+    """How often events happened against how often they were predicted; see `reliability_curve`.
+
+    Args:
+        edges: the ends of the bins, ``[b + 1]``.
+        forecast: the mean predicted probability in each bin, ``[b]``, NaN where it is empty.
+        frequency: how often the event happened, ``[b]``, NaN where the bin is empty.
+        count: the number of rows in each bin, ``[b]``.
+        pointwise_low, pointwise_high: a band that holds for each bin alone, ``[b]``.
+        simultaneous_low, simultaneous_high: a band that holds for all bins at once, ``[b]``.
+        confidence_level: the probability with which each band holds.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.array([0.1, 0.2, 0.7, 0.7]))
+        >>> targets = jnp.array([0, 1, 1, 1])
+        >>> curve = cj.reliability_curve(jax.random.key(0), predictions, targets, n_bins=2)
+        >>> curve.forecast.round(2).tolist(), curve.frequency.tolist(), curve.count.tolist()
+        ([0.15, 0.7], [0.5, 1.0], [2, 2])
+    """
+
+    edges: jax.Array
+    forecast: jax.Array
+    frequency: jax.Array
+    count: jax.Array
+    pointwise_low: jax.Array
+    pointwise_high: jax.Array
+    simultaneous_low: jax.Array
+    simultaneous_high: jax.Array
+    confidence_level: jax.Array
+
+
+def reliability_curve(
+    key: jax.Array,
+    predictions: Distribution,
+    targets: ArrayLike,
+    *,
+    n_bins: int = 15,
+    confidence_level: float = 0.95,
+    n_resamples: int = 999,
+    where: ArrayLike | None = None,
+) -> ReliabilityCurve:
+    """The frequency of events in bins of the predicted probability, with consistency bands.
+
+    .. math::
+        \\bar p_b = \\frac{1}{n_b} \\sum_{i \\in b} p_i, \\qquad
+        \\bar y_b = \\frac{1}{n_b} \\sum_{i \\in b} y_i
+
+    in n_bins equal intervals of [0, 1], which are closed on the right.  The bands say where
+    frequencies lie **if the model is calibrated**: all targets are redrawn from the predictions R =
+    n_resamples times, and the distance of each bin,
+
+    .. math::
+        T_b = 2 n_b \\, \\mathrm{KL}(\\bar y_b \\| \\bar p_b) \\,
+        \\frac{n_b \\bar p_b (1 - \\bar p_b)}{\\sum_{i \\in b} p_i (1 - p_i)},
+
+    is compared with the distances of the redrawn targets: of the same bin for the pointwise band,
+    and the largest of all bins for the simultaneous one.  So "the curve leaves the simultaneous
+    band somewhere" is an exact test of calibration at the level 1 - confidence_level, whatever n
+    and the predictions are, if rows are independent given the predictions: the probability under a
+    calibrated model is at most that, and equal up to ties and steps of 1 / (R + 1).  Some pointwise
+    bands are left by most calibrated models.
+
+    The ends of the bands are frequencies k / n_b that can happen, or the mean prediction.  Only a
+    frequency strictly outside leaves the band.  A bin without rows is NaN, and a bin of impossible
+    or certain events has a band of no width, which one wrong target leaves.  Bands do not depend on
+    the targets.
+
+    Args:
+        key: a key of `jax.random`.
+        predictions: n >= 2 Bernoulli predictions, such as `top_label` or `one_vs_rest` make.
+        targets: booleans or integers 0 and 1, ``[n]``.
+        n_bins: the number of bins b, from 1 to 2^24.
+        confidence_level: the probability of the bands, a number in (0, R / (R + 1)].
+        n_resamples: R, the number of redrawn data sets; each depends only on (key, r).
+        where: boolean mask ``[n]``; masked rows may hold anything, and are not drawn.
+
+    Returns:
+        ReliabilityCurve(edges, forecast, frequency, count, bands).  Inside jit all numbers but the
+        counts are NaN if a kept row is invalid.  O(n R) time; memory is bounded but for O(n + b R).
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> confidences = cj.Bernoulli(jnp.full(400, 0.9))
+        >>> hits = jnp.arange(400) < 300
+        >>> curve = cj.reliability_curve(jax.random.key(0), confidences, hits, n_bins=5)
+        >>> curve.frequency[4].tolist(), curve.simultaneous_low[4].round(2).tolist()
+        (0.75, 0.87)
+
+    Reference: Bröcker and Smith, Increasing the reliability of reliability diagrams, Weather and
+    Forecasting 2007, for consistency bands; Dwass, Modified randomization tests for nonparametric
+    hypotheses, Annals of Mathematical Statistics 1957, for ranks among redrawn data.
+    """
+    check_key(key)
+    data = check_binary(predictions, targets, where)
+    binning = UniformBinning(n_bins)
+    n_resamples = check_integer("n_resamples", n_resamples, 1)
+    level = check_level(confidence_level, n_resamples)
+    return _reliability_curve(key, gathered(data), level, binning, n_resamples)
+
+
+@functools.partial(jax.jit, static_argnames="n_resamples")
+def _reliability_curve(
+    key: jax.Array, data: Data, level: jax.Array, binning: UniformBinning, n_resamples: int
+) -> ReliabilityCurve:
+    data, n_bins = clean(data), binning.n_bins
+    probs, dtype = data.predictions.binary_probability(), data.weights.dtype
+    kept = jnp.ones(data.n, bool) if data.where is None else data.where
+    bins = jnp.where(kept, binning.intervals(probs), n_bins)
+
+    def counts(x: jax.Array) -> jax.Array:
+        return jnp.zeros(n_bins, jnp.int32).at[bins].add(x.astype(jnp.int32), mode="drop")
+
+    sizes, events = counts(jnp.ones(data.n)), counts(data.targets)
+    moments = jnp.stack([probs, 1 - probs, probs * (1 - probs)], axis=1)
+    mean, complement, variance = bin_means(moments, bins, sizes).T
+    bin_law = Bins(mean, complement, variance * sizes.astype(dtype), sizes)
+
+    rows = row_numbers(data.n, data.where, None)
+    redrawn = redrawn_counts(key, probs, rows, bins, n_bins, n_resamples)
+    distances = jax.vmap(bin_law.distances)(redrawn)
+    pointwise = bin_law.band(critical_value(distances.T, level))
+    simultaneous = bin_law.band(critical_value(jnp.max(distances, axis=1), level))
+
+    valid = jnp.where(jnp.any(jnp.isnan(data.weights)), jnp.nan, 1.0)
+    of_filled = jnp.where(sizes > 0, valid, jnp.nan).astype(dtype)
+    (low, high), (all_low, all_high) = pointwise, simultaneous
+    return ReliabilityCurve(
+        edges=jnp.linspace(0.0, 1.0, n_bins + 1, dtype=dtype),
+        forecast=mean * of_filled,
+        frequency=events.astype(dtype) / jnp.maximum(sizes, 1).astype(dtype) * of_filled,
+        count=sizes,
+        pointwise_low=low * valid,
+        pointwise_high=high * valid,
+        simultaneous_low=all_low * valid,
+        simultaneous_high=all_high * valid,
+        confidence_level=level.astype(dtype) * valid,
+    )

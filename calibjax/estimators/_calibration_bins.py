@@ -1,0 +1,183 @@
+"""What was predicted and what happened, in bins of predictions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from calibjax._check import check_choice
+from calibjax._data import Data, check_data, clean
+from calibjax._distribution import Distribution
+from calibjax._sharding import gathered
+from calibjax._struct import as_pytree, struct
+from calibjax.distributions import Categorical
+from calibjax.estimators._binning import (
+    Binning,
+    UniformBinning,
+    bin_means,
+    check_binning,
+)
+from calibjax.estimators._top_label import check_classes
+from calibjax.kernels import Euclidean, TotalVariation
+
+TEN_BINS = UniformBinning(10)
+
+
+@struct
+class CalibrationBins:
+    """The mean prediction and the frequency of the classes in each bin; see `calibration_bins`.
+
+    Args:
+        prediction: the mean predicted probabilities of the classes, ``[b, m]``, or of class 1,
+            ``[b]``, for Bernoulli predictions.
+        frequency: how often the classes occurred, in the same shape.
+        count: the number of rows, ``[b]``.
+        error: the distance between the two, ``[b]``.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.array([0.2, 0.2, 0.7]))
+        >>> cj.calibration_bins(predictions, jnp.array([0, 1, 1])).error.round(2).tolist()
+        [0.3, 0.3, nan]
+    """
+
+    prediction: jax.Array
+    frequency: jax.Array
+    count: jax.Array
+    error: jax.Array
+
+
+def calibration_bins(
+    predictions: Distribution,
+    targets: ArrayLike,
+    *,
+    binning: Binning = TEN_BINS,
+    distance: str | Callable[..., jax.Array] = "total_variation",
+    where: ArrayLike | None = None,
+) -> CalibrationBins:
+    """The bins of `ece`: for each bin b the mean prediction, the class frequencies, and the error.
+
+    .. math::
+        \\bar p_b = \\frac{1}{n_b} \\sum_{i \\in b} p_i, \\qquad
+        \\bar y_b = \\frac{1}{n_b} \\sum_{i \\in b} e_{y_i}, \\qquad d(\\bar p_b, \\bar y_b)
+
+    where e_c is 1 at class c, else 0.  `ece` is the mean of the errors with weights n_b.
+
+    The number of bins in the result is the largest number that is possible, so that it does not
+    depend on values.  Bins without rows have the count 0 and are NaN otherwise.
+
+    Args:
+        predictions, targets, binning, distance, where: as in `ece`.
+
+    Returns:
+        CalibrationBins(prediction, frequency, count, error).  Inside jit all numbers but the counts
+        are NaN if a row is invalid, or if fewer than the min_size of the binning are kept.
+
+    Raises:
+        TypeError, ValueError: as in `ece`.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Categorical(jnp.array([[0.8, 0.2], [0.8, 0.2], [0.3, 0.7]]))
+        >>> bins = cj.calibration_bins(predictions, jnp.array([0, 1, 1]))
+        >>> bins.count.tolist(), bins.prediction[:2].round(2).tolist()
+        ([2, 1, 0], [[0.8, 0.2], [0.3, 0.7]])
+        >>> bins.frequency[:2].tolist(), bins.error.round(2).tolist()
+        ([[0.5, 0.5], [0.0, 1.0]], [0.3, 0.3, nan])
+
+    Reference: Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019.
+    """
+    data, distance = check_bins(predictions, targets, binning, distance, where)
+    return _calibration_bins(gathered(data), binning, distance)
+
+
+@jax.jit
+def _calibration_bins(data: Data, binning: Binning, distance: Any) -> CalibrationBins:
+    bins = filled_bins(data, binning, distance)
+
+    def or_nan(x: jax.Array) -> jax.Array:
+        valid = (bins.count > 0) & ~jnp.isnan(bins.error)
+        return jnp.where(valid.reshape(-1, *(1,) * (x.ndim - 1)), x, jnp.nan)
+
+    def of_classes(x: jax.Array) -> jax.Array:
+        # Of two probabilities that sum to 1, Bernoulli predictions hold the second one.
+        return x if data.predictions.binary_probability() is None else x[:, 1]
+
+    prediction, frequency = (of_classes(or_nan(x)) for x in (bins.prediction, bins.frequency))
+    return CalibrationBins(prediction, frequency, bins.count, or_nan(bins.error))
+
+
+def filled_bins(data: Data, binning: Binning, distance: Any) -> CalibrationBins:
+    """The bins, with the probabilities of all classes and the error 0 where a bin is empty."""
+    data = clean(data)
+    probs = data.predictions.label_probabilities()
+    kept = jnp.ones(data.n, bool) if data.where is None else data.where
+    n_bins = binning.capacity(*probs.shape)
+    bins = jnp.where(kept, binning.bins(lax.stop_gradient(probs), kept), n_bins)
+
+    # Counts are integers, because a sum of ones in float32 stops at 2^24.
+    counts = jnp.zeros((n_bins, probs.shape[1]), jnp.int32)
+    counts = counts.at[bins, data.targets].add(1, mode="drop")
+    sizes = jnp.sum(counts, axis=1)
+    means = bin_means(probs, bins, sizes)
+    frequencies = counts.astype(probs.dtype) / jnp.maximum(sizes, 1).astype(probs.dtype)[:, None]
+
+    # The first bin replaces empty bins, where distances or their gradients may not exist.
+    filled = sizes > 0
+    pairs = jax.tree.map(
+        lambda x: jnp.where(filled[:, None], x, lax.stop_gradient(x[:1])), (means, frequencies)
+    )
+    errors = jnp.asarray(jax.vmap(distance)(*pairs))
+    if errors.shape != sizes.shape:
+        raise ValueError(f"distance must return a scalar, got shape {list(errors.shape[1:])}.")
+    bad = jnp.any(jnp.isnan(data.weights)) | (jnp.sum(kept) < binning.min_size)
+    errors = jnp.where(filled, errors.astype(probs.dtype), 0.0)
+    return CalibrationBins(means, frequencies, sizes, errors * jnp.where(bad, jnp.nan, 1.0))
+
+
+def check_bins(
+    predictions: Any, targets: Any, binning: Any, distance: Any, where: Any
+) -> tuple[Data, Any]:
+    """The checked data, and the distance as a pytree."""
+    check_classes(predictions)
+    data = check_data(predictions, targets, where)
+    check_binning(binning, data.n_kept())
+    if callable(distance):
+        return data, as_pytree(distance)
+    if not isinstance(distance, str):
+        raise TypeError(
+            f"distance must be one of {', '.join(_DISTANCES)} or a callable, got "
+            f"{type(distance).__name__}."
+        )
+    check_choice("distance", distance, _DISTANCES)
+    return data, as_pytree(_DISTANCES[distance])
+
+
+def _total_variation(p: jax.Array, q: jax.Array) -> jax.Array:
+    return TotalVariation()(Categorical(p), Categorical(q))
+
+
+def _squared_euclidean(p: jax.Array, q: jax.Array) -> jax.Array:
+    return Euclidean().squared(Categorical(p), Categorical(q))
+
+
+def _euclidean(p: jax.Array, q: jax.Array) -> jax.Array:
+    return Euclidean()(Categorical(p), Categorical(q))
+
+
+def _kullback_leibler(p: jax.Array, q: jax.Array) -> jax.Array:
+    # A class that did not occur adds 0, whatever its predicted probability is.
+    occurred = q > 0
+    p, q = jnp.where(occurred, p, 1.0), jnp.where(occurred, q, 1.0)
+    return jnp.sum(jnp.where(occurred, q * jnp.log(q / p), 0.0))
+
+
+_DISTANCES = {
+    "total_variation": _total_variation,
+    "euclidean": _euclidean,
+    "squared_euclidean": _squared_euclidean,
+    "kullback_leibler": _kullback_leibler,
+}

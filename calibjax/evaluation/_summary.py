@@ -1,0 +1,52 @@
+"""An evaluation as text."""
+
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from calibjax.evaluation._measures import Measure
+from calibjax.evaluation._verdict import direction
+
+_WIDTH = 88
+
+
+def summary(evaluation: Any) -> str:
+    """What `print` shows of an `Evaluation`: the verdict, and a table of numbers."""
+    confidence = f"{100 * (1 - evaluation.level):.3g} % interval"
+    lines = [textwrap.fill(evaluation.verdict, _WIDTH), ""]
+    lines.append(f"{'':<26}{'value':>10}  {confidence:<20}{'if calibrated':<20}p")
+    for name, measure in rows_of_summary(evaluation):
+        pvalue = "" if measure.pvalue is None else number(measure.pvalue)
+        ends = map(interval_text, (measure.interval, measure.if_calibrated))
+        lines.append(
+            f"{name:<26}{number(measure.value):>10}  "
+            + "".join(f"{end:<20}" for end in ends)
+            + pvalue
+        )
+    towards = direction(evaluation.effect.best_temperature)
+    if towards:
+        lines[-1] += f"  {towards}"
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def rows_of_summary(evaluation: Any) -> Iterator[tuple[str, Measure]]:
+    """Names and numbers, in the order in which people should read them."""
+    effect = evaluation.effect
+    yield "SKCE", effect.skce
+    if effect.equivalent is not None:
+        ends = effect.equivalent.confidence_interval
+        interval = float(ends.low), float(ends.high)
+        yield "equivalent temperature", Measure(float(effect.equivalent.temperature), interval)
+    yield from evaluation.measures.items()
+    if effect.best_temperature is not None:
+        yield "best temperature", Measure(effect.best_temperature)
+
+
+def number(value: float) -> str:
+    """A number with three digits."""
+    return f"{value:.3g}"
+
+
+def interval_text(interval: tuple[float, float] | None) -> str:
+    """Both ends of an interval, or nothing."""
+    return "" if interval is None else " … ".join(map(number, interval))

@@ -1,0 +1,47 @@
+"""Classes, events and places of errors in words, for sentences, tables and pictures."""
+
+from typing import Any
+
+
+def class_name(classes: list[Any] | None, label: int) -> str:
+    """The name of a class, or its number if classes have no names."""
+    return f"class {label}" if classes is None else repr(classes[label])
+
+
+def judged_event(predictions: Any, classes: list[Any] | None) -> str:
+    """The event of which a reliability diagram of label predictions shows the probability."""
+    if predictions.label_probabilities().shape[1] == 2:
+        return f"{class_name(classes, 1)} came"
+    return "the most likely class came"
+
+
+def worst_place(curves: dict[str, Any], classes: list[Any] | None) -> str | None:
+    """Where the maps of an evaluation show the clearest error, in words; None if nowhere."""
+    for name, in_words in ("witness", _place_of_class), ("residuals", _place_of_number):
+        if name in curves:
+            cell = curves[name].worst_cell()
+            return None if cell is None else in_words(curves[name], cell, classes)
+    return None
+
+
+def _place_of_class(witness: Any, cell: tuple[int, int], classes: list[Any] | None) -> str:
+    row, place = cell
+    low, high = (float(x) for x in witness.probability_edges[place : place + 2])
+    predicted = float(witness.predicted[cell])
+    name = class_name(classes, int(witness.classes[row]))
+    return (
+        f"{name} gets {low:.2g} to {high:.2g}: predicted {predicted:.1%} on average, "
+        f"observed {predicted + float(witness.value[cell]):.1%}"
+    )
+
+
+def _place_of_number(residuals: Any, cell: tuple[int, int, int], _: Any) -> str:
+    layer, place, width = cell
+    edges = residuals.location_edges[place : place + 2], residuals.spread_edges[width : width + 2]
+    means, deviations = (f"{float(low):.3g} to {float(high):.3g}" for low, high in edges)
+    value = float(residuals.value[cell])
+    if layer == 0:
+        found = f"targets are {abs(value):.2g} deviations {'higher' if value > 0 else 'lower'}"
+    else:
+        found = f"errors are {(1 + value) ** 0.5:.2g} times as large as predicted"
+    return f"means are {means} and deviations {deviations}: {found}"

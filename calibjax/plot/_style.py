@@ -1,0 +1,62 @@
+"""How all pictures look: colours that colour-blind readers tell apart, sizes for half a page."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+#: The colours of Okabe and Ito, Color Universal Design, 2008.
+BLACK = "#000000"
+ORANGE = "#E69F00"
+SKY = "#56B4E9"
+GREEN = "#009E73"
+YELLOW = "#F0E442"
+BLUE = "#0072B2"
+VERMILLION = "#D55E00"
+PURPLE = "#CC79A7"
+#: Ideal lines, and text beside the data.
+GREY = "#595959"
+#: What the data do not decide: bands, noise, empty cells.
+PALE = "#D9D9D9"
+
+#: The width and the height of a figure in inches: half the width of a page.
+SIZE = (3.3, 2.6)
+
+#: Points: 8 is what journals print.
+TITLE, LABEL, TICK, NOTE = 9, 8, 7, 7
+LINE, THIN = 1.4, 0.8
+
+#: What an artist of each meaning looks like: keywords of matplotlib.
+CURVE: Mapping[str, Any] = {"color": BLUE, "linewidth": LINE, "zorder": 3}
+IDEAL: Mapping[str, Any] = {"color": GREY, "linewidth": THIN, "linestyle": "--", "zorder": 2}
+BAND: Mapping[str, Any] = {"color": PALE, "linewidth": 0.0, "zorder": 1}
+ALARM: Mapping[str, Any] = {"color": VERMILLION, "linewidth": LINE, "zorder": 3}
+
+
+def new_axes(ax: Axes | None, size: tuple[float, float] = SIZE) -> Axes:
+    """The axes to draw into, in our style: `ax`, or the axes of a new white figure."""
+    if ax is None:
+        ax = Figure(figsize=size, dpi=200, facecolor="white", layout="constrained").subplots()
+    elif not isinstance(ax, Axes):
+        raise TypeError(f"ax must be the Axes of a matplotlib figure or None, got {type(ax)}.")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(labelsize=TICK, width=THIN, length=2.5)
+    return ax
+
+
+def words(ax: Axes, title: str, x: str, y: str) -> None:
+    """The title and the names of both coordinates, with their units."""
+    ax.set_title(title, fontsize=TITLE, loc="left")
+    ax.set_xlabel(x, fontsize=LABEL)
+    ax.set_ylabel(y, fontsize=LABEL)
+
+
+def legend(ax: Axes, **options: Any) -> None:
+    """A legend without a frame, for the artists that have a label."""
+    ax.legend(**{"fontsize": NOTE, "frameon": False, "handlelength": 1.6, **options})
+
+
+def note(ax: Axes, text: str) -> None:
+    """A short text in the upper left corner of the axes."""
+    ax.text(0.02, 0.98, text, transform=ax.transAxes, fontsize=NOTE, color=GREY, va="top")
