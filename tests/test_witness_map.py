@@ -116,7 +116,7 @@ def test_cells_of_numbers_are_those_of_a_loop():
             )
     # The largest of eight nearly normal scores.
     assert found.critical == pytest.approx(stats.norm.isf(0.05 / 16), abs=0.5)
-    np.testing.assert_allclose(found.location_edges[[0, 2]], np.quantile(predictions.loc, [0, 1]))
+    np.testing.assert_allclose(found.location_edges[::2], np.quantile(predictions.loc, [0, 1]))
 
 
 def test_a_wrong_spread_is_found_where_it_is():
