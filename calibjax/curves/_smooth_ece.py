@@ -162,6 +162,8 @@ def _sums(shares: jax.Array, cell: jax.Array) -> jax.Array:
     therefore summed as integers, without rounding, and only the rest as floating-point numbers.
     """
     n, k = shares.shape
+    if shares.dtype == jnp.float64:
+        return jnp.zeros((_MOST_CELLS + 1, k), shares.dtype).at[cell].add(shares)
     unit = jnp.asarray(2.0 ** (30 - int(np.ceil(np.log2(n)))), shares.dtype)
     leading = jnp.round(lax.stop_gradient(shares) * unit).astype(jnp.int32)
     rest = shares - leading.astype(shares.dtype) / unit
