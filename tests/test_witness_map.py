@@ -69,6 +69,14 @@ def test_the_critical_score_is_the_quantile_of_one_binomial_number():
     assert found.worst_cell() == (0, 2)
     assert found.significant.sum() == 1
 
+    # As many events as the critical data set has are not significant, and one farther off is.
+    at = int(np.argmin(np.abs(deviance - critical)))
+    assert deviance[at] == pytest.approx(critical, abs=1e-2)
+    beyond = at + int(np.sign(at - 0.3 * N))
+    for events, expected in [(at, False), (beyond, True)]:
+        again = cj.witness_map(KEY, predictions, (k[:-1] < events).astype(int), n_resamples=1999)
+        assert again.significant.any() == expected
+
 
 def test_one_event_of_probability_zero_is_the_worst_cell():
     probs = jnp.tile(jnp.array([0.0, 0.5, 0.5]), (N, 1))
@@ -172,7 +180,7 @@ def test_errors_name_the_function_for_other_targets():
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["classes", "rare", "counts", "heavy tails"])
 def test_calibrated_models_have_significant_cells_at_the_level(family):
-    n, n_sets, n_resamples, level = 200, 1000, 99, 0.9
+    n, n_sets, n_resamples, level = 60, 1000, 99, 0.9
     x = jax.random.normal(jax.random.key(7), (n,))
     models = {
         "classes": (cj.witness_map, cj.Categorical(jax.nn.softmax(jnp.stack([x, -x, 0 * x], 1)))),

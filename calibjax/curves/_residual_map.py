@@ -13,7 +13,7 @@ from calibjax._numerics import absolute, dot
 from calibjax._sharding import gathered
 from calibjax._struct import struct
 from calibjax.curves._critical import check_level, critical_value
-from calibjax.curves._worst_cell import worst_cell
+from calibjax.curves._significance import is_significant, worst_cell
 from calibjax.hypothesis_tests._model_null import row_numbers, under_model
 from calibjax.scores._rows import check_numbers
 
@@ -184,7 +184,7 @@ def _residual_map(
         count=shaped(count),
         value=shaped(value),
         score=shaped(score),
-        significant=shaped(absolute(score) > critical),
+        significant=shaped(is_significant(score, critical)),
         critical=critical * valid,
         confidence_level=level.astype(dtype) * valid,
     )
