@@ -43,11 +43,10 @@ class ResidualMap:
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
-        >>> predictions = cj.Normal(jnp.zeros(4), jnp.ones(4))
-        >>> targets = jnp.array([1.0, 2.0, -1.0, 2.0])
-        >>> found = cj.residual_map(jax.random.key(0), predictions, targets, n_bins=1)
-        >>> found.value.tolist(), found.count.tolist()
-        ([[[1.0]], [[1.5]]], [[4]])
+        >>> predictions = cj.Normal(jnp.linspace(0.0, 10.0, 2000), 1.0)
+        >>> found = cj.residual_map(jax.random.key(0), predictions, predictions.loc + 1)
+        >>> found.value[:, :, 0].round(2).tolist(), found.count[:, 0].tolist()
+        ([[1.0, 1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0]], [400, 400, 400, 400, 400])
     """
 
     location_edges: jax.Array

@@ -43,11 +43,11 @@ class WitnessMap:
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
-        >>> predictions = cj.Bernoulli(jnp.array([0.1, 0.2, 0.7, 0.7]))
-        >>> targets = jnp.array([0, 1, 1, 1])
-        >>> found = cj.witness_map(jax.random.key(0), predictions, targets, n_bins=2)
-        >>> found.value.round(2).tolist(), found.count.tolist()
-        ([[0.35, 0.3]], [[2, 2]])
+        >>> predictions = cj.Categorical(jnp.tile(jnp.array([0.25, 0.05, 0.7]), (1000, 1)))
+        >>> targets = jnp.repeat(jnp.arange(3), jnp.array([250, 50, 700]))
+        >>> found = cj.witness_map(jax.random.key(0), predictions, targets)
+        >>> found.worst_cell() is None, found.count[1, 0].tolist()
+        (True, 1000)
     """
 
     classes: jax.Array
