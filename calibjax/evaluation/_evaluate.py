@@ -3,26 +3,22 @@
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from calibjax._check import check_flag, check_integer
 from calibjax._distribution import Distribution
-from calibjax.curves import contributions
 from calibjax.evaluation._effect import effect_of
 from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._inputs import read_inputs
+from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import measures
-from calibjax.evaluation._pictures import curves_of
+from calibjax.evaluation._pictures import map_of
 from calibjax.evaluation._verdict import verdict
 from calibjax.evaluation._words import worst_place
-from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import calibration_test
 
 _N_RESAMPLES = 999
-# The contributions of rows need all pairs, and nobody reads that many rows.
-_MAX_CONTRIBUTIONS = 20_000
 
 
 def evaluate(
@@ -87,24 +83,22 @@ def _evaluation(
     level: float,
 ) -> Evaluation:
     targets = jnp.asarray(observed)
-    keys = jax.random.split(jax.random.key(seed), 4)
-    test = calibration_test(keys[0], predictions, targets, n_resamples=_N_RESAMPLES)
-    effect = effect_of(keys[1], predictions, targets, 1 - level, _N_RESAMPLES)
-    curves = curves_of(keys[2], predictions, targets, 1 - level, _N_RESAMPLES)
-    shares = None
-    if len(observed) <= _MAX_CONTRIBUTIONS:
-        shares = np.asarray(contributions(default_kernel(predictions), predictions, targets))
+    keys = keys_of(seed)
+    test = calibration_test(keys.test, predictions, targets, n_resamples=_N_RESAMPLES)
     pvalue = float(test.pvalue)
+    effect = effect_of(keys.effect, predictions, targets, 1 - level, _N_RESAMPLES)
+    worst = None
+    if pvalue <= level:
+        maps = map_of(keys.curves, predictions, targets, 1 - level, _N_RESAMPLES)
+        worst = worst_place(maps, classes)
     return Evaluation(
-        verdict=verdict(pvalue, level, predictions, effect, worst_place(curves, classes)),
+        verdict=verdict(pvalue, level, predictions, effect, worst),
         rejected=pvalue <= level,
         pvalue=pvalue,
         level=level,
         test=test,
         effect=effect,
-        measures=measures(keys[3], predictions, targets, 1 - level, _N_RESAMPLES),
-        curves=curves,
-        contributions=shares,
+        measures=measures(keys.measures, predictions, targets, 1 - level, _N_RESAMPLES),
         predictions=predictions,
         targets=observed,
         classes=classes,

@@ -9,14 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from calibjax._distribution import Distribution
+from calibjax.curves import contributions
 from calibjax.evaluation._effect import Effect
+from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import Measure
+from calibjax.evaluation._pictures import curves_of
 from calibjax.evaluation._remedies import Remedy, remedies_of
 from calibjax.evaluation._summary import summary
+from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import CalibrationTestResult
+
+# Contributions need all pairs, and nobody reads so many rows.
+_MAX_CONTRIBUTIONS = 20_000
+# Curves with more points than this are thinned in files.
+_MAX_POINTS = 1000
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -31,8 +41,6 @@ class Evaluation:
         test: the result of `calibration_test`, with what each kernel says.
         effect: the SKCE with its interval, and the temperatures that say how much it is.
         measures: accuracy, scores and classical calibration errors, by their names.
-        curves: what the pictures show, by name, each with arrays as fields.
-        contributions: how much each row contributes to the SKCE, ``[n]``; None above 20 000 rows.
         predictions: the predictions, as a distribution.
         targets: the observed targets, ``[n]`` or ``[n, d]``, labels as ``0 … m-1``.
         classes: the names of the classes, or None.
@@ -54,8 +62,6 @@ class Evaluation:
     test: CalibrationTestResult
     effect: Effect
     measures: dict[str, Measure]
-    curves: dict[str, Any]
-    contributions: np.ndarray | None
     predictions: Distribution
     targets: np.ndarray
     classes: list[Any] | None
@@ -71,6 +77,11 @@ class Evaluation:
         """The name of the family of the predictions."""
         return type(self.predictions).__name__
 
+    @property
+    def _n_resamples(self) -> int:
+        assert self.test.null_distribution is not None
+        return len(self.test.null_distribution)
+
     def __repr__(self) -> str:
         return summary(self)
 
@@ -84,15 +95,36 @@ class Evaluation:
         return np.argsort(-self.contributions, kind="stable")[:count]
 
     @functools.cached_property
+    def curves(self) -> dict[str, Any]:
+        """What the pictures show, by name, each with arrays as fields.
+
+        The names are "reliability", "corp" and "witness" for labels, and "pit", "coverage" and
+        "residuals" for numbers; they are the functions of calibjax that made them.
+        """
+        key = keys_of(self.seed).curves
+        data = self.predictions, jnp.asarray(self.targets)
+        return curves_of(key, *data, 1 - self.level, self._n_resamples)
+
+    @functools.cached_property
+    def contributions(self) -> np.ndarray | None:
+        """How much each row contributes to the SKCE, ``[n]``; None above 20 000 rows.
+
+        They need all pairs, and their mean is the unbiased SKCE with the default kernel.
+        """
+        if self.n > _MAX_CONTRIBUTIONS:
+            return None
+        kernel = default_kernel(self.predictions)
+        return np.asarray(contributions(kernel, self.predictions, jnp.asarray(self.targets)))
+
+    @functools.cached_property
     def remedies(self) -> list[Remedy]:
         """Would a few numbers mend it?  Recalibrations fitted on half of the rows.
 
         The other half judges them.  It is empty for few rows, and for families that cannot be
         tempered.
         """
-        key = jax.random.fold_in(jax.random.key(self.seed), 1)
-        n_resamples = len(self.test.null_distribution)
-        return remedies_of(key, self.predictions, self.targets, n_resamples)
+        key = keys_of(self.seed).remedies
+        return remedies_of(key, self.predictions, self.targets, self._n_resamples)
 
     def plot(self) -> Any:
         """All pictures in one figure of matplotlib, which notebooks show.
@@ -120,7 +152,10 @@ class Evaluation:
         return text
 
     def to_dict(self) -> dict[str, Any]:
-        """All numbers as Python floats, lists and strings, which `json` can write; NaN is None."""
+        """All numbers as Python floats, lists and strings, which `json` can write.
+
+        NaN and infinity are None, and curves of more than 1000 points are thinned.
+        """
         members = self.test.members
         assert members is not None
         equivalent = self.effect.equivalent
@@ -147,7 +182,7 @@ class Evaluation:
                 )
             ],
             "curves": {
-                name: {f.name: getattr(curve, f.name) for f in dataclasses.fields(curve)}
+                name: {f.name: _thinned(getattr(curve, f.name)) for f in dataclasses.fields(curve)}
                 for name, curve in self.curves.items()
             },
             "worst_rows": self.worst_rows(),
@@ -160,6 +195,13 @@ class Evaluation:
         if path is not None:
             Path(path).write_text(text + "\n", encoding="utf-8")
         return text
+
+
+def _thinned(value: Any) -> Any:
+    """An array, or evenly spaced entries of one that is long."""
+    if np.ndim(value) != 1 or len(value) <= _MAX_POINTS:
+        return value
+    return np.asarray(value)[np.linspace(0, len(value) - 1, _MAX_POINTS).round().astype(int)]
 
 
 def _plain(value: Any) -> Any:

@@ -76,7 +76,7 @@ def _second_transform(predictions: Any) -> tuple[str, Callable[..., Any], Any, C
     probabilities = predictions.label_probabilities()
     if probabilities is None:
         return "location and scale", affine_scaling, (0.0, 1.0, 0.0), _affine_words
-    shift = 0.0
+    shift: Any = 0.0
     if predictions.binary_probability() is None:
         shift = jnp.zeros(probabilities.shape[1], jnp.result_type(float))
     return "vector scaling", vector_scaling, (1.0, shift), _vector_words
