@@ -154,10 +154,10 @@ class Columns:
             )
         order = np.argsort(levels, kind="stable")
         values, levels = values[:, order], [levels[k] for k in order]
+        predictions = Quantiles(jnp.asarray(values), levels)
         for k, (low, high) in enumerate(zip(values.T[:-1], values.T[1:], strict=True)):
             name = pattern if names is None else names[order[k + 1]]
             table.check(name, high >= low, "at least the quantile at the level below", high)
-        predictions = Quantiles(jnp.asarray(values), levels)
         return Model(table, predictions, table.numbers(self.target), levels=levels)
 
     def _levels(self, pattern: str, names: list[str] | None) -> list[float]:
