@@ -14,6 +14,7 @@ from calibjax._sharding import gathered
 from calibjax._struct import struct
 from calibjax.curves._critical import check_level, critical_value
 from calibjax.curves._uniform_counts import (
+    CellCounts,
     cell_counts,
     cumulative,
     law_of_cells,
@@ -119,15 +120,16 @@ def coverage_curve(
     level = check_level(confidence_level, n_resamples)
     pit_key, band_key = jax.random.split(key)
     u, data = gathered((pit_of_rows(pit_key, data), data))
-    return _coverage_curve(band_key, u, data, level, n_levels, n_resamples)
+    cells = cell_counts(jnp.abs(2 * u - 1), data.where, n_levels + 1)
+    return _coverage_curve(band_key, cells, _median_widths(data, n_levels), level, n_resamples)
 
 
-@functools.partial(jax.jit, static_argnames=("n_levels", "n_resamples"))
+@functools.partial(jax.jit, static_argnames="n_resamples")
 def _coverage_curve(
-    key: jax.Array, u: jax.Array, data: Data, level: jax.Array, n_levels: int, n_resamples: int
+    key: jax.Array, cells: CellCounts, width: jax.Array, level: jax.Array, n_resamples: int
 ) -> CoverageCurve:
-    dtype, kept = u.dtype, jnp.ones(u.shape, bool) if data.where is None else data.where
-    n, n_cells = jnp.sum(kept, dtype=jnp.int32), n_levels + 1
+    valid, dtype, n_cells = cells.valid, cells.valid.dtype, cells.counts.shape[0]
+    n = jnp.sum(cells.counts, dtype=jnp.int32)
 
     def in_intervals(counts: jax.Array) -> jax.Array:
         return cumulative(counts)[..., 1:-1]
@@ -136,23 +138,25 @@ def _coverage_curve(
     redrawn = redrawn_cell_counts(key, n, n_cells, n_resamples, dtype)
     largest = jnp.max(law.distances(in_intervals(redrawn)), axis=1)
     low, high = law.band(critical_value(largest, level))
-
-    observed = in_intervals(cell_counts(jnp.abs(2 * u - 1), kept, n_cells)).astype(dtype)
-    valid = jnp.where((n > 0) & ~jnp.any(jnp.isnan(u) & kept), 1.0, jnp.nan).astype(dtype)
+    observed = in_intervals(cells.counts).astype(dtype)
     return CoverageCurve(
         levels=law.mean,
         coverage=observed / jnp.maximum(n, 1).astype(dtype) * valid,
         low=low * valid,
         high=high * valid,
-        width=_median_widths(clean(data).predictions, kept, law.mean).astype(dtype) * valid,
+        width=width.astype(dtype) * valid,
         confidence_level=level.astype(dtype) * valid,
     )
 
 
-def _median_widths(predictions: Distribution, kept: jax.Array, levels: jax.Array) -> jax.Array:
+@functools.partial(jax.jit, static_argnames="n_levels")
+def _median_widths(data: Data, n_levels: int) -> jax.Array:
     """The median width of the central intervals of kept rows at each level, ``[l]``."""
+    data = clean(data)
+    predictions, dtype = data.predictions, data.weights.dtype
+    kept = jnp.ones(data.n, bool) if data.where is None else data.where
     if type(predictions).quantile is Distribution.quantile:
-        return jnp.full(levels.shape, jnp.nan)
+        return jnp.full(n_levels, jnp.nan, dtype)
 
     def quantiles(level: jax.Array) -> jax.Array:
         found = predictions.quantile(level)
@@ -160,10 +164,10 @@ def _median_widths(predictions: Distribution, kept: jax.Array, levels: jax.Array
             return found
         # The largest integer stands for a count that is not known.
         unknown = found == jnp.iinfo(found.dtype).max
-        return jnp.where(unknown, jnp.inf, found.astype(levels.dtype))
+        return jnp.where(unknown, jnp.inf, found.astype(dtype))
 
     def median_width(level: jax.Array) -> jax.Array:
         widths = quantiles((1 + level) / 2) - quantiles((1 - level) / 2)
         return jnp.nanmedian(jnp.where(kept, widths, jnp.nan))
 
-    return lax.map(median_width, levels)
+    return lax.map(median_width, jnp.arange(1, n_levels + 1, dtype=dtype) / (n_levels + 1))

@@ -12,6 +12,7 @@ from calibjax._sharding import gathered
 from calibjax._struct import struct
 from calibjax.curves._critical import check_level, critical_value
 from calibjax.curves._uniform_counts import (
+    CellCounts,
     cell_counts,
     cumulative,
     law_of_cells,
@@ -135,25 +136,19 @@ def pit_curve(
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     level = check_level(confidence_level, n_resamples)
     pit_key, band_key = jax.random.split(key)
-    u, where = gathered((pit_of_rows(pit_key, data), data.where))
-    return _pit_curve(band_key, u, where, level, n_bins, n_resamples)
-
-
-@functools.partial(jax.jit, static_argnames=("n_bins", "n_resamples"))
-def _pit_curve(
-    key: jax.Array,
-    u: jax.Array,
-    where: jax.Array | None,
-    level: jax.Array,
-    n_bins: int,
-    n_resamples: int,
-) -> PITCurve:
-    dtype, kept = u.dtype, jnp.ones(u.shape, bool) if where is None else where
     cells_per_bin = -(-_LEAST_CELLS // n_bins)
-    n_cells = n_bins * cells_per_bin
-    n = jnp.sum(kept, dtype=jnp.int32)
+    u, where = gathered((pit_of_rows(pit_key, data), data.where))
+    cells = cell_counts(u, where, n_bins * cells_per_bin)
+    return _pit_curve(band_key, cells, level, cells_per_bin, n_resamples)
 
-    counts = cell_counts(u, kept, n_cells)
+
+@functools.partial(jax.jit, static_argnames=("cells_per_bin", "n_resamples"))
+def _pit_curve(
+    key: jax.Array, cells: CellCounts, level: jax.Array, cells_per_bin: int, n_resamples: int
+) -> PITCurve:
+    counts, valid, dtype = cells.counts, cells.valid, cells.valid.dtype
+    n_cells = counts.shape[0]
+    n_bins, n = n_cells // cells_per_bin, jnp.sum(counts, dtype=jnp.int32)
     redrawn = redrawn_cell_counts(key, n, n_cells, n_resamples, dtype)
 
     def in_bins(counts: jax.Array) -> jax.Array:
@@ -170,7 +165,6 @@ def _pit_curve(
     largest = jnp.max(at_grid.distances(cumulative(redrawn)), axis=1)
     low, high = at_grid.band(critical_value(largest, level))
 
-    valid = jnp.where((n > 0) & ~jnp.any(jnp.isnan(u) & kept), 1.0, jnp.nan).astype(dtype)
     size, grid = jnp.maximum(n, 1).astype(dtype), at_grid.mean
     return PITCurve(
         edges=jnp.linspace(0.0, 1.0, n_bins + 1, dtype=dtype),

@@ -152,7 +152,7 @@ def _residual_map(
     location_edges, location_bins = _quantile_bins(location, kept, n_bins)
     spread_edges, spread_bins = _quantile_bins(spread, kept, n_bins)
     cells = location_bins * n_bins + spread_bins
-    is_in = (cells[:, None] == jnp.arange(n_bins**2, dtype=jnp.int32)) & kept[:, None]
+    is_in = (cells[:, None] == jnp.arange(n_bins**2, dtype=jnp.int32)[None]) & kept[:, None]
     count = jnp.sum(is_in, axis=0, dtype=jnp.int32)
     size = jnp.maximum(count, 1).astype(dtype)
     is_in = is_in.astype(dtype)
@@ -162,7 +162,7 @@ def _residual_map(
     def means(targets: jax.Array) -> jax.Array:
         """The means of the residuals and of their squares in each cell, ``[2, l s]``."""
         residuals = (targets.astype(dtype) - location) / divisor
-        return dot(jnp.stack([residuals, jnp.square(residuals)]), is_in) / size
+        return dot(jnp.stack([residuals, jnp.square(residuals)]), is_in) / size[None]
 
     rows = row_numbers(data.n, data.where, None)
     together = _RESIDUALS // data.n
@@ -172,8 +172,8 @@ def _residual_map(
 
     valid = jnp.where(jnp.any(jnp.isnan(data.weights)), jnp.nan, 1.0)
     of_filled = jnp.where(count > 0, valid, jnp.nan).astype(dtype)
-    score = score[-1] * of_filled
-    value = (values[-1] - jnp.array([[0], [1]], dtype)) * of_filled
+    score = score[-1] * of_filled[None]
+    value = (values[-1] - jnp.array([[0], [1]], dtype)) * of_filled[None]
 
     def shaped(x: jax.Array) -> jax.Array:
         return x.reshape(*x.shape[:-1], n_bins, n_bins)
@@ -205,8 +205,8 @@ def _standardised(values: jax.Array, count: jax.Array) -> jax.Array:
 
     Values that are the same in all data sets, and values of empty cells, become 0.
     """
-    centred = values - jnp.mean(values, axis=0)
+    centred = values - jnp.mean(values, axis=0, keepdims=True)
     deviation = jnp.sqrt(jnp.mean(jnp.square(centred), axis=0))
     least = 100 * jnp.finfo(values.dtype).eps * jnp.max(absolute(values), axis=0)
-    varies = (deviation > least) & (count > 0)
-    return jnp.where(varies, centred / jnp.where(varies, deviation, 1.0), 0.0)
+    varies = (deviation > least) & (count > 0)[None]
+    return jnp.where(varies[None], centred / jnp.where(varies, deviation, 1.0)[None], 0.0)

@@ -19,13 +19,13 @@ One convolution of at most 5121 nodes by FFT makes S(s) from the sums over nodes
 rows appear.  Only for s < 1/100, after six bisections, are the rows shared out again.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy.signal import fftconvolve
 from jax.typing import ArrayLike
 
 from calibjax._data import Data, clean
@@ -41,6 +41,8 @@ _MOST_CELLS = 10 * 2**_BISECTIONS // _LEAST_STEPS
 _LEAST_POINTS = 200
 # The kernel reaches over half of 1000 cells; of more cells this is more than 45 s.
 _REACH = _COARSE_CELLS // 2
+# The nodes with their images, and a few more: a length that has only the factors 2 and 3.
+_LENGTH = 6144
 # What is added to the density at each point.
 _LEAST_DENSITY = 1e-4
 # The number of partial sums of what rounding leaves over.
@@ -107,12 +109,13 @@ _Rows = tuple[jax.Array, jax.Array, jax.Array]
 
 def _error_at(rows: _Rows, bandwidth: jax.Array) -> jax.Array:
     cells = _n_cells(bandwidth)
-    return _error_of_sums(_sums_over_nodes(rows, cells), cells, bandwidth)
+    return _error_of_sums(_sums_over_nodes(rows, cells, _sums), cells, bandwidth)
 
 
 def _bandwidth(rows: _Rows) -> jax.Array:
     """The smallest multiple of 1/1024 at which the error is not larger, from 2/1024 to 1."""
-    coarse, dtype = _sums_over_nodes(rows, jnp.asarray(_COARSE_CELLS, jnp.int32)), rows[0].dtype
+    dtype = rows[0].dtype
+    coarse = _sums_over_nodes(rows, jnp.asarray(_COARSE_CELLS, jnp.int32), _quick_sums)
 
     def bisect(_: Any, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         # In steps of 1/1024: the error is larger than the bandwidth at `low`, but not at `high`.
@@ -123,7 +126,7 @@ def _bandwidth(rows: _Rows) -> jax.Array:
         sums = lax.cond(
             cells == _COARSE_CELLS,
             lambda: coarse,
-            lambda: _sums_over_nodes(rows, cells),
+            lambda: _sums_over_nodes(rows, cells, _quick_sums),
         )
         too_small = bandwidth < _error_of_sums(sums, cells, bandwidth)
         too_small |= middle < _LEAST_STEPS
@@ -142,7 +145,9 @@ def _n_points(bandwidth: jax.Array) -> jax.Array:
     return jnp.maximum(_LEAST_POINTS, jnp.round(10 / bandwidth).astype(jnp.int32))
 
 
-def _sums_over_nodes(rows: _Rows, cells: jax.Array) -> jax.Array:
+def _sums_over_nodes(
+    rows: _Rows, cells: jax.Array, sums: Callable[[jax.Array, jax.Array], jax.Array]
+) -> jax.Array:
     """The residuals and the weights of each node, ``[_MOST_CELLS + 1, 2]``.
 
     A row between two nodes is shared between them, as linear interpolation does.
@@ -151,8 +156,13 @@ def _sums_over_nodes(rows: _Rows, cells: jax.Array) -> jax.Array:
     cell, right = _cell_and_share(forecasts * cells.astype(forecasts.dtype), cells)
     values = jnp.stack([residuals, weights], axis=1)
     shares = jnp.concatenate([(1 - right)[:, None] * values, right[:, None] * values], axis=1)
-    of_cells = _sums(shares, cell)
+    of_cells = sums(shares, cell)
     return of_cells[:, :2] + jnp.pad(of_cells[:-1, 2:], ((1, 0), (0, 0)))
+
+
+def _quick_sums(shares: jax.Array, cell: jax.Array) -> jax.Array:
+    """The sums of shares ``[n, k]`` in each cell, good enough to choose the bandwidth."""
+    return jnp.zeros((_MOST_CELLS + 1, shares.shape[1]), shares.dtype).at[cell].add(shares)
 
 
 def _sums(shares: jax.Array, cell: jax.Array) -> jax.Array:
@@ -161,6 +171,8 @@ def _sums(shares: jax.Array, cell: jax.Array) -> jax.Array:
     A float32 sum of 10^6 equal numbers is off by percents.  The leading digits of each share are
     therefore summed as integers, without rounding, and only the rest as floating-point numbers.
     """
+    if shares.dtype == jnp.float64:
+        return _quick_sums(shares, cell)
     n, k = shares.shape
     unit = jnp.asarray(2.0 ** (30 - int(np.ceil(np.log2(n)))), shares.dtype)
     leading = jnp.round(lax.stop_gradient(shares) * unit).astype(jnp.int32)
@@ -179,7 +191,7 @@ def _error_of_sums(sums: jax.Array, cells: jax.Array, bandwidth: jax.Array) -> j
     reflected = sums[jnp.minimum(node, 2 * cells - node)]
     steps = jnp.arange(-_REACH, _REACH + 1, dtype=dtype) / (cells.astype(dtype) * bandwidth)
     kernel = jnp.exp(-jnp.square(steps) / 2)
-    smoothed = fftconvolve(reflected, jnp.stack([kernel, kernel], axis=1), mode="valid", axes=(0,))
+    smoothed = _convolved(reflected.T, kernel).T
 
     points = _n_points(bandwidth)
     number = jnp.arange(_MOST_CELLS, dtype=jnp.int32)
@@ -190,6 +202,13 @@ def _error_of_sums(sums: jax.Array, cells: jax.Array, bandwidth: jax.Array) -> j
     values = jnp.where((number < points)[:, None], values, 0.0)
     least = points.astype(dtype) * (_LEAST_DENSITY * np.sqrt(2 * np.pi)) * bandwidth
     return jnp.sum(absolute(values[:, 0])) / (jnp.sum(values[:, 1]) + least)
+
+
+def _convolved(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """The sums over the kernel at each place of x ``[k, l]`` where it fits in."""
+    # A circular convolution goes wrong only where it wraps around, in the places left out.
+    transforms = jnp.fft.rfft(x, _LENGTH) * jnp.fft.rfft(kernel, _LENGTH)[None]
+    return jnp.fft.irfft(transforms, _LENGTH)[:, kernel.size - 1 : x.shape[1]]
 
 
 def _cell_and_share(place: jax.Array, cells: jax.Array) -> tuple[jax.Array, jax.Array]:

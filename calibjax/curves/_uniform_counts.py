@@ -5,18 +5,38 @@ PIT depend on n alone.  A count is compared with its binomial law by the distanc
 `_deviation.py`, a likelihood ratio, whose level is nearly the same for all counts that happen.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._struct import struct
 from calibjax.curves._deviation import Bins
 from calibjax.estimators import UniformBinning
 
 
-def cell_counts(u: jax.Array, kept: jax.Array, n_cells: int) -> jax.Array:
-    """The number of kept rows with u in each of the cells (j / n_cells, (j + 1) / n_cells]."""
+@struct
+class CellCounts:
+    """How many rows are in each of equal cells.
+
+    Args:
+        counts: the number of kept rows with u in (j / n_cells, (j + 1) / n_cells], ``[n_cells]``.
+        valid: 1, or NaN if a kept row is NaN or no row is kept, in the dtype of u.
+    """
+
+    counts: jax.Array
+    valid: jax.Array
+
+
+@functools.partial(jax.jit, static_argnames="n_cells")
+def cell_counts(u: jax.Array, where: jax.Array | None, n_cells: int) -> CellCounts:
+    """The counts of u ``[n]``, by themselves: what follows is compiled once for all n."""
+    kept = jnp.ones(u.shape, bool) if where is None else where
     cells = jnp.where(kept, UniformBinning(n_cells).intervals(u), n_cells)
-    return jnp.zeros(n_cells, jnp.int32).at[cells].add(1, mode="drop")
+    counts = jnp.zeros(n_cells, jnp.int32).at[cells].add(1, mode="drop")
+    valid = jnp.any(kept) & ~jnp.any(jnp.isnan(u) & kept)
+    return CellCounts(counts, jnp.where(valid, 1.0, jnp.nan).astype(u.dtype))
 
 
 def redrawn_cell_counts(

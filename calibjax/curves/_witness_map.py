@@ -157,7 +157,7 @@ def _witness_map(
         moments = jnp.stack([p, complement, p * complement], axis=1)
         return sizes, events, bin_means(moments, bins, sizes)
 
-    happened = (data.targets[:, None] == jnp.arange(m, dtype=jnp.int32)).astype(jnp.int32)
+    happened = (data.targets[:, None] == jnp.arange(m, dtype=jnp.int32)[None]).astype(jnp.int32)
     columns = jax.tree.map(lambda x: x.T[first:], (probs, complements, bins, happened))
     sizes, events, means = lax.map(of_class, columns)
     mean, complement, variance = jnp.moveaxis(means, -1, 0).reshape(3, -1)
@@ -166,11 +166,11 @@ def _witness_map(
     # The labels before the first class have no cell, nor have masked rows.
     n_cells = sizes.size
     row_of_class = jnp.arange(m, dtype=jnp.int32) - first
-    has_cell = (bins < n_bins) & (row_of_class >= 0)
-    cells = jnp.where(has_cell, row_of_class * n_bins + bins, n_cells)
+    has_cell = (bins < n_bins) & (row_of_class >= 0)[None]
+    cells = jnp.where(has_cell, (row_of_class * n_bins)[None] + bins, n_cells)
     rows = row_numbers(data.n, data.where, None)
     redrawn = redrawn_label_counts(key, data.predictions, rows, cells, n_cells, n_resamples)
-    critical = critical_value(jnp.max(law.distances(redrawn), axis=1), level)
+    critical = critical_value(jnp.max(jax.vmap(law.distances)(redrawn), axis=1), level)
 
     distances = law.distances(events.reshape(-1))
     value = events.reshape(-1).astype(dtype) / jnp.maximum(law.size, 1).astype(dtype) - law.mean
@@ -202,6 +202,6 @@ def _with_complements(predictions: Any) -> tuple[jax.Array, jax.Array]:
     """
     probs = predictions.label_probabilities()
     total = jnp.sum(probs, axis=1, keepdims=True)
-    is_mode = jnp.arange(probs.shape[1]) == jnp.argmax(probs, axis=1)[:, None]
+    is_mode = jnp.arange(probs.shape[1])[None] == jnp.argmax(probs, axis=1)[:, None]
     off_mode = predictions.off_mode_probability()[:, None]
     return probs / total, jnp.where(is_mode, off_mode, total - probs) / total

@@ -120,8 +120,8 @@ def _draw_isotonic(curve: CORPCurve, ax: Axes) -> None:
     outside = (at_grid < low) | (at_grid > high)
     _draw_points(ax, curve.grid[outside], at_grid[outside], VERMILLION, ".", "outside")
     parts = (
-        f"MCB {curve.miscalibration:.3g}, DSC {curve.discrimination:.3g}, "
-        f"UNC {curve.uncertainty:.3g}"
+        f"MCB {curve.miscalibration:.2g}, DSC {curve.discrimination:.2g}, "
+        f"UNC {curve.uncertainty:.2g}"
     )
     words(ax, f"Reliability, n = {curve.count.sum():,}\n{parts}", "", "observed frequency")
     limits = _show(ax, curve.forecasts, curve.recalibrated)

@@ -1,0 +1,182 @@
+"""Pictures of the probability integral transform and of coverage."""
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from calibjax.curves import CoverageCurve, PITCurve
+from calibjax.plot import _style as style
+
+
+def pit(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
+    """The histogram of the PIT; bars that leave the simultaneous band have another colour.
+
+    Args:
+        curve: the result of `calibjax.pit_curve`.
+        ax: axes of matplotlib to draw into; by default those of a new figure.
+
+    Returns:
+        The axes; their figure is ``ax.figure``.
+
+    Raises:
+        TypeError: an argument of another type.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> from calibjax import plot
+        >>> predictions = cj.Normal(jnp.zeros(100), jnp.ones(100))
+        >>> targets = predictions.sample(jax.random.key(0))
+        >>> ax = plot.pit(cj.pit_curve(jax.random.key(1), predictions, targets))
+        >>> ax.get_ylabel()
+        'density'
+    """
+    _check(curve, PITCurve)
+    ax = style.new_axes(ax)
+    edges, density = np.asarray(curve.edges), np.asarray(curve.density)
+    low, high = np.asarray(curve.density_low), np.asarray(curve.density_high)
+    outside = (density < low) | (density > high)
+    for bars, colour, label in (
+        (~outside, style.SKY, None),
+        (outside, style.VERMILLION, "outside"),
+    ):
+        if bars.any():
+            ax.bar(
+                edges[:-1][bars],
+                density[bars],
+                np.diff(edges)[bars],
+                align="edge",
+                color=colour,
+                edgecolor="white",
+                linewidth=0.5,
+                label=label,
+            )
+    # The band stands before the bars, because it begins inside of them.
+    ax.stairs(high, edges, baseline=low, fill=True, **_BAND_BEFORE, label=_band_name(curve))
+    ax.axhline(1.0, **{**style.IDEAL, "zorder": 5})
+    ax.set_xlim(0, 1)
+    ax.set_ylim(0, 1.3 * np.nanmax([*density, *high, 1.0]))
+    style.words(ax, f"PIT of {_rows(curve)}", "probability integral transform", "density")
+    style.legend(ax, loc="upper right", ncols=2)
+    return ax
+
+
+def pit_difference(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
+    """The distribution function of the PIT minus the diagonal, in its simultaneous band.
+
+    The curve has another colour where it is outside.
+
+    Args:
+        curve: the result of `calibjax.pit_curve`.
+        ax: axes of matplotlib to draw into; by default those of a new figure.
+
+    Returns:
+        The axes; their figure is ``ax.figure``.
+
+    Raises:
+        TypeError: an argument of another type.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> from calibjax import plot
+        >>> predictions = cj.Normal(jnp.zeros(100), jnp.ones(100))
+        >>> targets = predictions.sample(jax.random.key(0))
+        >>> ax = plot.pit_difference(cj.pit_curve(jax.random.key(1), predictions, targets))
+        >>> ax.get_xlim()
+        (0.0, 1.0)
+    """
+    _check(curve, PITCurve)
+    ax = style.new_axes(ax)
+    grid, difference = np.asarray(curve.grid), np.asarray(curve.difference)
+    low, high = np.asarray(curve.difference_low), np.asarray(curve.difference_high)
+    ax.fill_between(grid, low, high, **style.BAND, label=_band_name(curve))
+    ax.axhline(0.0, **style.IDEAL)
+    _line(ax, grid, difference, (difference < low) | (difference > high), drawstyle="steps-post")
+    ax.set_xlim(0, 1)
+    _headroom(ax)
+    style.words(ax, f"PIT of {_rows(curve)}", "probability z", "fraction of PIT ≤ z, minus z")
+    style.legend(ax, loc="upper right", ncols=2)
+    return ax
+
+
+def coverage(curve: CoverageCurve, *, ax: Axes | None = None) -> Axes:
+    """The observed coverage of central intervals against their probability.
+
+    The curve has another colour where it leaves the band.  The widths of the intervals at the
+    probabilities closest to 50 % and 90 % are written into the picture.
+
+    Args:
+        curve: the result of `calibjax.coverage_curve`.
+        ax: axes of matplotlib to draw into; by default those of a new figure.
+
+    Returns:
+        The axes; their figure is ``ax.figure``.
+
+    Raises:
+        TypeError: an argument of another type.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> from calibjax import plot
+        >>> predictions = cj.Normal(jnp.zeros(100), jnp.ones(100))
+        >>> targets = predictions.sample(jax.random.key(0))
+        >>> ax = plot.coverage(cj.coverage_curve(jax.random.key(1), predictions, targets))
+        >>> ax.get_ylabel()
+        'observed coverage'
+    """
+    _check(curve, CoverageCurve)
+    ax = style.new_axes(ax)
+    levels, observed = np.asarray(curve.levels), np.asarray(curve.coverage)
+    low, high = np.asarray(curve.low), np.asarray(curve.high)
+    # All intervals with the probabilities 0 and 1 have the coverage 0 and 1.
+    whole = np.r_[0, levels, 1]
+    ax.fill_between(
+        whole, np.r_[0, low, 1], np.r_[0, high, 1], **style.BAND, label=_band_name(curve)
+    )
+    ax.plot([0, 1], [0, 1], **style.IDEAL)
+    outside = np.r_[False, (observed < low) | (observed > high), False]
+    _line(ax, whole, np.r_[0, observed, 1], outside, marker="o", markersize=2.5)
+    ax.set_xlim(0, 1)
+    ax.set_ylim(0, 1)
+    style.words(ax, "Coverage", "probability of central interval", "observed coverage")
+    style.legend(ax, loc="upper left")
+    ax.text(0.98, 0.04, _widths(curve), transform=ax.transAxes, **_CORNER)
+    return ax
+
+
+_BAND_BEFORE = {**style.BAND, "color": style.GREY, "alpha": 0.35, "zorder": 4}
+_CORNER = {"fontsize": style.NOTE, "color": style.GREY, "ha": "right", "va": "bottom"}
+
+
+def _check(curve: object, expected: type) -> None:
+    if not isinstance(curve, expected):
+        raise TypeError(f"curve must be a {expected.__name__}, got {type(curve).__name__}.")
+
+
+def _line(ax: Axes, x: np.ndarray, y: np.ndarray, outside: np.ndarray, **options: object) -> None:
+    """A curve, and its points outside of the band in another colour."""
+    ax.plot(x, y, **{**style.CURVE, **options})
+    if outside.any():
+        ax.plot(x, np.where(outside, y, np.nan), **{**style.ALARM, **options}, label="outside")
+
+
+def _headroom(ax: Axes) -> None:
+    """Space for the legend above the curves."""
+    bottom, top = ax.get_ylim()
+    ax.set_ylim(bottom, top + 0.2 * (top - bottom))
+
+
+def _band_name(curve: PITCurve | CoverageCurve) -> str:
+    return f"{100 * float(curve.confidence_level):.4g} % if calibrated"
+
+
+def _rows(curve: PITCurve) -> str:
+    return f"{int(np.sum(curve.count)):,} rows"
+
+
+def _widths(curve: CoverageCurve) -> str:
+    """The widths of two intervals in words, none for a family without quantiles."""
+    levels, widths = np.asarray(curve.levels), np.asarray(curve.width)
+    chosen = sorted({int(np.argmin(np.abs(levels - level))) for level in (0.5, 0.9)})
+    known = [k for k in chosen if not np.isnan(widths[k])]
+    if not known:
+        return ""
+    return "median width\n" + "\n".join(f"{levels[k]:.0%}: {widths[k]:.3g}" for k in known)
