@@ -61,7 +61,10 @@ def test_isotonic():
     np.testing.assert_array_equal(points(ax, "outside"), expected)
     (below,) = ax.child_axes
     assert sum(bar.get_height() for bar in below.patches) == 400
-    assert len(ax.collections) == 2 and f"MCB {curve.miscalibration:.2g}" in ax.get_title("left")
+    assert (
+        len(ax.collections) == 2
+        and f"MCB {curve.miscalibration:.2g}" in ax.get_legend().get_title().get_text()
+    )
 
 
 def test_without_bands_and_without_events():

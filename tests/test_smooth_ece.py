@@ -125,7 +125,7 @@ def test_invalid_rows_inside_jit():
 
 
 def test_only_binary_predictions():
-    with pytest.raises(TypeError, match="predictions must be Bernoulli.*Categorical; top_label"):
+    with pytest.raises(TypeError, match="predictions must be Bernoulli.*Categorical; .*top_label"):
         cj.smooth_ece(cj.Categorical(jnp.full((3, 2), 0.5)), jnp.zeros(3, int))
     with pytest.raises(TypeError, match="predictions must be Bernoulli.*Normal"):
         cj.smooth_ece(cj.Normal(jnp.zeros(3), jnp.ones(3)), jnp.zeros(3))

@@ -10,6 +10,8 @@ import calibjax as cj
 
 KEY = jax.random.key(0)
 N = 400
+KEPT = np.arange(N) % 4 > 0
+TWO_BINS = {"n_bins": 2, "n_resamples": 99}
 
 
 def labels(n=N, m=3):
@@ -26,10 +28,11 @@ def numbers(n=N):
     return predictions, predictions.sample(jax.random.key(4))
 
 
-def test_cells_of_classes_are_those_of_a_loop():
+def test_cells_of_classes_are_those_of_a_loop_over_kept_rows():
     predictions, targets = labels()
-    found = cj.witness_map(KEY, predictions, targets, n_bins=4, n_resamples=99)
-    probs = np.asarray(predictions.probs, float)
+    broken = cj.Categorical(jnp.where(KEPT[:, None], predictions.probs, jnp.nan))
+    found = cj.witness_map(KEY, broken, targets, n_bins=4, n_resamples=99, where=KEPT)
+    probs = np.where(KEPT[:, None], np.asarray(predictions.probs, float), np.inf)
     for c in range(3):
         for b in range(4):
             low, high = found.probability_edges[b : b + 2]
@@ -69,6 +72,14 @@ def test_the_critical_score_is_the_quantile_of_one_binomial_number():
     assert found.worst_cell() == (0, 2)
     assert found.significant.sum() == 1
 
+    # As many events as the critical data set has are not significant, and one farther off is.
+    at = int(np.argmin(np.abs(deviance - critical)))
+    assert deviance[at] == pytest.approx(critical, abs=1e-2)
+    beyond = at + int(np.sign(at - 0.3 * N))
+    for events, expected in [(at, False), (beyond, True)]:
+        again = cj.witness_map(KEY, predictions, (k[:-1] < events).astype(int), n_resamples=1999)
+        assert again.significant.any() == expected
+
 
 def test_one_event_of_probability_zero_is_the_worst_cell():
     probs = jnp.tile(jnp.array([0.0, 0.5, 0.5]), (N, 1))
@@ -80,14 +91,14 @@ def test_one_event_of_probability_zero_is_the_worst_cell():
     assert found.score[0, 0] == jnp.inf
 
 
-def test_masked_rows_may_hold_anything():
-    predictions, targets = labels()
-    where = jnp.arange(N) < 300
-    broken = cj.Categorical(jnp.where(where[:, None], predictions.probs, jnp.nan))
-    with_mask = cj.witness_map(KEY, broken, targets, n_resamples=99, where=where)
-    without = cj.witness_map(KEY, predictions[:300], targets[:300], n_resamples=99)
-    for one, other in zip(*map(jax.tree.leaves, (with_mask, without)), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+@pytest.mark.slow
+def test_masked_rows_are_not_drawn():
+    for function, cut in [(cj.witness_map, labels()), (cj.residual_map, numbers())]:
+        where = jnp.arange(N) < 300
+        with_mask = function(KEY, *cut, n_bins=2, n_resamples=99, where=where)
+        without = function(KEY, cut[0][:300], cut[1][:300], n_bins=2, n_resamples=99)
+        for one, other in zip(*map(jax.tree.leaves, (with_mask, without)), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
 def test_invalid_rows_inside_jit_are_never_significant():
@@ -98,15 +109,17 @@ def test_invalid_rows_inside_jit_are_never_significant():
     assert found.worst_cell() is None
 
 
-def test_cells_of_numbers_are_those_of_a_loop():
+def test_cells_of_numbers_are_those_of_a_loop_over_kept_rows():
     predictions, targets = numbers()
-    found = cj.residual_map(KEY, predictions, targets, n_bins=2, n_resamples=99)
+    broken = cj.Normal(jnp.where(KEPT, predictions.loc, jnp.nan), predictions.scale)
+    found = cj.residual_map(KEY, broken, targets, where=KEPT, **TWO_BINS)
     r = np.asarray((targets - predictions.loc) / predictions.scale, float)
-    high = np.asarray(predictions.loc) > np.quantile(predictions.loc, 0.5)
-    wide = np.asarray(predictions.scale) > np.quantile(predictions.scale, 0.5)
+    loc, scale = np.asarray(predictions.loc)[KEPT], np.asarray(predictions.scale)
+    high = np.asarray(predictions.loc) > np.quantile(loc, 0.5)
+    wide = scale > np.quantile(scale[KEPT], 0.5)
     for i in range(2):
         for j in range(2):
-            here = (high == i) & (wide == j)
+            here = (high == i) & (wide == j) & KEPT
             assert found.count[i, j] == here.sum()
             np.testing.assert_allclose(found.value[0, i, j], r[here].mean(), atol=1e-5)
             np.testing.assert_allclose(found.value[1, i, j], (r[here] ** 2).mean() - 1, atol=1e-5)
@@ -116,30 +129,23 @@ def test_cells_of_numbers_are_those_of_a_loop():
             )
     # The largest of eight nearly normal scores.
     assert found.critical == pytest.approx(stats.norm.isf(0.05 / 16), abs=0.5)
-    np.testing.assert_allclose(found.location_edges[::2], np.quantile(predictions.loc, [0, 1]))
+    np.testing.assert_allclose(found.location_edges[::2], np.quantile(loc, [0, 1]))
 
 
 def test_a_wrong_spread_is_found_where_it_is():
     predictions, targets = numbers()
     wide = predictions.scale > jnp.median(predictions.scale)
     targets = jnp.where(wide, predictions.loc + 1.5 * (targets - predictions.loc), targets)
-    found = cj.residual_map(KEY, predictions, targets, n_bins=2, n_resamples=99)
+    found = cj.residual_map(KEY, predictions, targets, **TWO_BINS)
     assert found.worst_cell()[0] == 1
     np.testing.assert_array_equal(found.significant[1], [[False, True], [False, True]])
 
 
-def test_predictions_of_one_value_and_masked_rows():
+def test_the_one_value_of_a_prediction_is_no_error():
     # A spread of 0: every draw is the prediction itself.
     predictions, targets = cj.Poisson(jnp.zeros(N)), jnp.zeros(N, int)
-    found = cj.residual_map(KEY, predictions, targets, n_bins=2, n_resamples=99)
+    found = cj.residual_map(KEY, predictions, targets, **TWO_BINS)
     assert found.worst_cell() is None and found.count.tolist() == [[N, 0], [0, 0]]
-    normal, y = numbers()
-    where = jnp.arange(N) < 300
-    broken = cj.Normal(jnp.where(where, normal.loc, jnp.nan), normal.scale)
-    with_mask = cj.residual_map(KEY, broken, y, n_bins=2, n_resamples=99, where=where)
-    without = cj.residual_map(KEY, normal[:300], y[:300], n_bins=2, n_resamples=99)
-    for one, other in zip(*map(jax.tree.leaves, (with_mask, without)), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -172,7 +178,7 @@ def test_errors_name_the_function_for_other_targets():
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["classes", "rare", "counts", "heavy tails"])
 def test_calibrated_models_have_significant_cells_at_the_level(family):
-    n, n_sets, n_resamples, level = 200, 1000, 99, 0.9
+    n, n_sets, n_resamples, level = 60, 1000, 99, 0.9
     x = jax.random.normal(jax.random.key(7), (n,))
     models = {
         "classes": (cj.witness_map, cj.Categorical(jax.nn.softmax(jnp.stack([x, -x, 0 * x], 1)))),

@@ -168,7 +168,7 @@ def _brier(x: np.ndarray, happened: np.ndarray, failed: np.ndarray) -> np.floati
 
 def _log(x: np.ndarray, happened: np.ndarray, failed: np.ndarray) -> np.floating:
     # An event that did not happen adds 0, whatever its probability is.
-    return -np.sum(xlogy(happened, x) + xlogy(failed, 1 - x))
+    return 0.0 - np.sum(xlogy(happened, x) + xlogy(failed, 1 - x))
 
 
 _SCORES = {"brier": _brier, "log": _log}

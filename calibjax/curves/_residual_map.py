@@ -13,7 +13,7 @@ from calibjax._numerics import absolute, dot
 from calibjax._sharding import gathered
 from calibjax._struct import struct
 from calibjax.curves._critical import check_level, critical_value
-from calibjax.curves._worst_cell import worst_cell
+from calibjax.curves._significance import is_significant, worst_cell
 from calibjax.hypothesis_tests._model_null import row_numbers, under_model
 from calibjax.scores._rows import check_numbers
 
@@ -43,11 +43,10 @@ class ResidualMap:
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
-        >>> predictions = cj.Normal(jnp.zeros(4), jnp.ones(4))
-        >>> targets = jnp.array([1.0, 2.0, -1.0, 2.0])
-        >>> found = cj.residual_map(jax.random.key(0), predictions, targets, n_bins=1)
-        >>> found.value.tolist(), found.count.tolist()
-        ([[[1.0]], [[1.5]]], [[4]])
+        >>> predictions = cj.Normal(jnp.linspace(0.0, 10.0, 2000), 1.0)
+        >>> found = cj.residual_map(jax.random.key(0), predictions, predictions.loc + 1)
+        >>> found.value[:, :, 0].round(2).tolist(), found.count[:, 0].tolist()
+        ([[1.0, 1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0]], [400, 400, 400, 400, 400])
     """
 
     location_edges: jax.Array
@@ -184,7 +183,7 @@ def _residual_map(
         count=shaped(count),
         value=shaped(value),
         score=shaped(score),
-        significant=shaped(absolute(score) > critical),
+        significant=shaped(is_significant(score, critical)),
         critical=critical * valid,
         confidence_level=level.astype(dtype) * valid,
     )

@@ -66,7 +66,7 @@ def smooth_ece(
     n <= 10^6), because its grid is taken over: sums over 1000 cells or more differ from the
     integral by 1e-3 at most, but that forecasts in the first and the last cell lose up to half of
     their weight, with which forecasts of exactly 0 or 1 count.  The gradient holds the bandwidth
-    fixed.  O(n) time and memory.
+    fixed, and is steep in these two cells.  O(n) time and memory.
 
     Args:
         predictions: n >= 2 Bernoulli predictions, such as `top_label` or `one_vs_rest` make.

@@ -11,13 +11,12 @@ from jax.typing import ArrayLike
 from calibjax._check import check_integer, check_key
 from calibjax._data import Data, check_data, clean
 from calibjax._distribution import Distribution
-from calibjax._numerics import absolute
 from calibjax._sharding import gathered
 from calibjax._struct import struct
 from calibjax.curves._critical import check_level, critical_value
 from calibjax.curves._deviation import Bins
 from calibjax.curves._redrawn_label_counts import redrawn_label_counts
-from calibjax.curves._worst_cell import worst_cell
+from calibjax.curves._significance import is_significant, worst_cell
 from calibjax.estimators import UniformBinning
 from calibjax.estimators._binning import bin_means
 from calibjax.hypothesis_tests._model_null import row_numbers
@@ -44,11 +43,11 @@ class WitnessMap:
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
-        >>> predictions = cj.Bernoulli(jnp.array([0.1, 0.2, 0.7, 0.7]))
-        >>> targets = jnp.array([0, 1, 1, 1])
-        >>> found = cj.witness_map(jax.random.key(0), predictions, targets, n_bins=2)
-        >>> found.value.round(2).tolist(), found.count.tolist()
-        ([[0.35, 0.3]], [[2, 2]])
+        >>> predictions = cj.Categorical(jnp.tile(jnp.array([0.25, 0.05, 0.7]), (1000, 1)))
+        >>> targets = jnp.repeat(jnp.arange(3), jnp.array([250, 50, 700]))
+        >>> found = cj.witness_map(jax.random.key(0), predictions, targets)
+        >>> found.worst_cell() is None, found.count[1, 0].tolist()
+        (True, 1000)
     """
 
     classes: jax.Array
@@ -189,7 +188,7 @@ def _witness_map(
         value=shaped(value * of_filled),
         count=sizes,
         score=shaped(score),
-        significant=shaped(absolute(score) > critical),
+        significant=shaped(is_significant(score, critical)),
         critical=critical,
         confidence_level=level.astype(dtype) * valid,
     )

@@ -4,10 +4,11 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from calibjax._distribution import Distribution
-from calibjax.estimators import skce
+from calibjax.curves import contributions
 from calibjax.evaluation._measures import Measure
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import aggregated_skce_test
@@ -44,11 +45,16 @@ def effect_of(
 ) -> Effect:
     """The SKCE of the default kernel, and what it is as a temperature."""
     kernel = default_kernel(predictions)
-    arguments: Any = kernel, predictions, targets
     if len(targets) <= _MAX_ALL_PAIRS:
-        estimate = skce(*arguments)
+        # The mean is `skce`; the contributions are asked for anyway, and are compiled once.
+        estimate = jnp.mean(contributions(kernel, predictions, targets))
         interval = skce_confidence_interval(
-            key, *arguments, confidence_level=confidence_level, n_resamples=n_resamples
+            key,
+            kernel,
+            predictions,
+            targets,
+            confidence_level=confidence_level,
+            n_resamples=n_resamples,
         )
     else:
         test = aggregated_skce_test(key, [kernel], predictions, targets, n_resamples=n_resamples)
@@ -56,7 +62,7 @@ def effect_of(
     found = Measure(float(estimate), (float(interval.low), float(interval.high)))
     if not has_temperature(predictions):
         return Effect(found, None, None)
-    equivalent = temperature_of_errors(*arguments, estimate, interval)
+    equivalent = temperature_of_errors(kernel, predictions, targets, estimate, interval)
     return Effect(found, equivalent, float(fit_temperature(predictions, targets)))
 
 

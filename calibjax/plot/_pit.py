@@ -1,5 +1,7 @@
 """Pictures of the probability integral transform and of coverage."""
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -143,7 +145,12 @@ def coverage(curve: CoverageCurve, *, ax: Axes | None = None) -> Axes:
 
 
 _BAND_BEFORE = {**style.BAND, "color": style.GREY, "alpha": 0.35, "zorder": 4}
-_CORNER = {"fontsize": style.NOTE, "color": style.GREY, "ha": "right", "va": "bottom"}
+_CORNER: dict[str, Any] = {
+    "fontsize": style.NOTE,
+    "color": style.GREY,
+    "ha": "right",
+    "va": "bottom",
+}
 
 
 def _check(curve: object, expected: type) -> None:
@@ -151,7 +158,7 @@ def _check(curve: object, expected: type) -> None:
         raise TypeError(f"curve must be a {expected.__name__}, got {type(curve).__name__}.")
 
 
-def _line(ax: Axes, x: np.ndarray, y: np.ndarray, outside: np.ndarray, **options: object) -> None:
+def _line(ax: Axes, x: np.ndarray, y: np.ndarray, outside: np.ndarray, **options: Any) -> None:
     """A curve, and its points outside of the band in another colour."""
     ax.plot(x, y, **{**style.CURVE, **options})
     if outside.any():

@@ -14,6 +14,7 @@ from calibjax.plot._style import (
     GREY,
     IDEAL,
     LABEL,
+    NOTE,
     PALE,
     THIN,
     TICK,
@@ -56,10 +57,9 @@ def reliability(curve: ReliabilityCurve | CORPCurve, *, ax: Axes | None = None) 
         'Reliability, n = 500'
     """
     draw = _draw.dispatch(type(curve))
-    ax = new_axes(ax, (3.3, 3.7))
+    ax = new_axes(ax, (3.3, 4.0))
     ax.plot([0, 1], [0, 1], label="calibrated", **IDEAL)
     draw(curve, ax)
-    legend(ax, loc="best", borderaxespad=0.2)
     return ax
 
 
@@ -99,7 +99,7 @@ def _draw_bins(curve: ReliabilityCurve, ax: Axes) -> None:
     _draw_points(ax, forecast[outside], frequency[outside], VERMILLION, "D", "outside")
     words(ax, f"Reliability, n = {counts.sum():,}", "", "observed frequency")
     limits = _show(ax, left, left + width, frequency, low, high)
-    _draw_counts(ax, limits, edges, counts)
+    _draw_below(ax, limits, edges, counts)
 
 
 @_draw.register
@@ -119,14 +119,14 @@ def _draw_isotonic(curve: CORPCurve, ax: Axes) -> None:
     at_grid = curve.recalibrated[np.searchsorted(curve.forecasts, curve.grid)]
     outside = (at_grid < low) | (at_grid > high)
     _draw_points(ax, curve.grid[outside], at_grid[outside], VERMILLION, ".", "outside")
+    words(ax, f"Reliability, n = {curve.count.sum():,}", "", "observed frequency")
+    limits = _show(ax, curve.forecasts, curve.recalibrated)
+    counts, edges = np.histogram(curve.forecasts, _BARS, limits, weights=curve.count)
     parts = (
         f"MCB {curve.miscalibration:.2g}, DSC {curve.discrimination:.2g}, "
         f"UNC {curve.uncertainty:.2g}"
     )
-    words(ax, f"Reliability, n = {curve.count.sum():,}\n{parts}", "", "observed frequency")
-    limits = _show(ax, curve.forecasts, curve.recalibrated)
-    counts, edges = np.histogram(curve.forecasts, _BARS, limits, weights=curve.count)
-    _draw_counts(ax, limits, edges, counts)
+    _draw_below(ax, limits, edges, counts, title=parts, title_fontsize=NOTE)
 
 
 def _draw_points(
@@ -150,10 +150,14 @@ def _show(ax: Axes, *values: np.ndarray) -> tuple[float, float]:
     return limits
 
 
-def _draw_counts(
-    ax: Axes, limits: tuple[float, float], edges: np.ndarray, counts: np.ndarray
+def _draw_below(
+    ax: Axes,
+    limits: tuple[float, float],
+    edges: np.ndarray,
+    counts: np.ndarray,
+    **options: Any,
 ) -> None:
-    """The numbers of forecasts, below the curve."""
+    """The numbers of forecasts below the curve, and the legend, which would hide data elsewhere."""
     ax.tick_params(labelbottom=False)
     below = ax.inset_axes((0.0, -0.27, 1.0, 0.2))
     below.bar(edges[:-1], counts, np.diff(edges), align="edge", color=GREY, linewidth=0)
@@ -162,3 +166,4 @@ def _draw_counts(
     below.set_xlim(limits)
     below.set_xlabel("predicted probability", fontsize=LABEL)
     below.set_ylabel("count", fontsize=LABEL)
+    legend(ax, loc="upper center", bbox_to_anchor=(0.45, -0.43), ncols=2, **options)

@@ -105,10 +105,16 @@ def _pictures(evaluation: Any) -> Iterator[tuple[str, Callable[..., Any], str, s
         )
     if "residuals" in curves:
         yield (
-            "residuals",
-            functools.partial(plot.witness, curves["residuals"]),
-            f"Where targets are higher or lower than predicted, or vary more or less. {chance}",
-            f"Map of predicted means and deviations. {seen}",
+            "location",
+            functools.partial(plot.residual_location, curves["residuals"]),
+            f"Where targets are higher or lower than predicted. {chance}",
+            f"Map of predicted means and deviations, of the sign of errors. {seen}",
+        )
+        yield (
+            "spread",
+            functools.partial(plot.residual_spread, curves["residuals"]),
+            f"Where targets vary more or less than predicted. {chance}",
+            f"Map of predicted means and deviations, of the size of errors. {seen}",
         )
     yield (
         "null",
