@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 import calibjax as cj
 import calibjax.evaluation
+from calibjax.__main__ import main
 from calibjax.cli import app
 
 
@@ -428,9 +430,11 @@ def test_evaluate_as_the_library_does(tmp_path):
     assert "<svg" in (tmp_path / "report.html").read_text()
 
 
-def test_help_in_a_process_of_its_own():
+def test_help_in_a_process_of_its_own(tmp_path):
     command = [sys.executable, "-m", "calibjax", "--help"]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert [x.name for x in tmp_path.iterdir()] == ["calibjax"]
     assert result.stderr == ""
     for word in ("evaluate", "compare", "monitor", "calibjax evaluate preds.csv --probs 'p_*'"):
         assert word in result.stdout
@@ -444,3 +448,20 @@ def test_help_has_an_example(command):
 
 def test_version():
     assert run("--version").stdout == f"calibjax {importlib.metadata.version('calibjax')}\n"
+
+
+def test_no_folder_for_compiled_programs(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(write(tmp_path / "file", "no folder")))
+    monkeypatch.setattr(sys, "argv", ["calibjax", "--version"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 0 and capsys.readouterr().out.startswith("calibjax ")
+    assert jax.config.jax_compilation_cache_dir is None
+
+
+def test_missing_libraries(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "calibjax.cli", None)
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    assert "pip install 'calibjax[cli]'" in capsys.readouterr().err

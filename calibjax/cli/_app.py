@@ -15,6 +15,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from calibjax import evaluation
 from calibjax.cli._columns import Columns, Model
 from calibjax.cli._errors import BadInput, one_line_errors
 from calibjax.intervals import compare_calibration
@@ -138,10 +139,7 @@ def evaluate(
         columns = Columns(target, probs, prob, mean, sd, quantiles, levels, draws, normalize)
         model = columns.read(file)
         with _working(f"Testing {len(model.targets)} rows"):
-            # The pictures need libraries whose import takes a second.
-            from calibjax.evaluation import evaluate as run
-
-            found = run(
+            found = evaluation.evaluate(
                 model.predictions, model.targets, seed=seed, classes=model.classes, level=level
             )
             if html is not None:
