@@ -29,7 +29,7 @@ def network_on_digits() -> tuple[np.ndarray, np.ndarray]:
     train, test, train_digits, test_digits = train_test_split(
         images / 16 * kept, digits, test_size=0.6, stratify=digits, random_state=0
     )
-    network = MLPClassifier((64,), max_iter=400, random_state=0).fit(train, train_digits)
+    network = MLPClassifier((64,), max_iter=1000, random_state=0).fit(train, train_digits)
     return network.predict_proba(test), test_digits
 
 
@@ -37,7 +37,7 @@ def save_csv(path: str, probabilities: np.ndarray, digits: np.ndarray) -> None:
     """One row for each image: the probability of each digit, and the digit."""
     header = ",".join([*(f"p_{name}" for name in DIGITS), "digit"])
     lines = [
-        ",".join([*(f"{p:.4f}" for p in row), DIGITS[digit]])
+        ",".join([*(f"{p:.4g}" for p in row), DIGITS[digit]])
         for row, digit in zip(probabilities, digits, strict=True)
     ]
     with open(path, "w") as file:

@@ -6,7 +6,7 @@ from typing import Any
 from calibjax.evaluation._effect import Effect, deviation_ratio
 
 # A best temperature this close to 1 says nothing about the direction.
-_NEARLY_ONE = 0.02
+_NEARLY_ONE = 0.05
 # A temperature tells the direction of the error if its logarithm is at least this much of the
 # logarithm of the equivalent temperature; else the model is wrong in another way.
 _MAIN_ERROR = 0.5
@@ -56,7 +56,7 @@ def _how_far_off(predictions: Any, effect: Effect) -> str | None:
     size = _too_sure(predictions, temperature)
     if size is None:
         return towards
-    return (f"{towards}, " if towards else "") + f"about as far off as if {size}"
+    return f"{towards or 'no temperature mends it'}, about as far off as if {size}"
 
 
 def _too_sure(predictions: Any, temperature: float) -> str | None:

@@ -4,8 +4,9 @@ from typing import Any
 
 
 def class_name(classes: list[Any] | None, label: int) -> str:
-    """The name of a class, or its number if classes have no names."""
-    return f"class {label}" if classes is None else repr(classes[label])
+    """The name of a class in quotes, or "class" and its number."""
+    name = label if classes is None else classes[label]
+    return repr(name) if isinstance(name, str) else f"class {name}"
 
 
 def judged_event(predictions: Any, classes: list[Any] | None) -> str:
