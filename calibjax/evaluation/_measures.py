@@ -32,7 +32,7 @@ class Measure:
         value: the number.
         interval: a confidence interval for it, from the rows; or None.
         if_calibrated: where it would lie, with the same probability, if targets were drawn from the
-            predictions; or None.
+            predictions, or twice the number that it would estimate; or None.
         pvalue: for a measure of calibration, how often such targets show at least as much; or None.
     """
 
@@ -133,11 +133,12 @@ def _of_numbers(
         np.asarray((targets - predictions.mean()) / predictions.standard_deviation())
     )
     if np.isfinite(errors).all():
-        found["squared error / variance"] = _mean(errors, confidence_level)
+        found["squared error / variance"] = _mean(errors, confidence_level, 1.0)
     place = np.asarray(pit(key, predictions, targets))
     covered = np.abs(2 * place - 1) <= COVERAGE
-    name = f"coverage of {COVERAGE:.0%} intervals"
-    found[name] = Measure(float(covered.mean()), wilson_interval(covered, confidence_level))
+    found[f"coverage of {100 * COVERAGE:.0f} % intervals"] = Measure(
+        float(covered.mean()), wilson_interval(covered, confidence_level), (COVERAGE, COVERAGE)
+    )
     return found
 
 
@@ -149,9 +150,10 @@ def _likelihood(
     return {"log score": _mean(log_score(predictions, targets), confidence_level)}
 
 
-def _mean(values: Any, confidence_level: float) -> Measure:
+def _mean(values: Any, confidence_level: float, if_calibrated: float | None = None) -> Measure:
     values = np.asarray(values, np.float64)
-    return Measure(float(values.mean()), mean_interval(values, confidence_level))
+    expected = None if if_calibrated is None else (if_calibrated, if_calibrated)
+    return Measure(float(values.mean()), mean_interval(values, confidence_level), expected)
 
 
 def mean_interval(values: np.ndarray, confidence_level: float) -> Interval:

@@ -13,9 +13,11 @@ _WIDTH = 88
 def summary(evaluation: Any) -> str:
     """What `print` shows of an `Evaluation`: the verdict, and a table of numbers."""
     confidence = f"{100 * (1 - evaluation.level):.3g} % interval"
+    rows = list(rows_of_summary(evaluation))
+    last = "p" if any(measure.pvalue is not None for _, measure in rows) else ""
     lines = [textwrap.fill(evaluation.verdict, _WIDTH), ""]
-    lines.append(f"{'':<26}{'value':>10}  {confidence:<20}{'if calibrated':<20}p")
-    for name, measure in rows_of_summary(evaluation):
+    lines.append(f"{'':<26}{'value':>10}  {confidence:<20}{'if calibrated':<20}{last}")
+    for name, measure in rows:
         pvalue = "" if measure.pvalue is None else number(measure.pvalue)
         ends = map(interval_text, (measure.interval, measure.if_calibrated))
         lines.append(
@@ -48,5 +50,8 @@ def number(value: float) -> str:
 
 
 def interval_text(interval: tuple[float, float] | None) -> str:
-    """Both ends of an interval, or nothing."""
-    return "" if interval is None else " … ".join(map(number, interval))
+    """Both ends of an interval, one number if they are equal, or nothing."""
+    if interval is None:
+        return ""
+    low, high = map(number, interval)
+    return low if low == high else f"{low} … {high}"

@@ -44,10 +44,12 @@ def page(evaluation: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    numbers = _numbers(evaluation)
     return environment.get_template("page.html.j2").render(
         evaluation=evaluation,
         confidence=f"{100 * (1 - evaluation.level):.3g}\N{NO-BREAK SPACE}%",
-        numbers=_numbers(evaluation),
+        numbers=numbers,
+        has_pvalues=any(line["pvalue"] for line in numbers),
         figures=figures_of(evaluation),
         kernels=_kernels(evaluation),
         remedies=evaluation.remedies,
