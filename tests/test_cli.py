@@ -275,6 +275,11 @@ def test_errors_of_files(tmp_path):
     uneven = tmp_path / "uneven.npz"
     np.savez(uneven, p=np.ones(3), y=np.zeros(2))
     check_error(run("evaluate", uneven, *options), "uneven.npz, column y: .* 3 predictions, got 2")
+    message = "uneven.npz, column rows: expected one number in each row, got 2"
+    np.savez(uneven, p=np.ones(3), rows=np.ones((3, 2)))
+    check_error(run("evaluate", uneven, "--prob", "rows", "--target", "p"), message)
+    header = write(tmp_path / "header.csv", "p,y\n")
+    check_error(run("evaluate", header, *options), "header.csv: expected at least 2 rows, got 0")
     rows = tmp_path / "rows.parquet"
     pl.DataFrame({"p": [0.5, None], "y": [0, 1]}).write_parquet(rows)
     check_error(run("evaluate", rows, *options), "rows.parquet, column p, row 1: .* got nothing")
@@ -406,6 +411,20 @@ def test_monitor(tmp_path):
         expected = expected.update(*batch)
     np.testing.assert_allclose(found["log_e_value"], expected.log_e_value, rtol=1e-4)
 
+    one_row = tmp_path / "one.csv"
+    pl.read_csv(days[0]).head(1).write_csv(one_row)
+    new = tmp_path / "new.npz"
+    check_error(run("monitor", one_row, "--state", new, *OPTIONS), "one.csv: .* 2 rows, got 1")
+    assert (
+        json.loads(run("monitor", one_row, "--state", state, *OPTIONS, "--json").stdout)["n_rows"]
+        == len(days) * 60 + 1
+    )
+    for path, message in (
+        ("state.txt", "state.txt: .* ends in .npz"),
+        ("none/state.npz", "state.npz: there is no folder .*none"),
+        (write(tmp_path / "text.npz", "no numbers"), "text.npz: this is no .npz file"),
+    ):
+        check_error(run("monitor", days[0], "--state", tmp_path / path, *OPTIONS), message)
     before = state.read_bytes()
     renamed = tmp_path / "renamed.csv"
     pl.read_csv(days[0]).rename({"p_no": "p_a", "p_yes": "p_b"}).with_columns(
