@@ -30,8 +30,8 @@ def network_on_digits() -> tuple[np.ndarray, np.ndarray]:
     train, test, train_digits, test_digits = train_test_split(
         images / 16 * kept, digits, test_size=0.6, stratify=digits, random_state=0
     )
-    network = MLPClassifier((64,), alpha=0.3, max_iter=2000, random_state=0).fit(train, train_digits)
-    return network.predict_proba(test), test_digits
+    network = MLPClassifier((64,), alpha=0.3, max_iter=2000, random_state=0)
+    return network.fit(train, train_digits).predict_proba(test), test_digits
 
 
 def save_csv(path: str, probabilities: np.ndarray, digits: np.ndarray) -> None:
@@ -64,7 +64,7 @@ def main() -> None:
     for name, axes in zip(models, figure.subplots(1, 2), strict=True):
         evaluation = cj.evaluate(models[name], digits[held_out], classes=range(10))
         print(f"--- {name} ---\n{evaluation}\n")
-        plot.reliability(evaluation.curves["reliability"], ax=axes).set_title(name)
+        plot.reliability(evaluation.curves["reliability"], ax=axes).set_title(name, loc="left")
         if args.report and name == "network":
             evaluation.to_html(args.report)
     figure.savefig(args.figure, dpi=150)
