@@ -390,6 +390,7 @@ def test_errors_of_compare(tmp_path):
     check_error(run("compare", good, other, *OPTIONS), "other.csv, column label, row 5: .*the same")
 
 
+@pytest.mark.slow
 def test_monitor(tmp_path):
     state = tmp_path / "state.npz"
     days = [binary_file(tmp_path / f"{k}.csv", 1.0, k, shift=4.0 * (k > 0)) for k in range(2)]
