@@ -107,6 +107,10 @@ def _probabilities(array: np.ndarray, targets: np.ndarray, normalize: bool) -> n
     array = array.astype(float) if array.dtype.kind in "biu" else array
     if array.ndim == 1:
         _check_events(array)
+        rounded = np.asarray(jnp.asarray(array))
+        if np.any((rounded == 1) & (array < 1)):
+            # The probability of 0 is lost in 32 bits, unless it has a column.
+            return np.stack([1 - array, array], axis=1)
         return array
     return _rows_that_sum_to_one(array, normalize)
 

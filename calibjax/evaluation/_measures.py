@@ -156,10 +156,12 @@ def _mean(values: Any, confidence_level: float, if_calibrated: float | None = No
     return Measure(float(values.mean()), mean_interval(values, confidence_level), expected)
 
 
-def mean_interval(values: np.ndarray, confidence_level: float) -> Interval:
-    """The mean of the rows ± z standard errors."""
+def mean_interval(values: np.ndarray, confidence_level: float) -> Interval | None:
+    """The mean of the rows ± z standard errors; None if it is infinite."""
     z = NormalDist().inv_cdf((1 + confidence_level) / 2)
     values = np.asarray(values, np.float64)
+    if not np.isfinite(values).all():
+        return None
     middle, error = values.mean(), z * values.std(ddof=1) / len(values) ** 0.5
     return float(middle - error), float(middle + error)
 

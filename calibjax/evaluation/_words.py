@@ -3,9 +3,30 @@
 from typing import Any
 
 
+# Longer names of classes are cut in sentences, tables and pictures.
+_MOST_LETTERS = 40
+
+
 def class_name(classes: list[Any] | None, label: int) -> str:
-    """The name of a class, or its number if classes have no names."""
-    return f"class {label}" if classes is None else repr(classes[label])
+    """The name of a class in quotes, or its number if classes have no names."""
+    name = label if classes is None else classes[label]
+    return repr(_cut(name)) if isinstance(name, str) else f"class {name}"
+
+
+def shown_names(classes: list[Any] | None) -> list[str] | None:
+    """The names of the classes as pages and pictures can show them."""
+    if classes is None:
+        return None
+    return [_printable(_cut(str(name))) for name in classes]
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…"
+
+
+def _printable(name: str) -> str:
+    """Lines and control characters as Python writes them."""
+    return "".join(x if x.isprintable() else repr(x)[1:-1] for x in name)
 
 
 def judged_event(predictions: Any, classes: list[Any] | None) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from calibjax.evaluation._report._figures import figures_of
 from calibjax.evaluation._summary import interval_text, number, rows_of_summary
-from calibjax.evaluation._words import class_name
+from calibjax.evaluation._words import class_name, shown_names
 from calibjax.kernels import describe
 
 _N_ROWS = 10
@@ -47,7 +47,9 @@ def page(evaluation: Any) -> str:
     numbers = _numbers(evaluation)
     return environment.get_template("page.html.j2").render(
         evaluation=evaluation,
+        number=number,
         confidence=f"{100 * (1 - evaluation.level):.3g}\N{NO-BREAK SPACE}%",
+        classes=shown_names(evaluation.classes),
         numbers=numbers,
         has_pvalues=any(line["pvalue"] for line in numbers),
         figures=figures_of(evaluation),
@@ -92,7 +94,7 @@ def _kernels(evaluation: Any) -> list[dict[str, str]]:
             "name": describe(kernel),
             "estimate": number(float(estimate)),
             "interval": interval_text((float(low), float(high))),
-            "score": f"{float(score):.2f}",
+            "score": number(float(score)) if np.isfinite(score) else "",
             "pvalue": number(float(pvalue)),
         }
         for kernel, estimate, low, high, score, pvalue in zip(
