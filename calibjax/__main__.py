@@ -24,11 +24,16 @@ def _keep_compiled_programs() -> None:
 
     Programs are machine code, and a home may be shared by machines, so that each has its folder.
     """
-    if jax.config.values["jax_compilation_cache_dir"] is None:
-        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        folder = caches / "calibjax" / platform.node()
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    if jax.config.values["jax_compilation_cache_dir"] is not None:
+        return
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = caches / "calibjax" / platform.node()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return  # It works without, only slower.
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 
 A small network reads digits of which 40 % of the pixels are kept.  Trained to the end, it is right
 less often than it says.  One number, fitted on other images, divides its logits: it changes no
-decision, and the second evaluation shows what it mends.  Half a minute on two CPU cores.
+decision, and the second evaluation shows what it mends, and what it does not.  Half a minute on two
+CPU cores.
 """
 
 import argparse
@@ -29,15 +30,15 @@ def network_on_digits() -> tuple[np.ndarray, np.ndarray]:
     train, test, train_digits, test_digits = train_test_split(
         images / 16 * kept, digits, test_size=0.6, stratify=digits, random_state=0
     )
-    network = MLPClassifier((64,), max_iter=400, random_state=0).fit(train, train_digits)
-    return network.predict_proba(test), test_digits
+    network = MLPClassifier((64,), alpha=0.3, max_iter=2000, random_state=0)
+    return network.fit(train, train_digits).predict_proba(test), test_digits
 
 
 def save_csv(path: str, probabilities: np.ndarray, digits: np.ndarray) -> None:
     """One row for each image: the probability of each digit, and the digit."""
     header = ",".join([*(f"p_{name}" for name in DIGITS), "digit"])
     lines = [
-        ",".join([*(f"{p:.4f}" for p in row), DIGITS[digit]])
+        ",".join([*(f"{p:.4g}" for p in row), DIGITS[digit]])
         for row, digit in zip(probabilities, digits, strict=True)
     ]
     with open(path, "w") as file:
@@ -63,7 +64,7 @@ def main() -> None:
     for name, axes in zip(models, figure.subplots(1, 2), strict=True):
         evaluation = cj.evaluate(models[name], digits[held_out], classes=range(10))
         print(f"--- {name} ---\n{evaluation}\n")
-        plot.reliability(evaluation.curves["reliability"], ax=axes).set_title(name)
+        plot.reliability(evaluation.curves["reliability"], ax=axes).set_title(name, loc="left")
         if args.report and name == "network":
             evaluation.to_html(args.report)
     figure.savefig(args.figure, dpi=150)

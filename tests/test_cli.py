@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 import calibjax as cj
 import calibjax.evaluation
+from calibjax.__main__ import main
 from calibjax.cli import app
 
 
@@ -273,6 +275,11 @@ def test_errors_of_files(tmp_path):
     uneven = tmp_path / "uneven.npz"
     np.savez(uneven, p=np.ones(3), y=np.zeros(2))
     check_error(run("evaluate", uneven, *options), "uneven.npz, column y: .* 3 predictions, got 2")
+    message = "uneven.npz, column rows: expected one number in each row, got 2"
+    np.savez(uneven, p=np.ones(3), rows=np.ones((3, 2)))
+    check_error(run("evaluate", uneven, "--prob", "rows", "--target", "p"), message)
+    header = write(tmp_path / "header.csv", "p,y\n")
+    check_error(run("evaluate", header, *options), "header.csv: expected at least 2 rows, got 0")
     rows = tmp_path / "rows.parquet"
     pl.DataFrame({"p": [0.5, None], "y": [0, 1]}).write_parquet(rows)
     check_error(run("evaluate", rows, *options), "rows.parquet, column p, row 1: .* got nothing")
@@ -383,6 +390,7 @@ def test_errors_of_compare(tmp_path):
     check_error(run("compare", good, other, *OPTIONS), "other.csv, column label, row 5: .*the same")
 
 
+@pytest.mark.slow
 def test_monitor(tmp_path):
     state = tmp_path / "state.npz"
     days = [binary_file(tmp_path / f"{k}.csv", 1.0, k, shift=4.0 * (k > 0)) for k in range(2)]
@@ -404,6 +412,20 @@ def test_monitor(tmp_path):
         expected = expected.update(*batch)
     np.testing.assert_allclose(found["log_e_value"], expected.log_e_value, rtol=1e-4)
 
+    one_row = tmp_path / "one.csv"
+    pl.read_csv(days[0]).head(1).write_csv(one_row)
+    new = tmp_path / "new.npz"
+    check_error(run("monitor", one_row, "--state", new, *OPTIONS), "one.csv: .* 2 rows, got 1")
+    assert (
+        json.loads(run("monitor", one_row, "--state", state, *OPTIONS, "--json").stdout)["n_rows"]
+        == len(days) * 60 + 1
+    )
+    for path, message in (
+        ("state.txt", "state.txt: .* ends in .npz"),
+        ("none/state.npz", "state.npz: there is no folder .*none"),
+        (write(tmp_path / "text.npz", "no numbers"), "text.npz: this is no .npz file"),
+    ):
+        check_error(run("monitor", days[0], "--state", tmp_path / path, *OPTIONS), message)
     before = state.read_bytes()
     renamed = tmp_path / "renamed.csv"
     pl.read_csv(days[0]).rename({"p_no": "p_a", "p_yes": "p_b"}).with_columns(
@@ -428,9 +450,11 @@ def test_evaluate_as_the_library_does(tmp_path):
     assert "<svg" in (tmp_path / "report.html").read_text()
 
 
-def test_help_in_a_process_of_its_own():
+def test_help_in_a_process_of_its_own(tmp_path):
     command = [sys.executable, "-m", "calibjax", "--help"]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert [x.name for x in tmp_path.iterdir()] == ["calibjax"]
     assert result.stderr == ""
     for word in ("evaluate", "compare", "monitor", "calibjax evaluate preds.csv --probs 'p_*'"):
         assert word in result.stdout
@@ -444,3 +468,20 @@ def test_help_has_an_example(command):
 
 def test_version():
     assert run("--version").stdout == f"calibjax {importlib.metadata.version('calibjax')}\n"
+
+
+def test_no_folder_for_compiled_programs(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(write(tmp_path / "file", "no folder")))
+    monkeypatch.setattr(sys, "argv", ["calibjax", "--version"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 0 and capsys.readouterr().out.startswith("calibjax ")
+    assert jax.config.jax_compilation_cache_dir is None
+
+
+def test_missing_libraries(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "calibjax.cli", None)
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    assert "pip install 'calibjax[cli]'" in capsys.readouterr().err

@@ -195,7 +195,8 @@ def test_the_report(evaluation, tmp_path):
     assert {x.removeprefix("#") for x in references} <= set(page.identifiers)
     assert " ".join(evaluation.verdict.split()) in " ".join(page.text.split())
     assert text.count("<svg") == text.count('role="img"') == 4
-    assert "vector scaling" in page.text and "CRPS" not in page.text
+    # Sections without data are absent.
+    assert "Would a few numbers mend it?" not in page.text and "CRPS" not in page.text
 
 
 def test_the_overview(evaluation):
@@ -231,6 +232,7 @@ def test_families(family):
     assert json.loads(found.to_json())["family"] == family
     assert found.to_html().count("<svg") >= 1
     assert found.effect.skce.interval[0] <= found.effect.skce.interval[1]
+    assert ("few numbers" in found.to_html()) == (found.effect.best_temperature is not None)
     if family == "Normal":
         crps = np.asarray(cj.crps(predictions, targets)).mean()
         assert found.measures["CRPS"].value == pytest.approx(crps, rel=1e-5)

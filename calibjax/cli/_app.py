@@ -15,8 +15,10 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from calibjax import evaluation
 from calibjax.cli._columns import Columns, Model
 from calibjax.cli._errors import BadInput, one_line_errors
+from calibjax.cli._read import read_table
 from calibjax.intervals import compare_calibration
 from calibjax.monitoring import CalibrationMonitor
 from calibjax.monitoring._file import load_leaves, save_leaves
@@ -29,7 +31,13 @@ app = typer.Typer(
 )
 
 File = Annotated[Path, typer.Argument(help="The predictions: a .csv, .parquet or .npz file.")]
-Target = Annotated[str, typer.Option(help="The column of what was observed: labels or numbers.")]
+Target = Annotated[
+    str,
+    typer.Option(
+        help="The column of what was observed: names of classes, their numbers from 0 in the order "
+        "of the columns, or for other predictions real numbers."
+    ),
+]
 Probs = Annotated[
     str | None,
     typer.Option(
@@ -38,7 +46,11 @@ Probs = Annotated[
     ),
 ]
 Prob = Annotated[
-    str | None, typer.Option(help="The column of the probability of an event, whose label is 1.")
+    str | None,
+    typer.Option(
+        help="The column of the probability of an event, whose label is 1, or of two names the "
+        "last one in sorted order: of 'no' and 'yes' it is 'yes'."
+    ),
 ]
 Mean = Annotated[str | None, typer.Option(help="The column of means of normal predictions.")]
 Sd = Annotated[str | None, typer.Option(help="The column of their standard deviations.")]
@@ -133,15 +145,12 @@ def evaluate(
     """
     with one_line_errors():
         _check_level(level)
-        if html is not None and not html.parent.is_dir():
-            raise BadInput(f"{html}: there is no folder {html.parent}.")
+        if html is not None:
+            _check_folder(html)
         columns = Columns(target, probs, prob, mean, sd, quantiles, levels, draws, normalize)
         model = columns.read(file)
         with _working(f"Testing {len(model.targets)} rows"):
-            # The pictures need libraries whose import takes a second.
-            from calibjax.evaluation import evaluate as run
-
-            found = run(
+            found = evaluation.evaluate(
                 model.predictions, model.targets, seed=seed, classes=model.classes, level=level
             )
             if html is not None:
@@ -254,7 +263,10 @@ def monitor(
     with one_line_errors():
         _check_level(level)
         columns = Columns(target, probs, prob, mean, sd, quantiles, levels, draws, normalize)
-        model = columns.read(file)
+        if state.suffix != ".npz":
+            raise BadInput(f"{state}: expected a file that ends in .npz.")
+        _check_folder(state)
+        model = columns.read(file, at_least=1 if state.exists() else 2)
         # The same on each day, in whatever order the columns are.
         model = model.in_order(model.classes and sorted(model.classes))
         with _working(f"Adding {len(model.targets)} rows"):
@@ -294,8 +306,8 @@ def _monitor_before(path: Path, model: Model, seed: int) -> CalibrationMonitor:
     if not path.exists():
         return fresh
     meaning = _meaning(model)
-    with np.load(path, allow_pickle=False) as kept:
-        same = "0" in kept.files and np.array_equal(kept["0"], meaning)
+    kept = read_table(path).columns.get("0")
+    same = kept is not None and np.array_equal(kept.to_numpy(), meaning)
     if not same:
         raise BadInput(
             f"{path}: the evidence is about other predictions than those of {model.table.path}; "
@@ -338,6 +350,12 @@ def _sentence(pair: dict[str, Any]) -> str:
 def _check_level(level: float) -> None:
     if not 0 < level < 1:
         raise BadInput(f"--level must be between 0 and 1, got {level:g}.")
+
+
+def _check_folder(path: Path) -> None:
+    """An error before long work, and not after it."""
+    if not path.parent.is_dir():
+        raise BadInput(f"{path}: there is no folder {path.parent}.")
 
 
 def _print_json(found: dict[str, Any]) -> None:

@@ -85,8 +85,8 @@ class Columns:
     draws: str | None
     normalize: bool
 
-    def read(self, path: Path) -> Model:
-        """The predictions and the targets of a file."""
+    def read(self, path: Path, at_least: int = 2) -> Model:
+        """The predictions and the targets of a file, which must have so many rows at least."""
         forms = {
             "--probs": (self.probs, self._categorical),
             "--prob": (self.prob, self._bernoulli),
@@ -115,6 +115,8 @@ class Columns:
                 f"{path}, column {self.target}: expected one target for each of {n} predictions, "
                 f"got {len(model.targets)}."
             )
+        if n < at_least:
+            raise BadInput(f"{path}: expected at least {at_least} rows, got {n}.")
         return model
 
     def _categorical(self, table: Table, pattern: str) -> Model:

@@ -38,7 +38,17 @@ class Table:
         return self.columns[name]
 
     def numbers(self, name: str) -> np.ndarray:
-        """A column of finite numbers ``[n]``, or of vectors ``[n, m]``, in the dtype of jax."""
+        """A column of finite numbers ``[n]``, in the dtype of jax."""
+        values = self._values(name)
+        if values.ndim > 1:
+            raise BadInput(
+                f"{self.path}, column {name}: expected one number in each row, got "
+                f"{values.shape[1]}."
+            )
+        return values
+
+    def _values(self, name: str) -> np.ndarray:
+        """The same for a column of an npz file that may hold vectors ``[n, m]``."""
         column = self.column(name)
         if column.dtype == pl.String:
             found = column.str.strip_chars().cast(pl.Float64, strict=False)
@@ -63,7 +73,7 @@ class Table:
             target: the column of targets, which is none of them.
         """
         if "*" not in pattern:
-            values = self.numbers(pattern)
+            values = self._values(pattern)
             if values.ndim == 2:
                 return values, None
             raise BadInput(
@@ -134,7 +144,7 @@ def read_table(path: Path) -> Table:
         raise BadInput(f"{path}: there is no such file.")
     try:
         return reader(path)
-    except (pl.exceptions.PolarsError, BadZipFile, ValueError) as error:
+    except (pl.exceptions.PolarsError, BadZipFile, EOFError, ValueError) as error:
         reason = str(error).strip().split("\n")[0].rstrip(".")
         raise BadInput(
             f"{path}: this is no {path.suffix} file that can be read: {reason}."

@@ -3,7 +3,6 @@
 import jax
 import numpy as np
 from jax.typing import ArrayLike
-from scipy.special import xlogy
 
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._distribution import Distribution
@@ -168,6 +167,8 @@ def _brier(x: np.ndarray, happened: np.ndarray, failed: np.ndarray) -> np.floati
 
 def _log(x: np.ndarray, happened: np.ndarray, failed: np.ndarray) -> np.floating:
     # An event that did not happen adds 0, whatever its probability is.
+    from scipy.special import xlogy
+
     return 0.0 - np.sum(xlogy(happened, x) + xlogy(failed, 1 - x))
 
 

@@ -96,7 +96,8 @@ def _evaluation(
     targets = jnp.asarray(observed)
     keys = keys_of(seed)
     test = calibration_test(keys.test, predictions, targets, n_resamples=_N_RESAMPLES)
-    pvalue = float(test.pvalue)
+    # A multiple of 1 / 1000, without the rounding of float32: 0.05 is not above the level 0.05.
+    pvalue = round(float(test.pvalue) * (_N_RESAMPLES + 1)) / (_N_RESAMPLES + 1)
     effect = effect_of(keys.effect, predictions, targets, 1 - level, _N_RESAMPLES)
     worst = None
     if pvalue <= level:

@@ -129,11 +129,10 @@ def _of_numbers(
 ) -> dict[str, Measure]:
     found = _likelihood(predictions, targets, confidence_level)
     found["CRPS"] = _mean(crps(predictions, targets), confidence_level)
-    errors = np.square(
-        np.asarray((targets - predictions.mean()) / predictions.standard_deviation())
-    )
-    if np.isfinite(errors).all():
-        found["squared error / variance"] = _mean(errors, confidence_level, 1.0)
+    deviations = predictions.standard_deviation()
+    errors = np.asarray((targets - predictions.mean()) / deviations, np.float64)
+    if np.isfinite(errors).all() and np.isfinite(deviations).all():
+        found["squared error / variance"] = _mean(np.square(errors), confidence_level, 1.0)
     place = np.asarray(pit(key, predictions, targets))
     covered = np.abs(2 * place - 1) <= COVERAGE
     found[f"coverage of {100 * COVERAGE:.0f} % intervals"] = Measure(
@@ -157,7 +156,7 @@ def _mean(values: Any, confidence_level: float, if_calibrated: float | None = No
 
 
 def mean_interval(values: np.ndarray, confidence_level: float) -> Interval | None:
-    """The mean of the rows ± z standard errors; None if it is infinite."""
+    """The mean of the rows ± z standard errors; None if a row is infinite."""
     z = NormalDist().inv_cdf((1 + confidence_level) / 2)
     values = np.asarray(values, np.float64)
     if not np.isfinite(values).all():

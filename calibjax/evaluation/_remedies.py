@@ -19,8 +19,8 @@ from calibjax.recalibration import (
 )
 from calibjax.scores import log_score
 
-# Fewer rows are too few for a fit on one half and a test on the other half.
-_LEAST_ROWS = 40
+# Half of fewer rows is too few for a fit of several numbers, and for a test.
+_LEAST_ROWS = 200
 
 
 @dataclasses.dataclass(frozen=True)

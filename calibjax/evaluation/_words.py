@@ -2,7 +2,6 @@
 
 from typing import Any
 
-
 # Longer names of classes are cut in sentences, tables and pictures.
 _MOST_LETTERS = 40
 
@@ -56,10 +55,14 @@ def _place_of_class(witness: Any, cell: tuple[int, int], classes: list[Any] | No
     )
 
 
+def _from_to(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
 def _place_of_number(residuals: Any, cell: tuple[int, int, int], _: Any) -> str:
     layer, place, width = cell
     edges = residuals.location_edges[place : place + 2], residuals.spread_edges[width : width + 2]
-    means, deviations = (f"{float(low):.3g} to {float(high):.3g}" for low, high in edges)
+    means, deviations = (_from_to(f"{float(low):.3g}", f"{float(high):.3g}") for low, high in edges)
     value = float(residuals.value[cell])
     if layer == 0:
         found = f"targets are {abs(value):.2g} deviations {'higher' if value > 0 else 'lower'}"

@@ -58,7 +58,8 @@ def _pictures(evaluation: Any) -> Iterator[tuple[str, Callable[..., Any], str, s
         yield (
             "corp",
             functools.partial(plot.reliability, corp),
-            f"The same without bins, by isotonic regression. Brier score {corp.score:.3g} = "
+            "The same without bins, by isotonic regression. Brier score of this event "
+            f"{corp.score:.3g} = "
             f"miscalibration {corp.miscalibration:.3g} − discrimination "
             f"{corp.discrimination:.3g} + uncertainty {corp.uncertainty:.3g}.",
             "Isotonic reliability diagram. "

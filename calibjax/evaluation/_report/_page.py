@@ -5,6 +5,7 @@ from importlib import metadata
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import jinja2
 import numpy as np
 
@@ -110,8 +111,8 @@ def _rows(evaluation: Any) -> list[dict[str, str]]:
     for row in evaluation.worst_rows(_N_ROWS):
         target = evaluation.targets[row]
         if probabilities is None:
-            mean = np.asarray(evaluation.predictions[row : row + 1].mean())[0]
-            said, came = _vector_text(mean), _vector_text(target)
+            middle = _middle(evaluation.predictions[row : row + 1])
+            said, came = _vector_text(middle), _vector_text(target)
         else:
             of_row = np.asarray(probabilities[row])
             best = int(of_row.argmax())
@@ -120,6 +121,14 @@ def _rows(evaluation: Any) -> list[dict[str, str]]:
         share = number(float(evaluation.contributions[row]))
         found.append({"row": str(row), "predicted": said, "observed": came, "share": share})
     return found
+
+
+def _middle(prediction: Any) -> np.ndarray:
+    """The mean of one prediction, or its median if it has no finite mean."""
+    mean = np.asarray(prediction.mean())[0]
+    if mean.ndim > 0 or np.isfinite(mean):
+        return mean
+    return np.asarray(prediction.quantile(jnp.full(1, 0.5)))[0]
 
 
 def _vector_text(value: Any) -> str:

@@ -20,7 +20,9 @@ def svg_of(figure: Figure, name: str) -> str:
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    # The page says the style, which would hold for the whole page if a figure said it.
+    for element in "metadata", "style":
+        svg = re.sub(rf"<{element}\b.*?</{element}>\s*", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
     svg = re.sub(r'(url\(|href=")#', rf"\1#{name}-", svg)
     # The page says how wide a figure is; its own size is a size in print.
