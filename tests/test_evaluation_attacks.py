@@ -1,6 +1,7 @@
 """evaluate meets inputs that hostile people have: each was once taken wrongly or unclearly."""
 
 import decimal
+import io
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,11 @@ import pytest
 from scipy import stats
 
 import calibjax as cj
+import calibjax.plot
 from calibjax.evaluation._inputs import read_inputs
+from calibjax.evaluation._measures import measures
+from calibjax.evaluation._summary import interval_text, number
+from calibjax.evaluation._words import class_name, shown_names
 
 N = 30
 RNG = np.random.default_rng(0)
@@ -187,3 +192,39 @@ def test_levels_at_which_nothing_could_be_rejected():
 def test_seeds_that_jax_does_not_take():
     with pytest.raises(ValueError, match="seed must be between 0 and"):
         cj.evaluate(EVENTS, LABELS // 2, seed=2**63)
+
+
+def test_names_of_classes_of_any_letters():
+    names = ["x" * 3000, "two\nlines", "\x1b[31m", "\ud800", "\u202e", "😀 <b>"]
+    shown = shown_names(names)
+    assert shown[0] == "x" * 39 + "…" and shown[1] == "two\\nlines" and shown[5] == "😀 <b>"
+    assert all(name.isprintable() for name in shown)
+    assert len(class_name(names, 0)) < 50 and class_name(names, 1) == r"'two\nlines'"
+    assert class_name([10, 20], 1) == "class 20"
+
+
+def test_a_dollar_in_a_name_is_no_formula():
+    found = cj.witness_map(
+        jax.random.key(0), cj.Bernoulli(jnp.array([0.1, 0.2, 0.7, 0.7])), jnp.array([0, 1, 1, 1])
+    )
+    axes = cj.plot.witness(found, classes=["no", r"$\frac{$"])
+    axes.figure.savefig(io.StringIO(), format="svg")
+    assert [label.get_text() for label in axes.get_yticklabels()] == [r"$\frac{$"]
+
+
+def test_numbers_that_are_infinite_or_none():
+    assert number(np.inf) == "∞" and number(-0.0) == "0" and number(np.nan) == ""
+    assert interval_text((1.0, np.inf)) == "1 … ∞"
+
+
+def test_probabilities_that_32_bits_round_to_one():
+    predictions, targets, _ = read_inputs([1 - 1e-9, 0.5], [0, 1], None, False)
+    # -log 1e-9; as a Bernoulli prediction it would be infinite.
+    assert float(-predictions.log_prob(jnp.asarray(targets))[0]) == pytest.approx(20.723, rel=1e-4)
+
+
+def test_no_variance_no_ratio_to_it():
+    # A t distribution with two degrees of freedom has a mean, and no finite variance.
+    x = jnp.linspace(-1, 1, 5)
+    found = measures(jax.random.key(0), cj.StudentT(2.0, x, 1.0), x, 0.95, 99)
+    assert "CRPS" in found and "squared error / variance" not in found
