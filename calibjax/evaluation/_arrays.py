@@ -14,7 +14,7 @@ def as_numpy(name: str, value: Any) -> np.ndarray:
             else that NumPy reads by ``__array__`` or DLPack.
 
     Returns:
-        An array whose dtype is boolean, a number, or a string.
+        An array whose dtype is boolean, a number that JAX has too, or a string.
 
     Raises:
         TypeError: the value is a class, a string or a function, or holds neither numbers nor
@@ -37,13 +37,19 @@ def as_numpy(name: str, value: Any) -> np.ndarray:
         ) from error
     if array.ndim == 0:
         raise TypeError(f"{name} must be an array, a list or a frame, got {_described(value)}.")
+    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+        place = tuple(np.argwhere(np.ma.getmaskarray(value))[0].tolist())
+        raise ValueError(f"{name} must not have missing values; {_where(place)} is masked.")
     if array.dtype.kind in "OT":
         return _of_objects(name, array)
-    if array.dtype.kind == "V" and np.can_cast(array.dtype, np.float32):
-        return array.astype(np.float32)  # bfloat16
-    if array.dtype.kind not in "biufU":
+    if array.dtype.kind == "f" or (
+        array.dtype.kind == "V" and np.can_cast(array.dtype, np.float32)  # bfloat16
+    ):
+        # JAX has no long doubles and no foreign byte order, and 16 bits are too few to compute in.
+        return array.astype(np.float32 if array.dtype.itemsize <= 4 else np.float64, copy=False)
+    if array.dtype.kind not in "biuU":
         raise TypeError(f"{name} must hold numbers or strings, got dtype {array.dtype}.")
-    return array
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def column_names(value: Any) -> list[Any] | None:
@@ -65,18 +71,31 @@ def _read(value: Any) -> np.ndarray:
 def _of_objects(name: str, array: np.ndarray) -> np.ndarray:
     """An array of Python objects as strings if all are strings, else as floats."""
     for place, item in np.ndenumerate(array):
-        if item is None or item != item:
+        if isinstance(item, (list, tuple)) or getattr(item, "shape", ()):
+            raise TypeError(
+                f"{name} must hold either numbers or strings; {_where(place)} is "
+                f"{_described(item)}: numpy.stack(list({name})) makes one array of all rows."
+            )
+        if _is_missing(item):
             raise ValueError(f"{name} must not have missing values; {_where(place)} is {item}.")
     if all(isinstance(item, str) for item in array.flat):
-        return array.astype(str)
+        return np.array(array.tolist())
     for place, item in np.ndenumerate(array):
         try:
             float(item)
         except (TypeError, ValueError):
             raise TypeError(
-                f"{name} must hold either numbers or strings; {_where(place)} is {item!r}."
+                f"{name} must hold either numbers or strings; {_where(place)} is {repr(item)[:60]}."
             ) from None
     return array.astype(float)
+
+
+def _is_missing(item: Any) -> bool:
+    """Whether it is None, or does not equal itself, as NaN; pandas.NA refuses to say even this."""
+    try:
+        return item is None or bool(item != item)
+    except TypeError:
+        return True
 
 
 def _where(place: tuple[int, ...]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from calibjax._check import check_flag, check_integer
 from calibjax._distribution import Distribution
+from calibjax._struct import is_traced
 from calibjax.evaluation._effect import effect_of
 from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._inputs import read_inputs
@@ -19,6 +20,8 @@ from calibjax.evaluation._words import worst_place
 from calibjax.hypothesis_tests import calibration_test
 
 _N_RESAMPLES = 999
+# The smallest p-value there can be; no model could be rejected at a smaller level.
+_LEAST_LEVEL = 1 / (_N_RESAMPLES + 1)
 
 
 def evaluate(
@@ -48,10 +51,10 @@ def evaluate(
         targets: labels ``0 … m-1``, or names of classes, or numbers; an array, list or column.
         seed: an integer, from which all random numbers come.
         classes: the names of the classes in the order of the columns of predictions; of a frame the
-            names of its columns are taken if targets are strings.
+            names of its columns are taken if they can name the targets.
         normalize: whether to divide each row of probabilities by its sum, for rounded ones.
-        level: the model is called not calibrated if the p-value is at most this; intervals hold
-            with the confidence 1 - level.
+        level: the model is called not calibrated if the p-value is at most this, at least 0.001;
+            intervals hold with the confidence 1 - level.
 
     Returns:
         Evaluation: print it, or see its fields.
@@ -67,10 +70,18 @@ def evaluate(
         >>> print(evaluation.verdict[:26])
         Not calibrated (p = 0.001,
     """
-    seed = check_integer("seed", seed, 0)
+    if is_traced((predictions, targets, jnp.zeros(()))):
+        raise TypeError(
+            "evaluate must be called outside of jit, grad and vmap; calibration_test, "
+            "skce_confidence_interval and others that it calls work inside."
+        )
+    seed = check_integer("seed", seed, 0, 2**63 - 1)
     normalize = check_flag("normalize", normalize)
-    if not (isinstance(level, float) and 0 < level < 1):
-        raise ValueError(f"level must be a number between 0 and 1, got {level!r}.")
+    if not (isinstance(level, (float, np.floating)) and _LEAST_LEVEL <= level < 1):
+        raise ValueError(
+            f"level must be a number of at least {_LEAST_LEVEL} and below 1, got {level!r}."
+        )
+    level = float(level)
     family, observed, names = read_inputs(predictions, targets, classes, normalize)
     return _evaluation(family, observed, names, seed, level)
 

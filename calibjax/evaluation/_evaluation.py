@@ -193,7 +193,8 @@ class Evaluation:
         """`to_dict` as JSON text, which is also written to a file if a path is given."""
         text = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=1)
         if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
+            # Letters without a code in UTF-8 become what JSON has for them.
+            Path(path).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
         return text
 
 

@@ -12,7 +12,7 @@ from calibjax._struct import widened
 from calibjax.distributions import Bernoulli, Categorical
 from calibjax.distributions._foreign import as_predictions, is_foreign
 from calibjax.evaluation._arrays import as_numpy, column_names
-from calibjax.evaluation._labels import check_classes, labels_of
+from calibjax.evaluation._labels import classes_in_order, labels_of
 
 # Predictions are valid if their probabilities sum to one within this; `Categorical` says the same.
 _TOLERANCE = 1e-3
@@ -35,24 +35,22 @@ def read_inputs(
         TypeError, ValueError: see `evaluate`.
     """
     observed = as_numpy("targets", targets)
-    if isinstance(predictions, Distribution):
+    native, columns = isinstance(predictions, Distribution), None
+    if native or is_foreign(predictions):
         if normalize:
             raise ValueError("normalize must be False for predictions that are a distribution.")
-        family = predictions
-    elif is_foreign(predictions):
-        family = as_predictions(predictions)
+        family = predictions if native else as_predictions(predictions)
     else:
         array = _probabilities(as_numpy("predictions", predictions), observed, normalize)
         family = (
             Bernoulli(jnp.asarray(array)) if array.ndim == 1 else Categorical(jnp.asarray(array))
         )
-        if classes is None and observed.dtype.kind == "U":
-            classes = column_names(predictions)
+        columns = column_names(predictions)
     probabilities = _label_probabilities(family)
     names = None
     if probabilities is not None:
         n_classes = probabilities.shape[-1]
-        names = check_classes(classes, n_classes)
+        names = classes_in_order(classes, columns, observed, n_classes)
         observed = labels_of(observed, names, n_classes)
     elif classes is not None:
         raise ValueError(
@@ -62,7 +60,15 @@ def read_inputs(
         raise TypeError(f"targets of {type(family).__name__} must be numbers, got strings.")
     elif observed.ndim == 2 and observed.shape[1] == 1 and family.target_shape == "n":
         observed = observed[:, 0]
+    if observed.dtype.kind in "iu" and family.target_kind == "real":
+        observed = observed.astype(float)  # JAX would cut large integers off
     data = check_data(family, jnp.asarray(observed), None)
+    if observed.dtype.kind in "iu" and not np.array_equal(data.targets, observed):
+        row = int(np.argmax(np.asarray(data.targets) != observed))
+        raise ValueError(
+            f"targets must be integers of 32 bits; row {row} is {observed[row]}. "
+            "jax.enable_x64(True) allows for more."
+        )
     return Inputs(family, np.asarray(data.targets), names)
 
 
@@ -101,6 +107,10 @@ def _probabilities(array: np.ndarray, targets: np.ndarray, normalize: bool) -> n
     array = array.astype(float) if array.dtype.kind in "biu" else array
     if array.ndim == 1:
         _check_events(array)
+        rounded = np.asarray(jnp.asarray(array))
+        if np.any((rounded == 1) & (array < 1)):
+            # The probability of 0 is lost in 32 bits, unless it has a column.
+            return np.stack([1 - array, array], axis=1)
         return array
     return _rows_that_sum_to_one(array, normalize)
 
@@ -125,7 +135,9 @@ def _check_events(array: np.ndarray) -> None:
     if not wrong.any():
         return
     row = int(np.argmax(wrong))
-    said = f"predictions must be probabilities in [0, 1]; row {row} is {array[row]:g}"
+    said = f"predictions must be probabilities in [0, 1]; row {row} is {array[row]}"
+    if -_TOLERANCE < array.min() and array.max() < 1 + _TOLERANCE:
+        raise ValueError(f"{said}. Rounding errors are mended by numpy.clip(predictions, 0, 1).")
     if array.min() >= 0 and 1 < array.max() <= 100:
         raise ValueError(f"{said}. If they are percentages, divide them by 100.")
     raise ValueError(
@@ -139,7 +151,7 @@ def _rows_that_sum_to_one(array: np.ndarray, normalize: bool) -> np.ndarray:
     wrong = np.abs(sums - 1) > _TOLERANCE
     negative = (array < 0).any(axis=1)
     if normalize and not negative.any() and (sums > 0).all():
-        return array / sums[:, None].astype(array.dtype)
+        return array / sums[:, None]
     if negative.any() or (wrong.any() and array.max() > 1 and not normalize):
         if not negative.any() and np.allclose(sums, 100, atol=2):
             raise ValueError(
@@ -147,6 +159,11 @@ def _rows_that_sum_to_one(array: np.ndarray, normalize: bool) -> np.ndarray:
                 f"{sums[0]:g}: they look like percentages, divide them by 100."
             )
         row = int(np.argmax(negative | wrong))
+        if array.min() > -_TOLERANCE and not wrong.any():
+            raise ValueError(
+                f"predictions must not be negative; row {row} has {array[row].min()}. Rounding "
+                "errors are mended by numpy.clip(predictions, 0, 1)."
+            )
         raise ValueError(
             f"predictions must be probabilities that sum to 1; row {row} is "
             f"{_short(array[row])}. If they are logits, pass "

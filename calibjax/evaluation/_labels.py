@@ -6,18 +6,65 @@ from typing import Any
 import numpy as np
 
 
-def check_classes(classes: Sequence[Any] | None, n_classes: int) -> list[Any] | None:
-    """The names of the classes as a list, None if there are none.
+def classes_in_order(
+    classes: Sequence[Any] | None, columns: list[Any] | None, targets: np.ndarray, n_classes: int
+) -> list[Any] | None:
+    """The names of the classes in the order of the predictions, None if labels are 0 … m-1.
+
+    Args:
+        classes: what people named, or None.
+        columns: the names of the columns if predictions are a frame.  Targets that are strings are
+            among them, and so may be numbers.
+        targets: labels of any kind.
+        n_classes: the number of classes, m.
 
     Raises:
-        TypeError: classes are no list.
-        ValueError: there are not n_classes different ones.
+        TypeError: classes are no list of strings or numbers.
+        ValueError: there are not n_classes different ones; or columns have another order; or
+            targets are numbers that may be places or names.
     """
-    if classes is None:
+    if classes is not None:
+        names = _checked(classes, n_classes)
+        if columns is not None and names != columns and set(names) == set(columns):
+            raise ValueError(
+                f"classes must be in the order of the columns of predictions, got "
+                f"{_shortened(names)} for columns {_shortened(columns)}."
+            )
+    elif columns is None or len(columns) != n_classes:
         return None
-    if isinstance(classes, str) or not hasattr(classes, "__len__"):
+    elif targets.dtype.kind == "U":
+        return _checked(columns, n_classes)
+    else:
+        names = columns
+    if targets.dtype.kind == "U" or not _may_name(targets, names):
+        return None if classes is None else names
+    if any(isinstance(name, str) for name in names):
+        raise ValueError(
+            f"targets must be strings, as the names of classes {_shortened(names)} are: such "
+            "numbers may be names or places."
+        )
+    return _checked(names, n_classes)
+
+
+def _may_name(targets: np.ndarray, names: list[Any]) -> bool:
+    """Whether all targets are names of classes, at other places than 0 … m-1."""
+    try:
+        numbers = [float(name) for name in names]
+    except (TypeError, ValueError):
+        return False
+    return numbers != list(range(len(names))) and bool(np.isin(targets, numbers).all())
+
+
+def _checked(classes: Any, n_classes: int) -> list[Any]:
+    """A list of n_classes different strings or numbers."""
+    if isinstance(classes, (str, set)) or not hasattr(classes, "__len__"):
         raise TypeError(f"classes must be a list of names, got {type(classes).__name__}.")
-    names = [x.item() if isinstance(x, np.generic) else x for x in classes]
+    if getattr(classes, "ndim", 1) != 1:
+        raise TypeError(f"classes must be a list of names, got shape {list(classes.shape)}.")
+    names = [x.item() if getattr(x, "ndim", None) == 0 else x for x in classes]
+    for name in names:
+        if not isinstance(name, (str, int, float)) or name != name:
+            raise TypeError(f"classes must be strings or numbers, got {repr(name)[:60]}.")
     if len(names) != n_classes:
         order = "of 0 and of 1" if n_classes == 2 else "in the order of the columns"
         raise ValueError(

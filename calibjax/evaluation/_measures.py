@@ -129,11 +129,10 @@ def _of_numbers(
 ) -> dict[str, Measure]:
     found = _likelihood(predictions, targets, confidence_level)
     found["CRPS"] = _mean(crps(predictions, targets), confidence_level)
-    errors = np.square(
-        np.asarray((targets - predictions.mean()) / predictions.standard_deviation())
-    )
-    if np.isfinite(errors).all():
-        found["squared error / variance"] = _mean(errors, confidence_level, 1.0)
+    deviations = predictions.standard_deviation()
+    errors = np.asarray((targets - predictions.mean()) / deviations, np.float64)
+    if np.isfinite(errors).all() and np.isfinite(deviations).all():
+        found["squared error / variance"] = _mean(np.square(errors), confidence_level, 1.0)
     place = np.asarray(pit(key, predictions, targets))
     covered = np.abs(2 * place - 1) <= COVERAGE
     found[f"coverage of {100 * COVERAGE:.0f} % intervals"] = Measure(

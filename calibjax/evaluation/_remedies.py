@@ -89,5 +89,7 @@ def _affine_words(parameters: Any) -> str:
 
 def _vector_words(parameters: Any) -> str:
     slope, shifts = (np.atleast_1d(np.asarray(x)) for x in parameters)
+    if len(shifts) > 1:
+        shifts = shifts - shifts.mean()  # a shift of all logits does nothing
     ends = f"{shifts[0]:+.2g}" if len(shifts) == 1 else f"{shifts.min():+.2g} … {shifts.max():+.2g}"
     return f"logits × {slope[0]:.3g}, shifted by {ends}"

@@ -1,5 +1,6 @@
 """An evaluation as text."""
 
+import math
 import textwrap
 from collections.abc import Iterator
 from typing import Any
@@ -44,9 +45,12 @@ def rows_of_summary(evaluation: Any) -> Iterator[tuple[str, Measure]]:
         yield "best temperature", Measure(effect.best_temperature)
 
 
-def number(value: float) -> str:
-    """A number with three digits."""
-    return f"{value:.3g}"
+def number(value: float, digits: int = 3) -> str:
+    """A number with so many digits, also if it is infinite; nothing if there is none."""
+    if math.isnan(value):
+        return ""
+    # Zero has no sign for people.
+    return f"{value + 0.0:.{digits}g}".replace("inf", "∞")
 
 
 def interval_text(interval: tuple[float, float] | None) -> str:

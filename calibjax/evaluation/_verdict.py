@@ -7,6 +7,8 @@ from calibjax.evaluation._effect import Effect, deviation_ratio
 
 # A best temperature this close to 1 says nothing about the direction.
 _NEARLY_ONE = 0.05
+# `fit_temperature` looks no further than 0.01.
+_LEAST_TEMPERATURE = 0.0101
 # A temperature tells the direction of the error if its logarithm is at least this much of the
 # logarithm of the equivalent temperature; else the model is wrong in another way.
 _MAIN_ERROR = 0.5
@@ -70,7 +72,8 @@ def _too_sure(predictions: Any, temperature: float) -> str | None:
 
 
 def _not_sure_enough(predictions: Any, temperature: float) -> str:
+    least = "at least " if temperature <= _LEAST_TEMPERATURE else ""
     if predictions.label_probabilities() is not None:
-        return f"its logits should be {1 / temperature:.3g} times as large"
+        return f"its logits should be {least}{1 / temperature:.3g} times as large"
     ratio = deviation_ratio(predictions, temperature)
-    return f"its standard deviations are {ratio:.3g} times too large"
+    return f"its standard deviations are {least}{ratio:.3g} times too large"

@@ -2,11 +2,30 @@
 
 from typing import Any
 
+# Longer names of classes are cut in sentences, tables and pictures.
+_MOST_LETTERS = 40
+
 
 def class_name(classes: list[Any] | None, label: int) -> str:
-    """The name of a class in quotes, or "class" and its number."""
+    """The name of a class in quotes, or its number if classes have no names."""
     name = label if classes is None else classes[label]
-    return repr(name) if isinstance(name, str) else f"class {name}"
+    return repr(_cut(name)) if isinstance(name, str) else f"class {name}"
+
+
+def shown_names(classes: list[Any] | None) -> list[str] | None:
+    """The names of the classes as pages and pictures can show them."""
+    if classes is None:
+        return None
+    return [_printable(_cut(str(name))) for name in classes]
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…"
+
+
+def _printable(name: str) -> str:
+    """Lines and control characters as Python writes them."""
+    return "".join(x if x.isprintable() else repr(x)[1:-1] for x in name)
 
 
 def judged_event(predictions: Any, classes: list[Any] | None) -> str:
@@ -36,10 +55,14 @@ def _place_of_class(witness: Any, cell: tuple[int, int], classes: list[Any] | No
     )
 
 
+def _from_to(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
 def _place_of_number(residuals: Any, cell: tuple[int, int, int], _: Any) -> str:
     layer, place, width = cell
     edges = residuals.location_edges[place : place + 2], residuals.spread_edges[width : width + 2]
-    means, deviations = (f"{float(low):.3g} to {float(high):.3g}" for low, high in edges)
+    means, deviations = (_from_to(f"{float(low):.3g}", f"{float(high):.3g}") for low, high in edges)
     value = float(residuals.value[cell])
     if layer == 0:
         found = f"targets are {abs(value):.2g} deviations {'higher' if value > 0 else 'lower'}"

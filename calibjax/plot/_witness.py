@@ -77,7 +77,9 @@ def witness(
         count[shown] > 0,
         "← rarer than predicted · more frequent →  (% points)",
     )
-    ax.set_yticks(np.arange(shown.size) + 0.5, [names[labels[row]] for row in shown])
+    # A dollar in a name is no formula.
+    ticks = np.arange(shown.size) + 0.5
+    ax.set_yticks(ticks, [names[labels[row]] for row in shown], parse_math=False)
     ax.tick_params(axis="y", labelsize=TICK if shown.size <= _MOST_ROWS / 2 else NOTE)
     words(ax, title, "predicted probability of the class (%)", "")
     return ax

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from calibjax import plot
 from calibjax.evaluation._report._svg import svg_of
-from calibjax.evaluation._words import judged_event, worst_place
+from calibjax.evaluation._words import judged_event, shown_names, worst_place
 
 
 class FigureOfPage(NamedTuple):
@@ -99,7 +99,7 @@ def _pictures(evaluation: Any) -> Iterator[tuple[str, Callable[..., Any], str, s
     if "witness" in curves:
         yield (
             "witness",
-            functools.partial(plot.witness, curves["witness"], classes=classes),
+            functools.partial(plot.witness, curves["witness"], classes=shown_names(classes)),
             f"Which classes come more or less often than predicted, and at which probabilities. "
             f"{chance}",
             f"Map of classes and probabilities. {seen}",

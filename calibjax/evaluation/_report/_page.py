@@ -5,12 +5,13 @@ from importlib import metadata
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import jinja2
 import numpy as np
 
 from calibjax.evaluation._report._figures import figures_of
 from calibjax.evaluation._summary import interval_text, number, rows_of_summary
-from calibjax.evaluation._words import class_name
+from calibjax.evaluation._words import class_name, shown_names
 from calibjax.kernels import describe
 
 _N_ROWS = 10
@@ -47,7 +48,9 @@ def page(evaluation: Any) -> str:
     numbers = _numbers(evaluation)
     return environment.get_template("page.html.j2").render(
         evaluation=evaluation,
+        number=number,
         confidence=f"{100 * (1 - evaluation.level):.3g}\N{NO-BREAK SPACE}%",
+        classes=shown_names(evaluation.classes),
         numbers=numbers,
         has_pvalues=any(line["pvalue"] for line in numbers),
         figures=figures_of(evaluation),
@@ -92,7 +95,7 @@ def _kernels(evaluation: Any) -> list[dict[str, str]]:
             "name": describe(kernel),
             "estimate": number(float(estimate)),
             "interval": interval_text((float(low), float(high))),
-            "score": f"{float(score):.2f}",
+            "score": number(float(score)) if np.isfinite(score) else "",
             "pvalue": number(float(pvalue)),
         }
         for kernel, estimate, low, high, score, pvalue in zip(
@@ -108,8 +111,8 @@ def _rows(evaluation: Any) -> list[dict[str, str]]:
     for row in evaluation.worst_rows(_N_ROWS):
         target = evaluation.targets[row]
         if probabilities is None:
-            mean = np.asarray(evaluation.predictions[row : row + 1].mean())[0]
-            said, came = _vector_text(mean), _vector_text(target)
+            middle = _middle(evaluation.predictions[row : row + 1])
+            said, came = _vector_text(middle), _vector_text(target)
         else:
             of_row = np.asarray(probabilities[row])
             best = int(of_row.argmax())
@@ -118,6 +121,14 @@ def _rows(evaluation: Any) -> list[dict[str, str]]:
         share = number(float(evaluation.contributions[row]))
         found.append({"row": str(row), "predicted": said, "observed": came, "share": share})
     return found
+
+
+def _middle(prediction: Any) -> np.ndarray:
+    """The mean of one prediction, or its median if it has no finite mean."""
+    mean = np.asarray(prediction.mean())[0]
+    if mean.ndim > 0 or np.isfinite(mean):
+        return mean
+    return np.asarray(prediction.quantile(jnp.full(1, 0.5)))[0]
 
 
 def _vector_text(value: Any) -> str:
