@@ -1,5 +1,8 @@
 """Pictures of the probability integral transform and of coverage."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -92,7 +95,7 @@ def pit_difference(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
     _line(ax, grid, difference, (difference < low) | (difference > high), drawstyle="steps-post")
     ax.set_xlim(0, 1)
     _headroom(ax)
-    style.words(ax, f"PIT of {_rows(curve)}", "probability z", "fraction of PIT ≤ z, minus z")
+    style.words(ax, f"PIT of {_rows(curve)}", "probability z", "ECDF of the PIT − z")
     style.legend(ax, loc="upper right", ncols=2)
     return ax
 
@@ -142,8 +145,13 @@ def coverage(curve: CoverageCurve, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-_BAND_BEFORE = {**style.BAND, "color": style.GREY, "alpha": 0.35, "zorder": 4}
-_CORNER = {"fontsize": style.NOTE, "color": style.GREY, "ha": "right", "va": "bottom"}
+_BAND_BEFORE: Mapping[str, Any] = {**style.BAND, "color": style.GREY, "alpha": 0.35, "zorder": 4}
+_CORNER: Mapping[str, Any] = {
+    "fontsize": style.NOTE,
+    "color": style.GREY,
+    "ha": "right",
+    "va": "bottom",
+}
 
 
 def _check(curve: object, expected: type) -> None:
@@ -151,7 +159,7 @@ def _check(curve: object, expected: type) -> None:
         raise TypeError(f"curve must be a {expected.__name__}, got {type(curve).__name__}.")
 
 
-def _line(ax: Axes, x: np.ndarray, y: np.ndarray, outside: np.ndarray, **options: object) -> None:
+def _line(ax: Axes, x: np.ndarray, y: np.ndarray, outside: np.ndarray, **options: Any) -> None:
     """A curve, and its points outside of the band in another colour."""
     ax.plot(x, y, **{**style.CURVE, **options})
     if outside.any():
