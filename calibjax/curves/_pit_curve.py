@@ -169,7 +169,8 @@ def _pit_curve(
     return PITCurve(
         edges=jnp.linspace(0.0, 1.0, n_bins + 1, dtype=dtype),
         count=in_bins(counts),
-        density=n_bins * in_bins(counts).astype(dtype) / size * valid,
+        # In the order of the bands' ends, so that equal numbers are rounded alike.
+        density=n_bins * (in_bins(counts).astype(dtype) / size) * valid,
         pointwise_low=n_bins * alone[0] * valid,
         pointwise_high=n_bins * alone[1] * valid,
         density_low=n_bins * together[0] * valid,
