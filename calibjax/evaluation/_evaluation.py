@@ -132,7 +132,7 @@ class Evaluation:
         Raises:
             ImportError: matplotlib is not installed; ``pip install 'calibjax[plot]'``.
         """
-        from calibjax.evaluation._report import overview
+        from calibjax.evaluation._report._figures import overview
 
         return overview(self)
 
@@ -144,7 +144,7 @@ class Evaluation:
         Raises:
             ImportError: matplotlib or jinja2 is not installed; ``pip install 'calibjax[report]'``.
         """
-        from calibjax.evaluation._report import page
+        from calibjax.evaluation._report._page import page
 
         text = page(self)
         if path is not None:
