@@ -41,7 +41,7 @@ class Bins:
     size: jax.Array
 
     def distances(self, events: jax.Array) -> jax.Array:
-        """T_b of numbers of events ``[..., b]``; infinite where they cannot happen, 0 if empty."""
+        """T_b of numbers of events ``[b]``; infinite where they cannot happen, 0 if empty."""
         dtype = self.mean.dtype
         size = jnp.maximum(self.size, 1).astype(dtype)
         happened, failed = events.astype(dtype), (self.size - events).astype(dtype)
@@ -65,17 +65,23 @@ class Bins:
         k / n_b is outside exactly if its distance is larger.  Empty bins have NaN.
         """
         size = jnp.maximum(self.size, 1)
-        expected = size.astype(self.mean.dtype) * self.mean
+        n = size.astype(self.mean.dtype)
+        expected = n * self.mean
         below = jnp.floor(expected).astype(jnp.int32)
         most = critical * (1 + _ROUNDING * jnp.finfo(self.mean.dtype).eps)
 
         def inside(events: jax.Array) -> jax.Array:
             return self.distances(events) <= most
 
-        last = _last(lambda k: (k <= expected) | inside(k), below, size + 1)
-        first = _last(lambda k: (k >= expected) | inside(k), below + 1, jnp.full_like(below, -1))
-        low = jnp.minimum(first.astype(expected.dtype) / size.astype(expected.dtype), self.mean)
-        high = jnp.maximum(last.astype(expected.dtype) / size.astype(expected.dtype), self.mean)
+        def up(events: jax.Array) -> jax.Array:
+            return (events <= below) | inside(events)
+
+        def down(events: jax.Array) -> jax.Array:
+            return (events > below) | inside(events)
+
+        last, first = _last(up, below, size + 1), _last(down, below + 1, jnp.full_like(below, -1))
+        low = jnp.minimum(first.astype(n.dtype) / n, self.mean)
+        high = jnp.maximum(last.astype(n.dtype) / n, self.mean)
         bad = (self.size == 0) | jnp.isnan(critical)
         return jnp.where(bad, jnp.nan, low), jnp.where(bad, jnp.nan, high)
 
@@ -89,7 +95,7 @@ def _last(holds: Callable[[jax.Array], jax.Array], start: jax.Array, end: jax.Ar
     def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         holding, failing = ends
         # Rounded towards 0, so that the middle of neighbours is the one where it holds.
-        middle = holding + lax.div(failing - holding, 2)
+        middle = holding + lax.div(failing - holding, jnp.full_like(holding, 2))
         good = holds(middle)
         return jnp.where(good, middle, holding), jnp.where(good, failing, middle)
 
