@@ -6,10 +6,15 @@ from calibjax.corp import corp_curve as corp_curve
 from calibjax.curves import CoverageCurve as CoverageCurve
 from calibjax.curves import PITCurve as PITCurve
 from calibjax.curves import ReliabilityCurve as ReliabilityCurve
+from calibjax.curves import ResidualMap as ResidualMap
+from calibjax.curves import WitnessMap as WitnessMap
+from calibjax.curves import contributions as contributions
 from calibjax.curves import coverage_curve as coverage_curve
 from calibjax.curves import pit_curve as pit_curve
 from calibjax.curves import reliability_curve as reliability_curve
+from calibjax.curves import residual_map as residual_map
 from calibjax.curves import smooth_ece as smooth_ece
+from calibjax.curves import witness_map as witness_map
 from calibjax.distributions._beta import Beta as Beta
 from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical
@@ -49,6 +54,8 @@ from calibjax.estimators import skce as skce
 from calibjax.estimators import top_label as top_label
 from calibjax.estimators import ucme as ucme
 from calibjax.estimators import witness as witness
+from calibjax.evaluation import Evaluation as Evaluation
+from calibjax.evaluation import evaluate as evaluate
 from calibjax.expectations import MeanEmbeddingDistance as MeanEmbeddingDistance
 from calibjax.expectations import default_kernel as default_kernel
 from calibjax.expectations import default_kernels as default_kernels
@@ -85,8 +92,11 @@ from calibjax.kernels import Wasserstein as Wasserstein
 from calibjax.kernels import WhiteKernel as WhiteKernel
 from calibjax.kernels import median_heuristic as median_heuristic
 from calibjax.monitoring import CalibrationMonitor as CalibrationMonitor
+from calibjax.recalibration import affine_scaling as affine_scaling
+from calibjax.recalibration import fit_recalibration as fit_recalibration
 from calibjax.recalibration import fit_temperature as fit_temperature
 from calibjax.recalibration import temper as temper
+from calibjax.recalibration import vector_scaling as vector_scaling
 from calibjax.scores import crps as crps
 from calibjax.scores import log_score as log_score
 from calibjax.scores import pit as pit

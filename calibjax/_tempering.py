@@ -1,4 +1,4 @@
-"""Temperatures: the powers p^(1/T) of probabilities, and scales multiplied by a factor."""
+"""Powers p^(1/T) of probabilities, locations on a line, and scales multiplied by a factor."""
 
 import math
 
@@ -49,9 +49,18 @@ def _tempered_logits(
     return jnp.where(is_finite, quotient(jnp.where(is_finite, logs, 0.0), temperature), -jnp.inf)
 
 
+def moved(loc: jax.Array, intercept: jax.Array, slope: jax.Array) -> jax.Array:
+    """intercept + slope * loc; an entry that is not finite stays as it is, without a gradient."""
+    finite = jnp.isfinite(loc)
+    intercept, slope = (jnp.broadcast_to(x, loc.shape) for x in (intercept, slope))
+    line = intercept + slope * jnp.where(finite, loc, 0).astype(slope.dtype)
+    return as_before(loc, jnp.where(finite, line, loc.astype(slope.dtype)))
+
+
 def tempered_scale(scale: jax.Array, factor: jax.Array) -> jax.Array:
     """scale * factor; an entry that is not finite stays as it is, without a gradient."""
     finite = jnp.isfinite(scale)
+    factor = jnp.broadcast_to(factor, scale.shape)
     product = jnp.where(finite, scale, 1).astype(factor.dtype) * factor
     return as_before(scale, jnp.where(finite, product, scale.astype(factor.dtype)))
 

@@ -33,17 +33,16 @@ def test_prints_a_table_and_saves_a_figure(script, options, tmp_path):
 
 
 @pytest.mark.slow
-def test_prints_all_tests_and_saves_a_figure(tmp_path):
-    arguments = "--quick", "--figure", "figure.png"
-    printed = output_of(EXAMPLES / "is_it_calibrated.py", *arguments, folder=tmp_path)
-    rows = re.findall(r"^\w+_test\b.*?((?: +\S+){4})$", printed, flags=re.MULTILINE)
-    assert len(rows) == 12, printed
-    pvalues = [[float(word) for word in row.split()[1::2]] for row in rows]
-    assert all(0 <= p <= 1 for row in pvalues for p in row)
-    overconfident, scaled = zip(*pvalues, strict=True)
-    # The last three are the bounds, which hold at any n and find nothing here.
-    assert max(overconfident[:-3]) < 0.05 < min(scaled)
+def test_a_newcomer_sees_a_sentence_and_a_picture_first(tmp_path):
+    files = "--figure", "figure.png", "--report", "report.html", "--csv", "digits.csv"
+    printed = output_of(EXAMPLES / "is_it_calibrated.py", *files, folder=tmp_path)
+    verdicts = re.findall(r"^(Not calibrated|No sign) .*?p = ([\d.]+)", printed, flags=re.MULTILINE)
+    assert len(verdicts) == 2 and float(verdicts[0][1]) == 0.001
+    assert "too sure, about as far off as if its logits were 1.6" in " ".join(printed.split())
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "report.html").read_text()
+    # The file that the README evaluates.
+    assert (tmp_path / "digits.csv").read_text() == (EXAMPLES / "digits.csv").read_text()
 
 
 @pytest.mark.slow

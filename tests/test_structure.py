@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import calibjax as cj
-from calibjax import estimators, hypothesis_tests, intervals, recalibration, scores
+from calibjax import corp, curves, estimators, hypothesis_tests, intervals, recalibration, scores
 
 PACKAGE = Path(cj.__file__).parent
 
@@ -112,7 +112,7 @@ def public_functions(module):
     "name",
     [
         name
-        for room in (scores, estimators, intervals, hypothesis_tests, recalibration)
+        for room in (scores, estimators, intervals, hypothesis_tests, recalibration, curves, corp)
         for name in public_functions(room)
     ],
 )

@@ -13,8 +13,6 @@ alike, so that the rank of the largest distance of the observed curve among all 
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import isotonic_regression
-from scipy.special import rel_entr
 
 # Equal curves may differ by rounding.
 _ROUNDING = 1e-9
@@ -25,6 +23,9 @@ def recalibrated(events: np.ndarray, count: np.ndarray) -> np.ndarray:
 
     They minimise sum_u count_u (x_u - events_u / count_u)^2, where x is ordered as the forecasts.
     """
+    # These parts of SciPy would make `import calibjax` a third of a second longer.
+    from scipy.optimize import isotonic_regression
+
     return np.clip(isotonic_regression(events / count, weights=count).x, 0.0, 1.0)
 
 
@@ -66,6 +67,8 @@ def bands(
 
 def _deviance(x: np.ndarray, p: np.ndarray) -> np.ndarray:
     """2 KL(x | p) of two probabilities of an event; rounding can make it negative."""
+    from scipy.special import rel_entr
+
     return np.maximum(2 * (rel_entr(x, p) + rel_entr(1 - x, 1 - p)), 0.0)
 
 

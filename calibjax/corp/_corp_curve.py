@@ -1,11 +1,8 @@
 """The CORP reliability curve and the decomposition of a score."""
 
-from typing import Any
-
 import jax
 import numpy as np
 from jax.typing import ArrayLike
-from scipy.special import xlogy
 
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._distribution import Distribution
@@ -36,7 +33,7 @@ class CORPCurve:
         simultaneous_low, simultaneous_high: a band that holds at the whole grid, ``[g]``.
         confidence_level: the probability with which each band holds.
 
-    The last six are None if no key was given.
+    Without a key the grid and the bands are empty.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -53,12 +50,12 @@ class CORPCurve:
     miscalibration: float
     discrimination: float
     uncertainty: float
-    grid: np.ndarray | None = None
-    pointwise_low: np.ndarray | None = None
-    pointwise_high: np.ndarray | None = None
-    simultaneous_low: np.ndarray | None = None
-    simultaneous_high: np.ndarray | None = None
-    confidence_level: float | None = None
+    grid: np.ndarray
+    pointwise_low: np.ndarray
+    pointwise_high: np.ndarray
+    simultaneous_low: np.ndarray
+    simultaneous_high: np.ndarray
+    confidence_level: float
 
 
 def corp_curve(
@@ -134,6 +131,17 @@ def corp_curve(
     def mean_score(x: np.ndarray) -> float:
         return float(_SCORES[score](x, events, count - events) / probs.size)
 
+    n_resamples = check_integer("n_resamples", n_resamples, 1)
+    check_level(confidence_level, n_resamples)
+    points, ends = np.zeros(0, int), (np.zeros(0),) * 4
+    if key is not None:
+        check_key(key)
+        points = np.unique(np.linspace(0, forecasts.size - 1, _POINTS).round().astype(int))
+        seed = np.asarray(jax.random.key_data(key)).ravel()
+        redrawn = redrawn_curves(seed, forecasts, count, points, n_resamples)
+        rank = rank_of_level(confidence_level, n_resamples)
+        ends = bands(forecasts[points], curve[points], redrawn, rank)
+
     of_forecasts, of_curve = mean_score(forecasts), mean_score(curve)
     uncertainty = mean_score(np.full_like(forecasts, happened.mean()))
     return CORPCurve(
@@ -144,32 +152,13 @@ def corp_curve(
         miscalibration=of_forecasts - of_curve,
         discrimination=uncertainty - of_curve,
         uncertainty=uncertainty,
-        **_band_fields(key, forecasts, curve, count, confidence_level, n_resamples),
+        grid=forecasts[points],
+        pointwise_low=ends[0],
+        pointwise_high=ends[1],
+        simultaneous_low=ends[2],
+        simultaneous_high=ends[3],
+        confidence_level=float(confidence_level),
     )
-
-
-def _band_fields(
-    key: Any,
-    forecasts: np.ndarray,
-    curve: np.ndarray,
-    count: np.ndarray,
-    confidence_level: float,
-    n_resamples: int,
-) -> dict[str, Any]:
-    """The bands as fields of `CORPCurve`; none without a key."""
-    if key is None:
-        return {}
-    check_key(key)
-    n_resamples = check_integer("n_resamples", n_resamples, 1)
-    check_level(confidence_level, n_resamples)
-    rank = rank_of_level(confidence_level, n_resamples)
-    points = np.unique(np.linspace(0, forecasts.size - 1, _POINTS).round().astype(int))
-    seed = np.asarray(jax.random.key_data(key)).ravel()
-    redrawn = redrawn_curves(seed, forecasts, count, points, n_resamples)
-    ends = bands(forecasts[points], curve[points], redrawn, rank)
-    names = ("pointwise_low", "pointwise_high", "simultaneous_low", "simultaneous_high")
-    fields: dict[str, Any] = dict(zip(names, ends, strict=True))
-    return fields | {"grid": forecasts[points], "confidence_level": float(confidence_level)}
 
 
 def _brier(x: np.ndarray, happened: np.ndarray, failed: np.ndarray) -> np.floating:
@@ -178,7 +167,9 @@ def _brier(x: np.ndarray, happened: np.ndarray, failed: np.ndarray) -> np.floati
 
 def _log(x: np.ndarray, happened: np.ndarray, failed: np.ndarray) -> np.floating:
     # An event that did not happen adds 0, whatever its probability is.
-    return -np.sum(xlogy(happened, x) + xlogy(failed, 1 - x))
+    from scipy.special import xlogy
+
+    return 0.0 - np.sum(xlogy(happened, x) + xlogy(failed, 1 - x))
 
 
 _SCORES = {"brier": _brier, "log": _log}

@@ -144,7 +144,7 @@ def _reliability_curve(
 
     rows = row_numbers(data.n, data.where, None)
     redrawn = redrawn_counts(key, probs, rows, bins, n_bins, n_resamples)
-    distances = bin_law.distances(redrawn)
+    distances = jax.vmap(bin_law.distances)(redrawn)
     pointwise = bin_law.band(critical_value(distances.T, level))
     simultaneous = bin_law.band(critical_value(jnp.max(distances, axis=1), level))
 

@@ -131,9 +131,8 @@ def equivalent_temperature(
     """
     check_key(key)
     one_level(confidence_level, jnp.float32)
-    pytree, data = check_inputs(kernel, predictions, targets, where)
-    one = jnp.ones(())
-    jax.eval_shape(lambda p: p.tempered(one), data.predictions)
+    check_inputs(kernel, predictions, targets, where)
+    check_tempering(predictions)
     estimate = skce(kernel, predictions, targets, where=where)
     interval = skce_confidence_interval(
         key,
@@ -144,7 +143,36 @@ def equivalent_temperature(
         n_resamples=n_resamples,
         where=where,
     )
+    return temperature_of_errors(kernel, predictions, targets, estimate, interval, where)
+
+
+def temperature_of_errors(
+    kernel: KernelLike,
+    predictions: Distribution,
+    targets: ArrayLike,
+    estimate: jax.Array,
+    interval: ConfidenceInterval,
+    where: ArrayLike | None = None,
+) -> EquivalentTemperature:
+    """`equivalent_temperature` for an SKCE and its interval that are known already."""
+    pytree, data = check_inputs(kernel, predictions, targets, where)
+    check_tempering(data.predictions)
     return _equivalent_temperature((pytree, estimate, interval), data)
+
+
+def check_tempering(predictions: Distribution) -> None:
+    """Raises a TypeError unless the family of the predictions can be tempered."""
+    one = jnp.ones(())
+    jax.eval_shape(lambda p: p.tempered(one), predictions)
+
+
+def has_temperature(predictions: Distribution) -> bool:
+    """Whether the family of the predictions can be tempered."""
+    try:
+        check_tempering(predictions)
+    except TypeError:
+        return False
+    return True
 
 
 @on_devices

@@ -33,6 +33,7 @@ Points = Any
 
 def check_kernel(kernel: Any, name: str = "kernel", domain: str = "pairs") -> None:
     """Checks the parameters and domains of a kernel and of all kernels that it is made of."""
+    _refuse_class(name, kernel)
     if not callable(kernel) or isinstance(kernel, Distance):
         raise TypeError(f"{name} must be a kernel or a callable, got {type(kernel).__name__}.")
     if isinstance(kernel, Kernel) and kernel.domain not in (None, domain):
@@ -45,10 +46,21 @@ def check_kernel(kernel: Any, name: str = "kernel", domain: str = "pairs") -> No
 
 def check_distance(distance: Any, name: str = "distance") -> None:
     """Checks a distance between predictions and all functions that it is made of."""
+    _refuse_class(name, distance)
     if not callable(distance) or isinstance(distance, Kernel):
         actual = type(distance).__name__
         raise TypeError(f"{name} must be a distance between predictions, got {actual}.")
     _check_parts(distance, "predictions")
+
+
+def _refuse_class(name: str, function: Any) -> None:
+    """A TypeError for a class, which is callable, where an instance of it is meant."""
+    function = function.function if isinstance(function, StaticFunction) else function
+    if isinstance(function, type) and issubclass(function, (Kernel, Distance)):
+        raise TypeError(
+            f"{name} must be an instance, got the class {function.__name__}: call it, "
+            f"{function.__name__}(…)."
+        )
 
 
 def _check_parts(node: Any, domain: str) -> None:

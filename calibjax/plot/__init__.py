@@ -3,7 +3,13 @@
 Figures made here belong to the caller: they are no windows, and nothing keeps them alive.
 """
 
+from calibjax.plot._contributions import contributions as contributions
 from calibjax.plot._e_process import e_process as e_process
+from calibjax.plot._null_distribution import null_distribution as null_distribution
 from calibjax.plot._pit import coverage as coverage
 from calibjax.plot._pit import pit as pit
 from calibjax.plot._pit import pit_difference as pit_difference
+from calibjax.plot._reliability import reliability as reliability
+from calibjax.plot._residuals import residual_location as residual_location
+from calibjax.plot._residuals import residual_spread as residual_spread
+from calibjax.plot._witness import witness as witness

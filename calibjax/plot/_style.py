@@ -6,15 +6,10 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-#: The colours of Okabe and Ito, Color Universal Design, 2008.
-BLACK = "#000000"
-ORANGE = "#E69F00"
+#: Colours of Okabe and Ito, Color Universal Design, 2008.
 SKY = "#56B4E9"
-GREEN = "#009E73"
-YELLOW = "#F0E442"
 BLUE = "#0072B2"
 VERMILLION = "#D55E00"
-PURPLE = "#CC79A7"
 #: Ideal lines, and text beside the data.
 GREY = "#595959"
 #: What the data do not decide: bands, noise, empty cells.
@@ -55,8 +50,3 @@ def words(ax: Axes, title: str, x: str, y: str) -> None:
 def legend(ax: Axes, **options: Any) -> None:
     """A legend without a frame, for the artists that have a label."""
     ax.legend(**{"fontsize": NOTE, "frameon": False, "handlelength": 1.6, **options})
-
-
-def note(ax: Axes, text: str) -> None:
-    """A short text in the upper left corner of the axes."""
-    ax.text(0.02, 0.98, text, transform=ax.transAxes, fontsize=NOTE, color=GREY, va="top")

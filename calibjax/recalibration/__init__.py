@@ -1,4 +1,7 @@
-"""Recalibration of predictions by a temperature."""
+"""Recalibration of predictions: by a temperature, or by any transform with parameters."""
 
+from calibjax.recalibration._fit_recalibration import fit_recalibration as fit_recalibration
 from calibjax.recalibration._fit_temperature import fit_temperature as fit_temperature
 from calibjax.recalibration._temper import temper as temper
+from calibjax.recalibration._transforms import affine_scaling as affine_scaling
+from calibjax.recalibration._transforms import vector_scaling as vector_scaling

@@ -74,11 +74,23 @@ def as_predictions(obj: Any) -> Distribution:
         return package.convert(obj, batch)
 
 
-def _package_of(obj: Any) -> Package:
+def is_foreign(obj: Any) -> bool:
+    """Whether an object comes from one of the packages that `as_predictions` knows."""
+    return _known_package(obj) is not None
+
+
+def _known_package(obj: Any) -> Package | None:
     for cls in type(obj).__mro__:
         for package in _PACKAGES:
             if cls.__module__.startswith(package.prefix):
                 return package
+    return None
+
+
+def _package_of(obj: Any) -> Package:
+    package = _known_package(obj)
+    if package is not None:
+        return package
     raise TypeError(
         "obj must be a distribution of calibjax, numpyro, distrax, TensorFlow Probability on JAX "
         f"or scipy.stats, got {'an array' if is_array(obj) else qualified_name(obj)}. Draws [n, S] "

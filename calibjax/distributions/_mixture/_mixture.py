@@ -207,6 +207,10 @@ class Mixture(Distribution):
     def tempered(self, temperature: jax.Array) -> Self:
         return dataclasses.replace(self, components=self.components.tempered(temperature))
 
+    def located(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
+        components = self.components.located(intercept, slope, factor)
+        return dataclasses.replace(self, components=components)
+
     def _first_components(self) -> Any:
         """The first component of each mixture, a batch ``[n]``."""
         leaves = jax.tree.leaves(self.components)

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from calibjax._distribution import Distribution
 from calibjax._numerics import dot
 from calibjax._struct import struct, widened
-from calibjax._tempering import tempered_scale
+from calibjax._tempering import moved, tempered_scale
 from calibjax._waves import wave
 
 
@@ -115,6 +115,13 @@ class MultivariateNormalFullCovariance(Distribution):
     def tempered(self, temperature: jax.Array) -> Self:
         covariance = tempered_scale(self.covariance_matrix, temperature)
         return dataclasses.replace(self, covariance_matrix=covariance)
+
+    def located(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
+        factors = jnp.broadcast_to(factor, self.loc.shape)
+        products = factors[..., :, None] * factors[..., None, :]
+        covariance = tempered_scale(self.covariance_matrix, products)
+        loc = moved(self.loc, intercept, slope)
+        return dataclasses.replace(self, loc=loc, covariance_matrix=covariance)
 
 
 def _orthogonal_factor(matrix: jax.Array) -> jax.Array:

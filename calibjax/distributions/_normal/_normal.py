@@ -12,7 +12,7 @@ from calibjax._distribution import Distribution
 from calibjax._inversion import with_levels
 from calibjax._numerics import dot
 from calibjax._struct import struct, widened
-from calibjax._tempering import tempered_scale
+from calibjax._tempering import moved, tempered_scale
 from calibjax._waves import wave
 from calibjax.kernels import Wasserstein
 
@@ -118,6 +118,10 @@ class Normal(Distribution):
         scale = tempered_scale(self.scale, jnp.sqrt(temperature))
         return dataclasses.replace(self, scale=scale)
 
+    def located(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
+        loc = moved(self.loc, intercept, slope)
+        return dataclasses.replace(self, loc=loc, scale=tempered_scale(self.scale, factor))
+
 
 @struct
 class MultivariateNormalDiag(Distribution):
@@ -189,3 +193,8 @@ class MultivariateNormalDiag(Distribution):
     def tempered(self, temperature: jax.Array) -> Self:
         scale_diag = tempered_scale(self.scale_diag, jnp.sqrt(temperature))
         return dataclasses.replace(self, scale_diag=scale_diag)
+
+    def located(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
+        scale_diag = tempered_scale(self.scale_diag, factor)
+        loc = moved(self.loc, intercept, slope)
+        return dataclasses.replace(self, loc=loc, scale_diag=scale_diag)

@@ -1,6 +1,8 @@
 """Student t predictions of real numbers."""
 
+import dataclasses
 import math
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,7 @@ import jax.numpy as jnp
 from calibjax._inversion import quantile_from_cdf, with_levels
 from calibjax._numerics import is_positive
 from calibjax._struct import struct, widened
+from calibjax._tempering import moved, tempered_scale
 from calibjax.distributions._student_t._functions import cdf, crps_beside_sign, log_density
 from calibjax.distributions._univariate import Univariate, standard_normal_rule
 
@@ -102,6 +105,10 @@ class StudentT(Univariate):
         t = deviation / p.scale
         # In one product with the scale, t would cancel in the derivative where it is large.
         return deviation * (1 - 2 * cdf(p.df, -t)) + p.scale * crps_beside_sign(p.df, t)
+
+    def located(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
+        loc = moved(self.loc, intercept, slope)
+        return dataclasses.replace(self, loc=loc, scale=tempered_scale(self.scale, factor))
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         """Points t(z) on an even grid of z, with their density times dt/dz for weights.

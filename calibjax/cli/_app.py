@@ -1,0 +1,370 @@
+"""The commands of `calibjax`."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import typer
+from rich.console import Console
+
+from calibjax import evaluation
+from calibjax.cli._columns import Columns, Model
+from calibjax.cli._errors import BadInput, one_line_errors
+from calibjax.cli._read import read_table
+from calibjax.intervals import compare_calibration
+from calibjax.monitoring import CalibrationMonitor
+from calibjax.monitoring._file import load_leaves, save_leaves
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+File = Annotated[Path, typer.Argument(help="The predictions: a .csv, .parquet or .npz file.")]
+Target = Annotated[
+    str,
+    typer.Option(
+        help="The column of what was observed: names of classes, their numbers from 0 in the order "
+        "of the columns, or for other predictions real numbers."
+    ),
+]
+Probs = Annotated[
+    str | None,
+    typer.Option(
+        help="The columns of class probabilities, such as 'p_*': the * stands for the names of the "
+        "classes. In an npz file also one array [n, m]."
+    ),
+]
+Prob = Annotated[
+    str | None,
+    typer.Option(
+        help="The column of the probability of an event, whose label is 1, or of two names the "
+        "last one in sorted order: of 'no' and 'yes' it is 'yes'."
+    ),
+]
+Mean = Annotated[str | None, typer.Option(help="The column of means of normal predictions.")]
+Sd = Annotated[str | None, typer.Option(help="The column of their standard deviations.")]
+Quantiles = Annotated[
+    str | None,
+    typer.Option(
+        help="The columns of predicted quantiles, such as 'q*': the * stands for the level, as in "
+        "q0.1 or q10."
+    ),
+]
+Levels = Annotated[
+    str | None,
+    typer.Option(
+        help="The levels of the quantiles, such as 0.1,0.5,0.9, if the columns do not name them."
+    ),
+]
+Draws = Annotated[
+    str | None, typer.Option(help="The columns of draws from each prediction, such as 'draw_*'.")
+]
+Normalize = Annotated[
+    bool, typer.Option("--normalize", help="Divide class probabilities by their sum.")
+]
+Level = Annotated[float, typer.Option(help="How often a calibrated model may be called wrong.")]
+Seed = Annotated[int, typer.Option(help="What all random numbers come from.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"calibjax {version('calibjax')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _calibjax(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Can the probabilities of a model be believed?
+
+    It is calibrated if what it predicts with a probability of 30 % happens in 30 % of such cases.
+    calibjax tests this for class probabilities, normal predictions, quantiles and draws.
+
+    \b
+    Example: a file preds.csv
+      p_cat,p_dog,label
+      0.9,0.1,cat
+      0.3,0.7,dog
+    is tested with
+      calibjax evaluate preds.csv --probs 'p_*' --target label
+
+    The exit status is 0 if nothing was found, 1 if the model is not calibrated, and 2 if the input
+    is bad.  Errors count rows as lines of a CSV file, whose header is line 1; rows of npz and
+    Parquet files are counted from 0.
+
+    Compiled programs are kept in the folder of the user's caches, in calibjax: the first call for
+    a number of rows and columns takes some seconds longer.
+    """
+
+
+@app.command()
+def evaluate(
+    file: File,
+    target: Target,
+    probs: Probs = None,
+    prob: Prob = None,
+    mean: Mean = None,
+    sd: Sd = None,
+    quantiles: Quantiles = None,
+    levels: Levels = None,
+    draws: Draws = None,
+    normalize: Normalize = False,
+    html: Annotated[Path | None, typer.Option(help="Write a report for browsers here.")] = None,
+    as_json: AsJson = False,
+    level: Level = 0.05,
+    seed: Seed = 0,
+) -> None:
+    """Is a model calibrated, how far off is it, and where?
+
+    The exit status is 1 if the p-value of the test is at most the level.
+
+    \b
+    Examples:
+      calibjax evaluate preds.csv --probs 'p_*' --target label --html report.html
+      calibjax evaluate rain.csv --prob p_rain --target rained
+      calibjax evaluate heights.parquet --mean mu --sd sigma --target height
+      calibjax evaluate demand.csv --quantiles 'q*' --target sold
+    """
+    with one_line_errors():
+        _check_level(level)
+        if html is not None:
+            _check_folder(html)
+        columns = Columns(target, probs, prob, mean, sd, quantiles, levels, draws, normalize)
+        model = columns.read(file)
+        with _working(f"Testing {len(model.targets)} rows"):
+            found = evaluation.evaluate(
+                model.predictions, model.targets, seed=seed, classes=model.classes, level=level
+            )
+            if html is not None:
+                found.to_html(html)
+        typer.echo(found.to_json() if as_json else found)
+    raise typer.Exit(int(found.rejected))
+
+
+@app.command()
+def compare(
+    files: Annotated[list[Path], typer.Argument(help="Two files or more, with the same targets.")],
+    target: Target,
+    probs: Probs = None,
+    prob: Prob = None,
+    mean: Mean = None,
+    sd: Sd = None,
+    quantiles: Quantiles = None,
+    levels: Levels = None,
+    draws: Draws = None,
+    normalize: Normalize = False,
+    as_json: AsJson = False,
+    level: Level = 0.05,
+    seed: Seed = 0,
+) -> None:
+    """Which of several models is better calibrated, on the same targets?
+
+    The files have the same rows in the same order, and their columns the same names.  All models
+    are compared with the first one by their squared kernel calibration error (SKCE).  The exit
+    status is 1 if the first two models differ at the level.
+
+    \b
+    Example:
+      calibjax compare old.csv new.csv --probs 'p_*' --target label
+    """
+    with one_line_errors():
+        _check_level(level)
+        if len(files) < 2:
+            raise BadInput(f"{files[0]}: expected at least one more file to compare it with.")
+        columns = Columns(target, probs, prob, mean, sd, quantiles, levels, draws, normalize)
+        first, *others = (columns.read(file) for file in files)
+        others = [_of_same_targets(first, other, target) for other in others]
+        with _working(f"Comparing {len(files)} models on {len(first.targets)} rows"):
+            result = compare_calibration(
+                jax.random.key(seed),
+                None,
+                first.predictions,
+                [other.predictions for other in others],
+                jnp.asarray(first.targets),
+            )
+            interval = result.confidence_interval(1 - level)
+        pairs: list[dict[str, Any]] = [
+            {
+                "first": str(files[0]),
+                "second": str(file),
+                "difference": float(result.difference[k]),
+                "interval": [float(interval.low[k]), float(interval.high[k])],
+                "pvalue": float(result.pvalue[k]),
+                "rejected": bool(result.pvalue[k] <= level),
+            }
+            for k, file in enumerate(files[1:])
+        ]
+        estimates = [
+            {"file": str(file), "skce": float(estimate)}
+            for file, estimate in zip(files, result.estimates, strict=True)
+        ]
+        if as_json:
+            _print_json(
+                {"method": result.method, "level": level, "models": estimates, "pairs": pairs}
+            )
+        else:
+            for model in estimates:
+                typer.echo(f"{model['file']}: SKCE {model['skce']:.4g}")
+            for pair in pairs:
+                typer.echo(_sentence(pair))
+            typer.echo(f"({result.method}, intervals with confidence {1 - level:g})")
+    raise typer.Exit(int(pairs[0]["rejected"]))
+
+
+@app.command()
+def monitor(
+    file: File,
+    target: Target,
+    state: Annotated[
+        Path,
+        typer.Option(help="Where the evidence is kept, an npz file; the first call creates it."),
+    ],
+    probs: Probs = None,
+    prob: Prob = None,
+    mean: Mean = None,
+    sd: Sd = None,
+    quantiles: Quantiles = None,
+    levels: Levels = None,
+    draws: Draws = None,
+    normalize: Normalize = False,
+    as_json: AsJson = False,
+    level: Level = 0.05,
+    seed: Seed = 0,
+) -> None:
+    """Is a model still calibrated, asked after every new file?
+
+    Each call adds the rows of one file to the evidence against the model, and must be made once for
+    each file, in the order of time.  A calibrated model ever has an alarm with a probability of at
+    most the level, however many files there are: the e-value must reach 1 / level, 20 for 0.05.
+    The exit status is 1 from the first alarm on.
+
+    \b
+    Example, every evening:
+      calibjax monitor today.csv --state model.npz --probs 'p_*' --target label
+    """
+    with one_line_errors():
+        _check_level(level)
+        columns = Columns(target, probs, prob, mean, sd, quantiles, levels, draws, normalize)
+        if state.suffix != ".npz":
+            raise BadInput(f"{state}: expected a file that ends in .npz.")
+        _check_folder(state)
+        model = columns.read(file, at_least=1 if state.exists() else 2)
+        # The same on each day, in whatever order the columns are.
+        model = model.in_order(model.classes and sorted(model.classes))
+        with _working(f"Adding {len(model.targets)} rows"):
+            before = _monitor_before(state, model, seed)
+            after = before.update(model.predictions, jnp.asarray(model.targets))
+            save_leaves(state, (_meaning(model), after))
+        alarm, n_rows = bool(after.alarm(level)), int(after.n_rows)
+        if as_json:
+            _print_json(
+                {
+                    "n_rows": n_rows,
+                    "log_e_value": float(after.log_e_value),
+                    "pvalue": float(after.pvalue),
+                    "level": level,
+                    "alarm": alarm,
+                    "changed_at": int(after.changed_at) if alarm else None,
+                }
+            )
+        else:
+            # It may be too large for a float.
+            e_value = Decimal(float(after.log_e_value)).exp()
+            since = f", wrong since about row {int(after.changed_at)}" if alarm else ""
+            typer.echo(
+                f"{'ALARM' if alarm else 'No alarm'}: e-value {e_value:.3g} after {n_rows} rows"
+                f"{since}. An alarm needs an e-value of {1 / level:g}, once."
+            )
+    raise typer.Exit(int(alarm))
+
+
+def _monitor_before(path: Path, model: Model, seed: int) -> CalibrationMonitor:
+    """The monitor that a file keeps, or a new one."""
+    # One row is no example, and how many there are does not matter for a monitor that was kept.
+    example = model.predictions
+    if path.exists():
+        example = jax.tree.map(lambda x: jnp.concatenate([x, x]), example)
+    fresh = CalibrationMonitor.start(jax.random.key(seed), example)
+    if not path.exists():
+        return fresh
+    meaning = _meaning(model)
+    kept = read_table(path).columns.get("0")
+    same = kept is not None and np.array_equal(kept.to_numpy(), meaning)
+    if not same:
+        raise BadInput(
+            f"{path}: the evidence is about other predictions than those of {model.table.path}; "
+            "give another --state for other columns, classes or levels."
+        )
+    return load_leaves(path, (meaning, fresh))[1]
+
+
+def _meaning(model: Model) -> np.ndarray:
+    """What the columns of predictions stand for, as bytes, of which a monitor keeps a copy."""
+    family = type(model.predictions).__name__
+    return np.frombuffer(json.dumps([family, model.classes, model.levels]).encode(), np.uint8)
+
+
+def _of_same_targets(first: Model, other: Model, target: str) -> Model:
+    """The other model, with classes in the order of the first; an error unless targets agree."""
+    other = other.in_order(first.classes)
+    if len(other.targets) != len(first.targets):
+        raise BadInput(
+            f"{other.table.path}: expected {len(first.targets)} rows as in {first.table.path}, got "
+            f"{len(other.targets)}."
+        )
+    words = f"the same target as in this row of {first.table.path}"
+    other.table.check(target, other.targets == first.targets, words)
+    return other
+
+
+def _sentence(pair: dict[str, Any]) -> str:
+    first, second = pair["first"], pair["second"]
+    low, high = pair["interval"]
+    numbers = (
+        f"p = {pair['pvalue']:.3g}, difference {pair['difference']:.3g} in {low:.3g} … {high:.3g}"
+    )
+    if not pair["rejected"]:
+        return f"No sign that one of {first} and {second} is better calibrated ({numbers})."
+    better, worse = (first, second) if pair["difference"] < 0 else (second, first)
+    return f"{better} is better calibrated than {worse} ({numbers})."
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise BadInput(f"--level must be between 0 and 1, got {level:g}.")
+
+
+def _check_folder(path: Path) -> None:
+    """An error before long work, and not after it."""
+    if not path.parent.is_dir():
+        raise BadInput(f"{path}: there is no folder {path.parent}.")
+
+
+def _print_json(found: dict[str, Any]) -> None:
+    typer.echo(json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1))
+
+
+@contextmanager
+def _working(text: str) -> Iterator[None]:
+    """Shows on a terminal that something is going on."""
+    console = Console(stderr=True, force_terminal=sys.stderr.isatty())
+    with console.status(f"{text} …"):
+        yield

@@ -1,0 +1,179 @@
+"""From a file to columns of numbers and of labels; errors name the file, the column and the row."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Never
+from zipfile import BadZipFile
+
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+
+from calibjax.cli._errors import BadInput
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """The columns of a file.
+
+    Args:
+        path: the file.
+        columns: the columns by name, all of the same length if they are used together; a column of
+            an npz file may hold vectors.
+        rows: what errors call each row: the line of a CSV file, whose header is line 1; else None,
+            and rows are counted from 0.
+    """
+
+    path: Path
+    columns: dict[str, pl.Series]
+    rows: np.ndarray | None = None
+
+    def column(self, name: str) -> pl.Series:
+        """A column; an error if there is none of this name."""
+        if name not in self.columns:
+            raise BadInput(
+                f"{self.path}: there is no column {name}, only {listed(list(self.columns))}."
+            )
+        return self.columns[name]
+
+    def numbers(self, name: str) -> np.ndarray:
+        """A column of finite numbers ``[n]``, in the dtype of jax."""
+        values = self._values(name)
+        if values.ndim > 1:
+            raise BadInput(
+                f"{self.path}, column {name}: expected one number in each row, got "
+                f"{values.shape[1]}."
+            )
+        return values
+
+    def _values(self, name: str) -> np.ndarray:
+        """The same for a column of an npz file that may hold vectors ``[n, m]``."""
+        column = self.column(name)
+        if column.dtype == pl.String:
+            found = column.str.strip_chars().cast(pl.Float64, strict=False)
+        elif column.dtype.is_numeric() or column.dtype == pl.Boolean:
+            found = column.cast(pl.Float64)
+        elif isinstance(column.dtype, pl.Array) and column.dtype.inner.is_numeric():
+            found = column
+        else:
+            raise BadInput(f"{self.path}, column {name}: expected numbers, got {column.dtype}.")
+        # A number that is too large for the dtype becomes infinite, which is an error below.
+        with np.errstate(over="ignore"):
+            values = found.to_numpy().astype(jnp.result_type(float))
+        finite = np.isfinite(values)
+        self.check(name, finite if values.ndim == 1 else finite.all(axis=1), "a finite number")
+        return values
+
+    def vectors(self, pattern: str, target: str) -> tuple[np.ndarray, list[str] | None]:
+        """The numbers of several columns ``[n, m]``, and their names; None for one array.
+
+        Args:
+            pattern: the names, with one ``*``, or the name of an array.
+            target: the column of targets, which is none of them.
+        """
+        if "*" not in pattern:
+            values = self._values(pattern)
+            if values.ndim == 2:
+                return values, None
+            raise BadInput(
+                f"{self.path}, column {pattern}: expected a pattern with one *, such as "
+                f"'{pattern}_*', or an array of two dimensions."
+            )
+        start, end = _halves(pattern)
+        names = [
+            name
+            for name in self.columns
+            if name.startswith(start) and name.endswith(end) and name != target
+            if len(name) > len(start + end)
+        ]
+        if len(names) < 2:
+            raise BadInput(
+                f"{self.path}: expected at least two columns {pattern}, got "
+                f"{listed(names) or 'none'}; the columns are {listed(list(self.columns))}."
+            )
+        return np.stack([self.numbers(name) for name in names], axis=1), names
+
+    def check(self, name: str, valid: np.ndarray, expected: str, got: Any = None) -> None:
+        """An error that names the first row which is not valid.
+
+        Args:
+            name: the column.
+            valid: truth values ``[n]``.
+            expected: what a value should be, in words.
+            got: what came, for each row; None for the values of the column.
+        """
+        if valid.all():
+            return
+        row = int(np.argmin(valid))
+        value = (self.column(name) if got is None else got)[row]
+        came = "nothing" if value is None else str(value) or "an empty text"
+        self.fail(name, row, f"expected {expected}, got {came}.")
+
+    def fail(self, name: str, row: int, message: str) -> Never:
+        """An error at a row, which is counted from 0 here and as users count it in the message."""
+        number = row if self.rows is None else self.rows[row]
+        raise BadInput(f"{self.path}, column {name}, row {number}: {message}")
+
+
+def stems(pattern: str, names: Sequence[str]) -> list[str]:
+    """What the * of a pattern stands for in each name."""
+    start, end = _halves(pattern)
+    return [name[len(start) : len(name) - len(end)] for name in names]
+
+
+def _halves(pattern: str) -> tuple[str, str]:
+    start, _, end = pattern.partition("*")
+    if "*" in end:
+        raise BadInput(f"A pattern of columns must have one *, got {pattern}.")
+    return start, end
+
+
+def listed(items: Sequence[object]) -> str:
+    """Names or numbers in an error; the first ten of many."""
+    shown = [f"{x:g}" if isinstance(x, float) else str(x) for x in items[:10]]
+    return ", ".join([*shown, f"… {len(items)} in all"] if len(items) > 10 else shown)
+
+
+def read_table(path: Path) -> Table:
+    """The columns of a CSV, npz or Parquet file, whose ending says which it is."""
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise BadInput(f"{path}: expected a file that ends in {', '.join(_READERS)}.")
+    if not path.is_file():
+        raise BadInput(f"{path}: there is no such file.")
+    try:
+        return reader(path)
+    except (pl.exceptions.PolarsError, BadZipFile, EOFError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise BadInput(
+            f"{path}: this is no {path.suffix} file that can be read: {reason}."
+        ) from error
+
+
+def _read_csv(path: Path) -> Table:
+    # All columns as text, so that an error can quote what is there.
+    frame = pl.read_csv(path, infer_schema=False)
+    breaks = frame.select(pl.sum_horizontal(pl.all().str.count_matches("\n", literal=True)))
+    lines_of_rows = breaks.to_series().to_numpy().astype(int) + 1
+    rows = 2 + np.cumsum(lines_of_rows) - lines_of_rows
+    kept = frame.select(~pl.all_horizontal(pl.all().is_null())).to_series()
+    frame = frame.filter(kept)
+    return Table(path, {x.name: x for x in frame.iter_columns()}, rows[kept.to_numpy()])
+
+
+def _read_parquet(path: Path) -> Table:
+    return Table(path, {x.name: x for x in pl.read_parquet(path).iter_columns()})
+
+
+def _read_npz(path: Path) -> Table:
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    return Table(path, {k: pl.Series(k, x) for k, x in arrays.items() if x.ndim in (1, 2)})
+
+
+_READERS: dict[str, Callable[[Path], Table]] = {
+    ".csv": _read_csv,
+    ".npz": _read_npz,
+    ".parquet": _read_parquet,
+}

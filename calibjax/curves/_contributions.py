@@ -1,0 +1,72 @@
+"""How much each row contributes to the squared kernel calibration error."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from calibjax._data import Data
+from calibjax._distribution import Distribution
+from calibjax._door import check_inputs
+from calibjax._numerics import quotient
+from calibjax._sharding import Axis, row_by_row_on_devices
+from calibjax.kernels import KernelLike
+from calibjax.operators import tiled_h
+
+
+def contributions(
+    kernel: KernelLike,
+    predictions: Distribution,
+    targets: ArrayLike,
+    *,
+    where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+) -> jax.Array:
+    """The contribution of each row to the unbiased squared kernel calibration error.
+
+    .. math::
+        c_i = \\frac{1}{n - 1} \\sum_{j \\ne i} h_{ij}, \\qquad
+        \\frac{1}{n} \\sum_i c_i = \\widehat{\\mathrm{SKCE}}
+
+    Rows with large contributions are wrong in the same way as other rows with similar predictions;
+    the target of a row with a negative contribution balances them.  The contribution of one row is
+    noisy even if the model is calibrated: look for what many of the largest have in common.  With
+    weights it is sum_{j != i} w_j h_ij times sum_j w_j / sum_{j != k} w_j w_k, so that the weighted
+    mean of contributions is the weighted SKCE.
+
+    Args:
+        kernel: usually a TensorProduct, or what `default_kernel` returns.
+        predictions: a batch of n >= 2 predictions of one family.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        where: boolean mask ``[n]``; masked rows may hold anything, and n counts the kept rows.
+        weights: nonnegative sample weights ``[n]``.
+
+    Returns:
+        An array ``[n]``, NaN for masked rows.  Rows of weight 0 have a contribution too: that of
+        their h with the others.  Inside jit all are NaN if a kept row is invalid, or if fewer than
+        two rows are kept.  Time O(n^2), memory O(n).
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.array([0.1, 0.1, 0.1, 0.9]))
+        >>> targets = jnp.array([1, 1, 0, 1])  # the first two are wrong in the same way
+        >>> kernel = cj.default_kernel(predictions)
+        >>> cj.contributions(kernel, predictions, targets).argsort().tolist()
+        [2, 3, 0, 1]
+
+    Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
+    for h and the SKCE.
+    """
+    return _contributions(*check_inputs(kernel, predictions, targets, where, weights))
+
+
+@row_by_row_on_devices
+def _contributions(axis: Axis, kernel: Any, data: Data) -> jax.Array:
+    h = tiled_h(kernel, data, axis)
+    sums, pairs = h.row_sums_and_squares()[0], h.pair_weight()
+    values = quotient(sums[: data.n] * h.count(), jnp.where(pairs == 0, jnp.nan, pairs))
+    return values if data.where is None else jnp.where(data.where, values, jnp.nan)

@@ -1,0 +1,211 @@
+"""Where predictions of numbers are wrong: cells of predictions with similar location and spread."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from calibjax._check import check_integer, check_key
+from calibjax._data import Data, clean
+from calibjax._distribution import Distribution
+from calibjax._numerics import absolute, dot
+from calibjax._sharding import gathered
+from calibjax._struct import struct
+from calibjax.curves._critical import check_level, critical_value
+from calibjax.curves._significance import is_significant, worst_cell
+from calibjax.hypothesis_tests._model_null import row_numbers, under_model
+from calibjax.scores._rows import check_numbers
+
+# The number of residuals in memory at a time.
+_RESIDUALS = 2**18
+
+
+@struct
+class ResidualMap:
+    """Where predictions of numbers are wrong; see `residual_map`.
+
+    Of the arrays ``[2, l, s]`` the first layer is about the location of the targets, and the second
+    one about their spread.
+
+    Args:
+        location_edges: the ends of the bins of the predicted location, ``[l + 1]``.
+        spread_edges: the ends of the bins of the predicted spread, ``[s + 1]``.
+        count: the number of rows in each cell, ``[l, s]``.
+        value: the mean of r and the mean of r^2 - 1, where r is the residual in units of the
+            predicted spread, ``[2, l, s]``; NaN where the cell is empty.
+        score: the values on a scale on which they have mean 0 and variance 1 under a calibrated
+            model, ``[2, l, s]``; NaN where the cell is empty.
+        significant: whether the score is farther from 0 than the critical score, ``[2, l, s]``.
+        critical: a calibrated model has a score beyond it, in any of the cells of both layers, with
+            a probability of at most 1 - confidence_level.
+        confidence_level: this level.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Normal(jnp.linspace(0.0, 10.0, 2000), 1.0)
+        >>> found = cj.residual_map(jax.random.key(0), predictions, predictions.loc + 1)
+        >>> found.value[:, :, 0].round(2).tolist(), found.count[:, 0].tolist()
+        ([[1.0, 1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0]], [400, 400, 400, 400, 400])
+    """
+
+    location_edges: jax.Array
+    spread_edges: jax.Array
+    count: jax.Array
+    value: jax.Array
+    score: jax.Array
+    significant: jax.Array
+    critical: jax.Array
+    confidence_level: jax.Array
+
+    def worst_cell(self) -> tuple[int, ...] | None:
+        """The index (layer, location bin, spread bin) of the significant cell with the largest
+        score; None if no cell is significant."""
+        return worst_cell(self.score, self.significant)
+
+
+def residual_map(
+    key: jax.Array,
+    predictions: Distribution,
+    targets: ArrayLike,
+    *,
+    n_bins: int = 5,
+    confidence_level: float = 0.95,
+    n_resamples: int = 999,
+    where: ArrayLike | None = None,
+) -> ResidualMap:
+    """Where targets are higher or lower, or spread wider or less wide, than predicted.
+
+    .. math::
+        r_i = \\frac{y_i - \\mu_i}{\\sigma_i}, \\qquad
+        \\text{value}_{1c} = \\frac{1}{n_c} \\sum_{i \\in c} r_i, \\qquad
+        \\text{value}_{2c} = \\frac{1}{n_c} \\sum_{i \\in c} r_i^2 - 1
+
+    A cell c is one of n_bins bins of the predicted location mu, which is the mean, and one of
+    n_bins bins of the predicted spread sigma, which is the standard deviation; a family without
+    finite moments has another location or spread.  The ends of the bins are quantiles of what was
+    predicted.  Equal predictions are in one bin, so that bins may be empty.
+
+    All targets are redrawn from the predictions R = n_resamples times.  Scores are, in each cell,
+    the mean of r and the cubic root of the mean of r^2, whose law is nearly symmetric, less their
+    mean and divided by their standard deviation over all R + 1 data sets.  A cell is significant if
+    its score is farther from 0 than all scores of a data set are in a share confidence_level of the
+    redrawn data sets.  So, if rows are independent given the predictions, a calibrated model has
+    *any* significant cell with a probability of at most 1 - confidence_level, at every n.
+
+    Args:
+        key: a key of `jax.random`.
+        predictions: n >= 1 predictions of counts or of real numbers.
+        targets: the observed targets, ``[n]``.
+        n_bins: the number of bins of the location, and of the spread.
+        confidence_level: the probability that no cell is wrongly significant, a number in
+            (0, R / (R + 1)].
+        n_resamples: R, the number of redrawn data sets; each depends only on (key, r).
+        where: boolean mask ``[n]``; masked rows may hold anything, and are not drawn.
+
+    Returns:
+        ResidualMap.  Inside jit its numbers are NaN if a kept row is invalid, and no cell is
+        significant.  O(n n_bins^2 R) time, O(n n_bins^2) memory.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> loc = jnp.linspace(0.0, 10.0, 2000)
+        >>> truth = cj.Normal(loc, jnp.where(loc > 8, 1.5, 1.0))
+        >>> targets = truth.sample(jax.random.key(0))
+        >>> found = cj.residual_map(jax.random.key(1), cj.Normal(loc, 1.0), targets)
+        >>> layer, location, spread = found.worst_cell()
+        >>> layer, found.location_edges[location].round(2).tolist()
+        (1, 8.0)
+        >>> bool(found.value[layer, location, spread] > 1)
+        True
+
+    Reference: Dwass, Modified randomization tests for nonparametric hypotheses, Annals of
+    Mathematical Statistics 1957; Wilson and Hilferty, The distribution of chi-square, Proceedings
+    of the National Academy of Sciences 1931, for the cubic root.
+    """
+    check_key(key)
+    data = check_numbers(predictions, targets, where)
+    if predictions.label_probabilities() is not None:
+        raise TypeError(
+            "predictions must be of counts or real numbers, got "
+            f"{type(predictions).__name__}; witness_map takes classes."
+        )
+    n_bins = check_integer("n_bins", n_bins, 1)
+    n_resamples = check_integer("n_resamples", n_resamples, 1)
+    level = check_level(confidence_level, n_resamples)
+    return _residual_map(key, gathered(data), level, n_bins, n_resamples)
+
+
+@functools.partial(jax.jit, static_argnames=("n_bins", "n_resamples"))
+def _residual_map(
+    key: jax.Array, data: Data, level: jax.Array, n_bins: int, n_resamples: int
+) -> ResidualMap:
+    data = clean(data)
+    dtype = data.weights.dtype
+    predictions, targets = data.predictions.exchangeable(data.targets)
+    location, spread = predictions.location(), predictions.spread()
+    kept = jnp.ones(data.n, bool) if data.where is None else data.where
+    location_edges, location_bins = _quantile_bins(location, kept, n_bins)
+    spread_edges, spread_bins = _quantile_bins(spread, kept, n_bins)
+    cells = location_bins * n_bins + spread_bins
+    is_in = (cells[:, None] == jnp.arange(n_bins**2, dtype=jnp.int32)[None]) & kept[:, None]
+    count = jnp.sum(is_in, axis=0, dtype=jnp.int32)
+    size = jnp.maximum(count, 1).astype(dtype)
+    is_in = is_in.astype(dtype)
+    # A spread of 0 predicts one value: all draws are it, and any other target stands out.
+    divisor = jnp.where(spread > 0, spread, 1.0)
+
+    def means(targets: jax.Array) -> jax.Array:
+        """The means of the residuals and of their squares in each cell, ``[2, l s]``."""
+        residuals = (targets.astype(dtype) - location) / divisor
+        return dot(jnp.stack([residuals, jnp.square(residuals)]), is_in) / size[None]
+
+    rows = row_numbers(data.n, data.where, None)
+    together = _RESIDUALS // data.n
+    values = under_model(means, key, (predictions, targets), rows, n_resamples, together)
+    score = _standardised(values.at[:, 1].set(jnp.cbrt(values[:, 1])), count)
+    critical = critical_value(jnp.max(absolute(score[:-1]), axis=(1, 2)), level)
+
+    valid = jnp.where(jnp.any(jnp.isnan(data.weights)), jnp.nan, 1.0)
+    of_filled = jnp.where(count > 0, valid, jnp.nan).astype(dtype)
+    score = score[-1] * of_filled[None]
+    value = (values[-1] - jnp.array([[0], [1]], dtype)) * of_filled[None]
+
+    def shaped(x: jax.Array) -> jax.Array:
+        return x.reshape(*x.shape[:-1], n_bins, n_bins)
+
+    return ResidualMap(
+        location_edges=location_edges,
+        spread_edges=spread_edges,
+        count=shaped(count),
+        value=shaped(value),
+        score=shaped(score),
+        significant=shaped(is_significant(score, critical)),
+        critical=critical * valid,
+        confidence_level=level.astype(dtype) * valid,
+    )
+
+
+def _quantile_bins(x: jax.Array, kept: jax.Array, n_bins: int) -> tuple[jax.Array, jax.Array]:
+    """The ends ``[n_bins + 1]`` of bins that hold equally many kept rows, and the bin of each row.
+
+    Bins are closed on the right, and equal numbers are in one bin.
+    """
+    levels = jnp.linspace(0.0, 1.0, n_bins + 1, dtype=x.dtype)
+    edges = jnp.nanquantile(jnp.where(kept, x, jnp.nan), levels, method="inverted_cdf")
+    return edges, jnp.searchsorted(edges[1:-1], x, side="left").astype(jnp.int32)
+
+
+def _standardised(values: jax.Array, count: jax.Array) -> jax.Array:
+    """The values ``[R + 1, 2, c]`` less their means, in units of their standard deviations.
+
+    Values that are the same in all data sets, and values of empty cells, become 0.
+    """
+    centred = values - jnp.mean(values, axis=0, keepdims=True)
+    deviation = jnp.sqrt(jnp.mean(jnp.square(centred), axis=0))
+    least = 100 * jnp.finfo(values.dtype).eps * jnp.max(absolute(values), axis=0)
+    varies = (deviation > least) & (count > 0)[None]
+    return jnp.where(varies[None], centred / jnp.where(varies, deviation, 1.0)[None], 0.0)

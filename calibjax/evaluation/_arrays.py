@@ -1,0 +1,107 @@
+"""Whatever holds numbers, as NumPy arrays: lists, frames and columns, tensors."""
+
+from typing import Any
+
+import numpy as np
+
+
+def as_numpy(name: str, value: Any) -> np.ndarray:
+    """The numbers, truth values or strings of an argument as an array of NumPy.
+
+    Args:
+        name: the argument, for errors.
+        value: nested lists, a frame or a column of pandas or polars, a tensor of torch, or anything
+            else that NumPy reads by ``__array__`` or DLPack.
+
+    Returns:
+        An array whose dtype is boolean, a number that JAX has too, or a string.
+
+    Raises:
+        TypeError: the value is a class, a string or a function, or holds neither numbers nor
+            strings.
+        ValueError: its rows have different lengths, or a value is missing.
+    """
+    if isinstance(value, type):
+        raise TypeError(
+            f"{name} must hold values, got the class {value.__name__}: call it with its parameters."
+        )
+    if value is None or isinstance(value, (str, bytes, dict)) or callable(value):
+        raise TypeError(f"{name} must be an array, a list or a frame, got {_described(value)}.")
+    try:
+        array = _read(value)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise ValueError(
+            f"{name} must be rows of equal length, of numbers or strings, got {_described(value)} "
+            f"that NumPy cannot read: {reason}."
+        ) from error
+    if array.ndim == 0:
+        raise TypeError(f"{name} must be an array, a list or a frame, got {_described(value)}.")
+    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+        place = tuple(np.argwhere(np.ma.getmaskarray(value))[0].tolist())
+        raise ValueError(f"{name} must not have missing values; {_where(place)} is masked.")
+    if array.dtype.kind in "OT":
+        return _of_objects(name, array)
+    if array.dtype.kind == "f" or (
+        array.dtype.kind == "V" and np.can_cast(array.dtype, np.float32)  # bfloat16
+    ):
+        # JAX has no long doubles and no foreign byte order, and 16 bits are too few to compute in.
+        return array.astype(np.float32 if array.dtype.itemsize <= 4 else np.float64, copy=False)
+    if array.dtype.kind not in "biuU":
+        raise TypeError(f"{name} must hold numbers or strings, got dtype {array.dtype}.")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def column_names(value: Any) -> list[Any] | None:
+    """The names of the columns of a frame, None for anything else."""
+    columns = getattr(value, "columns", None)
+    return None if columns is None or callable(columns) else list(columns)
+
+
+def _read(value: Any) -> np.ndarray:
+    if hasattr(value, "detach"):  # a tensor of torch, which may lie on a GPU or have a gradient
+        value = value.detach().cpu()
+    if hasattr(value, "to_numpy"):  # of pandas and polars
+        return np.asarray(value.to_numpy())
+    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        return np.from_dlpack(value)
+    return np.asarray(value)
+
+
+def _of_objects(name: str, array: np.ndarray) -> np.ndarray:
+    """An array of Python objects as strings if all are strings, else as floats."""
+    for place, item in np.ndenumerate(array):
+        if isinstance(item, (list, tuple)) or bool(getattr(item, "shape", None)):
+            raise TypeError(
+                f"{name} must hold either numbers or strings; {_where(place)} is "
+                f"{_described(item)}: numpy.stack(list({name})) makes one array of all rows."
+            )
+        if _is_missing(item):
+            raise ValueError(f"{name} must not have missing values; {_where(place)} is {item}.")
+    if all(isinstance(item, str) for item in array.flat):
+        return np.array(array.tolist())
+    for place, item in np.ndenumerate(array):
+        try:
+            float(item)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"{name} must hold either numbers or strings; {_where(place)} is {repr(item)[:60]}."
+            ) from None
+    return array.astype(float)
+
+
+def _is_missing(item: Any) -> bool:
+    """Whether it is None, or does not equal itself, as NaN; pandas.NA refuses to say even this."""
+    try:
+        return item is None or bool(item != item)
+    except TypeError:
+        return True
+
+
+def _where(place: tuple[int, ...]) -> str:
+    row, *column = place
+    return f"row {row}" + "".join(f", column {number}" for number in column)
+
+
+def _described(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"

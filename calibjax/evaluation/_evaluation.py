@@ -1,0 +1,218 @@
+"""The result of `evaluate`."""
+
+import dataclasses
+import functools
+import html
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax._distribution import Distribution
+from calibjax.curves import contributions
+from calibjax.evaluation._effect import Effect
+from calibjax.evaluation._keys import keys_of
+from calibjax.evaluation._measures import Measure
+from calibjax.evaluation._pictures import curves_of
+from calibjax.evaluation._remedies import Remedy, remedies_of
+from calibjax.evaluation._summary import summary
+from calibjax.expectations import default_kernel
+from calibjax.hypothesis_tests import CalibrationTestResult
+
+# Contributions need all pairs, and nobody reads so many rows.
+_MAX_CONTRIBUTIONS = 20_000
+# Curves with more points than this are thinned in files.
+_MAX_POINTS = 1000
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Evaluation:
+    """What `evaluate` found out about predictions; it prints a summary.
+
+    Args:
+        verdict: the result in one sentence.
+        rejected: whether the p-value is at most the level: the model is not calibrated.
+        pvalue: the p-value of `calibration_test`.
+        level: the level; intervals hold with the confidence 1 - level.
+        test: the result of `calibration_test`, with what each kernel says.
+        effect: the SKCE with its interval, and the temperatures that say how much it is.
+        measures: accuracy, scores and classical calibration errors, by their names.
+        predictions: the predictions, as a distribution.
+        targets: the observed targets, ``[n]`` or ``[n, d]``, labels as ``0 … m-1``.
+        classes: the names of the classes, or None.
+        seed: what all random numbers came from.
+
+    Example:
+        >>> import calibjax as cj
+        >>> evaluation = cj.evaluate([0.9] * 50 + [0.2] * 50, [1, 0] * 50)
+        >>> evaluation.rejected, evaluation.pvalue
+        (True, 0.001)
+        >>> evaluation.to_dict()["n"]
+        100
+    """
+
+    verdict: str
+    rejected: bool
+    pvalue: float
+    level: float
+    test: CalibrationTestResult
+    effect: Effect
+    measures: dict[str, Measure]
+    predictions: Distribution
+    targets: np.ndarray
+    classes: list[Any] | None
+    seed: int
+
+    @property
+    def n(self) -> int:
+        """The number of rows."""
+        return len(self.targets)
+
+    @property
+    def family(self) -> str:
+        """The name of the family of the predictions."""
+        return type(self.predictions).__name__
+
+    @property
+    def _n_resamples(self) -> int:
+        assert self.test.null_distribution is not None
+        return len(self.test.null_distribution)
+
+    def __repr__(self) -> str:
+        return summary(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
+
+    def worst_rows(self, count: int = 10) -> np.ndarray:
+        """The numbers of the rows that contribute most to the SKCE, largest first."""
+        if self.contributions is None:
+            return np.empty(0, int)
+        return np.argsort(-self.contributions, kind="stable")[:count]
+
+    @functools.cached_property
+    def curves(self) -> dict[str, Any]:
+        """What the pictures show, by name, each with arrays as fields.
+
+        The names are "reliability", "corp" and "witness" for labels, and "pit", "coverage" and
+        "residuals" for numbers; they are the functions of calibjax that made them.
+        """
+        key = keys_of(self.seed).curves
+        data = self.predictions, jnp.asarray(self.targets)
+        return curves_of(key, *data, 1 - self.level, self._n_resamples)
+
+    @functools.cached_property
+    def contributions(self) -> np.ndarray | None:
+        """How much each row contributes to the SKCE, ``[n]``; None above 20 000 rows.
+
+        They need all pairs, and their mean is the unbiased SKCE with the default kernel.
+        """
+        if self.n > _MAX_CONTRIBUTIONS:
+            return None
+        kernel = default_kernel(self.predictions)
+        return np.asarray(contributions(kernel, self.predictions, jnp.asarray(self.targets)))
+
+    @functools.cached_property
+    def remedies(self) -> list[Remedy]:
+        """Would a few numbers mend it?  Recalibrations fitted on half of the rows.
+
+        The other half judges them.  It is empty for few rows, and for families that cannot be
+        tempered.
+        """
+        key = keys_of(self.seed).remedies
+        return remedies_of(key, self.predictions, self.targets, self._n_resamples)
+
+    def plot(self) -> Any:
+        """All pictures in one figure of matplotlib, which notebooks show.
+
+        Raises:
+            ImportError: matplotlib is not installed; ``pip install 'calibjax[plot]'``.
+        """
+        from calibjax.evaluation._report import overview
+
+        return overview(self)
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """A report as the text of one HTML file, which is also written if a path is given.
+
+        The same arguments of `evaluate` give the same text.
+
+        Raises:
+            ImportError: matplotlib or jinja2 is not installed; ``pip install 'calibjax[report]'``.
+        """
+        from calibjax.evaluation._report import page
+
+        text = page(self)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers as Python floats, lists and strings, which `json` can write.
+
+        NaN and infinity are None, and curves of more than 1000 points are thinned.
+        """
+        members = self.test.members
+        assert members is not None
+        equivalent = self.effect.equivalent
+        found = {
+            "verdict": self.verdict,
+            "rejected": self.rejected,
+            "pvalue": self.pvalue,
+            "level": self.level,
+            "n": self.n,
+            "family": self.family,
+            "classes": self.classes,
+            "seed": self.seed,
+            "skce": dataclasses.asdict(self.effect.skce),
+            "equivalent_temperature": None
+            if equivalent is None
+            else {"value": equivalent.temperature, "interval": equivalent.confidence_interval},
+            "deviation_ratio": None if equivalent is None else equivalent.deviation_ratio,
+            "best_temperature": self.effect.best_temperature,
+            "measures": {name: dataclasses.asdict(m) for name, m in self.measures.items()},
+            "kernels": [
+                {"kernel": repr(kernel), "estimate": e, "score": s, "pvalue": p}
+                for kernel, e, s, p in zip(
+                    members.kernels, members.estimates, members.scores, members.pvalues, strict=True
+                )
+            ],
+            "curves": {
+                name: {f.name: _thinned(getattr(curve, f.name)) for f in dataclasses.fields(curve)}
+                for name, curve in self.curves.items()
+            },
+            "worst_rows": self.worst_rows(),
+        }
+        return {name: _plain(value) for name, value in found.items()}
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """`to_dict` as JSON text, which is also written to a file if a path is given."""
+        text = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=1)
+        if path is not None:
+            # Letters without a code in UTF-8 become what JSON has for them.
+            Path(path).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
+        return text
+
+
+def _thinned(value: Any) -> Any:
+    """An array, or evenly spaced entries of one that is long."""
+    if np.ndim(value) != 1 or len(value) <= _MAX_POINTS:
+        return value
+    return np.asarray(value)[np.linspace(0, len(value) - 1, _MAX_POINTS).round().astype(int)]
+
+
+def _plain(value: Any) -> Any:
+    """Arrays as lists, numbers as Python has them, and None for what JSON has no number for."""
+    if isinstance(value, (jax.Array, np.ndarray, np.generic)):
+        value = np.asarray(value).tolist()
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

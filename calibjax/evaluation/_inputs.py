@@ -1,0 +1,184 @@
+"""Predictions and targets as people have them, as a distribution and an array."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax._data import check_data
+from calibjax._distribution import Distribution
+from calibjax._struct import widened
+from calibjax.distributions import Bernoulli, Categorical
+from calibjax.distributions._foreign import as_predictions, is_foreign
+from calibjax.evaluation._arrays import as_numpy, column_names
+from calibjax.evaluation._labels import classes_in_order, labels_of
+
+# Predictions are valid if their probabilities sum to one within this; `Categorical` says the same.
+_TOLERANCE = 1e-3
+
+
+class Inputs(NamedTuple):
+    """Predictions, targets ``[n]`` or ``[n, d]``, and the names of the classes or None."""
+
+    predictions: Distribution
+    targets: np.ndarray
+    classes: list[Any] | None
+
+
+def read_inputs(
+    predictions: Any, targets: Any, classes: Sequence[Any] | None, normalize: bool
+) -> Inputs:
+    """Everything that `evaluate` takes, checked; errors say what to do.
+
+    Raises:
+        TypeError, ValueError: see `evaluate`.
+    """
+    observed = as_numpy("targets", targets)
+    native, columns = isinstance(predictions, Distribution), None
+    if native or is_foreign(predictions):
+        if normalize:
+            raise ValueError("normalize must be False for predictions that are a distribution.")
+        family = predictions if native else as_predictions(predictions)
+    else:
+        array = _probabilities(as_numpy("predictions", predictions), observed, normalize)
+        family = (
+            Bernoulli(jnp.asarray(array)) if array.ndim == 1 else Categorical(jnp.asarray(array))
+        )
+        columns = column_names(predictions)
+    probabilities = _label_probabilities(family)
+    names = None
+    if probabilities is not None:
+        n_classes = probabilities.shape[-1]
+        names = classes_in_order(classes, columns, observed, n_classes)
+        observed = labels_of(observed, names, n_classes)
+    elif classes is not None:
+        raise ValueError(
+            f"classes must be None for predictions {type(family).__name__}, which have no classes."
+        )
+    elif observed.dtype.kind == "U":
+        raise TypeError(f"targets of {type(family).__name__} must be numbers, got strings.")
+    elif observed.ndim == 2 and observed.shape[1] == 1 and family.target_shape == "n":
+        observed = observed[:, 0]
+    if observed.dtype.kind in "iu" and family.target_kind == "real":
+        observed = observed.astype(float)  # JAX would cut large integers off
+    data = check_data(family, jnp.asarray(observed), None)
+    if observed.dtype.kind in "iu" and not np.array_equal(data.targets, observed):
+        row = int(np.argmax(np.asarray(data.targets) != observed))
+        raise ValueError(
+            f"targets must be integers of 32 bits; row {row} is {observed[row]}. "
+            "jax.enable_x64(True) allows for more."
+        )
+    return Inputs(family, np.asarray(data.targets), names)
+
+
+def _label_probabilities(family: Distribution) -> Any:
+    return widened(family).label_probabilities()
+
+
+def _probabilities(array: np.ndarray, targets: np.ndarray, normalize: bool) -> np.ndarray:
+    """Probabilities of an event ``[n]`` or of classes ``[n, m]``; an error if they are none."""
+    if array.dtype.kind == "U":
+        raise TypeError(
+            "predictions must be probabilities or a distribution, got strings: of predicted names "
+            "of classes calibration cannot be judged."
+        )
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim not in (1, 2):
+        raise ValueError(
+            "predictions must be probabilities [n] of an event or [n, m] of classes, got shape "
+            f"{list(array.shape)}; of an ensemble [n, K, m] make calibjax.Mixture.ensemble("
+            "calibjax.Categorical(array))."
+        )
+    _check_rows(array, targets)
+    bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"predictions must be finite; row {row} is {array[row]}. Drop such rows, or say what "
+            "the model predicts there."
+        )
+    if array.dtype.kind in "biu" and array.ndim == 1 and np.any(array > 1):
+        raise ValueError(
+            "predictions must be probabilities, got whole numbers: of predicted labels calibration "
+            "cannot be judged. Take the model's predict_proba, or its softmax."
+        )
+    array = array.astype(float) if array.dtype.kind in "biu" else array
+    if array.ndim == 1:
+        _check_events(array)
+        rounded = np.asarray(jnp.asarray(array))
+        if np.any((rounded == 1) & (array < 1)):
+            # The probability of 0 is lost in 32 bits, unless it has a column.
+            return np.stack([1 - array, array], axis=1)
+        return array
+    return _rows_that_sum_to_one(array, normalize)
+
+
+def _check_rows(array: np.ndarray, targets: np.ndarray) -> None:
+    n = len(array)
+    if not array.size or not targets.size:
+        raise ValueError("predictions and targets must have at least two rows, got none.")
+    if len(targets) == n:
+        return
+    hint = ""
+    if array.ndim == 2 and len(targets) == array.shape[1]:
+        hint = "; if rows are classes, pass the transpose, predictions.T"
+    raise ValueError(
+        f"targets must have one row for each of the {n} rows of predictions, got {len(targets)}"
+        f"{hint}."
+    )
+
+
+def _check_events(array: np.ndarray) -> None:
+    wrong = (array < 0) | (array > 1)
+    if not wrong.any():
+        return
+    row = int(np.argmax(wrong))
+    said = f"predictions must be probabilities in [0, 1]; row {row} is {array[row]}"
+    if -_TOLERANCE < array.min() and array.max() < 1 + _TOLERANCE:
+        raise ValueError(f"{said}. Rounding errors are mended by numpy.clip(predictions, 0, 1).")
+    if array.min() >= 0 and 1 < array.max() <= 100:
+        raise ValueError(f"{said}. If they are percentages, divide them by 100.")
+    raise ValueError(
+        f"{said}. If they are logits, pass calibjax.Bernoulli.from_logits(predictions); if they "
+        "are predicted means, pass a distribution, such as calibjax.Normal(mean, sd)."
+    )
+
+
+def _rows_that_sum_to_one(array: np.ndarray, normalize: bool) -> np.ndarray:
+    sums = array.sum(axis=1, dtype=float)
+    wrong = np.abs(sums - 1) > _TOLERANCE
+    negative = (array < 0).any(axis=1)
+    if normalize and not negative.any() and (sums > 0).all():
+        return array / sums[:, None]
+    if negative.any() or (wrong.any() and array.max() > 1 and not normalize):
+        if not negative.any() and np.allclose(sums, 100, atol=2):
+            raise ValueError(
+                "predictions must have rows that sum to 1; row 0 sums to "
+                f"{sums[0]:g}: they look like percentages, divide them by 100."
+            )
+        row = int(np.argmax(negative | wrong))
+        if array.min() > -_TOLERANCE and not wrong.any():
+            raise ValueError(
+                f"predictions must not be negative; row {row} has {array[row].min()}. Rounding "
+                "errors are mended by numpy.clip(predictions, 0, 1)."
+            )
+        raise ValueError(
+            f"predictions must be probabilities that sum to 1; row {row} is "
+            f"{_short(array[row])}. If they are logits, pass "
+            "calibjax.Categorical.from_logits(predictions); if they are draws, "
+            "calibjax.Empirical(predictions)."
+        )
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"predictions must have rows that sum to 1; row {row} sums to {sums[row]:.4g}. If they "
+            "are rounded or counts, normalize=True divides each row by its sum."
+        )
+    return array
+
+
+def _short(row: np.ndarray) -> str:
+    shown = ", ".join(f"{x:.3g}" for x in row[:4])
+    return f"[{shown}{', …' if len(row) > 4 else ''}]"

@@ -1,0 +1,20 @@
+"""The keys of the parts of an evaluation, from one seed."""
+
+from typing import NamedTuple
+
+import jax
+
+
+class Keys(NamedTuple):
+    """A key for each part that draws."""
+
+    test: jax.Array
+    effect: jax.Array
+    measures: jax.Array
+    curves: jax.Array
+    remedies: jax.Array
+
+
+def keys_of(seed: int) -> Keys:
+    """The keys; each part draws the same numbers, whichever other parts are computed."""
+    return Keys(*jax.random.split(jax.random.key(seed), len(Keys._fields)))

@@ -1,0 +1,174 @@
+"""Classical numbers, each with an interval, or with what a calibrated model would show."""
+
+import dataclasses
+import functools
+from statistics import NormalDist
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax._data import Data, clean
+from calibjax._distribution import Distribution
+from calibjax._struct import struct
+from calibjax.curves import smooth_ece
+from calibjax.estimators import ece, one_vs_rest, top_label
+from calibjax.expectations import has_log_prob
+from calibjax.hypothesis_tests._model_null import row_numbers, under_model
+from calibjax.intervals._counting import counted_pvalue_with_ties
+from calibjax.scores import crps, log_score, pit
+
+Interval = tuple[float, float]
+# The central interval whose coverage is counted.
+COVERAGE = 0.9
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A number that says how good predictions are.
+
+    Args:
+        value: the number.
+        interval: a confidence interval for it, from the rows; or None.
+        if_calibrated: where it would lie, with the same probability, if targets were drawn from the
+            predictions, or twice the number that it would estimate; or None.
+        pvalue: for a measure of calibration, how often such targets show at least as much; or None.
+    """
+
+    value: float
+    interval: Interval | None = None
+    if_calibrated: Interval | None = None
+    pvalue: float | None = None
+
+
+def measures(
+    key: jax.Array, predictions: Any, targets: jax.Array, confidence_level: float, n_resamples: int
+) -> dict[str, Measure]:
+    """The classical numbers that exist for predictions of this family, by their names."""
+    if predictions.label_probabilities() is not None:
+        return _of_labels(key, predictions, targets, confidence_level, n_resamples)
+    if predictions.target_shape == "n":
+        return _of_numbers(key, predictions, targets, confidence_level)
+    return _likelihood(predictions, targets, confidence_level)
+
+
+def _of_labels(
+    key: jax.Array, predictions: Any, targets: jax.Array, confidence_level: float, n_resamples: int
+) -> dict[str, Measure]:
+    found = _label_statistics(key, Data(predictions, targets), n_resamples)
+    tail = (1 - confidence_level) / 2
+
+    def measure(name: str, interval: Interval | None, pvalue: float | None = None) -> Measure:
+        values = np.asarray(found.values[name], np.float64)
+        low, high = np.quantile(values[:-1], [tail, 1 - tail], method="nearest")
+        return Measure(float(values[-1]), interval, (float(low), float(high)), pvalue)
+
+    hits, log_scores, brier_scores = (
+        np.asarray(found.of_rows[name]) for name in ("accuracy", "log score", "Brier score")
+    )
+    smooth = smooth_ece(*judged_probabilities(predictions, targets))
+    return {
+        "accuracy": measure("accuracy", wilson_interval(hits, confidence_level)),
+        "log score": measure("log score", mean_interval(log_scores, confidence_level)),
+        "Brier score": measure("Brier score", mean_interval(brier_scores, confidence_level)),
+        "ECE": measure("ECE", None, float(found.pvalue_of_ece)),
+        "smooth ECE": Measure(float(smooth)),
+    }
+
+
+@struct
+class _LabelStatistics:
+    """Scores of the rows, their means for R draws and last for the observed targets; the ECE."""
+
+    of_rows: dict[str, jax.Array]
+    values: dict[str, jax.Array]
+    pvalue_of_ece: jax.Array
+
+
+@functools.partial(jax.jit, static_argnames="n_resamples")
+def _label_statistics(key: jax.Array, data: Data, n_resamples: int) -> _LabelStatistics:
+    data = clean(data)
+    predictions = data.predictions
+    probabilities = predictions.label_probabilities()
+    squared_norm = jnp.sum(jnp.square(probabilities), axis=1)
+    most_likely = jnp.argmax(probabilities, axis=1)
+
+    def of_rows(targets: jax.Array) -> dict[str, jax.Array]:
+        of_target = jnp.take_along_axis(probabilities, targets[:, None], axis=1)[:, 0]
+        return {
+            "accuracy": (targets == most_likely).astype(of_target.dtype),
+            "log score": -jnp.log(of_target),
+            # Sum over classes of (p_c - 1{y = c})^2.
+            "Brier score": squared_norm - 2 * of_target + 1,
+        }
+
+    def statistics(targets: jax.Array) -> dict[str, jax.Array]:
+        means = {name: jnp.mean(x) for name, x in of_rows(targets).items()}
+        return means | {"ECE": ece(*judged_probabilities(predictions, targets))}
+
+    rows = row_numbers(data.n, None, None)
+    values = under_model(statistics, key, data.samples, rows, n_resamples)
+    return _LabelStatistics(
+        of_rows(data.targets.astype(jnp.int32)), values, counted_pvalue_with_ties(values["ECE"])
+    )
+
+
+def judged_probabilities(predictions: Any, targets: jax.Array) -> tuple[Any, jax.Array]:
+    """The probabilities that ECE and reliability diagrams look at, and whether the event came.
+
+    Of two labels it is the probability of 1, and of more the probability of the most likely one.
+    """
+    if predictions.label_probabilities().shape[1] == 2:
+        return one_vs_rest(predictions, targets, 1)
+    return top_label(predictions, targets)
+
+
+def _of_numbers(
+    key: jax.Array, predictions: Any, targets: jax.Array, confidence_level: float
+) -> dict[str, Measure]:
+    found = _likelihood(predictions, targets, confidence_level)
+    found["CRPS"] = _mean(crps(predictions, targets), confidence_level)
+    deviations = predictions.standard_deviation()
+    errors = np.asarray((targets - predictions.mean()) / deviations, np.float64)
+    if np.isfinite(errors).all() and np.isfinite(deviations).all():
+        found["squared error / variance"] = _mean(np.square(errors), confidence_level, 1.0)
+    place = np.asarray(pit(key, predictions, targets))
+    covered = np.abs(2 * place - 1) <= COVERAGE
+    found[f"coverage of {100 * COVERAGE:.0f} % intervals"] = Measure(
+        float(covered.mean()), wilson_interval(covered, confidence_level), (COVERAGE, COVERAGE)
+    )
+    return found
+
+
+def _likelihood(
+    predictions: Distribution, targets: jax.Array, confidence_level: float
+) -> dict[str, Measure]:
+    if not has_log_prob(predictions):
+        return {}
+    return {"log score": _mean(log_score(predictions, targets), confidence_level)}
+
+
+def _mean(values: Any, confidence_level: float, if_calibrated: float | None = None) -> Measure:
+    values = np.asarray(values, np.float64)
+    expected = None if if_calibrated is None else (if_calibrated, if_calibrated)
+    return Measure(float(values.mean()), mean_interval(values, confidence_level), expected)
+
+
+def mean_interval(values: np.ndarray, confidence_level: float) -> Interval | None:
+    """The mean of the rows ± z standard errors; None if a row is infinite."""
+    z = NormalDist().inv_cdf((1 + confidence_level) / 2)
+    values = np.asarray(values, np.float64)
+    if not np.isfinite(values).all():
+        return None
+    middle, error = values.mean(), z * values.std(ddof=1) / len(values) ** 0.5
+    return float(middle - error), float(middle + error)
+
+
+def wilson_interval(hits: np.ndarray, confidence_level: float) -> Interval:
+    """The interval of Wilson (JASA 1927) for the probability of a hit."""
+    z = NormalDist().inv_cdf((1 + confidence_level) / 2)
+    n, share = len(hits), float(np.mean(hits, dtype=np.float64))
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5
+    return max(0.0, middle - half), min(1.0, middle + half)

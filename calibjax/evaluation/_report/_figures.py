@@ -1,0 +1,135 @@
+"""The figures of a report, with captions and text for those who do not see them."""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from calibjax import plot
+from calibjax.evaluation._report._svg import svg_of
+from calibjax.evaluation._words import judged_event, shown_names, worst_place
+
+
+class FigureOfPage(NamedTuple):
+    """A picture, what it shows, and what can be seen in it."""
+
+    svg: str
+    caption: str
+    alternative: str
+
+
+def figures_of(evaluation: Any) -> list[FigureOfPage]:
+    """A figure for each curve that the evaluation has."""
+    return [
+        FigureOfPage(svg_of(draw(ax=None).figure, name), caption, alternative)
+        for name, draw, caption, alternative in _pictures(evaluation)
+    ]
+
+
+def overview(evaluation: Any) -> Figure:
+    """All pictures of an evaluation in one figure, two in a row."""
+    pictures = list(_pictures(evaluation))
+    n_rows = (len(pictures) + 1) // 2
+    figure = Figure(figsize=(8, 4 * n_rows), layout="constrained")
+    for number, (_, draw, _, _) in enumerate(pictures):
+        draw(ax=figure.add_subplot(n_rows, 2, number + 1))
+    return figure
+
+
+def _pictures(evaluation: Any) -> Iterator[tuple[str, Callable[..., Any], str, str]]:
+    """The name, the function that draws, the caption and the text alternative of each picture."""
+    curves, classes = evaluation.curves, evaluation.classes
+    band = f"{100 * (1 - evaluation.level):.3g}\N{NO-BREAK SPACE}%"
+    if "reliability" in curves:
+        curve = curves["reliability"]
+        event = judged_event(evaluation.predictions, classes)
+        yield (
+            "reliability",
+            functools.partial(plot.reliability, curve),
+            f"How often {event} against how often that was predicted. The band holds {band} of "
+            "calibrated models, for all bins at once.",
+            "Reliability diagram. " + _outside(curve.frequency, curve, "simultaneous", "bins"),
+        )
+    if "corp" in curves:
+        corp = curves["corp"]
+        grid = np.isin(np.asarray(corp.forecasts), np.asarray(corp.grid))
+        yield (
+            "corp",
+            functools.partial(plot.reliability, corp),
+            "The same without bins, by isotonic regression. Brier score of this event "
+            f"{corp.score:.3g} = "
+            f"miscalibration {corp.miscalibration:.3g} − discrimination "
+            f"{corp.discrimination:.3g} + uncertainty {corp.uncertainty:.3g}.",
+            "Isotonic reliability diagram. "
+            + _outside(np.asarray(corp.recalibrated)[grid], corp, "simultaneous", "forecasts"),
+        )
+    if "pit" in curves:
+        pit = curves["pit"]
+        yield (
+            "pit",
+            functools.partial(plot.pit, pit),
+            "Where targets lie in their predicted distributions. Flat: calibrated; U: too sure; "
+            f"hump: not sure enough; slope: biased. Of calibrated models {band} stay in the band.",
+            "Histogram of the probability integral transform. "
+            + _outside(pit.density, pit, "density", "bars"),
+        )
+        yield (
+            "ecdf",
+            functools.partial(plot.pit_difference, pit),
+            "The same as the difference of distribution functions, which needs no bins.",
+            "Difference of the distribution function of the transform from the uniform one. "
+            + _outside(pit.difference, pit, "difference", "points"),
+        )
+    if "coverage" in curves:
+        coverage = curves["coverage"]
+        yield (
+            "coverage",
+            functools.partial(plot.coverage, coverage),
+            "How often targets lie in central intervals, against what these promise.",
+            "Coverage of central intervals. " + _outside(coverage.coverage, coverage, "", "levels"),
+        )
+    place = worst_place(curves, classes)
+    seen = f"Worst where {place}." if place else "Nothing differs by more than chance."
+    chance = (
+        "What chance explains is grey: a calibrated model has any colour with a probability of "
+        f"{evaluation.level:.3g}."
+    )
+    if "witness" in curves:
+        yield (
+            "witness",
+            functools.partial(plot.witness, curves["witness"], classes=shown_names(classes)),
+            f"Which classes come more or less often than predicted, and at which probabilities. "
+            f"{chance}",
+            f"Map of classes and probabilities. {seen}",
+        )
+    if "residuals" in curves:
+        yield (
+            "location",
+            functools.partial(plot.residual_location, curves["residuals"]),
+            f"Where targets are higher or lower than predicted. {chance}",
+            f"Map of predicted means and deviations, of the sign of errors. {seen}",
+        )
+        yield (
+            "spread",
+            functools.partial(plot.residual_spread, curves["residuals"]),
+            f"Where targets vary more or less than predicted. {chance}",
+            f"Map of predicted means and deviations, of the size of errors. {seen}",
+        )
+    yield (
+        "null",
+        functools.partial(plot.null_distribution, evaluation.test),
+        "The statistic of the test, and where it lies for targets drawn from the predictions.",
+        f"Histogram of the statistic of redrawn targets; p = {evaluation.pvalue:.3g}.",
+    )
+
+
+def _outside(values: Any, curve: Any, prefix: str, things: str) -> str:
+    """How many values lie outside of a band."""
+    ends = (f"{prefix}_{end}" if prefix else end for end in ("low", "high"))
+    low, high = (np.asarray(getattr(curve, end)) for end in ends)
+    values = np.asarray(values)
+    known = np.isfinite(values)
+    outside = known & ((values < low) | (values > high))
+    return f"{outside.sum()} of {known.sum()} {things} lie outside of the band."

@@ -1,0 +1,135 @@
+"""The page: a template, filled with the numbers and figures of an evaluation."""
+
+import hashlib
+from importlib import metadata
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jinja2
+import numpy as np
+
+from calibjax.evaluation._report._figures import figures_of
+from calibjax.evaluation._summary import interval_text, number, rows_of_summary
+from calibjax.evaluation._words import class_name, shown_names
+from calibjax.kernels import describe
+
+_N_ROWS = 10
+# The page tells what each number of the summary is.
+_MEANINGS = {
+    "SKCE": "squared kernel calibration error, unbiased: 0 on average if calibrated",
+    "equivalent temperature": "how far off, as logits that are so many times too large",
+    "best temperature": "the temperature that suits these rows best; above 1: too sure",
+    "accuracy": "how often the most likely class is the target",
+    "log score": "mean of −log p(target), in nats; smaller is better",
+    "Brier score": "mean squared distance of probabilities and outcome; smaller is better",
+    "ECE": "expected calibration error, ten bins; biased upwards",
+    "smooth ECE": "the same without bins",
+    "CRPS": "continuous ranked probability score, in units of the target; smaller is better",
+    "squared error / variance": "1 if the standard deviations are right",
+}
+
+
+def page(evaluation: Any) -> str:
+    """An `Evaluation` as the text of one HTML file.
+
+    The same evaluation gives the same text: it says no date.
+
+    Args:
+        evaluation: what `evaluate` returns.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("calibjax.evaluation._report", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    numbers = _numbers(evaluation)
+    return environment.get_template("page.html.j2").render(
+        evaluation=evaluation,
+        number=number,
+        confidence=f"{100 * (1 - evaluation.level):.3g}\N{NO-BREAK SPACE}%",
+        classes=shown_names(evaluation.classes),
+        numbers=numbers,
+        has_pvalues=any(line["pvalue"] for line in numbers),
+        figures=figures_of(evaluation),
+        kernels=_kernels(evaluation),
+        remedies=evaluation.remedies,
+        rows=_rows(evaluation),
+        fingerprint=fingerprint(evaluation),
+        versions={name: metadata.version(name) for name in ("calibjax", "jax", "numpy")},
+    )
+
+
+def fingerprint(evaluation: Any) -> str:
+    """The first 16 digits of SHA-256 of the predictions and the targets."""
+    digest = hashlib.sha256(evaluation.family.encode())
+    for array in [*jax.tree.leaves(evaluation.predictions), evaluation.targets]:
+        array = np.ascontiguousarray(array)
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _numbers(evaluation: Any) -> list[dict[str, str]]:
+    return [
+        {
+            "name": name,
+            "meaning": _MEANINGS.get(name, ""),
+            "value": number(measure.value),
+            "interval": interval_text(measure.interval),
+            "if_calibrated": interval_text(measure.if_calibrated),
+            "pvalue": "" if measure.pvalue is None else number(measure.pvalue),
+        }
+        for name, measure in rows_of_summary(evaluation)
+    ]
+
+
+def _kernels(evaluation: Any) -> list[dict[str, str]]:
+    members = evaluation.test.members
+    lows, highs = members.confidence_interval(1 - evaluation.level)
+    columns = members.estimates, lows, highs, members.scores, members.pvalues
+    return [
+        {
+            "name": describe(kernel),
+            "estimate": number(float(estimate)),
+            "interval": interval_text((float(low), float(high))),
+            "score": number(float(score)) if np.isfinite(score) else "",
+            "pvalue": number(float(pvalue)),
+        }
+        for kernel, estimate, low, high, score, pvalue in zip(
+            members.kernels, *columns, strict=True
+        )
+    ]
+
+
+def _rows(evaluation: Any) -> list[dict[str, str]]:
+    """The rows that contribute most, with what was predicted and what came."""
+    probabilities = evaluation.predictions.label_probabilities()
+    found = []
+    for row in evaluation.worst_rows(_N_ROWS):
+        target = evaluation.targets[row]
+        if probabilities is None:
+            middle = _middle(evaluation.predictions[row : row + 1])
+            said, came = _vector_text(middle), _vector_text(target)
+        else:
+            of_row = np.asarray(probabilities[row])
+            best = int(of_row.argmax())
+            said = f"{class_name(evaluation.classes, best)}: {of_row[best]:.3g}"
+            came = f"{class_name(evaluation.classes, int(target))}: {of_row[int(target)]:.3g}"
+        share = number(float(evaluation.contributions[row]))
+        found.append({"row": str(row), "predicted": said, "observed": came, "share": share})
+    return found
+
+
+def _middle(prediction: Any) -> np.ndarray:
+    """The mean of one prediction, or its median if it has no finite mean."""
+    mean = np.asarray(prediction.mean())[0]
+    if mean.ndim > 0 or np.isfinite(mean):
+        return mean
+    return np.asarray(prediction.quantile(jnp.full(1, 0.5)))[0]
+
+
+def _vector_text(value: Any) -> str:
+    return ", ".join(number(float(x)) for x in np.atleast_1d(value)[:4])

@@ -1,0 +1,61 @@
+"""An evaluation as text."""
+
+import math
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from calibjax.evaluation._measures import Measure
+from calibjax.evaluation._verdict import direction
+
+_WIDTH = 88
+
+
+def summary(evaluation: Any) -> str:
+    """What `print` shows of an `Evaluation`: the verdict, and a table of numbers."""
+    confidence = f"{100 * (1 - evaluation.level):.3g} % interval"
+    rows = list(rows_of_summary(evaluation))
+    last = "p" if any(measure.pvalue is not None for _, measure in rows) else ""
+    lines = [textwrap.fill(evaluation.verdict, _WIDTH), ""]
+    lines.append(f"{'':<26}{'value':>10}  {confidence:<20}{'if calibrated':<20}{last}")
+    for name, measure in rows:
+        pvalue = "" if measure.pvalue is None else number(measure.pvalue)
+        ends = map(interval_text, (measure.interval, measure.if_calibrated))
+        lines.append(
+            f"{name:<26}{number(measure.value):>10}  "
+            + "".join(f"{end:<20}" for end in ends)
+            + pvalue
+        )
+    towards = direction(evaluation.effect.best_temperature)
+    if towards:
+        lines[-1] += f"  {towards}"
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def rows_of_summary(evaluation: Any) -> Iterator[tuple[str, Measure]]:
+    """Names and numbers, in the order in which people should read them."""
+    effect = evaluation.effect
+    yield "SKCE", effect.skce
+    if effect.equivalent is not None:
+        ends = effect.equivalent.confidence_interval
+        interval = float(ends.low), float(ends.high)
+        yield "equivalent temperature", Measure(float(effect.equivalent.temperature), interval)
+    yield from evaluation.measures.items()
+    if effect.best_temperature is not None:
+        yield "best temperature", Measure(effect.best_temperature)
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number with so many digits, also if it is infinite; nothing if there is none."""
+    if math.isnan(value):
+        return ""
+    # Zero has no sign for people.
+    return f"{value + 0.0:.{digits}g}".replace("inf", "∞")
+
+
+def interval_text(interval: tuple[float, float] | None) -> str:
+    """Both ends of an interval, one number if they are equal, or nothing."""
+    if interval is None:
+        return ""
+    low, high = map(number, interval)
+    return low if low == high else f"{low} … {high}"

@@ -1,0 +1,79 @@
+"""The result of an evaluation in one sentence."""
+
+import math
+from typing import Any
+
+from calibjax.evaluation._effect import Effect, deviation_ratio
+
+# A best temperature this close to 1 says nothing about the direction.
+_NEARLY_ONE = 0.05
+# `fit_temperature` looks no further than 0.01.
+_LEAST_TEMPERATURE = 0.0101
+# A temperature tells the direction of the error if its logarithm is at least this much of the
+# logarithm of the equivalent temperature; else the model is wrong in another way.
+_MAIN_ERROR = 0.5
+
+
+def verdict(
+    pvalue: float, level: float, predictions: Any, effect: Effect, worst: str | None
+) -> str:
+    """Whether the model is calibrated, how far off it is, and where most of all.
+
+    Args:
+        pvalue: the p-value of `calibration_test`.
+        level: the model is called not calibrated if the p-value is at most this.
+        predictions: the n predictions.
+        effect: the size of the error.
+        worst: where the model is wrong, in words, if that is known.
+    """
+    found = f"(p = {pvalue:.3g}, {len(predictions)} rows)"
+    if pvalue > level:
+        certificate = ""
+        if effect.equivalent is not None:
+            upper = _too_sure(predictions, float(effect.equivalent.confidence_interval.high))
+            if upper:
+                certificate = f"; at most as far off as if {upper}, with {1 - level:.3g} confidence"
+        return f"No sign of miscalibration {found}{certificate}."
+    details = [_how_far_off(predictions, effect), worst and f"worst where {worst}"]
+    said = "; ".join(detail for detail in details if detail)
+    return f"Not calibrated {found}{': ' if said else ''}{said}."
+
+
+def direction(best_temperature: float | None) -> str | None:
+    """Whether a model is too sure or not sure enough, by the temperature that suits it best."""
+    if best_temperature is None or abs(best_temperature - 1) < _NEARLY_ONE:
+        return None
+    return "too sure" if best_temperature > 1 else "not sure enough"
+
+
+def _how_far_off(predictions: Any, effect: Effect) -> str | None:
+    if effect.equivalent is None or effect.best_temperature is None:
+        return None
+    temperature = float(effect.equivalent.temperature)
+    towards = direction(effect.best_temperature)
+    if abs(math.log(effect.best_temperature)) < _MAIN_ERROR * math.log(temperature):
+        towards = None
+    if towards == "not sure enough":
+        return f"{towards}, {_not_sure_enough(predictions, effect.best_temperature)}"
+    size = _too_sure(predictions, temperature)
+    if size is None:
+        return towards
+    return f"{towards or 'no temperature mends it'}, about as far off as if {size}"
+
+
+def _too_sure(predictions: Any, temperature: float) -> str | None:
+    """What is wrong with a model whose best temperature is above 1; None unless it is finite."""
+    if not 1 < temperature < math.inf:
+        return None
+    if predictions.label_probabilities() is not None:
+        return f"its logits were {temperature:.3g} times too large"
+    ratio = deviation_ratio(predictions, temperature)
+    return f"its standard deviations were {ratio:.2g} of the right ones"
+
+
+def _not_sure_enough(predictions: Any, temperature: float) -> str:
+    least = "at least " if temperature <= _LEAST_TEMPERATURE else ""
+    if predictions.label_probabilities() is not None:
+        return f"its logits should be {least}{1 / temperature:.3g} times as large"
+    ratio = deviation_ratio(predictions, temperature)
+    return f"its standard deviations are {least}{ratio:.3g} times too large"

@@ -1,0 +1,71 @@
+"""Classes, events and places of errors in words, for sentences, tables and pictures."""
+
+from typing import Any
+
+# Longer names of classes are cut in sentences, tables and pictures.
+_MOST_LETTERS = 40
+
+
+def class_name(classes: list[Any] | None, label: int) -> str:
+    """The name of a class in quotes, or its number if classes have no names."""
+    name = label if classes is None else classes[label]
+    return repr(_cut(name)) if isinstance(name, str) else f"class {name}"
+
+
+def shown_names(classes: list[Any] | None) -> list[str] | None:
+    """The names of the classes as pages and pictures can show them."""
+    if classes is None:
+        return None
+    return [_printable(_cut(str(name))) for name in classes]
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…"
+
+
+def _printable(name: str) -> str:
+    """Lines and control characters as Python writes them."""
+    return "".join(x if x.isprintable() else repr(x)[1:-1] for x in name)
+
+
+def judged_event(predictions: Any, classes: list[Any] | None) -> str:
+    """The event of which a reliability diagram of label predictions shows the probability."""
+    if predictions.label_probabilities().shape[1] == 2:
+        return f"{class_name(classes, 1)} came"
+    return "the most likely class came"
+
+
+def worst_place(curves: dict[str, Any], classes: list[Any] | None) -> str | None:
+    """Where the maps of an evaluation show the clearest error, in words; None if nowhere."""
+    for name, in_words in ("witness", _place_of_class), ("residuals", _place_of_number):
+        if name in curves:
+            cell = curves[name].worst_cell()
+            return None if cell is None else in_words(curves[name], cell, classes)
+    return None
+
+
+def _place_of_class(witness: Any, cell: tuple[int, int], classes: list[Any] | None) -> str:
+    row, place = cell
+    low, high = (float(x) for x in witness.probability_edges[place : place + 2])
+    predicted = float(witness.predicted[cell])
+    name = class_name(classes, int(witness.classes[row]))
+    return (
+        f"{name} gets {low:.2g} to {high:.2g}: predicted {predicted:.1%} on average, "
+        f"observed {predicted + float(witness.value[cell]):.1%}"
+    )
+
+
+def _from_to(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
+def _place_of_number(residuals: Any, cell: tuple[int, int, int], _: Any) -> str:
+    layer, place, width = cell
+    edges = residuals.location_edges[place : place + 2], residuals.spread_edges[width : width + 2]
+    means, deviations = (_from_to(f"{float(low):.3g}", f"{float(high):.3g}") for low, high in edges)
+    value = float(residuals.value[cell])
+    if layer == 0:
+        found = f"targets are {abs(value):.2g} deviations {'higher' if value > 0 else 'lower'}"
+    else:
+        found = f"errors are {(1 + value) ** 0.5:.2g} times as large as predicted"
+    return f"means are {means} and deviations {deviations}: {found}"

@@ -1,0 +1,169 @@
+"""The picture of a reliability curve."""
+
+import functools
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from calibjax.corp import CORPCurve
+from calibjax.curves import ReliabilityCurve
+from calibjax.plot._style import (
+    BLUE,
+    CURVE,
+    GREY,
+    IDEAL,
+    LABEL,
+    NOTE,
+    PALE,
+    THIN,
+    TICK,
+    VERMILLION,
+    legend,
+    new_axes,
+    words,
+)
+
+# The band of one place, within the wider one of all places.
+_DARKER = "#B3B3B3"
+# The number of bars for forecasts that are not binned.
+_BARS = 20
+
+
+def reliability(curve: ReliabilityCurve | CORPCurve, *, ax: Axes | None = None) -> Axes:
+    """Draws how often events happened against their predicted probabilities.
+
+    A calibrated model is near the diagonal: within the dark band where one looks at one place
+    alone, and within the light band everywhere at once.  What leaves the light band is red.  The
+    numbers of forecasts stand below.  Both axes show the part of [0, 1] in which there are data.
+
+    Args:
+        curve: what `reliability_curve` or `corp_curve` returned.
+        ax: where to draw, or None for a new figure.
+
+    Returns:
+        The axes; ``ax.figure.savefig(path)`` saves them.
+
+    Raises:
+        TypeError: another curve.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> from calibjax import plot
+        >>> predictions = cj.Bernoulli(jnp.linspace(0.0, 1.0, 500))
+        >>> targets = predictions.sample(jax.random.key(0))
+        >>> ax = plot.reliability(cj.reliability_curve(jax.random.key(1), predictions, targets))
+        >>> ax.get_title("left")
+        'Reliability, n = 500'
+    """
+    draw = _draw.dispatch(type(curve))
+    ax = new_axes(ax, (3.3, 4.0))
+    ax.plot([0, 1], [0, 1], label="calibrated", **IDEAL)
+    draw(curve, ax)
+    return ax
+
+
+@functools.singledispatch
+def _draw(curve: Any, ax: Axes) -> None:
+    raise TypeError(
+        f"curve must be what reliability_curve or corp_curve returned, got {type(curve).__name__}."
+    )
+
+
+@_draw.register
+def _draw_bins(curve: ReliabilityCurve, ax: Axes) -> None:
+    edges, counts = np.asarray(curve.edges), np.asarray(curve.count)
+    filled = counts > 0
+    forecast, frequency, low, high, each_low, each_high = (
+        np.asarray(x)[filled]
+        for x in (
+            curve.forecast,
+            curve.frequency,
+            curve.simultaneous_low,
+            curve.simultaneous_high,
+            curve.pointwise_low,
+            curve.pointwise_high,
+        )
+    )
+    level = _percent(float(curve.confidence_level))
+    left, width = edges[:-1][filled], np.diff(edges)[filled]
+    for bottom, top, color, places in (
+        (low, high, PALE, "all bins at once"),
+        (each_low, each_high, _DARKER, "each bin"),
+    ):
+        label = f"{level}, {places}"
+        ax.bar(left, top - bottom, width, bottom, align="edge", color=color, label=label, zorder=1)
+    ax.plot(forecast, frequency, **CURVE)
+    outside = (frequency < low) | (frequency > high)
+    _draw_points(ax, forecast[~outside], frequency[~outside], BLUE, "o", None)
+    _draw_points(ax, forecast[outside], frequency[outside], VERMILLION, "D", "outside")
+    words(ax, f"Reliability, n = {counts.sum():,}", "", "observed frequency")
+    limits = _show(ax, left, left + width, frequency, low, high)
+    _draw_below(ax, limits, edges, counts)
+
+
+@_draw.register
+def _draw_isotonic(curve: CORPCurve, ax: Axes) -> None:
+    level = _percent(float(curve.confidence_level))
+    low, high = curve.simultaneous_low, curve.simultaneous_high
+    for bottom, top, color, places in (
+        (low, high, PALE, "everywhere at once"),
+        (curve.pointwise_low, curve.pointwise_high, _DARKER, "each forecast"),
+    ):
+        if curve.grid.size:
+            label = f"{level}, {places}"
+            ax.fill_between(
+                curve.grid, bottom, top, color=color, linewidth=0, label=label, zorder=1
+            )
+    ax.plot(curve.forecasts, curve.recalibrated, **CURVE)
+    at_grid = curve.recalibrated[np.searchsorted(curve.forecasts, curve.grid)]
+    outside = (at_grid < low) | (at_grid > high)
+    _draw_points(ax, curve.grid[outside], at_grid[outside], VERMILLION, ".", "outside")
+    words(ax, f"Reliability, n = {curve.count.sum():,}", "", "observed frequency")
+    limits = _show(ax, curve.forecasts, curve.recalibrated)
+    counts, edges = np.histogram(curve.forecasts, _BARS, limits, weights=curve.count)
+    parts = (
+        f"MCB {curve.miscalibration:.2g}, DSC {curve.discrimination:.2g}, "
+        f"UNC {curve.uncertainty:.2g}"
+    )
+    _draw_below(ax, limits, edges, counts, title=parts, title_fontsize=NOTE)
+
+
+def _draw_points(
+    ax: Axes, x: np.ndarray, y: np.ndarray, color: str, marker: str, label: str | None
+) -> None:
+    if x.size:
+        style: dict[str, Any] = {"color": color, "marker": marker, "linestyle": "none"}
+        ax.plot(x, y, **style, markersize=3.5, label=label, zorder=4, clip_on=False)
+
+
+def _percent(level: float) -> str:
+    return f"{100 * level:.4g} %"
+
+
+def _show(ax: Axes, *values: np.ndarray) -> tuple[float, float]:
+    """Lets both axes show all values and a little more, but nothing beyond [0, 1]."""
+    least, most = min(np.min(x) for x in values), max(np.max(x) for x in values)
+    margin = max(0.03 * (most - least), 0.001)
+    limits = float(max(0.0, least - margin)), float(min(1.0, most + margin))
+    ax.set(xlim=limits, ylim=limits, aspect="equal")
+    return limits
+
+
+def _draw_below(
+    ax: Axes,
+    limits: tuple[float, float],
+    edges: np.ndarray,
+    counts: np.ndarray,
+    **options: Any,
+) -> None:
+    """The numbers of forecasts below the curve, and the legend, which would hide data elsewhere."""
+    ax.tick_params(labelbottom=False)
+    below = ax.inset_axes((0.0, -0.27, 1.0, 0.2))
+    below.bar(edges[:-1], counts, np.diff(edges), align="edge", color=GREY, linewidth=0)
+    below.spines[["top", "right"]].set_visible(False)
+    below.tick_params(labelsize=TICK, width=THIN, length=2.5)
+    below.set_xlim(limits)
+    below.set_xlabel("predicted probability", fontsize=LABEL)
+    below.set_ylabel("count", fontsize=LABEL)
+    legend(ax, loc="upper center", bbox_to_anchor=(0.45, -0.43), ncols=2, **options)

@@ -1,0 +1,487 @@
+"""The command line: files in, a verdict and an exit status out."""
+
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import calibjax as cj
+import calibjax.evaluation
+from calibjax.__main__ import main
+from calibjax.cli import app
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(x) for x in arguments])
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+class Found:
+    """What stands for the result of `evaluate`, which takes long to compile."""
+
+    def __init__(self, predictions, targets, *, seed, classes, level):
+        self.predictions, self.targets, self.classes = predictions, targets, classes
+        self.seed, self.level = seed, level
+        self.rejected = seed == 1
+
+    def __str__(self):
+        return "the verdict"
+
+    def to_json(self):
+        return '{"verdict": "the verdict"}'
+
+    def to_html(self, path):
+        path.write_text("<p>the verdict</p>")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The arguments of all calls of `evaluate`."""
+    found = []
+
+    def evaluate(*args, **kwargs):
+        found.append(Found(*args, **kwargs))
+        return found[-1]
+
+    monkeypatch.setattr(calibjax.evaluation, "evaluate", evaluate)
+    return found
+
+
+PETS = "p_dog,p_cat,p_fox,label\n0.5,0.3,0.2,cat\n0.1,0.1,0.8,fox\n0.6,0.4,0,dog\n"
+
+
+def write_npz(frame, path):
+    np.savez(path, **{x.name: np.array(x.to_list()) for x in frame})
+
+
+WRITERS = {
+    ".csv": pl.DataFrame.write_csv,
+    ".parquet": pl.DataFrame.write_parquet,
+    ".npz": write_npz,
+}
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_columns_are_named_by_classes(calls, tmp_path, ending):
+    path = tmp_path / f"preds{ending}"
+    WRITERS[ending](pl.read_csv(PETS.encode()), path)
+    assert run("evaluate", path, "--probs", "p_*", "--target", "label").exit_code == 0
+    (call,) = calls
+    assert call.classes == ["dog", "cat", "fox"]
+    assert call.targets.tolist() == [1, 2, 0]
+    expected = [[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.6, 0.4, 0.0]]
+    np.testing.assert_allclose(call.predictions.probs, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "text, expected, classes",
+    [
+        # Whole numbers count the columns from 0 ...
+        ("p_a,p_b,label\n0.5,0.5,1\n0.5,0.5,0\n", [1, 0], ["a", "b"]),
+        ("p_a,p_b,label\n0.5,0.5,1.0\n0.5,0.5,0.0\n", [1, 0], ["a", "b"]),
+        # ... unless all columns have numbers as names.
+        ("p_1,p_2,label\n0.5,0.5,1\n0.5,0.5,2\n", [0, 1], ["1", "2"]),
+        ("p_1,p_0,label\n0.5,0.5,1\n0.5,0.5,0\n", [0, 1], ["1", "0"]),
+        ("p_1,p_other,label\n0.5,0.5,other\n0.5,0.5,1\n", [1, 0], ["1", "other"]),
+    ],
+)
+def test_labels(calls, tmp_path, text, expected, classes):
+    path = write(tmp_path / "preds.csv", text)
+    assert run("evaluate", path, "--probs", "p_*", "--target", "label").exit_code == 0
+    assert calls[0].targets.tolist() == expected
+    assert calls[0].classes == classes
+
+
+def test_labels_without_names_of_columns_are_sorted(calls, tmp_path):
+    path = write(tmp_path / "rain.csv", "p,rained\n0.2,yes\n0.7,no\n")
+    result = run("evaluate", path, "--prob", "p", "--target", "rained")
+    assert calls[0].targets.tolist() == [1, 0]
+    assert calls[0].classes == ["no", "yes"]
+    assert "no, yes" in result.stderr and result.stdout == "the verdict\n"
+
+
+def test_truth_values_are_events(calls, tmp_path):
+    path = tmp_path / "rain.parquet"
+    pl.DataFrame({"p": [0.25, 0.5], "rained": [True, False]}).write_parquet(path)
+    run("evaluate", path, "--prob", "p", "--target", "rained")
+    assert calls[0].targets.tolist() == [1, 0]
+    assert isinstance(calls[0].predictions, cj.Bernoulli)
+
+
+def test_normal_predictions(calls, tmp_path):
+    path = write(tmp_path / "preds.csv", "mu,sigma,y\n1,2,3\n-1.5,1e-2,4\n")
+    run("evaluate", path, "--mean", "mu", "--sd", "sigma", "--target", "y")
+    np.testing.assert_allclose(calls[0].predictions.mean(), [1, -1.5])
+    np.testing.assert_allclose(calls[0].predictions.spread(), [2, 0.01], rtol=1e-6)
+    assert calls[0].targets.tolist() == [3, 4] and calls[0].classes is None
+
+
+@pytest.mark.parametrize(
+    "header, options",
+    [("q0.9,q0.1,q0.5", ()), ("q_90%,q_10%,q_50%", ()), ("qc,qa,qb", ("--levels", "0.9,0.1,0.5"))],
+)
+def test_quantiles(calls, tmp_path, header, options):
+    path = write(tmp_path / "preds.csv", f"{header},y\n3,1,2,0\n6,4,5,0\n")
+    result = run("evaluate", path, "--quantiles", "q*", "--target", "y", *options)
+    assert result.exit_code == 0, result.stderr
+    assert calls[0].predictions.levels == (0.1, 0.5, 0.9)
+    assert calls[0].predictions.values.tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_arrays_and_draws(calls, tmp_path):
+    path = tmp_path / "preds.npz"
+    draws = np.arange(6.0).reshape(2, 3)
+    probs = np.array([[0.3, 0.7], [0.9, 0.1]])
+    np.savez(path, draws=draws, y=np.zeros(2), probs=probs, label=np.array([1, 0]), names=["a"])
+    run("evaluate", path, "--draws", "draws", "--target", "y")
+    run("evaluate", path, "--probs", "probs", "--target", "label")
+    np.testing.assert_array_equal(calls[0].predictions.samples, draws)
+    np.testing.assert_allclose(calls[1].predictions.probs, probs, rtol=1e-6)
+    assert calls[1].classes is None and calls[1].targets.tolist() == [1, 0]
+
+
+def test_normalize(calls, tmp_path):
+    path = write(tmp_path / "preds.csv", "p_a,p_b,label\n30,10,a\n1,1,b\n")
+    run("evaluate", path, "--probs", "p_*", "--target", "label", "--normalize")
+    assert calls[0].predictions.probs.tolist() == [[0.75, 0.25], [0.5, 0.5]]
+
+
+def test_output_of_evaluate(calls, tmp_path):
+    path = write(tmp_path / "preds.csv", PETS)
+    arguments = "evaluate", path, "--probs", "p_*", "--target", "label"
+    assert run(*arguments).stdout == "the verdict\n"
+    result = run(*arguments, "--json", "--html", tmp_path / "report.html", "--level", 0.1)
+    assert json.loads(result.stdout) == {"verdict": "the verdict"} and result.stderr == ""
+    assert (tmp_path / "report.html").read_text() == "<p>the verdict</p>"
+    assert calls[1].level == 0.1
+    assert run(*arguments, "--seed", 1).exit_code == 1
+
+
+TEXT = "note,p_a,p_b,label\n"
+BAD = {
+    "not a number": (
+        f"{TEXT}x,0.5,0.5,a\nx,0.5,half,a\n",
+        "preds.csv, column p_b, row 3: .*got half",
+    ),
+    "missing": (f"{TEXT}x,0.5,0.5,a\nx,,0.5,a\n", "preds.csv, column p_a, row 3: .*got nothing"),
+    "not finite": (
+        f"{TEXT}x,0.5,nan,a\n",
+        "preds.csv, column p_b, row 2: .*finite number, got nan",
+    ),
+    "too large": (
+        f"{TEXT}x,0.5,1e50,a\n",
+        "preds.csv, column p_b, row 2: .*finite number, got 1e50",
+    ),
+    "negative": (
+        f"{TEXT}x,-0.5,1.5,a\n",
+        "preds.csv, column p_a, row 2: expected a probability, got -0.5",
+    ),
+    "sum": (
+        f"{TEXT}x,0.5,0.5,a\nx,0.5,0.4,a\n",
+        r"preds.csv, column p_\*, row 3: .*sum of 1.*got 0.9",
+    ),
+    "label": (
+        f"{TEXT}x,0.5,0.5,a\nx,0.5,0.5,c\n",
+        "preds.csv, column label, row 3: .*classes a, b, got c",
+    ),
+    "no label": (
+        f"{TEXT}x,0.5,0.5,a\nx,0.5,0.5,\n",
+        "preds.csv, column label, row 3: .*label, got nothing",
+    ),
+    "number of label": (
+        f"{TEXT}x,0.5,0.5,2\n",
+        "preds.csv, column label, row 2: .*classes 0, 1, got 2",
+    ),
+    # Lines of the file are counted, also where a row has several, or none.
+    "line breaks": (
+        f'{TEXT}"x\ny",0.5,0.5,a\n\nx,?,0.5,a\n',
+        "preds.csv, column p_a, row 5: .*got ?",
+    ),
+    "columns": ("p_a,label\n1,a\n", r"preds.csv: expected at least two columns p_\*, got p_a"),
+    "no target": ("p_a,p_b\n1,0\n", "preds.csv: there is no column label, only p_a, p_b"),
+    "ragged": (f"{TEXT}x,1,0,a,a,a\n", "preds.csv: this is no .csv file .*more fields"),
+    "empty": ("", "preds.csv: this is no .csv file"),
+}
+
+
+def check_error(result, message):
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert re.search(message, line), line
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_errors_in_a_file(tmp_path, case):
+    text, message = BAD[case]
+    path = write(tmp_path / "preds.csv", text)
+    result = run("evaluate", path, "--probs", "p_*", "--target", "label", "--json")
+    check_error(result, message)
+
+
+NUMBERS = "p,mu,sd,q0.1,q0.9,qx,y\n0.5,0,1,0,1,0,0\n1.5,0,0,2,1,0,1\n"
+BAD_OPTIONS = {
+    "nothing": ((), "--probs, --prob, .* got 0"),
+    "two": (("--prob", "p", "--mean", "mu"), "got 2"),
+    "no deviation": (("--mean", "mu"), "--mean needs --sd"),
+    "deviation": (("--prob", "p", "--sd", "sd"), "--sd .* --mean"),
+    "levels": (("--prob", "p", "--levels", "0.1"), "--levels .* --quantiles"),
+    "normalize": (("--prob", "p", "--normalize"), "--normalize .* --probs"),
+    "probability": (("--prob", "p"), "numbers.csv, column p, row 3: .* got 1.5"),
+    "spread": (("--mean", "mu", "--sd", "sd"), "numbers.csv, column sd, row 3: .* got 0"),
+    "crossing": (("--quantiles", "q0*"), "numbers.csv, column q0.9, row 3: .*below, got 1"),
+    "level names": (("--quantiles", "q*"), "Levels .* 0.1, 0.9, x"),
+    "n levels": (("--quantiles", "q*", "--levels", "0.1,0.9"), "2 levels, got 3"),
+    "bad levels": (("--quantiles", "q0*", "--levels", "0.5,0.5"), "levels must be"),
+    "no pattern": (("--draws", "q"), "no column q, only p, mu"),
+    "one column": (("--draws", "mu"), "column mu: expected a pattern .* 'mu_\\*'"),
+    "two stars": (("--draws", "q*.*"), "one \\*, got q"),
+    "level": (("--prob", "p", "--level", "5"), "--level must be between 0 and 1, got 5"),
+    "folder": (("--prob", "p", "--html", "/no/folder/x.html"), "no folder /no/folder"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_OPTIONS)
+def test_errors_in_options(tmp_path, case):
+    options, message = BAD_OPTIONS[case]
+    path = write(tmp_path / "numbers.csv", NUMBERS)
+    check_error(run("evaluate", path, "--target", "y", *options), message)
+
+
+def test_errors_of_files(tmp_path):
+    options = "--prob", "p", "--target", "y"
+    check_error(run("evaluate", tmp_path / "none.csv", *options), "none.csv: there is no such file")
+    text = write(tmp_path / "preds.txt", "p,y\n")
+    check_error(run("evaluate", text, *options), "preds.txt: .* ends in .csv, .npz, .parquet")
+    for ending in (".npz", ".parquet"):
+        path = write(tmp_path / f"preds{ending}", "no such format")
+        check_error(run("evaluate", path, *options), f"preds{ending}: this is no {ending} file")
+    objects = tmp_path / "objects.npz"
+    np.savez(objects, p=np.array([0.5, None]), y=np.zeros(2))
+    check_error(run("evaluate", objects, *options), "objects.npz: this is no .npz file")
+    uneven = tmp_path / "uneven.npz"
+    np.savez(uneven, p=np.ones(3), y=np.zeros(2))
+    check_error(run("evaluate", uneven, *options), "uneven.npz, column y: .* 3 predictions, got 2")
+    message = "uneven.npz, column rows: expected one number in each row, got 2"
+    np.savez(uneven, p=np.ones(3), rows=np.ones((3, 2)))
+    check_error(run("evaluate", uneven, "--prob", "rows", "--target", "p"), message)
+    header = write(tmp_path / "header.csv", "p,y\n")
+    check_error(run("evaluate", header, *options), "header.csv: expected at least 2 rows, got 0")
+    rows = tmp_path / "rows.parquet"
+    pl.DataFrame({"p": [0.5, None], "y": [0, 1]}).write_parquet(rows)
+    check_error(run("evaluate", rows, *options), "rows.parquet, column p, row 1: .* got nothing")
+
+
+@pytest.mark.parametrize("error", [ValueError, TypeError, RuntimeError, MemoryError])
+def test_other_errors_are_no_verdict(monkeypatch, tmp_path, error):
+    def evaluate(*args, **kwargs):
+        raise error("first line\nsecond line")
+
+    monkeypatch.setattr(calibjax.evaluation, "evaluate", evaluate)
+    path = write(tmp_path / "preds.csv", PETS)
+    result = run("evaluate", path, "--probs", "p_*", "--target", "label")
+    check_error(result, "first line second line$")
+
+
+def binary_file(path, temperature, key, shift=0.0, n=60):
+    """A model of two classes, whose logits are too large by a factor."""
+    key, target_key = jax.random.split(jax.random.key(key))
+    logits = jax.random.normal(key, (n,))
+    targets = cj.Bernoulli(jax.nn.sigmoid(logits + shift)).sample(target_key)
+    probs = np.asarray(jax.nn.sigmoid(temperature * logits), float)
+    labels = np.array(["no", "yes"])[np.asarray(targets)]
+    pl.DataFrame({"p_no": 1 - probs, "p_yes": probs, "label": labels}).write_csv(path)
+    return path
+
+
+def swapped(path, source):
+    """The same file with its columns in another order."""
+    pl.read_csv(source).select("label", "p_yes", "p_no").write_csv(path)
+    return path
+
+
+OPTIONS = "--probs", "p_*", "--target", "label"
+
+
+def brier_comparison(key, kernel, first, others, targets, **options):
+    """A comparison that needs no compilation: of Brier scores, whose error is 0.01."""
+    assert kernel is None
+    scores = [np.mean((x.probs - np.eye(2)[targets]) ** 2) for x in (first, *others)]
+    difference = scores[0] - np.array(scores[1:])
+    pvalue = np.where(difference == 0, 1.0, 0.001)
+    deviations = np.ones((2, 999))
+    error = np.full(len(others), 0.01)
+    return cj.CalibrationComparison(
+        *map(jnp.asarray, (scores, difference, pvalue, error, deviations)), several=True
+    )
+
+
+def test_compare(monkeypatch, tmp_path):
+    monkeypatch.setattr("calibjax.cli._app.compare_calibration", brier_comparison)
+    good = binary_file(tmp_path / "good.csv", 1.0, 0)
+    bad = binary_file(tmp_path / "bad.csv", 8.0, 0)
+    # Classes have one order in all files.
+    bad = swapped(tmp_path / "swapped.csv", bad)
+    result = run("compare", bad, good, *OPTIONS, "--json")
+    assert result.exit_code == 1 and result.stderr == ""
+    found = json.loads(result.stdout)
+    skce = {x["file"]: x["skce"] for x in found["models"]}
+    for path in (good, bad):
+        frame = pl.read_csv(path)
+        brier = np.mean((frame["p_yes"] - (frame["label"] == "yes").cast(float)).to_numpy() ** 2)
+        np.testing.assert_allclose(skce[str(path)], brier, rtol=1e-5)
+    (pair,) = found["pairs"]
+    difference = skce[str(bad)] - skce[str(good)]
+    np.testing.assert_allclose(pair["difference"], difference, rtol=1e-5)
+    np.testing.assert_allclose(pair["interval"], [difference - 0.01, difference + 0.01], rtol=1e-5)
+    assert pair["rejected"]
+
+    # The exit status is about the first two.
+    result = run("compare", good, good, bad, *OPTIONS)
+    assert result.exit_code == 0
+    assert f"No sign that one of {good} and {good} is better calibrated (p = 1" in result.stdout
+    assert f"{good} is better calibrated than {bad} (p = 0.001" in result.stdout
+
+
+@pytest.mark.slow
+def test_compare_as_the_library_does(tmp_path):
+    paths = [binary_file(tmp_path / f"{k}.csv", factor, 0) for k, factor in enumerate((1.0, 8.0))]
+    result = run("compare", *paths, *OPTIONS, "--json")
+    (pair,) = json.loads(result.stdout)["pairs"]
+    frames = [pl.read_csv(path) for path in paths]
+    models = [cj.Categorical(jnp.asarray(x["p_no", "p_yes"].to_numpy())) for x in frames]
+    targets = jnp.asarray((frames[0]["label"] == "yes").to_numpy().astype(int))
+    expected = cj.compare_calibration(jax.random.key(0), None, *models, targets)
+    numbers = [pair["difference"], pair["pvalue"], *pair["interval"]]
+    interval = expected.confidence_interval()
+    arrays = [expected.difference, expected.pvalue, interval.low, interval.high]
+    np.testing.assert_allclose(numbers, np.stack(arrays), rtol=1e-4)
+    assert result.exit_code == 1 and pair["rejected"]
+
+
+def test_errors_of_compare(tmp_path):
+    good = binary_file(tmp_path / "good.csv", 1.0, 0)
+    check_error(run("compare", good, *OPTIONS), "good.csv: expected at least one more file")
+    frame = pl.read_csv(good)
+    other = tmp_path / "other.csv"
+    frame.head(5).write_csv(other)
+    check_error(run("compare", good, other, *OPTIONS), "other.csv: expected 60 rows .*got 5")
+    frame.rename({"p_no": "p_never"}).write_csv(other)
+    check_error(run("compare", good, other, *OPTIONS), "other.csv, column label, row .*got no")
+    frame.select(p_a="p_no", p_b="p_yes", label=pl.lit("a")).write_csv(other)
+    message = "other.csv: expected the classes no, yes as in the first file, got a, b"
+    check_error(run("compare", good, other, *OPTIONS), message)
+    flipped = frame["label"].to_list()
+    flipped[3] = "yes" if flipped[3] == "no" else "no"
+    frame.with_columns(label=pl.Series(flipped)).write_csv(other)
+    check_error(run("compare", good, other, *OPTIONS), "other.csv, column label, row 5: .*the same")
+
+
+@pytest.mark.slow
+def test_monitor(tmp_path):
+    state = tmp_path / "state.npz"
+    days = [binary_file(tmp_path / f"{k}.csv", 1.0, k, shift=4.0 * (k > 0)) for k in range(2)]
+    days[1] = swapped(tmp_path / "swapped.csv", days[1])
+    first = run("monitor", days[0], "--state", state, *OPTIONS)
+    assert first.exit_code == 0 and first.stdout.startswith("No alarm: e-value ")
+    second = run("monitor", days[1], "--state", state, *OPTIONS, "--json")
+    found = json.loads(second.stdout)
+    assert second.exit_code == 1 and found["alarm"] and found["n_rows"] == 120
+
+    batches = []
+    for day in days:
+        frame = pl.read_csv(day)
+        probs = jnp.asarray(frame["p_no", "p_yes"].to_numpy())
+        targets = jnp.asarray((frame["label"] == "yes").to_numpy().astype(int))
+        batches.append((cj.Categorical(probs), targets))
+    expected = cj.CalibrationMonitor.start(jax.random.key(0), batches[0][0])
+    for batch in batches:
+        expected = expected.update(*batch)
+    np.testing.assert_allclose(found["log_e_value"], expected.log_e_value, rtol=1e-4)
+
+    one_row = tmp_path / "one.csv"
+    pl.read_csv(days[0]).head(1).write_csv(one_row)
+    new = tmp_path / "new.npz"
+    check_error(run("monitor", one_row, "--state", new, *OPTIONS), "one.csv: .* 2 rows, got 1")
+    assert (
+        json.loads(run("monitor", one_row, "--state", state, *OPTIONS, "--json").stdout)["n_rows"]
+        == len(days) * 60 + 1
+    )
+    for path, message in (
+        ("state.txt", "state.txt: .* ends in .npz"),
+        ("none/state.npz", "state.npz: there is no folder .*none"),
+        (write(tmp_path / "text.npz", "no numbers"), "text.npz: this is no .npz file"),
+    ):
+        check_error(run("monitor", days[0], "--state", tmp_path / path, *OPTIONS), message)
+    before = state.read_bytes()
+    renamed = tmp_path / "renamed.csv"
+    pl.read_csv(days[0]).rename({"p_no": "p_a", "p_yes": "p_b"}).with_columns(
+        label=pl.lit("a")
+    ).write_csv(renamed)
+    check_error(
+        run("monitor", renamed, "--state", state, *OPTIONS), "state.npz: .* other predictions"
+    )
+    assert state.read_bytes() == before
+
+
+@pytest.mark.slow
+def test_evaluate_as_the_library_does(tmp_path):
+    path = binary_file(tmp_path / "preds.csv", 8.0, 0)
+    result = run("evaluate", path, *OPTIONS, "--json", "--html", tmp_path / "report.html")
+    frame = pl.read_csv(path)
+    expected = cj.evaluate(
+        frame["p_no", "p_yes"].to_numpy(), frame["label"].to_list(), classes=["no", "yes"]
+    )
+    assert result.exit_code == 1 and expected.rejected
+    assert json.loads(result.stdout)["pvalue"] == expected.pvalue
+    assert "<svg" in (tmp_path / "report.html").read_text()
+
+
+def test_help_in_a_process_of_its_own(tmp_path):
+    command = [sys.executable, "-m", "calibjax", "--help"]
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert [x.name for x in tmp_path.iterdir()] == ["calibjax"]
+    assert result.stderr == ""
+    for word in ("evaluate", "compare", "monitor", "calibjax evaluate preds.csv --probs 'p_*'"):
+        assert word in result.stdout
+
+
+@pytest.mark.parametrize("command", ["evaluate", "compare", "monitor"])
+def test_help_has_an_example(command):
+    result = run(command, "--help")
+    assert result.exit_code == 0 and f"calibjax {command} " in result.stdout.split("xample")[1]
+
+
+def test_version():
+    assert run("--version").stdout == f"calibjax {importlib.metadata.version('calibjax')}\n"
+
+
+def test_no_folder_for_compiled_programs(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(write(tmp_path / "file", "no folder")))
+    monkeypatch.setattr(sys, "argv", ["calibjax", "--version"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 0 and capsys.readouterr().out.startswith("calibjax ")
+    assert jax.config.jax_compilation_cache_dir is None
+
+
+def test_missing_libraries(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "calibjax.cli", None)
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    assert "pip install 'calibjax[cli]'" in capsys.readouterr().err

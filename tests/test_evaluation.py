@@ -1,0 +1,247 @@
+"""evaluate: what people have, in; a verdict, numbers, files and pictures, out."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy import stats
+from sklearn import metrics
+
+import calibjax as cj
+from calibjax.evaluation._inputs import read_inputs
+from calibjax.evaluation._measures import mean_interval, wilson_interval
+
+NAMES = ["cat", "dog", "fox"]
+
+
+def too_sure(n=120, factor=3.0):
+    """Probabilities of three classes whose logits are too large, and labels."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(n, 3))
+    truth = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    labels = (truth.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+    powers = truth**factor
+    return powers / powers.sum(axis=1, keepdims=True), labels
+
+
+PROBABILITIES, LABELS = too_sure()
+
+
+class Tensor:
+    """What torch has of a tensor that needs a gradient: NumPy cannot read it before `detach`."""
+
+    def __init__(self, array, attached=True):
+        self.array, self.attached = array, attached
+
+    def detach(self):
+        return Tensor(self.array, attached=False)
+
+    def cpu(self):
+        return self
+
+    def __array__(self, dtype=None, copy=None):
+        if self.attached:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
+        return np.asarray(self.array, dtype)
+
+
+@pytest.fixture(scope="module")
+def evaluation():
+    return cj.evaluate(PROBABILITIES, np.array(NAMES)[LABELS], classes=NAMES)
+
+
+CONTAINERS = {
+    "list": lambda: (PROBABILITIES.tolist(), LABELS.tolist()),
+    "jax": lambda: (jnp.asarray(PROBABILITIES), jnp.asarray(LABELS)),
+    "torch": lambda: (Tensor(PROBABILITIES), Tensor(LABELS)),
+    "pandas": lambda: (pd.DataFrame(PROBABILITIES, columns=NAMES), pd.Series(LABELS)),
+    "pandas with names": lambda: (
+        pd.DataFrame(PROBABILITIES, columns=NAMES, index=range(7, 127)),
+        pd.Series(np.array(NAMES)[LABELS], dtype="category"),
+    ),
+    "polars": lambda: (pl.DataFrame(PROBABILITIES, schema=NAMES), pl.Series(LABELS)),
+    "floats for labels": lambda: (PROBABILITIES, LABELS.astype(float)),
+    "labels in a column": lambda: (PROBABILITIES, LABELS[:, None]),
+    "objects": lambda: (PROBABILITIES.astype(object), LABELS.astype(object)),
+    "a distribution": lambda: (cj.Categorical(jnp.asarray(PROBABILITIES)), LABELS),
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_containers(name):
+    predictions, targets, _ = read_inputs(*CONTAINERS[name](), None, False)
+    np.testing.assert_array_equal(predictions.probs, jnp.asarray(PROBABILITIES))
+    np.testing.assert_array_equal(targets, LABELS)
+
+
+def test_inputs_of_other_kinds():
+    names = np.array(["no", "yes"])
+    events = PROBABILITIES[:, 0], names[LABELS // 2]
+    predictions, targets, _ = read_inputs(*events, ["no", "yes"], False)
+    assert isinstance(predictions, cj.Bernoulli)
+    np.testing.assert_array_equal(targets, LABELS // 2)
+    rounded = read_inputs(PROBABILITIES.round(1) + 1e-2, LABELS, None, True)[0].probs
+    np.testing.assert_allclose(rounded.sum(axis=1), 1, rtol=1e-6)
+    counted = read_inputs(PROBABILITIES, LABELS + 1, [1, 2, 3], False)
+    np.testing.assert_array_equal(counted.targets, LABELS)
+    forecasts = read_inputs(stats.norm(np.zeros(3), 2.0), pd.Series([0.0, 1.0, 2.0]), None, False)
+    assert isinstance(forecasts.predictions, cj.Normal) and forecasts.targets.shape == (3,)
+
+
+def test_the_verdict(evaluation):
+    assert evaluation.rejected and evaluation.pvalue == pytest.approx(0.001)
+    assert re.match(r"Not calibrated \(p = 0.001, 120 rows\): too sure, about", evaluation.verdict)
+    assert re.search(r"logits were [\d.]+ times too large; worst where '", evaluation.verdict)
+    temperature = float(evaluation.effect.equivalent.temperature)
+    assert 1.5 < temperature < 6
+    printed = repr(evaluation)
+    for name in ("SKCE", "equivalent temperature", "accuracy", "ECE", "too sure"):
+        assert name in printed
+    assert "<pre>" in evaluation._repr_html_()
+
+
+def test_measures_are_those_of_scikit_learn(evaluation):
+    measures = evaluation.measures
+    accuracy = metrics.accuracy_score(LABELS, PROBABILITIES.argmax(axis=1))
+    assert measures["accuracy"].value == pytest.approx(accuracy, rel=1e-5)
+    log_score = metrics.log_loss(LABELS, PROBABILITIES)
+    assert measures["log score"].value == pytest.approx(log_score, rel=1e-5)
+    brier = np.mean(np.sum((np.eye(3)[LABELS] - PROBABILITIES) ** 2, axis=1))
+    assert measures["Brier score"].value == pytest.approx(brier, rel=1e-5)
+    confidence = cj.top_label(evaluation.predictions, evaluation.targets)
+    assert measures["ECE"].value == pytest.approx(float(cj.ece(*confidence)), rel=1e-5)
+    # A model that is too sure expects to be better than it is.
+    assert measures["accuracy"].value < measures["accuracy"].if_calibrated[0]
+    assert measures["log score"].value > measures["log score"].if_calibrated[1]
+    # Targets that follow the predictions have the mean of p_max for an accuracy.
+    low, high = measures["accuracy"].if_calibrated
+    assert low < PROBABILITIES.max(axis=1).mean() < high
+
+
+@pytest.mark.parametrize("level", [0.9, 0.95])
+def test_intervals_of_means(level):
+    hits = np.arange(50) % 5 < 4
+    expected = stats.binomtest(40, 50).proportion_ci(level, method="wilson")
+    np.testing.assert_allclose(wilson_interval(hits, level), expected, rtol=1e-9)
+    values = np.random.default_rng(0).normal(size=40)
+    expected = stats.norm.interval(level, values.mean(), stats.sem(values))
+    np.testing.assert_allclose(mean_interval(values, level), expected, rtol=1e-9)
+
+
+def test_contributions_and_rows(evaluation):
+    mean = evaluation.contributions.mean()
+    assert mean == pytest.approx(evaluation.effect.skce.value, rel=1e-4)
+    rows = evaluation.worst_rows(3)
+    assert sorted(evaluation.contributions)[-3:][::-1] == evaluation.contributions[rows].tolist()
+
+
+def test_json(evaluation, tmp_path):
+    text = evaluation.to_json(tmp_path / "evaluation.json")
+    found = json.loads(text)
+    assert found == json.loads((tmp_path / "evaluation.json").read_text()) == evaluation.to_dict()
+    assert found["classes"] == NAMES and found["n"] == 120 and found["rejected"] is True
+    assert len(found["curves"]["reliability"]["frequency"]) == 15
+    assert None in found["curves"]["reliability"]["frequency"]  # an empty bin is no number
+
+
+class Page(HTMLParser):
+    """The open elements, identifiers and addresses of a page."""
+
+    EMPTY = {"meta", "br"}
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.identifiers, self.references, self.text = [], [], [], ""
+
+    def handle_starttag(self, tag, attributes):
+        self._attributes(attributes)
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self._attributes(attributes)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+    def _attributes(self, attributes):
+        for name, value in attributes:
+            if name == "id":
+                self.identifiers.append(value)
+            if name in ("href", "xlink:href", "src"):
+                self.references.append(value)
+
+
+def test_the_report(evaluation, tmp_path):
+    text = evaluation.to_html(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == text
+    again = cj.evaluate(PROBABILITIES, LABELS, classes=NAMES)
+    assert again.to_html() == text
+    assert len(text.encode()) < 1_000_000
+    page = Page()
+    page.feed(text)
+    assert not page.open and len(set(page.identifiers)) == len(page.identifiers)
+    # It needs no other file, and what it refers to is there.
+    references = [x for x in page.references if not x.startswith("data:image/png;base64,")]
+    assert {x.removeprefix("#") for x in references} <= set(page.identifiers)
+    assert " ".join(evaluation.verdict.split()) in " ".join(page.text.split())
+    assert text.count("<svg") == text.count('role="img"') == 4
+    # Sections without data are absent.
+    assert "Would a few numbers mend it?" not in page.text and "CRPS" not in page.text
+
+
+def test_the_overview(evaluation):
+    figure = evaluation.plot()
+    assert len(figure.axes) >= 4
+
+
+def families():
+    x = jax.random.normal(jax.random.key(0), (200,))
+    y = x + 0.5 * jax.random.normal(jax.random.key(1), (200,))
+    both = jnp.stack([x, y], axis=1)
+    draws = x[:, None] + jax.random.normal(jax.random.key(2), (200, 10))
+    counts = jax.random.poisson(jax.random.key(3), jnp.exp(x))
+    levels = jnp.array([-1.28, 0.0, 1.28])
+    return {
+        "Bernoulli": (jax.nn.sigmoid(x), y > 0),
+        "Normal": (cj.Normal(x, 0.5), y),
+        "StudentT": (cj.StudentT(3.0, x, 0.5), y),
+        "Poisson": (cj.Poisson(jnp.exp(x)), counts),
+        "Empirical": (cj.Empirical(draws), y),
+        "Quantiles": (cj.Quantiles(x[:, None] + levels, levels=(0.1, 0.5, 0.9)), y),
+        "MultivariateNormalDiag": (cj.MultivariateNormalDiag(both, jnp.ones((200, 2))), both),
+        "Mixture": (cj.Mixture.ensemble(cj.Normal(both, jnp.ones((200, 2)))), y),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", families())
+def test_families(family):
+    predictions, targets = families()[family]
+    found = cj.evaluate(predictions, targets)
+    assert found.family == family and 0 < found.pvalue <= 1
+    assert json.loads(found.to_json())["family"] == family
+    assert found.to_html().count("<svg") >= 1
+    assert found.effect.skce.interval[0] <= found.effect.skce.interval[1]
+    assert ("few numbers" in found.to_html()) == (found.effect.best_temperature is not None)
+    if family == "Normal":
+        crps = np.asarray(cj.crps(predictions, targets)).mean()
+        assert found.measures["CRPS"].value == pytest.approx(crps, rel=1e-5)
+        assert "location and scale" in found.to_html()
+
+
+@pytest.mark.slow
+def test_many_rows():
+    probabilities, labels = too_sure(25_000, 1.0)
+    found = cj.evaluate(probabilities, labels)
+    assert not found.rejected and found.contributions is None
+    assert len(found.to_json()) < 500_000 and "Rows that contribute" not in found.to_html()

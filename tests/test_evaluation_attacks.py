@@ -1,0 +1,230 @@
+"""evaluate meets inputs that hostile people have: each was once taken wrongly or unclearly."""
+
+import decimal
+import io
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy import stats
+
+import calibjax as cj
+import calibjax.plot
+from calibjax.evaluation._inputs import read_inputs
+from calibjax.evaluation._measures import measures
+from calibjax.evaluation._summary import interval_text, number
+from calibjax.evaluation._words import class_name, shown_names
+
+N = 30
+RNG = np.random.default_rng(0)
+PROBABILITIES = RNG.dirichlet(np.ones(3), N)
+LABELS = RNG.integers(0, 3, N)
+NAMES = ["a", "b", "c"]
+STRINGS = np.array(NAMES)[LABELS]
+EVENTS = PROBABILITIES[:, 0]
+ORDER = [2, 0, 1]
+
+
+def frame(columns=NAMES):
+    return pd.DataFrame(PROBABILITIES, columns=columns)
+
+
+def with_missing(column, missing):
+    column = pd.Series(column).copy()
+    column[3] = missing
+    return column
+
+
+ERRORS = {
+    "NA among strings": (
+        lambda: (PROBABILITIES, with_missing(STRINGS, pd.NA).astype("string")),
+        NAMES,
+        "targets must not have missing values; row 3 is <NA>",
+    ),
+    "NA in a frame": (
+        lambda: (frame().astype("Float64").where(PROBABILITIES != PROBABILITIES[2, 1]), LABELS),
+        None,
+        "predictions must not have missing values; row 2, column 1 is <NA>",
+    ),
+    "masked predictions": (
+        lambda: (np.ma.masked_array(PROBABILITIES, mask=PROBABILITIES == EVENTS[4]), LABELS),
+        None,
+        "predictions must not have missing values; row 4, column 0 is masked",
+    ),
+    "masked targets": (
+        lambda: (PROBABILITIES, np.ma.masked_array(LABELS, mask=np.arange(N) == 5)),
+        None,
+        "targets must not have missing values; row 5 is masked",
+    ),
+    "a column of lists": (
+        lambda: (pl.Series(PROBABILITIES.tolist()), LABELS),
+        None,
+        r"numpy.stack\(list\(predictions\)\)",
+    ),
+    "columns in another order than classes": (
+        lambda: (frame(["c", "a", "b"]), STRINGS),
+        NAMES,
+        "classes must be in the order of the columns",
+    ),
+    "numerals as columns": (
+        lambda: (pl.DataFrame(PROBABILITIES, schema=["2", "0", "1"]), LABELS),
+        None,
+        "targets must be strings, as the names of classes",
+    ),
+    "numerals as classes": (
+        lambda: (PROBABILITIES, 1 + LABELS // 2),
+        ["1", "2", "3"],
+        "targets must be strings, as the names of classes",
+    ),
+    "a set of classes": (
+        lambda: (PROBABILITIES, STRINGS),
+        set(NAMES),
+        "classes must be a list of names, got set",
+    ),
+    "classes that cannot be hashed": (
+        lambda: (PROBABILITIES, LABELS),
+        [["a"], ["b"], ["c"]],
+        "classes must be strings or numbers",
+    ),
+    "classes that JSON does not have": (
+        lambda: (PROBABILITIES, LABELS),
+        [decimal.Decimal(c) for c in range(3)],
+        "classes must be strings or numbers",
+    ),
+    "a matrix of classes": (
+        lambda: (PROBABILITIES, LABELS),
+        np.eye(3),
+        r"classes must be a list of names, got shape \[3, 3\]",
+    ),
+    "rounding below zero": (
+        lambda: ([-1e-12, 0.2], [0, 1]),
+        None,
+        r"row 0 is -1e-12. Rounding errors are mended by numpy.clip",
+    ),
+    "rounding above one": (
+        lambda: ([1 + 1e-9, 0.2], [0, 1]),
+        None,
+        r"row 0 is 1.000000001. Rounding errors are mended by numpy.clip",
+    ),
+    "rounding in a row": (
+        lambda: ([[0.5, 0.5], [-1e-12, 1.0]], [0, 1]),
+        None,
+        r"row 1 has -1e-12. Rounding errors are mended by numpy.clip",
+    ),
+    "counts that 32 bits do not hold": (
+        lambda: (cj.Poisson(jnp.ones(3)), np.array([1, 2**32 + 2, 3])),
+        None,
+        f"targets must be integers of 32 bits; row 1 is {2**32 + 2}",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors(name):
+    make, classes, message = ERRORS[name]
+    with pytest.raises((TypeError, ValueError), match=message) as error:
+        read_inputs(*make(), classes, False)
+    assert "\n" not in str(error.value)
+
+
+def test_a_scipy_distribution_cannot_be_normalized():
+    with pytest.raises(ValueError, match="normalize must be False"):
+        read_inputs(stats.norm(np.zeros(N), 1.0), LABELS, None, True)
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">f4", "longdouble", "float16"])
+def test_dtypes_that_jax_does_not_compute_in(dtype):
+    rows = np.array([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]]).astype(dtype)
+    predictions, targets, _ = read_inputs(rows, np.array([2, 1]).astype(dtype), None, False)
+    assert predictions.probs.dtype == jnp.float32
+    np.testing.assert_array_equal(predictions.probs, rows.astype(float))
+    assert targets.tolist() == [2, 1]
+
+
+def test_sums_that_overflow():
+    counts = np.array([[6e4, 6e4], [2e4, 6e4]], np.float16)
+    predictions = read_inputs(counts, [0, 1], None, True).predictions
+    np.testing.assert_allclose(predictions.probs, [[0.5, 0.5], [0.25, 0.75]], rtol=1e-3)
+    counts = np.full((2, 10), 1e38, np.float32)
+    predictions = read_inputs(counts, [0, 1], None, True).predictions
+    np.testing.assert_allclose(predictions.probs, 0.1, rtol=1e-6)
+
+
+def test_columns_that_are_numbers_name_the_classes():
+    inputs = read_inputs(frame(ORDER), np.array(ORDER)[LABELS], None, False)
+    assert inputs.targets.tolist() == LABELS.tolist() and inputs.classes == ORDER
+    inputs = read_inputs(frame([10, 20, 30]), 10 * LABELS + 10, None, False)
+    assert inputs.targets.tolist() == LABELS.tolist() and inputs.classes == [10, 20, 30]
+    # Columns of some table say nothing of classes.
+    inputs = read_inputs(frame([5, 6, 7]), LABELS, None, False)
+    assert inputs.targets.tolist() == LABELS.tolist() and inputs.classes is None
+
+
+def test_strings_of_variable_length():
+    strings = STRINGS.astype(np.dtypes.StringDType())
+    assert read_inputs(PROBABILITIES, strings, NAMES, False).targets.tolist() == LABELS.tolist()
+
+
+def test_large_integers_are_numbers():
+    targets = read_inputs(cj.Normal(jnp.zeros(2), 1.0), np.array([2**40, 1]), None, False).targets
+    assert targets.tolist() == [2.0**40, 1.0]
+
+
+def test_inside_jit():
+    calls = [
+        lambda x: cj.evaluate(x, [0, 1]),
+        lambda x: cj.evaluate(cj.Bernoulli(x), np.array([0, 1])),
+        lambda x: cj.evaluate([0.1, 0.9], [0, 1]),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="evaluate must be called outside of jit"):
+            jax.jit(call)(jnp.array([0.1, 0.9]))
+
+
+def test_levels_at_which_nothing_could_be_rejected():
+    with pytest.raises(ValueError, match="level must be a number of at least 0.001"):
+        cj.evaluate(EVENTS, LABELS // 2, level=1e-4)
+
+
+def test_seeds_that_jax_does_not_take():
+    with pytest.raises(ValueError, match="seed must be between 0 and"):
+        cj.evaluate(EVENTS, LABELS // 2, seed=2**63)
+
+
+def test_names_of_classes_of_any_letters():
+    names = ["x" * 3000, "two\nlines", "\x1b[31m", "\ud800", "\u202e", "😀 <b>"]
+    shown = shown_names(names)
+    assert shown[0] == "x" * 39 + "…" and shown[1] == "two\\nlines" and shown[5] == "😀 <b>"
+    assert all(name.isprintable() for name in shown)
+    assert len(class_name(names, 0)) < 50 and class_name(names, 1) == r"'two\nlines'"
+    assert class_name([10, 20], 1) == "class 20"
+
+
+def test_a_dollar_in_a_name_is_no_formula():
+    found = cj.witness_map(
+        jax.random.key(0), cj.Bernoulli(jnp.array([0.1, 0.2, 0.7, 0.7])), jnp.array([0, 1, 1, 1])
+    )
+    axes = cj.plot.witness(found, classes=["no", r"$\frac{$"])
+    axes.figure.savefig(io.StringIO(), format="svg")
+    assert [label.get_text() for label in axes.get_yticklabels()] == [r"$\frac{$"]
+
+
+def test_numbers_that_are_infinite_or_none():
+    assert number(np.inf) == "∞" and number(-0.0) == "0" and number(np.nan) == ""
+    assert interval_text((1.0, np.inf)) == "1 … ∞"
+
+
+def test_probabilities_that_32_bits_round_to_one():
+    predictions, targets, _ = read_inputs([1 - 1e-9, 0.5], [0, 1], None, False)
+    # -log 1e-9; as a Bernoulli prediction it would be infinite.
+    assert float(-predictions.log_prob(jnp.asarray(targets))[0]) == pytest.approx(20.723, rel=1e-4)
+
+
+def test_no_variance_no_ratio_to_it():
+    # A t distribution with two degrees of freedom has a mean, and no finite variance.
+    x = jnp.linspace(-1, 1, 5)
+    found = measures(jax.random.key(0), cj.StudentT(2.0, x, 1.0), x, 0.95, 99)
+    assert "CRPS" in found and "squared error / variance" not in found

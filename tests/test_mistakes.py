@@ -1,0 +1,234 @@
+"""Typical mistakes of users: each has an error of one line that says what to do."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from messages import check_message
+
+import calibjax as cj
+
+N, M = 6, 3
+PROBS = np.full((N, M), [0.2, 0.3, 0.5])
+LABELS = np.array([0, 1, 2, 2, 1, 0])
+NAMES = np.array(["cat", "dog", "fox"])
+FRAME = pd.DataFrame(PROBS, columns=list(NAMES))
+NORMAL = cj.Normal(jnp.zeros(N), jnp.ones(N))
+KEY = jax.random.key(0)
+KERNEL = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation()), cj.WhiteKernel())
+
+
+def with_nan(array):
+    array = array.astype(float)
+    array[4, ..., 0] = np.nan
+    return array
+
+
+MISTAKES = {
+    "frame to a pure function": (
+        lambda: cj.calibration_test(KEY, cj.Categorical(FRAME), LABELS),
+        TypeError,
+        "probs must be an array .* got DataFrame; numpy.asarray",
+    ),
+    "column to a pure function": (
+        lambda: cj.skce(KERNEL, cj.Categorical(jnp.asarray(PROBS)), pd.Series(LABELS)),
+        TypeError,
+        "targets must be an array .* got Series; numpy.asarray",
+    ),
+    "list to a pure function": (
+        lambda: cj.skce(KERNEL, cj.Categorical(jnp.asarray(PROBS)), LABELS.tolist()),
+        TypeError,
+        "targets must be an array, got list; numpy.asarray",
+    ),
+    "ragged lists": (
+        lambda: cj.evaluate([[0.5, 0.5], [1.0]], [0, 1]),
+        ValueError,
+        "predictions must be rows of equal length",
+    ),
+    "strings without classes": (
+        lambda: cj.evaluate(PROBS, NAMES[LABELS]),
+        ValueError,
+        r"classes must name the classes .* classes=\['cat', 'dog', 'fox'\]",
+    ),
+    "an unknown class": (
+        lambda: cj.evaluate(PROBS, [*NAMES[LABELS][:5], "cow"], classes=NAMES),
+        ValueError,
+        r"targets must be among classes \['cat', 'dog', 'fox'\]; row 5 is 'cow'",
+    ),
+    "too few classes": (
+        lambda: cj.evaluate(PROBS, NAMES[LABELS], classes=["cat", "dog"]),
+        ValueError,
+        "classes must be 3 names, in the order of the columns of predictions, got 2",
+    ),
+    "names as predictions": (
+        lambda: cj.evaluate(NAMES[LABELS], NAMES[LABELS]),
+        TypeError,
+        "predictions must be probabilities .* got strings",
+    ),
+    "one-hot targets": (
+        lambda: cj.evaluate(PROBS, np.eye(M)[LABELS]),
+        ValueError,
+        r"targets must be labels.* one-hot .* numpy.argmax\(targets, axis=1\)",
+    ),
+    "labels from 1": (
+        lambda: cj.evaluate(PROBS, LABELS + 1),
+        ValueError,
+        "targets must be labels 0 … 2, got 1 … 3: subtract 1",
+    ),
+    "a label out of range": (
+        lambda: cj.evaluate(PROBS, [0, 1, 2, 7, 1, 0]),
+        ValueError,
+        "targets must be labels 0 … 2; row 3 is 7",
+    ),
+    "logits as probabilities": (
+        lambda: cj.evaluate(3 * PROBS - 1, LABELS),
+        ValueError,
+        "predictions must be probabilities .* row 0 .*Categorical.from_logits",
+    ),
+    "logits of an event": (
+        lambda: cj.evaluate(np.linspace(-2, 2, N), LABELS > 0),
+        ValueError,
+        r"row 0 is -2\.0\. .*Bernoulli.from_logits",
+    ),
+    "percentages": (
+        lambda: cj.evaluate(100 * PROBS, LABELS),
+        ValueError,
+        "row 0 sums to 100: they look like percentages, divide them by 100",
+    ),
+    "percentages of an event": (
+        lambda: cj.evaluate(np.linspace(0, 100, N), LABELS > 0),
+        ValueError,
+        "If they are percentages, divide them by 100",
+    ),
+    "two digits": (
+        lambda: cj.evaluate(np.tile([0.33, 0.33, 0.33], (N, 1)), LABELS),
+        ValueError,
+        "row 0 sums to 0.99. If they are rounded .* normalize=True",
+    ),
+    "NaN in predictions": (
+        lambda: cj.evaluate(with_nan(PROBS), LABELS),
+        ValueError,
+        "predictions must be finite; row 4 is",
+    ),
+    "a missing label": (
+        lambda: cj.evaluate(PROBS, pd.Series(["cat", None] * 3), classes=NAMES),
+        ValueError,
+        "targets must not have missing values; row 1 is",
+    ),
+    "a missing number in a column": (
+        lambda: cj.evaluate(NORMAL, pl.Series([0.0, None, 1.0, 2.0, 3.0, 4.0])),
+        ValueError,
+        "targets must be finite.* row 1 is nan",
+    ),
+    "the class of a kernel": (
+        lambda: cj.skce(cj.TensorProduct, NORMAL, jnp.zeros(N)),
+        TypeError,
+        r"kernel must be an instance, got the class TensorProduct: call it, TensorProduct\(",
+    ),
+    "the class of a distance": (
+        lambda: cj.skce(
+            cj.TensorProduct(cj.DistanceKernel(cj.Wasserstein), cj.GaussianKernel(1.0)),
+            NORMAL,
+            jnp.zeros(N),
+        ),
+        TypeError,
+        "distance must be an instance, got the class Wasserstein",
+    ),
+    "the class of a distribution": (
+        lambda: cj.evaluate(cj.Normal, jnp.zeros(N)),
+        TypeError,
+        "predictions must hold values, got the class Normal",
+    ),
+    "no key": (
+        lambda: cj.calibration_test(NORMAL, jnp.zeros(N)),
+        TypeError,
+        r"key must come first, calibration_test\(jax.random.key\(0\), predictions, targets\)",
+    ),
+    "an integer for a key": (
+        lambda: cj.calibration_test(0, NORMAL, jnp.zeros(N)),
+        TypeError,
+        r"key must be a typed key such as jax.random.key\(0\), got int",
+    ),
+    "a key of the old style": (
+        lambda: cj.calibration_test(jax.random.PRNGKey(0), NORMAL, jnp.zeros(N)),
+        TypeError,
+        "key must be a typed key .* got an array of dtype uint32; jax.random.wrap_key_data",
+    ),
+    "a key for a seed": (
+        lambda: cj.evaluate(PROBS, LABELS, seed=KEY),
+        TypeError,
+        "seed must be an integer",
+    ),
+    "a row too few": (
+        lambda: cj.evaluate(PROBS, LABELS[:-1]),
+        ValueError,
+        "targets must have one row for each of the 6 rows of predictions, got 5",
+    ),
+    "classes as rows": (
+        lambda: cj.evaluate(PROBS.T, LABELS),
+        ValueError,
+        r"3 rows of predictions, got 6; if rows are classes, pass the transpose, predictions.T",
+    ),
+    "nothing": (
+        lambda: cj.evaluate([], []),
+        ValueError,
+        "predictions and targets must have at least two rows, got none",
+    ),
+    "one row": (lambda: cj.evaluate([[0.5, 0.5]], [0]), ValueError, "at least 2 rows, got 1"),
+    "predicted means": (
+        lambda: cj.evaluate(np.linspace(3.0, 9.0, N), np.linspace(3.0, 9.0, N)),
+        ValueError,
+        r"row 0 is 3\.",
+    ),
+    "real targets of probabilities": (
+        lambda: cj.evaluate(PROBS, np.linspace(0.5, 2.0, N)),
+        ValueError,
+        r"row 0 is 0.5. For real targets .* calibjax.Normal\(mean, sd\)",
+    ),
+    "draws as an array": (
+        lambda: cj.evaluate(np.random.default_rng(0).normal(size=(N, 20)), np.zeros(N)),
+        ValueError,
+        r"calibjax.Empirical\(predictions\)",
+    ),
+    "draws transposed": (
+        lambda: cj.evaluate(cj.Empirical(jnp.zeros((20, N))), jnp.zeros(N)),
+        ValueError,
+        "s = 6 in the predictions: if their first two axes are swapped, jnp.moveaxis",
+    ),
+    "predicted labels": (
+        lambda: cj.evaluate(LABELS, LABELS),
+        ValueError,
+        "predictions must be probabilities, got whole numbers: .* predict_proba",
+    ),
+    "labels as draws": (
+        lambda: cj.evaluate(cj.Empirical(jnp.asarray(LABELS)[:, None]), LABELS, classes=NAMES),
+        TypeError,
+        r"draws of labels .* frequencies are Categorical",
+    ),
+    "an ensemble": (
+        lambda: cj.evaluate(np.full((N, 4, M), 1 / M), LABELS),
+        ValueError,
+        r"got shape \[6, 4, 3\]; of an ensemble .*Mixture.ensemble",
+    ),
+    "level in percent": (
+        lambda: cj.evaluate(PROBS, LABELS, level=5),
+        ValueError,
+        "level must be a number of at least 0.001 and below 1, got 5",
+    ),
+    "a dictionary": (
+        lambda: cj.evaluate({"p": PROBS}, LABELS),
+        TypeError,
+        "predictions must be an array, a list or a frame, got a dict",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_gets_one_line_that_says_what_to_do(mistake):
+    call, exception, message = MISTAKES[mistake]
+    check_message(call, exception, message)
+    with pytest.raises(exception) as caught:
+        call()
+    assert "\n" not in str(caught.value)
