@@ -83,8 +83,8 @@ def pit_difference(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
         >>> predictions = cj.Normal(jnp.zeros(100), jnp.ones(100))
         >>> targets = predictions.sample(jax.random.key(0))
         >>> ax = plot.pit_difference(cj.pit_curve(jax.random.key(1), predictions, targets))
-        >>> ax.get_xlim()
-        (0.0, 1.0)
+        >>> ax.get_ylabel()
+        'ECDF of the PIT − z'
     """
     _check(curve, PITCurve)
     ax = style.new_axes(ax)
