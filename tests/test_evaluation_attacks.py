@@ -1,7 +1,9 @@
 """evaluate meets inputs that hostile people have: each was once taken wrongly or unclearly."""
 
+import dataclasses
 import decimal
 import io
+import re
 
 import jax
 import jax.numpy as jnp
@@ -228,3 +230,31 @@ def test_no_variance_no_ratio_to_it():
     x = jnp.linspace(-1, 1, 5)
     found = measures(jax.random.key(0), cj.StudentT(2.0, x, 1.0), x, 0.95, 99)
     assert "CRPS" in found and "squared error / variance" not in found
+
+
+@pytest.mark.slow
+def test_an_evaluation_in_64_bits_is_of_use_outside():
+    with jax.enable_x64(True):
+        evaluation = cj.evaluate(PROBABILITIES, LABELS)
+        inside = evaluation.to_dict()
+    again = dataclasses.replace(evaluation)  # without what it has computed
+    assert again.to_dict() == inside and "64" in str(evaluation.predictions.probs.dtype)
+    assert len(again.worst_rows()) == 10 and "<svg" in again.to_html()
+
+
+@pytest.mark.slow
+def test_a_distribution_without_a_mean():
+    x = np.linspace(-1, 1, N)
+    evaluation = cj.evaluate(cj.StudentT(1.0, x, 0.05), x + 1)
+    assert evaluation.rejected
+    rows = re.findall(r'<tr><th scope="row">(\d+)</th><td>(.*?)</td><td>', evaluation.to_html())
+    assert len(rows) == 10
+    for row, middle in rows:
+        assert float(middle) == pytest.approx(x[int(row)], abs=1e-3)
+
+
+@pytest.mark.slow
+def test_a_temperature_at_the_end_of_its_range():
+    x = np.linspace(-1, 1, N)
+    wide = cj.evaluate(cj.Normal(x, 1e4), x + 0.1 * np.sin(9 * x))
+    assert "its standard deviations are at least" in wide.verdict

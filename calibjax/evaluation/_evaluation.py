@@ -5,6 +5,7 @@ import functools
 import html
 import json
 import math
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,11 @@ class Evaluation:
         assert self.test.null_distribution is not None
         return len(self.test.null_distribution)
 
+    def _precision(self) -> AbstractContextManager[Any]:
+        """64 bits if the predictions have them, which people may set around `evaluate` only."""
+        arrays = (x for x in jax.tree.leaves(self.predictions) if isinstance(x, jax.Array))
+        return jax.enable_x64(any(x.dtype == jnp.float64 for x in arrays))
+
     def __repr__(self) -> str:
         return summary(self)
 
@@ -101,9 +107,10 @@ class Evaluation:
         The names are "reliability", "corp" and "witness" for labels, and "pit", "coverage" and
         "residuals" for numbers; they are the functions of calibjax that made them.
         """
-        key = keys_of(self.seed).curves
-        data = self.predictions, jnp.asarray(self.targets)
-        return curves_of(key, *data, 1 - self.level, self._n_resamples)
+        with self._precision():
+            key = keys_of(self.seed).curves
+            data = self.predictions, jnp.asarray(self.targets)
+            return curves_of(key, *data, 1 - self.level, self._n_resamples)
 
     @functools.cached_property
     def contributions(self) -> np.ndarray | None:
@@ -113,8 +120,9 @@ class Evaluation:
         """
         if self.n > _MAX_CONTRIBUTIONS:
             return None
-        kernel = default_kernel(self.predictions)
-        return np.asarray(contributions(kernel, self.predictions, jnp.asarray(self.targets)))
+        with self._precision():
+            kernel = default_kernel(self.predictions)
+            return np.asarray(contributions(kernel, self.predictions, jnp.asarray(self.targets)))
 
     @functools.cached_property
     def remedies(self) -> list[Remedy]:
@@ -123,8 +131,9 @@ class Evaluation:
         The other half judges them.  It is empty for few rows, and for families that cannot be
         tempered.
         """
-        key = keys_of(self.seed).remedies
-        return remedies_of(key, self.predictions, self.targets, self._n_resamples)
+        with self._precision():
+            key = keys_of(self.seed).remedies
+            return remedies_of(key, self.predictions, self.targets, self._n_resamples)
 
     def plot(self) -> Any:
         """All pictures in one figure of matplotlib, which notebooks show.
@@ -134,7 +143,8 @@ class Evaluation:
         """
         from calibjax.evaluation._report._figures import overview
 
-        return overview(self)
+        with self._precision():
+            return overview(self)
 
     def to_html(self, path: str | Path | None = None) -> str:
         """A report as the text of one HTML file, which is also written if a path is given.
@@ -146,7 +156,8 @@ class Evaluation:
         """
         from calibjax.evaluation._report._page import page
 
-        text = page(self)
+        with self._precision():
+            text = page(self)
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text

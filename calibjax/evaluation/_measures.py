@@ -92,7 +92,7 @@ def _label_statistics(key: jax.Array, data: Data, n_resamples: int) -> _LabelSta
     predictions = data.predictions
     probabilities = predictions.label_probabilities()
     squared_norm = jnp.sum(jnp.square(probabilities), axis=1)
-    most_likely = jnp.argmax(probabilities, axis=1)
+    most_likely = jnp.argmax(probabilities, axis=1).astype(jnp.int32)
 
     def of_rows(targets: jax.Array) -> dict[str, jax.Array]:
         of_target = jnp.take_along_axis(probabilities, targets[:, None], axis=1)[:, 0]
