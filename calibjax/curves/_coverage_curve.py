@@ -136,7 +136,7 @@ def _coverage_curve(
 
     law = law_of_cells(n, jnp.arange(1, n_cells), n_cells, dtype)
     redrawn = redrawn_cell_counts(key, n, n_cells, n_resamples, dtype)
-    largest = jnp.max(law.distances(in_intervals(redrawn)), axis=1)
+    largest = jnp.max(jax.vmap(law.distances)(in_intervals(redrawn)), axis=1)
     low, high = law.band(critical_value(largest, level))
     observed = in_intervals(cells.counts).astype(dtype)
     return CoverageCurve(

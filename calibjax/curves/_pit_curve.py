@@ -156,13 +156,13 @@ def _pit_curve(
         return jnp.sum(in_bins, axis=-1, dtype=jnp.int32)
 
     bins = law_of_cells(n, jnp.full(n_bins, cells_per_bin), n_cells, dtype)
-    distances = bins.distances(in_bins(redrawn))
+    distances = jax.vmap(bins.distances)(in_bins(redrawn))
     alone = bins.band(critical_value(jnp.ravel(distances), level))
     together = bins.band(critical_value(jnp.max(distances, axis=1), level))
 
     grid_cells = jnp.arange(n_cells + 1)
     at_grid = law_of_cells(n, grid_cells, n_cells, dtype)
-    largest = jnp.max(at_grid.distances(cumulative(redrawn)), axis=1)
+    largest = jnp.max(jax.vmap(at_grid.distances)(cumulative(redrawn)), axis=1)
     low, high = at_grid.band(critical_value(largest, level))
 
     size, grid = jnp.maximum(n, 1).astype(dtype), at_grid.mean
