@@ -90,7 +90,7 @@ MISTAKES = {
     "logits of an event": (
         lambda: cj.evaluate(np.linspace(-2, 2, N), LABELS > 0),
         ValueError,
-        "row 0 is -2. .*Bernoulli.from_logits",
+        r"row 0 is -2\.0\. .*Bernoulli.from_logits",
     ),
     "percentages": (
         lambda: cj.evaluate(100 * PROBS, LABELS),
@@ -215,7 +215,7 @@ MISTAKES = {
     "level in percent": (
         lambda: cj.evaluate(PROBS, LABELS, level=5),
         ValueError,
-        "level must be a number between 0 and 1, got 5",
+        "level must be a number of at least 0.001 and below 1, got 5",
     ),
     "a dictionary": (
         lambda: cj.evaluate({"p": PROBS}, LABELS),

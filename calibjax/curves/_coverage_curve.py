@@ -13,6 +13,7 @@ from calibjax._distribution import Distribution
 from calibjax._sharding import gathered
 from calibjax._struct import struct
 from calibjax.curves._critical import check_level, critical_value
+from calibjax.curves._deviation import fractions
 from calibjax.curves._uniform_counts import (
     CellCounts,
     cell_counts,
@@ -138,10 +139,10 @@ def _coverage_curve(
     redrawn = redrawn_cell_counts(key, n, n_cells, n_resamples, dtype)
     largest = jnp.max(jax.vmap(law.distances)(in_intervals(redrawn)), axis=1)
     low, high = law.band(critical_value(largest, level))
-    observed = in_intervals(cells.counts).astype(dtype)
+    observed = in_intervals(cells.counts)
     return CoverageCurve(
         levels=law.mean,
-        coverage=observed / jnp.maximum(n, 1).astype(dtype) * valid,
+        coverage=fractions(observed, n, dtype) * valid,
         low=low * valid,
         high=high * valid,
         width=width.astype(dtype) * valid,

@@ -61,8 +61,10 @@ class Bins:
     def band(self, critical: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The lowest and the highest frequency whose distance is at most `critical`, ``[b]``.
 
-        They are fractions of n_b, and the mean probability if that is beyond them.  A frequency
-        k / n_b is outside exactly if its distance is larger.  Empty bins have NaN.
+        They are fractions of n_b, and the mean probability if that is beyond them, rounded away
+        from each other, within [0, 1]: compilers compute the same fraction in more than one way.
+        A frequency, as `fractions` computes it, is outside exactly if its distance is larger.
+        Empty bins have NaN.
         """
         size = jnp.maximum(self.size, 1)
         n = size.astype(self.mean.dtype)
@@ -82,8 +84,17 @@ class Bins:
         last, first = _last(up, below, size + 1), _last(down, below + 1, jnp.full_like(below, -1))
         low = jnp.minimum(first.astype(n.dtype) / n, self.mean)
         high = jnp.maximum(last.astype(n.dtype) / n, self.mean)
+        rounding = 2 * jnp.finfo(self.mean.dtype).eps
+        low = jnp.where(low < 1, jnp.maximum(low - rounding, 0.0), 1.0)
+        high = jnp.where(high > 0, jnp.minimum(high + rounding, 1.0), 0.0)
         bad = (self.size == 0) | jnp.isnan(critical)
         return jnp.where(bad, jnp.nan, low), jnp.where(bad, jnp.nan, high)
+
+
+def fractions(events: jax.Array, size: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """events / size, exactly 1 for all events, which compilers may round; 0 if size is 0."""
+    parts = events.astype(dtype) / jnp.maximum(size, 1).astype(dtype)
+    return jnp.where((events == size) & (size > 0), 1.0, parts)
 
 
 def _last(holds: Callable[[jax.Array], jax.Array], start: jax.Array, end: jax.Array) -> jax.Array:

@@ -11,6 +11,7 @@ from calibjax._distribution import Distribution
 from calibjax._sharding import gathered
 from calibjax._struct import struct
 from calibjax.curves._critical import check_level, critical_value
+from calibjax.curves._deviation import fractions
 from calibjax.curves._uniform_counts import (
     CellCounts,
     cell_counts,
@@ -165,17 +166,17 @@ def _pit_curve(
     largest = jnp.max(jax.vmap(at_grid.distances)(cumulative(redrawn)), axis=1)
     low, high = at_grid.band(critical_value(largest, level))
 
-    size, grid = jnp.maximum(n, 1).astype(dtype), at_grid.mean
+    grid = at_grid.mean
     return PITCurve(
         edges=jnp.linspace(0.0, 1.0, n_bins + 1, dtype=dtype),
         count=in_bins(counts),
-        density=n_bins * in_bins(counts).astype(dtype) / size * valid,
+        density=n_bins * fractions(in_bins(counts), n, dtype) * valid,
         pointwise_low=n_bins * alone[0] * valid,
         pointwise_high=n_bins * alone[1] * valid,
         density_low=n_bins * together[0] * valid,
         density_high=n_bins * together[1] * valid,
         grid=grid,
-        difference=(cumulative(counts).astype(dtype) / size - grid) * valid,
+        difference=(fractions(cumulative(counts), n, dtype) - grid) * valid,
         difference_low=(low - grid) * valid,
         difference_high=(high - grid) * valid,
         confidence_level=level.astype(dtype) * valid,

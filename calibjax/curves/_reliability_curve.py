@@ -13,7 +13,7 @@ from calibjax._sharding import gathered
 from calibjax._struct import struct
 from calibjax.curves._binary import check_binary
 from calibjax.curves._critical import check_level, critical_value
-from calibjax.curves._deviation import Bins
+from calibjax.curves._deviation import Bins, fractions
 from calibjax.curves._redrawn_counts import redrawn_counts
 from calibjax.estimators import UniformBinning
 from calibjax.estimators._binning import bin_means
@@ -154,7 +154,7 @@ def _reliability_curve(
     return ReliabilityCurve(
         edges=jnp.linspace(0.0, 1.0, n_bins + 1, dtype=dtype),
         forecast=mean * of_filled,
-        frequency=events.astype(dtype) / jnp.maximum(sizes, 1).astype(dtype) * of_filled,
+        frequency=fractions(events, sizes, dtype) * of_filled,
         count=sizes,
         pointwise_low=low * valid,
         pointwise_high=high * valid,

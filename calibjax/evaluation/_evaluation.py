@@ -141,7 +141,7 @@ class Evaluation:
         Raises:
             ImportError: matplotlib is not installed; ``pip install 'calibjax[plot]'``.
         """
-        from calibjax.evaluation._report import overview
+        from calibjax.evaluation._report._figures import overview
 
         with self._precision():
             return overview(self)
@@ -154,7 +154,7 @@ class Evaluation:
         Raises:
             ImportError: matplotlib or jinja2 is not installed; ``pip install 'calibjax[report]'``.
         """
-        from calibjax.evaluation._report import page
+        from calibjax.evaluation._report._page import page
 
         with self._precision():
             text = page(self)

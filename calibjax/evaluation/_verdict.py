@@ -32,7 +32,8 @@ def verdict(
         if effect.equivalent is not None:
             upper = _too_sure(predictions, float(effect.equivalent.confidence_interval.high))
             if upper:
-                certificate = f"; at most as far off as if {upper}, with {1 - level:.3g} confidence"
+                confidence = f"{100 * (1 - level):.3g} % confidence"
+                certificate = f"; at most as far off as if {upper}, with {confidence}"
         return f"No sign of miscalibration {found}{certificate}."
     details = [_how_far_off(predictions, effect), worst and f"worst where {worst}"]
     said = "; ".join(detail for detail in details if detail)

@@ -3,6 +3,11 @@
 Figures made here belong to the caller: they are no windows, and nothing keeps them alive.
 """
 
+from importlib.util import find_spec
+
+if find_spec("matplotlib") is None:
+    raise ModuleNotFoundError("calibjax.plot needs matplotlib: pip install 'calibjax[plot]'")
+
 from calibjax.plot._contributions import contributions as contributions
 from calibjax.plot._e_process import e_process as e_process
 from calibjax.plot._null_distribution import null_distribution as null_distribution

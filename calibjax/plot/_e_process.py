@@ -52,8 +52,17 @@ def e_process(log_e_values: ArrayLike, *, ax: Axes | None = None, level: float =
     over = np.flatnonzero(powers >= line)
     if over.size:
         first = over[0]
-        ax.plot([first], powers[[first]], "o", color=style.VERMILLION, label=f"alarm at {first:,}")
+        ax.plot(
+            [first],
+            powers[[first]],
+            "o",
+            color=style.VERMILLION,
+            markersize=4,
+            zorder=4,
+            label=f"alarm at {first:,}",
+        )
     ax.set_xlim(0, log_e.size)
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     ax.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     ax.yaxis.set_major_formatter(lambda power, _: f"$10^{{{power:.0f}}}$")
     style.words(ax, "Evidence against calibration", "updates", "e-value")

@@ -1,5 +1,6 @@
 """Pictures of the probability integral transform and of coverage."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -82,8 +83,8 @@ def pit_difference(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
         >>> predictions = cj.Normal(jnp.zeros(100), jnp.ones(100))
         >>> targets = predictions.sample(jax.random.key(0))
         >>> ax = plot.pit_difference(cj.pit_curve(jax.random.key(1), predictions, targets))
-        >>> ax.get_xlim()
-        (0.0, 1.0)
+        >>> ax.get_ylabel()
+        'ECDF of the PIT − z'
     """
     _check(curve, PITCurve)
     ax = style.new_axes(ax)
@@ -94,7 +95,7 @@ def pit_difference(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
     _line(ax, grid, difference, (difference < low) | (difference > high), drawstyle="steps-post")
     ax.set_xlim(0, 1)
     _headroom(ax)
-    style.words(ax, f"PIT of {_rows(curve)}", "probability z", "fraction of PIT ≤ z, minus z")
+    style.words(ax, f"PIT of {_rows(curve)}", "probability z", "ECDF of the PIT − z")
     style.legend(ax, loc="upper right", ncols=2)
     return ax
 
@@ -144,8 +145,8 @@ def coverage(curve: CoverageCurve, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-_BAND_BEFORE = {**style.BAND, "color": style.GREY, "alpha": 0.35, "zorder": 4}
-_CORNER: dict[str, Any] = {
+_BAND_BEFORE: Mapping[str, Any] = {**style.BAND, "color": style.GREY, "alpha": 0.35, "zorder": 4}
+_CORNER: Mapping[str, Any] = {
     "fontsize": style.NOTE,
     "color": style.GREY,
     "ha": "right",

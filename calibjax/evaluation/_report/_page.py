@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jinja2
 import numpy as np
 
 from calibjax.evaluation._report._figures import figures_of
@@ -38,6 +37,12 @@ def page(evaluation: Any) -> str:
     Args:
         evaluation: what `evaluate` returns.
     """
+    try:
+        import jinja2
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "to_html needs jinja2 and matplotlib: pip install 'calibjax[report]'"
+        ) from None
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("calibjax.evaluation._report", "."),
         autoescape=True,

@@ -1,0 +1,174 @@
+"""Bands of the curves of the PIT and of coverage: their law, and what they depend on."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import calibjax as cj
+from calibjax.curves._uniform_counts import redrawn_cell_counts
+
+KEY = jax.random.key(0)
+# The same for all tests: bands are compiled once.
+FEW = {"n_resamples": 99}
+
+
+def normal(n, factor=1.0):
+    predictions = cj.Normal(jnp.linspace(-1.0, 1.0, n), jnp.linspace(0.5, 2.0, n))
+    noise = predictions.sample(jax.random.key(1)) - predictions.loc
+    return predictions, predictions.loc + factor * noise
+
+
+def test_an_invalid_row_in_jit_makes_curves_nan():
+    predictions, targets = normal(10)
+
+    def curves(targets):
+        return [c(KEY, predictions, targets, **FEW) for c in (cj.pit_curve, cj.coverage_curve)]
+
+    histogram, coverage = jax.jit(curves)(targets.at[3].set(jnp.nan))
+    for values in (
+        *(histogram.density, histogram.pointwise_low, histogram.density_high),
+        *(histogram.difference, histogram.difference_low, histogram.confidence_level),
+        *(coverage.coverage, coverage.low, coverage.high, coverage.width),
+    ):
+        assert np.isnan(values).all()
+
+
+def test_the_ends_of_bands_are_inside():
+    # k of 30 rows in the first bin: its height is compared with the band as pictures do it.
+    n, inside = 30, []
+    for k in range(n + 1):
+        u = np.r_[np.full(k, 0.02), np.full(n - k, 0.52)]
+        predictions = cj.Normal(jnp.zeros(n), jnp.ones(n))
+        curve = cj.pit_curve(KEY, predictions, jnp.asarray(stats.norm.ppf(u), jnp.float32), **FEW)
+        within = (curve.density >= curve.density_low) & (curve.density <= curve.density_high)
+        inside.append(bool(within[0]))
+    highest = round(float(curve.density_high[0]) * n / 20)
+    assert inside == [k <= highest for k in range(n + 1)]
+    assert curve.density_low[0] == 0 and highest < n
+
+
+def test_bands_hold_as_often_as_they_say():
+    n, level, rng = 200, 0.9, np.random.default_rng(0)
+    curve = cj.pit_curve(KEY, *normal(n), confidence_level=level)
+    counts = rng.multinomial(n, np.full(100, 0.01), 20_000)
+
+    def inside(k, low, high):
+        low, high = np.asarray(low, float) * n, np.asarray(high, float) * n
+        return ((k > low - 1e-3) & (k < high + 1e-3)).all(1).mean()
+
+    bins = counts.reshape(-1, 20, 5).sum(2)
+    # 999 draws make the coverage of a band random, with this deviation; 20 000 add little.
+    error = np.sqrt(level * (1 - level) * (1 / 999 + 1 / 20_000))
+    found = inside(bins, curve.density_low / 20, curve.density_high / 20)
+    assert level - 4 * error < found < level + 4 * error + 0.03  # ties
+    low, high = curve.difference_low + curve.grid, curve.difference_high + curve.grid
+    sums = np.pad(counts.cumsum(1), ((0, 0), (1, 0)))
+    assert level - 4 * error < inside(sums, low, high) < level + 4 * error
+    # The pointwise band: P(outside) of the binomial law is at most 0.1, and no narrower one does.
+    k = np.round(np.asarray([curve.pointwise_low[0], curve.pointwise_high[0]], float) * n / 20)
+    law = stats.binom(n, 0.05)
+    assert law.cdf(k[1]) - law.cdf(k[0] - 1) >= level
+    assert min(law.cdf(k[1] - 1) - law.cdf(k[0] - 1), law.cdf(k[1]) - law.cdf(k[0])) < level
+
+
+def test_bands_depend_on_nothing_but_n_and_the_key():
+    predictions, targets = normal(50)
+    rates = jnp.full(50, 3.0)
+    counts = cj.Poisson(rates, max_count=64), jnp.arange(50) % 7
+    labels = cj.Bernoulli(jnp.full(50, 0.3)), jnp.arange(50) % 2
+    bands = [cj.pit_curve(KEY, *data, **FEW) for data in ((predictions, targets), counts, labels)]
+    for band in bands[1:]:
+        np.testing.assert_array_equal(band.difference_low, bands[0].difference_low)
+        np.testing.assert_array_equal(band.density_high, bands[0].density_high)
+
+
+def test_redrawn_counts_are_multinomial():
+    n, n_cells, n_draws = 10**6, 10, 2000
+    draw = jax.jit(redrawn_cell_counts, static_argnums=(2, 3, 4))
+    counts = np.asarray(draw(KEY, jnp.int32(n), n_cells, n_draws, jnp.float32))
+    assert (counts.sum(1) == n).all() and (counts >= 0).all()
+    law = stats.binom(n, 1 / n_cells)
+    pvalues = [stats.kstest(counts[:, j], law.cdf).pvalue for j in range(n_cells)]
+    assert min(pvalues) > 1e-3 / n_cells
+    # Two cells of a multinomial law have the correlation -1 / (n_cells - 1).
+    correlations = np.corrcoef(counts.T)[np.triu_indices(n_cells, 1)]
+    np.testing.assert_allclose(correlations, -1 / (n_cells - 1), atol=5 / np.sqrt(n_draws))
+
+
+class WithoutQuantiles(cj.Normal):
+    """A family that has a cdf only."""
+
+    quantile = cj.Distribution.quantile
+
+
+def test_widths_of_other_families():
+    predictions, targets = normal(20)
+    unknown = WithoutQuantiles(predictions.loc, predictions.scale)
+    curve = cj.coverage_curve(KEY, unknown, targets, **FEW)
+    assert np.isnan(curve.width).all() and not np.isnan(curve.low).any()
+
+    rates = np.linspace(1.0, 9.0, 20)
+    counts = cj.Poisson(jnp.asarray(rates), max_count=64)
+    curve = cj.coverage_curve(KEY, counts, jnp.arange(20) % 5, **FEW)
+    ends = [stats.poisson.ppf(q, rates[:, None]) for q in (np.r_[21:40] / 40, np.r_[19:0:-1] / 40)]
+    np.testing.assert_allclose(curve.width, np.median(ends[0] - ends[1], 0))
+
+
+def test_errors_name_the_argument():
+    predictions, targets = normal(5)
+    with pytest.raises(TypeError, match="labels have no central intervals"):
+        cj.coverage_curve(KEY, cj.Bernoulli(jnp.full(5, 0.5)), jnp.arange(5) % 2)
+    vectors = cj.MultivariateNormalDiag(jnp.zeros((5, 2)), jnp.ones((5, 2)))
+    for curve in cj.pit_curve, cj.coverage_curve:
+        with pytest.raises(TypeError, match="predictions of vectors"):
+            curve(KEY, vectors, jnp.zeros((5, 2)))
+        with pytest.raises(ValueError, match="confidence_level must be at most 9 / 10"):
+            curve(KEY, predictions, targets, n_resamples=9)
+        with pytest.raises(TypeError, match="key must be a typed key"):
+            curve(0, predictions, targets)
+    with pytest.raises(ValueError, match="n_bins must be between 1"):
+        cj.pit_curve(KEY, predictions, targets, n_bins=0)
+    with pytest.raises(ValueError, match="n_levels must be between 1"):
+        cj.coverage_curve(KEY, predictions, targets, n_levels=0)
+
+
+def families(n):
+    at = jnp.linspace(0.0, 1.0, n)
+    return {
+        "Normal": cj.Normal(at, 1 + at),
+        "Poisson": cj.Poisson(0.5 + 4 * at, max_count=64),
+        "Bernoulli": cj.Bernoulli(0.02 + 0.9 * at),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [20, 1000])
+@pytest.mark.parametrize("family", ["Normal", "Poisson", "Bernoulli"])
+def test_bands_hold_for_calibrated_models(family, n):
+    predictions, n_sets = families(n)[family], 10_000
+
+    def inside(key):
+        sample_key, key = jax.random.split(key)
+        targets = predictions.sample(sample_key)
+        curve = cj.pit_curve(key, predictions, targets, **FEW)
+        yes = [
+            (curve.density >= curve.density_low) & (curve.density <= curve.density_high),
+            (curve.difference >= curve.difference_low)
+            & (curve.difference <= curve.difference_high),
+        ]
+        alone = (curve.density >= curve.pointwise_low) & (curve.density <= curve.pointwise_high)
+        if family != "Bernoulli":
+            curve = cj.coverage_curve(key, predictions, targets, **FEW)
+            yes.append((curve.coverage >= curve.low) & (curve.coverage <= curve.high))
+        return jnp.stack([jnp.mean(x, dtype=jnp.float32) for x in (*map(jnp.all, yes), alone)])
+
+    keys = jax.random.split(jax.random.key(7), n_sets)
+    found = np.asarray(jax.jit(lambda keys: jax.lax.map(inside, keys))(keys)).mean(0)
+    error = np.sqrt(0.95 * 0.05 / n_sets)
+    print(family, n, found.round(4), f"+- {error:.4f}")
+    assert (found > 0.95 - 3 * error).all()
+    if n == 1000:
+        # Counts of 50 in a bin have ties; the sums of the other curves have hardly any.
+        assert (found[1:-1] < 0.95 + 3 * error).all() and found[0] < 0.96
