@@ -258,3 +258,14 @@ def test_a_temperature_at_the_end_of_its_range():
     x = np.linspace(-1, 1, N)
     wide = cj.evaluate(cj.Normal(x, 1e4), x + 0.1 * np.sin(9 * x))
     assert "its standard deviations are at least" in wide.verdict
+
+
+def test_predictions_on_several_devices_come_to_one():
+    # Classical measures and curves look at all rows at once.
+    mesh = jax.make_mesh((2,), ("rows",), devices=jax.devices()[:2])
+    rows = jax.NamedSharding(mesh, jax.P("rows"))
+    predictions = cj.Categorical(jax.device_put(jnp.asarray(PROBABILITIES, jnp.float32), rows))
+    found = read_inputs(predictions, jax.device_put(LABELS, rows), None, False)
+    assert len(found.predictions.probs.devices()) == 1
+    np.testing.assert_array_equal(found.predictions.probs, predictions.probs)
+    assert found.targets.tolist() == LABELS.tolist()

@@ -71,7 +71,7 @@ def _read(value: Any) -> np.ndarray:
 def _of_objects(name: str, array: np.ndarray) -> np.ndarray:
     """An array of Python objects as strings if all are strings, else as floats."""
     for place, item in np.ndenumerate(array):
-        if isinstance(item, (list, tuple)) or bool(getattr(item, "shape", ())):
+        if isinstance(item, (list, tuple)) or bool(getattr(item, "shape", None)):
             raise TypeError(
                 f"{name} must hold either numbers or strings; {_where(place)} is "
                 f"{_described(item)}: numpy.stack(list({name})) makes one array of all rows."

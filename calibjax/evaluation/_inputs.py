@@ -8,6 +8,7 @@ import numpy as np
 
 from calibjax._data import check_data
 from calibjax._distribution import Distribution
+from calibjax._sharding import on_one_device
 from calibjax._struct import widened
 from calibjax.distributions import Bernoulli, Categorical
 from calibjax.distributions._foreign import as_predictions, is_foreign
@@ -39,7 +40,7 @@ def read_inputs(
     if native or is_foreign(predictions):
         if normalize:
             raise ValueError("normalize must be False for predictions that are a distribution.")
-        family = predictions if native else as_predictions(predictions)
+        family = on_one_device(predictions) if native else as_predictions(predictions)
     else:
         array = _probabilities(as_numpy("predictions", predictions), observed, normalize)
         family = (
