@@ -64,7 +64,7 @@ def smooth_ece(
 
     The numbers are equal to `relplot.smECE`, the published code, within 1e-6 (in float32 too, for
     n <= 10^6), because its grid is taken over: sums over 1000 cells or more differ from the
-    integral by 1e-3 at most, but that forecasts in the first and the last cell lose up to half of
+    integral by some 1e-3, but that forecasts in the first and the last cell lose up to half of
     their weight, with which forecasts of exactly 0 or 1 count.  The gradient holds the bandwidth
     fixed, and is steep in these two cells.  O(n) time and memory.
 
