@@ -95,6 +95,7 @@ def test_bisection(name, float64):
         assert "standard deviations 0." in repr(result)
 
 
+@pytest.mark.slow
 def test_other_kernels_of_labels(float64):
     predictions, _ = labels(6)
     weights = jnp.array([1.0, 1.0, 0.0, 1.0, 1.0, 1.0])

@@ -14,7 +14,7 @@ EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 @pytest.mark.parametrize(
     ("script", "options"),
     [
-        ("train_digits.py", []),
+        pytest.param("train_digits.py", [], marks=pytest.mark.slow),
         pytest.param(
             "train_digits.py", ["--block-size", "16", "--unbiased"], marks=pytest.mark.slow
         ),

@@ -216,6 +216,7 @@ def test_inside_jit_and_vmap(key):
         cj.skce_confidence_interval(key, kernel, *data, method="normal")
 
 
+@pytest.mark.slow
 def test_rows_on_many_devices(key, float64):
     kernel, *data = sample("categorical-tv-white", 48)
     where = jnp.arange(48) % 5 > 0
@@ -267,6 +268,7 @@ def test_distribution_free(float64):
 # Several kernels.
 
 
+@pytest.mark.slow
 def test_simultaneous_errors_are_those_of_the_largest_score(float64):
     rng = np.random.default_rng(1)
     scales = np.array([[1.0], [20.0], [3.0]])

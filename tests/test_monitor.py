@@ -50,6 +50,7 @@ def test_evidence_is_one_on_average_over_all_sequences_of_labels(key, float64):
     np.testing.assert_allclose(after.pvalue, 1 / np.maximum(1, np.exp(path).max(axis=1)))
 
 
+@pytest.mark.slow
 def test_evidence_stays_as_it_is_on_average_over_counts(key, float64):
     many = cj.Poisson(jnp.linspace(0.5, 6.0, 60), max_count=80)
     monitor = past_of_a_wrong_model(key, many, 2 * many.sample(key))
@@ -73,6 +74,7 @@ def test_evidence_stays_as_it_is_on_average_over_numbers(key, float64):
     assert found.max() > 1.05 * evidence(monitor)
 
 
+@pytest.mark.slow
 def test_evidence_stays_as_it_is_on_average_over_the_exchange_of_a_target_with_samples(
     key, float64
 ):

@@ -38,7 +38,7 @@ def low_rank(key, float64):
     return operator, psi @ psi.T
 
 
-@pytest.mark.parametrize("make", [tiles, dense, low_rank])
+@pytest.mark.parametrize("make", [tiles, dense, pytest.param(low_rank, marks=pytest.mark.slow)])
 def test_sums_of_each_kind(make, key, float64):
     operator, matrix = make(key, float64)
     weights = np.asarray(operator.weights)

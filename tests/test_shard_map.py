@@ -53,6 +53,7 @@ def test_values_and_gradients(name, float64):
     check(estimates, *batch)
 
 
+@pytest.mark.slow
 def test_what_else_sums_over_rows(key, float64):
     kernel, *batch = sample("categorical-tv-white", N)
 

@@ -85,6 +85,7 @@ DF = np.array([1e-5, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 30.0, 150.0, 210.0, 9e3, 1.1e
 T = np.array([-1e8, -50.0, -8.0, -2.0, -0.5, -1e-3, 0.0, 1e-6, 0.7, 3.0, 40.0, 1e6])
 
 
+@pytest.mark.slow
 def test_student_t_is_that_of_scipy(float64):
     df, t = (x.ravel() for x in np.meshgrid(DF, T))
     p = cj.StudentT(jnp.asarray(df), jnp.full(df.shape, 3.0), jnp.full(df.shape, 2.0))
@@ -195,6 +196,7 @@ def test_estimates_are_means_of_h(float64):
     np.testing.assert_allclose(masked, kept, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_gradients(float64):
     ps, ys = rows(12)
     kernel = cj.default_kernel(ps)
@@ -345,6 +347,7 @@ def quantile_forecasts(n, seed, levels=(0.1, 0.5, 0.9), shift=0.0, stretch=1.0):
     return cj.Quantiles(jnp.asarray(values, "float32"), levels), jnp.asarray(targets, "float32")
 
 
+@pytest.mark.slow
 def test_the_test_of_quantile_forecasts_judges_quantiles_only():
     test = jax.jit(lambda key, p, y: cj.calibration_test(key, p, y, n_resamples=99).pvalue)
     keys = jax.random.split(jax.random.key(0), 60)

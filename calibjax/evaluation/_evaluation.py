@@ -49,11 +49,9 @@ class Evaluation:
 
     Example:
         >>> import calibjax as cj
-        >>> evaluation = cj.evaluate([0.9] * 50 + [0.2] * 50, [1, 0] * 50)
-        >>> evaluation.rejected, evaluation.pvalue
-        (True, 0.001)
-        >>> evaluation.to_dict()["n"]
-        100
+        >>> evaluation = cj.evaluate([[0.9, 0.1], [0.2, 0.8]] * 30, [1, 0] * 30)
+        >>> evaluation.rejected, evaluation.pvalue, evaluation.n
+        (True, 0.001, 60)
     """
 
     verdict: str
