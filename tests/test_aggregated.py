@@ -134,6 +134,7 @@ def test_every_draw_of_labels_is_a_plain_sum_over_pairs(name, key, float64):
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_estimates_are_those_of_skce(key, float64):
     predictions, probs = LABELS["3 classes"](RNG(0))
     predictions, labels = cast(predictions), jnp.asarray(RNG(1).integers(3, size=N))

@@ -81,6 +81,7 @@ def test_a_model_does_not_differ_from_itself(dtype):
         assert result.confidence_interval() == (0, 0)
 
 
+@pytest.mark.slow
 def test_models_of_a_list_share_the_resamples(float64):
     (first, *others), targets = labels(200, n_models=3)
     others[1] = cj.Bernoulli(others[1].probs ** 0.2)

@@ -324,6 +324,7 @@ class Geometric(cj.Counts):
         return -(count + 1) * numpy.log(self.q)
 
 
+@pytest.mark.slow
 def test_a_family_of_the_users_own(key, float64):
     """The geometric law is the negative binomial one of concentration 1."""
     q = jnp.array([0.2, 0.5, 0.9])

@@ -165,6 +165,7 @@ def test_gradient_of_temper_where_it_has_decided(dtype, float64):
 # Labels.
 
 
+@pytest.mark.slow
 def test_mixtures_of_labels_have_label_probabilities(key, float64):
     # Every estimator of labels sees the mean probabilities.
     probs, weights = jax.random.dirichlet(key, jnp.ones(3), (6, 2)), jnp.array([0.25, 0.75])

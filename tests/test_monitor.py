@@ -62,6 +62,7 @@ def test_evidence_stays_as_it_is_on_average_over_counts(key, float64):
     assert found.max() > 1.05 * evidence(monitor)
 
 
+@pytest.mark.slow
 def test_evidence_stays_as_it_is_on_average_over_numbers(key, float64):
     many = cj.Normal(jnp.linspace(-1.0, 1.0, 60), jnp.linspace(0.5, 1.0, 60))
     monitor = past_of_a_wrong_model(key, many, 1.7 * many.sample(key) + 0.5)
@@ -89,6 +90,7 @@ def test_evidence_stays_as_it_is_on_average_over_the_exchange_of_a_target_with_s
     assert np.ptp(found) > 0.01 * evidence(monitor)
 
 
+@pytest.mark.slow
 def test_quantile_forecasts_are_judged_at_their_levels_only(key):
     quantiles = cj.Quantiles(jnp.tile(jnp.array([[0.0, 1.0, 5.0]]), (50, 1)), (0.1, 0.5, 0.9))
     monitor = cj.CalibrationMonitor.start(key, quantiles)
@@ -218,6 +220,7 @@ def test_keeps_its_dtype_and_counts_no_further_than_int32(key):
     assert int(late.n_rows) == 2**31 - 1 and bool(jnp.isfinite(late.e_value))
 
 
+@pytest.mark.slow
 def test_lags_are_processes_of_their_own(key):
     predictions, targets = _labels(key, 60, 1.0)
     batches = [(predictions[i : i + 10], targets[i : i + 10]) for i in range(0, 60, 10)]

@@ -90,6 +90,7 @@ def test_bands_hold_as_often_as_they_say():
     assert min(law.cdf(k[1] - 1) - law.cdf(k[0] - 1), law.cdf(k[1]) - law.cdf(k[0])) < level
 
 
+@pytest.mark.slow
 def test_bands_depend_on_nothing_but_n_and_the_key():
     predictions, targets = normal(50)
     rates = jnp.full(50, 3.0)

@@ -51,6 +51,7 @@ def test_bins_are_closed_on_the_right():
     assert curve.count.tolist() == [2, 2]
 
 
+@pytest.mark.slow
 def test_band_of_a_critical_distance(float64):
     # The definition of the distance, for every number of events.
     p = [
@@ -145,6 +146,7 @@ def test_masked_rows_do_not_count():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), masked, kept)
 
 
+@pytest.mark.slow
 def test_invalid_rows_inside_jit():
     @jax.jit
     def curve(p, level=0.95):

@@ -40,6 +40,7 @@ def test_mean_and_error_of_blocks(block_size, key, float64):
     np.testing.assert_allclose(result.pvalue, scipy.stats.norm.sf(z), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_drops_incomplete_blocks_of_each_batch(key):
     predictions, targets = sample(key, 37)
     state = of_batches((predictions, targets), [23, 3, 11], 10)

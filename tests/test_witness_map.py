@@ -53,6 +53,7 @@ def test_cells_of_classes_are_those_of_a_loop_over_kept_rows():
             assert np.sign(found.score[c, b]) == np.sign(found.value[c, b])
 
 
+@pytest.mark.slow
 def test_the_critical_score_is_the_quantile_of_one_binomial_number():
     # One probability for all rows: the only filled cell has k ~ Binomial(N, 0.3) events.
     predictions = cj.Bernoulli(jnp.full(N, 0.3))

@@ -11,17 +11,29 @@ from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import typer
 from rich.console import Console
 
 from calibjax import evaluation
 from calibjax.cli._columns import Columns, Model
 from calibjax.cli._errors import BadInput, one_line_errors
-from calibjax.cli._read import read_table
+from calibjax.cli._kept_monitor import keep_monitor, kept_monitor
+from calibjax.cli._options import (
+    AsJson,
+    Draws,
+    File,
+    Level,
+    Levels,
+    Mean,
+    Normalize,
+    Prob,
+    Probs,
+    Quantiles,
+    Sd,
+    Seed,
+    Target,
+)
 from calibjax.intervals import compare_calibration
-from calibjax.monitoring import CalibrationMonitor
-from calibjax.monitoring._file import load_leaves, save_leaves
 
 app = typer.Typer(
     add_completion=False,
@@ -29,53 +41,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-File = Annotated[Path, typer.Argument(help="The predictions: a .csv, .parquet or .npz file.")]
-Target = Annotated[
-    str,
-    typer.Option(
-        help="The column of what was observed: names of classes, their numbers from 0 in the order "
-        "of the columns, or for other predictions real numbers."
-    ),
-]
-Probs = Annotated[
-    str | None,
-    typer.Option(
-        help="The columns of class probabilities, such as 'p_*': the * stands for the names of the "
-        "classes. In an npz file also one array [n, m]."
-    ),
-]
-Prob = Annotated[
-    str | None,
-    typer.Option(
-        help="The column of the probability of an event, whose label is 1, or of two names the "
-        "last one in sorted order: of 'no' and 'yes' it is 'yes'."
-    ),
-]
-Mean = Annotated[str | None, typer.Option(help="The column of means of normal predictions.")]
-Sd = Annotated[str | None, typer.Option(help="The column of their standard deviations.")]
-Quantiles = Annotated[
-    str | None,
-    typer.Option(
-        help="The columns of predicted quantiles, such as 'q*': the * stands for the level, as in "
-        "q0.1 or q10."
-    ),
-]
-Levels = Annotated[
-    str | None,
-    typer.Option(
-        help="The levels of the quantiles, such as 0.1,0.5,0.9, if the columns do not name them."
-    ),
-]
-Draws = Annotated[
-    str | None, typer.Option(help="The columns of draws from each prediction, such as 'draw_*'.")
-]
-Normalize = Annotated[
-    bool, typer.Option("--normalize", help="Divide class probabilities by their sum.")
-]
-Level = Annotated[float, typer.Option(help="How often a calibrated model may be called wrong.")]
-Seed = Annotated[int, typer.Option(help="What all random numbers come from.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
 
 
 def _show_version(asked: bool) -> None:
@@ -270,9 +235,9 @@ def monitor(
         # The same on each day, in whatever order the columns are.
         model = model.in_order(model.classes and sorted(model.classes))
         with _working(f"Adding {len(model.targets)} rows"):
-            before = _monitor_before(state, model, seed)
+            before = kept_monitor(state, model, seed)
             after = before.update(model.predictions, jnp.asarray(model.targets))
-            save_leaves(state, (_meaning(model), after))
+            keep_monitor(state, model, after)
         alarm, n_rows = bool(after.alarm(level)), int(after.n_rows)
         if as_json:
             _print_json(
@@ -294,32 +259,6 @@ def monitor(
                 f"{since}. An alarm needs an e-value of {1 / level:g}, once."
             )
     raise typer.Exit(int(alarm))
-
-
-def _monitor_before(path: Path, model: Model, seed: int) -> CalibrationMonitor:
-    """The monitor that a file keeps, or a new one."""
-    # One row is no example, and how many there are does not matter for a monitor that was kept.
-    example = model.predictions
-    if path.exists():
-        example = jax.tree.map(lambda x: jnp.concatenate([x, x]), example)
-    fresh = CalibrationMonitor.start(jax.random.key(seed), example)
-    if not path.exists():
-        return fresh
-    meaning = _meaning(model)
-    kept = read_table(path).columns.get("0")
-    same = kept is not None and np.array_equal(kept.to_numpy(), meaning)
-    if not same:
-        raise BadInput(
-            f"{path}: the evidence is about other predictions than those of {model.table.path}; "
-            "give another --state for other columns, classes or levels."
-        )
-    return load_leaves(path, (meaning, fresh))[1]
-
-
-def _meaning(model: Model) -> np.ndarray:
-    """What the columns of predictions stand for, as bytes, of which a monitor keeps a copy."""
-    family = type(model.predictions).__name__
-    return np.frombuffer(json.dumps([family, model.classes, model.levels]).encode(), np.uint8)
 
 
 def _of_same_targets(first: Model, other: Model, target: str) -> Model:

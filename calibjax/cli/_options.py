@@ -1,0 +1,53 @@
+"""Arguments and options that several commands have."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+File = Annotated[Path, typer.Argument(help="The predictions: a .csv, .parquet or .npz file.")]
+Target = Annotated[
+    str,
+    typer.Option(
+        help="The column of what was observed: names of classes, their numbers from 0 in the order "
+        "of the columns, or for other predictions real numbers."
+    ),
+]
+Probs = Annotated[
+    str | None,
+    typer.Option(
+        help="The columns of class probabilities, such as 'p_*': the * stands for the names of the "
+        "classes. In an npz file also one array [n, m]."
+    ),
+]
+Prob = Annotated[
+    str | None,
+    typer.Option(
+        help="The column of the probability of an event, whose label is 1, or of two names the "
+        "last one in sorted order: of 'no' and 'yes' it is 'yes'."
+    ),
+]
+Mean = Annotated[str | None, typer.Option(help="The column of means of normal predictions.")]
+Sd = Annotated[str | None, typer.Option(help="The column of their standard deviations.")]
+Quantiles = Annotated[
+    str | None,
+    typer.Option(
+        help="The columns of predicted quantiles, such as 'q*': the * stands for the level, as in "
+        "q0.1 or q10."
+    ),
+]
+Levels = Annotated[
+    str | None,
+    typer.Option(
+        help="The levels of the quantiles, such as 0.1,0.5,0.9, if the columns do not name them."
+    ),
+]
+Draws = Annotated[
+    str | None, typer.Option(help="The columns of draws from each prediction, such as 'draw_*'.")
+]
+Normalize = Annotated[
+    bool, typer.Option("--normalize", help="Divide class probabilities by their sum.")
+]
+Level = Annotated[float, typer.Option(help="How often a calibrated model may be called wrong.")]
+Seed = Annotated[int, typer.Option(help="What all random numbers come from.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
