@@ -213,11 +213,11 @@ def families():
     levels = jnp.array([-1.28, 0.0, 1.28])
     return {
         "Bernoulli": (jax.nn.sigmoid(x), y > 0),
-        "Normal": (cj.Normal(x, 0.5), y),
-        "StudentT": (cj.StudentT(3.0, x, 0.5), y),
+        "Normal": (cj.Normal(x, jnp.full(200, 0.5)), y),
+        "StudentT": (cj.StudentT(jnp.full(200, 3.0), x, jnp.full(200, 0.5)), y),
         "Poisson": (cj.Poisson(jnp.exp(x)), counts),
         "Empirical": (cj.Empirical(draws), y),
-        "Quantiles": (cj.Quantiles(x[:, None] + levels, levels=(0.1, 0.5, 0.9)), y),
+        "Quantiles": (cj.Quantiles(x[:, None] + levels[None], levels=(0.1, 0.5, 0.9)), y),
         "MultivariateNormalDiag": (cj.MultivariateNormalDiag(both, jnp.ones((200, 2))), both),
         "Mixture": (cj.Mixture.ensemble(cj.Normal(both, jnp.ones((200, 2)))), y),
     }

@@ -129,8 +129,9 @@ def _of_numbers(
 ) -> dict[str, Measure]:
     found = _likelihood(predictions, targets, confidence_level)
     found["CRPS"] = _mean(crps(predictions, targets), confidence_level)
-    deviations = predictions.standard_deviation()
-    errors = np.asarray((targets - predictions.mean()) / deviations, np.float64)
+    deviations = np.asarray(predictions.standard_deviation(), np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        errors = (np.asarray(targets, np.float64) - np.asarray(predictions.mean())) / deviations
     if np.isfinite(errors).all() and np.isfinite(deviations).all():
         found["squared error / variance"] = _mean(np.square(errors), confidence_level, 1.0)
     place = np.asarray(pit(key, predictions, targets))
