@@ -40,8 +40,9 @@ def evaluate(
     behind the pictures.  It is for people: for use inside jit, and with keys of your own, call
     these functions.  The same arguments give the same result.
 
-    The first call for a shape of data compiles for some seconds.  O(n^2) time up to 20 000 rows,
-    and O(n) above; 10^5 rows of ten classes take about a minute on two cores.
+    The first call for a shape of data compiles for some ten seconds, and longer for counts and for
+    families without closed forms.  O(n^2) time up to 20 000 rows, and O(n) above; 10^5 rows of ten
+    classes take half a minute on two cores.
 
     Args:
         predictions: probabilities ``[n, m]`` of m classes, or ``[n]`` of an event, as an array of
