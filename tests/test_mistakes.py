@@ -7,6 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from messages import check_message
+from sklearn.linear_model import LogisticRegression
 
 import calibjax as cj
 
@@ -196,6 +197,11 @@ MISTAKES = {
         lambda: cj.evaluate(cj.Empirical(jnp.zeros((20, N))), jnp.zeros(N)),
         ValueError,
         "s = 6 in the predictions: if their first two axes are swapped, jnp.moveaxis",
+    ),
+    "a model": (
+        lambda: cj.evaluate(LogisticRegression(), LABELS),
+        TypeError,
+        "got the model LogisticRegression: pass what its predict_proba returns",
     ),
     "predicted labels": (
         lambda: cj.evaluate(LABELS, LABELS),

@@ -217,8 +217,9 @@ def monitor(
     """Is a model still calibrated, asked after every new file?
 
     Each call adds the rows of one file to the evidence against the model, and must be made once for
-    each file, in the order of time.  A calibrated model ever has an alarm with a probability of at
-    most the level, however many files there are: the e-value must reach 1 / level, 20 for 0.05.
+    each file, in the order of time.  The probability that a calibrated model ever raises an alarm
+    is at most the level, however many files there are: the evidence, called e-value, must reach
+    1 / level, 20 for 0.05.
     The exit status is 1 from the first alarm on.
 
     \b

@@ -48,6 +48,6 @@ Draws = Annotated[
 Normalize = Annotated[
     bool, typer.Option("--normalize", help="Divide class probabilities by their sum.")
 ]
-Level = Annotated[float, typer.Option(help="How often a calibrated model may be called wrong.")]
+Level = Annotated[float, typer.Option(help="How often chance alone may give the exit status 1.")]
 Seed = Annotated[int, typer.Option(help="What all random numbers come from.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]

@@ -25,6 +25,11 @@ def as_numpy(name: str, value: Any) -> np.ndarray:
         raise TypeError(
             f"{name} must hold values, got the class {value.__name__}: call it with its parameters."
         )
+    if hasattr(value, "predict_proba"):
+        raise TypeError(
+            f"{name} must hold values, got the model {type(value).__name__}: pass what its "
+            "predict_proba returns."
+        )
     if value is None or isinstance(value, (str, bytes, dict)) or callable(value):
         raise TypeError(f"{name} must be an array, a list or a frame, got {_described(value)}.")
     try:

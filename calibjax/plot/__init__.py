@@ -1,5 +1,11 @@
 """Pictures of calibration: each function draws the result of a data function into matplotlib axes.
 
+- Labels: `reliability` of `reliability_curve` or `corp_curve`, `witness` of `witness_map`.
+- Numbers: `pit` and `pit_difference` of `pit_curve`, `coverage` of `coverage_curve`,
+  `residual_location` and `residual_spread` of `residual_map`.
+- All: `null_distribution` of the result of a test, `contributions`, `e_process` of the evidence of
+  a monitor.
+
 Figures made here belong to the caller: they are no windows, and nothing keeps them alive.
 """
 

@@ -119,7 +119,7 @@ def _draw_isotonic(curve: CORPCurve, ax: Axes) -> None:
     at_grid = curve.recalibrated[np.searchsorted(curve.forecasts, curve.grid)]
     outside = (at_grid < low) | (at_grid > high)
     _draw_points(ax, curve.grid[outside], at_grid[outside], VERMILLION, ".", "outside")
-    words(ax, f"Reliability, n = {curve.count.sum():,}", "", "observed frequency")
+    words(ax, f"Reliability without bins, n = {curve.count.sum():,}", "", "observed frequency")
     limits = _show(ax, curve.forecasts, curve.recalibrated)
     counts, edges = np.histogram(curve.forecasts, _BARS, limits, weights=curve.count)
     parts = (

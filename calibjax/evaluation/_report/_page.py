@@ -17,7 +17,8 @@ _N_ROWS = 10
 # The page tells what each number of the summary is.
 _MEANINGS = {
     "SKCE": "squared kernel calibration error, unbiased: 0 on average if calibrated",
-    "equivalent temperature": "how far off, as logits that are so many times too large",
+    "equivalent temperature": "logits too large by this factor would make as large an error; it "
+    "does not say which way the model is wrong",
     "best temperature": "the temperature that suits these rows best; above 1: too sure",
     "accuracy": "how often the most likely class is the target",
     "log score": "mean of −log p(target), in nats; smaller is better",
