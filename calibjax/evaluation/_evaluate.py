@@ -106,7 +106,6 @@ def _evaluation(
         worst = worst_place(maps, classes)
     return Evaluation(
         verdict=verdict(pvalue, level, predictions, effect, worst),
-        rejected=pvalue <= level,
         pvalue=pvalue,
         level=level,
         test=test,

@@ -36,7 +36,6 @@ class Evaluation:
 
     Args:
         verdict: the result in one sentence.
-        rejected: whether the p-value is at most the level: the model is not calibrated.
         pvalue: the p-value of `calibration_test`.
         level: the level; intervals hold with the confidence 1 - level.
         test: the result of `calibration_test`, with what each kernel says.
@@ -55,7 +54,6 @@ class Evaluation:
     """
 
     verdict: str
-    rejected: bool
     pvalue: float
     level: float
     test: CalibrationTestResult
@@ -65,6 +63,11 @@ class Evaluation:
     targets: np.ndarray
     classes: list[Any] | None
     seed: int
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the p-value is at most the level: the model is not calibrated."""
+        return self.pvalue <= self.level
 
     @property
     def n(self) -> int:

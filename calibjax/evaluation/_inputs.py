@@ -47,7 +47,7 @@ def read_inputs(
             Bernoulli(jnp.asarray(array)) if array.ndim == 1 else Categorical(jnp.asarray(array))
         )
         columns = column_names(predictions)
-    probabilities = _label_probabilities(family)
+    probabilities = widened(family).label_probabilities()
     names = None
     if probabilities is not None:
         n_classes = probabilities.shape[-1]
@@ -71,10 +71,6 @@ def read_inputs(
             "jax.enable_x64(True) allows for more."
         )
     return Inputs(family, np.asarray(data.targets), names)
-
-
-def _label_probabilities(family: Distribution) -> Any:
-    return widened(family).label_probabilities()
 
 
 def _probabilities(array: np.ndarray, targets: np.ndarray, normalize: bool) -> np.ndarray:

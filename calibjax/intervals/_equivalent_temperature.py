@@ -131,8 +131,8 @@ def equivalent_temperature(
     """
     check_key(key)
     one_level(confidence_level, jnp.float32)
-    check_inputs(kernel, predictions, targets, where)
-    check_tempering(predictions)
+    pytree, data = check_inputs(kernel, predictions, targets, where)
+    check_tempering(data.predictions)
     estimate = skce(kernel, predictions, targets, where=where)
     interval = skce_confidence_interval(
         key,
@@ -143,7 +143,7 @@ def equivalent_temperature(
         n_resamples=n_resamples,
         where=where,
     )
-    return temperature_of_errors(kernel, predictions, targets, estimate, interval, where)
+    return _equivalent_temperature((pytree, estimate, interval), data)
 
 
 def temperature_of_errors(
@@ -152,10 +152,9 @@ def temperature_of_errors(
     targets: ArrayLike,
     estimate: jax.Array,
     interval: ConfidenceInterval,
-    where: ArrayLike | None = None,
 ) -> EquivalentTemperature:
     """`equivalent_temperature` for an SKCE and its interval that are known already."""
-    pytree, data = check_inputs(kernel, predictions, targets, where)
+    pytree, data = check_inputs(kernel, predictions, targets)
     check_tempering(data.predictions)
     return _equivalent_temperature((pytree, estimate, interval), data)
 
