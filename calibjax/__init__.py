@@ -37,6 +37,7 @@ from calibjax.distributions._quantiles import Quantiles as Quantiles
 from calibjax.distributions._student_t import StudentT as StudentT
 from calibjax.distributions._truncated import Truncated as Truncated
 from calibjax.distributions._univariate import Univariate as Univariate
+from calibjax.distributions._unnormalized import Unnormalized as Unnormalized
 from calibjax.distributions._weibull import Weibull as Weibull
 from calibjax.distributions._zero_inflated import ZeroInflated as ZeroInflated
 from calibjax.estimators import CalibrationBins as CalibrationBins
@@ -81,11 +82,14 @@ from calibjax.kernels import DistanceKernel as DistanceKernel
 from calibjax.kernels import EmbeddingDistance as EmbeddingDistance
 from calibjax.kernels import Euclidean as Euclidean
 from calibjax.kernels import FeatureKernel as FeatureKernel
+from calibjax.kernels import FisherDistance as FisherDistance
 from calibjax.kernels import GaussianKernel as GaussianKernel
 from calibjax.kernels import Kernel as Kernel
+from calibjax.kernels import KernelizedFisherDistance as KernelizedFisherDistance
 from calibjax.kernels import LaplacianKernel as LaplacianKernel
 from calibjax.kernels import Matern32Kernel as Matern32Kernel
 from calibjax.kernels import Matern52Kernel as Matern52Kernel
+from calibjax.kernels import SteinKernel as SteinKernel
 from calibjax.kernels import TensorProduct as TensorProduct
 from calibjax.kernels import TotalVariation as TotalVariation
 from calibjax.kernels import Wasserstein as Wasserstein

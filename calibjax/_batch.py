@@ -1,6 +1,5 @@
 """Checks of a batch of predictions from the user, and valid numbers for its masked rows."""
 
-from operator import attrgetter
 from typing import Any
 
 import jax
@@ -47,7 +46,7 @@ def check_predictions(
             predictions, where = on_one_device((predictions, where))
             for parameter, (words, valid) in predictions.constraints().items():
                 valid = valid if where is None else valid | ~jnp.asarray(where)
-                value = attrgetter(parameter)(predictions)
+                value = predictions.parameter(parameter)
                 check_values(f"{parameter}{of_batch}", value, words, valid)
     return sizes
 
@@ -55,7 +54,7 @@ def check_predictions(
 def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple[Any, str]]:
     """Each parameter with its symbolic shape; TypeError if it is no array of real numbers."""
     arrays = {
-        f"{name}{of_batch}": (attrgetter(name)(predictions), axes)
+        f"{name}{of_batch}": (predictions.parameter(name), axes)
         for name, axes in predictions.shapes.items()
     }
     for name, (value, _) in arrays.items():

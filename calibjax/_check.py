@@ -55,17 +55,22 @@ def check_shapes(
 ) -> dict[str, int]:
     """Matches arrays with symbolic shapes such as "n m"; a symbol has one size in all of them.
 
-    Returns the size of each symbol, including the known sizes that came in `sizes`.  The words
-    `one_axis_more` end the error message for an array that has one.
+    Any further axes may stand in place of a "..." at the end.  Returns the size of each symbol,
+    including the known sizes that came in `sizes`.  The words `one_axis_more` end the error message
+    for an array that has one.
     """
     sizes = dict(sizes or {})
     for name, (value, symbols) in arrays.items():
         axes = symbols.split()
         expected = f"shape [{', '.join(axes)}]"
-        if value.ndim != len(axes):
+        shape = value.shape
+        if axes[-1:] == ["..."]:
+            axes = axes[:-1]
+            shape = shape[: len(axes)]
+        if len(shape) != len(axes):
             hint = one_axis_more if value.ndim == len(axes) + 1 else ""
             raise ValueError(f"{name} must have {expected}, got shape {list(value.shape)}{hint}.")
-        for axis, size in zip(axes, value.shape, strict=True):
+        for axis, size in zip(axes, shape, strict=True):
             if sizes.setdefault(axis, size) != size:
                 raise ValueError(
                     f"{name} must have {expected} with {axis} = {sizes[axis]} as in the "

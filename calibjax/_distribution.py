@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any, ClassVar, Self
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._parameters import as_table, in_words, share_numbers
+from calibjax._struct import widened
 
 
 class Distribution(ABC):
@@ -63,6 +65,10 @@ class Distribution(ABC):
     def shapes(self) -> dict[str, str]:
         """The symbolic shape of each parameter, for example "n d"; "n" is the batch axis."""
 
+    def parameter(self, name: str) -> jax.Array:
+        """The parameter of this name in `shapes`."""
+        return attrgetter(name)(self)
+
     @property
     @abstractmethod
     def target_shape(self) -> str:
@@ -100,6 +106,27 @@ class Distribution(ABC):
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density or log probability of each target, ``[n]``."""
         raise TypeError(f"{type(self).__name__} predictions have no log_prob.")
+
+    def score(self, targets: jax.Array) -> jax.Array:
+        """The score, the gradient of log p(y) in the target y, in the shape of the targets.
+
+        By default it is the derivative of `log_prob`.  TypeError for a family without a density.
+        """
+        if self.target_kind != "real":
+            raise TypeError(
+                f"{type(self).__name__} predictions have no score: their targets are not real."
+            )
+        p, targets = widened((self, targets))
+        # Row i of log_prob depends on target i alone.
+        return jax.grad(lambda y: jnp.sum(p.log_prob(y)))(targets)
+
+    def has_stein_identity(self) -> tuple[str, jax.Array]:
+        """What a `SteinKernel` needs for a mean of 0, in words, and which rows have it, ``[n]``.
+
+        The density must be continuous, and 0 at the ends of the support.  By default all rows have
+        it.
+        """
+        return "a continuous density", jnp.ones(len(self), bool)
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets[i]) for Y from each prediction, ``[n]``."""

@@ -5,13 +5,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._data import Data, check_data
 from calibjax._distribution import Distribution
-from calibjax._struct import as_pytree, widest_dtype
+from calibjax._struct import as_pytree, is_traced, widest_dtype
 from calibjax.discrepancy import h
-from calibjax.kernels import KernelLike, check_formula, check_kernel, check_symmetric
+from calibjax.kernels import (
+    KernelLike,
+    check_formula,
+    check_kernel,
+    check_symmetric,
+    needs_scores,
+)
 
 
 def check_inputs(
@@ -31,6 +38,8 @@ def check_inputs(
     kernel = as_pytree(kernel)
     check_kernel(kernel)
     check_formula(kernel, *_one_sample(data), formula)
+    if needs_scores(kernel):
+        _check_stein_identity(data)
     if data.where is None:
         # Masked rows may hold anything: there, and inside jit, an asymmetric kernel gives NaN.
         check_symmetric(kernel, *data.samples)
@@ -43,3 +52,17 @@ def _one_sample(data: Data) -> tuple[Any, jax.ShapeDtypeStruct]:
     kind = dtype if data.predictions.target_kind == "real" else jnp.int32
     prediction = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], dtype), data.predictions)
     return prediction, jax.ShapeDtypeStruct(data.targets.shape[1:], kind)
+
+
+def _check_stein_identity(data: Data) -> None:
+    """A ValueError if the density of a kept row is not what a SteinKernel needs."""
+    if data.predictions.target_kind != "real" or is_traced((data.predictions, data.where)):
+        return
+    with jax.ensure_compile_time_eval():
+        words, valid = data.predictions.has_stein_identity()
+        kept = np.ones(data.n, bool) if data.where is None else np.asarray(data.where)
+        bad = kept & ~np.asarray(valid)
+        if bad.any():
+            raise ValueError(
+                f"predictions must have {words}, for a SteinKernel; row {bad.argmax()} has not."
+            )

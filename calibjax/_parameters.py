@@ -1,7 +1,6 @@
 """Parameters by their symbolic shapes: numbers that rows share, and predictions in words."""
 
 import html
-from operator import attrgetter
 from typing import Any
 
 import jax
@@ -20,7 +19,7 @@ def share_numbers(predictions: Any) -> None:
     if not all(map(is_array, leaves)) or len({jnp.ndim(leaf) == 0 for leaf in leaves}) < 2:
         return
     arrays = [
-        (name, attrgetter(name)(predictions), axes.split())
+        (name, predictions.parameter(name), axes.split())
         for name, axes in predictions.shapes.items()
     ]
     arrays = [(name, value, axes) for name, value, axes in arrays if is_array(value)]
@@ -74,10 +73,7 @@ def _sizes(predictions: Any) -> dict[str, int] | None:
     """The size of each axis of a batch, None if the parameters do not have those axes."""
     try:
         return check_shapes(
-            {
-                name: (attrgetter(name)(predictions), axes)
-                for name, axes in predictions.shapes.items()
-            }
+            {name: (predictions.parameter(name), axes) for name, axes in predictions.shapes.items()}
         )
     except (AttributeError, ValueError):
         return None

@@ -147,6 +147,11 @@ def widened(tree: T) -> T:
     return jax.tree.map(lambda x: jnp.asarray(x, dtype), tree)
 
 
+def batch_of_one(tree: T) -> T:
+    """A leading axis of length 1 in front of all arrays."""
+    return jax.tree.map(lambda x: x[None], tree)
+
+
 def is_traced(tree: Any) -> bool:
     """Whether any leaf is a tracer, so that its values cannot be looked at."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))

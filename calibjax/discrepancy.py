@@ -28,7 +28,7 @@ has the factor 1.
 import functools
 import itertools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +48,7 @@ from calibjax.kernels import (
     FeatureKernel,
     FormulaDispatch,
     Scaled,
+    SteinKernel,
     Sum,
     TensorProduct,
     VectorFeature,
@@ -113,6 +114,12 @@ def _h_of_features(kernel: FeatureKernel, a: Sample, b: Sample) -> jax.Array:
 
 
 @h.register
+def _h_of_stein(kernel: SteinKernel, a: Sample, b: Sample) -> jax.Array:
+    # The mean embeddings vanish.
+    return kernel(a, b)
+
+
+@h.register
 def _h_of_sum(kernel: Sum, a: Sample, b: Sample) -> jax.Array:
     return h(kernel.left, a, b) + h(kernel.right, a, b)
 
@@ -159,8 +166,25 @@ def _is_a_few_numbers(kernel: TensorProduct, rows: Sample) -> bool:
 
 
 @h_tile.register
-def _h_tile_of_sum(kernel: Sum, a: Sample, b: Sample) -> jax.Array:
-    return h_tile(kernel.left, a, b) + h_tile(kernel.right, a, b)
+def _h_tile_of_stein(kernel: SteinKernel, a: Sample, b: Sample) -> jax.Array:
+    return kernel.pairwise(a, b)
+
+
+@h_tile.register
+def _h_tile_of_sum(kernel: Sum, a: Any, b: Any) -> jax.Array:
+    (left, right), (other_left, other_right) = _parts(a), _parts(b)
+    return h_tile(kernel.left, left, other_left) + h_tile(kernel.right, right, other_right)
+
+
+class Parts(NamedTuple):
+    """The rows as both kernels of a Sum want them prepared."""
+
+    left: Any
+    right: Any
+
+
+def _parts(rows: Any) -> Parts:
+    return rows if isinstance(rows, Parts) else Parts(rows, rows)
 
 
 @h_tile.register
@@ -169,15 +193,30 @@ def _h_tile_of_multiple(kernel: Scaled, a: Sample, b: Sample) -> jax.Array:
 
 
 @FormulaDispatch
-def prepared(kernel: Any, rows: Sample, axis: Axis) -> Sample:
+def prepared(kernel: Any, rows: Sample, axis: Axis) -> Any:
     """The rows with what their tiles share, so that it is computed once; by default as they are."""
     return rows
 
 
 @prepared.register
-def _prepared_for_product(kernel: TensorProduct, rows: Sample, axis: Axis) -> Sample:
+def _prepared_for_product(kernel: TensorProduct, rows: Sample, axis: Axis) -> Any:
     predictions, targets = rows
     return with_waves(predictions, kernel.target_kernel, targets, axis), targets
+
+
+@prepared.register
+def _prepared_for_stein(kernel: SteinKernel, rows: Sample, axis: Axis) -> Any:
+    return kernel.prepared(rows)
+
+
+@prepared.register
+def _prepared_for_sum(kernel: Sum, rows: Sample, axis: Axis) -> Any:
+    return Parts(prepared(kernel.left, rows, axis), prepared(kernel.right, rows, axis))
+
+
+@prepared.register
+def _prepared_for_multiple(kernel: Scaled, rows: Sample, axis: Axis) -> Any:
+    return prepared(kernel.kernel, rows, axis)
 
 
 @FormulaDispatch
@@ -200,6 +239,11 @@ def _deviation_of_product(kernel: TensorProduct, a: Sample, location: Sample) ->
         return of_predictions * (of_targets - mean_embedding(subtracted, target_kernel, z))
 
     return _mean(itertools.starmap(of_role, p.roles()))
+
+
+@deviation.register
+def _deviation_of_stein(kernel: SteinKernel, a: Sample, location: Sample) -> jax.Array:
+    return kernel(a, location)
 
 
 @deviation.register

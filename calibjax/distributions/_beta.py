@@ -98,6 +98,10 @@ class Beta(Univariate):
         value = constant + a * log_ratio1 + b * log_ratio0 - jnp.log(y) - jnp.log1p(-y)
         return jnp.where(is_valid, value, -jnp.inf)
 
+    def has_stein_identity(self) -> tuple[str, jax.Array]:
+        words = "both concentrations above 1, so that the density is 0 at 0 and 1"
+        return words, (self.concentration1 > 1) & (self.concentration0 > 1)
+
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``."""
         p, targets = widened((self, targets))

@@ -93,6 +93,10 @@ class Gamma(Univariate):
         value = log_gamma_ratio(a) - exponent - jnp.log(y)
         return jnp.where(is_valid, value, -jnp.inf)
 
+    def has_stein_identity(self) -> tuple[str, jax.Array]:
+        words = "a concentration above 1, so that the density is 0 at 0"
+        return words, self.concentration > 1
+
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``."""
         p, targets = widened((self, targets))

@@ -117,6 +117,10 @@ class Quantiles(Univariate):
         """The log density at targets ``[n]``, ``[n]``."""
         return jax.vmap(lambda p, y: p._piece(y)[1])(*widened((self, targets)))
 
+    def has_stein_identity(self) -> tuple[str, jax.Array]:
+        """The density of linear pieces of a cdf jumps."""
+        return "a continuous density", jnp.zeros(len(self), bool)
+
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``; at the levels 0 and 1 they are infinite if there is a tail."""
         return jax.vmap(Quantiles._quantile)(*with_levels(self, level))

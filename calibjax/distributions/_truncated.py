@@ -80,6 +80,12 @@ class Truncated(Univariate):
         value = p.base.log_prob(jnp.clip(targets, p.low, p.high)) - jnp.log(p._mass()[1])
         return jnp.where((targets < p.low) | (targets > p.high), -jnp.inf, value)
 
+    def has_stein_identity(self) -> tuple[str, jax.Array]:
+        """At a finite end the density jumps to 0."""
+        whole = (self.low == -jnp.inf) & (self.high == jnp.inf)
+        words, of_base = self.base.has_stein_identity()
+        return f"{words} without finite ends", whole & of_base
+
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``."""
         p, targets = widened((self, targets))

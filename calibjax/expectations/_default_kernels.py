@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from calibjax._batch import check_predictions
 from calibjax._distribution import Distribution
 from calibjax._numerics import dot
-from calibjax._struct import static, struct
+from calibjax._struct import batch_of_one, static, struct
 from calibjax.kernels import (
     DistanceKernel,
     EmbeddingDistance,
@@ -131,10 +131,6 @@ def _at_scales(
     return [DistanceKernel(distance, jnp.asarray(c, median.dtype) * median) for c in scales]
 
 
-def _batch_of_one(tree: Any) -> Any:
-    return jax.tree.map(lambda x: x[None], tree)
-
-
 def confidence_of(p: Any) -> jax.Array:
     """The probability of the most likely label."""
     return jnp.max(p.label_probabilities())
@@ -147,7 +143,7 @@ def is_top_label(p: Any, y: jax.Array) -> jax.Array:
 
 def log_probability_of(p: Any, y: jax.Array) -> jax.Array:
     """log p(y), at least -1000."""
-    p, y = _batch_of_one((p, y))
+    p, y = batch_of_one((p, y))
     return jnp.maximum(p.log_prob(y)[0], _LEAST_LOG_PROB)
 
 
@@ -158,13 +154,13 @@ def squared_deviation(p: Any, y: jax.Array) -> jax.Array:
 
 def location_and_spread(p: Any) -> jax.Array:
     """The locations and spreads of all coordinates, a vector."""
-    p = _batch_of_one(p)
+    p = batch_of_one(p)
     return jnp.concatenate([jnp.ravel(p.location()), jnp.ravel(p.spread())])
 
 
 def standardised(p: Any, y: jax.Array) -> jax.Array:
     """u = (y - location) / spread of each coordinate, a vector; where that is 0, y - location."""
-    p = _batch_of_one(p)
+    p = batch_of_one(p)
     location, spread = jnp.ravel(p.location()), jnp.ravel(p.spread())
     return (jnp.ravel(y).astype(location.dtype) - location) / jnp.where(spread > 0, spread, 1.0)
 

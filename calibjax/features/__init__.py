@@ -8,4 +8,5 @@ from calibjax.features._random_features import draw_features as draw_features
 from calibjax.features._random_features import one_feature as one_feature
 from calibjax.features._sums import map_rows as map_rows
 from calibjax.features._sums import sum_rows as sum_rows
+from calibjax.features._target_features import SteinFeature as SteinFeature
 from calibjax.features._target_features import residual_feature as residual_feature

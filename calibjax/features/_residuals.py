@@ -52,6 +52,22 @@ class DrawnFeature:
 
 
 @struct
+class CentredFeature:
+    """A feature f of any family, whose expectation is 0.
+
+    Args:
+        feature: a function of one prediction and one target that returns a vector ``[M]``.
+    """
+
+    feature: Any
+
+    def sums(self, weights: jax.Array, predictions: Any, targets: Any, others: Any) -> ResidualSums:
+        """The sums for targets ``[n, D, …]``."""
+        of_row = jax.vmap(self.feature, (None, 0))
+        return _dense_sums(weights, jax.vmap(of_row)(predictions, targets))
+
+
+@struct
 class LabelFeature:
     """A feature f of labels, whose expectation is a finite sum."""
 

@@ -6,12 +6,18 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._numerics import dot, eigh_of_kernel
-from calibjax._struct import struct
+from calibjax._struct import batch_of_one, struct
 from calibjax.expectations import all_labels
 from calibjax.features._random_features import expanded, sum_arrays
-from calibjax.features._residuals import DrawnFeature, Indicators, LabelFeature
+from calibjax.features._residuals import CentredFeature, DrawnFeature, Indicators, LabelFeature
 from calibjax.features._spectra import target_frequency
-from calibjax.kernels import VectorFeature, WhiteKernel, class_of_formula, pairwise
+from calibjax.kernels import (
+    VectorFeature,
+    WhiteKernel,
+    class_of_formula,
+    pairwise,
+    stein_scores,
+)
 
 # The number of frequencies of a kernel of numbers, and of a kernel of vectors.
 _FREQUENCIES, _VECTOR_FREQUENCIES = 8, 32
@@ -20,12 +26,18 @@ _DRAWS_PER_FREQUENCY = 64
 
 
 def residual_feature(key: jax.Array, source: Any, p: Any, y: jax.Array) -> Any:
-    """A target kernel, or the VectorFeature of a FeatureKernel, ready for sums of residuals.
+    """What the terms of a kernel have for targets, ready for sums of residuals.
+
+    It is a target kernel, the VectorFeature of a FeatureKernel, or the SteinFeature of a
+    SteinKernel.
 
     `p` and `y` are one prediction and one target, which give shapes and dtypes.  TypeError if the
     frequencies of a kernel of real targets or counts are not known.
     """
     probabilities = p.label_probabilities()
+    if isinstance(source, SteinFeature):
+        waves = _draw_waves(key, source.target_kernel, y, jax.tree.leaves(p)[0].dtype)
+        return CentredFeature(_SteinWaves(waves))
     if isinstance(source, VectorFeature):
         return DrawnFeature(source) if probabilities is None else LabelFeature(source)
     if probabilities is None:
@@ -33,6 +45,13 @@ def residual_feature(key: jax.Array, source: Any, p: Any, y: jax.Array) -> Any:
     if class_of_formula(source) is WhiteKernel and probabilities.size > 2:
         return Indicators()
     return LabelFeature(_RowOf(_root(source, p)))
+
+
+@struct
+class SteinFeature:
+    """The feature (s_p(y) + grad_y) l(y, .) of the Stein kernel of a target kernel l."""
+
+    target_kernel: Any
 
 
 @struct
@@ -71,6 +90,20 @@ class _Waves:
         angles = dot(self.frequencies, jnp.atleast_1d(y).astype(self.frequencies.dtype))
         waves = jnp.stack([jnp.cos(angles), jnp.sin(angles)])
         return (self.amplitudes[None] * waves).ravel()
+
+
+@struct
+class _SteinWaves:
+    """The features (s_p(y) + grad_y) f(y) for the waves f of a target kernel."""
+
+    waves: _Waves
+
+    def __call__(self, p: Any, y: jax.Array) -> jax.Array:
+        p, y = batch_of_one((p, y))
+        (score,) = stein_scores(p, y)
+        (y,) = y.astype(score.dtype)
+        values, slopes = self.waves(p, y), jax.jacfwd(lambda y: self.waves(p, y))(y)
+        return jnp.ravel(values[:, None] * jnp.ravel(score)[None] + slopes.reshape(values.size, -1))
 
 
 def _draw_waves(key: jax.Array, kernel: Any, y: jax.Array, dtype: Any) -> _Waves:

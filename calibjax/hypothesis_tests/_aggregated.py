@@ -65,10 +65,10 @@ def aggregated_skce_test(
 
     Args:
         key: a key of `jax.random`.
-        kernels: TensorProducts, FeatureKernels, or sums and multiples of them; None stands for
-            `default_kernels` of the predictions, of samples with the target among them.  For
-            samples pass kernels with fixed parameters: lengthscales chosen from the samples alone
-            know which value is the target.
+        kernels: TensorProducts, FeatureKernels, SteinKernels, or sums and multiples of them; None
+            stands for `default_kernels` of the predictions, of samples with the target among them.
+            For samples pass kernels with fixed parameters: lengthscales chosen from the samples
+            alone know which value is the target.
         predictions: a batch of n >= 2 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
         n_resamples: the number of draws; draw r of a row depends only on the key, r and

@@ -14,11 +14,13 @@ import numpy as np
 
 from calibjax._data import in_dtype
 from calibjax._struct import as_pytree, is_traced, static, struct
+from calibjax.features import SteinFeature
 from calibjax.kernels import (
     DistanceKernel,
     FeatureKernel,
     FormulaDispatch,
     Scaled,
+    SteinKernel,
     Sum,
     TensorProduct,
     VectorFeature,
@@ -119,8 +121,8 @@ def _are_equal(a: Any, b: Any) -> bool:
 def _terms(kernel: Any) -> list[tuple[Any, Any, Any]]:
     """The factor, the prediction kernel and the target kernel or feature of each term."""
     raise TypeError(
-        "kernels must be TensorProducts or FeatureKernels, or sums and multiples of them, got "
-        f"{describe(kernel)}."
+        "kernels must be TensorProducts, FeatureKernels or SteinKernels, or sums and multiples of "
+        f"them, got {describe(kernel)}."
     )
 
 
@@ -132,6 +134,11 @@ def _terms_of_product(kernel: TensorProduct) -> list[tuple[Any, Any, Any]]:
 @_terms.register
 def _terms_of_features(kernel: FeatureKernel) -> list[tuple[Any, Any, Any]]:
     return [(1.0, kernel.prediction_kernel, VectorFeature(kernel.feature))]
+
+
+@_terms.register
+def _terms_of_stein(kernel: SteinKernel) -> list[tuple[Any, Any, Any]]:
+    return [(1.0, kernel.prediction_kernel, SteinFeature(kernel.target_kernel))]
 
 
 @_terms.register

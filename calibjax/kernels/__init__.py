@@ -25,7 +25,12 @@ from calibjax.kernels._distances import TotalVariation as TotalVariation
 from calibjax.kernels._distances import embedding as embedding
 from calibjax.kernels._feature_kernel import FeatureKernel as FeatureKernel
 from calibjax.kernels._feature_kernel import VectorFeature as VectorFeature
+from calibjax.kernels._fisher import FisherDistance as FisherDistance
+from calibjax.kernels._fisher import KernelizedFisherDistance as KernelizedFisherDistance
 from calibjax.kernels._predictions import DistanceKernel as DistanceKernel
+from calibjax.kernels._stein import SteinKernel as SteinKernel
+from calibjax.kernels._stein import needs_scores as needs_scores
+from calibjax.kernels._stein import stein_scores as stein_scores
 from calibjax.kernels._targets import GaussianKernel as GaussianKernel
 from calibjax.kernels._targets import LaplacianKernel as LaplacianKernel
 from calibjax.kernels._targets import Matern32Kernel as Matern32Kernel

@@ -4,6 +4,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from calibjax._numerics import is_nonnegative, is_positive
 from calibjax._struct import is_array
 
@@ -28,6 +30,10 @@ def _is_python_number(x: Any) -> bool:
 
 POSITIVE = Constraint(is_array, "positive and finite", is_positive)
 NONNEGATIVE = Constraint(is_array, "nonnegative and finite", is_nonnegative)
+#: Points ``[M, …]``; an answer for each of them.
+FINITE_POINTS = Constraint(
+    is_array, "finite", lambda x: np.isfinite(x).all(axis=tuple(range(1, np.ndim(x))))
+)
 #: An exponent is part of the structure, which must not hold arrays.
 EXPONENT = Constraint(_is_python_number, "a Python number in (0, 2]", lambda x: (x > 0) & (x <= 2))
 

@@ -1,6 +1,5 @@
 """Kernels on targets: labels, real numbers, vectors."""
 
-import math
 from typing import Any
 
 import jax
@@ -113,8 +112,7 @@ class Matern32Kernel(Kernel):
     parameter_constraints = {"lengthscale": POSITIVE}
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        r = _distance(self, x, y) * math.sqrt(3)
-        return (1 + r) * jnp.exp(-r)
+        return _matern32_of_square(3 * _squared_distance(self, x, y))
 
     def upper_bound(self) -> float:
         """1."""
@@ -144,8 +142,7 @@ class Matern52Kernel(Kernel):
     parameter_constraints = {"lengthscale": POSITIVE}
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        r = _distance(self, x, y) * math.sqrt(5)
-        return (1 + r + jnp.square(r) / 3) * jnp.exp(-r)
+        return _matern52_of_square(5 * _squared_distance(self, x, y))
 
     def upper_bound(self) -> float:
         """1."""
@@ -156,9 +153,41 @@ class Matern52Kernel(Kernel):
         return in_lengthscales(self, student(5, key, point.shape, dtype))[0]
 
 
-def _distance(kernel: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+def _squared_distance(kernel: Any, x: jax.Array, y: jax.Array) -> jax.Array:
     x, y = in_lengthscales(kernel, x, y)
-    return safe_sqrt(jnp.sum(jnp.square(x - y)))
+    return jnp.sum(jnp.square(x - y))
+
+
+# The kernels of Matern are twice differentiable where x = y, but their distance r is not.  The
+# rules below take derivatives in t = r^2 instead, which are finite at 0: with dr/dt = 1 / (2 r),
+# that of (1 + r) exp(-r) is -exp(-r) / 2, and that of (1 + r + r^2 / 3) exp(-r) is
+# -(1 + r) exp(-r) / 6.
+
+
+@jax.custom_jvp
+def _matern32_of_square(t: jax.Array) -> jax.Array:
+    r = safe_sqrt(t)
+    return (1 + r) * jnp.exp(-r)
+
+
+@_matern32_of_square.defjvp
+def _matern32_jvp(primals, tangents):
+    """-exp(-r) / 2; its own derivative, 1 / (4 r) at a small r, only occurs times r^2."""
+    (t,), (tangent,) = primals, tangents
+    return _matern32_of_square(t), -jnp.exp(-safe_sqrt(t)) / 2 * tangent
+
+
+@jax.custom_jvp
+def _matern52_of_square(t: jax.Array) -> jax.Array:
+    r = safe_sqrt(t)
+    return (1 + r + t / 3) * jnp.exp(-r)
+
+
+@_matern52_of_square.defjvp
+def _matern52_jvp(primals, tangents):
+    """-(1 + r) exp(-r) / 6."""
+    (t,), (tangent,) = primals, tangents
+    return _matern52_of_square(t), -_matern32_of_square(t) / 6 * tangent
 
 
 @struct

@@ -146,6 +146,10 @@ class Mixture(Distribution):
         ratios = jnp.exp(jnp.minimum(values - largest, _LARGEST_LOG_RATIO))
         return jnp.log(jnp.sum(probabilities * ratios, axis=1)) + largest[:, 0]
 
+    def has_stein_identity(self) -> tuple[str, jax.Array]:
+        words, of_components = self._flat_components().has_stein_identity()
+        return words, jnp.all(self._by_component(of_components), axis=1)
+
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets[i]), the weighted sum over the components, ``[n]``."""
         return cdf(self, targets)

@@ -1,0 +1,169 @@
+"""Predictions that are known by the gradient of their log density only."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NoReturn, Self
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._check import check_array
+from calibjax._distribution import Distribution
+from calibjax._static import is_plain_function
+from calibjax._struct import struct, widened
+
+
+@struct
+class Unnormalized(Distribution):
+    """Predictions with a density that is known up to its normalising constant.
+
+    Energy-based models, score models, and posteriors up to a constant: the score
+    s(y) = grad_y log p(y) does not depend on the constant.  Kernels for them are `SteinKernel`,
+    between predictions of a `FisherDistance` or an `EmbeddingDistance` of the parameters.
+
+    Args:
+        score_function: ``score_function(parameters, y)`` of *one* prediction, whose parameters have
+            no batch axis, and one target ``[]`` or ``[d]``; returns the score in the shape of y.
+            It is a plain function, and part of the structure: weights of a network that all rows
+            share are in its closure.
+        parameters: an array, or any pytree of arrays, of real numbers with leading axis n: what
+            differs from row to row, such as the inputs of the network.
+        sampler: ``sampler(key, parameters)`` returns one draw from one prediction, or None.  With
+            it, the tests that draw from the model work too.
+
+    Targets are real numbers ``[n]`` or vectors ``[n, d]``.
+
+    In a training loop the closure may hold the weights that are differentiated, as in the second
+    example, where the kernel is a SteinKernel whose prediction kernel is a DistanceKernel.
+
+    Raises:
+        TypeError, ValueError: score_function is no plain function, or parameters have no rows; at
+            its use, the score does not have the shape of a target.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> locs = jnp.linspace(-1, 1, 50)
+        >>> predictions = cj.Unnormalized(lambda loc, y: -((y - loc) ** 3), locs)
+        >>> predictions.score(jnp.zeros(50)).shape
+        (50,)
+        >>> distance = cj.FisherDistance(jnp.linspace(-2, 2, 9))
+        >>> lengthscale = cj.median_heuristic(distance, predictions)
+        >>> kernel = cj.SteinKernel(
+        ...     cj.DistanceKernel(distance, lengthscale), cj.GaussianKernel(1.0)
+        ... )
+        >>> key = jax.random.key(0)
+        >>> float(cj.asymptotic_skce_test(key, kernel, predictions, locs + 2.0).pvalue)
+        0.001
+
+        >>> def loss(weights, inputs, targets):
+        ...     def score(x, y):  # any network
+        ...         return jnp.tanh(weights[0] * x) - weights[1] * y
+        ...     return cj.skce(kernel, cj.Unnormalized(score, inputs), targets)
+        >>> jax.grad(loss)(jnp.ones(2), locs, jnp.zeros(50)).shape
+        (2,)
+
+    Reference: Glaser, Widmann, Lindsten and Gretton, Fast and scalable score-based kernel
+    calibration tests, UAI 2023.
+    """
+
+    score_function: Callable[[Any, jax.Array], jax.Array]
+    parameters: Any
+    sampler: Callable[[jax.Array, Any], jax.Array] | None = None
+
+    target_shape = "n ..."
+    target_kind = "real"
+
+    @classmethod
+    def from_log_density(
+        cls,
+        log_density: Callable[[Any, jax.Array], jax.Array],
+        parameters: Any,
+        sampler: Callable[[jax.Array, Any], jax.Array] | None = None,
+    ) -> Self:
+        """Predictions with the score that JAX derives of ``log_density(parameters, y)``.
+
+        The log density of one prediction at one target is a number, up to any constant.
+
+        Example:
+            >>> import jax.numpy as jnp, calibjax as cj
+            >>> predictions = cj.Unnormalized.from_log_density(
+            ...     lambda loc, y: -((y - loc) ** 2) / 2, jnp.array([0.0, 1.0])
+            ... )
+            >>> predictions.score(jnp.array([3.0, 3.0])).tolist()
+            [-3.0, -2.0]
+        """
+        return cls(functools.partial(_gradient, log_density), parameters, sampler)
+
+    def __post_init__(self) -> None:
+        for name in ("score_function", "sampler"):
+            function = getattr(self, name)
+            if not is_plain_function(function) and (name, function) != ("sampler", None):
+                raise TypeError(
+                    f"{name} must be a plain function of one prediction, whose closure may hold "
+                    f"the weights of a network, got {type(function).__name__}."
+                )
+        if not jax.tree.leaves(self.parameters):
+            raise ValueError("parameters must hold arrays with leading axis n, got none.")
+
+    def parameter(self, name: str) -> jax.Array:
+        return self._named()[name]
+
+    def _named(self) -> dict[str, Any]:
+        paths = jax.tree_util.tree_leaves_with_path(self.parameters)
+        return {f"parameters{jax.tree_util.keystr(path)}": leaf for path, leaf in paths}
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        return {name: "n ..." for name in self._named()}
+
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        def is_finite(x: jax.Array) -> jax.Array:
+            return jnp.all(jnp.isfinite(x.reshape(x.shape[0], -1)), axis=1)
+
+        return {name: ("finite", is_finite(jnp.asarray(x))) for name, x in self._named().items()}
+
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        return "finite", jnp.all(jnp.isfinite(targets.reshape(targets.shape[0], -1)), axis=1)
+
+    def score(self, targets: jax.Array) -> jax.Array:
+        """The scores at targets ``[n]`` or ``[n, d]``, in their shape."""
+        p, targets = widened((self, targets))
+        scores = jax.vmap(p.score_function)(p.parameters, targets)
+        check_array("what score_function returns", scores, "real")
+        if scores.shape != targets.shape:
+            raise ValueError(
+                "score_function must return an array in the shape of one target, "
+                f"{list(targets.shape[1:])}, got shape {list(scores.shape[1:])}."
+            )
+        return scores.astype(targets.dtype)
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Draws ``[*shape, n]`` or ``[*shape, n, d]``; TypeError without a sampler."""
+        p = widened(self)
+        if p.sampler is None:
+            raise TypeError(
+                "Unnormalized predictions must have a sampler to be drawn from, got none; "
+                "asymptotic_skce_test with a SteinKernel, whose result has a confidence interval "
+                "too, needs no draws."
+            )
+        draw = jax.vmap(p.sampler, (0, 0))
+        for _ in shape:
+            draw = jax.vmap(draw, (0, None))
+        return widened(draw(jax.random.split(key, (*shape, len(p))), p.parameters))
+
+    def mean(self) -> jax.Array:
+        self._refuse("mean")
+
+    def variance(self) -> jax.Array:
+        self._refuse("variance")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise TypeError(
+            f"the {what} of Unnormalized predictions is not known: choose kernels yourself, such "
+            "as SteinKernel(DistanceKernel(FisherDistance(points), lengthscale), "
+            "GaussianKernel(lengthscale)), for asymptotic_skce_test."
+        )
+
+
+def _gradient(log_density: Callable[..., jax.Array], parameters: Any, y: jax.Array) -> jax.Array:
+    return jax.grad(log_density, argnums=1)(parameters, y)

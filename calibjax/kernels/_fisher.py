@@ -1,0 +1,160 @@
+"""Distances between predictions that are known by their scores."""
+
+import math
+from abc import abstractmethod
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from calibjax._check import check_shapes
+from calibjax._loops import double, sum_over_coordinates
+from calibjax._numerics import dot
+from calibjax._struct import batch_of_one, struct, widest_dtype
+from calibjax.kernels._base import pairwise
+from calibjax.kernels._constraints import FINITE_POINTS
+from calibjax.kernels._distances import NormDistance
+
+
+@struct
+class Embedded:
+    """The vectors that a ScoreDistance makes of predictions, in their place."""
+
+    vectors: jax.Array
+
+
+class ScoreDistance(NormDistance):
+    """The Euclidean distance of vectors that are made of scores: `embedding` is what differs."""
+
+    @abstractmethod
+    def embedding(self, p: Any) -> jax.Array:
+        """The vector of one prediction."""
+
+    def squared(self, p: Any, q: Any) -> jax.Array:
+        p, q = self._embedded(batch_of_one(p)), self._embedded(batch_of_one(q))
+        return jnp.sum(jnp.square(p - q))
+
+    def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
+        return sum_over_coordinates(jnp.square, double, self._embedded(ps), self._embedded(qs))
+
+    def _embedded(self, ps: Any) -> jax.Array:
+        return ps.vectors if isinstance(ps, Embedded) else jax.vmap(self.embedding)(ps)
+
+
+@struct
+class FisherDistance(ScoreDistance):
+    """The root of the generalised Fisher divergence, D(p, q)^2 = E |s_p(X) - s_q(X)|^2.
+
+    The mean is over M points of a base measure, X = x_j with probability 1 / M, and
+    s_p(x) = grad_x log p(x) is the score of p.  No normalising constant is needed.  It is the
+    distance of vectors of M d numbers, so that a DistanceKernel of it is positive definite for
+    every exponent in (0, 2].
+
+    Args:
+        points: ``[M]``, or ``[M, d]`` for vectors; in units of the targets.  Take them from where
+            the targets are, for example draws of a few of the predictions; the points must not
+            depend on the targets that are tested.
+
+    Raises:
+        TypeError, ValueError: points of another shape than the targets, or predictions without a
+            score.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> p, q = (cj.Normal(jnp.array(m), jnp.array(1.0)) for m in (0.0, 2.0))
+        >>> float(cj.FisherDistance(jnp.array([-1.0, 0.0, 1.0]))(p, q))
+        2.0
+
+    Reference: Glaser, Widmann, Lindsten and Gretton, Fast and scalable score-based kernel
+    calibration tests, UAI 2023, Section 4.
+    """
+
+    points: Any
+
+    parameter_constraints = {"points": FINITE_POINTS}
+
+    @classmethod
+    def under_normal(cls, loc: ArrayLike, scale: ArrayLike) -> Self:
+        """The distance with the base measure N(loc, scale^2 I), exact for normal predictions.
+
+        Their scores are linear, and the points loc +- scale sqrt(d) e_c, for the unit vectors e_c
+        of d coordinates, have the mean of every quadratic function: they have the mean and the
+        covariance matrix of the base measure.
+
+        Args:
+            loc: a number, or a vector ``[d]``.
+            scale: a positive number.
+
+        Example:
+            >>> import jax.numpy as jnp, calibjax as cj
+            >>> distance = cj.FisherDistance.under_normal(jnp.array([0.0, 1.0]), 2.0)
+            >>> distance.points.shape
+            (4, 2)
+        """
+        loc = jnp.asarray(loc, widest_dtype(loc, scale))
+        steps = scale * math.sqrt(loc.size) * jnp.eye(loc.size, dtype=loc.dtype)
+        steps = jnp.concatenate([steps, -steps])
+        return cls(loc[None] + steps.reshape(-1, *loc.shape))
+
+    def embedding(self, p: Any) -> jax.Array:
+        """The scores of one prediction at all points over sqrt(M), ``[M d]``."""
+        scores = _scores_at(p, self.points)
+        return jnp.ravel(scores) / math.sqrt(scores.shape[0])
+
+
+@struct
+class KernelizedFisherDistance(ScoreDistance):
+    """D(p, q)^2 = E l(X, X') <s_p(X) - s_q(X), s_p(X') - s_q(X')> with independent X and X'.
+
+    It is the squared norm of E (s_p(X) - s_q(X)) l(X, .), which smooths the difference of the
+    scores.  X and X' are among M points of a base measure, each with probability 1 / M.  The kernel
+    matrix of the points is factored once for each batch, O(M^3), and 1e-6 M times its mean diagonal
+    is added to the diagonal in float32 (2e-15 M in float64).
+
+    Args:
+        points: ``[M]``, or ``[M, d]`` for vectors, as for FisherDistance.
+        kernel: a target kernel l, such as a GaussianKernel.
+
+    Raises:
+        TypeError, ValueError: as for FisherDistance.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> p, q = (cj.Normal(jnp.array(m), jnp.array(1.0)) for m in (0.0, 2.0))
+        >>> points = jnp.array([-1.0, 1.0])
+        >>> float(cj.KernelizedFisherDistance(points, cj.GaussianKernel(1.0))(p, q) ** 2)
+        2.2707
+
+    Reference: Glaser, Widmann, Lindsten and Gretton, Fast and scalable score-based kernel
+    calibration tests, UAI 2023, Section 4.
+    """
+
+    points: Any
+    kernel: Any
+
+    parameter_constraints = {"points": FINITE_POINTS}
+    inner_functions = {"kernel": "targets"}
+
+    def embedding(self, p: Any) -> jax.Array:
+        """R^T s / M for the scores s at all points and the kernel matrix R R^T, ``[M d]``."""
+        scores = _scores_at(p, self.points)
+        n_points = scores.shape[0]
+        points = jnp.asarray(self.points, scores.dtype)
+        matrix = pairwise(self.kernel, points, points).astype(scores.dtype)
+        # Rounding errors may make eigenvalues near 0 negative.
+        jitter = 10 * n_points * jnp.finfo(matrix.dtype).eps * jnp.mean(jnp.diagonal(matrix))
+        root = jnp.linalg.cholesky(matrix + jitter * jnp.eye(n_points, dtype=matrix.dtype))
+        return jnp.ravel(dot(root.T, scores.reshape(n_points, -1))) / n_points
+
+
+def _scores_at(p: Any, points: Any) -> jax.Array:
+    """The score of one prediction at each point, in the shape of the points."""
+    one_axis_less = {
+        name: (p.parameter(name), axes.removeprefix("n").strip()) for name, axes in p.shapes.items()
+    }
+    points = jnp.asarray(points, widest_dtype(*jax.tree.leaves(p)))
+    shape = p.target_shape.replace("n", "M", 1)
+    check_shapes({"points": (points, shape)}, check_shapes(one_axis_less))
+    batch = batch_of_one(p)
+    return jax.vmap(lambda x: batch.score(x[None])[0])(points)
