@@ -35,6 +35,8 @@ class Distribution(ABC):
         (Normal(n=5, float32), 5)
     """
 
+    #: Whether expectations of kernels are not known, and `SteinKernel` takes their place.
+    is_known_by_score: ClassVar[bool] = False
     #: Why the family has no `tempered`: the end of an error message, after "got <family>".
     untempered: ClassVar[str] = ""
 

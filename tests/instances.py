@@ -135,6 +135,18 @@ def _ensemble(n, seed):
     return cj.Mixture.ensemble(components), targets
 
 
+def cubic_score(parameters, y):
+    """Of the density exp(-|y - loc|^4 / 4 - |y - loc|^2 / (2 width)), up to a constant."""
+    difference = y - parameters["loc"]
+    return -(jnp.sum(jnp.square(difference)) + 1 / parameters["width"]) * difference
+
+
+def _unnormalized(n, seed):
+    parameters = {"loc": _rng(seed).normal(size=(n, 2)), "width": _rng(seed).uniform(0.3, 1.5, n)}
+    targets = parameters["loc"] + _rng(seed + 1).normal(size=(n, 2))
+    return cj.Unnormalized(cubic_score, parameters), targets
+
+
 def _empirical(n, seed):
     samples = _rng(seed).normal(size=(n, 5)) + _rng(seed).normal(size=(n, 1))
     return cj.Empirical(samples), samples.mean(1) + _rng(seed + 1).normal(size=n)
@@ -175,6 +187,9 @@ FAMILIES = {
     "empirical_vectors": _empirical_vectors,
     "empirical_draws": _empirical_draws,
 }
+
+# Families without moments, laws and closed forms.
+SCORED = {"unnormalized": _unnormalized}
 
 
 # Functions that a user might write.
@@ -364,6 +379,17 @@ KERNELS = {
         "empirical_draws",
         _tensor(cj.EmbeddingDistance(mean_of_draws), _K["gaussian"]),
     ),
+    "normal-w2-stein_matern52": (
+        "normal",
+        cj.SteinKernel(cj.DistanceKernel(cj.Wasserstein(), 0.7), _K["matern52"]),
+    ),
+    "unnormalized-fisher-stein_gaussian": (
+        "unnormalized",
+        cj.SteinKernel(
+            cj.DistanceKernel(cj.FisherDistance(np.array([[0.0, 0.5], [1.0, -1.0]])), 3.0),
+            PAIRS["diag-gaussian_ard"][1],
+        ),
+    ),
     "diag-w2-gaussian": ("diag", _tensor(cj.Wasserstein(), PAIRS["diag-gaussian_ard"][1])),
 }
 
@@ -373,7 +399,7 @@ def sample(name, n=8, seed=0, dtype="float64"):
     family, kernel = (KERNELS | PAIRS)[name]
     if inspect.isfunction(kernel):
         kernel = Partial(kernel)  # so that it can be an argument of jitted functions
-    return cast((kernel, *FAMILIES[family](n, seed)), dtype)
+    return cast((kernel, *(FAMILIES | SCORED)[family](n, seed)), dtype)
 
 
 # Every test of the hypothesis that a model is calibrated, as a function of

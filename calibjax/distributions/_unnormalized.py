@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,12 @@ from calibjax._check import check_array
 from calibjax._distribution import Distribution
 from calibjax._static import is_plain_function
 from calibjax._struct import struct, widened
+from calibjax.kernels import FisherDistance
+
+# A key that targets are hardly drawn with: default kernels must not depend on them.
+_DRAWS = 0x5C07E
+# The number of points of the default distance.
+_POINTS = 128
 
 
 @struct
@@ -29,7 +35,7 @@ class Unnormalized(Distribution):
         parameters: an array, or any pytree of arrays, of real numbers with leading axis n: what
             differs from row to row, such as the inputs of the network.
         sampler: ``sampler(key, parameters)`` returns one draw from one prediction, or None.  With
-            it, the tests that draw from the model work too.
+            it, the tests that draw from the model work too, and so do default kernels.
 
     Targets are real numbers ``[n]`` or vectors ``[n, d]``.
 
@@ -72,6 +78,7 @@ class Unnormalized(Distribution):
 
     target_shape = "n ..."
     target_kind = "real"
+    is_known_by_score = True
 
     @classmethod
     def from_log_density(
@@ -152,17 +159,29 @@ class Unnormalized(Distribution):
         return widened(draw(jax.random.split(key, (*shape, len(p))), p.parameters))
 
     def mean(self) -> jax.Array:
-        self._refuse("mean")
+        """The means of a few draws from the sampler; TypeError without one."""
+        return jnp.mean(self._draws("mean"), axis=0)
 
     def variance(self) -> jax.Array:
-        self._refuse("variance")
+        """The variances of a few draws from the sampler; TypeError without one."""
+        return jnp.var(self._draws("variance"), axis=0)
 
-    def _refuse(self, what: str) -> NoReturn:
-        raise TypeError(
-            f"the {what} of Unnormalized predictions is not known: choose kernels yourself, such "
-            "as SteinKernel(DistanceKernel(FisherDistance(points), lengthscale), "
-            "GaussianKernel(lengthscale)), for asymptotic_skce_test."
-        )
+    def default_distance(self) -> FisherDistance | None:
+        """The Fisher distance at draws from rows that are evenly spaced."""
+        if self.sampler is None:
+            return None
+        step = -(-len(self) // _POINTS)
+        return FisherDistance(self[::step].sample(jax.random.key(_DRAWS)))
+
+    def _draws(self, what: str) -> jax.Array:
+        """Draws ``[64, n, …]`` for kernels, which must not depend on targets: of a fixed key."""
+        if self.sampler is None:
+            raise TypeError(
+                f"the {what} of Unnormalized predictions without a sampler is not known: choose "
+                "kernels yourself, such as SteinKernel(DistanceKernel(FisherDistance(points), "
+                "lengthscale), GaussianKernel(lengthscale)), for asymptotic_skce_test."
+            )
+        return self.sample(jax.random.key(_DRAWS), (64,))
 
 
 def _gradient(log_density: Callable[..., jax.Array], parameters: Any, y: jax.Array) -> jax.Array:

@@ -15,13 +15,17 @@ from calibjax.expectations._mean_embedding_distance import MeanEmbeddingDistance
 from calibjax.kernels import (
     DistanceKernel,
     GaussianKernel,
+    SteinKernel,
     TensorProduct,
     WhiteKernel,
     median_heuristic,
 )
 
+#: A kernel on pairs, made of a prediction kernel and a target kernel.
+JointKernel = TensorProduct | SteinKernel
 
-def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None) -> TensorProduct:
+
+def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None) -> JointKernel:
     """The usual kernel for a family of predictions, from the predictions alone.
 
     The kernel is exp(-d(p, q) / l) k(y, z), where l is the `median_heuristic` of d and
@@ -34,7 +38,9 @@ def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
     - MultivariateNormalFullCovariance, Mixture, Empirical, and a family of your own without
       `default_distance`: d is the `MeanEmbeddingDistance` of k, because kernels of the Wasserstein
       distance are not known to be positive definite for them.  k is 1{y = z} for labels and counts,
-      and else the k of Normal.
+      and else the k of Normal;
+    - Unnormalized with a sampler: d is a `FisherDistance` at draws from the predictions, and k is
+      the k of Normal, whose `SteinKernel` takes the place of the product.
 
     The kernel does not depend on targets, so tests with it are valid given the predictions.  For a
     training loop compute it once, before training: predictions could lower a calibration error by
@@ -59,15 +65,24 @@ def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
     """
     check_predictions(predictions, where)
     is_real = predictions.target_kind == "real"
-    target_kernel = _gaussian_kernel(predictions, where) if is_real else WhiteKernel()
-    distance = predictions.default_distance()
+    target_kernel = gaussian_kernel(predictions, where) if is_real else WhiteKernel()
+    distance = default_distance(predictions, where)
     if distance is None:
         distance = MeanEmbeddingDistance(target_kernel)
     lengthscale = median_heuristic(distance, predictions, where=where)
-    return TensorProduct(DistanceKernel(distance, lengthscale), target_kernel)
+    on_pairs = SteinKernel if predictions.is_known_by_score else TensorProduct
+    return on_pairs(DistanceKernel(distance, lengthscale), target_kernel)
 
 
-def _gaussian_kernel(predictions: Distribution, where: ArrayLike | None) -> GaussianKernel:
+def default_distance(predictions: Distribution, where: ArrayLike | None) -> Any:
+    """The distance of the family, which may depend on kept rows; None if there is none."""
+    if where is not None:
+        predictions = fill_masked(predictions, jnp.asarray(where))
+    return predictions.default_distance()
+
+
+def gaussian_kernel(predictions: Distribution, where: ArrayLike | None) -> GaussianKernel:
+    """The default kernel of real targets."""
     return GaussianKernel(_lengthscale(None, (predictions, where)))
 
 

@@ -12,11 +12,13 @@ from calibjax._batch import check_predictions
 from calibjax._distribution import Distribution
 from calibjax._numerics import dot
 from calibjax._struct import batch_of_one, static, struct
+from calibjax.expectations._default_kernel import default_distance, gaussian_kernel
 from calibjax.kernels import (
     DistanceKernel,
     EmbeddingDistance,
     FeatureKernel,
     Kernel,
+    SteinKernel,
     TensorProduct,
     TotalVariation,
     WhiteKernel,
@@ -54,7 +56,8 @@ def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None
     For numbers, vectors and counts there are six, too, each f at 1/4 and 4: f is made of waves of
     the standardised target u = (y - location) / spread, slow ones, which see a wrong location, or
     fast ones, which see a wrong shape; or f = log p(y), which sees a wrong spread, or |u|^2 where
-    the family has no `log_prob`.  d is the family's `default_distance`, or else the Euclidean
+    the family has no `log_prob`.  Unnormalized predictions with a sampler have two more, the
+    SteinKernels at 1/4 and 4.  d is the family's `default_distance`, or else the Euclidean
     distance of locations and spreads.
 
     More kernels see more kinds of errors, and each sees a little less: these were chosen by their
@@ -99,7 +102,7 @@ def _kernels_of_labels(predictions: Distribution, where: Any) -> list[Kernel]:
 
 
 def _kernels_of_standardised_targets(predictions: Distribution, where: Any) -> list[Kernel]:
-    distance = predictions.default_distance()
+    distance = default_distance(predictions, where)
     if distance is None:
         distance = EmbeddingDistance(location_and_spread)
     of_predictions = _at_scales(distance, predictions, where, (_MIDDLE, _WIDE))
@@ -110,7 +113,11 @@ def _kernels_of_standardised_targets(predictions: Distribution, where: Any) -> l
             StandardisedWaves(_SHAPE),
             log_probability_of if has_log_prob(predictions) else squared_deviation,
         )
-    return [FeatureKernel(kernel, f) for f in features for kernel in of_predictions]
+    kernels: list[Kernel] = [FeatureKernel(k, f) for f in features for k in of_predictions]
+    if predictions.is_known_by_score:
+        target_kernel = gaussian_kernel(predictions, where)
+        kernels += [SteinKernel(kernel, target_kernel) for kernel in of_predictions]
+    return kernels
 
 
 def has_log_prob(predictions: Distribution) -> bool:

@@ -9,11 +9,12 @@ from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
 from calibjax._struct import widest_dtype
-from calibjax.expectations import default_kernel, location_and_spread
+from calibjax.expectations import JointKernel, default_kernel, location_and_spread
 from calibjax.kernels import (
     DistanceKernel,
     EmbeddingDistance,
     GaussianKernel,
+    SteinKernel,
     TensorProduct,
     TotalVariation,
     WhiteKernel,
@@ -21,7 +22,7 @@ from calibjax.kernels import (
 )
 
 
-def common_kernel(models: Sequence[Distribution], where: ArrayLike | None) -> TensorProduct:
+def common_kernel(models: Sequence[Distribution], where: ArrayLike | None) -> JointKernel:
     """A kernel that takes the predictions of all models, from the predictions alone.
 
     Of one family and shape it is the `default_kernel` of all predictions together.  Different
@@ -39,7 +40,8 @@ def common_kernel(models: Sequence[Distribution], where: ArrayLike | None) -> Te
     # A family of real numbers has no closed form with a white kernel, and counts are real, too.
     lengthscales = [kernel.target_kernel.lengthscale for kernel in of_real]
     target_kernel = GaussianKernel(_mean(lengthscales)) if of_real else WhiteKernel()
-    return TensorProduct(DistanceKernel(distance, lengthscale), target_kernel)
+    on_pairs = SteinKernel if any(p.is_known_by_score for p in models) else TensorProduct
+    return on_pairs(DistanceKernel(distance, lengthscale), target_kernel)
 
 
 def _family_and_shapes(model: Distribution) -> Any:

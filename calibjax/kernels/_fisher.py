@@ -32,8 +32,7 @@ class ScoreDistance(NormDistance):
         """The vector of one prediction."""
 
     def squared(self, p: Any, q: Any) -> jax.Array:
-        p, q = self._embedded(batch_of_one(p)), self._embedded(batch_of_one(q))
-        return jnp.sum(jnp.square(p - q))
+        return jnp.sum(jnp.square(self.embedding(p) - self.embedding(q)))
 
     def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
         return sum_over_coordinates(jnp.square, double, self._embedded(ps), self._embedded(qs))

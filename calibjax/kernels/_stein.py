@@ -87,8 +87,8 @@ class SteinKernel(Kernel):
             )
 
     def __call__(self, x: tuple[Any, jax.Array], y: tuple[Any, jax.Array]) -> jax.Array:
-        (p, ours), (q, theirs) = (self.prepared(batch_of_one(sample)) for sample in (x, y))
-        return self.pairwise((p, ours), (q, theirs))[0, 0]
+        of_predictions = of_pair(self.prediction_kernel, x[0], y[0])
+        return of_predictions * stein(self.target_kernel, _with_score(x), _with_score(y))
 
     def pairwise(self, xs: tuple[Any, jax.Array], ys: tuple[Any, jax.Array]) -> jax.Array:
         """The kernel for all pairs of two batches of samples, ``[S, T]``."""
@@ -127,6 +127,12 @@ def stein_scores(predictions: Any, targets: jax.Array) -> jax.Array:
     scores = predictions.score(targets)
     has_identity = predictions.has_stein_identity()[1].reshape(-1, *(1,) * (scores.ndim - 1))
     return jnp.where(has_identity, scores, jnp.nan)
+
+
+def _with_score(sample: tuple[Any, jax.Array]) -> "Point":
+    """The target of one sample with its score."""
+    (score,) = stein_scores(*batch_of_one(sample))
+    return sample[1], score
 
 
 def _rough_part(kernel: Any) -> Any:
