@@ -112,7 +112,8 @@ class Distribution(ABC):
     def score(self, targets: jax.Array) -> jax.Array:
         """The score, the gradient of log p(y) in the target y, in the shape of the targets.
 
-        By default it is the derivative of `log_prob`.  TypeError for a family without a density.
+        By default it is the derivative of `log_prob`; NaN outside of the support.  TypeError for a
+        family without a density.
         """
         if self.target_kind != "real":
             raise TypeError(
@@ -120,7 +121,9 @@ class Distribution(ABC):
             )
         p, targets = widened((self, targets))
         # Row i of log_prob depends on target i alone.
-        return jax.grad(lambda y: jnp.sum(p.log_prob(y)))(targets)
+        scores = jax.grad(lambda y: jnp.sum(p.log_prob(y)))(targets)
+        supported = p.supports(targets)[1].reshape(-1, *(1,) * (targets.ndim - 1))
+        return jnp.where(supported, scores, jnp.nan)
 
     def has_stein_identity(self) -> tuple[str, jax.Array]:
         """What a `SteinKernel` needs for a mean of 0, in words, and which rows have it, ``[n]``.

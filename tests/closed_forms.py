@@ -24,6 +24,7 @@ FAMILIES = {
     cj.ZeroInflated: "counts",
     cj.Empirical: "real numbers, vectors",
     cj.Mixture: "those of its components",
+    cj.Unnormalized: "real numbers, vectors",
 }
 KERNELS = {
     cj.WhiteKernel: "White",
@@ -44,7 +45,8 @@ def cell(family: type, kernel: type) -> str:
                     return "–" if kernel_type is cj.WhiteKernel else "quadrature"
                 names = {cj.Mixture: "as they", cj.ZeroInflated: "as they", cj.Counts: "series"}
                 return names.get(parent, "sum" if kernel_type is object else "✓")
-    return "–"
+    has_stein_kernel = kernel not in (cj.WhiteKernel, cj.LaplacianKernel)
+    return "by its score" if family.is_known_by_score and has_stein_kernel else "–"
 
 
 def table() -> str:

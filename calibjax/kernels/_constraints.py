@@ -30,9 +30,9 @@ def _is_python_number(x: Any) -> bool:
 
 POSITIVE = Constraint(is_array, "positive and finite", is_positive)
 NONNEGATIVE = Constraint(is_array, "nonnegative and finite", is_nonnegative)
-#: Points ``[M, …]``; an answer for each of them.
+#: Points ``[M, …]``.
 FINITE_POINTS = Constraint(
-    is_array, "finite", lambda x: np.isfinite(x).all(axis=tuple(range(1, np.ndim(x))))
+    is_array, "finite, and at least one", lambda x: np.isfinite(x).all() & (np.size(x) > 0)
 )
 #: An exponent is part of the structure, which must not hold arrays.
 EXPONENT = Constraint(_is_python_number, "a Python number in (0, 2]", lambda x: (x > 0) & (x <= 2))

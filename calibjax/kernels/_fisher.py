@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_shapes
 from calibjax._loops import double, sum_over_coordinates
-from calibjax._numerics import dot
+from calibjax._numerics import dot, positive_or_nan
 from calibjax._struct import batch_of_one, struct, widest_dtype
 from calibjax.kernels._base import pairwise
 from calibjax.kernels._constraints import FINITE_POINTS
@@ -57,7 +57,7 @@ class FisherDistance(ScoreDistance):
 
     Raises:
         TypeError, ValueError: points of another shape than the targets, or predictions without a
-            score.
+            score.  Points outside of the support of a prediction make distances to it NaN.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -74,7 +74,7 @@ class FisherDistance(ScoreDistance):
     parameter_constraints = {"points": FINITE_POINTS}
 
     @classmethod
-    def under_normal(cls, loc: ArrayLike, scale: ArrayLike) -> Self:
+    def under_normal(cls, loc: ArrayLike, scale: jax.Array | float) -> Self:
         """The distance with the base measure N(loc, scale^2 I), exact for normal predictions.
 
         Their scores are linear, and the points loc +- scale sqrt(d) e_c, for the unit vectors e_c
@@ -85,6 +85,9 @@ class FisherDistance(ScoreDistance):
             loc: a number, or a vector ``[d]``.
             scale: a positive number.
 
+        Raises:
+            ValueError: loc or scale is none of these.
+
         Example:
             >>> import jax.numpy as jnp, calibjax as cj
             >>> distance = cj.FisherDistance.under_normal(jnp.array([0.0, 1.0]), 2.0)
@@ -92,6 +95,9 @@ class FisherDistance(ScoreDistance):
             (4, 2)
         """
         loc = jnp.asarray(loc, widest_dtype(loc, scale))
+        if loc.ndim > 1:
+            raise ValueError(f"loc must be a number or a vector, got shape {list(loc.shape)}.")
+        scale = jnp.asarray(positive_or_nan(scale, "scale"), loc.dtype)
         steps = scale * math.sqrt(loc.size) * jnp.eye(loc.size, dtype=loc.dtype)
         steps = jnp.concatenate([steps, -steps])
         return cls(loc[None] + steps.reshape(-1, *loc.shape))
