@@ -134,3 +134,18 @@ def test_a_row_of_garbage_stays_in_its_row(float64):
     p = cj.Normal(jnp.array([0.0, jnp.nan, 1.0]), jnp.array([1.0, 1.0, 2.0]))
     found = score(p, jnp.array([1.0, 1.0, 3.0]))
     np.testing.assert_array_equal(found, [-1, np.nan, -0.5])
+
+
+OUTSIDE = {
+    "gamma": (cj.Gamma(jnp.full(2, 3.0), jnp.ones(2)), [-1.0, 0.0]),
+    "weibull": (cj.Weibull(jnp.full(2, 3.0), jnp.ones(2)), [-1.0, 0.0]),
+    "log_normal": (cj.LogNormal(jnp.zeros(2), jnp.ones(2)), [-1.0, 0.0]),
+    "beta": (cj.Beta(jnp.full(2, 3.0), jnp.full(2, 3.0)), [-0.1, 1.1]),
+    "truncated": (cj.Truncated(cj.Normal(jnp.zeros(2), jnp.ones(2)), -1.0, 1.0), [-2.0, 2.0]),
+}
+
+
+@pytest.mark.parametrize("family", OUTSIDE)
+def test_score_outside_of_the_support_is_nan(family):
+    p, y = OUTSIDE[family]
+    assert jnp.all(jnp.isnan(score(p, jnp.array(y))))

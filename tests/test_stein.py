@@ -396,15 +396,18 @@ def numbers(*values):
     return jnp.array(values)
 
 
-# Row 1 of each has a density that is not 0 at an end of its support.
+# Row 1 of each has a density that is not 0 at an end of its support, or a score whose square has no
+# mean.
 ENDS = {
-    "gamma": lambda: cj.Gamma(numbers(2.0, 1.0, 3.0), jnp.ones(3)),
+    "gamma": lambda: cj.Gamma(numbers(2.1, 1.0, 3.0), jnp.ones(3)),
+    "gamma, no variance": lambda: cj.Gamma(numbers(2.1, 2.0, 3.0), jnp.ones(3)),
     "weibull": lambda: cj.Weibull(numbers(3.0, 0.7, 3.0), jnp.ones(3)),
-    "beta, at 0": lambda: cj.Beta(numbers(2.0, 1.0, 2.0), numbers(2.0, 3.0, 3.0)),
-    "beta, at 1": lambda: cj.Beta(numbers(2.0, 3.0, 2.0), numbers(2.0, 0.5, 3.0)),
+    "weibull, no variance": lambda: cj.Weibull(numbers(3.0, 2.0, 3.0), jnp.ones(3)),
+    "beta, at 0": lambda: cj.Beta(numbers(2.1, 1.0, 2.1), numbers(2.1, 3.0, 3.0)),
+    "beta, at 1": lambda: cj.Beta(numbers(2.1, 3.0, 2.1), numbers(2.1, 2.0, 3.0)),
     "mixture": lambda: cj.Mixture(
         jnp.full((3, 2), 0.5),
-        cj.Gamma(numbers(2.0, 3.0, 4.0, 1.0, 2.0, 2.0).reshape(3, 2), jnp.ones((3, 2))),
+        cj.Gamma(numbers(2.1, 3.0, 4.0, 1.0, 2.1, 2.1).reshape(3, 2), jnp.ones((3, 2))),
     ),
     "truncated": lambda: cj.Truncated(
         cj.Normal(jnp.zeros(3), jnp.ones(3)),

@@ -396,8 +396,8 @@ MISTAKES = {
     "a pair": (lambda: skce_of(lambda loc, y: (loc, y)), TypeError, "score_function"),
     "a log density": (
         lambda: cj.skce(STEIN, cj.Unnormalized.from_log_density(linear, LOC), Y),
-        TypeError,
-        "log_density must return",
+        ValueError,
+        r"log_density must return a number.*\[2\]",
     ),
     "no parameters": (lambda: skce_of(linear, {}), ValueError, "parameters must hold arrays"),
     "parameters of other rows": (
@@ -428,7 +428,7 @@ MISTAKES = {
     "matrices": (
         lambda: skce_of(lambda loc, y: -y, targets=jnp.zeros((3, 2, 2))),
         ValueError,
-        "targets",
+        r"a target must be a number or a vector, got shape \[2, 2\]",
     ),
     "another kernel": (
         lambda: skce_of(linear, kernel=cj.TensorProduct(ALWAYS, cj.GaussianKernel(1.0))),
@@ -450,7 +450,12 @@ MISTAKES = {
             Y,
         ),
         ValueError,
-        "sampler",
+        r"sampler must return .*shape of one target, \[2\], got shape \[\]",
+    ),
+    "draws that are no numbers": (
+        lambda: skce_of(linear, sampler=lambda key, loc: jax.random.bernoulli(key, shape=(2,))),
+        TypeError,
+        "what sampler returns must hold real values",
     ),
     "log_prob": (lambda: cj.Unnormalized(linear, LOC).log_prob(Y), TypeError, "no log_prob"),
 }

@@ -47,7 +47,10 @@ class SteinKernel(Kernel):
     normalising constant is needed, and the SKCE of this kernel is the kernel calibration
     conditional Stein discrepancy (KCCSD).  It takes the place of a TensorProduct, for
     `Unnormalized` predictions and for all families whose density is continuous, and 0 at the ends
-    of its support.  S has the units of 1 / targets^2, and no upper bound.
+    of its support, with a finite E s_p(Y)^2.  S has the units of 1 / targets^2, and no upper bound:
+    where scores are rare and large, as for Gamma predictions with a concentration near 2 or wide
+    LogNormal ones, `asymptotic_skce_test` rejects calibrated models too often unless n is large.
+    `aggregated_skce_test` of a family with draws is exact.
 
     Args:
         prediction_kernel: k_P, for example a DistanceKernel of a FisherDistance.
@@ -58,8 +61,8 @@ class SteinKernel(Kernel):
     Raises:
         TypeError: target_kernel has no derivatives (LaplacianKernel, WhiteKernel); at its use, the
             predictions have no score.
-        ValueError: at its use outside of jit, a density is not 0 at an end of its support.  Inside
-            jit the result is NaN.
+        ValueError: at its use outside of jit, a density is not 0 at an end of its support, or its
+            score has no variance.  Inside jit the result is NaN.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
