@@ -39,16 +39,16 @@ class Univariate(Distribution):
     the trapezoidal rule for E f(Y) = E f(x(Z)) with a standard normal Z.  Its error falls faster
     than any power of the distance of the points if x is smooth, and f is smooth at that distance;
     kinks of a LaplacianKernel are corrected.  The largest errors of E k(Y, y) over y between the
-    quantiles 0.003 and 0.997, for lengthscales of 1.4 | 0.5 | 0.2 times `spread`:
+    quantiles 0.003 and 0.997, for lengthscales of 1.4, 0.5 and 0.2 times `spread`:
 
     ==========================  ===================  ===================  ===================
     law                         Gaussian             Matern 3/2           Laplacian
     ==========================  ===================  ===================  ===================
-    Student t, df = 5           2e-7 | 1e-6 | 2e-4   8e-6 | 2e-4 | 2e-3   6e-5 | 2e-4 | 1e-3
-    Student t, df = 3           5e-7 | 3e-4 | 2e-3   3e-5 | 4e-4 | 3e-3   1e-4 | 3e-4 | 1e-3
-    Student t, df = 1           6e-3 | 8e-3 | 5e-3   3e-3 | 7e-3 | 2e-2   1e-3 | 2e-3 | 2e-3
-    log-normal, scale = 0.5     9e-8 | 4e-6 | 2e-3   2e-5 | 4e-4 | 5e-3   1e-4 | 3e-4 | 3e-3
-    log-normal, scale = 1       4e-5 | 2e-3 | 8e-3   2e-4 | 2e-3 | 8e-3   2e-4 | 3e-3 | 2e-3
+    Student t, df = 5           2e-7, 1e-6, 2e-4     8e-6, 2e-4, 2e-3     6e-5, 2e-4, 1e-3
+    Student t, df = 3           5e-7, 3e-4, 2e-3     3e-5, 4e-4, 3e-3     1e-4, 3e-4, 1e-3
+    Student t, df = 1           6e-3, 8e-3, 5e-3     3e-3, 7e-3, 2e-2     1e-3, 2e-3, 2e-3
+    log-normal, scale = 0.5     9e-8, 4e-6, 2e-3     2e-5, 4e-4, 5e-3     1e-4, 3e-4, 3e-3
+    log-normal, scale = 1       4e-5, 2e-3, 8e-3     2e-4, 2e-3, 8e-3     2e-4, 3e-3, 2e-3
     ==========================  ===================  ===================  ===================
 
     With a kernel that is narrower still, the points of a GaussianKernel or LaplacianKernel become

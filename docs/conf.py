@@ -1,0 +1,99 @@
+"""How the site is built: `python -m sphinx -W --keep-going -j 2 docs docs/_build`."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import calibjax
+
+HERE = Path(__file__).parent
+# Pages and pictures compile the same programs again and again: each is compiled once.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(HERE / "_build" / ".jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+project = "calibjax"
+author = "the authors of calibjax"
+project_copyright = author
+version = release = calibjax.__version__
+
+sys.path.insert(0, str(HERE / "_ext"))
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "calibjax_coverage",
+]
+exclude_patterns = ["_build", "gallery", "**/sg_execution_times.rst", "pictures/*.ipynb"]
+
+source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 180
+nb_merge_streams = True
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+default_role = "py:obj"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "pictures",
+    "filename_pattern": r"\.py$",
+    "abort_on_example_error": True,
+    # In processes of their own: this one forks when it reads pages, which JAX does not survive.
+    "parallel": 2,
+    "download_all_examples": False,
+    "show_signature": False,
+    "min_reported_time": 1e9,
+    "remove_config_comments": True,
+}
+
+html_theme = "sphinx_book_theme"
+html_title = "calibjax"
+html_static_path = ["_static"]
+html_css_files = ["calibjax.css"]
+html_theme_options = {
+    "home_page_in_toc": True,
+    "show_navbar_depth": 1,
+    "show_toc_level": 2,
+    "use_download_button": False,
+    "use_fullscreen_button": False,
+}
+
+
+def escape_bars(app, what, name, obj, options, lines):
+    """Docstrings write |x| for a norm, which would be a substitution."""
+    for i, line in enumerate(lines):
+        parts = re.split(r"(``.*?``|`[^`]*`)", line)
+        lines[i] = "".join(
+            part if part.startswith("`") else re.sub(r"(?<!\\)\|", r"\\|", part) for part in parts
+        )
+
+
+def include_readmes():
+    """READMEs of the repository as pages, with links to its other files as words."""
+    pages = {"papers": "examples/papers/README.md", "benchmarks": "benchmarks/README.md"}
+    (HERE / "generated").mkdir(exist_ok=True)
+    for name, path in pages.items():
+        text = (HERE.parent / path).read_text()
+        folder = os.path.relpath(HERE.parent / Path(path).parent, HERE / "generated")
+        text = re.sub(r"!\[([^]]*)\]\((?!http)", rf"![\1]({folder}/", text)
+        text = re.sub(r"(?<!!)\[([^]]*)\]\((?!http)[^)]*\)", r"\1", text)
+        (HERE / "generated" / f"{name}.md").write_text(text)
+
+
+def setup(app):
+    include_readmes()
+    app.connect("autodoc-process-docstring", escape_bars)
