@@ -449,6 +449,7 @@ def _calibration(key, kernel, predictions, targets, where=None):
 
 TESTS = {
     "bootstrap": _asymptotic("bootstrap"),
+    "wild": _asymptotic("wild"),
     "spectrum": _asymptotic("spectrum"),
     "gamma": _asymptotic("gamma"),
     "pearson": _asymptotic("pearson"),
