@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from instances import cast
+from instances import SCORED, cast
 from marks import slow
 from messages import check_message
 
@@ -470,3 +470,15 @@ def test_a_score_that_is_not_finite_gives_nan_inside_jit():
     model = cj.Unnormalized(lambda loc, y: jnp.log(y), LOC)
     y = jnp.array([[1.0, 1.0], [1.0, -1.0], [2.0, 3.0]])
     assert jnp.isnan(jax.jit(cj.skce)(STEIN, model, y))
+
+
+@pytest.mark.slow
+def test_draws_of_the_instance_have_its_density(key):
+    # Stein's identity for three functions g: E (s(Y) g(Y) + g'(Y)) = 0.
+    model, _ = cast(SCORED["unnormalized"](3, 0), "float32")
+    draws = model.sample(key, (40_000,))
+    scores = np.array(jax.vmap(model.score)(draws))
+    centred = np.array(draws) - np.array(model.parameters["loc"])
+    for values in (scores, scores * centred + 1, scores * centred**3 + 3 * centred**2):
+        errors = np.mean(values, 0) / (np.std(values, 0) / 200)
+        assert np.all(np.abs(errors) < 5)
