@@ -57,9 +57,9 @@ FAMILIES = {
 }
 
 
-def stein(phi):
+def stein(phi, lengthscale=1.0):
     between = cj.DistanceKernel(cj.EmbeddingDistance(phi), 1.0)
-    return cj.SteinKernel(between, cj.GaussianKernel(1.0))
+    return cj.SteinKernel(between, cj.GaussianKernel(lengthscale))
 
 
 def pvalues(function, n_data_sets, seed=0):
@@ -95,6 +95,24 @@ def test_level_of_the_bootstrap(family, n):
     assert np.mean(found <= LEVEL + 1e-6) <= LEVEL + bound(1000)
     # Nor does it never reject.
     assert np.mean(found <= 4 * LEVEL + 1e-6) > LEVEL
+
+
+def wild(key, kernel, predictions, targets):
+    options = {"method": "wild", "n_resamples": 199}
+    return cj.asymptotic_skce_test(key, kernel, predictions, targets, **options)
+
+
+def five(key, n):
+    return cj.MultivariateNormalDiag(jax.random.normal(key, (n, 5)), jnp.ones((n, 5)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "n"), [(quartics, 60), (five, 100)])
+def test_level_of_the_wild_bootstrap(family, n):
+    phi = location if family is five else parameters
+    found = pvalues(of_calibrated(wild, family, stein(phi, 2.5), n), 1000)
+    # From both sides, even where H is nearly diagonal.
+    assert abs(np.mean(found <= LEVEL + 1e-6) - LEVEL) <= bound(1000)
 
 
 def aggregated(n_features):
