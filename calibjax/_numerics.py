@@ -90,9 +90,7 @@ def level_or_nan(x: jax.Array) -> jax.Array:
     return _valid_or_nan(x, "level", "in [0, 1]", lambda x: (x >= 0) & (x <= 1))
 
 
-def _valid_or_nan(
-    x: ArrayLike, name: str, words: str, is_valid: Callable[[Any], Any]
-) -> jax.Array:
+def _valid_or_nan(x: ArrayLike, name: str, words: str, is_valid: Callable[[Any], Any]) -> jax.Array:
     if not is_traced(x):
         check_values(name, x, words, is_valid(on_host(x)))
     return jnp.where(is_valid(jnp.asarray(x)), x, jnp.nan)
