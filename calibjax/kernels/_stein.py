@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from calibjax._loops import row_by_row
 from calibjax._struct import batch_of_one, struct
-from calibjax.kernels._base import Kernel, Scaled, Sum, of_pair, pairwise, vmap_pairs
+from calibjax.kernels._base import Kernel, KernelLike, Scaled, Sum, of_pair, pairwise, vmap_pairs
 from calibjax.kernels._constraints import FormulaDispatch, class_of_formula
 from calibjax.kernels._fisher import Embedded, ScoreDistance
 from calibjax.kernels._predictions import DistanceKernel
@@ -75,8 +75,8 @@ class SteinKernel(Kernel):
     calibration tests, UAI 2023, Section 3.
     """
 
-    prediction_kernel: Any
-    target_kernel: Any
+    prediction_kernel: KernelLike
+    target_kernel: KernelLike
 
     domain = "pairs"
     inner_functions = {"prediction_kernel": "predictions", "target_kernel": "targets"}
