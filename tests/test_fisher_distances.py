@@ -227,7 +227,7 @@ def test_gradients_are_finite_at_equal_predictions(distance, exponent):
     assert gradients[0][0] != 0
 
 
-@both
+@pytest.mark.parametrize("distance", slow({"fisher"}, BUILD))
 def test_median_heuristic(distance, float64):
     predictions, points, _ = case("quartic")
     distance, p = cast((BUILD[distance](points), predictions))

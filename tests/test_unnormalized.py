@@ -79,7 +79,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", slow({"log density"}, FORMS))
 def test_skce_is_a_double_loop(form, float64):
     parameters, targets = batch()
     h = loop_matrix(parameters, targets)
@@ -334,6 +334,7 @@ def test_a_function_made_anew_is_compiled_once(caplog):
     assert again == first != other
 
 
+@pytest.mark.slow
 def test_no_stale_results():
     weights = np.array(2.0, "float32")
     model = cj.Unnormalized(made_with(weights), LOCS)
