@@ -166,3 +166,14 @@ def test_power_beside_the_closed_form(wrong):
 
     ours, closed_form = np.mean(pvalues(of_both, 500) <= LEVEL + 1e-6, axis=0)
     assert ours > 0.35 and abs(ours - closed_form) < 0.12
+
+
+@pytest.mark.slow
+def test_level_of_the_convenience():
+    # Its kernels are made of draws from the predictions, which must not be those of the targets.
+    def test(key, _, predictions, targets):
+        return cj.calibration_test(key, predictions, targets, n_resamples=99)
+
+    found = pvalues(of_calibrated(test, quartics, None, 20), 1000)
+    for level in (0.05, 0.5):
+        assert abs(np.mean(found <= level + 1e-6) - level) <= bound(1000, level)

@@ -483,3 +483,18 @@ def test_draws_of_the_instance_have_its_density(key):
     for values in (scores, scores * centred + 1, scores * centred**3 + 3 * centred**2):
         errors = np.mean(values, 0) / (np.std(values, 0) / 200)
         assert np.all(np.abs(errors) < 5)
+
+
+@pytest.mark.slow
+def test_default_kernels_and_masked_rows(key):
+    model, targets = cast(SCORED["unnormalized"](20, 0), "float32")
+    where = np.arange(20) % 4 > 0
+    dirty = jax.tree.map(lambda x: x.at[~where].set(jnp.nan), (model, targets))
+    kernel = cj.default_kernel(dirty[0], where=where)
+    assert type(kernel) is cj.SteinKernel and len(cj.default_kernels(dirty[0], where=where)) == 8
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(kernel))
+    kept = jax.tree.map(lambda x: x[where], (model, targets))
+    found = cj.skce(kernel, *dirty, where=where)
+    np.testing.assert_allclose(found, cj.skce(kernel, *kept), rtol=1e-5)
+    result = cj.calibration_test(key, *dirty, where=where, n_resamples=19)
+    assert 0.05 <= result.pvalue <= 1 and np.all(np.isfinite(result.null_distribution))
