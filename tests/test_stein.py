@@ -444,3 +444,11 @@ def test_the_identity_is_wrong_if_the_density_does_not_vanish(float64):
     # (s(z) + d/dz) of this.
     expected = -np.exp(-(z**2) / 2) * (-1 - z)
     np.testing.assert_allclose(weights @ np.array(values), expected, rtol=1e-6)
+
+
+def test_a_far_target_counts_for_its_own_row_alone():
+    kernel = cj.SteinKernel(cj.DistanceKernel(cj.Wasserstein()), cj.GaussianKernel(1.0))
+    predictions = cj.Normal(jnp.zeros(4), jnp.ones(4))
+    value = cj.skce(kernel, predictions, jnp.array([0.0, 1.0, -1.0, 1e25]))
+    near = cj.skce(kernel, predictions[:3], jnp.array([0.0, 1.0, -1.0]))
+    np.testing.assert_allclose(value, near / 2, rtol=1e-6)

@@ -33,7 +33,8 @@ class Unnormalized(Distribution):
             It is a plain function, and part of the structure: weights of a network that all rows
             share are in its closure.
         parameters: an array, or any pytree of arrays, of real numbers with leading axis n: what
-            differs from row to row, such as the inputs of the network.
+            differs from row to row, such as the inputs of the network.  Integers become numbers of
+            floating point.
         sampler: ``sampler(key, parameters)`` returns one draw from one prediction, or None.  With
             it, the tests that draw from the model work too, and so do default kernels.
 

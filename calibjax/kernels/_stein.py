@@ -234,7 +234,9 @@ def _gaussian(y, s, rate, z, t, _):
     """
     difference = y - z
     v = difference * rate
-    if difference.ndim == 0:
-        return jnp.exp(-difference * v / 2) * ((s - v) * (t + v) + rate)
-    exponent = -jnp.sum(difference * v, axis=0) / 2
-    return jnp.exp(exponent) * jnp.sum((s - v) * (t + v) + rate, axis=0)
+    exponent, products = -difference * v / 2, (s - v) * (t + v) + rate
+    if difference.ndim > 0:
+        exponent, products = jnp.sum(exponent, axis=0), jnp.sum(products, axis=0)
+    value = jnp.exp(exponent)
+    # Of a far target the products may be infinite where the value is 0.
+    return value * jnp.where(value > 0, products, 0.0)
