@@ -47,6 +47,9 @@ class Unnormalized(Distribution):
         TypeError, ValueError: score_function is no plain function, or parameters have no rows; at
             its use, the score does not have the shape of a target.
 
+    See also:
+        `SteinKernel`, `FisherDistance`; `Empirical` for models that can be sampled.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> locs = jnp.linspace(-1, 1, 50)

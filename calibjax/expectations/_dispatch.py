@@ -122,6 +122,9 @@ def _no_closed_form(function: str, p: Any, kernel: Any) -> NotImplementedError:
 def mean_embedding(p: Distribution, kernel: KernelLike, y: jax.Array) -> jax.Array:
     """E k(Z, y) for Z ~ p: the mean embedding of one prediction at one target, a scalar.
 
+    See also:
+        `inner_product`; `Univariate` for families without closed forms.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> p = cj.Normal(jnp.array(0.0), jnp.array(1.0))
@@ -134,6 +137,9 @@ def mean_embedding(p: Distribution, kernel: KernelLike, y: jax.Array) -> jax.Arr
 @PairDispatch
 def inner_product(p: Distribution, kernel: KernelLike, q: Distribution) -> jax.Array:
     """E k(Z, Z') for independent Z ~ p and Z' ~ q: the inner product of two mean embeddings.
+
+    See also:
+        `mean_embedding`.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

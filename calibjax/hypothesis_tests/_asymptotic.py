@@ -140,6 +140,9 @@ def asymptotic_skce_test(
         TypeError, ValueError: as in `skce`; method is "spectrum" or "pearson" and the batch has
             more than 8192 rows; method is "features" and the spectrum of the kernel is not known.
 
+    See also:
+        `calibration_test`, which is exact; `asymptotic_block_skce_test` for many rows.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Bernoulli(jnp.full(100, 0.5))

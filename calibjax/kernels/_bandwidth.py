@@ -49,6 +49,9 @@ def median_heuristic(
         TypeError, ValueError: predictions or where of the wrong type, shape or, where concrete,
             value.  Inside jit a bad value makes the result NaN.
 
+    See also:
+        `default_kernel`, which uses it.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Bernoulli(jnp.array([0.0, 0.25, 1.0]))

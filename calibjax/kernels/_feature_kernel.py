@@ -27,6 +27,9 @@ class FeatureKernel(Kernel):
         feature: f, a function of *one* prediction and *one* target that returns a scalar or a
             vector.
 
+    See also:
+        `TensorProduct` for all features of a target kernel.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> distance = cj.DistanceKernel(cj.TotalVariation())

@@ -59,6 +59,10 @@ class FisherDistance(ScoreDistance):
         TypeError, ValueError: points of another shape than the targets, or predictions without a
             score.  Points outside of the support of a prediction make distances to it NaN.
 
+    See also:
+        `KernelizedFisherDistance`, which smooths the scores; `Wasserstein` and
+        `MeanEmbeddingDistance` where laws are known.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> p, q = (cj.Normal(jnp.array(m), jnp.array(1.0)) for m in (0.0, 2.0))
@@ -123,6 +127,9 @@ class KernelizedFisherDistance(ScoreDistance):
 
     Raises:
         TypeError, ValueError: as for FisherDistance.
+
+    See also:
+        `FisherDistance` without smoothing.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

@@ -64,6 +64,9 @@ class SteinKernel(Kernel):
         ValueError: at its use outside of jit, a density is not 0 at an end of its support, or its
             score has no variance.  Inside jit the result is NaN.
 
+    See also:
+        `TensorProduct` where expectations are known, `Unnormalized` for the predictions.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> kernel = cj.SteinKernel(cj.DistanceKernel(cj.Wasserstein()), cj.GaussianKernel(1.0))

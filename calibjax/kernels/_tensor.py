@@ -16,6 +16,9 @@ class TensorProduct(Kernel):
         prediction_kernel: k_P, for example a DistanceKernel, or a callable of two predictions.
         target_kernel: k_Y, for example a GaussianKernel, or a callable of two targets.
 
+    See also:
+        `default_kernel` for a usual one, `FeatureKernel` and `SteinKernel` for others on pairs.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> kernel = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation()), cj.WhiteKernel())
