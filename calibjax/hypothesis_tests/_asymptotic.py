@@ -80,9 +80,9 @@ def asymptotic_skce_test(
 ) -> CalibrationTestResult:
     """Is the unbiased SKCE over all pairs too large for a calibrated model?
 
-    It is the most powerful test of calibjax, and its p-value is asymptotically exact.  `method`
-    chooses an approximation of the law of the estimate under H0, where n SKCE_u tends to
-    sum_i lambda_i (Z_i^2 - 1):
+    Its p-value is asymptotically exact.  It sees what one kernel sees; `calibration_test` looks for
+    more kinds of errors, with several kernels.  `method` chooses an approximation of the law of
+    the estimate under H0, where n SKCE_u tends to sum_i lambda_i (Z_i^2 - 1):
 
     - "bootstrap": the centred multinomial bootstrap of S = n/(n-1) SKCE_u - SKCE_b, with
       p = (1 + #{T* >= S}) / (n_resamples + 1).  The best choice unless n is large.
