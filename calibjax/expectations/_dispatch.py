@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
-from calibjax.kernels import vmap_pairs
+from calibjax.kernels import KernelLike, vmap_pairs
 
 Rule = TypeVar("Rule", bound=Callable[..., jax.Array])
 
@@ -119,7 +119,7 @@ def _no_closed_form(function: str, p: Any, kernel: Any) -> NotImplementedError:
 
 
 @PairDispatch
-def mean_embedding(p: Any, kernel: Any, y: Any) -> jax.Array:
+def mean_embedding(p: Distribution, kernel: KernelLike, y: jax.Array) -> jax.Array:
     """E k(Z, y) for Z ~ p: the mean embedding of one prediction at one target, a scalar.
 
     Example:
@@ -132,7 +132,7 @@ def mean_embedding(p: Any, kernel: Any, y: Any) -> jax.Array:
 
 
 @PairDispatch
-def inner_product(p: Any, kernel: Any, q: Any) -> jax.Array:
+def inner_product(p: Distribution, kernel: KernelLike, q: Distribution) -> jax.Array:
     """E k(Z, Z') for independent Z ~ p and Z' ~ q: the inner product of two mean embeddings.
 
     Example:

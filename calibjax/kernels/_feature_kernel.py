@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from calibjax._numerics import dot
 from calibjax._struct import struct, widest_dtype
-from calibjax.kernels._base import Kernel, of_pair
+from calibjax.kernels._base import Kernel, KernelLike, of_pair
 
 
 @struct
@@ -36,7 +36,7 @@ class FeatureKernel(Kernel):
         -0.1875
     """
 
-    prediction_kernel: Any
+    prediction_kernel: KernelLike
     feature: Callable[[Any, jax.Array], jax.Array]
 
     domain = "pairs"

@@ -12,7 +12,7 @@ from calibjax._check import check_shapes
 from calibjax._loops import double, sum_over_coordinates
 from calibjax._numerics import dot, positive_or_nan
 from calibjax._struct import batch_of_one, struct, widest_dtype
-from calibjax.kernels._base import pairwise
+from calibjax.kernels._base import KernelLike, pairwise
 from calibjax.kernels._constraints import FINITE_POINTS
 from calibjax.kernels._distances import NormDistance
 
@@ -69,12 +69,12 @@ class FisherDistance(ScoreDistance):
     calibration tests, UAI 2023, Section 4.
     """
 
-    points: Any
+    points: ArrayLike
 
     parameter_constraints = {"points": FINITE_POINTS}
 
     @classmethod
-    def under_normal(cls, loc: ArrayLike, scale: jax.Array | float) -> Self:
+    def under_normal(cls, loc: ArrayLike, scale: ArrayLike) -> Self:
         """The distance with the base measure N(loc, scale^2 I), exact for normal predictions.
 
         Their scores are linear, and the points loc +- scale sqrt(d) e_c, for the unit vectors e_c
@@ -135,8 +135,8 @@ class KernelizedFisherDistance(ScoreDistance):
     calibration tests, UAI 2023, Section 4.
     """
 
-    points: Any
-    kernel: Any
+    points: ArrayLike
+    kernel: KernelLike
 
     parameter_constraints = {"points": FINITE_POINTS}
     inner_functions = {"kernel": "targets"}

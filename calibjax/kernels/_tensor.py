@@ -5,7 +5,7 @@ from typing import Any
 import jax
 
 from calibjax._struct import struct
-from calibjax.kernels._base import Kernel, of_pair, upper_bound
+from calibjax.kernels._base import Kernel, KernelLike, of_pair, upper_bound
 
 
 @struct
@@ -24,8 +24,8 @@ class TensorProduct(Kernel):
         0.6065
     """
 
-    prediction_kernel: Any
-    target_kernel: Any
+    prediction_kernel: KernelLike
+    target_kernel: KernelLike
 
     domain = "pairs"
     inner_functions = {"prediction_kernel": "predictions", "target_kernel": "targets"}
