@@ -70,6 +70,8 @@ html_theme_options = {
     "show_toc_level": 2,
     "use_download_button": False,
     "use_fullscreen_button": False,
+    # The search of the side bar is enough.
+    "navbar_persistent": [],
 }
 
 
