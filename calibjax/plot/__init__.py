@@ -6,7 +6,8 @@
 - All: `null_distribution` of the result of a test, `contributions`, `e_process` of the evidence of
   a monitor.
 
-Figures made here belong to the caller: they are no windows, and nothing keeps them alive.
+Figures made here belong to the caller: they are no windows, and nothing keeps them alive.  In a
+notebook a cell that ends with ``plot.pit(curve).figure`` shows one.
 """
 
 from importlib.util import find_spec
