@@ -46,31 +46,38 @@ def train(
     *,
     epochs: int,
     batch_size: int,
+    warm_up: float = 0.0,
 ) -> Any:
     """Minimises ``loss(params, *batch, weight)`` for all weights and seeds at once.
+
+    The weight grows linearly from 0 during the fraction `warm_up` of all steps, and stays.
 
     `params`, `data` and `keys` have a leading axis of seeds, the result has axes of weights and
     seeds.  For one seed all weights start from the same parameters and see the same batches:
     differences between weights are then differences within seeds.
     """
 
-    def some_epochs(state, keys, data, weight):
+    n_batches = jax.tree.leaves(data)[0].shape[1] // batch_size
+    n_warm = max(1.0, warm_up * epochs * n_batches)
+
+    def some_epochs(state, keys, data, full_weight):
         def step(state, rows):
-            params, moments = state
+            params, moments, number = state
+            weight = full_weight * jnp.minimum(1.0, (number + 1) / n_warm)
             batch = jax.tree.map(lambda x: x[rows], data)
             gradients = jax.grad(loss)(params, *batch, weight)
             updates, moments = optimizer.update(gradients, moments, params)
-            return (optax.apply_updates(params, updates), moments), None
+            return (optax.apply_updates(params, updates), moments, number + 1), None
 
         def epoch(state, key):
             n = jax.tree.leaves(data)[0].shape[0]
-            order = jax.random.permutation(key, n)[: n // batch_size * batch_size]
+            order = jax.random.permutation(key, n)[: n_batches * batch_size]
             return jax.lax.scan(step, state, order.reshape(-1, batch_size))
 
         return jax.lax.scan(epoch, state, keys)[0]
 
     advance = over_grid(some_epochs, (0, None, None, 0), (0, 0, 0, None))
-    state = jax.vmap(lambda params: (params, optimizer.init(params)))(params)
+    state = jax.vmap(lambda params: (params, optimizer.init(params), 0))(params)
     state = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(weights), *x.shape)), state)
     n_calls = epochs // EPOCHS_PER_CALL
     keys = jax.vmap(lambda key: jax.random.split(key, (n_calls, EPOCHS_PER_CALL)))(keys)

@@ -202,6 +202,8 @@ def test_the_report(evaluation, tmp_path):
 def test_the_overview(evaluation):
     figure = evaluation.plot()
     assert len(figure.axes) >= 4
+    # Notebooks ask for this, whether anybody has imported pyplot or not.
+    assert figure._repr_png_().startswith(b"\x89PNG")
 
 
 def families():

@@ -1,5 +1,6 @@
 """How all pictures look: colours that colour-blind readers tell apart, sizes for half a page."""
 
+import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,10 +30,20 @@ BAND: Mapping[str, Any] = {"color": PALE, "linewidth": 0.0, "zorder": 1}
 ALARM: Mapping[str, Any] = {"color": VERMILLION, "linewidth": LINE, "zorder": 3}
 
 
+class NotebookFigure(Figure):
+    """A figure that notebooks show, also before anybody has imported pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png")
+        return file.getvalue()
+
+
 def new_axes(ax: Axes | None, size: tuple[float, float] = SIZE) -> Axes:
     """The axes to draw into, in our style: `ax`, or the axes of a new white figure."""
     if ax is None:
-        ax = Figure(figsize=size, dpi=200, facecolor="white", layout="constrained").subplots()
+        figure = NotebookFigure(figsize=size, dpi=200, facecolor="white", layout="constrained")
+        ax = figure.subplots()
     elif not isinstance(ax, Axes):
         raise TypeError(f"ax must be the Axes of a matplotlib figure or None, got {type(ax)}.")
     ax.spines[["top", "right"]].set_visible(False)
