@@ -126,10 +126,11 @@ class Distribution(ABC):
         return jnp.where(supported, scores, jnp.nan)
 
     def has_stein_identity(self) -> tuple[str, jax.Array]:
-        """What a `SteinKernel` needs for a mean of 0, in words, and which rows have it, ``[n]``.
+        """What a `SteinKernel` needs, in words, and which rows have it, ``[n]``.
 
-        The density must be continuous, and 0 at the ends of the support.  By default all rows have
-        it.
+        For a mean of 0 the density must be continuous, and 0 at the ends of the support.  For a
+        variance, which every test needs, E s(Y)^2 must be finite: a density like y^(a - 1) near an
+        end at 0 has the score (a - 1) / y there, and must have a > 2.  By default all rows have it.
         """
         return "a continuous density", jnp.ones(len(self), bool)
 

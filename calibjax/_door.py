@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 
 from calibjax._data import Data, check_data
 from calibjax._distribution import Distribution
+from calibjax._sharding import on_one_device
 from calibjax._struct import as_pytree, is_traced, widest_dtype
 from calibjax.discrepancy import h
 from calibjax.kernels import (
@@ -60,8 +61,10 @@ def _check_stein_identity(data: Data) -> None:
         return
     with jax.ensure_compile_time_eval():
         words, valid = data.predictions.has_stein_identity()
-        kept = np.ones(data.n, bool) if data.where is None else np.asarray(data.where)
-        bad = kept & ~np.asarray(valid)
+        valid, where = on_one_device((valid, data.where))
+        bad = ~np.asarray(valid)
+        if where is not None:
+            bad = bad & np.asarray(where)
         if bad.any():
             raise ValueError(
                 f"predictions must have {words}, for a SteinKernel; row {bad.argmax()} has not."

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy import special
+from jax.typing import ArrayLike
 
 from calibjax._check import check_values
 from calibjax._struct import is_traced, on_host
@@ -70,7 +71,7 @@ def _is_finite(x: Any) -> Any:
     return np.isfinite(x) if isinstance(x, np.ndarray) else jnp.isfinite(x)
 
 
-def positive_or_nan(x: jax.Array | float, name: str = "lengthscale") -> jax.Array:
+def positive_or_nan(x: ArrayLike, name: str = "lengthscale") -> jax.Array:
     """x where it is positive and finite, else NaN: an invalid scale must poison the result.
 
     A number that can be looked at is a ValueError instead.  It may be a constant in compiled code,
@@ -79,7 +80,7 @@ def positive_or_nan(x: jax.Array | float, name: str = "lengthscale") -> jax.Arra
     return _valid_or_nan(x, name, "positive and finite", is_positive)
 
 
-def nonnegative_or_nan(x: jax.Array | float, name: str) -> jax.Array:
+def nonnegative_or_nan(x: ArrayLike, name: str) -> jax.Array:
     """x where it is nonnegative and finite, else NaN, or a ValueError as of `positive_or_nan`."""
     return _valid_or_nan(x, name, "nonnegative and finite", is_nonnegative)
 
@@ -89,9 +90,7 @@ def level_or_nan(x: jax.Array) -> jax.Array:
     return _valid_or_nan(x, "level", "in [0, 1]", lambda x: (x >= 0) & (x <= 1))
 
 
-def _valid_or_nan(
-    x: jax.Array | float, name: str, words: str, is_valid: Callable[[Any], Any]
-) -> jax.Array:
+def _valid_or_nan(x: ArrayLike, name: str, words: str, is_valid: Callable[[Any], Any]) -> jax.Array:
     if not is_traced(x):
         check_values(name, x, words, is_valid(on_host(x)))
     return jnp.where(is_valid(jnp.asarray(x)), x, jnp.nan)

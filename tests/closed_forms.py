@@ -1,4 +1,4 @@
-"""Prints the table of families and target kernels of README.md, from the registry of closed forms.
+"""Prints the table of families and target kernels of the site, from the registry of closed forms.
 
 `python tests/closed_forms.py`
 """

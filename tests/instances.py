@@ -141,10 +141,21 @@ def cubic_score(parameters, y):
     return -(jnp.sum(jnp.square(difference)) + 1 / parameters["width"]) * difference
 
 
+def draw_of_cubic_score(key, parameters):
+    """For two coordinates: |y - loc|^2 is normal, cut off at 0, and the direction is uniform."""
+    width, of_square, of_angle = parameters["width"], *jax.random.split(key)
+    scale = jnp.asarray(2**0.5, width.dtype)
+    cut = 1 / (width * scale)
+    square = jax.random.truncated_normal(of_square, cut, jnp.inf, (), width.dtype) - cut
+    angle = jax.random.uniform(of_angle, (), width.dtype, maxval=2 * jnp.pi)
+    direction = jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+    return parameters["loc"] + jnp.sqrt(jnp.maximum(scale * square, 0)) * direction
+
+
 def _unnormalized(n, seed):
     parameters = {"loc": _rng(seed).normal(size=(n, 2)), "width": _rng(seed).uniform(0.3, 1.5, n)}
     targets = parameters["loc"] + _rng(seed + 1).normal(size=(n, 2))
-    return cj.Unnormalized(cubic_score, parameters), targets
+    return cj.Unnormalized(cubic_score, parameters, draw_of_cubic_score), targets
 
 
 def _empirical(n, seed):
@@ -449,6 +460,7 @@ def _calibration(key, kernel, predictions, targets, where=None):
 
 TESTS = {
     "bootstrap": _asymptotic("bootstrap"),
+    "wild": _asymptotic("wild"),
     "spectrum": _asymptotic("spectrum"),
     "gamma": _asymptotic("gamma"),
     "pearson": _asymptotic("pearson"),

@@ -60,9 +60,9 @@ def rule(p, kinks):
     return nodes[..., 0], weights
 
 
-def fine_rule(law):
+def fine_rule(law, n_points=40001):
     """Many points of a law of SciPy, and their weights: even in z for F^{-1}(Phi(z))."""
-    z = np.linspace(-9, 9, 40001)
+    z = np.linspace(-9, 9, n_points)
     weights = np.exp(-np.square(z) / 2)
     points = np.where(z < 0, law.ppf(special.ndtr(z)), law.isf(special.ndtr(-z)))
     return points, weights / weights.sum()

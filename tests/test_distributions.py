@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from instances import FAMILIES, cast
+from instances import FAMILIES, SCORED, cast
 from marks import slow
 from rules import rule_of_quantiles
 from scipy import special, stats
@@ -162,7 +162,7 @@ LAWS = {
 
 def test_every_family_is_here():
     own = {family for family in families() if family.__module__.startswith("calibjax.")}
-    assert {type(build(2, 0)[0]) for build in FAMILIES.values()} == own
+    assert {type(build(2, 0)[0]) for build in (FAMILIES | SCORED).values()} == own
     assert LAWS.keys() == FAMILIES.keys()
 
 

@@ -72,6 +72,7 @@ def consistency(key, kernel, *data):
 # Where the theory of each holds: n, at least 30 blocks, at least 100 samples for each location.
 TESTS = {
     "bootstrap": (functools.partial(asymptotic, "bootstrap"), 64),
+    "wild": (functools.partial(asymptotic, "wild"), 64),
     "bootstrap of more": (functools.partial(asymptotic, "bootstrap"), 200),
     "spectrum": (functools.partial(asymptotic, "spectrum"), 64),
     "gamma": (functools.partial(asymptotic, "gamma"), 64),

@@ -51,6 +51,29 @@ def random_matrix(n, rank=3, seed=0):
     return factor @ factor.T
 
 
+# The wild bootstrap.
+
+
+def test_the_law_of_all_signs(key, float64):
+    n, n_resamples = 7, 20_000
+    matrix = random_matrix(n)
+    pairs = matrix - np.diag(np.diag(matrix))
+    signs = np.array(list(itertools.product((-1, 1), repeat=n)))
+    law = np.einsum("ri,ij,rj->r", signs, pairs, signs) / (n - 1)
+    options = {"method": "wild", "n_resamples": n_resamples}
+    found = cj.asymptotic_skce_test(key, *with_matrix(matrix), **options)
+    np.testing.assert_allclose(found.statistic, pairs.sum() / (n - 1), rtol=1e-12)
+    # Each sum belongs to a vector and to its negative.
+    possible, counts = np.unique(law.round(9), return_counts=True)
+    drawn, times = np.unique(np.round(found.null_distribution, 9), return_counts=True)
+    np.testing.assert_allclose(drawn, possible, atol=1e-8)
+    expected = n_resamples * counts / len(law)
+    assert stats.chisquare(times, expected).pvalue > 1e-4
+    exact = np.mean(law >= pairs.sum() / (n - 1) - 1e-9)
+    error = math.sqrt(exact * (1 - exact) / n_resamples)
+    assert abs(found.pvalue - exact) < 4 * error + 1 / n_resamples
+
+
 # The bootstrap.
 
 

@@ -1,7 +1,10 @@
 """The order of the rooms, and what every public name must have."""
 
 import ast
+import functools
+import importlib
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -132,3 +135,12 @@ def test_signatures(name):
 
 def test_types_are_shipped():
     assert (PACKAGE / "py.typed").exists()
+
+
+def test_what_docstrings_point_to_exists():
+    importlib.import_module("calibjax.plot")  # a room that is imported where it is used
+    for name in PUBLIC:
+        _, _, rest = inspect.getdoc(getattr(cj, name)).partition("See also:")
+        for other in re.findall(r"`([\w.]+)`", rest.partition("Example:")[0]):
+            path = other.removeprefix("calibjax.").split(".")
+            assert functools.reduce(getattr, path, cj), f"{name}: {other}"

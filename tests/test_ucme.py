@@ -26,7 +26,7 @@ WITH_DERIVATIVES = ["categorical-tv-white", "normal-w2-gaussian"]
 
 def with_locations(name, n=9, n_locations=4):
     arguments = sample(name, n)
-    return *arguments, *cast(FAMILIES[KERNELS[name][0]](n_locations, 5))
+    return *arguments, *sample(name, n_locations, 5)[1:]
 
 
 @every_kernel

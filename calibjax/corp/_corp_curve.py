@@ -104,6 +104,9 @@ def corp_curve(
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or value; an argument is traced.
 
+    See also:
+        `reliability_curve` with bins, `calibjax.plot.reliability` for a picture.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Bernoulli(jnp.linspace(0.05, 0.95, 200))

@@ -50,6 +50,9 @@ def contributions(
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
 
+    See also:
+        `witness_map` and `residual_map` for regions instead of rows.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Bernoulli(jnp.array([0.1, 0.1, 0.1, 0.9]))

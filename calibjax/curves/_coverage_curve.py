@@ -98,6 +98,9 @@ def coverage_curve(
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value;
             predictions of labels or of vectors.
 
+    See also:
+        `pit_curve`, `calibjax.plot.coverage` for a picture.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Normal(jnp.zeros(1000), jnp.ones(1000))

@@ -118,6 +118,9 @@ def pit_curve(
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value;
             predictions of vectors.
 
+    See also:
+        `pit` for the values, `coverage_curve` for intervals, `calibjax.plot.pit` for a picture.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Normal(jnp.zeros(1000), jnp.ones(1000))

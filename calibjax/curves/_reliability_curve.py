@@ -105,6 +105,9 @@ def reliability_curve(
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
 
+    See also:
+        `corp_curve` without bins, `ece` for one number, `calibjax.plot.reliability` for a picture.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> confidences = cj.Bernoulli(jnp.full(400, 0.9))

@@ -110,6 +110,9 @@ def residual_map(
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
 
+    See also:
+        `witness_map` for classes, `calibjax.plot.residual_location` for a picture.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> loc = jnp.linspace(0.0, 10.0, 2000)

@@ -80,6 +80,9 @@ def smooth_ece(
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
 
+    See also:
+        `ece` with bins, `reliability_curve` for a picture.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Bernoulli(jnp.array([0.1, 0.1, 0.8, 0.8]))

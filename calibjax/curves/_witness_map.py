@@ -112,6 +112,9 @@ def witness_map(
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
 
+    See also:
+        `residual_map` for numbers, `calibjax.plot.witness` for a picture.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> probs = jnp.tile(jnp.array([0.25, 0.05, 0.7]), (1000, 1))

@@ -99,8 +99,8 @@ class Beta(Univariate):
         return jnp.where(is_valid, value, -jnp.inf)
 
     def has_stein_identity(self) -> tuple[str, jax.Array]:
-        words = "both concentrations above 1, so that the density is 0 at 0 and 1"
-        return words, (self.concentration1 > 1) & (self.concentration0 > 1)
+        words = "both concentrations above 2, so that the score has a variance"
+        return words, (self.concentration1 > 2) & (self.concentration0 > 2)
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``."""

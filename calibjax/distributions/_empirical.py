@@ -73,6 +73,9 @@ class Empirical(Distribution):
     a perfect model looks worse than a wrong one.  `consistency_test` draws targets from the samples
     themselves, and with ``split=True`` it rejects too rarely if S is below 10.
 
+    See also:
+        `Mixture` of laws that are known, `Quantiles` for sorted values.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Empirical(jnp.array([[0.0, 2.0], [1.0, 5.0]]))

@@ -94,8 +94,8 @@ class Gamma(Univariate):
         return jnp.where(is_valid, value, -jnp.inf)
 
     def has_stein_identity(self) -> tuple[str, jax.Array]:
-        words = "a concentration above 1, so that the density is 0 at 0"
-        return words, self.concentration > 1
+        words = "a concentration above 2, so that the score has a variance"
+        return words, self.concentration > 2
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``."""

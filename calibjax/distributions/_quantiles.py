@@ -49,6 +49,9 @@ class Quantiles(Univariate):
             column for each of them; at the first use outside of jit, values that are not finite,
             or that cross.
 
+    See also:
+        `Empirical` for independent draws.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Quantiles(jnp.array([[0.0, 1.0, 3.0]]), levels=(0.1, 0.5, 0.9))

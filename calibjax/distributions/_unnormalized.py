@@ -33,7 +33,8 @@ class Unnormalized(Distribution):
             It is a plain function, and part of the structure: weights of a network that all rows
             share are in its closure.
         parameters: an array, or any pytree of arrays, of real numbers with leading axis n: what
-            differs from row to row, such as the inputs of the network.
+            differs from row to row, such as the inputs of the network.  Integers become numbers of
+            floating point.
         sampler: ``sampler(key, parameters)`` returns one draw from one prediction, or None.  With
             it, the tests that draw from the model work too, and so do default kernels.
 
@@ -45,6 +46,9 @@ class Unnormalized(Distribution):
     Raises:
         TypeError, ValueError: score_function is no plain function, or parameters have no rows; at
             its use, the score does not have the shape of a target.
+
+    See also:
+        `SteinKernel`, `FisherDistance`; `Empirical` for models that can be sampled.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -135,13 +139,15 @@ class Unnormalized(Distribution):
     def score(self, targets: jax.Array) -> jax.Array:
         """The scores at targets ``[n]`` or ``[n, d]``, in their shape."""
         p, targets = widened((self, targets))
+        if targets.ndim > 2:
+            shape = list(targets.shape[1:])
+            raise ValueError(f"a target must be a number or a vector, got shape {shape}.")
         scores = jax.vmap(p.score_function)(p.parameters, targets)
         check_array("what score_function returns", scores, "real")
-        if scores.shape != targets.shape:
-            raise ValueError(
-                "score_function must return an array in the shape of one target, "
-                f"{list(targets.shape[1:])}, got shape {list(scores.shape[1:])}."
-            )
+        _check_like_targets("score_function", scores.shape, targets.shape)
+        if p.sampler is not None:
+            draws = jax.eval_shape(p.sample, jax.random.key(0))
+            _check_like_targets("sampler", draws.shape, targets.shape)
         return scores.astype(targets.dtype)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
@@ -156,7 +162,9 @@ class Unnormalized(Distribution):
         draw = jax.vmap(p.sampler, (0, 0))
         for _ in shape:
             draw = jax.vmap(draw, (0, None))
-        return widened(draw(jax.random.split(key, (*shape, len(p))), p.parameters))
+        draws = draw(jax.random.split(key, (*shape, len(p))), p.parameters)
+        check_array("what sampler returns", draws, "real")
+        return widened(draws)
 
     def mean(self) -> jax.Array:
         """The means of a few draws from the sampler; TypeError without one."""
@@ -185,4 +193,20 @@ class Unnormalized(Distribution):
 
 
 def _gradient(log_density: Callable[..., jax.Array], parameters: Any, y: jax.Array) -> jax.Array:
-    return jax.grad(log_density, argnums=1)(parameters, y)
+    def of_target(y: jax.Array) -> jax.Array:
+        value = log_density(parameters, y)
+        if jnp.ndim(value):
+            shape = list(jnp.shape(value))
+            raise ValueError(f"log_density must return a number, of shape [], got shape {shape}.")
+        return value
+
+    return jax.grad(of_target)(y)
+
+
+def _check_like_targets(name: str, shape: tuple[int, ...], targets: tuple[int, ...]) -> None:
+    """A ValueError unless what a user's function returned for all rows has the targets' shape."""
+    if shape != targets:
+        raise ValueError(
+            f"{name} must return an array in the shape of one target, {list(targets[1:])}, got "
+            f"shape {list(shape[1:])}."
+        )

@@ -79,6 +79,9 @@ def calibration_bins(
     Raises:
         TypeError, ValueError: as in `ece`.
 
+    See also:
+        `ece` for their mean.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Categorical(jnp.array([[0.8, 0.2], [0.8, 0.2], [0.3, 0.7]]))

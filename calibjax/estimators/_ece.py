@@ -59,6 +59,10 @@ def ece(
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete,
             value; fewer predictions than min_size.  Inside jit a bad value makes the result NaN.
 
+    See also:
+        `mce` for the largest bin, `calibration_bins` for all of them, `smooth_ece` without bins,
+        `consistency_test` for whether it is more than its bias.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Categorical(jnp.array([[0.8, 0.2], [0.8, 0.2], [0.3, 0.7]]))
@@ -97,6 +101,9 @@ def mce(
 
     Raises:
         TypeError, ValueError: as in `ece`.
+
+    See also:
+        `ece` for the mean over bins.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

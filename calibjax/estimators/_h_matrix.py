@@ -29,6 +29,9 @@ def h_matrix(kernel: KernelLike, predictions: Distribution, targets: ArrayLike) 
     Raises:
         TypeError, ValueError: as in `skce`.
 
+    See also:
+        `skce` for its mean without the matrix in memory.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Bernoulli(jnp.array([0.5, 0.5]))

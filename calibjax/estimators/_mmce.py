@@ -41,6 +41,9 @@ def mmce(
     Raises:
         TypeError, ValueError: as in `skce`; the predictions have no classes.
 
+    See also:
+        `skce` for all classes instead of the most likely one.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Bernoulli(jnp.array([0.9, 0.9, 0.9, 0.9]))

@@ -103,6 +103,9 @@ def random_feature_skce(
     Raises:
         TypeError, ValueError: as in `skce`; the spectrum of the kernel is not known.
 
+    See also:
+        `skce` for all pairs exactly.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Normal(jnp.linspace(-1.0, 1.0, 1000), jnp.full(1000, 0.5))

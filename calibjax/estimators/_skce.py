@@ -63,6 +63,10 @@ def skce(
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete,
             value.  Inside jit a bad value makes the result NaN.
 
+    See also:
+        `calibration_test` for whether it is more than chance, `skce_confidence_interval` for how
+        large it is, `random_feature_skce` and `SKCEState` for many rows.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Categorical(jnp.array([[0.1, 0.8, 0.1], [0.2, 0.5, 0.3]]))

@@ -33,6 +33,9 @@ def top_label(predictions: Distribution, targets: ArrayLike) -> tuple[Bernoulli,
     Raises:
         TypeError, ValueError: an argument of the wrong type or shape.  Values are not checked.
 
+    See also:
+        `one_vs_rest` for one class after the other.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Categorical(jnp.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]]))
@@ -63,6 +66,9 @@ def one_vs_rest(
 
     Raises:
         TypeError, ValueError: an argument of the wrong type or shape; the label is out of range.
+
+    See also:
+        `top_label` for the most likely class.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

@@ -50,6 +50,9 @@ def ucme(
     Raises:
         TypeError, ValueError: as in `skce`.
 
+    See also:
+        `witness` for the mean deviations themselves, `asymptotic_cme_test` for a p-value.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Bernoulli(jnp.array([0.5, 0.5]))
@@ -98,6 +101,9 @@ def witness(
 
     Raises:
         TypeError, ValueError: as in `skce`.
+
+    See also:
+        `ucme` for their mean square; `witness_map` for a picture.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

@@ -64,6 +64,9 @@ def evaluate(
         TypeError, ValueError: predictions or targets are not what they should be; the message names
             a row, and says what to do.
 
+    See also:
+        `calibration_test` for the p-value alone; `skce` for the number alone.
+
     Example:
         >>> import calibjax as cj
         >>> probabilities = [[0.7, 0.3], [0.4, 0.6]] * 30

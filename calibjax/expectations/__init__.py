@@ -7,6 +7,7 @@ that many families share.
 from calibjax.expectations import _algebra as _algebra
 from calibjax.expectations._default_kernel import JointKernel as JointKernel
 from calibjax.expectations._default_kernel import default_kernel as default_kernel
+from calibjax.expectations._default_kernel import gaussian_kernel as gaussian_kernel
 from calibjax.expectations._default_kernels import default_kernels as default_kernels
 from calibjax.expectations._default_kernels import has_log_prob as has_log_prob
 from calibjax.expectations._default_kernels import is_top_label as is_top_label

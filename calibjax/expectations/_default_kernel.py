@@ -54,6 +54,9 @@ def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
         NotImplementedError: a family of your own has no closed form with k.
 
+    See also:
+        `default_kernels` for several of them, `median_heuristic` for the lengthscale.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> kernel = cj.default_kernel(cj.Bernoulli(jnp.array([0.0, 0.25, 1.0])))

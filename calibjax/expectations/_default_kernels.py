@@ -73,6 +73,9 @@ def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
 
+    See also:
+        `default_kernel` for one, `aggregated_skce_test` to test with them.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> kernels = cj.default_kernels(cj.Bernoulli(jnp.array([0.0, 0.25, 1.0])))

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
-from calibjax.kernels import vmap_pairs
+from calibjax.kernels import KernelLike, vmap_pairs
 
 Rule = TypeVar("Rule", bound=Callable[..., jax.Array])
 
@@ -119,8 +119,11 @@ def _no_closed_form(function: str, p: Any, kernel: Any) -> NotImplementedError:
 
 
 @PairDispatch
-def mean_embedding(p: Any, kernel: Any, y: Any) -> jax.Array:
+def mean_embedding(p: Distribution, kernel: KernelLike, y: jax.Array) -> jax.Array:
     """E k(Z, y) for Z ~ p: the mean embedding of one prediction at one target, a scalar.
+
+    See also:
+        `inner_product`; `Univariate` for families without closed forms.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -132,8 +135,11 @@ def mean_embedding(p: Any, kernel: Any, y: Any) -> jax.Array:
 
 
 @PairDispatch
-def inner_product(p: Any, kernel: Any, q: Any) -> jax.Array:
+def inner_product(p: Distribution, kernel: KernelLike, q: Distribution) -> jax.Array:
     """E k(Z, Z') for independent Z ~ p and Z' ~ q: the inner product of two mean embeddings.
+
+    See also:
+        `mean_embedding`.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

@@ -91,6 +91,9 @@ def aggregated_skce_test(
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value;
             a target kernel has no known frequencies, and the targets are no labels.
 
+    See also:
+        `calibration_test` with the usual kernels.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Bernoulli(jnp.linspace(0.05, 0.95, 100))

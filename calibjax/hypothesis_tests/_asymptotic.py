@@ -15,7 +15,7 @@ from calibjax._door import check_inputs
 from calibjax._sharding import Axis, all_sum, gathered, on_devices
 from calibjax.discrepancy import h
 from calibjax.features import one_feature
-from calibjax.hypothesis_tests._null_laws import Law, bootstrap, gamma, pearson, spectrum
+from calibjax.hypothesis_tests._null_laws import Law, bootstrap, gamma, pearson, spectrum, wild
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals._of_norms import NormInterval
 from calibjax.intervals._rare_events import remark_on_rare_events
@@ -60,6 +60,7 @@ class _Method(NamedTuple):
 
 _METHODS = {
     "bootstrap": _Method(_tiled_operator, bootstrap),
+    "wild": _Method(_tiled_operator, wild),
     "spectrum": _Method(_dense_operator, spectrum, holds_matrix=True),
     "gamma": _Method(_tiled_operator, gamma),
     "pearson": _Method(_dense_operator, pearson, holds_matrix=True),
@@ -80,14 +81,18 @@ def asymptotic_skce_test(
 ) -> CalibrationTestResult:
     """Is the unbiased SKCE over all pairs too large for a calibrated model?
 
-    It is the most powerful test of calibjax, and its p-value is asymptotically exact.  `method`
-    chooses an approximation of the law of the estimate under H0, where n SKCE_u tends to
-    sum_i lambda_i (Z_i^2 - 1):
+    Its p-value is asymptotically exact.  `method` chooses an approximation of the law of the
+    estimate under H0, where n SKCE_u tends to sum_i lambda_i (Z_i^2 - 1):
 
     - "bootstrap": the centred multinomial bootstrap of S = n/(n-1) SKCE_u - SKCE_b, with
-      p = (1 + #{T* >= S}) / (n_resamples + 1).  The best choice unless n is large.
-      O(n^2 n_resamples) time; O(n) memory, one byte for each row and each of at most 1024 resamples
-      at a time.
+      p = (1 + #{T* >= S}) / (n_resamples + 1).  O(n^2 n_resamples) time; O(n) memory, one byte for
+      each row and each of at most 1024 resamples at a time.
+    - "wild": the wild bootstrap, T* = sum_{i != j} e_i e_j h_ij / (n - 1) with random signs e.  As
+      good as the bootstrap elsewhere, and much better where few pairs of rows are alike: vectors of
+      many coordinates, many classes, few rows.  There the bootstrap hardly ever rejects, calibrated
+      or not (vectors of 5 coordinates with standard deviations that are 10 % too small, 200 rows:
+      power 0.34 and 0.11 at level 0.05).  Where events are rare it rejects calibrated models more
+      often than the bootstrap.  The same time and memory.
     - "gamma": the gamma law with the first two moments, without draws.  For when the bootstrap
       takes too long.  At 0.05 and 0.1 the p-value is right within a fifth.  Smaller p-values are
       too small: if h has a long tail of small eigenvalues, by factors of 1.5 to 4 at 0.01 and 3 to
@@ -114,7 +119,7 @@ def asymptotic_skce_test(
         predictions: a batch of n >= 2 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
         n_resamples: the number of draws under H0; draw r depends only on (key, r).
-        method: "bootstrap", "gamma", "pearson", "spectrum" or "features".
+        method: "bootstrap", "wild", "gamma", "pearson", "spectrum" or "features".
         n_features: the number of random features of "features"; `random_feature_skce` says which
             kernels have random features.
         where: boolean mask ``[n]``; masked rows may hold anything.  n counts the kept rows.
@@ -134,6 +139,9 @@ def asymptotic_skce_test(
     Raises:
         TypeError, ValueError: as in `skce`; method is "spectrum" or "pearson" and the batch has
             more than 8192 rows; method is "features" and the spectrum of the kernel is not known.
+
+    See also:
+        `calibration_test`, which is exact; `asymptotic_block_skce_test` for many rows.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -155,8 +163,8 @@ def asymptotic_skce_test(
     n_features = check_integer("n_features", n_features, 1)
     if chosen.holds_matrix and data.n > _MAX_MATRIX_ROWS:
         raise ValueError(
-            f"method must be 'bootstrap', 'gamma' or 'features' above n = {_MAX_MATRIX_ROWS}, got "
-            f"{method!r}, which holds an n x n matrix, with n = {data.n}."
+            f"method must be 'bootstrap', 'wild', 'gamma' or 'features' above n = "
+            f"{_MAX_MATRIX_ROWS}, got {method!r}, which holds an n x n matrix, with n = {data.n}."
         )
     rows = gathered(data) if chosen.holds_matrix else data
     result = _asymptotic_skce_test((key, kernel), rows, n_resamples, method, n_features)

@@ -96,6 +96,9 @@ def asymptotic_block_skce_test(
         TypeError, ValueError: as in `skce`; fewer than two complete blocks; a key is missing for
             "model", or given for "asymptotic".
 
+    See also:
+        `SKCEState` for batches that are never in memory together.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Bernoulli(jnp.full(1000, 0.5))

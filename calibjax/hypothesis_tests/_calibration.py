@@ -39,6 +39,10 @@ def calibration_test(
     Raises:
         TypeError, ValueError: as in `aggregated_skce_test`.
 
+    See also:
+        `aggregated_skce_test` with kernels of your own, `evaluate` for the whole picture,
+        `CalibrationMonitor` for data that keep coming.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Normal(jnp.zeros(500), jnp.full(500, 0.5))

@@ -94,6 +94,9 @@ def asymptotic_cme_test(
             "asymptotic"; for "asymptotic", n <= J, or S is singular, for example because two
             locations coincide.
 
+    See also:
+        `sample_test_locations` for locations, `ucme` for the estimate.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Bernoulli(jnp.full(1000, 0.5))

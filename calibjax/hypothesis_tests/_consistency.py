@@ -76,6 +76,9 @@ def consistency_test(
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
             Inside jit a bad value makes all numbers NaN.
 
+    See also:
+        `calibration_test` for kernels.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> def brier(predictions, targets):

@@ -95,6 +95,9 @@ def distribution_free_skce_test(
             can be derived for a kernel of your own; a key is missing for "model", or given for
             "bound".
 
+    See also:
+        `calibration_test`, which rejects far more often.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Bernoulli(jnp.full(100, 0.5))

@@ -11,6 +11,7 @@ from calibjax.hypothesis_tests._weighted_chi_squared import (
     pearson_pvalue,
     spectrum_draws,
 )
+from calibjax.hypothesis_tests._wild_bootstrap import wild_draws
 from calibjax.intervals._bootstrap import bootstrap_draws
 from calibjax.intervals._counting import counted_pvalue
 from calibjax.intervals._errors import DrawnErrors, three_moment_errors, two_moment_errors
@@ -49,6 +50,15 @@ def bootstrap(key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int) -
     biased = (n - 1) / n * estimate + h.trace() / jnp.square(n)
     statistic = n / (n - 1) * estimate - biased
     errors = resampled_errors(draws, n, biased, estimate)
+    return Verdict(statistic, counted_pvalue(statistic, draws), row_sums, draws, errors)
+
+
+def wild(key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int) -> Verdict:
+    """Compares n SKCE_u with its wild bootstrap."""
+    n = h.count()
+    draws, row_sums = wild_draws(key, h, n_kept, n_resamples)
+    statistic = n * h.unbiased(row_sums)
+    errors = DrawnErrors(_mean_error(h, row_sums) + draws / n)
     return Verdict(statistic, counted_pvalue(statistic, draws), row_sums, draws, errors)
 
 

@@ -41,6 +41,9 @@ class SKCEState:
         squares: the sum of the squared deviations of their estimates from the mean.
         block_size: the number of rows of a block.
 
+    See also:
+        `asymptotic_block_skce_test` for rows in memory.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> kernel = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), 0.5), cj.WhiteKernel())

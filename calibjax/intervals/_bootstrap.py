@@ -5,9 +5,10 @@ its diagonal.  Given the data,
 
     T* = [n/(n-1) (c^T H c - c^T d) - 2 c^T H 1] / n^2
 
-has asymptotically the distribution that S = n/(n-1) SKCE_u - SKCE_b has if the model is calibrated
-(Arcones and Giné, On the bootstrap of U and V statistics, 1992).  The code computes T* from
-e = c - 1, which has mean 0, so that every term is small where T* is small.
+is compared with S = n/(n-1) SKCE_u - SKCE_b: T* + SKCE_b has asymptotically the distribution that
+n/(n-1) SKCE_u has if the model is calibrated (Arcones and Giné, On the bootstrap of U and V
+statistics, 1992).  The code computes T* from e = c - 1, which has mean 0, so that every term is
+small where T* is small.
 """
 
 from typing import NamedTuple

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
 from calibjax._struct import widest_dtype
-from calibjax.expectations import JointKernel, default_kernel, location_and_spread
+from calibjax.expectations import JointKernel, default_kernel, gaussian_kernel, location_and_spread
 from calibjax.kernels import (
     DistanceKernel,
     EmbeddingDistance,
@@ -36,10 +36,10 @@ def common_kernel(models: Sequence[Distribution], where: ArrayLike | None) -> Jo
     are_labels = all(p.label_probabilities() is not None for p in models)
     distance = TotalVariation() if are_labels else EmbeddingDistance(location_and_spread)
     lengthscale = _mean([median_heuristic(distance, p, where=where) for p in models])
-    of_real = [default_kernel(p, where=where) for p in models if p.target_kind == "real"]
+    real = [p for p in models if p.target_kind == "real"]
     # A family of real numbers has no closed form with a white kernel, and counts are real, too.
-    lengthscales = [kernel.target_kernel.lengthscale for kernel in of_real]
-    target_kernel = GaussianKernel(_mean(lengthscales)) if of_real else WhiteKernel()
+    lengthscales = [jnp.asarray(gaussian_kernel(p, where).lengthscale) for p in real]
+    target_kernel = GaussianKernel(_mean(lengthscales)) if real else WhiteKernel()
     on_pairs = SteinKernel if any(p.is_known_by_score for p in models) else TensorProduct
     return on_pairs(DistanceKernel(distance, lengthscale), target_kernel)
 

@@ -105,6 +105,9 @@ def compare_calibration(
     Raises:
         TypeError, ValueError: as in `skce`; `second` has another number of rows, or is empty.
 
+    See also:
+        `skce_confidence_interval` for one model.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> loc_key, target_key = jax.random.split(jax.random.key(0))

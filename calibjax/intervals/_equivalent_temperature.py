@@ -119,6 +119,9 @@ def equivalent_temperature(
         TypeError, ValueError: as in `skce` and `skce_confidence_interval`.
         NotImplementedError: a joint kernel of predictions that are not over labels.
 
+    See also:
+        `fit_temperature` for the temperature that mends a model.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> key, target_key = jax.random.split(jax.random.key(0))

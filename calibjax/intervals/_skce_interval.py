@@ -132,6 +132,9 @@ def skce_confidence_interval(
             `distribution_free_skce_test` takes a ``kernel_bound``, and its result has this
             interval.
 
+    See also:
+        `equivalent_temperature` in units that people know, `compare_calibration` for two models.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Bernoulli(jnp.linspace(0.05, 0.95, 500))

@@ -9,6 +9,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._batch import check_predictions, fill_masked, kept_first, valid_rows
+from calibjax._distribution import Distribution
 from calibjax._sharding import (
     Axis,
     all_sum,
@@ -21,13 +22,13 @@ from calibjax._sharding import (
 from calibjax._struct import as_pytree, widest_dtype
 from calibjax.kernels._base import pairwise
 from calibjax.kernels._check import check_distance, check_distance_formula
-from calibjax.kernels._distances import NormDistance, squares_keep_digits
+from calibjax.kernels._distances import DistanceLike, NormDistance, squares_keep_digits
 
 _MAX_ROWS = 1024
 
 
 def median_heuristic(
-    distance: Any, predictions: Any, *, where: ArrayLike | None = None
+    distance: DistanceLike, predictions: Distribution, *, where: ArrayLike | None = None
 ) -> jax.Array:
     """The median distance over all pairs i < j of predictions, a lengthscale.
 
@@ -47,6 +48,9 @@ def median_heuristic(
     Raises:
         TypeError, ValueError: predictions or where of the wrong type, shape or, where concrete,
             value.  Inside jit a bad value makes the result NaN.
+
+    See also:
+        `default_kernel`, which uses it.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

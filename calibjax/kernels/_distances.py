@@ -57,7 +57,7 @@ class Distance(ABC):
 
         The norm is half the L1 norm for TotalVariation, and the Euclidean norm for all others.
         """
-        raise _no_embedding(self)
+        raise no_embedding(self)
 
     def draw_frequency(
         self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: Any
@@ -66,7 +66,11 @@ class Distance(ABC):
 
         phi is the embedding of predictions in which d is a norm.
         """
-        raise _no_embedding(self)
+        raise no_embedding(self)
+
+
+#: What a distance may be: an object of ours, or any function of two predictions.
+DistanceLike = Distance | Callable[[Any, Any], jax.Array]
 
 
 class NormDistance(Distance):
@@ -122,11 +126,12 @@ def squares_keep_digits(scale: jax.Array) -> jax.Array:
 def embedding(distance: Any, p: Any) -> jax.Array:
     """``distance.embedding(p)``; TypeError for a plain function, whose embedding is unknown."""
     if not isinstance(distance, Distance):
-        raise _no_embedding(distance)
+        raise no_embedding(distance)
     return distance.embedding(p)
 
 
-def _no_embedding(distance: Any) -> TypeError:
+def no_embedding(distance: Any) -> TypeError:
+    """The error for a distance that is no norm of a known embedding."""
     return TypeError(
         "random features need prediction kernels of the distance TotalVariation, Euclidean, "
         f"EmbeddingDistance or Wasserstein, got {type(distance).__name__}."

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from calibjax._numerics import dot
 from calibjax._struct import struct, widest_dtype
-from calibjax.kernels._base import Kernel, of_pair
+from calibjax.kernels._base import Kernel, KernelLike, of_pair
 
 
 @struct
@@ -27,6 +27,9 @@ class FeatureKernel(Kernel):
         feature: f, a function of *one* prediction and *one* target that returns a scalar or a
             vector.
 
+    See also:
+        `TensorProduct` for all features of a target kernel.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> distance = cj.DistanceKernel(cj.TotalVariation())
@@ -36,7 +39,7 @@ class FeatureKernel(Kernel):
         -0.1875
     """
 
-    prediction_kernel: Any
+    prediction_kernel: KernelLike
     feature: Callable[[Any, jax.Array], jax.Array]
 
     domain = "pairs"

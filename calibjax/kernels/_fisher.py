@@ -12,7 +12,7 @@ from calibjax._check import check_shapes
 from calibjax._loops import double, sum_over_coordinates
 from calibjax._numerics import dot, positive_or_nan
 from calibjax._struct import batch_of_one, struct, widest_dtype
-from calibjax.kernels._base import pairwise
+from calibjax.kernels._base import KernelLike, pairwise
 from calibjax.kernels._constraints import FINITE_POINTS
 from calibjax.kernels._distances import NormDistance
 
@@ -59,6 +59,10 @@ class FisherDistance(ScoreDistance):
         TypeError, ValueError: points of another shape than the targets, or predictions without a
             score.  Points outside of the support of a prediction make distances to it NaN.
 
+    See also:
+        `KernelizedFisherDistance`, which smooths the scores; `Wasserstein` and
+        `MeanEmbeddingDistance` where laws are known.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> p, q = (cj.Normal(jnp.array(m), jnp.array(1.0)) for m in (0.0, 2.0))
@@ -69,12 +73,12 @@ class FisherDistance(ScoreDistance):
     calibration tests, UAI 2023, Section 4.
     """
 
-    points: Any
+    points: ArrayLike
 
     parameter_constraints = {"points": FINITE_POINTS}
 
     @classmethod
-    def under_normal(cls, loc: ArrayLike, scale: jax.Array | float) -> Self:
+    def under_normal(cls, loc: ArrayLike, scale: ArrayLike) -> Self:
         """The distance with the base measure N(loc, scale^2 I), exact for normal predictions.
 
         Their scores are linear, and the points loc +- scale sqrt(d) e_c, for the unit vectors e_c
@@ -124,6 +128,9 @@ class KernelizedFisherDistance(ScoreDistance):
     Raises:
         TypeError, ValueError: as for FisherDistance.
 
+    See also:
+        `FisherDistance` without smoothing.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> p, q = (cj.Normal(jnp.array(m), jnp.array(1.0)) for m in (0.0, 2.0))
@@ -135,8 +142,8 @@ class KernelizedFisherDistance(ScoreDistance):
     calibration tests, UAI 2023, Section 4.
     """
 
-    points: Any
-    kernel: Any
+    points: ArrayLike
+    kernel: KernelLike
 
     parameter_constraints = {"points": FINITE_POINTS}
     inner_functions = {"kernel": "targets"}

@@ -4,12 +4,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from calibjax._numerics import positive_or_nan
 from calibjax._struct import is_traced, static, struct
 from calibjax.kernels._base import Kernel, of_pair, pairwise
 from calibjax.kernels._constraints import EXPONENT, POSITIVE
-from calibjax.kernels._distances import NormDistance, squares_keep_digits
+from calibjax.kernels._distances import (
+    Distance,
+    DistanceLike,
+    NormDistance,
+    no_embedding,
+    squares_keep_digits,
+)
 
 
 @struct
@@ -36,8 +43,8 @@ class DistanceKernel(Kernel):
     Eq. 4.
     """
 
-    distance: Any
-    lengthscale: Any = 1.0
+    distance: DistanceLike
+    lengthscale: ArrayLike = 1.0
     exponent: float = static(default=1.0)
 
     domain = "predictions"
@@ -45,14 +52,16 @@ class DistanceKernel(Kernel):
     inner_functions = {"distance": "a distance"}
 
     def __call__(self, p: Any, q: Any) -> jax.Array:
-        if self._takes_squares():
-            return self._of_squared(self.distance.squared(p, q))
+        norm = self._norm()
+        if norm is not None:
+            return self._of_squared(norm.squared(p, q))
         return self._of_distance(of_pair(self.distance, p, q))
 
     def pairwise(self, ps: Any, qs: Any) -> jax.Array:
         """The kernel for all pairs of two batches, ``[S, T]``."""
-        if self._takes_squares():
-            return self._of_squared(self.distance.pairwise_squared(ps, qs))
+        norm = self._norm()
+        if norm is not None:
+            return self._of_squared(norm.pairwise_squared(ps, qs))
         return self._of_distance(pairwise(self.distance, ps, qs))
 
     def upper_bound(self) -> float:
@@ -61,6 +70,8 @@ class DistanceKernel(Kernel):
 
     def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: Any) -> jax.Array:
         """A random w with E cos(<w, phi(p) - phi(q)>) = k(p, q), for the embedding phi(p)."""
+        if not isinstance(self.distance, Distance):
+            raise no_embedding(self.distance)
         w = self.distance.draw_frequency(key, self.exponent, point.shape, dtype)
         return w / self.scalar_lengthscale()
 
@@ -82,10 +93,13 @@ class DistanceKernel(Kernel):
             )
         return jnp.where(in_range, scale, jnp.nan)
 
-    def _takes_squares(self) -> bool:
+    def _norm(self) -> NormDistance | None:
+        """The distance, if the kernel is a function of its square."""
         # The square of a norm is smooth at 0, where the norm is not.
-        is_norm = isinstance(self.distance, NormDistance)
-        return self.exponent == 2 and is_norm and self.distance.is_root_of_square()
+        norm = self.distance if isinstance(self.distance, NormDistance) else None
+        return (
+            norm if norm is not None and self.exponent == 2 and norm.is_root_of_square() else None
+        )
 
     def _of_squared(self, squared: jax.Array) -> jax.Array:
         return _exp_of_minus(squared / jnp.square(self.scalar_lengthscale()))

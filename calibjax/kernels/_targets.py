@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from calibjax._numerics import absolute, positive_or_nan, safe_sqrt
 from calibjax._struct import is_floating, struct
@@ -44,7 +45,7 @@ class GaussianKernel(Kernel):
         0.6065
     """
 
-    lengthscale: Any
+    lengthscale: ArrayLike
 
     domain = "targets"
     parameter_constraints = {"lengthscale": POSITIVE}
@@ -75,7 +76,7 @@ class LaplacianKernel(Kernel):
         0.3679
     """
 
-    lengthscale: Any
+    lengthscale: ArrayLike
 
     domain = "targets"
     parameter_constraints = {"lengthscale": POSITIVE}
@@ -106,7 +107,7 @@ class Matern32Kernel(Kernel):
         0.4834
     """
 
-    lengthscale: Any
+    lengthscale: ArrayLike
 
     domain = "targets"
     parameter_constraints = {"lengthscale": POSITIVE}
@@ -136,7 +137,7 @@ class Matern52Kernel(Kernel):
         0.5240
     """
 
-    lengthscale: Any
+    lengthscale: ArrayLike
 
     domain = "targets"
     parameter_constraints = {"lengthscale": POSITIVE}

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 
 from calibjax._struct import struct
-from calibjax.kernels._base import Kernel, of_pair, upper_bound
+from calibjax.kernels._base import Kernel, KernelLike, of_pair, upper_bound
 
 
 @struct
@@ -16,6 +16,9 @@ class TensorProduct(Kernel):
         prediction_kernel: k_P, for example a DistanceKernel, or a callable of two predictions.
         target_kernel: k_Y, for example a GaussianKernel, or a callable of two targets.
 
+    See also:
+        `default_kernel` for a usual one, `FeatureKernel` and `SteinKernel` for others on pairs.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> kernel = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation()), cj.WhiteKernel())
@@ -24,8 +27,8 @@ class TensorProduct(Kernel):
         0.6065
     """
 
-    prediction_kernel: Any
-    target_kernel: Any
+    prediction_kernel: KernelLike
+    target_kernel: KernelLike
 
     domain = "pairs"
     inner_functions = {"prediction_kernel": "predictions", "target_kernel": "targets"}

@@ -72,6 +72,9 @@ class CalibrationMonitor:
         log_max: the largest logarithm of `e_value` so far, also within batches.
         lag: the number of updates until targets are known.
 
+    See also:
+        `calibration_test` for one look at data that are complete.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> def day(key, error):

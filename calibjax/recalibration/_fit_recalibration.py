@@ -75,6 +75,9 @@ def fit_recalibration(
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
             Inside jit a bad value, or fewer than two kept rows, makes the result NaN.
 
+    See also:
+        `fit_temperature` for one number, `vector_scaling` and `affine_scaling` to fit.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Normal(jnp.array([0.0, 1.0, 2.0, 3.0]), 1.0)

@@ -69,6 +69,9 @@ def fit_temperature(
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
             Inside jit a bad value, or fewer than two kept rows, makes the result NaN.
 
+    See also:
+        `temper` to use it, `fit_recalibration` for more than one number.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Normal(jnp.zeros(4), jnp.ones(4))

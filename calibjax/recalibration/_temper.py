@@ -40,6 +40,9 @@ def temper(predictions: Family, temperature: ArrayLike) -> Family:
         ValueError: temperature is not a positive and finite scalar.  Inside jit a bad temperature
             makes the tempered parameters NaN.
 
+    See also:
+        `fit_temperature` to find the temperature.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> cj.temper(cj.Categorical(jnp.array([[0.9, 0.1, 0.0]])), 2.0).probs.tolist()

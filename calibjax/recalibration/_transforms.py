@@ -43,6 +43,9 @@ def vector_scaling(
     Raises:
         TypeError: the targets of the predictions are no labels.
 
+    See also:
+        `fit_recalibration` to find the parameters.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Categorical(jnp.array([[0.5, 0.25, 0.25]]))
@@ -100,6 +103,9 @@ def affine_scaling(
 
     Raises:
         TypeError: the family of the predictions has no location and scale.
+
+    See also:
+        `fit_recalibration` to find the parameters.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

@@ -47,6 +47,9 @@ def crps(predictions: Distribution, targets: ArrayLike) -> jax.Array:
         ValueError: an argument of the wrong shape or, where it is concrete, value; counts without
             max_count.
 
+    See also:
+        `log_score`, `pit`.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Normal(jnp.zeros(3), jnp.array([0.5, 1.0, 2.0]))

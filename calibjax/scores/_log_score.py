@@ -27,6 +27,9 @@ def log_score(predictions: Distribution, targets: ArrayLike) -> jax.Array:
             your own that defines only `quantile`; another wrong type.
         ValueError: an argument of the wrong shape or, where it is concrete, value.
 
+    See also:
+        `crps`, `pit`.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> cj.log_score(cj.Bernoulli(jnp.array([0.5, 0.9])), jnp.array([1, 0])).round(3).tolist()

@@ -42,6 +42,9 @@ def pit(key: jax.Array, predictions: Distribution, targets: ArrayLike) -> jax.Ar
         ValueError: an argument of the wrong shape or, where it is concrete, value; counts without
             max_count.
 
+    See also:
+        `pit_curve` for a histogram with a band.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Normal(jnp.zeros(1000), jnp.ones(1000))

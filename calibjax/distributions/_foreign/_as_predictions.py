@@ -46,6 +46,9 @@ def as_predictions(obj: Any) -> Distribution:
             `Empirical`: `calibration_test` is exact for them, however few they are.
         ValueError: if its batch shape is not ``[n]``.
 
+    See also:
+        `Empirical` for what has a sampler only.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj, numpyro.distributions as dist
         >>> cj.as_predictions(dist.Normal(jnp.array([0.0, 1.0]), 2.0)).variance().tolist()

@@ -35,6 +35,9 @@ class Mixture(Distribution):
     Targets are the targets of the components' family.  A target kernel that has a closed form for
     the components also has one for the mixture: the sum over all K^2 pairs of components.
 
+    See also:
+        `Empirical` for draws.
+
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> components = cj.Normal(jnp.array([[-1.0, 1.0]]), jnp.array([[1.0, 1.0]]))

@@ -66,6 +66,9 @@ class Univariate(Distribution):
         TypeError: at the first use, if the subclass has neither `quantile` nor `cdf` and
             `log_prob`.
 
+    See also:
+        `Distribution` for families with closed forms.
+
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> class Gumbel(cj.Univariate):
