@@ -24,6 +24,7 @@ SCRIPTS = {
     "neurips2019_estimates": (3, ["neurips2019_ece", "neurips2019_skce"]),
     "neurips2019_tests": (3, ["neurips2019_tests"]),
     "neurips2019_cifar10": (3, ["neurips2019_cifar10"]),
+    "uai2023_kccsd": (2, ["uai2023_kccsd"]),
 }
 
 
