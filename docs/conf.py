@@ -85,14 +85,25 @@ def escape_bars(app, what, name, obj, options, lines):
 
 
 def include_readmes():
-    """READMEs of the repository as pages, with links to its other files as words."""
+    """Pages that are made of files elsewhere, with links to what is not on the site as words."""
     pages = {"papers": "examples/papers/README.md", "benchmarks": "benchmarks/README.md"}
+    measured = ("POWER", "LEVELS", "INTERVALS", "COMPARISON", "MONITOR", "WARM_UP")
+    pages |= {name.lower(): f"benchmarks/{name}.md" for name in measured}
+    on_site = {f"{name}.md": f"{name.lower()}.md" for name in measured}
     (HERE / "generated").mkdir(exist_ok=True)
     for name, path in pages.items():
         text = (HERE.parent / path).read_text()
         folder = os.path.relpath(HERE.parent / Path(path).parent, HERE / "generated")
         text = re.sub(r"!\[([^]]*)\]\((?!http)", rf"![\1]({folder}/", text)
-        text = re.sub(r"(?<!!)\[([^]]*)\]\((?!http)[^)]*\)", r"\1", text)
+
+        def linked(match):
+            words, target = match.groups()
+            return f"[{words}]({on_site[target]})" if target in on_site else words
+
+        text = re.sub(r"(?<!!)\[([^]]*)\]\((?!http)([^)]*)\)", linked, text)
+        if name == "benchmarks":
+            tree = "\n".join(name.lower() for name in measured)
+            text += f"\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
         (HERE / "generated" / f"{name}.md").write_text(text)
 
 
