@@ -34,6 +34,8 @@ extensions = [
 exclude_patterns = ["_build", "gallery", "**/sg_execution_times.rst", "pictures/*.ipynb"]
 
 source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}
+# Pages of benchmarks begin their tables with small headings.
+suppress_warnings = ["myst.header"]
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
