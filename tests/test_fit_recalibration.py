@@ -149,6 +149,7 @@ def test_certain_and_separable_rows():
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_affine_scaling_of_every_family_by_its_draws():
     """The cdf at a + b loc + exp(c) (y - loc) is the cdf at y before."""
     loc, scale = jnp.array([1.0, -2.0]), jnp.array([0.5, 3.0])
