@@ -98,7 +98,8 @@ class FisherDistance(ScoreDistance):
             >>> distance.points.shape
             (4, 2)
         """
-        loc = jnp.asarray(loc, widest_dtype(loc, scale))
+        loc = jnp.asarray(loc)
+        loc = loc.astype(widest_dtype(loc, scale))
         if loc.ndim > 1:
             raise ValueError(f"loc must be a number or a vector, got shape {list(loc.shape)}.")
         scale = jnp.asarray(positive_or_nan(scale, "scale"), loc.dtype)
