@@ -1,4 +1,4 @@
-"""What the two training examples share: a network, its training on a grid, a table, a figure."""
+"""What the training examples share: a network, its training on a grid, a table, a figure."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,10 +24,14 @@ def init_mlp(key: jax.Array, sizes: Sequence[int]) -> list[dict[str, jax.Array]]
     return [layer(*shape) for shape in zip(keys, sizes[:-1], sizes[1:], strict=True)]
 
 
-def mlp(params: list[dict[str, jax.Array]], inputs: jax.Array) -> jax.Array:
+def mlp(
+    params: list[dict[str, jax.Array]],
+    inputs: jax.Array,
+    activation: Callable[[jax.Array], jax.Array] = jax.nn.relu,
+) -> jax.Array:
     *hidden, last = params
     for layer in hidden:
-        inputs = jax.nn.relu(inputs @ layer["matrix"] + layer["bias"])
+        inputs = activation(inputs @ layer["matrix"] + layer["bias"])
     return inputs @ last["matrix"] + last["bias"]
 
 
