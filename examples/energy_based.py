@@ -11,13 +11,14 @@ The energy-based model is a network,
 whose constant nobody knows.  Score matching trains it by its score, grad log p, and the test with a
 `SteinKernel` asks pixels that are held out whether it is calibrated, again by the score alone.
 
-With 4000 pixels for training and 500 for the test, the test rejects normal laws in all of 10 random
-splits at the 5 % level, and the energy-based model in one; the size of the network was chosen on
-such splits.  Of two models that learn from 400 pixels it rejects the one without a penalty in 7
-splits, and the one with a penalty, which is the better of them by far, in all 10.  A p-value does not rank models: the first one has peaks at the
-colours of its training, and a few huge scores drown what the test could see.  The loss of score
-matching on the same pixels does rank them.  Neither sees much of how likely groups of colours are
-that lie far apart: the score within each group does not say.  About a minute on two CPU cores.
+With 4000 pixels for training and 500 for the test, the test rejects normal laws in all of 10
+random splits at the 5 % level, and the energy-based model in one; the size of the network was
+chosen on such splits. Of two models that learn from 400 pixels it rejects the one without a
+penalty in 7 splits, and the one with a penalty, which is the better of them by far, in all 10. A
+p-value does not rank models: the first one has peaks at the colours of its training, and a few
+huge scores drown what the test could see. The loss of score matching on the same pixels does rank
+them. Neither sees much of how likely groups of colours are that lie far apart: the score within
+each group does not say. About a minute on two CPU cores.
 """
 
 import argparse
