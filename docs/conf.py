@@ -53,6 +53,10 @@ sphinx_gallery_conf = {
     "examples_dirs": "gallery",
     "gallery_dirs": "pictures",
     "filename_pattern": r"\.py$",
+    "subsection_order": [f"gallery/{x}" for x in ("classes", "numbers", "tests", "errors")],
+    "within_subsection_order": "FileNameSortKey",
+    "reset_modules": ("matplotlib", "gallery_style.reset"),
+    "capture_repr": (),
     "abort_on_example_error": True,
     # In processes of their own: this one forks when it reads pages, which JAX does not survive.
     "parallel": 2,

@@ -1,5 +1,7 @@
 """Pictures of the PIT, of coverage and of evidence."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -53,6 +55,16 @@ def test_bars_outside_of_the_band_have_another_colour():
     red = [bar for bar in ax.patches if to_hex(bar.get_facecolor()) == style.VERMILLION.lower()]
     assert [(bar.get_x(), round(bar.get_height(), 5)) for bar in red] == [(0.0, 2.0), (0.75, 0.2)]
     assert "95 % if calibrated" in words(ax) and ax.get_title(loc="left") == "PIT of 100 rows"
+
+
+@pytest.mark.parametrize("draw", [plot.pit, plot.pit_difference])
+def test_pictures_side_by_side_keep_all_in_sight(draw):
+    flat = dataclasses.replace(HISTOGRAM, density=jnp.ones(4), difference=jnp.zeros(5))
+    for curves in ([HISTOGRAM, flat], [flat, HISTOGRAM]):
+        axes = Figure().subplots(1, 2, sharey=True)
+        for ax, curve in zip(axes, curves, strict=True):
+            draw(curve, ax=ax)
+        assert axes[0].get_ylim() == axes[1].get_ylim() == draw(HISTOGRAM).get_ylim()
 
 
 def test_lines_outside_of_the_band_have_another_colour():

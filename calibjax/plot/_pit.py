@@ -56,7 +56,7 @@ def pit(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
     ax.stairs(high, edges, baseline=low, fill=True, **_BAND_BEFORE, label=_band_name(curve))
     ax.axhline(1.0, **{**style.IDEAL, "zorder": 5})
     ax.set_xlim(0, 1)
-    ax.set_ylim(0, 1.3 * np.nanmax([*density, *high, 1.0]))
+    _show(ax, 0.0, 1.3 * np.nanmax([*density, *high, 1.0]))
     style.words(ax, f"PIT of {_rows(curve)}", "probability integral transform", "density")
     style.legend(ax, loc="upper right", ncols=2)
     return ax
@@ -94,7 +94,8 @@ def pit_difference(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
     ax.axhline(0.0, **style.IDEAL)
     _line(ax, grid, difference, (difference < low) | (difference > high), drawstyle="steps-post")
     ax.set_xlim(0, 1)
-    _headroom(ax)
+    bottom, top = np.min([low, difference]), np.max([high, difference])
+    _show(ax, bottom - 0.05 * (top - bottom), top + 0.25 * (top - bottom))
     style.words(ax, f"PIT of {_rows(curve)}", "probability z", "ECDF of the PIT − z")
     style.legend(ax, loc="upper right", ncols=2)
     return ax
@@ -166,10 +167,11 @@ def _line(ax: Axes, x: np.ndarray, y: np.ndarray, outside: np.ndarray, **options
         ax.plot(x, np.where(outside, y, np.nan), **{**style.ALARM, **options}, label="outside")
 
 
-def _headroom(ax: Axes) -> None:
-    """Space for the legend above the curves."""
-    bottom, top = ax.get_ylim()
-    ax.set_ylim(bottom, top + 0.2 * (top - bottom))
+def _show(ax: Axes, bottom: float, top: float) -> None:
+    """Sets the limits of y, and keeps in sight what other axes with the same limits hold."""
+    shared = ax.get_shared_y_axes().get_siblings(ax)
+    others = [other.get_ylim() for other in shared if other is not ax and other.has_data()]
+    ax.set_ylim(min([bottom, *(y[0] for y in others)]), max([top, *(y[1] for y in others)]))
 
 
 def _band_name(curve: PITCurve | CoverageCurve) -> str:
