@@ -451,7 +451,7 @@ def test_bad_arguments(key):
         (
             lambda: test([lambda a, b: 1.0], predictions, labels),
             TypeError,
-            "kernels must be TensorProducts or FeatureKernels.*got <lambda>",
+            "kernels must be TensorProducts, FeatureKernels or SteinKernels.*got <lambda>",
         ),
         (
             lambda: test([own], normal, jnp.zeros(N)),

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from calibjax._batch import check_predictions, fill_masked
 from calibjax._distribution import Distribution
-from calibjax._sharding import Axis, all_of, on_devices
+from calibjax._sharding import Axis, all_of, on_devices, on_one_device
 from calibjax._struct import widened
 from calibjax.expectations._mean_embedding_distance import MeanEmbeddingDistance
 from calibjax.kernels import (
@@ -78,8 +78,10 @@ def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
 
 
 def default_distance(predictions: Distribution, where: ArrayLike | None) -> Any:
-    """The distance of the family, which may depend on kept rows; None if there is none."""
-    if where is not None:
+    """The distance of the family; None if there is none."""
+    if predictions.is_known_by_score and where is not None:
+        # Its points are draws from kept rows.
+        predictions, where = on_one_device((predictions, where))
         predictions = fill_masked(predictions, jnp.asarray(where))
     return predictions.default_distance()
 
