@@ -3,12 +3,14 @@ Fewer pairs, random features, or all pairs
 ==========================================
 
 All pairs of 2000 rows are two million. Blocks look at fewer pairs and random features at all of
-them, approximately; both take linear time. Each box shows, on a log scale, how far 20 such estimates are
-from the value of all pairs. For a model that is nearly calibrated, as here, features come much
+them, approximately; both take linear time. Each box shows, on a log scale, how far 20 such
+estimates are from the value of all pairs. For a model that is nearly calibrated, as here, features come much
 closer; far from calibrated the two differ less.
 
 Made with :func:`calibjax.skce`, its ``block_size=``, and :func:`calibjax.random_feature_skce`.
 """
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -36,9 +38,7 @@ exact = cj.skce(kernel, predictions, labels)
 figure, axes = plt.subplots(1, 2, sharey=True)
 for ax, estimate, title in zip(axes, (of_blocks, of_features), ("blocks", "features"), strict=True):
     sizes = [16, 64, 256]
-    values = [
-        jax.lax.map(lambda key, s=s, estimate=estimate: estimate(key, s), keys) for s in sizes
-    ]
+    values = [jax.lax.map(functools.partial(estimate, count=s), keys) for s in sizes]
     ax.boxplot(abs(jnp.array(values).T - exact), tick_labels=sizes, medianprops={"color": "C1"})
     ax.set(title=title, yscale="log", ylabel="distance from all pairs")
     ax.label_outer()
