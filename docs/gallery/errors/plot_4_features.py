@@ -4,8 +4,8 @@ Fewer pairs, random features, or all pairs
 
 All pairs of 2000 rows are two million. Blocks look at fewer pairs and random features at all of
 them, approximately; both take linear time. Each box shows, on a log scale, how far 20 such
-estimates are from the value of all pairs. For a model that is nearly calibrated, as here, features come much
-closer; far from calibrated the two differ less.
+estimates are from the value of all pairs. For a model that is nearly calibrated, as here,
+features come much closer; far from calibrated the two differ less.
 
 Made with :func:`calibjax.skce`, its ``block_size=``, and :func:`calibjax.random_feature_skce`.
 """
@@ -24,9 +24,9 @@ kernel = cj.default_kernel(predictions)
 keys = jax.random.split(jax.random.key(2), 20)
 
 
-def of_blocks(key, size):
+def of_blocks(key, count):
     rows = jax.random.permutation(key, 2000)
-    return cj.skce(kernel, predictions[rows], labels[rows], block_size=size)
+    return cj.skce(kernel, predictions[rows], labels[rows], block_size=count)
 
 
 def of_features(key, count):
