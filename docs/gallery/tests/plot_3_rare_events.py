@@ -4,8 +4,8 @@ Exact where events are rare
 
 The p-values of a calibrated model must be uniform: at most 5 % of them below 0.05, on the diagonal
 or below it. These predictions are of events with a probability of 0.5 %, of which one or two
-happen in 300 rows. The asymptotic test has far too many small p-values and would reject good models. The
-test that draws its labels from the model keeps its level, however rare events are.
+happen in 300 rows. The asymptotic test has far too many small p-values and would reject good
+models. The test that draws its labels from the model keeps its level, however rare events are.
 
 Made with :func:`calibjax.aggregated_skce_test` and :func:`calibjax.asymptotic_skce_test`.
 """
@@ -25,7 +25,7 @@ kernel = cj.default_kernel(predictions)
 def pvalues(key):
     labels = predictions.sample(key)
     exact = cj.aggregated_skce_test(key, [kernel], predictions, labels, n_resamples=99)
-    asymptotic = cj.asymptotic_skce_test(key, kernel, predictions, labels)
+    asymptotic = cj.asymptotic_skce_test(key, kernel, predictions, labels, n_resamples=199)
     return exact.pvalue, asymptotic.pvalue
 
 
