@@ -31,7 +31,13 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "calibjax_coverage",
 ]
-exclude_patterns = ["_build", "gallery", "**/sg_execution_times.rst", "pictures/*.ipynb"]
+exclude_patterns = [
+    "_build",
+    "gallery",
+    "sg_execution_times.rst",
+    "**/sg_execution_times.rst",
+    "pictures/**/*.ipynb",
+]
 
 source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}
 # Pages of benchmarks begin their tables with small headings.

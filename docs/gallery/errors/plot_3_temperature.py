@@ -17,7 +17,7 @@ import numpy as np
 
 import calibjax as cj
 
-logits = 2 * jax.random.normal(jax.random.key(0), (600, 5))
+logits = 2 * jax.random.normal(jax.random.key(0), (400, 5))
 predictions = cj.Categorical.from_logits(logits)
 labels = cj.temper(predictions, 2.0).sample(jax.random.key(1))
 kernel = cj.default_kernel(predictions)

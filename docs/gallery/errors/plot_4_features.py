@@ -2,10 +2,10 @@
 Fewer pairs, random features, or all pairs
 ==========================================
 
-All pairs of 2000 rows are two million. Blocks look at fewer pairs and random features at all of
+All pairs of 2000 rows are two million. Blocks look at fewer pairs, and random features at all of
 them, approximately; both take linear time. Each box shows, on a log scale, how far 20 such
-estimates are from the value of all pairs. For a model that is nearly calibrated, as here,
-features come much closer; far from calibrated the two differ less.
+estimates are from the value of all pairs. For a model that is nearly calibrated, as here, features
+come much closer; far from calibrated the two differ less.
 
 Made with :func:`calibjax.skce`, its ``block_size=``, and :func:`calibjax.random_feature_skce`.
 """
@@ -24,12 +24,12 @@ kernel = cj.default_kernel(predictions)
 keys = jax.random.split(jax.random.key(2), 20)
 
 
-def of_blocks(key, count):
+def of_blocks(size, key):
     rows = jax.random.permutation(key, 2000)
-    return cj.skce(kernel, predictions[rows], labels[rows], block_size=count)
+    return cj.skce(kernel, predictions[rows], labels[rows], block_size=size)
 
 
-def of_features(key, count):
+def of_features(count, key):
     found = cj.random_feature_skce(key, kernel, predictions, labels, n_features=count)
     return found.estimate
 
@@ -37,8 +37,8 @@ def of_features(key, count):
 exact = cj.skce(kernel, predictions, labels)
 figure, axes = plt.subplots(1, 2, sharey=True)
 for ax, estimate, title in zip(axes, (of_blocks, of_features), ("blocks", "features"), strict=True):
-    sizes = [16, 64, 256]
-    values = [jax.lax.map(functools.partial(estimate, count=s), keys) for s in sizes]
+    sizes = [32, 256]
+    values = [jax.lax.map(functools.partial(estimate, size), keys) for size in sizes]
     ax.boxplot(abs(jnp.array(values).T - exact), tick_labels=sizes, medianprops={"color": "C1"})
     ax.set(title=title, yscale="log", ylabel="distance from all pairs")
     ax.label_outer()

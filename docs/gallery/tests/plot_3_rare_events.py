@@ -25,7 +25,7 @@ kernel = cj.default_kernel(predictions)
 def pvalues(key):
     labels = predictions.sample(key)
     exact = cj.aggregated_skce_test(key, [kernel], predictions, labels, n_resamples=99)
-    asymptotic = cj.asymptotic_skce_test(key, kernel, predictions, labels)
+    asymptotic = cj.asymptotic_skce_test(key, kernel, predictions, labels, n_resamples=199)
     return exact.pvalue, asymptotic.pvalue
 
 

@@ -2,7 +2,7 @@
 Why a test must not be repeated every day
 =========================================
 
-All of these 60 models are calibrated. Each day brings 50 new events, and a test of level 5 % is
+All of these 50 models are calibrated. Each day brings 50 new events, and a test of level 5 % is
 made of them: after two months nearly every model has been rejected at least once. The monitor was
 watched just as often, and its false alarms stay below 5 %, forever.
 
@@ -34,7 +34,7 @@ def alarms(key):
     return jax.lax.scan(day, start, jax.random.split(key, 60))[1]
 
 
-rings = alarms(jax.random.split(jax.random.key(1), 60))
+rings = alarms(jax.random.split(jax.random.key(1), 50))
 figure, ax = plt.subplots()
 for ring, name in zip(rings, ["a test every day", "a monitor"], strict=True):
     ever = jax.lax.cummax(ring.astype(int), axis=1).mean(axis=0)
