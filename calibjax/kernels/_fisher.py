@@ -47,8 +47,8 @@ class FisherDistance(ScoreDistance):
 
     The mean is over M points of a base measure, X = x_j with probability 1 / M, and
     s_p(x) = grad_x log p(x) is the score of p.  No normalising constant is needed.  It is the
-    distance of vectors of M d numbers, so that a DistanceKernel of it is positive definite for
-    every exponent in (0, 2].
+    distance of vectors of M d numbers, which sums over pairs hold for each row, so that a
+    DistanceKernel of it is positive definite for every exponent in (0, 2].
 
     Args:
         points: ``[M]``, or ``[M, d]`` for vectors; in units of the targets.  Take them from where
