@@ -4,7 +4,7 @@ Right on top, wrong below
 
 Networks are often judged by their most likely class only. Here that looks fine, on the left, while
 the probability of class 2 is far too small, on the right: what is missing from class 2 went to
-class 1, and neither of them is often on top. The kernel calibration error looks at all classes at
+class 1, and neither of them is ever on top. The kernel calibration error looks at all classes at
 once.
 
 Made with :func:`calibjax.top_label`, :func:`calibjax.one_vs_rest` and

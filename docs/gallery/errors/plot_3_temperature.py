@@ -17,7 +17,7 @@ import numpy as np
 
 import calibjax as cj
 
-logits = 2 * jax.random.normal(jax.random.key(0), (400, 5))
+logits = 2 * jax.random.normal(jax.random.key(0), (1000, 5))
 predictions = cj.Categorical.from_logits(logits)
 labels = cj.temper(predictions, 2.0).sample(jax.random.key(1))
 kernel = cj.default_kernel(predictions)
@@ -26,7 +26,7 @@ temperatures = np.geomspace(0.7, 5, 30)
 errors = jax.jit(
     lambda ts: jax.lax.map(lambda t: cj.skce(kernel, cj.temper(predictions, t), labels), ts)
 )(temperatures)
-found = cj.equivalent_temperature(jax.random.key(2), kernel, predictions, labels)
+found = cj.equivalent_temperature(jax.random.key(2), kernel, predictions, labels, n_resamples=299)
 low, high = found.confidence_interval
 
 figure, ax = plt.subplots()
@@ -36,4 +36,4 @@ ax.plot(temperatures, errors, label="SKCE of the tempered model")
 ax.plot(1, cj.skce(kernel, predictions, labels), "o", color="C0", label="the model as it is")
 ax.axhline(0, color="0.35", linestyle="--", linewidth=0.8)
 ax.set(title="SKCE against temperature", xlabel="temperature", ylabel="SKCE")
-ax.legend()
+ax.legend(frameon=True, edgecolor="white")

@@ -24,7 +24,7 @@ def log_density(parameters, y):
     return -(2 * (y**2 - 1) ** 2 + x * y) / temperature
 
 
-x = jax.random.uniform(jax.random.key(0), (400,), minval=-1.0, maxval=1.0)
+x = jax.random.uniform(jax.random.key(0), (600,), minval=-1.0, maxval=1.0)
 grid = jnp.linspace(-2.5, 2.5, 2001)
 y = grid[jax.random.categorical(jax.random.key(1), log_density((x[:, None], 1.0), grid))]
 
@@ -32,7 +32,7 @@ between = cj.DistanceKernel(cj.EmbeddingDistance(lambda p: p.parameters[0]))
 kernel = cj.SteinKernel(between, cj.GaussianKernel(0.5))
 temperatures, errors, intervals = np.geomspace(0.5, 2, 9), [], []
 for temperature in temperatures:
-    parameters = (x, jnp.full(400, temperature))
+    parameters = (x, jnp.full(600, temperature))
     model = cj.Unnormalized.from_log_density(log_density, parameters)
     found = cj.asymptotic_skce_test(jax.random.key(2), kernel, model, y)
     errors.append(found.estimate)
