@@ -521,6 +521,7 @@ def test_predictions_that_are_certain(key):
         assert np.isfinite(result.statistic)
 
 
+@pytest.mark.slow
 def test_a_single_target_that_the_predictions_rule_out(key):
     # Sums over pairs of different rows would not see it: its partners have random signs.
     n_draws = 99

@@ -133,6 +133,7 @@ def test_the_objective_decides_and_bad_rows_inside_jit_give_nan():
     assert np.all(np.isnan(fit(loc, targets, np.arange(60) < 1)))
 
 
+@pytest.mark.slow
 def test_certain_and_separable_rows():
     probs = jnp.array([0.0, 0.0, 1.0, 1.0, 0.3, 0.4, 0.6, 0.7])
     labels = jnp.array([0, 1, 1, 0, 0, 0, 1, 1])
@@ -148,7 +149,6 @@ def test_certain_and_separable_rows():
     assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(gradient))
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_affine_scaling_of_every_family_by_its_draws():
     """The cdf at a + b loc + exp(c) (y - loc) is the cdf at y before."""

@@ -269,7 +269,6 @@ def test_distribution_free(float64):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_simultaneous_errors_are_those_of_the_largest_score(float64):
     rng = np.random.default_rng(1)
     scales = np.array([[1.0], [20.0], [3.0]])

@@ -51,7 +51,6 @@ def test_evidence_is_one_on_average_over_all_sequences_of_labels(key, float64):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_evidence_stays_as_it_is_on_average_over_counts(key, float64):
     many = cj.Poisson(jnp.linspace(0.5, 6.0, 60), max_count=80)
     monitor = past_of_a_wrong_model(key, many, 2 * many.sample(key))
@@ -63,7 +62,6 @@ def test_evidence_stays_as_it_is_on_average_over_counts(key, float64):
     assert found.max() > 1.05 * evidence(monitor)
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_evidence_stays_as_it_is_on_average_over_numbers(key, float64):
     many = cj.Normal(jnp.linspace(-1.0, 1.0, 60), jnp.linspace(0.5, 1.0, 60))
@@ -92,7 +90,6 @@ def test_evidence_stays_as_it_is_on_average_over_the_exchange_of_a_target_with_s
     assert np.ptp(found) > 0.01 * evidence(monitor)
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_quantile_forecasts_are_judged_at_their_levels_only(key):
     quantiles = cj.Quantiles(jnp.tile(jnp.array([[0.0, 1.0, 5.0]]), (50, 1)), (0.1, 0.5, 0.9))
@@ -223,7 +220,6 @@ def test_keeps_its_dtype_and_counts_no_further_than_int32(key):
     assert int(late.n_rows) == 2**31 - 1 and bool(jnp.isfinite(late.e_value))
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_lags_are_processes_of_their_own(key):
     predictions, targets = _labels(key, 60, 1.0)

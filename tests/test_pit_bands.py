@@ -122,7 +122,6 @@ class WithoutQuantiles(cj.Normal):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_widths_of_other_families():
     predictions, targets = normal(20)
     unknown = WithoutQuantiles(predictions.loc, predictions.scale)

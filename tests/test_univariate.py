@@ -86,7 +86,6 @@ T = np.array([-1e8, -50.0, -8.0, -2.0, -0.5, -1e-3, 0.0, 1e-6, 0.7, 3.0, 40.0, 1
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_student_t_is_that_of_scipy(float64):
     df, t = (x.ravel() for x in np.meshgrid(DF, T))
     p = cj.StudentT(jnp.asarray(df), jnp.full(df.shape, 3.0), jnp.full(df.shape, 2.0))
