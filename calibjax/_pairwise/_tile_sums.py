@@ -18,6 +18,11 @@ from calibjax.kernels import vmap_pairs
 # more.
 _PARTIALS_PER_LOOP = 4
 
+# An accelerator takes so many rows of the left side at a time with one of the right, which it reads
+# once for all of them: it spends most of its time on reading rows.  On an H100 it then takes half
+# the time for 10 classes, and the same for numbers.
+_SIDE_BY_SIDE = 4
+
 
 class Asked(NamedTuple):
     """The leaves of a tree whose derivative is asked for, and the others."""
@@ -36,16 +41,31 @@ def weighted_sum(tile: Tile, parameters: Any, left: Any, right: Any, same: jax.A
 
     Either side is rows and their weights.
     """
+    n = left[1].shape[0]
+    if on_cpu() or n % _SIDE_BY_SIDE:
+        return _of_whole_tile(tile, parameters, left, right, same)
+    right_rows, right_weights = right
+    size = n // _SIDE_BY_SIDE
+    total = jnp.zeros((size, right_weights.shape[0]), right_weights.dtype)
+    for start in range(0, n, size):
+        rows, weights = jax.tree.map(lambda x, at=start: x[at : at + size], left)
+        values = tile(parameters, rows, right_rows)
+        values = jnp.where(_with_itself(values.shape, same, start), 0.0, values)
+        total += values * (weights[:, None] * right_weights[None, :])
+    return jnp.sum(total)
+
+
+def _of_whole_tile(tile: Tile, parameters: Any, left: Any, right: Any, same: jax.Array):
+    """`weighted_sum`, where it is differentiated or made on a CPU."""
     (left, left_weights), (right, right_weights) = held((left, right))
     values = fusible(tile)(parameters, left, right)
-    values = jnp.where(_with_itself(left_weights, same), 0.0, values)
+    values = jnp.where(_with_itself(values.shape, same), 0.0, values)
     return _weighted(values, left_weights, right_weights)
 
 
-def _with_itself(weights: jax.Array, same: jax.Array) -> jax.Array:
-    """Whether a pair of rows of two tiles, which have one size, is a row with itself."""
-    index = jnp.arange(weights.shape[0])
-    return (index[:, None] == index[None, :]) & same
+def _with_itself(shape: Sequence[int], same: jax.Array, start: int = 0) -> jax.Array:
+    """Whether a pair of rows of two tiles is a row with itself; the first rows begin at `start`."""
+    return (start + jnp.arange(shape[0])[:, None] == jnp.arange(shape[1])[None, :]) & same
 
 
 def _weighted(values: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
@@ -71,7 +91,7 @@ def value_and_gradient(
     def total(asked_parameters, asked_left, asked_right):
         merged = merge(asked_parameters, parameters.rest, of_parameters)
         sides = merge(asked_left, left.rest, of_side), merge(asked_right, right.rest, of_side)
-        return weighted_sum(tile, merged, *sides, same)
+        return _of_whole_tile(tile, merged, *sides, same)
 
     def of_pair(parameters, left, right):
         merged = merge(*parameters, of_parameters)
@@ -102,7 +122,7 @@ def _by_partials(of_pair, parameters, left, right, weights, same, are_weights_as
     loops, which would hold in memory what they share.
     """
     left_weights, right_weights = weights
-    with_itself = _with_itself(left_weights, same)
+    with_itself = _with_itself(2 * left_weights.shape, same)
     # The weights are the last leaves of either side, and no pair has a derivative in them.
     counts = [len(side.leaves) for side in (parameters, left, right)]
     counts = [counts[0], *(count - are_weights_asked for count in counts[1:])]

@@ -88,9 +88,18 @@ def _matrix_product(r: jax.Array, s: jax.Array) -> jax.Array:
     return lax.dot_general(r, s, (((0,), (0,)), ((), ())), precision=lax.Precision.HIGHEST)
 
 
+@jax.custom_jvp
 def _sum_of_outer_products(r: jax.Array, s: jax.Array) -> jax.Array:
     """r^T s for factors ``[m, S]`` and ``[m, T]``."""
     return sum(a[:, None] * b[None, :] for a, b in zip(r, s, strict=True))
+
+
+@_sum_of_outer_products.defjvp
+def _sum_of_outer_products_jvp(factors, tangents):
+    # The same derivative, as products of matrices: backwards they read the cotangents of the tile
+    # once for each factor, and not once for each class.
+    (r, s), (dr, ds) = factors, tangents
+    return _sum_of_outer_products(r, s), dot(dr.T, s) + dot(r.T, ds)
 
 
 def finite_sums(family: Family) -> Family:
