@@ -99,7 +99,7 @@ def escape_bars(app, what, name, obj, options, lines):
 def include_readmes():
     """Pages that are made of files elsewhere, with links to what is not on the site as words."""
     pages = {"papers": "examples/papers/README.md", "benchmarks": "benchmarks/README.md"}
-    measured = ("POWER", "LEVELS", "INTERVALS", "COMPARISON", "MONITOR", "WARM_UP")
+    measured = ("POWER", "LEVELS", "INTERVALS", "COMPARISON", "MONITOR", "WARM_UP", "GPU")
     pages |= {name.lower(): f"benchmarks/{name}.md" for name in measured}
     on_site = {f"{name}.md": f"{name.lower()}.md" for name in measured}
     (HERE / "generated").mkdir(exist_ok=True)

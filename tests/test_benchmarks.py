@@ -87,3 +87,11 @@ def test_count_of_operations():
     found = count(pair, 1.0, 2.0)
     kinds = {"multiply": 3, "add": 5, "sqrt": 3, "log": 1, "of a product of matrices": 1}
     assert found == kinds
+
+
+def test_the_page_of_a_gpu(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.gpu", "--quick", "--output", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, env=QUICK, check=True, timeout=600)
+    rows = json.loads((tmp_path / "gpu.json").read_text())["rows"]
+    assert len((tmp_path / "GPU.md").read_text().split("|\n")) == len(rows) + 3
+    assert all(row["error"] < 1e-4 for row in rows if "error" in row)

@@ -18,10 +18,11 @@ from calibjax.kernels import vmap_pairs
 # more.
 _PARTIALS_PER_LOOP = 4
 
-# An accelerator takes so many rows of the left side at a time with one of the right, which it reads
-# once for all of them: it spends most of its time on reading rows.  On an H100 it then takes half
-# the time for 10 classes, and the same for numbers.
+# With few classes an accelerator spends most of its time on reading rows.  There it takes so many
+# rows of the left side at a time with one of the right, which it reads once for all of them: half
+# the time on an H100.  Numbers and long vectors gain nothing, and compile more slowly.
 _SIDE_BY_SIDE = 4
+_FEW_CLASSES = 32
 
 
 class Asked(NamedTuple):
@@ -42,7 +43,7 @@ def weighted_sum(tile: Tile, parameters: Any, left: Any, right: Any, same: jax.A
     Either side is rows and their weights.
     """
     n = left[1].shape[0]
-    if on_cpu() or n % _SIDE_BY_SIDE:
+    if on_cpu() or n % _SIDE_BY_SIDE or not _are_few_classes(left[0]):
         return _of_whole_tile(tile, parameters, left, right, same)
     right_rows, right_weights = right
     size = n // _SIDE_BY_SIDE
@@ -53,6 +54,15 @@ def weighted_sum(tile: Tile, parameters: Any, left: Any, right: Any, same: jax.A
         values = jnp.where(_with_itself(values.shape, same, start), 0.0, values)
         total += values * (weights[:, None] * right_weights[None, :])
     return jnp.sum(total)
+
+
+def _are_few_classes(rows: Any) -> bool:
+    """Whether a row is an integer and few other numbers."""
+    leaves = jax.tree.leaves(rows)
+    numbers = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
+    return len(numbers) < len(leaves) and all(
+        x.ndim == 2 and x.shape[1] <= _FEW_CLASSES for x in numbers
+    )
 
 
 def _of_whole_tile(tile: Tile, parameters: Any, left: Any, right: Any, same: jax.Array):
