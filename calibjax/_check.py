@@ -30,8 +30,8 @@ def check_array(name: str, value: Any, kind: str) -> None:
         )
     if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
         raise TypeError(
-            f"{name} must hold {kind} values, got strings or objects; of class labels "
-            "numpy.unique(labels, return_inverse=True)[1] makes integers, in sorted order."
+            f"{name} must hold {kind} values, got strings or objects; of class labels make their "
+            "places in the columns of predictions, [columns.index(label) for label in labels]."
         )
     dtype = jnp.result_type(value)
     fits = {

@@ -396,7 +396,7 @@ def test_monitor(tmp_path):
     days = [binary_file(tmp_path / f"{k}.csv", 1.0, k, shift=4.0 * (k > 0)) for k in range(2)]
     days[1] = swapped(tmp_path / "swapped.csv", days[1])
     first = run("monitor", days[0], "--state", state, *OPTIONS)
-    assert first.exit_code == 0 and first.stdout.startswith("No alarm: e-value ")
+    assert first.exit_code == 0 and first.stdout.startswith("No alarm: the largest e-value")
     second = run("monitor", days[1], "--state", state, *OPTIONS, "--json")
     found = json.loads(second.stdout)
     assert second.exit_code == 1 and found["alarm"] and found["n_rows"] == 120
@@ -431,10 +431,41 @@ def test_monitor(tmp_path):
     pl.read_csv(days[0]).rename({"p_no": "p_a", "p_yes": "p_b"}).with_columns(
         label=pl.lit("a")
     ).write_csv(renamed)
-    check_error(
-        run("monitor", renamed, "--state", state, *OPTIONS), "state.npz: .* other predictions"
-    )
+    check_error(run("monitor", renamed, "--state", state, *OPTIONS), "state.npz: .* same columns")
     assert state.read_bytes() == before
+
+
+def test_monitor_of_a_log(tmp_path):
+    """One file with a column of days says on which day the alarm rang."""
+    files = [binary_file(tmp_path / f"{k}.csv", 1.0, k, shift=4.0 * (k > 1)) for k in range(4)]
+    days = [
+        pl.read_csv(file).head(60 - k).with_columns(day=pl.lit(f"day {k}"))
+        for k, file in enumerate(files)
+    ]
+    log = tmp_path / "log.csv"
+    pl.concat(days).write_csv(log)
+    state = tmp_path / "state.npz"
+    done = run("monitor", log, "--state", state, "--by", "day", *OPTIONS)
+    found = json.loads(run("monitor", files[0], "--state", state, *OPTIONS, "--json").stdout)
+
+    expected, rang = None, None
+    for k, day in enumerate(days):
+        predictions = cj.Categorical(jnp.asarray(day["p_no", "p_yes"].to_numpy()))
+        targets = jnp.asarray((day["label"] == "yes").to_numpy().astype(int))
+        expected = expected or cj.CalibrationMonitor.start(
+            jax.random.key(0),
+            cj.Categorical(jnp.asarray(pl.concat(days)["p_no", "p_yes"].to_numpy())),
+        )
+        expected = expected.update(predictions, targets)
+        rang = rang or (f"day {k}" if expected.alarm() else None)
+    assert rang is not None and done.exit_code == 1
+    assert done.stdout.startswith(f"ALARM at day {rang}: the largest e-value of {240 - 6} rows")
+    assert found["n_rows"] == 240 - 6 + 60
+
+    shuffled = tmp_path / "shuffled.csv"
+    pl.concat([days[1], days[0], days[1]]).write_csv(shuffled)
+    done = run("monitor", shuffled, "--state", state, "--by", "day", *OPTIONS)
+    check_error(done, "column day, row 121: expected rows of one value one after the other")
 
 
 @pytest.mark.slow

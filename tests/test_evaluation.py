@@ -15,7 +15,8 @@ from sklearn import metrics
 
 import calibjax as cj
 from calibjax.evaluation._inputs import read_inputs
-from calibjax.evaluation._measures import mean_interval, wilson_interval
+from calibjax.evaluation._measures import mean_interval, measures, wilson_interval
+from calibjax.evaluation._words import worst_level
 
 NAMES = ["cat", "dog", "fox"]
 
@@ -239,6 +240,42 @@ def test_families(family):
         crps = np.asarray(cj.crps(predictions, targets)).mean()
         assert found.measures["CRPS"].value == pytest.approx(crps, rel=1e-5)
         assert "location and scale" in found.to_html()
+
+
+def test_measures_of_quantiles():
+    """What was predicted, and no more: shares below each level, and of the outermost interval."""
+    rng = np.random.default_rng(0)
+    x, z = rng.normal(size=(2, 400)).astype("float32")
+    y = x + 0.7 + z  # too low
+    levels = (0.1, 0.5, 0.9)
+    values = (x[:, None] + stats.norm.ppf(levels)[None]).astype("float32")
+    predictions = cj.Quantiles(jnp.asarray(values), levels)
+    found = measures(jax.random.key(0), predictions, jnp.asarray(y), 0.95, 9)
+    assert list(found) == [
+        "CRPS",
+        "coverage of 80 % intervals",
+        *(f"share below level {u}" for u in levels),
+    ]
+    hits = {f"share below level {u}": y <= values[:, k] for k, u in enumerate(levels)}
+    hits["coverage of 80 % intervals"] = (y > values[:, 0]) & (y <= values[:, 2])
+    for name, of_rows in hits.items():
+        probability = 0.8 if "coverage" in name else float(name.split()[-1])
+        assert found[name].value == pytest.approx(of_rows.mean())
+        wilson = stats.binomtest(int(of_rows.sum()), 400).proportion_ci(0.95, method="wilson")
+        np.testing.assert_allclose(found[name].interval, wilson, rtol=1e-9)
+        expected = np.array(stats.binom(400, probability).interval(0.95)) / 400
+        np.testing.assert_allclose(found[name].if_calibrated, expected)
+    worst = worst_level(predictions, y, 0.95)
+    scores = [abs(hits[f"share below level {u}"].mean() - u) / (u * (1 - u)) ** 0.5 for u in levels]
+    assert worst is not None and f"level {levels[np.argmax(scores)]}: " in worst
+    assert worst_level(predictions, x + z, 0.95) is None
+    assert worst_level(cj.Normal(x, jnp.ones(400)), y, 0.95) is None
+    many = cj.Quantiles(jnp.tile(jnp.arange(1.0, 100), (50, 1)), np.arange(1, 100) / 100)
+    shown = list(measures(jax.random.key(0), many, jnp.full(50, 7.0), 0.95, 9))
+    assert len(shown) == 2 + 9 and shown[2:][::8] == [
+        "share below level 0.01",
+        "share below level 0.99",
+    ]
 
 
 @pytest.mark.slow

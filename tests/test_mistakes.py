@@ -58,6 +58,11 @@ MISTAKES = {
         ValueError,
         r"targets must be among classes \['cat', 'dog', 'fox'\]; row 5 is 'cow'",
     ),
+    "columns that are no names": (
+        lambda: cj.evaluate(FRAME.add_prefix("p_"), NAMES[LABELS]),
+        ValueError,
+        r"targets must be among the columns .*'p_dog'.* classes=\['cat', 'dog', 'fox'\]",
+    ),
     "too few classes": (
         lambda: cj.evaluate(PROBS, NAMES[LABELS], classes=["cat", "dog"]),
         ValueError,

@@ -17,7 +17,7 @@ from rich.console import Console
 from calibjax import evaluation
 from calibjax.cli._columns import Columns, Model
 from calibjax.cli._errors import BadInput, one_line_errors
-from calibjax.cli._kept_monitor import keep_monitor, kept_monitor
+from calibjax.cli._kept_monitor import batches, keep_monitor, kept_monitor
 from calibjax.cli._options import (
     AsJson,
     Draws,
@@ -202,6 +202,13 @@ def monitor(
         Path,
         typer.Option(help="Where the evidence is kept, an npz file; the first call creates it."),
     ],
+    by: Annotated[
+        str | None,
+        typer.Option(
+            help="The column of the day, or of whatever batch a row belongs to: the evidence is "
+            "looked at after each of them, and not only at the end of the file."
+        ),
+    ] = None,
     probs: Probs = None,
     prob: Prob = None,
     mean: Mean = None,
@@ -217,14 +224,16 @@ def monitor(
     """Is a model still calibrated, asked after every new file?
 
     Each call adds the rows of one file to the evidence against the model, and must be made once for
-    each file, in the order of time.  The probability that a calibrated model ever raises an alarm
-    is at most the level, however many files there are: the evidence, called e-value, must reach
-    1 / level, 20 for 0.05.
+    each file, in the order of time.  The targets of a file must be known before the next file is
+    predicted; if they come later, use CalibrationMonitor in Python, with its argument lag.  The
+    probability that a calibrated model ever raises an alarm is at most the level, however many
+    files there are: the evidence, called e-value, must reach 1 / level once, 20 for 0.05.
     The exit status is 1 from the first alarm on.
 
     \b
-    Example, every evening:
+    Examples, every evening, and for a log of many days:
       calibjax monitor today.csv --state model.npz --probs 'p_*' --target label
+      calibjax monitor log.csv --state model.npz --by date --prob p_churn --target churned
     """
     with one_line_errors():
         _check_level(level)
@@ -235,29 +244,34 @@ def monitor(
         model = columns.read(file, at_least=1 if state.exists() else 2)
         # The same on each day, in whatever order the columns are.
         model = model.in_order(model.classes and sorted(model.classes))
+        first_alarm = None
         with _working(f"Adding {len(model.targets)} rows"):
-            before = kept_monitor(state, model, seed)
-            after = before.update(model.predictions, jnp.asarray(model.targets))
+            after = kept_monitor(state, model, seed)
+            for name, predictions, targets, where in batches(model, by):
+                rang = bool(after.alarm(level))
+                after = after.update(predictions, targets, where=where)
+                if not rang and after.alarm(level):
+                    first_alarm = name
             keep_monitor(state, model, after)
         alarm, n_rows = bool(after.alarm(level)), int(after.n_rows)
         if as_json:
-            _print_json(
-                {
-                    "n_rows": n_rows,
-                    "log_e_value": float(after.log_e_value),
-                    "pvalue": float(after.pvalue),
-                    "level": level,
-                    "alarm": alarm,
-                    "changed_at": int(after.changed_at) if alarm else None,
-                }
-            )
+            found = {
+                "n_rows": n_rows,
+                "log_e_value": float(after.log_e_value),
+                "pvalue": float(after.pvalue),
+                "level": level,
+                "alarm": alarm,
+                "changed_at": int(after.changed_at) if alarm else None,
+            }
+            _print_json(found if by is None else found | {"first_alarm": first_alarm})
         else:
             # It may be too large for a float.
-            e_value = Decimal(float(after.log_e_value)).exp()
+            largest = Decimal(float(after.log_max)).exp()
             since = f", wrong since about row {int(after.changed_at)}" if alarm else ""
+            place = "" if first_alarm is None or by is None else f" at {by} {first_alarm}"
             typer.echo(
-                f"{'ALARM' if alarm else 'No alarm'}: e-value {e_value:.3g} after {n_rows} rows"
-                f"{since}. An alarm needs an e-value of {1 / level:g}, once."
+                f"{'ALARM' if alarm else 'No alarm'}{place}: the largest e-value of {n_rows} rows "
+                f"is {largest:.3g}, and an alarm needs {1 / level:g}{since}."
             )
     raise typer.Exit(int(alarm))
 

@@ -1,7 +1,9 @@
 """The monitor that a file keeps from one call to the next."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,8 +30,8 @@ def kept_monitor(path: Path, model: Model, seed: int) -> CalibrationMonitor:
     same = kept is not None and np.array_equal(kept.to_numpy(), meaning)
     if not same:
         raise BadInput(
-            f"{path}: the evidence is about other predictions than those of {model.table.path}; "
-            "give another --state for other columns, classes or levels."
+            f"{path}: expected what this command has written for the same columns, classes and "
+            f"levels as those of {model.table.path}; give another --state for other ones."
         )
     return load_leaves(path, (meaning, fresh))[1]
 
@@ -43,3 +45,29 @@ def _meaning(model: Model) -> np.ndarray:
     """What the columns of predictions stand for, as bytes, of which a monitor keeps a copy."""
     family = type(model.predictions).__name__
     return np.frombuffer(json.dumps([family, model.classes, model.levels]).encode(), np.uint8)
+
+
+def batches(model: Model, by: str | None) -> Iterator[tuple[Any, Any, jax.Array, jax.Array]]:
+    """The name, predictions, targets and mask of each batch, which is named by a column.
+
+    All have the same number of rows, so that they are compiled once.
+
+    Raises:
+        BadInput: the rows of a batch do not come one after the other.
+    """
+    n = len(model.targets)
+    if by is None:
+        yield None, model.predictions, jnp.asarray(model.targets), jnp.ones(n, bool)
+        return
+    column = model.table.column(by)
+    names = column.to_numpy()
+    starts = np.flatnonzero(np.append(True, names[1:] != names[:-1]))
+    is_new = ~np.isin(np.arange(n), starts) | column.is_first_distinct().to_numpy()
+    model.table.check(by, is_new, "rows of one value one after the other")
+    sizes = np.diff(np.append(starts, n))
+    for start, size in zip(starts, sizes, strict=True):
+        place = np.arange(max(sizes))
+        rows = start + np.minimum(place, size - 1)
+        predictions = jax.tree.map(lambda x, rows=rows: x[rows], model.predictions)
+        name = str(column[int(start)])
+        yield name, predictions, jnp.asarray(model.targets[rows]), jnp.asarray(place < size)

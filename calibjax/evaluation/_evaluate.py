@@ -16,7 +16,7 @@ from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import measures
 from calibjax.evaluation._pictures import map_of
 from calibjax.evaluation._verdict import verdict
-from calibjax.evaluation._words import worst_place
+from calibjax.evaluation._words import worst_level, worst_place
 from calibjax.hypothesis_tests import calibration_test
 
 _N_RESAMPLES = 999
@@ -105,8 +105,10 @@ def _evaluation(
     effect = effect_of(keys.effect, predictions, targets, 1 - level, _N_RESAMPLES)
     worst = None
     if pvalue <= level:
-        maps = map_of(keys.curves, predictions, targets, 1 - level, _N_RESAMPLES)
-        worst = worst_place(maps, classes)
+        worst = worst_level(predictions, observed, 1 - level)
+        if worst is None:
+            maps = map_of(keys.curves, predictions, targets, 1 - level, _N_RESAMPLES)
+            worst = worst_place(maps, classes)
     return Evaluation(
         verdict=verdict(pvalue, level, predictions, effect, worst),
         pvalue=pvalue,

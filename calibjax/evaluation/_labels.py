@@ -33,7 +33,9 @@ def classes_in_order(
     elif columns is None or len(columns) != n_classes:
         return None
     elif targets.dtype.kind == "U":
-        return _checked(columns, n_classes)
+        names = _checked(columns, n_classes)
+        _check_columns(names, np.unique(targets).tolist())
+        return names
     else:
         names = columns
     if targets.dtype.kind == "U" or not _may_name(targets, names):
@@ -44,6 +46,20 @@ def classes_in_order(
             "numbers may be names or places."
         )
     return _checked(names, n_classes)
+
+
+def _check_columns(columns: list[Any], labels: list[str]) -> None:
+    """An error if the columns of a frame are not the names of the labels."""
+    unknown = next((label for label in labels if label not in columns), None)
+    if unknown is None:
+        return
+    ends = [[label for label in labels if str(column).endswith(label)] for column in columns]
+    known = all(len(found) == 1 for found in ends)
+    example = _shortened([found[0] for found in ends]) if known else "[…]"
+    raise ValueError(
+        f"targets must be among the columns of predictions, {_shortened(columns)}, got "
+        f"{unknown!r}: name the classes in the order of these columns, classes={example}."
+    )
 
 
 def _may_name(targets: np.ndarray, names: list[Any]) -> bool:

@@ -13,6 +13,7 @@ from calibjax._data import Data, clean
 from calibjax._distribution import Distribution
 from calibjax._struct import struct
 from calibjax.curves import smooth_ece
+from calibjax.distributions._quantiles import Quantiles
 from calibjax.estimators import ece, one_vs_rest, top_label
 from calibjax.expectations import has_log_prob
 from calibjax.hypothesis_tests._model_null import row_numbers, under_model
@@ -22,6 +23,8 @@ from calibjax.scores import crps, log_score, pit
 Interval = tuple[float, float]
 # The central interval whose coverage is counted.
 COVERAGE = 0.9
+# Of more levels of quantiles so many are shown.
+_MOST_LEVELS = 9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Measure:
         value: the number.
         interval: a confidence interval for it, from the rows; or None.
         if_calibrated: where it would lie, with the same probability, if targets were drawn from the
-            predictions, or twice the number that it would estimate; or None.
+            predictions, or twice its mean; or None.
         pvalue: for a measure of calibration, how often such targets show at least as much; or None.
     """
 
@@ -48,6 +51,8 @@ def measures(
     """The classical numbers that exist for predictions of this family, by their names."""
     if predictions.label_probabilities() is not None:
         return _of_labels(key, predictions, targets, confidence_level, n_resamples)
+    if isinstance(predictions, Quantiles):
+        return _of_quantiles(predictions, targets, confidence_level)
     if predictions.target_shape == "n":
         return _of_numbers(key, predictions, targets, confidence_level)
     return _likelihood(predictions, targets, confidence_level)
@@ -136,10 +141,45 @@ def _of_numbers(
         found["squared error / variance"] = _mean(np.square(errors), confidence_level, 1.0)
     place = np.asarray(pit(key, predictions, targets))
     covered = np.abs(2 * place - 1) <= COVERAGE
-    found[f"coverage of {100 * COVERAGE:.0f} % intervals"] = Measure(
-        float(covered.mean()), wilson_interval(covered, confidence_level), (COVERAGE, COVERAGE)
-    )
+    found[_coverage_name(COVERAGE)] = _share(covered, COVERAGE, confidence_level)
     return found
+
+
+def _coverage_name(coverage: float) -> str:
+    return f"coverage of {100 * coverage:.3g} % intervals"
+
+
+def _of_quantiles(
+    predictions: Quantiles, targets: jax.Array, confidence_level: float
+) -> dict[str, Measure]:
+    """What was predicted and no more: at each level the share of targets that lie below."""
+    found = {"CRPS": _mean(crps(predictions, targets), confidence_level)}
+    levels, below = targets_below(predictions, targets)
+    if np.isclose(levels[0] + levels[-1], 1):
+        covered, coverage = below[:, -1] & ~below[:, 0], levels[-1] - levels[0]
+        found[_coverage_name(coverage)] = _share(covered, coverage, confidence_level)
+    n_shown = min(len(levels), _MOST_LEVELS)
+    for place in np.linspace(0, len(levels) - 1, n_shown).round().astype(int):
+        share = _share(below[:, place], levels[place], confidence_level)
+        found[f"share below level {levels[place]:.4g}"] = share
+    return found
+
+
+def targets_below(predictions: Quantiles, targets: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The K levels, and whether each target is at most the quantile of each level, ``[n, K]``."""
+    values = np.asarray(predictions.values)
+    return np.asarray(predictions.levels), np.asarray(targets)[:, None] <= values
+
+
+def _share(hits: np.ndarray, probability: float, confidence_level: float) -> Measure:
+    """The share of hits, and where it lies if each row hits with a probability."""
+    from scipy.special import bdtr
+
+    tail, n = (1 - confidence_level) / 2, len(hits)
+    binomial_cdf = bdtr(np.arange(n + 1), n, probability)
+    low, high = np.searchsorted(binomial_cdf, [tail, 1 - tail]) / n
+    interval = wilson_interval(hits, confidence_level)
+    return Measure(float(hits.mean()), interval, (float(low), float(high)))
 
 
 def _likelihood(

@@ -1,6 +1,12 @@
 """Classes, events and places of errors in words, for sentences, tables and pictures."""
 
+from statistics import NormalDist
 from typing import Any
+
+import numpy as np
+
+from calibjax.distributions._quantiles import Quantiles
+from calibjax.evaluation._measures import targets_below
 
 # Longer names of classes are cut in sentences, tables and pictures.
 _MOST_LETTERS = 40
@@ -42,6 +48,26 @@ def worst_place(curves: dict[str, Any], classes: list[Any] | None) -> str | None
             cell = curves[name].worst_cell()
             return None if cell is None else in_words(curves[name], cell, classes)
     return None
+
+
+def worst_level(predictions: Any, targets: Any, confidence_level: float) -> str | None:
+    """Of quantile forecasts the level with the clearest error, in words; None if there is none.
+
+    An error is clear if the share of targets below is farther from the level than by chance, at
+    all K levels with the probability `confidence_level`, by the normal law and Bonferroni.
+    """
+    if not isinstance(predictions, Quantiles):
+        return None
+    levels, below = targets_below(predictions, targets)
+    shares = below.mean(axis=0)
+    scores = np.abs(shares - levels) / np.sqrt(levels * (1 - levels) / len(below))
+    worst = int(np.argmax(scores))
+    if scores[worst] < NormalDist().inv_cdf(1 - (1 - confidence_level) / (2 * len(levels))):
+        return None
+    return (
+        f"quantiles have the level {levels[worst]:.4g}: {shares[worst]:.1%} of the targets lie "
+        "below them"
+    )
 
 
 def _place_of_class(witness: Any, cell: tuple[int, int], classes: list[Any] | None) -> str:
