@@ -50,6 +50,7 @@ nb_merge_streams = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
+autodoc_preserve_defaults = True
 default_role = "py:obj"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
