@@ -171,7 +171,8 @@ def _diag_data():
     )
 
 
-@pytest.mark.parametrize("data_of", slow({_diag_data}, [_normal_data, _diag_data]))
+@pytest.mark.slow
+@pytest.mark.parametrize("data_of", [_normal_data, _diag_data])
 def test_every_draw_of_reals_is_a_plain_sum_over_pairs(data_of, key, float64):
     predictions, targets, points = data_of()
     kernel = cj.TensorProduct(
@@ -329,6 +330,7 @@ def test_masked_rows_are_as_if_they_were_dropped(key, float64):
         assert np.all(np.isnan(bad.members.pvalues))
 
 
+@pytest.mark.slow
 def test_vmap_is_a_loop(key, float64):
     kernels = [WHITE, LABEL_KERNELS[3]]
     batch = [LABELS["3 classes"](RNG(seed))[0].probs for seed in (0, 1)]
@@ -352,9 +354,8 @@ def _classes(rng):
     return LABELS["3 classes"](rng)[0], rng.integers(3, size=N)
 
 
-@pytest.mark.parametrize(
-    ("data_of", "kernels"), slow({(_empirical, None)}, [(_classes, (WHITE,)), (_empirical, None)])
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("data_of", "kernels"), [(_classes, (WHITE,)), (_empirical, None)])
 def test_two_devices_are_one(data_of, kernels, key, float64):
     predictions, targets = cast(data_of(RNG(0)))
     where = jnp.arange(N) % 4 > 0
@@ -617,7 +618,8 @@ def test_which_of_the_values_is_the_target_cannot_be_seen(d, float64):
 # Kernels.
 
 
-@pytest.mark.parametrize("family", slow(FAMILIES.keys() - {"poisson"}, FAMILIES))
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
 def test_default_kernels(family, key):
     predictions, targets = cast(FAMILIES[family](N, 0), "float32")
     where = jnp.arange(N) % 4 > 0

@@ -118,6 +118,7 @@ def test_models_of_a_list_share_the_resamples(float64):
     assert "pvalue of shape (2,)" not in text
 
 
+@pytest.mark.slow
 def test_masks_jit_and_vmap(float64):
     models, targets = labels(N)
     kernel = kernel_of(*models)
@@ -147,6 +148,7 @@ def test_masks_jit_and_vmap(float64):
     assert result.pvalue[1] == one.pvalue
 
 
+@pytest.mark.slow
 def test_a_model_that_is_sure_and_right(float64):
     (model, *_), targets = labels(200, n_models=3)
     sure = cj.Bernoulli(targets.astype(float))

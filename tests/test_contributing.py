@@ -79,7 +79,7 @@ def test_every_change_is_tried():
     assert CHANGES.keys() == {heading for heading in SECTIONS if heading.startswith("Add")}
 
 
-@pytest.mark.parametrize("heading", slow(CHANGES.keys() - {"Add a family"}, CHANGES))
+@pytest.mark.parametrize("heading", slow(CHANGES, CHANGES))
 def test_change(heading, tmp_path):
     for name in ("calibjax", "tests"):
         ignored = shutil.ignore_patterns("__pycache__")

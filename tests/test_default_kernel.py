@@ -36,7 +36,7 @@ def test_a_strided_subsample_above_1024(n, float64):
     np.testing.assert_allclose(value, expected, rtol=1e-13)
 
 
-@pytest.mark.parametrize("n", [12, 2500])
+@pytest.mark.parametrize("n", slow({2500}, [12, 2500]))
 def test_where_is_dropping_rows(n, float64):
     probs = dirichlet(n)
     where = np.random.default_rng(1).random(n) < 0.9
@@ -125,7 +125,7 @@ def test_default_kernel_of_classes(family, float64):
 
 
 @pytest.mark.parametrize("family", ["normal", "diag"])
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("masked", slow({False}, [False, True]))
 def test_default_kernel_of_reals(family, masked, float64):
     predictions = cast(FAMILIES[family](9, 0)[0])
     where = np.arange(9) != 4 if masked else np.ones(9, bool)
@@ -167,7 +167,7 @@ def test_default_kernel_of_counts(float64):
 NO_WASSERSTEIN = ["full", "mixture", "ensemble", "empirical_vectors"]
 
 
-@pytest.mark.parametrize("family", slow({"full", "empirical_vectors"}, NO_WASSERSTEIN))
+@pytest.mark.parametrize("family", slow({"full", "ensemble", "empirical_vectors"}, NO_WASSERSTEIN))
 def test_default_kernel_where_wasserstein_gives_none(family, float64):
     predictions = cast(FAMILIES[family](9, 0)[0])
     kernel = cj.default_kernel(predictions)

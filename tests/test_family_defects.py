@@ -83,6 +83,7 @@ def test_numpy_integers_are_rows():
     assert cj.Bernoulli(jnp.arange(6) / 8)[np.int64(-1)].probs == 5 / 8
 
 
+@pytest.mark.slow
 def test_counts_beyond_int32():
     predictions, targets = cj.Poisson(jnp.array([1.0, 2.0])), np.array([2**31, 1], "uint32")
     kernel = cj.TensorProduct(cj.DistanceKernel(cj.EmbeddingDistance(_rate)), cj.WhiteKernel())

@@ -46,6 +46,7 @@ def test_vector_scaling_by_scipy():
     )
 
 
+@pytest.mark.slow
 def test_vector_scaling_mends_what_a_temperature_cannot():
     predictions, labels = (lambda p, y: (cj.Categorical(jnp.array(p)), y))(*classes(400, 1))
     held_out, new_labels = (lambda p, y: (cj.Categorical(jnp.array(p)), y))(*classes(400, 2))
@@ -82,6 +83,7 @@ def test_platt_scaling_by_scikit_learn():
 UNITS = np.array([[1.0, 0.0], [1e4, 0.0], [1e-4, 0.0], [1e3, 20.0]])
 
 
+@pytest.mark.slow
 def test_affine_scaling_of_a_normal_is_a_regression_in_any_units():
     rng = np.random.default_rng(4)
     unit, shift = UNITS.T[:, :, None]

@@ -73,6 +73,7 @@ def test_draws_from_the_model_take_the_place_of_targets(key):
     np.testing.assert_allclose(found.statistic, exact.statistic, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_random_features_of_univariate_predictions(key):
     p, y = student_t(9, df=1e6)
     of_normal = cj.Normal(p.loc, p.scale)

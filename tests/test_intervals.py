@@ -99,6 +99,7 @@ def test_one_dimension_in_closed_form(key, float64):
     np.testing.assert_allclose(np.sqrt(2 * high), ends[1], **tolerance)
 
 
+@pytest.mark.slow
 def test_the_score_interval_is_shorter_in_many_directions(key, float64):
     # H of n orthogonal directions of one size, |w| = 0: |delta|^2 is constant.
     n = 64
@@ -287,6 +288,7 @@ def test_simultaneous_errors_are_those_of_the_largest_score(float64):
             assert (values[best, 0] > thresholds[best]) == (found.pvalue <= alarm + 1e-12)
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_best_kernel(key, float64):
     _, predictions, targets = sample("categorical-tv-white", 24)
     result = cj.calibration_test(key, predictions, targets, n_resamples=99)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import fast_in_float32
 from messages import check_message
 
 import calibjax as cj
@@ -137,6 +138,7 @@ def test_derivatives(float64):
     np.testing.assert_allclose(gradient[1], (ahead - behind) / (2 * step), 1e-7)
 
 
+@fast_in_float32
 def test_gradient_without_an_error(dtype):
     # netcal's is NaN: all confidences are 1, and all are right.
     def loss(logits):

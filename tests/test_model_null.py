@@ -59,10 +59,8 @@ TESTS = {
     "pairs in blocks": pairs_in_blocks,
     "ece": of_estimator(cj.ece),
 }
-every_test = pytest.mark.parametrize(
-    "name", slow({"biased pairs", "pairs in blocks", "cme", "ece"}, TESTS)
-)
-one_test = pytest.mark.parametrize("name", slow(TESTS.keys() - {"blocks"}, TESTS))
+every_test = pytest.mark.parametrize("name", slow(TESTS.keys() - {"pairs"}, TESTS))
+each_slowly = pytest.mark.parametrize("name", slow(TESTS, TESTS))
 
 
 def same(found, expected, rtol=1e-10):
@@ -147,7 +145,7 @@ def test_where_is_dropping_rows(name, float64):
     same(TESTS[name](kernel, *masked, where=MASK, **options), expected)
 
 
-@one_test
+@each_slowly
 def test_two_devices_are_one(name, float64):
     kernel, *rows = sample("categorical-tv-white", N)
     mesh = jax.make_mesh((2,), ("rows",), devices=jax.devices()[:2])
@@ -159,7 +157,7 @@ def test_two_devices_are_one(name, float64):
     same(TESTS[name](kernel, *place[:2], where=place[2], **options), expected)
 
 
-@one_test
+@each_slowly
 def test_jit_and_vmap(name, float64):
     kernel, *_ = sample("categorical-tv-white", N)
     batches = [cast(FAMILIES["categorical"](N, seed)) for seed in (0, 1)]
@@ -193,7 +191,7 @@ def test_inside_a_shard_map_of_the_user(float64):
 # Ties.
 
 
-@one_test
+@each_slowly
 @pytest.mark.slow
 def test_no_event_anywhere(name):
     # No data set has an event, so that all are the same, up to rounding.

@@ -146,7 +146,7 @@ STREAMS = {
     "draws": _draws,
     "vectors": _vectors,
 }
-SLOW = ("classes", "counts", "draws", "vectors")
+SLOW = ("numbers", "classes", "counts", "draws", "vectors")
 streams = pytest.mark.parametrize(
     "data",
     [pytest.param(f, id=k, marks=[pytest.mark.slow] * (k in SLOW)) for k, f in STREAMS.items()],
@@ -198,6 +198,7 @@ def test_jit_scan_and_masks_are_a_loop(key):
     assert looped.update(predictions[:0], targets[:0]) is looped
 
 
+@pytest.mark.slow
 def test_a_target_of_probability_zero_is_infinite_evidence(key):
     predictions = cj.Categorical(jnp.array([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]))
     monitor = cj.CalibrationMonitor.start(key, predictions).update(predictions, jnp.array([2, 1]))
@@ -298,12 +299,10 @@ def test_false_alarms_of_calibrated_models(data, key):
 
 @pytest.mark.parametrize(
     "axis",
-    [
-        jax.sharding.AxisType.Explicit,
-        pytest.param(jax.sharding.AxisType.Auto, marks=pytest.mark.slow),
-    ],
+    [jax.sharding.AxisType.Explicit, jax.sharding.AxisType.Auto],
     ids=str,
 )
+@pytest.mark.slow
 def test_rows_on_two_devices(axis, key):
     mesh = jax.make_mesh((2,), ("rows",), axis_types=(axis,))
     spec = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("rows"))
@@ -314,6 +313,7 @@ def test_rows_on_two_devices(axis, key):
     np.testing.assert_allclose(found.log_e_value, expected.log_e_value, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_inside_of_shard_map_each_device_has_its_own(key):
     mesh = jax.make_mesh((2,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
     rows = jax.sharding.PartitionSpec("rows")

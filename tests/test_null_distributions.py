@@ -277,6 +277,7 @@ def test_block_test(size, variance, float64):
         np.testing.assert_allclose(result.pvalue, stats.norm.sf(z), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_blocks_with_a_masked_row_do_not_count(float64):
     kernel, predictions, targets = sample("normal-w2-gaussian", 20)
     where = jnp.ones(20, bool).at[jnp.array([4, 12, 14])].set(False)
@@ -371,6 +372,7 @@ def test_exponents_of_the_bound(sizes, pairs, float64):
     np.testing.assert_allclose(result.pvalue, np.exp(-pairs * 0.49**2 / 2), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_no_estimate_below_zero_counts_against_a_model(float64):
     # Alternating targets: pairs of neighbours have a negative h, and the bound has none of it.
     predictions, targets = cj.Bernoulli(jnp.full(1000, 0.5)), jnp.arange(1000) % 2
@@ -385,6 +387,7 @@ def test_no_estimate_below_zero_counts_against_a_model(float64):
 # Simulation.
 
 
+@pytest.mark.slow
 def test_consistency_test_of_a_count(key):
     # The sum of n fair coins is binomial, whatever is resampled.
     n, n_resamples = 30, 5000

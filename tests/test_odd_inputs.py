@@ -59,7 +59,7 @@ INTEGERS = {
 
 NARROW = list(itertools.product(INTEGERS, ["int32", "bfloat16", "float16"]))
 NARROW.remove(("empirical", "int32"))  # an error: counts, or labels?
-FAST_NARROW = {("normal", "int32"), ("mixture", "bfloat16")}
+FAST_NARROW = {("normal", "int32")}
 
 
 @pytest.mark.parametrize(("name", "dtype"), slow(set(NARROW) - FAST_NARROW, NARROW))
@@ -102,6 +102,7 @@ def test_mixtures_of_mixtures_of_another_size(float64):
     np.testing.assert_allclose(cj.skce(kernel, nested, y), cj.skce(kernel, flat, y), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_likelihood_of_a_component_without_weight(float64):
     # Its derivative in the weight is the limit: the density of the component over that of all.
     components = cj.Normal(jnp.array([[0.0, 1.0]]), jnp.ones((1, 2)))

@@ -221,7 +221,7 @@ def test_derivatives(family, float64):
 # Draws and calibration.
 
 
-@every_family
+@pytest.mark.parametrize("family", slow(FAMILIES.keys() - {"gamma"}, FAMILIES))
 def test_law_of_draws(family, key):
     make, law, other = FAMILIES[family]
     numbers = np.array([0.05, 0.7, 3.0, 50.0])

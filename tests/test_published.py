@@ -38,7 +38,7 @@ BINARY = [
 ]
 
 
-@pytest.mark.parametrize("copies", [1, 10])
+@pytest.mark.parametrize("copies", slow({10}, [1, 10]))
 @pytest.mark.parametrize(("targets", "unbiased", "biased"), BINARY)
 @pytest.mark.parametrize("family", ["categorical", "bernoulli"])
 def test_two_binary_predictions(family, targets, unbiased, biased, copies, float64):

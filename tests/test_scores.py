@@ -129,7 +129,7 @@ def targets_and_scores(name):
     return y, np.array([integral(law.cdf, law.sf, cuts, z) for z in y])
 
 
-@pytest.mark.parametrize("name", slow({"heavy", "narrow", "light"}, SMOOTH))
+@pytest.mark.parametrize("name", slow({"heavy", "narrow", "light", "truncated"}, SMOOTH))
 @fast_in_float64
 def test_crps_by_quadrature(name, dtype):
     y, expected = targets_and_scores(name)

@@ -109,13 +109,14 @@ def test_blocks_begin_on_one_device(block_size, mesh):
     np.testing.assert_array_equal(weights[~complete], 0)
 
 
+@pytest.mark.slow
 def test_tiles_of_many_devices(mesh, float64):
     # Several tiles on each device, of which some pass from one to the next.
     kernel, *rows = sample("categorical-tv-white", 2 * 600 * D)
     assert_equal(cj.skce(kernel, *place(rows, mesh)), cj.skce(kernel, *rows))
 
 
-FAST_TESTS = {"bootstrap", "blocks of 3"}
+FAST_TESTS = {"blocks of 3"}
 
 
 @pytest.mark.parametrize("name", slow(TESTS.keys() - FAST_TESTS, TESTS))
@@ -163,7 +164,7 @@ OTHERS = {
 }
 
 
-FAST_OTHERS = {("categorical", name) for name in ("witness", "default_kernel", "ece", "state")}
+FAST_OTHERS = {("categorical", name) for name in ("witness", "ece")}
 
 
 UNTEMPERED = {
@@ -198,6 +199,7 @@ every_kind = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @every_kind
 def test_rows_along_two_axes_of_a_mesh(kind, float64):
     kernel, *rows = sample("categorical-tv-white", N)

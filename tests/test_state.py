@@ -52,6 +52,7 @@ def test_drops_incomplete_blocks_of_each_batch(key):
     np.testing.assert_allclose(state.compute().statistic, expected.statistic, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_block_with_a_masked_row_does_not_count(key):
     predictions, targets = sample(key, 12)
     where = jnp.arange(12) != 4
@@ -115,6 +116,7 @@ def test_a_million_blocks_in_single_precision(key):
     np.testing.assert_allclose(result.standard_error, scipy.stats.sem(exact), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_one_block_on_which_h_is_0_is_no_test():
     predictions = cj.Categorical(jnp.tile(jnp.array([1.0, 0.0]), (4, 1)))
     test = functools.partial(

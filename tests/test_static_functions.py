@@ -158,6 +158,7 @@ def test_no_stale_results():
     assert first == skce_of(lambda p: p.loc) != skce_of(function) == skce_of(lambda p: 5 * p.loc)
 
 
+@pytest.mark.slow
 def test_methods_of_a_pytree_carry_its_leaves():
     model = Registered(1.0)
     first = skce_of(model.embed)
@@ -179,6 +180,7 @@ def test_objects_that_may_change_are_refused(function):
         skce_of(function)
 
 
+@pytest.mark.slow
 def test_frozen_objects_and_their_methods_are_accepted():
     expected = skce_of(lambda p: 2.0 * p.loc)
     assert skce_of(Frozen(2.0)) == skce_of(Frozen(2.0).embed) == expected
@@ -199,6 +201,7 @@ def test_the_structure_can_be_copied():
         assert made.lengthscale == 2.0 and made.distance.phi is of_global
 
 
+@pytest.mark.slow
 def test_functions_in_a_partial_and_in_lists():
     estimator = jax.tree_util.Partial(cj.skce, joint, unbiased=False)
     predictions = cj.Bernoulli(jnp.array([0.2, 0.5, 0.9]))

@@ -126,6 +126,7 @@ def test_axes_of_the_caller_are_drawn_into():
         plot.contributions([0.1], ax=figure)
 
 
+@pytest.mark.slow
 def test_pictures_open_no_windows():
     import matplotlib.pyplot as plt
 
