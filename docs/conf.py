@@ -5,6 +5,8 @@ import re
 import sys
 from pathlib import Path
 
+from docutils import nodes
+
 import calibjax
 
 HERE = Path(__file__).parent
@@ -50,6 +52,8 @@ nb_merge_streams = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
+# A default that is a module is a path of the machine that built the site.
+autodoc_preserve_defaults = True
 default_role = "py:obj"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
@@ -96,6 +100,15 @@ def escape_bars(app, what, name, obj, options, lines):
         )
 
 
+def keep_units(app, doctree):
+    """No line of a text begins with the unit of the number before it."""
+    for text in list(doctree.findall(nodes.Text)):
+        if not isinstance(text.parent, nodes.FixedTextElement | nodes.literal | nodes.math):
+            kept = re.sub(r"(?<=\d) (?=(%|±|ms|s|MB|kB)(?!\w))", "\N{NO-BREAK SPACE}", text)
+            if kept != text:
+                text.parent.replace(text, nodes.Text(kept))
+
+
 def include_readmes():
     """Pages that are made of files elsewhere, with links to what is not on the site as words."""
     pages = {"papers": "examples/papers/README.md", "benchmarks": "benchmarks/README.md"}
@@ -122,3 +135,4 @@ def include_readmes():
 def setup(app):
     include_readmes()
     app.connect("autodoc-process-docstring", escape_bars)
+    app.connect("doctree-read", keep_units)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.transforms import Bbox, offset_copy
+from matplotlib.transforms import Bbox, ScaledTranslation
 
 from calibjax.corp import CORPCurve
 from calibjax.curves import ReliabilityCurve
@@ -183,7 +183,8 @@ def _draw_below(
         ax,
         loc="upper center",
         bbox_to_anchor=(0.45, 0.0),
-        bbox_transform=offset_copy(below.transAxes, figure, 0.0, -_WORDS, "points"),
+        bbox_transform=below.transAxes
+        + ScaledTranslation(0.0, -_WORDS / 72, figure.dpi_scale_trans),
         borderaxespad=0.0,
         ncols=columns,
         columnspacing=1.0,
