@@ -100,6 +100,12 @@ def escape_bars(app, what, name, obj, options, lines):
         )
 
 
+def keep_colons(app, what, name, obj, options, lines):
+    """Napoleon takes what stands before a colon in the first line of an attribute for its type."""
+    if what in ("attribute", "data", "property"):
+        lines.insert(0, "")
+
+
 def keep_units(app, doctree):
     """No line of a text begins with the unit of the number before it."""
     for text in list(doctree.findall(nodes.Text)):
@@ -135,4 +141,5 @@ def include_readmes():
 def setup(app):
     include_readmes()
     app.connect("autodoc-process-docstring", escape_bars)
+    app.connect("autodoc-process-docstring", keep_colons, priority=400)  # before napoleon
     app.connect("doctree-read", keep_units)
