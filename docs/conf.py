@@ -103,7 +103,7 @@ def escape_bars(app, what, name, obj, options, lines):
 def keep_colons(app, what, name, obj, options, lines):
     """Napoleon takes what stands before a colon in the first line of an attribute for its type."""
     if what in ("attribute", "data", "property"):
-        lines.insert(0, "")
+        lines[:0] = ["..", ""]  # an empty comment, for its first line
 
 
 def keep_units(app, doctree):
