@@ -55,6 +55,8 @@ autodoc_typehints = "none"
 # A default that is a module is a path of the machine that built the site.
 autodoc_preserve_defaults = True
 default_role = "py:obj"
+# The contents beside an API page are narrow.
+toc_object_entries_show_parents = "hide"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
