@@ -36,7 +36,8 @@ def figure_of(table: str):
 
 
 def panels(n_columns: int) -> tuple[Figure, Sequence[Axes]]:
-    figure = Figure(figsize=(4.2 * n_columns, 3.8), layout="constrained")
+    # No wider than a page of text, where letters would become too small.
+    figure = Figure(figsize=(min(4.2 * n_columns, 9.4), 3.8), layout="constrained")
     axes = figure.subplots(1, n_columns, squeeze=False)[0]
     for ax in axes:
         ax.grid(alpha=0.3)

@@ -5,6 +5,8 @@ import re
 import sys
 from pathlib import Path
 
+from docutils import nodes
+
 import calibjax
 
 HERE = Path(__file__).parent
@@ -50,8 +52,11 @@ nb_merge_streams = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
+# A default that is a module is a path of the machine that built the site.
 autodoc_preserve_defaults = True
 default_role = "py:obj"
+# The contents beside an API page are narrow.
+toc_object_entries_show_parents = "hide"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
@@ -97,6 +102,21 @@ def escape_bars(app, what, name, obj, options, lines):
         )
 
 
+def keep_colons(app, what, name, obj, options, lines):
+    """Napoleon takes what stands before a colon in the first line of an attribute for its type."""
+    if what in ("attribute", "data", "property"):
+        lines[:0] = ["..", ""]  # an empty comment, for its first line
+
+
+def keep_units(app, doctree):
+    """No line of a text begins with the unit of the number before it."""
+    for text in list(doctree.findall(nodes.Text)):
+        if not isinstance(text.parent, nodes.FixedTextElement | nodes.literal | nodes.math):
+            kept = re.sub(r"(?<=\d) (?=(%|±|ms|s|MB|kB)(?!\w))", "\N{NO-BREAK SPACE}", text)
+            if kept != text:
+                text.parent.replace(text, nodes.Text(kept))
+
+
 def include_readmes():
     """Pages that are made of files elsewhere, with links to what is not on the site as words."""
     pages = {"papers": "examples/papers/README.md", "benchmarks": "benchmarks/README.md"}
@@ -123,3 +143,5 @@ def include_readmes():
 def setup(app):
     include_readmes()
     app.connect("autodoc-process-docstring", escape_bars)
+    app.connect("autodoc-process-docstring", keep_colons, priority=400)  # before napoleon
+    app.connect("doctree-read", keep_units)

@@ -84,6 +84,8 @@ def test_the_first_crossing_is_an_alarm():
     ax = plot.e_process(log_e)
     np.testing.assert_allclose(ax.lines[0].get_ydata(), np.r_[0, log_e] / np.log(10))
     assert words(ax) == ["1 / 0.05", "alarm at 3"]
+    (alarm,) = [line for line in ax.lines if line.get_label().startswith("alarm")]
+    assert not alarm.get_clip_on()  # at the last update one half of it is beyond the axes
     assert words(plot.e_process(log_e[:2])) == ["1 / 0.05"]
     # Beyond the largest float64.
     assert words(plot.e_process(jnp.array([900.0]), level=0.01)) == ["1 / 0.01", "alarm at 1"]

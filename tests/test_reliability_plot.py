@@ -78,3 +78,24 @@ def test_without_bands_and_without_events():
 def test_other_curves():
     with pytest.raises(TypeError, match="curve must be what reliability_curve or corp_curve"):
         plot.reliability(np.zeros(3))
+
+
+@pytest.mark.parametrize("layout", [None, "constrained"])
+@pytest.mark.parametrize(("columns", "size"), [(2, (6.4, 4.8)), (3, (9.0, 3.6))])
+def test_nothing_is_cut_off_in_panels(layout, columns, size):
+    figure = Figure(size, layout=layout)
+    axes = figure.subplots(1, columns)
+    plot.reliability(cj.reliability_curve(KEY, *data(), n_resamples=99), ax=axes[0])
+    plot.reliability(cj.corp_curve(*data(), key=KEY, n_resamples=99), ax=axes[1])
+    figure.draw_without_rendering()
+    for ax in axes[:2]:
+        below = ax.child_axes[0].get_tightbbox()
+        words = ax.get_legend().get_window_extent()
+        assert words.y1 <= below.y0 + 1
+        assert below.y1 <= ax.get_window_extent().y0 + 15
+        for part in (ax.title, ax.get_legend(), ax.child_axes[0].xaxis.label):
+            box = part.get_window_extent()
+            assert box.y0 >= 0
+            assert box.y1 <= figure.bbox.y1
+    legends = [ax.get_legend().get_window_extent() for ax in axes[:2]]
+    assert not legends[0].overlaps(legends[1])

@@ -116,6 +116,19 @@ def test_the_statistic_stands_among_its_draws():
         )
 
 
+def test_the_legend_does_not_hide_the_draws():
+    draws = jnp.asarray(np.random.default_rng(0).normal(size=999))
+    result = CalibrationTestResult(
+        jnp.array(2.5), jnp.array(0.01), jnp.array(0.1), null_distribution=draws
+    )
+    ax = plot.null_distribution(result, ax=Figure((2.4, 1.9), layout="constrained").subplots())
+    ax.figure.draw_without_rendering()
+    legend = ax.get_legend().get_window_extent()
+    outline = ax.patches[0].get_path().transformed(ax.patches[0].get_transform())
+    assert not outline.intersects_bbox(legend)
+    assert not ax.lines[0].get_window_extent().overlaps(legend)
+
+
 def test_axes_of_the_caller_are_drawn_into():
     figure = Figure()
     axes = figure.subplots(1, 2)

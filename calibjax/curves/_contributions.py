@@ -43,7 +43,7 @@ def contributions(
         weights: nonnegative sample weights ``[n]``.
 
     Returns:
-        An array ``[n]``, NaN for masked rows.  Rows of weight 0 have a contribution too: that of
+        An array ``[n]``, NaN for masked rows.  Rows of weight 0 have a contribution, too, made of
         their h with the others.  Inside jit all are NaN if a kept row is invalid, or if fewer than
         two rows are kept.  Time O(n^2), memory O(n).
 

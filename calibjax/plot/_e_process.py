@@ -59,6 +59,7 @@ def e_process(log_e_values: ArrayLike, *, ax: Axes | None = None, level: float =
             color=style.VERMILLION,
             markersize=4,
             zorder=4,
+            clip_on=False,
             label=f"alarm at {first:,}",
         )
     ax.set_xlim(0, log_e.size)

@@ -42,10 +42,12 @@ def null_distribution(result: CalibrationTestResult, *, ax: Axes | None = None) 
         linewidth=THIN,
         label="calibrated model",
     )[0]
-    # The legend stands above the curve and the line.
-    ax.set_ylim(0.0, 1.35 * np.max(heights))
+    # There is room for the legend, of some 30 points, above the curve and the line.
+    height = ax.get_position(original=True).height * ax.figure.bbox.height * 72 / ax.figure.dpi
+    share = float(np.clip(40 / height, 0.25, 0.5))
+    ax.set_ylim(0.0, np.max(heights) / (1 - share))
     pvalue = f"{float(result.pvalue):.2g}"
-    ax.axvline(statistic, ymax=0.76, **ALARM, label=f"your model, p = {pvalue}")
+    ax.axvline(statistic, ymax=1 - share, **ALARM, label=f"your model, p = {pvalue}")
     words(ax, "Your model among calibrated ones", "test statistic", f"number of {draws.size} draws")
-    legend(ax, loc="upper right")
+    legend(ax, loc="best")
     return ax

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.transforms import Bbox, ScaledTranslation
 
 from calibjax.corp import CORPCurve
 from calibjax.curves import ReliabilityCurve
@@ -28,6 +29,12 @@ from calibjax.plot._style import (
 _DARKER = "#B3B3B3"
 # The number of bars for forecasts that are not binned.
 _BARS = 20
+# The numbers of forecasts: the gap above them and their height, as parts of the axes.
+_GAP, _HEIGHT = 0.07, 0.2
+# Points: what the ticks and the name of the axis take below them, and a line of the legend.
+_WORDS, _ENTRY = 25.0, 11.0
+# A legend of two columns fits below axes that are as wide as this many points.
+_WIDE = 150.0
 
 
 def reliability(curve: ReliabilityCurve | CORPCurve, *, ax: Axes | None = None) -> Axes:
@@ -146,7 +153,7 @@ def _show(ax: Axes, *values: np.ndarray) -> tuple[float, float]:
     least, most = min(np.min(x) for x in values), max(np.max(x) for x in values)
     margin = max(0.03 * (most - least), 0.001)
     limits = float(max(0.0, least - margin)), float(min(1.0, most + margin))
-    ax.set(xlim=limits, ylim=limits, aspect="equal")
+    ax.set(xlim=limits, ylim=limits, aspect="equal", anchor="N")
     return limits
 
 
@@ -159,11 +166,43 @@ def _draw_below(
 ) -> None:
     """The numbers of forecasts below the curve, and the legend, which would hide data elsewhere."""
     ax.tick_params(labelbottom=False)
-    below = ax.inset_axes((0.0, -0.27, 1.0, 0.2))
+    below = ax.inset_axes((0.0, -_GAP - _HEIGHT, 1.0, _HEIGHT))
     below.bar(edges[:-1], counts, np.diff(edges), align="edge", color=GREY, linewidth=0)
     below.spines[["top", "right"]].set_visible(False)
     below.tick_params(labelsize=TICK, width=THIN, length=2.5)
     below.set_xlim(limits)
     below.set_xlabel("predicted probability", fontsize=LABEL)
     below.set_ylabel("count", fontsize=LABEL)
-    legend(ax, loc="upper center", bbox_to_anchor=(0.45, -0.43), ncols=2, **options)
+    figure = ax.figure
+    columns = (
+        2
+        if ax.get_position(original=True).width * figure.bbox.width >= _WIDE * figure.dpi / 72
+        else 1
+    )
+    legend(
+        ax,
+        loc="upper center",
+        bbox_to_anchor=(0.45, 0.0),
+        bbox_transform=below.transAxes
+        + ScaledTranslation(0.0, -_WORDS / 72, figure.dpi_scale_trans),
+        borderaxespad=0.0,
+        ncols=columns,
+        columnspacing=1.0,
+        handletextpad=0.6,
+        **options,
+    )
+    if figure.get_layout_engine() is None:
+        n_entries = len(ax.get_legend_handles_labels()[0])
+        n_lines = -(-n_entries // columns) + ("title" in options) + 0.5
+        ax.set_axes_locator(functools.partial(_above, points=_WORDS + _ENTRY * n_lines))
+
+
+def _above(ax: Axes, renderer: Any, *, points: float) -> Bbox:
+    """The place of axes that leave room below them: in a figure without a layout nobody else does.
+
+    The numbers of forecasts have a part of the height of the axes, and words take some points.
+    """
+    place = ax.get_position(original=True)
+    words_height = points / 72 * ax.figure.dpi / ax.figure.bbox.height
+    height = max(0.4 * place.height, (place.height - words_height) / (1 + _GAP + _HEIGHT))
+    return Bbox.from_bounds(place.x0, place.y1 - height, place.width, height)

@@ -46,7 +46,7 @@ for temperature, style in zip((0.5, 1.0, 2.0), ("--", "-", ":"), strict=True):
         grid, 0.8 * heights.max() * density, f"C0{style}", label=f"temperature {temperature:g}"
     )
 left.set(title="Data, and exp(−energy) at x = 0", xlabel="y", xlim=(-2.5, 2.5))
-left.set(ylim=(0, 1.5 * heights.max()), yticks=[])
+left.set(ylim=(0, 1.5 * heights.max()), yticks=[], ylabel="density, up to a constant")
 left.legend()
 right.fill_between(temperatures, *np.transpose(intervals), alpha=0.2, label="95 % interval")
 right.plot(temperatures, errors, "o-", label="squared error")
