@@ -217,3 +217,16 @@ def test_errors_name_the_argument(case):
     call, words = WRONG[case]
     with pytest.raises(TypeError, match=words):
         call()
+
+
+def test_no_slope_at_the_start_is_no_fit():
+    """A point from which no step leads anywhere is not given back as the best one."""
+    predictions, targets = cj.Normal(jnp.zeros(8), 1.0), jnp.ones(8)
+
+    def objective(predictions, targets):
+        return jnp.sqrt(jnp.abs(predictions.loc[0] - 1e-3))
+
+    found = cj.fit_recalibration(
+        cj.affine_scaling, (1e-3, 1.0, 0.0), predictions, targets, objective=objective
+    )
+    assert jnp.isnan(found[0])

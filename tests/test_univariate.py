@@ -395,3 +395,33 @@ def test_level_and_power(build):
 
     assert rejected(300, 60, 1.0) <= 0.05 + 3.5 * (0.05 * 0.95 / 300) ** 0.5
     assert rejected(20, 200, 0.6) >= 0.9
+
+
+class Power(cj.Univariate):
+    """On (0, 1); in float32 its largest draws round to 1."""
+
+    power: jax.Array
+
+    def quantile(self, level):
+        return level ** (1 / self.power)
+
+
+def test_density_where_the_cdf_rounds_to_one():
+    predictions = Power(jnp.full(3, 0.5))
+    found = predictions.log_prob(jnp.array([0.25, 1 - 1e-7, 1.0]))
+    np.testing.assert_allclose(found, np.log([1.0, 0.5, 0.5]), atol=1e-5)
+    assert jnp.isfinite(
+        jax.grad(lambda p: jnp.sum(p.log_prob(jnp.ones(3))))(predictions).power
+    ).all()
+    # Q'(u) = 1 / (1 - u): the slope has no value at 1.
+    far = Exponential(jnp.zeros(2)).log_prob(jnp.array([3.0, 60.0]))
+    np.testing.assert_allclose(far, [-3.0, -24 * np.log(2)], rtol=1e-5)
+
+
+class Exponential(cj.Univariate):
+    """Exponential, by its quantiles."""
+
+    loc: jax.Array
+
+    def quantile(self, level):
+        return self.loc - jnp.log1p(-level)

@@ -9,6 +9,7 @@ import numpy as np
 
 from calibjax._distribution import Distribution
 from calibjax.curves import contributions
+from calibjax.distributions._univariate import Univariate
 from calibjax.evaluation._measures import Measure
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import aggregated_skce_test
@@ -27,7 +28,7 @@ class Effect:
     Args:
         skce: the unbiased SKCE with the default kernel, and its confidence interval.
         equivalent: the temperature that shows as large an error; None for a family that has no
-            temperature.
+            temperature, or for which it takes minutes.
         best_temperature: what `fit_temperature` finds: above 1 the model is too sure; or None.
     """
 
@@ -62,8 +63,11 @@ def effect_of(
     found = Measure(float(estimate), (float(interval.low), float(interval.high)))
     if not has_temperature(predictions):
         return Effect(found, None, None)
+    best = float(fit_temperature(predictions, targets))
+    if isinstance(predictions, Univariate):
+        return Effect(found, None, best)
     equivalent = temperature_of_errors(kernel, predictions, targets, estimate, interval)
-    return Effect(found, equivalent, float(fit_temperature(predictions, targets)))
+    return Effect(found, equivalent, best)
 
 
 def deviation_ratio(predictions: Any, temperature: float) -> float:

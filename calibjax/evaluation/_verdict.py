@@ -49,7 +49,7 @@ def direction(best_temperature: float | None) -> str | None:
 
 def _how_far_off(predictions: Any, effect: Effect) -> str | None:
     if effect.equivalent is None or effect.best_temperature is None:
-        return None
+        return direction(effect.best_temperature)
     temperature = float(effect.equivalent.temperature)
     towards = direction(effect.best_temperature)
     if abs(math.log(effect.best_temperature)) < _MAIN_ERROR * math.log(temperature):

@@ -69,7 +69,7 @@ def fit_recalibration(
 
     Returns:
         The fitted parameters, a pytree like `parameters`, in the widest dtype of predictions and
-        real targets; NaN if the objective is not finite at the start.
+        real targets; NaN if the objective or its slope is not finite at the start.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
@@ -144,10 +144,10 @@ def _fit(
     def at(steps: jax.Array) -> Any:
         return unravel(numbers + dot(units, steps))
 
-    steps, value = _minimise(lambda steps: loss(at(steps)), jnp.zeros_like(numbers))
+    steps, value, norm = _minimise(lambda steps: loss(at(steps)), jnp.zeros_like(numbers))
     fitted = at(steps)
     # All weights are NaN if a row is invalid, and then the comparison is false.
-    valid = (jnp.sum(data.weights) >= 2) & jnp.isfinite(value)
+    valid = (jnp.sum(data.weights) >= 2) & jnp.isfinite(value) & jnp.isfinite(norm)
     return jax.tree.map(lambda x: lax.stop_gradient(jnp.where(valid, x, jnp.nan)), fitted)
 
 
@@ -179,8 +179,8 @@ def _units(function: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.
 
 def _minimise(
     function: Callable[[jax.Array], jax.Array], start: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """The best point that L-BFGS finds from the start, and the function there.
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The best point that L-BFGS finds from the start, the function there, and its slope.
 
     A point is better than another one if the function is smaller there.  Where rounding hides the
     difference, the point with the smaller gradient is better, unless the function is larger there
@@ -215,5 +215,5 @@ def _minimise(
         )
         return point, state, best, least, least_norm, n_steps + 1, jnp.where(better, 0, n_idle + 1)
 
-    _, _, best, least, *_ = lax.while_loop(unfinished, step, first)
-    return best, least
+    _, _, best, least, norm, *_ = lax.while_loop(unfinished, step, first)
+    return best, least, norm

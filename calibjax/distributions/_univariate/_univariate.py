@@ -26,9 +26,10 @@ class Univariate(Distribution):
 
     A family of your own is a subclass with its parameters as fields.  It defines `quantile`, or
     `cdf` and `log_prob`, written in jax.numpy, because JAX traces them.  `cdf` is found from
-    `quantile`, and `quantile` from `cdf`, by bisection; `log_prob` is not found from `quantile`,
-    and `log_score` needs it.  Each method takes the whole batch: targets ``[n]``, or a level that
-    is a number or ``[n]``, and returns ``[n]``.
+    `quantile`, and `quantile` from `cdf`, by bisection; `log_prob` is found from the slope of
+    `quantile`, and levels off where the cdf rounds to 0 or 1: define it if targets lie far out in
+    the tails.  Each method takes the whole batch: targets ``[n]``, or a level that is a number or
+    ``[n]``, and returns ``[n]``.
 
     Expectations of kernels are sums over 64 points.  With z on an even grid, from -5.5 to 5.5 in
     float32 and from -7 to 7 in float64, and the normal density phi, the points are
@@ -109,10 +110,15 @@ class Univariate(Distribution):
         return cdf_from_quantile(*widened((self, targets)))
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
-        """The log density, ``[n]``; by default -log dQ(u)/du of the quantiles Q at u = F(y)."""
+        """The log density, ``[n]``; by default -log dQ(u)/du of the quantiles Q at u = F(y).
+
+        It levels off where u rounds to 0 or 1.
+        """
         self._check_that_quantile_is_given()
         p, targets = widened((self, targets))
-        level = p.cdf(targets)
+        limits = jnp.finfo(targets.dtype)
+        # Q need not have a slope at 0 and 1.
+        level = jnp.clip(p.cdf(targets), limits.tiny, 1 - limits.epsneg)
         slope = jax.jvp(p.quantile, (level,), (jnp.ones_like(level),))[1]
         return -jnp.log(slope)
 
