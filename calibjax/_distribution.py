@@ -18,8 +18,9 @@ class Distribution(ABC):
 
     A family is a `struct` of arrays with the attributes and abstract methods below, and `log_prob`
     where it has a density.  Every other method has a default.  Inside a kernel or a closed form the
-    same class stands for *one* prediction, and its arrays have no batch axis.  A subclass of a
-    family is a pytree by itself: do not register it with jax again.
+    same class stands for *one* prediction, and its arrays have no batch axis.  A direct subclass of
+    Distribution is registered as a pytree, by `jax.tree_util.register_dataclass`; a subclass of a
+    family, such as `Univariate`, is one by itself.
 
     A number for a parameter of shape "n" is shared by all predictions, if another parameter says
     how many these are.  The length of a batch is n.

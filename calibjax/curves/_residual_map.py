@@ -82,8 +82,8 @@ def residual_map(
         \\text{value}_{2c} = \\frac{1}{n_c} \\sum_{i \\in c} r_i^2 - 1
 
     A cell c is one of n_bins bins of the predicted location mu, which is the mean, and one of
-    n_bins bins of the predicted spread sigma, which is the standard deviation; a family without
-    finite moments has another location or spread.  The ends of the bins are quantiles of what was
+    n_bins bins of the predicted spread sigma, which is the standard deviation; families that need
+    not have moments, such as `Univariate` ones, have the median and half of a central interval.  The ends of the bins are quantiles of what was
     predicted.  Equal predictions are in one bin, so that bins may be empty.
 
     All targets are redrawn from the predictions R = n_resamples times.  Scores are, in each cell,
