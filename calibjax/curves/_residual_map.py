@@ -83,8 +83,9 @@ def residual_map(
 
     A cell c is one of n_bins bins of the predicted location mu, which is the mean, and one of
     n_bins bins of the predicted spread sigma, which is the standard deviation; families that need
-    not have moments, such as `Univariate` ones, have the median and half of a central interval.  The ends of the bins are quantiles of what was
-    predicted.  Equal predictions are in one bin, so that bins may be empty.
+    not have moments, such as `Univariate` ones, have the median and half of a central interval.
+    The ends of the bins are quantiles of what was predicted.  Equal predictions are in one bin, so
+    that bins may be empty.
 
     All targets are redrawn from the predictions R = n_resamples times.  Scores are, in each cell,
     the mean of r and the cubic root of the mean of r^2, whose law is nearly symmetric, less their
