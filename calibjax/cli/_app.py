@@ -246,8 +246,10 @@ def monitor(
         model = model.in_order(model.classes and sorted(model.classes))
         first_alarm = None
         with _working(f"Adding {len(model.targets)} rows"):
-            after = kept_monitor(state, model, seed)
-            for name, predictions, targets, where in batches(model, by):
+            parts = list(batches(model, by))
+            # What bets are made of must not be chosen by later predictions, which may know targets.
+            after = kept_monitor(state, model, int(parts[0][-1].sum()), seed)
+            for name, predictions, targets, where in parts:
                 rang = bool(after.alarm(level))
                 after = after.update(predictions, targets, where=where)
                 if not rang and after.alarm(level):

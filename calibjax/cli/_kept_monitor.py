@@ -16,10 +16,10 @@ from calibjax.monitoring import CalibrationMonitor
 from calibjax.monitoring._file import load_leaves, save_leaves
 
 
-def kept_monitor(path: Path, model: Model, seed: int) -> CalibrationMonitor:
-    """The monitor that a file keeps, or a new one."""
+def kept_monitor(path: Path, model: Model, n_rows: int, seed: int) -> CalibrationMonitor:
+    """The monitor that a file keeps, or a new one for predictions like the first n_rows."""
+    example = jax.tree.map(lambda x: x[: max(n_rows, 2)], model.predictions)
     # One row is no example, and how many there are does not matter for a monitor that was kept.
-    example = model.predictions
     if path.exists():
         example = jax.tree.map(lambda x: jnp.concatenate([x, x]), example)
     fresh = CalibrationMonitor.start(jax.random.key(seed), example)
