@@ -189,7 +189,7 @@ def page(found: dict[str, Any]) -> str:
     for row in found["rows"]:
         cells = [
             row["work"],
-            f"{row['n']:,}".replace(",", " "),
+            f"{row['n']:,}".replace(",", "\N{NO-BREAK SPACE}"),
             quantity(row["seconds"], "s"),
             quantity(row["compilation"], "s"),
             quantity(row["megabytes"], "MB"),
