@@ -44,6 +44,8 @@ exclude_patterns = [
 source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}
 # Pages of benchmarks begin their tables with small headings.
 suppress_warnings = ["myst.header"]
+# Links to sections of other pages.
+myst_heading_anchors = 2
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
