@@ -35,6 +35,7 @@ extensions = [
 ]
 exclude_patterns = [
     "_build",
+    "jupyter_execute",
     "gallery",
     "sg_execution_times.rst",
     "**/sg_execution_times.rst",
