@@ -249,13 +249,13 @@ def monitor(
             parts = list(batches(model, by))
             # What bets are made of must not be chosen by later predictions, which may know targets.
             after = kept_monitor(state, model, int(parts[0][-1].sum()), seed)
+            alarm = bool(after.alarm(level))
             for name, predictions, targets, where in parts:
-                rang = bool(after.alarm(level))
                 after = after.update(predictions, targets, where=where)
-                if not rang and after.alarm(level):
-                    first_alarm = name
+                if not alarm and after.alarm(level):
+                    alarm, first_alarm = True, name
             keep_monitor(state, model, after)
-        alarm, n_rows = bool(after.alarm(level)), int(after.n_rows)
+        n_rows = int(after.n_rows)
         if as_json:
             found = {
                 "n_rows": n_rows,
@@ -270,7 +270,7 @@ def monitor(
             # It may be too large for a float.
             largest = Decimal(float(after.log_max)).exp()
             since = f", wrong since about row {int(after.changed_at)}" if alarm else ""
-            place = "" if first_alarm is None or by is None else f" at {by} {first_alarm}"
+            place = "" if first_alarm is None else f" at {by} {first_alarm}"
             typer.echo(
                 f"{'ALARM' if alarm else 'No alarm'}{place}: the largest e-value of {n_rows} rows "
                 f"is {largest:.3g}, and an alarm needs {1 / level:g}{since}."

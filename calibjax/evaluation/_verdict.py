@@ -48,10 +48,10 @@ def direction(best_temperature: float | None) -> str | None:
 
 
 def _how_far_off(predictions: Any, effect: Effect) -> str | None:
-    if effect.equivalent is None or effect.best_temperature is None:
-        return direction(effect.best_temperature)
-    temperature = float(effect.equivalent.temperature)
     towards = direction(effect.best_temperature)
+    if effect.equivalent is None or effect.best_temperature is None:
+        return towards
+    temperature = float(effect.equivalent.temperature)
     if abs(math.log(effect.best_temperature)) < _MAIN_ERROR * math.log(temperature):
         towards = None
     if towards == "not sure enough":
