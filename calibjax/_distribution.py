@@ -146,13 +146,29 @@ class Distribution(ABC):
             return at, at
         return self.cdf(targets.astype(jnp.int32) - 1), at
 
-    def pit_interval(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The ends of the interval in which U lies, each ``[n]``.
+    def pit_intervals(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Where U = F(y) may be, the lower and the upper ends of R intervals, each ``[n, R]``.
 
-        A number drawn evenly from the interval is uniform in [0, 1] if the targets are drawn from
-        the predictions.  By default it is the jump of the cdf.
+        If the targets are drawn from the predictions, U is uniform in [0, 1], and given the target
+        it is even in one of these intervals, or in a mixture of them that is not known.  By default
+        there is one interval, the jump of the cdf.
         """
-        return self.cdf_jump(targets)
+        before, after = self.cdf_jump(targets)
+        return before[:, None], after[:, None]
+
+    def known_levels(self) -> np.ndarray | None:
+        """The values of the cdf that were predicted, if these are all; None if all of it was.
+
+        Then `pit_intervals` are between these levels.
+        """
+        return None
+
+    def moved_to(self, places: jax.Array, targets: jax.Array) -> jax.Array:
+        """Targets where a prediction of a few levels has the given places U, each ``[n]``.
+
+        They differ from the targets by no more than rounding.
+        """
+        return targets
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest y with P(Y <= y) >= level, ``[n]``; `level` is a number or ``[n]``.

@@ -257,8 +257,11 @@ def test_bad_values(key):
     monitor = cj.CalibrationMonitor.start(key, predictions)
     with pytest.raises(ValueError):
         monitor.update(predictions, targets.at[3].set(2))
-    inside = jax.jit(lambda y: monitor.update(predictions, y))(targets.at[3].set(2))
-    assert bool(jnp.isnan(inside.e_value)) and not bool(inside.alarm())
+    # Inside jit the batch is left out, and what was known stays.
+    before = monitor.update(predictions, targets)
+    inside = jax.jit(lambda y: before.update(predictions, y))(targets.at[3].set(2))
+    assert int(inside.n_lost) == 1 and "n_lost = 1" in repr(inside)
+    assert inside.log_e_value == before.log_e_value and int(inside.n_rows) == 20
     numbers = cj.Normal(jnp.zeros(4), jnp.ones(4))
     check_message(
         lambda: monitor.update(numbers, jnp.zeros(4)),

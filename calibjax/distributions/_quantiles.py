@@ -132,18 +132,42 @@ class Quantiles(Univariate):
         """The limits of the cdf, which jumps where values are equal."""
         return jax.vmap(Quantiles._jump)(*widened((self, targets)))
 
-    def pit_interval(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def pit_intervals(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The levels on both sides of a target: how it lies between them is no part of a forecast.
 
-        Where several values are equal, their levels are the ends of a jump.
+        A law with the quantiles v_k, …, v_l at one value has P(Y < v) <= u_k and u_l <= P(Y <= v),
+        and no more is known of its jump at v: the jump begins between u_(k-1) and u_k and ends
+        between u_l and u_(l+1).  A target at v is even in this jump, and so in a mixture of the
+        four intervals between the ends of these ranges.
         """
+        levels, n_below, n_equal = self._around(targets)
+        outer_low, outer_high = levels[n_below], levels[n_below + n_equal + 1]
+        inner_low = levels[n_below + jnp.minimum(n_equal, 1)]
+        inner_high = levels[n_below + jnp.maximum(n_equal, 1)]
+        # One value alone leaves open whether there is a jump at all.
+        is_open = n_equal == 1
+        inner = jnp.where(is_open, outer_low, inner_low), jnp.where(is_open, outer_high, inner_high)
+        low = outer_low, inner_low, outer_low, inner[0]
+        high = inner_high, outer_high, outer_high, inner[1]
+        return jnp.stack(low, axis=1), jnp.stack(high, axis=1)
+
+    def known_levels(self) -> np.ndarray:
+        return np.array(self.levels)
+
+    def moved_to(self, places: jax.Array, targets: jax.Array) -> jax.Array:
+        """Targets at a value move above it where U is above the levels of the value."""
+        levels, n_below, n_equal = self._around(targets)
+        is_above = (n_equal > 0) & (places > levels[n_below + n_equal])
+        limits = jnp.finfo(targets.dtype)
+        step = jnp.maximum(2 * limits.eps * jnp.abs(targets), limits.tiny)
+        return jnp.where(is_above, targets + step, targets)
+
+    def _around(self, targets: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """The levels from 0 to 1, and how many values are below each target and equal to it."""
         p, targets = widened((self, targets))
         levels = jnp.array([0.0, *self.levels, 1.0], targets.dtype)
         n_below = jnp.sum(p.values < targets[:, None], axis=1, dtype=jnp.int32)
-        n_equal = jnp.sum(p.values == targets[:, None], axis=1, dtype=jnp.int32)
-        jumps = n_equal > 1
-        low = levels[jnp.where(jumps, n_below + 1, n_below)]
-        return low, levels[jnp.where(jumps, n_below + n_equal, n_below + 1)]
+        return levels, n_below, jnp.sum(p.values == targets[:, None], axis=1, dtype=jnp.int32)
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """The continuous ranked probability score, ``[n]``: the cdf is linear in each piece."""

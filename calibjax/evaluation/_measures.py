@@ -152,23 +152,43 @@ def _coverage_name(coverage: float) -> str:
 def _of_quantiles(
     predictions: Quantiles, targets: jax.Array, confidence_level: float
 ) -> dict[str, Measure]:
-    """What was predicted and no more: at each level the share of targets that lie below."""
+    """What was predicted and no more: at each level the share of targets that lie below.
+
+    Where targets are equal to quantiles, the share below may be smaller than the level, and the
+    share up to the quantile may be larger.
+    """
     found = {"CRPS": _mean(crps(predictions, targets), confidence_level)}
-    levels, below = targets_below(predictions, targets)
+    levels, below, up_to = shares_of_levels(predictions, targets)
+
+    def share(hits: np.ndarray, level: float, least: bool = True, most: bool = True) -> Measure:
+        measure = _share(hits, level, confidence_level)
+        low, high = measure.if_calibrated or (0.0, 1.0)
+        return dataclasses.replace(
+            measure, if_calibrated=(low if least else 0.0, high if most else 1.0)
+        )
+
     if np.isclose(levels[0] + levels[-1], 1):
-        covered, coverage = below[:, -1] & ~below[:, 0], levels[-1] - levels[0]
-        found[_coverage_name(coverage)] = _share(covered, coverage, confidence_level)
+        ends_are_hit = np.any(below[:, [0, -1]] != up_to[:, [0, -1]])
+        covered, coverage = up_to[:, -1] & ~below[:, 0], levels[-1] - levels[0]
+        found[_coverage_name(coverage)] = share(covered, coverage, most=not ends_are_hit)
     n_shown = min(len(levels), _MOST_LEVELS)
     for place in np.linspace(0, len(levels) - 1, n_shown).round().astype(int):
-        share = _share(below[:, place], levels[place], confidence_level)
-        found[f"share below level {levels[place]:.4g}"] = share
+        level, is_hit = levels[place], np.any(below[:, place] != up_to[:, place])
+        name = f"level {level:.4g}"
+        found[f"share below {name}"] = share(below[:, place], level, least=not is_hit)
+        if is_hit:
+            found[f"share up to {name}"] = share(up_to[:, place], level, most=False)
     return found
 
 
-def targets_below(predictions: Quantiles, targets: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The K levels, and whether each target is at most the quantile of each level, ``[n, K]``."""
-    values = np.asarray(predictions.values)
-    return np.asarray(predictions.levels), np.asarray(targets)[:, None] <= values
+def shares_of_levels(predictions: Quantiles, targets: Any) -> tuple[np.ndarray, ...]:
+    """The K levels, and whether each target is below the quantile of each, or at most that.
+
+    The shapes are ``[K]``, ``[n, K]`` and ``[n, K]``.
+    """
+    levels, values = np.asarray(predictions.levels), np.asarray(predictions.values)
+    targets = np.asarray(targets)[:, None]
+    return levels, targets < values, targets <= values
 
 
 def _share(hits: np.ndarray, probability: float, confidence_level: float) -> Measure:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from calibjax.distributions._quantiles import Quantiles
-from calibjax.evaluation._measures import targets_below
+from calibjax.evaluation._measures import shares_of_levels
 
 # Longer names of classes are cut in sentences, tables and pictures.
 _MOST_LETTERS = 40
@@ -53,20 +53,22 @@ def worst_place(curves: dict[str, Any], classes: list[Any] | None) -> str | None
 def worst_level(predictions: Any, targets: Any, confidence_level: float) -> str | None:
     """Of quantile forecasts the level with the clearest error, in words; None if there is none.
 
-    An error is clear if the share of targets below is farther from the level than by chance, at
-    all K levels with the probability `confidence_level`, by the normal law and Bonferroni.
+    An error is clear if more targets are below, or fewer at or below, than by chance, at all K
+    levels with the probability `confidence_level`, by the normal law and Bonferroni.
     """
     if not isinstance(predictions, Quantiles):
         return None
-    levels, below = targets_below(predictions, targets)
-    shares = below.mean(axis=0)
-    scores = np.abs(shares - levels) / np.sqrt(levels * (1 - levels) / len(below))
+    levels, below, up_to = shares_of_levels(predictions, targets)
+    excess, lack = below.mean(axis=0) - levels, levels - up_to.mean(axis=0)
+    scores = np.maximum(excess, lack) / np.sqrt(levels * (1 - levels) / len(below))
     worst = int(np.argmax(scores))
     if scores[worst] < NormalDist().inv_cdf(1 - (1 - confidence_level) / (2 * len(levels))):
         return None
+    is_lack = lack[worst] > excess[worst] and np.any(below[:, worst] != up_to[:, worst])
+    counted, where = (up_to, "at or below") if is_lack else (below, "below")
     return (
-        f"quantiles have the level {levels[worst]:.4g}: {shares[worst]:.1%} of the targets lie "
-        "below them"
+        f"quantiles have the level {levels[worst]:.4g}: {counted[:, worst].mean():.1%} of the "
+        f"targets lie {where} them"
     )
 
 

@@ -9,6 +9,9 @@ from calibjax.expectations._default_kernel import JointKernel as JointKernel
 from calibjax.expectations._default_kernel import default_kernel as default_kernel
 from calibjax.expectations._default_kernel import gaussian_kernel as gaussian_kernel
 from calibjax.expectations._default_kernels import default_kernels as default_kernels
+from calibjax.expectations._default_kernels import (
+    default_prediction_kernels as default_prediction_kernels,
+)
 from calibjax.expectations._default_kernels import has_log_prob as has_log_prob
 from calibjax.expectations._default_kernels import is_top_label as is_top_label
 from calibjax.expectations._default_kernels import location_and_spread as location_and_spread

@@ -91,6 +91,13 @@ def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None
     return _kernels_of_labels(predictions, where)
 
 
+def default_prediction_kernels(predictions: Distribution, where: Any) -> list[Any]:
+    """The different kernels on predictions that `default_kernels` are made of."""
+    kernels: list[Any] = default_kernels(predictions, where=where)
+    # Several kernels on pairs share one kernel on predictions.
+    return list({id(k): k for k in (x.prediction_kernel for x in kernels)}.values())
+
+
 def _kernels_of_labels(predictions: Distribution, where: Any) -> list[Kernel]:
     n = jax.tree.leaves(predictions)[0].shape[0] if where is None else jnp.sum(where)
     narrow = jnp.clip(_ROWS / jnp.asarray(n, jnp.float32), _NARROWEST, _MIDDLE)

@@ -21,6 +21,10 @@ from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.hypothesis_tests._result import CalibrationTestResult, Members
 from calibjax.intervals._of_norms import NormInterval
 from calibjax.kernels import KernelLike, describe
+from calibjax.scores import places_in_open_jumps
+
+# What makes the key of the places of targets another one than that of the draws.
+_PLACES = 2**31 - 1
 
 
 def aggregated_skce_test(
@@ -112,6 +116,11 @@ def aggregated_skce_test(
     data = check_data(predictions, targets, where)
     predictions, targets = data.predictions.exchangeable(data.targets)
     data = Data(predictions, targets, where)
+    if predictions.known_levels() is not None:
+        targets = predictions.moved_to(
+            places_in_open_jumps(jax.random.fold_in(key, _PLACES), data), jnp.asarray(targets)
+        )
+        data = Data(predictions, targets, where)
     if kernels is None:
         kernels = default_kernels(predictions, where=where)
     if not isinstance(kernels, Sequence):

@@ -5,9 +5,11 @@ prediction.  With the shares s(y) of the cells,
 
     e = sum_a s_a(y) exp(w_a) / sum_a pi_a exp(w_a),    E e = 1 if the model is calibrated,
 
-because E s(Y) = pi.  A product of such e is a wealth that does not grow on average: by Ville's
-inequality it ever reaches 1 / a with a probability of at most a, however often one looks (Ville,
-1939; Shafer, Testing by betting, 2021; Ramdas et al., Game-theoretic statistics, 2023).
+because E s(Y) = pi.  If s(y) is known only as a mixture of R possible shares, e is the least of
+their R numbers, no larger than that of any mixture, and E e <= 1.  A product of such e is a wealth
+that does not grow on average: by Ville's inequality it ever reaches 1 / a with a probability of at
+most a, however often one looks (Ville, 1939; Shafer, Testing by betting, 2021; Ramdas et al.,
+Game-theoretic statistics, 2023).
 
 What to bet.  The best w is the logarithm of the true over the stated probabilities.  In the basis
 of `_basis`, theta has the prior variances tau prior_jk, and N rows with r = phi_j psi_k, whose
@@ -46,7 +48,6 @@ import numpy as np
 from jax import lax
 from jax.scipy.special import logsumexp
 
-from calibjax._pairwise import cut, pad
 from calibjax._sharding import as_varying
 from calibjax._struct import struct
 from calibjax.monitoring._basis import Basis
@@ -135,7 +136,8 @@ def after_rows(
         bets: the state before.
         phi: phi_j of the predictions, ``[n, J]`` for each kind.
         outcomes: the outcomes of the rows.
-        weights: 1 for rows that count and 0 for the others, ``[n]``; NaN makes the state NaN.
+        weights: 1 for rows that count, which stand first, and 0 for the others, ``[n]``; NaN makes
+            the state NaN.
     """
     psi = [
         basis.of_outcomes(features, outcomes.probabilities)
@@ -144,21 +146,33 @@ def after_rows(
     # The cells of numbers are the same for all rows.
     cells = psi, outcomes.probabilities
     are_shared = outcomes.probabilities.shape[0] == 1
-    n = weights.shape[0]
-    size = -(-n // min(n, _CHUNKS))
-    rows = phi, outcomes.shares, None if are_shared else cells
-    chunks = cut(pad((rows, weights), -(-n // size) * size), size)
+    chunks = _in_chunks((phi, outcomes.shares, None if are_shared else cells), weights)
 
     def step(bets: Bets, chunk: Any) -> tuple[Bets, jax.Array]:
         (phi, shares, of_rows), weights = chunk
         psi, probabilities = cells if are_shared else of_rows
         log_e = _log_e(_tilts(bases, bets), phi, shares, psi, probabilities)
-        of_targets = [jnp.sum(shares[:, :, :, None] * x[:, None], axis=2) for x in psi]
+        likely = jnp.mean(shares, axis=2)
+        of_targets = [jnp.sum(likely[:, :, :, None] * x[:, None], axis=2) for x in psi]
         bets = _after_chunk(bets, phi, of_targets, log_e, weights)
         return bets, bets.log_evidence()
 
     bets, evidence = lax.scan(step, as_varying(_with_new_start(bets), chunks), chunks)
     return bets, jnp.max(evidence)
+
+
+def _in_chunks(rows: Any, weights: jax.Array) -> tuple[Any, jax.Array]:
+    """The rows cut into chunks as if there were only those that count, ``[C, n / C, …]``."""
+    n = weights.shape[0]
+    n_chunks = min(n, _CHUNKS)
+    n_kept = jnp.sum(weights != 0, dtype=jnp.int32)
+    size = -(-n_kept // jnp.clip(n_kept, 1, _CHUNKS))
+    within = jnp.arange(-(-n // n_chunks), dtype=jnp.int32)
+    place = jnp.arange(n_chunks, dtype=jnp.int32)[:, None] * size + within[None, :]
+    is_row = (within[None, :] < size) & (place < n_kept)
+    place = jnp.minimum(place, n - 1)
+    chunks = jax.tree.map(lambda x: x[place], rows)
+    return chunks, jnp.where(is_row, weights[place], 0.0)
 
 
 def _tilts(bases: list[Basis], bets: Bets) -> list[jax.Array]:
@@ -200,14 +214,16 @@ def _log_e(
     largest = jnp.max(jnp.where(possible, w, -jnp.inf), axis=2, keepdims=True)
     tilted = jnp.exp(jnp.minimum(w - largest, _LARGEST_TILT))
     tiny = jnp.finfo(w.dtype).tiny
-    of_target = jnp.log(jnp.maximum(jnp.sum(tilted * shares[:, None], axis=2), tiny))
+    of_target = jnp.sum(tilted[:, :, None] * shares[:, None], axis=3)
+    of_target = jnp.log(jnp.maximum(jnp.min(of_target, axis=2), tiny))
     mean = jnp.sum(jnp.where(possible, tilted * probabilities[None, None], 0.0), axis=2)
     # Probabilities of labels sum to one up to rounding, and millions of rows would add it up.
     total = jnp.sum(probabilities, axis=0)[None, None]
     of_tilts = of_target - jnp.log(mean / total)
     # A target in a cell of probability 0 is infinite evidence.
-    stated = jnp.where(shares > 0, probabilities[None], 1.0)
-    surprise = jnp.sum(shares / stated, axis=1, keepdims=True) / probabilities.shape[0]
+    stated = jnp.where(shares > 0, probabilities[None, None], 1.0)
+    surprise = jnp.min(jnp.sum(shares / stated, axis=2), axis=1, keepdims=True)
+    surprise = surprise / probabilities.shape[0]
     sizes = jnp.asarray(_SURPRISES, w.dtype)[None, :, None]
     return jnp.concatenate([of_tilts, jnp.log1p(sizes * (surprise - 1.0))], axis=1)
 

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,13 +18,15 @@ from calibjax._distribution import Distribution
 from calibjax._parameters import family_name
 from calibjax._sharding import Axis, all_of, all_sum, on_devices
 from calibjax._struct import as_pytree, is_traced, static, struct, widest_dtype
-from calibjax.expectations import default_kernels
+from calibjax.expectations import default_prediction_kernels
 from calibjax.features import choose_landmarks
 from calibjax.kernels import KernelLike, check_kernel
 from calibjax.monitoring._basis import Basis, kernel_at, make_basis
 from calibjax.monitoring._bets import Bets, after_rows, first_bets
 from calibjax.monitoring._file import load_leaves, save_leaves
 from calibjax.monitoring._outcomes import outcomes_of
+
+T = TypeVar("T")
 
 # The number of predictions that the functions of predictions are made of.
 _LANDMARKS = 64
@@ -67,7 +69,8 @@ class CalibrationMonitor:
         landmarks: the predictions that functions of predictions are made of.
         bases: the functions that bets are made of.
         bets: what was learnt and won, for each of `lag` processes.
-        n_updates: the number of updates so far.
+        n_updates: the number of updates so far, of at least one row.
+        n_lost: the number of updates that were left out, because inside of jit a row was invalid.
         log_e_value: the logarithm of `e_value`, which may be too large for float32.
         log_max: the largest logarithm of `e_value` so far, also within batches.
         lag: the number of updates until targets are known.
@@ -104,6 +107,7 @@ class CalibrationMonitor:
     bases: list[Basis]
     bets: Bets
     n_updates: jax.Array
+    n_lost: jax.Array
     log_e_value: jax.Array
     log_max: jax.Array
     lag: int = static(1)
@@ -144,27 +148,27 @@ class CalibrationMonitor:
         draw_key, landmark_key, key = jax.random.split(key, 3)
         predictions, _ = predictions.exchangeable(predictions.sample(draw_key))
         if kernels is None:
-            of_pairs: list[Any] = list(default_kernels(predictions, where=where))
-            # Several kernels on pairs share one kernel on predictions.
-            on_predictions = {id(k): k for k in (x.prediction_kernel for x in of_pairs)}
-            kernels = list(on_predictions.values())
+            kernels = default_prediction_kernels(predictions, where)
         for kernel in _checked_list(kernels):
             check_kernel(kernel, "kernels", "predictions")
         functions = as_pytree(list(kernels))
         landmarks, bases, bets = _start((landmark_key, functions), (predictions, where), n_features)
         bets = jax.tree.map(lambda x: jnp.broadcast_to(x, (lag, *x.shape)), bets)
         zero = jnp.zeros((), bets.wealth.dtype)
-        return cls(
-            key, functions, landmarks, bases, bets, jnp.zeros((), jnp.int32), zero, zero, lag
-        )
+        none = jnp.zeros((), jnp.int32)
+        return cls(key, functions, landmarks, bases, bets, none, none, zero, zero, lag)
 
     def update(
         self, predictions: Distribution, targets: ArrayLike, *, where: ArrayLike | None = None
     ) -> "CalibrationMonitor":
-        """The monitor after one more batch of n >= 1 rows, in their order.
+        """The monitor after one more batch of rows, in their order.
 
         Bets on a row use what earlier rows taught, some n / 8 rows of a batch at a time.
         O(n) time and memory; the state does not grow.
+
+        Inside jit, where values cannot be looked at, a batch with a bad row is left out as a whole:
+        the evidence so far stays, and `n_lost` counts the batch.  The guarantee then asks that what
+        makes a row bad does not depend on its target.
 
         Args:
             predictions: n predictions of the family of the example batch.
@@ -173,13 +177,17 @@ class CalibrationMonitor:
 
         Raises:
             TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete,
-                value.  Inside jit a bad value makes all later numbers NaN.
+                value; outside of jit, a row whose cdf or log density is NaN.
         """
         data = check_data(predictions, targets, where, at_least=0)
         if data.n == 0:
             return self
         _check_family(self.landmarks, data)
-        return _update(self, data)
+        after, has_place = _update(self, data)
+        lost = after.n_lost != self.n_lost
+        if not is_traced(lost) and np.any(lost):
+            raise _not_counted(data, np.asarray(has_place))
+        return after
 
     @property
     def n_rows(self) -> jax.Array:
@@ -243,8 +251,9 @@ class CalibrationMonitor:
         if any(is_traced(x) or jnp.ndim(x) for x in numbers):
             return f"CalibrationMonitor({family_name(self.landmarks)} predictions)"
         rows, e_value, pvalue = map(float, numbers)
+        lost = f", n_lost = {int(self.n_lost)}" if self.n_lost else ""
         return (
-            f"CalibrationMonitor({family_name(self.landmarks)} predictions, {rows:.0f} rows, "
+            f"CalibrationMonitor({family_name(self.landmarks)} predictions, {rows:.0f} rows{lost}, "
             f"e_value = {e_value:.3g}, pvalue = {pvalue:.3g})"
         )
 
@@ -273,6 +282,21 @@ def _check_family(landmarks: Any, data: Data) -> None:
         )
 
 
+def _not_counted(data: Data, has_place: np.ndarray) -> ValueError:
+    """The error for a batch whose evidence is NaN, though its values are valid."""
+    if has_place.all():
+        return ValueError("predictions are too extreme for the kernels of the monitor: NaN.")
+    row = int(np.argmin(has_place))
+    prediction = jax.tree.map(lambda x: np.asarray(x[row]).tolist(), data.predictions)
+    return ValueError(
+        "predictions must have a cdf or a log density at their targets; in "
+        f"{jnp.result_type(*jax.tree.leaves(data.predictions))} it is NaN for "
+        f"{np.sum(~has_place)} of {data.n} rows, such as row {row}, "
+        f"{jax.tree.leaves(prediction)} with the target {np.asarray(data.targets[row])}.  Mask "
+        "such rows with where, or compute in float64."
+    )
+
+
 @on_devices
 def _start(axis: Axis, shared: Any, rows: Any, n_features: int) -> tuple[Any, list[Basis], Bets]:
     (key, kernels), (predictions, where) = shared, rows
@@ -293,12 +317,17 @@ def _start(axis: Axis, shared: Any, rows: Any, n_features: int) -> tuple[Any, li
 
 
 @on_devices
-def _update(axis: Axis, monitor: CalibrationMonitor, data: Data) -> CalibrationMonitor:
+def _update(
+    axis: Axis, monitor: CalibrationMonitor, data: Data
+) -> tuple[CalibrationMonitor, jax.Array]:
+    """The monitor after a batch, and which rows have a place among the outcomes, ``[n]``."""
     data = in_dtype(clean(data, axis), monitor.log_max.dtype)
     # A batch is small: each device computes all of it.
-    predictions, targets, weights = jax.tree.map(
+    rows = jax.tree.map(
         lambda x: all_of(x, axis).reshape(-1, *x.shape[1:]), (*data.samples, data.weights)
     )
+    order = jnp.argsort(rows[-1] == 0, stable=True)
+    predictions, targets, weights = jax.tree.map(lambda x: x[order], rows)
     predictions, targets = predictions.exchangeable(targets)
     key = jax.random.fold_in(monitor.key, monitor.n_updates)
     outcomes = outcomes_of(key, predictions, targets)
@@ -310,10 +339,20 @@ def _update(axis: Axis, monitor: CalibrationMonitor, data: Data) -> CalibrationM
     )
     all_bets = jax.tree.map(lambda all, new: all.at[turn].set(new), monitor.bets, bets)
     of_lag = math.log(monitor.lag)
-    return dataclasses.replace(
+    after = dataclasses.replace(
         monitor,
         bets=all_bets,
         n_updates=monitor.n_updates + 1,
         log_e_value=jnp.max(jax.vmap(Bets.log_evidence)(all_bets)) - of_lag,
         log_max=jnp.maximum(monitor.log_max, largest - of_lag),
     )
+    is_lost = jnp.any(jnp.stack([jnp.any(jnp.isnan(x)) for x in jax.tree.leaves(bets)]))
+    before = dataclasses.replace(monitor, n_lost=monitor.n_lost + is_lost.astype(jnp.int32))
+    counts = jnp.any(weights != 0) & ~is_lost
+    has_place = ~jnp.any(jnp.isnan(outcomes.shares), axis=(1, 2, 3)) | (weights == 0)
+    return _chosen(counts, after, before), jnp.zeros_like(has_place).at[order].set(has_place)
+
+
+def _chosen(condition: jax.Array, one: T, other: T) -> T:
+    """One pytree where a condition holds, else another with the same structure."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)

@@ -3,14 +3,16 @@ r"""Targets as outcomes: one of A cells, with probabilities that the prediction 
 For labels the cells are the labels.  For numbers and counts they are cells of U = F(y), where F is
 the cumulative distribution function of the prediction: U is uniform in [0, 1] if the model is
 calibrated.  Where F jumps at y, as for counts, U may be anywhere within the jump, and the target
-belongs to each cell by the share of the jump that lies in it.
+belongs to each cell by the share of the jump that lies in it.  A quantile forecast says of a target
+at one of its values only where the jump may begin and end: then there are R possible shares.
 
 Vectors have no F.  There U is the rank of a statistic of the target, such as its log density, among
 the same statistic of targets drawn from the prediction, since all ranks are equally probable.  Each
 of T statistics makes a set of outcomes by itself.
 
 In all cases the shares s(y) of the cells have E s(Y) = pi for Y from the prediction, where pi are
-the probabilities of the cells.  This is all that a bet needs (`_bets`).
+the probabilities of the cells, and s(y) is a mixture of the R possible shares.  This is all that a
+bet needs (`_bets`).
 """
 
 from collections.abc import Callable
@@ -22,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._distribution import Distribution
-from calibjax._struct import struct
+from calibjax._struct import batch_of_one, struct
 from calibjax.expectations import (
     has_log_prob,
     is_top_label,
@@ -47,7 +49,8 @@ class Outcomes:
     """What n targets are.
 
     Args:
-        shares: how much each target belongs to each cell, ``[n, T, A]``, with sums 1 over cells.
+        shares: how much each target may belong to each cell, ``[n, T, R, A]``, with sums 1 over
+            cells; NaN if the prediction gives the target no place.
         probabilities: the probabilities of the cells, ``[n, A]``, or ``[1, A]`` if all rows have
             the same ones.
         features: features of the cells, one table ``[n, A, M]`` or ``[1, A, M]`` for each kind.
@@ -64,7 +67,7 @@ def outcomes_of(key: jax.Array, predictions: Distribution, targets: jax.Array) -
     if probabilities is not None:
         return _labels(probabilities, predictions, targets)
     if predictions.target_shape == "n" and type(predictions).cdf is not Distribution.cdf:
-        low, high = predictions.pit_interval(targets)
+        low, high = predictions.pit_intervals(targets)
         return _cells(low[:, None], high[:, None])
     return _cells(*_ranks(key, predictions, targets))
 
@@ -80,19 +83,19 @@ def _labels(probabilities: jax.Array, predictions: Distribution, targets: jax.Ar
 
     log_probability = jnp.maximum(table(log_probability_of), _LEAST_LOG_PROB)
     indicators = jnp.eye(m, dtype=dtype)[None]
-    shares = jax.nn.one_hot(targets, m, dtype=dtype)[:, None]
+    shares = jax.nn.one_hot(targets, m, dtype=dtype)[:, None, None]
     probabilities = probabilities / jnp.sum(probabilities, axis=1, keepdims=True)
     return Outcomes(shares, probabilities, [indicators, table(is_top_label), log_probability])
 
 
 def _cells(low: jax.Array, high: jax.Array) -> Outcomes:
-    """The outcomes of values of U anywhere between low and high, ``[n, T]``."""
+    """The outcomes of values of U anywhere between low and high, ``[n, T, R]``."""
     dtype = low.dtype
     edges = jnp.asarray(_cell_edges(), dtype)
     n_cells = edges.size - 1
-    width = (high - low)[:, :, None]
-    left, right = (x[:, :, None] for x in (low, high))
-    starts, ends = edges[None, None, :-1], edges[None, None, 1:]
+    width = (high - low)[..., None]
+    left, right = low[..., None], high[..., None]
+    starts, ends = edges[None, None, None, :-1], edges[None, None, None, 1:]
     overlap = jnp.minimum(right, ends) - jnp.maximum(left, starts)
     of_jump = jnp.maximum(overlap, 0.0) / jnp.where(width > 0, width, 1.0)
     cell = jnp.clip(jnp.searchsorted(edges, high) - 1, 0, n_cells - 1)
@@ -123,17 +126,23 @@ def _cell_features() -> np.ndarray:
 def _ranks(
     key: jax.Array, predictions: Distribution, targets: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Where statistics of a target lie among those of draws, as intervals of U, ``[n, T]``."""
+    """Where statistics of a target lie among those of draws, as intervals of U, ``[n, T, 1]``."""
     density = log_probability_of if has_log_prob(predictions) else squared_deviation
 
     def statistics(p: Any, y: jax.Array) -> jax.Array:
         return jnp.concatenate([density(p, y)[None], standardised(p, y)[:_COORDINATES]])
 
-    of_batch = jax.vmap(statistics)
-    draws = predictions.sample(key, (_DRAWS,))
-    value = of_batch(predictions, targets)
-    drawn = jax.vmap(lambda y: of_batch(predictions, y))(draws)
-    n_below = jnp.sum(drawn < value[None], axis=0, dtype=value.dtype)
-    n_up_to = jnp.sum(drawn <= value[None], axis=0, dtype=value.dtype)
-    low = jnp.where(jnp.isnan(value), jnp.nan, n_below / (_DRAWS + 1))
-    return low, (n_up_to + 1) / (_DRAWS + 1)
+    def interval(row: jax.Array, p: Any, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        draws = batch_of_one(p).sample(jax.random.fold_in(key, row), (_DRAWS,))[:, 0]
+        # Two programs would round differently, and a draw that is the target would not tie with it.
+        values = jax.vmap(statistics, (None, 0))(p, jnp.concatenate([y[None], draws]))
+        value, drawn = values[0], values[1:]
+        is_target = jnp.all(draws == y[None], axis=tuple(range(1, draws.ndim)))
+        drawn = jnp.where(is_target[:, None], value[None], drawn)
+        n_below = jnp.sum(drawn < value[None], axis=0, dtype=value.dtype)
+        n_up_to = jnp.sum(drawn <= value[None], axis=0, dtype=value.dtype)
+        low, high = n_below / (_DRAWS + 1), (n_up_to + 1) / (_DRAWS + 1)
+        return jnp.where(jnp.isnan(value), jnp.nan, low)[:, None], high[:, None]
+
+    rows = jnp.arange(targets.shape[0], dtype=jnp.int32)
+    return jax.vmap(interval)(rows, predictions, targets)

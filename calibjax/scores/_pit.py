@@ -7,6 +7,7 @@ from calibjax._check import check_key
 from calibjax._data import Data
 from calibjax._distribution import Distribution
 from calibjax._struct import widest_dtype
+from calibjax.scores._places import places_in_open_jumps
 from calibjax.scores._rows import check_numbers, score_rows
 
 
@@ -23,6 +24,11 @@ def pit(key: jax.Array, predictions: Distribution, targets: ArrayLike) -> jax.Ar
     (r_i + U_i) / (S + 1), where r_i is the number of samples that are smaller than the target,
     with ties in random order: if target and samples are independent draws from one law, it is
     exactly uniform.
+
+    Of quantiles it is drawn between the levels on both sides of the target, since no more was
+    predicted.  A law with an atom, such as the amount of rain, may have more than the level at or
+    below a quantile, and less below it.  How a target at a quantile counts is then chosen in favour
+    of the model, so that places are as even as they can be among predictions that are alike.
 
     A histogram is flat for a calibrated model, is a U for one that is too sure, a hump for one that
     is not sure enough, and a slope for one whose location is wrong.  A flat histogram does not show
@@ -63,6 +69,8 @@ def pit(key: jax.Array, predictions: Distribution, targets: ArrayLike) -> jax.Ar
 
 def pit_of_rows(key: jax.Array, data: Data) -> jax.Array:
     """The `pit` of checked rows; masked rows hold any number or NaN."""
+    if data.predictions.known_levels() is not None:
+        return places_in_open_jumps(key, data)
     # Of all rows at once: devices with the same key would draw the same numbers.
     between = jax.random.uniform(key, (data.n,), widest_dtype(*jax.tree.leaves(data)))
     return score_rows(None, (data, between), _pit)

@@ -1,0 +1,131 @@
+"""Quantile forecasts of laws with atoms: right is P(Y < q) <= level <= P(Y <= q), and no more."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import calibjax as cj
+from calibjax.evaluation._measures import measures
+from calibjax.evaluation._words import worst_level
+
+LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
+VALUES = (0.0, 0.0, 1.0, 2.0, 3.0)
+
+
+def of_rain(rng, n, dry=0.0, scale=1.0):
+    """Exact quantiles of laws that are 0 with some probability, else exponential; and targets.
+
+    The targets are 0 with a probability that is larger by `dry`, and else `scale` times as large.
+    """
+    p = rng.uniform(0.2, 0.6, n)
+    excess = np.maximum(np.array(LEVELS)[None] - p[:, None], 0.0) / (1 - p[:, None])
+    targets = np.where(rng.uniform(size=n) < p + dry, 0.0, scale * rng.exponential(size=n))
+    return (-np.log1p(-excess)).astype("float32"), targets.astype("float32")
+
+
+def test_places_of_targets_at_quantiles():
+    predictions = cj.Quantiles(jnp.tile(jnp.array([VALUES]), (5, 1)), LEVELS)
+    low, high = predictions.pit_intervals(jnp.array([-1.0, 0.0, 0.5, 1.0, 4.0]))
+    ends = np.round(np.stack([low, high], axis=2).astype(float), 3)
+    found = [set(map(tuple, row.tolist())) for row in ends]
+    assert found == [
+        {(0.0, 0.1)},
+        # Two levels at 0: a jump from 0 … 0.1 to 0.3 … 0.5.
+        {(0.0, 0.3), (0.1, 0.5), (0.0, 0.5), (0.1, 0.3)},
+        {(0.3, 0.5)},
+        # One level at 1: a jump around 0.5, if there is one, within 0.3 … 0.7.
+        {(0.3, 0.5), (0.5, 0.7), (0.3, 0.7)},
+        {(0.9, 1.0)},
+    ]
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_evidence_does_not_grow_under_any_law_with_these_quantiles(seed, float64):
+    """By enumeration of all laws whose jumps at 0 and at 2 begin and end where they may."""
+    key = jax.random.key(seed)
+    forecasts = cj.Quantiles(jnp.tile(jnp.array([VALUES]), (40, 1)), LEVELS)
+    monitor = cj.CalibrationMonitor.start(key, forecasts)
+    past = jax.random.choice(key, jnp.array([0.0, 0.5, 2.0, 2.5, 9.0]), (40,))
+    monitor = monitor.update(forecasts, past)
+    outcomes = jnp.array([-1.0, 0.0, 0.5, 1.5, 2.0, 2.5, 4.0])
+    after = jax.vmap(lambda y: monitor.update(forecasts[:1], y[None]).log_e_value)(outcomes)
+    gains = np.exp(np.asarray(after - monitor.log_e_value))
+    assert gains.max() > 1.05
+    means = []
+    for a, b, c, d in itertools.product((0.0, 0.06, 0.1), (0.3, 0.4, 0.5), (0.5, 0.7), (0.7, 0.9)):
+        law = [a, b - a, 0.5 - b, c - 0.5, d - c, 0.9 - d, 0.1]
+        np.testing.assert_allclose(np.sum(law), 1.0)
+        means.append(np.dot(law, gains))
+    assert np.max(means) <= 1 + 1e-12
+    # Not merely because nothing is ever bet on a target at a quantile.
+    assert np.max(means) > 0.99
+
+
+def test_draws_from_tied_outer_quantiles_raise_no_alarm():
+    predictions = cj.Quantiles(jnp.tile(jnp.array([VALUES]), (50, 1)), LEVELS)
+    monitor = cj.CalibrationMonitor.start(jax.random.key(1), predictions)
+
+    def step(monitor, key):
+        return monitor.update(predictions, predictions.sample(key)), None
+
+    monitor = jax.lax.scan(step, monitor, jax.random.split(jax.random.key(2), 40))[0]
+    assert not monitor.alarm(0.05)
+
+
+def test_exact_quantiles_of_rain_are_not_rejected():
+    values, targets = of_rain(np.random.default_rng(0), 500)
+    predictions = cj.Quantiles(jnp.asarray(values), LEVELS)
+    test = jax.jit(lambda key, y: cj.calibration_test(key, predictions, y, n_resamples=199).pvalue)
+    assert test(jax.random.key(0), jnp.asarray(targets)) > 0.05
+    # It still sees that there is less rain than a jump can explain.
+    assert test(jax.random.key(0), jnp.asarray(targets * (targets > 0.7))) <= 0.01
+    place = cj.pit(jax.random.key(1), predictions, jnp.asarray(targets))
+    assert scipy.stats.kstest(np.asarray(place), "uniform").pvalue > 0.05
+
+
+def test_shares_below_and_up_to_quantiles():
+    values, targets = of_rain(np.random.default_rng(0), 500)
+    predictions = cj.Quantiles(jnp.asarray(values), LEVELS)
+    found = measures(jax.random.key(0), predictions, jnp.asarray(targets), 0.95, 9)
+    below, up_to = found["share below level 0.3"], found["share up to level 0.3"]
+    assert below.value == np.mean(targets < values[:, 1])
+    assert up_to.value == np.mean(targets <= values[:, 1])
+    assert below.value < 0.2 and up_to.value > 0.37  # with one of these it would be wrong
+    low, high = np.array(scipy.stats.binom(500, 0.3).interval(0.95)) / 500
+    np.testing.assert_allclose([below.if_calibrated, up_to.if_calibrated], [(0, high), (low, 1)])
+    coverage = found["coverage of 80 % intervals"]
+    assert coverage.value == np.mean((targets >= values[:, 0]) & (targets <= values[:, 4]))
+    assert coverage.if_calibrated[1] == 1.0
+    assert worst_level(predictions, targets, 0.95) is None
+    assert "of the targets lie below" in worst_level(predictions, targets - 0.01, 0.95)
+    dry = cj.Quantiles(jnp.tile(jnp.array([[0.0, 0.0, 1.0]]), (400, 1)), (0.1, 0.5, 0.9))
+    wet = np.repeat([0.0, 0.5, 2.0], [100, 260, 40])
+    assert "0.5: 25.0% of the targets lie at or below" in worst_level(dry, wet, 0.95)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [50, 200])
+def test_levels_of_laws_with_atoms(n, key):
+    """Rain, and counts, whose quantiles are equal to many targets."""
+    rng, n_sets = np.random.default_rng(n), 600
+
+    def of_counts():
+        rate = np.exp(rng.uniform(np.log(0.3), np.log(8.0), n))
+        values = scipy.stats.poisson.ppf(np.array(LEVELS)[None], rate[:, None])
+        return values.astype("float32"), rng.poisson(rate).astype("float32")
+
+    def pvalue(key, values, targets):
+        predictions = cj.Quantiles(values, LEVELS)
+        return cj.calibration_test(key, predictions, targets, n_resamples=99).pvalue
+
+    of_sets = jax.jit(lambda *sets: jax.lax.map(lambda x: pvalue(*x), sets, batch_size=50))
+    for draw in lambda: of_rain(rng, n), of_counts:
+        values, targets = map(np.stack, zip(*(draw() for _ in range(n_sets)), strict=True))
+        pvalues = of_sets(jax.random.split(key, n_sets), values, targets)
+        for level in 0.05, 0.2:
+            error = np.sqrt(level * (1 - level) / n_sets)
+            assert np.mean(pvalues <= level) <= level + 3 * error
