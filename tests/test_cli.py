@@ -423,7 +423,7 @@ def test_monitor(tmp_path):
     for path, message in (
         ("state.txt", "state.txt: .* ends in .npz"),
         ("none/state.npz", "state.npz: there is no folder .*none"),
-        (write(tmp_path / "text.npz", "no numbers"), "text.npz: this is no .npz file"),
+        (write(tmp_path / "text.npz", "no numbers"), "text.npz: expected a whole file"),
     ):
         check_error(run("monitor", days[0], "--state", tmp_path / path, *OPTIONS), message)
     before = state.read_bytes()
@@ -431,7 +431,7 @@ def test_monitor(tmp_path):
     pl.read_csv(days[0]).rename({"p_no": "p_a", "p_yes": "p_b"}).with_columns(
         label=pl.lit("a")
     ).write_csv(renamed)
-    check_error(run("monitor", renamed, "--state", state, *OPTIONS), "state.npz: .* same columns")
+    check_error(run("monitor", renamed, "--state", state, *OPTIONS), "state.npz: .* same classes")
     assert state.read_bytes() == before
 
 
@@ -458,12 +458,15 @@ def test_monitor_of_a_log(tmp_path):
         rang += [k] * bool(expected.alarm())
     assert rang and done.exit_code == 1
     largest = f"the largest e-value of {sum(n_rows)} rows is {np.exp(float(expected.log_max)):.3g}"
-    assert done.stdout.startswith(f"ALARM at day day {rang[0]}: {largest}, and an alarm needs 20")
+    since = f"ALARM since day {rang[0]} (row {sum(n_rows[: rang[0] + 1])}): "
+    assert done.stdout.startswith(f"{since}{largest}, and an alarm needs 20")
 
     shuffled = tmp_path / "shuffled.csv"
     pl.concat([days[1], days[0], days[1]]).write_csv(shuffled)
     done = run("monitor", shuffled, "--state", state, "--by", "day", *OPTIONS)
-    check_error(done, "column day, row 121: expected rows of one value one after the other")
+    check_error(
+        done, "column day, row 61: expected values in ascending order, got day 0 after day 1"
+    )
 
 
 @pytest.mark.slow

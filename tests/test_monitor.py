@@ -1,8 +1,10 @@
 """The monitor: its evidence is 1 on average, whatever the past, and grows if a model is wrong."""
 
 import dataclasses
+import errno
 import functools
 import itertools
+import os
 
 import jax
 import jax.numpy as jnp
@@ -248,8 +250,76 @@ def test_goes_on_from_its_file(key, tmp_path):
     check_message(
         lambda: cj.CalibrationMonitor.start(key, other, lag=2).load(tmp_path / "state.npz"),
         ValueError,
-        r"path.*shape \[2,.*shape \[1,",
+        r"state.npz: .* lag 2, got 1",
     )
+
+
+def test_only_its_own_file_is_loaded(key, tmp_path):
+    loc, scale = jnp.arange(64.0), jnp.ones(64)
+    monitor, path = cj.CalibrationMonitor.start(key, cj.Normal(loc, scale)), tmp_path / "state.npz"
+    monitor.save(path)
+    content = path.read_bytes()
+    levels = (0.1, 0.5, 0.9)
+    values = jnp.arange(192.0).reshape(64, 3)
+
+    def of(predictions):
+        """A monitor with the same arrays, but for the predictions."""
+        return dataclasses.replace(monitor, landmarks=predictions)
+
+    def check_refused(monitor, message):
+        check_message(lambda: monitor.load(path), ValueError, message)
+        with pytest.raises(ValueError) as caught:
+            monitor.load(path)
+        assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
+
+    assert int(monitor.load(path).n_rows) == 0
+    check_refused(of(cj.Laplace(loc, scale)), r"family Laplace, got Normal\.$")
+    check_refused(of(cj.LogNormal(loc, scale)), "family LogNormal, got Normal")
+    distance = cj.EmbeddingDistance(lambda p: p.loc)
+    check_refused(
+        dataclasses.replace(monitor, kernels=[cj.DistanceKernel(distance)]),
+        r"kernels \(DistanceKernel\(EmbeddingDistance\(<lambda>\), exponent=1.0\)\), got \(Dist",
+    )
+    check_refused(
+        dataclasses.replace(monitor, log_max=jnp.zeros(2)), r"log_max .* \[2\], got .* \[\]"
+    )
+    of(cj.Quantiles(values, levels)).save(path)
+    check_refused(of(cj.Quantiles(values, (0.2, 0.5, 0.9))), r"levels=\(0.2, .*levels=\(0.1, ")
+
+    for broken in (b"junk", b"", content[:-40], content[: len(content) // 2]):
+        path.write_bytes(broken)
+        check_refused(monitor, "expected a whole file")
+    np.savez(path, p=np.ones(3))
+    check_refused(monitor, "expected a whole file")
+    path.write_bytes(content)
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez(path, **arrays | {"log_max": np.float32("nan")})
+    check_refused(monitor, "log_max must hold numbers, got NaN")
+    header = arrays["header"].tobytes().replace(b'"version": 1', b'"version": 9')
+    np.savez(path, **arrays | {"header": np.frombuffer(header, np.uint8)})
+    check_refused(monitor, "version 1, got 9")
+
+
+def test_a_save_that_fails_leaves_the_old_file(key, tmp_path, monkeypatch):
+    path = tmp_path / "state.npz"
+    monitor = cj.CalibrationMonitor.start(key, cj.Normal(jnp.arange(64.0), jnp.ones(64)))
+    monitor.save(path)
+    before = path.read_bytes()
+    lost = dataclasses.replace(monitor, log_max=jnp.array(jnp.nan))
+    check_message(lambda: lost.save(path), ValueError, "log_max must hold numbers.*NaN")
+    link = tmp_path / "link.npz"
+    link.symlink_to(path)
+    dataclasses.replace(monitor, log_max=jnp.array(3.0)).save(link)
+    assert link.is_symlink() and monitor.load(path).log_max == 3
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    check_message(lambda: monitor.save(path), OSError, r"No space.*state.npz")
+    assert monitor.load(path).log_max == 3 and path.read_bytes() != before
+    assert sorted(x.name for x in tmp_path.iterdir()) == ["link.npz", "state.npz"]
 
 
 def test_bad_values(key):

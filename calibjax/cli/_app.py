@@ -1,9 +1,11 @@
 """The commands of `calibjax`."""
 
 import json
+import math
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +19,8 @@ from rich.console import Console
 from calibjax import evaluation
 from calibjax.cli._columns import Columns, Model
 from calibjax.cli._errors import BadInput, one_line_errors
-from calibjax.cli._kept_monitor import batches, keep_monitor, kept_monitor
+from calibjax.cli._kept_monitor import KeptMonitor, kept_monitor
+from calibjax.cli._lock import one_at_a_time
 from calibjax.cli._options import (
     AsJson,
     Draws,
@@ -34,6 +37,7 @@ from calibjax.cli._options import (
     Target,
 )
 from calibjax.intervals import compare_calibration
+from calibjax.monitoring._file import replacing
 
 app = typer.Typer(
     add_completion=False,
@@ -182,9 +186,8 @@ def compare(
             for file, estimate in zip(files, result.estimates, strict=True)
         ]
         if as_json:
-            _print_json(
-                {"method": result.method, "level": level, "models": estimates, "pairs": pairs}
-            )
+            found = {"method": result.method, "level": level, "models": estimates, "pairs": pairs}
+            typer.echo(_as_json(found))
         else:
             for model in estimates:
                 typer.echo(f"{model['file']}: SKCE {model['skce']:.4g}")
@@ -206,9 +209,17 @@ def monitor(
         str | None,
         typer.Option(
             help="The column of the day, or of whatever batch a row belongs to: the evidence is "
-            "looked at after each of them, and not only at the end of the file."
+            "looked at after each of them, and an alarm says when it rang. Its values must ascend: "
+            "dates such as 2026-03-31, numbers, or names with numbers."
         ),
     ] = None,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again",
+            help="Count rows that were counted before, or days before the last one, once more.",
+        ),
+    ] = False,
     probs: Probs = None,
     prob: Prob = None,
     mean: Mean = None,
@@ -218,17 +229,28 @@ def monitor(
     draws: Draws = None,
     normalize: Normalize = False,
     as_json: AsJson = False,
-    level: Level = 0.05,
+    level: Annotated[
+        float | None,
+        typer.Option(
+            help="How often a calibrated model may ever raise an alarm, 0.05 if nothing is said; "
+            "the first call decides it."
+        ),
+    ] = None,
     seed: Seed = 0,
 ) -> None:
     """Is a model still calibrated, asked after every new file?
 
-    Each call adds the rows of one file to the evidence against the model, and must be made once for
-    each file, in the order of time.  The targets of a file must be known before the next file is
-    predicted; if they come later, use CalibrationMonitor in Python, with its argument lag.  The
-    probability that a calibrated model ever raises an alarm is at most the level, however many
-    files there are: the evidence, called e-value, must reach 1 / level once, 20 for 0.05.
-    The exit status is 1 from the first alarm on.
+    Each call adds the rows of one file to the evidence against the model, in the order of time.
+    The targets of a file must be known before the next file is predicted; if they come later, use
+    CalibrationMonitor in Python, with its argument lag.  The probability that a calibrated model
+    ever raises an alarm is at most the level, however many files there are: the evidence, called
+    e-value, must reach 1 / level once, 20 for 0.05.  The exit status is 1 from the first alarm on,
+    for ever.
+
+    The state remembers what it has counted.  Rows that were counted before, under whatever name of
+    a file, and days that do not come after the last one are refused; so are other columns, classes
+    or levels than those of the first call.  Calls for one state wait for each other.  If a call
+    fails, with the exit status 2, then it has counted nothing, and can be made again.
 
     \b
     Examples, every evening, and for a log of many days:
@@ -236,46 +258,55 @@ def monitor(
       calibjax monitor log.csv --state model.npz --by date --prob p_churn --target churned
     """
     with one_line_errors():
-        _check_level(level)
-        columns = Columns(target, probs, prob, mean, sd, quantiles, levels, draws, normalize)
+        if level is not None:
+            _check_level(level)
         if state.suffix != ".npz":
             raise BadInput(f"{state}: expected a file that ends in .npz.")
         _check_folder(state)
-        model = columns.read(file, at_least=1 if state.exists() else 2)
+        columns = Columns(target, probs, prob, mean, sd, quantiles, levels, draws, normalize)
+        model = columns.read(file, at_least=1)
         # The same on each day, in whatever order the columns are.
         model = model.in_order(model.classes and sorted(model.classes))
-        first_alarm = None
-        with _working(f"Adding {len(model.targets)} rows"):
-            parts = list(batches(model, by))
-            # What bets are made of must not be chosen by later predictions, which may know targets.
-            after = kept_monitor(state, model, int(parts[0][-1].sum()), seed)
-            alarm = bool(after.alarm(level))
-            for name, predictions, targets, where in parts:
-                after = after.update(predictions, targets, where=where)
-                if not alarm and after.alarm(level):
-                    alarm, first_alarm = True, name
-            keep_monitor(state, model, after)
-        n_rows = int(after.n_rows)
-        if as_json:
-            found = {
-                "n_rows": n_rows,
-                "log_e_value": float(after.log_e_value),
-                "pvalue": float(after.pvalue),
-                "level": level,
-                "alarm": alarm,
-                "changed_at": int(after.changed_at) if alarm else None,
-            }
-            _print_json(found if by is None else found | {"first_alarm": first_alarm})
-        else:
-            # It may be too large for a float.
-            largest = Decimal(float(after.log_max)).exp()
-            since = f", wrong since about row {int(after.changed_at)}" if alarm else ""
-            place = "" if first_alarm is None else f" at {by} {first_alarm}"
-            typer.echo(
-                f"{'ALARM' if alarm else 'No alarm'}{place}: the largest e-value of {n_rows} rows "
-                f"is {largest:.3g}, and an alarm needs {1 / level:g}{since}."
-            )
-    raise typer.Exit(int(alarm))
+        with one_at_a_time(state):
+            with _working(f"Adding {len(model.targets)} rows"):
+                kept = kept_monitor(state, model, columns, by, level, seed).after(model, again)
+            text = _as_json(_found(kept)) if as_json else _in_words(kept)
+            # A result that nobody has seen is not counted.
+            with replacing(state, kept.as_file()):
+                _print_or_fail(text)
+    raise typer.Exit(int(kept.first_alarm is not None))
+
+
+def _found(kept: KeptMonitor) -> dict[str, Any]:
+    """What a monitor says, for other programs."""
+    log_e_value, alarm = float(kept.monitor.log_e_value), kept.first_alarm
+    changed_at = None if alarm is None else int(kept.monitor.changed_at)
+    return {
+        "n_rows": kept.n_rows,
+        # JSON has no infinity.
+        "log_e_value": log_e_value if math.isfinite(log_e_value) else "Infinity",
+        "pvalue": float(kept.monitor.pvalue),
+        "level": kept.level,
+        "alarm": alarm is not None,
+        "first_alarm": None if alarm is None else alarm.name,
+        "first_alarm_row": None if alarm is None else alarm.row,
+        "changed_at": changed_at,
+        "changed_in": None if changed_at is None else kept.batch_of(changed_at),
+    }
+
+
+def _in_words(kept: KeptMonitor) -> str:
+    # It may be too large for a float.
+    largest = Decimal(float(kept.monitor.log_max)).exp()
+    beginning, since = "No alarm", ""
+    if kept.first_alarm is not None:
+        row = int(kept.monitor.changed_at)
+        beginning = f"ALARM since {kept.first_alarm.name} (row {kept.first_alarm.row})"
+        since = f", wrong since about {kept.batch_of(row)} (row {row})"
+    return (
+        f"{beginning}: the largest e-value of {kept.n_rows} rows is {largest:.3g}, and an alarm "
+        f"needs {1 / kept.level:g}{since}."
+    )
 
 
 def _of_same_targets(first: Model, other: Model, target: str) -> Model:
@@ -314,8 +345,22 @@ def _check_folder(path: Path) -> None:
         raise BadInput(f"{path}: there is no folder {path.parent}.")
 
 
-def _print_json(found: dict[str, Any]) -> None:
-    typer.echo(json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1))
+def _as_json(found: dict[str, Any]) -> str:
+    return json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
+
+
+def _print_or_fail(text: str) -> None:
+    """Prints, or says in an error that this was not possible, such as into a closed pipe."""
+    try:
+        typer.echo(text)
+    except OSError as error:
+        # Python would try again at its end, and fail with a status of its own.
+        with suppress(OSError):
+            stdout = sys.stdout.fileno()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
+        raise BadInput(
+            f"The result could not be printed ({error.strerror}), and nothing was counted."
+        ) from error
 
 
 @contextmanager

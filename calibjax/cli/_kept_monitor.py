@@ -1,73 +1,237 @@
-"""The monitor that a file keeps from one call to the next."""
+"""The monitor that a file keeps from one call to the next, and what it has counted."""
 
-import json
-from collections.abc import Iterator
+import dataclasses
+import itertools
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from calibjax.cli._columns import Model
+from calibjax.cli._batches import Batch, batches_of, data_of, place_of
+from calibjax.cli._columns import Columns, Model
 from calibjax.cli._errors import BadInput
-from calibjax.cli._read import read_table
+from calibjax.cli._fingerprints import Fingerprints
+from calibjax.cli._read import listed
 from calibjax.monitoring import CalibrationMonitor
-from calibjax.monitoring._file import load_leaves, save_leaves
+from calibjax.monitoring._file import as_file, check_header, read_file, with_leaves
+from calibjax.monitoring._in_words import header_of
+
+# The number of the version changes with what a file holds.
+_KIND = {"schema": "calibjax monitor", "version": 1}
+_LEVEL = 0.05
 
 
-def kept_monitor(path: Path, model: Model, n_rows: int, seed: int) -> CalibrationMonitor:
-    """The monitor that a file keeps, or a new one for predictions like the first n_rows."""
-    example = jax.tree.map(lambda x: x[: max(n_rows, 2)], model.predictions)
-    # One row is no example, and how many there are does not matter for a monitor that was kept.
-    if path.exists():
-        example = jax.tree.map(lambda x: jnp.concatenate([x, x]), example)
-    fresh = CalibrationMonitor.start(jax.random.key(seed), example)
-    if not path.exists():
-        return fresh
-    meaning = _meaning(model)
-    kept = read_table(path).columns.get("0")
-    same = kept is not None and np.array_equal(kept.to_numpy(), meaning)
-    if not same:
-        raise BadInput(
-            f"{path}: expected what this command has written for the same columns, classes and "
-            f"levels as those of {model.table.path}; give another --state for other ones."
+class Counted(NamedTuple):
+    """A batch that was counted: a value of --by, or a file.
+
+    Args:
+        name: the value, or the file.
+        n_rows: the number of its rows.
+        fingerprint: of its rows.
+        call: the place of the call, among all calls.
+    """
+
+    name: str
+    n_rows: int
+    fingerprint: str
+    call: int
+
+
+class FirstAlarm(NamedTuple):
+    """The batch in which the alarm rang, and the number of rows until the end of this batch."""
+
+    name: str
+    row: int
+
+
+@dataclasses.dataclass(frozen=True)
+class KeptMonitor:
+    """A monitor, and what it has counted.
+
+    Args:
+        path: where it is kept.
+        monitor: the evidence.
+        meaning: what all calls must agree in, such as the columns and the level.
+        calls: the file and the time of each call.
+        counted: the batches of all calls, in their order.
+        first_alarm: when the alarm rang, after which it is never withdrawn.
+    """
+
+    path: Path
+    monitor: CalibrationMonitor
+    meaning: dict[str, Any]
+    calls: tuple[tuple[str, str], ...] = ()
+    counted: tuple[Counted, ...] = ()
+    first_alarm: FirstAlarm | None = None
+
+    @property
+    def level(self) -> float:
+        """The level of the alarm."""
+        return self.meaning["--level"]
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows in all calls."""
+        return sum(batch.n_rows for batch in self.counted)
+
+    def batch_of(self, row: int) -> str:
+        """The name of the batch of a row, which is counted from 0 in all calls."""
+        ends = itertools.accumulate(batch.n_rows for batch in self.counted)
+        after = (x.name for x, end in zip(self.counted, ends, strict=True) if end > row)
+        return next(after, self.counted[-1].name)
+
+    def after(self, model: Model, again: bool) -> "KeptMonitor":
+        """The monitor after all batches of a file.
+
+        Args:
+            model: the content of the file.
+            again: whether what was counted before may be counted again.
+
+        Raises:
+            BadInput: it may not, and was.
+        """
+        batches = batches_of(model, self.meaning["--by"])
+        fingerprints = Fingerprints(model)
+        if not again:
+            self._check_order(model, batches)
+            self._check_copies(model, batches, fingerprints)
+        monitor, first_alarm, n_rows = self.monitor, self.first_alarm, self.n_rows
+        largest = max(batch.n_rows for batch in batches)
+        for batch in batches:
+            predictions, targets, where = data_of(model, batch, largest)
+            try:
+                monitor = monitor.update(predictions, targets, where=where)
+            except ValueError as error:
+                raise BadInput(f"{model.table.path}, batch {batch.name}: {error}") from error
+            n_rows += batch.n_rows
+            if first_alarm is None and monitor.alarm(self.level):
+                first_alarm = FirstAlarm(batch.name, n_rows)
+        call = str(model.table.path), datetime.now(UTC).isoformat(" ", "minutes")
+        counted = (Counted(x.name, x.n_rows, fingerprints.of(x), len(self.calls)) for x in batches)
+        return dataclasses.replace(
+            self,
+            monitor=monitor,
+            calls=(*self.calls, call),
+            counted=(*self.counted, *counted),
+            first_alarm=first_alarm,
         )
-    return load_leaves(path, (meaning, fresh))[1]
+
+    def as_file(self) -> bytes:
+        """The content of its file."""
+        kept = {name: getattr(self, name) for name in ("calls", "counted", "first_alarm")}
+        header = header_of(self.monitor) | _KIND | {"meaning": self.meaning} | kept
+        try:
+            return as_file(header, self.monitor)
+        except ValueError as error:
+            raise BadInput(f"{self.path}: nothing was counted, because {error}") from error
+
+    def _check_order(self, model: Model, batches: list[Batch]) -> None:
+        """An error unless all values of --by come after those that were counted."""
+        by = self.meaning["--by"]
+        if by is None or not self.counted:
+            return
+        last = max((x.name for x in self.counted), key=place_of)
+        new = [x for x in batches if place_of(x.name) > place_of(last)]
+        if len(new) < len(batches):
+            hint = f" from {new[0].name} on they are new;" if new else ""
+            raise BadInput(
+                f"{model.table.path}, column {by}: expected values after {last}, the last one that "
+                f"{self.path} has counted, got {batches[0].name};{hint} --again counts all rows."
+            )
+
+    def _check_copies(self, model: Model, batches: list[Batch], fingerprints: Fingerprints) -> None:
+        """An error if rows were counted before, by the name of this file or of another one."""
+        file, by, n = str(model.table.path), self.meaning["--by"], len(model.targets)
+        seen = {(x.n_rows, x.fingerprint): x for x in self.counted}
+        if by is None:
+            # A log that has grown begins with what it was.
+            batches = [Batch(file, 0, k) for k in sorted({k for k, _ in seen}) if k <= n]
+            found = fingerprints.of_first(batch.n_rows for batch in batches)
+        else:
+            found = map(fingerprints.of, batches)
+        for batch, fingerprint in zip(batches, found, strict=True):
+            counted = seen.get((batch.n_rows, fingerprint))
+            is_whole = by is None and batch.n_rows == n
+            if counted is not None and (is_whole or fingerprints.is_telling(batch)):
+                source, time = self.calls[counted.call]
+                rows = f"the {n} rows" if is_whole else f"the first {batch.n_rows} rows"
+                if by is not None:
+                    rows, source = f"the rows of {batch.name}", f"{source}, as {counted.name},"
+                raise BadInput(
+                    f"{file}: {rows} were counted before, from {source} at {time}; --again counts "
+                    "them again."
+                )
 
 
-def keep_monitor(path: Path, model: Model, monitor: CalibrationMonitor) -> None:
-    """Writes a monitor, and what its predictions mean, to a file."""
-    save_leaves(path, (_meaning(model), monitor))
+def kept_monitor(
+    path: Path, model: Model, columns: Columns, by: str | None, level: float | None, seed: int
+) -> KeptMonitor:
+    """The monitor that a file keeps, or a new one for predictions like those of a first batch.
 
-
-def _meaning(model: Model) -> np.ndarray:
-    """What the columns of predictions stand for, as bytes, of which a monitor keeps a copy."""
-    family = type(model.predictions).__name__
-    return np.frombuffer(json.dumps([family, model.classes, model.levels]).encode(), np.uint8)
-
-
-def batches(model: Model, by: str | None) -> Iterator[tuple[Any, Any, jax.Array, jax.Array]]:
-    """The name, predictions, targets and mask of each batch, which is named by a column.
-
-    All have the same number of rows, so that they are compiled once.
+    Args:
+        path: the file.
+        model: predictions, of which the first batch makes a new monitor.
+        columns: which columns hold what.
+        by: the column that names batches.
+        level: the level of the alarm; None stands for that of the first call, which is 0.05 if it
+            did not say.
+        seed: what the random numbers of a new monitor come from.
 
     Raises:
-        BadInput: the rows of a batch do not come one after the other.
+        BadInput: the file is of something else.
     """
-    n = len(model.targets)
-    if by is None:
-        yield None, model.predictions, jnp.asarray(model.targets), jnp.ones(n, bool)
-        return
-    column = model.table.column(by)
-    names = column.to_numpy()
-    starts = np.flatnonzero(np.append(True, names[1:] != names[:-1]))
-    is_new = ~np.isin(np.arange(n), starts) | column.is_first_distinct().to_numpy()
-    model.table.check(by, is_new, "rows of one value one after the other")
-    sizes = np.diff(np.append(starts, n))
-    for start, size in zip(starts, sizes, strict=True):
-        place = np.arange(max(sizes))
-        rows = start + np.minimum(place, size - 1)
-        predictions = jax.tree.map(lambda x, rows=rows: x[rows], model.predictions)
-        name = str(column[int(start)])
-        yield name, predictions, jnp.asarray(model.targets[rows]), jnp.asarray(place < size)
+    meaning = {
+        "columns": _in_words(columns),
+        "classes": model.classes,
+        "levels": model.levels,
+        "--by": by,
+        "--level": level or _LEVEL,
+    }
+    key, n = jax.random.key(seed), len(model.targets)
+    if not path.exists():
+        if n < 2:
+            raise BadInput(f"{model.table.path}: a new --state needs at least 2 rows, got {n}.")
+        # What bets are made of must not be chosen by later predictions, which may know targets.
+        n_rows = batches_of(model, by)[0].n_rows
+        example = jax.tree.map(lambda x: x[: max(n_rows, 2)], model.predictions)
+        return KeptMonitor(path, CalibrationMonitor.start(key, example), meaning)
+    header, arrays = read_file(path)
+    check_header(path, header, _KIND)
+    kept = header["meaning"]
+    if level is None:
+        meaning["--level"] = kept["--level"]
+    for name, value in meaning.items():
+        if kept[name] != value:
+            was, now = (_as_text(x) for x in (kept[name], value))
+            raise BadInput(
+                f"{path}: expected the same {name} as in its first call, {was}, got {now}; another "
+                "model needs another --state."
+            )
+    # The same row twice, because one row is no example; which one does not matter here.
+    example = jax.tree.map(lambda x: x[jnp.zeros(2, int)], model.predictions)
+    like = CalibrationMonitor.start(key, example)
+    check_header(path, header, header_of(like) | _KIND)
+    return KeptMonitor(
+        path,
+        with_leaves(path, arrays, like),
+        kept,
+        calls=tuple((file, time) for file, time in header["calls"]),
+        counted=tuple(Counted(*batch) for batch in header["counted"]),
+        first_alarm=header["first_alarm"] and FirstAlarm(*header["first_alarm"]),
+    )
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return "none"
+    return listed(value) if isinstance(value, list) else str(value)
+
+
+def _in_words(columns: Columns) -> str:
+    """The options that say which columns hold what; `meaning` has the levels as numbers."""
+    options = dataclasses.asdict(columns)
+    # A file whose probabilities are rounded may need what another one does not.
+    given = {k: x for k, x in options.items() if x and k not in ("levels", "normalize")}
+    return " ".join(f"--{name} {value}" for name, value in given.items())

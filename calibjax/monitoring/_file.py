@@ -1,6 +1,12 @@
-"""The numbers of a pytree in a file of NumPy."""
+"""A pytree in a file of NumPy: its numbers, and a header that says what they are."""
 
+import io
+import json
 import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -8,35 +14,116 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._struct import on_host
+
 T = TypeVar("T")
+AnyPath = str | os.PathLike[str]
+
+_HEADER = "header"
 
 
-def save_leaves(path: str | os.PathLike[str], tree: Any) -> None:
-    """Writes all leaves, by their names in the tree, into an .npz file.
+def as_file(header: Mapping[str, Any], tree: Any) -> bytes:
+    """The content of an .npz file: a header, which JSON can hold, and all leaves by their names.
 
-    The file is complete at any time: it is written beside its place, and then moved there.
+    Raises:
+        ValueError: a leaf is NaN, of which nobody should keep a copy.
     """
-    target = Path(path)
-    beside = target.with_name(target.name + ".part")
-    with beside.open("wb") as file:
-        arrays: dict[str, Any] = {name: np.asarray(_numbers(x)) for name, x in _named(tree)}
-        np.savez(file, **arrays)
-    beside.replace(target)
+    arrays: dict[str, Any] = {name: on_host(_numbers(leaf)) for name, leaf in _named(tree)}
+    for name, array in arrays.items():
+        if _has_nan(array):
+            raise ValueError(f"{name} must hold numbers to be saved, got NaN.")
+    text = json.dumps(header, allow_nan=False).encode()
+    arrays[_HEADER] = np.frombuffer(text, np.uint8)
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
+    return content.getvalue()
 
 
-def load_leaves(path: str | os.PathLike[str], like: T) -> T:
+def read_file(path: AnyPath) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The header and the leaves of a file, by their names.
+
+    Raises:
+        OSError: there is no such file, or it cannot be read.
+        ValueError: the file holds something else, or a part of it.
+    """
+    content = Path(path).read_bytes()
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = dict(json.loads(arrays.pop(_HEADER).tobytes()))
+    # NumPy, zipfile and zlib have a dozen errors for bytes that are no such file.
+    except Exception as error:
+        raise ValueError(
+            f"{path}: expected a whole file that a monitor has written, got something else, "
+            "or a part of one."
+        ) from error
+    return header, arrays
+
+
+def check_header(path: AnyPath, header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """An error unless the header of a file says all that is expected."""
+    for name, value in expected.items():
+        if header.get(name) != value:
+            raise ValueError(
+                f"{path}: expected a file with {name} {_in_short(value)}, got "
+                f"{_in_short(header.get(name))}."
+            )
+
+
+def with_leaves(path: AnyPath, arrays: Mapping[str, np.ndarray], like: T) -> T:
     """The tree with the structure of `like` and the leaves of a file.
 
-    ValueError if the file has leaves of other names, shapes or dtypes.
+    Raises:
+        ValueError: the leaves have other names, shapes or dtypes, or one is NaN.
     """
     named = _named(like)
-    with np.load(path, allow_pickle=False) as file:
-        if sorted(file.files) != sorted(name for name, _ in named):
-            raise ValueError(
-                f"path must be a file of the same monitor, got the arrays {file.files}."
-            )
-        leaves = [_as_leaf(name, file[name], x) for name, x in named]
+    missing = sorted({name for name, _ in named} ^ set(arrays))
+    if missing:
+        raise ValueError(
+            f"{path}: expected a file of the same kind of monitor, got one which differs in "
+            f"having {missing[0]}."
+        )
+    leaves = [_as_leaf(f"{path}: {name}", arrays[name], x) for name, x in named]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+@contextmanager
+def replacing(path: AnyPath, content: bytes) -> Iterator[None]:
+    """Gives a file a new content at the end of a block, at once, if the block does not fail.
+
+    The content is on the disk before the block begins, beside its place: what can go wrong, such
+    as a full disk, goes wrong before.  Of a symbolic link, the file that it points to is replaced.
+    """
+    target = Path(os.path.realpath(path))
+    # Two writers at the same time must not write into the same file.
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    try:
+        try:
+            with beside.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            if target.exists():
+                shutil.copymode(target, beside)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        yield
+        beside.replace(target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    # So that the new file is there after a loss of power, too; not all systems can do it.
+    with suppress(OSError):
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _in_short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 200 else f"{text[:200]} …"
 
 
 def _named(tree: Any) -> list[tuple[str, Any]]:
@@ -52,13 +139,19 @@ def _numbers(x: Any) -> Any:
     return jax.random.key_data(x) if _is_key(x) else x
 
 
+def _has_nan(array: np.ndarray) -> bool:
+    return jnp.issubdtype(array.dtype, jnp.inexact) and bool(np.any(np.isnan(array)))
+
+
 def _as_leaf(name: str, stored: np.ndarray, like: Any) -> jax.Array:
     expected = jnp.asarray(_numbers(like))
     if stored.shape != expected.shape or stored.dtype != expected.dtype:
         raise ValueError(
-            f"path must be a file of the same monitor: {name} must be {expected.dtype} of shape "
-            f"{list(expected.shape)}, got {stored.dtype} of shape {list(stored.shape)}."
+            f"{name} must be {expected.dtype} of shape {list(expected.shape)}, got {stored.dtype} "
+            f"of shape {list(stored.shape)}."
         )
+    if _has_nan(stored):
+        raise ValueError(f"{name} must hold numbers, got NaN.")
     if _is_key(like):
         return jax.random.wrap_key_data(jnp.asarray(stored), impl=jax.random.key_impl(like))
     return jnp.asarray(stored)

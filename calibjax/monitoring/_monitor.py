@@ -23,7 +23,8 @@ from calibjax.features import choose_landmarks
 from calibjax.kernels import KernelLike, check_kernel
 from calibjax.monitoring._basis import Basis, kernel_at, make_basis
 from calibjax.monitoring._bets import Bets, after_rows, first_bets
-from calibjax.monitoring._file import load_leaves, save_leaves
+from calibjax.monitoring._file import as_file, check_header, read_file, replacing, with_leaves
+from calibjax.monitoring._in_words import header_of
 from calibjax.monitoring._outcomes import outcomes_of
 
 T = TypeVar("T")
@@ -232,19 +233,28 @@ class CalibrationMonitor:
         return start[jnp.argmax(wealth)] * self.lag
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes all numbers into an .npz file of NumPy, which replaces an older one at once."""
-        save_leaves(path, self)
+        """Writes all numbers into an .npz file of NumPy, which replaces an older one at once.
+
+        Raises:
+            ValueError: the monitor holds NaN; an older file remains.
+        """
+        with replacing(path, as_file(header_of(self), self)):
+            pass
 
     def load(self, path: str | os.PathLike[str]) -> "CalibrationMonitor":
         """The monitor whose numbers are in a file, if it was started with the same arguments.
 
         The file holds no functions: start a monitor of the same family, `kernels`, `n_features` and
-        `lag`, with any example batch, and then load.
+        `lag`, with any example batch, and then load.  Names of functions are compared, and not what
+        they compute.
 
         Raises:
-            ValueError: the file holds arrays of other names or shapes.
+            ValueError: the file is of another family, of other kernels, shapes or dtypes, broken,
+                or something else; the error names the file.
         """
-        return load_leaves(path, self)
+        header, arrays = read_file(path)
+        check_header(path, header, header_of(self))
+        return with_leaves(path, arrays, self)
 
     def __repr__(self) -> str:
         numbers = self.n_rows, self.e_value, self.pvalue

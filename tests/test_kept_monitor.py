@@ -1,0 +1,372 @@
+"""The file of `calibjax monitor`: nothing is counted twice, lost or taken for something else."""
+
+import dataclasses
+import errno
+import json
+import math
+import os
+import subprocess
+import sys
+
+import filelock
+import jax
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import calibjax.cli._kept_monitor
+import calibjax.cli._lock
+from calibjax.cli import app
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Ones:
+    """Stands for a monitor, which takes long to compile: its log e-value is that of the last batch.
+
+    It is the number of events, and infinite if one had the probability 0.
+    """
+
+    landmarks: object
+    log_e_value: jax.Array
+    log_max: jax.Array
+    kernels: tuple = dataclasses.field(default=(sum,), metadata={"static": True})
+    lag: int = dataclasses.field(default=1, metadata={"static": True})
+
+    @classmethod
+    def start(cls, key, example):
+        return cls(jax.tree.map(lambda x: x[:2], example), jnp.zeros(()), jnp.zeros(()))
+
+    def update(self, predictions, targets, where):
+        events = where & (targets == 1)
+        probs = predictions.label_probabilities()[:, 1]
+        log_e = jnp.sum(jnp.where(events, jnp.where(probs > 0, 1.0, jnp.inf), 0.0))
+        return dataclasses.replace(
+            self, log_e_value=log_e, log_max=jnp.maximum(self.log_max, log_e)
+        )
+
+    def alarm(self, level):
+        return self.log_max >= -math.log(level)
+
+    pvalue = property(lambda self: jnp.exp(-self.log_max))
+    changed_at = property(lambda self: 25)
+
+
+@pytest.fixture(autouse=True)
+def monitor_without_compilation(monkeypatch, request):
+    if "slow" not in request.keywords:
+        monkeypatch.setattr(calibjax.cli._kept_monitor, "CalibrationMonitor", Ones)
+
+
+@pytest.fixture
+def state(tmp_path):
+    return tmp_path / "state.npz"
+
+
+def rows(name, n_events, seed=0, n=20, by=None, column="p"):
+    """A file with other probabilities for each seed, and events that agree with them if None."""
+    p, uniform = np.random.default_rng(seed).uniform(0.1, 0.9, (2, n))
+    events = uniform < p if n_events is None else np.arange(n) < n_events
+    columns = {column: p, "y": events.astype(int)}
+    pl.DataFrame(columns | ({} if by is None else {"day": by})).write_csv(name)
+    return name
+
+
+def call(path, state, *options):
+    arguments = "monitor", path, "--state", state, "--target", "y", *options
+    return CliRunner().invoke(app, [str(x) for x in arguments])
+
+
+def run(path, state, *options):
+    return call(path, state, "--prob", "p", *options)
+
+
+def by_day(path, state, *options):
+    return run(path, state, "--by", "day", *options)
+
+
+def check_refused(result, *parts):
+    """One line with all parts, no verdict, and its status."""
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    (line,) = result.stderr.splitlines()
+    for part in parts:
+        assert str(part) in line, line
+
+
+def test_an_alarm_remains(tmp_path, state):
+    files = [rows(tmp_path / f"{k}.csv", n, k) for k, n in enumerate((2, 4, 0))]
+    assert run(files[0], state).stdout.startswith(
+        "No alarm: the largest e-value of 20 rows is 7.39"
+    )
+    beginning = f"ALARM since {files[1]} (row 40): the largest e-value of"
+    for file, n_rows in zip(files[1:], (40, 60), strict=True):
+        result = run(file, state)
+        assert result.exit_code == 1
+        assert result.stdout.startswith(f"{beginning} {n_rows} rows is 54.6, and an alarm needs 20")
+        assert result.stdout.endswith(f"wrong since about {files[1]} (row 25).\n")
+    found = json.loads(run(files[2], state, "--again", "--json").stdout)
+    expected = {"alarm": True, "first_alarm": str(files[1]), "first_alarm_row": 40, "n_rows": 80}
+    expected |= {"log_e_value": 0.0, "level": 0.05, "changed_at": 25, "changed_in": str(files[1])}
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_an_alarm_of_a_log_has_its_day(tmp_path, state):
+    days = np.repeat(["2026-03-01", "2026-03-02", "2026-03-03"], 10)
+    log = rows(tmp_path / "log.csv", 13, n=30, by=days)
+    found = json.loads(by_day(log, state, "--json", "--level", "0.1").stdout)
+    assert (found["first_alarm"], found["first_alarm_row"]) == ("2026-03-01", 10)
+    assert (found["changed_at"], found["changed_in"]) == (25, "2026-03-03")
+    later = rows(tmp_path / "later.csv", 0, 1, by="2026-03-04")
+    assert by_day(later, state).stdout.startswith("ALARM since 2026-03-01 (row 10): ")
+
+
+def test_infinite_evidence(tmp_path, state):
+    path = tmp_path / "impossible.csv"
+    path.write_text("p,y\n0,1\n.5,0\n.5,1\n")
+    result = run(path, state, "--json")
+    found = json.loads(result.stdout, parse_constant=pytest.fail)
+    assert result.exit_code == 1 and found["alarm"]
+    assert found["log_e_value"] == "Infinity" and found["pvalue"] == 0
+    result = run(path, state, "--again")
+    assert result.exit_code == 1 and "6 rows is Infinity" in result.stdout
+
+
+def test_rows_are_counted_once(tmp_path, state):
+    monday, tuesday = (rows(tmp_path / f"{k}.csv", 2, k) for k in range(2))
+    run(monday, state)
+    run(tuesday, state)
+    before = state.read_bytes()
+    check_refused(run(monday, state), f"{monday}: the 20 rows were counted before, from {monday}")
+    copy = tmp_path / "copy.csv"
+    pl.read_csv(monday).select("y", "p").write_csv(copy)
+    check_refused(run(copy, state), f"{copy}: the 20 rows were counted before, from {monday} at 2")
+    both = tmp_path / "both.csv"
+    pl.concat([pl.read_csv(monday), pl.read_csv(tuesday)]).write_csv(both)
+    check_refused(run(both, state), f"{both}: the first 20 rows were counted", monday, "--again")
+    assert state.read_bytes() == before
+    assert "of 80 rows" in run(both, state, "--again").stdout
+    check_refused(run(both, state), f"{both}: the first 20 rows were counted")
+
+
+def test_few_rows_may_be_alike_by_chance(tmp_path, state):
+    one = tmp_path / "one.csv"
+    one.write_text("p,y\n0.5,0\n0.5,1\n")
+    run(one, state)
+    more = tmp_path / "more.csv"
+    more.write_text("p,y\n0.5,0\n0.5,1\n0.5,0\n")
+    assert "of 5 rows" in run(more, state).stdout
+    check_refused(run(one, state), "the 2 rows were counted before")
+    # Days tell rows apart that have the same numbers.
+    log = rows(tmp_path / "log.csv", 0, n=4, by=["1", "1", "2", "2"])
+    pl.read_csv(log).with_columns(p=0.5).write_csv(log)
+    assert "of 4 rows" in by_day(log, tmp_path / "log.npz").stdout
+
+
+def test_days_ascend(tmp_path, state):
+    def log(*days, seed=0):
+        return rows(tmp_path / f"{days[0]}.csv", 1, seed, n=len(days) * 5, by=np.repeat(days, 5))
+
+    assert by_day(log("day 8", "day 9", "day 10"), state).exit_code == 0
+    before = state.read_bytes()
+    column = "column day: expected values after day 10, the last one"
+    check_refused(by_day(log("day 10", seed=1), state), column, "got day 10; --again")
+    part = by_day(log("day 9", "day 10", "day 11", seed=1), state)
+    check_refused(part, column, "got day 9; from day 11 on they are new")
+    descending = log("day 12", "day 11", "day 12", seed=1)
+    check_refused(
+        by_day(descending, state), "row 7: expected values in ascending order, got day 11"
+    )
+    assert state.read_bytes() == before
+    assert "of 20 rows" in by_day(log("day 3", seed=1), state, "--again").stdout
+    check_refused(by_day(log("day 9.5", seed=1), state), column)
+    assert "of 25 rows" in by_day(log("day 11", seed=1), state).stdout
+
+    numbers = tmp_path / "numbers.npz"
+    assert by_day(log(9.5, 10, seed=2), numbers).exit_code == 0
+    check_refused(by_day(log(9, seed=3), numbers), "after 10")
+    missing = rows(tmp_path / "missing.csv", 0, by=[11] * 19 + [None])
+    check_refused(by_day(missing, numbers), "column day, row 21: expected a value, got nothing")
+
+
+def test_a_day_that_is_a_copy(tmp_path, state):
+    yesterday = rows(tmp_path / "yesterday.csv", 1, by="2026-03-04")
+    today = rows(tmp_path / "today.csv", 1, by="2026-03-05")
+    by_day(yesterday, state)
+    line = f"rows of 2026-03-05 were counted before, from {yesterday}, as 2026-03-04"
+    check_refused(by_day(today, state), f"{today}: the {line}")
+    assert "of 40 rows" in by_day(today, state, "--again").stdout
+
+
+def test_another_model_is_refused(tmp_path, state):
+    first = rows(tmp_path / "first.csv", 2)
+    other = rows(tmp_path / "other.csv", 2, 1, column="q", by="day 1")
+    pl.read_csv(other).with_columns(p="q", no=1 - pl.col("q")).write_csv(other)
+    run(first, state)
+    before = state.read_bytes()
+    words = f"{state}: expected the same columns as in its first call, --target y --prob p, got"
+    check_refused(call(other, state, "--prob", "q"), words, "--target y --prob q")
+    check_refused(call(other, state, "--mean", "p", "--sd", "q"), words)
+    check_refused(by_day(other, state), "the same --by", "none, got day")
+    check_refused(run(other, state, "--level", "0.1"), "the same --level", "0.05, got 0.1")
+    assert state.read_bytes() == before
+    assert run(other, state, "--level", "0.05").exit_code == 0
+
+    pets = tmp_path / "pets.csv"
+    pets.write_text("p_cat,p_dog,y\n0.5,0.5,cat\n0.5,0.5,dog\n")
+    run_pets = ("--probs", "p_*")
+    new = tmp_path / "pets.npz"
+    assert call(pets, new, *run_pets).exit_code == 0
+    pets.write_text("p_cow,p_dog,y\n0.5,0.5,cow\n0.5,0.5,dog\n")
+    check_refused(call(pets, new, *run_pets), "the same classes", "cat, dog, got cow, dog")
+
+
+def with_header(content, **changes):
+    def change(arrays):
+        header = json.loads(arrays["header"].tobytes()) | changes
+        return arrays | {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
+
+    return changed(content, change)
+
+
+def changed(path, change):
+    with np.load(path) as file:
+        arrays = change(dict(file))
+    np.savez(path, **arrays)
+
+
+BROKEN = {
+    "no file of NumPy": (lambda path: path.write_text("no numbers"), "a whole file"),
+    "empty": (lambda path: path.write_bytes(b""), "a whole file"),
+    "a part": (lambda path: path.write_bytes(path.read_bytes()[:-40]), "a whole file"),
+    "other arrays": (lambda path: np.savez(path, p=np.ones(3)), "a whole file"),
+    "NaN": (lambda path: changed(path, lambda x: x | {"log_max": np.float32("nan")}), "log_max"),
+    "array": (lambda path: changed(path, lambda x: x | {"more": np.ones(3)}), "more"),
+    "shape": (lambda path: changed(path, lambda x: x | {"log_max": np.ones(3)}), "log_max must be"),
+    "version": (lambda path: with_header(path, version=2), "version 1, got 2"),
+    "schema": (lambda path: with_header(path, schema="x"), "schema calibjax monitor, got x"),
+    "family": (lambda path: with_header(path, family="Normal"), "Bernoulli, got Normal"),
+    "kernels": (lambda path: with_header(path, kernels="K"), "kernels (sum), got K"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_files(tmp_path, state, case):
+    run(rows(tmp_path / "first.csv", 2), state)
+    breaks, message = BROKEN[case]
+    breaks(state)
+    before = state.read_bytes()
+    check_refused(run(rows(tmp_path / "second.csv", 2, 1), state), f"{state}: ", message)
+    assert state.read_bytes() == before
+
+
+def test_what_is_not_printed_is_not_counted(monkeypatch, tmp_path, state):
+    echo = typer.echo
+
+    def into_a_closed_pipe(text, err=False):
+        if not err:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+        echo(text, err=True)
+
+    files = [rows(tmp_path / f"{k}.csv", 2, k) for k in range(2)]
+    with monkeypatch.context() as patch:
+        patch.setattr(typer, "echo", into_a_closed_pipe)
+        check_refused(run(files[0], state), "could not be printed (Broken pipe)")
+        assert not state.exists()
+    assert run(files[0], state).exit_code == 0
+    before = state.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(typer, "echo", into_a_closed_pipe)
+        check_refused(run(files[1], state), "nothing was counted")
+    assert state.read_bytes() == before
+    assert "of 40 rows" in run(files[1], state).stdout
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_full_disk(monkeypatch, tmp_path, state):
+    files = [rows(tmp_path / f"{k}.csv", 2, k) for k in range(2)]
+    run(files[0], state)
+    before = state.read_bytes()
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    check_refused(run(files[1], state), f"{state}: No space left on device")
+    assert state.read_bytes() == before and not list(tmp_path.glob(".*"))
+
+
+def test_evidence_that_is_not_a_number(monkeypatch, tmp_path, state):
+    files = [rows(tmp_path / f"{k}.csv", 2, k) for k in range(2)]
+    run(files[0], state)
+    before = state.read_bytes()
+
+    def update(self, predictions, targets, where):
+        return dataclasses.replace(self, log_e_value=jnp.nan * self.log_e_value)
+
+    monkeypatch.setattr(Ones, "update", update)
+    check_refused(run(files[1], state), f"{state}: nothing was counted", "log_e_value", "NaN")
+    assert state.read_bytes() == before
+
+
+def test_one_call_at_a_time(monkeypatch, tmp_path, state):
+    monkeypatch.setattr(calibjax.cli._lock, "_PATIENCE", 0.01)
+    path = rows(tmp_path / "rows.csv", 2)
+    with filelock.FileLock(f"{state}.lock"):
+        result = run(path, state)
+    assert result.exit_code == 2 and not state.exists()
+    waiting, gave_up = result.stderr.splitlines()
+    assert waiting == f"{state}: another call is using this file; waiting for it."
+    assert gave_up.startswith(f"{state}: other calls have been using this file for 0.01 seconds")
+    assert run(path, state).exit_code == 0
+
+
+def test_links_and_rights_remain(tmp_path, state):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    state.symlink_to("folder/real.npz")
+    files = [rows(tmp_path / f"{k}.csv", 2, k) for k in range(2)]
+    run(files[0], state)
+    (folder / "real.npz").chmod(0o640)
+    assert "of 40 rows" in run(files[1], state).stdout
+    assert state.is_symlink() and os.stat(folder / "real.npz").st_mode & 0o777 == 0o640
+    assert sorted(x.name for x in folder.iterdir()) == ["real.npz", "real.npz.lock"]
+
+
+@pytest.mark.slow
+def test_processes_at_the_same_time(tmp_path, state):
+    """Three calls at once; one into a pipe that nobody reads; an event of probability 0."""
+    files = [rows(tmp_path / f"{k}.csv", None, k) for k in range(5)]
+
+    def start(file, *options, stdout=subprocess.PIPE):
+        arguments = ["monitor", file, "--state", state, "--prob", "p", "--target", "y", *options]
+        return subprocess.Popen(
+            [sys.executable, "-m", "calibjax", *map(str, arguments)],
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    first = start(files[0])
+    first.communicate()
+    assert first.returncode == 0
+    calls = [start(file) for file in files[1:4]]
+    texts = [process.communicate()[0] for process in calls]
+    assert [process.returncode for process in calls] == [0, 0, 0]
+    assert sorted(text.split("value of ")[1][:2] for text in texts) == ["40", "60", "80"]
+
+    before = state.read_bytes()
+    reading, writing = os.pipe()
+    os.close(reading)
+    closed = start(files[4], stdout=writing)
+    os.close(writing)
+    assert "nothing was counted" in closed.communicate()[1] and closed.returncode == 2
+    assert state.read_bytes() == before
+
+    impossible = tmp_path / "impossible.csv"
+    impossible.write_text("p,y\n0,1\n.5,0\n.5,1\n")
+    alarm = start(impossible, "--json")
+    found = json.loads(alarm.communicate()[0])
+    assert alarm.returncode == 1 and found["log_e_value"] == "Infinity" and found["n_rows"] == 83
