@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -79,27 +80,39 @@ def evaluate(
             "evaluate must be called outside of jit, grad and vmap; calibration_test, "
             "skce_confidence_interval and others that it calls work inside."
         )
-    seed = check_integer("seed", seed, 0, 2**63 - 1)
     normalize = check_flag("normalize", normalize)
+    family, observed, names = read_inputs(predictions, targets, classes, normalize)
+    return evaluate_read(family, observed, seed=seed, classes=names, level=level)
+
+
+def evaluate_read(
+    predictions: Distribution,
+    observed: np.ndarray,
+    *,
+    seed: int,
+    classes: list[Any] | None,
+    level: float,
+) -> Evaluation:
+    """The same of a distribution and of targets as it counts them, which nobody reads again.
+
+    Args:
+        predictions: n predictions.
+        observed: targets ``[n]`` or ``[n, d]``; labels are ``0 … m-1``.
+        seed: as in `evaluate`.
+        classes: the names of the m classes, or None.
+        level: as in `evaluate`.
+    """
+    seed = check_integer("seed", seed, 0, 2**63 - 1)
     if not (isinstance(level, (float, np.floating)) and _LEAST_LEVEL <= level < 1):
         raise ValueError(
             f"level must be a number of at least {_LEAST_LEVEL} and below 1, got {level!r}."
         )
     level = float(level)
-    family, observed, names = read_inputs(predictions, targets, classes, normalize)
-    return _evaluation(family, observed, names, seed, level)
-
-
-def _evaluation(
-    predictions: Distribution,
-    observed: np.ndarray,
-    classes: list[Any] | None,
-    seed: int,
-    level: float,
-) -> Evaluation:
     targets = jnp.asarray(observed)
     keys = keys_of(seed)
     test = calibration_test(keys.test, predictions, targets, n_resamples=_N_RESAMPLES)
+    if np.isnan(test.pvalue):
+        raise ValueError(f"predictions cannot be tested{_first_nan(predictions, targets)}.")
     # A multiple of 1 / 1000, without the rounding of float32: 0.05 is not above the level 0.05.
     pvalue = round(float(test.pvalue) * (_N_RESAMPLES + 1)) / (_N_RESAMPLES + 1)
     effect = effect_of(keys.effect, predictions, targets, 1 - level, _N_RESAMPLES)
@@ -121,3 +134,23 @@ def _evaluation(
         classes=classes,
         seed=seed,
     )
+
+
+def _first_nan(predictions: Distribution, targets: jax.Array) -> str:
+    """In words, of which row something is NaN."""
+    found = {
+        "location": predictions.location,
+        "spread": predictions.spread,
+        "log_prob": lambda: predictions.log_prob(targets),
+        "cdf": lambda: predictions.cdf(targets),
+    }
+    for name, compute in found.items():
+        try:
+            values = np.asarray(compute())
+        except TypeError:
+            continue
+        is_nan = np.isnan(values).reshape(len(values), -1).any(axis=1)
+        if is_nan.any():
+            row = int(np.argmax(is_nan))
+            return f": the {name} of row {row} is NaN, as where quantiles fall as levels rise"
+    return ": the p-value is NaN"
