@@ -4,6 +4,7 @@ import dataclasses
 import decimal
 import io
 import re
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -234,6 +235,23 @@ def test_an_evaluation_in_64_bits_is_of_use_outside():
     again = dataclasses.replace(evaluation)  # without what it has computed
     assert again.to_dict() == inside and "64" in str(evaluation.predictions.probs.dtype)
     assert len(again.worst_rows()) == 10 and "<svg" in again.to_html()
+
+
+def test_a_p_value_that_is_no_number(monkeypatch):
+    class Falling(cj.Univariate):
+        loc: jax.Array
+
+        def quantile(self, level):
+            return self.loc - level
+
+    monkeypatch.setattr(
+        "calibjax.evaluation._evaluate.calibration_test",
+        lambda *_, **__: SimpleNamespace(pvalue=np.nan),
+    )
+    with pytest.raises(
+        ValueError, match="tested: the log_prob of row 0 is NaN, as where quantiles"
+    ):
+        cj.evaluate(Falling(jnp.zeros(3)), jnp.zeros(3))
 
 
 @pytest.mark.slow

@@ -230,7 +230,7 @@ def test_objects_of_pandas():
 
 @pytest.mark.parametrize("door", ["pandas", "parquet", "npz"])
 def test_floats_of_which_several_ids_are_rounded(in_file, door):
-    targets, expected = [4.0, 2.0**53], "integers or strings where they are larger than 9007199"
+    targets, expected = [4.0, 2.0**53], "integers or strings if they reach 9007199"
     if door == "pandas":
         frame = pd.DataFrame(np.full((2, 2), 0.5), columns=["4", IDS[0]])
         check(expected, in_python, frame, pd.Series(targets))

@@ -162,9 +162,8 @@ class Columns:
             )
         order = np.argsort(levels, kind="stable")
         values, levels = values[:, order], [levels[k] for k in order]
-        if self.sort_quantiles:
-            values = np.sort(values, axis=1)
-        predictions = Quantiles(jnp.asarray(values), levels)
+        predictions = Quantiles(jnp.asarray(values), levels, sort=self.sort_quantiles)
+        values = np.asarray(predictions.values)
         for k, (low, high) in enumerate(zip(values.T[:-1], values.T[1:], strict=True)):
             name = pattern if names is None else names[order[k + 1]]
             words = "at least the quantile at the level below (--sort-quantiles sorts each row)"

@@ -50,10 +50,13 @@ def evaluate(
             NumPy, JAX or torch, nested lists, or a frame of pandas or polars; or a distribution of
             calibjax, such as ``Normal(mean, sd)`` or ``Empirical(draws)``, of numpyro, distrax, TFP
             or scipy.stats.
-        targets: labels ``0 … m-1``, or names of classes, or numbers; an array, list or column.
+        targets: names of classes, where 1, 1.0 and "1" are the same name; or if no class has such a
+            name, labels ``0 … m-1`` in the order of the columns, unless classes such as "yes" and
+            "no" give these numbers another meaning, which is an error; of an event 0 and 1, truth
+            values, or names such as "no" and "yes"; else numbers.  An array, list or column.
         seed: an integer, from which all random numbers come.
-        classes: the names of the classes in the order of the columns of predictions; of a frame the
-            names of its columns are taken if they can name the targets.
+        classes: the names of the classes in the order of the columns of predictions, of an event
+            the name of its absence and its own; None for the names of the columns of a frame.
         normalize: whether to divide each row of probabilities by its sum, for rounded ones.
         level: the model is called not calibrated if the p-value is at most this, at least 0.001;
             intervals hold with the confidence 1 - level.

@@ -170,15 +170,16 @@ class _Column:
 
     def check_whole(self, expected: str) -> None:
         """An error if a value is a number which is not whole."""
-        are_texts = (isinstance(key_of(value), str) for value in self.values)
-        are_whole = (number_of(value) is not None for value in self.values)
-        self.check(map(any, zip(are_texts, are_whole, strict=True)), expected, needs="distribution")
+        valid = (
+            number_of(value) is not None or isinstance(key_of(value), str) for value in self.values
+        )
+        self.check(valid, expected, needs="distribution")
 
     def check_exact(self) -> None:
         """An error if a value is a float of which several whole numbers are rounded."""
         if self.values.dtype.kind == "f":
             largest = 2 / np.finfo(self.values.dtype).eps
-            expected = f"integers or strings where they are larger than {largest:.0f}"
+            expected = f"integers or strings if they reach {largest:.0f}, where floats are rounded"
             self.check(np.abs(self.values) < largest, expected)
 
 

@@ -67,19 +67,15 @@ class Names:
     def __init__(self, names: Sequence[Any]) -> None:
         self._texts = [text_of(name) for name in names]
         keys = [key_of(name) for name in names]
-        count = Counter(keys)
-        self._places: dict[Key, int] = {
-            key: place for place, key in enumerate(keys) if count[key] == 1
-        }
-        self._of_texts = {text: place for place, text in enumerate(self._texts)}
+        self._of_texts, self._of_keys = _places(self._texts), _places(keys)
         self.have_numbers = any(isinstance(key, Decimal) for key in keys)
 
     def place(self, label: Any) -> int | None:
         """The place of the name that a label is; None if it is none, or may be two of them."""
         key = key_of(label)
-        place = self._of_texts.get(text_of(label), self._places.get(key))
-        if place is None and key in _TRUTHS and {Decimal(0), Decimal(1)} <= self._places.keys():
-            return self._places[Decimal(_TRUTHS.index(str(key)))]
+        place = self._of_texts.get(text_of(label), self._of_keys.get(key))
+        if place is None and key in _TRUTHS and {Decimal(0), Decimal(1)} <= self._of_keys.keys():
+            return self._of_keys[Decimal(_TRUTHS.index(str(key)))]
         return place
 
     def other_readings(self, counts: Sequence[int], ordered: bool) -> dict[int, tuple[int, str]]:
@@ -105,3 +101,9 @@ class Names:
             return {}
         by_alphabet = sorted(range(2), key=lambda place: self._texts[place].casefold())
         return {x: (by_alphabet[x], "by the alphabet") for x in counts}
+
+
+def _places(items: Sequence[Key]) -> dict[Key, int]:
+    """The places of items that come once."""
+    count = Counter(items)
+    return {item: place for place, item in enumerate(items) if count[item] == 1}
