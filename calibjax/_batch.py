@@ -35,6 +35,7 @@ def check_predictions(
         arrays,
         one_axis_more=f"; K models for each target are Mixture.ensemble({family}(…)) of arrays "
         "[n, K, …], which jnp.moveaxis(array, 0, 1) makes of [K, n, …]",
+        one_axis_less=predictions.one_axis_less,
     )
     if sizes["n"] < at_least:
         rows = "row" if at_least == 1 else "rows"

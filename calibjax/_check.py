@@ -52,12 +52,13 @@ def check_shapes(
     arrays: Mapping[str, tuple[Any, str]],
     sizes: Mapping[str, int] | None = None,
     one_axis_more: str = "",
+    one_axis_less: str = "",
 ) -> dict[str, int]:
     """Matches arrays with symbolic shapes such as "n m"; a symbol has one size in all of them.
 
     Any further axes may stand in place of a "..." at the end.  Returns the size of each symbol,
-    including the known sizes that came in `sizes`.  The words `one_axis_more` end the error message
-    for an array that has one.
+    including the known sizes that came in `sizes`.  The words `one_axis_more` and `one_axis_less`
+    end the error message for an array that has one more, or one less.
     """
     sizes = dict(sizes or {})
     for name, (value, symbols) in arrays.items():
@@ -68,7 +69,8 @@ def check_shapes(
             axes = axes[:-1]
             shape = shape[: len(axes)]
         if len(shape) != len(axes):
-            hint = one_axis_more if value.ndim == len(axes) + 1 else ""
+            hints = {len(axes) + 1: one_axis_more, len(axes) - 1: one_axis_less}
+            hint = hints.get(value.ndim, "")
             raise ValueError(f"{name} must have {expected}, got shape {list(value.shape)}{hint}.")
         for axis, size in zip(axes, shape, strict=True):
             if sizes.setdefault(axis, size) != size:

@@ -40,6 +40,8 @@ class Distribution(ABC):
     is_known_by_score: ClassVar[bool] = False
     #: Why the family has no `tempered`: the end of an error message, after "got <family>".
     untempered: ClassVar[str] = ""
+    #: What a parameter with an axis less may be: the end of an error message.
+    one_axis_less: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         share_numbers(self)

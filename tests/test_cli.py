@@ -56,7 +56,7 @@ def calls(monkeypatch):
         found.append(Found(*args, **kwargs))
         return found[-1]
 
-    monkeypatch.setattr(calibjax.evaluation, "evaluate", evaluate)
+    monkeypatch.setattr(calibjax.evaluation, "evaluate_read", evaluate)
     return found
 
 
@@ -105,12 +105,12 @@ def test_labels(calls, tmp_path, text, expected, classes):
     assert calls[0].classes == classes
 
 
-def test_labels_without_names_of_columns_are_sorted(calls, tmp_path):
-    path = write(tmp_path / "rain.csv", "p,rained\n0.2,yes\n0.7,no\n")
-    result = run("evaluate", path, "--prob", "p", "--target", "rained")
-    assert calls[0].targets.tolist() == [1, 0]
-    assert calls[0].classes == ["no", "yes"]
-    assert "no, yes" in result.stderr and result.stdout == "the verdict\n"
+def test_an_event_that_never_came(calls, tmp_path):
+    path = write(tmp_path / "sky.csv", "p,sky\n0.2,dry\n0.7,dry\n")
+    result = run("evaluate", path, "--prob", "p", "--target", "sky", "--event", "rain")
+    assert calls[0].targets.tolist() == [0, 0]
+    assert "sky.csv, column sky: no row is rain." in result.stderr
+    assert result.stdout == "the verdict\n"
 
 
 def test_truth_values_are_events(calls, tmp_path):
@@ -139,6 +139,19 @@ def test_quantiles(calls, tmp_path, header, options):
     assert result.exit_code == 0, result.stderr
     assert calls[0].predictions.levels == (0.1, 0.5, 0.9)
     assert calls[0].predictions.values.tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_quantiles_that_cross(calls, tmp_path):
+    path = write(tmp_path / "preds.csv", "q0.9,q0.1,q0.5,y\n3,1,2,0\n4,5,6,0\n")
+    run("evaluate", path, "--quantiles", "q*", "--target", "y", "--sort-quantiles")
+    assert calls[0].predictions.values.tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_names_of_columns_may_have_quotes(calls, tmp_path):
+    text = ',p_a,p_b,"the ""label"""\n0,0.5,0.5,b\n1,0.5,0.5,a\n'
+    path = write(tmp_path / "preds.csv", text)
+    run("evaluate", path, "--probs", "p_*", "--target", 'the "label"')
+    assert calls[0].targets.tolist() == [1, 0]
 
 
 def test_arrays_and_draws(calls, tmp_path):
@@ -195,7 +208,7 @@ BAD = {
     ),
     "label": (
         f"{TEXT}x,0.5,0.5,a\nx,0.5,0.5,c\n",
-        "preds.csv, column label, row 3: .*classes a, b, got c",
+        r"preds.csv, column label, row 3: .*classes \['a', 'b'\], got 'c'",
     ),
     "no label": (
         f"{TEXT}x,0.5,0.5,a\nx,0.5,0.5,\n",
@@ -203,7 +216,7 @@ BAD = {
     ),
     "number of label": (
         f"{TEXT}x,0.5,0.5,2\n",
-        "preds.csv, column label, row 2: .*classes 0, 1, got 2",
+        r"preds.csv, column label, row 2: .*classes \['a', 'b'\], or 0 … 1, got '2'",
     ),
     # Lines of the file are counted, also where a row has several, or none.
     "line breaks": (
@@ -214,6 +227,14 @@ BAD = {
     "no target": ("p_a,p_b\n1,0\n", "preds.csv: there is no column label, only p_a, p_b"),
     "ragged": (f"{TEXT}x,1,0,a,a,a\n", "preds.csv: this is no .csv file .*more fields"),
     "empty": ("", "preds.csv: this is no .csv file"),
+    "one name twice": ("p_a,p_b,p_b,label\n1,0,0,a\n", "preds.csv: .*different.* got p_b twice"),
+    "semicolons": ("p_a;p_b;label\n0,5;0,5;a\n", "preds.csv: expected commas .* got semicolons"),
+    "tabs": ("p_a\tp_b\tlabel\n1\t0\ta\n", "preds.csv: expected commas .* got tabs"),
+    "decimal commas": (f'{TEXT}x,"0,5","0,5",a\n', "p_a, row 2: .*after a point, got 0,5"),
+    "line breaks before": (
+        f"\n\n{TEXT}x,1,0,a\nx,?,0,a\n",
+        "preds.csv, column p_a, row 5: .*got ?",
+    ),
 }
 
 
@@ -240,9 +261,14 @@ BAD_OPTIONS = {
     "deviation": (("--prob", "p", "--sd", "sd"), "--sd .* --mean"),
     "levels": (("--prob", "p", "--levels", "0.1"), "--levels .* --quantiles"),
     "normalize": (("--prob", "p", "--normalize"), "--normalize .* --probs"),
+    "event": (("--mean", "mu", "--sd", "sd", "--event", "1"), "--event .* --prob"),
+    "sort": (("--prob", "p", "--sort-quantiles"), "--sort-quantiles .* --quantiles"),
     "probability": (("--prob", "p"), "numbers.csv, column p, row 3: .* got 1.5"),
     "spread": (("--mean", "mu", "--sd", "sd"), "numbers.csv, column sd, row 3: .* got 0"),
-    "crossing": (("--quantiles", "q0*"), "numbers.csv, column q0.9, row 3: .*below, got 1"),
+    "crossing": (
+        ("--quantiles", "q0*"),
+        "numbers.csv, column q0.9, row 3: .*--sort-quantiles .*got 1",
+    ),
     "level names": (("--quantiles", "q*"), "Levels .* 0.1, 0.9, x"),
     "n levels": (("--quantiles", "q*", "--levels", "0.1,0.9"), "2 levels, got 3"),
     "bad levels": (("--quantiles", "q0*", "--levels", "0.5,0.5"), "levels must be"),
@@ -276,8 +302,13 @@ def test_errors_of_files(tmp_path):
     np.savez(uneven, p=np.ones(3), y=np.zeros(2))
     check_error(run("evaluate", uneven, *options), "uneven.npz, column y: .* 3 predictions, got 2")
     message = "uneven.npz, column rows: expected one number in each row, got 2"
-    np.savez(uneven, p=np.ones(3), rows=np.ones((3, 2)))
+    np.savez(uneven, p=np.ones(3), rows=np.ones((3, 2)), cube=np.ones((3, 2, 2)))
     check_error(run("evaluate", uneven, "--prob", "rows", "--target", "p"), message)
+    message = r"column cube: expected numbers, got an array of shape \[3, 2, 2\]"
+    check_error(run("evaluate", uneven, "--probs", "cube", "--target", "p"), message)
+    utf16 = tmp_path / "utf16.csv"
+    utf16.write_text("p,y\n0.5,1\n", encoding="utf-16")
+    check_error(run("evaluate", utf16, *options), "utf16.csv: expected .* UTF-8, got UTF-16")
     header = write(tmp_path / "header.csv", "p,y\n")
     check_error(run("evaluate", header, *options), "header.csv: expected at least 2 rows, got 0")
     rows = tmp_path / "rows.parquet"
@@ -290,7 +321,7 @@ def test_other_errors_are_no_verdict(monkeypatch, tmp_path, error):
     def evaluate(*args, **kwargs):
         raise error("first line\nsecond line")
 
-    monkeypatch.setattr(calibjax.evaluation, "evaluate", evaluate)
+    monkeypatch.setattr(calibjax.evaluation, "evaluate_read", evaluate)
     path = write(tmp_path / "preds.csv", PETS)
     result = run("evaluate", path, "--probs", "p_*", "--target", "label")
     check_error(result, "first line second line$")
@@ -380,7 +411,7 @@ def test_errors_of_compare(tmp_path):
     frame.head(5).write_csv(other)
     check_error(run("compare", good, other, *OPTIONS), "other.csv: expected 60 rows .*got 5")
     frame.rename({"p_no": "p_never"}).write_csv(other)
-    check_error(run("compare", good, other, *OPTIONS), "other.csv, column label, row .*got no")
+    check_error(run("compare", good, other, *OPTIONS), "other.csv, column label, row .*got 'no'")
     frame.select(p_a="p_no", p_b="p_yes", label=pl.lit("a")).write_csv(other)
     message = "other.csv: expected the classes no, yes as in the first file, got a, b"
     check_error(run("compare", good, other, *OPTIONS), message)

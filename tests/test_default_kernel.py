@@ -9,6 +9,7 @@ from marks import fast_in_float32, slow
 from scipy.spatial.distance import pdist
 
 import calibjax as cj
+from calibjax.expectations import default_kernels
 
 TV = cj.TotalVariation()
 
@@ -211,3 +212,13 @@ def test_default_kernel_is_ready_to_use(family, dtype):
         kernel = cj.default_kernel(predictions)
         np.testing.assert_allclose(value, cj.skce(kernel, predictions, targets), rtol=1e-5)
     assert estimate(predictions, jnp.zeros(9, bool)) == 0
+
+
+@pytest.mark.parametrize("target", [1e38, -3e38])
+def test_features_of_targets_that_are_far_away(target):
+    """Their squares and angles are no 32-bit numbers, and a p-value must not be NaN for this."""
+    p = cj.Normal(jnp.zeros(4), jnp.array([1.0, 1e-3, 1.0, 1.0]))
+    one = p[0]
+    for kernel in default_kernels(p):
+        values = np.asarray(kernel.feature(one, jnp.float32(target)), float)
+        assert np.isfinite(values).all() and np.abs(values).max() < 1e13

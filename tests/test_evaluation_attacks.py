@@ -4,6 +4,7 @@ import dataclasses
 import decimal
 import io
 import re
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -71,15 +72,10 @@ ERRORS = {
         NAMES,
         "classes must be in the order of the columns",
     ),
-    "numerals as columns": (
-        lambda: (pl.DataFrame(PROBABILITIES, schema=["2", "0", "1"]), LABELS),
+    "columns of some table": (
+        lambda: (frame([5, 6, 7]), LABELS),
         None,
-        "targets must be strings, as the names of classes",
-    ),
-    "numerals as classes": (
-        lambda: (PROBABILITIES, 1 + LABELS // 2),
-        ["1", "2", "3"],
-        "targets must be strings, as the names of classes",
+        r"among classes \[5, 6, 7\]; row .* if labels count the classes from 0, write the names",
     ),
     "a set of classes": (
         lambda: (PROBABILITIES, STRINGS),
@@ -160,8 +156,7 @@ def test_columns_that_are_numbers_name_the_classes():
     assert inputs.targets.tolist() == LABELS.tolist() and inputs.classes == ORDER
     inputs = read_inputs(frame([10, 20, 30]), 10 * LABELS + 10, None, False)
     assert inputs.targets.tolist() == LABELS.tolist() and inputs.classes == [10, 20, 30]
-    # Columns of some table say nothing of classes.
-    inputs = read_inputs(frame([5, 6, 7]), LABELS, None, False)
+    inputs = read_inputs(frame([0, 1, 2]), LABELS, None, False)
     assert inputs.targets.tolist() == LABELS.tolist() and inputs.classes is None
 
 
@@ -240,6 +235,23 @@ def test_an_evaluation_in_64_bits_is_of_use_outside():
     again = dataclasses.replace(evaluation)  # without what it has computed
     assert again.to_dict() == inside and "64" in str(evaluation.predictions.probs.dtype)
     assert len(again.worst_rows()) == 10 and "<svg" in again.to_html()
+
+
+def test_a_p_value_that_is_no_number(monkeypatch):
+    class Falling(cj.Univariate):
+        loc: jax.Array
+
+        def quantile(self, level):
+            return self.loc - level
+
+    monkeypatch.setattr(
+        "calibjax.evaluation._evaluate.calibration_test",
+        lambda *_, **__: SimpleNamespace(pvalue=np.nan),
+    )
+    with pytest.raises(
+        ValueError, match="tested: the log_prob of row 0 is NaN, as where quantiles"
+    ):
+        cj.evaluate(Falling(jnp.zeros(3)), jnp.zeros(3))
 
 
 @pytest.mark.slow

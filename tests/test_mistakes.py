@@ -56,17 +56,42 @@ MISTAKES = {
     "an unknown class": (
         lambda: cj.evaluate(PROBS, [*NAMES[LABELS][:5], "cow"], classes=NAMES),
         ValueError,
-        r"targets must be among classes \['cat', 'dog', 'fox'\]; row 5 is 'cow'",
+        r"targets must be labels among classes \['cat', 'dog', 'fox'\]; row 5 is 'cow'",
     ),
     "columns that are no names": (
         lambda: cj.evaluate(FRAME.add_prefix("p_"), NAMES[LABELS]),
         ValueError,
-        r"targets must be among the columns .*'p_dog'.* classes=\['cat', 'dog', 'fox'\]",
+        r"targets must be labels among .*'p_dog'.* classes=\['cat', 'dog', 'fox'\]",
     ),
     "too few classes": (
         lambda: cj.evaluate(PROBS, NAMES[LABELS], classes=["cat", "dog"]),
         ValueError,
         "classes must be 3 names, in the order of the columns of predictions, got 2",
+    ),
+    "labels first": (
+        lambda: cj.evaluate(LABELS, PROBS),
+        ValueError,
+        r"predictions come first, evaluate\(predictions, targets\)",
+    ),
+    "names first": (
+        lambda: cj.evaluate(NAMES[LABELS], PROBS[:, 0]),
+        ValueError,
+        r"predictions come first, evaluate\(predictions, targets\)",
+    ),
+    "a distribution for targets": (
+        lambda: cj.evaluate(np.zeros(N), NORMAL),
+        TypeError,
+        "targets must hold values, got Normal: predictions come first",
+    ),
+    "an event as one class": (
+        lambda: cj.ece(cj.Categorical(jnp.asarray(PROBS[:, 0])), LABELS > 1),
+        ValueError,
+        r"probs must have shape \[n, m\], got shape \[6\].* calibjax.Bernoulli\(probs\)",
+    ),
+    "an event as one column": (
+        lambda: cj.ece(cj.Categorical(jnp.asarray(PROBS[:, :1])), LABELS > 1),
+        ValueError,
+        r"probs must be .* calibjax.Bernoulli\(probs\[:, 0\]\)",
     ),
     "names as predictions": (
         lambda: cj.evaluate(NAMES[LABELS], NAMES[LABELS]),

@@ -24,6 +24,7 @@ from calibjax.cli._lock import one_at_a_time
 from calibjax.cli._options import (
     AsJson,
     Draws,
+    Event,
     File,
     Level,
     Levels,
@@ -34,6 +35,7 @@ from calibjax.cli._options import (
     Quantiles,
     Sd,
     Seed,
+    SortQuantiles,
     Target,
 )
 from calibjax.intervals import compare_calibration
@@ -90,10 +92,12 @@ def evaluate(
     target: Target,
     probs: Probs = None,
     prob: Prob = None,
+    event: Event = None,
     mean: Mean = None,
     sd: Sd = None,
     quantiles: Quantiles = None,
     levels: Levels = None,
+    sort_quantiles: SortQuantiles = False,
     draws: Draws = None,
     normalize: Normalize = False,
     html: Annotated[Path | None, typer.Option(help="Write a report for browsers here.")] = None,
@@ -116,10 +120,22 @@ def evaluate(
         _check_level(level)
         if html is not None:
             _check_folder(html)
-        columns = Columns(target, probs, prob, mean, sd, quantiles, levels, draws, normalize)
+        columns = Columns(
+            target,
+            probs,
+            prob,
+            event,
+            mean,
+            sd,
+            quantiles,
+            levels,
+            sort_quantiles,
+            draws,
+            normalize,
+        )
         model = columns.read(file)
         with _working(f"Testing {len(model.targets)} rows"):
-            found = evaluation.evaluate(
+            found = evaluation.evaluate_read(
                 model.predictions, model.targets, seed=seed, classes=model.classes, level=level
             )
             if html is not None:
@@ -134,10 +150,12 @@ def compare(
     target: Target,
     probs: Probs = None,
     prob: Prob = None,
+    event: Event = None,
     mean: Mean = None,
     sd: Sd = None,
     quantiles: Quantiles = None,
     levels: Levels = None,
+    sort_quantiles: SortQuantiles = False,
     draws: Draws = None,
     normalize: Normalize = False,
     as_json: AsJson = False,
@@ -158,7 +176,19 @@ def compare(
         _check_level(level)
         if len(files) < 2:
             raise BadInput(f"{files[0]}: expected at least one more file to compare it with.")
-        columns = Columns(target, probs, prob, mean, sd, quantiles, levels, draws, normalize)
+        columns = Columns(
+            target,
+            probs,
+            prob,
+            event,
+            mean,
+            sd,
+            quantiles,
+            levels,
+            sort_quantiles,
+            draws,
+            normalize,
+        )
         first, *others = (columns.read(file) for file in files)
         others = [_of_same_targets(first, other, target) for other in others]
         with _working(f"Comparing {len(files)} models on {len(first.targets)} rows"):
@@ -222,10 +252,12 @@ def monitor(
     ] = False,
     probs: Probs = None,
     prob: Prob = None,
+    event: Event = None,
     mean: Mean = None,
     sd: Sd = None,
     quantiles: Quantiles = None,
     levels: Levels = None,
+    sort_quantiles: SortQuantiles = False,
     draws: Draws = None,
     normalize: Normalize = False,
     as_json: AsJson = False,
@@ -263,7 +295,19 @@ def monitor(
         if state.suffix != ".npz":
             raise BadInput(f"{state}: expected a file that ends in .npz.")
         _check_folder(state)
-        columns = Columns(target, probs, prob, mean, sd, quantiles, levels, draws, normalize)
+        columns = Columns(
+            target,
+            probs,
+            prob,
+            event,
+            mean,
+            sd,
+            quantiles,
+            levels,
+            sort_quantiles,
+            draws,
+            normalize,
+        )
         model = columns.read(file, at_least=1)
         # The same on each day, in whatever order the columns are.
         model = model.in_order(model.classes and sorted(model.classes))

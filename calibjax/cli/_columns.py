@@ -2,15 +2,13 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import polars as pl
-import typer
 
 from calibjax._distribution import Distribution
 from calibjax.cli._errors import BadInput
+from calibjax.cli._labels import labels_of_classes, labels_of_event
 from calibjax.cli._read import Table, listed, read_table, stems
 from calibjax.distributions import Bernoulli, Categorical
 from calibjax.distributions._empirical import Empirical
@@ -67,10 +65,12 @@ class Columns:
         target: the column of what was observed.
         probs: a pattern of the columns of class probabilities.
         prob: the column of the probability of an event.
+        event: the label of this event; None if labels say it, such as yes and no.
         mean: the column of means of normal predictions.
         sd: the column of their standard deviations.
         quantiles: a pattern of the columns of quantiles.
         levels: the levels of the quantiles, separated by commas; None if column names hold them.
+        sort_quantiles: whether to sort the quantiles of each row, which may cross.
         draws: a pattern of the columns of draws.
         normalize: whether to divide each row of class probabilities by its sum.
     """
@@ -78,10 +78,12 @@ class Columns:
     target: str
     probs: str | None
     prob: str | None
+    event: str | None
     mean: str | None
     sd: str | None
     quantiles: str | None
     levels: str | None
+    sort_quantiles: bool
     draws: str | None
     normalize: bool
 
@@ -102,7 +104,9 @@ class Columns:
             )
         for option, value, needed in (
             ("--sd", self.sd, "--mean"),
+            ("--event", self.event, "--prob"),
             ("--levels", self.levels, "--quantiles"),
+            ("--sort-quantiles", self.sort_quantiles or None, "--quantiles"),
             ("--normalize", self.normalize or None, "--probs"),
         ):
             if value is not None and forms[needed][0] is None:
@@ -131,12 +135,14 @@ class Columns:
             table.check(pattern, np.abs(sums - 1) <= _TOLERANCE, words, [f"{x:.5g}" for x in sums])
         predictions = Categorical(jnp.asarray(probs), normalize=self.normalize)
         classes = None if names is None else stems(pattern, names)
-        return Model(table, predictions, *_labels(table, self.target, classes, probs.shape[1]))
+        labels = labels_of_classes(table, self.target, classes, probs.shape[1])
+        return Model(table, predictions, *labels)
 
     def _bernoulli(self, table: Table, name: str) -> Model:
         probs = table.numbers(name)
         table.check(name, (probs >= 0) & (probs <= 1), "a probability")
-        return Model(table, Bernoulli(jnp.asarray(probs)), *_labels(table, self.target, None, 2))
+        labels = labels_of_event(table, self.target, self.event)
+        return Model(table, Bernoulli(jnp.asarray(probs)), *labels)
 
     def _normal(self, table: Table, name: str) -> Model:
         if self.sd is None:
@@ -156,10 +162,12 @@ class Columns:
             )
         order = np.argsort(levels, kind="stable")
         values, levels = values[:, order], [levels[k] for k in order]
-        predictions = Quantiles(jnp.asarray(values), levels)
+        predictions = Quantiles(jnp.asarray(values), levels, sort=self.sort_quantiles)
+        values = np.asarray(predictions.values)
         for k, (low, high) in enumerate(zip(values.T[:-1], values.T[1:], strict=True)):
             name = pattern if names is None else names[order[k + 1]]
-            table.check(name, high >= low, "at least the quantile at the level below", high)
+            words = "at least the quantile at the level below (--sort-quantiles sorts each row)"
+            table.check(name, high >= low, words, high)
         return Model(table, predictions, table.numbers(self.target), levels=levels)
 
     def _levels(self, pattern: str, names: list[str] | None) -> list[float]:
@@ -182,40 +190,3 @@ class Columns:
     def _empirical(self, table: Table, pattern: str) -> Model:
         draws, _ = table.vectors(pattern, self.target)
         return Model(table, Empirical(jnp.asarray(draws)), table.numbers(self.target))
-
-
-def _labels(
-    table: Table, name: str, classes: list[str] | None, n_classes: int
-) -> tuple[np.ndarray, list[str] | None]:
-    """Labels ``0 … m-1``, and the names of the classes, from a column of names or of numbers.
-
-    If labels are whole numbers, they count the classes from 0, unless all classes have numbers as
-    names.  Other labels are names.
-    """
-    column = table.column(name)
-    table.check(name, column.is_not_null().to_numpy(), "a label")
-    if not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
-        column = column.cast(pl.String).str.strip_chars()
-    numbers = column.cast(pl.Float64, strict=False)
-    values: list[Any]
-    names: list[Any]
-    if numbers.null_count() == 0:
-        values = numbers.to_list()
-        names = [float(k) for k in range(n_classes)]
-        if classes is not None and all(x.isdecimal() for x in classes):
-            names = [float(x) for x in classes]
-    else:
-        values = column.to_list()
-        names = classes or sorted(set(values))
-    if len(names) != n_classes:
-        raise BadInput(
-            f"{table.path}, column {name}: expected {n_classes} different labels, got "
-            f"{listed(names)}."
-        )
-    places = {value: place for place, value in enumerate(names)}
-    found = np.array([places.get(value, -1) for value in values], np.int32)
-    table.check(name, found >= 0, f"one of the classes {listed(names)}")
-    if classes is None and numbers.null_count() > 0:
-        typer.echo(f"The classes are, in this order: {listed(names)}.", err=True)
-        return found, names
-    return found, classes

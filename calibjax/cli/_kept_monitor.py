@@ -21,6 +21,8 @@ from calibjax.monitoring._in_words import header_of
 # The number of the version changes with what a file holds.
 _KIND = {"schema": "calibjax monitor", "version": 1}
 _LEVEL = 0.05
+# Options that may differ from call to call: levels are compared as numbers.
+_NO_MEANING = "levels", "normalize", "sort_quantiles"
 
 
 class Counted(NamedTuple):
@@ -233,5 +235,5 @@ def _in_words(columns: Columns) -> str:
     """The options that say which columns hold what; `meaning` has the levels as numbers."""
     options = dataclasses.asdict(columns)
     # A file whose probabilities are rounded may need what another one does not.
-    given = {k: x for k, x in options.items() if x and k not in ("levels", "normalize")}
+    given = {k: x for k, x in options.items() if x and k not in _NO_MEANING}
     return " ".join(f"--{name} {value}" for name, value in given.items())

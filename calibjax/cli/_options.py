@@ -9,8 +9,8 @@ File = Annotated[Path, typer.Argument(help="The predictions: a .csv, .parquet or
 Target = Annotated[
     str,
     typer.Option(
-        help="The column of what was observed: names of classes, their numbers from 0 in the order "
-        "of the columns, or for other predictions real numbers."
+        help="The column of what was observed: the names of classes; if no class has such a name, "
+        "numbers from 0 in the order of the columns; for other predictions real numbers."
     ),
 ]
 Probs = Annotated[
@@ -23,9 +23,13 @@ Probs = Annotated[
 Prob = Annotated[
     str | None,
     typer.Option(
-        help="The column of the probability of an event, whose label is 1, or of two names the "
-        "last one in sorted order: of 'no' and 'yes' it is 'yes'."
+        help="The column of the probability of an event, whose label is 1, true, yes, on or "
+        "positive; --event says another one."
     ),
+]
+Event = Annotated[
+    str | None,
+    typer.Option(help="The label of the event of --prob, such as rain of labels rain and dry."),
 ]
 Mean = Annotated[str | None, typer.Option(help="The column of means of normal predictions.")]
 Sd = Annotated[str | None, typer.Option(help="The column of their standard deviations.")]
@@ -41,6 +45,10 @@ Levels = Annotated[
     typer.Option(
         help="The levels of the quantiles, such as 0.1,0.5,0.9, if the columns do not name them."
     ),
+]
+SortQuantiles = Annotated[
+    bool,
+    typer.Option("--sort-quantiles", help="Sort the quantiles of each row, if they cross."),
 ]
 Draws = Annotated[
     str | None, typer.Option(help="The columns of draws from each prediction, such as 'draw_*'.")

@@ -1,5 +1,6 @@
 """From a file to columns of numbers and of labels; errors name the file, the column and the row."""
 
+import csv
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,12 +41,12 @@ class Table:
     def numbers(self, name: str) -> np.ndarray:
         """A column of finite numbers ``[n]``, in the dtype of jax."""
         values = self._values(name)
-        if values.ndim > 1:
+        if values.ndim > 1 and values.shape[1] > 1:
             raise BadInput(
                 f"{self.path}, column {name}: expected one number in each row, got "
                 f"{values.shape[1]}."
             )
-        return values
+        return values.reshape(len(values))
 
     def _values(self, name: str) -> np.ndarray:
         """The same for a column of an npz file that may hold vectors ``[n, m]``."""
@@ -57,12 +58,18 @@ class Table:
         elif isinstance(column.dtype, pl.Array) and column.dtype.inner.is_numeric():
             found = column
         else:
-            raise BadInput(f"{self.path}, column {name}: expected numbers, got {column.dtype}.")
+            came = str(column.dtype)
+            if isinstance(column.dtype, pl.Array):
+                came = f"an array of shape {[len(column), *column.dtype.shape]}"
+            raise BadInput(f"{self.path}, column {name}: expected numbers, got {came}.")
         # A number that is too large for the dtype becomes infinite, which is an error below.
         with np.errstate(over="ignore"):
             values = found.to_numpy().astype(jnp.result_type(float))
         finite = np.isfinite(values)
-        self.check(name, finite if values.ndim == 1 else finite.all(axis=1), "a finite number")
+        words = "a finite number"
+        if column.dtype == pl.String and column.str.contains(",", literal=True).any():
+            words += ", whose decimals come after a point"
+        self.check(name, finite if values.ndim == 1 else finite.all(axis=1), words)
         return values
 
     def vectors(self, pattern: str, target: str) -> tuple[np.ndarray, list[str] | None]:
@@ -152,14 +159,40 @@ def read_table(path: Path) -> Table:
 
 
 def _read_csv(path: Path) -> Table:
-    # All columns as text, so that an error can quote what is there.
-    frame = pl.read_csv(path, infer_schema=False)
+    names, n_before = _header(path)
+    # All as text, so that an error can quote what is there.
+    frame = pl.read_csv(path, has_header=False, infer_schema=False, skip_rows=n_before)
     breaks = frame.select(pl.sum_horizontal(pl.all().str.count_matches("\n", literal=True)))
     lines_of_rows = breaks.to_series().to_numpy().astype(int) + 1
-    rows = 2 + np.cumsum(lines_of_rows) - lines_of_rows
-    kept = frame.select(~pl.all_horizontal(pl.all().is_null())).to_series()
-    frame = frame.filter(kept)
-    return Table(path, {x.name: x for x in frame.iter_columns()}, rows[kept.to_numpy()])
+    rows = n_before + 1 + np.cumsum(lines_of_rows) - lines_of_rows
+    kept = frame.select(~pl.all_horizontal(pl.all().is_null())).to_series().to_numpy().copy()
+    kept[0] = False
+    columns = zip(names, frame.filter(kept).iter_columns(), strict=True)
+    return Table(path, {name: x.alias(name) for name, x in columns if name}, rows[kept])
+
+
+def _header(path: Path) -> tuple[list[str], int]:
+    """The names of the columns of a CSV file, and the number of blank lines before them."""
+    with path.open("rb") as bytes_of_file:
+        if b"\0" in bytes_of_file.read(4):
+            raise BadInput(f"{path}: expected a text in UTF-8, got UTF-16; save it as UTF-8.")
+    names: list[str] = []
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader, n_before = csv.reader(file), 0
+        for names in reader:
+            if any(names):
+                break
+            n_before = reader.line_num
+    for separator, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+        if len(names) == 1 and separator in names[0]:
+            raise BadInput(
+                f"{path}: expected commas between columns, got {word}; save it with commas, and "
+                "with points in numbers."
+            )
+    for name in names:
+        if name and names.count(name) > 1:
+            raise BadInput(f"{path}: expected different names of columns, got {name} twice.")
+    return names, n_before
 
 
 def _read_parquet(path: Path) -> Table:
@@ -169,7 +202,7 @@ def _read_parquet(path: Path) -> Table:
 def _read_npz(path: Path) -> Table:
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
-    return Table(path, {k: pl.Series(k, x) for k, x in arrays.items() if x.ndim in (1, 2)})
+    return Table(path, {k: pl.Series(k, np.atleast_1d(x)) for k, x in arrays.items()})
 
 
 _READERS: dict[str, Callable[[Path], Table]] = {

@@ -46,6 +46,7 @@ class Categorical(Distribution):
     shapes = {"probs": "n m"}
     target_shape = "n"
     target_kind = "integer"
+    one_axis_less = "; probabilities [n] of an event are calibjax.Bernoulli(probs)"
 
     @classmethod
     def from_logits(cls, logits: ArrayLike) -> "Categorical":
@@ -61,7 +62,10 @@ class Categorical(Distribution):
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         words, valid = probability_vectors(self.probs)
-        return {"probs": (f"{words} (normalize=True divides rows by their sums)", valid)}
+        advice = "normalize=True divides rows by their sums"
+        if self.probs.shape[-1] == 1:
+            advice = "one column of probabilities is calibjax.Bernoulli(probs[:, 0])"
+        return {"probs": (f"{words} ({advice})", valid)}
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         n_classes = self.probs.shape[-1]

@@ -85,7 +85,7 @@ def one_vs_rest(
 def check_classes(predictions: Any) -> int:
     """The number of labels; TypeError if the predictions have no probabilities of labels."""
     if isinstance(predictions, Distribution):
-        check_shapes(parameters(predictions))
+        check_shapes(parameters(predictions), one_axis_less=predictions.one_axis_less)
         probabilities = jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions)
         if probabilities is not None:
             return probabilities.shape[-1]

@@ -1,4 +1,9 @@
 """For people: from predictions in whatever form they have them to a verdict and a report."""
 
 from calibjax.evaluation._evaluate import evaluate as evaluate
+from calibjax.evaluation._evaluate import evaluate_read as evaluate_read
 from calibjax.evaluation._evaluation import Evaluation as Evaluation
+from calibjax.evaluation._labels import LabelError as LabelError
+from calibjax.evaluation._labels import Labels as Labels
+from calibjax.evaluation._labels import read_events as read_events
+from calibjax.evaluation._labels import read_labels as read_labels

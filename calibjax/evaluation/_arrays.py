@@ -74,7 +74,7 @@ def _read(value: Any) -> np.ndarray:
 
 
 def _of_objects(name: str, array: np.ndarray) -> np.ndarray:
-    """An array of Python objects as strings if all are strings, else as floats."""
+    """An array of Python objects as strings, truth values or integers if all are, else floats."""
     for place, item in np.ndenumerate(array):
         if isinstance(item, (list, tuple)) or bool(getattr(item, "shape", None)):
             raise TypeError(
@@ -92,7 +92,9 @@ def _of_objects(name: str, array: np.ndarray) -> np.ndarray:
             raise TypeError(
                 f"{name} must hold either numbers or strings; {_where(place)} is {repr(item)[:60]}."
             ) from None
-    return array.astype(float)
+    # Integers of pandas may be objects, and a float does not hold a long one.
+    kept = np.array(array.tolist())
+    return kept if kept.dtype.kind in "biu" else array.astype(float)
 
 
 def _is_missing(item: Any) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -49,10 +50,13 @@ def evaluate(
             NumPy, JAX or torch, nested lists, or a frame of pandas or polars; or a distribution of
             calibjax, such as ``Normal(mean, sd)`` or ``Empirical(draws)``, of numpyro, distrax, TFP
             or scipy.stats.
-        targets: labels ``0 … m-1``, or names of classes, or numbers; an array, list or column.
+        targets: names of classes, where 1, 1.0 and "1" are the same name; or if no class has such a
+            name, labels ``0 … m-1`` in the order of the columns, unless classes such as "yes" and
+            "no" give these numbers another meaning, which is an error; of an event 0 and 1, truth
+            values, or names such as "no" and "yes"; else numbers.  An array, list or column.
         seed: an integer, from which all random numbers come.
-        classes: the names of the classes in the order of the columns of predictions; of a frame the
-            names of its columns are taken if they can name the targets.
+        classes: the names of the classes in the order of the columns of predictions, of an event
+            the name of its absence and its own; None for the names of the columns of a frame.
         normalize: whether to divide each row of probabilities by its sum, for rounded ones.
         level: the model is called not calibrated if the p-value is at most this, at least 0.001;
             intervals hold with the confidence 1 - level.
@@ -79,27 +83,39 @@ def evaluate(
             "evaluate must be called outside of jit, grad and vmap; calibration_test, "
             "skce_confidence_interval and others that it calls work inside."
         )
-    seed = check_integer("seed", seed, 0, 2**63 - 1)
     normalize = check_flag("normalize", normalize)
+    family, observed, names = read_inputs(predictions, targets, classes, normalize)
+    return evaluate_read(family, observed, seed=seed, classes=names, level=level)
+
+
+def evaluate_read(
+    predictions: Distribution,
+    observed: np.ndarray,
+    *,
+    seed: int,
+    classes: list[Any] | None,
+    level: float,
+) -> Evaluation:
+    """The same of a distribution and of targets as it counts them, which nobody reads again.
+
+    Args:
+        predictions: n predictions.
+        observed: targets ``[n]`` or ``[n, d]``; labels are ``0 … m-1``.
+        seed: as in `evaluate`.
+        classes: the names of the m classes, or None.
+        level: as in `evaluate`.
+    """
+    seed = check_integer("seed", seed, 0, 2**63 - 1)
     if not (isinstance(level, (float, np.floating)) and _LEAST_LEVEL <= level < 1):
         raise ValueError(
             f"level must be a number of at least {_LEAST_LEVEL} and below 1, got {level!r}."
         )
     level = float(level)
-    family, observed, names = read_inputs(predictions, targets, classes, normalize)
-    return _evaluation(family, observed, names, seed, level)
-
-
-def _evaluation(
-    predictions: Distribution,
-    observed: np.ndarray,
-    classes: list[Any] | None,
-    seed: int,
-    level: float,
-) -> Evaluation:
     targets = jnp.asarray(observed)
     keys = keys_of(seed)
     test = calibration_test(keys.test, predictions, targets, n_resamples=_N_RESAMPLES)
+    if np.isnan(test.pvalue):
+        raise ValueError(f"predictions cannot be tested{_first_nan(predictions, targets)}.")
     # A multiple of 1 / 1000, without the rounding of float32: 0.05 is not above the level 0.05.
     pvalue = round(float(test.pvalue) * (_N_RESAMPLES + 1)) / (_N_RESAMPLES + 1)
     effect = effect_of(keys.effect, predictions, targets, 1 - level, _N_RESAMPLES)
@@ -121,3 +137,23 @@ def _evaluation(
         classes=classes,
         seed=seed,
     )
+
+
+def _first_nan(predictions: Distribution, targets: jax.Array) -> str:
+    """In words, of which row something is NaN."""
+    found = {
+        "location": predictions.location,
+        "spread": predictions.spread,
+        "log_prob": lambda: predictions.log_prob(targets),
+        "cdf": lambda: predictions.cdf(targets),
+    }
+    for name, compute in found.items():
+        try:
+            values = np.asarray(compute())
+        except TypeError:
+            continue
+        is_nan = np.isnan(values).reshape(len(values), -1).any(axis=1)
+        if is_nan.any():
+            row = int(np.argmax(is_nan))
+            return f": the {name} of row {row} is NaN, as where quantiles fall as levels rise"
+    return ": the p-value is NaN"

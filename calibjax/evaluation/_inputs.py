@@ -13,7 +13,7 @@ from calibjax._struct import widened
 from calibjax.distributions import Bernoulli, Categorical
 from calibjax.distributions._foreign import as_predictions, is_foreign
 from calibjax.evaluation._arrays import as_numpy, column_names
-from calibjax.evaluation._labels import classes_in_order, labels_of
+from calibjax.evaluation._classes import labels_in_python
 
 # Predictions are valid if their probabilities sum to one within this; `Categorical` says the same.
 _TOLERANCE = 1e-3
@@ -35,14 +35,22 @@ def read_inputs(
     Raises:
         TypeError, ValueError: see `evaluate`.
     """
+    if isinstance(targets, Distribution) or is_foreign(targets):
+        raise TypeError(
+            f"targets must hold values, got {type(targets).__name__}: predictions come first, "
+            "evaluate(predictions, targets)."
+        )
     observed = as_numpy("targets", targets)
     native, columns = isinstance(predictions, Distribution), None
     if native or is_foreign(predictions):
         if normalize:
             raise ValueError("normalize must be False for predictions that are a distribution.")
         family = on_one_device(predictions) if native else as_predictions(predictions)
+        is_event = isinstance(family, Bernoulli)
     else:
-        array = _probabilities(as_numpy("predictions", predictions), observed, normalize)
+        array = as_numpy("predictions", predictions)
+        is_event = array.ndim == 1 or array.shape[1:] == (1,)
+        array = _probabilities(array, observed, normalize)
         family = (
             Bernoulli(jnp.asarray(array)) if array.ndim == 1 else Categorical(jnp.asarray(array))
         )
@@ -51,8 +59,7 @@ def read_inputs(
     names = None
     if probabilities is not None:
         n_classes = probabilities.shape[-1]
-        names = classes_in_order(classes, columns, observed, n_classes)
-        observed = labels_of(observed, names, n_classes)
+        observed, names = labels_in_python(observed, classes, columns, n_classes, is_event)
     elif classes is not None:
         raise ValueError(
             f"classes must be None for predictions {type(family).__name__}, which have no classes."
@@ -75,6 +82,11 @@ def read_inputs(
 
 def _probabilities(array: np.ndarray, targets: np.ndarray, normalize: bool) -> np.ndarray:
     """Probabilities of an event ``[n]`` or of classes ``[n, m]``; an error if they are none."""
+    if _are_labels(array) and _are_probabilities(targets):
+        raise ValueError(
+            "predictions must be probabilities, got labels, and probabilities as targets: "
+            "predictions come first, evaluate(predictions, targets)."
+        )
     if array.dtype.kind == "U":
         raise TypeError(
             "predictions must be probabilities or a distribution, got strings: of predicted names "
@@ -110,6 +122,15 @@ def _probabilities(array: np.ndarray, targets: np.ndarray, normalize: bool) -> n
             return np.stack([1 - array, array], axis=1)
         return array
     return _rows_that_sum_to_one(array, normalize)
+
+
+def _are_labels(array: np.ndarray) -> bool:
+    return array.dtype.kind == "U" or bool(np.all(array == np.floor(array)))
+
+
+def _are_probabilities(array: np.ndarray) -> bool:
+    is_inside = array.dtype.kind == "f" and bool(np.all((array >= 0) & (array <= 1)))
+    return is_inside and not _are_labels(array)
 
 
 def _check_rows(array: np.ndarray, targets: np.ndarray) -> None:

@@ -1,167 +1,189 @@
-"""Class labels of any kind as the integers that predictions count."""
+"""Labels of any kind as the integers that predictions count, for Python and the command line."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from calibjax.evaluation._names import EVENTS, Names, event_key, key_of, number_of
 
-def classes_in_order(
-    classes: Sequence[Any] | None, columns: list[Any] | None, targets: np.ndarray, n_classes: int
-) -> list[Any] | None:
-    """The names of the classes in the order of the predictions, None if labels are 0 … m-1.
+Needs = Literal["classes", "event", "distribution"]
+
+
+class Labels(NamedTuple):
+    """The places ``0 … m-1`` of labels ``[n]``, int32, and the names of the classes or None."""
+
+    places: np.ndarray
+    classes: list[Any] | None
+
+
+class LabelError(Exception):
+    """Labels that are no classes, or may be several.
 
     Args:
-        classes: what people named, or None.
-        columns: the names of the columns if predictions are a frame.  Targets that are strings are
-            among them, and so may be numbers.
-        targets: labels of any kind.
+        expected: what labels should be.
+        got: what came.
+        row: where it came; None if it is about all rows.
+        needs: what people must say in addition, which is done in another way in Python than on the
+            command line: the names of the classes, which of two labels is the event, or a
+            distribution of real targets.
+    """
+
+    def __init__(
+        self, expected: str, got: str, row: int | None = None, needs: Needs | None = None
+    ) -> None:
+        super().__init__(expected, got, row, needs)
+        self.expected, self.got, self.row, self.needs = expected, got, row, needs
+
+
+def read_labels(
+    targets: np.ndarray, names: Sequence[Any] | None, n_classes: int, ordered: bool = False
+) -> Labels:
+    """Labels of m classes.
+
+    They are names if one of them is the name of a class, or if a class has a number for a name.
+    Else they are whole numbers, which count the classes from 0; if these numbers can mean something
+    else as well, it must be the same.
+
+    Args:
+        targets: labels ``[n]`` or ``[n, 1]``: strings, numbers or truth values.
+        names: the names of the classes in the order of the predictions, which differ; or None.
         n_classes: the number of classes, m.
+        ordered: whether people have said that the names have this order, as columns do not.
 
     Raises:
-        TypeError: classes are no list of strings or numbers.
-        ValueError: there are not n_classes different ones; or columns have another order; or
-            targets are numbers that may be places or names.
+        LabelError: a label is no class, or may be two of them.
     """
-    if classes is not None:
-        names = _checked(classes, n_classes)
-        if columns is not None and names != columns and set(names) == set(columns):
-            raise ValueError(
-                f"classes must be in the order of the columns of predictions, got "
-                f"{_shortened(names)} for columns {_shortened(columns)}."
-            )
-    elif columns is None or len(columns) != n_classes:
-        return None
-    elif targets.dtype.kind == "U":
-        names = _checked(columns, n_classes)
-        _check_columns(names, np.unique(targets).tolist())
-        return names
+    column = _Column(targets, n_classes)
+    if names is None:
+        places = _numbers(column, f"labels 0 … {n_classes - 1}", n_classes, "classes")
+        return Labels(column.spread(places), None)
+    column.check_exact()
+    known, among = Names(names), f"labels among classes {shortened(names)}"
+    found = [known.place(value) for value in column.values]
+    if known.have_numbers or any(place is not None for place in found):
+        may_count = all(number_of(value) in range(n_classes) for value in column.values)
+        hint = ": if labels count the classes from 0, write the names" if may_count else ""
+        column.check((place is not None for place in found), among, hint)
+        places = [place for place in found if place is not None]
     else:
-        names = columns
-    if targets.dtype.kind == "U" or not _may_name(targets, names):
-        return None if classes is None else names
-    if any(isinstance(name, str) for name in names):
-        raise ValueError(
-            f"targets must be strings, as the names of classes {_shortened(names)} are: such "
-            "numbers may be names or places."
-        )
-    return _checked(names, n_classes)
+        expected = f"{among}, or 0 … {n_classes - 1}"
+        places = _numbers(column, expected, n_classes, None if ordered else "classes")
+        for number, (other, why) in known.other_readings(places, ordered).items():
+            column.check(
+                (place != number or place == other for place in places),
+                f"{among}, since numbers have two readings",
+                f", which may be {names[number]!r}, counting from 0, or {names[other]!r}, {why}: "
+                "write the names",
+            )
+    is_counted = list(names) == list(range(n_classes))
+    return Labels(column.spread(places), None if is_counted else list(names))
 
 
-def _check_columns(columns: list[Any], labels: list[str]) -> None:
-    """An error if the columns of a frame are not the names of the labels."""
-    unknown = next((label for label in labels if label not in columns), None)
-    if unknown is None:
-        return
-    ends = [[label for label in labels if str(column).endswith(label)] for column in columns]
-    known = all(len(found) == 1 for found in ends)
-    example = _shortened([found[0] for found in ends]) if known else "[…]"
-    raise ValueError(
-        f"targets must be among the columns of predictions, {_shortened(columns)}, got "
-        f"{unknown!r}: name the classes in the order of these columns, classes={example}."
-    )
-
-
-def _may_name(targets: np.ndarray, names: list[Any]) -> bool:
-    """Whether all targets are names of classes, at other places than 0 … m-1."""
-    try:
-        numbers = [float(name) for name in names]
-    except (TypeError, ValueError):
-        return False
-    return numbers != list(range(len(names))) and bool(np.isin(targets, numbers).all())
-
-
-def _checked(classes: Any, n_classes: int) -> list[Any]:
-    """A list of n_classes different strings or numbers."""
-    if isinstance(classes, (str, set)) or not hasattr(classes, "__len__"):
-        raise TypeError(f"classes must be a list of names, got {type(classes).__name__}.")
-    if getattr(classes, "ndim", 1) != 1:
-        raise TypeError(f"classes must be a list of names, got shape {list(classes.shape)}.")
-    names = [x.item() if getattr(x, "ndim", None) == 0 else x for x in classes]
-    for name in names:
-        if not isinstance(name, (str, int, float)) or name != name:
-            raise TypeError(f"classes must be strings or numbers, got {repr(name)[:60]}.")
-    if len(names) != n_classes:
-        order = "of 0 and of 1" if n_classes == 2 else "in the order of the columns"
-        raise ValueError(
-            f"classes must be {n_classes} names, {order} of predictions, got {len(names)}."
-        )
-    if len(set(names)) != len(names):
-        raise ValueError(f"classes must be different names, got {_shortened(names)}.")
-    return names
-
-
-def labels_of(targets: np.ndarray, classes: list[Any] | None, n_classes: int) -> np.ndarray:
-    """The number 0 … n_classes - 1 of each label, ``[n]``.
+def read_events(targets: np.ndarray, event: str | None = None) -> Labels:
+    """Labels of an event, 1, and of its absence, 0.
 
     Args:
-        targets: names of classes, or their numbers.
-        classes: the names of the classes; None if targets are numbers.
-        n_classes: the number of classes, m.
+        targets: labels ``[n]`` or ``[n, 1]``: 0 and 1, truth values, or names.
+        event: the name of the event; None for labels that say it, such as "no" and "yes".
 
     Raises:
-        TypeError, ValueError: targets are one-hot, no labels, or not among the classes.
+        LabelError: it is not clear which label is the event, or there are more than two.
     """
-    if targets.ndim == 2 and targets.shape[1] == 1:
-        targets = targets[:, 0]
-    if targets.ndim == 2 and targets.shape[1] == n_classes:
-        raise ValueError(
-            "targets must be labels, one for each row, got one-hot rows or scores of shape "
-            f"{list(targets.shape)}: numpy.argmax(targets, axis=1) makes labels of them."
-        )
-    if targets.ndim != 1:
-        raise ValueError(f"targets must be labels [n], got shape {list(targets.shape)}.")
-    if targets.dtype.kind == "U":
-        if classes is None:
-            found = _shortened(np.unique(targets).tolist())
-            raise ValueError(
-                "classes must name the classes in the order of the columns of predictions, "
-                f"since targets are strings: if they are sorted, classes={found}."
+    column = _Column(targets, 2)
+    if event is not None:
+        return _labels_of_event(column, event)
+    keys = [event_key(value) for value in column.values]
+    for pair in EVENTS:
+        if set(keys) <= set(pair):
+            has_names = pair[1] not in (Decimal(1), "true")
+            places = column.spread(pair.index(key) for key in keys)
+            return Labels(places, list(pair) if has_names else None)
+    column.check_whole("labels 0 … 1")
+    expected = "labels 1 of an event and 0 of its absence"
+    needs: Needs | None = "event" if len(keys) <= 2 else None
+    raise LabelError(expected, shortened(column.values.tolist()), needs=needs)
+
+
+def _labels_of_event(column: "_Column", event: str) -> Labels:
+    column.check_exact()
+    is_event = [key_of(value) == key_of(event) for value in column.values]
+    # Another spelling of the event may be a mistake in its name.
+    may_be = [event_key(value) == event_key(event) for value in column.values]
+    if is_event.count(False) > 1 or is_event != may_be:
+        expected = f"labels of two classes, of which {event!r} is one"
+        raise LabelError(expected, shortened(column.values.tolist()))
+    return Labels(column.spread(map(int, is_event)), [f"not {event}", event])
+
+
+def _numbers(column: "_Column", expected: str, n_classes: int, needs: Needs | None) -> list[int]:
+    """The numbers ``0 … m-1`` that values are; `needs` is what must be said if they are names."""
+    column.check_whole(expected)
+    # Among more than two classes none is false or true.
+    found = [
+        number_of(value) if n_classes == 2 or isinstance(key_of(value), Decimal) else None
+        for value in column.values
+    ]
+    column.check((number is not None for number in found), expected, needs=needs)
+    numbers = [number for number in found if number is not None]
+    if numbers and min(numbers) == 1 and max(numbers) == n_classes:
+        raise LabelError(expected, f"1 … {n_classes}: subtract 1")
+    column.check((0 <= number < n_classes for number in numbers), expected)
+    return numbers
+
+
+class _Column:
+    """Labels ``[n]`` by their different values, each of which is read once."""
+
+    def __init__(self, targets: np.ndarray, n_classes: int) -> None:
+        shape = list(targets.shape)
+        if targets.ndim == 2 and shape[1] == 1:
+            targets = targets[:, 0]
+        if targets.ndim == 2 and shape[1] == n_classes:
+            raise LabelError(
+                "labels, one for each row",
+                f"one-hot rows or scores of shape {shape}: numpy.argmax(targets, axis=1) makes "
+                "labels of them",
             )
-        return _places(targets, classes)
-    if classes is not None and not any(isinstance(name, str) for name in classes):
-        return _places(targets, classes)
-    return _whole_numbers(targets, n_classes)
-
-
-def _places(targets: np.ndarray, classes: list[Any]) -> np.ndarray:
-    """The places of labels in the list of classes."""
-    values, inverse = np.unique(targets, return_inverse=True)
-    places = {name: place for place, name in enumerate(classes)}
-    found = np.array([places.get(value, -1) for value in values.tolist()])[inverse]
-    if found.min(initial=0) < 0:
-        row = int(np.argmin(found))
-        raise ValueError(
-            f"targets must be among classes {_shortened(classes)}; row {row} is "
-            f"{targets[row].item()!r}."
+        if targets.ndim != 1:
+            raise LabelError("labels [n]", f"shape {shape}")
+        self.values, self._rows, self._places = np.unique(
+            targets, return_index=True, return_inverse=True
         )
-    return found.astype(np.int32)
+        if targets.dtype.kind == "f":
+            self.check(np.isfinite(self.values), "labels")
 
+    def spread(self, of_values: Iterable[int]) -> np.ndarray:
+        """The place of each value as the place of each label ``[n]``."""
+        return np.array(list(of_values), np.int32)[self._places]
 
-def _whole_numbers(targets: np.ndarray, n_classes: int) -> np.ndarray:
-    if targets.dtype.kind == "f":
-        wrong = ~(targets == np.floor(targets))
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            raise ValueError(
-                f"targets must be labels 0 … {n_classes - 1} for predicted probabilities; row "
-                f"{row} is {targets[row]}. For real targets predictions must be distributions, "
-                "such as calibjax.Normal(mean, sd) or draws, calibjax.Empirical(draws)."
-            )
-    low, high = targets.min(initial=0), targets.max(initial=0)
-    if low >= 0 and high < n_classes:
-        return targets.astype(np.int32)
-    if high == n_classes and targets.min() == 1:
-        raise ValueError(
-            f"targets must be labels 0 … {n_classes - 1}, got 1 … {n_classes}: subtract 1."
+    def check(
+        self, valid: Iterable[bool], expected: str, hint: str = "", needs: Needs | None = None
+    ) -> None:
+        """An error at the first row whose value is not valid."""
+        wrong = np.flatnonzero(~np.array(list(valid), bool))
+        if wrong.size:
+            first = wrong[np.argmin(self._rows[wrong])]
+            came = repr(self.values[first].item())
+            raise LabelError(expected, f"{came}{hint}", int(self._rows[first]), needs)
+
+    def check_whole(self, expected: str) -> None:
+        """An error if a value is a number which is not whole."""
+        valid = (
+            number_of(value) is not None or isinstance(key_of(value), str) for value in self.values
         )
-    row = int(np.argmax((targets < 0) | (targets >= n_classes)))
-    raise ValueError(
-        f"targets must be labels 0 … {n_classes - 1}; row {row} is {targets[row].item():g}."
-    )
+        self.check(valid, expected, needs="distribution")
+
+    def check_exact(self) -> None:
+        """An error if a value is a float of which several whole numbers are rounded."""
+        if self.values.dtype.kind == "f":
+            largest = 2 / np.finfo(self.values.dtype).eps
+            expected = f"integers or strings if they reach {largest:.0f}, where floats are rounded"
+            self.check(np.abs(self.values) < largest, expected)
 
 
-def _shortened(names: Sequence[Any]) -> str:
+def shortened(names: Sequence[Any]) -> str:
     """A list as Python writes it, or its first five items."""
     if len(names) <= 6:
         return repr(list(names))

@@ -39,6 +39,7 @@ _FREQUENCIES, _VECTOR_FREQUENCIES = 8, 32
 _DIRECTIONS = 0x5CA1E
 # The log probability of an impossible label is -infinity.
 _LEAST_LOG_PROB = -1000.0
+_LARGEST_DEVIATION = 1e6
 
 
 def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None) -> list[Kernel]:
@@ -176,10 +177,14 @@ def location_and_spread(p: Any) -> jax.Array:
 
 
 def standardised(p: Any, y: jax.Array) -> jax.Array:
-    """u = (y - location) / spread of each coordinate, a vector; where that is 0, y - location."""
+    """u = (y - location) / spread of each coordinate, a vector; where that is 0, y - location.
+
+    No |u| is larger than a million, so that sums of fourth powers are finite.
+    """
     p = batch_of_one(p)
     location, spread = jnp.ravel(p.location()), jnp.ravel(p.spread())
-    return (jnp.ravel(y).astype(location.dtype) - location) / jnp.where(spread > 0, spread, 1.0)
+    u = (jnp.ravel(y).astype(location.dtype) - location) / jnp.where(spread > 0, spread, 1.0)
+    return jnp.clip(u, -_LARGEST_DEVIATION, _LARGEST_DEVIATION)
 
 
 @struct
