@@ -203,6 +203,120 @@ FAMILIES = {
 SCORED = {"unnormalized": _unnormalized}
 
 
+# Calibrated models.  ``CALIBRATED[name](key)`` returns predictions and targets from their laws, in
+# float32 and inside of jit; `N_CALIBRATED` rows.
+
+N_CALIBRATED = 50
+QUANTILE_LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
+
+
+def _own_draws(predictions):
+    return lambda key: (predictions, predictions.sample(key))
+
+
+def _exchangeable(draw, n_samples, split=False):
+    """The target and samples as equal members of one set, ``draw(key, n, S + 1)``."""
+
+    def data(key):
+        values = draw(key, N_CALIBRATED, n_samples + 1)
+        return cj.Empirical(values[:, 1:], split=split), values[:, 0]
+
+    return data
+
+
+def _normal_set(key, n, size):
+    loc, noise = jax.random.split(key)
+    return jax.random.normal(loc, (n, 1)) + jax.random.normal(noise, (n, size))
+
+
+def _rounded_set(key, n, size):
+    return jnp.round(_normal_set(key, n, size))
+
+
+def _vector_set(key, n, size):
+    loc, noise = jax.random.split(key)
+    return jax.random.normal(loc, (n, 1, 2)) + jax.random.normal(noise, (n, size, 2))
+
+
+def _one_hot_set(key, n, size):
+    probs, noise = jax.random.split(key)
+    logits = jax.random.normal(probs, (n, 1, 3))
+    labels = jax.random.categorical(noise, jnp.broadcast_to(logits, (n, size, 3)))
+    return jax.nn.one_hot(labels, 3, dtype=jnp.float32)
+
+
+def _weighted_vectors(key):
+    draws, weights, target = jax.random.split(key, 3)
+    samples = jax.random.normal(draws, (N_CALIBRATED, 4, 2))
+    weights = jax.random.dirichlet(weights, jnp.ones(4), (N_CALIBRATED,))
+    predictions = cj.Empirical(samples, weights)
+    return predictions, predictions.sample(target)
+
+
+def _rain(key):
+    """Exact quantiles of laws with an atom at 0."""
+    dry, target, wet = jax.random.split(key, 3)
+    p = jax.random.uniform(dry, (N_CALIBRATED,), minval=0.2, maxval=0.6)
+    levels = jnp.array(QUANTILE_LEVELS)[None]
+    values = -jnp.log1p(-jnp.maximum(levels - p[:, None], 0.0) / (1 - p[:, None]))
+    amount = jax.random.exponential(wet, (N_CALIBRATED,))
+    targets = jnp.where(jax.random.bernoulli(target, p), 0.0, amount)
+    return cj.Quantiles(values, QUANTILE_LEVELS), targets
+
+
+def _quantiles_of_counts(key):
+    """Exact quantiles of binomial laws, which are equal to many targets."""
+    of_p, target = jax.random.split(key)
+    p = jax.random.uniform(of_p, (N_CALIBRATED, 1))
+    y = jnp.arange(7.0)[None]
+    pmf = jnp.array([1.0, 6.0, 15.0, 20.0, 15.0, 6.0, 1.0])[None] * p**y * (1 - p) ** (6 - y)
+    cdf = jnp.cumsum(pmf, axis=1)
+    levels = jnp.array(QUANTILE_LEVELS)[None, None]
+    values = jnp.sum(cdf[:, :, None] < levels, axis=1).astype(jnp.float32)
+    counts = jax.random.bernoulli(target, p, (N_CALIBRATED, 6))
+    return cj.Quantiles(values, QUANTILE_LEVELS), jnp.sum(counts, axis=1, dtype=jnp.float32)
+
+
+def _rare_events(key):
+    predictions = cj.Bernoulli(10 ** jnp.linspace(-4.0, -1.0, N_CALIBRATED))
+    return predictions, predictions.sample(key)
+
+
+def _certain_classes(key):
+    rows = jnp.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.0, 1e-6, 1 - 1e-6]])
+    predictions = cj.Categorical(jnp.tile(rows, (N_CALIBRATED // 3 + 1, 1))[:N_CALIBRATED])
+    return predictions, predictions.sample(key)
+
+
+def _tied_quantiles(key):
+    values = jnp.tile(jnp.array([[0.0, 0.0, 1.0, 3.0, 3.0]]), (N_CALIBRATED, 1))
+    predictions = cj.Quantiles(values, QUANTILE_LEVELS)
+    return predictions, predictions.sample(key)
+
+
+# Samples without weights are no law: their targets are one more sample.
+CALIBRATED = {
+    name: _own_draws(cast(make(N_CALIBRATED, 0)[0], "float32"))
+    for name, make in FAMILIES.items()
+    if name not in ("empirical", "empirical_draws")
+} | {
+    "1 draw": _exchangeable(_normal_set, 1),
+    "2 draws, split": _exchangeable(_normal_set, 2, split=True),
+    "10 draws": _exchangeable(_normal_set, 10),
+    "10 draws with ties": _exchangeable(_rounded_set, 10),
+    "1 vector": _exchangeable(_vector_set, 1),
+    "4 vectors": _exchangeable(_vector_set, 4),
+    "10 vectors": _exchangeable(_vector_set, 10),
+    "8 one-hot vectors": _exchangeable(_one_hot_set, 8),
+    "weighted vectors": _weighted_vectors,
+    "tied quantiles": _tied_quantiles,
+    "quantiles of rain": _rain,
+    "quantiles of counts": _quantiles_of_counts,
+    "rare events": _rare_events,
+    "certain classes": _certain_classes,
+}
+
+
 # Functions that a user might write.
 
 
