@@ -171,10 +171,16 @@ def watch(data, key, errors, n=100, **options):
 @streams
 def test_a_model_that_becomes_wrong(data, key):
     errors = jnp.where(jnp.arange(60) < 30, 0.0, 0.8)
-    monitor, path = watch(data, key, errors)
-    assert path[29] < np.log(20) and bool(monitor.alarm(0.05))
-    assert path[40] > np.log(20)
-    np.testing.assert_allclose(monitor.changed_at, 3000, atol=200)
+
+    def of_stream(key):
+        monitor, path = watch(data, key, errors)
+        return monitor.alarm(0.05), path, monitor.changed_at
+
+    alarms, paths, changes = jax.lax.map(of_stream, jax.random.split(key, 5))
+    assert np.all(alarms) and np.all(paths[:, 29] < np.log(20))
+    assert np.all(paths[:, 40] > np.log(20))
+    # In one of some twelve streams a bet gains by chance before the change.
+    np.testing.assert_allclose(np.median(changes), 3000, atol=200)
 
 
 def test_jit_scan_and_masks_are_a_loop(key):

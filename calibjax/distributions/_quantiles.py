@@ -31,9 +31,14 @@ class Quantiles(Univariate):
     .. math::
         F^{-1}(u) = v_1 + s u_1 \\log(u / u_1) \\quad\\text{for}\\quad u < u_1,
 
-    and likewise above the last level.  `calibration_test` with its default kernels judges only what
-    was predicted: how often targets lie between two quantiles.  The rules for pieces and tails do
-    not change its p-value on average, but they do change the SKCE, `crps` and `log_prob`.
+    and likewise above the last level.  `calibration_test` with its default kernels, `pit`, the
+    curves made of it and `CalibrationMonitor` judge only what was predicted: how often targets lie
+    between two quantiles.  The rules for pieces and tails do not change the p-value on average, but
+    they do change the SKCE, `crps` and `log_prob`.
+
+    A law with atoms, such as the amount of rain, has the quantile v at level u if
+    P(Y < v) <= u <= P(Y <= v).  All of these judge a target that is equal to a quantile in favour
+    of the predictions: an error is one that no atom explains.
 
     Args:
         values: quantiles ``[n, K]``, nondecreasing along the levels, in units of the targets.

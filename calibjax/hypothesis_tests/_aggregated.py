@@ -57,6 +57,10 @@ def aggregated_skce_test(
     the law of the target, the level is exact for every S >= 1: a model is not rejected because its
     samples are few.  Weighted samples, and mixtures of samples, are taken for the law itself.
 
+    Targets that are equal to `Quantiles`, as those of a law with an atom may be, are judged in
+    favour of the predictions, which say only in which range the cdf jumps there: first, places in
+    the jump are chosen that make the SKCE of the default kernels small, nearly the smallest.
+
     The bias of the SKCE is that of the draws too.  Its diagonal, the mean of h_ii, shows a wrong
     spread, and single targets that the predictions rule out.
 
