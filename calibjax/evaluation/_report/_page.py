@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax.evaluation._report._figures import figures_of
-from calibjax.evaluation._summary import interval_text, number, rows_of_summary
+from calibjax.evaluation._summary import interval_text, number, rows_of_summary, value_text
 from calibjax.evaluation._words import class_name, shown_names
 from calibjax.kernels import describe
 
@@ -19,7 +19,8 @@ _MEANINGS = {
     "SKCE": "squared kernel calibration error, unbiased: 0 on average if calibrated",
     "equivalent temperature": "logits too large by this factor would make as large an error; it "
     "does not say which way the model is wrong",
-    "best temperature": "the temperature that suits these rows best; above 1: too sure",
+    "best temperature": "the temperature between 0.01 and 100 that suits these rows best; above "
+    "1: too sure",
     "accuracy": "how often the most likely class is the target",
     "log score": "mean of −log p(target), in nats; smaller is better",
     "Brier score": "mean squared distance of probabilities and outcome; smaller is better",
@@ -83,7 +84,7 @@ def _numbers(evaluation: Any) -> list[dict[str, str]]:
         {
             "name": name,
             "meaning": _MEANINGS.get(name, ""),
-            "value": number(measure.value),
+            "value": value_text(name, measure),
             "interval": interval_text(measure.interval),
             "if_calibrated": interval_text(measure.if_calibrated),
             "pvalue": "" if measure.pvalue is None else number(measure.pvalue),
@@ -124,7 +125,8 @@ def _rows(evaluation: Any) -> list[dict[str, str]]:
             best = int(of_row.argmax())
             said = f"{class_name(evaluation.classes, best)}: {of_row[best]:.3g}"
             came = f"{class_name(evaluation.classes, int(target))}: {of_row[int(target)]:.3g}"
-        share = number(float(evaluation.contributions[row]))
+        shares = evaluation.contributions
+        share = "" if shares is None else number(float(shares[row]))
         found.append({"row": str(row), "predicted": said, "observed": came, "share": share})
     return found
 
