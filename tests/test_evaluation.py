@@ -118,16 +118,28 @@ def test_measures_are_those_of_scikit_learn(evaluation):
     assert measures["accuracy"].value == pytest.approx(accuracy, rel=1e-5)
     log_score = metrics.log_loss(LABELS, PROBABILITIES)
     assert measures["log score"].value == pytest.approx(log_score, rel=1e-5)
-    brier = np.mean(np.sum((np.eye(3)[LABELS] - PROBABILITIES) ** 2, axis=1))
+    brier = metrics.brier_score_loss(LABELS, PROBABILITIES, labels=[0, 1, 2])
     assert measures["Brier score"].value == pytest.approx(brier, rel=1e-5)
     confidence = cj.top_label(evaluation.predictions, evaluation.targets)
-    assert measures["ECE"].value == pytest.approx(float(cj.ece(*confidence)), rel=1e-5)
+    assert measures["top-label ECE"].value == pytest.approx(float(cj.ece(*confidence)), rel=1e-5)
     # A model that is too sure expects to be better than it is.
     assert measures["accuracy"].value < measures["accuracy"].if_calibrated[0]
     assert measures["log score"].value > measures["log score"].if_calibrated[1]
     # Targets that follow the predictions have the mean of p_max for an accuracy.
     low, high = measures["accuracy"].if_calibrated
     assert low < PROBABILITIES.max(axis=1).mean() < high
+
+
+def test_the_brier_score_of_events_is_that_of_scikit_learn():
+    p, happened = PROBABILITIES[:, 0].astype(np.float32), LABELS == 0
+    both = cj.Categorical(jnp.stack([1 - p, p], axis=1))
+    for predictions in (cj.Bernoulli(jnp.asarray(p)), both):
+        found = measures(jax.random.key(0), predictions, jnp.asarray(happened, int), 0.95, 9)
+        expected = metrics.brier_score_loss(happened, p)
+        assert found["Brier score"].value == pytest.approx(expected, rel=1e-5)
+        low, high = found["Brier score"].interval
+        assert low < expected < high < 0.5
+        assert {"ECE", "smooth ECE"} < set(found)  # of the event, and not of the top label
 
 
 @pytest.mark.slow

@@ -23,6 +23,8 @@ from calibjax.scores import crps, log_score, pit
 Interval = tuple[float, float]
 # The central interval whose coverage is counted.
 COVERAGE = 0.9
+# What the calibration errors of more than two classes look at.
+TOP_LABEL = "top-label "
 # Of more levels of quantiles so many are shown.
 _MOST_LEVELS = 9
 
@@ -73,12 +75,13 @@ def _of_labels(
         np.asarray(found.of_rows[name]) for name in ("accuracy", "log score", "Brier score")
     )
     smooth = smooth_ece(*judged_probabilities(predictions, targets))
+    of_event = "" if predictions.label_probabilities().shape[1] == 2 else TOP_LABEL
     return {
         "accuracy": measure("accuracy", wilson_interval(hits, confidence_level)),
         "log score": measure("log score", mean_interval(log_scores, confidence_level)),
         "Brier score": measure("Brier score", mean_interval(brier_scores, confidence_level)),
-        "ECE": measure("ECE", None, float(found.pvalue_of_ece)),
-        "smooth ECE": Measure(float(smooth)),
+        f"{of_event}ECE": measure("ECE", None, float(found.pvalue_of_ece)),
+        f"{of_event}smooth ECE": Measure(float(smooth)),
     }
 
 
@@ -96,6 +99,7 @@ def _label_statistics(key: jax.Array, data: Data, n_resamples: int) -> _LabelSta
     data = clean(data)
     predictions = data.predictions
     probabilities = predictions.label_probabilities()
+    n_classes = probabilities.shape[1]
     squared_norm = jnp.sum(jnp.square(probabilities), axis=1)
     most_likely = jnp.argmax(probabilities, axis=1).astype(jnp.int32)
 
@@ -104,8 +108,8 @@ def _label_statistics(key: jax.Array, data: Data, n_resamples: int) -> _LabelSta
         return {
             "accuracy": (targets == most_likely).astype(of_target.dtype),
             "log score": -jnp.log(of_target),
-            # Sum over classes of (p_c - 1{y = c})^2.
-            "Brier score": squared_norm - 2 * of_target + 1,
+            # Sum over classes of (p_c - 1{y = c})^2, of which (p - y)^2 of an event is one half.
+            "Brier score": (squared_norm - 2 * of_target + 1) * (0.5 if n_classes == 2 else 1.0),
         }
 
     def statistics(targets: jax.Array) -> dict[str, jax.Array]:

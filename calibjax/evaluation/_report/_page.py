@@ -23,9 +23,13 @@ _MEANINGS = {
     "1: too sure",
     "accuracy": "how often the most likely class is the target",
     "log score": "mean of −log p(target), in nats; smaller is better",
-    "Brier score": "mean squared distance of probabilities and outcome; smaller is better",
-    "ECE": "expected calibration error, ten bins; biased upwards",
+    "Brier score": "mean squared distance of probabilities and outcome, of two classes one half of "
+    "it; smaller is better",
+    "ECE": "expected calibration error of the second class, ten bins; biased upwards",
     "smooth ECE": "the same without bins",
+    "top-label ECE": "expected calibration error of the most likely class, ten bins; biased "
+    "upwards",
+    "top-label smooth ECE": "the same without bins",
     "CRPS": "continuous ranked probability score, in units of the target; smaller is better",
     "squared error / variance": "1 if the standard deviations are right",
 }
