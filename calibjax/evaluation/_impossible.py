@@ -7,11 +7,9 @@ import jax
 import numpy as np
 
 from calibjax._distribution import Distribution
+from calibjax.evaluation._rows import named_rows
 from calibjax.expectations import has_log_prob
 from calibjax.scores import log_score
-
-# A sentence names so many rows, and counts the others.
-_MOST_ROWS = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,15 +35,14 @@ def impossible_rows(predictions: Distribution, targets: jax.Array) -> np.ndarray
 
 def in_words(impossible: Impossible, predictions: Any) -> str | None:
     """How many rows there are, which, and what the p-value is without them; None if none."""
-    rows, n = impossible.rows[:_MOST_ROWS].tolist(), len(impossible.rows)
+    n = len(impossible.rows)
     if n == 0:
         return None
-    named = ", ".join(map(str, rows)) + (f" and {n - len(rows)} more" if n > len(rows) else "")
     zero = "probability" if predictions.target_kind == "integer" else "density"
-    if n == 1:
-        said = f"1 target came to which the model gave the {zero} 0 (row {named})"
-    else:
-        said = f"{n} targets came to which the model gave the {zero} 0 (rows {named})"
+    said = (
+        f"{n} {'target' if n == 1 else 'targets'} came to which the model gave the {zero} 0 "
+        f"({named_rows(impossible.rows)})"
+    )
     if impossible.pvalue_without is None:
         return said
     return f"{said}; without {'it' if n == 1 else 'them'} p = {impossible.pvalue_without:.3g}"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from statistics import NormalDist
 from typing import Any
 
@@ -15,6 +16,7 @@ from calibjax._struct import struct
 from calibjax.curves import smooth_ece
 from calibjax.distributions._quantiles import Quantiles
 from calibjax.estimators import ece, one_vs_rest, top_label
+from calibjax.evaluation._rows import named_rows
 from calibjax.expectations import has_log_prob
 from calibjax.hypothesis_tests._model_null import row_numbers, under_model
 from calibjax.intervals._counting import counted_pvalue_with_ties
@@ -39,12 +41,14 @@ class Measure:
         if_calibrated: where it would lie, with the same probability, if targets were drawn from the
             predictions, or twice its mean; or None.
         pvalue: for a measure of calibration, how often such targets show at least as much; or None.
+        note: if there is no number, which rows have none; or None.
     """
 
     value: float
     interval: Interval | None = None
     if_calibrated: Interval | None = None
     pvalue: float | None = None
+    note: str | None = None
 
 
 def measures(
@@ -145,8 +149,15 @@ def _of_numbers(
         found["squared error / variance"] = _mean(np.square(errors), confidence_level, 1.0)
     place = np.asarray(pit(key, predictions, targets))
     covered = np.abs(2 * place - 1) <= COVERAGE
-    found[_coverage_name(COVERAGE)] = _share(covered, COVERAGE, confidence_level)
+    unknown = _unknown(place)
+    found[_coverage_name(COVERAGE)] = unknown or _share(covered, COVERAGE, confidence_level)
     return found
+
+
+def _unknown(values: np.ndarray) -> Measure | None:
+    """No number, if a row is NaN: what is computed has no digits left there."""
+    rows = np.flatnonzero(np.isnan(values))
+    return Measure(math.nan, note=f"NaN in {named_rows(rows)}") if len(rows) else None
 
 
 def _coverage_name(coverage: float) -> str:
@@ -196,6 +207,9 @@ def _likelihood(
 
 def _mean(values: Any, confidence_level: float, if_calibrated: float | None = None) -> Measure:
     values = np.asarray(values, np.float64)
+    unknown = _unknown(values)
+    if unknown is not None:
+        return unknown
     expected = None if if_calibrated is None else (if_calibrated, if_calibrated)
     return Measure(float(values.mean()), mean_interval(values, confidence_level), expected)
 

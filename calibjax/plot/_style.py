@@ -1,6 +1,7 @@
 """How all pictures look: colours that colour-blind readers tell apart, sizes for half a page."""
 
 import io
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,6 +50,14 @@ def new_axes(ax: Axes | None, size: tuple[float, float] = SIZE) -> Axes:
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=TICK, width=THIN, length=2.5)
     return ax
+
+
+def check_known(name: str, curve: Any) -> None:
+    """A ValueError if the numbers of a curve are NaN: a picture would show nothing wrong."""
+    if math.isnan(float(curve.confidence_level)):
+        raise ValueError(
+            f"{name} must hold numbers, got NaN: the cdf or the residual of a row is not known."
+        )
 
 
 def words(ax: Axes, title: str, x: str, y: str) -> None:

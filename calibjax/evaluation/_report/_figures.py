@@ -41,7 +41,13 @@ def overview(evaluation: Any) -> Figure:
 
 def _pictures(evaluation: Any) -> Iterator[tuple[str, Callable[..., Any], str, str]]:
     """The name, the function that draws, the caption and the text alternative of each picture."""
-    curves, classes = evaluation.curves, evaluation.classes
+    classes = evaluation.classes
+    # A curve is NaN if a row has no cdf; the table says which.
+    curves = {
+        name: curve
+        for name, curve in evaluation.curves.items()
+        if not np.isnan(curve.confidence_level)
+    }
     band = f"{100 * (1 - evaluation.level):.3g}\N{NO-BREAK SPACE}%"
     if "reliability" in curves:
         curve = curves["reliability"]

@@ -89,7 +89,7 @@ def _numbers(evaluation: Any) -> list[dict[str, str]]:
             "name": name,
             "meaning": _MEANINGS.get(name, ""),
             "value": value_text(name, measure),
-            "interval": interval_text(measure.interval),
+            "interval": measure.note or interval_text(measure.interval),
             "if_calibrated": interval_text(measure.if_calibrated),
             "pvalue": "" if measure.pvalue is None else number(measure.pvalue),
         }
