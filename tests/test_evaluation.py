@@ -352,6 +352,15 @@ def test_measures_of_quantiles():
     ]
 
 
+def test_a_row_without_a_cdf_is_not_counted():
+    predictions = cj.Poisson(jnp.full(60, 3.0).at[4].set(5000.0))
+    targets = jnp.full(60, 3).at[4].set(5000)
+    found = measures(jax.random.key(0), predictions, targets, 0.95, 9)
+    for name in ("CRPS", "coverage of 90 % intervals"):
+        assert np.isnan(found[name].value) and found[name].note == "NaN in row 4"
+    assert np.isfinite(found["log score"].value) and found["log score"].note is None
+
+
 @pytest.mark.slow
 def test_many_rows():
     probabilities, labels = too_sure(25_000, 1.0)

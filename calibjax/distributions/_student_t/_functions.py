@@ -10,19 +10,22 @@ from calibjax.distributions._laplace._divided_differences import first_differenc
 _NODES, _END = 64, 80.0
 # In units of sqrt(df), where s^2 / (1 - exp(-s^2 / df)) is s^2 up to rounding.
 _CENTER = 6.0
+# Above so many degrees of freedom t^2 / df underflows in float32.
+_AS_GOOD_AS_NORMAL = 1e30
 # Where a difference that is 0 at df = 1 is computed from its slope.
 _NEAR_ONE = 0.1
 
 
 def log_density(df: jax.Array, t: jax.Array) -> jax.Array:
     """The log density of T at t."""
+    df = jnp.minimum(df, _AS_GOOD_AS_NORMAL)
     constant = log_gamma_step(df / 2) - 0.5 * jnp.log(jnp.pi * df)
     return constant - (df + 1) / 2 * log_square(df, t)
 
 
 def cdf(df: jax.Array, t: jax.Array) -> jax.Array:
     """P(T <= t), with all digits of the lower tail."""
-    tail = _tail(df, mirrored(t))
+    tail = _tail(jnp.minimum(df, _AS_GOOD_AS_NORMAL), mirrored(t))
     return jnp.where(t < 0, tail, 1 - tail)
 
 
@@ -104,7 +107,9 @@ def log_square(df: jax.Array, t: jax.Array) -> jax.Array:
     relative = jnp.abs(t) / jnp.sqrt(df)
     large = relative > 1e6
     of_small = jnp.log1p(jnp.square(jnp.where(large, 0.0, relative)))
-    return jnp.where(large, 2 * jnp.log(jnp.where(large, relative, 1.0)), of_small)
+    # t / sqrt(df) may overflow, too.
+    of_large = 2 * jnp.log(jnp.where(large, jnp.abs(t), 1.0)) - jnp.log(df)
+    return jnp.where(large, of_large, of_small)
 
 
 def _density_at_zero(df: jax.Array) -> jax.Array:
