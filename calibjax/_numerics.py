@@ -160,6 +160,17 @@ def _small_expm1_jvp(primals, tangents):
     return value, jnp.where(jnp.abs(x) <= SMALL, 1 + value, 0.0) * dx
 
 
+def mean_by_gauss(
+    function: Callable[[jax.Array], jax.Array], n_nodes: int, like: jax.Array
+) -> jax.Array:
+    """The mean over (0, 1) of a function that adds an axis in front, by Gauss' rule."""
+    nodes, weights = (
+        jnp.asarray(x, like.dtype).reshape(-1, *(1,) * like.ndim)
+        for x in np.polynomial.legendre.leggauss(n_nodes)
+    )
+    return jnp.sum(weights / 2 * function((1 + nodes) / 2), axis=0)
+
+
 def compensated_add(total: tuple[jax.Array, jax.Array], x: jax.Array):
     """Adds x to the unevaluated sum (high, low), exactly but for the rounding of low (Knuth)."""
     high, low = total

@@ -14,9 +14,14 @@ from scipy import stats
 from sklearn import metrics
 
 import calibjax as cj
+from calibjax.evaluation._effect import Effect
+from calibjax.evaluation._impossible import Impossible, impossible_rows
 from calibjax.evaluation._inputs import read_inputs
-from calibjax.evaluation._measures import mean_interval, measures, wilson_interval
+from calibjax.evaluation._measures import Measure, mean_interval, measures, wilson_interval
+from calibjax.evaluation._summary import value_text
+from calibjax.evaluation._verdict import verdict
 from calibjax.evaluation._words import worst_level
+from calibjax.intervals._confidence_interval import ConfidenceInterval
 
 NAMES = ["cat", "dog", "fox"]
 
@@ -113,16 +118,85 @@ def test_measures_are_those_of_scikit_learn(evaluation):
     assert measures["accuracy"].value == pytest.approx(accuracy, rel=1e-5)
     log_score = metrics.log_loss(LABELS, PROBABILITIES)
     assert measures["log score"].value == pytest.approx(log_score, rel=1e-5)
-    brier = np.mean(np.sum((np.eye(3)[LABELS] - PROBABILITIES) ** 2, axis=1))
+    brier = metrics.brier_score_loss(LABELS, PROBABILITIES, labels=[0, 1, 2])
     assert measures["Brier score"].value == pytest.approx(brier, rel=1e-5)
     confidence = cj.top_label(evaluation.predictions, evaluation.targets)
-    assert measures["ECE"].value == pytest.approx(float(cj.ece(*confidence)), rel=1e-5)
+    assert measures["top-label ECE"].value == pytest.approx(float(cj.ece(*confidence)), rel=1e-5)
     # A model that is too sure expects to be better than it is.
     assert measures["accuracy"].value < measures["accuracy"].if_calibrated[0]
     assert measures["log score"].value > measures["log score"].if_calibrated[1]
     # Targets that follow the predictions have the mean of p_max for an accuracy.
     low, high = measures["accuracy"].if_calibrated
     assert low < PROBABILITIES.max(axis=1).mean() < high
+
+
+def test_the_brier_score_of_events_is_that_of_scikit_learn():
+    p, happened = PROBABILITIES[:, 0].astype(np.float32), LABELS == 0
+    both = cj.Categorical(jnp.stack([1 - p, p], axis=1))
+    for predictions in (cj.Bernoulli(jnp.asarray(p)), both):
+        found = measures(jax.random.key(0), predictions, jnp.asarray(happened, int), 0.95, 9)
+        expected = metrics.brier_score_loss(happened, p)
+        assert found["Brier score"].value == pytest.approx(expected, rel=1e-5)
+        low, high = found["Brier score"].interval
+        assert low < expected < high < 0.5
+        assert {"ECE", "smooth ECE"} < set(found)  # of the event, and not of the top label
+
+
+@pytest.mark.slow
+def test_impossible_targets_are_named():
+    """One of them rejects a model in which nothing else is wrong."""
+    probabilities, labels = too_sure(factor=1.0)
+    probabilities[7], labels[7] = [0.0, 1.0, 0.0], 2
+    found = cj.evaluate(probabilities, labels)
+    assert found.pvalue <= 0.05 < found.impossible.pvalue_without
+    assert found.verdict == (
+        f"Not calibrated (p = {found.pvalue:.3g}, 120 rows): 1 target came to which the model gave "
+        f"the probability 0 (row 7); without it p = {found.impossible.pvalue_without:.3g}."
+    )
+    assert found.worst_rows(3)[0] == 7 and len(set(found.worst_rows(3).tolist())) == 3
+    saved = found.to_dict()
+    assert saved["impossible_rows"] == [7]
+    assert saved["pvalue_without_impossible_rows"] == found.impossible.pvalue_without
+
+
+def test_which_targets_are_impossible():
+    x = jnp.array([0.0, 0.5, 1.0, 1e-30])
+    assert impossible_rows(cj.Bernoulli(x), jnp.array([1, 1, 0, 1])).tolist() == [0, 2]
+    counts = cj.Poisson(jnp.array([0.0, 0.0, 1.0, 1e-10]))
+    assert impossible_rows(counts, jnp.array([0, 3, 3, 30])).tolist() == [1]
+    numbers = cj.Normal(jnp.zeros(4), jnp.array([1.0, 1e-30, 1.0, 1.0]))
+    assert impossible_rows(numbers, jnp.array([0.0, 1.0, 30.0, 1e25])).tolist() == [1, 3]
+    # Samples promise no probabilities.
+    assert impossible_rows(cj.Empirical(jnp.zeros((4, 3))), jnp.ones(4)).tolist() == []
+
+
+def said(pvalue=0.001, best=1.0, temperature=2.0, worst=None, impossible=((), None)):
+    """The verdict on twelve predictions of events."""
+    interval = ConfidenceInterval(jnp.array(1.0), jnp.array(jnp.inf))
+    equivalent = cj.EquivalentTemperature(jnp.array(temperature), interval)
+    effect = Effect(Measure(0.1), equivalent, best)
+    rows = Impossible(np.array(impossible[0], int), impossible[1])
+    return verdict(pvalue, 0.05, cj.Bernoulli(jnp.full(12, 0.5)), effect, worst, rows)
+
+
+def test_what_a_verdict_says_of_impossible_targets():
+    found = said(impossible=(range(8), 0.002), worst="there")
+    assert "8 targets came" in found and "(rows 0, 1, 2, 3, 4 and 3 more)" in found
+    # The others are wrong, too.
+    assert "without them p = 0.002" in found and "as if its" in found and "worst where" in found
+    found = said(0.3, impossible=([4], None))
+    assert found.startswith("No sign of miscalibration (p = 0.3, 12 rows), but 1 target came to")
+
+
+def test_bounds_are_said():
+    assert "too sure (its best temperature is at least 100), about as far" in said(best=100.0)
+    assert "too sure, about as far" in said(best=3.0)
+    assert "not sure enough, its logits should be at least 100 times as" in said(best=0.01)
+    assert "no temperature mends it, farther off than any temp" in said(temperature=jnp.inf)
+    assert "too sure (its best temp" in said(best=100.0, temperature=jnp.inf)
+    assert value_text("best temperature", Measure(100.0)) == "≥ 100"
+    assert value_text("best temperature", Measure(0.01)) == "≤ 0.01"
+    assert value_text("best temperature", Measure(99.0)) == "99"
 
 
 @pytest.mark.parametrize("level", [0.9, 0.95])
@@ -276,6 +350,15 @@ def test_measures_of_quantiles():
         "share below level 0.01",
         "share below level 0.99",
     ]
+
+
+def test_a_row_without_a_cdf_is_not_counted():
+    predictions = cj.Poisson(jnp.full(60, 3.0).at[4].set(5000.0))
+    targets = jnp.full(60, 3).at[4].set(5000)
+    found = measures(jax.random.key(0), predictions, targets, 0.95, 9)
+    for name in ("CRPS", "coverage of 90 % intervals"):
+        assert np.isnan(found[name].value) and found[name].note == "NaN in row 4"
+    assert np.isfinite(found["log score"].value) and found["log score"].note is None
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from scipy.special import expit, log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 
 import calibjax as cj
+from calibjax.recalibration._fit_recalibration import fit_with_verdict
 
 M = 3
 
@@ -44,6 +45,32 @@ def test_vector_scaling_by_scipy():
     np.testing.assert_allclose(
         intercept - intercept.mean(), expected[M:] - expected[M:].mean(), atol=2e-4
     )
+
+
+def test_impossible_targets_are_left_out():
+    """Probabilities of 0, and below float32's smallest normal number, have no part in the fit."""
+    probs, labels = classes(400, 0)
+    probs[0], labels[0] = [1, 0, 0], 2
+    probs[1], labels[1] = [1, 0, 1e-40], 2
+    probs[2], labels[2] = [1, 1e-40, 0], 0  # possible, and another class nearly is not
+    expected = vector_scaling_by_scipy(np.maximum(probs[2:], 1e-30), labels[2:])
+    predictions = cj.Categorical(jnp.array(probs))
+    slope, intercept = cj.fit_recalibration(cj.vector_scaling, START, predictions, labels)
+    np.testing.assert_allclose(slope, expected[:M], atol=2e-3)
+    np.testing.assert_allclose(
+        intercept - intercept.mean(), expected[M:] - expected[M:].mean(), atol=2e-3
+    )
+    scaled = cj.vector_scaling((slope, intercept), predictions)
+    assert bool(jnp.all(scaled.constraints()["probs"][1]))
+
+
+def test_a_search_that_goes_on_for_ever_found_no_minimum():
+    probs = jnp.array([0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9])
+    found = [
+        fit_with_verdict(cj.vector_scaling, (1.0, 0.0), cj.Bernoulli(probs), jnp.array(labels))[1]
+        for labels in ([0, 0, 1, 0, 1, 0, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1], [0] * 8)
+    ]
+    assert list(map(bool, found)) == [True, False, False]
 
 
 @pytest.mark.slow
@@ -217,6 +244,26 @@ def test_errors_name_the_argument(case):
     call, words = WRONG[case]
     with pytest.raises(TypeError, match=words):
         call()
+
+
+START_OF = {
+    "vector scaling, a number": (cj.vector_scaling, 1.0, r"a pair .* \(1.0, jnp.zeros\(3\)\)"),
+    "vector scaling, sizes": (cj.vector_scaling, (1.0, jnp.zeros(4)), r"got numbers .*\[4\]"),
+    "Platt scaling": (cj.vector_scaling, (1.0, 0.0, 0.0), r"a pair .* \(1.0, 0.0\)"),
+    "affine scaling": (cj.affine_scaling, (0.0, 1.0), r"three numbers .*\(0.0, 1.0, 0.0\)"),
+}
+
+
+@pytest.mark.parametrize("case", START_OF)
+def test_errors_say_where_a_search_starts(case):
+    transform, start, words = START_OF[case]
+    predictions: object = cj.Categorical(jnp.full((6, M), 1 / M))
+    if "Platt" in case:
+        predictions = cj.Bernoulli(jnp.full(6, 0.5))
+    if "affine" in case:
+        predictions = cj.Normal(jnp.zeros(6), 1.0)
+    with pytest.raises(ValueError, match="parameters must be .*" + words):
+        cj.fit_recalibration(transform, start, predictions, jnp.zeros(6, jnp.int32))
 
 
 def test_no_slope_at_the_start_is_no_fit():

@@ -37,6 +37,20 @@ def test_an_invalid_row_in_jit_makes_curves_nan():
 
 
 @pytest.mark.slow
+def test_a_row_without_a_cdf_is_in_no_bin():
+    """max_count, which suits all other rows, is too small for the sums of row 4."""
+    predictions = cj.Poisson(jnp.full(60, 3.0).at[4].set(5000.0))
+    targets = jnp.full(60, 3).at[4].set(5000)
+    curve = cj.pit_curve(jax.random.key(0), predictions, targets, n_bins=8)
+    assert curve.count.sum() == 59 and bool(jnp.all(jnp.isnan(curve.density)))
+    coverage = cj.coverage_curve(jax.random.key(0), predictions, targets, n_levels=3)
+    for numbers in (coverage.coverage, coverage.low, coverage.width):
+        assert bool(jnp.all(jnp.isnan(numbers)))
+    where = jnp.arange(60) != 4
+    kept = cj.coverage_curve(jax.random.key(0), predictions, targets, n_levels=3, where=where)
+    assert bool(jnp.all(jnp.isfinite(kept.coverage) & jnp.isfinite(kept.width)))
+
+
 def test_the_ends_of_bands_are_inside():
     # Compared as pictures do it, and as whole numbers: k / 20 is rounded in more than one way.
     n = 20

@@ -118,6 +118,13 @@ def test_errors_name_the_argument():
 
 
 @pytest.mark.slow
+def test_curves_without_numbers_are_no_picture():
+    unknown = dataclasses.replace(HISTOGRAM, confidence_level=jnp.array(jnp.nan))
+    for draw in (plot.pit, plot.pit_difference):
+        with pytest.raises(ValueError, match="curve must hold numbers, got NaN"):
+            draw(unknown)
+
+
 def test_a_calibrated_curve_is_drawn_from_end_to_end():
     predictions = cj.Poisson(jnp.full(30, 3.0), max_count=64)
     targets = predictions.sample(jax.random.key(0))

@@ -99,3 +99,21 @@ def test_nothing_is_cut_off_in_panels(layout, columns, size):
             assert box.y1 <= figure.bbox.y1
     legends = [ax.get_legend().get_window_extent() for ax in axes[:2]]
     assert not legends[0].overlaps(legends[1])
+
+
+@pytest.mark.parametrize("dpi", [72, 200])
+def test_nothing_is_cut_off_in_a_figure_of_its_own(dpi):
+    """Reports show such a figure, whose legend stands below the numbers of forecasts."""
+    curves = [
+        cj.reliability_curve(KEY, *data(), n_resamples=99),
+        cj.corp_curve(*data(), key=KEY, n_resamples=99),
+    ]
+    for curve in curves:
+        ax = plot.reliability(curve)
+        ax.figure.set_dpi(dpi)
+        ax.figure.draw_without_rendering()
+        (below,) = ax.child_axes
+        for part in (ax.title, ax.get_legend(), ax.yaxis.label, below.xaxis.label, below):
+            box = part.get_tightbbox() if part is below else part.get_window_extent()
+            assert box.x0 >= 0 and box.y0 >= 0, part
+            assert box.x1 <= ax.figure.bbox.x1 and box.y1 <= ax.figure.bbox.y1, part

@@ -76,6 +76,13 @@ def test_derivatives_in_the_degrees_of_freedom(float64):
     np.testing.assert_allclose(tangents[0], slopes, rtol=1e-6, atol=1e-10)
 
 
+def test_student_t_at_the_ends_of_float32():
+    df, t = (x.ravel() for x in np.meshgrid([1e-30, 1e-3, 3, 1e20, 1e38], [1, 1e3, 1e20, 1e38]))
+    p = cj.StudentT(jnp.asarray(df, jnp.float32), jnp.zeros(df.size), 1.0)
+    found = jax.jit(lambda p, y: p.cdf(y))(p, jnp.asarray(-t, jnp.float32))
+    np.testing.assert_allclose(found, stats.t.cdf(-t, df), rtol=1e-5, atol=1e-12)
+
+
 # Quantile forecasts.
 
 LEVELS = (0.05, 0.3, 0.5, 0.9)

@@ -149,6 +149,27 @@ def test_the_one_value_of_a_prediction_is_no_error():
     assert found.worst_cell() is None and found.count.tolist() == [[N, 0], [0, 0]]
 
 
+def test_a_residual_that_is_infinite_is_no_residual_of_0():
+    predictions = cj.Normal(jnp.linspace(0.0, 1.0, 30), jnp.full(30, 1.0).at[3].set(1e-30))
+    found = cj.residual_map(KEY, predictions, predictions.loc + 1, **TWO_BINS)
+    assert bool(jnp.all(jnp.isnan(found.score)) & jnp.isnan(found.critical))
+    assert found.worst_cell() is None and bool(jnp.isnan(found.confidence_level))
+
+
+def test_empty_cells_are_no_error_while_nan_is_looked_for():
+    events, happened = cj.Bernoulli(jnp.array([0.1, 0.2, 0.7, 0.7])), jnp.array([0, 1, 1, 1])
+    numbers, targets = cj.Normal(jnp.zeros(4), 1.0), jnp.arange(4.0)
+    with jax.debug_nans(True):
+        curve = cj.reliability_curve(KEY, events, happened, n_bins=3, n_resamples=19)
+        classes = cj.witness_map(KEY, events, happened, n_bins=3, n_resamples=19)
+        residuals = cj.residual_map(KEY, numbers, targets, n_bins=2, n_resamples=19)
+        bins = cj.calibration_bins(events, happened)
+        kernel, kept = cj.default_kernel(events), jnp.arange(4) > 0
+        shares = cj.contributions(kernel, events, happened, where=kept)
+    for found in (curve.frequency, classes.value, residuals.value, bins.error, shares):
+        assert 0 < int(jnp.sum(jnp.isnan(found))) < found.size
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_contributions_are_sums_of_rows_of_the_matrix(weighted):
     predictions, targets = labels(40)

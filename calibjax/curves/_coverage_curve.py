@@ -92,7 +92,8 @@ def coverage_curve(
         where: boolean mask ``[n]``; masked rows may hold anything, and do not count.
 
     Returns:
-        CoverageCurve.  Inside jit it is NaN if a kept row is invalid.
+        CoverageCurve.  It is NaN if the PIT of a kept row is not known, or, inside jit, if a kept
+        row is invalid.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value;
@@ -172,6 +173,7 @@ def _median_widths(data: Data, n_levels: int) -> jax.Array:
 
     def median_width(level: jax.Array) -> jax.Array:
         widths = quantiles((1 + level) / 2) - quantiles((1 - level) / 2)
-        return jnp.nanmedian(jnp.where(kept, widths, jnp.nan))
+        unknown = jnp.any(jnp.isnan(widths) & kept)
+        return jnp.where(unknown, jnp.nan, jnp.nanmedian(jnp.where(kept, widths, jnp.nan)))
 
     return lax.map(median_width, jnp.arange(1, n_levels + 1, dtype=dtype) / (n_levels + 1))

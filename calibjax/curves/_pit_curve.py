@@ -111,7 +111,8 @@ def pit_curve(
         where: boolean mask ``[n]``; masked rows may hold anything, and do not count.
 
     Returns:
-        PITCurve.  Inside jit all numbers but the counts are NaN if a kept row is invalid.  Time and
+        PITCurve.  All numbers but the counts are NaN if the PIT of a kept row is NaN: because its
+        cdf is not known, or, inside jit, because it is invalid.  Such a row is in no bin.  Time and
         memory are O(n) for the curves and O(R (B + 100)) for the bands.
 
     Raises:

@@ -125,7 +125,9 @@ def reliability_curve(
     binning = UniformBinning(n_bins)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     level = check_level(confidence_level, n_resamples)
-    return _reliability_curve(key, gathered(data), level, binning, n_resamples)
+    # The NaN of empty bins is no error.
+    with jax.debug_nans(False):
+        return _reliability_curve(key, gathered(data), level, binning, n_resamples)
 
 
 @functools.partial(jax.jit, static_argnames="n_resamples")

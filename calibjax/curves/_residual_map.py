@@ -105,8 +105,9 @@ def residual_map(
         where: boolean mask ``[n]``; masked rows may hold anything, and are not drawn.
 
     Returns:
-        ResidualMap.  Inside jit its numbers are NaN if a kept row is invalid, and no cell is
-        significant.  O(n n_bins^2 R) time, O(n n_bins^2) memory.
+        ResidualMap.  Its numbers are NaN if the residual of a kept row is not known or infinite,
+        or, inside jit, if a kept row is invalid; then no cell is significant.  O(n n_bins^2 R)
+        time, O(n n_bins^2) memory.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
@@ -140,7 +141,9 @@ def residual_map(
     n_bins = check_integer("n_bins", n_bins, 1)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     level = check_level(confidence_level, n_resamples)
-    return _residual_map(key, gathered(data), level, n_bins, n_resamples)
+    # The NaN of empty cells is no error.
+    with jax.debug_nans(False):
+        return _residual_map(key, gathered(data), level, n_bins, n_resamples)
 
 
 @functools.partial(jax.jit, static_argnames=("n_bins", "n_resamples"))
@@ -173,7 +176,9 @@ def _residual_map(
     score = _standardised(values.at[:, 1].set(jnp.cbrt(values[:, 1])), count)
     critical = critical_value(jnp.max(absolute(score[:-1]), axis=(1, 2)), level)
 
-    valid = jnp.where(jnp.any(jnp.isnan(data.weights)), jnp.nan, 1.0)
+    # One residual that is not known, or infinite, makes the sums of all cells NaN.
+    unknown = jnp.any(jnp.isnan(data.weights)) | jnp.any(jnp.isnan(values))
+    valid = jnp.where(unknown, jnp.nan, 1.0)
     of_filled = jnp.where(count > 0, valid, jnp.nan).astype(dtype)
     score = score[-1] * of_filled[None]
     value = (values[-1] - jnp.array([[0], [1]], dtype)) * of_filled[None]

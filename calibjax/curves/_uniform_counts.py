@@ -21,7 +21,8 @@ class CellCounts:
     """How many rows are in each of equal cells.
 
     Args:
-        counts: the number of kept rows with u in (j / n_cells, (j + 1) / n_cells], ``[n_cells]``.
+        counts: the number of kept rows with u in (j / n_cells, (j + 1) / n_cells], ``[n_cells]``;
+            a row whose u is NaN is in no cell.
         valid: 1, or NaN if a kept row is NaN or no row is kept, in the dtype of u.
     """
 
@@ -33,9 +34,10 @@ class CellCounts:
 def cell_counts(u: jax.Array, where: jax.Array | None, n_cells: int) -> CellCounts:
     """The counts of u ``[n]``, by themselves: what follows is compiled once for all n."""
     kept = jnp.ones(u.shape, bool) if where is None else where
-    cells = jnp.where(kept, UniformBinning(n_cells).intervals(u), n_cells)
+    unknown = jnp.isnan(u)
+    cells = jnp.where(kept & ~unknown, UniformBinning(n_cells).intervals(u), n_cells)
     counts = jnp.zeros(n_cells, jnp.int32).at[cells].add(1, mode="drop")
-    valid = jnp.any(kept) & ~jnp.any(jnp.isnan(u) & kept)
+    valid = jnp.any(kept) & ~jnp.any(unknown & kept)
     return CellCounts(counts, jnp.where(valid, 1.0, jnp.nan).astype(u.dtype))
 
 

@@ -138,7 +138,9 @@ def witness_map(
     binning = UniformBinning(n_bins)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     level = check_level(confidence_level, n_resamples)
-    return _witness_map(key, gathered(data), level, binning, n_resamples)
+    # The NaN of empty cells is no error.
+    with jax.debug_nans(False):
+        return _witness_map(key, gathered(data), level, binning, n_resamples)
 
 
 @functools.partial(jax.jit, static_argnames="n_resamples")

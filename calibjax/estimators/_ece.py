@@ -29,7 +29,7 @@ def ece(
 
     where the sum is over non-empty bins b of n_b predictions, with their mean prediction and their
     class frequencies.  It compares full probability vectors; "the" ECE of a network usually means
-    the ECE of `top_label`.
+    ``ece(*top_label(predictions, targets))``, which `evaluate` calls the top-label ECE.
 
     The estimate is biased upwards, and the bias depends on the bins, so that it can be compared
     neither between data sets nor with 0: for calibrated predictions of 10 classes from the

@@ -1,5 +1,6 @@
 """From predictions, in whatever form people have them, to a verdict."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,13 +13,14 @@ from calibjax._distribution import Distribution
 from calibjax._struct import is_traced
 from calibjax.evaluation._effect import effect_of
 from calibjax.evaluation._evaluation import Evaluation
+from calibjax.evaluation._impossible import Impossible, impossible_rows
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import measures
 from calibjax.evaluation._pictures import map_of
 from calibjax.evaluation._verdict import verdict
 from calibjax.evaluation._words import worst_level, worst_place
-from calibjax.hypothesis_tests import calibration_test
+from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test
 
 _N_RESAMPLES = 999
 # The smallest p-value there can be; no model could be rejected at a smaller level.
@@ -116,8 +118,15 @@ def evaluate_read(
     test = calibration_test(keys.test, predictions, targets, n_resamples=_N_RESAMPLES)
     if np.isnan(test.pvalue):
         raise ValueError(f"predictions cannot be tested{_first_nan(predictions, targets)}.")
-    # A multiple of 1 / 1000, without the rounding of float32: 0.05 is not above the level 0.05.
-    pvalue = round(float(test.pvalue) * (_N_RESAMPLES + 1)) / (_N_RESAMPLES + 1)
+    pvalue = _pvalue(test)
+    impossible = Impossible(impossible_rows(predictions, targets))
+    n_others = len(observed) - len(impossible.rows)
+    if pvalue <= level and 2 <= n_others < len(observed):
+        others = jnp.ones(len(observed), bool).at[impossible.rows].set(False)
+        without = calibration_test(
+            keys.test, predictions, targets, n_resamples=_N_RESAMPLES, where=others
+        )
+        impossible = dataclasses.replace(impossible, pvalue_without=_pvalue(without))
     effect = effect_of(keys.effect, predictions, targets, 1 - level, _N_RESAMPLES)
     worst = None
     if pvalue <= level:
@@ -126,17 +135,23 @@ def evaluate_read(
             maps = map_of(keys.curves, predictions, targets, 1 - level, _N_RESAMPLES)
             worst = worst_place(maps, classes)
     return Evaluation(
-        verdict=verdict(pvalue, level, predictions, effect, worst),
+        verdict=verdict(pvalue, level, predictions, effect, worst, impossible),
         pvalue=pvalue,
         level=level,
         test=test,
         effect=effect,
         measures=measures(keys.measures, predictions, targets, 1 - level, _N_RESAMPLES),
+        impossible=impossible,
         predictions=predictions,
         targets=observed,
         classes=classes,
         seed=seed,
     )
+
+
+def _pvalue(test: CalibrationTestResult) -> float:
+    """A multiple of 1 / 1000, without the rounding of float32: 0.05 is not above the level 0.05."""
+    return round(float(test.pvalue) * (_N_RESAMPLES + 1)) / (_N_RESAMPLES + 1)
 
 
 def _first_nan(predictions: Distribution, targets: jax.Array) -> str:

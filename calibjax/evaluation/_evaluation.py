@@ -16,6 +16,7 @@ import numpy as np
 from calibjax._distribution import Distribution
 from calibjax.curves import contributions
 from calibjax.evaluation._effect import Effect
+from calibjax.evaluation._impossible import Impossible
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._pictures import curves_of
@@ -23,6 +24,7 @@ from calibjax.evaluation._remedies import Remedy, remedies_of
 from calibjax.evaluation._summary import summary
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import CalibrationTestResult
+from calibjax.recalibration._fit_temperature import is_end_of_range
 
 # Contributions need all pairs, and nobody reads so many rows.
 _MAX_CONTRIBUTIONS = 20_000
@@ -41,6 +43,7 @@ class Evaluation:
         test: the result of `calibration_test`, with what each kernel says.
         effect: the SKCE with its interval, and the temperatures that say how much it is.
         measures: accuracy, scores and classical calibration errors, by their names.
+        impossible: the rows whose targets came although the model gave them the probability 0.
         predictions: the predictions, as a distribution.
         targets: the observed targets, ``[n]`` or ``[n, d]``, labels as ``0 … m-1``.
         classes: the names of the classes, or None.
@@ -59,6 +62,7 @@ class Evaluation:
     test: CalibrationTestResult
     effect: Effect
     measures: dict[str, Measure]
+    impossible: Impossible
     predictions: Distribution
     targets: np.ndarray
     classes: list[Any] | None
@@ -96,10 +100,12 @@ class Evaluation:
         return f"<pre>{html.escape(repr(self))}</pre>"
 
     def worst_rows(self, count: int = 10) -> np.ndarray:
-        """The numbers of the rows that contribute most to the SKCE, largest first."""
+        """The numbers of rows: impossible ones, then those that contribute most to the SKCE."""
         if self.contributions is None:
-            return np.empty(0, int)
-        return np.argsort(-self.contributions, kind="stable")[:count]
+            return self.impossible.rows[:count]
+        shares = self.contributions.copy()
+        shares[self.impossible.rows] = np.inf
+        return np.argsort(-shares, kind="stable")[:count]
 
     @functools.cached_property
     def curves(self) -> dict[str, Any]:
@@ -170,7 +176,7 @@ class Evaluation:
         """
         members = self.test.members
         assert members is not None
-        equivalent = self.effect.equivalent
+        equivalent, best = self.effect.equivalent, self.effect.best_temperature
         found = {
             "verdict": self.verdict,
             "rejected": self.rejected,
@@ -185,7 +191,10 @@ class Evaluation:
             if equivalent is None
             else {"value": equivalent.temperature, "interval": equivalent.confidence_interval},
             "deviation_ratio": None if equivalent is None else equivalent.deviation_ratio,
-            "best_temperature": self.effect.best_temperature,
+            "impossible_rows": self.impossible.rows,
+            "pvalue_without_impossible_rows": self.impossible.pvalue_without,
+            "best_temperature": best,
+            "best_temperature_is_end_of_range": None if best is None else is_end_of_range(best),
             "measures": {name: dataclasses.asdict(m) for name, m in self.measures.items()},
             "kernels": [
                 {"kernel": repr(kernel), "estimate": e, "score": s, "pvalue": p}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from statistics import NormalDist
 from typing import Any
 
@@ -15,6 +16,7 @@ from calibjax._struct import struct
 from calibjax.curves import smooth_ece
 from calibjax.distributions._quantiles import Quantiles
 from calibjax.estimators import ece, one_vs_rest, top_label
+from calibjax.evaluation._rows import named_rows
 from calibjax.expectations import has_log_prob
 from calibjax.hypothesis_tests._model_null import row_numbers, under_model
 from calibjax.intervals._counting import counted_pvalue_with_ties
@@ -23,6 +25,8 @@ from calibjax.scores import crps, log_score, pit
 Interval = tuple[float, float]
 # The central interval whose coverage is counted.
 COVERAGE = 0.9
+# What the calibration errors of more than two classes look at.
+TOP_LABEL = "top-label "
 # Of more levels of quantiles so many are shown.
 _MOST_LEVELS = 9
 
@@ -37,12 +41,14 @@ class Measure:
         if_calibrated: where it would lie, with the same probability, if targets were drawn from the
             predictions, or twice its mean; or None.
         pvalue: for a measure of calibration, how often such targets show at least as much; or None.
+        note: if there is no number, which rows have none; or None.
     """
 
     value: float
     interval: Interval | None = None
     if_calibrated: Interval | None = None
     pvalue: float | None = None
+    note: str | None = None
 
 
 def measures(
@@ -73,12 +79,13 @@ def _of_labels(
         np.asarray(found.of_rows[name]) for name in ("accuracy", "log score", "Brier score")
     )
     smooth = smooth_ece(*judged_probabilities(predictions, targets))
+    of_event = "" if predictions.label_probabilities().shape[1] == 2 else TOP_LABEL
     return {
         "accuracy": measure("accuracy", wilson_interval(hits, confidence_level)),
         "log score": measure("log score", mean_interval(log_scores, confidence_level)),
         "Brier score": measure("Brier score", mean_interval(brier_scores, confidence_level)),
-        "ECE": measure("ECE", None, float(found.pvalue_of_ece)),
-        "smooth ECE": Measure(float(smooth)),
+        f"{of_event}ECE": measure("ECE", None, float(found.pvalue_of_ece)),
+        f"{of_event}smooth ECE": Measure(float(smooth)),
     }
 
 
@@ -96,6 +103,7 @@ def _label_statistics(key: jax.Array, data: Data, n_resamples: int) -> _LabelSta
     data = clean(data)
     predictions = data.predictions
     probabilities = predictions.label_probabilities()
+    n_classes = probabilities.shape[1]
     squared_norm = jnp.sum(jnp.square(probabilities), axis=1)
     most_likely = jnp.argmax(probabilities, axis=1).astype(jnp.int32)
 
@@ -104,8 +112,8 @@ def _label_statistics(key: jax.Array, data: Data, n_resamples: int) -> _LabelSta
         return {
             "accuracy": (targets == most_likely).astype(of_target.dtype),
             "log score": -jnp.log(of_target),
-            # Sum over classes of (p_c - 1{y = c})^2.
-            "Brier score": squared_norm - 2 * of_target + 1,
+            # Sum over classes of (p_c - 1{y = c})^2, of which (p - y)^2 of an event is one half.
+            "Brier score": (squared_norm - 2 * of_target + 1) * (0.5 if n_classes == 2 else 1.0),
         }
 
     def statistics(targets: jax.Array) -> dict[str, jax.Array]:
@@ -141,8 +149,15 @@ def _of_numbers(
         found["squared error / variance"] = _mean(np.square(errors), confidence_level, 1.0)
     place = np.asarray(pit(key, predictions, targets))
     covered = np.abs(2 * place - 1) <= COVERAGE
-    found[_coverage_name(COVERAGE)] = _share(covered, COVERAGE, confidence_level)
+    unknown = _unknown(place)
+    found[_coverage_name(COVERAGE)] = unknown or _share(covered, COVERAGE, confidence_level)
     return found
+
+
+def _unknown(values: np.ndarray) -> Measure | None:
+    """No number, if a row is NaN: what is computed has no digits left there."""
+    rows = np.flatnonzero(np.isnan(values))
+    return Measure(math.nan, note=f"NaN in {named_rows(rows)}") if len(rows) else None
 
 
 def _coverage_name(coverage: float) -> str:
@@ -212,6 +227,9 @@ def _likelihood(
 
 def _mean(values: Any, confidence_level: float, if_calibrated: float | None = None) -> Measure:
     values = np.asarray(values, np.float64)
+    unknown = _unknown(values)
+    if unknown is not None:
+        return unknown
     expected = None if if_calibrated is None else (if_calibrated, if_calibrated)
     return Measure(float(values.mean()), mean_interval(values, confidence_level), expected)
 

@@ -8,15 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax.evaluation._verdict import temperature_text
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals._equivalent_temperature import has_temperature
 from calibjax.recalibration import (
     affine_scaling,
-    fit_recalibration,
     fit_temperature,
     temper,
     vector_scaling,
 )
+from calibjax.recalibration._fit_recalibration import fit_with_verdict
 from calibjax.scores import log_score
 
 # Half of fewer rows is too few for a fit of several numbers, and for a test.
@@ -63,11 +64,14 @@ def remedies_of(
 
     temperature = fit_temperature(*fit)
     name, transform, start, words = _second_transform(predictions)
-    parameters = fit_recalibration(transform, start, *fit)
+    parameters, is_minimum = fit_with_verdict(transform, start, *fit)
+    fitted = words(parameters) + (
+        "" if is_minimum else "; there the search ended, without a minimum"
+    )
     return [
         judged("as it is", "", judge),
-        judged("temperature", f"{float(temperature):.3g}", temper(judge, temperature)),
-        judged(name, words(parameters), transform(parameters, judge)),
+        judged("temperature", temperature_text(float(temperature)), temper(judge, temperature)),
+        judged(name, fitted, transform(parameters, judge)),
     ]
 
 

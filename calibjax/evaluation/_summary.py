@@ -7,8 +7,10 @@ from typing import Any
 
 from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._verdict import direction
+from calibjax.recalibration._fit_temperature import is_end_of_range
 
 _WIDTH = 88
+BEST_TEMPERATURE = "best temperature"
 
 
 def summary(evaluation: Any) -> str:
@@ -22,9 +24,8 @@ def summary(evaluation: Any) -> str:
         pvalue = "" if measure.pvalue is None else number(measure.pvalue)
         ends = map(interval_text, (measure.interval, measure.if_calibrated))
         lines.append(
-            f"{name:<26}{number(measure.value):>10}  "
-            + "".join(f"{end:<20}" for end in ends)
-            + pvalue
+            f"{name:<26}{value_text(name, measure):>10}  "
+            + (measure.note or "".join(f"{end:<20}" for end in ends) + pvalue)
         )
     towards = direction(evaluation.effect.best_temperature)
     if towards:
@@ -42,7 +43,14 @@ def rows_of_summary(evaluation: Any) -> Iterator[tuple[str, Measure]]:
         yield "equivalent temperature", Measure(float(effect.equivalent.temperature), interval)
     yield from evaluation.measures.items()
     if effect.best_temperature is not None:
-        yield "best temperature", Measure(effect.best_temperature)
+        yield BEST_TEMPERATURE, Measure(effect.best_temperature)
+
+
+def value_text(name: str, measure: Measure) -> str:
+    """The number of a line of the summary, or which bound it has reached."""
+    if name == BEST_TEMPERATURE and is_end_of_range(measure.value):
+        return f"{'≥' if measure.value > 1 else '≤'} {number(measure.value)}"
+    return number(measure.value)
 
 
 def number(value: float, digits: int = 3) -> str:

@@ -22,6 +22,7 @@ def pit(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
 
     Raises:
         TypeError: an argument of another type.
+        ValueError: the curve is NaN.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -76,6 +77,7 @@ def pit_difference(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
 
     Raises:
         TypeError: an argument of another type.
+        ValueError: the curve is NaN.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -116,6 +118,7 @@ def coverage(curve: CoverageCurve, *, ax: Axes | None = None) -> Axes:
 
     Raises:
         TypeError: an argument of another type.
+        ValueError: the curve is NaN.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -158,6 +161,7 @@ _CORNER: Mapping[str, Any] = {
 def _check(curve: object, expected: type) -> None:
     if not isinstance(curve, expected):
         raise TypeError(f"curve must be a {expected.__name__}, got {type(curve).__name__}.")
+    style.check_known("curve", curve)
 
 
 def _line(ax: Axes, x: np.ndarray, y: np.ndarray, outside: np.ndarray, **options: Any) -> None:

@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 
 from calibjax.curves import ResidualMap
 from calibjax.plot._cells import draw_cells
-from calibjax.plot._style import new_axes, words
+from calibjax.plot._style import check_known, new_axes, words
 
 # The most edges that have a number.
 _MOST_TICKS = 7
@@ -27,6 +27,7 @@ def residual_location(residual_map: ResidualMap, *, ax: Axes | None = None) -> A
 
     Raises:
         TypeError: ax is no Axes.
+        ValueError: the map is NaN.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj, calibjax.plot
@@ -62,6 +63,7 @@ def residual_spread(residual_map: ResidualMap, *, ax: Axes | None = None) -> Axe
 
     Raises:
         TypeError: ax is no Axes.
+        ValueError: the map is NaN.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj, calibjax.plot
@@ -91,6 +93,7 @@ def _draw(
     title_of_noise: str,
     colours_mean: str,
 ) -> Axes:
+    check_known("residual_map", residual_map)
     count = np.asarray(residual_map.count)
     significant = np.asarray(residual_map.significant[layer])
     # Bins without any row have equal ends.

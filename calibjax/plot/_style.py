@@ -1,11 +1,13 @@
 """How all pictures look: colours that colour-blind readers tell apart, sizes for half a page."""
 
 import io
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 #: Colours of Okabe and Ito, Color Universal Design, 2008.
 SKY = "#56B4E9"
@@ -23,11 +25,25 @@ SIZE = (3.3, 2.6)
 TITLE, LABEL, TICK, NOTE = 9, 8, 7, 7
 LINE, THIN = 1.4, 0.8
 
+# After so many layouts nothing moves by more than a pixel.
+_LAYOUTS = 3
+
 #: What an artist of each meaning looks like: keywords of matplotlib.
 CURVE: Mapping[str, Any] = {"color": BLUE, "linewidth": LINE, "zorder": 3}
 IDEAL: Mapping[str, Any] = {"color": GREY, "linewidth": THIN, "linestyle": "--", "zorder": 2}
 BAND: Mapping[str, Any] = {"color": PALE, "linewidth": 0.0, "zorder": 1}
 ALARM: Mapping[str, Any] = {"color": VERMILLION, "linewidth": LINE, "zorder": 3}
+
+
+class SettledLayout(ConstrainedLayoutEngine):
+    """Constrained layout, applied until nothing is cut off.
+
+    The room that a legend below axes needs depends on their size, which the layout changes.
+    """
+
+    def execute(self, fig: Figure) -> None:
+        for _ in range(_LAYOUTS):
+            super().execute(fig)
 
 
 class NotebookFigure(Figure):
@@ -42,13 +58,21 @@ class NotebookFigure(Figure):
 def new_axes(ax: Axes | None, size: tuple[float, float] = SIZE) -> Axes:
     """The axes to draw into, in our style: `ax`, or the axes of a new white figure."""
     if ax is None:
-        figure = NotebookFigure(figsize=size, dpi=200, facecolor="white", layout="constrained")
+        figure = NotebookFigure(figsize=size, dpi=200, facecolor="white", layout=SettledLayout())
         ax = figure.subplots()
     elif not isinstance(ax, Axes):
         raise TypeError(f"ax must be the Axes of a matplotlib figure or None, got {type(ax)}.")
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=TICK, width=THIN, length=2.5)
     return ax
+
+
+def check_known(name: str, curve: Any) -> None:
+    """A ValueError if the numbers of a curve are NaN: a picture would show nothing wrong."""
+    if math.isnan(float(curve.confidence_level)):
+        raise ValueError(
+            f"{name} must hold numbers, got NaN: the cdf or the residual of a row is not known."
+        )
 
 
 def words(ax: Axes, title: str, x: str, y: str) -> None:

@@ -10,6 +10,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
+from calibjax._batch import fill_masked
 from calibjax._check import check_array
 from calibjax._data import Data, check_data, clean
 from calibjax._distribution import Distribution
@@ -24,6 +25,8 @@ _MOST_STEPS = 1000
 _PATIENCE = 5
 # The curvature of so many parameters is computed at the start, one column of it at a time.
 _MOST_COLUMNS = 64
+# Relative differences below it may be rounding.
+_MATTERS = 1e-3
 
 
 def fit_recalibration(
@@ -48,8 +51,9 @@ def fit_recalibration(
     than at the start.  Units of the parameters do not matter if there are at most 64 numbers: the
     search measures them by the second derivatives at the start.
 
-    If the objective has no minimum, because all decisions are right and ever larger parameters are
-    better, the result is where the search ended.  A calibration error as the objective does not
+    If the objective has no minimum, because all decisions are right or a class never came, and ever
+    larger parameters are better, the result is where the search ended, without a warning: look at
+    its size.  `evaluate` says so of its remedies.  A calibration error as the objective does not
     reward sharp predictions; see `fit_temperature`.
 
     No gradient flows through the result.  Memory and time of one step: some evaluations of the
@@ -92,6 +96,28 @@ def fit_recalibration(
     Reference: Guo et al., On calibration of modern neural networks, ICML 2017, Section 4; Nocedal
     and Wright, Numerical optimization, 2006, Chapter 7.
     """
+    return _fit(*_checked(transform, parameters, predictions, targets, objective, where))
+
+
+def fit_with_verdict(
+    transform: Callable[[Any, Any], Any],
+    parameters: Parameters,
+    predictions: Distribution,
+    targets: ArrayLike,
+) -> tuple[Parameters, jax.Array]:
+    """`fit_recalibration`, and whether it found a minimum."""
+    return _fit_with_verdict(*_checked(transform, parameters, predictions, targets, None, None))
+
+
+def _checked(
+    transform: Any,
+    parameters: Any,
+    predictions: Distribution,
+    targets: ArrayLike,
+    objective: Any,
+    where: ArrayLike | None,
+) -> tuple[Any, ...]:
+    """The arguments of the search."""
     if not callable(transform):
         raise TypeError(f"transform must be a callable, got {type(transform).__name__}.")
     if objective is not None and not callable(objective):
@@ -102,16 +128,26 @@ def fit_recalibration(
         check_array("parameters", jnp.asarray(leaf), "real")
     data = check_data(predictions, targets, where)
     scored = None if objective is None else bind(objective)
-    return _fit(gathered(data), bind(transform), parameters, scored)
+    return gathered(data), bind(transform), parameters, scored
 
 
 @jax.jit
-def _fit(
+def _fit(*arguments: Any) -> Any:
+    return _search(*arguments)[0]
+
+
+@jax.jit
+def _fit_with_verdict(*arguments: Any) -> Any:
+    return _search(*arguments)
+
+
+def _search(
     data: Data,
     transform: Callable[[Any, Any], Any],
     parameters: Any,
     objective: Callable[..., jax.Array] | None,
-) -> Any:
+) -> tuple[Any, jax.Array]:
+    """The parameters, and whether the objective has a minimum there."""
     data = clean(data)
     dtype = data.weights.dtype
     start = jax.tree.map(lambda x: lax.stop_gradient(jnp.asarray(x, dtype)), parameters)
@@ -130,7 +166,9 @@ def _fit(
     def loss(parameters: Any) -> jax.Array:
         predictions = recalibrated(parameters)
         if objective is None:
-            total = jnp.sum(predictions.log_prob(data.targets), where=counted)
+            # The logarithm of 0 has no derivative that a weight of 0 would take away.
+            predictions, targets = fill_masked((predictions, data.targets), counted)
+            total = jnp.sum(predictions.log_prob(targets), where=counted)
             return (-total / jnp.maximum(jnp.sum(counted, dtype=total.dtype), 1)).astype(dtype)
         extra = {} if data.where is None else {"where": data.where}
         value = jnp.asarray(objective(predictions, data.targets, **extra))
@@ -144,11 +182,31 @@ def _fit(
     def at(steps: jax.Array) -> Any:
         return unravel(numbers + dot(units, steps))
 
-    steps, value, norm = _minimise(lambda steps: loss(at(steps)), jnp.zeros_like(numbers))
+    steps, value, norm, ended = _minimise(lambda steps: loss(at(steps)), jnp.zeros_like(numbers))
     fitted = at(steps)
     # All weights are NaN if a row is invalid, and then the comparison is false.
     valid = (jnp.sum(data.weights) >= 2) & jnp.isfinite(value) & jnp.isfinite(norm)
-    return jax.tree.map(lambda x: lax.stop_gradient(jnp.where(valid, x, jnp.nan)), fitted)
+    found = jax.tree.map(lambda x: lax.stop_gradient(jnp.where(valid, x, jnp.nan)), fitted)
+    is_minimum = _has_minimum(lambda x: loss(unravel(x)), numbers, ravel_pytree(fitted)[0])
+    return found, valid & ended & is_minimum
+
+
+def _has_minimum(
+    function: Callable[[jax.Array], jax.Array], start: jax.Array, end: jax.Array
+) -> jax.Array:
+    """Whether a function becomes larger beyond the end of a search, in each number.
+
+    Near a minimum it grows as much on the way on, by the same length, as on the way back to the
+    start.  It does not grow on the way on if it falls for ever.
+    """
+    least = function(end)
+
+    def goes_on(change: jax.Array) -> jax.Array:
+        back, on = function(end - change) - least, function(end + change) - least
+        matters = back > _MATTERS * jnp.abs(least)
+        return matters & (on < _MATTERS * back)
+
+    return ~jnp.any(lax.map(goes_on, jnp.diag(end - start)))
 
 
 def _units(function: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
@@ -179,8 +237,10 @@ def _units(function: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.
 
 def _minimise(
     function: Callable[[jax.Array], jax.Array], start: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """The best point that L-BFGS finds from the start, the function there, and its slope.
+
+    The last result says whether the search ended before the last step.
 
     A point is better than another one if the function is smaller there.  Where rounding hides the
     difference, the point with the smaller gradient is better, unless the function is larger there
@@ -215,5 +275,5 @@ def _minimise(
         )
         return point, state, best, least, least_norm, n_steps + 1, jnp.where(better, 0, n_idle + 1)
 
-    _, _, best, least, norm, *_ = lax.while_loop(unfinished, step, first)
-    return best, least, norm
+    _, _, best, least, norm, n_steps, _ = lax.while_loop(unfinished, step, first)
+    return best, least, norm, jnp.less(n_steps, _MOST_STEPS)

@@ -1,5 +1,6 @@
 """The temperature that minimises an objective on data."""
 
+import math
 from collections.abc import Callable
 
 import jax
@@ -89,6 +90,11 @@ def fit_temperature(
         raise TypeError(f"objective must be a callable or None, got {type(objective).__name__}.")
     data = check_data(predictions, targets, where)
     return _fit_temperature(gathered(data), None if objective is None else bind(objective))
+
+
+def is_end_of_range(temperature: float) -> bool:
+    """Whether a fitted temperature is an end of the range, beyond which others may be better."""
+    return abs(math.log(temperature)) > math.log(_LARGEST / 1.01)
 
 
 @jax.jit

@@ -4,6 +4,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._batch import valid_rows
@@ -30,7 +31,8 @@ def vector_scaling(
     softmax does not see a number that is added to all b.  A temperature cannot make one class more
     frequent and another one less frequent; intercepts can.
 
-    A probability 0 stays 0, with derivative 0, and an invalid row stays invalid (NaN).
+    A probability 0 stays 0, with derivative 0, and so does one below the smallest normal number,
+    1.2e-38 in float32; an invalid row stays invalid (NaN).
     Differentiable; O(size of predictions).
 
     Args:
@@ -42,6 +44,7 @@ def vector_scaling(
 
     Raises:
         TypeError: the targets of the predictions are no labels.
+        ValueError: parameters are no pair, or of another shape.
 
     See also:
         `fit_recalibration` to find the parameters.
@@ -61,16 +64,19 @@ def vector_scaling(
     probs = _label_probabilities(predictions)
     binary = predictions.binary_probability()
     shape = jnp.shape(probs) if binary is None else jnp.shape(binary)
+    a_and_b = "(1.0, 0.0)" if binary is not None else f"(1.0, jnp.zeros({shape[1]}))"
+    _check_parameters(parameters, f"a pair (a, b) such as {a_and_b}", 2, shape)
     slope, intercept = (jnp.broadcast_to(jnp.asarray(x), shape) for x in parameters)
     valid = valid_rows(predictions)
     if binary is not None:
         p = jnp.where(valid, widened(binary), 0.5)
-        inside = (p > 0) & (p < 1)
+        inside = (p >= jnp.finfo(p.dtype).tiny) & (p < 1)
         inner = jnp.where(inside, p, 0.5)
         scaled = jax.nn.sigmoid(slope * (jnp.log(inner) - jnp.log1p(-inner)) + intercept)
         return Bernoulli(jnp.where(valid, jnp.where(inside, scaled, p), jnp.nan))
     p = jnp.where(valid[:, None], widened(probs), 1.0)
-    positive = p > 0
+    # Devices disagree about comparisons and logarithms below the smallest normal number.
+    positive = p >= jnp.finfo(p.dtype).tiny
     logits = slope * jnp.log(jnp.where(positive, p, 1.0)) + intercept
     scaled = jax.nn.softmax(jnp.where(positive, logits, -jnp.inf), axis=-1)
     return Categorical(jnp.where(valid[:, None], scaled, jnp.nan))
@@ -103,6 +109,7 @@ def affine_scaling(
 
     Raises:
         TypeError: the family of the predictions has no location and scale.
+        ValueError: parameters are not three.
 
     See also:
         `fit_recalibration` to find the parameters.
@@ -119,6 +126,7 @@ def affine_scaling(
     """
     if not isinstance(predictions, Distribution):
         raise location_refused(type(predictions).__name__)
+    _check_parameters(parameters, "three numbers (a, b, c) such as (0.0, 1.0, 0.0)", 3)
     return _affine_scaling(parameters, predictions)
 
 
@@ -127,6 +135,25 @@ def _affine_scaling(parameters: Any, predictions: Any) -> Any:
     dtype = widest_dtype(*jax.tree.leaves((predictions, parameters)))
     intercept, slope, log_factor = (jnp.asarray(x, dtype) for x in parameters)
     return predictions.located(intercept, slope, jnp.exp(log_factor))
+
+
+def _check_parameters(
+    parameters: Any, words: str, count: int, shape: tuple[int, ...] | None = None
+) -> None:
+    """A ValueError unless there are so many parameters, which broadcast to a shape if given one."""
+    try:
+        shapes = [jnp.shape(x) for x in parameters]
+        fits = len(shapes) == count
+        if shape is not None:
+            fits = fits and all(np.broadcast_shapes(x, shape) == shape for x in shapes)
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        shapes = [jnp.shape(x) for x in jax.tree.leaves(parameters)]
+        raise ValueError(
+            f"parameters must be {words}, which changes nothing, got numbers of shapes "
+            f"{[list(x) for x in shapes]}."
+        )
 
 
 def _label_probabilities(predictions: Any) -> jax.Array:

@@ -1,31 +1,31 @@
 """Functions of Student's T with df degrees of freedom, differentiable in df too."""
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from calibjax._numerics import log_gamma_step, mirrored, safe_sqrt
+from calibjax._numerics import log_gamma_step, mean_by_gauss, mirrored, safe_sqrt
 from calibjax.distributions._laplace._divided_differences import first_difference
 
 # The integral of the tail ends where the density has fallen by exp(-END / 2).
 _NODES, _END = 64, 80.0
 # In units of sqrt(df), where s^2 / (1 - exp(-s^2 / df)) is s^2 up to rounding.
 _CENTER = 6.0
+# Above so many degrees of freedom t^2 / df underflows in float32.
+_AS_GOOD_AS_NORMAL = 1e30
 # Where a difference that is 0 at df = 1 is computed from its slope.
 _NEAR_ONE = 0.1
 
 
 def log_density(df: jax.Array, t: jax.Array) -> jax.Array:
     """The log density of T at t."""
+    df = jnp.minimum(df, _AS_GOOD_AS_NORMAL)
     constant = log_gamma_step(df / 2) - 0.5 * jnp.log(jnp.pi * df)
     return constant - (df + 1) / 2 * log_square(df, t)
 
 
 def cdf(df: jax.Array, t: jax.Array) -> jax.Array:
     """P(T <= t), with all digits of the lower tail."""
-    tail = _tail(df, mirrored(t))
+    tail = _tail(jnp.minimum(df, _AS_GOOD_AS_NORMAL), mirrored(t))
     return jnp.where(t < 0, tail, 1 - tail)
 
 
@@ -65,7 +65,7 @@ def _tail_integral(df: jax.Array, t: jax.Array) -> jax.Array:
         a = jnp.square(start[None] + u) / df[None]
         return jnp.exp(-(start[None] + u / 2) * u) / jnp.sqrt(_fall(a))
 
-    integral = width * _mean(rest, _NODES, df)
+    integral = width * mean_by_gauss(rest, _NODES, df)
     mass = _density_at_zero(df) * jnp.exp(-jnp.square(start) / 2) * integral
     return jnp.where(is_center, 0.5 - mass, mass)
 
@@ -95,7 +95,7 @@ def crps_beside_sign(df: jax.Array, t: jax.Array) -> jax.Array:
         places = near[None] / 2 + x * (near[None] - 1) / 2
         return jax.jvp(log_gamma_step, (places,), (jnp.ones_like(places),))[1]
 
-    slope = _mean(slope_between, 5, n)
+    slope = mean_by_gauss(slope_between, 5, n)
     slope = jnp.where(is_near, slope, 2 * gap / jnp.where(is_near, 1.0, n - 1))
     constant = slope * _fall((n - 1) * slope / 2)
     difference = constant - log_of_t * _fall((n - 1) * log_of_t / 2)
@@ -107,20 +107,13 @@ def log_square(df: jax.Array, t: jax.Array) -> jax.Array:
     relative = jnp.abs(t) / jnp.sqrt(df)
     large = relative > 1e6
     of_small = jnp.log1p(jnp.square(jnp.where(large, 0.0, relative)))
-    return jnp.where(large, 2 * jnp.log(jnp.where(large, relative, 1.0)), of_small)
+    # t / sqrt(df) may overflow, too.
+    of_large = 2 * jnp.log(jnp.where(large, jnp.abs(t), 1.0)) - jnp.log(df)
+    return jnp.where(large, of_large, of_small)
 
 
 def _density_at_zero(df: jax.Array) -> jax.Array:
     return jnp.exp(log_gamma_step(df / 2)) / jnp.sqrt(jnp.pi * df)
-
-
-def _mean(function: Callable[[jax.Array], jax.Array], n_nodes: int, like: jax.Array) -> jax.Array:
-    """The mean over (0, 1) of a function that adds an axis in front, by Gauss' rule."""
-    nodes, weights = (
-        jnp.asarray(x, like.dtype).reshape(-1, *(1,) * like.ndim)
-        for x in np.polynomial.legendre.leggauss(n_nodes)
-    )
-    return jnp.sum(weights / 2 * function((1 + nodes) / 2), axis=0)
 
 
 def _fall(u: jax.Array) -> jax.Array:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from calibjax import plot
 from calibjax.evaluation._report._svg import svg_of
 from calibjax.evaluation._words import judged_event, shown_names, worst_place
-from calibjax.plot._style import NotebookFigure
+from calibjax.plot._style import NotebookFigure, SettledLayout
 
 
 class FigureOfPage(NamedTuple):
@@ -33,7 +33,7 @@ def overview(evaluation: Any) -> Figure:
     """All pictures of an evaluation in one figure, two in a row."""
     pictures = list(_pictures(evaluation))
     n_rows = (len(pictures) + 1) // 2
-    figure = NotebookFigure(figsize=(8, 4 * n_rows), layout="constrained")
+    figure = NotebookFigure(figsize=(8, 4 * n_rows), layout=SettledLayout())
     for number, (_, draw, _, _) in enumerate(pictures):
         draw(ax=figure.add_subplot(n_rows, 2, number + 1))
     return figure
@@ -41,7 +41,13 @@ def overview(evaluation: Any) -> Figure:
 
 def _pictures(evaluation: Any) -> Iterator[tuple[str, Callable[..., Any], str, str]]:
     """The name, the function that draws, the caption and the text alternative of each picture."""
-    curves, classes = evaluation.curves, evaluation.classes
+    classes = evaluation.classes
+    # A curve is NaN if a row has no cdf; the table says which.
+    curves = {
+        name: curve
+        for name, curve in evaluation.curves.items()
+        if not np.isnan(curve.confidence_level)
+    }
     band = f"{100 * (1 - evaluation.level):.3g}\N{NO-BREAK SPACE}%"
     if "reliability" in curves:
         curve = curves["reliability"]

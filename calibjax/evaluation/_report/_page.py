@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax.evaluation._report._figures import figures_of
-from calibjax.evaluation._summary import interval_text, number, rows_of_summary
+from calibjax.evaluation._summary import interval_text, number, rows_of_summary, value_text
 from calibjax.evaluation._words import class_name, shown_names
 from calibjax.kernels import describe
 
@@ -19,12 +19,17 @@ _MEANINGS = {
     "SKCE": "squared kernel calibration error, unbiased: 0 on average if calibrated",
     "equivalent temperature": "logits too large by this factor would make as large an error; it "
     "does not say which way the model is wrong",
-    "best temperature": "the temperature that suits these rows best; above 1: too sure",
+    "best temperature": "the temperature between 0.01 and 100 that suits these rows best; above "
+    "1: too sure",
     "accuracy": "how often the most likely class is the target",
     "log score": "mean of −log p(target), in nats; smaller is better",
-    "Brier score": "mean squared distance of probabilities and outcome; smaller is better",
-    "ECE": "expected calibration error, ten bins; biased upwards",
+    "Brier score": "mean squared distance of probabilities and outcome, of two classes one half of "
+    "it; smaller is better",
+    "ECE": "expected calibration error of the second class, ten bins; biased upwards",
     "smooth ECE": "the same without bins",
+    "top-label ECE": "expected calibration error of the most likely class, ten bins; biased "
+    "upwards",
+    "top-label smooth ECE": "the same without bins",
     "CRPS": "continuous ranked probability score, in units of the target; smaller is better",
     "squared error / variance": "1 if the standard deviations are right",
 }
@@ -83,8 +88,8 @@ def _numbers(evaluation: Any) -> list[dict[str, str]]:
         {
             "name": name,
             "meaning": _MEANINGS.get(name, ""),
-            "value": number(measure.value),
-            "interval": interval_text(measure.interval),
+            "value": value_text(name, measure),
+            "interval": measure.note or interval_text(measure.interval),
             "if_calibrated": interval_text(measure.if_calibrated),
             "pvalue": "" if measure.pvalue is None else number(measure.pvalue),
         }
@@ -124,7 +129,8 @@ def _rows(evaluation: Any) -> list[dict[str, str]]:
             best = int(of_row.argmax())
             said = f"{class_name(evaluation.classes, best)}: {of_row[best]:.3g}"
             came = f"{class_name(evaluation.classes, int(target))}: {of_row[int(target)]:.3g}"
-        share = number(float(evaluation.contributions[row]))
+        shares = evaluation.contributions
+        share = "" if shares is None else number(float(shares[row]))
         found.append({"row": str(row), "predicted": said, "observed": came, "share": share})
     return found
 

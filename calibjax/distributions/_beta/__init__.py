@@ -1,0 +1,3 @@
+"""Beta predictions of numbers between 0 and 1."""
+
+from calibjax.distributions._beta._beta import Beta as Beta

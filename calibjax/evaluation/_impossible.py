@@ -1,0 +1,48 @@
+"""Rows whose targets came although the model gave them the probability 0."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from calibjax._distribution import Distribution
+from calibjax.evaluation._rows import named_rows
+from calibjax.expectations import has_log_prob
+from calibjax.scores import log_score
+
+
+@dataclasses.dataclass(frozen=True)
+class Impossible:
+    """The rows whose targets the model called impossible; one of them may decide a test.
+
+    Args:
+        rows: their numbers, from 0.
+        pvalue_without: the p-value of `calibration_test` without them; None if all rows were not
+            rejected, or too few are left.
+    """
+
+    rows: np.ndarray
+    pvalue_without: float | None = None
+
+
+def impossible_rows(predictions: Distribution, targets: jax.Array) -> np.ndarray:
+    """The rows whose log score is infinite: of probability 0, or of less than numbers can hold."""
+    if not has_log_prob(predictions):
+        return np.empty(0, int)
+    return np.flatnonzero(np.isposinf(np.asarray(log_score(predictions, targets))))
+
+
+def in_words(impossible: Impossible, predictions: Any) -> str | None:
+    """How many rows there are, which, and what the p-value is without them; None if none."""
+    n = len(impossible.rows)
+    if n == 0:
+        return None
+    zero = "probability" if predictions.target_kind == "integer" else "density"
+    said = (
+        f"{n} {'target' if n == 1 else 'targets'} came to which the model gave the {zero} 0 "
+        f"({named_rows(impossible.rows)})"
+    )
+    if impossible.pvalue_without is None:
+        return said
+    return f"{said}; without {'it' if n == 1 else 'them'} p = {impossible.pvalue_without:.3g}"
