@@ -222,3 +222,77 @@ def test_features_of_targets_that_are_far_away(target):
     for kernel in default_kernels(p):
         values = np.asarray(kernel.feature(one, jnp.float32(target)), float)
         assert np.isfinite(values).all() and np.abs(values).max() < 1e13
+
+
+def in_units(unit, n=6):
+    """Families of real numbers, times a unit, and targets for them."""
+    rng = np.random.default_rng(2)
+    loc, scale = rng.normal(size=n), rng.uniform(0.5, 1.5, n)
+    y, positive = loc + 1.3 * scale * rng.normal(size=n), rng.gamma(2.0, 1.0, n)
+    vectors, widths = rng.normal(size=(n, 2)), rng.uniform(0.5, 1.5, (n, 2))
+    samples = loc[:, None] + scale[:, None] * rng.normal(size=(n, 5))
+
+    def times(x):
+        return jnp.asarray(np.asarray(x) * unit, jnp.float32)
+
+    shapes = jnp.full(n, 5.0)
+    of_samples = cj.Normal(times(samples), times(np.tile(scale[:, None], 5)))
+    predictions = {
+        "normal": (cj.Normal(times(loc), times(scale)), y),
+        "laplace": (cj.Laplace(times(loc), times(scale)), y),
+        "student_t": (cj.StudentT(shapes, times(loc), times(scale)), y),
+        "diag": (cj.MultivariateNormalDiag(times(vectors), times(widths)), vectors + widths),
+        "empirical": (cj.Empirical(times(samples)), y),
+        "quantiles": (cj.Quantiles(times(np.sort(samples)), (0.1, 0.3, 0.5, 0.7, 0.9)), y),
+        "mixture": (cj.Mixture.ensemble(of_samples), y),
+        "gamma": (cj.Gamma(shapes, jnp.asarray(1 / (scale * unit), jnp.float32)), positive),
+        "log_normal": (cj.LogNormal(jnp.asarray(np.log(scale * unit)), shapes / 10), positive),
+        "weibull": (cj.Weibull(shapes, times(scale)), positive),
+    }
+    return {name: (p, times(targets)) for name, (p, targets) in predictions.items()}
+
+
+@pytest.mark.parametrize("name", in_units(1.0))
+def test_default_kernels_do_not_depend_on_units(name):
+    def estimates(unit):
+        p, targets = in_units(unit)[name]
+        tiles = [k.prediction_kernel.pairwise(p, p) for k in cj.default_kernels(p)[:2]]
+        return cj.skce(cj.default_kernel(p), p, targets, unbiased=False), *tiles
+
+    expected = estimates(1.0)
+    assert expected[0] > 1e-3
+    for unit in 1e-30, 1e-13, 1e18, 1e30:
+        for found, value in zip(estimates(unit), expected, strict=True):
+            np.testing.assert_allclose(found, value, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", in_units(1.0))
+def test_pvalues_and_measures_do_not_depend_on_units(name):
+    def numbers(unit):
+        p, targets = in_units(unit, 40)[name]
+        found = cj.evaluate(p, targets)
+        crps = [m.value / unit for key, m in found.measures.items() if key == "CRPS"]
+        return found.pvalue, found.effect.skce.interval[1], *crps
+
+    expected = numbers(1.0)
+    for unit in 1e-30, 1e30:
+        # A p-value of 999 resamples may move by a tie.
+        np.testing.assert_allclose(numbers(unit), expected, rtol=1e-3, atol=3e-3)
+
+
+@pytest.mark.parametrize("unit", [1e-25, 1e25])
+def test_units_that_have_to_be_rescaled(unit):
+    rng, unit = np.random.default_rng(0), np.float32(unit)
+    loc = rng.normal(size=(6, 2)).astype("float32") * unit
+    with np.errstate(over="ignore", under="ignore"):
+        factor = np.tile(np.eye(2, dtype="float32") * unit, (6, 1, 1))
+        correlated = cj.MultivariateNormalFullCovariance.from_scale_tril(loc, factor)
+    scored = cj.Unnormalized(
+        lambda p, y: (p - y) / unit / unit,
+        loc,
+        lambda key, p: p + unit * jax.random.normal(key, (2,)),
+    )
+    for predictions in correlated, scored:
+        with pytest.raises(ValueError, match="rescale"):
+            cj.default_kernel(predictions)

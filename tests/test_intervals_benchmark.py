@@ -23,6 +23,17 @@ def test_the_page_of_made_up_results():
     assert "Hájek standard error: 21." in page
 
 
+def test_chapters_of_misses():
+    rates = {"a": {"10": {"above": 0.01, "below": 0.1, "normal": 0.2}}}
+    means = intervals.chapter("means", rates)
+    assert "| a | 1.0 \\| 10.0 (20.0) |" in means
+    few = intervals.chapter("few", {"a": {"10": {"above": 0.0, "below": 0.1}}})
+    assert "| a | 0.0 \\| 10.0 |" in few
+    found = intervals.chapters_of(f"# Title\n\nText\n\n{few}\n{means}")
+    assert found["skce"].strip() == "# Title\n\nText"
+    assert found["few"].strip() == few.strip() and found["means"] == means
+
+
 @pytest.mark.slow
 def test_a_quick_run():
     done = subprocess.run(
@@ -34,4 +45,5 @@ def test_a_quick_run():
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
-    assert "## n = 50" in (ROOT / "build" / "benchmarks" / "INTERVALS.md").read_text()
+    text = (ROOT / "build" / "benchmarks" / "INTERVALS.md").read_text()
+    assert all(heading in text for heading in ("## n = 50", *intervals.CHAPTERS.values()))

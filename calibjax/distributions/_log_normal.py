@@ -10,7 +10,11 @@ from jax.scipy.special import erf, ndtr, ndtri
 from calibjax._inversion import with_levels
 from calibjax._numerics import dot, is_positive
 from calibjax._struct import struct, widened
-from calibjax.distributions._univariate import Univariate, standard_normal_rule
+from calibjax.distributions._univariate import (
+    Univariate,
+    positive_points,
+    standard_normal_rule,
+)
 
 # Below it the terms of the CRPS are rearranged.
 _SMALL_SCALE = 0.3
@@ -114,6 +118,4 @@ class LogNormal(Univariate):
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         z, weights = standard_normal_rule(self.loc.dtype)
-        # Squares of differences of points must not overflow.
-        most = 0.4 * math.log(float(jnp.finfo(self.loc.dtype).max))
-        return jnp.exp(jnp.minimum(self.loc + self.scale * z, most)), weights
+        return positive_points(self.loc, self.scale * z), weights

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from calibjax._check import check_array
 from calibjax._distribution import Distribution
+from calibjax._numerics import root_mean_square
 from calibjax._static import is_plain_function
 from calibjax._struct import struct, widened
 from calibjax.kernels import FisherDistance
@@ -172,7 +173,12 @@ class Unnormalized(Distribution):
 
     def variance(self) -> jax.Array:
         """The variances of a few draws from the sampler; TypeError without one."""
-        return jnp.var(self._draws("variance"), axis=0)
+        return jnp.square(self.standard_deviation())
+
+    def standard_deviation(self) -> jax.Array:
+        draws = self._draws("variance")
+        weights = jnp.full(len(draws), 1 / len(draws), draws.dtype)
+        return root_mean_square(weights, draws - jnp.mean(draws, axis=0)[None])
 
     def default_distance(self) -> FisherDistance | None:
         """The Fisher distance at draws from rows that are evenly spaced."""

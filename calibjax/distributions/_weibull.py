@@ -11,7 +11,7 @@ from calibjax._inversion import with_levels
 from calibjax._numerics import is_positive, log_quotient
 from calibjax._struct import struct, widened
 from calibjax.distributions._gamma import log_of_deviance, slope_of_deviance
-from calibjax.distributions._univariate import Univariate
+from calibjax.distributions._univariate import Univariate, positive_points
 from calibjax.distributions._univariate._univariate import N_ATOMS
 
 # exp(-exp(7)) is 0 in float64 too.
@@ -109,9 +109,7 @@ class Weibull(Univariate):
         z = end * jnp.asarray(np.linspace(-1, 1, N_ATOMS), self.scale.dtype)
         t = log_of_deviance(z)
         weights = jnp.exp(-jnp.square(z) / 2) * slope_of_deviance(z, t)
-        # Points are positive, and squares of their differences must not overflow.
-        most = 0.4 * np.log(float(jnp.finfo(self.scale.dtype).max))
-        points = jnp.exp(jnp.clip(jnp.log(self.scale) + t / self.concentration, -2 * most, most))
+        points = positive_points(jnp.log(self.scale), t / self.concentration)
         return points, weights / jnp.sum(weights)
 
 

@@ -20,6 +20,7 @@ from calibjax.evaluation._impossible import Impossible
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._pictures import curves_of
+from calibjax.evaluation._remarks import remarks
 from calibjax.evaluation._remedies import Remedy, remedies_of
 from calibjax.evaluation._summary import summary
 from calibjax.expectations import default_kernel
@@ -77,6 +78,11 @@ class Evaluation:
     def n(self) -> int:
         """The number of rows."""
         return len(self.targets)
+
+    @property
+    def remarks(self) -> list[str]:
+        """Why intervals may be too narrow: few rows, or few rare events; mostly empty."""
+        return remarks(self.predictions, self.targets)
 
     @property
     def family(self) -> str:
@@ -179,6 +185,7 @@ class Evaluation:
         equivalent, best = self.effect.equivalent, self.effect.best_temperature
         found = {
             "verdict": self.verdict,
+            "remarks": self.remarks,
             "rejected": self.rejected,
             "pvalue": self.pvalue,
             "level": self.level,

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-from statistics import NormalDist
 from typing import Any
 
 import jax
@@ -16,13 +15,13 @@ from calibjax._struct import struct
 from calibjax.curves import smooth_ece
 from calibjax.distributions._quantiles import Quantiles
 from calibjax.estimators import ece, one_vs_rest, top_label
+from calibjax.evaluation._means import Interval, mean_interval, wilson_interval
 from calibjax.evaluation._rows import named_rows
 from calibjax.expectations import has_log_prob
 from calibjax.hypothesis_tests._model_null import row_numbers, under_model
 from calibjax.intervals._counting import counted_pvalue_with_ties
 from calibjax.scores import crps, log_score, pit
 
-Interval = tuple[float, float]
 # The central interval whose coverage is counted.
 COVERAGE = 0.9
 # What the calibration errors of more than two classes look at.
@@ -232,22 +231,3 @@ def _mean(values: Any, confidence_level: float, if_calibrated: float | None = No
         return unknown
     expected = None if if_calibrated is None else (if_calibrated, if_calibrated)
     return Measure(float(values.mean()), mean_interval(values, confidence_level), expected)
-
-
-def mean_interval(values: np.ndarray, confidence_level: float) -> Interval | None:
-    """The mean of the rows ± z standard errors; None if a row is infinite."""
-    z = NormalDist().inv_cdf((1 + confidence_level) / 2)
-    values = np.asarray(values, np.float64)
-    if not np.isfinite(values).all():
-        return None
-    middle, error = values.mean(), z * values.std(ddof=1) / len(values) ** 0.5
-    return float(middle - error), float(middle + error)
-
-
-def wilson_interval(hits: np.ndarray, confidence_level: float) -> Interval:
-    """The interval of Wilson (JASA 1927) for the probability of a hit."""
-    z = NormalDist().inv_cdf((1 + confidence_level) / 2)
-    n, share = len(hits), float(np.mean(hits, dtype=np.float64))
-    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5
-    return max(0.0, middle - half), min(1.0, middle + half)

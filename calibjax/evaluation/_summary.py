@@ -30,6 +30,8 @@ def summary(evaluation: Any) -> str:
     towards = direction(evaluation.effect.best_temperature)
     if towards:
         lines[-1] += f"  {towards}"
+    for remark in evaluation.remarks:
+        lines += ["", textwrap.fill(remark, _WIDTH)]
     return "\n".join(line.rstrip() for line in lines)
 
 

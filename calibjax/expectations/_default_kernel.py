@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from calibjax._batch import check_predictions, fill_masked
 from calibjax._distribution import Distribution
 from calibjax._sharding import Axis, all_of, on_devices, on_one_device
-from calibjax._struct import widened
+from calibjax._struct import is_traced, widened
 from calibjax.expectations._mean_embedding_distance import MeanEmbeddingDistance
 from calibjax.kernels import (
     DistanceKernel,
@@ -42,6 +42,9 @@ def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
     - Unnormalized with a sampler: d is a `FisherDistance` at draws from the predictions, and k is
       the k of Normal, whose `SteinKernel` takes the place of the product.
 
+    Units of the targets do not matter, from 1e-30 to 1e30 in float32, but for full covariances and
+    Unnormalized, where squares of the units are needed: 1e-17 to 1e17.
+
     The kernel does not depend on targets, so tests with it are valid given the predictions.  For a
     training loop compute it once, before training: predictions could lower a calibration error by
     changing a kernel that follows them.
@@ -51,7 +54,8 @@ def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
         where: boolean mask ``[n]``; masked rows may hold anything.
 
     Raises:
-        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
+        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value,
+            also numbers that are out of the range of their dtype and have to be rescaled.
         NotImplementedError: a family of your own has no closed form with k.
 
     See also:
@@ -72,7 +76,7 @@ def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
     distance = default_distance(predictions, where)
     if distance is None:
         distance = MeanEmbeddingDistance(target_kernel)
-    lengthscale = median_heuristic(distance, predictions, where=where)
+    lengthscale = in_range(median_heuristic(distance, predictions, where=where))
     on_pairs = SteinKernel if predictions.is_known_by_score else TensorProduct
     return on_pairs(DistanceKernel(distance, lengthscale), target_kernel)
 
@@ -88,7 +92,27 @@ def default_distance(predictions: Distribution, where: ArrayLike | None) -> Any:
 
 def gaussian_kernel(predictions: Distribution, where: ArrayLike | None) -> GaussianKernel:
     """The default kernel of real targets."""
-    return GaussianKernel(_lengthscale(None, (predictions, where)))
+    lengthscale = _lengthscale(None, (predictions, where))
+    return GaussianKernel(in_range(lengthscale, squared=predictions.is_known_by_score))
+
+
+def in_range(lengthscale: jax.Array, squared: bool = False) -> jax.Array:
+    """The lengthscale; a ValueError where it is concrete and out of the range of its dtype.
+
+    With `squared` kernels have the units of its inverse square, as a SteinKernel has.
+    """
+    if not is_traced(lengthscale):
+        limits = jnp.finfo(lengthscale.dtype)
+        most = float(limits.max) if not squared else 0.1 * float(limits.max) ** 0.5
+        least = 0.0 if not squared else 10 * float(limits.tiny) ** 0.5
+        if not bool(jnp.all((lengthscale >= least) & (lengthscale <= most))):
+            what = "squares of differences" if squared else "differences"
+            raise ValueError(
+                f"default kernels need {what} between predictions that {lengthscale.dtype} can "
+                "hold: rescale, which is to divide predictions and targets by a constant, or use "
+                "jax.enable_x64."
+            )
+    return lengthscale
 
 
 @on_devices

@@ -12,7 +12,11 @@ from calibjax._batch import check_predictions
 from calibjax._distribution import Distribution
 from calibjax._numerics import dot
 from calibjax._struct import batch_of_one, static, struct
-from calibjax.expectations._default_kernel import default_distance, gaussian_kernel
+from calibjax.expectations._default_kernel import (
+    default_distance,
+    gaussian_kernel,
+    in_range,
+)
 from calibjax.kernels import (
     DistanceKernel,
     EmbeddingDistance,
@@ -145,7 +149,7 @@ def has_log_prob(predictions: Distribution) -> bool:
 def _at_scales(
     distance: Any, predictions: Any, where: Any, scales: Sequence[Any]
 ) -> list[DistanceKernel]:
-    median = median_heuristic(distance, predictions, where=where)
+    median = in_range(median_heuristic(distance, predictions, where=where))
     return [DistanceKernel(distance, jnp.asarray(c, median.dtype) * median) for c in scales]
 
 

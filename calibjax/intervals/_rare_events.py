@@ -17,8 +17,8 @@ from calibjax._struct import is_traced, widened
 #: A dataclass with a field `method`, a text.
 Result = TypeVar("Result", bound=Any)
 
-# With fewer expected events the asymptotic tests reject calibrated models too often.
-_FEW = 10
+#: With fewer expected events the asymptotic tests reject calibrated models too often.
+FEW_EVENTS = 10
 
 
 def remark_on_rare_events(result: Result, data: Data, instead: str) -> Result:
@@ -30,8 +30,8 @@ def remark_on_rare_events(result: Result, data: Data, instead: str) -> Result:
     rows = data.predictions, data.where
     if is_traced((result, rows)):
         return result
-    expected = float(_expected_rare_events(None, rows))
-    if not expected < _FEW:
+    expected = float(expected_rare_events(None, rows))
+    if not expected < FEW_EVENTS:
         return result
     remark = (
         f"; only {expected:.2g} rare events are expected, and this p-value is not reliable: use "
@@ -41,7 +41,7 @@ def remark_on_rare_events(result: Result, data: Data, instead: str) -> Result:
 
 
 @on_devices
-def _expected_rare_events(axis: Axis, _: None, rows: Any) -> jax.Array:
+def expected_rare_events(axis: Axis, _: None, rows: Any) -> jax.Array:
     """sum_i P(Y_i is not its most probable value), over the kept rows of all devices."""
     predictions, where = rows
     probabilities = widened(predictions).off_mode_probability()

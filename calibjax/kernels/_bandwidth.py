@@ -42,8 +42,9 @@ def median_heuristic(
         where: boolean mask ``[n]``; masked rows may hold anything.
 
     Returns:
-        A scalar, in units of the distance; NaN for a NormDistance whose squares the dtype cannot
-        hold (in float32 where predictions differ by less than 1e-12 or more than 1e17).
+        A scalar, in units of the distance; NaN where the dtype cannot hold the differences between
+        predictions, or, for MixtureWasserstein and full covariances, their squares (in float32
+        where predictions differ by less than 1e-12 or more than 1e17).
 
     Raises:
         TypeError, ValueError: predictions or where of the wrong type, shape or, where concrete,
@@ -81,7 +82,10 @@ def _median_heuristic(axis: Axis, distance: Any, predictions_and_where: Any) -> 
     row = jnp.arange(m, dtype=jnp.int32) * jnp.maximum(n_all // m, 1)
     chosen = rows_at(predictions, n_kept, row, axis)
     median = _median(pairwise(distance, chosen, chosen).astype(dtype), row < n_all)
-    if isinstance(distance, NormDistance):
+    if (
+        isinstance(distance, NormDistance)
+        and distance.coordinates_of_batches(chosen, chosen) is None
+    ):
         # A distance of 0 between different predictions may be one whose square is too small.
         spread = jax.tree.map(lambda x: jnp.max(jnp.max(x, axis=0) - jnp.min(x, axis=0)), chosen)
         largest = functools.reduce(jnp.maximum, jax.tree.leaves(spread))

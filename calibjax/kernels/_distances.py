@@ -1,8 +1,9 @@
 """Distances between predictions."""
 
+import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
 from calibjax._loops import double, sign, sum_over_coordinates
-from calibjax._numerics import absolute, safe_sqrt
+from calibjax._numerics import absolute, power_of_two, safe_sqrt
 from calibjax._struct import is_array, struct, widest_dtype
 from calibjax.kernels._base import vmap_pairs
 from calibjax.kernels._constraints import Constraint, forget_overridden, is_overridden
@@ -73,14 +74,21 @@ class Distance(ABC):
 DistanceLike = Distance | Callable[[Any, Any], jax.Array]
 
 
+#: Numbers or arrays that belong to one prediction, or to each in a batch.
+Coordinates = Sequence[jax.Array]
+
+
 class NormDistance(Distance):
     """A distance that is the root of a smooth square: kernels of the square never take the root.
 
-    Distances whose squares the dtype cannot hold are 0 or infinite, see `squares_keep_digits`.
+    Where it is a norm of differences of `coordinates`, these are divided by a unit before anything
+    is squared, so that it is right in all units of the targets.  Other distances are 0 or infinite
+    where the dtype cannot hold their squares, see `squares_keep_digits`.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
         defaults = {
+            "coordinates": NormDistance.coordinates,
             "pairwise_squared": NormDistance.pairwise_squared,
             "pairwise": NormDistance.pairwise,
             "embedding": Distance.embedding,
@@ -99,20 +107,69 @@ class NormDistance(Distance):
 
     def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
         """d(p, q)^2 for all pairs of two batches, ``[S, T]``."""
-        return vmap_pairs(self.squared)(ps, qs)
+        both = self.coordinates_of_batches(ps, qs)
+        return vmap_pairs(self.squared)(ps, qs) if both is None else self.tile(*both)
 
     def __call__(self, p: Any, q: Any) -> jax.Array:
-        return safe_sqrt(self.squared(p, q))
+        both = self.coordinates_of_pair(p, q)
+        if both is None:
+            return safe_sqrt(self.squared(p, q))
+        unit = power_of_two(largest_difference(*both))
+        return unit * safe_sqrt(self.squared_norm(*in_units(unit, both)))
 
     def pairwise(self, ps: Any, qs: Any) -> jax.Array:
         """d(p, q) for all pairs of two batches, ``[S, T]``."""
-        return safe_sqrt(self.pairwise_squared(ps, qs))
+        both = self.coordinates_of_batches(ps, qs)
+        if both is None:
+            return safe_sqrt(self.pairwise_squared(ps, qs))
+        first = [x[:1] for x in both[0]]
+        largest = jnp.maximum(*(largest_difference(batch, first) for batch in both))
+        unit = power_of_two(largest)
+        return unit * safe_sqrt(self.tile(*in_units(unit, both)))
+
+    def coordinates(self, p: Any) -> Coordinates | None:
+        """Arrays for one prediction, of whose differences this is the Euclidean norm, or None."""
+        return None
+
+    def coordinates_of_pair(self, p: Any, q: Any) -> tuple[Coordinates, Coordinates] | None:
+        """The coordinates of both; None if there are none."""
+        xs, ys = self.coordinates(p), self.coordinates(q)
+        return None if xs is None or ys is None else (xs, ys)
+
+    def coordinates_of_batches(self, ps: Any, qs: Any) -> tuple[Coordinates, Coordinates] | None:
+        """The coordinates of both batches, with a leading axis; None if there are none."""
+        xs, ys = (jax.vmap(self.coordinates)(batch) for batch in (ps, qs))
+        return None if xs is None or ys is None else (xs, ys)
+
+    def squared_norm(self, xs: Coordinates, ys: Coordinates) -> jax.Array:
+        """|x - y|^2 of one pair."""
+        squares = (jnp.sum(jnp.square(x - y)) for x, y in zip(xs, ys, strict=True))
+        return functools.reduce(jnp.add, squares)
+
+    def tile(self, xs: Coordinates, ys: Coordinates) -> jax.Array:
+        """|x - y|^2 for all pairs of two batches, ``[S, T]``."""
+        if all(x.ndim == 1 for x in xs):
+            return vmap_pairs(self.squared_norm)(xs, ys)
+        vectors = (jnp.concatenate([x.reshape(len(x), -1) for x in batch], 1) for batch in (xs, ys))
+        return sum_over_coordinates(jnp.square, double, *vectors)
 
     def draw_frequency(
         self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: Any
     ) -> jax.Array:
         """A random w with E cos(<w, phi(p) - phi(q)>) = exp(-|phi(p) - phi(q)|^nu)."""
         return normal_mixture(key, exponent, shape, dtype)
+
+
+def largest_difference(xs: Coordinates, ys: Coordinates) -> jax.Array:
+    """The largest of all |x - y| that are finite."""
+    sizes = (jnp.abs(x - y) for x, y in zip(xs, ys, strict=True))
+    finite = (jnp.max(jnp.where(jnp.isfinite(x), x, 0.0), initial=0.0) for x in sizes)
+    return functools.reduce(jnp.maximum, finite)
+
+
+def in_units(unit: jax.Array, both: tuple[Coordinates, Coordinates]) -> Iterator[list[jax.Array]]:
+    """The coordinates of both sides, divided by a unit."""
+    return ([x / unit for x in xs] for xs in both)
 
 
 def squares_keep_digits(scale: jax.Array) -> jax.Array:
@@ -255,13 +312,22 @@ class EmbeddingDistance(NormDistance):
         return jnp.asarray(value).astype(widest_dtype(*jax.tree.leaves(p)))
 
     def squared(self, p: Any, q: Any) -> jax.Array:
-        x, y = self.embedded(p), self.embedded(q)
+        return self.squared_norm(self.coordinates(p), self.coordinates(q))
+
+    def coordinates(self, p: Any) -> Coordinates:
+        return (self.embedded(p),)
+
+    def squared_norm(self, xs: Coordinates, ys: Coordinates) -> jax.Array:
+        (x,), (y,) = xs, ys
         # Equal predictions may differ in the last bit of phi, which compiled loops round in more
         # than one way: equal up to rounding is equal, or the norm would have a slope of 1 there.
         # No bound of rounding is infinite, and NaN is near to nothing.
         rounding = 2 * jnp.finfo(x.dtype).eps * jnp.minimum(jnp.abs(x), jnp.abs(y))
         same = (x == y) | (jnp.abs(x - y) < rounding)
         return jnp.sum(jnp.square(jnp.where(same, 0.0, x - y)))
+
+    def tile(self, xs: Coordinates, ys: Coordinates) -> jax.Array:
+        return vmap_pairs(self.squared_norm)(xs, ys)
 
     def embedding(self, p: Any) -> jax.Array:
         """phi(p), a vector, of one prediction."""

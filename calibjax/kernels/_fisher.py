@@ -9,12 +9,11 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_shapes
-from calibjax._loops import double, sum_over_coordinates
 from calibjax._numerics import dot, positive_or_nan
 from calibjax._struct import batch_of_one, struct, widest_dtype
 from calibjax.kernels._base import KernelLike, pairwise
 from calibjax.kernels._constraints import FINITE_POINTS
-from calibjax.kernels._distances import NormDistance
+from calibjax.kernels._distances import Coordinates, NormDistance
 
 
 @struct
@@ -32,13 +31,10 @@ class ScoreDistance(NormDistance):
         """The vector of one prediction."""
 
     def squared(self, p: Any, q: Any) -> jax.Array:
-        return jnp.sum(jnp.square(self.embedding(p) - self.embedding(q)))
+        return self.squared_norm(self.coordinates(p), self.coordinates(q))
 
-    def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
-        return sum_over_coordinates(jnp.square, double, self._embedded(ps), self._embedded(qs))
-
-    def _embedded(self, ps: Any) -> jax.Array:
-        return ps.vectors if isinstance(ps, Embedded) else jax.vmap(self.embedding)(ps)
+    def coordinates(self, p: Any) -> Coordinates:
+        return (p.vectors if isinstance(p, Embedded) else self.embedding(p),)
 
 
 @struct

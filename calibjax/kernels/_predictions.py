@@ -6,14 +6,16 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._numerics import positive_or_nan
+from calibjax._numerics import positive_or_nan, power_of_two, safe_sqrt
 from calibjax._struct import is_traced, static, struct
 from calibjax.kernels._base import Kernel, of_pair, pairwise
 from calibjax.kernels._constraints import EXPONENT, POSITIVE
 from calibjax.kernels._distances import (
+    Coordinates,
     Distance,
     DistanceLike,
     NormDistance,
+    in_units,
     no_embedding,
     squares_keep_digits,
 )
@@ -53,16 +55,24 @@ class DistanceKernel(Kernel):
 
     def __call__(self, p: Any, q: Any) -> jax.Array:
         norm = self._norm()
-        if norm is not None:
-            return self._of_squared(norm.squared(p, q))
-        return self._of_distance(of_pair(self.distance, p, q))
+        if norm is None:
+            return self._of_distance(of_pair(self.distance, p, q), self.scalar_lengthscale())
+        both = norm.coordinates_of_pair(p, q)
+        if both is None:
+            return self._of_square(norm.squared(p, q))
+        unit = self._unit(both)
+        return self._of_square(norm.squared_norm(*in_units(unit, both)), unit)
 
     def pairwise(self, ps: Any, qs: Any) -> jax.Array:
         """The kernel for all pairs of two batches, ``[S, T]``."""
         norm = self._norm()
-        if norm is not None:
-            return self._of_squared(norm.pairwise_squared(ps, qs))
-        return self._of_distance(pairwise(self.distance, ps, qs))
+        if norm is None:
+            return self._of_distance(pairwise(self.distance, ps, qs), self.scalar_lengthscale())
+        both = norm.coordinates_of_batches(ps, qs)
+        if both is None:
+            return self._of_square(norm.pairwise_squared(ps, qs))
+        unit = self._unit(both)
+        return self._of_square(norm.tile(*in_units(unit, both)), unit)
 
     def upper_bound(self) -> float:
         """1."""
@@ -82,36 +92,47 @@ class DistanceKernel(Kernel):
                 "lengthscale of DistanceKernel must be a scalar, got shape "
                 f"{list(jnp.shape(self.lengthscale))}."
             )
-        scale = positive_or_nan(self.lengthscale, "lengthscale of DistanceKernel")
-        if not isinstance(self.distance, NormDistance):
-            return scale
-        in_range = squares_keep_digits(scale)
-        if not is_traced(in_range) and not bool(in_range):
-            raise ValueError(
-                f"lengthscale of DistanceKernel must be a scale whose square {scale.dtype} can "
-                f"hold, got {scale}: choose other units for predictions and targets."
-            )
-        return jnp.where(in_range, scale, jnp.nan)
+        return positive_or_nan(self.lengthscale, "lengthscale of DistanceKernel")
 
     def _norm(self) -> NormDistance | None:
         """The distance, if the kernel is a function of its square."""
         # The square of a norm is smooth at 0, where the norm is not.
         norm = self.distance if isinstance(self.distance, NormDistance) else None
-        return (
-            norm if norm is not None and self.exponent == 2 and norm.is_root_of_square() else None
-        )
+        return norm if norm is not None and norm.is_root_of_square() else None
 
-    def _of_squared(self, squared: jax.Array) -> jax.Array:
-        return _exp_of_minus(squared / jnp.square(self.scalar_lengthscale()))
+    def _unit(self, both: tuple[Coordinates, Coordinates]) -> jax.Array:
+        """What coordinates are divided by before they are squared: a power of 2 near l."""
+        return power_of_two(self.scalar_lengthscale().astype(both[0][0].dtype))
 
-    def _of_distance(self, distance: jax.Array) -> jax.Array:
-        ratio = distance / self.scalar_lengthscale()
+    def _of_square(self, squared: jax.Array, unit: jax.Array | None = None) -> jax.Array:
+        """The kernel, from the squared distance in units of `unit`."""
+        scale = self.scalar_lengthscale()
+        if unit is None:
+            scale, unit = _squarable(scale), jnp.ones((), squared.dtype)
+        if self.exponent == 2:
+            return _exp_of_minus(squared / jnp.square(scale / unit))
+        return self._of_distance(unit * safe_sqrt(squared), scale)
+
+    def _of_distance(self, distance: jax.Array, scale: jax.Array) -> jax.Array:
+        ratio = distance / scale
         if self.exponent == 1:
             return _exp_of_minus(ratio)
         # The slope of ratio^nu at 0 is infinite for nu < 1: there, as at every kink, it is 0.
         at_zero = ratio == 0
         power = jnp.where(at_zero, 1.0, ratio) ** self.exponent
         return _exp_of_minus(jnp.where(at_zero, 0.0, power))
+
+
+def _squarable(scale: jax.Array) -> jax.Array:
+    """The lengthscale, NaN if its square is out of range; a ValueError where it is concrete."""
+    in_range = squares_keep_digits(scale)
+    if not is_traced(in_range) and not bool(in_range):
+        raise ValueError(
+            f"lengthscale of DistanceKernel must be a scale whose square {scale.dtype} can hold, "
+            f"got {scale}: rescale, divide predictions and targets by a constant, or use "
+            "jax.enable_x64."
+        )
+    return jnp.where(in_range, scale, jnp.nan)
 
 
 def _exp_of_minus(x: jax.Array) -> jax.Array:

@@ -3,12 +3,10 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from calibjax._distribution import Distribution, families_with, wasserstein_refused
-from calibjax._loops import double, sum_over_coordinates
 from calibjax._struct import struct
-from calibjax.kernels._distances import NormDistance
+from calibjax.kernels._distances import Coordinates, NormDistance
 
 
 @struct
@@ -39,13 +37,16 @@ class Wasserstein(NormDistance):
     def squared(self, p: Any, q: Any) -> jax.Array:
         return squared_wasserstein(p, q)
 
-    def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
+    def coordinates_of_pair(self, p: Any, q: Any) -> tuple[Coordinates, Coordinates] | None:
+        _check_families(p, q)
+        return super().coordinates_of_pair(p, q)
+
+    def coordinates_of_batches(self, ps: Any, qs: Any) -> tuple[Coordinates, Coordinates] | None:
         _check_families(ps, qs)
-        coordinates = [jax.vmap(lambda p: p.wasserstein_embedding())(batch) for batch in (ps, qs)]
-        has_own_form = type(ps).squared_wasserstein is not Distribution.squared_wasserstein
-        if has_own_form or coordinates[0] is None:
-            return super().pairwise_squared(ps, qs)
-        return sum_over_coordinates(jnp.square, double, *coordinates)
+        return super().coordinates_of_batches(ps, qs)
+
+    def coordinates(self, p: Any) -> Coordinates | None:
+        return p.wasserstein_coordinates()
 
     def embedding(self, p: Any) -> jax.Array:
         """A vector for one prediction; the distance is the norm of the difference of vectors."""

@@ -109,11 +109,10 @@ class Laplace(Distribution):
         return Wasserstein()
 
     def wasserstein_embedding(self) -> jax.Array:
-        return jnp.stack([self.loc, math.sqrt(2) * self.scale])
+        return jnp.stack(self.wasserstein_coordinates())
 
-    def squared_wasserstein(self, other: Self) -> jax.Array:
-        # The difference of the scales first, which is exactly 0 where they are equal.
-        return jnp.square(self.loc - other.loc) + 2 * jnp.square(self.scale - other.scale)
+    def wasserstein_coordinates(self) -> tuple[jax.Array, ...]:
+        return self.loc, math.sqrt(2) * self.scale
 
     def characteristic(self, v: jax.Array) -> jax.Array:
         return wave(v * self.loc, 1 / (1 + jnp.square(v * self.scale)))

@@ -15,6 +15,11 @@ from calibjax._struct import struct, widened
 from calibjax._tempering import moved, tempered_scale
 from calibjax._waves import wave
 
+_COVARIANCE = (
+    "symmetric and positive definite (rescale predictions and targets if their squares are too "
+    "small or too large for the dtype)"
+)
+
 
 @struct
 class MultivariateNormalFullCovariance(Distribution):
@@ -67,7 +72,7 @@ class MultivariateNormalFullCovariance(Distribution):
         definite = jnp.all(jnp.isfinite(self.scale_tril()), axis=(-2, -1))
         return {
             "loc": ("finite", jnp.all(jnp.isfinite(self.loc), axis=-1)),
-            "covariance_matrix": ("symmetric and positive definite", symmetric & definite),
+            "covariance_matrix": (_COVARIANCE, symmetric & definite),
         }
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:

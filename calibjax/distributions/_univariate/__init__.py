@@ -5,6 +5,7 @@ from calibjax.distributions._univariate import _laplacian as _laplacian
 from calibjax.distributions._univariate import _waves as _waves
 from calibjax.distributions._univariate import _white as _white
 from calibjax.distributions._univariate._univariate import Univariate as Univariate
+from calibjax.distributions._univariate._univariate import positive_points as positive_points
 from calibjax.distributions._univariate._univariate import (
     standard_normal_rule as standard_normal_rule,
 )

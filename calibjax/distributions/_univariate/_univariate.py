@@ -10,6 +10,7 @@ from jax.scipy.special import ndtr
 
 from calibjax._distribution import Distribution
 from calibjax._inversion import cdf_from_quantile, quantile_from_cdf, with_levels
+from calibjax._numerics import root_mean_square
 from calibjax._struct import struct, widened, widest_dtype
 from calibjax._waves import wave
 from calibjax.expectations import location_and_spread, sums_over_atoms
@@ -152,6 +153,16 @@ class Univariate(Distribution):
 
         return jax.vmap(of_one)(widened(self))
 
+    def standard_deviation(self) -> jax.Array:
+        def of_one(p: Univariate) -> jax.Array:
+            points, weights = p.atoms()
+            return root_mean_square(weights, points - jnp.sum(weights * points))
+
+        # A family that knows its variance may have no such points.
+        if type(self).variance is not Univariate.variance:
+            return super().standard_deviation()
+        return jax.vmap(of_one)(widened(self))
+
     def location(self) -> jax.Array:
         """The medians, ``[n]``."""
         return self.quantile(jnp.asarray(0.5, widest_dtype(*jax.tree.leaves(self))))
@@ -178,6 +189,16 @@ class Univariate(Distribution):
         levels = jnp.minimum(ndtr(z), 1 - jnp.finfo(z.dtype).epsneg)
         copies = jax.tree.map(lambda x: jnp.broadcast_to(x, (z.size, *x.shape)), self)
         return copies.quantile(levels), weights
+
+
+def positive_points(log_unit: jax.Array, log_multiples: jax.Array) -> jax.Array:
+    """exp(log_unit + log_multiples), of which squared differences in units must not overflow.
+
+    Kernels look at points in lengthscales, which are near the unit.
+    """
+    largest = math.log(float(jnp.finfo(log_multiples.dtype).max))
+    multiples = jnp.clip(log_multiples, -0.8 * largest, 0.4 * largest)
+    return jnp.exp(jnp.clip(log_unit + multiples, -0.95 * largest, 0.9 * largest))
 
 
 def standard_normal_rule(dtype: jnp.dtype) -> tuple[jax.Array, jax.Array]:

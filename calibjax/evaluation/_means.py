@@ -1,0 +1,56 @@
+"""Confidence intervals for a mean and for a share of rows."""
+
+from statistics import NormalDist
+
+import numpy as np
+
+Interval = tuple[float, float]
+# Rows with a smaller skewness, over the root of their number, are taken for symmetric.
+_SYMMETRIC = 1e-6
+
+
+def mean_interval(values: np.ndarray, confidence_level: float) -> Interval | None:
+    """Student's interval for the mean of the rows, corrected for skewness; None if one is infinite.
+
+    Scores are skewed: most rows are good, and a few are bad.  An interval mean ± z standard errors
+    then ends too low, because data without a bad row have a small mean and a small error at once.
+    With the skewness g of the rows, a = g / sqrt(n), and T = (mean - mu) / standard error,
+
+        x(T) = T + a T^2 / 3 + a^2 T^3 / 27 + a / 6 = ((1 + a T / 3)^3 - 1) / a + a / 6
+
+    is more nearly a Student variable than T is.  It increases, and the ends of the interval are
+    where it is one of the two quantiles (Hall, On the removal of skewness by transformation, 1992).
+    `benchmarks/INTERVALS.md` counts how often it contains the mean.
+    """
+    from scipy.special import stdtrit
+
+    values = np.asarray(values, np.float64)
+    if not np.isfinite(values).all():
+        return None
+    n, middle = len(values), values.mean()
+    error = values.std(ddof=1) / n**0.5
+    x = stdtrit(n - 1, (1 + confidence_level) / 2) * np.array([1.0, -1.0])
+    a = _skewness(values - middle) / n**0.5
+    if abs(a) > _SYMMETRIC:
+        x = 3 / a * (np.cbrt(1 + a * (x - a / 6)) - 1)
+    low, high = middle - x * error
+    return float(low), float(high)
+
+
+def _skewness(deviations: np.ndarray) -> float:
+    """The skewness of the rows, with the factor of k-statistics; 0 if they are equal or two."""
+    n, largest = len(deviations), np.abs(deviations).max()
+    if n < 3 or largest == 0:
+        return 0.0
+    # In units of the largest: powers of small numbers may underflow.
+    second, third = (np.mean((deviations / largest) ** k) for k in (2, 3))
+    return float(third / second**1.5 * (n * (n - 1)) ** 0.5 / (n - 2))
+
+
+def wilson_interval(hits: np.ndarray, confidence_level: float) -> Interval:
+    """The interval of Wilson (JASA 1927) for the probability of a hit."""
+    z = NormalDist().inv_cdf((1 + confidence_level) / 2)
+    n, share = len(hits), float(np.mean(hits, dtype=np.float64))
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5
+    return max(0.0, middle - half), min(1.0, middle + half)

@@ -1,0 +1,35 @@
+"""What a reader must know before trusting the intervals of an evaluation."""
+
+from typing import Any
+
+import numpy as np
+
+from calibjax.intervals._rare_events import FEW_EVENTS, expected_rare_events
+
+# With fewer rows intervals of means, and of the SKCE, miss more often than they say.
+_FEW_ROWS = 50
+
+
+def remarks(predictions: Any, targets: np.ndarray) -> list[str]:
+    """Sentences about intervals that may be too narrow; none where there are data enough."""
+    found, n = [], len(targets)
+    if n < _FEW_ROWS:
+        found.append(
+            f"Few rows: with fewer than {_FEW_ROWS}, intervals of the SKCE and of means may be too "
+            "narrow."
+        )
+    # Data that happen to lack a rare event look as if there were none: the model counts, too.
+    expected = float(expected_rare_events(None, (predictions, None)))
+    observed = _uncommon(targets) if predictions.target_kind == "integer" else n
+    if min(expected, observed) < FEW_EVENTS:
+        found.append(
+            f"Few events: {observed} targets differ from the most common one, and {expected:.2g} "
+            "are expected not to be the most probable one; intervals may be too narrow, above all "
+            "where none came."
+        )
+    return found
+
+
+def _uncommon(targets: np.ndarray) -> int:
+    """How many targets differ from the most common one."""
+    return len(targets) - int(np.unique(targets, return_counts=True)[1].max())
