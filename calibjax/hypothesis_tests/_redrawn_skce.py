@@ -24,7 +24,12 @@ from calibjax._numerics import dot
 from calibjax._pairwise import cut, pad
 from calibjax._sharding import Axis, all_sum, as_varying, axis_size, global_offset
 from calibjax._struct import as_pytree
-from calibjax.features import choose_landmarks, landmarks_with_base, residual_feature
+from calibjax.features import (
+    choose_landmarks,
+    landmarks_with_base,
+    numbers_of_row,
+    residual_feature,
+)
 from calibjax.hypothesis_tests._kernel_terms import KernelTerms
 from calibjax.intervals._model_draws import DRAWS_PER_GROUP, draw_targets
 
@@ -80,7 +85,7 @@ def redrawn_skce(
     def forms(numbers_of_draws: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The sums over pairs of each kernel ``[K, 1 + draws]``, and the diagonals ``[K]``."""
         sums, of_terms = _sum_over_chunks(
-            lambda chunk: sums_of_rows(chunk, numbers_of_draws), rows, axis
+            lambda chunk: sums_of_rows(chunk, numbers_of_draws), rows, per_row, axis
         )
         of_pair = dict(zip(pairs, sums, strict=True))
         values = jnp.zeros((terms.n_kernels, sums[0].shape[1]), data.weights.dtype)
@@ -96,6 +101,11 @@ def redrawn_skce(
     shapes = jax.eval_shape(lambda: sums_of_rows(one, jnp.zeros(1, jnp.int32)))[0]
     together = max(1, min(n_groups, _SUMS // sum(math.prod(x.shape) for x in shapes)))
     n_passes = -(-n_groups // together)
+    n_sets = 1 + together * DRAWS_PER_GROUP
+    per_row = sum(
+        numbers_of_row(features[source], n_sets, math.prod(x.shape[2:]))
+        for (_, source), x in zip(pairs, shapes, strict=True)
+    )
     groups = jnp.arange(n_passes * together, dtype=jnp.int32).reshape(n_passes, together)
     values, diagonals = lax.map(forms, groups)
     drawn = jnp.moveaxis(values[:, :, 1:], 0, 1).reshape(values.shape[1], -1)
@@ -108,13 +118,11 @@ def _features(key: jax.Array, terms: KernelTerms, data: Data) -> list[Any]:
     return [residual_feature(k, s, *one) for k, s in zip(keys, terms.sources, strict=True)]
 
 
-def _sum_over_chunks(function: Callable[[Any], Any], rows: Any, axis: Axis) -> Any:
-    """The sum of ``function(chunk)`` over chunks of the rows of all devices."""
+def _sum_over_chunks(function: Callable[[Any], Any], rows: Any, per_row: int, axis: Axis) -> Any:
+    """The sum of ``function(chunk)``, which holds `per_row` numbers of a row, over all rows."""
     shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[:1], rows))
-    # Sums ``[F, …]`` are over rows of residuals ``[…]``.  A product of matrices over fewer rows
-    # than F would mostly move its result.
+    # Sums ``[F, …]`` over fewer rows than F would mostly move their result.
     sums = shapes[0]
-    per_row = sum(math.prod(x.shape[1:]) for x in sums)
     n = rows[-1].shape[0]
     n_chunks = -(-n // max(sums[0].shape[0], _RESIDUALS // per_row))
     size = -(-n // n_chunks)
