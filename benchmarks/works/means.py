@@ -33,10 +33,6 @@ def _poisson(rng: np.random.Generator, sets: int, n: int) -> tuple[np.ndarray, f
     return np.square(rng.poisson(rates) - rates) / rates, 1.0
 
 
-def _too_sure(rng: np.random.Generator, sets: int, n: int) -> tuple[np.ndarray, float]:
-    return np.square(2 * rng.normal(size=(sets, n))), 4.0
-
-
 def _events(most: float, score: Callable[[Any, Any], Any]) -> Scores:
     """A score of events with probabilities from 0 to `most`."""
     # The mean over an even grid; the scores are bounded but for log(p), which p outweighs.
@@ -75,7 +71,6 @@ SCORES: Mapping[str, Scores] = {
     "squared error / variance, Student t (5)": _square(stats.t(5)),
     "squared error / variance, gamma (2)": _square(stats.gamma(2)),
     "squared error / variance, Poisson rates 0…5": _poisson,
-    "squared error / variance, deviations half as large": _too_sure,
     "CRPS, normal": _crps,
     "log score, events of 0…100 %": _events(1.0, _log_score),
     "log score, events of 0…3 %": _events(0.03, _log_score),
