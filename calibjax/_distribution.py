@@ -159,19 +159,12 @@ class Distribution(ABC):
         before, after = self.cdf_jump(targets)
         return before[:, None], after[:, None]
 
-    def known_levels(self) -> np.ndarray | None:
-        """The values of the cdf that were predicted, if these are all; None if all of it was.
+    def of_places(self) -> Any:
+        """The laws of U for predictions of which tests judge U and not the target; None for others.
 
-        Then `pit_intervals` are between these levels.
+        These predictions give the cdf at some `levels` only, and `pit_intervals` are between them.
         """
         return None
-
-    def moved_to(self, places: jax.Array, targets: jax.Array) -> jax.Array:
-        """Targets where a prediction of a few levels has the given places U, each ``[n]``.
-
-        They differ from the targets by no more than rounding.
-        """
-        return targets
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest y with P(Y <= y) >= level, ``[n]``; `level` is a number or ``[n]``.

@@ -13,6 +13,7 @@ from calibjax._check import check_flag
 from calibjax._inversion import with_levels
 from calibjax._struct import static, struct, widened, widest_dtype
 from calibjax.distributions._piecewise_linear import crps
+from calibjax.distributions._places import Places, mean_square_of_values
 from calibjax.distributions._univariate import Univariate
 from calibjax.kernels import EmbeddingDistance
 
@@ -145,7 +146,10 @@ class Quantiles(Univariate):
         between u_l and u_(l+1).  A target at v is even in this jump, and so in a mixture of the
         four intervals between the ends of these ranges.
         """
-        levels, n_below, n_equal = self._around(targets)
+        p, targets = widened((self, targets))
+        levels = jnp.array([0.0, *self.levels, 1.0], targets.dtype)
+        n_below = jnp.sum(p.values < targets[:, None], axis=1, dtype=jnp.int32)
+        n_equal = jnp.sum(p.values == targets[:, None], axis=1, dtype=jnp.int32)
         outer_low, outer_high = levels[n_below], levels[n_below + n_equal + 1]
         inner_low = levels[n_below + jnp.minimum(n_equal, 1)]
         inner_high = levels[n_below + jnp.maximum(n_equal, 1)]
@@ -156,23 +160,8 @@ class Quantiles(Univariate):
         high = inner_high, outer_high, outer_high, inner[1]
         return jnp.stack(low, axis=1), jnp.stack(high, axis=1)
 
-    def known_levels(self) -> np.ndarray:
-        return np.array(self.levels)
-
-    def moved_to(self, places: jax.Array, targets: jax.Array) -> jax.Array:
-        """Targets at a value move above it where U is above the levels of the value."""
-        levels, n_below, n_equal = self._around(targets)
-        is_above = (n_equal > 0) & (places > levels[n_below + n_equal])
-        limits = jnp.finfo(targets.dtype)
-        step = jnp.maximum(2 * limits.eps * jnp.abs(targets), limits.tiny)
-        return jnp.where(is_above, targets + step, targets)
-
-    def _around(self, targets: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """The levels from 0 to 1, and how many values are below each target and equal to it."""
-        p, targets = widened((self, targets))
-        levels = jnp.array([0.0, *self.levels, 1.0], targets.dtype)
-        n_below = jnp.sum(p.values < targets[:, None], axis=1, dtype=jnp.int32)
-        return levels, n_below, jnp.sum(p.values == targets[:, None], axis=1, dtype=jnp.int32)
+    def of_places(self) -> Places:
+        return Places(self.values, self.levels)
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """The continuous ranked probability score, ``[n]``: the cdf is linear in each piece."""
@@ -262,11 +251,6 @@ class Quantiles(Univariate):
 
 def _are_levels(levels: np.ndarray) -> bool:
     return bool(np.all(np.diff(levels) > 0) and levels[0] > 0 and levels[-1] < 1)
-
-
-def mean_square_of_values(p: Quantiles) -> jax.Array:
-    """The values, so that a distance is the root of a mean square over the levels."""
-    return p.values / len(p.levels) ** 0.5
 
 
 def is_above(p: Quantiles, y: jax.Array) -> jax.Array:

@@ -21,7 +21,7 @@ from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.hypothesis_tests._result import CalibrationTestResult, Members
 from calibjax.intervals._of_norms import NormInterval
 from calibjax.kernels import KernelLike, describe
-from calibjax.scores import places_in_open_jumps
+from calibjax.scores import places_of_targets
 
 # What makes the key of the places of targets another one than that of the draws.
 _PLACES = 2**31 - 1
@@ -57,9 +57,11 @@ def aggregated_skce_test(
     the law of the target, the level is exact for every S >= 1: a model is not rejected because its
     samples are few.  Weighted samples, and mixtures of samples, are taken for the law itself.
 
-    Targets that are equal to `Quantiles`, as those of a law with an atom may be, are judged in
-    favour of the predictions, which say only in which range the cdf jumps there: first, places in
-    the jump are chosen that make the SKCE of the default kernels small, nearly the smallest.
+    Of `Quantiles` the default kernels judge the place U = F(y) of a target between two levels,
+    drawn evenly.  Targets that are equal to a quantile, as those of a law with an atom may be, are
+    judged in favour of the predictions, which say only in which range the cdf jumps there: first,
+    places in the jump are chosen that make the SKCE of the default kernels small, nearly the
+    smallest.
 
     The bias of the SKCE is that of the draws too.  Its diagonal, the mean of h_ii, shows a wrong
     spread, and single targets that the predictions rule out.
@@ -120,11 +122,10 @@ def aggregated_skce_test(
     data = check_data(predictions, targets, where)
     predictions, targets = data.predictions.exchangeable(data.targets)
     data = Data(predictions, targets, where)
-    if predictions.known_levels() is not None:
-        targets = predictions.moved_to(
-            places_in_open_jumps(jax.random.fold_in(key, _PLACES), data), jnp.asarray(targets)
-        )
-        data = Data(predictions, targets, where)
+    of_places = predictions.of_places()
+    if kernels is None and of_places is not None:
+        targets = places_of_targets(jax.random.fold_in(key, _PLACES), data)
+        predictions, data = of_places, Data(of_places, targets, where)
     if kernels is None:
         kernels = default_kernels(predictions, where=where)
     if not isinstance(kernels, Sequence):

@@ -3,4 +3,4 @@
 from calibjax.scores._crps import crps as crps
 from calibjax.scores._log_score import log_score as log_score
 from calibjax.scores._pit import pit as pit
-from calibjax.scores._places import places_in_open_jumps as places_in_open_jumps
+from calibjax.scores._places import places_of_targets as places_of_targets

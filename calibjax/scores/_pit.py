@@ -7,7 +7,7 @@ from calibjax._check import check_key
 from calibjax._data import Data
 from calibjax._distribution import Distribution
 from calibjax._struct import widest_dtype
-from calibjax.scores._places import places_in_open_jumps
+from calibjax.scores._places import places_of_targets
 from calibjax.scores._rows import check_numbers, score_rows
 
 
@@ -69,8 +69,8 @@ def pit(key: jax.Array, predictions: Distribution, targets: ArrayLike) -> jax.Ar
 
 def pit_of_rows(key: jax.Array, data: Data) -> jax.Array:
     """The `pit` of checked rows; masked rows hold any number or NaN."""
-    if data.predictions.known_levels() is not None:
-        return places_in_open_jumps(key, data)
+    if data.predictions.of_places() is not None:
+        return places_of_targets(key, data)
     # Of all rows at once: devices with the same key would draw the same numbers.
     between = jax.random.uniform(key, (data.n,), widest_dtype(*jax.tree.leaves(data)))
     return score_rows(None, (data, between), _pit)

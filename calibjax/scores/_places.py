@@ -19,7 +19,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from calibjax._batch import kept_first, valid_rows
@@ -34,18 +33,19 @@ from calibjax.features import choose_landmarks, landmarks_with_base
 _LANDMARKS, _STEPS = 128, 50
 
 
-def places_in_open_jumps(key: jax.Array, data: Data) -> jax.Array:
-    """U of checked rows whose jumps are open, ``[n]``; NaN for an invalid row.
+def places_of_targets(key: jax.Array, data: Data) -> jax.Array:
+    """U of checked rows of predictions that have `of_places`, ``[n]``; NaN for an invalid row.
 
     That of a row depends on (key, the number of the row among the kept rows) and on all rows.
     O(n (landmarks + cosines R)) time for each step, and O(n) memory.
     """
-    kernels = default_prediction_kernels(data.predictions, data.where)
-    return _places((key, as_pytree(kernels)), data)
+    of_places = data.predictions.of_places()
+    kernels = default_prediction_kernels(of_places, data.where)
+    return _places((key, as_pytree(kernels)), data, of_places.levels)
 
 
 @row_by_row_on_devices
-def _places(axis: Axis, shared: Any, data: Data) -> jax.Array:
+def _places(axis: Axis, shared: Any, data: Data, levels: tuple[float, ...]) -> jax.Array:
     key, kernels = shared
     valid = valid_rows(data.predictions) & data.predictions.supports(data.targets)[1]
     counted = valid if data.where is None else valid & data.where
@@ -61,7 +61,7 @@ def _places(axis: Axis, shared: Any, data: Data) -> jax.Array:
     matrix = functools.reduce(jnp.add, map(landmarks.matrix, kernels))
     numbers = first + jnp.arange(data.n, dtype=jnp.int32)
     coordinates = jnp.where(counted[:, None], landmarks.coordinates(predictions, numbers), 0.0)
-    residuals = _residuals(predictions.known_levels(), low, high)
+    residuals = _residuals(levels, low, high)
     residuals = jnp.where(counted[:, None, None], residuals, 0.0)
     weights = _favourable_weights(coordinates, matrix, residuals, axis)
 
@@ -75,7 +75,7 @@ def _places(axis: Axis, shared: Any, data: Data) -> jax.Array:
     return jnp.where(valid, jnp.zeros_like(drawn).at[place].set(drawn), jnp.nan)
 
 
-def _residuals(levels: np.ndarray, low: jax.Array, high: jax.Array) -> jax.Array:
+def _residuals(levels: tuple[float, ...], low: jax.Array, high: jax.Array) -> jax.Array:
     """Features of U on intervals ``[n, R]``, minus their expectations, ``[n, R, M]``.
 
     They are whether U is in a cell between two levels, and whether it is above a level.
