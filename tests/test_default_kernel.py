@@ -252,7 +252,13 @@ def in_units(unit, n=6):
     return {name: (p, times(targets)) for name, (p, targets) in predictions.items()}
 
 
-@pytest.mark.parametrize("name", in_units(1.0))
+FAST = "normal", "log_normal"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in FAST)) for name in in_units(1.0)],
+)
 def test_default_kernels_do_not_depend_on_units(name):
     def estimates(unit):
         p, targets = in_units(unit)[name]
