@@ -158,6 +158,7 @@ class Quantiles(Univariate):
         """Targets at a value move above it where U is above the levels of the value."""
         levels, n_below, n_equal = self._around(targets)
         is_above = (n_equal > 0) & (places > levels[n_below + n_equal])
+        targets = widened(targets)
         limits = jnp.finfo(targets.dtype)
         step = jnp.maximum(2 * limits.eps * jnp.abs(targets), limits.tiny)
         return jnp.where(is_above, targets + step, targets)

@@ -11,7 +11,7 @@ from calibjax._check import check_integer, check_key
 from calibjax._data import Data, check_data, clean
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
-from calibjax._sharding import Axis, all_sum, on_devices
+from calibjax._sharding import Axis, all_sum, on_devices, row_by_row_on_devices
 from calibjax._struct import widest_dtype
 from calibjax.expectations import default_kernels
 from calibjax.features import residual_feature
@@ -117,9 +117,8 @@ def aggregated_skce_test(
     predictions, targets = data.predictions.exchangeable(data.targets)
     data = Data(predictions, targets, where)
     if predictions.known_levels() is not None:
-        targets = predictions.moved_to(
-            places_in_open_jumps(jax.random.fold_in(key, _PLACES), data), jnp.asarray(targets)
-        )
+        places = places_in_open_jumps(jax.random.fold_in(key, _PLACES), data)
+        targets = _moved(None, (predictions, jnp.asarray(targets), places))
         data = Data(predictions, targets, where)
     if kernels is None:
         kernels = default_kernels(predictions, where=where)
@@ -155,6 +154,12 @@ class Found(NamedTuple):
     estimates: jax.Array
     biased: jax.Array
     errors: SimultaneousErrors
+
+
+@row_by_row_on_devices
+def _moved(_: Axis, __: None, rows: tuple[Distribution, jax.Array, jax.Array]) -> jax.Array:
+    predictions, targets, places = rows
+    return predictions.moved_to(places, targets)
 
 
 @on_devices

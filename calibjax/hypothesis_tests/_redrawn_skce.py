@@ -63,12 +63,12 @@ def redrawn_skce(
     def sums_of_rows(chunk: Any, numbers_of_draws: jax.Array) -> Any:
         """G of each pair of a base and a source, and the diagonal of each term as observed."""
         ((predictions, targets), numbers), weights = chunk
-        drawn = jax.vmap(lambda i: draw_targets(draw_key, predictions, numbers, i), out_axes=1)(
+        drawn = jax.vmap(lambda i: _draws(draw_key, predictions, numbers, i), out_axes=1)(
             numbers_of_draws
         )
         drawn = drawn.reshape(weights.shape[0], -1, *targets.shape[1:])
         targets = jnp.concatenate([targets[:, None], drawn], axis=1)
-        others = draw_targets(draw_key, predictions, numbers, jnp.int32(_EXPECTATION_GROUP))
+        others = _draws(draw_key, predictions, numbers, jnp.int32(_EXPECTATION_GROUP))
         w = [weights[:, None] * base.coordinates(predictions, numbers) for base in bases]
         sums = {(b, s): features[s].sums(w[b], predictions, targets, others) for b, s in pairs}
         diagonals = [
@@ -100,6 +100,24 @@ def redrawn_skce(
     values, diagonals = lax.map(forms, groups)
     drawn = jnp.moveaxis(values[:, :, 1:], 0, 1).reshape(values.shape[1], -1)
     return jnp.concatenate([values[0, :, :1], drawn[:, :n_resamples]], axis=1), diagonals[0]
+
+
+def _draws(key: jax.Array, predictions: Any, rows: jax.Array, group: jax.Array) -> jax.Array:
+    """One group of `draw_targets`; at a predicted value they have places, as observed targets do.
+
+    Otherwise none would be above the last level of a quantile forecast whose last values are equal.
+    """
+    draws = draw_targets(key, predictions, rows, group)
+    if predictions.known_levels() is None:
+        return draws
+    low, high = jax.vmap(predictions.cdf_jump, 1, 1)(draws)
+
+    def between(row: jax.Array) -> jax.Array:
+        row_key = jax.random.fold_in(jax.random.fold_in(key, row), group)
+        return jax.random.uniform(jax.random.fold_in(row_key, 1), draws.shape[1:], low.dtype)
+
+    places = low + jax.vmap(between)(rows) * (high - low)
+    return jax.vmap(predictions.moved_to, 1, 1)(places, draws)
 
 
 def _features(key: jax.Array, terms: KernelTerms, data: Data) -> list[Any]:
