@@ -50,7 +50,7 @@ class Fingerprints:
         rows = self._rows[batch.start : batch.start + batch.n_rows]
         kinds = np.unique(rows, axis=0, return_inverse=True)[1].ravel()
         n_runs = 1 + np.count_nonzero(kinds[1:] != kinds[:-1])
-        return kinds.max() + 1 >= _ROWS or (in_order and n_runs >= _RUNS)
+        return len(np.unique(kinds)) >= _ROWS or (in_order and bool(n_runs >= _RUNS))
 
 
 def _of_first(hashes: np.ndarray, sizes: Sequence[int]) -> list[Fingerprint]:
