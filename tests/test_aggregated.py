@@ -350,12 +350,20 @@ def _empirical(rng):
     return cj.Empirical(rng.normal(size=(N, 3))), rng.normal(size=N)
 
 
+def _quantiles(rng):
+    """Half of the targets are at a value."""
+    values = np.sort(rng.integers(0, 3, (N, 3)), axis=1) + 0.0
+    return cj.Quantiles(values, (0.2, 0.5, 0.8)), values[:, 1] + (np.arange(N) % 2) / 2
+
+
 def _classes(rng):
     return LABELS["3 classes"](rng)[0], rng.integers(3, size=N)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("data_of", "kernels"), [(_classes, (WHITE,)), (_empirical, None)])
+@pytest.mark.parametrize(
+    ("data_of", "kernels"), [(_classes, (WHITE,)), (_empirical, None), (_quantiles, None)]
+)
 def test_two_devices_are_one(data_of, kernels, key, float64):
     predictions, targets = cast(data_of(RNG(0)))
     where = jnp.arange(N) % 4 > 0

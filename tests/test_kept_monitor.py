@@ -151,6 +151,40 @@ def test_rows_are_counted_once(tmp_path, state):
     check_refused(run(both, state), f"{both}: the first 20 rows were counted")
 
 
+def test_rows_in_another_order(tmp_path, state):
+    first = rows(tmp_path / "first.csv", 3)
+    run(first, state)
+    again = tmp_path / "sorted.csv"
+    pl.read_csv(first).sort("p").write_csv(again)
+    check_refused(
+        run(again, state), f"{again}: the 20 rows were counted before in another order, from", first
+    )
+    log = tmp_path / "log.csv"
+    pl.concat([pl.read_csv(again), pl.read_csv(rows(tmp_path / "new.csv", 3, 1))]).write_csv(log)
+    check_refused(run(log, state), f"{log}: the first 20 rows were counted before in another order")
+    monday = rows(tmp_path / "monday.csv", 3, by="1")
+    by_day(monday, tmp_path / "log.npz")
+    pl.read_csv(monday).sort("p").with_columns(day=2).write_csv(monday)
+    check_refused(by_day(monday, tmp_path / "log.npz"), "the rows of 2 were counted before in")
+
+
+def test_a_log_of_few_different_rows_grows(tmp_path, state):
+    """A model that always says the same: the order of its events is what is not chance."""
+    events = np.random.default_rng(0).integers(0, 2, 100)
+    log = tmp_path / "log.csv"
+    pl.DataFrame({"p": 0.5, "y": events[:80]}).write_csv(log)
+    assert "of 80 rows" in run(log, state).stdout
+    pl.DataFrame({"p": 0.5, "y": events}).write_csv(log)
+    check_refused(run(log, state), f"{log}: the first 80 rows were counted before, from {log}")
+    # Days on which nothing happens are alike, and so are days in the order of their events.
+    for n_events in 0, 20:
+        few = tmp_path / f"{n_events}.npz"
+        for day in 1, 2:
+            frame = pl.DataFrame({"p": [0.5] * 40, "y": np.arange(40) < n_events, "day": day})
+            frame.with_columns(pl.col("y").cast(int)).write_csv(log)
+            assert f"of {40 * day} rows" in by_day(log, few).stdout
+
+
 def test_few_rows_may_be_alike_by_chance(tmp_path, state):
     one = tmp_path / "one.csv"
     one.write_text("p,y\n0.5,0\n0.5,1\n")

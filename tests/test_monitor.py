@@ -230,6 +230,18 @@ def test_keeps_its_dtype_and_counts_no_further_than_int32(key):
 
 
 @pytest.mark.slow
+def test_stacked_monitors_are_one_for_each_stream(key):
+    predictions, targets = _labels(key, 32, 0.5)
+    monitor = cj.CalibrationMonitor.start(key, predictions, lag=2)
+    stacked = jax.tree.map(lambda x: jnp.stack([x, x, x]), monitor)
+    where = jnp.arange(32)[None] < jnp.array([[32], [8], [0]])
+    after = jax.vmap(lambda m, where: m.update(predictions, targets, where=where))(stacked, where)
+    assert after.n_rows.tolist() == [32, 8, 0]
+    alone = jax.vmap(lambda monitor: monitor.changed_at)(after)
+    assert after.changed_at.tolist() == alone.tolist()
+    assert after.alarm(0.05).shape == (3,)
+
+
 def test_lags_are_processes_of_their_own(key):
     predictions, targets = _labels(key, 60, 1.0)
     batches = [(predictions[i : i + 10], targets[i : i + 10]) for i in range(0, 60, 10)]

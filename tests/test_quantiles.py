@@ -74,15 +74,40 @@ def test_draws_from_tied_outer_quantiles_raise_no_alarm():
     assert not monitor.alarm(0.05)
 
 
+@jax.jit
+def pvalue_of(seed, values, targets):
+    predictions = cj.Quantiles(values, LEVELS)
+    return cj.calibration_test(jax.random.key(seed), predictions, targets, n_resamples=199).pvalue
+
+
 def test_exact_quantiles_of_rain_are_not_rejected():
     values, targets = of_rain(np.random.default_rng(0), 500)
     predictions = cj.Quantiles(jnp.asarray(values), LEVELS)
-    test = jax.jit(lambda key, y: cj.calibration_test(key, predictions, y, n_resamples=199).pvalue)
-    assert test(jax.random.key(0), jnp.asarray(targets)) > 0.05
+    assert pvalue_of(0, values, targets) > 0.05
     # It still sees that there is less rain than a jump can explain.
-    assert test(jax.random.key(0), jnp.asarray(targets * (targets > 0.7))) <= 0.01
+    assert pvalue_of(0, values, targets * (targets > 0.7)) <= 0.01
     place = cj.pit(jax.random.key(1), predictions, jnp.asarray(targets))
     assert scipy.stats.kstest(np.asarray(place), "uniform").pvalue > 0.05
+
+
+def test_equal_values_at_the_last_levels():
+    """Rare counts, whose last quantiles are all 0, or all 1, and which are sometimes larger."""
+    rate = np.exp(np.random.default_rng(0).uniform(-4, -1, 500))
+    values = scipy.stats.poisson.ppf(np.array(LEVELS)[None], rate[:, None]).astype("float32")
+    targets = np.random.default_rng(1).poisson(rate).astype("float32")
+    assert pvalue_of(0, values, targets) > 0.05
+    # Targets of a law that is one number, and of one that is larger too often.
+    values[:], targets[:] = 2.0, 2.0
+    assert pvalue_of(0, values, targets) > 0.05
+    targets[:150] = 3.0
+    assert pvalue_of(0, values, targets) <= 0.01
+
+
+def test_integers_are_numbers():
+    predictions = cj.Quantiles(jnp.tile(jnp.array([VALUES]), (3, 1)), LEVELS)
+    targets, key = jnp.array([0, 1, 3]), jax.random.key(0)
+    expected = cj.pit(key, predictions, targets.astype(float))
+    np.testing.assert_array_equal(cj.pit(key, predictions, targets), expected)
 
 
 def test_shares_below_and_up_to_quantiles():

@@ -279,10 +279,11 @@ def monitor(
     e-value, must reach 1 / level once, 20 for 0.05.  The exit status is 1 from the first alarm on,
     for ever.
 
-    The state remembers what it has counted.  Rows that were counted before, under whatever name of
-    a file, and days that do not come after the last one are refused; so are other columns, classes
-    or levels than those of the first call.  Calls for one state wait for each other.  If a call
-    fails, with the exit status 2, then it has counted nothing, and can be made again.
+    The state remembers what it has counted.  A file that was counted before, under whatever name,
+    one that begins with it, and days that do not come after the last one are refused; so are other
+    columns, classes or levels than those of the first call.  Calls for one state wait for each
+    other.  If a call fails, with the exit status 2, then it has counted nothing, and can be made
+    again.
 
     \b
     Examples, every evening, and for a log of many days:

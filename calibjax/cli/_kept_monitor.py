@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from calibjax.cli._batches import Batch, batches_of, data_of, place_of
 from calibjax.cli._columns import Columns, Model
 from calibjax.cli._errors import BadInput
-from calibjax.cli._fingerprints import Fingerprints
+from calibjax.cli._fingerprints import Fingerprint, Fingerprints
 from calibjax.cli._read import listed
 from calibjax.monitoring import CalibrationMonitor
 from calibjax.monitoring._file import as_file, check_header, read_file, with_leaves
@@ -37,7 +37,7 @@ class Counted(NamedTuple):
 
     name: str
     n_rows: int
-    fingerprint: str
+    fingerprint: Fingerprint
     call: int
 
 
@@ -146,24 +146,30 @@ class KeptMonitor:
     def _check_copies(self, model: Model, batches: list[Batch], fingerprints: Fingerprints) -> None:
         """An error if rows were counted before, by the name of this file or of another one."""
         file, by, n = str(model.table.path), self.meaning["--by"], len(model.targets)
-        seen = {(x.n_rows, x.fingerprint): x for x in self.counted}
         if by is None:
             # A log that has grown begins with what it was.
-            batches = [Batch(file, 0, k) for k in sorted({k for k, _ in seen}) if k <= n]
-            found = fingerprints.of_first(batch.n_rows for batch in batches)
+            sizes = sorted({x.n_rows for x in self.counted if x.n_rows <= n})
+            batches = [Batch(file, 0, size) for size in sizes]
+            found = fingerprints.of_first(sizes)
         else:
-            found = map(fingerprints.of, batches)
-        for batch, fingerprint in zip(batches, found, strict=True):
-            counted = seen.get((batch.n_rows, fingerprint))
-            is_whole = by is None and batch.n_rows == n
-            if counted is not None and (is_whole or fingerprints.is_telling(batch)):
+            found = list(map(fingerprints.of, batches))
+        for k, order in enumerate(("", " in another order")):
+            seen = {(x.n_rows, x.fingerprint[k]): x for x in self.counted}
+            for batch, fingerprint in zip(batches, found, strict=True):
+                counted = seen.get((batch.n_rows, fingerprint[k]))
+                is_whole = by is None and batch.n_rows == n
+                is_same_file = is_whole and not order
+                if counted is None or not (
+                    is_same_file or fingerprints.is_telling(batch, in_order=not order)
+                ):
+                    continue
                 source, time = self.calls[counted.call]
                 rows = f"the {n} rows" if is_whole else f"the first {batch.n_rows} rows"
                 if by is not None:
                     rows, source = f"the rows of {batch.name}", f"{source}, as {counted.name},"
                 raise BadInput(
-                    f"{file}: {rows} were counted before, from {source} at {time}; --again counts "
-                    "them again."
+                    f"{file}: {rows} were counted before{order}, from {source} at {time}; --again "
+                    "counts them again."
                 )
 
 
@@ -220,7 +226,10 @@ def kept_monitor(
         with_leaves(path, arrays, like),
         kept,
         calls=tuple((file, time) for file, time in header["calls"]),
-        counted=tuple(Counted(*batch) for batch in header["counted"]),
+        counted=tuple(
+            Counted(name, n_rows, Fingerprint(*fingerprint), call)
+            for name, n_rows, fingerprint, call in header["counted"]
+        ),
         first_alarm=header["first_alarm"] and FirstAlarm(*header["first_alarm"]),
     )
 

@@ -105,11 +105,6 @@ class Bets:
         left = jnp.maximum(_not_at_stake(self.n_updates, self.wealth.dtype), 0.0)
         return jnp.logaddexp(mean, jnp.log(left))
 
-    def best_start(self) -> tuple[jax.Array, jax.Array]:
-        """The largest log M of a bet, and after how many rows its gains began."""
-        best = jnp.argmax(self.wealth)
-        return self.wealth.ravel()[best], self.low_until.ravel()[best]
-
 
 def first_bets(bases: list[Basis], n_sets: int, dtype: Any) -> Bets:
     """The state before the first row."""

@@ -193,7 +193,7 @@ class CalibrationMonitor:
     @property
     def n_rows(self) -> jax.Array:
         """The number of rows so far."""
-        return jnp.sum(self.bets.n_rows, dtype=jnp.int32)
+        return jnp.sum(self.bets.n_rows, axis=-1, dtype=jnp.int32)
 
     @property
     def e_value(self) -> jax.Array:
@@ -228,9 +228,13 @@ class CalibrationMonitor:
 
         It is the number of rows when the richest bet was last within a factor e of its minimum.
         """
-        wealth, start = jax.vmap(Bets.best_start)(self.bets)
+        # All bets of all processes; monitors that were stacked have axes before these.
+        wealth, start = (
+            x.reshape(*x.shape[:-3], -1) for x in (self.bets.wealth, self.bets.low_until)
+        )
+        best = jnp.argmax(wealth, axis=-1, keepdims=True)
         # A process of a lag sees one of `lag` updates.
-        return start[jnp.argmax(wealth)] * self.lag
+        return jnp.take_along_axis(start, best, axis=-1)[..., 0] * self.lag
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes all numbers into an .npz file of NumPy, which replaces an older one at once.
