@@ -49,8 +49,8 @@ def batches_of(model: Model, by: str | None) -> list[Batch]:
     ]
     for before, batch in zip(found, found[1:], strict=False):
         if not place_of(batch.name) > place_of(before.name):
-            words = f"expected values in ascending order, got {batch.name} after {before.name}."
-            table.fail(by, batch.start, words)
+            words = f"expected values in ascending order, got {batch.name} after {before.name}; "
+            table.fail(by, batch.start, f"{words}sort the rows by {by}.")
     return found
 
 
