@@ -11,6 +11,9 @@ from calibjax._distribution import Distribution
 from calibjax._sharding import Axis, all_of, all_sum, index_on, on_devices, on_one_device
 from calibjax._struct import is_array, is_traced, widened
 
+# How far the sum of a row of probabilities may be from 1.
+_OF_32_BITS, _OF_16_BITS = 1e-3, 1e-2
+
 
 def check_predictions(
     predictions: Any, where: Any = None, name: str = "predictions", at_least: int = 2
@@ -78,12 +81,15 @@ def valid_rows(predictions: Distribution) -> jax.Array:
 
 def probability_vectors(weights: jax.Array) -> tuple[str, jax.Array]:
     """What a row of probabilities must be, in words, and which rows satisfy it, ``[n]``."""
-    # A 16-bit softmax rounds each entry to 3 digits, and its rows sum to 1 within some 2e-3.
-    tolerance = 1e-2 if weights.dtype.itemsize == 2 else 1e-3
+    # A 16-bit softmax rounds each entry to 3 digits, and its rows sum to 1 within some 2e-3.  They
+    # are also valid as 32 bits: a row is known by its entries, of at most 11 binary digits.
+    shown = _OF_16_BITS if weights.dtype.itemsize == 2 else _OF_32_BITS
     weights = widened(weights)
+    rounded = lax.reduce_precision(weights, exponent_bits=8, mantissa_bits=10)
+    tolerance = jnp.where(jnp.all(rounded == weights, axis=-1), _OF_16_BITS, _OF_32_BITS)
     sums_to_one = jnp.abs(jnp.sum(weights, axis=-1) - 1) <= tolerance
     valid = jnp.all(weights >= 0, axis=-1) & sums_to_one
-    return f"nonnegative with rows that sum to one within {tolerance:g}", valid
+    return f"nonnegative with rows that sum to one within {shown:g}", valid
 
 
 def widened_integers(targets: jax.Array) -> jax.Array:

@@ -272,6 +272,14 @@ def test_default_kernels_do_not_depend_on_units(name):
             np.testing.assert_allclose(found, value, rtol=1e-3, atol=1e-5)
 
 
+def test_masked_rows_have_no_part_in_units():
+    (predictions, _), kept = in_units(1e-25)["log_normal"], np.arange(6) < 4
+    distance = predictions.default_distance()
+    found = cj.median_heuristic(distance, predictions, where=kept)
+    expected = cj.median_heuristic(distance, predictions[:4])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", in_units(1.0))
 def test_pvalues_and_measures_do_not_depend_on_units(name):

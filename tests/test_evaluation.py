@@ -1,5 +1,6 @@
 """evaluate: what people have, in; a verdict, numbers, files and pictures, out."""
 
+import dataclasses
 import json
 import re
 from html.parser import HTMLParser
@@ -153,7 +154,8 @@ def test_impossible_targets_are_named():
     assert found.pvalue <= 0.05 < found.impossible.pvalue_without
     assert found.verdict == (
         f"Not calibrated (p = {found.pvalue:.3g}, 120 rows): 1 target came to which the model gave "
-        f"the probability 0 (row 7); without it p = {found.impossible.pvalue_without:.3g}."
+        "the probability 0 or less than 1.2e-38 (row 7); without it "
+        f"p = {found.impossible.pvalue_without:.3g}."
     )
     assert found.worst_rows(3)[0] == 7 and len(set(found.worst_rows(3).tolist())) == 3
     saved = found.to_dict()
@@ -217,6 +219,10 @@ def test_intervals_of_means(level):
         cubic = ends + a * ends**2 / 3 + a**2 * ends**3 / 27 + a / 6
         np.testing.assert_allclose(cubic, np.flip(stats.t.interval(level, 39)), rtol=1e-6)
     assert mean_interval(np.full(9, 2.5), level) == (2.5, 2.5)
+    # Brier scores of few rows: the interval ends where scores do.
+    assert mean_interval(np.array([0.2, 0.9]), level, (0.0, 1.0)) == (0.0, 1.0)
+    low, high = mean_interval(np.array([-1e-4, 0.0, 0.0]), level, (0.0, 1.0))
+    assert low == -1e-4 / 3 and high == pytest.approx(0.0, abs=1e-4)
 
 
 def test_intervals_of_skewed_scores_miss_less_often():
@@ -236,8 +242,15 @@ def test_few_rows_and_few_events_are_said():
     assert len(remarks(cj.Bernoulli(probs + 0.4), rarely)) == 1
     assert remarks(cj.Bernoulli(probs + 0.4), often) == []
     assert remarks(cj.Normal(probs, 1.0), probs) == []
+    assert len(remarks(cj.Normal(probs, 1.0)[:5], probs[:5])) == 1
     (remark,) = remarks(cj.Normal(probs, 1.0)[:49], probs[:49])
     assert remark.startswith("Few rows: with fewer than 50")
+
+
+def test_columns_of_long_intervals_do_not_touch(evaluation):
+    long = Measure(8.3e47, (-1.96e47, 5.95e48), (1.0, 1.0))
+    shown = repr(dataclasses.replace(evaluation, measures={"squares": long}))
+    assert "-1.96e+47 … 5.95e+48 1\n" in shown
 
 
 def test_contributions_and_rows(evaluation):

@@ -182,8 +182,10 @@ def test_inside_jit():
 
 
 def test_levels_at_which_nothing_could_be_rejected():
-    with pytest.raises(ValueError, match="level must be a number of at least 0.001"):
+    with pytest.raises(ValueError, match="level must be a number from 0.001 to 0.5"):
         cj.evaluate(EVENTS, LABELS // 2, level=1e-4)
+    with pytest.raises(ValueError, match="such as 0.05 for a confidence of 95 %, got 0.95"):
+        cj.evaluate(EVENTS, LABELS // 2, level=0.95)
 
 
 def test_seeds_that_jax_does_not_take():

@@ -64,6 +64,33 @@ def test_impossible_targets_are_left_out():
     assert bool(jnp.all(scaled.constraints()["probs"][1]))
 
 
+def test_rows_that_16_bits_rounded_count():
+    """Their sums are not 1 within the tolerance of 32 bits, in which everything is computed."""
+    probs, labels = classes(100, 0)
+    rounded = jnp.asarray(probs, jnp.bfloat16)
+    exact = np.asarray(rounded.astype(jnp.float32))
+    assert np.abs(exact.sum(axis=1) - 1).max() > 1e-3
+    assert bool(jnp.all(cj.Categorical(exact).constraints()["probs"][1]))
+    assert not bool(jnp.any(cj.Categorical(probs * 1.003).constraints()["probs"][1]))
+    predictions = cj.Categorical(rounded)
+    slope, intercept = cj.fit_recalibration(cj.vector_scaling, START, predictions, labels)
+    expected = vector_scaling_by_scipy(exact, labels)
+    np.testing.assert_allclose(slope, expected[:M], atol=2e-3)
+    np.testing.assert_allclose(
+        intercept - intercept.mean(), expected[M:] - expected[M:].mean(), atol=2e-3
+    )
+    assert bool(jnp.isfinite(cj.fit_temperature(predictions, labels, objective=cj.mmce)))
+
+
+def test_a_row_that_a_transform_makes_nan_is_not_left_out():
+    predictions = cj.Normal(jnp.arange(4.0), jnp.ones(4))
+
+    def shifted(shift, p):
+        return cj.Normal(p.loc + shift + jnp.where(p.loc == 1, jnp.nan, 0.0), p.scale)
+
+    assert np.isnan(cj.fit_recalibration(shifted, 0.0, predictions, jnp.arange(4.0) + 1))
+
+
 def test_a_search_that_goes_on_for_ever_found_no_minimum():
     probs = jnp.array([0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9])
     found = [

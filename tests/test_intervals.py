@@ -202,10 +202,11 @@ def test_inside_jit_and_vmap(key):
             key, kernel, *data, confidence_level=level, n_resamples=99
         )
 
-    levels = jnp.array([0.5, 0.9, 2.0])
+    levels = jnp.array([0.01, 0.9, 2.0])
     found = interval(keys, data, levels)
     for end in found:
         assert jnp.all(jnp.isnan(end) == (levels > 1))
+    assert found.low[0] <= found.high[0]
     options = {"confidence_level": 0.9, "n_resamples": 99}
     one = cj.skce_confidence_interval(keys[1], kernel, *data, **options)
     np.testing.assert_allclose([x[1] for x in found], one, rtol=1e-4, atol=1e-6)

@@ -251,7 +251,7 @@ MISTAKES = {
     "level in percent": (
         lambda: cj.evaluate(PROBS, LABELS, level=5),
         ValueError,
-        "level must be a number of at least 0.001 and below 1, got 5",
+        "level must be a number from 0.001 to 0.5, such as 0.05 for a confidence of 95 %, got 5",
     ),
     "a dictionary": (
         lambda: cj.evaluate({"p": PROBS}, LABELS),

@@ -63,3 +63,13 @@ def test_masked_rows_do_not_count():
         alone = function(KEY, PREDICTIONS[::2], targets[::2])
         for ours, theirs in zip(jax.tree.leaves(masked), jax.tree.leaves(alone), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_masked_rows_take_no_random_number():
+    rates, where = jnp.linspace(0.5, 3.0, 80), np.arange(80) % 3 > 0
+    counts = jnp.asarray(np.random.default_rng(1).poisson(rates))
+    predictions, options = cj.Poisson(rates, max_count=30), {"n_resamples": 19}
+    masked = jnp.where(where, counts, -1)
+    found = cj.pit_curve(KEY, predictions, masked, where=where, **options)
+    expected = cj.pit_curve(KEY, predictions[where], counts[where], **options)
+    np.testing.assert_array_equal(found.count, expected.count)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scoringrules
 from marks import fast_in_float32, fast_in_float64, slow
-from scipy import special, stats
+from scipy import integrate, special, stats
 
 import calibjax as cj
 
@@ -72,6 +72,17 @@ def test_beta_cdf_of_any_concentrations(dtype):
     np.testing.assert_array_equal(ends.cdf(jnp.array([-1.0, 0.0, 2.0, 0.5])), [0, 0, 1, jnp.nan])
 
 
+def test_beta_cdf_far_from_concentrated_predictions():
+    a, b, y = (
+        jnp.array([1e11, 1e11, 1e13]),
+        jnp.array([1e11, 0.1, 1e15]),
+        jnp.array([0.3, 1e-30, 0.5]),
+    )
+    found, slope = jax.jvp(lambda y: cj.Beta(a, b).cdf(y), (y,), (jnp.ones(3),))
+    np.testing.assert_array_equal(found, [0, 0, 1])
+    np.testing.assert_array_equal(slope, 0)
+
+
 def test_beta_cdf_is_a_sum_of_binomial_probabilities(float64):
     """P(Y <= y) is the probability that at least a of a + b - 1 trials succeed."""
     a, b = 20, 10**7
@@ -88,16 +99,32 @@ def test_beta_cdf_is_a_sum_of_binomial_probabilities(float64):
 
 
 def test_beta_cdf_has_derivatives_in_all_arguments(float64):
-    a, b = jnp.array([0.3, 2.0, 400.0, 1.5]), jnp.array([0.7, 5.0, 4000.0, 0.2])
-    y = jnp.array([0.2, 0.4, 0.09, 0.97])
+    # Of equal concentrations either one may be the smaller one.
+    a = jnp.array([0.3, 2.0, 400.0, 1.5, 0.5, 1.0, 2.0])
+    b = jnp.array([0.7, 5.0, 4000.0, 0.2, 0.5, 1.0, 2.0])
+    y = jnp.array([0.2, 0.4, 0.09, 0.97, 0.3, 0.3, 0.3])
     _, slopes = jax.vjp(lambda a, b, y: cj.Beta(a, b).cdf(y), a, b, y)
-    for k, slope in enumerate(slopes(jnp.ones(4))):
+    for k, slope in enumerate(slopes(jnp.ones(7))):
         sides = [
             stats.beta.cdf(y * (1 + s * (k == 2)), a * (1 + s * (k == 0)), b * (1 + s * (k == 1)))
             for s in (1e-4, -1e-4)
         ]
         differences = (sides[0] - sides[1]) / (2e-4 * np.asarray((a, b, y)[k]))
         np.testing.assert_allclose(slope, differences, rtol=1e-5)
+
+
+def test_slopes_of_beta_expectations_for_equal_concentrations(float64):
+    kernel, y = cj.GaussianKernel(0.3), 0.3
+
+    def mean(a, b):
+        def of_draw(x):
+            return stats.beta.pdf(x, a, b) * np.exp(-(((x - y) / 0.3) ** 2) / 2)
+
+        return integrate.quad(of_draw, 0, 1, epsabs=1e-13)[0]
+
+    slopes = jax.grad(lambda c: cj.mean_embedding(cj.Beta(*c), kernel, y))(jnp.array([2.0, 2.0]))
+    expected = [mean(2.001, 2) - mean(1.999, 2), mean(2, 2.001) - mean(2, 1.999)]
+    np.testing.assert_allclose(slopes, np.array(expected) / 2e-3, rtol=1e-5)
 
 
 @every_family

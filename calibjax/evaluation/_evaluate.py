@@ -25,6 +25,8 @@ from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test
 _N_RESAMPLES = 999
 # The smallest p-value there can be; no model could be rejected at a smaller level.
 _LEAST_LEVEL = 1 / (_N_RESAMPLES + 1)
+# A larger level is meant as a confidence, and intervals so narrow need not contain the estimate.
+_LARGEST_LEVEL = 0.5
 
 
 def evaluate(
@@ -60,7 +62,7 @@ def evaluate(
         classes: the names of the classes in the order of the columns of predictions, of an event
             the name of its absence and its own; None for the names of the columns of a frame.
         normalize: whether to divide each row of probabilities by its sum, for rounded ones.
-        level: the model is called not calibrated if the p-value is at most this, at least 0.001;
+        level: the model is called not calibrated if the p-value is at most this, from 0.001 to 0.5;
             intervals hold with the confidence 1 - level.
 
     Returns:
@@ -108,9 +110,10 @@ def evaluate_read(
         level: as in `evaluate`.
     """
     seed = check_integer("seed", seed, 0, 2**63 - 1)
-    if not (isinstance(level, (float, np.floating)) and _LEAST_LEVEL <= level < 1):
+    if not (isinstance(level, (float, np.floating)) and _LEAST_LEVEL <= level <= _LARGEST_LEVEL):
         raise ValueError(
-            f"level must be a number of at least {_LEAST_LEVEL} and below 1, got {level!r}."
+            f"level must be a number from {_LEAST_LEVEL} to {_LARGEST_LEVEL}, such as 0.05 for a "
+            f"confidence of 95 %, got {level!r}."
         )
     level = float(level)
     targets = jnp.asarray(observed)

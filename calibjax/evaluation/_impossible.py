@@ -4,9 +4,11 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from calibjax._distribution import Distribution
+from calibjax._struct import widest_dtype
 from calibjax.evaluation._rows import named_rows
 from calibjax.expectations import has_log_prob
 from calibjax.scores import log_score
@@ -39,9 +41,10 @@ def in_words(impossible: Impossible, predictions: Any) -> str | None:
     if n == 0:
         return None
     zero = "probability" if predictions.target_kind == "integer" else "density"
+    least = jnp.finfo(widest_dtype(*jax.tree.leaves(predictions))).tiny
     said = (
-        f"{n} {'target' if n == 1 else 'targets'} came to which the model gave the {zero} 0 "
-        f"({named_rows(impossible.rows)})"
+        f"{n} {'target' if n == 1 else 'targets'} came to which the model gave the {zero} 0 or "
+        f"less than {float(least):.2g} ({named_rows(impossible.rows)})"
     )
     if impossible.pvalue_without is None:
         return said

@@ -9,8 +9,12 @@ Interval = tuple[float, float]
 _SYMMETRIC = 1e-6
 
 
-def mean_interval(values: np.ndarray, confidence_level: float) -> Interval | None:
+def mean_interval(
+    values: np.ndarray, confidence_level: float, possible: Interval = (-np.inf, np.inf)
+) -> Interval | None:
     """Student's interval for the mean of the rows, corrected for skewness; None if one is infinite.
+
+    It ends at the bounds of what is possible, or at the mean if rounding put it outside.
 
     Scores are skewed: most rows are good, and a few are bad.  An interval mean ± z standard errors
     then ends too low, because data without a bad row have a small mean and a small error at once.
@@ -33,7 +37,8 @@ def mean_interval(values: np.ndarray, confidence_level: float) -> Interval | Non
     a = _skewness(values - middle) / n**0.5
     if abs(a) > _SYMMETRIC:
         x = 3 / a * (np.cbrt(1 + a * (x - a / 6)) - 1)
-    low, high = middle - x * error
+    least, most = min(possible[0], middle), max(possible[1], middle)
+    low, high = np.clip(middle - x * error, least, most)
     return float(low), float(high)
 
 

@@ -74,15 +74,19 @@ def _of_labels(
         low, high = np.quantile(values[:-1], [tail, 1 - tail], method="nearest")
         return Measure(float(values[-1]), interval, (float(low), float(high)), pvalue)
 
-    hits, log_scores, brier_scores = (
-        np.asarray(found.of_rows[name]) for name in ("accuracy", "log score", "Brier score")
-    )
+    def mean(name: str, most: float) -> Measure:
+        scores = np.asarray(found.of_rows[name], np.float64)
+        interval = mean_interval(scores, confidence_level, (0.0, most))
+        return dataclasses.replace(measure(name, interval), value=float(scores.mean()))
+
+    hits = np.asarray(found.of_rows["accuracy"])
     smooth = smooth_ece(*judged_probabilities(predictions, targets))
-    of_event = "" if predictions.label_probabilities().shape[1] == 2 else TOP_LABEL
+    is_event = predictions.label_probabilities().shape[1] == 2
+    of_event = "" if is_event else TOP_LABEL
     return {
         "accuracy": measure("accuracy", wilson_interval(hits, confidence_level)),
-        "log score": measure("log score", mean_interval(log_scores, confidence_level)),
-        "Brier score": measure("Brier score", mean_interval(brier_scores, confidence_level)),
+        "log score": mean("log score", math.inf),
+        "Brier score": mean("Brier score", 1.0 if is_event else 2.0),
         f"{of_event}ECE": measure("ECE", None, float(found.pvalue_of_ece)),
         f"{of_event}smooth ECE": Measure(float(smooth)),
     }
@@ -140,12 +144,14 @@ def _of_numbers(
     key: jax.Array, predictions: Any, targets: jax.Array, confidence_level: float
 ) -> dict[str, Measure]:
     found = _likelihood(predictions, targets, confidence_level)
-    found["CRPS"] = _mean(crps(predictions, targets), confidence_level)
+    found["CRPS"] = _mean(crps(predictions, targets), confidence_level, 0.0)
     deviations = np.asarray(predictions.standard_deviation(), np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         errors = (np.asarray(targets, np.float64) - np.asarray(predictions.mean())) / deviations
     if np.isfinite(errors).all() and np.isfinite(deviations).all():
-        found["squared error / variance"] = _mean(np.square(errors), confidence_level, 1.0)
+        found["squared error / variance"] = _mean(
+            np.square(errors), confidence_level, 0.0, if_calibrated=1.0
+        )
     place = np.asarray(pit(key, predictions, targets))
     covered = np.abs(2 * place - 1) <= COVERAGE
     unknown = _unknown(place)
@@ -171,7 +177,7 @@ def _of_quantiles(
     Where targets are equal to quantiles, the share below may be smaller than the level, and the
     share up to the quantile may be larger.
     """
-    found = {"CRPS": _mean(crps(predictions, targets), confidence_level)}
+    found = {"CRPS": _mean(crps(predictions, targets), confidence_level, 0.0)}
     levels, below, up_to = shares_of_levels(predictions, targets)
 
     def share(hits: np.ndarray, level: float, least: bool = True, most: bool = True) -> Measure:
@@ -221,13 +227,19 @@ def _likelihood(
 ) -> dict[str, Measure]:
     if not has_log_prob(predictions):
         return {}
-    return {"log score": _mean(log_score(predictions, targets), confidence_level)}
+    # No probability is above 1; a density may be.
+    least = 0.0 if predictions.target_kind == "integer" else -math.inf
+    return {"log score": _mean(log_score(predictions, targets), confidence_level, least)}
 
 
-def _mean(values: Any, confidence_level: float, if_calibrated: float | None = None) -> Measure:
+def _mean(
+    values: Any, confidence_level: float, least: float, if_calibrated: float | None = None
+) -> Measure:
+    """The mean of scores that are at least `least`."""
     values = np.asarray(values, np.float64)
     unknown = _unknown(values)
     if unknown is not None:
         return unknown
     expected = None if if_calibrated is None else (if_calibrated, if_calibrated)
-    return Measure(float(values.mean()), mean_interval(values, confidence_level), expected)
+    interval = mean_interval(values, confidence_level, (least, math.inf))
+    return Measure(float(values.mean()), interval, expected)

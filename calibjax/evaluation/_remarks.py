@@ -1,5 +1,6 @@
 """What a reader must know before trusting the intervals of an evaluation."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,13 @@ def remarks(predictions: Any, targets: np.ndarray) -> list[str]:
         )
     # Data that happen to lack a rare event look as if there were none: the model counts, too.
     expected = float(expected_rare_events(None, (predictions, None)))
-    observed = _uncommon(targets) if predictions.target_kind == "integer" else n
+    # Where no number has a positive probability, nothing is a rare event.
+    observed = _uncommon(targets) if math.isfinite(expected) else math.inf
     if min(expected, observed) < FEW_EVENTS:
+        differ = "target differs" if observed == 1 else "targets differ"
         found.append(
-            f"Few events: {observed} targets differ from the most common one, and {expected:.2g} "
-            "are expected not to be the most probable one; intervals may be too narrow, above all "
+            f"Few events: {observed} {differ} from the most common one, and {expected:.2g} are "
+            "expected not to be the most probable one; intervals may be too narrow, above all "
             "where none came."
         )
     return found

@@ -25,7 +25,7 @@ def summary(evaluation: Any) -> str:
         ends = map(interval_text, (measure.interval, measure.if_calibrated))
         lines.append(
             f"{name:<26}{value_text(name, measure):>10}  "
-            + (measure.note or "".join(f"{end:<20}" for end in ends) + pvalue)
+            + (measure.note or "".join(f"{end:<19} " for end in ends) + pvalue)
         )
     towards = direction(evaluation.effect.best_temperature)
     if towards:

@@ -189,7 +189,9 @@ def _bootstrapped(axis: Axis, shared: Any, data: Data, n_resamples: int) -> Conf
     variance = jnp.var(draws) + 2 * jnp.square(missing)
     estimate, shift = jnp.maximum(unbiased, 0.0), 2 * jnp.square(z) * largest
     root = jnp.sqrt(4 * largest * estimate + 2 * largest * shift + variance)
-    return ConfidenceInterval(low, jnp.minimum(high, estimate + shift + z * root))
+    high = jnp.minimum(high, estimate + shift + z * root)
+    # At small levels the second bound may be the smaller one of all three.
+    return ConfidenceInterval(jnp.minimum(low, high), high)
 
 
 def resampled_errors(

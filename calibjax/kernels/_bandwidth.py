@@ -80,7 +80,8 @@ def _median_heuristic(axis: Axis, distance: Any, predictions_and_where: Any) -> 
     _, n_all = global_offset(n_kept, axis)
     m = min(valid.shape[0] * axis_size(axis), _MAX_ROWS)
     row = jnp.arange(m, dtype=jnp.int32) * jnp.maximum(n_all // m, 1)
-    chosen = rows_at(predictions, n_kept, row, axis)
+    # Rows that do not count are copies of the first one: others might have no distance in its unit.
+    chosen = rows_at(predictions, n_kept, jnp.where(row < n_all, row, 0), axis)
     median = _median(pairwise(distance, chosen, chosen).astype(dtype), row < n_all)
     if (
         isinstance(distance, NormDistance)

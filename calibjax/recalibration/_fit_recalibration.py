@@ -49,7 +49,8 @@ def fit_recalibration(
     neither the objective nor its gradient becomes smaller, or after 1000 steps.  It finds the
     minimum of a convex objective, and a local minimum else; the objective is never larger there
     than at the start.  Units of the parameters do not matter if there are at most 64 numbers: the
-    search measures them by the second derivatives at the start.
+    search measures them by the second derivatives at the start, which the dtype must be able to
+    hold (in float32 units of the targets from 1e-17 to 1e17).
 
     If the objective has no minimum, because all decisions are right or a class never came, and ever
     larger parameters are better, the result is where the search ended, without a warning: look at
@@ -161,7 +162,8 @@ def _search(
 
     counted = data.weights > 0
     if objective is None:
-        counted = counted & (recalibrated(start).log_prob(data.targets) > -jnp.inf)
+        # A row that is NaN counts, and makes the result NaN.
+        counted = counted & (recalibrated(start).log_prob(data.targets) != -jnp.inf)
 
     def loss(parameters: Any) -> jax.Array:
         predictions = recalibrated(parameters)

@@ -152,7 +152,7 @@ def _minimise(function: Callable[[jax.Array], jax.Array], grid: jax.Array) -> ja
 def _negative_log_likelihood(data: Data, temperature: jax.Array) -> jax.Array:
     """The mean over kept rows with a target of positive probability; 0 if there is no such row."""
     untempered = data.predictions.tempered_log_prob(data.targets, jnp.ones_like(temperature))
-    counted = (data.weights > 0) & (untempered > -jnp.inf)
+    counted = (data.weights > 0) & (untempered != -jnp.inf)
     log_prob = data.predictions.tempered_log_prob(data.targets, temperature)
     total = jnp.sum(log_prob, where=counted)
     return -total / jnp.maximum(jnp.sum(counted, dtype=total.dtype), 1)

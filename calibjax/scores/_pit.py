@@ -1,6 +1,7 @@
 """The probability integral transform."""
 
 import jax
+import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_key
@@ -73,6 +74,9 @@ def pit_of_rows(key: jax.Array, data: Data) -> jax.Array:
         return places_of_targets(key, data)
     # Of all rows at once: devices with the same key would draw the same numbers.
     between = jax.random.uniform(key, (data.n,), widest_dtype(*jax.tree.leaves(data)))
+    if data.where is not None:
+        # Kept rows have the numbers that they would have without the others.
+        between = between[jnp.cumsum(data.where) - 1]
     return score_rows(None, (data, between), _pit)
 
 

@@ -19,9 +19,11 @@ from calibjax.distributions._beta._density import (
     log_odds_density,
     log_ratios,
 )
-from calibjax.distributions._beta._rule import log_growth, logit_of_deviance
+from calibjax.distributions._beta._rule import log_growth, logit_of_deviance, smaller_part
 
 _NODES, _END = 64, 40.0
+# exp(-NONE) is 0, also in float64 and times any density at the mean.
+_NONE = 1000.0
 # Where a function less its linear part is a series.
 _NEAR = 0.5
 
@@ -58,8 +60,11 @@ def _cdf_of_large(a: jax.Array, b: jax.Array, x: jax.Array) -> jax.Array:
     """The cdf for concentrations of at least 1."""
     log_ratio1, log_ratio0 = log_ratios(a, b, x)
     t = log_ratio1 - log_ratio0
-    deviance = _deviance(t, a, b)
     is_lower = t < 0
+    deviance = _deviance(t, a, b)
+    # So far out there is no probability, and no digit for where the integral ends.
+    is_far = deviance > _NONE
+    t, deviance = jnp.where(is_far, 0.0, t), jnp.where(is_far, 0.0, deviance)
     root = jnp.sqrt(2 * (deviance + _END))
     end = logit_of_deviance(jnp.where(is_lower, -root, root), a, b)
 
@@ -70,12 +75,13 @@ def _cdf_of_large(a: jax.Array, b: jax.Array, x: jax.Array) -> jax.Array:
     mean = mean_by_gauss(density, _NODES, t)
     tail = jnp.where(is_lower, t - end, end - t) * mean
     tail *= jnp.exp(log_density_at_mean(a, b) - deviance)
+    tail = jnp.where(is_far, 0.0, tail)
     return jnp.where(is_lower, tail, 1 - tail)
 
 
 def _deviance(t: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     """D(t), with all its digits near 0 and far away."""
-    n, part = a + b, jnp.minimum(a, b) / (a + b)
+    n, part = a + b, smaller_part(a, b)
     u = jnp.where(a > b, -t, t)
     is_near = jnp.abs(u) < _NEAR
     near, far = jnp.where(is_near, u, 0.0), jnp.where(is_near, 0.0, u)

@@ -86,6 +86,14 @@ def _logit_of_deviance_jvp(primals, tangents):
     return t, z / slope * dz + (log_x / slope - 1 / c) * dc + (log_rest / slope + 1 / d) * dd
 
 
+def smaller_part(a: jax.Array, b: jax.Array) -> jax.Array:
+    """min(a, b) / (a + b); where they are equal the derivative is that of a, not the mean of both.
+
+    What it belongs to is mirrored for a > b.  Only the whole is the same for both choices.
+    """
+    return jnp.where(a > b, b, a) / (a + b)
+
+
 def log_growth(part: jax.Array, t: jax.Array) -> jax.Array:
     """log(1 + part (exp(t) - 1)), also where the exponential overflows."""
     near = jnp.log1p(part * jnp.expm1(jnp.minimum(t, _FAR)))
@@ -100,7 +108,7 @@ def _ratios_and_slope(
     They are written for m <= 1/2.  Otherwise they are taken of 1 - x and 1 - m, with -t for t.
     """
     is_mirrored = c > d
-    part = jnp.minimum(c, d) / (c + d)
+    part = smaller_part(c, d)
     mirrored_t = jnp.where(is_mirrored, -t, t)
     growth = jnp.expm1(jnp.minimum(mirrored_t, _FAR))
     log_larger = -log_growth(part, mirrored_t)
