@@ -466,6 +466,7 @@ def test_monitor(tmp_path):
     assert state.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_monitor_of_a_log(tmp_path):
     """One file with a column of days says on which day the alarm rang."""
     n_rows = 60, 59, 60

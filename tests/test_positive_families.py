@@ -98,6 +98,7 @@ def test_beta_cdf_is_a_sum_of_binomial_probabilities(float64):
     np.testing.assert_allclose(found, expected, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_beta_cdf_has_derivatives_in_all_arguments(float64):
     # Of equal concentrations either one may be the smaller one.
     a = jnp.array([0.3, 2.0, 400.0, 1.5, 0.5, 1.0, 2.0])

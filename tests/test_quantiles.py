@@ -63,6 +63,7 @@ def test_evidence_does_not_grow_under_any_law_with_these_quantiles(key, float64)
     assert np.max(means) > 0.99
 
 
+@pytest.mark.slow
 def test_draws_from_tied_outer_quantiles_raise_no_alarm():
     predictions = cj.Quantiles(jnp.tile(jnp.array([VALUES]), (50, 1)), LEVELS)
     monitor = cj.CalibrationMonitor.start(jax.random.key(1), predictions)

@@ -156,6 +156,7 @@ def test_a_residual_that_is_infinite_is_no_residual_of_0():
     assert found.worst_cell() is None and bool(jnp.isnan(found.confidence_level))
 
 
+@pytest.mark.slow
 def test_empty_cells_are_no_error_while_nan_is_looked_for():
     events, happened = cj.Bernoulli(jnp.array([0.1, 0.2, 0.7, 0.7])), jnp.array([0, 1, 1, 1])
     numbers, targets = cj.Normal(jnp.zeros(4), 1.0), jnp.arange(4.0)
