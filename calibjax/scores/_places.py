@@ -29,7 +29,7 @@ from calibjax._struct import as_pytree
 from calibjax.expectations import default_prediction_kernels
 from calibjax.features import choose_landmarks, landmarks_with_base
 
-# The numbers of landmarks, of cosines, and of steps towards the minimum.
+# The numbers of landmarks and of steps towards the minimum.
 _LANDMARKS, _STEPS = 128, 50
 
 
@@ -37,7 +37,7 @@ def places_of_targets(key: jax.Array, data: Data) -> jax.Array:
     """U of checked rows of predictions that have `of_places`, ``[n]``; NaN for an invalid row.
 
     That of a row depends on (key, the number of the row among the kept rows) and on all rows.
-    O(n (landmarks + cosines R)) time for each step, and O(n) memory.
+    For K levels O(n K (landmarks + R)) time for each step, and O(n K R) memory.
     """
     of_places = data.predictions.of_places()
     kernels = default_prediction_kernels(of_places, data.where)
