@@ -1,14 +1,14 @@
 """Kernel calibration error, its gradients and tests, for any probabilistic model, in JAX."""
 
 from calibjax._distribution import Distribution as Distribution
-from calibjax.corp import CORPCurve as CORPCurve
-from calibjax.corp import corp_curve as corp_curve
+from calibjax.curves import CORPCurve as CORPCurve
 from calibjax.curves import CoverageCurve as CoverageCurve
 from calibjax.curves import PITCurve as PITCurve
 from calibjax.curves import ReliabilityCurve as ReliabilityCurve
 from calibjax.curves import ResidualMap as ResidualMap
 from calibjax.curves import WitnessMap as WitnessMap
 from calibjax.curves import contributions as contributions
+from calibjax.curves import corp_curve as corp_curve
 from calibjax.curves import coverage_curve as coverage_curve
 from calibjax.curves import pit_curve as pit_curve
 from calibjax.curves import reliability_curve as reliability_curve

@@ -38,7 +38,7 @@ class Distribution(ABC):
     """
 
     #: Whether expectations of kernels are not known, and `SteinKernel` takes their place.
-    is_known_by_score: ClassVar[bool] = False
+    score_only: ClassVar[bool] = False
     #: Why the family has no `tempered`: the end of an error message, after "got <family>".
     untempered: ClassVar[str] = ""
     #: What a parameter with an axis less may be: the end of an error message.
@@ -252,7 +252,7 @@ class Distribution(ABC):
         squares = (jnp.sum(jnp.square(x - y)) for x, y in zip(ours, theirs, strict=True))
         return functools.reduce(jnp.add, squares)
 
-    def roles(self) -> tuple[tuple[Self, Self], ...]:
+    def cross_fit_pairs(self) -> tuple[tuple[Self, Self], ...]:
         """What h sees of *one* prediction: pairs (compared, subtracted), over which it averages.
 
         The kernel on predictions compares the first of a pair.  The second is the law whose mean
@@ -268,7 +268,7 @@ class Distribution(ABC):
             f"random features are defined for {families} predictions, got {type(self).__name__}."
         )
 
-    def exchangeable(self, targets: jax.Array) -> tuple[Self, jax.Array]:
+    def pool_target(self, targets: jax.Array) -> tuple[Self, jax.Array]:
         """Predictions whose `sample` can be exchanged for the targets if the model is calibrated.
 
         They must not depend on which of the exchangeable values is the target.
@@ -279,7 +279,7 @@ class Distribution(ABC):
         """The predictions with densities proportional to p^(1 / temperature)."""
         raise tempering_refused(type(self).__name__, self.untempered)
 
-    def located(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
+    def shift_and_scale(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
         """The predictions with the location intercept + slope loc and the scale factor scale."""
         raise location_refused(type(self).__name__)
 
@@ -327,6 +327,6 @@ def tempering_refused(actual: str, reason: str = "") -> TypeError:
 def location_refused(actual: str) -> TypeError:
     """The error for predictions without a location and a scale; `actual` says what came."""
     return TypeError(
-        f"predictions must be one of {families_with('located')}, which have a location and a "
-        f"scale, got {actual}."
+        f"predictions must be one of {families_with('shift_and_scale')}, which have a location and "
+        f"a scale, got {actual}."
     )

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._data import Data, check_data
 from calibjax._distribution import Distribution
+from calibjax._rows import Data, check_data
 from calibjax._sharding import on_one_device
 from calibjax._struct import as_pytree, is_traced, widest_dtype
 from calibjax.discrepancy import h

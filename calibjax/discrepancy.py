@@ -8,7 +8,7 @@ The deviation of (p, y) at a location t = (q, z) is k((p, y), t) - E k((p, Z), t
 first half of h (Definition C.1 there).
 
 Draws from a law P_i may stand for it: two halves A_i and B_i, with the mean embeddings mu(A_i) and
-mu(B_i).  The halves have two roles (`Distribution.roles`), and h_ij is the mean of
+mu(B_i).  The halves have two roles (`Distribution.cross_fit_pairs`), and h_ij is the mean of
 
 k_P(A_i, A_j) <k_Y(y_i, .) - mu(B_i), k_Y(y_j, .) - mu(B_j)>
 
@@ -35,15 +35,15 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._loops import is_of_numbers
-from calibjax._numerics import dot
+from calibjax._numbers import dot
 from calibjax._sharding import Axis
 from calibjax.expectations import (
     all_labels,
     label_residual,
     mean_embedding,
+    prepare_rows,
     residual_product,
     residual_product_tile,
-    with_waves,
 )
 from calibjax.kernels import (
     FeatureKernel,
@@ -95,7 +95,7 @@ def _h_of_product(kernel: TensorProduct, a: Sample, b: Sample) -> jax.Array:
             ours[1], kernel.target_kernel, y, theirs[1], z
         )
 
-    return _mean(map(of_role, p.roles(), q.roles()))
+    return _mean(map(of_role, p.cross_fit_pairs(), q.cross_fit_pairs()))
 
 
 def _mean(terms: Iterable[jax.Array]) -> jax.Array:
@@ -151,7 +151,7 @@ def _h_tile_of_product(kernel: TensorProduct, a: Sample, b: Sample) -> jax.Array
 
 def _roles(predictions: Any) -> tuple[Role, ...]:
     """The roles of each prediction in a batch."""
-    return jax.vmap(lambda p: p.roles())(predictions)
+    return jax.vmap(lambda p: p.cross_fit_pairs())(predictions)
 
 
 def _is_a_few_numbers(kernel: TensorProduct, rows: Sample) -> bool:
@@ -208,7 +208,7 @@ def prepared(kernel: Any, rows: Sample, axis: Axis) -> Any:
 @prepared.register
 def _prepared_for_product(kernel: TensorProduct, rows: Sample, axis: Axis) -> Any:
     predictions, targets = rows
-    return with_waves(predictions, kernel.target_kernel, targets, axis), targets
+    return prepare_rows(predictions, kernel.target_kernel, targets, axis), targets
 
 
 @prepared.register
@@ -247,7 +247,7 @@ def _deviation_of_product(kernel: TensorProduct, a: Sample, location: Sample) ->
         of_predictions = of_pair(kernel.prediction_kernel, compared, q)
         return of_predictions * (of_targets - mean_embedding(subtracted, target_kernel, z))
 
-    return _mean(itertools.starmap(of_role, p.roles()))
+    return _mean(itertools.starmap(of_role, p.cross_fit_pairs()))
 
 
 @deviation.register

@@ -46,7 +46,7 @@ def cell(family: type, kernel: type) -> str:
                 names = {cj.Mixture: "as they", cj.ZeroInflated: "as they", cj.Counts: "series"}
                 return names.get(parent, "sum" if kernel_type is object else "✓")
     has_stein_kernel = kernel not in (cj.WhiteKernel, cj.LaplacianKernel)
-    return "by its score" if family.is_known_by_score and has_stein_kernel else "–"
+    return "by its score" if family.score_only and has_stein_kernel else "–"
 
 
 def table() -> str:

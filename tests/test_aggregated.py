@@ -14,7 +14,7 @@ from messages import check_message
 from scipy import special, stats
 
 import calibjax as cj
-from calibjax._data import check_data, clean
+from calibjax._rows import check_data, clean
 from calibjax._struct import as_pytree
 from calibjax.features import residual_feature
 from calibjax.hypothesis_tests import _aggregation
@@ -614,7 +614,7 @@ def test_which_of_the_values_is_the_target_cannot_be_seen(d, float64):
     pools = []
     for chosen in range(4):
         samples = jnp.asarray(np.delete(pool, chosen, axis=1))
-        predictions, targets = cj.Empirical(samples).exchangeable(jnp.asarray(pool[:, chosen]))
+        predictions, targets = cj.Empirical(samples).pool_target(jnp.asarray(pool[:, chosen]))
         np.testing.assert_array_equal(targets, pool[:, chosen])
         pools.append(np.asarray(predictions.samples))
     for row in range(N):

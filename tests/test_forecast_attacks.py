@@ -7,7 +7,7 @@ import pytest
 from marks import slow
 
 import calibjax as cj
-from calibjax.expectations import residual_product_tile, with_waves
+from calibjax.expectations import prepare_rows, residual_product_tile
 
 
 @pytest.mark.parametrize("dtype", slow({"float64"}, ["float32", "float64"]))
@@ -20,7 +20,7 @@ def test_targets_outside_of_the_waves_beside_laws_inside(dtype, float64):
     targets = offsets + jnp.asarray([0.0, 0.0, 0.0, 0.0, 10.2, 0.1, 1.4], dtype)
     kernel = cj.GaussianKernel(jnp.asarray(1.0, dtype))
     p = cj.StudentT(df, offsets, scale)
-    made = with_waves(p, kernel, targets, None)
+    made = prepare_rows(p, kernel, targets, None)
     assert made.target_is_near.tolist() == [True] * 4 + [False, True, False]
     found = residual_product_tile(made, kernel, targets, made, targets)
     exact = residual_product_tile(p, kernel, targets, p, targets)

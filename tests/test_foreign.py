@@ -19,7 +19,7 @@ from marks import slow
 
 import calibjax as cj
 from calibjax import as_predictions
-from calibjax._batch import check_predictions
+from calibjax._rows import check_predictions
 
 MODULES = {
     "numpyro": "numpyro.distributions",

@@ -11,7 +11,7 @@ from jax.scipy import special
 from marks import slow
 
 import calibjax as cj
-from calibjax._loops import fusible, held, in_one_loop, is_of_numbers
+from calibjax._loops import in_one_loop, is_of_numbers, materialised, with_fusion_hints
 from calibjax.operators import in_tiles
 
 X = np.linspace(0.3, 2.0, 7)
@@ -49,7 +49,7 @@ def every_kind_of_equation(x, count):
 
 def test_fusible_is_the_same_function(dtype):
     x, count = jnp.asarray(X, dtype), jnp.array(3)
-    rounding = fusible(every_kind_of_equation)
+    rounding = with_fusion_hints(every_kind_of_equation)
     found, expected = (jax.jit(f)(x, count) for f in (rounding, every_kind_of_equation))
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     tolerance = 8 * np.finfo(dtype).eps
@@ -62,7 +62,7 @@ def test_fusible_rounds_nothing(dtype):
     # The largest and smallest numbers, and those with all digits: every quotient is exact.
     info = np.finfo(dtype)
     x = jnp.array([info.max, info.tiny, -1 - info.eps, 0.0, np.inf, np.nan], dtype)
-    np.testing.assert_array_equal(jax.jit(fusible(lambda x: x / 1))(x), x)
+    np.testing.assert_array_equal(jax.jit(with_fusion_hints(lambda x: x / 1))(x), x)
 
 
 @pytest.mark.slow
@@ -73,10 +73,12 @@ def test_derivatives_of_fusible_are_those_of_the_function(float64):
     def of_x(x):
         return every_kind_of_equation(x, 3)
 
-    found, expected = (jax.grad(functools.partial(loss, f))(X) for f in (fusible(of_x), of_x))
+    found, expected = (
+        jax.grad(functools.partial(loss, f))(X) for f in (with_fusion_hints(of_x), of_x)
+    )
     np.testing.assert_allclose(found, expected, rtol=1e-13)
     # The rules of `cubed` and `sine` are kept: their slopes are 10 and -3.
-    slope = jax.grad(lambda x: fusible(lambda x: cubed(x) + sine(x))(x))(0.5)
+    slope = jax.grad(lambda x: with_fusion_hints(lambda x: cubed(x) + sine(x))(x))(0.5)
     assert slope == 7
 
 
@@ -101,7 +103,7 @@ def test_derivatives_of_in_one_loop(float64):
 
 def test_held_rows_are_the_rows():
     rows = {"a": jnp.arange(3), "b": jnp.ones(3), "c": jnp.ones((3, 2)), "d": jnp.array([True] * 3)}
-    found = jax.jit(held)(rows)
+    found = jax.jit(materialised)(rows)
     for name, x in rows.items():
         assert found[name].dtype == x.dtype
         np.testing.assert_array_equal(found[name], x)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import calibjax as cj
-from calibjax._numerics import pairs_weight
+from calibjax._numbers import pairs_weight
 from calibjax.kernels import check_symmetric, is_symmetric, pairwise, upper_bound
 
 N = 6

@@ -7,7 +7,7 @@ import pytest
 from instances import sample
 
 import calibjax as cj
-from calibjax._data import Data, check_data
+from calibjax._rows import Data, check_data
 from calibjax.operators import DenseH, low_rank_h, tiled_h
 
 N = 21

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import calibjax as cj
-from calibjax import corp, curves, estimators, hypothesis_tests, intervals, recalibration, scores
+from calibjax import curves, estimators, hypothesis_tests, intervals, recalibration, scores
 
 PACKAGE = Path(cj.__file__).parent
 
@@ -20,19 +20,14 @@ ROOMS = [
     "_struct",
     "_sharding",
     "_check",
-    "_numerics",
-    "_erfcx",
-    "_waves",
-    "_tempering",
+    "_numbers",
     "_loops",
     "_parameters",
     "_distribution",
-    "_inversion",
-    "_batch",
+    "_rows",
     "kernels",
     "expectations",
     "distributions",
-    "_data",
     "discrepancy",
     "_door",
     "_pairwise",
@@ -45,7 +40,6 @@ ROOMS = [
     "recalibration",
     "monitoring",
     "curves",
-    "corp",
     "plot",
     "evaluation",
     "cli",
@@ -115,7 +109,7 @@ def public_functions(module):
     "name",
     [
         name
-        for room in (scores, estimators, intervals, hypothesis_tests, recalibration, curves, corp)
+        for room in (scores, estimators, intervals, hypothesis_tests, recalibration, curves)
         for name in public_functions(room)
     ],
 )

@@ -13,7 +13,7 @@ from scipy import special, stats
 
 import calibjax as cj
 from calibjax.distributions._univariate import _waves
-from calibjax.expectations import residual_product_tile, with_waves
+from calibjax.expectations import prepare_rows, residual_product_tile
 
 # The laws of a table, in the families and in SciPy.
 LAWS = {
@@ -147,7 +147,7 @@ def test_waves_are_sums_over_points(dtype, float64):
     tile = jax.jit(residual_product_tile)
     atol = 1e-5 if dtype == "float32" else 1e-11
     for law in (ps, cj.StudentT(ps.df, far, ps.scale)):
-        made = with_waves(law, kernel, ys, None)
+        made = prepare_rows(law, kernel, ys, None)
         assert isinstance(made, _waves.WithWaves)
         assert bool(jnp.all(made.law_is_near)) == (law is ps)
         sums = tile(law, kernel, ys, law, ys)
@@ -160,7 +160,7 @@ def test_laws_that_are_wide_have_no_waves(float64):
     # Their points are further from each other than the kernel can see.
     ps, ys = rows(8)
     kernel = cj.GaussianKernel(jnp.float64(0.01))
-    assert not jnp.any(with_waves(ps, kernel, ys, None).law_is_near)
+    assert not jnp.any(prepare_rows(ps, kernel, ys, None).law_is_near)
 
 
 def test_a_closed_form_of_a_subclass_goes_first():

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 import calibjax as cj
-from calibjax._data import check_data, clean
+from calibjax._rows import check_data, clean
 from calibjax._struct import as_pytree
 from calibjax.hypothesis_tests._aggregation import aggregate
 from calibjax.hypothesis_tests._kernel_terms import terms_of
@@ -85,7 +85,7 @@ RULES: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 def pvalues(key: jax.Array, predictions: Any, targets: jax.Array, n_draws: int) -> dict[str, Any]:
     """The p-value of each kernel alone and of each rule, for the grid and the default kernels."""
-    predictions, targets = predictions.exchangeable(targets)
+    predictions, targets = predictions.pool_target(targets)
     plain = cj.default_kernel(predictions)
     distance, median = plain.prediction_kernel.distance, plain.prediction_kernel.lengthscale
     grid = [

@@ -76,7 +76,7 @@ def _in_one_loop_jvp(primals, tangents):
     return in_one_loop(*primals), list(tangents[0])
 
 
-def held(rows: Any) -> Any:
+def materialised(rows: Any) -> Any:
     """The same rows, of which a CPU holds the numbers in memory before any loop runs over pairs.
 
     Rows that are taken out of a larger array at an index that changes would be looked up again for
@@ -92,7 +92,7 @@ def held(rows: Any) -> Any:
     return jax.tree.unflatten(structure, leaves)
 
 
-def fusible(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_fusion_hints(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function of pytrees, of which a CPU can make all results in one loop.
 
     An expensive operation with two users is not fused into either: XLA holds its result in memory

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._numerics import compensated_add
+from calibjax._numbers import compensated_add
 from calibjax._sharding import Axis, as_varying, axis_size, from_places_on
 
 

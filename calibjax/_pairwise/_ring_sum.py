@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from calibjax._pairwise._ring import ring
-from calibjax._pairwise._tile_sums import Asked, value_and_gradient, weighted_sum
+from calibjax._pairwise._tile_sums import DiffPartition, value_and_gradient, weighted_sum
 from calibjax._sharding import all_sum
 from calibjax._struct import split
 
@@ -54,7 +54,11 @@ def _value_and_gradient(tile, axis, asked, parameters, tiles):
     asked_tiles, rest_tiles, of_tiles = split(tiles, asked[1])
 
     def visit(left, right, same, factor):
-        arguments = Asked(asked_parameters, rest_parameters), Asked(*left), Asked(*right)
+        arguments = (
+            DiffPartition(asked_parameters, rest_parameters),
+            DiffPartition(*left),
+            DiffPartition(*right),
+        )
         found = value_and_gradient(tile, (of_parameters, of_tiles), *arguments, same)
         return jax.tree.map(lambda x: factor * x, found)
 

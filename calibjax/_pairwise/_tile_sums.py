@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._loops import fusible, held, in_one_loop, is_of_numbers, on_cpu
-from calibjax._numerics import dot
+from calibjax._loops import in_one_loop, is_of_numbers, materialised, on_cpu, with_fusion_hints
+from calibjax._numbers import dot
 from calibjax._pairwise._tiles import Tile
 from calibjax._struct import merge
 from calibjax.kernels import vmap_pairs
@@ -25,7 +25,7 @@ _SIDE_BY_SIDE = 4
 _FEW_CLASSES = 32
 
 
-class Asked(NamedTuple):
+class DiffPartition(NamedTuple):
     """The leaves of a tree whose derivative is asked for, and the others."""
 
     leaves: list[Any]
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
 
 def tile_values(tile: Tile, parameters: Any, left: Any, right: Any) -> jax.Array:
     """The values of all pairs, ``[S, T]``, in few loops on a CPU."""
-    return fusible(tile)(parameters, held(left), held(right))
+    return with_fusion_hints(tile)(parameters, materialised(left), materialised(right))
 
 
 def weighted_sum(tile: Tile, parameters: Any, left: Any, right: Any, same: jax.Array) -> jax.Array:
@@ -67,8 +67,8 @@ def _are_few_classes(rows: Any) -> bool:
 
 def _of_whole_tile(tile: Tile, parameters: Any, left: Any, right: Any, same: jax.Array):
     """`weighted_sum`, where it is differentiated or made on a CPU."""
-    (left, left_weights), (right, right_weights) = held((left, right))
-    values = fusible(tile)(parameters, left, right)
+    (left, left_weights), (right, right_weights) = materialised((left, right))
+    values = with_fusion_hints(tile)(parameters, left, right)
     values = jnp.where(_with_itself(values.shape, same), 0.0, values)
     return _weighted(values, left_weights, right_weights)
 
@@ -89,7 +89,12 @@ def _weighted(values: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array
 
 
 def value_and_gradient(
-    tile: Tile, structures: Any, parameters: Asked, left: Asked, right: Asked, same: jax.Array
+    tile: Tile,
+    structures: Any,
+    parameters: DiffPartition,
+    left: DiffPartition,
+    right: DiffPartition,
+    same: jax.Array,
 ) -> tuple[jax.Array, tuple[list[Any], list[Any], list[Any]]]:
     """`weighted_sum`, and its gradient in what is asked of the parameters, left and right.
 
@@ -115,7 +120,9 @@ def value_and_gradient(
     return _by_partials(of_pair, parameters, left, right, weights, same, of_side[1][-1])
 
 
-def _is_of_numbers(of_pair: Any, parameters: Asked, left: Asked, right: Asked) -> bool:
+def _is_of_numbers(
+    of_pair: Any, parameters: DiffPartition, left: DiffPartition, right: DiffPartition
+) -> bool:
     sides = jax.tree.leaves((left, right))
     if any(x.ndim > 0 for x in parameters.leaves) or any(x.ndim > 1 for x in sides):
         return False
@@ -138,8 +145,8 @@ def _by_partials(of_pair, parameters, left, right, weights, same, are_weights_as
     counts = [counts[0], *(count - are_weights_asked for count in counts[1:])]
     arrays: list[jax.Array] = []
     for group in _groups(counts):
-        left, right = held((left, right))
-        of_pairs = fusible(functools.partial(_values_and_partials, of_pair, group))
+        left, right = materialised((left, right))
+        of_pairs = with_fusion_hints(functools.partial(_values_and_partials, of_pair, group))
         values, partials = of_pairs(parameters, left, right)
         made = [values, *partials] if not arrays else partials
         arrays += in_one_loop([jnp.where(with_itself, 0.0, x) for x in made])
@@ -170,18 +177,20 @@ def _groups(counts: Sequence[int]) -> list[Group]:
 
 
 def _values_and_partials(
-    of_pair: Any, group: Group, parameters: Asked, left: Asked, right: Asked
+    of_pair: Any, group: Group, parameters: DiffPartition, left: DiffPartition, right: DiffPartition
 ) -> tuple[jax.Array, list[jax.Array]]:
     """The values of all pairs and their partial derivatives, each ``[S, T]``."""
 
-    def of_one(left: Asked, right: Asked) -> tuple[jax.Array, list[jax.Array]]:
+    def of_one(left: DiffPartition, right: DiffPartition) -> tuple[jax.Array, list[jax.Array]]:
         arguments = parameters, left, right
 
         def value(chosen: list[jax.Array]) -> jax.Array:
             leaves = [list(argument.leaves) for argument in arguments]
             for (argument, k), x in zip(group, chosen, strict=True):
                 leaves[argument][k] = x
-            changed = [Asked(new, old.rest) for new, old in zip(leaves, arguments, strict=True)]
+            changed = [
+                DiffPartition(new, old.rest) for new, old in zip(leaves, arguments, strict=True)
+            ]
             return of_pair(*changed)
 
         return jax.value_and_grad(value)([arguments[argument].leaves[k] for argument, k in group])

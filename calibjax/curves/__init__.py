@@ -1,6 +1,8 @@
 """Curves and maps: what a picture of calibration shows, as arrays."""
 
 from calibjax.curves._contributions import contributions as contributions
+from calibjax.curves._corp_curve import CORPCurve as CORPCurve
+from calibjax.curves._corp_curve import corp_curve as corp_curve
 from calibjax.curves._coverage_curve import CoverageCurve as CoverageCurve
 from calibjax.curves._coverage_curve import coverage_curve as coverage_curve
 from calibjax.curves._pit_curve import PITCurve as PITCurve

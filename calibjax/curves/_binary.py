@@ -4,8 +4,8 @@ from typing import Any
 
 from jax.typing import ArrayLike
 
-from calibjax._data import Data, check_data
 from calibjax._distribution import Distribution
+from calibjax._rows import Data, check_data
 
 
 def check_binary(predictions: Any, targets: ArrayLike, where: ArrayLike | None) -> Data:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._numerics import log_quotient
+from calibjax._numbers import log_quotient
 from calibjax._struct import struct
 
 # In units of the precision: by how much equal distances may differ between two programs.

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
-from calibjax._data import Data, clean
 from calibjax._distribution import Distribution
+from calibjax._rows import Data, clean
 from calibjax._sharding import gathered
 from calibjax._struct import struct
 from calibjax.curves._binary import check_binary

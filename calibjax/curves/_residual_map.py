@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
-from calibjax._data import Data, clean
 from calibjax._distribution import Distribution
-from calibjax._numerics import absolute, dot
+from calibjax._numbers import absolute, dot
+from calibjax._rows import Data, clean
 from calibjax._sharding import gathered
 from calibjax._struct import struct
 from calibjax.curves._critical import check_level, critical_value
@@ -152,7 +152,7 @@ def _residual_map(
 ) -> ResidualMap:
     data = clean(data)
     dtype = data.weights.dtype
-    predictions, targets = data.predictions.exchangeable(data.targets)
+    predictions, targets = data.predictions.pool_target(data.targets)
     location, spread = predictions.location(), predictions.spread()
     kept = jnp.ones(data.n, bool) if data.where is None else data.where
     location_edges, location_bins = _quantile_bins(location, kept, n_bins)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._numerics import absolute
+from calibjax._numbers import absolute
 
 # In units of the precision: by how much equal scores may differ between two programs.
 _ROUNDING = 256

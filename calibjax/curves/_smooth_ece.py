@@ -28,9 +28,9 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._data import Data, clean
 from calibjax._distribution import Distribution
-from calibjax._numerics import absolute
+from calibjax._numbers import absolute
+from calibjax._rows import Data, clean
 from calibjax._sharding import gathered
 from calibjax.curves._binary import check_binary
 

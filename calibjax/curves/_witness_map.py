@@ -9,8 +9,8 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
-from calibjax._data import Data, check_data, clean
 from calibjax._distribution import Distribution
+from calibjax._rows import Data, check_data, clean
 from calibjax._sharding import gathered
 from calibjax._struct import struct
 from calibjax.curves._critical import check_level, critical_value

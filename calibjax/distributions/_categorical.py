@@ -8,13 +8,19 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._batch import probability_vectors, valid_rows, widened_integers
 from calibjax._check import check_flag
 from calibjax._distribution import Distribution
-from calibjax._inversion import falls_short, integer_or_invalid, with_levels
-from calibjax._numerics import dot
+from calibjax._numbers import (
+    as_before,
+    dot,
+    falls_short,
+    integer_or_invalid,
+    tempered_label_log_prob,
+    tempered_probabilities,
+    with_levels,
+)
+from calibjax._rows import probability_vectors, valid_rows, widened_integers
 from calibjax._struct import struct, widened
-from calibjax._tempering import as_before, tempered_label_log_prob, tempered_probabilities
 from calibjax.expectations import finite_sums
 from calibjax.kernels import TotalVariation
 

@@ -11,11 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calibjax._batch import widened_integers
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
-from calibjax._inversion import integer_or_invalid, with_levels
-from calibjax._numerics import dot
+from calibjax._numbers import dot, integer_or_invalid, with_levels
+from calibjax._rows import widened_integers
 from calibjax._struct import is_array, is_traced, widened
 from calibjax.expectations import inner_product, mean_embedding
 from calibjax.kernels import WhiteKernel

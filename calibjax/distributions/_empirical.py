@@ -7,13 +7,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._batch import probability_vectors
 from calibjax._check import check_flag
 from calibjax._distribution import Distribution
-from calibjax._inversion import with_levels
-from calibjax._numerics import root_mean_square
+from calibjax._numbers import average, root_mean_square, wave, with_levels
+from calibjax._rows import probability_vectors
 from calibjax._struct import is_array, is_floating, static, struct, widened, widest_dtype
-from calibjax._waves import average, wave
 from calibjax.distributions._weighted_samples import (
     cdf_jump,
     check_numbers,
@@ -221,7 +219,7 @@ class Empirical(Distribution):
             p.samples.shape[1] - 1
         )
 
-    def exchangeable(self, targets: jax.Array) -> tuple["Empirical", jax.Array]:
+    def pool_target(self, targets: jax.Array) -> tuple["Empirical", jax.Array]:
         """The samples with the target among them: any of the S + 1 values may be the target.
 
         The values are sorted, so that no place among them tells which one is the target.
@@ -234,9 +232,9 @@ class Empirical(Distribution):
         pool = jnp.concatenate([targets[:, None].astype(dtype), samples.astype(dtype)], axis=1)
         return Empirical(_sorted(pool)), targets
 
-    def roles(self) -> tuple[tuple[Self, Self], ...]:
+    def cross_fit_pairs(self) -> tuple[tuple[Self, Self], ...]:
         if not self.split:
-            return super().roles()
+            return super().cross_fit_pairs()
         half = -(-self.samples.shape[0] // 2)
         first, second = (
             dataclasses.replace(self, samples=draws, split=False)

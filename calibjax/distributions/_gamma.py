@@ -9,8 +9,14 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
-from calibjax._inversion import quantile_from_cdf, with_levels
-from calibjax._numerics import is_positive, log_gamma_ratio, log_gamma_step, log_quotient
+from calibjax._numbers import (
+    is_positive,
+    log_gamma_ratio,
+    log_gamma_step,
+    log_quotient,
+    quantile_from_cdf,
+    with_levels,
+)
 from calibjax._struct import struct, widened
 from calibjax.distributions._univariate import Univariate
 from calibjax.distributions._univariate._univariate import N_ATOMS

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import erf, ndtr, ndtri
 
-from calibjax._inversion import with_levels
-from calibjax._numerics import dot, is_positive
+from calibjax._numbers import dot, is_positive, with_levels
 from calibjax._struct import struct, widened
 from calibjax.distributions._univariate import (
     Univariate,

@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._check import check_flag
-from calibjax._inversion import with_levels
+from calibjax._numbers import with_levels
 from calibjax._struct import static, struct, widened, widest_dtype
 from calibjax.distributions._piecewise_linear import crps
 from calibjax.distributions._places import Places, mean_square_of_values

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
-from calibjax._inversion import with_levels
+from calibjax._numbers import with_levels
 from calibjax._struct import struct, widened
 from calibjax.distributions._laplace import Laplace
 from calibjax.distributions._normal import Normal

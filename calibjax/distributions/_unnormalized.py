@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from calibjax._check import check_array
 from calibjax._distribution import Distribution
-from calibjax._numerics import root_mean_square
+from calibjax._numbers import root_mean_square
 from calibjax._static import is_plain_function
 from calibjax._struct import struct, widened
 from calibjax.kernels import FisherDistance
@@ -83,7 +83,7 @@ class Unnormalized(Distribution):
 
     target_shape = "n ..."
     target_kind = "real"
-    is_known_by_score = True
+    score_only = True
 
     @classmethod
     def from_log_density(

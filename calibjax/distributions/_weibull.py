@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
-from calibjax._inversion import with_levels
-from calibjax._numerics import is_positive, log_quotient
+from calibjax._numbers import is_positive, log_quotient, with_levels
 from calibjax._struct import struct, widened
 from calibjax.distributions._gamma import log_of_deviance, slope_of_deviance
 from calibjax.distributions._univariate import Univariate, positive_points

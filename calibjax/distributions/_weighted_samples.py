@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from calibjax._inversion import falls_short
+from calibjax._numbers import falls_short
 
 
 def check_numbers(samples: jax.Array, name: str) -> None:

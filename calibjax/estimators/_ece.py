@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._data import Data
 from calibjax._distribution import Distribution
+from calibjax._rows import Data
 from calibjax._sharding import gathered
 from calibjax.estimators._binning import Binning
 from calibjax.estimators._calibration_bins import TEN_BINS, check_bins, filled_bins

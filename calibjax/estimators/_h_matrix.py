@@ -5,9 +5,9 @@ from typing import Any
 import jax
 from jax.typing import ArrayLike
 
-from calibjax._data import Data, clean, in_dtype
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
+from calibjax._rows import Data, clean, in_dtype
 from calibjax._sharding import gathered
 from calibjax.discrepancy import h
 from calibjax.kernels import KernelLike, vmap_pairs

@@ -3,9 +3,9 @@
 import jax
 from jax.typing import ArrayLike
 
-from calibjax._data import check_data
 from calibjax._distribution import Distribution
-from calibjax._numerics import safe_sqrt
+from calibjax._numbers import safe_sqrt
+from calibjax._rows import check_data
 from calibjax.estimators._skce import skce
 from calibjax.estimators._top_label import check_classes, top_label
 from calibjax.kernels import DistanceKernel, TensorProduct, TotalVariation, WhiteKernel

@@ -9,10 +9,10 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
-from calibjax._data import Data
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
-from calibjax._numerics import safe_sqrt
+from calibjax._numbers import safe_sqrt
+from calibjax._rows import Data
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import struct
 from calibjax.discrepancy import Sample

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._batch import parameters, valid_rows
 from calibjax._check import check_array, check_integer, check_shapes
 from calibjax._distribution import Distribution
+from calibjax._rows import parameters, valid_rows
 from calibjax._struct import is_array, widened
 from calibjax.distributions import Bernoulli
 

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._data import Data, check_locations, clean, in_dtype
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
+from calibjax._rows import Data, check_locations, clean, in_dtype
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import widest_dtype
 from calibjax.discrepancy import deviation

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._data import check_data
 from calibjax._distribution import Distribution
+from calibjax._rows import check_data
 from calibjax._sharding import on_one_device
 from calibjax._struct import widened
 from calibjax.distributions import Bernoulli, Categorical

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._data import Data, clean
 from calibjax._distribution import Distribution
+from calibjax._rows import Data, clean
 from calibjax._struct import struct
 from calibjax.curves import smooth_ece
 from calibjax.distributions._quantiles import Quantiles

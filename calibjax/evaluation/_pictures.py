@@ -4,8 +4,14 @@ from typing import Any
 
 import jax
 
-from calibjax.corp import corp_curve
-from calibjax.curves import coverage_curve, pit_curve, reliability_curve, residual_map, witness_map
+from calibjax.curves import (
+    corp_curve,
+    coverage_curve,
+    pit_curve,
+    reliability_curve,
+    residual_map,
+    witness_map,
+)
 from calibjax.evaluation._measures import judged_probabilities
 
 

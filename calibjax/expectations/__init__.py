@@ -20,6 +20,7 @@ from calibjax.expectations._default_kernels import squared_deviation as squared_
 from calibjax.expectations._default_kernels import standardised as standardised
 from calibjax.expectations._dispatch import inner_product as inner_product
 from calibjax.expectations._dispatch import mean_embedding as mean_embedding
+from calibjax.expectations._dispatch import prepare_rows as prepare_rows
 from calibjax.expectations._dispatch import residual_product as residual_product
 from calibjax.expectations._dispatch import residual_product_tile as residual_product_tile
 from calibjax.expectations._dispatch import squared_distance_tile as squared_distance_tile
@@ -27,7 +28,6 @@ from calibjax.expectations._dispatch import squared_embedding_distance as square
 from calibjax.expectations._dispatch import (
     squared_embedding_distance_tile as squared_embedding_distance_tile,
 )
-from calibjax.expectations._dispatch import with_waves as with_waves
 from calibjax.expectations._finite import all_labels as all_labels
 from calibjax.expectations._finite import finite_sums as finite_sums
 from calibjax.expectations._finite import label_residual as label_residual

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._batch import check_predictions, fill_masked
 from calibjax._distribution import Distribution
+from calibjax._rows import check_predictions, fill_masked
 from calibjax._sharding import Axis, all_of, on_devices, on_one_device
 from calibjax._struct import is_traced, widened
 from calibjax.expectations._mean_embedding_distance import MeanEmbeddingDistance
@@ -77,13 +77,13 @@ def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
     if distance is None:
         distance = MeanEmbeddingDistance(target_kernel)
     lengthscale = in_range(median_heuristic(distance, predictions, where=where))
-    on_pairs = SteinKernel if predictions.is_known_by_score else TensorProduct
+    on_pairs = SteinKernel if predictions.score_only else TensorProduct
     return on_pairs(DistanceKernel(distance, lengthscale), target_kernel)
 
 
 def default_distance(predictions: Distribution, where: ArrayLike | None) -> Any:
     """The distance of the family; None if there is none."""
-    if predictions.is_known_by_score and where is not None:
+    if predictions.score_only and where is not None:
         # Its points are draws from kept rows.
         predictions, where = on_one_device((predictions, where))
         predictions = fill_masked(predictions, jnp.asarray(where))
@@ -93,7 +93,7 @@ def default_distance(predictions: Distribution, where: ArrayLike | None) -> Any:
 def gaussian_kernel(predictions: Distribution, where: ArrayLike | None) -> GaussianKernel:
     """The default kernel of real targets."""
     lengthscale = _lengthscale(None, (predictions, where))
-    return GaussianKernel(in_range(lengthscale, squared=predictions.is_known_by_score))
+    return GaussianKernel(in_range(lengthscale, squared=predictions.score_only))
 
 
 def in_range(lengthscale: jax.Array, squared: bool = False) -> jax.Array:

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 
-from calibjax._batch import check_predictions
 from calibjax._distribution import Distribution
-from calibjax._numerics import dot
+from calibjax._numbers import dot
+from calibjax._rows import check_predictions
 from calibjax._struct import batch_of_one, static, struct
 from calibjax.expectations._default_kernel import (
     default_distance,
@@ -129,7 +129,7 @@ def _kernels_of_standardised_targets(predictions: Distribution, where: Any) -> l
             log_probability_of if has_log_prob(predictions) else squared_deviation,
         )
     kernels: list[Kernel] = [FeatureKernel(k, f) for f in features for k in of_predictions]
-    if predictions.is_known_by_score:
+    if predictions.score_only:
         target_kernel = gaussian_kernel(predictions, where)
         kernels += [SteinKernel(kernel, target_kernel) for kernel in of_predictions]
     return kernels

@@ -187,11 +187,11 @@ def squared_embedding_distance_tile(ps: Any, kernel: Any, qs: Any) -> jax.Array:
 
 
 @functools.partial(PairDispatch, n_axes=None, of=mean_embedding)
-def with_waves(ps: Any, kernel: Any, ys: Any, axis: Any) -> Any:
+def prepare_rows(ps: Any, kernel: Any, ys: Any, axis: Any) -> Any:
     """The predictions of n rows with whatever makes their tiles fast, by default as they are.
 
-    Sums over pairs call it once for all rows.  What it returns has the `roles` of a prediction, and
-    rules for its residual products.
+    Sums over pairs call it once for all rows.  What it returns has the `cross_fit_pairs` of a
+    prediction, and rules for its residual products.
     """
     return ps
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._distribution import Distribution
-from calibjax._numerics import dot
+from calibjax._numbers import dot
 from calibjax.expectations._dispatch import (
     inner_product,
     mean_embedding,

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._numerics import dot
+from calibjax._numbers import dot
 from calibjax._sharding import Axis, evenly_spaced, rows_at
 from calibjax._struct import struct, widest_dtype
 from calibjax.kernels import pairwise

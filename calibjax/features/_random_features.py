@@ -20,9 +20,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax._numerics import dot
+from calibjax._numbers import dot, wave
 from calibjax._struct import struct
-from calibjax._waves import wave
 from calibjax.discrepancy import Role, Sample
 from calibjax.expectations import all_labels, label_residual
 from calibjax.features._spectra import prediction_frequency, target_frequency
@@ -48,8 +47,8 @@ class Features:
         frequencies: the frequencies w, ``[D, …]`` for each distance.
         target_frequencies: the frequencies v, ``[D]`` or ``[D, d]``; None for labels.
         metric: the matrix K ``[m, m]`` for labels, else the number 1 in the shape ``[1, 1]``.
-        roles: which of the `roles` of a prediction each feature sees, ``[D]``; None if all have
-            one.
+        roles: which of the `cross_fit_pairs` of a prediction each feature sees, ``[D]``; None if
+            all have one.
     """
 
     factor: Any
@@ -71,7 +70,7 @@ class Features:
         for labels.
         """
         p, y = a
-        factors = [self._of_role(role, y) for role in p.roles()]
+        factors = [self._of_role(role, y) for role in p.cross_fit_pairs()]
         if self.roles is None:
             (of_all,) = factors
             return of_all
@@ -130,7 +129,7 @@ def _draw_product_features(
         draws = [lambda key, k=kernel: frequency(k, key, like, dtype) for kernel in kernels]
         return [jax.vmap(draw)(key) for draw, key in zip(draws, keys, strict=True)]
 
-    (compared, _), *other_roles = p.roles()
+    (compared, _), *other_roles = p.cross_fit_pairs()
     frequencies = draw_frequencies(
         prediction_frequency, prediction_key, prediction_kernels, compared
     )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from calibjax._numerics import dot
+from calibjax._numbers import dot
 from calibjax._struct import struct
 from calibjax.expectations import all_labels
 

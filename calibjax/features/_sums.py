@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._numerics import compensated_add
+from calibjax._numbers import compensated_add
 from calibjax._pairwise import cut, pad
 from calibjax._sharding import Axis, all_sum, as_varying
 

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax._numerics import dot, eigh_of_kernel
+from calibjax._numbers import dot, eigh_of_kernel
 from calibjax._struct import batch_of_one, struct
 from calibjax.expectations import all_labels
 from calibjax.features._random_features import expanded, sum_arrays

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
-from calibjax._data import Data, check_data, clean
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
+from calibjax._rows import Data, check_data, clean
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import widest_dtype
 from calibjax.expectations import default_kernels
@@ -121,7 +121,7 @@ def aggregated_skce_test(
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     n_features = check_integer("n_features", n_features, 1)
     data = check_data(predictions, targets, where)
-    predictions, targets = data.predictions.exchangeable(data.targets)
+    predictions, targets = data.predictions.pool_target(data.targets)
     data = Data(predictions, targets, where)
     of_places = predictions.of_places()
     if kernels is None and of_places is not None:

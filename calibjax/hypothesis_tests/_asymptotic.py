@@ -7,11 +7,10 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._batch import kept_first
 from calibjax._check import check_choice, check_integer, check_key
-from calibjax._data import Data, clean
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
+from calibjax._rows import Data, clean, kept_first
 from calibjax._sharding import Axis, all_sum, gathered, on_devices
 from calibjax.discrepancy import h
 from calibjax.features import one_feature
@@ -20,7 +19,7 @@ from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals._of_norms import NormInterval
 from calibjax.intervals._rare_events import remark_on_rare_events
 from calibjax.kernels import KernelLike
-from calibjax.operators import H, low_rank_h, tiled_h_of_clean
+from calibjax.operators import DiscrepancyMatrix, low_rank_h, tiled_h_of_clean
 
 # The largest number of rows for which a method stores the matrix H.
 _MAX_MATRIX_ROWS = 8192
@@ -51,7 +50,7 @@ class _Method(NamedTuple):
         suffix: text for the end of the result's `method`, with a place for n_features.
     """
 
-    make_operator: Callable[..., tuple[H, jax.Array]]
+    make_operator: Callable[..., tuple[DiscrepancyMatrix, jax.Array]]
     law: Law
     formula: Callable[..., jax.Array] = h
     holds_matrix: bool = False

@@ -9,10 +9,10 @@ from jax.scipy.special import gammaincc
 from jax.typing import ArrayLike
 
 from calibjax._check import check_integer
-from calibjax._data import Data, check_locations
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
-from calibjax._numerics import dot, root_mean_square
+from calibjax._numbers import dot, root_mean_square
+from calibjax._rows import Data, check_locations
 from calibjax._sharding import Axis, all_max, all_of, all_sum, on_devices
 from calibjax._struct import is_traced
 from calibjax.discrepancy import deviation

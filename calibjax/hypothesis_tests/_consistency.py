@@ -9,10 +9,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._batch import kept_first
 from calibjax._check import check_choice, check_integer, check_key
-from calibjax._data import Data, check_data, clean
 from calibjax._distribution import Distribution
+from calibjax._rows import Data, check_data, clean, kept_first
 from calibjax._sharding import gathered
 from calibjax._struct import bind
 from calibjax.hypothesis_tests._model_null import row_numbers, under_model

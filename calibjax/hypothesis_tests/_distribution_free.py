@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_flag, check_integer, check_values
-from calibjax._data import Data
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
+from calibjax._rows import Data
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import is_array, is_traced
 from calibjax.hypothesis_tests._block import check_complete_blocks

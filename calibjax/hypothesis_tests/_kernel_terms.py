@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._data import in_dtype
+from calibjax._rows import in_dtype
 from calibjax._struct import as_pytree, is_traced, static, struct
 from calibjax.features import SteinFeature
 from calibjax.kernels import (

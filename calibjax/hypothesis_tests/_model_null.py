@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._check import check_choice, check_integer, check_key
-from calibjax._data import Data
+from calibjax._rows import Data
 from calibjax._sharding import Axis, global_offset
 from calibjax.intervals._model_draws import DRAWS_PER_GROUP, draw_targets
 from calibjax.operators import BlockH, TiledH, whole_blocks

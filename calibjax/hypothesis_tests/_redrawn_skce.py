@@ -18,10 +18,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._batch import kept_first
-from calibjax._data import Data
-from calibjax._numerics import dot
+from calibjax._numbers import dot
 from calibjax._pairwise import cut, pad
+from calibjax._rows import Data, kept_first
 from calibjax._sharding import Axis, all_sum, as_varying, axis_size, global_offset
 from calibjax._struct import as_pytree
 from calibjax.features import (

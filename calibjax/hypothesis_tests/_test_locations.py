@@ -7,10 +7,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._batch import check_predictions
 from calibjax._check import check_integer, check_key
-from calibjax._data import count_kept, in_dtype
 from calibjax._distribution import Distribution
+from calibjax._rows import check_predictions, count_kept, in_dtype
 from calibjax._sharding import Axis, all_of, axis_size, on_devices, rows_at
 from calibjax._struct import widest_dtype
 

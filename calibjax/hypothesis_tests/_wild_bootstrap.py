@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._sharding import Axis, axis_size, global_offset
-from calibjax.operators import H
+from calibjax.operators import DiscrepancyMatrix
 
 # The number of resamples that share one pass over H, one byte for each row and resample.
 _TOGETHER = 1024
@@ -22,7 +22,7 @@ _SIGNS = 2**20
 
 
 def wild_draws(
-    key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int
+    key: jax.Array, h: DiscrepancyMatrix, n_kept: jax.Array | int, n_resamples: int
 ) -> tuple[jax.Array, jax.Array]:
     """sum_{i != j} e_i e_j h_ij / (n - 1) of each resample, and the row sums of H ``[n]``.
 

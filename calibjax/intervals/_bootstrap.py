@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._sharding import Axis, all_sum, axis_size, global_offset
-from calibjax.operators import H
+from calibjax.operators import DiscrepancyMatrix
 
 # The number of resamples that share one pass over H.  Their counts take one byte for each resample
 # and row.
@@ -47,7 +47,7 @@ class ResampledForms(NamedTuple):
 
 
 def bootstrap_draws(
-    key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int
+    key: jax.Array, h: DiscrepancyMatrix, n_kept: jax.Array | int, n_resamples: int
 ) -> tuple[jax.Array, jax.Array]:
     """The draws T* ``[n_resamples]``, and the row sums of H without its diagonal ``[n]``.
 
@@ -63,7 +63,7 @@ def bootstrap_draws(
 
 
 def resampled_forms(
-    key: jax.Array, h: H, n_kept: jax.Array | int, n_resamples: int
+    key: jax.Array, h: DiscrepancyMatrix, n_kept: jax.Array | int, n_resamples: int
 ) -> tuple[ResampledForms, jax.Array]:
     """The sums over H of each resample, and the row sums of H without its diagonal ``[n]``.
 

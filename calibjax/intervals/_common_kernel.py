@@ -40,7 +40,7 @@ def common_kernel(models: Sequence[Distribution], where: ArrayLike | None) -> Jo
     # A family of real numbers has no closed form with a white kernel, and counts are real, too.
     lengthscales = [jnp.asarray(gaussian_kernel(p, where).lengthscale) for p in real]
     target_kernel = GaussianKernel(_mean(lengthscales)) if real else WhiteKernel()
-    on_pairs = SteinKernel if any(p.is_known_by_score for p in models) else TensorProduct
+    on_pairs = SteinKernel if any(p.score_only for p in models) else TensorProduct
     return on_pairs(DistanceKernel(distance, lengthscale), target_kernel)
 
 

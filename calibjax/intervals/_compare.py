@@ -29,11 +29,10 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._batch import check_predictions, kept_first
 from calibjax._check import check_integer, check_key
-from calibjax._data import Data, clean
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
+from calibjax._rows import Data, check_predictions, clean, kept_first
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import widest_dtype
 from calibjax.intervals._bootstrap import resampled_forms

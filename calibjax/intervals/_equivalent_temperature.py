@@ -8,11 +8,10 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._batch import kept_first
 from calibjax._check import check_key
-from calibjax._data import Data, clean, in_dtype
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
+from calibjax._rows import Data, clean, in_dtype, kept_first
 from calibjax._sharding import Axis, axis_size, global_offset, on_devices, rows_at
 from calibjax._struct import is_array, is_traced, struct
 from calibjax.estimators import skce

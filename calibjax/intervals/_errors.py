@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammainc
 
-from calibjax._inversion import smallest_with
+from calibjax._numbers import smallest_with
 from calibjax._struct import struct
 from calibjax.intervals._confidence_interval import normal_quantile
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from calibjax._data import Data
+from calibjax._rows import Data
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import is_traced, widened
 

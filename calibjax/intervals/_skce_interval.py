@@ -39,11 +39,10 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._batch import kept_first
 from calibjax._check import check_choice, check_integer, check_key
-from calibjax._data import Data, clean
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
+from calibjax._rows import Data, clean, kept_first
 from calibjax._sharding import Axis, global_offset, on_devices
 from calibjax._struct import widest_dtype
 from calibjax.estimators import estimate_skce

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._numerics import dot
+from calibjax._numbers import dot
 from calibjax.expectations import all_labels, inner_product
 from calibjax.kernels import (
     FeatureKernel,

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._data import Data
-from calibjax._numerics import dot
+from calibjax._numbers import dot
+from calibjax._rows import Data
 from calibjax._sharding import Axis, all_sum, axis_size, evenly_spaced, rows_at
 from calibjax.discrepancy import h
 from calibjax.intervals._model_draws import draw_targets

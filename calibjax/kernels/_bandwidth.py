@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._batch import check_predictions, fill_masked, kept_first, valid_rows
 from calibjax._distribution import Distribution
+from calibjax._rows import check_predictions, fill_masked, kept_first, valid_rows
 from calibjax._sharding import (
     Axis,
     all_sum,

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from calibjax._numerics import nonnegative_or_nan
+from calibjax._numbers import nonnegative_or_nan
 from calibjax._static import StaticFunction
 from calibjax._struct import is_floating, struct
 from calibjax.kernels._constraints import NONNEGATIVE, Constraint, forget_overridden

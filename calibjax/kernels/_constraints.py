@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibjax._numerics import is_nonnegative, is_positive
+from calibjax._numbers import is_nonnegative, is_positive
 from calibjax._struct import is_array
 
 

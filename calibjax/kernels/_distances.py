@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
 from calibjax._loops import double, sign, sum_over_coordinates
-from calibjax._numerics import absolute, power_of_two, safe_sqrt
+from calibjax._numbers import absolute, power_of_two, safe_sqrt
 from calibjax._struct import is_array, struct, widest_dtype
 from calibjax.kernels._base import vmap_pairs
 from calibjax.kernels._constraints import Constraint, forget_overridden, is_overridden

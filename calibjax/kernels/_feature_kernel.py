@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax._numerics import dot
+from calibjax._numbers import dot
 from calibjax._struct import struct, widest_dtype
 from calibjax.kernels._base import Kernel, KernelLike, of_pair
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_shapes
-from calibjax._numerics import dot, positive_or_nan
+from calibjax._numbers import dot, positive_or_nan
 from calibjax._struct import batch_of_one, struct, widest_dtype
 from calibjax.kernels._base import KernelLike, pairwise
 from calibjax.kernels._constraints import FINITE_POINTS

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._numerics import positive_or_nan, power_of_two, safe_sqrt
+from calibjax._numbers import positive_or_nan, power_of_two, safe_sqrt
 from calibjax._struct import is_traced, static, struct
 from calibjax.kernels._base import Kernel, of_pair, pairwise
 from calibjax.kernels._constraints import EXPONENT, POSITIVE

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._numerics import absolute, positive_or_nan, safe_sqrt
+from calibjax._numbers import absolute, positive_or_nan, safe_sqrt
 from calibjax._struct import is_floating, struct
 from calibjax.kernels._base import Kernel
 from calibjax.kernels._constraints import POSITIVE

@@ -26,7 +26,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax._numerics import dot, eigh_of_kernel
+from calibjax._numbers import dot, eigh_of_kernel
 from calibjax._struct import as_pytree, struct
 from calibjax.kernels import pairwise
 

@@ -11,11 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._batch import check_predictions, fill_masked, kept_first
 from calibjax._check import check_integer, check_key
-from calibjax._data import Data, check_data, clean, in_dtype
 from calibjax._distribution import Distribution
 from calibjax._parameters import family_name
+from calibjax._rows import (
+    Data,
+    check_data,
+    check_predictions,
+    clean,
+    fill_masked,
+    in_dtype,
+    kept_first,
+)
 from calibjax._sharding import Axis, all_of, all_sum, on_devices
 from calibjax._struct import as_pytree, is_traced, static, struct, widest_dtype
 from calibjax.expectations import default_prediction_kernels
@@ -147,7 +154,7 @@ class CalibrationMonitor:
         lag = check_integer("lag", lag, 1)
         check_predictions(predictions, where)
         draw_key, landmark_key, key = jax.random.split(key, 3)
-        predictions, _ = predictions.exchangeable(predictions.sample(draw_key))
+        predictions, _ = predictions.pool_target(predictions.sample(draw_key))
         if kernels is None:
             kernels = default_prediction_kernels(predictions, where)
         for kernel in _checked_list(kernels):
@@ -281,7 +288,7 @@ def _checked_list(kernels: Any) -> Sequence[Any]:
 
 def _check_family(landmarks: Any, data: Data) -> None:
     predictions, _ = jax.eval_shape(
-        lambda p, y: p.exchangeable(y), data.predictions, jnp.asarray(data.targets)
+        lambda p, y: p.pool_target(y), data.predictions, jnp.asarray(data.targets)
     )
     expected, actual = family_name(landmarks), family_name(predictions)
     if actual != expected:
@@ -342,7 +349,7 @@ def _update(
     )
     order = jnp.argsort(rows[-1] == 0, stable=True)
     predictions, targets, weights = jax.tree.map(lambda x: x[order], rows)
-    predictions, targets = predictions.exchangeable(targets)
+    predictions, targets = predictions.pool_target(targets)
     key = jax.random.fold_in(monitor.key, monitor.n_updates)
     outcomes = outcomes_of(key, predictions, targets)
     values = kernel_at(monitor.kernels, predictions, monitor.landmarks)

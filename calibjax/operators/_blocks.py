@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._data import Data, clean, in_dtype
-from calibjax._numerics import pairs_weight
+from calibjax._numbers import pairs_weight
 from calibjax._pairwise import cut, most_tile_rows, pad
+from calibjax._rows import Data, clean, in_dtype
 from calibjax._sharding import Axis, all_sum, axis_size, index_on, rows_from_here
 from calibjax._struct import static, struct
 from calibjax.discrepancy import Sample, h

@@ -3,13 +3,13 @@
 import jax
 import jax.numpy as jnp
 
-from calibjax._numerics import dot
+from calibjax._numbers import dot
 from calibjax._struct import static, struct
-from calibjax.operators._operator import H
+from calibjax.operators._operator import DiscrepancyMatrix
 
 
 @struct
-class DenseH(H):
+class DenseH(DiscrepancyMatrix):
     """H as a matrix ``[n, n]`` in memory; all rows are on one device."""
 
     matrix: jax.Array

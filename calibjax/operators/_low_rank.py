@@ -6,17 +6,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax._data import Data
-from calibjax._numerics import dot, eigh_of_kernel
+from calibjax._numbers import dot, eigh_of_kernel
+from calibjax._rows import Data
 from calibjax._sharding import Axis
 from calibjax._struct import static, struct
 from calibjax.discrepancy import Sample
 from calibjax.features import Features, draw_features, map_rows, sum_rows
-from calibjax.operators._operator import H
+from calibjax.operators._operator import DiscrepancyMatrix
 
 
 @struct
-class LowRankH(H):
+class LowRankH(DiscrepancyMatrix):
     """H = Psi Psi^T of a random kernel, where row i of Psi is psi(p_i, y_i).
 
     A row holds the real and imaginary parts of the features of one sample, for each tensor product

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from calibjax._sharding import Axis, all_sum
 
 
-class H(ABC):
+class DiscrepancyMatrix(ABC):
     """The symmetric matrix of h_ij over n samples, accessed only through sums of its entries.
 
     Tests use only these sums, so that each test runs on each operator: on tiles that are computed

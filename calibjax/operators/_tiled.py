@@ -7,19 +7,19 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._data import Data, clean, in_dtype
-from calibjax._numerics import compensated_add, dot, pairs_weight
+from calibjax._numbers import compensated_add, dot, pairs_weight
 from calibjax._pairwise import Tile, cut, pad, ring, ring_sum, tile_sizes, tile_values
+from calibjax._rows import Data, clean, in_dtype
 from calibjax._sharding import Axis, all_of, all_sum, as_varying
 from calibjax._struct import static, struct
 from calibjax.discrepancy import Sample, deviation_tile, h, h_tile, prepared
 from calibjax.kernels import is_symmetric
 from calibjax.operators._dense import DenseH
-from calibjax.operators._operator import H
+from calibjax.operators._operator import DiscrepancyMatrix
 
 
 @struct
-class TiledH(H):
+class TiledH(DiscrepancyMatrix):
     """H of a kernel on clean data: each sum is one pass over all tiles of pairs, in O(n) memory.
 
     As H is symmetric, a pass computes one tile for each unordered pair of chunks of rows.  On many

@@ -7,8 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.transforms import Bbox, ScaledTranslation
 
-from calibjax.corp import CORPCurve
-from calibjax.curves import ReliabilityCurve
+from calibjax.curves import CORPCurve, ReliabilityCurve
 from calibjax.plot._style import (
     BLUE,
     CURVE,

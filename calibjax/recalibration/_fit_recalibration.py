@@ -10,11 +10,10 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
-from calibjax._batch import fill_masked
 from calibjax._check import check_array
-from calibjax._data import Data, check_data, clean
 from calibjax._distribution import Distribution
-from calibjax._numerics import dot
+from calibjax._numbers import dot
+from calibjax._rows import Data, check_data, clean, fill_masked
 from calibjax._sharding import gathered
 from calibjax._struct import bind, is_array
 

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._data import Data, check_data, clean
 from calibjax._distribution import Distribution
+from calibjax._rows import Data, check_data, clean
 from calibjax._sharding import gathered
 from calibjax._struct import bind
 from calibjax.recalibration._temper import temper

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._batch import valid_rows
 from calibjax._distribution import Distribution, location_refused
+from calibjax._rows import valid_rows
 from calibjax._struct import widened, widest_dtype
 from calibjax.distributions._categorical import Bernoulli, Categorical
 
@@ -134,7 +134,7 @@ def affine_scaling(
 def _affine_scaling(parameters: Any, predictions: Any) -> Any:
     dtype = widest_dtype(*jax.tree.leaves((predictions, parameters)))
     intercept, slope, log_factor = (jnp.asarray(x, dtype) for x in parameters)
-    return predictions.located(intercept, slope, jnp.exp(log_factor))
+    return predictions.shift_and_scale(intercept, slope, jnp.exp(log_factor))
 
 
 def _check_parameters(

@@ -3,8 +3,8 @@
 import jax
 from jax.typing import ArrayLike
 
-from calibjax._data import check_data
 from calibjax._distribution import Distribution
+from calibjax._rows import check_data
 from calibjax.scores._rows import score_rows
 
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._check import check_key
-from calibjax._data import Data
 from calibjax._distribution import Distribution
+from calibjax._rows import Data
 from calibjax._struct import widest_dtype
 from calibjax.scores._places import places_of_targets
 from calibjax.scores._rows import check_numbers, score_rows
@@ -82,6 +82,6 @@ def pit_of_rows(key: jax.Array, data: Data) -> jax.Array:
 
 def _pit(predictions: Distribution, targets: jax.Array, between: jax.Array) -> jax.Array:
     # The law of draws with the target among them is uniform over S + 1 values.
-    predictions, targets = predictions.exchangeable(targets)
+    predictions, targets = predictions.pool_target(targets)
     before, after = predictions.cdf_jump(targets)
     return before + between * (after - before)

@@ -21,9 +21,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._batch import kept_first, valid_rows
-from calibjax._data import Data, clean
-from calibjax._numerics import dot
+from calibjax._numbers import dot
+from calibjax._rows import Data, clean, kept_first, valid_rows
 from calibjax._sharding import Axis, all_sum, axis_size, global_offset, row_by_row_on_devices
 from calibjax._struct import as_pytree
 from calibjax.expectations import default_prediction_kernels

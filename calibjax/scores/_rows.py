@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._batch import valid_rows
-from calibjax._data import Data, check_data, clean
 from calibjax._distribution import Distribution
+from calibjax._rows import Data, check_data, clean, valid_rows
 from calibjax._sharding import Axis, row_by_row_on_devices
 
 

@@ -5,8 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from calibjax._inversion import quantile_from_cdf, with_levels
-from calibjax._numerics import is_positive, log_gamma_step
+from calibjax._numbers import is_positive, log_gamma_step, quantile_from_cdf, with_levels
 from calibjax._struct import struct, widened
 from calibjax.distributions._beta._cdf import beta_cdf
 from calibjax.distributions._beta._density import log_odds_density

@@ -13,7 +13,7 @@ t outwards, and ends where D is larger by 40.
 import jax
 import jax.numpy as jnp
 
-from calibjax._numerics import mean_by_gauss
+from calibjax._numbers import mean_by_gauss
 from calibjax.distributions._beta._density import (
     log_density_at_mean,
     log_odds_density,

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from calibjax._numerics import log_gamma_ratio
+from calibjax._numbers import log_gamma_ratio
 
 
 def log_odds_density(a: jax.Array, b: jax.Array, y: jax.Array) -> jax.Array:

@@ -16,7 +16,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from calibjax._numerics import mirrored
+from calibjax._numbers import mirrored
 from calibjax.distributions._laplace._divided_differences import (
     ERFCX_BELOW_ZERO,
     erfcx_factors,

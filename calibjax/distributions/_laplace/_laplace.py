@@ -8,11 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
-from calibjax._inversion import with_levels
-from calibjax._numerics import absolute, mirrored
+from calibjax._numbers import absolute, mirrored, moved, tempered_scale, wave, with_levels
 from calibjax._struct import struct, widened
-from calibjax._tempering import moved, tempered_scale
-from calibjax._waves import wave
 from calibjax.distributions._laplace._divided_differences import first_difference
 from calibjax.kernels import Wasserstein
 
@@ -120,6 +117,6 @@ class Laplace(Distribution):
     def tempered(self, temperature: jax.Array) -> Self:
         return dataclasses.replace(self, scale=tempered_scale(self.scale, temperature))
 
-    def located(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
+    def shift_and_scale(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
         loc = moved(self.loc, intercept, slope)
         return dataclasses.replace(self, loc=loc, scale=tempered_scale(self.scale, factor))

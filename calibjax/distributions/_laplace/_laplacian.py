@@ -12,7 +12,7 @@ c_2 = s_2 / ((s_0 + s_2) (s_1 + s_2)).  All terms are positive: nothing cancels 
 import jax
 import jax.numpy as jnp
 
-from calibjax._numerics import mirrored
+from calibjax._numbers import mirrored
 from calibjax.distributions._laplace._divided_differences import (
     differences_and_slopes,
     first_and_second_difference,

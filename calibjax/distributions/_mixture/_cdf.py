@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
-from calibjax._inversion import (
+from calibjax._numbers import (
     integer_or_invalid,
     quantile_from_cdf,
     smallest_count_with,

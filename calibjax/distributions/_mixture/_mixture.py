@@ -8,11 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._batch import probability_vectors
 from calibjax._distribution import Distribution
-from calibjax._numerics import root_mean_square
+from calibjax._numbers import average, root_mean_square
+from calibjax._rows import probability_vectors
 from calibjax._struct import struct, widened, widest_dtype
-from calibjax._waves import average
 from calibjax.distributions._categorical import label_log_prob
 from calibjax.distributions._mixture._cdf import cdf, cdf_jump, quantile
 from calibjax.distributions._mixture._crps import crps
@@ -188,8 +187,8 @@ class Mixture(Distribution):
         probabilities = self.probabilities()
         return jnp.sum(probabilities * values) / jnp.sum(probabilities)
 
-    def roles(self) -> tuple[tuple[Self, Self], ...]:
-        of_components = jax.vmap(lambda c: c.roles())(self.components)
+    def cross_fit_pairs(self) -> tuple[tuple[Self, Self], ...]:
+        of_components = jax.vmap(lambda c: c.cross_fit_pairs())(self.components)
         return tuple(
             (
                 dataclasses.replace(self, components=compared),
@@ -214,8 +213,8 @@ class Mixture(Distribution):
     def tempered(self, temperature: jax.Array) -> Self:
         return dataclasses.replace(self, components=self.components.tempered(temperature))
 
-    def located(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
-        components = self.components.located(intercept, slope, factor)
+    def shift_and_scale(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
+        components = self.components.shift_and_scale(intercept, slope, factor)
         return dataclasses.replace(self, components=components)
 
     def _first_components(self) -> Any:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._loops import row_by_row
-from calibjax._numerics import SMALL, positive_or_nan, small_expm1
+from calibjax._numbers import SMALL, positive_or_nan, small_expm1
 from calibjax.distributions._multivariate_normal._multivariate_normal import (
     MultivariateNormalFullCovariance,
 )

@@ -10,10 +10,8 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._numerics import dot
+from calibjax._numbers import dot, moved, tempered_scale, wave
 from calibjax._struct import struct, widened
-from calibjax._tempering import moved, tempered_scale
-from calibjax._waves import wave
 
 _COVARIANCE = (
     "symmetric and positive definite (rescale predictions and targets if their squares are too "
@@ -121,7 +119,7 @@ class MultivariateNormalFullCovariance(Distribution):
         covariance = tempered_scale(self.covariance_matrix, temperature)
         return dataclasses.replace(self, covariance_matrix=covariance)
 
-    def located(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
+    def shift_and_scale(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
         factors = jnp.broadcast_to(factor, self.loc.shape)
         products = factors[..., :, None] * factors[..., None, :]
         covariance = tempered_scale(self.covariance_matrix, products)

@@ -5,9 +5,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax._numerics import is_nonnegative, is_positive, safe_sqrt
+from calibjax._numbers import is_nonnegative, is_positive, safe_sqrt, wave
 from calibjax._struct import static, struct, widened
-from calibjax._waves import wave
 from calibjax.distributions._counts import Counts
 from calibjax.distributions._negative_binomial._probability import (
     deviance,

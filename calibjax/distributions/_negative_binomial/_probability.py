@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy import special
 
-from calibjax._numerics import MANY_COUNTS, stirling_remainder
+from calibjax._numbers import MANY_COUNTS, stirling_remainder
 
 # The largest ratio a / b whose log1p is taken: larger ones might overflow.
 _LARGE_RATIO = 2.0**40

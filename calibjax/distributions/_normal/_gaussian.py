@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._loops import row_by_row
-from calibjax._numerics import SMALL, reciprocal, small_expm1
+from calibjax._numbers import SMALL, reciprocal, small_expm1
 from calibjax.distributions._normal._normal import MultivariateNormalDiag, Normal
 from calibjax.expectations import (
     inner_product,

@@ -12,9 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax._erfcx import erfcx, erfcx_and_slope
-from calibjax._loops import fusible, in_one_loop, row_by_row
-from calibjax._numerics import absolute, mirrored
+from calibjax._loops import in_one_loop, row_by_row, with_fusion_hints
+from calibjax._numbers import absolute, erfcx, erfcx_and_slope, mirrored
 from calibjax.distributions._normal._normal import MultivariateNormalDiag, Normal
 from calibjax.expectations import (
     inner_product,
@@ -145,7 +144,7 @@ def _held_expectations(differences) -> list[jax.Array]:
 
     XLA would make them inside of the loop over coordinates, which is not vectorised.
     """
-    return in_one_loop([fusible(_expectation_at_rate_1)(*law) for law in differences])
+    return in_one_loop([with_fusion_hints(_expectation_at_rate_1)(*law) for law in differences])
 
 
 @_held_expectations.defjvp
@@ -153,7 +152,7 @@ def _held_expectations_jvp(primals, tangents):
     """The partial derivatives of `_value_and_slopes`, all of one law out of one loop."""
     values, products = [], []
     for law, tangent in zip(primals[0], tangents[0], strict=True):
-        value, by_difference, by_scale = in_one_loop(fusible(_value_and_slopes)(*law))
+        value, by_difference, by_scale = in_one_loop(with_fusion_hints(_value_and_slopes)(*law))
         values.append(value)
         products.append(by_difference * tangent[0] + by_scale * tangent[1])
     return values, products

@@ -9,11 +9,8 @@ import numpy as np
 from jax.scipy.special import erf, ndtr, ndtri
 
 from calibjax._distribution import Distribution
-from calibjax._inversion import with_levels
-from calibjax._numerics import dot
+from calibjax._numbers import dot, moved, tempered_scale, wave, with_levels
 from calibjax._struct import struct, widened
-from calibjax._tempering import moved, tempered_scale
-from calibjax._waves import wave
 from calibjax.kernels import Wasserstein
 
 
@@ -117,7 +114,7 @@ class Normal(Distribution):
         scale = tempered_scale(self.scale, jnp.sqrt(temperature))
         return dataclasses.replace(self, scale=scale)
 
-    def located(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
+    def shift_and_scale(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
         loc = moved(self.loc, intercept, slope)
         return dataclasses.replace(self, loc=loc, scale=tempered_scale(self.scale, factor))
 
@@ -193,7 +190,7 @@ class MultivariateNormalDiag(Distribution):
         scale_diag = tempered_scale(self.scale_diag, jnp.sqrt(temperature))
         return dataclasses.replace(self, scale_diag=scale_diag)
 
-    def located(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
+    def shift_and_scale(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
         scale_diag = tempered_scale(self.scale_diag, factor)
         loc = moved(self.loc, intercept, slope)
         return dataclasses.replace(self, loc=loc, scale_diag=scale_diag)

@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.scipy import special
 
-from calibjax._batch import widened_integers
-from calibjax._numerics import safe_sqrt
+from calibjax._numbers import safe_sqrt, wave
+from calibjax._rows import widened_integers
 from calibjax._struct import static, struct, widened
-from calibjax._waves import wave
 from calibjax.distributions._counts import Counts
 from calibjax.distributions._poisson._probability import log_probability, probability
 from calibjax.kernels import EmbeddingDistance

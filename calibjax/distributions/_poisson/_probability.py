@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy import special
 
-from calibjax._numerics import MANY_COUNTS, stirling_remainder
+from calibjax._numbers import MANY_COUNTS, stirling_remainder
 
 _LOG_FACTORIALS = [math.log(math.factorial(k)) for k in range(MANY_COUNTS)]
 # At a smaller rate, 16 or more counts have the probability 0 in float64.

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from calibjax._numerics import log_gamma_step, mean_by_gauss, mirrored, safe_sqrt
+from calibjax._numbers import log_gamma_step, mean_by_gauss, mirrored, safe_sqrt
 from calibjax.distributions._laplace._divided_differences import first_difference
 
 # The integral of the tail ends where the density has fallen by exp(-END / 2).

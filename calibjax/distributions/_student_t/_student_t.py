@@ -7,10 +7,8 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
-from calibjax._inversion import quantile_from_cdf, with_levels
-from calibjax._numerics import is_positive
+from calibjax._numbers import is_positive, moved, quantile_from_cdf, tempered_scale, with_levels
 from calibjax._struct import struct, widened
-from calibjax._tempering import moved, tempered_scale
 from calibjax.distributions._student_t._functions import cdf, crps_beside_sign, log_density
 from calibjax.distributions._univariate import Univariate, standard_normal_rule
 
@@ -106,7 +104,7 @@ class StudentT(Univariate):
         # In one product with the scale, t would cancel in the derivative where it is large.
         return deviation * (1 - 2 * cdf(p.df, -t)) + p.scale * crps_beside_sign(p.df, t)
 
-    def located(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
+    def shift_and_scale(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
         loc = moved(self.loc, intercept, slope)
         return dataclasses.replace(self, loc=loc, scale=tempered_scale(self.scale, factor))
 

@@ -19,7 +19,7 @@ Gaps that are wider than the kernel take the mean of the kernel over the interva
 import jax
 import jax.numpy as jnp
 
-from calibjax._numerics import absolute
+from calibjax._numbers import absolute
 from calibjax._struct import struct
 from calibjax.distributions._univariate._sums import sums_for
 from calibjax.kernels import LaplacianKernel

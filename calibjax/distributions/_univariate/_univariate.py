@@ -9,10 +9,14 @@ import numpy as np
 from jax.scipy.special import ndtr
 
 from calibjax._distribution import Distribution
-from calibjax._inversion import cdf_from_quantile, quantile_from_cdf, with_levels
-from calibjax._numerics import root_mean_square
+from calibjax._numbers import (
+    cdf_from_quantile,
+    quantile_from_cdf,
+    root_mean_square,
+    wave,
+    with_levels,
+)
 from calibjax._struct import struct, widened, widest_dtype
-from calibjax._waves import wave
 from calibjax.expectations import location_and_spread, sums_over_atoms
 from calibjax.kernels import EmbeddingDistance
 

@@ -29,8 +29,8 @@ from calibjax.distributions._univariate._gaussian import variances
 from calibjax.distributions._univariate._sums import residual_measure
 from calibjax.distributions._univariate._univariate import Univariate
 from calibjax.expectations import (
+    prepare_rows,
     residual_product_tile,
-    with_waves,
 )
 from calibjax.kernels import GaussianKernel, in_lengthscales, pairwise
 
@@ -54,11 +54,11 @@ class WithWaves:
     target_is_near: jax.Array
     law_is_near: jax.Array
 
-    def roles(self) -> tuple[tuple[Any, Any], ...]:
+    def cross_fit_pairs(self) -> tuple[tuple[Any, Any], ...]:
         return ((self.law, self),)
 
 
-@with_waves.register(Univariate, GaussianKernel)
+@prepare_rows.register(Univariate, GaussianKernel)
 def waves_of_rows(ps: Any, kernel: Any, ys: jax.Array, axis: Axis) -> Any:
     """The rows with their waves, in O(n M Q) time."""
     (scaled,) = in_lengthscales(kernel, ys)

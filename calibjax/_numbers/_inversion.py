@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calibjax._distribution import Distribution
-from calibjax._numerics import level_or_nan
+from calibjax._numbers._arithmetic import level_or_nan
 from calibjax._struct import is_array, widest_dtype
 
-D = TypeVar("D", bound=Distribution)
+D = TypeVar("D")
 
 
 def with_levels(predictions: D, level: Any) -> tuple[D, jax.Array]:
@@ -49,7 +48,7 @@ def integer_or_invalid(level: jax.Array, found: jax.Array) -> jax.Array:
 
 
 def quantile_from_cdf(
-    predictions: Distribution, level: jax.Array, ends: tuple[float, float] = (-np.inf, np.inf)
+    predictions: Any, level: jax.Array, ends: tuple[float, float] = (-np.inf, np.inf)
 ) -> jax.Array:
     """The quantiles of real predictions at levels ``[n]``, from their `cdf` and `log_prob`.
 
@@ -66,7 +65,7 @@ def quantile_from_cdf(
     return jnp.where(jnp.isnan(level), jnp.nan, value)
 
 
-def cdf_from_quantile(predictions: Distribution, targets: jax.Array) -> jax.Array:
+def cdf_from_quantile(predictions: Any, targets: jax.Array) -> jax.Array:
     """The cdf of real predictions at targets ``[n]``, from their `quantile`.
 
     The derivative follows from Q(u, a) = y for the target y and a parameter a:

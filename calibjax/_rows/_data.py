@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._batch import check_predictions, fill_masked, valid_rows
 from calibjax._check import check_array, check_shapes, check_values
 from calibjax._distribution import Distribution
-from calibjax._numerics import fractions_of, is_nonnegative
+from calibjax._numbers import fractions_of, is_nonnegative
 from calibjax._parameters import family_name
+from calibjax._rows._predictions import check_predictions, fill_masked, valid_rows
 from calibjax._sharding import Axis, all_max, all_sum, on_devices, on_one_device
 from calibjax._struct import is_floating, is_traced, on_host, struct, widest_dtype
 
