@@ -36,6 +36,16 @@ def check_inputs(
     `formula` is the function of (kernel, sample, sample) that the caller will evaluate.
     """
     data = check_data(predictions, targets, where, weights)
+    return check_kernel_of(kernel, data, formula=formula), data
+
+
+def check_kernel_of(
+    kernel: KernelLike, data: Data, *, formula: Callable[..., jax.Array] = h
+) -> Any:
+    """The kernel as a pytree, checked against data that are checked already.
+
+    `formula` is the function of (kernel, sample, sample) that the caller will evaluate.
+    """
     kernel = as_pytree(kernel)
     check_kernel(kernel)
     check_formula(kernel, *_one_sample(data), formula)
@@ -44,7 +54,7 @@ def check_inputs(
     if data.where is None:
         # Masked rows may hold anything: there, and inside jit, an asymmetric kernel gives NaN.
         check_symmetric(kernel, *data.samples)
-    return kernel, data
+    return kernel
 
 
 def _one_sample(data: Data) -> tuple[Any, jax.ShapeDtypeStruct]:
