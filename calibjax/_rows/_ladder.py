@@ -4,7 +4,7 @@ jax compiles a program for each shape.  Outside of jit, where rows are concrete,
 the data up to the next rung, so that 900 and 1000 rows are one shape.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -40,11 +40,13 @@ def padded(data: Data) -> Data:
         return data
     extra = rung(data.n) - data.n
 
-    def fill(x: Any, mode: str) -> jax.Array:
+    def fill(x: Any, mode: Literal["edge", "constant"]) -> jax.Array:
         width = ((0, extra), *((0, 0),) * (np.ndim(x) - 1))
         # With NumPy: a program of XLA would be compiled for each number of rows.
         return jnp.asarray(np.pad(np.asarray(x), width, mode)) if extra else jnp.asarray(x)
 
-    rows = jax.tree.map(lambda x: fill(x, "edge"), (data.predictions, data.targets, data.weights))
+    predictions, targets, weights = jax.tree.map(
+        lambda x: fill(x, "edge"), (data.predictions, data.targets, data.weights)
+    )
     where = np.ones(data.n, bool) if data.where is None else data.where
-    return Data(*rows[:2], fill(where, "constant"), rows[2])
+    return Data(predictions, targets, fill(where, "constant"), weights)
