@@ -1,14 +1,15 @@
-"""Frozen dataclasses as pytrees, and pytrees taken apart by the kind of their leaves."""
+"""Frozen dataclasses as pytrees, users' functions in them, and pytrees taken apart."""
 
 import dataclasses
+import functools
+import types
 from collections.abc import Sequence
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-from calibjax._static import StaticFunction, with_static_functions
+from jax.tree_util import GetAttrKey, Partial
 
 T = TypeVar("T")
 
@@ -20,47 +21,34 @@ def static(default: Any = dataclasses.MISSING) -> Any:
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static,))
 def struct(cls: type[T]) -> type[T]:
-    """Makes `cls` a frozen dataclass and a pytree of its fields.
+    """Makes `cls` a frozen dataclass and a pytree of its fields, but for the `static` ones.
 
-    Part of the structure instead of leaves are the `static` fields, and any field that holds a
-    plain function: an object with a user's function in it can be an argument of a jitted function,
-    and equal functions share what is compiled (see `_static`).  Callables that are pytrees
-    themselves, such as `jax.tree_util.Partial`, keep their leaves.  `eq=False` because the
-    generated equality fails on arrays.  A subclass is a struct too, with or without the decorator.
+    `eq=False` because the generated equality fails on arrays.  A subclass is a struct too, with or
+    without the decorator.
     """
     if "__dataclass_fields__" in vars(cls):  # by `make_struct` of a parent
         return cls
     # A `__repr__` that was written for all subclasses is not replaced by the generated one.
     author = next(base for base in cls.__mro__ if "__repr__" in vars(base))
     generated = author is object or "__dataclass_fields__" in vars(author)
-    # `register_dataclass` decides by field, not by value: it cannot hold a function or a pytree.
     made: Any = dataclasses.dataclass(frozen=True, eq=False, repr=generated)(cls)
-    fields = dataclasses.fields(made)
-
-    def flatten_with_keys(instance):
-        children, structure = [], []
-        for field in fields:
-            value, is_static = getattr(instance, field.name), field.metadata.get("static")
-            if not is_static:
-                value = with_static_functions(value, f"{field.name} of {made.__name__}")
-            if is_static or isinstance(value, StaticFunction):
-                structure.append((field.name, value))
-            else:
-                structure.append((field.name, _Leaf))
-                children.append((jax.tree_util.GetAttrKey(field.name), value))
-        return children, tuple(structure)
+    options = [x.name for x in dataclasses.fields(made) if x.metadata.get("static")]
+    names = [x.name for x in dataclasses.fields(made) if not x.metadata.get("static")]
+    keys = [GetAttrKey(name) for name in names]
 
     def flatten(instance):
-        children, structure = flatten_with_keys(instance)
-        return [value for _, value in children], structure
+        return [getattr(instance, x) for x in names], tuple([getattr(instance, x) for x in options])
+
+    def flatten_with_keys(instance):
+        children, structure = flatten(instance)
+        return list(zip(keys, children, strict=True)), structure
 
     def unflatten(structure, children):
-        # Not through the constructor: children may be tracers or placeholders.
-        instance, children = object.__new__(made), iter(children)
-        for name, value in structure:
-            if isinstance(value, StaticFunction):
-                value = value.function
-            object.__setattr__(instance, name, next(children) if value is _Leaf else value)
+        # Not through the constructor, as `jax.tree_util.register_dataclass` would: children may be
+        # tracers or placeholders, which a family would not take for parameters.
+        instance = object.__new__(made)
+        instance.__dict__.update(zip(names, children, strict=True))
+        instance.__dict__.update(zip(options, structure, strict=True))
         return instance
 
     jax.tree_util.register_pytree_with_keys(made, flatten_with_keys, unflatten, flatten)
@@ -74,23 +62,63 @@ def struct(cls: type[T]) -> type[T]:
     return made
 
 
+def as_pytree(tree: Any, name: str = "a function") -> Any:
+    """A tree that jit takes as an argument: each plain function in it becomes a Partial.
+
+    A `jax.tree_util.Partial` has the function in its structure, where jax compares it by identity:
+    a function that is defined again is compiled again.  A method of a pytree becomes a Partial over
+    the pytree.  `name` stands for the function in an error.
+    """
+
+    def of_leaf(leaf: Any) -> Any:
+        return _as_partial(leaf, name) if callable(leaf) else leaf
+
+    return jax.tree.map(of_leaf, tree)
+
+
+def _as_partial(function: Any, name: str) -> Partial:
+    owner = function
+    if isinstance(function, types.MethodType):
+        owner = function.__self__
+        if not jax.tree_util.all_leaves([owner]):
+            return Partial(function.__func__, owner)
+    if _may_change_unseen(owner):
+        kind = type(owner).__name__
+        what = f"a method of {kind}" if owner is not function else kind
+        raise TypeError(
+            f"{name} must not be {what}, an object whose attributes may change after it has been "
+            "compiled: pass jax.tree_util.Partial(function, parameters), or make "
+            f"{kind} a pytree, for example with jax.tree_util.register_dataclass."
+        )
+    return Partial(function)
+
+
+def unwrapped(function: Any) -> Any:
+    """The plain function that `as_pytree` has made a Partial of; everything else as it is."""
+    is_plain = isinstance(function, Partial) and not (function.args or function.keywords)
+    return function.func if is_plain else function
+
+
+def type_name(function: Any) -> str:
+    """The name of the type of a kernel, a distance, or another function of the user."""
+    return type(unwrapped(function)).__name__
+
+
+_FUNCTIONS = types.FunctionType, types.BuiltinFunctionType, functools.partial, type
+
+
+def _may_change_unseen(value: Any) -> bool:
+    """Whether `value` is an object whose state can change without changing its equality."""
+    if isinstance(value, _FUNCTIONS) or hasattr(value, "__wrapped__"):
+        return False
+    parameters = getattr(value, "__dataclass_params__", None)
+    is_frozen = parameters is not None and parameters.frozen
+    by_identity = type(value).__eq__ is object.__eq__ or type(value).__hash__ is None
+    return bool(getattr(value, "__dict__", None)) and by_identity and not is_frozen
+
+
 class _Leaf:
     """Stands in the structure where a leaf was: the class itself, which is one even if copied."""
-
-
-def as_pytree(tree: Any) -> Any:
-    """A tree that jit takes as an argument: its plain functions become part of the structure."""
-
-    def is_partial(node: Any) -> bool:
-        return isinstance(node, jax.tree_util.Partial)
-
-    def of_node(node: Any) -> Any:
-        if not is_partial(node):
-            return with_static_functions(node)
-        args, keywords = as_pytree((list(node.args), node.keywords))
-        return with_static_functions(jax.tree_util.Partial(node.func, *args, **keywords))
-
-    return jax.tree.map(of_node, tree, is_leaf=is_partial)
 
 
 @struct

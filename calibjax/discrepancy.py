@@ -37,6 +37,7 @@ import jax.numpy as jnp
 from calibjax._loops import is_of_numbers
 from calibjax._numbers import dot
 from calibjax._sharding import Axis
+from calibjax._struct import type_name
 from calibjax.expectations import (
     all_labels,
     label_residual,
@@ -47,7 +48,6 @@ from calibjax.expectations import (
 )
 from calibjax.kernels import (
     FeatureKernel,
-    FormulaDispatch,
     Scaled,
     SteinKernel,
     Sum,
@@ -65,7 +65,7 @@ Sample = tuple[Any, jax.Array]
 Role = tuple[Any, Any]
 
 
-@FormulaDispatch
+@functools.singledispatch
 def h(kernel: Any, a: Sample, b: Sample) -> jax.Array:
     """h of one pair of samples, a scalar; by default for a joint kernel, with finite sums."""
     (p, y), (q, z) = a, b
@@ -79,7 +79,7 @@ def _labels_and_residual(kernel: Any, p: Any, y: jax.Array) -> tuple[jax.Array, 
     """All labels, and e_y - p."""
     if p.label_probabilities() is None:
         raise NotImplementedError(
-            f"h with a joint kernel of type {type(kernel).__name__} needs predictions over "
+            f"h with a joint kernel of type {type_name(kernel)} needs predictions over "
             f"finitely many labels (Categorical, Bernoulli), got {type(p).__name__}; use a "
             "TensorProduct, or sums and multiples of them."
         )
@@ -130,7 +130,7 @@ def _h_of_multiple(kernel: Scaled, a: Sample, b: Sample) -> jax.Array:
     return kernel.valid_factor() * h(kernel.kernel, a, b)
 
 
-@FormulaDispatch
+@functools.singledispatch
 def h_tile(kernel: Any, a: Sample, b: Sample) -> jax.Array:
     """h of all pairs of two batches of samples, ``[S, T]``."""
     return vmap_pairs(functools.partial(h, kernel))(a, b)
@@ -199,7 +199,7 @@ def _h_tile_of_multiple(kernel: Scaled, a: Sample, b: Sample) -> jax.Array:
     return kernel.valid_factor() * h_tile(kernel.kernel, a, b)
 
 
-@FormulaDispatch
+@functools.singledispatch
 def prepared(kernel: Any, rows: Sample, axis: Axis) -> Any:
     """The rows with what their tiles share, so that it is computed once; by default as they are."""
     return rows
@@ -228,7 +228,7 @@ def _prepared_for_multiple(kernel: Scaled, rows: Sample, axis: Axis) -> Any:
     return prepared(kernel.kernel, rows, axis)
 
 
-@FormulaDispatch
+@functools.singledispatch
 def deviation(kernel: Any, a: Sample, location: Sample) -> jax.Array:
     """The deviation of one sample at one location; by default for a joint kernel, a finite sum."""
     p, y = a

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import calibjax as cj
-from calibjax.kernels import Product, Scaled, Sum
+from calibjax.kernels import Scaled, Sum
 
 N = 6
 RNG = np.random.default_rng(1)
@@ -19,57 +19,55 @@ OF_CLASSES = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation()), cj.WhiteKe
 OF_REALS = cj.TensorProduct(cj.DistanceKernel(cj.Wasserstein()), cj.GaussianKernel(1.0))
 
 
-# Subclasses of the library's sums and products that are another function.
+# Formulas are final.  A variant is a class of its own, which holds the other one.
+
+
+class Hits(cj.Kernel):
+    domain = "pairs"
+
+    def __call__(self, a, b):
+        return hits(a, b)
 
 
 def hits(a, b):
     return jnp.where(a[1] == b[1], 1.0, 0.0)
 
 
-class NoProduct(cj.TensorProduct):
-    def __call__(self, a, b):
-        return hits(a, b)
-
-
-class NoSum(Sum):
-    def __call__(self, a, b):
-        return hits(a, b)
-
-
-class NoMultiple(Scaled):
-    def __call__(self, a, b):
-        return hits(a, b)
-
-
-class NoProductOfNumbers(Product):
-    def __call__(self, y, z):
-        return jnp.exp(-jnp.abs(y - z))
-
-
-OVERRIDDEN = {
-    "product": (NoProduct, OF_CLASSES.prediction_kernel, OF_CLASSES.target_kernel),
-    "sum": (NoSum, OF_CLASSES, OF_CLASSES),
-    "multiple": (NoMultiple, 2.0, OF_CLASSES),
+FORMULAS = {
+    "product": (cj.TensorProduct, "__call__"),
+    "sum": (Sum, "__call__"),
+    "multiple": (Scaled, "__call__"),
+    "white": (cj.WhiteKernel, "__call__"),
+    "of a distance": (cj.DistanceKernel, "__call__"),
+    "total variation": (cj.TotalVariation, "__call__"),
+    "euclidean": (cj.Euclidean, "squared"),
+    "a user's": (Hits, "__call__"),
 }
 
 
-@pytest.mark.parametrize("name", OVERRIDDEN)
-def test_kernels_that_override_their_formula(name):
-    kind, *parts = OVERRIDDEN[name]
-    kernel, locations = kind(*parts), (CLASSES[:2], LABELS[:2])
+@pytest.mark.parametrize("name", FORMULAS)
+def test_formulas_are_final(name):
+    parent, formula = FORMULAS[name]
+    message = rf"{formula} of {parent.__name__} is final, and Mine must not override it"
+    with pytest.raises(TypeError, match=message):
+        type("Mine", (parent,), {formula: lambda self, a, b: hits(a, b)})
+    with pytest.raises(TypeError, match=message):
+        type("Mine", (type("Mixin", (), {formula: lambda self, a, b: hits(a, b)}), parent), {})
+
+
+def test_the_root_of_a_square_is_final():
+    with pytest.raises(TypeError, match="__call__ of NormDistance is final"):
+        type("Mine", (cj.Euclidean,), {"__call__": lambda self, p, q: 0.0})
+
+
+def test_a_class_is_the_same_kernel_as_its_function():
+    kernel, locations = jax.tree_util.register_static(Hits)(), (CLASSES[:2], LABELS[:2])
     for estimate in (cj.h_matrix, lambda *data: cj.ucme(*data, *locations)):
         found, expected = (estimate(k, CLASSES, LABELS) for k in (kernel, hits))
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    with pytest.raises(NotImplementedError, match=f"h with a joint kernel of type {kind.__name__}"):
+    with pytest.raises(NotImplementedError, match="h with a joint kernel of type Hits"):
         cj.skce(kernel, NORMAL, REALS)
-    with pytest.raises(TypeError, match=f"random features need a TensorProduct.*{kind.__name__}"):
-        cj.random_feature_skce(jax.random.key(0), kernel, NORMAL, REALS, n_features=2)
-
-
-def test_features_of_an_overridden_product():
-    target_kernel = NoProductOfNumbers(cj.GaussianKernel(1.0), cj.GaussianKernel(1.0))
-    kernel = cj.TensorProduct(cj.DistanceKernel(cj.Wasserstein()), target_kernel)
-    with pytest.raises(TypeError, match="random features need kernels with known frequencies"):
+    with pytest.raises(TypeError, match="random features need a TensorProduct.*Hits"):
         cj.random_feature_skce(jax.random.key(0), kernel, NORMAL, REALS, n_features=2)
 
 

@@ -16,7 +16,6 @@ PACKAGE = Path(cj.__file__).parent
 
 # Imports point backwards in this list, or stay within a room.
 ROOMS = [
-    "_static",
     "_struct",
     "_sharding",
     "_check",

@@ -15,7 +15,7 @@ from calibjax._check import check_integer
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot, integer_or_invalid, with_levels
 from calibjax._rows import widened_integers
-from calibjax._struct import is_array, is_traced, widened
+from calibjax._struct import is_array, is_traced, type_name, widened
 from calibjax.expectations import inner_product, mean_embedding
 from calibjax.kernels import WhiteKernel
 
@@ -143,7 +143,7 @@ def _cumulative(p, use: str) -> jax.Array:
 
 def _probabilities(p, kernel) -> jax.Array:
     """P(Y = 0), …, P(Y = max_count) of one prediction; NaN if larger counts are likely."""
-    use = f"with a {type(kernel).__name__}"
+    use = f"with a {type_name(kernel)}"
     values = jax.vmap(p.probability)(_all_counts(p, use))
     return jnp.where(p._is_complete(), values, jnp.nan)
 

@@ -1,17 +1,16 @@
 """Predictions that are known by the gradient of their log density only."""
 
-import functools
 from collections.abc import Callable
 from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import Partial
 
 from calibjax._check import check_array
 from calibjax._distribution import Distribution
 from calibjax._numbers import root_mean_square
-from calibjax._static import is_plain_function
-from calibjax._struct import struct, widened
+from calibjax._struct import as_pytree, struct, widened
 from calibjax.kernels import FisherDistance
 
 # A key that targets are hardly drawn with: default kernels must not depend on them.
@@ -32,7 +31,7 @@ class Unnormalized(Distribution):
         score_function: ``score_function(parameters, y)`` of *one* prediction, whose parameters have
             no batch axis, and one target ``[]`` or ``[d]``; returns the score in the shape of y.
             It is a plain function, and part of the structure: weights of a network that all rows
-            share are in its closure.
+            share are in its closure, and a function that is defined again is compiled again.
         parameters: an array, or any pytree of arrays, of real numbers with leading axis n: what
             differs from row to row, such as the inputs of the network.  Integers become numbers of
             floating point.
@@ -104,16 +103,19 @@ class Unnormalized(Distribution):
             >>> predictions.score(jnp.array([3.0, 3.0])).tolist()
             [-3.0, -2.0]
         """
-        return cls(functools.partial(_gradient, log_density), parameters, sampler)
+        gradient = Partial(_gradient, as_pytree(log_density, "log_density"))
+        return cls(gradient, parameters, sampler)
 
     def __post_init__(self) -> None:
         for name in ("score_function", "sampler"):
-            function = getattr(self, name)
-            if not is_plain_function(function) and (name, function) != ("sampler", None):
+            function = as_pytree(getattr(self, name), f"{name} of Unnormalized")
+            is_plain = callable(function) and not jax.tree.leaves(function)
+            if not is_plain and (name, function) != ("sampler", None):
                 raise TypeError(
                     f"{name} must be a plain function of one prediction, whose closure may hold "
                     f"the weights of a network, got {type(function).__name__}."
                 )
+            object.__setattr__(self, name, function)
         if not jax.tree.leaves(self.parameters):
             raise ValueError("parameters must hold arrays with leading axis n, got none.")
 

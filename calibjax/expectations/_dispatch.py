@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
+from calibjax._struct import type_name
 from calibjax.kernels import KernelLike, vmap_pairs
 
 Rule = TypeVar("Rule", bound=Callable[..., jax.Array])
@@ -20,8 +21,7 @@ class PairDispatch(Generic[Rule]):
     """A function of (distribution, kernel, *args) with one rule for each pair of types.
 
     The most specific distribution wins, then the most specific kernel; types without a rule fall
-    back to the decorated function.  A rule stands for subclasses of its kernel type that inherit
-    ``__call__``, for one that overrides it is another kernel.
+    back to the decorated function.
 
     Args:
         fallback: the function without a rule.
@@ -61,7 +61,7 @@ class PairDispatch(Generic[Rule]):
     def _find(self, p: Any, kernel: Any) -> tuple[type, type] | None:
         for p_type in type(p).__mro__:
             for kernel_type in type(kernel).__mro__:
-                if (p_type, kernel_type) in self.rules and _is_still(kernel_type, kernel):
+                if (p_type, kernel_type) in self.rules:
                     return p_type, kernel_type
         return None
 
@@ -89,21 +89,10 @@ class PairDispatch(Generic[Rule]):
     def _checked(self, value: Any, p: Any, kernel: Any) -> jax.Array:
         if self.n_axes is not None and jnp.ndim(value) != self.n_axes:
             raise ValueError(
-                f"{self.fallback.__name__} of {type(p).__name__} and {type(kernel).__name__} must "
+                f"{self.fallback.__name__} of {type(p).__name__} and {type_name(kernel)} must "
                 f"return an array of {self.n_axes} axes, got shape {list(jnp.shape(value))}."
             )
         return value
-
-
-def _is_still(kernel_type: type, kernel: Any) -> bool:
-    """Whether a kernel computes what its base class does; one that computes nothing is any."""
-    of_base = _call(kernel_type)
-    is_abstract = of_base is None or getattr(of_base, "__isabstractmethod__", False)
-    return is_abstract or of_base is _call(type(kernel))
-
-
-def _call(cls: type) -> Any:
-    return next((vars(base)["__call__"] for base in cls.__mro__ if "__call__" in vars(base)), None)
 
 
 def _no_closed_form(function: str, p: Any, kernel: Any) -> NotImplementedError:
@@ -111,8 +100,8 @@ def _no_closed_form(function: str, p: Any, kernel: Any) -> NotImplementedError:
     known = sorted(k.__name__ for d, k in mean_embedding.rules if isinstance(p, d))
     return NotImplementedError(
         f"{function} has no closed form for {family} predictions with a target kernel of type "
-        f"{type(kernel).__name__}; {family} has one for: {', '.join(known) or 'none'}. Register "
-        f"one with calibjax.{function}.register({family}, {type(kernel).__name__}), or let many "
+        f"{type_name(kernel)}; {family} has one for: {', '.join(known) or 'none'}. Register "
+        f"one with calibjax.{function}.register({family}, {type_name(kernel)}), or let many "
         "samples stand for the predictions, which works with every kernel: "
         "Empirical(jnp.moveaxis(predictions.sample(key, (1000,)), 0, 1), split=True)."
     )

@@ -26,12 +26,10 @@ from calibjax.discrepancy import Role, Sample
 from calibjax.expectations import all_labels, label_residual
 from calibjax.features._spectra import prediction_frequency, target_frequency
 from calibjax.kernels import (
-    FormulaDispatch,
     Product,
     Scaled,
     Sum,
     TensorProduct,
-    class_of_formula,
     embedding,
     pairwise,
 )
@@ -155,7 +153,7 @@ def sum_arrays(arrays: list[jax.Array]) -> jax.Array:
 def _tensor_products(kernel: Any, p: Any) -> Iterator[tuple[Any, list[Any], list[Any]]]:
     """A kernel as a sum of products: (factor, prediction kernels, target kernels) of each term."""
     for factor, parts in expanded(kernel):
-        if len(parts) > 1 or class_of_formula(parts[0]) is not TensorProduct:
+        if len(parts) > 1 or not isinstance(parts[0], TensorProduct):
             names = " * ".join(type(part).__name__ for part in parts)
             raise TypeError(
                 f"random features need a TensorProduct, or sums and multiples of them, got {names}."
@@ -171,7 +169,7 @@ def _tensor_products(kernel: Any, p: Any) -> Iterator[tuple[Any, list[Any], list
             yield factor * f * g, on_predictions, on_targets
 
 
-@FormulaDispatch
+@functools.singledispatch
 def expanded(kernel: Any) -> list[tuple[Any, list[Any]]]:
     """A kernel as a sum of products: for each term its factor and the kernels in the product."""
     return [(1.0, [kernel])]

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 
+from calibjax._struct import type_name
 from calibjax.kernels import DistanceKernel, Kernel, describe, embedding
 
 
@@ -12,7 +13,7 @@ def prediction_frequency(kernel: Any, key: jax.Array, p: Any, dtype: Any) -> jax
     if not isinstance(kernel, DistanceKernel):
         raise TypeError(
             "random features need prediction kernels that are DistanceKernels, or sums, products "
-            f"and multiples of them, got {type(kernel).__name__}."
+            f"and multiples of them, got {type_name(kernel)}."
         )
     return kernel.draw_frequency(key, embedding(kernel.distance, p), dtype)
 

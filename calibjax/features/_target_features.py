@@ -14,7 +14,6 @@ from calibjax.features._spectra import target_frequency
 from calibjax.kernels import (
     VectorFeature,
     WhiteKernel,
-    class_of_formula,
     pairwise,
     stein_scores,
 )
@@ -42,7 +41,7 @@ def residual_feature(key: jax.Array, source: Any, p: Any, y: jax.Array) -> Any:
         return DrawnFeature(source) if probabilities is None else LabelFeature(source)
     if probabilities is None:
         return DrawnFeature(_draw_waves(key, source, y, jax.tree.leaves(p)[0].dtype))
-    if class_of_formula(source) is WhiteKernel and probabilities.size > 2:
+    if isinstance(source, WhiteKernel) and probabilities.size > 2:
         return Indicators()
     return LabelFeature(_RowOf(_root(source, p)))
 

@@ -55,9 +55,9 @@ def consistency_test(
     Args:
         key: a key of `jax.random`.
         estimator: a function of (predictions, targets) that returns a scalar and can be traced; it
-            is called with ``where=where`` too if `where` is given.  Functions that do the same
-            share what is compiled: `jax.tree_util.Partial` lets parameters change, and its
-            booleans, Python integers and strings are options:
+            is called with ``where=where`` too if `where` is given.  A function that is defined
+            again is compiled again: define it once, and let a `jax.tree_util.Partial` carry
+            parameters that change; its booleans, Python integers and strings are options:
             ``Partial(cj.skce, kernel, unbiased=False)``.
         predictions: a batch of n >= 2 predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.

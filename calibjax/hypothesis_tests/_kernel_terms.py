@@ -5,6 +5,7 @@ kernel share the residuals of its features, and kernels with one distance betwee
 the coordinates with respect to landmarks.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,6 @@ from calibjax.features import SteinFeature
 from calibjax.kernels import (
     DistanceKernel,
     FeatureKernel,
-    FormulaDispatch,
     Scaled,
     SteinKernel,
     Sum,
@@ -117,7 +117,7 @@ def _are_equal(a: Any, b: Any) -> bool:
     return all(map(is_same, ours, theirs))
 
 
-@FormulaDispatch
+@functools.singledispatch
 def _terms(kernel: Any) -> list[tuple[Any, Any, Any]]:
     """The factor, the prediction kernel and the target kernel or feature of each term."""
     raise TypeError(

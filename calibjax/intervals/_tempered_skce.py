@@ -10,6 +10,7 @@ kernel has the expectation (q_i - p_i)^T K_ij (q_j - p_j), where K_ij is the ker
 predictions and all pairs of labels.
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -20,7 +21,6 @@ from calibjax._numbers import dot
 from calibjax.expectations import all_labels, inner_product
 from calibjax.kernels import (
     FeatureKernel,
-    FormulaDispatch,
     Scaled,
     Sum,
     TensorProduct,
@@ -34,7 +34,7 @@ from calibjax.kernels import (
 _ROWS = 64
 
 
-@FormulaDispatch
+@functools.singledispatch
 def tempered_sums(
     kernel: Any, predictions: Any, weights: jax.Array, temperatures: jax.Array
 ) -> jax.Array:

@@ -14,8 +14,6 @@ from calibjax.kernels._check import check_formula as check_formula
 from calibjax.kernels._check import check_kernel as check_kernel
 from calibjax.kernels._check import check_symmetric as check_symmetric
 from calibjax.kernels._check import is_symmetric as is_symmetric
-from calibjax.kernels._constraints import FormulaDispatch as FormulaDispatch
-from calibjax.kernels._constraints import class_of_formula as class_of_formula
 from calibjax.kernels._describe import describe as describe
 from calibjax.kernels._distances import Distance as Distance
 from calibjax.kernels._distances import EmbeddingDistance as EmbeddingDistance

@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._numbers import nonnegative_or_nan
-from calibjax._static import StaticFunction
-from calibjax._struct import is_floating, struct
-from calibjax.kernels._constraints import NONNEGATIVE, Constraint, forget_overridden
+from calibjax._struct import as_pytree, is_floating, struct, type_name
+from calibjax.kernels._constraints import NONNEGATIVE, Constraint, check_final
 
 
 def vmap_pairs(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -36,12 +35,19 @@ def in_dtype_of(values: Any, points: Any) -> jax.Array:
     return jnp.asarray(values).astype(jnp.result_type(*floating)) if floating else values
 
 
+def hold_functions(owner: Any) -> None:
+    """Makes a pytree of a kernel or distance with users' functions in its fields."""
+    for field in owner.inner_functions:
+        function = as_pytree(getattr(owner, field), f"{field} of {type(owner).__name__}")
+        object.__setattr__(owner, field, function)
+
+
 class Kernel(ABC):
     """A positive definite function of one pair of points.
 
     Kernels add and multiply, and scale by a nonnegative number.  A kernel of your own is a pytree
-    with ``__call__(x, y)``, a scalar.  The other methods are what a class knows about its function:
-    a subclass that overrides ``__call__`` computes another one, and does not inherit them.
+    with ``__call__(x, y)``, a scalar.  The other methods are what a class knows about this
+    function, which is final: a class that is another function derives from Kernel, too.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -60,12 +66,10 @@ class Kernel(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        defaults = {
-            "pairwise": Kernel.pairwise,
-            "upper_bound": Kernel.upper_bound,
-            "draw_frequency": Kernel.draw_frequency,
-        }
-        forget_overridden(cls, "__call__", defaults)
+        check_final(cls, "__call__")
+
+    def __post_init__(self) -> None:
+        hold_functions(self)
 
     @abstractmethod
     def __call__(self, x: Any, y: Any) -> jax.Array:
@@ -115,10 +119,8 @@ def upper_bound(kernel: Any) -> float | jax.Array:
 
 
 def _no_bound(kernel: Any) -> ValueError:
-    function = kernel.function if isinstance(kernel, StaticFunction) else kernel
     return ValueError(
-        "kernel_bound must be given: no bound is known for a kernel of type "
-        f"{type(function).__name__}."
+        f"kernel_bound must be given: no bound is known for a kernel of type {type_name(kernel)}."
     )
 
 

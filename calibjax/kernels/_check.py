@@ -14,13 +14,13 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._check import check_values
-from calibjax._static import StaticFunction
 from calibjax._struct import (
     as_pytree,
     is_array,
     is_floating,
     is_traced,
     on_host,
+    unwrapped,
     widest_dtype,
 )
 from calibjax.kernels._base import Kernel, vmap_pairs
@@ -55,7 +55,7 @@ def check_distance(distance: Any, name: str = "distance") -> None:
 
 def _refuse_class(name: str, function: Any) -> None:
     """A TypeError for a class, which is callable, where an instance of it is meant."""
-    function = function.function if isinstance(function, StaticFunction) else function
+    function = unwrapped(function)
     if isinstance(function, type) and issubclass(function, (Kernel, Distance)):
         raise TypeError(
             f"{name} must be an instance, got the class {function.__name__}: call it, "
@@ -183,8 +183,7 @@ def _check_real(name: str, what: str, value: Any) -> None:
 
 def _users_functions(name: str, function: Any, role: str) -> Iterator[tuple[str, Any, str]]:
     """The name, the value and the role of each function in a kernel that is not the library's."""
-    if isinstance(function, StaticFunction):
-        function = function.function
+    function = unwrapped(function)
     if isinstance(function, (Kernel, Distance)):
         for part in _parts(function, role):
             yield from _users_functions(*part)

@@ -1,7 +1,6 @@
-"""Constraints on parameters of kernels and distances, and methods that an override invalidates."""
+"""What must hold of kernels and distances: constraints on parameters, and final formulas."""
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,45 +37,20 @@ FINITE_POINTS = Constraint(
 EXPONENT = Constraint(_is_python_number, "a Python number in (0, 2]", lambda x: (x > 0) & (x <= 2))
 
 
-def forget_overridden(cls: type, by: str, defaults: Mapping[str, Any]) -> None:
-    """Replaces methods that `cls` inherits by defaults if `cls` overrides the method `by`.
+def check_final(cls: type, formula: str) -> None:
+    """A TypeError for a class that overrides the `formula` of another class: it is final there.
 
-    The inherited methods describe what the `by` of a base class computes, and would be wrong for
-    the new one.
+    The other methods of a class, and closed forms that are registered for it, are what is known
+    about its formula, and would be wrong for another one.
     """
-    for method, default in defaults.items():
-        if is_overridden(cls, method, by):
-            setattr(cls, method, default)
-
-
-def is_overridden(cls: type, method: str, by: str) -> bool:
-    """Whether `cls` takes `by` from a subclass of the class that it takes `method` from."""
-    return _depth_of_definition(cls, by) < _depth_of_definition(cls, method)
-
-
-def class_of_formula(kernel: Any) -> type:
-    """The class whose ``__call__`` a kernel has: for one that overrides it, no base class."""
-    return type(kernel).__mro__[_depth_of_definition(type(kernel), "__call__")]
-
-
-class FormulaDispatch:
-    """A function of (kernel, *args) with a rule for each formula of kernels, else `fallback`.
-
-    As `functools.singledispatch`, but by `class_of_formula`: a rule for a class does not hold for a
-    subclass that overrides ``__call__``.
-    """
-
-    def __init__(self, fallback: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, fallback)
-        self.fallback = fallback
-        self._rules = functools.singledispatch(fallback)
-        self.register = self._rules.register
-
-    def __call__(self, kernel: Any, *args: Any) -> Any:
-        rule = self._rules.registry.get(class_of_formula(kernel), self.fallback)
-        return rule(kernel, *args)
-
-
-def _depth_of_definition(cls: type, method: str) -> int:
-    """The position, among `cls` and its bases, of the class that defines `method`."""
-    return next(depth for depth, base in enumerate(cls.__mro__) if method in vars(base))
+    authors = [
+        base.__name__
+        for base in cls.__mro__
+        if formula in vars(base) and not getattr(vars(base)[formula], "__isabstractmethod__", False)
+    ]
+    if len(authors) > 1:
+        raise TypeError(
+            f"{formula} of {authors[1]} is final, and {cls.__name__} must not override it with "
+            f"another function: derive {cls.__name__} from calibjax.Kernel or calibjax.Distance, "
+            f"and let it hold {authors[1]} in a field if it needs one."
+        )

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._static import StaticFunction
 from calibjax._struct import is_array, is_traced
 
 
@@ -29,8 +28,6 @@ def describe(node: Any) -> str:
         return f"{type(node).__name__}({', '.join(fields)})"
     if isinstance(node, jax.tree_util.Partial):
         return describe(node.func)
-    if isinstance(node, StaticFunction):
-        return describe(node.function)
     return getattr(node, "__name__", type(node).__name__)
 
 

@@ -12,17 +12,17 @@ import jax.numpy as jnp
 from calibjax._distribution import Distribution
 from calibjax._loops import double, sign, sum_over_coordinates
 from calibjax._numbers import absolute, power_of_two, safe_sqrt
-from calibjax._struct import is_array, struct, widest_dtype
-from calibjax.kernels._base import vmap_pairs
-from calibjax.kernels._constraints import Constraint, forget_overridden, is_overridden
+from calibjax._struct import is_array, struct, type_name, widest_dtype
+from calibjax.kernels._base import hold_functions, vmap_pairs
+from calibjax.kernels._constraints import Constraint, check_final
 from calibjax.kernels._spectra import cauchy_mixture, normal_mixture
 
 
 class Distance(ABC):
     """A distance d(p, q) between two predictions; its derivative is 0 where it is 0.
 
-    The other methods are what a class knows about its distance: a subclass that overrides
-    ``__call__`` computes another one, and does not inherit them.
+    The other methods are what a class knows about its distance, so that no subclass of it may
+    override ``__call__`` or ``squared``: another distance is another class.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -38,12 +38,11 @@ class Distance(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        defaults = {
-            "pairwise": Distance.pairwise,
-            "embedding": Distance.embedding,
-            "draw_frequency": Distance.draw_frequency,
-        }
-        forget_overridden(cls, "__call__", defaults)
+        check_final(cls, "__call__")
+        check_final(cls, "squared")
+
+    def __post_init__(self) -> None:
+        hold_functions(self)
 
     @abstractmethod
     def __call__(self, p: Any, q: Any) -> jax.Array:
@@ -85,21 +84,6 @@ class NormDistance(Distance):
     is squared, so that it is right in all units of the targets.  Other distances are 0 or infinite
     where the dtype cannot hold their squares, see `squares_keep_digits`.
     """
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        defaults = {
-            "coordinates": NormDistance.coordinates,
-            "pairwise_squared": NormDistance.pairwise_squared,
-            "pairwise": NormDistance.pairwise,
-            "embedding": Distance.embedding,
-        }
-        forget_overridden(cls, "squared", defaults)
-        super().__init_subclass__(**options)
-
-    @classmethod
-    def is_root_of_square(cls) -> bool:
-        """Whether `squared` is still the square: not where only ``__call__`` was overridden."""
-        return not is_overridden(cls, "squared", by="__call__")
 
     @abstractmethod
     def squared(self, p: Any, q: Any) -> jax.Array:
@@ -191,7 +175,7 @@ def no_embedding(distance: Any) -> TypeError:
     """The error for a distance that is no norm of a known embedding."""
     return TypeError(
         "random features need prediction kernels of the distance TotalVariation, Euclidean, "
-        f"EmbeddingDistance or Wasserstein, got {type(distance).__name__}."
+        f"EmbeddingDistance or Wasserstein, got {type_name(distance)}."
     )
 
 
@@ -286,8 +270,8 @@ class EmbeddingDistance(NormDistance):
 
     Args:
         phi: function of *one* prediction (arrays without the batch axis) that returns a scalar or
-            a vector.  A plain function is part of the structure: functions that do the same share
-            what is compiled.  `jax.tree_util.Partial` carries parameters.
+            a vector.  A function that is defined again is compiled again: define it once, and
+            let `jax.tree_util.Partial` carry what changes.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

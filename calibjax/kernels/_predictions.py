@@ -97,8 +97,7 @@ class DistanceKernel(Kernel):
     def _norm(self) -> NormDistance | None:
         """The distance, if the kernel is a function of its square."""
         # The square of a norm is smooth at 0, where the norm is not.
-        norm = self.distance if isinstance(self.distance, NormDistance) else None
-        return norm if norm is not None and norm.is_root_of_square() else None
+        return self.distance if isinstance(self.distance, NormDistance) else None
 
     def _unit(self, both: tuple[Coordinates, Coordinates]) -> jax.Array:
         """What coordinates are divided by before they are squared: a power of 2 near l."""

@@ -21,7 +21,6 @@ import jax.numpy as jnp
 from calibjax._loops import row_by_row
 from calibjax._struct import batch_of_one, struct
 from calibjax.kernels._base import Kernel, KernelLike, Scaled, Sum, of_pair, pairwise, vmap_pairs
-from calibjax.kernels._constraints import FormulaDispatch, class_of_formula
 from calibjax.kernels._fisher import Embedded, ScoreDistance
 from calibjax.kernels._predictions import DistanceKernel
 from calibjax.kernels._targets import (
@@ -85,6 +84,7 @@ class SteinKernel(Kernel):
     inner_functions = {"prediction_kernel": "predictions", "target_kernel": "targets"}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         rough = _rough_part(self.target_kernel)
         if rough is not None:
             raise TypeError(
@@ -145,7 +145,7 @@ def _rough_part(kernel: Any) -> Any:
     """A part of a target kernel that has no mixed second derivative; None if there is none."""
     if not isinstance(kernel, Kernel):
         return None
-    if class_of_formula(kernel) in (LaplacianKernel, WhiteKernel):
+    if isinstance(kernel, (LaplacianKernel, WhiteKernel)):
         return kernel
     parts = (_rough_part(getattr(kernel, field)) for field in kernel.inner_functions)
     return next((part for part in parts if part is not None), None)
@@ -163,7 +163,7 @@ def needs_scores(kernel: Any) -> bool:
 Point = tuple[jax.Array, jax.Array]
 
 
-@FormulaDispatch
+@functools.singledispatch
 def stein(kernel: Any, a: Point, b: Point) -> jax.Array:
     """S for a target kernel and one pair of targets with their scores; by `jax.jvp`."""
     (y, s), (z, t) = a, b
@@ -197,7 +197,7 @@ def _stein_of_multiple(kernel: Scaled, a: Point, b: Point) -> jax.Array:
     return kernel.valid_factor() * stein(kernel.kernel, a, b)
 
 
-@FormulaDispatch
+@functools.singledispatch
 def stein_tile(kernel: Any, a: Point, b: Point) -> jax.Array:
     """S of all pairs of two batches of targets with their scores, ``[S, T]``."""
     return vmap_pairs(functools.partial(stein, kernel))(a, b)

@@ -5,8 +5,7 @@ from typing import Any
 
 import jax
 
-from calibjax._static import StaticFunction
-from calibjax._struct import is_array
+from calibjax._struct import is_array, unwrapped
 
 # The number of the version changes with what a file holds.
 _SCHEMA, _VERSION = "calibjax.CalibrationMonitor", 1
@@ -25,8 +24,7 @@ def header_of(monitor: Any) -> dict[str, Any]:
 
 def structure_in_words(node: Any) -> str:
     """The structure of a pytree: names of classes and functions, and options, but no numbers."""
-    if isinstance(node, StaticFunction):
-        return structure_in_words(node.function)
+    node = unwrapped(node)
     if isinstance(node, jax.tree_util.Partial):
         return _in_brackets("Partial", [node.func, *node.args, *node.keywords.values()])
     if isinstance(node, (list, tuple)):

@@ -57,10 +57,10 @@ def fit_temperature(
         predictions: a batch of n >= 2 predictions of a family that `temper` takes.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
         objective: None, or a function of (predictions, targets) that returns a scalar in any units
-            and can be traced; it is called with ``where=where`` too if `where` is given.  Functions
-            that do the same share what is compiled.  A `jax.tree_util.Partial` can change its
-            arrays without a new compilation, and its booleans, Python integers and strings are
-            options, for example ``unbiased=False``.
+            and can be traced; it is called with ``where=where`` too if `where` is given.  A
+            function that is defined again is compiled again: define it once.  A
+            `jax.tree_util.Partial` can change its arrays without a new compilation, and its
+            booleans, Python integers and strings are options, for example ``unbiased=False``.
         where: boolean mask ``[n]``; masked rows may hold anything.
 
     Returns:
