@@ -16,6 +16,7 @@ from scipy import special, stats
 import calibjax as cj
 from calibjax._rows import check_data, clean
 from calibjax._struct import as_pytree
+from calibjax.discrepancy import normal_form
 from calibjax.features import residual_feature
 from calibjax.hypothesis_tests import _aggregation
 from calibjax.hypothesis_tests._kernel_terms import terms_of
@@ -127,7 +128,9 @@ def test_every_draw_of_labels_is_a_plain_sum_over_pairs(name, key, float64):
     labels = RNG(1).integers(probs.shape[1], size=N)
     data = check_data(cast(predictions), jnp.asarray(labels))
     # More than one group of draws, and not a whole number of them.
-    found = forms(key, terms_of(as_pytree(LABEL_KERNELS), jnp.float64), data, 130)
+    found = forms(
+        key, terms_of(list(map(normal_form, as_pytree(LABEL_KERNELS))), jnp.float64), data, 130
+    )
     targets = all_targets(key, data, 130)
     assert found.shape == (len(LABEL_KERNELS), 131)
     expected = np.stack([label_forms(probs, y) for y in targets], axis=1)
@@ -149,7 +152,7 @@ def test_many_pieces_and_draws_of_more_than_one_pass(key, float64, monkeypatch):
     module = "calibjax.hypothesis_tests._redrawn_skce."
     predictions, probs = LABELS["3 classes"](RNG(0))
     data = check_data(cast(predictions), jnp.asarray(RNG(1).integers(3, size=N)))
-    terms = terms_of(as_pytree(LABEL_KERNELS[:2]), jnp.float64)
+    terms = terms_of(list(map(normal_form, as_pytree(LABEL_KERNELS[:2]))), jnp.float64)
     expected = jax.jit(lambda: redrawn_skce(key, terms, clean(data), 130, 3, None)[0])()
     for name in ("_SUMS", "_RESIDUALS"):
         monkeypatch.setattr(module + name, 1)
@@ -180,7 +183,7 @@ def test_every_draw_of_reals_is_a_plain_sum_over_pairs(data_of, key, float64):
         cj.GaussianKernel(0.8) + 0.5 * cj.LaplacianKernel(1.2),
     )
     data = check_data(cast(predictions), jnp.asarray(targets))
-    terms = terms_of([as_pytree(kernel)], jnp.float64)
+    terms = terms_of([normal_form(as_pytree(kernel))], jnp.float64)
     found = forms(key, terms, data, B)[0]
     # The same waves.
     draw_key, feature_key = jax.random.split(key)

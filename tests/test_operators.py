@@ -8,6 +8,7 @@ from instances import sample
 
 import calibjax as cj
 from calibjax._rows import Data, check_data
+from calibjax.discrepancy import normal_form
 from calibjax.operators import DenseH, low_rank_h, tiled_h
 
 N = 21
@@ -18,7 +19,7 @@ def tiles(key, float64):
     kernel, predictions, targets = sample("categorical-tv-white", N)
     where = jnp.arange(N) % 4 > 0
     matrix = np.array(cj.h_matrix(kernel, predictions, targets))
-    return tiled_h(kernel, check_data(predictions, targets, where)), matrix
+    return tiled_h(normal_form(kernel), check_data(predictions, targets, where)), matrix
 
 
 def dense(key, float64):
@@ -32,7 +33,9 @@ def low_rank(key, float64):
     """Random features, which are a matrix with few columns."""
     kernel, predictions, targets = sample("normal-w2-gaussian", N)
     weights = jnp.asarray(np.arange(N) % 5 > 0, float)
-    operator = low_rank_h(key, kernel, Data(predictions, targets, weights=weights), 7, None)
+    operator = low_rank_h(
+        key, normal_form(kernel), Data(predictions, targets, weights=weights), 7, None
+    )
     psi = np.asarray(operator.psi((predictions, targets)))
     assert psi.shape == (N, 14)
     return operator, psi @ psi.T

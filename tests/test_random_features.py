@@ -13,6 +13,7 @@ from scipy import stats
 
 import calibjax as cj
 from calibjax._rows import Data
+from calibjax.discrepancy import normal_form
 from calibjax.estimators._random_features import _pair_sums
 from calibjax.features import draw_features
 from calibjax.features._spectra import prediction_frequency, target_frequency
@@ -177,7 +178,9 @@ def test_messages_where_there_are_no_features(name, function, key):
 def test_sums_over_chunks_of_rows(name, key, float64):
     n, n_features = 40, 5000
     kernel, *samples = sample(name, n)
-    features = draw_features(key, kernel, jax.tree.map(lambda x: x[0], samples), n_features)
+    features = draw_features(
+        key, normal_form(kernel), jax.tree.map(lambda x: x[0], samples), n_features
+    )
     products = 0.0
     for part in features:
         waves, residuals = jax.tree.map(np.asarray, jax.jit(jax.vmap(part))(samples))
@@ -274,7 +277,9 @@ def test_float32_is_near_float64(name, key):
     n, n_features = 3000, 100
     with jax.enable_x64(True):
         kernel, *samples = sample(name, n)
-        features = draw_features(key, kernel, jax.tree.map(lambda x: x[0], samples), n_features)
+        features = draw_features(
+            key, normal_form(kernel), jax.tree.map(lambda x: x[0], samples), n_features
+        )
         (features,) = cast(features, "float32")
         samples = cast(samples, "float32")
         pair_sums = jax.jit(functools.partial(_pair_sums, axis=None))
@@ -386,7 +391,7 @@ def test_moments_are_those_of_h(name, key, float64):
     data = Data(*samples, weights=jnp.ones(n))
 
     def moments(key):
-        operator = low_rank_h(key, kernel, data, n_features, None)
+        operator = low_rank_h(key, normal_form(kernel), data, n_features, None)
         return operator.core(), operator.row_sums_and_squares()[0]
 
     matrices, row_sums = jax.jit(functools.partial(jax.lax.map, moments))(

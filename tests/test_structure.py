@@ -28,7 +28,6 @@ ROOMS = [
     "expectations",
     "distributions",
     "discrepancy",
-    "_door",
     "_pairwise",
     "features",
     "operators",

@@ -12,7 +12,7 @@ from test_transformations import difference, directions, dot
 import calibjax as cj
 from calibjax._pairwise import _tiles
 from calibjax._rows import Data
-from calibjax.discrepancy import deviation, h
+from calibjax.discrepancy import deviation, h, normal_form
 from calibjax.operators import TiledH, in_tiles
 
 # Of labels, of reals, and of a kernel that is no tensor product.
@@ -34,6 +34,7 @@ def test_h_is_a_deviation_less_its_mean(name, float64):
     # h(a, (q, z)) = deviation at (q, z) less its expectation over z ~ q: an independent law of
     # total expectation ties the two halves, here by an average over many draws of z.
     kernel, predictions, targets = sample(name, 2)
+    kernel = normal_form(kernel)
     a, b = (jax.tree.map(lambda x, i=i: x[i], (predictions, targets)) for i in (0, 1))
     n_draws = 20_000
     draws = predictions.sample(jax.random.key(0), (n_draws,))[:, 1]
@@ -53,7 +54,7 @@ def test_ucme_is_the_mean_square_of_means_of_deviations(name, float64):
     kernel, predictions, targets, *locations = with_locations(name)
     of_row = jax.vmap(deviation, (None, None, 0))
     each = jax.jit(jax.vmap(of_row, (None, 0, None)))
-    mean = np.mean(each(kernel, (predictions, targets), tuple(locations)), axis=0)
+    mean = np.mean(each(normal_form(kernel), (predictions, targets), tuple(locations)), axis=0)
     arguments = kernel, predictions, targets, *locations
     np.testing.assert_allclose(cj.witness(*arguments), mean, rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(cj.ucme(*arguments), np.mean(mean**2), rtol=1e-12)
@@ -108,7 +109,7 @@ def test_sums_of_deviations(n_columns, tile_rows, float64, monkeypatch):
     kernel, *samples = sample("normal-w2-gaussian", 19)
     locations = Data(*cast(FAMILIES["normal"](n_columns, 3)))
     weights = jnp.asarray(np.random.default_rng(1).uniform(0.1, 2, 19))
-    h = in_tiles(kernel, tuple(samples), weights)
+    h = in_tiles(normal_form(kernel), tuple(samples), weights)
     assert h.weights.shape[0] % h.tile_rows == 0 and h.tile_rows <= max(tile_rows, 16)
     expected = np.asarray(h.weights) @ np.asarray(h.deviations(locations))
     np.testing.assert_allclose(h.deviation_sums(locations), expected, rtol=1e-12)

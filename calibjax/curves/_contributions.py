@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._door import check_inputs
 from calibjax._numbers import quotient
 from calibjax._rows import Data
 from calibjax._sharding import Axis, row_by_row_on_devices
+from calibjax.discrepancy import check_inputs
 from calibjax.kernels import KernelLike
 from calibjax.operators import tiled_h
 

@@ -6,10 +6,9 @@ import jax
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._door import check_inputs
 from calibjax._rows import Data, clean, in_dtype
 from calibjax._sharding import gathered
-from calibjax.discrepancy import h
+from calibjax.discrepancy import check_inputs, h
 from calibjax.kernels import KernelLike, vmap_pairs
 
 

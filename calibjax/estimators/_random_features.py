@@ -10,14 +10,13 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._door import check_inputs
 from calibjax._numbers import safe_sqrt
 from calibjax._rows import Data
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import struct
-from calibjax.discrepancy import Sample
+from calibjax.discrepancy import Sample, check_inputs
 from calibjax.features import Features, draw_features, one_feature, sum_rows
-from calibjax.kernels import KernelLike
+from calibjax.kernels import KernelLike, times
 from calibjax.operators import tiled_h
 
 
@@ -136,7 +135,9 @@ def _random_feature_skce(
     features = draw_features(key, h.kernel, one, n_features)
     pairs = h.pair_weight()
     too_few = pairs == 0
-    values = sum(part.factor * _pair_sums(part, h.samples, h.weights, axis) for part in features)
+    values = sum(
+        times(part.factor, _pair_sums(part, h.samples, h.weights, axis)) for part in features
+    )
     values = jnp.where(too_few, 0.0, values / jnp.where(too_few, 1.0, pairs))
     return RandomFeatureEstimate(jnp.mean(values), safe_sqrt(jnp.var(values, ddof=1) / n_features))
 

@@ -8,10 +8,10 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_flag, check_integer
 from calibjax._distribution import Distribution
-from calibjax._door import check_inputs
 from calibjax._numbers import quotient
 from calibjax._rows import Data
 from calibjax._sharding import Axis, on_devices
+from calibjax.discrepancy import check_inputs
 from calibjax.kernels import KernelLike
 from calibjax.operators import BlockH, TiledH, block_h, tiled_h
 

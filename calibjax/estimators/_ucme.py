@@ -7,11 +7,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._door import check_inputs
 from calibjax._rows import Data, check_locations, clean, in_dtype
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import widest_dtype
-from calibjax.discrepancy import deviation
+from calibjax.discrepancy import check_inputs, deviation
 from calibjax.kernels import KernelLike
 from calibjax.operators import TiledH, tiled_h_of_clean
 

@@ -4,6 +4,7 @@ Dispatch happens while tracing and costs nothing in compiled code.
 """
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -53,27 +54,12 @@ class PairDispatch(Generic[Rule]):
 
     def rule(self, p: Any, kernel: Any) -> Callable[..., jax.Array]:
         """The function for these types."""
-        found = self._find(p, kernel)
-        if found is None or (self.of is not None and self.of._is_more_specific(p, kernel, found)):
-            return self.fallback
-        return self.rules[found]
-
-    def _find(self, p: Any, kernel: Any) -> tuple[type, type] | None:
-        for p_type in type(p).__mro__:
-            for kernel_type in type(kernel).__mro__:
-                if (p_type, kernel_type) in self.rules:
-                    return p_type, kernel_type
-        return None
-
-    def _is_more_specific(self, p: Any, kernel: Any, other: tuple[type, type]) -> bool:
-        """Whether the rule here is for more specific types than `other`."""
-        found = self._find(p, kernel)
-        if found is None:
-            return False
-        orders = [
-            (type(p).__mro__.index(a), type(kernel).__mro__.index(b)) for a, b in (found, other)
-        ]
-        return orders[0] < orders[1]
+        for types in itertools.product(type(p).__mro__, type(kernel).__mro__):
+            if types in self.rules:
+                return self.rules[types]
+            if self.of is not None and types in self.of.rules:
+                break
+        return self.fallback
 
     def __call__(self, p: Any, kernel: Any, *args: Any) -> jax.Array:
         for q in args:
@@ -84,15 +70,16 @@ class PairDispatch(Generic[Rule]):
                 )
         rule = self.rule(p, kernel)
         value = rule(p, kernel, *args)
-        return value if rule is self.fallback else self._checked(value, p, kernel)
+        if rule is not self.fallback and self.n_axes is not None:
+            self._check_axes(value, p, kernel)
+        return value
 
-    def _checked(self, value: Any, p: Any, kernel: Any) -> jax.Array:
-        if self.n_axes is not None and jnp.ndim(value) != self.n_axes:
+    def _check_axes(self, value: Any, p: Any, kernel: Any) -> None:
+        if jnp.ndim(value) != self.n_axes:
             raise ValueError(
                 f"{self.fallback.__name__} of {type(p).__name__} and {type_name(kernel)} must "
                 f"return an array of {self.n_axes} axes, got shape {list(jnp.shape(value))}."
             )
-        return value
 
 
 def _no_closed_form(function: str, p: Any, kernel: Any) -> NotImplementedError:

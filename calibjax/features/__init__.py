@@ -9,5 +9,4 @@ from calibjax.features._random_features import one_feature as one_feature
 from calibjax.features._residuals import numbers_of_row as numbers_of_row
 from calibjax.features._sums import map_rows as map_rows
 from calibjax.features._sums import sum_rows as sum_rows
-from calibjax.features._target_features import SteinFeature as SteinFeature
 from calibjax.features._target_features import residual_feature as residual_feature

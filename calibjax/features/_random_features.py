@@ -20,18 +20,25 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from calibjax._distribution import Distribution
 from calibjax._numbers import dot, wave
-from calibjax._struct import struct
-from calibjax.discrepancy import Role, Sample
+from calibjax._struct import struct, type_name
+from calibjax.discrepancy import (
+    EmbeddedTarget,
+    FeatureResidual,
+    JointResidual,
+    Sample,
+    SumOfTerms,
+    TargetResidual,
+)
 from calibjax.expectations import all_labels, label_residual
 from calibjax.features._spectra import prediction_frequency, target_frequency
 from calibjax.kernels import (
-    Product,
-    Scaled,
-    Sum,
-    TensorProduct,
+    KernelLike,
     embedding,
     pairwise,
+    sum_of_products,
+    times,
 )
 
 
@@ -40,7 +47,7 @@ class Features:
     """D random features of one tensor product times a factor.
 
     Args:
-        factor: the number that multiplies the tensor product.
+        factor: the number that multiplies the tensor product, or None for 1.
         distances: the distances of the prediction kernels whose product is the first factor.
         frequencies: the frequencies w, ``[D, …]`` for each distance.
         target_frequencies: the frequencies v, ``[D]`` or ``[D, d]``; None for labels.
@@ -68,15 +75,17 @@ class Features:
         for labels.
         """
         p, y = a
-        factors = [self._of_role(role, y) for role in p.cross_fit_pairs()]
+        factors = [self._of_pair(pair, y) for pair in p.cross_fit_pairs()]
         if self.roles is None:
             (of_all,) = factors
             return of_all
         chosen = self.roles, jnp.arange(self.n_features)
         return jax.tree.map(lambda *of_roles: jnp.stack(of_roles)[chosen], *factors)
 
-    def _of_role(self, role: Role, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-        compared, subtracted = role
+    def _of_pair(
+        self, pair: tuple[Distribution, Distribution], y: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        compared, subtracted = pair
         angles = [
             dot(w, embedding(distance, compared).astype(w.dtype))
             for w, distance in zip(self.frequencies, self.distances, strict=True)
@@ -91,7 +100,7 @@ class Features:
         return waves, jax.vmap(residual)(self.target_frequencies)[:, None]
 
 
-def draw_features(key: jax.Array, kernel: Any, a: Sample, n_features: int) -> list[Features]:
+def draw_features(key: jax.Array, kernel: SumOfTerms, a: Sample, n_features: int) -> list[Features]:
     """Random features of each tensor product in the sum that a kernel is.
 
     The sample `a` gives the shapes and the dtype.  TypeError if the spectrum of a kernel in a
@@ -105,7 +114,7 @@ def draw_features(key: jax.Array, kernel: Any, a: Sample, n_features: int) -> li
     ]
 
 
-def one_feature(kernel: Any, a: Sample, b: Sample) -> jax.Array:
+def one_feature(kernel: SumOfTerms, a: Sample, b: Sample) -> jax.Array:
     """The real part of one feature of the sample `b`: the formula that `check_formula` traces."""
     return draw_features(jax.random.key(0), kernel, a, 1)[0](b)[0][0].real
 
@@ -150,42 +159,28 @@ def sum_arrays(arrays: list[jax.Array]) -> jax.Array:
     return functools.reduce(jnp.add, arrays)
 
 
-def _tensor_products(kernel: Any, p: Any) -> Iterator[tuple[Any, list[Any], list[Any]]]:
-    """A kernel as a sum of products: (factor, prediction kernels, target kernels) of each term."""
-    for factor, parts in expanded(kernel):
-        if len(parts) > 1 or not isinstance(parts[0], TensorProduct):
-            names = " * ".join(type(part).__name__ for part in parts)
+def _tensor_products(
+    kernel: SumOfTerms, p: Distribution
+) -> Iterator[tuple[Any, list[KernelLike], list[KernelLike]]]:
+    """A kernel as a sum of products: (factor, prediction kernels, target kernels) of each."""
+    # For labels a target kernel is its matrix, and is not multiplied out.
+    are_labels = p.label_probabilities() is not None
+    for term in kernel.terms:
+        if not isinstance(term.residual, EmbeddedTarget):
             raise TypeError(
-                f"random features need a TensorProduct, or sums and multiples of them, got {names}."
+                "random features need a TensorProduct, or sums and multiples of them, got "
+                f"{_name(term.residual)}."
             )
-        prediction_terms = expanded(parts[0].prediction_kernel)
-        target_kernel = parts[0].target_kernel
-        # For labels a target kernel is its matrix, and needs no expansion.
-        are_labels = p.label_probabilities() is not None
-        target_terms = [(1.0, [target_kernel])] if are_labels else expanded(target_kernel)
-        for (f, on_predictions), (g, on_targets) in itertools.product(
-            prediction_terms, target_terms
-        ):
-            yield factor * f * g, on_predictions, on_targets
+        target_kernel = term.residual.kernel
+        on_predictions = sum_of_products(term.prediction_kernel)
+        on_targets = [(None, [target_kernel])] if are_labels else sum_of_products(target_kernel)
+        for (f, ours), (g, theirs) in itertools.product(on_predictions, on_targets):
+            yield times(term.factor, times(f, g)), ours, theirs
 
 
-@functools.singledispatch
-def expanded(kernel: Any) -> list[tuple[Any, list[Any]]]:
-    """A kernel as a sum of products: for each term its factor and the kernels in the product."""
-    return [(1.0, [kernel])]
-
-
-@expanded.register
-def _expanded_sum(kernel: Sum) -> list[tuple[Any, list[Any]]]:
-    return expanded(kernel.left) + expanded(kernel.right)
-
-
-@expanded.register
-def _expanded_multiple(kernel: Scaled) -> list[tuple[Any, list[Any]]]:
-    return [(kernel.valid_factor() * f, kernels) for f, kernels in expanded(kernel.kernel)]
-
-
-@expanded.register
-def _expanded_product(kernel: Product) -> list[tuple[Any, list[Any]]]:
-    pairs = itertools.product(expanded(kernel.left), expanded(kernel.right))
-    return [(f * g, ours + theirs) for (f, ours), (g, theirs) in pairs]
+def _name(residual: TargetResidual) -> str:
+    """The user's kernel in a few words."""
+    if isinstance(residual, JointResidual):
+        products = sum_of_products(residual.kernel)
+        return " * ".join(type_name(kernel) for _, kernels in products for kernel in kernels)
+    return "FeatureKernel" if isinstance(residual, FeatureResidual) else "SteinKernel"

@@ -105,12 +105,15 @@ class Indicators:
         return ResidualSums(sums, 1 - 2 * of_first + norms)
 
 
+#: How a test takes the residual of a target.
+Feature = DrawnFeature | CentredFeature | LabelFeature | Indicators
+
 # Up to this number of classes a product of matrices with indicators is faster than sums over the
 # rows of each class.
 _MANY_CLASSES = 32
 
 
-def numbers_of_row(feature: Any, n_sets: int, size: int) -> int:
+def numbers_of_row(feature: Feature, n_sets: int, size: int) -> int:
     """How many numbers of a row are in memory for sums of `size` numbers in each data set."""
     return n_sets if isinstance(feature, Indicators) and size > _MANY_CLASSES else n_sets * size
 

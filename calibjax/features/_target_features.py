@@ -5,17 +5,26 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from calibjax._distribution import Distribution
 from calibjax._numbers import dot, eigh_of_kernel
-from calibjax._struct import batch_of_one, struct
+from calibjax._struct import batch_of_one, struct, type_name
+from calibjax.discrepancy import EmbeddedTarget, FeatureResidual, SteinResidual, TargetResidual
 from calibjax.expectations import all_labels
-from calibjax.features._random_features import expanded, sum_arrays
-from calibjax.features._residuals import CentredFeature, DrawnFeature, Indicators, LabelFeature
+from calibjax.features._random_features import sum_arrays
+from calibjax.features._residuals import (
+    CentredFeature,
+    DrawnFeature,
+    Feature,
+    Indicators,
+    LabelFeature,
+)
 from calibjax.features._spectra import target_frequency
 from calibjax.kernels import (
-    VectorFeature,
     WhiteKernel,
     pairwise,
     stein_scores,
+    sum_of_products,
+    times,
 )
 
 # The number of frequencies of a kernel of numbers, and of a kernel of vectors.
@@ -24,33 +33,27 @@ _FREQUENCIES, _VECTOR_FREQUENCIES = 8, 32
 _DRAWS_PER_FREQUENCY = 64
 
 
-def residual_feature(key: jax.Array, source: Any, p: Any, y: jax.Array) -> Any:
-    """What the terms of a kernel have for targets, ready for sums of residuals.
-
-    It is a target kernel, the VectorFeature of a FeatureKernel, or the SteinFeature of a
-    SteinKernel.
+def residual_feature(
+    key: jax.Array, residual: TargetResidual, p: Distribution, y: jax.Array
+) -> Feature:
+    """The feature of a residual, with finitely many numbers, ready for sums over rows.
 
     `p` and `y` are one prediction and one target, which give shapes and dtypes.  TypeError if the
     frequencies of a kernel of real targets or counts are not known.
     """
-    probabilities = p.label_probabilities()
-    if isinstance(source, SteinFeature):
-        waves = _draw_waves(key, source.target_kernel, y, jax.tree.leaves(p)[0].dtype)
-        return CentredFeature(_SteinWaves(waves))
-    if isinstance(source, VectorFeature):
-        return DrawnFeature(source) if probabilities is None else LabelFeature(source)
+    probabilities, dtype = p.label_probabilities(), jax.tree.leaves(p)[0].dtype
+    if isinstance(residual, SteinResidual):
+        return CentredFeature(_SteinWaves(_draw_waves(key, residual.kernel, y, dtype)))
+    if isinstance(residual, FeatureResidual):
+        feature = residual.feature
+        return DrawnFeature(feature) if probabilities is None else LabelFeature(feature)
+    if not isinstance(residual, EmbeddedTarget):
+        raise TypeError(f"a joint kernel has no feature of targets, got {type_name(residual)}.")
     if probabilities is None:
-        return DrawnFeature(_draw_waves(key, source, y, jax.tree.leaves(p)[0].dtype))
-    if isinstance(source, WhiteKernel) and probabilities.size > 2:
+        return DrawnFeature(_draw_waves(key, residual.kernel, y, dtype))
+    if isinstance(residual.kernel, WhiteKernel) and probabilities.size > 2:
         return Indicators()
-    return LabelFeature(_RowOf(_root(source, p)))
-
-
-@struct
-class SteinFeature:
-    """The feature (s_p(y) + grad_y) l(y, .) of the Stein kernel of a target kernel l."""
-
-    target_kernel: Any
+    return LabelFeature(_RowOf(_root(residual.kernel, p)))
 
 
 @struct
@@ -106,12 +109,12 @@ class _SteinWaves:
 
 
 def _draw_waves(key: jax.Array, kernel: Any, y: jax.Array, dtype: Any) -> _Waves:
-    terms = expanded(kernel)
+    terms = sum_of_products(kernel)
     size = _VECTOR_FREQUENCIES if y.ndim else _FREQUENCIES
     frequencies, amplitudes = [], []
     for term_key, (factor, kernels) in zip(jax.random.split(key, len(terms)), terms, strict=True):
         frequencies.append(_frequencies(term_key, kernels, y, dtype, size))
-        amplitudes.append(jnp.full(size, jnp.sqrt(jnp.asarray(factor, dtype) / size)))
+        amplitudes.append(jnp.full(size, jnp.sqrt(jnp.asarray(times(factor, 1.0), dtype) / size)))
     return _Waves(jnp.concatenate(frequencies), jnp.concatenate(amplitudes))
 
 

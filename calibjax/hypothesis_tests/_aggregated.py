@@ -9,10 +9,10 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._door import check_inputs
 from calibjax._rows import Data, check_data, clean
 from calibjax._sharding import Axis, all_sum, on_devices
-from calibjax._struct import widest_dtype
+from calibjax._struct import as_pytree, widest_dtype
+from calibjax.discrepancy import check_inputs
 from calibjax.expectations import default_kernels
 from calibjax.features import residual_feature
 from calibjax.hypothesis_tests._aggregation import Aggregate, SimultaneousErrors, aggregate
@@ -131,16 +131,20 @@ def aggregated_skce_test(
         kernels = default_kernels(predictions, where=where)
     if not isinstance(kernels, Sequence):
         raise TypeError(f"kernels must be a list of kernels, got {describe(kernels)}.")
-    kernels = [
+    checked = [
         check_inputs(k, predictions, targets, where, formula=one_residual)[0] for k in kernels
     ]
-    if not kernels:
+    if not checked:
         raise ValueError("kernels must hold at least one kernel, got none.")
     dtype = widest_dtype(targets, *jax.tree.leaves(predictions))
-    found = _aggregated_skce_test((key, terms_of(kernels, dtype)), data, n_resamples, n_features)
+    found = _aggregated_skce_test((key, terms_of(checked, dtype)), data, n_resamples, n_features)
     scores, pvalues = found.aggregate.scores, found.aggregate.pvalues
     members = Members(
-        kernels, found.estimates, scores, pvalues, NormInterval(found.biased, found.errors)
+        as_pytree(list(kernels)),
+        found.estimates,
+        scores,
+        pvalues,
+        NormInterval(found.biased, found.errors),
     )
     best = members.best
     return CalibrationTestResult(

@@ -9,10 +9,9 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._door import check_inputs
 from calibjax._rows import Data, clean, kept_first
 from calibjax._sharding import Axis, all_sum, gathered, on_devices
-from calibjax.discrepancy import h
+from calibjax.discrepancy import check_inputs, h
 from calibjax.features import one_feature
 from calibjax.hypothesis_tests._null_laws import Law, bootstrap, gamma, pearson, spectrum, wild
 from calibjax.hypothesis_tests._result import CalibrationTestResult

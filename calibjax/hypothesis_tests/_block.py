@@ -10,11 +10,11 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_choice, check_integer
 from calibjax._distribution import Distribution
-from calibjax._door import check_inputs
 from calibjax._numbers import root_mean_square
 from calibjax._rows import Data
 from calibjax._sharding import Axis, all_sum, on_devices, on_one_device
 from calibjax._struct import is_traced
+from calibjax.discrepancy import check_inputs
 from calibjax.hypothesis_tests._model_null import (
     block_row_numbers,
     check_null,

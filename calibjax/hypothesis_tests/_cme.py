@@ -10,12 +10,11 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
-from calibjax._door import check_inputs
 from calibjax._numbers import dot, root_mean_square
 from calibjax._rows import Data, check_locations
 from calibjax._sharding import Axis, all_max, all_of, all_sum, on_devices
 from calibjax._struct import is_traced
-from calibjax.discrepancy import deviation
+from calibjax.discrepancy import check_inputs, deviation
 from calibjax.estimators import h_and_locations
 from calibjax.hypothesis_tests._model_null import (
     check_null,

@@ -9,10 +9,10 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_flag, check_integer, check_values
 from calibjax._distribution import Distribution
-from calibjax._door import check_inputs
 from calibjax._rows import Data
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import is_array, is_traced
+from calibjax.discrepancy import check_inputs
 from calibjax.hypothesis_tests._block import check_complete_blocks
 from calibjax.hypothesis_tests._model_null import (
     block_row_numbers,
@@ -112,7 +112,7 @@ def distribution_free_skce_test(
     unifying framework, NeurIPS 2019, distribution-free bounds; Hoeffding, Probability inequalities
     for sums of bounded random variables, 1963, Section 5.
     """
-    kernel, data = check_inputs(kernel, predictions, targets, where)
+    checked, data = check_inputs(kernel, predictions, targets, where)
     unbiased = check_flag("unbiased", unbiased)
     if block_size is not None:
         block_size = check_integer("block_size", block_size, 2, data.n, "n = ")
@@ -121,9 +121,9 @@ def distribution_free_skce_test(
         check_complete_blocks(data, block_size, at_least=1)
     n_resamples = check_null(null, ("bound", "model"), key, n_resamples)
     if key is not None:
-        return _model_skce_test((key, kernel), data, unbiased, block_size, n_resamples)
+        return _model_skce_test((key, checked), data, unbiased, block_size, n_resamples)
     bound = upper_bound(kernel) if kernel_bound is None else _checked_bound(kernel_bound)
-    return _distribution_free_skce_test((kernel, bound), data, unbiased, block_size)
+    return _distribution_free_skce_test((checked, bound), data, unbiased, block_size)
 
 
 def _checked_bound(kernel_bound: Any) -> Any:

@@ -5,7 +5,6 @@ kernel share the residuals of its features, and kernels with one distance betwee
 the coordinates with respect to landmarks.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,18 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._rows import in_dtype
-from calibjax._struct import as_pytree, is_traced, static, struct
-from calibjax.features import SteinFeature
-from calibjax.kernels import (
-    DistanceKernel,
-    FeatureKernel,
-    Scaled,
-    SteinKernel,
-    Sum,
-    TensorProduct,
-    VectorFeature,
-    describe,
-)
+from calibjax._struct import is_traced, static, struct
+from calibjax.discrepancy import JointResidual, SumOfTerms, TargetResidual
+from calibjax.kernels import DistanceKernel, KernelLike, describe, times
 
 
 @struct
@@ -37,11 +27,11 @@ class Group:
         prediction_kernels: k_P of all terms as one pytree, with a leading axis T.
         owners: which of all kernels each term belongs to.
         base: which of the `bases` interpolates the prediction kernels from landmarks.
-        source: which of the `sources` has the feature f.
+        source: which of the `sources` has the residual of f.
     """
 
     factors: jax.Array
-    prediction_kernels: Any
+    prediction_kernels: KernelLike
     owners: tuple[int, ...] = static()
     base: int = static()
     source: int = static()
@@ -54,45 +44,51 @@ class KernelTerms:
     Args:
         groups: all terms of all kernels, those that are computed alike together.
         bases: kernels on predictions, one for each distance.
-        sources: target kernels and features, each different from the others.
+        sources: what h keeps of targets, each different from the others.
         n_kernels: the number of kernels K.
     """
 
     groups: list[Group]
-    bases: list[Any]
-    sources: list[Any]
+    bases: list[KernelLike]
+    sources: list[TargetResidual]
     n_kernels: int = static()
 
 
-def terms_of(kernels: Sequence[Any], dtype: Any) -> KernelTerms:
+def terms_of(kernels: Sequence[SumOfTerms], dtype: Any) -> KernelTerms:
     """The kernels, in one dtype, taken apart; TypeError for one that is no sum of such terms."""
     distances: list[Any] = []
     sources: list[Any] = []
     lengthscales: dict[int, list[Any]] = {}
     groups: dict[Any, list[Any]] = {}
     for owner, kernel in enumerate(in_dtype(list(kernels), dtype)):
-        for factor, prediction_kernel, source in _terms(kernel):
-            is_of_distance = type(prediction_kernel) is DistanceKernel
-            distance = prediction_kernel.distance if is_of_distance else prediction_kernel
-            base = _index(distances, distance)
-            if is_of_distance:
-                lengthscales.setdefault(base, []).append(prediction_kernel.scalar_lengthscale())
-            leaves, structure = jax.tree.flatten(as_pytree(prediction_kernel))
-            alike = base, _index(sources, source), structure, tuple(map(jnp.shape, leaves))
-            groups.setdefault(alike, []).append((factor, prediction_kernel, owner))
+        for term in kernel.terms:
+            if isinstance(term.residual, JointResidual):
+                raise TypeError(
+                    "kernels must be TensorProducts, FeatureKernels or SteinKernels, or sums and "
+                    f"multiples of them, got {describe(term.residual.kernel)}."
+                )
+            kernel_of_term = term.prediction_kernel
+            if isinstance(kernel_of_term, DistanceKernel):
+                base = _index(distances, kernel_of_term.distance)
+                lengthscales.setdefault(base, []).append(kernel_of_term.scalar_lengthscale())
+            else:
+                base = _index(distances, kernel_of_term)
+            leaves, structure = jax.tree.flatten(kernel_of_term)
+            alike = base, _index(sources, term.residual), structure, tuple(map(jnp.shape, leaves))
+            groups.setdefault(alike, []).append((term.factor, kernel_of_term, owner))
     bases = [
         # The mean of the lengthscales interpolates well for all of them.
         DistanceKernel(d, jnp.mean(jnp.stack(lengthscales[i]))) if i in lengthscales else d
         for i, d in enumerate(distances)
     ]
     made = [_group(base, source, terms, dtype) for (base, source, *_), terms in groups.items()]
-    return as_pytree(KernelTerms(made, bases, sources, len(kernels)))
+    return KernelTerms(made, bases, sources, len(kernels))
 
 
 def _group(base: int, source: int, terms: Sequence[Any], dtype: Any) -> Group:
     values, kernels, owners = zip(*terms, strict=True)
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *map(as_pytree, kernels))
-    factors = jnp.stack([jnp.asarray(value, dtype) for value in values])
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *kernels)
+    factors = jnp.stack([jnp.asarray(times(value, 1.0), dtype) for value in values])
     return Group(factors, stacked, owners, base, source)
 
 
@@ -107,7 +103,7 @@ def _index(found: list[Any], node: Any) -> int:
 
 def _are_equal(a: Any, b: Any) -> bool:
     """Whether two pytrees are equal; traced leaves are equal only to themselves."""
-    (ours, structure), (theirs, other) = (jax.tree.flatten(as_pytree(x)) for x in (a, b))
+    (ours, structure), (theirs, other) = map(jax.tree.flatten, (a, b))
     if (structure,) != (other,):
         return False
 
@@ -115,37 +111,3 @@ def _are_equal(a: Any, b: Any) -> bool:
         return x is y or (not is_traced((x, y)) and np.array_equal(x, y))
 
     return all(map(is_same, ours, theirs))
-
-
-@functools.singledispatch
-def _terms(kernel: Any) -> list[tuple[Any, Any, Any]]:
-    """The factor, the prediction kernel and the target kernel or feature of each term."""
-    raise TypeError(
-        "kernels must be TensorProducts, FeatureKernels or SteinKernels, or sums and multiples of "
-        f"them, got {describe(kernel)}."
-    )
-
-
-@_terms.register
-def _terms_of_product(kernel: TensorProduct) -> list[tuple[Any, Any, Any]]:
-    return [(1.0, kernel.prediction_kernel, kernel.target_kernel)]
-
-
-@_terms.register
-def _terms_of_features(kernel: FeatureKernel) -> list[tuple[Any, Any, Any]]:
-    return [(1.0, kernel.prediction_kernel, VectorFeature(kernel.feature))]
-
-
-@_terms.register
-def _terms_of_stein(kernel: SteinKernel) -> list[tuple[Any, Any, Any]]:
-    return [(1.0, kernel.prediction_kernel, SteinFeature(kernel.target_kernel))]
-
-
-@_terms.register
-def _terms_of_sum(kernel: Sum) -> list[tuple[Any, Any, Any]]:
-    return _terms(kernel.left) + _terms(kernel.right)
-
-
-@_terms.register
-def _terms_of_multiple(kernel: Scaled) -> list[tuple[Any, Any, Any]]:
-    return [(kernel.valid_factor() * f, *parts) for f, *parts in _terms(kernel.kernel)]

@@ -22,7 +22,6 @@ from calibjax._numbers import dot
 from calibjax._pairwise import cut, pad
 from calibjax._rows import Data, kept_first
 from calibjax._sharding import Axis, all_sum, as_varying, axis_size, global_offset
-from calibjax._struct import as_pytree
 from calibjax.features import (
     choose_landmarks,
     landmarks_with_base,
@@ -58,7 +57,7 @@ def redrawn_skce(
     bases = [landmarks_with_base(points, n_rows, base, interpolates) for base in terms.bases]
     matrices = [
         jax.vmap(lambda factor, k, base=bases[group.base]: factor * base.matrix(k))(
-            group.factors, as_pytree(group.prediction_kernels)
+            group.factors, group.prediction_kernels
         )
         for group in terms.groups
     ]

@@ -8,10 +8,10 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
-from calibjax._door import check_inputs
 from calibjax._rows import Data
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import is_traced, static, struct
+from calibjax.discrepancy import check_inputs
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.hypothesis_tests._z_test import BlockSummary, summarise, z_test
 from calibjax.kernels import KernelLike

@@ -31,10 +31,10 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._door import check_inputs
 from calibjax._rows import Data, check_predictions, clean, kept_first
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import widest_dtype
+from calibjax.discrepancy import check_inputs
 from calibjax.intervals._bootstrap import resampled_forms
 from calibjax.intervals._common_kernel import common_kernel
 from calibjax.intervals._comparison import CalibrationComparison

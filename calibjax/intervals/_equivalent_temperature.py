@@ -10,10 +10,10 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_key
 from calibjax._distribution import Distribution
-from calibjax._door import check_inputs
 from calibjax._rows import Data, clean, in_dtype, kept_first
 from calibjax._sharding import Axis, axis_size, global_offset, on_devices, rows_at
 from calibjax._struct import is_array, is_traced, struct
+from calibjax.discrepancy import check_inputs
 from calibjax.estimators import skce
 from calibjax.intervals._confidence_interval import ConfidenceInterval, one_level
 from calibjax.intervals._skce_interval import skce_confidence_interval

@@ -41,10 +41,10 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._door import check_inputs
 from calibjax._rows import Data, clean, kept_first
 from calibjax._sharding import Axis, global_offset, on_devices
 from calibjax._struct import widest_dtype
+from calibjax.discrepancy import check_inputs
 from calibjax.estimators import estimate_skce
 from calibjax.intervals._bootstrap import bootstrap_draws
 from calibjax.intervals._bounded import BoundedNormInterval
@@ -150,14 +150,14 @@ def skce_confidence_interval(
     method of bounded differences, 1989.
     """
     check_choice("method", method, ("bootstrap", "distribution_free"))
-    kernel, data = check_inputs(kernel, predictions, targets, where)
+    checked, data = check_inputs(kernel, predictions, targets, where)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     dtype = widest_dtype(targets, *jax.tree.leaves(predictions))
     level = checked_level(confidence_level, dtype)
     if method == "distribution_free":
-        return _distribution_free((kernel, upper_bound(kernel), level), data)
+        return _distribution_free((checked, upper_bound(kernel), level), data)
     check_key(key)
-    return _bootstrapped((key, kernel, level), data, n_resamples)
+    return _bootstrapped((key, checked, level), data, n_resamples)
 
 
 @on_devices

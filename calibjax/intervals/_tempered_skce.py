@@ -10,44 +10,50 @@ kernel has the expectation (q_i - p_i)^T K_ij (q_j - p_j), where K_ij is the ker
 predictions and all pairs of labels.
 """
 
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._distribution import Distribution
 from calibjax._numbers import dot
+from calibjax.discrepancy import EmbeddedTarget, FeatureResidual, SumOfTerms, Term
 from calibjax.expectations import all_labels, inner_product
-from calibjax.kernels import (
-    FeatureKernel,
-    Scaled,
-    Sum,
-    TensorProduct,
-    VectorFeature,
-    describe,
-    pairwise,
-    vmap_pairs,
-)
+from calibjax.kernels import KernelLike, describe, pairwise, times, vmap_pairs
 
 # The number of rows whose pairs with all rows are computed at a time.
 _ROWS = 64
 
 
-@functools.singledispatch
 def tempered_sums(
-    kernel: Any, predictions: Any, weights: jax.Array, temperatures: jax.Array
+    kernel: SumOfTerms, predictions: Distribution, weights: jax.Array, temperatures: jax.Array
 ) -> jax.Array:
-    """sum_{i != j} w_i w_j E h_ij at each temperature, ``[T]``; n x n numbers are in memory.
+    """sum_{i != j} w_i w_j E h_ij at each temperature, ``[T]``; n x n numbers are in memory."""
 
-    By default for a joint kernel on labels, in one pass over all pairs of rows and of labels.
-    """
-    if predictions.label_probabilities() is None:
-        raise NotImplementedError(
-            f"equivalent_temperature with a joint kernel, {describe(kernel)}, needs predictions "
-            f"over finitely many labels, got {type(predictions).__name__}; use a TensorProduct, or "
-            "sums and multiples of them."
-        )
+    def of_term(term: Term) -> jax.Array:
+        of_predictions, residual = term.prediction_kernel, term.residual
+        if isinstance(residual, EmbeddedTarget):
+            sums = _sums_of_embeddings(of_predictions, residual, predictions, weights, temperatures)
+        elif predictions.label_probabilities() is None:
+            raise NotImplementedError(
+                f"equivalent_temperature with a joint kernel, {describe(residual)}, needs "
+                f"predictions over finitely many labels, got {type(predictions).__name__}; use a "
+                "TensorProduct, or sums and multiples of them."
+            )
+        elif isinstance(residual, FeatureResidual):
+            sums = _sums_of_features(of_predictions, residual, predictions, weights, temperatures)
+        else:
+            sums = _sums_of_joint_kernel(residual, predictions, weights, temperatures)
+        return times(term.factor, sums)
+
+    return kernel.total(of_term)
+
+
+def _sums_of_joint_kernel(
+    residual: Any, predictions: Distribution, weights: jax.Array, temperatures: jax.Array
+) -> jax.Array:
+    """In one pass over all pairs of rows and of labels."""
     gaps = lax.map(lambda t: _label_gaps(predictions, t), temperatures)
     gaps = jnp.moveaxis(gaps * weights[None, :, None], 0, -1)
     labels = all_labels(predictions)
@@ -56,7 +62,7 @@ def tempered_sums(
         p, gap, index = row
 
         def with_other(q: Any) -> jax.Array:
-            return vmap_pairs(lambda y, z: kernel((p, y), (q, z)))(labels, labels)
+            return vmap_pairs(lambda y, z: residual.kernel((p, y), (q, z)))(labels, labels)
 
         values = jax.vmap(with_other)(predictions).astype(gap.dtype).at[index].set(0.0)
         return jnp.sum(gap * jnp.tensordot(values, gaps, ((0, 2), (0, 1))), axis=0)
@@ -65,15 +71,18 @@ def tempered_sums(
     return jnp.sum(lax.map(of_row, rows), axis=0)
 
 
-@tempered_sums.register
-def _of_product(
-    kernel: TensorProduct, predictions: Any, weights: jax.Array, temperatures: jax.Array
+def _sums_of_embeddings(
+    prediction_kernel: KernelLike,
+    residual: EmbeddedTarget,
+    predictions: Distribution,
+    weights: jax.Array,
+    temperatures: jax.Array,
 ) -> jax.Array:
     is_of_labels = predictions.label_probabilities() is not None
     sum_of = _sum_of_labels if is_of_labels else _sum_of_laws
     # The kernel on predictions is made once for all temperatures.
-    pairs = _weighted(kernel.prediction_kernel, predictions, weights)
-    return lax.map(lambda t: sum_of(pairs, kernel.target_kernel, predictions, t), temperatures)
+    pairs = _weighted(prediction_kernel, predictions, weights)
+    return lax.map(lambda t: sum_of(pairs, residual.kernel, predictions, t), temperatures)
 
 
 def _sum_of_labels(
@@ -107,12 +116,15 @@ def _sum_of_laws(
     return jnp.sum(lax.map(of_row, (pairs, predictions, tempered), batch_size=_ROWS))
 
 
-@tempered_sums.register
-def _of_features(
-    kernel: FeatureKernel, predictions: Any, weights: jax.Array, temperatures: jax.Array
+def _sums_of_features(
+    prediction_kernel: KernelLike,
+    residual: FeatureResidual,
+    predictions: Distribution,
+    weights: jax.Array,
+    temperatures: jax.Array,
 ) -> jax.Array:
-    pairs = _weighted(kernel.prediction_kernel, predictions, weights)
-    labels, feature = all_labels(predictions), VectorFeature(kernel.feature)
+    pairs = _weighted(prediction_kernel, predictions, weights)
+    labels, feature = all_labels(predictions), residual.feature
     features = jax.vmap(lambda p: jax.vmap(lambda y: feature(p, y))(labels))(predictions)
 
     def at(temperature: jax.Array) -> jax.Array:
@@ -120,22 +132,6 @@ def _of_features(
         return jnp.sum(pairs * dot(gaps, gaps.T))
 
     return lax.map(at, temperatures)
-
-
-@tempered_sums.register
-def _of_sum(
-    kernel: Sum, predictions: Any, weights: jax.Array, temperatures: jax.Array
-) -> jax.Array:
-    rest = predictions, weights, temperatures
-    return tempered_sums(kernel.left, *rest) + tempered_sums(kernel.right, *rest)
-
-
-@tempered_sums.register
-def _of_multiple(
-    kernel: Scaled, predictions: Any, weights: jax.Array, temperatures: jax.Array
-) -> jax.Array:
-    sums = tempered_sums(kernel.kernel, predictions, weights, temperatures)
-    return kernel.valid_factor() * sums
 
 
 def _weighted(kernel: Any, predictions: Any, weights: jax.Array) -> jax.Array:

@@ -8,11 +8,14 @@ from calibjax.kernels._base import Scaled as Scaled
 from calibjax.kernels._base import Sum as Sum
 from calibjax.kernels._base import of_pair as of_pair
 from calibjax.kernels._base import pairwise as pairwise
+from calibjax.kernels._base import sum_of_products as sum_of_products
+from calibjax.kernels._base import times as times
 from calibjax.kernels._base import upper_bound as upper_bound
 from calibjax.kernels._base import vmap_pairs as vmap_pairs
 from calibjax.kernels._check import check_formula as check_formula
 from calibjax.kernels._check import check_kernel as check_kernel
 from calibjax.kernels._check import check_symmetric as check_symmetric
+from calibjax.kernels._check import has_users_functions as has_users_functions
 from calibjax.kernels._check import is_symmetric as is_symmetric
 from calibjax.kernels._describe import describe as describe
 from calibjax.kernels._distances import Distance as Distance
@@ -27,8 +30,11 @@ from calibjax.kernels._fisher import FisherDistance as FisherDistance
 from calibjax.kernels._fisher import KernelizedFisherDistance as KernelizedFisherDistance
 from calibjax.kernels._predictions import DistanceKernel as DistanceKernel
 from calibjax.kernels._stein import SteinKernel as SteinKernel
-from calibjax.kernels._stein import needs_scores as needs_scores
+from calibjax.kernels._stein import prepare_scores as prepare_scores
+from calibjax.kernels._stein import stein as stein
 from calibjax.kernels._stein import stein_scores as stein_scores
+from calibjax.kernels._stein import stein_tile as stein_tile
+from calibjax.kernels._stein import with_score as with_score
 from calibjax.kernels._targets import GaussianKernel as GaussianKernel
 from calibjax.kernels._targets import LaplacianKernel as LaplacianKernel
 from calibjax.kernels._targets import Matern32Kernel as Matern32Kernel

@@ -1,5 +1,6 @@
 """Kernels of one pair of points, their algebra, and the one place where pairs become tiles."""
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -187,3 +188,21 @@ class Scaled(Kernel):
             shape = list(jnp.shape(self.factor))
             raise ValueError(f"factor of Scaled must be a scalar, got shape {shape}.")
         return nonnegative_or_nan(self.factor, "factor of Scaled")
+
+
+def sum_of_products(kernel: KernelLike) -> list[tuple[jax.Array | None, list[KernelLike]]]:
+    """The kernel multiplied out: for each summand its factor, None for 1, and the kernels in it."""
+    if isinstance(kernel, Sum):
+        return sum_of_products(kernel.left) + sum_of_products(kernel.right)
+    if isinstance(kernel, Scaled):
+        factor = kernel.valid_factor()
+        return [(times(factor, f), kernels) for f, kernels in sum_of_products(kernel.kernel)]
+    if isinstance(kernel, Product):
+        pairs = itertools.product(sum_of_products(kernel.left), sum_of_products(kernel.right))
+        return [(times(f, g), ours + theirs) for (f, ours), (g, theirs) in pairs]
+    return [(None, [kernel])]
+
+
+def times(a: Any, b: Any) -> Any:
+    """a b, where None stands for 1."""
+    return b if a is None else a if b is None else a * b

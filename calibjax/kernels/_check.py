@@ -93,18 +93,21 @@ def _check_parameter(name: str, value: Any, constraint: Constraint) -> None:
         check_values(name, value, constraint.words, constraint.is_valid(on_host(value)))
 
 
+def has_users_functions(kernel: Any) -> bool:
+    """Whether a kernel is not made of the library's parts alone."""
+    return any(True for _ in _users_functions("kernel", kernel, "pairs"))
+
+
 def check_formula(
-    kernel: Any, prediction: Points, target: Points, formula: Callable[..., jax.Array]
+    kernel: Any, terms: Any, prediction: Points, target: Points, formula: Callable[..., jax.Array]
 ) -> None:
     """What users' functions in a kernel return must be one number for one pair.
 
     `prediction` and `target` are one of each, abstract or not; `formula`, the function of
-    (kernel, sample, sample) that will be evaluated, must return a number too.  A kernel that is
-    made of the library's parts alone is not evaluated.  No function may close over a traced value,
-    whose gradient would be lost.
+    (terms, sample, sample) that will be evaluated, must return a number too.  No function may close
+    over a traced value, whose gradient would be lost.
     """
-    if any(True for _ in _users_functions("kernel", kernel, "pairs")):
-        _check_once(_evaluate, kernel, (prediction, target), formula)
+    _check_once(_evaluate, (kernel, terms), (prediction, target), formula)
 
 
 def check_distance_formula(distance: Any, prediction: Points) -> None:
@@ -139,9 +142,10 @@ def _evaluate_once(
         )
 
 
-def _evaluate(kernel: Any, points: Points, formula: Callable[..., jax.Array]) -> None:
+def _evaluate(kernels: Any, points: Points, formula: Callable[..., jax.Array]) -> None:
+    kernel, terms = kernels
     _evaluate_functions(_users_functions("kernel", kernel, "pairs"), *points)
-    _check_number("h of one pair", formula(kernel, points, points))
+    _check_number("h of one pair", formula(terms, points, points))
 
 
 def _evaluate_distance(distance: Any, prediction: Points) -> None:
@@ -184,11 +188,11 @@ def _check_real(name: str, what: str, value: Any) -> None:
 def _users_functions(name: str, function: Any, role: str) -> Iterator[tuple[str, Any, str]]:
     """The name, the value and the role of each function in a kernel that is not the library's."""
     function = unwrapped(function)
-    if isinstance(function, (Kernel, Distance)):
+    if hasattr(function, "inner_functions"):
         for part in _parts(function, role):
             yield from _users_functions(*part)
     definition = function if isinstance(function, FunctionType) else type(function)
-    if definition.__module__.partition(".")[0] != __name__.partition(".")[0]:
+    if callable(function) and definition.__module__.partition(".")[0] != __name__.partition(".")[0]:
         yield name, function, role
 
 
@@ -217,9 +221,10 @@ def check_symmetric(kernel: Any, predictions: Any, targets: Any) -> None:
 
 def is_symmetric(kernel: Any, predictions: Any, targets: Any) -> jax.Array:
     """Whether `check_symmetric` would find no asymmetry, as a boolean that may be traced."""
-    return functools.reduce(
-        jnp.logical_and, _are_symmetric(as_pytree(kernel), predictions, targets), jnp.array(True)
-    )
+    if not _users_functions_of_pairs(kernel):
+        return jnp.array(True)
+    symmetric = _are_symmetric(as_pytree(kernel), predictions, targets)
+    return functools.reduce(jnp.logical_and, symmetric)
 
 
 def _users_functions_of_pairs(kernel: Any) -> list[tuple[str, Any, str]]:

@@ -13,6 +13,7 @@ an inner product of the features (s_p(y) + grad_y) l(y, .), with E S((p, Z), .) 
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,7 +21,15 @@ import jax.numpy as jnp
 
 from calibjax._loops import row_by_row
 from calibjax._struct import batch_of_one, struct
-from calibjax.kernels._base import Kernel, KernelLike, Scaled, Sum, of_pair, pairwise, vmap_pairs
+from calibjax.kernels._base import (
+    Kernel,
+    KernelLike,
+    Product,
+    of_pair,
+    sum_of_products,
+    times,
+    vmap_pairs,
+)
 from calibjax.kernels._fisher import Embedded, ScoreDistance
 from calibjax.kernels._predictions import DistanceKernel
 from calibjax.kernels._targets import (
@@ -94,25 +103,7 @@ class SteinKernel(Kernel):
 
     def __call__(self, x: tuple[Any, jax.Array], y: tuple[Any, jax.Array]) -> jax.Array:
         of_predictions = of_pair(self.prediction_kernel, x[0], y[0])
-        return of_predictions * stein(self.target_kernel, _with_score(x), _with_score(y))
-
-    def pairwise(self, xs: tuple[Any, jax.Array], ys: tuple[Any, jax.Array]) -> jax.Array:
-        """The kernel for all pairs of two batches of samples, ``[S, T]``."""
-        (ps, ours), (qs, theirs) = self.prepared(xs), self.prepared(ys)
-        of_predictions = pairwise(self.prediction_kernel, ps.predictions, qs.predictions)
-        of_targets = stein_tile(self.target_kernel, (ours, ps.scores), (theirs, qs.scores))
-        return of_predictions * of_targets
-
-    def prepared(self, rows: tuple[Any, jax.Array]) -> tuple["Scored", jax.Array]:
-        """The rows with their scores, and with the vectors that a distance of scores compares."""
-        predictions, targets = rows
-        if isinstance(predictions, Scored):
-            return rows
-        scores = stein_scores(predictions, targets)
-        kernel = self.prediction_kernel
-        if isinstance(kernel, DistanceKernel) and isinstance(kernel.distance, ScoreDistance):
-            predictions = Embedded(jax.vmap(kernel.distance.embedding)(predictions))
-        return Scored(predictions, scores), targets
+        return of_predictions * stein(self.target_kernel, with_score(x), with_score(y))
 
 
 @struct
@@ -127,6 +118,18 @@ class Scored:
     predictions: Any
     scores: jax.Array
 
+    def cross_fit_pairs(self) -> tuple[tuple[Any, "Scored"], ...]:
+        return ((self.predictions, self),)
+
+
+def prepare_scores(prediction_kernel: KernelLike, rows: tuple[Any, jax.Array]) -> Scored:
+    """The predictions of n rows with their scores, as vectors if these are what is compared."""
+    scores = stein_scores(*rows)
+    predictions, kernel = rows[0], prediction_kernel
+    if isinstance(kernel, DistanceKernel) and isinstance(kernel.distance, ScoreDistance):
+        predictions = Embedded(jax.vmap(kernel.distance.embedding)(predictions))
+    return Scored(predictions, scores)
+
 
 def stein_scores(predictions: Any, targets: jax.Array) -> jax.Array:
     """The scores of n predictions at their targets; NaN in rows without Stein's identity."""
@@ -135,7 +138,7 @@ def stein_scores(predictions: Any, targets: jax.Array) -> jax.Array:
     return jnp.where(has_identity, scores, jnp.nan)
 
 
-def _with_score(sample: tuple[Any, jax.Array]) -> "Point":
+def with_score(sample: tuple[Any, jax.Array]) -> "Point":
     """The target of one sample with its score."""
     (score,) = stein_scores(*batch_of_one(sample))
     return sample[1], score
@@ -151,21 +154,43 @@ def _rough_part(kernel: Any) -> Any:
     return next((part for part in parts if part is not None), None)
 
 
-def needs_scores(kernel: Any) -> bool:
-    """Whether a kernel on pairs is made of a SteinKernel."""
-    if not isinstance(kernel, Kernel):
-        return False
-    parts = (getattr(kernel, field) for field in kernel.inner_functions)
-    return isinstance(kernel, SteinKernel) or any(map(needs_scores, parts))
-
-
 #: A target and the score of its prediction there.
 Point = tuple[jax.Array, jax.Array]
 
 
-@functools.singledispatch
-def stein(kernel: Any, a: Point, b: Point) -> jax.Array:
-    """S for a target kernel and one pair of targets with their scores; by `jax.jvp`."""
+def stein(kernel: KernelLike, a: Point, b: Point) -> jax.Array:
+    """S for a target kernel and one pair of targets with their scores."""
+
+    def of_product(kernel: KernelLike) -> jax.Array:
+        if isinstance(kernel, GaussianKernel):
+            return _gaussian(*_with_rate(kernel, a), *_with_rate(kernel, b))
+        return _by_derivatives(kernel, a, b)
+
+    return _sum_over_products(kernel, of_product)
+
+
+def stein_tile(kernel: KernelLike, a: Point, b: Point) -> jax.Array:
+    """S of all pairs of two batches of targets with their scores, ``[S, T]``."""
+
+    def of_product(kernel: KernelLike) -> jax.Array:
+        if isinstance(kernel, GaussianKernel) and a[0].ndim > 1:
+            with_rate = jax.vmap(functools.partial(_with_rate, kernel))
+            return row_by_row(_gaussian, with_rate(a), with_rate(b))
+        return vmap_pairs(functools.partial(stein, kernel))(a, b)
+
+    return _sum_over_products(kernel, of_product)
+
+
+def _sum_over_products(kernel: KernelLike, function: Callable[[KernelLike], jax.Array]):
+    """The value of a linear function of a target kernel."""
+    values = [
+        times(factor, function(functools.reduce(Product, kernels)))
+        for factor, kernels in sum_of_products(kernel)
+    ]
+    return functools.reduce(jnp.add, values)
+
+
+def _by_derivatives(kernel: KernelLike, a: Point, b: Point) -> jax.Array:
     (y, s), (z, t) = a, b
 
     def of_coordinate(e: jax.Array) -> jax.Array:
@@ -180,45 +205,6 @@ def stein(kernel: Any, a: Point, b: Point) -> jax.Array:
 
     units = jnp.eye(y.size, dtype=y.dtype).reshape(y.size, *y.shape)
     return jnp.sum(jax.vmap(of_coordinate)(units))
-
-
-@stein.register
-def _stein_of_gaussian(kernel: GaussianKernel, a: Point, b: Point) -> jax.Array:
-    return _gaussian(*_with_rate(kernel, a), *_with_rate(kernel, b))
-
-
-@stein.register
-def _stein_of_sum(kernel: Sum, a: Point, b: Point) -> jax.Array:
-    return stein(kernel.left, a, b) + stein(kernel.right, a, b)
-
-
-@stein.register
-def _stein_of_multiple(kernel: Scaled, a: Point, b: Point) -> jax.Array:
-    return kernel.valid_factor() * stein(kernel.kernel, a, b)
-
-
-@functools.singledispatch
-def stein_tile(kernel: Any, a: Point, b: Point) -> jax.Array:
-    """S of all pairs of two batches of targets with their scores, ``[S, T]``."""
-    return vmap_pairs(functools.partial(stein, kernel))(a, b)
-
-
-@stein_tile.register
-def _stein_tile_of_gaussian(kernel: GaussianKernel, a: Point, b: Point) -> jax.Array:
-    if a[0].ndim == 1:
-        return vmap_pairs(functools.partial(stein, kernel))(a, b)
-    with_rate = jax.vmap(functools.partial(_with_rate, kernel))
-    return row_by_row(_gaussian, with_rate(a), with_rate(b))
-
-
-@stein_tile.register
-def _stein_tile_of_sum(kernel: Sum, a: Point, b: Point) -> jax.Array:
-    return stein_tile(kernel.left, a, b) + stein_tile(kernel.right, a, b)
-
-
-@stein_tile.register
-def _stein_tile_of_multiple(kernel: Scaled, a: Point, b: Point) -> jax.Array:
-    return kernel.valid_factor() * stein_tile(kernel.kernel, a, b)
 
 
 def _with_rate(kernel: GaussianKernel, point: Point) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -12,6 +12,7 @@ from calibjax._sharding import Axis
 from calibjax._struct import static, struct
 from calibjax.discrepancy import Sample
 from calibjax.features import Features, draw_features, map_rows, sum_rows
+from calibjax.kernels import times
 from calibjax.operators._operator import DiscrepancyMatrix
 
 
@@ -114,7 +115,7 @@ def _draw_projection(key: jax.Array, features: Features) -> jax.Array:
 
     For labels, s^T (e_y - p) replaces the residual e_y - p of m numbers by one number.
     """
-    values, vectors = eigh_of_kernel(features.factor * features.metric)
+    values, vectors = eigh_of_kernel(times(features.factor, features.metric))
     shape = features.n_features, values.shape[0]
     # jax.random.rademacher would draw other signs when jax_enable_x64 is set.
     heads = jax.random.bernoulli(key, jnp.asarray(0.5, values.dtype), shape)

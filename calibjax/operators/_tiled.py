@@ -134,7 +134,7 @@ class TiledH(DiscrepancyMatrix):
         """Samples, ready for `tile`, and weights by tile, ``[n_tiles, tile_rows, …]``."""
         return cut((self._prepared(), self.weights), self.tile_rows)
 
-    def _prepared(self) -> Sample:
+    def _prepared(self) -> Any:
         if self.tile is not h_tile:
             return self.samples
         return prepared(self.kernel, self.samples, self.axis)
@@ -170,8 +170,10 @@ def poisoned_unless_symmetric(kernel: Any, data: Data) -> Data:
     h is evaluated in one order of each pair only, so that sums over an asymmetric kernel would be
     wrong numbers.
     """
-    symmetric = is_symmetric(kernel, *data.samples)
-    return dataclasses.replace(data, weights=data.weights * jnp.where(symmetric, 1.0, jnp.nan))
+    for term in kernel.terms:
+        symmetric = is_symmetric(term, *data.samples)
+        data = dataclasses.replace(data, weights=jnp.where(symmetric, data.weights, jnp.nan))
+    return data
 
 
 def tiled_h_of_clean(kernel: Any, data: Data, axis: Axis = None) -> TiledH:

@@ -9,6 +9,7 @@ from instances import sample
 
 import calibjax as cj
 from calibjax._rows import Data
+from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._null_laws import cantelli
 from calibjax.operators import DenseH, low_rank_h
 
@@ -48,7 +49,7 @@ def test_on_features(key, float64):
     @functools.partial(jax.jit, static_argnums=2)
     def operator_and_rows(kernel, samples, n_features):
         data = Data(*samples, weights=jnp.ones(N))
-        operator = low_rank_h(key, kernel, data, n_features, None)
+        operator = low_rank_h(key, normal_form(kernel), data, n_features, None)
         return operator, operator.psi(data.samples)
 
     operator, psi = operator_and_rows(kernel, samples, 8)

@@ -1,4 +1,4 @@
-"""The door of estimators and tests: it checks a kernel and data against each other."""
+"""Checks of a kernel and data, against each other too, for estimators and tests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,13 +12,14 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_data
 from calibjax._sharding import on_one_device
 from calibjax._struct import as_pytree, is_traced, widest_dtype
-from calibjax.discrepancy import h
+from calibjax.discrepancy._residuals import SteinResidual
+from calibjax.discrepancy._terms import SumOfTerms, h, normal_form
 from calibjax.kernels import (
     KernelLike,
     check_formula,
     check_kernel,
     check_symmetric,
-    needs_scores,
+    has_users_functions,
 )
 
 
@@ -31,7 +32,7 @@ def check_inputs(
     *,
     formula: Callable[..., jax.Array] = h,
 ) -> tuple[Any, Data]:
-    """The kernel as a pytree, and the data; a ValueError or TypeError names a wrong argument.
+    """The kernel as a SumOfTerms, and the data; a ValueError or TypeError names a wrong argument.
 
     `formula` is the function of (kernel, sample, sample) that the caller will evaluate.
     """
@@ -41,23 +42,25 @@ def check_inputs(
 
 def check_kernel_of(
     kernel: KernelLike, data: Data, *, formula: Callable[..., jax.Array] = h
-) -> Any:
-    """The kernel as a pytree, checked against data that are checked already.
+) -> SumOfTerms:
+    """The kernel in normal form, checked against data that are checked already.
 
     `formula` is the function of (kernel, sample, sample) that the caller will evaluate.
     """
     kernel = as_pytree(kernel)
     check_kernel(kernel)
-    check_formula(kernel, *_one_sample(data), formula)
-    if needs_scores(kernel):
+    terms = normal_form(kernel)
+    if has_users_functions(kernel):
+        check_formula(kernel, terms, *_one_sample(data), formula)
+        if data.where is None:
+            # Masked rows may hold anything: there, and inside jit, an asymmetric kernel gives NaN.
+            check_symmetric(kernel, *data.samples)
+    if any(isinstance(term.residual, SteinResidual) for term in terms.terms):
         _check_stein_identity(data)
-    if data.where is None:
-        # Masked rows may hold anything: there, and inside jit, an asymmetric kernel gives NaN.
-        check_symmetric(kernel, *data.samples)
-    return kernel
+    return terms
 
 
-def _one_sample(data: Data) -> tuple[Any, jax.ShapeDtypeStruct]:
+def _one_sample(data: Data) -> tuple[Distribution, jax.ShapeDtypeStruct]:
     """An abstract prediction and target, in the dtypes that `clean` will give them."""
     dtype = widest_dtype(data.targets, *jax.tree.leaves(data.predictions))
     kind = dtype if data.predictions.target_kind == "real" else jnp.int32

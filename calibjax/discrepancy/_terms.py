@@ -1,0 +1,216 @@
+"""The normal form of a kernel on pairs, a sum of terms, and h and deviations of it.
+
+h((p, y), (q, z)) = k((p, y), (q, z)) - E k((p, Z), (q, z)) - E k((p, y), (q, Z'))
++ E k((p, Z), (q, Z')) with independent Z ~ p and Z' ~ q
+(Widmann, Lindsten and Zachariah, ICLR 2021, Lemma 2 and Eq. 5).
+
+The deviation of (p, y) at a location t = (q, z) is k((p, y), t) - E k((p, Z), t) with Z ~ p, the
+first half of h (Definition C.1 there).
+
+Both are linear in k, so that a kernel is taken apart once, where it comes from the user, into
+terms factor k_P(p, q) <f(p, y), f(q, z)>.  With the residual r(p, y) = f(p, y) - E f(p, Z),
+
+h = factor k_P(p, q) <r(p, y), r(q, z)>.
+
+Draws from a law P_i may stand for it: two halves A_i and B_i, with the mean embeddings mu(A_i) and
+mu(B_i).  The halves have two roles (`Distribution.cross_fit_pairs`), and h_ij is the mean of
+
+k_P(A_i, A_j) <k_Y(y_i, .) - mu(B_i), k_Y(y_j, .) - mu(B_j)>
+
+and the same with A and B exchanged.
+
+Given the laws, rows are independent, and so are A_i and (B_i, y_i).  For i != j the mean of a term
+is therefore K(P_i, P_j) <mu(Y | P_i) - mu(P_i), mu(Y | P_j) - mu(P_j)> with the positive definite
+kernel K(P_i, P_j) = E k_P(A_i, A_j).  The mean over i != j is unbiased for the SKCE of the laws and
+the kernel K k_Y: for a calibrated model its mean is 0, however few the draws, if the kernel does
+not depend on them.  The mean of a deviation is 0 too, at a location that does not depend on A_i.
+The matrix of h is a sum of two positive semidefinite ones, so that the mean over all i and j is
+not negative.  On its diagonal a half meets itself: for a calibrated model and k_P(p, p) = 1 the
+mean of |k_Y(y, .) - mu(B)|^2 is (1 + 1 / |B|) (E k_Y(Z, Z) - E k_Y(Z, Z')), where the law itself
+has the factor 1.
+"""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._distribution import Distribution
+from calibjax._sharding import Axis
+from calibjax._struct import static, struct
+from calibjax.discrepancy._residuals import (
+    EmbeddedTarget,
+    FeatureResidual,
+    JointResidual,
+    Prepared,
+    Sample,
+    SteinResidual,
+    TargetResidual,
+)
+from calibjax.kernels import (
+    FeatureKernel,
+    KernelLike,
+    Product,
+    SteinKernel,
+    TensorProduct,
+    VectorFeature,
+    of_pair,
+    pairwise,
+    sum_of_products,
+    times,
+    vmap_pairs,
+)
+
+
+@struct
+class Term:
+    """factor k_P(p, q) <f(p, y), f(q, z)>.
+
+    Args:
+        factor: a nonnegative number, or None for 1.
+        prediction_kernel: k_P, a kernel on predictions.
+        residual: what h keeps of f.
+    """
+
+    factor: jax.Array | None
+    prediction_kernel: KernelLike
+    residual: TargetResidual
+
+    inner_functions = {"prediction_kernel": "predictions", "residual": "a residual"}
+
+    def h(self, a: Sample, b: Sample) -> jax.Array:
+        """h of one pair of samples."""
+        (ps, y), (qs, z) = _cross_fit(a), _cross_fit(b)
+        values = [
+            of_pair(self.prediction_kernel, p, q) * self.residual.product((r, y), (s, z))
+            for (p, r), (q, s) in zip(ps, qs, strict=True)
+        ]
+        return times(self.factor, _mean(values))
+
+    def h_tile(self, a: Sample, b: Sample) -> jax.Array:
+        """h of all pairs of two batches of prepared samples, ``[S, T]``."""
+        (ps, y), (qs, z) = jax.vmap(_cross_fit)(a), jax.vmap(_cross_fit)(b)
+        tiles = [
+            pairwise(self.prediction_kernel, p, q) * self.residual.tile((r, y), (s, z))
+            for (p, r), (q, s) in zip(ps, qs, strict=True)
+        ]
+        return times(self.factor, _mean(tiles))
+
+    def deviation(self, a: Sample, location: Sample) -> jax.Array:
+        """The deviation of one sample at one location."""
+        ps, y = _cross_fit(a)
+        values = [
+            of_pair(self.prediction_kernel, p, location[0])
+            * self.residual.deviation((r, y), location)
+            for p, r in ps
+        ]
+        return times(self.factor, _mean(values))
+
+
+def _cross_fit(sample: Sample) -> tuple[tuple[tuple[Prepared, Prepared], ...], jax.Array]:
+    """What the prediction kernel compares and what the residual is of, and the target."""
+    return sample[0].cross_fit_pairs(), sample[1]
+
+
+def _mean(values: list[jax.Array]) -> jax.Array:
+    # A division by 1 would be one more operation in every loop.
+    return values[0] if len(values) == 1 else functools.reduce(jnp.add, values) / len(values)
+
+
+@struct
+class SumOfTerms:
+    """A kernel on pairs as a sum of terms."""
+
+    terms: tuple[Term, ...]
+
+    def total(self, function: Callable[[Term], jax.Array]) -> jax.Array:
+        """The sum of a function of each term."""
+        return functools.reduce(jnp.add, map(function, self.terms))
+
+
+@struct
+class One:
+    """The kernel that is 1 everywhere."""
+
+    def __call__(self, p: Distribution, q: Distribution) -> jax.Array:
+        return jnp.ones(())
+
+
+def normal_form(kernel: KernelLike) -> SumOfTerms:
+    """A user's kernel on pairs, which is checked already, as a sum of terms."""
+    products = ((factor, functools.reduce(Product, ks)) for factor, ks in sum_of_products(kernel))
+    return SumOfTerms(tuple(Term(factor, *separate(product)) for factor, product in products))
+
+
+@functools.singledispatch
+def separate(kernel: KernelLike) -> tuple[KernelLike, TargetResidual]:
+    """The prediction kernel and the residual of a kernel on pairs that is no sum or multiple.
+
+    A class of kernels registers what it is made of; by default it is a joint kernel.
+    """
+    return One(), JointResidual(kernel)
+
+
+@separate.register
+def _separate_product(kernel: TensorProduct) -> tuple[KernelLike, TargetResidual]:
+    return kernel.prediction_kernel, EmbeddedTarget(kernel.target_kernel)
+
+
+@separate.register
+def _separate_feature(kernel: FeatureKernel) -> tuple[KernelLike, TargetResidual]:
+    return kernel.prediction_kernel, FeatureResidual(VectorFeature(kernel.feature))
+
+
+@separate.register
+def _separate_stein(kernel: SteinKernel) -> tuple[KernelLike, TargetResidual]:
+    return kernel.prediction_kernel, SteinResidual(kernel.target_kernel)
+
+
+@struct
+class PreparedRows:
+    """Rows as the terms of a kernel want them.
+
+    Args:
+        variants: the rows with what different terms need.
+        of_term: which of the variants each term takes.
+    """
+
+    variants: list[Sample]
+    of_term: tuple[int, ...] = static()
+
+
+def prepared(kernel: SumOfTerms, rows: Sample, axis: Axis) -> PreparedRows:
+    """The rows with what the tiles of each term share, so that it is computed once."""
+    variants: list[Prepared] = []
+    of_term: list[int] = []
+    for term in kernel.terms:
+        made = term.residual.prepare(term.prediction_kernel, rows, axis)
+        # Equal rows would go through all tiles, and all derivatives, more than once.
+        of_term.append(next((i for i, p in enumerate(variants) if p is made), len(variants)))
+        variants += [made] if of_term[-1] == len(variants) else []
+    return PreparedRows([(predictions, rows[1]) for predictions in variants], tuple(of_term))
+
+
+def h(kernel: SumOfTerms, a: Sample, b: Sample) -> jax.Array:
+    """h of one pair of samples, a scalar."""
+    return kernel.total(lambda term: term.h(a, b))
+
+
+def h_tile(kernel: SumOfTerms, a: PreparedRows, b: PreparedRows) -> jax.Array:
+    """h of all pairs of two batches of rows, ``[S, T]``."""
+    tiles = [
+        term.h_tile(a.variants[i], b.variants[i])
+        for term, i in zip(kernel.terms, a.of_term, strict=True)
+    ]
+    return functools.reduce(jnp.add, tiles)
+
+
+def deviation(kernel: SumOfTerms, a: Sample, location: Sample) -> jax.Array:
+    """The deviation of one sample at one location, a scalar."""
+    return kernel.total(lambda term: term.deviation(a, location))
+
+
+def deviation_tile(kernel: SumOfTerms, a: Sample, locations: Sample) -> jax.Array:
+    """The deviations of a batch of samples at a batch of locations, ``[S, J]``."""
+    return vmap_pairs(functools.partial(deviation, kernel))(a, locations)
