@@ -125,6 +125,11 @@ def on_one_device(tree: Any) -> Any:
     return jax.tree.map(move, tree)
 
 
+def on_cpu() -> bool:
+    """Whether the default backend is a CPU; arrays that lie elsewhere are only made more slowly."""
+    return jax.default_backend() == "cpu"
+
+
 def as_varying(tree: T, like: Any) -> T:
     """The arrays of `tree`, declared to vary between the devices of a user's shard_map.
 

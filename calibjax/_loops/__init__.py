@@ -6,6 +6,5 @@ from calibjax._loops._coordinates import sum_over_coordinates as sum_over_coordi
 from calibjax._loops._fusion import in_one_loop as in_one_loop
 from calibjax._loops._fusion import is_of_numbers as is_of_numbers
 from calibjax._loops._fusion import materialised as materialised
-from calibjax._loops._fusion import on_cpu as on_cpu
 from calibjax._loops._fusion import with_fusion_hints as with_fusion_hints
 from calibjax._loops._row_by_row import row_by_row as row_by_row

@@ -16,6 +16,8 @@ from jax import lax
 from jax.extend import core
 from jax.extend.core import primitives
 
+from calibjax._sharding import on_cpu
+
 #: Operations that XLA takes for so expensive that it never makes one of them twice.
 _EXPENSIVE = {
     primitives.acos_p, primitives.acosh_p, primitives.asin_p, primitives.asinh_p,
@@ -39,11 +41,6 @@ _CALLS = {
 }
 
 _LOOPS = {primitives.cond_p, primitives.scan_p, primitives.while_p}
-
-
-def on_cpu() -> bool:
-    """Whether the default backend is a CPU; arrays that lie elsewhere are only made more slowly."""
-    return jax.default_backend() == "cpu"
 
 
 @jax.custom_jvp

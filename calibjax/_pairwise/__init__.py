@@ -1,8 +1,8 @@
 """The walk over all pairs of rows, tile by tile, in bounded memory."""
 
+from calibjax._pairwise._gradients import tile_values as tile_values
 from calibjax._pairwise._ring import ring as ring
-from calibjax._pairwise._ring_sum import ring_sum as ring_sum
-from calibjax._pairwise._tile_sums import tile_values as tile_values
+from calibjax._pairwise._ring import ring_sum as ring_sum
 from calibjax._pairwise._tiles import Tile as Tile
 from calibjax._pairwise._tiles import cut as cut
 from calibjax._pairwise._tiles import most_tile_rows as most_tile_rows

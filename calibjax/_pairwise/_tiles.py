@@ -1,15 +1,23 @@
-"""Rows cut into tiles."""
+"""Rows cut into tiles, and the weighted sum of one tile of pairs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
-from calibjax._loops import on_cpu
+from calibjax._numbers import dot
+from calibjax._sharding import on_cpu
 
 #: ``tile(parameters, rows, rows) -> [S, T]``, the values of all pairs of two batches of rows.
 Tile = Callable[[Any, Any, Any], jax.Array]
+
+# With few classes an accelerator spends most of its time on reading rows.  There it takes so many
+# rows of the left side at a time with one of the right, which it reads once for all of them: half
+# the time on an H100.  Numbers and long vectors gain nothing, and compile more slowly.
+_SIDE_BY_SIDE = 4
+_FEW_CLASSES = 32
 
 
 def most_tile_rows() -> int:
@@ -45,3 +53,48 @@ def pad(rows_and_weights: tuple[Any, jax.Array], n: int) -> tuple[Any, jax.Array
 def cut(tree: Any, size: int) -> Any:
     """Cuts the leading axis of all leaves into pieces of one size, ``[n // size, size, …]``."""
     return jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), tree)
+
+
+def weighted_sum(tile: Tile, parameters: Any, left: Any, right: Any, same: jax.Array) -> jax.Array:
+    """sum_ij w_i tile_ij w_j, of the pairs i != j where both sides are the same.
+
+    Either side is rows and their weights.
+    """
+    n = left[1].shape[0]
+    right_rows, right_weights = right
+    if on_cpu() or n % _SIDE_BY_SIDE or not _are_few_classes(left[0]):
+        values = tile(parameters, left[0], right_rows)
+        values = jnp.where(with_itself(values.shape, same), 0.0, values)
+        return weighted(values, left[1], right_weights)
+    size = n // _SIDE_BY_SIDE
+    total = jnp.zeros((size, right_weights.shape[0]), right_weights.dtype)
+    for start in range(0, n, size):
+        rows, weights = jax.tree.map(lambda x, at=start: x[at : at + size], left)
+        values = tile(parameters, rows, right_rows)
+        values = jnp.where(with_itself(values.shape, same, start), 0.0, values)
+        total += values * (weights[:, None] * right_weights[None, :])
+    return jnp.sum(total)
+
+
+def _are_few_classes(rows: Any) -> bool:
+    """Whether a row is an integer and few other numbers."""
+    leaves = jax.tree.leaves(rows)
+    numbers = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
+    return len(numbers) < len(leaves) and all(
+        x.ndim == 2 and x.shape[1] <= _FEW_CLASSES for x in numbers
+    )
+
+
+def with_itself(shape: Sequence[int], same: jax.Array, start: int = 0) -> jax.Array:
+    """Whether a pair of rows of two tiles is a row with itself; the first rows begin at `start`."""
+    return (start + jnp.arange(shape[0])[:, None] == jnp.arange(shape[1])[None, :]) & same
+
+
+def weighted(values: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
+    """sum_ij left_i values_ij right_j."""
+    return lax.platform_dependent(
+        *(values, left, right),
+        cpu=lambda values, left, right: jnp.sum(dot(left, values) * right),
+        # A product of matrices would need the values in memory; a sum takes them as they are made.
+        default=lambda values, left, right: jnp.sum(values * (left[:, None] * right[None, :])),
+    )

@@ -19,7 +19,7 @@ from calibjax.kernels import (
     check_formula,
     check_kernel,
     check_symmetric,
-    has_users_functions,
+    users_functions,
 )
 
 
@@ -50,7 +50,7 @@ def check_kernel_of(
     kernel = as_pytree(kernel)
     check_kernel(kernel)
     terms = normal_form(kernel)
-    if has_users_functions(kernel):
+    if users_functions(kernel):
         check_formula(kernel, terms, *_one_sample(data), formula)
         if data.where is None:
             # Masked rows may hold anything: there, and inside jit, an asymmetric kernel gives NaN.

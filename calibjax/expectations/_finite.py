@@ -70,6 +70,8 @@ def white_residual(p, kernel, y, q, z):
 
 
 def white_residual_tile(ps, kernel, ys, qs, zs):
+    if ps.binary_probability() is not None and qs.binary_probability() is not None:
+        return residual_product_tile.fallback(ps, kernel, ys, qs, zs)
     # Classes come first, so that both matrix products of the derivative work on whole rows.
     r, s = jax.vmap(label_residual)(ps, ys).T, jax.vmap(label_residual)(qs, zs).T
     if r.shape[0] > _FEW_CLASSES:

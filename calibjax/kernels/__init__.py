@@ -15,8 +15,8 @@ from calibjax.kernels._base import vmap_pairs as vmap_pairs
 from calibjax.kernels._check import check_formula as check_formula
 from calibjax.kernels._check import check_kernel as check_kernel
 from calibjax.kernels._check import check_symmetric as check_symmetric
-from calibjax.kernels._check import has_users_functions as has_users_functions
 from calibjax.kernels._check import is_symmetric as is_symmetric
+from calibjax.kernels._check import users_functions as users_functions
 from calibjax.kernels._describe import describe as describe
 from calibjax.kernels._distances import Distance as Distance
 from calibjax.kernels._distances import EmbeddingDistance as EmbeddingDistance

@@ -32,16 +32,18 @@ Points = Any
 
 
 def check_kernel(kernel: Any, name: str = "kernel", domain: str = "pairs") -> None:
-    """Checks the parameters and domains of a kernel and of all kernels that it is made of."""
+    """Checks the parameters and domains of a kernel and of all functions that it is made of."""
     _refuse_class(name, kernel)
     if not callable(kernel) or isinstance(kernel, Distance):
         raise TypeError(f"{name} must be a kernel or a callable, got {type(kernel).__name__}.")
-    if isinstance(kernel, Kernel) and kernel.domain not in (None, domain):
-        raise TypeError(
-            f"{name} must be a kernel on {domain}, got {type(kernel).__name__}, a kernel on "
-            f"{kernel.domain}; TensorProduct(prediction_kernel, target_kernel) is on pairs of both."
-        )
-    _check_parts(kernel, domain)
+    if isinstance(kernel, Kernel):
+        if kernel.domain not in (None, domain):
+            raise TypeError(
+                f"{name} must be a kernel on {domain}, got {type(kernel).__name__}, a kernel on "
+                f"{kernel.domain}; TensorProduct(prediction_kernel, target_kernel) is on pairs of "
+                "both."
+            )
+        _check_parts(kernel, domain)
 
 
 def check_distance(distance: Any, name: str = "distance") -> None:
@@ -50,7 +52,8 @@ def check_distance(distance: Any, name: str = "distance") -> None:
     if not callable(distance) or isinstance(distance, Kernel):
         actual = type(distance).__name__
         raise TypeError(f"{name} must be a distance between predictions, got {actual}.")
-    _check_parts(distance, "predictions")
+    if isinstance(distance, Distance):
+        _check_parts(distance, "predictions")
 
 
 def _refuse_class(name: str, function: Any) -> None:
@@ -63,9 +66,7 @@ def _refuse_class(name: str, function: Any) -> None:
         )
 
 
-def _check_parts(node: Any, domain: str) -> None:
-    if not isinstance(node, (Kernel, Distance)):
-        return
+def _check_parts(node: Kernel | Distance, domain: str) -> None:
     for parameter, constraint in node.parameter_constraints.items():
         name = f"{parameter} of {type(node).__name__}"
         _check_parameter(name, getattr(node, parameter), constraint)
@@ -93,11 +94,6 @@ def _check_parameter(name: str, value: Any, constraint: Constraint) -> None:
         check_values(name, value, constraint.words, constraint.is_valid(on_host(value)))
 
 
-def has_users_functions(kernel: Any) -> bool:
-    """Whether a kernel is not made of the library's parts alone."""
-    return any(True for _ in _users_functions("kernel", kernel, "pairs"))
-
-
 def check_formula(
     kernel: Any, terms: Any, prediction: Points, target: Points, formula: Callable[..., jax.Array]
 ) -> None:
@@ -112,7 +108,7 @@ def check_formula(
 
 def check_distance_formula(distance: Any, prediction: Points) -> None:
     """What users' functions in a distance return must be one number for one pair."""
-    if any(True for _ in _users_functions("distance", distance, "a distance")):
+    if users_functions(distance, "distance", "a distance"):
         _check_once(_evaluate_distance, distance, prediction)
 
 
@@ -144,12 +140,13 @@ def _evaluate_once(
 
 def _evaluate(kernels: Any, points: Points, formula: Callable[..., jax.Array]) -> None:
     kernel, terms = kernels
-    _evaluate_functions(_users_functions("kernel", kernel, "pairs"), *points)
+    _evaluate_functions(users_functions(kernel), *points)
     _check_number("h of one pair", formula(terms, points, points))
 
 
 def _evaluate_distance(distance: Any, prediction: Points) -> None:
-    _evaluate_functions(_users_functions("distance", distance, "a distance"), prediction, None)
+    functions = users_functions(distance, "distance", "a distance")
+    _evaluate_functions(functions, prediction, None)
 
 
 def _evaluate_functions(functions: Any, prediction: Points, target: Points) -> None:
@@ -185,15 +182,20 @@ def _check_real(name: str, what: str, value: Any) -> None:
         raise TypeError(f"{name} must return real numbers, got dtype {dtype}.")
 
 
-def _users_functions(name: str, function: Any, role: str) -> Iterator[tuple[str, Any, str]]:
-    """The name, the value and the role of each function in a kernel that is not the library's."""
-    function = unwrapped(function)
-    if hasattr(function, "inner_functions"):
-        for part in _parts(function, role):
-            yield from _users_functions(*part)
+#: A function in a kernel: its name, the function, and its domain or role.
+Part = tuple[str, Any, str]
+
+
+def users_functions(kernel: Any, name: str = "kernel", role: str = "pairs") -> list[Part]:
+    """The functions in a kernel that are not the library's."""
+    found: list[Part] = []
+    if hasattr(kernel, "inner_functions"):
+        for part_name, part, part_role in _parts(kernel, role):
+            found += users_functions(part, part_name, part_role)
+    function = unwrapped(kernel)
     definition = function if isinstance(function, FunctionType) else type(function)
-    if callable(function) and definition.__module__.partition(".")[0] != __name__.partition(".")[0]:
-        yield name, function, role
+    is_ours = definition.__module__.partition(".")[0] == __name__.partition(".")[0]
+    return found if is_ours or not callable(function) else [*found, (name, function, role)]
 
 
 # How many of the rows are looked at: all their pairs are.
@@ -205,14 +207,13 @@ def check_symmetric(kernel: Any, predictions: Any, targets: Any) -> None:
 
     Looked at are all pairs of the first few rows of a batch, where they are concrete.
     """
-    names = [name for name, *_ in _users_functions_of_pairs(kernel)]
-    if not names or is_traced((kernel, predictions, targets)):
+    functions = _functions_of_pairs(kernel)
+    if not functions or is_traced((kernel, predictions, targets)):
         return
     with jax.ensure_compile_time_eval():
-        for name, symmetric in zip(
-            names, _are_symmetric(as_pytree(kernel), predictions, targets), strict=True
-        ):
-            if not bool(symmetric):
+        symmetric = _are_symmetric(as_pytree(kernel), predictions, targets)
+        for (name, *_), is_symmetric in zip(functions, symmetric, strict=True):
+            if not bool(is_symmetric):
                 raise ValueError(
                     f"{name} must be symmetric, k(a, b) = k(b, a), and is not for some of the "
                     f"first {_FEW} rows."
@@ -221,14 +222,14 @@ def check_symmetric(kernel: Any, predictions: Any, targets: Any) -> None:
 
 def is_symmetric(kernel: Any, predictions: Any, targets: Any) -> jax.Array:
     """Whether `check_symmetric` would find no asymmetry, as a boolean that may be traced."""
-    if not _users_functions_of_pairs(kernel):
+    if not _functions_of_pairs(kernel):
         return jnp.array(True)
     symmetric = _are_symmetric(as_pytree(kernel), predictions, targets)
     return functools.reduce(jnp.logical_and, symmetric)
 
 
-def _users_functions_of_pairs(kernel: Any) -> list[tuple[str, Any, str]]:
-    functions = _users_functions("kernel", kernel, "pairs")
+def _functions_of_pairs(kernel: Any) -> list[Part]:
+    functions = users_functions(kernel)
     return [function for function in functions if function[2] not in ("an embedding", "a feature")]
 
 
@@ -244,4 +245,4 @@ def _are_symmetric(kernel: Any, predictions: Any, targets: Any) -> list[jax.Arra
         # Comparisons with NaN are false: a NaN is no asymmetry.
         return ~jnp.any(jnp.abs(values - values.T) > rounding * jnp.nanmax(jnp.abs(values)))
 
-    return [of_function(*function) for _, *function in _users_functions_of_pairs(kernel)]
+    return [of_function(*function) for _, *function in _functions_of_pairs(kernel)]

@@ -193,15 +193,18 @@ def label_probabilities(distance: Distance, p: Any) -> jax.Array:
     return probabilities
 
 
+def _are_binary(p: Any, q: Any) -> bool:
+    """Whether one number says all of either prediction, or of each in two batches."""
+    return all(isinstance(x, Distribution) and x.binary_probability() is not None for x in (p, q))
+
+
 def _label_differences(distance: Distance, p: Any, q: Any) -> tuple[jax.Array, int]:
     """The differences of the probabilities of all labels, and how often each of them occurs.
 
     Of two binary predictions one number, which both labels share up to its sign.
     """
-    if isinstance(p, Distribution) and isinstance(q, Distribution):
-        ours, theirs = p.binary_probability(), q.binary_probability()
-        if ours is not None and theirs is not None:
-            return ours - theirs, 2
+    if _are_binary(p, q):
+        return p.binary_probability() - q.binary_probability(), 2
     return label_probabilities(distance, p) - label_probabilities(distance, q), 1
 
 
@@ -221,6 +224,8 @@ class TotalVariation(Distance):
         return times * jnp.sum(absolute(differences)) / 2
 
     def pairwise(self, ps: Any, qs: Any) -> jax.Array:
+        if _are_binary(ps, qs):
+            return vmap_pairs(self)(ps, qs)
         ps, qs = label_probabilities(self, ps), label_probabilities(self, qs)
         return sum_over_coordinates(jnp.abs, sign, ps, qs) / 2
 
@@ -256,6 +261,8 @@ class Euclidean(NormDistance):
         return times * jnp.sum(jnp.square(differences))
 
     def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
+        if _are_binary(ps, qs):
+            return vmap_pairs(self.squared)(ps, qs)
         ps, qs = label_probabilities(self, ps), label_probabilities(self, qs)
         return sum_over_coordinates(jnp.square, double, ps, qs)
 

@@ -1,4 +1,4 @@
-"""The weighted sum of one tile of pairs, and its gradient."""
+"""The gradient of the weighted sum of one tile of pairs, along with its value."""
 
 import functools
 from collections.abc import Sequence
@@ -6,23 +6,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
-from calibjax._loops import in_one_loop, is_of_numbers, materialised, on_cpu, with_fusion_hints
+from calibjax._loops import in_one_loop, is_of_numbers, materialised, with_fusion_hints
 from calibjax._numbers import dot
-from calibjax._pairwise._tiles import Tile
+from calibjax._pairwise._tiles import Tile, weighted, with_itself
+from calibjax._sharding import on_cpu
 from calibjax._struct import merge
 from calibjax.kernels import vmap_pairs
 
 # One loop makes the value and so many partial derivatives, 5 arrays: `in_one_loop` says why not
 # more.
 _PARTIALS_PER_LOOP = 4
-
-# With few classes an accelerator spends most of its time on reading rows.  There it takes so many
-# rows of the left side at a time with one of the right, which it reads once for all of them: half
-# the time on an H100.  Numbers and long vectors gain nothing, and compile more slowly.
-_SIDE_BY_SIDE = 4
-_FEW_CLASSES = 32
 
 
 class DiffPartition(NamedTuple):
@@ -37,55 +31,12 @@ def tile_values(tile: Tile, parameters: Any, left: Any, right: Any) -> jax.Array
     return with_fusion_hints(tile)(parameters, materialised(left), materialised(right))
 
 
-def weighted_sum(tile: Tile, parameters: Any, left: Any, right: Any, same: jax.Array) -> jax.Array:
-    """sum_ij w_i tile_ij w_j, of the pairs i != j where both sides are the same.
-
-    Either side is rows and their weights.
-    """
-    n = left[1].shape[0]
-    if on_cpu() or n % _SIDE_BY_SIDE or not _are_few_classes(left[0]):
-        return _of_whole_tile(tile, parameters, left, right, same)
-    right_rows, right_weights = right
-    size = n // _SIDE_BY_SIDE
-    total = jnp.zeros((size, right_weights.shape[0]), right_weights.dtype)
-    for start in range(0, n, size):
-        rows, weights = jax.tree.map(lambda x, at=start: x[at : at + size], left)
-        values = tile(parameters, rows, right_rows)
-        values = jnp.where(_with_itself(values.shape, same, start), 0.0, values)
-        total += values * (weights[:, None] * right_weights[None, :])
-    return jnp.sum(total)
-
-
-def _are_few_classes(rows: Any) -> bool:
-    """Whether a row is an integer and few other numbers."""
-    leaves = jax.tree.leaves(rows)
-    numbers = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
-    return len(numbers) < len(leaves) and all(
-        x.ndim == 2 and x.shape[1] <= _FEW_CLASSES for x in numbers
-    )
-
-
-def _of_whole_tile(tile: Tile, parameters: Any, left: Any, right: Any, same: jax.Array):
-    """`weighted_sum`, where it is differentiated or made on a CPU."""
+def _sum_of_tile(tile: Tile, parameters: Any, left: Any, right: Any, same: jax.Array):
+    """`weighted_sum`, for its derivative."""
     (left, left_weights), (right, right_weights) = materialised((left, right))
     values = with_fusion_hints(tile)(parameters, left, right)
-    values = jnp.where(_with_itself(values.shape, same), 0.0, values)
-    return _weighted(values, left_weights, right_weights)
-
-
-def _with_itself(shape: Sequence[int], same: jax.Array, start: int = 0) -> jax.Array:
-    """Whether a pair of rows of two tiles is a row with itself; the first rows begin at `start`."""
-    return (start + jnp.arange(shape[0])[:, None] == jnp.arange(shape[1])[None, :]) & same
-
-
-def _weighted(values: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
-    """sum_ij left_i values_ij right_j."""
-    return lax.platform_dependent(
-        *(values, left, right),
-        cpu=lambda values, left, right: jnp.sum(dot(left, values) * right),
-        # A product of matrices would need the values in memory; a sum takes them as they are made.
-        default=lambda values, left, right: jnp.sum(values * (left[:, None] * right[None, :])),
-    )
+    values = jnp.where(with_itself(values.shape, same), 0.0, values)
+    return weighted(values, left_weights, right_weights)
 
 
 def value_and_gradient(
@@ -96,7 +47,7 @@ def value_and_gradient(
     right: DiffPartition,
     same: jax.Array,
 ) -> tuple[jax.Array, tuple[list[Any], list[Any], list[Any]]]:
-    """`weighted_sum`, and its gradient in what is asked of the parameters, left and right.
+    """`weighted_sum`, and its gradient in the selected leaves of parameters, left and right.
 
     Args:
         structures: what `merge` needs for the parameters, and for either side.
@@ -106,7 +57,7 @@ def value_and_gradient(
     def total(asked_parameters, asked_left, asked_right):
         merged = merge(asked_parameters, parameters.rest, of_parameters)
         sides = merge(asked_left, left.rest, of_side), merge(asked_right, right.rest, of_side)
-        return _of_whole_tile(tile, merged, *sides, same)
+        return _sum_of_tile(tile, merged, *sides, same)
 
     def of_pair(parameters, left, right):
         merged = merge(*parameters, of_parameters)
@@ -139,7 +90,7 @@ def _by_partials(of_pair, parameters, left, right, weights, same, are_weights_as
     loops, which would hold in memory what they share.
     """
     left_weights, right_weights = weights
-    with_itself = _with_itself(2 * left_weights.shape, same)
+    same_row = with_itself(2 * left_weights.shape, same)
     # The weights are the last leaves of either side, and no pair has a derivative in them.
     counts = [len(side.leaves) for side in (parameters, left, right)]
     counts = [counts[0], *(count - are_weights_asked for count in counts[1:])]
@@ -149,7 +100,7 @@ def _by_partials(of_pair, parameters, left, right, weights, same, are_weights_as
         of_pairs = with_fusion_hints(functools.partial(_values_and_partials, of_pair, group))
         values, partials = of_pairs(parameters, left, right)
         made = [values, *partials] if not arrays else partials
-        arrays += in_one_loop([jnp.where(with_itself, 0.0, x) for x in made])
+        arrays += in_one_loop([jnp.where(same_row, 0.0, x) for x in made])
     values, *partials = arrays
 
     of_left, of_right = dot(values, right_weights), dot(left_weights, values)
