@@ -70,10 +70,10 @@ def as_pytree(tree: Any, name: str = "a function") -> Any:
     the pytree.  `name` stands for the function in an error.
     """
 
-    def of_leaf(leaf: Any) -> Any:
+    def convert(leaf: Any) -> Any:
         return _as_partial(leaf, name) if callable(leaf) else leaf
 
-    return jax.tree.map(of_leaf, tree)
+    return jax.tree.map(convert, tree)
 
 
 def _as_partial(function: Any, name: str) -> Partial:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import calibjax as cj
 from calibjax._rows import check_data, clean
 from calibjax._struct import as_pytree
+from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._aggregation import aggregate
 from calibjax.hypothesis_tests._kernel_terms import terms_of
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
@@ -95,7 +96,7 @@ def pvalues(key: jax.Array, predictions: Any, targets: jax.Array, n_draws: int) 
     kernels = [as_pytree(k) for k in (*grid, *cj.default_kernels(predictions))]
     data = clean(check_data(predictions, targets))
     n_landmarks = min(data.n, _MOST_LANDMARKS)
-    terms = terms_of(kernels, jnp.float32)
+    terms = terms_of(list(map(normal_form, kernels)), jnp.float32)
     values, _ = redrawn_skce(key, terms, data, n_draws, n_landmarks, None)
     singles = aggregate(values).pvalues
     found = dict(zip((*GRID, *member_names(predictions)), singles, strict=True))

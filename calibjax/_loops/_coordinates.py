@@ -108,10 +108,10 @@ def _slopes_in_passes(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights:
 def _slopes_fused(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights: jax.Array):
     """A sum of which no term is held."""
 
-    def of_coordinate(p, q):
+    def sum_coordinate(p, q):
         return jnp.sum(slope(p[:, None] - q[None, :]) * weights, axis=0)
 
-    return jax.vmap(of_coordinate, in_axes=1, out_axes=1)(ps, qs)
+    return jax.vmap(sum_coordinate, in_axes=1, out_axes=1)(ps, qs)
 
 
 def sign(x: jax.Array) -> jax.Array:

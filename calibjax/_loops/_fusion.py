@@ -108,10 +108,10 @@ def with_fusion_hints(function: Callable[..., Any]) -> Callable[..., Any]:
     def rounding(*args: Any) -> Any:
         leaves, structure = jax.tree.flatten(args)
 
-        def of_leaves(*leaves: Any) -> Any:
+        def on_leaves(*leaves: Any) -> Any:
             return function(*jax.tree.unflatten(structure, leaves))
 
-        closed, shapes = jax.make_jaxpr(of_leaves, return_shape=True)(*leaves)
+        closed, shapes = jax.make_jaxpr(on_leaves, return_shape=True)(*leaves)
         results = _evaluate(closed.jaxpr, closed.consts, leaves)
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
@@ -157,7 +157,7 @@ def _rounded(x: jax.Array) -> jax.Array:
 
 
 def is_of_numbers(function: Callable[..., Any], *args: Any) -> bool:
-    """Whether all that a function makes on its way has one element, without loops or branches."""
+    """Whether every intermediate value of a function is a scalar, without loops or branches."""
     return _makes_numbers(jax.make_jaxpr(function)(*args).jaxpr)
 
 

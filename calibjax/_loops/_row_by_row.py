@@ -18,11 +18,11 @@ def row_by_row(function: Callable[..., jax.Array], left: Any, right: Any) -> jax
     right = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), right)
 
     @jax.checkpoint
-    def of_row(one, right):
+    def tile_row(one, right):
         return function(*(x[..., None] for x in one), *right)
 
     return lax.platform_dependent(
         *(left, right),
-        cpu=lambda left, right: lax.map(lambda one: of_row(one, right), left),
-        default=jax.vmap(of_row, in_axes=(0, None)),
+        cpu=lambda left, right: lax.map(lambda one: tile_row(one, right), left),
+        default=jax.vmap(tile_row, in_axes=(0, None)),
     )

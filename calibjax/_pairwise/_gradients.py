@@ -20,7 +20,7 @@ _PARTIALS_PER_LOOP = 4
 
 
 class DiffPartition(NamedTuple):
-    """The leaves of a tree whose derivative is asked for, and the others."""
+    """The leaves of a tree whose derivative is wanted, and the others."""
 
     leaves: list[Any]
     rest: list[Any]
@@ -54,33 +54,33 @@ def value_and_gradient(
     """
     of_parameters, of_side = structures
 
-    def total(asked_parameters, asked_left, asked_right):
-        merged = merge(asked_parameters, parameters.rest, of_parameters)
-        sides = merge(asked_left, left.rest, of_side), merge(asked_right, right.rest, of_side)
+    def total(selected_parameters, selected_left, selected_right):
+        merged = merge(selected_parameters, parameters.rest, of_parameters)
+        sides = merge(selected_left, left.rest, of_side), merge(selected_right, right.rest, of_side)
         return _sum_of_tile(tile, merged, *sides, same)
 
-    def of_pair(parameters, left, right):
+    def pair_value(parameters, left, right):
         merged = merge(*parameters, of_parameters)
         x, y = (jax.tree.map(lambda x: x[None], merge(*side, of_side)[0]) for side in (left, right))
         return tile(merged, x, y).reshape(())
 
-    if not on_cpu() or not _is_of_numbers(of_pair, parameters, left, right):
+    if not on_cpu() or not _is_of_numbers(pair_value, parameters, left, right):
         arguments = parameters.leaves, left.leaves, right.leaves
         return jax.value_and_grad(total, (0, 1, 2))(*arguments)
     weights = merge(*left, of_side)[1], merge(*right, of_side)[1]
-    return _by_partials(of_pair, parameters, left, right, weights, same, of_side[1][-1])
+    return _by_partials(pair_value, parameters, left, right, weights, same, of_side[1][-1])
 
 
 def _is_of_numbers(
-    of_pair: Any, parameters: DiffPartition, left: DiffPartition, right: DiffPartition
+    pair_value: Any, parameters: DiffPartition, left: DiffPartition, right: DiffPartition
 ) -> bool:
     sides = jax.tree.leaves((left, right))
     if any(x.ndim > 0 for x in parameters.leaves) or any(x.ndim > 1 for x in sides):
         return False
-    return is_of_numbers(of_pair, parameters, *jax.tree.map(lambda x: x[0], (left, right)))
+    return is_of_numbers(pair_value, parameters, *jax.tree.map(lambda x: x[0], (left, right)))
 
 
-def _by_partials(of_pair, parameters, left, right, weights, same, are_weights_asked):
+def _by_partials(pair_value, parameters, left, right, weights, same, are_weights_selected):
     """The sum and its gradient where all that makes the value of a pair is numbers.
 
     With the partial derivatives of one pair, g_ij = d tile_ij / d x_i, the derivative in x_i is
@@ -93,12 +93,14 @@ def _by_partials(of_pair, parameters, left, right, weights, same, are_weights_as
     same_row = with_itself(2 * left_weights.shape, same)
     # The weights are the last leaves of either side, and no pair has a derivative in them.
     counts = [len(side.leaves) for side in (parameters, left, right)]
-    counts = [counts[0], *(count - are_weights_asked for count in counts[1:])]
+    counts = [counts[0], *(count - are_weights_selected for count in counts[1:])]
     arrays: list[jax.Array] = []
     for group in _groups(counts):
         left, right = materialised((left, right))
-        of_pairs = with_fusion_hints(functools.partial(_values_and_partials, of_pair, group))
-        values, partials = of_pairs(parameters, left, right)
+        tile_values_and_partials = with_fusion_hints(
+            functools.partial(_values_and_partials, pair_value, group)
+        )
+        values, partials = tile_values_and_partials(parameters, left, right)
         made = [values, *partials] if not arrays else partials
         arrays += in_one_loop([jnp.where(same_row, 0.0, x) for x in made])
     values, *partials = arrays
@@ -108,7 +110,7 @@ def _by_partials(of_pair, parameters, left, right, weights, same, are_weights_as
     in_parameters = [dot(left_weights, dot(x, right_weights)) for x in partials[:first]]
     in_left = [left_weights * dot(x, right_weights) for x in partials[first:last]]
     in_right = [right_weights * dot(left_weights, x) for x in partials[last:]]
-    if are_weights_asked:
+    if are_weights_selected:
         in_left, in_right = [*in_left, of_left], [*in_right, of_right]
     return jnp.sum(left_weights * of_left), (in_parameters, in_left, in_right)
 
@@ -119,20 +121,26 @@ Group = Sequence[tuple[int, int]]
 
 def _groups(counts: Sequence[int]) -> list[Group]:
     """All partial derivatives together if they are few, else those of each argument."""
-    asked = [[(argument, k) for k in range(count)] for argument, count in enumerate(counts)]
-    every = [index for of_argument in asked for index in of_argument]
+    selected = [[(argument, k) for k in range(count)] for argument, count in enumerate(counts)]
+    every = [index for of_argument in selected for index in of_argument]
     if len(every) <= _PARTIALS_PER_LOOP:
         return [every]
-    starts = [(one, k) for one in asked for k in range(0, len(one), _PARTIALS_PER_LOOP)]
+    starts = [(one, k) for one in selected for k in range(0, len(one), _PARTIALS_PER_LOOP)]
     return [one[k : k + _PARTIALS_PER_LOOP] for one, k in starts]
 
 
 def _values_and_partials(
-    of_pair: Any, group: Group, parameters: DiffPartition, left: DiffPartition, right: DiffPartition
+    pair_value: Any,
+    group: Group,
+    parameters: DiffPartition,
+    left: DiffPartition,
+    right: DiffPartition,
 ) -> tuple[jax.Array, list[jax.Array]]:
     """The values of all pairs and their partial derivatives, each ``[S, T]``."""
 
-    def of_one(left: DiffPartition, right: DiffPartition) -> tuple[jax.Array, list[jax.Array]]:
+    def value_and_partials(
+        left: DiffPartition, right: DiffPartition
+    ) -> tuple[jax.Array, list[jax.Array]]:
         arguments = parameters, left, right
 
         def value(chosen: list[jax.Array]) -> jax.Array:
@@ -142,8 +150,8 @@ def _values_and_partials(
             changed = [
                 DiffPartition(new, old.rest) for new, old in zip(leaves, arguments, strict=True)
             ]
-            return of_pair(*changed)
+            return pair_value(*changed)
 
         return jax.value_and_grad(value)([arguments[argument].leaves[k] for argument, k in group])
 
-    return vmap_pairs(of_one)(left, right)
+    return vmap_pairs(value_and_partials)(left, right)

@@ -44,27 +44,27 @@ def ring_sum(tile, axis, parameters, tiles):
 def _ring_sum_jvp(tile, axis, primals, tangents):
     # The sum is a scalar: its whole derivative is one gradient, made along with the value in a
     # single pass.  Going back over all tiles would evaluate each of them once more.
-    asked = tuple(tuple(map(_is_asked, jax.tree.leaves(tree))) for tree in tangents)
-    total, *gradient = _ring_gradient(tile, axis, asked, *primals)
-    tangents = [split(*pair)[0] for pair in zip(tangents, asked, strict=True)]
+    selected = tuple(tuple(map(_has_tangent, jax.tree.leaves(tree))) for tree in tangents)
+    total, *gradient = _ring_gradient(tile, axis, selected, *primals)
+    tangents = [split(*pair)[0] for pair in zip(tangents, selected, strict=True)]
     products = jax.tree.map(lambda g, t: jnp.sum(g * t), gradient, tangents)
     tangent = sum(jax.tree.leaves(products), jnp.zeros_like(total))
     return all_sum((total, tangent), axis)
 
 
-def _is_asked(tangent: Any) -> bool:
+def _has_tangent(tangent: Any) -> bool:
     return not isinstance(tangent, SymbolicZero) and tangent.dtype != jax.dtypes.float0
 
 
-def _value_and_gradient(tile, axis, asked, parameters, tiles):
+def _value_and_gradient(tile, axis, selected, parameters, tiles):
     """The sum over the pairs of this device, its gradient in the parameters, and the gradient of
     the sum over all devices in the tiles of this one."""
-    asked_parameters, rest_parameters, of_parameters = split(parameters, asked[0])
-    asked_tiles, rest_tiles, of_tiles = split(tiles, asked[1])
+    selected_parameters, rest_parameters, of_parameters = split(parameters, selected[0])
+    selected_tiles, rest_tiles, of_tiles = split(tiles, selected[1])
 
     def visit(left, right, same, factor):
         arguments = (
-            DiffPartition(asked_parameters, rest_parameters),
+            DiffPartition(selected_parameters, rest_parameters),
             DiffPartition(*left),
             DiffPartition(*right),
         )
@@ -72,8 +72,8 @@ def _value_and_gradient(tile, axis, asked, parameters, tiles):
         return jax.tree.map(lambda x: factor * x, found)
 
     zero = jnp.zeros((), tiles[1].dtype)
-    zeros = jax.tree.map(jnp.zeros_like, (asked_parameters, asked_tiles))
-    return ring(visit, (asked_tiles, rest_tiles), zero, *zeros, axis)
+    zeros = jax.tree.map(jnp.zeros_like, (selected_parameters, selected_tiles))
+    return ring(visit, (selected_tiles, rest_tiles), zero, *zeros, axis)
 
 
 # A rule that changes no derivative: it only hides the loops from jax's partial evaluation, which
@@ -82,8 +82,8 @@ _ring_gradient = jax.custom_jvp(_value_and_gradient, nondiff_argnums=(0, 1, 2))
 
 
 @_ring_gradient.defjvp
-def _ring_gradient_jvp(tile, axis, asked, primals, tangents):
-    return jax.jvp(functools.partial(_value_and_gradient, tile, axis, asked), primals, tangents)
+def _ring_gradient_jvp(tile, axis, selected, primals, tangents):
+    return jax.jvp(functools.partial(_value_and_gradient, tile, axis, selected), primals, tangents)
 
 
 def ring(
@@ -156,11 +156,11 @@ def _pass_on(tiles: Any, slot: jax.Array, axis: Axis) -> Any:
     if axis is None:
         return tiles
 
-    def of_leaf(x):
+    def pass_leaf(x):
         received = from_places_on(_get(x, slot), 1, axis)
         return lax.dynamic_update_index_in_dim(x, received, slot, 0)
 
-    return jax.tree.map(of_leaf, tiles)
+    return jax.tree.map(pass_leaf, tiles)
 
 
 def _home(tiles: Any, n_steps: int, axis: Axis) -> Any:
@@ -168,10 +168,10 @@ def _home(tiles: Any, n_steps: int, axis: Axis) -> Any:
     if axis is None:
         return tiles
 
-    def of_leaf(x):
+    def bring_home(x):
         far, n_farther = divmod(n_steps, x.shape[0])
         farther, rest = x[:n_farther], x[n_farther:]
         parts = (from_places_on(farther, -far - 1, axis), from_places_on(rest, -far, axis))
         return jnp.concatenate(parts)
 
-    return jax.tree.map(of_leaf, tiles)
+    return jax.tree.map(bring_home, tiles)

@@ -55,7 +55,7 @@ from calibjax.kernels import (
     SteinKernel,
     TensorProduct,
     VectorFeature,
-    of_pair,
+    kernel_value,
     pairwise,
     sum_of_products,
     times,
@@ -83,7 +83,7 @@ class Term:
         """h of one pair of samples."""
         (ps, y), (qs, z) = _cross_fit(a), _cross_fit(b)
         values = [
-            of_pair(self.prediction_kernel, p, q) * self.residual.product((r, y), (s, z))
+            kernel_value(self.prediction_kernel, p, q) * self.residual.product((r, y), (s, z))
             for (p, r), (q, s) in zip(ps, qs, strict=True)
         ]
         return times(self.factor, _mean(values))
@@ -101,7 +101,7 @@ class Term:
         """The deviation of one sample at one location."""
         ps, y = _cross_fit(a)
         values = [
-            of_pair(self.prediction_kernel, p, location[0])
+            kernel_value(self.prediction_kernel, p, location[0])
             * self.residual.deviation((r, y), location)
             for p, r in ps
         ]

@@ -13,7 +13,7 @@ from calibjax._numbers import root_mean_square
 from calibjax._struct import as_pytree, struct, widened
 from calibjax.kernels import FisherDistance
 
-# A key that targets are hardly drawn with: default kernels must not depend on them.
+# A fixed seed that hardly equals a user's: default kernels must not depend on the targets.
 _DRAWS = 0x5C07E
 # The number of points of the default distance.
 _POINTS = 128

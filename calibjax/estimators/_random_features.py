@@ -146,10 +146,10 @@ def _pair_sums(features: Features, samples: Sample, weights: jax.Array, axis: Ax
     """sum_{i != j} w_i w_j psi_i conj(psi_j) for each feature, ``[D]``."""
 
     def sums(samples, weights):
-        waves, residuals = jax.vmap(features)(samples)
+        phases, residuals = jax.vmap(features)(samples)
         weighted = residuals * weights[:, None, None].astype(residuals.dtype)
         squares = jnp.sum(_squared_norm(features.metric, weighted), axis=0)
-        return [_einsum("nd,ndc->dc", waves, weighted), squares]
+        return [_einsum("nd,ndc->dc", phases, weighted), squares]
 
     total, squares = sum_rows(sums, samples, weights, features.n_features, axis)
     return _squared_norm(features.metric, total) - squares

@@ -16,11 +16,11 @@ from calibjax.kernels import Scaled, Sum
 
 def _register_linear(function: PairDispatch) -> None:
     @function.register(Distribution, Sum)
-    def of_sum(p: Distribution, kernel: Sum, *args: Any) -> jax.Array:
+    def sum_rule(p: Distribution, kernel: Sum, *args: Any) -> jax.Array:
         return function(p, kernel.left, *args) + function(p, kernel.right, *args)
 
     @function.register(Distribution, Scaled)
-    def of_multiple(p: Distribution, kernel: Scaled, *args: Any) -> jax.Array:
+    def multiple_rule(p: Distribution, kernel: Scaled, *args: Any) -> jax.Array:
         return kernel.valid_factor() * function(p, kernel.kernel, *args)
 
 

@@ -39,7 +39,7 @@ _ROWS, _NARROWEST = 16, 1 / 256
 _LOCATION, _SHAPE = 4.0, 0.5
 # The number of frequencies for such a kernel, of numbers and of vectors.
 _FREQUENCIES, _VECTOR_FREQUENCIES = 8, 32
-# A key that targets are hardly drawn with: kernels must not depend on them.
+# A fixed seed that hardly equals a user's: kernels must not depend on the targets.
 _DIRECTIONS = 0x5CA1E
 # The log probability of an impossible label is -infinity.
 _LEAST_LOG_PROB = -1000.0

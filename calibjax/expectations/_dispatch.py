@@ -143,10 +143,10 @@ def residual_product(p: Any, kernel: Any, y: Any, q: Any, z: Any) -> jax.Array:
 def residual_product_tile(ps: Any, kernel: Any, ys: Any, qs: Any, zs: Any) -> jax.Array:
     """`residual_product` for all pairs of two batches, ``[S, T]``; some types have a faster way."""
 
-    def of_pair(a: tuple[Any, Any], b: tuple[Any, Any]) -> jax.Array:
+    def pair_value(a: tuple[Any, Any], b: tuple[Any, Any]) -> jax.Array:
         return residual_product(a[0], kernel, a[1], *b)
 
-    return vmap_pairs(of_pair)((ps, ys), (qs, zs))
+    return vmap_pairs(pair_value)((ps, ys), (qs, zs))
 
 
 @functools.partial(PairDispatch, of=mean_embedding)
@@ -164,10 +164,10 @@ def squared_embedding_distance_tile(ps: Any, kernel: Any, qs: Any) -> jax.Array:
 
 @functools.partial(PairDispatch, n_axes=None, of=mean_embedding)
 def prepare_rows(ps: Any, kernel: Any, ys: Any, axis: Any) -> Any:
-    """The predictions of n rows with whatever makes their tiles fast, by default as they are.
+    """The predictions of n rows with what their tiles share, by default as they are.
 
-    Sums over pairs call it once for all rows.  What it returns has the `cross_fit_pairs` of a
-    prediction, and rules for its residual products.
+    It is computed once for each row, before a sum over pairs.  What it returns has the
+    `cross_fit_pairs` of a prediction, and rules for its residual products.
     """
     return ps
 

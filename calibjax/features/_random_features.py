@@ -75,14 +75,14 @@ class Features:
         for labels.
         """
         p, y = a
-        factors = [self._of_pair(pair, y) for pair in p.cross_fit_pairs()]
+        factors = [self._factors(pair, y) for pair in p.cross_fit_pairs()]
         if self.roles is None:
             (of_all,) = factors
             return of_all
         chosen = self.roles, jnp.arange(self.n_features)
         return jax.tree.map(lambda *of_roles: jnp.stack(of_roles)[chosen], *factors)
 
-    def _of_pair(
+    def _factors(
         self, pair: tuple[Distribution, Distribution], y: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         compared, subtracted = pair
@@ -90,14 +90,14 @@ class Features:
             dot(w, embedding(distance, compared).astype(w.dtype))
             for w, distance in zip(self.frequencies, self.distances, strict=True)
         ]
-        waves = wave(sum_arrays(angles))
+        phases = wave(sum_arrays(angles))
         if self.target_frequencies is None:
-            return waves, label_residual(subtracted, y)[None, :].astype(waves.dtype)
+            return phases, label_residual(subtracted, y)[None, :].astype(phases.dtype)
 
         def residual(v):
             return wave(jnp.sum(v * y.astype(v.dtype))) - subtracted.characteristic(v)
 
-        return waves, jax.vmap(residual)(self.target_frequencies)[:, None]
+        return phases, jax.vmap(residual)(self.target_frequencies)[:, None]
 
 
 def draw_features(key: jax.Array, kernel: SumOfTerms, a: Sample, n_features: int) -> list[Features]:

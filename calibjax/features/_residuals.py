@@ -44,11 +44,11 @@ class DrawnFeature:
         sets: their order, and with it the level of a test, does not depend on it.
         """
 
-        def of_row(p, targets, others):
+        def row_residuals(p, targets, others):
             values = jax.vmap(self.feature, (None, 0))
             return _difference(values(p, targets), jnp.mean(values(p, others), axis=0))
 
-        return _dense_sums(weights, jax.vmap(of_row)(predictions, targets, others))
+        return _dense_sums(weights, jax.vmap(row_residuals)(predictions, targets, others))
 
 
 @struct
@@ -63,8 +63,8 @@ class CentredFeature:
 
     def sums(self, weights: jax.Array, predictions: Any, targets: Any, others: Any) -> ResidualSums:
         """The sums for targets ``[n, D, …]``."""
-        of_row = jax.vmap(self.feature, (None, 0))
-        return _dense_sums(weights, jax.vmap(of_row)(predictions, targets))
+        row_residuals = jax.vmap(self.feature, (None, 0))
+        return _dense_sums(weights, jax.vmap(row_residuals)(predictions, targets))
 
 
 @struct
@@ -76,14 +76,14 @@ class LabelFeature:
     def sums(self, weights: jax.Array, predictions: Any, targets: Any, others: Any) -> ResidualSums:
         """The sums for labels ``[n, D]``."""
 
-        def of_row(p, labels):
+        def row_residuals(p, labels):
             table = jax.vmap(self.feature, (None, 0))(p, all_labels(p))
             probabilities = p.label_probabilities()
             # A feature such as log p(y) may be infinite at labels that never occur.
             possible = jnp.where(probabilities[:, None] > 0, table, 0.0)
             return _difference(table[labels], dot(probabilities, possible))
 
-        return _dense_sums(weights, jax.vmap(of_row)(predictions, targets))
+        return _dense_sums(weights, jax.vmap(row_residuals)(predictions, targets))
 
 
 @struct
@@ -123,7 +123,7 @@ _ROUNDING = 64
 
 
 def _difference(values: jax.Array, mean: jax.Array) -> jax.Array:
-    """f - E f for values ``[D, M]``, and 0 where rounding errors are all that there is."""
+    """f - E f for values ``[D, M]``, and 0 where it is below its rounding error."""
     residuals = values - mean[None]
     rounding = _ROUNDING * jnp.finfo(values.dtype).eps * jnp.abs(values)
     return jnp.where(jnp.abs(residuals) <= rounding, 0.0, residuals)

@@ -43,14 +43,16 @@ def residual_feature(
     """
     probabilities, dtype = p.label_probabilities(), jax.tree.leaves(p)[0].dtype
     if isinstance(residual, SteinResidual):
-        return CentredFeature(_SteinWaves(_draw_waves(key, residual.kernel, y, dtype)))
+        return CentredFeature(
+            _SteinFourierFeatures(_draw_fourier_features(key, residual.kernel, y, dtype))
+        )
     if isinstance(residual, FeatureResidual):
         feature = residual.feature
         return DrawnFeature(feature) if probabilities is None else LabelFeature(feature)
     if not isinstance(residual, EmbeddedTarget):
         raise TypeError(f"a joint kernel has no feature of targets, got {type_name(residual)}.")
     if probabilities is None:
-        return DrawnFeature(_draw_waves(key, residual.kernel, y, dtype))
+        return DrawnFeature(_draw_fourier_features(key, residual.kernel, y, dtype))
     if isinstance(residual.kernel, WhiteKernel) and probabilities.size > 2:
         return Indicators()
     return LabelFeature(_RowOf(_root(residual.kernel, p)))
@@ -82,7 +84,7 @@ def _root(kernel: Any, p: Any) -> jax.Array:
 
 
 @struct
-class _Waves:
+class _FourierFeatures:
     """The features a cos(<v, y>) and a sin(<v, y>) for frequencies v and amplitudes a."""
 
     frequencies: jax.Array
@@ -90,32 +92,34 @@ class _Waves:
 
     def __call__(self, p: Any, y: jax.Array) -> jax.Array:
         angles = dot(self.frequencies, jnp.atleast_1d(y).astype(self.frequencies.dtype))
-        waves = jnp.stack([jnp.cos(angles), jnp.sin(angles)])
-        return (self.amplitudes[None] * waves).ravel()
+        fourier = jnp.stack([jnp.cos(angles), jnp.sin(angles)])
+        return (self.amplitudes[None] * fourier).ravel()
 
 
 @struct
-class _SteinWaves:
-    """The features (s_p(y) + grad_y) f(y) for the waves f of a target kernel."""
+class _SteinFourierFeatures:
+    """The features (s_p(y) + grad_y) f(y) for Fourier features f of a target kernel."""
 
-    waves: _Waves
+    fourier: _FourierFeatures
 
     def __call__(self, p: Any, y: jax.Array) -> jax.Array:
         p, y = batch_of_one((p, y))
         (score,) = stein_scores(p, y)
         (y,) = y.astype(score.dtype)
-        values, slopes = self.waves(p, y), jax.jacfwd(lambda y: self.waves(p, y))(y)
+        values, slopes = self.fourier(p, y), jax.jacfwd(lambda y: self.fourier(p, y))(y)
         return jnp.ravel(values[:, None] * jnp.ravel(score)[None] + slopes.reshape(values.size, -1))
 
 
-def _draw_waves(key: jax.Array, kernel: Any, y: jax.Array, dtype: Any) -> _Waves:
+def _draw_fourier_features(
+    key: jax.Array, kernel: Any, y: jax.Array, dtype: Any
+) -> _FourierFeatures:
     terms = sum_of_products(kernel)
     size = _VECTOR_FREQUENCIES if y.ndim else _FREQUENCIES
     frequencies, amplitudes = [], []
     for term_key, (factor, kernels) in zip(jax.random.split(key, len(terms)), terms, strict=True):
         frequencies.append(_frequencies(term_key, kernels, y, dtype, size))
         amplitudes.append(jnp.full(size, jnp.sqrt(jnp.asarray(times(factor, 1.0), dtype) / size)))
-    return _Waves(jnp.concatenate(frequencies), jnp.concatenate(amplitudes))
+    return _FourierFeatures(jnp.concatenate(frequencies), jnp.concatenate(amplitudes))
 
 
 def _frequencies(

@@ -6,7 +6,7 @@ from calibjax.kernels._base import KernelLike as KernelLike
 from calibjax.kernels._base import Product as Product
 from calibjax.kernels._base import Scaled as Scaled
 from calibjax.kernels._base import Sum as Sum
-from calibjax.kernels._base import of_pair as of_pair
+from calibjax.kernels._base import kernel_value as kernel_value
 from calibjax.kernels._base import pairwise as pairwise
 from calibjax.kernels._base import sum_of_products as sum_of_products
 from calibjax.kernels._base import times as times

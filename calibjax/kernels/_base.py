@@ -25,7 +25,7 @@ def pairwise(kernel: Callable[[Any, Any], jax.Array], xs: Any, ys: Any) -> jax.A
     return in_dtype_of(values, (xs, ys))
 
 
-def of_pair(kernel: Callable[[Any, Any], jax.Array], x: Any, y: Any) -> jax.Array:
+def kernel_value(kernel: Callable[[Any, Any], jax.Array], x: Any, y: Any) -> jax.Array:
     """kernel(x, y) of one pair, in its dtype: the function may hold constants of another one."""
     return in_dtype_of(kernel(x, y), (x, y))
 
@@ -135,7 +135,7 @@ class Sum(Kernel):
     inner_functions = {"left": None, "right": None}
 
     def __call__(self, x: Any, y: Any) -> jax.Array:
-        return of_pair(self.left, x, y) + of_pair(self.right, x, y)
+        return kernel_value(self.left, x, y) + kernel_value(self.right, x, y)
 
     def pairwise(self, xs: Any, ys: Any) -> jax.Array:
         return pairwise(self.left, xs, ys) + pairwise(self.right, xs, ys)
@@ -154,7 +154,7 @@ class Product(Kernel):
     inner_functions = {"left": None, "right": None}
 
     def __call__(self, x: Any, y: Any) -> jax.Array:
-        return of_pair(self.left, x, y) * of_pair(self.right, x, y)
+        return kernel_value(self.left, x, y) * kernel_value(self.right, x, y)
 
     def pairwise(self, xs: Any, ys: Any) -> jax.Array:
         return pairwise(self.left, xs, ys) * pairwise(self.right, xs, ys)
@@ -174,7 +174,7 @@ class Scaled(Kernel):
     inner_functions = {"kernel": None}
 
     def __call__(self, x: Any, y: Any) -> jax.Array:
-        return self.valid_factor() * of_pair(self.kernel, x, y)
+        return self.valid_factor() * kernel_value(self.kernel, x, y)
 
     def pairwise(self, xs: Any, ys: Any) -> jax.Array:
         return self.valid_factor() * pairwise(self.kernel, xs, ys)

@@ -115,11 +115,11 @@ def check_distance_formula(distance: Any, prediction: Points) -> None:
 def _check_once(evaluate: Callable[..., None], function: Any, points: Points, *options: Any):
     dtype = widest_dtype(*jax.tree.leaves(points))
 
-    def of_leaf(x: Any) -> tuple[tuple[int, ...], Any]:
+    def abstract(x: Any) -> tuple[tuple[int, ...], Any]:
         return getattr(x, "shape", ()), dtype if is_floating(x) else jnp.result_type(x)
 
     leaves, structure = jax.tree.flatten((as_pytree(function), points))
-    _evaluate_once(evaluate, structure, tuple(map(of_leaf, leaves)), options)
+    _evaluate_once(evaluate, structure, tuple(map(abstract, leaves)), options)
 
 
 @functools.lru_cache(maxsize=512)
@@ -237,7 +237,7 @@ def _functions_of_pairs(kernel: Any) -> list[Part]:
 def _are_symmetric(kernel: Any, predictions: Any, targets: Any) -> list[jax.Array]:
     predictions, targets = jax.tree.map(lambda x: x[:_FEW], (predictions, targets))
 
-    def of_function(function: Any, role: str) -> jax.Array:
+    def check(function: Any, role: str) -> jax.Array:
         points = _points(role, predictions, targets)
         values = vmap_pairs(function)(points, points)
         values = jnp.asarray(values, widest_dtype(values))
@@ -245,4 +245,4 @@ def _are_symmetric(kernel: Any, predictions: Any, targets: Any) -> list[jax.Arra
         # Comparisons with NaN are false: a NaN is no asymmetry.
         return ~jnp.any(jnp.abs(values - values.T) > rounding * jnp.nanmax(jnp.abs(values)))
 
-    return [of_function(*function) for _, *function in _functions_of_pairs(kernel)]
+    return [check(*function) for _, *function in _functions_of_pairs(kernel)]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from calibjax._numbers import dot
 from calibjax._struct import struct, widest_dtype
-from calibjax.kernels._base import Kernel, KernelLike, of_pair
+from calibjax.kernels._base import Kernel, KernelLike, kernel_value
 
 
 @struct
@@ -48,7 +48,7 @@ class FeatureKernel(Kernel):
     def __call__(self, x: tuple[Any, jax.Array], y: tuple[Any, jax.Array]) -> jax.Array:
         feature = VectorFeature(self.feature)
         product = dot(feature(*x), feature(*y))
-        return of_pair(self.prediction_kernel, x[0], y[0]) * product
+        return kernel_value(self.prediction_kernel, x[0], y[0]) * product
 
 
 @struct

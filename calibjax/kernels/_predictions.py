@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from calibjax._numbers import positive_or_nan, power_of_two, safe_sqrt
 from calibjax._struct import is_traced, static, struct
-from calibjax.kernels._base import Kernel, of_pair, pairwise
+from calibjax.kernels._base import Kernel, kernel_value, pairwise
 from calibjax.kernels._constraints import EXPONENT, POSITIVE
 from calibjax.kernels._distances import (
     Coordinates,
@@ -56,23 +56,23 @@ class DistanceKernel(Kernel):
     def __call__(self, p: Any, q: Any) -> jax.Array:
         norm = self._norm()
         if norm is None:
-            return self._of_distance(of_pair(self.distance, p, q), self.scalar_lengthscale())
+            return self._from_distance(kernel_value(self.distance, p, q), self.scalar_lengthscale())
         both = norm.coordinates_of_pair(p, q)
         if both is None:
-            return self._of_square(norm.squared(p, q))
+            return self._from_square(norm.squared(p, q))
         unit = self._unit(both)
-        return self._of_square(norm.squared_norm(*in_units(unit, both)), unit)
+        return self._from_square(norm.squared_norm(*in_units(unit, both)), unit)
 
     def pairwise(self, ps: Any, qs: Any) -> jax.Array:
         """The kernel for all pairs of two batches, ``[S, T]``."""
         norm = self._norm()
         if norm is None:
-            return self._of_distance(pairwise(self.distance, ps, qs), self.scalar_lengthscale())
+            return self._from_distance(pairwise(self.distance, ps, qs), self.scalar_lengthscale())
         both = norm.coordinates_of_batches(ps, qs)
         if both is None:
-            return self._of_square(norm.pairwise_squared(ps, qs))
+            return self._from_square(norm.pairwise_squared(ps, qs))
         unit = self._unit(both)
-        return self._of_square(norm.tile(*in_units(unit, both)), unit)
+        return self._from_square(norm.tile(*in_units(unit, both)), unit)
 
     def upper_bound(self) -> float:
         """1."""
@@ -103,16 +103,16 @@ class DistanceKernel(Kernel):
         """What coordinates are divided by before they are squared: a power of 2 near l."""
         return power_of_two(self.scalar_lengthscale().astype(both[0][0].dtype))
 
-    def _of_square(self, squared: jax.Array, unit: jax.Array | None = None) -> jax.Array:
+    def _from_square(self, squared: jax.Array, unit: jax.Array | None = None) -> jax.Array:
         """The kernel, from the squared distance in units of `unit`."""
         scale = self.scalar_lengthscale()
         if unit is None:
             scale, unit = _squarable(scale), jnp.ones((), squared.dtype)
         if self.exponent == 2:
             return _exp_of_minus(squared / jnp.square(scale / unit))
-        return self._of_distance(unit * safe_sqrt(squared), scale)
+        return self._from_distance(unit * safe_sqrt(squared), scale)
 
-    def _of_distance(self, distance: jax.Array, scale: jax.Array) -> jax.Array:
+    def _from_distance(self, distance: jax.Array, scale: jax.Array) -> jax.Array:
         ratio = distance / scale
         if self.exponent == 1:
             return _exp_of_minus(ratio)

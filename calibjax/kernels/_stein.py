@@ -25,7 +25,7 @@ from calibjax.kernels._base import (
     Kernel,
     KernelLike,
     Product,
-    of_pair,
+    kernel_value,
     sum_of_products,
     times,
     vmap_pairs,
@@ -102,7 +102,7 @@ class SteinKernel(Kernel):
             )
 
     def __call__(self, x: tuple[Any, jax.Array], y: tuple[Any, jax.Array]) -> jax.Array:
-        of_predictions = of_pair(self.prediction_kernel, x[0], y[0])
+        of_predictions = kernel_value(self.prediction_kernel, x[0], y[0])
         return of_predictions * stein(self.target_kernel, with_score(x), with_score(y))
 
 
@@ -161,24 +161,24 @@ Point = tuple[jax.Array, jax.Array]
 def stein(kernel: KernelLike, a: Point, b: Point) -> jax.Array:
     """S for a target kernel and one pair of targets with their scores."""
 
-    def of_product(kernel: KernelLike) -> jax.Array:
+    def evaluate(kernel: KernelLike) -> jax.Array:
         if isinstance(kernel, GaussianKernel):
             return _gaussian(*_with_rate(kernel, a), *_with_rate(kernel, b))
         return _by_derivatives(kernel, a, b)
 
-    return _sum_over_products(kernel, of_product)
+    return _sum_over_products(kernel, evaluate)
 
 
 def stein_tile(kernel: KernelLike, a: Point, b: Point) -> jax.Array:
     """S of all pairs of two batches of targets with their scores, ``[S, T]``."""
 
-    def of_product(kernel: KernelLike) -> jax.Array:
+    def evaluate(kernel: KernelLike) -> jax.Array:
         if isinstance(kernel, GaussianKernel) and a[0].ndim > 1:
             with_rate = jax.vmap(functools.partial(_with_rate, kernel))
             return row_by_row(_gaussian, with_rate(a), with_rate(b))
         return vmap_pairs(functools.partial(stein, kernel))(a, b)
 
-    return _sum_over_products(kernel, of_product)
+    return _sum_over_products(kernel, evaluate)
 
 
 def _sum_over_products(kernel: KernelLike, function: Callable[[KernelLike], jax.Array]):
@@ -193,18 +193,18 @@ def _sum_over_products(kernel: KernelLike, function: Callable[[KernelLike], jax.
 def _by_derivatives(kernel: KernelLike, a: Point, b: Point) -> jax.Array:
     (y, s), (z, t) = a, b
 
-    def of_coordinate(e: jax.Array) -> jax.Array:
+    def coordinate_term(e: jax.Array) -> jax.Array:
         """(s_c + d/dy_c) (t_c + d/dz_c) l(y, z) for the unit vector e of a coordinate c."""
 
         def in_second(y: jax.Array) -> jax.Array:
-            value, slope = jax.jvp(lambda z: of_pair(kernel, y, z), (z,), (e,))
+            value, slope = jax.jvp(lambda z: kernel_value(kernel, y, z), (z,), (e,))
             return jnp.sum(t * e) * value + slope
 
         value, slope = jax.jvp(in_second, (y,), (e,))
         return jnp.sum(s * e) * value + slope
 
     units = jnp.eye(y.size, dtype=y.dtype).reshape(y.size, *y.shape)
-    return jnp.sum(jax.vmap(of_coordinate)(units))
+    return jnp.sum(jax.vmap(coordinate_term)(units))
 
 
 def _with_rate(kernel: GaussianKernel, point: Point) -> tuple[jax.Array, jax.Array, jax.Array]:

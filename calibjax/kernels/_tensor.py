@@ -5,7 +5,7 @@ from typing import Any
 import jax
 
 from calibjax._struct import struct
-from calibjax.kernels._base import Kernel, KernelLike, of_pair, upper_bound
+from calibjax.kernels._base import Kernel, KernelLike, kernel_value, upper_bound
 
 
 @struct
@@ -34,8 +34,8 @@ class TensorProduct(Kernel):
     inner_functions = {"prediction_kernel": "predictions", "target_kernel": "targets"}
 
     def __call__(self, x: tuple[Any, jax.Array], y: tuple[Any, jax.Array]) -> jax.Array:
-        of_predictions = of_pair(self.prediction_kernel, x[0], y[0])
-        return of_predictions * of_pair(self.target_kernel, x[1], y[1])
+        of_predictions = kernel_value(self.prediction_kernel, x[0], y[0])
+        return of_predictions * kernel_value(self.target_kernel, x[1], y[1])
 
     def upper_bound(self) -> float | jax.Array:
         """The product of the bounds of both kernels."""

@@ -49,12 +49,12 @@ class BlockH:
         Both come from one pass over the blocks.
         """
 
-        def of_block(samples, weights):
+        def block_sums(samples, weights):
             block = in_tiles(self.kernel, samples, weights)
             row_sums, squares = block.row_sums_and_squares()
             return jnp.sum(block.weights * row_sums), squares
 
-        return self._map(of_block)
+        return self._map(block_sums)
 
     def _map(self, function: Callable[[Any, jax.Array], Any]) -> Any:
         """``function(samples, weights)`` of each block, ``[N, …]``."""

@@ -125,7 +125,7 @@ def _draw_projection(key: jax.Array, features: Features) -> jax.Array:
 
 def _projected_features(features: Features, projection: jax.Array, samples: Any) -> jax.Array:
     """The complex features of a batch of samples, ``[S, D]``, with projected residuals."""
-    waves, residuals = jax.vmap(features)(samples)
+    phases, residuals = jax.vmap(features)(samples)
     projection = projection.astype(residuals.dtype)
     precision = jax.lax.Precision.HIGHEST
-    return waves * jnp.einsum("sdm,dm->sd", residuals, projection, precision=precision)
+    return phases * jnp.einsum("sdm,dm->sd", residuals, projection, precision=precision)

@@ -112,12 +112,12 @@ class TiledH(DiscrepancyMatrix):
         each tile once more."""
 
         @jax.checkpoint
-        def of_tile(kernel, samples, weights, columns):
+        def tile_sums(kernel, samples, weights, columns):
             return dot(weights, tile_values(deviation_tile, kernel, samples, columns))
 
-        def of_chunk(columns):
+        def chunk_sums(columns):
             def step(total, rows):
-                return compensated_add(total, of_tile(self.kernel, *rows, columns)), None
+                return compensated_add(total, tile_sums(self.kernel, *rows, columns)), None
 
             zeros = jnp.zeros(jax.tree.leaves(columns)[0].shape[0], self.weights.dtype)
             zeros = as_varying(zeros, (self.samples, columns))
@@ -127,7 +127,7 @@ class TiledH(DiscrepancyMatrix):
 
         n_chunks, width = tile_sizes(locations.n)
         columns, _ = pad((locations.samples, jnp.ones(locations.n)), n_chunks * width)
-        sums = lax.map(of_chunk, cut(columns, width))
+        sums = lax.map(chunk_sums, cut(columns, width))
         return all_sum(sums.reshape(-1)[: locations.n], self.axis)
 
     def _tiles(self) -> tuple[Sample, jax.Array]:

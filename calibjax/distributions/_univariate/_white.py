@@ -1,4 +1,4 @@
-"""Univariate predictions with a WhiteKernel, which makes no sense of them."""
+"""Univariate predictions refuse a WhiteKernel: real targets are hardly ever equal."""
 
 from calibjax.distributions._univariate._univariate import Univariate
 from calibjax.expectations import inner_product, mean_embedding
