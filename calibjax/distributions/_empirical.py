@@ -9,7 +9,7 @@ from jax import lax
 
 from calibjax._check import check_flag
 from calibjax._distribution import Distribution
-from calibjax._numbers import average, root_mean_square, wave, with_levels
+from calibjax._numbers import complex_average, complex_exponential, root_mean_square, with_levels
 from calibjax._rows import probability_vectors
 from calibjax._struct import is_array, is_floating, static, struct, widened, widest_dtype
 from calibjax.distributions._weighted_samples import (
@@ -243,7 +243,9 @@ class Empirical(Distribution):
         return (first, second), (second, first)
 
     def characteristic(self, v: jax.Array) -> jax.Array:
-        return average(self.probabilities(), self.samples, lambda z: wave(jnp.sum(z * v)))
+        return complex_average(
+            self.probabilities(), self.samples, lambda z: complex_exponential(jnp.sum(z * v))
+        )
 
 
 def _sorted(samples: jax.Array) -> jax.Array:

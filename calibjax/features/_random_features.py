@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax._numbers import dot, wave
+from calibjax._numbers import complex_exponential, dot
 from calibjax._struct import struct
 from calibjax.discrepancy import Role, Sample
 from calibjax.expectations import all_labels, label_residual
@@ -83,12 +83,14 @@ class Features:
             dot(w, embedding(distance, compared).astype(w.dtype))
             for w, distance in zip(self.frequencies, self.distances, strict=True)
         ]
-        waves = wave(sum_arrays(angles))
+        waves = complex_exponential(sum_arrays(angles))
         if self.target_frequencies is None:
             return waves, label_residual(subtracted, y)[None, :].astype(waves.dtype)
 
         def residual(v):
-            return wave(jnp.sum(v * y.astype(v.dtype))) - subtracted.characteristic(v)
+            return complex_exponential(jnp.sum(v * y.astype(v.dtype))) - subtracted.characteristic(
+                v
+            )
 
         return waves, jax.vmap(residual)(self.target_frequencies)[:, None]
 

@@ -8,7 +8,14 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
-from calibjax._numbers import absolute, mirrored, moved, tempered_scale, wave, with_levels
+from calibjax._numbers import (
+    absolute,
+    complex_exponential,
+    mirrored,
+    moved,
+    tempered_scale,
+    with_levels,
+)
 from calibjax._struct import struct, widened
 from calibjax.distributions._laplace._divided_differences import first_difference
 from calibjax.kernels import Wasserstein
@@ -112,7 +119,7 @@ class Laplace(Distribution):
         return self.loc, math.sqrt(2) * self.scale
 
     def characteristic(self, v: jax.Array) -> jax.Array:
-        return wave(v * self.loc, 1 / (1 + jnp.square(v * self.scale)))
+        return complex_exponential(v * self.loc, 1 / (1 + jnp.square(v * self.scale)))
 
     def tempered(self, temperature: jax.Array) -> Self:
         return dataclasses.replace(self, scale=tempered_scale(self.scale, temperature))

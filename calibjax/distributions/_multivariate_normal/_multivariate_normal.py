@@ -10,7 +10,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._numbers import dot, moved, tempered_scale, wave
+from calibjax._numbers import complex_exponential, dot, moved, tempered_scale
 from calibjax._struct import struct, widened
 
 _COVARIANCE = (
@@ -113,7 +113,9 @@ class MultivariateNormalFullCovariance(Distribution):
         return jnp.sum(jnp.square(self.loc - other.loc)) + jnp.sum(jnp.square(difference))
 
     def characteristic(self, v: jax.Array) -> jax.Array:
-        return wave(dot(self.loc, v), jnp.exp(-dot(v, dot(self.covariance_matrix, v)) / 2))
+        return complex_exponential(
+            dot(self.loc, v), jnp.exp(-dot(v, dot(self.covariance_matrix, v)) / 2)
+        )
 
     def tempered(self, temperature: jax.Array) -> Self:
         covariance = tempered_scale(self.covariance_matrix, temperature)

@@ -9,7 +9,7 @@ import numpy as np
 from jax.scipy.special import erf, ndtr, ndtri
 
 from calibjax._distribution import Distribution
-from calibjax._numbers import dot, moved, tempered_scale, wave, with_levels
+from calibjax._numbers import complex_exponential, dot, moved, tempered_scale, with_levels
 from calibjax._struct import struct, widened
 from calibjax.kernels import Wasserstein
 
@@ -108,7 +108,7 @@ class Normal(Distribution):
         return self.loc, self.scale
 
     def characteristic(self, v: jax.Array) -> jax.Array:
-        return wave(v * self.loc, jnp.exp(-jnp.square(v * self.scale) / 2))
+        return complex_exponential(v * self.loc, jnp.exp(-jnp.square(v * self.scale) / 2))
 
     def tempered(self, temperature: jax.Array) -> Self:
         scale = tempered_scale(self.scale, jnp.sqrt(temperature))
@@ -184,7 +184,7 @@ class MultivariateNormalDiag(Distribution):
 
     def characteristic(self, v: jax.Array) -> jax.Array:
         amplitude = jnp.exp(-jnp.sum(jnp.square(v * self.scale_diag)) / 2)
-        return wave(dot(self.loc, v), amplitude)
+        return complex_exponential(dot(self.loc, v), amplitude)
 
     def tempered(self, temperature: jax.Array) -> Self:
         scale_diag = tempered_scale(self.scale_diag, jnp.sqrt(temperature))

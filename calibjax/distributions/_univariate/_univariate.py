@@ -11,9 +11,9 @@ from jax.scipy.special import ndtr
 from calibjax._distribution import Distribution
 from calibjax._numbers import (
     cdf_from_quantile,
+    complex_exponential,
     quantile_from_cdf,
     root_mean_square,
-    wave,
     with_levels,
 )
 from calibjax._struct import struct, widened, widest_dtype
@@ -182,7 +182,7 @@ class Univariate(Distribution):
 
     def characteristic(self, v: jax.Array) -> jax.Array:
         points, weights = self.atoms()
-        return jnp.sum(wave(v * points, weights))
+        return jnp.sum(complex_exponential(v * points, weights))
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         """The points and weights of the quadrature for *one* prediction, ``[Q]`` and ``[Q]``.
