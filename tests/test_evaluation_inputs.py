@@ -1,4 +1,4 @@
-"""What evaluate takes for predictions and targets, and what it refuses: inputs of hostile people."""
+"""What evaluate takes for predictions and targets, and what it refuses."""
 
 import dataclasses
 import decimal
