@@ -1,6 +1,7 @@
 """How often targets lie in the central intervals of predictions, and how wide these are."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, clean
+from calibjax._rows import Data, clean, padded
 from calibjax._sharding import gathered
 from calibjax._struct import struct
 from calibjax.curves._critical import check_level, critical_value
@@ -115,7 +116,7 @@ def coverage_curve(
     """
     check_key(key)
     data = check_numbers(predictions, targets, where)
-    if predictions.label_probabilities() is not None:
+    if jax.eval_shape(data.predictions.label_probabilities) is not None:
         raise TypeError(
             "predictions must be of counts or real numbers, got "
             f"{type(predictions).__name__}: labels have no central intervals."
@@ -123,15 +124,25 @@ def coverage_curve(
     n_levels = check_integer("n_levels", n_levels, 1, 2**24 - 1)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     level = check_level(confidence_level, n_resamples)
+    return coverage_curve_of_data(
+        key, padded(data), n_levels=n_levels, confidence_level=level, n_resamples=n_resamples
+    )
+
+
+def coverage_curve_of_data(
+    key: jax.Array, data: Data, *, n_levels: int, confidence_level: Any, n_resamples: int
+) -> CoverageCurve:
+    """`coverage_curve` of checked arguments."""
     pit_key, band_key = jax.random.split(key)
     u, data = gathered((pit_of_rows(pit_key, data), data))
     cells = cell_counts(jnp.abs(2 * u - 1), data.where, n_levels + 1)
-    return _coverage_curve(band_key, cells, _median_widths(data, n_levels), level, n_resamples)
+    width = _median_widths(data, n_levels)
+    return _coverage_curve(band_key, cells, width, confidence_level, n_resamples)
 
 
 @functools.partial(jax.jit, static_argnames="n_resamples")
 def _coverage_curve(
-    key: jax.Array, cells: CellCounts, width: jax.Array, level: jax.Array, n_resamples: int
+    key: jax.Array, cells: CellCounts, width: jax.Array, level: Any, n_resamples: int
 ) -> CoverageCurve:
     valid, dtype, n_cells = cells.valid, cells.valid.dtype, cells.counts.shape[0]
     n = jnp.sum(cells.counts, dtype=jnp.int32)

@@ -11,15 +11,17 @@ from calibjax.intervals._confidence_interval import one_level
 from calibjax.intervals._errors import upper_quantile
 
 
-def check_level(confidence_level: Any, n_resamples: int) -> jax.Array:
+def check_level(confidence_level: Any, n_resamples: int) -> Any:
     """The level as an array; it must be in (0, R / (R + 1)], or becomes NaN inside jit."""
     level = one_level(confidence_level, jnp.float32)
     reached = n_resamples / (n_resamples + 1)
-    if not is_traced(level) and confidence_level > reached:
-        raise ValueError(
-            f"confidence_level must be at most {n_resamples} / {n_resamples + 1} with "
-            f"{n_resamples} resamples, got {confidence_level}."
-        )
+    if not is_traced(level):
+        if confidence_level > reached:
+            raise ValueError(
+                f"confidence_level must be at most {n_resamples} / {n_resamples + 1} with "
+                f"{n_resamples} resamples, got {confidence_level}."
+            )
+        return level
     return jnp.where(level <= reached, level, jnp.nan)
 
 

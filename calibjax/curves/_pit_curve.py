@@ -1,6 +1,7 @@
 """Curves of the probability integral transform, which is uniform for a calibrated model."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
+from calibjax._rows import Data, padded
 from calibjax._sharding import gathered
 from calibjax._struct import struct
 from calibjax.curves._critical import check_level, critical_value
@@ -140,16 +142,25 @@ def pit_curve(
     n_bins = UniformBinning(n_bins).n_bins
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     level = check_level(confidence_level, n_resamples)
+    return pit_curve_of_data(
+        key, padded(data), n_bins=n_bins, confidence_level=level, n_resamples=n_resamples
+    )
+
+
+def pit_curve_of_data(
+    key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int
+) -> PITCurve:
+    """`pit_curve` of checked arguments."""
     pit_key, band_key = jax.random.split(key)
     cells_per_bin = -(-_LEAST_CELLS // n_bins)
     u, where = gathered((pit_of_rows(pit_key, data), data.where))
     cells = cell_counts(u, where, n_bins * cells_per_bin)
-    return _pit_curve(band_key, cells, level, cells_per_bin, n_resamples)
+    return _pit_curve(band_key, cells, confidence_level, cells_per_bin, n_resamples)
 
 
 @functools.partial(jax.jit, static_argnames=("cells_per_bin", "n_resamples"))
 def _pit_curve(
-    key: jax.Array, cells: CellCounts, level: jax.Array, cells_per_bin: int, n_resamples: int
+    key: jax.Array, cells: CellCounts, level: Any, cells_per_bin: int, n_resamples: int
 ) -> PITCurve:
     counts, valid, dtype = cells.counts, cells.valid, cells.valid.dtype
     n_cells = counts.shape[0]

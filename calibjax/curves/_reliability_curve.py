@@ -1,6 +1,7 @@
 """The reliability curve of binary predictions in bins."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, clean
+from calibjax._rows import Data, clean, padded
 from calibjax._sharding import gathered
 from calibjax._struct import struct
 from calibjax.curves._binary import check_binary
@@ -125,14 +126,28 @@ def reliability_curve(
     binning = UniformBinning(n_bins)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     level = check_level(confidence_level, n_resamples)
+    return reliability_curve_of_data(
+        key, padded(data), binning=binning, confidence_level=level, n_resamples=n_resamples
+    )
+
+
+def reliability_curve_of_data(
+    key: jax.Array,
+    data: Data,
+    *,
+    binning: UniformBinning,
+    confidence_level: Any,
+    n_resamples: int,
+) -> ReliabilityCurve:
+    """`reliability_curve` of checked arguments."""
     # The NaN of empty bins is no error.
     with jax.debug_nans(False):
-        return _reliability_curve(key, gathered(data), level, binning, n_resamples)
+        return _reliability_curve(key, gathered(data), confidence_level, binning, n_resamples)
 
 
 @functools.partial(jax.jit, static_argnames="n_resamples")
 def _reliability_curve(
-    key: jax.Array, data: Data, level: jax.Array, binning: UniformBinning, n_resamples: int
+    key: jax.Array, data: Data, level: Any, binning: UniformBinning, n_resamples: int
 ) -> ReliabilityCurve:
     data, n_bins = clean(data), binning.n_bins
     probs, dtype = data.predictions.binary_probability(), data.weights.dtype

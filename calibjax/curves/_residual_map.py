@@ -1,6 +1,7 @@
 """Where predictions of numbers are wrong: cells of predictions with similar location and spread."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ from jax.typing import ArrayLike
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._numbers import absolute, dot
-from calibjax._rows import Data, clean
+from calibjax._rows import Data, clean, padded
 from calibjax._sharding import gathered
 from calibjax._struct import struct
 from calibjax.curves._critical import check_level, critical_value
@@ -133,7 +134,7 @@ def residual_map(
     """
     check_key(key)
     data = check_numbers(predictions, targets, where)
-    if predictions.label_probabilities() is not None:
+    if jax.eval_shape(data.predictions.label_probabilities) is not None:
         raise TypeError(
             "predictions must be of counts or real numbers, got "
             f"{type(predictions).__name__}; witness_map takes classes."
@@ -141,14 +142,28 @@ def residual_map(
     n_bins = check_integer("n_bins", n_bins, 1)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     level = check_level(confidence_level, n_resamples)
+    return residual_map_of_data(
+        key, padded(data), n_bins=n_bins, confidence_level=level, n_resamples=n_resamples
+    )
+
+
+def residual_map_of_data(
+    key: jax.Array,
+    data: Data,
+    *,
+    n_bins: int,
+    confidence_level: Any,
+    n_resamples: int,
+) -> ResidualMap:
+    """`residual_map` of checked arguments."""
     # The NaN of empty cells is no error.
     with jax.debug_nans(False):
-        return _residual_map(key, gathered(data), level, n_bins, n_resamples)
+        return _residual_map(key, gathered(data), confidence_level, n_bins, n_resamples)
 
 
 @functools.partial(jax.jit, static_argnames=("n_bins", "n_resamples"))
 def _residual_map(
-    key: jax.Array, data: Data, level: jax.Array, n_bins: int, n_resamples: int
+    key: jax.Array, data: Data, level: Any, n_bins: int, n_resamples: int
 ) -> ResidualMap:
     data = clean(data)
     dtype = data.weights.dtype

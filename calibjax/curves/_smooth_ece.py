@@ -30,7 +30,7 @@ from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import absolute
-from calibjax._rows import Data, clean
+from calibjax._rows import Data, clean, padded
 from calibjax._sharding import gathered
 from calibjax.curves._binary import check_binary
 
@@ -92,7 +92,12 @@ def smooth_ece(
     Reference: Błasiok and Nakkiran, Smooth ECE: principled reliability diagrams via kernel
     smoothing, ICLR 2024; their code is https://github.com/apple/ml-calibration.
     """
-    return _smooth_ece(gathered(check_binary(predictions, targets, where)))
+    return smooth_ece_of_data(padded(check_binary(predictions, targets, where)))
+
+
+def smooth_ece_of_data(data: Data) -> jax.Array:
+    """`smooth_ece` of checked data."""
+    return _smooth_ece(gathered(data))
 
 
 @jax.jit

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data, clean
+from calibjax._rows import Data, check_data, clean, padded
 from calibjax._sharding import gathered
 from calibjax._struct import struct
 from calibjax.curves._critical import check_level, critical_value
@@ -130,7 +130,7 @@ def witness_map(
     """
     check_key(key)
     data = check_data(predictions, targets, where)
-    if predictions.label_probabilities() is None:
+    if jax.eval_shape(data.predictions.label_probabilities) is None:
         raise TypeError(
             "predictions must be Bernoulli or Categorical, got "
             f"{type(predictions).__name__}; residual_map takes counts and real numbers."
@@ -138,14 +138,28 @@ def witness_map(
     binning = UniformBinning(n_bins)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     level = check_level(confidence_level, n_resamples)
+    return witness_map_of_data(
+        key, padded(data), binning=binning, confidence_level=level, n_resamples=n_resamples
+    )
+
+
+def witness_map_of_data(
+    key: jax.Array,
+    data: Data,
+    *,
+    binning: UniformBinning,
+    confidence_level: Any,
+    n_resamples: int,
+) -> WitnessMap:
+    """`witness_map` of checked arguments."""
     # The NaN of empty cells is no error.
     with jax.debug_nans(False):
-        return _witness_map(key, gathered(data), level, binning, n_resamples)
+        return _witness_map(key, gathered(data), confidence_level, binning, n_resamples)
 
 
 @functools.partial(jax.jit, static_argnames="n_resamples")
 def _witness_map(
-    key: jax.Array, data: Data, level: jax.Array, binning: UniformBinning, n_resamples: int
+    key: jax.Array, data: Data, level: Any, binning: UniformBinning, n_resamples: int
 ) -> WitnessMap:
     data, n_bins = clean(data), binning.n_bins
     dtype = data.weights.dtype

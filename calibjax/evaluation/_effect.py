@@ -8,13 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._distribution import Distribution
+from calibjax._rows import Data, padded
 from calibjax.curves import contributions
 from calibjax.distributions._univariate import Univariate
 from calibjax.evaluation._measures import Measure
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import aggregated_skce_test
-from calibjax.intervals import EquivalentTemperature, skce_confidence_interval
-from calibjax.intervals._equivalent_temperature import has_temperature, temperature_of_errors
+from calibjax.intervals import (
+    EquivalentTemperature,
+    has_temperature,
+    skce_confidence_interval,
+    temperature_of_errors,
+)
 from calibjax.recalibration import fit_temperature, temper
 
 # The interval from all pairs of rows takes a second for so many; landmarks serve for more.
@@ -66,7 +71,8 @@ def effect_of(
     best = float(fit_temperature(predictions, targets))
     if isinstance(predictions, Univariate):
         return Effect(found, None, best)
-    equivalent = temperature_of_errors(kernel, predictions, targets, estimate, interval)
+    data = padded(Data(predictions, targets))
+    equivalent = temperature_of_errors(kernel, data, estimate, interval)
     return Effect(found, equivalent, best)
 
 

@@ -12,7 +12,7 @@ from calibjax._check import check_choice, check_integer
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
 from calibjax._numbers import root_mean_square
-from calibjax._rows import Data
+from calibjax._rows import Data, padded
 from calibjax._sharding import Axis, all_sum, on_devices, on_one_device
 from calibjax._struct import is_traced
 from calibjax.hypothesis_tests._model_null import (
@@ -122,6 +122,7 @@ def asymptotic_block_skce_test(
     check_choice("variance", variance, _SUMMARIES)
     n_resamples = check_null(null, ("asymptotic", "model"), key, n_resamples)
     check_complete_blocks(data, block_size, at_least=2)
+    data = padded(data)
     if key is None:
         result = _asymptotic_block_skce_test(kernel, data, block_size, variance)
         return remark_on_rare_events(result, data, "null='model'")

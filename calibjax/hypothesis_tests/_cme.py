@@ -12,7 +12,7 @@ from calibjax._check import check_integer
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
 from calibjax._numbers import dot, root_mean_square
-from calibjax._rows import Data, check_locations
+from calibjax._rows import Data, check_locations, padded
 from calibjax._sharding import Axis, all_max, all_of, all_sum, on_devices
 from calibjax._struct import is_traced
 from calibjax.discrepancy import deviation
@@ -115,6 +115,7 @@ def asymptotic_cme_test(
     locations = check_locations(predictions, test_predictions, test_targets, "test")
     n, n_locations = data.n_kept(), locations.n
     n_resamples = check_null(null, ("asymptotic", "model"), key, n_resamples)
+    data = padded(data)
     if key is not None:
         check_integer("n_resamples", n_resamples, n_locations + 1)
         return _model_cme_test((key, kernel, locations), data, n_resamples)

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from calibjax._check import check_flag, check_integer, check_values
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
-from calibjax._rows import Data
+from calibjax._rows import Data, padded
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import is_array, is_traced
 from calibjax.hypothesis_tests._block import check_complete_blocks
@@ -120,6 +120,7 @@ def distribution_free_skce_test(
             raise ValueError(f"block_size must be None for the biased estimate, got {block_size}.")
         check_complete_blocks(data, block_size, at_least=1)
     n_resamples = check_null(null, ("bound", "model"), key, n_resamples)
+    data = padded(data)
     if key is not None:
         return _model_skce_test((key, kernel), data, unbiased, block_size, n_resamples)
     bound = upper_bound(kernel) if kernel_bound is None else _checked_bound(kernel_bound)

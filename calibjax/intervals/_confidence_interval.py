@@ -17,17 +17,18 @@ class ConfidenceInterval(NamedTuple):
     high: jax.Array
 
 
-def checked_level(confidence_level: Any, dtype: Any) -> jax.Array:
+def checked_level(confidence_level: Any, dtype: Any) -> Any:
     """The level as an array; a ValueError unless it is in (0, 1), or NaN inside jit."""
     if not is_traced(confidence_level):
         given = np.asarray(confidence_level)
         if not np.all((given > 0) & (given < 1)):
             raise ValueError(f"confidence_level must be in (0, 1), got {confidence_level}.")
+        return given.astype(dtype)
     level = jnp.asarray(confidence_level, dtype)
     return jnp.where((level > 0) & (level < 1), level, jnp.nan)
 
 
-def one_level(confidence_level: Any, dtype: Any) -> jax.Array:
+def one_level(confidence_level: Any, dtype: Any) -> Any:
     """`checked_level` of a level that must be one number."""
     level = checked_level(confidence_level, dtype)
     if level.ndim:

@@ -42,7 +42,7 @@ from jax.typing import ArrayLike
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
-from calibjax._rows import Data, clean, kept_first
+from calibjax._rows import Data, clean, kept_first, padded
 from calibjax._sharding import Axis, global_offset, on_devices
 from calibjax._struct import widest_dtype
 from calibjax.estimators import estimate_skce
@@ -155,13 +155,29 @@ def skce_confidence_interval(
     dtype = widest_dtype(targets, *jax.tree.leaves(predictions))
     level = checked_level(confidence_level, dtype)
     if method == "distribution_free":
-        return _distribution_free((kernel, upper_bound(kernel), level), data)
+        return _distribution_free((kernel, upper_bound(kernel), level), padded(data))
     check_key(key)
-    return _bootstrapped((key, kernel, level), data, n_resamples)
+    return skce_confidence_interval_of_data(
+        key, kernel, padded(data), confidence_level=level, n_resamples=n_resamples
+    )
+
+
+def skce_confidence_interval_of_data(
+    key: Any, kernel: Any, data: Data, *, confidence_level: Any, n_resamples: int
+) -> ConfidenceInterval:
+    """`skce_confidence_interval` by the bootstrap, of checked arguments."""
+    return _bootstrapped((key, kernel, confidence_level), data, n_resamples)
 
 
 @on_devices
 def _bootstrapped(axis: Axis, shared: Any, data: Data, n_resamples: int) -> ConfidenceInterval:
+    return estimate_and_interval(axis, shared, data, n_resamples)[1]
+
+
+def estimate_and_interval(
+    axis: Axis, shared: Any, data: Data, n_resamples: int
+) -> tuple[jax.Array, ConfidenceInterval]:
+    """The unbiased SKCE, and its interval; `shared` is the key, the kernel and the level."""
     key, kernel, level = shared
     data, n_kept = kept_first(clean(data, axis), data.where)
     first, n_rows = global_offset(n_kept, axis)
@@ -190,7 +206,7 @@ def _bootstrapped(axis: Axis, shared: Any, data: Data, n_resamples: int) -> Conf
     root = jnp.sqrt(4 * largest * estimate + 2 * largest * shift + variance)
     high = jnp.minimum(high, estimate + shift + z * root)
     # At small levels the second bound may be the smaller one of all three.
-    return ConfidenceInterval(jnp.minimum(low, high), high)
+    return unbiased, ConfidenceInterval(jnp.minimum(low, high), high)
 
 
 def resampled_errors(
