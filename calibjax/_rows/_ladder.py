@@ -36,8 +36,13 @@ def rows_on_host(rows: T) -> T:
     Checks of their values compile nothing, and what few families compile serves all numbers of rows
     of the rung.  Tracers remain, and then nothing is filled up.
     """
-    rows = jax.tree.map(lambda x: x if is_traced(x) else on_host(x), on_one_device(rows))
-    return rows if is_traced(rows) else jax.tree.map(filled_up, rows)
+    leaves, structure = jax.tree.flatten(rows)
+    traced = is_traced(leaves)
+    if not traced:
+        leaves = [filled_up(on_host(on_one_device(x))) for x in leaves]
+    else:
+        leaves = [x if is_traced(x) else on_host(on_one_device(x)) for x in leaves]
+    return jax.tree.unflatten(structure, leaves)
 
 
 def filled_up(x: np.ndarray) -> np.ndarray:
