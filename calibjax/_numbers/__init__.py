@@ -37,6 +37,7 @@ from calibjax._numbers._tempering import moved as moved
 from calibjax._numbers._tempering import tempered_label_log_prob as tempered_label_log_prob
 from calibjax._numbers._tempering import tempered_probabilities as tempered_probabilities
 from calibjax._numbers._tempering import tempered_scale as tempered_scale
+from calibjax._numbers._valid import is_finite as is_finite
 from calibjax._numbers._valid import is_nonnegative as is_nonnegative
 from calibjax._numbers._valid import is_positive as is_positive
 from calibjax._numbers._valid import nonnegative_or_nan as nonnegative_or_nan

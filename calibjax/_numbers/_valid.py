@@ -12,18 +12,19 @@ from calibjax._check import check_values
 from calibjax._struct import is_traced, on_host
 
 
+def is_finite(x: Any) -> Any:
+    """Whether x, an array of NumPy or of jax, is finite."""
+    return np.isfinite(x) if isinstance(x, (np.ndarray, np.generic)) else jnp.isfinite(x)
+
+
 def is_positive(x: Any) -> Any:
     """Whether x, an array of NumPy or of jax, is positive and finite."""
-    return (x > 0) & _is_finite(x)
+    return (x > 0) & is_finite(x)
 
 
 def is_nonnegative(x: Any) -> Any:
     """Whether x, an array of NumPy or of jax, is nonnegative and finite."""
-    return (x >= 0) & _is_finite(x)
-
-
-def _is_finite(x: Any) -> Any:
-    return np.isfinite(x) if isinstance(x, np.ndarray) else jnp.isfinite(x)
+    return (x >= 0) & is_finite(x)
 
 
 def positive_or_nan(x: ArrayLike, name: str = "lengthscale") -> jax.Array:
@@ -48,4 +49,5 @@ def level_or_nan(x: jax.Array) -> jax.Array:
 def _valid_or_nan(x: ArrayLike, name: str, words: str, is_valid: Callable[[Any], Any]) -> jax.Array:
     if not is_traced(x):
         check_values(name, x, words, is_valid(on_host(x)))
-    return jnp.where(is_valid(jnp.asarray(x)), x, jnp.nan)
+        return jnp.asarray(x)
+    return jnp.where(is_valid(x), x, jnp.nan)

@@ -11,6 +11,8 @@ from calibjax._distribution import Distribution
 from calibjax._numbers import (
     absolute,
     complex_exponential,
+    is_finite,
+    is_positive,
     mirrored,
     moved,
     tempered_scale,
@@ -47,12 +49,12 @@ class Laplace(Distribution):
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         return {
-            "loc": ("finite", jnp.isfinite(self.loc)),
-            "scale": ("positive and finite", (self.scale > 0) & jnp.isfinite(self.scale)),
+            "loc": ("finite", is_finite(self.loc)),
+            "scale": ("positive and finite", is_positive(self.scale)),
         }
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        return "finite", jnp.isfinite(targets)
+        return "finite", is_finite(targets)
 
     def mean(self) -> jax.Array:
         """The means, ``[n]``."""

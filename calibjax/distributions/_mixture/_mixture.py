@@ -84,7 +84,7 @@ class Mixture(Distribution):
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         weights = {} if self.weights is None else {"weights": probability_vectors(self.weights)}
         return weights | {
-            f"components.{name}": (words, jnp.all(self._by_component(valid), axis=1))
+            f"components.{name}": (words, self._by_component(valid).all(axis=1))
             for name, (words, valid) in self._flat_components().constraints().items()
         }
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy import special
 
-from calibjax._numbers import complex_exponential, safe_sqrt
+from calibjax._numbers import complex_exponential, is_nonnegative, safe_sqrt
 from calibjax._rows import widened_integers
 from calibjax._struct import static, struct, widened
 from calibjax.distributions._counts import Counts
@@ -46,7 +46,7 @@ class Poisson(Counts):
     untempered = ", of which a power is no Poisson distribution"
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        return {"rate": ("nonnegative and finite", (self.rate >= 0) & jnp.isfinite(self.rate))}
+        return {"rate": ("nonnegative and finite", is_nonnegative(self.rate))}
 
     def mean(self) -> jax.Array:
         """The rates, ``[n]``."""
