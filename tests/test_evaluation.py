@@ -26,7 +26,7 @@ from calibjax.evaluation._remarks import remarks
 from calibjax.evaluation._summary import interval_text, number, value_text
 from calibjax.evaluation._verdict import verdict
 from calibjax.evaluation._words import class_name, shown_names, worst_level
-from calibjax.intervals._confidence_interval import ConfidenceInterval
+from calibjax.intervals import ConfidenceInterval
 
 NAMES = ["cat", "dog", "fox"]
 

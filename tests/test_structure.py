@@ -33,6 +33,7 @@ ROOMS = [
     "operators",
     "scores",
     "estimators",
+    "resampling",
     "intervals",
     "hypothesis_tests",
     "recalibration",

@@ -31,7 +31,7 @@ from jax.typing import ArrayLike
 from calibjax._distribution import Distribution
 from calibjax._numbers import absolute
 from calibjax._rows import Data, clean, padded
-from calibjax._sharding import gathered
+from calibjax.curves._all_rows import on_all_rows
 from calibjax.curves._binary import check_binary
 
 _BISECTIONS = 10
@@ -95,13 +95,9 @@ def smooth_ece(
     return smooth_ece_of_data(padded(check_binary(predictions, targets, where)))
 
 
+@on_all_rows
 def smooth_ece_of_data(data: Data) -> jax.Array:
     """`smooth_ece` of checked data."""
-    return _smooth_ece(gathered(data))
-
-
-@jax.jit
-def _smooth_ece(data: Data) -> jax.Array:
     data = clean(data)
     forecasts, weights = data.predictions.binary_probability(), data.weights
     residuals = weights * (forecasts - data.targets.astype(forecasts.dtype))

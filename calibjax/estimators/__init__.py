@@ -2,6 +2,7 @@
 
 from calibjax.estimators._binning import MedianVarianceBinning as MedianVarianceBinning
 from calibjax.estimators._binning import UniformBinning as UniformBinning
+from calibjax.estimators._binning import bin_means as bin_means
 from calibjax.estimators._calibration_bins import CalibrationBins as CalibrationBins
 from calibjax.estimators._calibration_bins import calibration_bins as calibration_bins
 from calibjax.estimators._ece import ece as ece

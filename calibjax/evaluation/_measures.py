@@ -18,8 +18,7 @@ from calibjax.estimators import ece, one_vs_rest, top_label
 from calibjax.evaluation._means import Interval, mean_interval, wilson_interval
 from calibjax.evaluation._rows import named_rows
 from calibjax.expectations import has_log_prob
-from calibjax.hypothesis_tests._model_null import row_numbers, under_model
-from calibjax.intervals._counting import counted_pvalue_with_ties
+from calibjax.resampling import counted_pvalue_with_ties, row_numbers, under_model
 from calibjax.scores import crps, log_score, pit
 
 # The central interval whose coverage is counted.
@@ -123,7 +122,7 @@ def _label_statistics(key: jax.Array, data: Data, n_resamples: int) -> _LabelSta
         means = {name: jnp.mean(x) for name, x in of_rows(targets).items()}
         return means | {"ECE": ece(*judged_probabilities(predictions, targets))}
 
-    rows = row_numbers(data.n, None, None)
+    rows = row_numbers(data.weights)
     values = under_model(statistics, key, data.samples, rows, n_resamples)
     return _LabelStatistics(
         of_rows(data.targets.astype(jnp.int32)), values, counted_pvalue_with_ties(values["ECE"])

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from calibjax.intervals._rare_events import FEW_EVENTS, expected_rare_events
+from calibjax.intervals import FEW_EVENTS, expected_rare_events
 
 # With fewer rows intervals of means, and of the SKCE, miss more often than they say.
 _FEW_ROWS = 50

@@ -10,7 +10,7 @@ import numpy as np
 
 from calibjax.evaluation._verdict import temperature_text
 from calibjax.hypothesis_tests import calibration_test
-from calibjax.intervals._equivalent_temperature import has_temperature
+from calibjax.intervals import has_temperature
 from calibjax.recalibration import (
     affine_scaling,
     fit_temperature,

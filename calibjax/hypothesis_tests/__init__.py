@@ -19,6 +19,4 @@ from calibjax.hypothesis_tests._distribution_free import (
 )
 from calibjax.hypothesis_tests._result import CalibrationTestResult as CalibrationTestResult
 from calibjax.hypothesis_tests._state import SKCEState as SKCEState
-from calibjax.hypothesis_tests._test_locations import (
-    sample_test_locations as sample_test_locations,
-)
+from calibjax.hypothesis_tests._test_locations import sample_test_locations as sample_test_locations

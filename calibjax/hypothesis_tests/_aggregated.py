@@ -20,7 +20,7 @@ from calibjax.hypothesis_tests._aggregation import aggregate
 from calibjax.hypothesis_tests._kernel_terms import terms_of
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.hypothesis_tests._result import CalibrationTestResult, Members
-from calibjax.intervals._of_norms import NormInterval
+from calibjax.intervals import NormInterval
 from calibjax.kernels import KernelLike, describe
 from calibjax.scores import places_of_targets
 

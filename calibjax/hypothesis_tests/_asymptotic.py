@@ -16,8 +16,7 @@ from calibjax.discrepancy import h
 from calibjax.features import one_feature
 from calibjax.hypothesis_tests._null_laws import Law, bootstrap, gamma, pearson, spectrum, wild
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.intervals._of_norms import NormInterval
-from calibjax.intervals._rare_events import remark_on_rare_events
+from calibjax.intervals import NormInterval, remark_on_rare_events
 from calibjax.kernels import KernelLike
 from calibjax.operators import DiscrepancyMatrix, low_rank_h, tiled_h_of_clean
 

@@ -35,13 +35,12 @@ from calibjax._door import check_kernel_of
 from calibjax._rows import Data, check_data, check_predictions, clean, kept_first, padded
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import widest_dtype
-from calibjax.intervals._bootstrap import resampled_forms
 from calibjax.intervals._common_kernel import common_kernel
 from calibjax.intervals._comparison import CalibrationComparison
-from calibjax.intervals._counting import rounding_of
 from calibjax.intervals._rare_events import remark_on_rare_events
 from calibjax.kernels import KernelLike
 from calibjax.operators import tiled_h_of_clean
+from calibjax.resampling import resampled_forms, rounding_of
 
 
 def compare_calibration(

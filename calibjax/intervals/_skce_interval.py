@@ -46,18 +46,14 @@ from calibjax._rows import Data, clean, kept_first, padded
 from calibjax._sharding import Axis, global_offset, on_devices
 from calibjax._struct import widest_dtype
 from calibjax.estimators import estimate_skce
-from calibjax.intervals._bootstrap import bootstrap_draws
 from calibjax.intervals._bounded import BoundedNormInterval
-from calibjax.intervals._confidence_interval import (
-    ConfidenceInterval,
-    checked_level,
-    normal_quantile,
-)
+from calibjax.intervals._confidence_interval import ConfidenceInterval
 from calibjax.intervals._errors import DrawnErrors
 from calibjax.intervals._of_norms import norm_interval
 from calibjax.intervals._variance import largest_variance, variance_under_model
 from calibjax.kernels import KernelLike, upper_bound
 from calibjax.operators import tiled_h, tiled_h_of_clean
+from calibjax.resampling import bootstrap_draws, checked_level, normal_quantile
 
 # Resample r has the key fold_in(key, r): the number of no resample is that of the model's draws.
 _MODEL = 2**31 - 1

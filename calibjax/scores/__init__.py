@@ -3,4 +3,6 @@
 from calibjax.scores._crps import crps as crps
 from calibjax.scores._log_score import log_score as log_score
 from calibjax.scores._pit import pit as pit
+from calibjax.scores._pit import pit_of_rows as pit_of_rows
 from calibjax.scores._places import places_of_targets as places_of_targets
+from calibjax.scores._rows import check_numbers as check_numbers

@@ -14,10 +14,11 @@ from calibjax._door import check_inputs
 from calibjax._rows import Data, clean, in_dtype, kept_first, padded
 from calibjax._sharding import Axis, axis_size, global_offset, on_devices, rows_at
 from calibjax._struct import is_array, is_traced, struct, widest_dtype
-from calibjax.intervals._confidence_interval import ConfidenceInterval, checked_level, one_level
+from calibjax.intervals._confidence_interval import ConfidenceInterval
 from calibjax.intervals._skce_interval import estimate_and_interval
 from calibjax.intervals._tempered_skce import tempered_sums
 from calibjax.kernels import KernelLike
+from calibjax.resampling import checked_level, one_level
 
 # The number of rows whose pairs show what a temperature does: n x n numbers are in memory.
 _MAX_ROWS = 2048
