@@ -8,16 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._rows import check_data
 from calibjax.evaluation._verdict import temperature_text
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import has_temperature
 from calibjax.recalibration import (
     affine_scaling,
+    fit_recalibration_of_data,
     fit_temperature,
     temper,
     vector_scaling,
 )
-from calibjax.recalibration._fit_recalibration import fit_with_verdict
 from calibjax.scores import log_score
 
 # Half of fewer rows is too few for a fit of several numbers, and for a test.
@@ -64,7 +65,7 @@ def remedies_of(
 
     temperature = fit_temperature(*fit)
     name, transform, start, words = _second_transform(predictions)
-    parameters, is_minimum = fit_with_verdict(transform, start, *fit)
+    parameters, is_minimum = fit_recalibration_of_data(transform, start, check_data(*fit))
     fitted = words(parameters) + (
         "" if is_minimum else "; there the search ended, without a minimum"
     )

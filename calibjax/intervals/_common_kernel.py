@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
+from calibjax._rows import Data
 from calibjax._struct import widest_dtype
 from calibjax.expectations import JointKernel, default_kernel, gaussian_kernel, location_and_spread
 from calibjax.kernels import (
@@ -38,7 +39,7 @@ def common_kernel(models: Sequence[Distribution], where: ArrayLike | None) -> Jo
     lengthscale = _mean([median_heuristic(distance, p, where=where) for p in models])
     real = [p for p in models if p.target_kind == "real"]
     # A family of real numbers has no closed form with a white kernel, and counts are real, too.
-    lengthscales = [jnp.asarray(gaussian_kernel(p, where).lengthscale) for p in real]
+    lengthscales = [jnp.asarray(gaussian_kernel(Data(p, None, where)).lengthscale) for p in real]
     target_kernel = GaussianKernel(_mean(lengthscales)) if real else WhiteKernel()
     on_pairs = SteinKernel if any(p.score_only for p in models) else TensorProduct
     return on_pairs(DistanceKernel(distance, lengthscale), target_kernel)
