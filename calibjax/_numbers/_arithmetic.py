@@ -48,8 +48,11 @@ def compensated_add(total: tuple[jax.Array, jax.Array], x: jax.Array):
 
 
 def exact_sum(x: jax.Array) -> jax.Array:
-    """The sum of x ``[n]`` with one rounding error: zeros among the terms do not change it."""
-    zero = jnp.zeros((), x.dtype)
+    """The sum of x ``[n]`` with one rounding error, without a derivative.
+
+    Zeros among the terms do not change it.
+    """
+    x, zero = jax.lax.stop_gradient(x), jnp.zeros((), x.dtype)
 
     def add(a: tuple[jax.Array, jax.Array], b: tuple[jax.Array, jax.Array]):
         high, low = compensated_add(a, b[0])
