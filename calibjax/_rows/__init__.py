@@ -10,6 +10,7 @@ from calibjax._rows._data import in_dtype as in_dtype
 from calibjax._rows._data import padded as padded
 from calibjax._rows._ladder import first_rows as first_rows
 from calibjax._rows._ladder import rung as rung
+from calibjax._rows._predictions import TOLERANCE as TOLERANCE
 from calibjax._rows._predictions import check_predictions as check_predictions
 from calibjax._rows._predictions import fill_masked as fill_masked
 from calibjax._rows._predictions import kept_first as kept_first
