@@ -3,6 +3,7 @@
 from calibjax._numbers._arithmetic import compensated_add as compensated_add
 from calibjax._numbers._arithmetic import dot as dot
 from calibjax._numbers._arithmetic import eigh_of_kernel as eigh_of_kernel
+from calibjax._numbers._arithmetic import exact_sum as exact_sum
 from calibjax._numbers._arithmetic import fractions_of as fractions_of
 from calibjax._numbers._arithmetic import mean_by_gauss as mean_by_gauss
 from calibjax._numbers._arithmetic import pairs_weight as pairs_weight

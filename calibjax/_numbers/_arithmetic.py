@@ -47,6 +47,21 @@ def compensated_add(total: tuple[jax.Array, jax.Array], x: jax.Array):
     return rounded, low + ((high - (rounded - shifted)) + (x - shifted))
 
 
+def exact_sum(x: jax.Array) -> jax.Array:
+    """The sum of x ``[n]`` with one rounding error, without a derivative.
+
+    Zeros among the terms do not change it.
+    """
+    x, zero = jax.lax.stop_gradient(x), jnp.zeros((), x.dtype)
+
+    def add(a: tuple[jax.Array, jax.Array], b: tuple[jax.Array, jax.Array]):
+        high, low = compensated_add(a, b[0])
+        return high, low + b[1]
+
+    high, low = jax.lax.reduce((x, jnp.zeros_like(x)), (zero, zero), add, (0,))
+    return high + jnp.where(jnp.isfinite(high), low, 0.0)
+
+
 def fractions_of(largest: jax.Array, x: jax.Array) -> jax.Array:
     """x / largest.
 

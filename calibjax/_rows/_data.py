@@ -46,7 +46,8 @@ class Data:
     @property
     def n(self) -> int:
         """The number of rows, masked ones included."""
-        return self.targets.shape[0]
+        rows = self.predictions if self.targets is None else self.targets
+        return jax.tree.leaves(rows)[0].shape[0]
 
     @property
     def samples(self) -> tuple[Any, jax.Array]:
@@ -130,6 +131,12 @@ def _weights_constraint(weights: Any) -> tuple[str, Any]:
     return "nonnegative and finite", is_nonnegative(weights)
 
 
+def check_rows(predictions: Distribution, where: ArrayLike | None) -> Data:
+    """Checked predictions without targets, on the ladder."""
+    check_predictions(predictions, where)
+    return padded(Data(predictions, None, where))
+
+
 def check_locations(
     predictions: Distribution, at_predictions: Distribution, at_targets: ArrayLike, prefix: str
 ) -> Data:
@@ -168,19 +175,18 @@ def padded(data: Data) -> Data:
         return data
     where = np.zeros(rung(data.n), bool)
     where[: data.n] = True if data.where is None else data.where
-    mask = jnp.asarray(where)
+    mask = jax.device_put(where)
     if is_traced(mask):  # Nothing changes inside of a user's jit, where data may be constants.
         return data
 
     def fill(x: Any) -> jax.Array:
-        rows = filled_up(on_host(x))
+        with np.errstate(over="ignore"):  # Masked rows may hold anything.
+            rows = filled_up(on_host(x))
         is_placed = isinstance(x, jax.Array) and x.committed
-        return jax.device_put(rows, x.sharding) if is_placed else jnp.asarray(rows)
+        return jax.device_put(rows, x.sharding if is_placed else None)
 
     data = Data(data.predictions, data.targets, weights=data.weights)
-    if len(where) > data.n:
-        data = jax.tree.map(fill, data)
-    return dataclasses.replace(data, where=mask)
+    return dataclasses.replace(jax.tree.map(fill, data), where=mask)
 
 
 def clean(data: Data, axis: Axis = None) -> Data:

@@ -20,7 +20,7 @@ from calibjax.resampling import (
     level_within_reach,
     redrawn_uniform_counts,
 )
-from calibjax.scores import check_numbers, pit_of_rows
+from calibjax.scores import check_numbers, pit_of_data
 
 
 @struct
@@ -132,7 +132,7 @@ def coverage_curve_of_data(
 ) -> CoverageCurve:
     """`coverage_curve` of checked arguments."""
     pit_key, band_key = jax.random.split(key)
-    u, width = pit_of_rows(pit_key, data), _median_widths(data, n_levels)
+    u, width = pit_of_data(pit_key, data), _median_widths(data, n_levels)
     cells = cell_counts(jnp.abs(2 * u - 1), data.where, n_levels + 1)
     valid, dtype, n_cells = cells.valid, cells.valid.dtype, cells.counts.shape[0]
     n = jnp.sum(cells.counts, dtype=jnp.int32)

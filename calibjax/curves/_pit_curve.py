@@ -20,7 +20,7 @@ from calibjax.resampling import (
     level_within_reach,
     redrawn_uniform_counts,
 )
-from calibjax.scores import check_numbers, pit_of_rows
+from calibjax.scores import check_numbers, pit_of_data
 
 # The least number of cells of the grid on which the distribution function is looked at.
 _LEAST_CELLS = 100
@@ -151,7 +151,7 @@ def pit_curve_of_data(
     """`pit_curve` of checked arguments."""
     pit_key, band_key = jax.random.split(key)
     cells_per_bin = -(-_LEAST_CELLS // n_bins)
-    cells = cell_counts(pit_of_rows(pit_key, data), data.where, n_bins * cells_per_bin)
+    cells = cell_counts(pit_of_data(pit_key, data), data.where, n_bins * cells_per_bin)
     counts, valid, dtype = cells.counts, cells.valid, cells.valid.dtype
     n_cells = counts.shape[0]
     n = jnp.sum(counts, dtype=jnp.int32)

@@ -14,7 +14,7 @@ from calibjax._door import check_kernel_of
 from calibjax._rows import Data, check_data, clean, padded
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import widest_dtype
-from calibjax.expectations import default_kernels
+from calibjax.expectations import default_kernels_of_data
 from calibjax.features import residual_feature
 from calibjax.hypothesis_tests._aggregation import aggregate
 from calibjax.hypothesis_tests._kernel_terms import terms_of
@@ -151,7 +151,7 @@ def aggregated_skce_test_of_data(
         if of_places is not None:
             places = places_of_targets(jax.random.fold_in(key, _PLACES), data)
             data = Data(of_places, places, data.where)
-        kernels = default_kernels(data.predictions, where=data.where)
+        kernels = default_kernels_of_data(data)
     terms = terms_of(kernels, widest_dtype(*jax.tree.leaves(data)))
     result = _aggregated_skce_test((key, terms), data, n_resamples, n_features)
     members = dataclasses.replace(result.members, kernels=list(kernels))

@@ -162,12 +162,16 @@ def skce_confidence_interval_of_data(
     key: Any, kernel: Any, data: Data, *, confidence_level: Any, n_resamples: int
 ) -> ConfidenceInterval:
     """`skce_confidence_interval` by the bootstrap, of checked arguments."""
-    return _bootstrapped((key, kernel, confidence_level), data, n_resamples)
+    return skce_and_interval_of_data(
+        key, kernel, data, confidence_level=confidence_level, n_resamples=n_resamples
+    )[1]
 
 
-@on_devices
-def _bootstrapped(axis: Axis, shared: Any, data: Data, n_resamples: int) -> ConfidenceInterval:
-    return estimate_and_interval(axis, shared, data, n_resamples)[1]
+def skce_and_interval_of_data(
+    key: Any, kernel: Any, data: Data, *, confidence_level: Any, n_resamples: int
+) -> tuple[jax.Array, ConfidenceInterval]:
+    """The same with the unbiased SKCE in front."""
+    return _estimate_and_interval((key, kernel, confidence_level), data, n_resamples)
 
 
 def estimate_and_interval(
@@ -203,6 +207,9 @@ def estimate_and_interval(
     high = jnp.minimum(high, estimate + shift + z * root)
     # At small levels the second bound may be the smaller one of all three.
     return unbiased, ConfidenceInterval(jnp.minimum(low, high), high)
+
+
+_estimate_and_interval = on_devices(estimate_and_interval)
 
 
 def resampled_errors(
