@@ -66,8 +66,7 @@ def row_by_row_on_devices(core: Callable[..., Any]) -> Callable[..., Any]:
 def _on_devices(
     core: Callable[..., Any], out_specs: Callable[[Axis], PartitionSpec]
 ) -> Callable[..., Any]:
-    @functools.partial(jax.jit, static_argnums=(2, 3))
-    def compiled(shared, rows, devices, options):
+    def run(shared, rows, devices, options):
         if devices is None:
             return core(None, *jax.tree.map(_replicated, (shared, rows)), *options)
         local = jax.shard_map(
@@ -78,6 +77,10 @@ def _on_devices(
             check_vma=False,
         )
         return local(_resharded(shared, devices), _resharded(rows, devices, devices.axis))
+
+    # Profiles show the name of the core.
+    run.__name__ = core.__name__
+    compiled = jax.jit(run, static_argnums=(2, 3))
 
     @functools.wraps(core)
     def with_devices(shared, rows, *options):

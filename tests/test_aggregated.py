@@ -21,12 +21,9 @@ from calibjax.features import residual_feature
 from calibjax.hypothesis_tests import _aggregation
 from calibjax.hypothesis_tests._kernel_terms import terms_of
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
-from calibjax.intervals._model_draws import (
-    DRAWS_PER_GROUP,
-    draw_targets,
-    increasing_sums,
-)
 from calibjax.kernels import describe
+from calibjax.resampling import DRAWS_PER_GROUP, draw_targets
+from calibjax.resampling._draws import increasing_sums
 
 N, B = 8, 19
 RNG = np.random.default_rng
@@ -149,13 +146,12 @@ def test_estimates_are_those_of_skce(key, float64):
 
 @pytest.mark.slow
 def test_many_pieces_and_draws_of_more_than_one_pass(key, float64, monkeypatch):
-    module = "calibjax.hypothesis_tests._redrawn_skce."
     predictions, probs = LABELS["3 classes"](RNG(0))
     data = check_data(cast(predictions), jnp.asarray(RNG(1).integers(3, size=N)))
     terms = terms_of(list(map(normal_form, as_pytree(LABEL_KERNELS[:2]))), jnp.float64)
     expected = jax.jit(lambda: redrawn_skce(key, terms, clean(data), 130, 3, None)[0])()
-    for name in ("_SUMS", "_RESIDUALS"):
-        monkeypatch.setattr(module + name, 1)
+    monkeypatch.setattr("calibjax.hypothesis_tests._redrawn_skce._SUMS", 1)
+    monkeypatch.setattr("calibjax.resampling._reduce._NUMBERS", 1)
     small = jax.jit(lambda: redrawn_skce(key, terms, clean(data), 130, 3, None)[0])()
     np.testing.assert_allclose(small, expected, rtol=1e-9, atol=1e-9)
 

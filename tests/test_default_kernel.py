@@ -310,3 +310,70 @@ def test_units_that_have_to_be_rescaled(unit):
     for predictions in correlated, scored:
         with pytest.raises(ValueError, match="rescale"):
             cj.default_kernel(predictions)
+
+
+@pytest.mark.parametrize("family", slow(FAMILIES.keys() - {"poisson"}, FAMILIES))
+def test_no_nan_on_the_way(family):
+    predictions, targets = cast(FAMILIES[family](6, 0), "float32")
+    where = jnp.arange(6) < 5
+    with jax.debug_nans(True):
+        kernel = cj.default_kernel(predictions, where=where)
+
+        def loss(predictions):
+            return cj.skce(kernel, predictions, targets, where=where)
+
+        assert jnp.isfinite(jax.jit(loss)(predictions))
+        jax.block_until_ready(jax.jit(jax.grad(loss))(predictions))
+
+
+N = 6
+RNG = np.random.default_rng(1)
+LOC, SCALE = RNG.normal(size=N).astype("float32"), RNG.uniform(0.5, 1.5, N).astype("float32")
+SPREAD = np.array([-1.0, 0.25, 1.0], "float32")
+SAMPLES = LOC[:, None] + SCALE[:, None] * SPREAD
+
+OF_COLUMNS = {
+    "diag": lambda unit: cj.MultivariateNormalDiag(
+        np.outer(LOC, [1, unit]).astype("float32"), np.outer(SCALE, [1, unit]).astype("float32")
+    ),
+    "empirical": lambda unit: cj.Empirical(
+        np.stack([SAMPLES, SAMPLES * np.float32(unit)], axis=-1),
+        np.full((N, 3), 1 / 3, "float32"),
+    ),
+    "mixture": lambda unit: cj.Mixture.ensemble(
+        cj.MultivariateNormalDiag(
+            np.stack([SAMPLES, SAMPLES * np.float32(unit)], axis=-1),
+            np.tile(np.array([0.5, 0.5 * unit], "float32"), (N, 3, 1)),
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("unit", [1e-25, 1e-15, 1e15, 1e25])
+@pytest.mark.parametrize("family", OF_COLUMNS)
+def test_deviations_whose_squares_the_dtype_cannot_hold(family, unit):
+    # The second coordinate is the first one in other units.
+    predictions = OF_COLUMNS[family](unit)
+    exact = np.sqrt(OF_COLUMNS[family](1.0).variance())
+    np.testing.assert_allclose(predictions.standard_deviation(), exact * [1, unit], rtol=1e-5)
+    if unit < 1:
+        found = cj.default_kernel(predictions).target_kernel.lengthscale
+        expected = np.sqrt(2) * np.median(exact, axis=0)
+        np.testing.assert_allclose(found, expected * [1, unit], rtol=1e-5)
+
+
+def test_large_covariances_of_predictions_that_differ():
+    # The distance of mean embeddings has no units, covariances of 1e18 have.
+    def kernel(unit):
+        covariances = (unit * SCALE[:, None, None]) ** 2
+        return cj.default_kernel(
+            cj.MultivariateNormalFullCovariance(unit * LOC[:, None], covariances)
+        )
+
+    found, expected = (k.prediction_kernel.lengthscale for k in (kernel(2.0**30), kernel(1.0)))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_predictions_that_coincide_have_no_units():
+    same = cj.Normal(jnp.zeros(4), jnp.full(4, 1e-20))
+    assert cj.median_heuristic(cj.Wasserstein(), same) == 1

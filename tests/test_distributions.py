@@ -1,9 +1,12 @@
 """Predictive distributions against scipy.stats, and their draws against their moments."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compiled import call, draw, moments
 from instances import FAMILIES, SCORED, cast
 from marks import slow
 from rules import rule_of_quantiles
@@ -11,6 +14,7 @@ from scipy import special, stats
 
 import calibjax as cj
 from calibjax._distribution import families
+from calibjax._struct import struct
 from calibjax.distributions._places import Places
 
 # Their own files have the same evidence.
@@ -174,13 +178,14 @@ def test_moments_and_density(family, float64):
     law = LAWS[family](predictions)
     p, y = cast((predictions, targets))
     by_quadrature = type(p).mean is cj.Univariate.mean
-    np.testing.assert_allclose(p.mean(), law.mean(), rtol=1e-10 if by_quadrature else 1e-13)
-    np.testing.assert_allclose(p.variance(), law.var(), rtol=1e-10 if by_quadrature else 1e-12)
+    mean, variance = moments(p)
+    np.testing.assert_allclose(mean, law.mean(), rtol=1e-10 if by_quadrature else 1e-13)
+    np.testing.assert_allclose(variance, law.var(), rtol=1e-10 if by_quadrature else 1e-12)
     if not isinstance(p, cj.Empirical):  # which has no density
         density = law.logpmf if p.target_kind == "integer" else law.logpdf
         expected = density(targets)
         expected = expected.sum(-1) if family == "diag" else expected
-        np.testing.assert_allclose(p.log_prob(y), expected, rtol=1e-12)
+        np.testing.assert_allclose(call(p, "log_prob", y), expected, rtol=1e-12)
 
 
 @every_family
@@ -188,16 +193,16 @@ def test_draws(family, key):
     n_draws = 4000
     predictions, targets = FAMILIES[family](5, 0)
     p = cast(predictions, "float32")
-    draws = jax.jit(lambda p: p.sample(key, (n_draws,)))(p)
+    draws, possible = draw(p, n_draws, key)
     assert draws.shape == (n_draws, *targets.shape)
     for shape in (), (2, 3):
         of_shape = jax.eval_shape(lambda key, shape=shape: p.sample(key, shape), key)
         assert of_shape.shape == (*shape, *targets.shape)
     kind = jnp.floating if p.target_kind == "real" else jnp.integer
     assert jnp.issubdtype(draws.dtype, kind)
-    assert jnp.all(jax.vmap(lambda y: p.supports(y)[1])(draws))
+    assert np.all(possible)
     draws = np.array(draws, float)
-    mean, variance = np.array(p.mean()), np.array(p.variance())
+    mean, variance = map(np.array, moments(p))
     deviations = draws - mean
     # Five standard errors; that of the variance from the fourth moment.
     standard_error = np.sqrt(variance / n_draws)
@@ -213,7 +218,7 @@ def test_draws(family, key):
 
 def test_frequencies_of_classes(key, float64):
     p = cast(FAMILIES["categorical"](3, 0)[0])
-    draws = np.array(p.sample(key, (4000,)))
+    draws = np.array(draw(p, 4000, key)[0])
     for row, probs in zip(draws.T, np.array(p.probs), strict=True):
         frequencies = np.bincount(row, minlength=4) / 4000
         assert np.all(np.abs(frequencies - probs) < 5 * np.sqrt(probs * (1 - probs) / 4000))
@@ -228,7 +233,7 @@ def test_draws_of_certain_predictions(key):
 
 def test_covariance_of_draws(key, float64):
     p = cast(FAMILIES["full"](2, 0)[0])
-    draws = np.array(p.sample(key, (20_000,)))
+    draws = np.array(draw(p, 20_000, key)[0])
     for i, covariance in enumerate(np.array(p.covariance_matrix)):
         # The standard error of a covariance is at most sqrt(2) times that of a variance's scale.
         error = np.abs(np.cov(draws[:, i], rowvar=False) - covariance)
@@ -304,3 +309,183 @@ def test_impossible_and_certain_targets():
     np.testing.assert_array_equal(p.log_prob(targets), [0, -np.inf, -np.inf, 0])
     p = cj.Categorical(jnp.array([[0.0, 1.0], [0.0, 1.0]]))
     np.testing.assert_array_equal(p.log_prob(jnp.array([0, 1])), [-np.inf, 0])
+
+
+GAUSSIAN = cj.GaussianKernel(1.0)
+KEY = jax.random.key(0)
+
+
+def tensor(distance, target_kernel=GAUSSIAN):
+    return cj.TensorProduct(cj.DistanceKernel(distance), target_kernel)
+
+
+def location(p):
+    return p.loc
+
+
+INTEGERS = {
+    "normal": lambda x: cj.Normal(x, x),
+    "laplace": lambda x: cj.Laplace(x, x),
+    "diag": lambda x: cj.MultivariateNormalDiag(x[:, None], x[:, None]),
+    "full": lambda x: cj.MultivariateNormalFullCovariance(x[:, None], x[:, None, None]),
+    "mixture": lambda x: cj.Mixture.ensemble(cj.Normal(x[:, None], x[:, None])),
+    "poisson": lambda x: cj.Poisson(x),
+    "empirical": lambda x: cj.Empirical(x[:, None]),
+}
+
+NARROW = list(itertools.product(INTEGERS, ["int32", "bfloat16", "float16"]))
+NARROW.remove(("empirical", "int32"))  # an error: counts, or labels?
+FAST_NARROW = {("normal", "int32")}
+
+
+@pytest.mark.parametrize(("name", "dtype"), slow(set(NARROW) - FAST_NARROW, NARROW))
+def test_integers_and_16_bits(name, dtype):
+    numbers = np.array([1, 2, 3])
+    p, q = (INTEGERS[name](jnp.asarray(numbers, kind)) for kind in (dtype, "float32"))
+    y = q.sample(KEY)
+    np.testing.assert_array_equal(p.sample(KEY), y)
+    if name != "empirical":
+        assert p.log_prob(y).dtype == jnp.float32
+        np.testing.assert_allclose(p.log_prob(y), q.log_prob(y), rtol=1e-6)
+    kernel = tensor(cj.MeanEmbeddingDistance(GAUSSIAN))
+    found = cj.skce(kernel, p, y)
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, cj.skce(kernel, q, y), rtol=1e-5, atol=1e-7)
+
+
+def test_integers_with_a_function_of_the_prediction():
+    x = np.array([1, 2, 3], "int32")
+    expected = cj.skce(tensor(cj.EmbeddingDistance(location)), cj.Normal(1.0 * x, 1.0 * x), x)
+    found = cj.skce(tensor(cj.EmbeddingDistance(location)), cj.Normal(x, x), x)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+N_DRAWS = 40_000
+RARE = 0.001
+
+# Predictions, the first of which makes a target of 1 with probability RARE or close to it.
+RARE_ONES = {
+    "bernoulli": lambda dtype: cj.Bernoulli(jnp.array([RARE], dtype)),
+    "categorical": lambda dtype: cj.Categorical(jnp.array([[1 - RARE, RARE]], dtype)),
+    "empirical": lambda dtype: cj.Empirical(
+        jnp.array([[0.0, 1.0]], dtype), jnp.array([[1 - RARE, RARE]], dtype)
+    ),
+    "mixture": lambda dtype: cj.Mixture(
+        jnp.array([[1 - RARE, RARE]], dtype), cj.Bernoulli(jnp.array([[0.0, 1.0]], dtype))
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("family", RARE_ONES)
+def test_16_bit_predictions_are_sampled_in_float32(family, dtype):
+    predictions = RARE_ONES[family](dtype)
+    draws = np.array(predictions.sample(KEY, (N_DRAWS,)), float)
+    # The probability is rounded to 16 bits, by less than one in 2^8.
+    assert abs(draws.mean() - RARE) < 5 * np.sqrt(RARE / N_DRAWS) + RARE / 2**8
+    wide = jax.tree.map(lambda x: x.astype("float32"), predictions)
+    np.testing.assert_array_equal(draws, wide.sample(KEY, (N_DRAWS,)))
+
+
+MOMENTS = {
+    "normal": (cj.Normal(np.int32([0, 0]), np.int32([1, 100_000])), [0, 0], [1, 1e10]),
+    "diag": (
+        cj.MultivariateNormalDiag(np.zeros((1, 1), "int32"), np.int32([[100_000]])),
+        [[0]],
+        [[1e10]],
+    ),
+    "laplace": (
+        cj.Laplace(np.float16([1.5, 0]), np.float16([1, 300])),
+        [1.5, 0],
+        [2, 1.8e5],
+    ),
+    "bernoulli": (cj.Bernoulli(jnp.array([0.99609375], "bfloat16")), [255 / 256], [255 / 2**16]),
+    "categorical": (
+        cj.Categorical(jnp.zeros((1, 300), "bfloat16").at[0, 257].set(1)),
+        [257],
+        [0],
+    ),
+    "empirical": (cj.Empirical(np.float16([[-300, 300]])), [0], [9e4]),
+    "mixture": (
+        cj.Mixture.ensemble(cj.Normal(np.float16([[-300, 300]]), np.float16([[1, 1]]))),
+        [0],
+        [90_001],
+    ),
+}
+
+
+@pytest.mark.parametrize("family", MOMENTS)
+def test_moments_of_integers_and_16_bits_are_float32(family):
+    predictions, mean, variance = MOMENTS[family]
+    for found, expected in ((predictions.mean(), mean), (predictions.variance(), variance)):
+        assert found.dtype == jnp.float32
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+class Renamed(cj.Normal):
+    pass
+
+
+class FromVariance(Renamed):
+    def __init__(self, loc, variance):
+        super().__init__(loc, jnp.sqrt(variance))
+
+
+@struct
+class Weighed(cj.Normal):
+    factor: jax.Array
+
+    def mean(self):
+        return self.factor * self.loc
+
+
+class FromL1(cj.TotalVariation):
+    pass
+
+
+@pytest.mark.slow
+def test_subclasses_are_pytrees():
+    loc, scale, targets = jnp.arange(4.0), jnp.array([1.0, 2.0, 1.0, 3.0]), jnp.zeros(4)
+    normal = cj.Normal(loc, scale)
+    kernel = cj.default_kernel(normal)
+    expected = cj.skce(kernel, normal, targets)
+    for p in (Renamed(loc, scale), FromVariance(loc, scale**2), Weighed(loc, scale, jnp.ones(4))):
+        np.testing.assert_allclose(cj.skce(kernel, p, targets), expected, rtol=1e-6)
+        assert type(jax.tree.map(jnp.negative, p)) is type(p)
+    assert [path[0].name for path, _ in jax.tree_util.tree_leaves_with_path(p)] == [
+        "loc",
+        "scale",
+        "factor",
+    ]
+    probabilities, labels = cj.Bernoulli(jnp.arange(4) / 4), jnp.array([0, 1, 0, 1])
+    found, expected = (
+        cj.skce(cj.TensorProduct(cj.DistanceKernel(d), cj.WhiteKernel()), probabilities, labels)
+        for d in (FromL1(), cj.TotalVariation())
+    )
+    assert found == expected
+
+
+N = 6
+RNG = np.random.default_rng(1)
+LOC, SCALE = RNG.normal(size=N).astype("float32"), RNG.uniform(0.5, 1.5, N).astype("float32")
+
+
+@pytest.mark.parametrize("unit", [1e-25, 1e25])
+def test_deviations_of_numbers(unit):
+    scale = SCALE * np.float32(unit)
+    np.testing.assert_array_equal(cj.Normal(LOC, scale).standard_deviation(), scale)
+    np.testing.assert_allclose(
+        cj.Laplace(LOC, scale).standard_deviation(), np.sqrt(2) * scale, rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "p",
+    [
+        cj.StudentT(jnp.full(200, 1e-3), jnp.zeros(200), jnp.ones(200)),
+        cj.LogNormal(jnp.zeros(200), jnp.full(200, 1e3)),
+    ],
+    ids=["student_t", "log_normal"],
+)
+def test_extreme_draws_are_targets(p, key):
+    assert jnp.all(p.supports(p.sample(key))[1])

@@ -173,7 +173,8 @@ PUBLISHED_BINS = [
 
 @pytest.mark.parametrize(("binning", "probs", "bins"), PUBLISHED_BINS)
 def test_published_bins(binning, probs, bins, float64):
-    assert partition(binning, probs) == as_sets(bins)
+    # In one shape: the rows of P3 are the first ones of P5.
+    assert partition(binning, P5, np.arange(5) < len(probs)) == as_sets(bins)
 
 
 def test_variances_of_samples(float64):
@@ -185,19 +186,49 @@ def test_variances_of_samples(float64):
 
 # Estimates.
 
-every_option = pytest.mark.parametrize(
-    ("binning", "distance"),
-    [*((UniformBinning(3), d) for d in DISTANCES), (MedianVarianceBinning(7), "euclidean")],
-)
+OPTIONS = {
+    **{name: {"binning": UniformBinning(3), "distance": name} for name in DISTANCES},
+    "dynamic bins": {"binning": MedianVarianceBinning(7), "distance": "euclidean"},
+}
 
 
-@every_option
-def test_estimates(binning, distance, float64):
+def test_estimates_and_their_gradients_with_bins_held_fixed(float64):
     probs, targets = data(120, 3, alpha=2.0)
-    bins = median_variance_bins(probs, 7) if binning.min_size == 7 else uniform_bins(probs, 3)
-    expected = errors(bins, probs, targets, DISTANCES[distance])
-    options = {"binning": binning, "distance": distance}
-    found = [f(cj.Categorical(probs), targets, **options) for f in (ece, mce)]
+    direction = np.random.default_rng(1).normal(size=probs.shape)
+
+    @jax.jit
+    def along(step):
+        """For each option, ECE + MCE on the way, with the two of them, and its derivative."""
+
+        def estimates(step, options):
+            predictions = cj.Categorical(probs + step * direction)
+            both = ece(predictions, targets, **options), mce(predictions, targets, **options)
+            return sum(both), both
+
+        estimates = jax.value_and_grad(estimates, has_aux=True)
+        return {name: estimates(step, options) for name, options in OPTIONS.items()}
+
+    # No prediction changes its bin on the way.
+    step = 1e-7
+    here, ahead, behind = along(0.0), along(step), along(-step)
+    for name, options in OPTIONS.items():
+        dynamic = name == "dynamic bins"
+        bins = median_variance_bins(probs, 7) if dynamic else uniform_bins(probs, 3)
+        expected = errors(bins, probs, targets, DISTANCES[options["distance"]])
+        (_, found), slope = here[name]
+        assert found[0].dtype == jnp.float64
+        np.testing.assert_allclose(found, expected, rtol=1e-12, err_msg=name)
+        difference = (ahead[name][0][0] - behind[name][0][0]) / (2 * step)
+        assert abs(difference) > 1e-3, name
+        np.testing.assert_allclose(slope, difference, rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("name", slow(OPTIONS.keys() - {"euclidean"}, OPTIONS))
+def test_estimates_outside_of_jit(name, float64):
+    probs, targets = data(120, 3, alpha=2.0)
+    bins = median_variance_bins(probs, 7) if name == "dynamic bins" else uniform_bins(probs, 3)
+    expected = errors(bins, probs, targets, DISTANCES[OPTIONS[name]["distance"]])
+    found = [f(cj.Categorical(probs), targets, **OPTIONS[name]) for f in (ece, mce)]
     assert found[0].dtype == jnp.float64
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
@@ -332,35 +363,19 @@ def test_jit_and_vmap(binning, float64):
     np.testing.assert_allclose(jax.jit(jax.vmap(estimate))(*stacked), loop, rtol=1e-13)
 
 
-@every_option
-def test_gradient_with_bins_held_fixed(binning, distance, float64):
-    probs, targets = data(120, 3, alpha=2.0)
-    direction = np.random.default_rng(1).normal(size=probs.shape)
+def test_gradient_where_the_error_is_0():
+    # And with classes of probability 0 that never came.
+    probs = np.array([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]], "float32")
+
+    def loss(probs, distance):
+        return ece(cj.Categorical(probs), np.array([0, 1, 2]), distance=distance)
 
     @jax.jit
-    @jax.value_and_grad
-    def along(step):
-        predictions = cj.Categorical(probs + step * direction)
-        options = {"binning": binning, "distance": distance}
-        return ece(predictions, targets, **options) + mce(predictions, targets, **options)
+    def values_and_gradients(probs):
+        return {name: jax.value_and_grad(loss)(probs, name) for name in DISTANCES}
 
-    # No prediction changes its bin on the way.
-    step = 1e-7
-    difference = (along(step)[0] - along(-step)[0]) / (2 * step)
-    assert abs(difference) > 1e-3
-    np.testing.assert_allclose(along(0.0)[1], difference, rtol=1e-5)
-
-
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_gradient_where_the_error_is_0(distance):
-    # And with classes of probability 0 that never came.
-    probs = jnp.array([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]])
-
-    def loss(probs):
-        return ece(cj.Categorical(probs), jnp.array([0, 1, 2]), distance=distance)
-
-    value, gradient = jax.value_and_grad(loss)(probs)
-    assert value == 0 and jnp.all(jnp.isfinite(gradient))
+    for name, (value, gradient) in values_and_gradients(probs).items():
+        assert value == 0 and np.all(np.isfinite(gradient)), name
 
 
 def test_many_equal_predictions():

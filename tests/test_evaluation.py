@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -15,16 +16,17 @@ from scipy import stats
 from sklearn import metrics
 
 import calibjax as cj
+import calibjax.plot
 from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._impossible import Impossible, impossible_rows
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._means import mean_interval, wilson_interval
 from calibjax.evaluation._measures import Measure, measures
 from calibjax.evaluation._remarks import remarks
-from calibjax.evaluation._summary import value_text
+from calibjax.evaluation._summary import interval_text, number, value_text
 from calibjax.evaluation._verdict import verdict
-from calibjax.evaluation._words import worst_level
-from calibjax.intervals._confidence_interval import ConfidenceInterval
+from calibjax.evaluation._words import class_name, shown_names, worst_level
+from calibjax.intervals import ConfidenceInterval
 
 NAMES = ["cat", "dog", "fox"]
 
@@ -411,3 +413,41 @@ def test_many_rows():
     found = cj.evaluate(probabilities, labels)
     assert not found.rejected and found.contributions is None
     assert len(found.to_json()) < 500_000 and "Rows that contribute" not in found.to_html()
+
+
+def test_names_of_classes_of_any_letters():
+    names = ["x" * 3000, "two\nlines", "\x1b[31m", "\ud800", "\u202e", "😀 <b>"]
+    shown = shown_names(names)
+    assert shown[0] == "x" * 39 + "…" and shown[1] == "two\\nlines" and shown[5] == "😀 <b>"
+    assert all(name.isprintable() for name in shown)
+    assert len(class_name(names, 0)) < 50 and class_name(names, 1) == r"'two\nlines'"
+    assert class_name([10, 20], 1) == "class 20"
+
+
+def test_numbers_that_are_infinite_or_none():
+    assert number(np.inf) == "∞" and number(-0.0) == "0" and number(np.nan) == ""
+    assert interval_text((1.0, np.inf)) == "1 … ∞"
+
+
+def test_no_variance_no_ratio_to_it():
+    # A t distribution with two degrees of freedom has a mean, and no finite variance.
+    x = jnp.linspace(-1, 1, 5)
+    found = measures(jax.random.key(0), cj.StudentT(2.0, x, 1.0), x, 0.95, 99)
+    assert "CRPS" in found and "squared error / variance" not in found
+
+
+def test_a_p_value_that_is_no_number(monkeypatch):
+    class Falling(cj.Univariate):
+        loc: jax.Array
+
+        def quantile(self, level):
+            return self.loc - level
+
+    monkeypatch.setattr(
+        "calibjax.evaluation._evaluate.calibration_test",
+        lambda *_, **__: SimpleNamespace(pvalue=np.nan),
+    )
+    with pytest.raises(
+        ValueError, match="tested: the log_prob of row 0 is NaN, as where quantiles"
+    ):
+        cj.evaluate(Falling(jnp.zeros(3)), jnp.zeros(3))

@@ -1,4 +1,4 @@
-"""Closed forms against quadrature, for every pair of a family and a target kernel."""
+"""Closed forms against quadrature, and against each other where two families say the same."""
 
 import functools
 import itertools
@@ -10,6 +10,7 @@ import pytest
 from instances import FAMILIES, PAIRS, cast, sample
 from marks import slow
 from rules import row, rule
+from scipy import stats
 
 import calibjax as cj
 from calibjax.expectations import residual_product, residual_product_tile
@@ -310,3 +311,195 @@ def test_the_most_specific_rule_wins(float64):
     p, y = cj.Normal(jnp.zeros(()), jnp.ones(())), jnp.ones(())
     parent = cj.mean_embedding(p, cj.GaussianKernel(2.0), y)
     assert cj.mean_embedding(p, Wider(2.0), y) == parent
+
+
+N = 6
+
+
+def instance(family, n=N, seed=0):
+    return cast(FAMILIES[family](n, seed))
+
+
+def repeated(p, k=3):
+    """K times the same component, [n, K]."""
+    return jax.tree.map(lambda x: jnp.stack([x] * k, axis=1), p)
+
+
+def permuted(p):
+    order = np.array([2, 0, 1])
+    return jax.tree.map(lambda x: x[:, order], p)
+
+
+def unequal(n, k=3):
+    return jnp.array(np.random.default_rng(5).dirichlet(np.ones(k), n))
+
+
+def as_full(p):
+    covariance = jax.vmap(jnp.diag)(jnp.square(p.scale_diag))
+    return cj.MultivariateNormalFullCovariance(p.loc, covariance)
+
+
+def as_vectors(p):
+    return cj.MultivariateNormalFullCovariance(p.loc[:, None], jnp.square(p.scale)[:, None, None])
+
+
+def truncated(p):
+    """Counts as classes: all but 1e-17 of their probability."""
+    probs = stats.poisson.pmf(np.arange(64), np.array(p.rate)[:, None])
+    return cj.Categorical(jnp.array(probs / probs.sum(1, keepdims=True)))
+
+
+def repeated_samples(p):
+    """Weights 2/6, 1/6, 3/6 by repetition."""
+    return cj.Empirical(p.samples[:, np.array([0, 0, 1, 2, 2, 2])])
+
+
+def weighted_samples(p):
+    return cj.Empirical(p.samples[:, :3], jnp.tile(jnp.array([[2.0, 1, 3]]) / 6, (N, 1)))
+
+
+def points(p):
+    """A mixture of certain predictions."""
+    return cj.Mixture.ensemble(cj.Empirical(p.samples[..., None]))
+
+
+def same(p):
+    return p
+
+
+def tensor(kernel_of_targets, distance):
+    return cj.TensorProduct(cj.DistanceKernel(distance, 0.7), kernel_of_targets)
+
+
+GAUSSIAN, WHITE = cj.GaussianKernel(0.8), cj.WhiteKernel()
+MMD = cj.MeanEmbeddingDistance(GAUSSIAN)
+W2, MW2 = cj.Wasserstein(), cj.MixtureWasserstein()
+
+# A family, two ways to write its predictions, and a kernel for each.
+TWINS = {
+    "equal components, any weights": (
+        "normal",
+        lambda p: cj.Mixture(unequal(N), repeated(p)),
+        same,
+        tensor(GAUSSIAN, MW2),
+        tensor(GAUSSIAN, W2),
+    ),
+    "an ensemble of one": (
+        "full",
+        lambda p: cj.Mixture.ensemble(repeated(p, 1)),
+        same,
+        tensor(GAUSSIAN, MW2),
+        tensor(GAUSSIAN, W2),
+    ),
+    "equal Laplace components": (
+        "laplace",
+        lambda p: cj.Mixture.ensemble(repeated(p)),
+        same,
+        tensor(cj.LaplacianKernel(0.9), MW2),
+        tensor(cj.LaplacianKernel(0.9), W2),
+    ),
+    "equal weights, seen or not": (
+        "mixture",
+        lambda p: cj.Mixture.ensemble(p.components),
+        lambda p: cj.Mixture(jnp.full((N, 3), 1 / 3), p.components),
+        tensor(GAUSSIAN, MW2),
+        tensor(GAUSSIAN, MW2),
+    ),
+    "permuted components": (
+        "mixture",
+        same,
+        permuted,
+        tensor(GAUSSIAN, MW2),
+        tensor(GAUSSIAN, MW2),
+    ),
+    "permuted components of an ensemble": (
+        "ensemble",
+        permuted,
+        lambda p: cj.Categorical(jnp.mean(p.components.probs, axis=1)),
+        tensor(WHITE, cj.MeanEmbeddingDistance(WHITE)),
+        tensor(WHITE, cj.Euclidean()),
+    ),
+    "diagonal covariance": ("diag", as_full, same, tensor(GAUSSIAN, W2), tensor(GAUSSIAN, W2)),
+    "diagonal covariance, MMD": (
+        "diag",
+        as_full,
+        same,
+        tensor(GAUSSIAN, MMD),
+        tensor(GAUSSIAN, MMD),
+    ),
+    "vectors of length one": (
+        "normal",
+        as_vectors,
+        same,
+        tensor(GAUSSIAN, W2),
+        tensor(GAUSSIAN, W2),
+    ),
+    "counts as classes, White": (
+        "poisson",
+        truncated,
+        same,
+        tensor(WHITE, cj.MeanEmbeddingDistance(WHITE)),
+        tensor(WHITE, cj.MeanEmbeddingDistance(WHITE)),
+    ),
+    "counts as classes, Gaussian": (
+        "poisson",
+        truncated,
+        same,
+        tensor(GAUSSIAN, MMD),
+        tensor(GAUSSIAN, MMD),
+    ),
+    "repeated samples": (
+        "empirical",
+        weighted_samples,
+        repeated_samples,
+        tensor(GAUSSIAN, MMD),
+        tensor(GAUSSIAN, MMD),
+    ),
+    "a mixture of points": (
+        "empirical",
+        points,
+        same,
+        tensor(GAUSSIAN, MMD),
+        tensor(GAUSSIAN, MMD),
+    ),
+}
+
+FAST_TWINS = {
+    "diagonal covariance",
+    "counts as classes, White",
+    "repeated samples",
+    "permuted components of an ensemble",
+}
+
+
+@pytest.mark.parametrize("name", slow(TWINS.keys() - FAST_TWINS, TWINS))
+def test_twins(name, float64):
+    family, one, other, kernel, other_kernel = TWINS[name]
+    p, y = instance(family)
+
+    def h(predictions, kernel):
+        targets = y[:, None] if predictions.target_shape == "n d" and y.ndim == 1 else y
+        return cj.h_matrix(cast(kernel), predictions, targets)
+
+    found, expected = h(one(p), kernel), h(other(p), other_kernel)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+UNIT_GAUSSIAN = cj.GaussianKernel(1.0)
+
+
+def unscaled(distance, target_kernel=UNIT_GAUSSIAN):
+    return cj.TensorProduct(cj.DistanceKernel(distance), target_kernel)
+
+
+def test_two_families_are_an_error():
+    laplace, normal = (f(jnp.zeros(()), jnp.ones(())) for f in (cj.Laplace, cj.Normal))
+    with pytest.raises(TypeError, match="must be of one family, got Laplace and Normal"):
+        cj.inner_product(laplace, UNIT_GAUSSIAN, normal)
+    components = jnp.zeros((4, 2)), jnp.ones((4, 2))
+    mixtures = [cj.Mixture.ensemble(f(*components)) for f in (cj.Laplace, cj.Normal)]
+    y, kernel = jnp.zeros(4), unscaled(cj.MeanEmbeddingDistance(UNIT_GAUSSIAN))
+    message = r"of the family of predictions, Mixture\(Laplace\), got Mixture\(Normal\)"
+    for function in (cj.witness, cj.ucme):
+        with pytest.raises(TypeError, match=message):
+            function(kernel, mixtures[0], y, mixtures[1], y)

@@ -15,7 +15,7 @@ from test_sharding import place
 
 import calibjax as cj
 from calibjax.hypothesis_tests._aggregation import aggregate
-from calibjax.intervals._errors import DrawnErrors, three_moment_errors, two_moment_errors
+from calibjax.intervals import DrawnErrors, three_moment_errors, two_moment_errors
 from calibjax.intervals._variance import largest_variance
 
 LEVELS = np.array([0.3, 0.5, 0.8, 0.9, 0.95])

@@ -122,7 +122,6 @@ DISTANCE_FORMULAS = {
     "mean_embedding": maximum_mean_discrepancy,
 }
 
-
 # By quadrature along two axes, and of each of many components.
 LONG = {("mean_embedding", "full"), ("mean_embedding", "mixture")}
 
@@ -409,3 +408,67 @@ def test_sums_over_coordinates_on_every_platform(m, float64):
         found = jax.jit(functools.partial(slopes, jnp.sign))(p, q, weights)
         expected = np.einsum("stm,st->tm", np.sign(gap), weights)
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+
+
+N = 6
+RNG = np.random.default_rng(0)
+LOC, SCALE = RNG.normal(size=N).astype("float32"), RNG.uniform(0.5, 1.5, N).astype("float32")
+GAUSSIAN, WHITE, TV = cj.GaussianKernel(1.0), cj.WhiteKernel(), cj.TotalVariation()
+
+
+@pytest.mark.parametrize("scale", [-1.0, 0.0, np.inf, np.nan])
+def test_invalid_scales_poison(scale):
+    functions = {
+        "lengthscale of GaussianKernel": lambda s, x: cj.GaussianKernel(s)(x, 0 * x),
+        "lengthscale of Matern32Kernel": lambda s, x: cj.Matern32Kernel(s)(x, 0 * x),
+        "lengthscale of DistanceKernel": lambda s, x: cj.DistanceKernel(TV, s)(
+            cj.Bernoulli(x), cj.Bernoulli(x / 2)
+        ),
+    }
+    for name, function in functions.items():
+        # As a constant, where a NaN would be compiled into any number, and as an argument.
+        message = f"{name} must be positive and finite"
+        with pytest.raises(ValueError, match=message):
+            jax.jit(lambda x, f=function: f(scale, x))(1.0)
+        with pytest.raises(ValueError, match=message):
+            function(scale, jnp.array(1.0))
+        assert np.isnan(jax.jit(function)(scale, 1.0))
+
+
+@pytest.mark.parametrize("unit", [1e-20, 1e20])
+def test_a_square_of_covariances_in_units_that_cannot_be_squared(unit):
+    # A covariance of zeros is what float32 makes of small ones: the distance does not look at it.
+    loc, covariance = (
+        LOC[:, None] * np.float32(unit),
+        np.tile(np.eye(1, dtype="float32"), (N, 1, 1)),
+    )
+    predictions = cj.MultivariateNormalFullCovariance(loc, covariance)
+    kernel = cj.DistanceKernel(cj.Wasserstein(), unit)
+    with pytest.raises(ValueError, match="a scale whose square float32 can hold, .*: rescale"):
+        kernel.pairwise(predictions, predictions)
+    if unit > 1:
+        assert np.isnan(jax.jit(cj.median_heuristic)(cj.Wasserstein(), predictions))
+
+
+@pytest.mark.parametrize(
+    ("distance", "exponent"),
+    [
+        (cj.Wasserstein(), 1.0),
+        *(
+            pytest.param(distance, exponent, marks=pytest.mark.slow)
+            for distance in (cj.Wasserstein(), cj.EmbeddingDistance(lambda p: p.loc))
+            for exponent in (0.5, 1.0, 2.0)
+        ),
+    ],
+)
+def test_kernels_of_distances_do_not_depend_on_units(distance, exponent):
+    def values(unit):
+        p = cj.Normal(LOC * np.float32(unit), SCALE * np.float32(unit))
+        kernel = cj.DistanceKernel(distance, np.float32(0.7 * unit), exponent)
+        tile, slope = jax.value_and_grad(lambda p: jnp.sum(kernel.pairwise(p, p)[0]))(p)
+        between = distance.pairwise(p, p) / unit, distance(p[0], p[1]) / unit, kernel(p[0], p[1])
+        return tile, slope.loc * unit, *between
+
+    for unit in 1e-30, 1e30:
+        for found, expected in zip(values(unit), values(1.0), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -250,3 +250,13 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_message(name):
     check_message(*BAD[name])
+
+
+@fast_in_float32
+def test_no_nan_of_masked_rows(dtype):
+    p = cj.Categorical(jnp.asarray([[0.2, 0.8], [jnp.nan, 0.0], [0.6, 0.4]], dtype))
+    where = jnp.array([True, False, True])
+    masked = jnp.array([1, -1, 0])
+    with jax.debug_nans(True):
+        value = cj.mmce(p, masked, where=where)
+    np.testing.assert_allclose(value, cj.mmce(p[where], masked[where]), rtol=1e-6)

@@ -11,8 +11,7 @@ from scipy import stats
 from test_shard_map import check
 
 import calibjax as cj
-from calibjax.intervals._counting import counted_pvalue_with_ties
-from calibjax.intervals._model_draws import draw_targets
+from calibjax.resampling import counted_pvalue_with_ties, draw_targets
 
 N, R = 24, 19
 KEY = jax.random.key(20261122)

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import calibjax as cj
-from calibjax.curves._uniform_counts import redrawn_cell_counts
+from calibjax.resampling import redrawn_uniform_counts
 
 KEY = jax.random.key(0)
 # The same for all tests: bands are compiled once.
@@ -118,7 +118,7 @@ def test_bands_depend_on_nothing_but_n_and_the_key():
 
 def test_redrawn_counts_are_multinomial():
     n, n_cells, n_draws = 10**6, 10, 2000
-    draw = jax.jit(redrawn_cell_counts, static_argnums=(2, 3, 4))
+    draw = jax.jit(redrawn_uniform_counts, static_argnums=(2, 3, 4))
     counts = np.asarray(draw(KEY, jnp.int32(n), n_cells, n_draws, jnp.float32))
     assert (counts.sum(1) == n).all() and (counts >= 0).all()
     law = stats.binom(n, 1 / n_cells)

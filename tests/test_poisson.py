@@ -143,3 +143,78 @@ def test_tiny_rates_keep_the_digits_of_rare_counts(dtype):
     rtol = 1e-6 if dtype == "float32" else 1e-14
     found = cj.Poisson(rates).off_mode_probability()
     np.testing.assert_allclose(found, [1e-9, 1e-20], rtol=max(rtol, 1e-9))
+
+
+GAUSSIAN = cj.GaussianKernel(1.0)
+
+
+def tensor(distance, target_kernel=GAUSSIAN):
+    return cj.TensorProduct(cj.DistanceKernel(distance), target_kernel)
+
+
+@pytest.mark.parametrize("value", slow({1e-37, 1e3, 1e7}, [0.0, 1e-37, 0.5, 1e3, 1e5, 1e7]))
+def test_likelihood_of_counts(value, dtype):
+    rates = jnp.full(4, value, dtype)
+    root = np.sqrt(value)
+    counts = np.array([0, np.floor(value), np.floor(value + 3 * root), 20], "int32")
+    p = cj.Poisson(rates)
+    # The rate as float32 has it; SciPy's own formula loses digits, the normal law does not matter.
+    exact = stats.poisson.logpmf(counts, np.array(rates, float))
+    rtol = 1e-5 if dtype == "float32" else 1e-9
+    atol = 4e-5 * max(1, root / 100) if dtype == "float32" else 1e-7
+    np.testing.assert_allclose(p.log_prob(jnp.array(counts)), exact, rtol=rtol, atol=atol)
+    slope = jax.grad(lambda r: cj.Poisson(r).log_prob(jnp.array(counts))[0])(rates)[0]
+    assert slope == -1  # of count 0
+
+
+@pytest.mark.slow
+def test_second_derivatives_at_rate_zero(float64):
+    kernel = tensor(cj.EmbeddingDistance(rate), cj.WhiteKernel())
+
+    @jax.jit
+    def gradient(rates):
+        def loss(rates):
+            square = cj.DistanceKernel(cj.EmbeddingDistance(rate), 2.0, 2.0)
+            smooth = cj.TensorProduct(square, kernel.target_kernel)
+            return cj.skce(smooth, cj.Poisson(rates, max_count=64), jnp.array([0, 1, 2]))
+
+        return jax.grad(loss)(rates)
+
+    rates, step = jnp.array([0.0, 1.0, 2.0]), 1e-5
+    hessian = jax.jit(jax.jacfwd(gradient))(rates)
+    for i in (1, 2):
+        ahead, behind = (gradient(rates.at[i].add(sign * step)) for sign in (1, -1))
+        np.testing.assert_allclose(hessian[:, i], (ahead - behind) / (2 * step), atol=1e-8)
+    ahead = [gradient(rates.at[0].add(k * step)) for k in range(3)]
+    expected = (-3 * ahead[0] + 4 * ahead[1] - ahead[2]) / (2 * step)
+    np.testing.assert_allclose(hessian[:, 0], expected, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_tiny_rates_and_masked_huge_rates():
+    kernel, y = tensor(cj.EmbeddingDistance(rate)), jnp.array([0, 1, 2])
+    zero, tiny = (cj.skce(kernel, cj.Poisson(jnp.array([r, 1.0, 2.0])), y) for r in (0.0, 5e-38))
+    np.testing.assert_allclose(tiny, zero, rtol=1e-6)
+    rates, where = jnp.array([1.0, 2.0, 3.0, 1e6]), jnp.arange(4) < 3
+    found = cj.skce(kernel, cj.Poisson(rates), jnp.array([1, 2, 3, 0]), where=where)
+    expected = cj.skce(kernel, cj.Poisson(rates[:3]), jnp.array([1, 2, 3]))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_counts_beyond_int32():
+    predictions, targets = cj.Poisson(jnp.array([1.0, 2.0])), np.array([2**31, 1], "uint32")
+    kernel = cj.TensorProduct(cj.DistanceKernel(cj.EmbeddingDistance(_rate)), cj.WhiteKernel())
+    with pytest.raises(ValueError, match="targets must be counts 0, 1, …, 2147483647; row 0 is 21"):
+        cj.skce(kernel, predictions, targets)
+    assert jnp.isnan(jax.jit(cj.skce)(kernel, predictions, targets))
+    largest = np.array([2**31 - 1, 1], "uint32")
+    np.testing.assert_array_equal(
+        cj.skce(kernel, predictions, largest), cj.skce(kernel, predictions, np.int32(largest))
+    )
+    assert jnp.all(predictions.supports(np.array([True, False]))[1])
+    assert jnp.all(predictions.supports(np.array([127, 0], "int8"))[1])
+
+
+def _rate(p):
+    return p.rate

@@ -447,3 +447,18 @@ def test_no_gradient_flows_through_the_fit():
     assert_close(value, 1 + np.exp(0.5), 1e-3)
     for gradient in gradients:
         assert jnp.all(gradient == 0)
+
+
+@pytest.mark.parametrize("dtype", slow({"float64"}, ["float32", "float64"]))
+def test_gradient_of_temper_where_it_has_decided(dtype, float64):
+    # At T = 0 only the most likely class is left, which no change of T changes.
+    probs = jnp.array([[0.7, 0.2, 0.1, 0.0], [0.4, 0.4, 0.2, 0.0]], dtype)
+
+    def tempered(temperature):
+        return cj.temper(cj.Categorical(probs), temperature).probs
+
+    decided = [[1, 0, 0, 0], [0.5, 0.5, 0, 0]]
+    for temperature in jnp.array([1e-30, 1e-4], dtype):
+        np.testing.assert_array_equal(tempered(temperature), decided)
+        for derivative in (jax.jacfwd, jax.jacrev):
+            np.testing.assert_array_equal(derivative(tempered)(temperature), np.zeros((2, 4)))

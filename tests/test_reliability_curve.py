@@ -10,7 +10,7 @@ from marks import slow
 from scipy import special, stats
 
 import calibjax as cj
-from calibjax.curves._deviation import Bins
+from calibjax.resampling import Bins
 
 KEY = jax.random.key(0)
 

@@ -497,3 +497,27 @@ def test_inside_of_shard_map(family, key, float64):
     found = jax.jit(jax.shard_map(values, mesh=mesh, in_specs=rows, out_specs=rows))(p, y)
     for a, b in zip(found, jax.jit(values)(p, y), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_crps_of_weibull_predictions_has_derivatives():
+    def score(k, scale):
+        return cj.crps(cj.Weibull(k, scale), jnp.ones(1))[0]
+
+    value, (by_k, by_scale) = jax.value_and_grad(score, (0, 1))(jnp.array([10.0]), jnp.ones(1))
+    # The score is in units of the targets, and its derivative in the target is 2 F(1) - 1.
+    np.testing.assert_allclose(by_scale[0], value - (1 - 2 / np.e), rtol=1e-4)
+    assert jnp.isfinite(by_k[0])
+
+
+@pytest.mark.slow
+def test_gamma_draws_near_zero():
+    def score(a, rate):
+        return jnp.sum(cj.crps(cj.Gamma(a, rate), targets))
+
+    a, rate = jnp.array([1e-5, 1e-3]), jnp.full(2, 1e-5)
+    targets = jnp.full(2, np.finfo(np.float32).tiny)
+    u = cj.Gamma(a, rate).cdf(targets)
+    # (rate y)^a / Gamma(1 + a)
+    np.testing.assert_allclose(u, np.exp(np.asarray(a) * np.log(1.18e-43)), rtol=0.02)
+    for slope in jax.grad(score, (0, 1))(a, rate):
+        assert jnp.all(jnp.isfinite(slope))

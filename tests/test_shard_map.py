@@ -71,3 +71,22 @@ def test_what_else_sums_over_rows(key, float64):
         )
 
     check(estimates, *batch)
+
+
+RNG = np.random.default_rng(1)
+CLASSES = cj.Categorical(RNG.dirichlet(np.ones(3), N).astype("float32"))
+LABELS = RNG.integers(0, 3, N).astype("int32")
+OF_CLASSES = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation()), cj.WhiteKernel())
+
+
+def test_eager_shard_map_without_tracking():
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("i")
+
+    def estimate(probs, labels):
+        return cj.skce(OF_CLASSES, cj.Categorical(probs), labels)[None]
+
+    found = jax.shard_map(estimate, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)(
+        CLASSES.probs, LABELS
+    )
+    np.testing.assert_allclose(found[0], cj.skce(OF_CLASSES, CLASSES, LABELS), rtol=1e-5)

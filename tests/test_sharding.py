@@ -30,9 +30,19 @@ D = 8
 N = 6 * D
 
 
+def mesh_of(kind):
+    return jax.make_mesh((D,), ("rows",), axis_types=(AxisType[kind],))
+
+
 @pytest.fixture(params=[pytest.param("Auto", marks=pytest.mark.slow), "Explicit"])
 def mesh(request):
-    return jax.make_mesh((D,), ("rows",), axis_types=(AxisType[request.param],))
+    return mesh_of(request.param)
+
+
+@pytest.fixture
+def explicit():
+    """For tables, whose cases do not differ in how devices are told apart."""
+    return mesh_of("Explicit")
 
 
 def place(tree, mesh, axis="rows"):
@@ -50,7 +60,17 @@ FAST = {"categorical-tv-white"}
 
 
 @pytest.mark.parametrize("name", slow(KERNELS.keys() - FAST, KERNELS))
-def test_value_and_gradient(name, mesh, float64):
+def test_value_and_gradient(name, explicit, float64):
+    check_value_and_gradient(name, explicit)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["categorical-tv-white", "normal-w2-gaussian"])
+def test_value_and_gradient_along_automatic_axes(name, float64):
+    check_value_and_gradient(name, mesh_of("Auto"))
+
+
+def check_value_and_gradient(name, mesh):
     kernel, *rows = sample(name, N)
 
     def loss(kernel, predictions, targets):
@@ -189,7 +209,17 @@ def _others():
 
 
 @pytest.mark.parametrize(("family", "name"), slow(set(_others()) - FAST_OTHERS, _others()))
-def test_other_functions(family, name, mesh, float64):
+def test_other_functions(family, name, explicit, float64):
+    check_other_function(family, name, explicit)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_functions_along_automatic_axes(name, float64):
+    check_other_function("categorical", name, mesh_of("Auto"))
+
+
+def check_other_function(family, name, mesh):
     rows = *cast(FAMILIES[family](N, 0), "float64"), jnp.arange(N) % 5 > 0
     assert_equal(OTHERS[name](*place(rows, mesh)), OTHERS[name](*rows))
 

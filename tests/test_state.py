@@ -140,3 +140,11 @@ def test_messages(call, message):
 
 def one_block():
     return cj.SKCEState.empty(4).update(KERNEL, *sample(jax.random.key(0), 7))
+
+
+def test_states_of_numbers():
+    numbers = cj.SKCEState(4, 0.25, 0.5), cj.SKCEState(2, 0.75, 0.125)
+    arrays = [jax.tree.map(jnp.asarray, state) for state in numbers]
+    for method in (lambda a, b: a.merge(b), lambda a, b: a.compute()):
+        found, expected = (jax.tree.leaves(method(*states)) for states in (numbers, arrays))
+        assert all(map(np.array_equal, found, expected))

@@ -272,3 +272,9 @@ def test_crps_of_positive_families(family, level, dtype):
     # The incomplete gamma and beta functions of jax have 4 digits here in float32.
     rtol = {"float32": 5e-4, "float64": 1e-9}[dtype]
     np.testing.assert_allclose(cj.crps(p, y), expected, rtol=rtol)
+
+
+def test_targets_beyond_equal_quantiles_are_impossible():
+    p = cj.Quantiles(jnp.array([[0.0, 0.0, 1.0], [0.0, 1.0, 1.0]]), (0.1, 0.5, 0.9))
+    assert cj.log_score(p, jnp.array([-1.0, 2.0])).tolist() == [np.inf, np.inf]
+    assert cj.log_score(p, jnp.array([0.0, 1.0])).tolist() == pytest.approx([np.log(2.5), -np.inf])

@@ -9,6 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import calibjax as cj
+import calibjax.plot
 from calibjax import plot
 from calibjax.curves import ResidualMap, WitnessMap
 from calibjax.hypothesis_tests import CalibrationTestResult
@@ -147,3 +148,12 @@ def test_pictures_open_no_windows():
     found = cj.witness_map(jax.random.key(0), predictions, jnp.ones(50, int), n_resamples=99)
     plot.witness(found).figure.savefig(io.BytesIO())
     assert plt.get_fignums() == []
+
+
+def test_a_dollar_in_a_name_is_no_formula():
+    found = cj.witness_map(
+        jax.random.key(0), cj.Bernoulli(jnp.array([0.1, 0.2, 0.7, 0.7])), jnp.array([0, 1, 1, 1])
+    )
+    axes = cj.plot.witness(found, classes=["no", r"$\frac{$"])
+    axes.figure.savefig(io.StringIO(), format="svg")
+    assert [label.get_text() for label in axes.get_yticklabels()] == [r"$\frac{$"]

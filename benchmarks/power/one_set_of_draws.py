@@ -17,7 +17,7 @@ from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._aggregation import aggregate
 from calibjax.hypothesis_tests._kernel_terms import terms_of
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
-from calibjax.intervals._counting import counted_pvalue
+from calibjax.resampling import counted_pvalue
 
 _MOST_LANDMARKS = 1024
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calibjax._numbers._arithmetic import level_or_nan
+from calibjax._numbers._valid import level_or_nan
 from calibjax._struct import is_array, widest_dtype
 
 D = TypeVar("D")

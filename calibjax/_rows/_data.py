@@ -1,12 +1,13 @@
 """Predictions and targets: checked when the user passes them, cleaned before they are used.
 
 `check_data` runs outside of jit and puts the user's arguments into `Data`.  It always checks shapes
-and dtypes, and it checks values where they are concrete.  `clean` runs inside of jit.  It returns
-`Data` of one floating dtype with valid numbers in masked rows and a weight for each row.  If a kept
-row is invalid, which only a traced value can be at this point, all weights are NaN, and so is every
-result computed from them.
+and dtypes, and it checks values where they are concrete.  `padded` puts `Data` on the ladder of
+numbers of rows.  `clean` runs inside of jit.  It returns `Data` of one floating dtype with valid
+numbers in masked rows and a weight for each row.  If a kept row is invalid, which only a traced
+value can be at this point, all weights are NaN, and so is every result computed from them.
 """
 
+import dataclasses
 from typing import Any, TypeVar
 
 import jax
@@ -18,8 +19,9 @@ from calibjax._check import check_array, check_shapes, check_values
 from calibjax._distribution import Distribution
 from calibjax._numbers import fractions_of, is_nonnegative
 from calibjax._parameters import family_name
+from calibjax._rows._ladder import LARGEST_RUNG, filled_up, rows_on_host, rung
 from calibjax._rows._predictions import check_predictions, fill_masked, valid_rows
-from calibjax._sharding import Axis, all_max, all_sum, on_devices, on_one_device
+from calibjax._sharding import Axis, all_max, all_sum, devices_of, on_devices
 from calibjax._struct import is_floating, is_traced, on_host, struct, widest_dtype
 
 T = TypeVar("T")
@@ -44,7 +46,8 @@ class Data:
     @property
     def n(self) -> int:
         """The number of rows, masked ones included."""
-        return self.targets.shape[0]
+        rows = self.predictions if self.targets is None else self.targets
+        return jax.tree.leaves(rows)[0].shape[0]
 
     @property
     def samples(self) -> tuple[Any, jax.Array]:
@@ -60,8 +63,7 @@ def count_kept(n: int, where: Any) -> int:
     """The number of kept rows, or n if the mask is traced."""
     if where is None or is_traced(where):
         return n
-    with jax.ensure_compile_time_eval():
-        return int(jnp.sum(jnp.asarray(where)))
+    return int(np.sum(np.asarray(where)))
 
 
 def check_data(
@@ -90,29 +92,28 @@ def _check_kept_values(data: Data, at_least: int) -> None:
     """Checks the targets and weights of kept rows, each of them only if it is concrete."""
     if is_traced(data.where):
         return
-    with jax.ensure_compile_time_eval():
-        if not is_traced(data) and _kept_values_are_valid(None, data, at_least):
+    with jax.ensure_compile_time_eval(), np.errstate(all="ignore"):
+        if devices_of(data) and not is_traced(data) and _are_valid(None, data, at_least):
             return
-        data = on_one_device(data)
-        kept = np.ones(data.n, bool) if data.where is None else np.asarray(data.where)
+        n, data = data.n, rows_on_host(data)
+        kept = np.ones(data.n, bool) if data.where is None else data.where
         if not is_traced(data.targets):
-            words, valid = data.predictions.supports(jnp.asarray(data.targets))
+            words, valid = data.predictions.supports(data.targets)
             # The support of some families depends on their parameters.
             if not is_traced(valid):
                 check_values("targets", data.targets, words, np.asarray(valid) | ~kept)
         if data.weights is not None and not is_traced(data.weights):
-            weights = on_host(data.weights)
-            words, valid = _weights_constraint(weights)
-            check_values("weights", weights, words, valid | ~kept)
-            kept = kept & (weights > 0)
-        n_kept = int(kept.sum())
+            words, valid = _weights_constraint(data.weights)
+            check_values("weights", data.weights, words, valid | ~kept)
+            kept = kept & (data.weights > 0)
+        n_kept = int(kept[:n].sum())
         if n_kept < at_least and not is_traced(data.weights):
             raise ValueError(f"where and weights must keep at least {at_least} rows, got {n_kept}.")
 
 
 @on_devices
-def _kept_values_are_valid(axis: Axis, _: None, data: Data, at_least: int) -> jax.Array:
-    # One compiled call makes the checks of valid input, the usual case, cheap.
+def _are_valid(axis: Axis, _: None, data: Data, at_least: int) -> jax.Array:
+    """Whether targets and weights of all kept rows are valid, where the rows lie."""
     valid = _valid_targets_and_weights(data)
     counted = valid if data.weights is None else valid & (data.weights > 0)
     if data.where is not None:
@@ -128,6 +129,12 @@ def _valid_targets_and_weights(data: Data) -> jax.Array:
 
 def _weights_constraint(weights: Any) -> tuple[str, Any]:
     return "nonnegative and finite", is_nonnegative(weights)
+
+
+def check_rows(predictions: Distribution, where: ArrayLike | None) -> Data:
+    """Checked predictions without targets, on the ladder."""
+    check_predictions(predictions, where)
+    return padded(Data(predictions, None, where))
 
 
 def check_locations(
@@ -152,10 +159,34 @@ def check_locations(
     check_array(targets_name, at_targets, predictions.target_kind)
     check_shapes({targets_name: (at_targets, predictions.target_shape)}, sizes)
     if not is_traced((at_predictions, at_targets)):
-        with jax.ensure_compile_time_eval():
-            words, valid = at_predictions.supports(jnp.asarray(at_targets))
-            check_values(targets_name, at_targets, words, valid)
+        with jax.ensure_compile_time_eval(), np.errstate(all="ignore"):
+            at = rows_on_host(Data(at_predictions, at_targets))
+            check_values(targets_name, at.targets, *at.predictions.supports(at.targets))
     return Data(at_predictions, at_targets)
+
+
+def padded(data: Data) -> Data:
+    """The data with masked rows behind the others, up to the next rung; `where` is an array then.
+
+    Traced rows, rows on several devices, and more than 2^14 rows are returned as they are.  The
+    rows that are added are copies of the last one.
+    """
+    if data.n > LARGEST_RUNG or is_traced(data) or devices_of(data):
+        return data
+    where = np.zeros(rung(data.n), bool)
+    where[: data.n] = True if data.where is None else data.where
+    mask = jax.device_put(where)
+    if is_traced(mask):  # Nothing changes inside of a user's jit, where data may be constants.
+        return data
+
+    def fill(x: Any) -> jax.Array:
+        with np.errstate(over="ignore"):  # Masked rows may hold anything.
+            rows = filled_up(on_host(x))
+        is_placed = isinstance(x, jax.Array) and x.committed
+        return jax.device_put(rows, x.sharding if is_placed else None)
+
+    data = Data(data.predictions, data.targets, weights=data.weights)
+    return dataclasses.replace(jax.tree.map(fill, data), where=mask)
 
 
 def clean(data: Data, axis: Axis = None) -> Data:

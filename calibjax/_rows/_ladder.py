@@ -4,18 +4,18 @@ jax compiles a program for each shape.  Outside of jit, where rows are concrete,
 the data up to the next rung, so that 900 and 1000 rows are one shape.
 """
 
-from typing import Any, Literal
+from typing import TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from calibjax._rows._data import Data
-from calibjax._sharding import devices_of
-from calibjax._struct import is_traced
+from calibjax._sharding import on_one_device
+from calibjax._struct import is_traced, on_host
 
-# With more rows a pass over them takes as long as compilation, and a quarter more rows would show.
-_LARGEST = 2**14
+T = TypeVar("T")
+
+#: With more rows a pass over them takes as long as compilation, and a quarter more rows would show.
+LARGEST_RUNG = 2**14
 
 
 def rung(n: int) -> int:
@@ -24,29 +24,41 @@ def rung(n: int) -> int:
     They are m 2^k with m = 4, 5, 6, 7: a step is at most a quarter, so that all pairs are at most
     some half more.  Beyond 2^14 every number is a rung.
     """
-    if n > _LARGEST:
+    if n > LARGEST_RUNG:
         return n
     step = 2 ** max((n - 1).bit_length() - 3, 0)
     return max(-(-n // step) * step, 4)
 
 
-def padded(data: Data) -> Data:
-    """The data with masked rows behind the others, up to the next rung; `where` is an array then.
+def rows_on_host(rows: T) -> T:
+    """Rows as arrays of NumPy, filled up to the next rung by copies of the last row.
 
-    Traced rows, rows on several devices, and more than 2^14 rows are returned as they are.  The
-    rows that are added are copies of the last one.
+    Checks of their values compile nothing, and what few families compile serves all numbers of rows
+    of the rung.  Tracers remain, and then nothing is filled up.
     """
-    if data.n > _LARGEST or is_traced(data) or devices_of(data) is not None:
-        return data
-    extra = rung(data.n) - data.n
+    leaves, structure = jax.tree.flatten(rows)
+    traced = is_traced(leaves)
+    if not traced:
+        leaves = [filled_up(on_host(on_one_device(x))) for x in leaves]
+    else:
+        leaves = [x if is_traced(x) else on_host(on_one_device(x)) for x in leaves]
+    return jax.tree.unflatten(structure, leaves)
 
-    def fill(x: Any, mode: Literal["edge", "constant"]) -> jax.Array:
-        width = ((0, extra), *((0, 0),) * (np.ndim(x) - 1))
-        # With NumPy: a program of XLA would be compiled for each number of rows.
-        return jnp.asarray(np.pad(np.asarray(x), width, mode)) if extra else jnp.asarray(x)
 
-    predictions, targets, weights = jax.tree.map(
-        lambda x: fill(x, "edge"), (data.predictions, data.targets, data.weights)
-    )
-    where = np.ones(data.n, bool) if data.where is None else data.where
-    return Data(predictions, targets, fill(where, "constant"), weights)
+def filled_up(x: np.ndarray) -> np.ndarray:
+    """The rows, and as many copies of the last one as the next rung needs."""
+    n = x.shape[0]
+    if n in (0, rung(n)):
+        return x
+    # With NumPy: a program of XLA would be compiled for each number of rows.
+    return np.concatenate([x, np.broadcast_to(x[-1:], (rung(n) - n, *x.shape[1:]))])
+
+
+def first_rows(results: T, n: int) -> T:
+    """The results of the first n rows: those of the rows that the user has."""
+
+    def cut(x: jax.Array) -> jax.Array:
+        # With NumPy: a slice would be compiled for each number of rows.
+        return x if x.shape[0] == n else jax.device_put(np.asarray(x)[:n])
+
+    return jax.tree.map(cut, results)

@@ -4,15 +4,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from calibjax._check import check_array, check_shapes, check_values
 from calibjax._distribution import Distribution
-from calibjax._sharding import Axis, all_of, all_sum, index_on, on_devices, on_one_device
-from calibjax._struct import is_array, is_traced, widened
+from calibjax._rows._ladder import rows_on_host
+from calibjax._sharding import Axis, all_of, all_sum, devices_of, index_on, on_devices
+from calibjax._struct import is_array, is_traced, widest_dtype
 
-# How far the sum of a row of probabilities may be from 1.
-_OF_32_BITS, _OF_16_BITS = 1e-3, 1e-2
+#: How far the sum of a row of probabilities may be from 1, and that of one with 16 bits.
+TOLERANCE, TOLERANCE_OF_16_BITS = 1e-3, 1e-2
 
 
 def check_predictions(
@@ -44,15 +46,21 @@ def check_predictions(
         rows = "row" if at_least == 1 else "rows"
         raise ValueError(f"{name} must hold at least {at_least} {rows}, got {sizes['n']}.")
     if not is_traced((predictions, where)):
-        with jax.ensure_compile_time_eval():
-            if _kept_rows_are_valid(None, (predictions, where)):
-                return sizes
-            predictions, where = on_one_device((predictions, where))
-            for parameter, (words, valid) in predictions.constraints().items():
-                valid = valid if where is None else valid | ~jnp.asarray(where)
-                value = predictions.parameter(parameter)
-                check_values(f"{parameter}{of_batch}", value, words, valid)
+        with jax.ensure_compile_time_eval(), np.errstate(all="ignore"):
+            _check_kept_rows(predictions, where, of_batch)
     return sizes
+
+
+def _check_kept_rows(predictions: Distribution, where: Any, of_batch: str) -> None:
+    """Checks the values of kept rows, which are concrete."""
+    rows = predictions, where
+    if devices_of(rows) and _are_valid(None, rows):
+        return
+    predictions, where = rows_on_host(rows)
+    for parameter, (words, valid) in predictions.constraints().items():
+        masked = False if where is None else ~where
+        value = predictions.parameter(parameter)
+        check_values(f"{parameter}{of_batch}", value, words, np.asarray(valid) | masked)
 
 
 def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple[Any, str]]:
@@ -67,8 +75,8 @@ def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple
 
 
 @on_devices
-def _kept_rows_are_valid(axis: Axis, _: None, rows: Any) -> jax.Array:
-    # One compiled call makes the checks of valid input, the usual case, cheap.
+def _are_valid(axis: Axis, _: None, rows: Any) -> jax.Array:
+    """Whether all kept rows are valid, where they lie."""
     predictions, where = rows
     bad = ~valid_rows(predictions)
     return all_sum(jnp.sum(bad if where is None else bad & where), axis) == 0
@@ -83,13 +91,21 @@ def probability_vectors(weights: jax.Array) -> tuple[str, jax.Array]:
     """What a row of probabilities must be, in words, and which rows satisfy it, ``[n]``."""
     # A 16-bit softmax rounds each entry to 3 digits, and its rows sum to 1 within some 2e-3.  They
     # are also valid as 32 bits: a row is known by its entries, of at most 11 binary digits.
-    shown = _OF_16_BITS if weights.dtype.itemsize == 2 else _OF_32_BITS
-    weights = widened(weights)
-    rounded = lax.reduce_precision(weights, exponent_bits=8, mantissa_bits=10)
-    tolerance = jnp.where(jnp.all(rounded == weights, axis=-1), _OF_16_BITS, _OF_32_BITS)
-    sums_to_one = jnp.abs(jnp.sum(weights, axis=-1) - 1) <= tolerance
-    valid = jnp.all(weights >= 0, axis=-1) & sums_to_one
+    shown = TOLERANCE_OF_16_BITS if weights.dtype.itemsize == 2 else TOLERANCE
+    weights = weights.astype(widest_dtype(weights))
+    off = abs(weights.sum(axis=-1) - 1)
+    rounded = _has_few_digits(weights).all(axis=-1)
+    sums_to_one = (off <= TOLERANCE) | (rounded & (off <= TOLERANCE_OF_16_BITS))
+    valid = (weights >= 0).all(axis=-1) & sums_to_one
     return f"nonnegative with rows that sum to one within {shown:g}", valid
+
+
+def _has_few_digits(x: Any) -> Any:
+    """Whether x, an array of NumPy or of jax, has at most 11 binary digits."""
+    if isinstance(x, np.ndarray):
+        mantissa = np.frexp(x)[0] * 2**11
+        return mantissa == np.floor(mantissa)
+    return lax.reduce_precision(x, exponent_bits=8, mantissa_bits=10) == x
 
 
 def widened_integers(targets: jax.Array) -> jax.Array:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._distribution import Distribution
+from calibjax._rows import TOLERANCE
 from calibjax.cli._errors import BadInput
 from calibjax.cli._labels import labels_of_classes, labels_of_event
 from calibjax.cli._read import Table, listed, read_table, stems
@@ -14,9 +15,6 @@ from calibjax.distributions import Bernoulli, Categorical
 from calibjax.distributions._empirical import Empirical
 from calibjax.distributions._normal import Normal
 from calibjax.distributions._quantiles import Quantiles
-
-# `Categorical` allows the same difference of the sum of a row from 1.
-_TOLERANCE = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +130,7 @@ class Columns:
             table.check(pattern, sums > 0, "a positive sum", sums)
         else:
             words = "a sum of 1 (--normalize divides by the sum)"
-            table.check(pattern, np.abs(sums - 1) <= _TOLERANCE, words, [f"{x:.5g}" for x in sums])
+            table.check(pattern, np.abs(sums - 1) <= TOLERANCE, words, [f"{x:.5g}" for x in sums])
         predictions = Categorical(jnp.asarray(probs), normalize=self.normalize)
         classes = None if names is None else stems(pattern, names)
         labels = labels_of_classes(table, self.target, classes, probs.shape[1])

@@ -4,11 +4,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import quotient
-from calibjax._rows import Data
+from calibjax._rows import Data, padded
 from calibjax._sharding import Axis, row_by_row_on_devices
 from calibjax.discrepancy import check_inputs
 from calibjax.kernels import KernelLike
@@ -64,10 +65,19 @@ def contributions(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     for h and the SKCE.
     """
-    checked = check_inputs(kernel, predictions, targets, where, weights)
+    kernel, data = check_inputs(kernel, predictions, targets, where, weights)
+    values = contributions_of_data(kernel, padded(data))
+    if values.size == data.n:
+        return values
+    # With NumPy: a slice would be compiled for each number of rows.
+    return jnp.asarray(np.asarray(values)[: data.n])
+
+
+def contributions_of_data(kernel: Any, data: Data) -> jax.Array:
+    """`contributions` of checked arguments."""
     # The NaN of masked rows is no error.
     with jax.debug_nans(False):
-        return _contributions(*checked)
+        return _contributions(kernel, data)
 
 
 @row_by_row_on_devices

@@ -10,7 +10,7 @@ from calibjax._sharding import on_one_device
 from calibjax._struct import is_traced, struct
 from calibjax.curves._binary import check_binary
 from calibjax.curves._corp_bands import bands, recalibrated, redrawn_curves
-from calibjax.curves._critical import check_level, rank_of_level
+from calibjax.resampling import level_within_reach, rank_of_level
 
 # The largest number of forecasts at which bands are computed.
 _POINTS = 200
@@ -135,7 +135,7 @@ def corp_curve(
         return float(_SCORES[score](x, events, count - events) / probs.size)
 
     n_resamples = check_integer("n_resamples", n_resamples, 1)
-    check_level(confidence_level, n_resamples)
+    level_within_reach(confidence_level, n_resamples)
     points, ends = np.zeros(0, int), (np.zeros(0),) * 4
     if key is not None:
         check_key(key)

@@ -1,6 +1,6 @@
 """How often targets lie in the central intervals of predictions, and how wide these are."""
 
-import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,20 +9,18 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, clean
-from calibjax._sharding import gathered
+from calibjax._rows import Data, clean, padded
 from calibjax._struct import struct
-from calibjax.curves._critical import check_level, critical_value
-from calibjax.curves._deviation import fractions
-from calibjax.curves._uniform_counts import (
-    CellCounts,
-    cell_counts,
-    cumulative,
+from calibjax.curves._all_rows import on_all_rows
+from calibjax.curves._cell_counts import cell_counts, cumulative
+from calibjax.resampling import (
+    critical_value,
+    fractions,
     law_of_cells,
-    redrawn_cell_counts,
+    level_within_reach,
+    redrawn_uniform_counts,
 )
-from calibjax.scores._pit import pit_of_rows
-from calibjax.scores._rows import check_numbers
+from calibjax.scores import check_numbers, pit_of_data
 
 
 @struct
@@ -115,24 +113,27 @@ def coverage_curve(
     """
     check_key(key)
     data = check_numbers(predictions, targets, where)
-    if predictions.label_probabilities() is not None:
+    if jax.eval_shape(data.predictions.label_probabilities) is not None:
         raise TypeError(
             "predictions must be of counts or real numbers, got "
             f"{type(predictions).__name__}: labels have no central intervals."
         )
     n_levels = check_integer("n_levels", n_levels, 1, 2**24 - 1)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
-    level = check_level(confidence_level, n_resamples)
-    pit_key, band_key = jax.random.split(key)
-    u, data = gathered((pit_of_rows(pit_key, data), data))
-    cells = cell_counts(jnp.abs(2 * u - 1), data.where, n_levels + 1)
-    return _coverage_curve(band_key, cells, _median_widths(data, n_levels), level, n_resamples)
+    level = level_within_reach(confidence_level, n_resamples)
+    return coverage_curve_of_data(
+        key, padded(data), n_levels=n_levels, confidence_level=level, n_resamples=n_resamples
+    )
 
 
-@functools.partial(jax.jit, static_argnames="n_resamples")
-def _coverage_curve(
-    key: jax.Array, cells: CellCounts, width: jax.Array, level: jax.Array, n_resamples: int
+@on_all_rows
+def coverage_curve_of_data(
+    key: jax.Array, data: Data, *, n_levels: int, confidence_level: Any, n_resamples: int
 ) -> CoverageCurve:
+    """`coverage_curve` of checked arguments."""
+    pit_key, band_key = jax.random.split(key)
+    u, width = pit_of_data(pit_key, data), _median_widths(data, n_levels)
+    cells = cell_counts(jnp.abs(2 * u - 1), data.where, n_levels + 1)
     valid, dtype, n_cells = cells.valid, cells.valid.dtype, cells.counts.shape[0]
     n = jnp.sum(cells.counts, dtype=jnp.int32)
 
@@ -140,9 +141,9 @@ def _coverage_curve(
         return cumulative(counts)[..., 1:-1]
 
     law = law_of_cells(n, jnp.arange(1, n_cells), n_cells, dtype)
-    redrawn = redrawn_cell_counts(key, n, n_cells, n_resamples, dtype)
+    redrawn = redrawn_uniform_counts(band_key, n, n_cells, n_resamples, dtype)
     largest = jnp.max(jax.vmap(law.distances)(in_intervals(redrawn)), axis=1)
-    low, high = law.band(critical_value(largest, level))
+    low, high = law.band(critical_value(largest, confidence_level))
     observed = in_intervals(cells.counts)
     return CoverageCurve(
         levels=law.mean,
@@ -150,11 +151,10 @@ def _coverage_curve(
         low=low * valid,
         high=high * valid,
         width=width.astype(dtype) * valid,
-        confidence_level=level.astype(dtype) * valid,
+        confidence_level=confidence_level.astype(dtype) * valid,
     )
 
 
-@functools.partial(jax.jit, static_argnames="n_levels")
 def _median_widths(data: Data, n_levels: int) -> jax.Array:
     """The median width of the central intervals of kept rows at each level, ``[l]``."""
     data = clean(data)

@@ -1,6 +1,6 @@
 """Curves of the probability integral transform, which is uniform for a calibrated model."""
 
-import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,20 +8,19 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._sharding import gathered
+from calibjax._rows import Data, padded
 from calibjax._struct import struct
-from calibjax.curves._critical import check_level, critical_value
-from calibjax.curves._deviation import fractions
-from calibjax.curves._uniform_counts import (
-    CellCounts,
-    cell_counts,
-    cumulative,
-    law_of_cells,
-    redrawn_cell_counts,
-)
+from calibjax.curves._all_rows import on_all_rows
+from calibjax.curves._cell_counts import cell_counts, cumulative
 from calibjax.estimators import UniformBinning
-from calibjax.scores._pit import pit_of_rows
-from calibjax.scores._rows import check_numbers
+from calibjax.resampling import (
+    critical_value,
+    fractions,
+    law_of_cells,
+    level_within_reach,
+    redrawn_uniform_counts,
+)
+from calibjax.scores import check_numbers, pit_of_data
 
 # The least number of cells of the grid on which the distribution function is looked at.
 _LEAST_CELLS = 100
@@ -139,22 +138,24 @@ def pit_curve(
     data = check_numbers(predictions, targets, where)
     n_bins = UniformBinning(n_bins).n_bins
     n_resamples = check_integer("n_resamples", n_resamples, 1)
-    level = check_level(confidence_level, n_resamples)
+    level = level_within_reach(confidence_level, n_resamples)
+    return pit_curve_of_data(
+        key, padded(data), n_bins=n_bins, confidence_level=level, n_resamples=n_resamples
+    )
+
+
+@on_all_rows
+def pit_curve_of_data(
+    key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int
+) -> PITCurve:
+    """`pit_curve` of checked arguments."""
     pit_key, band_key = jax.random.split(key)
     cells_per_bin = -(-_LEAST_CELLS // n_bins)
-    u, where = gathered((pit_of_rows(pit_key, data), data.where))
-    cells = cell_counts(u, where, n_bins * cells_per_bin)
-    return _pit_curve(band_key, cells, level, cells_per_bin, n_resamples)
-
-
-@functools.partial(jax.jit, static_argnames=("cells_per_bin", "n_resamples"))
-def _pit_curve(
-    key: jax.Array, cells: CellCounts, level: jax.Array, cells_per_bin: int, n_resamples: int
-) -> PITCurve:
+    cells = cell_counts(pit_of_data(pit_key, data), data.where, n_bins * cells_per_bin)
     counts, valid, dtype = cells.counts, cells.valid, cells.valid.dtype
     n_cells = counts.shape[0]
-    n_bins, n = n_cells // cells_per_bin, jnp.sum(counts, dtype=jnp.int32)
-    redrawn = redrawn_cell_counts(key, n, n_cells, n_resamples, dtype)
+    n = jnp.sum(counts, dtype=jnp.int32)
+    redrawn = redrawn_uniform_counts(band_key, n, n_cells, n_resamples, dtype)
 
     def in_bins(counts: jax.Array) -> jax.Array:
         in_bins = counts.reshape(*counts.shape[:-1], n_bins, cells_per_bin)
@@ -162,13 +163,13 @@ def _pit_curve(
 
     bins = law_of_cells(n, jnp.full(n_bins, cells_per_bin), n_cells, dtype)
     distances = jax.vmap(bins.distances)(in_bins(redrawn))
-    alone = bins.band(critical_value(jnp.ravel(distances), level))
-    together = bins.band(critical_value(jnp.max(distances, axis=1), level))
+    alone = bins.band(critical_value(jnp.ravel(distances), confidence_level))
+    together = bins.band(critical_value(jnp.max(distances, axis=1), confidence_level))
 
     grid_cells = jnp.arange(n_cells + 1)
     at_grid = law_of_cells(n, grid_cells, n_cells, dtype)
     largest = jnp.max(jax.vmap(at_grid.distances)(cumulative(redrawn)), axis=1)
-    low, high = at_grid.band(critical_value(largest, level))
+    low, high = at_grid.band(critical_value(largest, confidence_level))
 
     grid = at_grid.mean
     return PITCurve(
@@ -183,5 +184,5 @@ def _pit_curve(
         difference=(fractions(cumulative(counts), n, dtype) - grid) * valid,
         difference_low=(low - grid) * valid,
         difference_high=(high - grid) * valid,
-        confidence_level=level.astype(dtype) * valid,
+        confidence_level=confidence_level.astype(dtype) * valid,
     )

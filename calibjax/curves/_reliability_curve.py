@@ -1,6 +1,6 @@
 """The reliability curve of binary predictions in bins."""
 
-import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,16 +8,18 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, clean
-from calibjax._sharding import gathered
+from calibjax._rows import Data, clean, padded
 from calibjax._struct import struct
+from calibjax.curves._all_rows import on_all_rows
 from calibjax.curves._binary import check_binary
-from calibjax.curves._critical import check_level, critical_value
-from calibjax.curves._deviation import Bins, fractions
-from calibjax.curves._redrawn_counts import redrawn_counts
-from calibjax.estimators import UniformBinning
-from calibjax.estimators._binning import bin_means
-from calibjax.hypothesis_tests._model_null import row_numbers
+from calibjax.estimators import UniformBinning, bin_means
+from calibjax.resampling import (
+    Bins,
+    critical_value,
+    fractions,
+    level_within_reach,
+    redrawn_label_counts,
+)
 
 
 @struct
@@ -122,22 +124,22 @@ def reliability_curve(
     """
     check_key(key)
     data = check_binary(predictions, targets, where)
-    binning = UniformBinning(n_bins)
+    n_bins = UniformBinning(n_bins).n_bins
     n_resamples = check_integer("n_resamples", n_resamples, 1)
-    level = check_level(confidence_level, n_resamples)
-    # The NaN of empty bins is no error.
-    with jax.debug_nans(False):
-        return _reliability_curve(key, gathered(data), level, binning, n_resamples)
+    level = level_within_reach(confidence_level, n_resamples)
+    return reliability_curve_of_data(
+        key, padded(data), n_bins=n_bins, confidence_level=level, n_resamples=n_resamples
+    )
 
 
-@functools.partial(jax.jit, static_argnames="n_resamples")
-def _reliability_curve(
-    key: jax.Array, data: Data, level: jax.Array, binning: UniformBinning, n_resamples: int
+@on_all_rows
+def reliability_curve_of_data(
+    key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int
 ) -> ReliabilityCurve:
-    data, n_bins = clean(data), binning.n_bins
+    """`reliability_curve` of checked arguments."""
+    data, binning = clean(data), UniformBinning(n_bins)
     probs, dtype = data.predictions.binary_probability(), data.weights.dtype
-    kept = jnp.ones(data.n, bool) if data.where is None else data.where
-    bins = jnp.where(kept, binning.intervals(probs), n_bins)
+    bins = jnp.where(data.weights != 0, binning.intervals(probs), n_bins)
 
     def counts(x: jax.Array) -> jax.Array:
         return jnp.zeros(n_bins, jnp.int32).at[bins].add(x.astype(jnp.int32), mode="drop")
@@ -147,11 +149,12 @@ def _reliability_curve(
     mean, complement, variance = bin_means(moments, bins, sizes).T
     bin_law = Bins(mean, complement, variance * sizes.astype(dtype), sizes)
 
-    rows = row_numbers(data.n, data.where, None)
-    redrawn = redrawn_counts(key, probs, rows, bins, n_bins, n_resamples)
+    # Only the event has a cell.
+    cells = jnp.stack([jnp.full_like(bins, n_bins), bins], axis=1)
+    redrawn = redrawn_label_counts(key, data.predictions, data.weights, cells, n_bins, n_resamples)
     distances = jax.vmap(bin_law.distances)(redrawn)
-    pointwise = bin_law.band(critical_value(distances.T, level))
-    simultaneous = bin_law.band(critical_value(jnp.max(distances, axis=1), level))
+    pointwise = bin_law.band(critical_value(distances.T, confidence_level))
+    simultaneous = bin_law.band(critical_value(jnp.max(distances, axis=1), confidence_level))
 
     valid = jnp.where(jnp.any(jnp.isnan(data.weights)), jnp.nan, 1.0)
     of_filled = jnp.where(sizes > 0, valid, jnp.nan).astype(dtype)
@@ -165,5 +168,5 @@ def _reliability_curve(
         pointwise_high=high * valid,
         simultaneous_low=all_low * valid,
         simultaneous_high=all_high * valid,
-        confidence_level=level.astype(dtype) * valid,
+        confidence_level=confidence_level.astype(dtype) * valid,
     )

@@ -1,6 +1,6 @@
 """Where predictions of numbers are wrong: cells of predictions with similar location and spread."""
 
-import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,13 +9,18 @@ from jax.typing import ArrayLike
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._numbers import absolute, dot
-from calibjax._rows import Data, clean
-from calibjax._sharding import gathered
+from calibjax._rows import Data, clean, padded
 from calibjax._struct import struct
-from calibjax.curves._critical import check_level, critical_value
-from calibjax.curves._significance import is_significant, worst_cell
-from calibjax.hypothesis_tests._model_null import row_numbers, under_model
-from calibjax.scores._rows import check_numbers
+from calibjax.curves._all_rows import on_all_rows
+from calibjax.curves._worst_cell import worst_cell
+from calibjax.resampling import (
+    critical_value,
+    is_beyond,
+    level_within_reach,
+    row_numbers,
+    under_model,
+)
+from calibjax.scores import check_numbers
 
 # The number of residuals in memory at a time.
 _RESIDUALS = 2**18
@@ -133,28 +138,29 @@ def residual_map(
     """
     check_key(key)
     data = check_numbers(predictions, targets, where)
-    if predictions.label_probabilities() is not None:
+    if jax.eval_shape(data.predictions.label_probabilities) is not None:
         raise TypeError(
             "predictions must be of counts or real numbers, got "
             f"{type(predictions).__name__}; witness_map takes classes."
         )
     n_bins = check_integer("n_bins", n_bins, 1)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
-    level = check_level(confidence_level, n_resamples)
-    # The NaN of empty cells is no error.
-    with jax.debug_nans(False):
-        return _residual_map(key, gathered(data), level, n_bins, n_resamples)
+    level = level_within_reach(confidence_level, n_resamples)
+    return residual_map_of_data(
+        key, padded(data), n_bins=n_bins, confidence_level=level, n_resamples=n_resamples
+    )
 
 
-@functools.partial(jax.jit, static_argnames=("n_bins", "n_resamples"))
-def _residual_map(
-    key: jax.Array, data: Data, level: jax.Array, n_bins: int, n_resamples: int
+@on_all_rows
+def residual_map_of_data(
+    key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int
 ) -> ResidualMap:
+    """`residual_map` of checked arguments."""
     data = clean(data)
     dtype = data.weights.dtype
     predictions, targets = data.predictions.pool_target(data.targets)
     location, spread = predictions.location(), predictions.spread()
-    kept = jnp.ones(data.n, bool) if data.where is None else data.where
+    kept = data.weights != 0
     location_edges, location_bins = _quantile_bins(location, kept, n_bins)
     spread_edges, spread_bins = _quantile_bins(spread, kept, n_bins)
     cells = location_bins * n_bins + spread_bins
@@ -170,11 +176,11 @@ def _residual_map(
         residuals = (targets.astype(dtype) - location) / divisor
         return dot(jnp.stack([residuals, jnp.square(residuals)]), is_in) / size[None]
 
-    rows = row_numbers(data.n, data.where, None)
+    rows = row_numbers(data.weights)
     together = _RESIDUALS // data.n
     values = under_model(means, key, (predictions, targets), rows, n_resamples, together)
     score = _standardised(values.at[:, 1].set(jnp.cbrt(values[:, 1])), count)
-    critical = critical_value(jnp.max(absolute(score[:-1]), axis=(1, 2)), level)
+    critical = critical_value(jnp.max(absolute(score[:-1]), axis=(1, 2)), confidence_level)
 
     # One residual that is not known, or infinite, makes the sums of all cells NaN.
     unknown = jnp.any(jnp.isnan(data.weights)) | jnp.any(jnp.isnan(values))
@@ -192,9 +198,9 @@ def _residual_map(
         count=shaped(count),
         value=shaped(value),
         score=shaped(score),
-        significant=shaped(is_significant(score, critical)),
+        significant=shaped(is_beyond(score, critical)),
         critical=critical * valid,
-        confidence_level=level.astype(dtype) * valid,
+        confidence_level=confidence_level.astype(dtype) * valid,
     )
 
 

@@ -30,8 +30,8 @@ from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import absolute
-from calibjax._rows import Data, clean
-from calibjax._sharding import gathered
+from calibjax._rows import Data, clean, padded
+from calibjax.curves._all_rows import on_all_rows
 from calibjax.curves._binary import check_binary
 
 _BISECTIONS = 10
@@ -92,11 +92,12 @@ def smooth_ece(
     Reference: Błasiok and Nakkiran, Smooth ECE: principled reliability diagrams via kernel
     smoothing, ICLR 2024; their code is https://github.com/apple/ml-calibration.
     """
-    return _smooth_ece(gathered(check_binary(predictions, targets, where)))
+    return smooth_ece_of_data(padded(check_binary(predictions, targets, where)))
 
 
-@jax.jit
-def _smooth_ece(data: Data) -> jax.Array:
+@on_all_rows
+def smooth_ece_of_data(data: Data) -> jax.Array:
+    """`smooth_ece` of checked data."""
     data = clean(data)
     forecasts, weights = data.predictions.binary_probability(), data.weights
     residuals = weights * (forecasts - data.targets.astype(forecasts.dtype))

@@ -1,6 +1,5 @@
 """Where predictions of classes are wrong: cells of a class and a range of its probability."""
 
-import functools
 from typing import Any
 
 import jax
@@ -10,16 +9,18 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data, clean
-from calibjax._sharding import gathered
+from calibjax._rows import Data, check_data, clean, padded
 from calibjax._struct import struct
-from calibjax.curves._critical import check_level, critical_value
-from calibjax.curves._deviation import Bins
-from calibjax.curves._redrawn_label_counts import redrawn_label_counts
-from calibjax.curves._significance import is_significant, worst_cell
-from calibjax.estimators import UniformBinning
-from calibjax.estimators._binning import bin_means
-from calibjax.hypothesis_tests._model_null import row_numbers
+from calibjax.curves._all_rows import on_all_rows
+from calibjax.curves._worst_cell import worst_cell
+from calibjax.estimators import UniformBinning, bin_means
+from calibjax.resampling import (
+    Bins,
+    critical_value,
+    is_beyond,
+    level_within_reach,
+    redrawn_label_counts,
+)
 
 
 @struct
@@ -130,29 +131,30 @@ def witness_map(
     """
     check_key(key)
     data = check_data(predictions, targets, where)
-    if predictions.label_probabilities() is None:
+    if jax.eval_shape(data.predictions.label_probabilities) is None:
         raise TypeError(
             "predictions must be Bernoulli or Categorical, got "
             f"{type(predictions).__name__}; residual_map takes counts and real numbers."
         )
-    binning = UniformBinning(n_bins)
+    n_bins = UniformBinning(n_bins).n_bins
     n_resamples = check_integer("n_resamples", n_resamples, 1)
-    level = check_level(confidence_level, n_resamples)
-    # The NaN of empty cells is no error.
-    with jax.debug_nans(False):
-        return _witness_map(key, gathered(data), level, binning, n_resamples)
+    level = level_within_reach(confidence_level, n_resamples)
+    return witness_map_of_data(
+        key, padded(data), n_bins=n_bins, confidence_level=level, n_resamples=n_resamples
+    )
 
 
-@functools.partial(jax.jit, static_argnames="n_resamples")
-def _witness_map(
-    key: jax.Array, data: Data, level: jax.Array, binning: UniformBinning, n_resamples: int
+@on_all_rows
+def witness_map_of_data(
+    key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int
 ) -> WitnessMap:
-    data, n_bins = clean(data), binning.n_bins
+    """`witness_map` of checked arguments."""
+    data, binning = clean(data), UniformBinning(n_bins)
     dtype = data.weights.dtype
     probs, complements = _with_complements(data.predictions)
     m, first = probs.shape[1], 0 if data.predictions.binary_probability() is None else 1
-    kept = jnp.ones(data.n, bool) if data.where is None else data.where
-    bins = jnp.where(kept[:, None], binning.intervals(probs), n_bins)
+    kept = data.weights[:, None] != 0
+    bins = jnp.where(kept, binning.intervals(probs), n_bins)
 
     def of_class(columns: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array, jax.Array]:
         p, complement, bins, happened = columns
@@ -172,9 +174,8 @@ def _witness_map(
     row_of_class = jnp.arange(m, dtype=jnp.int32) - first
     has_cell = (bins < n_bins) & (row_of_class >= 0)[None]
     cells = jnp.where(has_cell, (row_of_class * n_bins)[None] + bins, n_cells)
-    rows = row_numbers(data.n, data.where, None)
-    redrawn = redrawn_label_counts(key, data.predictions, rows, cells, n_cells, n_resamples)
-    critical = critical_value(jnp.max(jax.vmap(law.distances)(redrawn), axis=1), level)
+    redrawn = redrawn_label_counts(key, data.predictions, data.weights, cells, n_cells, n_resamples)
+    critical = critical_value(jnp.max(jax.vmap(law.distances)(redrawn), axis=1), confidence_level)
 
     distances = law.distances(events.reshape(-1))
     value = events.reshape(-1).astype(dtype) / jnp.maximum(law.size, 1).astype(dtype) - law.mean
@@ -193,9 +194,9 @@ def _witness_map(
         value=shaped(value * of_filled),
         count=sizes,
         score=shaped(score),
-        significant=shaped(is_significant(score, critical)),
+        significant=shaped(is_beyond(score, critical)),
         critical=critical,
-        confidence_level=level.astype(dtype) * valid,
+        confidence_level=confidence_level.astype(dtype) * valid,
     )
 
 

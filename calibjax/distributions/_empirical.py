@@ -9,7 +9,13 @@ from jax import lax
 
 from calibjax._check import check_flag
 from calibjax._distribution import Distribution
-from calibjax._numbers import average, root_mean_square, wave, with_levels
+from calibjax._numbers import (
+    complex_average,
+    complex_exponential,
+    is_finite,
+    root_mean_square,
+    with_levels,
+)
 from calibjax._rows import probability_vectors
 from calibjax._struct import is_array, is_floating, static, struct, widened, widest_dtype
 from calibjax.distributions._weighted_samples import (
@@ -150,14 +156,14 @@ class Empirical(Distribution):
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         axes = tuple(range(1, self.samples.ndim))
-        constraints = {"samples": ("finite", jnp.all(jnp.isfinite(self.samples), axis=axes))}
+        constraints = {"samples": ("finite", is_finite(self.samples).all(axis=axes))}
         if self.weights is not None:
             constraints["weights"] = probability_vectors(self.weights)
         return constraints
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        finite = jnp.isfinite(targets)
-        return "finite", jnp.all(finite, axis=-1) if self._has_vectors() else finite
+        finite = is_finite(targets)
+        return "finite", finite.all(axis=-1) if self._has_vectors() else finite
 
     def mean(self) -> jax.Array:
         """The means, ``[n]`` or ``[n, d]``."""
@@ -243,7 +249,9 @@ class Empirical(Distribution):
         return (first, second), (second, first)
 
     def characteristic(self, v: jax.Array) -> jax.Array:
-        return average(self.probabilities(), self.samples, lambda z: wave(jnp.sum(z * v)))
+        return complex_average(
+            self.probabilities(), self.samples, lambda z: complex_exponential(jnp.sum(z * v))
+        )
 
 
 def _sorted(samples: jax.Array) -> jax.Array:

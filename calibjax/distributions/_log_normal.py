@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import erf, ndtr, ndtri
 
-from calibjax._numbers import dot, is_positive, with_levels
+from calibjax._numbers import dot, is_finite, is_positive, with_levels
 from calibjax._struct import struct, widened
 from calibjax.distributions._univariate import (
     Univariate,
@@ -41,7 +41,7 @@ class LogNormal(Univariate):
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         return {
-            "loc": ("finite", jnp.isfinite(self.loc)),
+            "loc": ("finite", is_finite(self.loc)),
             "scale": ("positive and finite", is_positive(self.scale)),
         }
 

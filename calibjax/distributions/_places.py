@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
+from calibjax._numbers import is_finite
 from calibjax._struct import static, struct, widest_dtype
 from calibjax.kernels import EmbeddingDistance
 
@@ -28,7 +29,7 @@ class Places(Distribution):
     target_kind = "real"
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        return {"values": ("finite", jnp.all(jnp.isfinite(self.values), axis=1))}
+        return {"values": ("finite", is_finite(self.values).all(axis=1))}
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         return "in [0, 1]", (targets >= 0) & (targets <= 1)

@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._check import check_flag
-from calibjax._numbers import with_levels
+from calibjax._numbers import is_finite, with_levels
 from calibjax._struct import static, struct, widened, widest_dtype
 from calibjax.distributions._piecewise_linear import crps
 from calibjax.distributions._places import Places, mean_square_of_values
@@ -113,10 +113,9 @@ class Quantiles(Univariate):
         return cls(jnp.stack([jnp.asarray(lower), jnp.asarray(upper)], axis=-1), (tail, 1 - tail))
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        values = jnp.asarray(self.values)
-        ordered = jnp.all(values[:, 1:] >= values[:, :-1], axis=1)
+        ordered = (self.values[:, 1:] >= self.values[:, :-1]).all(axis=1)
         words = "finite and nondecreasing along the levels (sort=True sorts them)"
-        return {"values": (words, ordered & jnp.all(jnp.isfinite(values), axis=1))}
+        return {"values": (words, ordered & is_finite(self.values).all(axis=1))}
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``."""

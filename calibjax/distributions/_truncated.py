@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
-from calibjax._numbers import with_levels
+from calibjax._numbers import is_finite, with_levels
 from calibjax._struct import struct, widened
 from calibjax.distributions._laplace import Laplace
 from calibjax.distributions._normal import Normal
@@ -66,13 +66,13 @@ class Truncated(Univariate):
             "low": ("below high", self.low < self.high),
             "high": (
                 f"so far above low that the probability of the interval is {self._least():g}",
-                self._interval()[1] >= self._least(),
+                _probability_of_interval(self) >= self._least(),
             ),
         }
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         inside = (targets >= self.low) & (targets <= self.high)
-        return "finite and between low and high", inside & jnp.isfinite(targets)
+        return "finite and between low and high", inside & is_finite(targets)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``; -inf outside of the interval."""
@@ -125,3 +125,8 @@ def _cdf(base: Distribution, x: jax.Array) -> jax.Array:
     """The cdf of the base, where x may be infinite."""
     finite = base.cdf(jnp.where(jnp.isfinite(x), x, 0.0))
     return jnp.where(jnp.isfinite(x), finite, jnp.where(x > 0, 1.0, 0.0))
+
+
+@jax.jit
+def _probability_of_interval(predictions: Truncated) -> jax.Array:
+    return predictions._interval()[1]

@@ -9,7 +9,7 @@ from jax.tree_util import Partial
 
 from calibjax._check import check_array
 from calibjax._distribution import Distribution
-from calibjax._numbers import root_mean_square
+from calibjax._numbers import is_finite, root_mean_square
 from calibjax._struct import as_pytree, struct, widened
 from calibjax.kernels import FisherDistance
 
@@ -131,13 +131,10 @@ class Unnormalized(Distribution):
         return {name: "n ..." for name in self._named()}
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        def is_finite(x: jax.Array) -> jax.Array:
-            return jnp.all(jnp.isfinite(x.reshape(x.shape[0], -1)), axis=1)
-
-        return {name: ("finite", is_finite(jnp.asarray(x))) for name, x in self._named().items()}
+        return {name: ("finite", _are_finite(x)) for name, x in self._named().items()}
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        return "finite", jnp.all(jnp.isfinite(targets.reshape(targets.shape[0], -1)), axis=1)
+        return "finite", _are_finite(targets)
 
     def score(self, targets: jax.Array) -> jax.Array:
         """The scores at targets ``[n]`` or ``[n, d]``, in their shape."""
@@ -218,3 +215,8 @@ def _check_like_targets(name: str, shape: tuple[int, ...], targets: tuple[int, .
             f"{name} must return an array in the shape of one target, {list(targets[1:])}, got "
             f"shape {list(shape[1:])}."
         )
+
+
+def _are_finite(x: jax.Array) -> jax.Array:
+    """Which rows are finite, ``[n]``."""
+    return is_finite(x.reshape(x.shape[0], -1)).all(axis=1)

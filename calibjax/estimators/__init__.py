@@ -2,6 +2,7 @@
 
 from calibjax.estimators._binning import MedianVarianceBinning as MedianVarianceBinning
 from calibjax.estimators._binning import UniformBinning as UniformBinning
+from calibjax.estimators._binning import bin_means as bin_means
 from calibjax.estimators._calibration_bins import CalibrationBins as CalibrationBins
 from calibjax.estimators._calibration_bins import calibration_bins as calibration_bins
 from calibjax.estimators._ece import ece as ece
@@ -13,7 +14,9 @@ from calibjax.estimators._random_features import random_feature_skce as random_f
 from calibjax.estimators._skce import estimate_skce as estimate_skce
 from calibjax.estimators._skce import skce as skce
 from calibjax.estimators._top_label import one_vs_rest as one_vs_rest
+from calibjax.estimators._top_label import one_vs_rest_of_data as one_vs_rest_of_data
 from calibjax.estimators._top_label import top_label as top_label
+from calibjax.estimators._top_label import top_label_of_data as top_label_of_data
 from calibjax.estimators._ucme import h_and_locations as h_and_locations
 from calibjax.estimators._ucme import ucme as ucme
 from calibjax.estimators._ucme import witness as witness

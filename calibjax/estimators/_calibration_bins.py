@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_choice
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data, clean
+from calibjax._rows import Data, check_data, clean, first_rows, padded
 from calibjax._sharding import gathered
 from calibjax._struct import as_pytree, struct
 from calibjax.distributions import Categorical
@@ -94,11 +94,11 @@ def calibration_bins(
     Reference: Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019.
     """
     data, distance = check_bins(predictions, targets, binning, distance, where)
-    # The NaN of empty bins is no error.
-    with jax.debug_nans(False):
-        return _calibration_bins(gathered(data), binning, distance)
+    bins = _calibration_bins(gathered(padded(data)), binning, distance)
+    return first_rows(bins, binning.capacity(data.n, check_classes(predictions)))
 
 
+@jax.debug_nans(False)  # The NaN of empty bins is no error.
 @jax.jit
 def _calibration_bins(data: Data, binning: Binning, distance: Any) -> CalibrationBins:
     bins = filled_bins(data, binning, distance)

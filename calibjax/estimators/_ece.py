@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._rows import Data
+from calibjax._rows import Data, padded
 from calibjax._sharding import gathered
 from calibjax.estimators._binning import Binning
 from calibjax.estimators._calibration_bins import TEN_BINS, check_bins, filled_bins
@@ -73,7 +73,7 @@ def ece(
     Guo et al., On calibration of modern neural networks, ICML 2017.
     """
     data, distance = check_bins(predictions, targets, binning, distance, where)
-    return _ece(gathered(data), binning, distance)
+    return _ece(gathered(padded(data)), binning, distance)
 
 
 def mce(
@@ -115,7 +115,7 @@ def mce(
     binning, AAAI 2015.
     """
     data, distance = check_bins(predictions, targets, binning, distance, where)
-    return _mce(gathered(data), binning, distance)
+    return _mce(gathered(padded(data)), binning, distance)
 
 
 @jax.jit

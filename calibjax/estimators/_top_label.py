@@ -1,5 +1,6 @@
 """Binary problems made from a problem with several classes."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -8,7 +9,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_array, check_integer, check_shapes
 from calibjax._distribution import Distribution
-from calibjax._rows import parameters, valid_rows
+from calibjax._rows import Data, first_rows, padded, parameters, valid_rows
 from calibjax._struct import is_array, widened
 from calibjax.distributions import Bernoulli
 
@@ -44,7 +45,13 @@ def top_label(predictions: Distribution, targets: ArrayLike) -> tuple[Bernoulli,
         ([0.7, 0.6], [1, 0])
     """
     check_labels(predictions, targets)
-    return _top_label(predictions, targets)
+    data = top_label_of_data(padded(Data(predictions, targets)))
+    return first_rows(data.samples, len(predictions))
+
+
+def top_label_of_data(data: Data) -> Data:
+    """`top_label` of checked data."""
+    return dataclasses.replace(data, **_top_label(data.predictions, data.targets))
 
 
 def one_vs_rest(
@@ -79,7 +86,13 @@ def one_vs_rest(
     """
     n_labels = check_labels(predictions, targets)
     label = check_integer("label", label, 0, n_labels - 1, "m - 1 = ")
-    return _one_vs_rest(predictions, targets, label)
+    data = one_vs_rest_of_data(padded(Data(predictions, targets)), label)
+    return first_rows(data.samples, len(predictions))
+
+
+def one_vs_rest_of_data(data: Data, label: int) -> Data:
+    """`one_vs_rest` of checked data."""
+    return dataclasses.replace(data, **_one_vs_rest(data.predictions, data.targets, label))
 
 
 def check_classes(predictions: Any) -> int:
@@ -108,20 +121,18 @@ def check_labels(predictions: Any, targets: Any) -> int:
 
 
 @jax.jit
-def _top_label(predictions: Any, targets: jax.Array) -> tuple[Bernoulli, jax.Array]:
+def _top_label(predictions: Any, targets: jax.Array) -> dict[str, Any]:
     return _hits_of_labels(
         predictions, targets, jnp.argmax(predictions.label_probabilities(), axis=-1)
     )
 
 
 @jax.jit
-def _one_vs_rest(predictions: Any, targets: jax.Array, label: Any) -> tuple[Bernoulli, jax.Array]:
+def _one_vs_rest(predictions: Any, targets: jax.Array, label: Any) -> dict[str, Any]:
     return _hits_of_labels(predictions, targets, jnp.full(targets.shape, label))
 
 
-def _hits_of_labels(
-    predictions: Any, targets: jax.Array, labels: jax.Array
-) -> tuple[Bernoulli, jax.Array]:
+def _hits_of_labels(predictions: Any, targets: jax.Array, labels: jax.Array) -> dict[str, Any]:
     """The probability of one label for each row, and whether the target is that label."""
     supported = predictions.supports(targets)[1]
     valid = valid_rows(predictions)
@@ -130,4 +141,5 @@ def _hits_of_labels(
     # `clip` would halve the gradient at exactly 1, which a saturated softmax reaches.
     chosen = jnp.where(chosen > 1, 1.0, chosen)
     is_hit = (targets.astype(jnp.int32) == labels.astype(jnp.int32)).astype(jnp.int32)
-    return Bernoulli(jnp.where(valid, chosen, -1.0)), jnp.where(supported, is_hit, -1)
+    confidences = Bernoulli(jnp.where(valid, chosen, -1.0))
+    return {"predictions": confidences, "targets": jnp.where(supported, is_hit, -1)}

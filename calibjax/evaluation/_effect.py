@@ -7,15 +7,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._distribution import Distribution
-from calibjax.curves import contributions
+from calibjax._rows import Data, first_rows
+from calibjax._struct import widest_dtype
+from calibjax.discrepancy import normal_form
 from calibjax.distributions._univariate import Univariate
 from calibjax.evaluation._measures import Measure
-from calibjax.expectations import default_kernel
-from calibjax.hypothesis_tests import aggregated_skce_test
-from calibjax.intervals import EquivalentTemperature, skce_confidence_interval
-from calibjax.intervals._equivalent_temperature import has_temperature, temperature_of_errors
-from calibjax.recalibration import fit_temperature, temper
+from calibjax.evaluation._rows import without_targets
+from calibjax.expectations import default_kernel_of_data
+from calibjax.hypothesis_tests import aggregated_skce_test_of_data
+from calibjax.intervals import (
+    EquivalentTemperature,
+    has_temperature,
+    skce_and_interval_of_data,
+    temperature_of_errors,
+)
+from calibjax.recalibration import fit_temperature_of_data
 
 # The interval from all pairs of rows takes a second for so many; landmarks serve for more.
 _MAX_ALL_PAIRS = 2**13
@@ -37,39 +43,33 @@ class Effect:
     best_temperature: float | None
 
 
-def effect_of(
-    key: jax.Array,
-    predictions: Distribution,
-    targets: jax.Array,
-    confidence_level: float,
-    n_resamples: int,
-) -> Effect:
+def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int) -> Effect:
     """The SKCE of the default kernel, and what it is as a temperature."""
-    kernel = default_kernel(predictions)
-    if len(targets) <= _MAX_ALL_PAIRS:
-        # The mean is `skce`; the contributions are asked for anyway, and are compiled once.
-        estimate = jnp.mean(contributions(kernel, predictions, targets))
-        interval = skce_confidence_interval(
-            key,
-            kernel,
-            predictions,
-            targets,
-            confidence_level=confidence_level,
-            n_resamples=n_resamples,
+    predictions, kernel = data.predictions, default_kernel_of_data(data)
+    terms = normal_form(kernel)
+    if data.n_kept() <= _MAX_ALL_PAIRS:
+        estimate, interval = skce_and_interval_of_data(
+            key, terms, data, confidence_level=confidence_level, n_resamples=n_resamples
         )
     else:
-        test = aggregated_skce_test(key, [kernel], predictions, targets, n_resamples=n_resamples)
+        test = aggregated_skce_test_of_data(key, [kernel], data, n_resamples=n_resamples)
         estimate, interval = test.estimate, test.confidence_interval(confidence_level)
     found = Measure(float(estimate), (float(interval.low), float(interval.high)))
     if not has_temperature(predictions):
         return Effect(found, None, None)
-    best = float(fit_temperature(predictions, targets))
+    best = float(fit_temperature_of_data(data))
     if isinstance(predictions, Univariate):
         return Effect(found, None, best)
-    equivalent = temperature_of_errors(kernel, predictions, targets, estimate, interval)
-    return Effect(found, equivalent, best)
+    return Effect(found, temperature_of_errors(terms, data, estimate, interval), best)
 
 
 def deviation_ratio(predictions: Any, temperature: float) -> float:
     """The standard deviation of a prediction over the one at a temperature; the median of rows."""
-    return float(np.median(predictions.spread() / temper(predictions, temperature).spread()))
+    ratios = _deviation_ratios(without_targets(predictions).predictions, temperature)
+    return float(np.median(first_rows(ratios, len(predictions))))
+
+
+@jax.jit
+def _deviation_ratios(predictions: Any, temperature: Any) -> jax.Array:
+    temperature = jnp.asarray(temperature, widest_dtype(*jax.tree.leaves(predictions)))
+    return predictions.spread() / predictions.tempered(temperature).spread()

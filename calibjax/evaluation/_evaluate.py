@@ -10,17 +10,20 @@ import numpy as np
 
 from calibjax._check import check_flag, check_integer
 from calibjax._distribution import Distribution
+from calibjax._rows import check_data, padded
 from calibjax._struct import is_traced
 from calibjax.evaluation._effect import effect_of
 from calibjax.evaluation._evaluation import Evaluation
-from calibjax.evaluation._impossible import Impossible, impossible_rows
+from calibjax.evaluation._impossible import Impossible
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import measures
 from calibjax.evaluation._pictures import map_of
 from calibjax.evaluation._verdict import verdict
 from calibjax.evaluation._words import worst_level, worst_place
-from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test
+from calibjax.expectations import has_log_prob
+from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test_of_data
+from calibjax.scores import log_score_of_data
 
 _N_RESAMPLES = 999
 # The smallest p-value there can be; no model could be rejected at a smaller level.
@@ -82,7 +85,8 @@ def evaluate(
         >>> print(evaluation.verdict[:26])
         Not calibrated (p = 0.001,
     """
-    if is_traced((predictions, targets, jnp.zeros(()))):
+    # Inside of jit a constant is traced, too.
+    if is_traced((predictions, targets, jax.device_put(0.0))):
         raise TypeError(
             "evaluate must be called outside of jit, grad and vmap; calibration_test, "
             "skce_confidence_interval and others that it calls work inside."
@@ -116,26 +120,30 @@ def evaluate_read(
             f"confidence of 95 %, got {level!r}."
         )
     level = float(level)
-    targets = jnp.asarray(observed)
-    keys = keys_of(seed)
-    test = calibration_test(keys.test, predictions, targets, n_resamples=_N_RESAMPLES)
+    checked = check_data(predictions, observed)
+    data, n, keys = padded(checked), checked.n, keys_of(seed)
+    test = calibration_test_of_data(keys.test, data, n_resamples=_N_RESAMPLES)
     if np.isnan(test.pvalue):
-        raise ValueError(f"predictions cannot be tested{_first_nan(predictions, targets)}.")
+        raise ValueError(f"predictions cannot be tested{_first_nan(predictions, observed)}.")
     pvalue = _pvalue(test)
-    impossible = Impossible(impossible_rows(predictions, targets))
-    n_others = len(observed) - len(impossible.rows)
-    if pvalue <= level and 2 <= n_others < len(observed):
-        others = jnp.ones(len(observed), bool).at[impossible.rows].set(False)
-        without = calibration_test(
-            keys.test, predictions, targets, n_resamples=_N_RESAMPLES, where=others
-        )
+    scores = None
+    if has_log_prob(predictions):
+        scores = np.asarray(log_score_of_data(data))[:n]
+    impossible = Impossible(
+        np.empty(0, int) if scores is None else np.flatnonzero(scores == np.inf)
+    )
+    if pvalue <= level and 2 <= n - len(impossible.rows) < n:
+        others = np.arange(data.n) < n
+        others[impossible.rows] = False
+        possible = dataclasses.replace(data, where=jax.device_put(others))
+        without = calibration_test_of_data(keys.test, possible, n_resamples=_N_RESAMPLES)
         impossible = dataclasses.replace(impossible, pvalue_without=_pvalue(without))
-    effect = effect_of(keys.effect, predictions, targets, 1 - level, _N_RESAMPLES)
+    effect = effect_of(keys.effect, data, 1 - level, _N_RESAMPLES)
     worst = None
     if pvalue <= level:
         worst = worst_level(predictions, observed, 1 - level)
         if worst is None:
-            maps = map_of(keys.curves, predictions, targets, 1 - level, _N_RESAMPLES)
+            maps = map_of(keys.curves, data, 1 - level, _N_RESAMPLES)
             worst = worst_place(maps, classes)
     return Evaluation(
         verdict=verdict(pvalue, level, predictions, effect, worst, impossible),
@@ -143,10 +151,10 @@ def evaluate_read(
         level=level,
         test=test,
         effect=effect,
-        measures=measures(keys.measures, predictions, targets, 1 - level, _N_RESAMPLES),
+        measures=measures(keys.measures, data, n, scores, 1 - level, _N_RESAMPLES),
         impossible=impossible,
         predictions=predictions,
-        targets=observed,
+        targets=np.asarray(checked.targets),
         classes=classes,
         seed=seed,
     )
@@ -157,8 +165,9 @@ def _pvalue(test: CalibrationTestResult) -> float:
     return round(float(test.pvalue) * (_N_RESAMPLES + 1)) / (_N_RESAMPLES + 1)
 
 
-def _first_nan(predictions: Distribution, targets: jax.Array) -> str:
+def _first_nan(predictions: Distribution, observed: np.ndarray) -> str:
     """In words, of which row something is NaN."""
+    targets = jnp.asarray(observed)
     found = {
         "location": predictions.location,
         "spread": predictions.spread,

@@ -14,7 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._distribution import Distribution
-from calibjax.curves import contributions
+from calibjax._rows import Data, padded
+from calibjax.curves import contributions_of_data
+from calibjax.discrepancy import normal_form
 from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._impossible import Impossible
 from calibjax.evaluation._keys import keys_of
@@ -23,9 +25,9 @@ from calibjax.evaluation._pictures import curves_of
 from calibjax.evaluation._remarks import remarks
 from calibjax.evaluation._remedies import Remedy, remedies_of
 from calibjax.evaluation._summary import summary
-from calibjax.expectations import default_kernel
+from calibjax.expectations import default_kernel_of_data
 from calibjax.hypothesis_tests import CalibrationTestResult
-from calibjax.recalibration._fit_temperature import is_end_of_range
+from calibjax.recalibration import is_end_of_range
 
 # Contributions need all pairs, and nobody reads so many rows.
 _MAX_CONTRIBUTIONS = 20_000
@@ -95,7 +97,7 @@ class Evaluation:
         return len(self.test.null_distribution)
 
     def _precision(self) -> AbstractContextManager[Any]:
-        """64 bits if the predictions have them, which people may set around `evaluate` only."""
+        """64 bits if the predictions have them: people may set 64 bits for `evaluate` alone."""
         arrays = (x for x in jax.tree.leaves(self.predictions) if isinstance(x, jax.Array))
         return jax.enable_x64(any(x.dtype == jnp.float64 for x in arrays))
 
@@ -121,9 +123,8 @@ class Evaluation:
         "residuals" for numbers; they are the functions of calibjax that made them.
         """
         with self._precision():
-            key = keys_of(self.seed).curves
-            data = self.predictions, jnp.asarray(self.targets)
-            return curves_of(key, *data, 1 - self.level, self._n_resamples)
+            key, data = keys_of(self.seed).curves, padded(Data(self.predictions, self.targets))
+            return curves_of(key, data, 1 - self.level, self._n_resamples)
 
     @functools.cached_property
     def contributions(self) -> np.ndarray | None:
@@ -134,8 +135,9 @@ class Evaluation:
         if self.n > _MAX_CONTRIBUTIONS:
             return None
         with self._precision():
-            kernel = default_kernel(self.predictions)
-            return np.asarray(contributions(kernel, self.predictions, jnp.asarray(self.targets)))
+            data = padded(Data(self.predictions, self.targets))
+            kernel = normal_form(default_kernel_of_data(data))
+            return np.asarray(contributions_of_data(kernel, data))[: self.n]
 
     @functools.cached_property
     def remedies(self) -> list[Remedy]:

@@ -7,11 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._distribution import Distribution
 from calibjax._struct import widest_dtype
 from calibjax.evaluation._rows import named_rows
-from calibjax.expectations import has_log_prob
-from calibjax.scores import log_score
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,20 +16,14 @@ class Impossible:
     """The rows whose targets the model called impossible; one of them may decide a test.
 
     Args:
-        rows: their numbers, from 0.
+        rows: their numbers, from 0.  Their log scores are infinite, as of probability 0, or of less
+            than numbers can hold.
         pvalue_without: the p-value of `calibration_test` without them; None if all rows were not
             rejected, or too few are left.
     """
 
     rows: np.ndarray
     pvalue_without: float | None = None
-
-
-def impossible_rows(predictions: Distribution, targets: jax.Array) -> np.ndarray:
-    """The rows whose log score is infinite: of probability 0, or of less than numbers can hold."""
-    if not has_log_prob(predictions):
-        return np.empty(0, int)
-    return np.flatnonzero(np.isposinf(np.asarray(log_score(predictions, targets))))
 
 
 def in_words(impossible: Impossible, predictions: Any) -> str | None:

@@ -3,20 +3,18 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from calibjax._distribution import Distribution
-from calibjax._rows import check_data
+from calibjax._rows import TOLERANCE
 from calibjax._sharding import on_one_device
-from calibjax._struct import widened
+from calibjax._struct import on_host
 from calibjax.distributions import Bernoulli, Categorical
 from calibjax.distributions._foreign import as_predictions, is_foreign
 from calibjax.evaluation._arrays import as_numpy, column_names
 from calibjax.evaluation._classes import labels_in_python
-
-# Predictions are valid if their probabilities sum to one within this; `Categorical` says the same.
-_TOLERANCE = 1e-3
+from calibjax.evaluation._rows import n_labels
 
 
 class Inputs(NamedTuple):
@@ -30,7 +28,7 @@ class Inputs(NamedTuple):
 def read_inputs(
     predictions: Any, targets: Any, classes: Sequence[Any] | None, normalize: bool
 ) -> Inputs:
-    """Everything that `evaluate` takes, checked; errors say what to do.
+    """Everything that `evaluate` takes, for one check of both; errors say what to do.
 
     Raises:
         TypeError, ValueError: see `evaluate`.
@@ -51,14 +49,11 @@ def read_inputs(
         array = as_numpy("predictions", predictions)
         is_event = array.ndim == 1 or array.shape[1:] == (1,)
         array = _probabilities(array, observed, normalize)
-        family = (
-            Bernoulli(jnp.asarray(array)) if array.ndim == 1 else Categorical(jnp.asarray(array))
-        )
+        probs = jax.device_put(on_host(array))
+        family = Bernoulli(probs) if array.ndim == 1 else Categorical(probs)
         columns = column_names(predictions)
-    probabilities = widened(family).label_probabilities()
-    names = None
-    if probabilities is not None:
-        n_classes = probabilities.shape[-1]
+    n_classes, names = n_labels(family), None
+    if n_classes is not None:
         observed, names = labels_in_python(observed, classes, columns, n_classes, is_event)
     elif classes is not None:
         raise ValueError(
@@ -70,14 +65,14 @@ def read_inputs(
         observed = observed[:, 0]
     if observed.dtype.kind in "iu" and family.target_kind == "real":
         observed = observed.astype(float)  # JAX would cut large integers off
-    data = check_data(family, jnp.asarray(observed), None)
-    if observed.dtype.kind in "iu" and not np.array_equal(data.targets, observed):
-        row = int(np.argmax(np.asarray(data.targets) != observed))
+    held = on_host(observed)
+    if observed.dtype.kind in "iu" and not np.array_equal(held, observed):
+        row = int(np.argmax(held != observed))
         raise ValueError(
             f"targets must be integers of 32 bits; row {row} is {observed[row]}. "
             "jax.enable_x64(True) allows for more."
         )
-    return Inputs(family, np.asarray(data.targets), names)
+    return Inputs(family, held, names)
 
 
 def _probabilities(array: np.ndarray, targets: np.ndarray, normalize: bool) -> np.ndarray:
@@ -116,7 +111,7 @@ def _probabilities(array: np.ndarray, targets: np.ndarray, normalize: bool) -> n
     array = array.astype(float) if array.dtype.kind in "biu" else array
     if array.ndim == 1:
         _check_events(array)
-        rounded = np.asarray(jnp.asarray(array))
+        rounded = on_host(array)
         if np.any((rounded == 1) & (array < 1)):
             # The probability of 0 is lost in 32 bits, unless it has a column.
             return np.stack([1 - array, array], axis=1)
@@ -154,7 +149,7 @@ def _check_events(array: np.ndarray) -> None:
         return
     row = int(np.argmax(wrong))
     said = f"predictions must be probabilities in [0, 1]; row {row} is {array[row]}"
-    if -_TOLERANCE < array.min() and array.max() < 1 + _TOLERANCE:
+    if -TOLERANCE < array.min() and array.max() < 1 + TOLERANCE:
         raise ValueError(f"{said}. Rounding errors are mended by numpy.clip(predictions, 0, 1).")
     if array.min() >= 0 and 1 < array.max() <= 100:
         raise ValueError(f"{said}. If they are percentages, divide them by 100.")
@@ -166,7 +161,7 @@ def _check_events(array: np.ndarray) -> None:
 
 def _rows_that_sum_to_one(array: np.ndarray, normalize: bool) -> np.ndarray:
     sums = array.sum(axis=1, dtype=float)
-    wrong = np.abs(sums - 1) > _TOLERANCE
+    wrong = np.abs(sums - 1) > TOLERANCE
     negative = (array < 0).any(axis=1)
     if normalize and not negative.any() and (sums > 0).all():
         return array / sums[:, None]
@@ -177,7 +172,7 @@ def _rows_that_sum_to_one(array: np.ndarray, normalize: bool) -> np.ndarray:
                 f"{sums[0]:g}: they look like percentages, divide them by 100."
             )
         row = int(np.argmax(negative | wrong))
-        if array.min() > -_TOLERANCE and not wrong.any():
+        if array.min() > -TOLERANCE and not wrong.any():
             raise ValueError(
                 f"predictions must not be negative; row {row} has {array[row].min()}. Rounding "
                 "errors are mended by numpy.clip(predictions, 0, 1)."

@@ -17,4 +17,9 @@ class Keys(NamedTuple):
 
 def keys_of(seed: int) -> Keys:
     """The keys; each part draws the same numbers, whichever other parts are computed."""
-    return Keys(*jax.random.split(jax.random.key(seed), len(Keys._fields)))
+    return Keys(*_split(jax.random.key(seed)))
+
+
+@jax.jit
+def _split(key: jax.Array) -> tuple[jax.Array, ...]:
+    return tuple(jax.random.split(key, len(Keys._fields)))

@@ -1,7 +1,6 @@
 """Classical numbers, each with an interval, or with what a calibrated model would show."""
 
 import dataclasses
-import functools
 import math
 from typing import Any
 
@@ -9,23 +8,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._distribution import Distribution
 from calibjax._rows import Data, clean
-from calibjax._struct import struct
-from calibjax.curves import smooth_ece
+from calibjax.curves import smooth_ece_of_data
 from calibjax.distributions._quantiles import Quantiles
-from calibjax.estimators import ece, one_vs_rest, top_label
+from calibjax.estimators import one_vs_rest_of_data, top_label_of_data
 from calibjax.evaluation._means import Interval, mean_interval, wilson_interval
-from calibjax.evaluation._rows import named_rows
-from calibjax.expectations import has_log_prob
-from calibjax.hypothesis_tests._model_null import row_numbers, under_model
-from calibjax.intervals._counting import counted_pvalue_with_ties
-from calibjax.scores import crps, log_score, pit
+from calibjax.evaluation._rows import n_labels, named_rows
+from calibjax.resampling import DRAWS_PER_GROUP, draw_targets
+from calibjax.scores import crps_of_data, pit_of_data
 
 # The central interval whose coverage is counted.
 COVERAGE = 0.9
 # What the calibration errors of more than two classes look at.
 TOP_LABEL = "top-label "
+# The number of bins of an ECE, and what is rounding in one: data sets without any event are the
+# same data sets, and must tie.
+_N_BINS, _ROUNDING = 10, 1e-9
 # Of more levels of quantiles so many are shown.
 _MOST_LEVELS = 9
 
@@ -51,112 +49,150 @@ class Measure:
 
 
 def measures(
-    key: jax.Array, predictions: Any, targets: jax.Array, confidence_level: float, n_resamples: int
+    key: jax.Array,
+    data: Data,
+    n: int,
+    log_scores: np.ndarray | None,
+    confidence_level: float,
+    n_resamples: int,
 ) -> dict[str, Measure]:
-    """The classical numbers that exist for predictions of this family, by their names."""
-    if predictions.label_probabilities() is not None:
-        return _of_labels(key, predictions, targets, confidence_level, n_resamples)
+    """The classical numbers that exist for predictions of this family, by their names.
+
+    Args:
+        key: a key for draws.
+        data: the rows, on the ladder.
+        n: the number of rows that people have, which come first.
+        log_scores: their log scores ``[n]``, or None.
+        confidence_level: that of the intervals.
+        n_resamples: the number of draws.
+    """
+    predictions = data.predictions
+    if n_labels(predictions) is not None:
+        return _of_labels(key, data, n, confidence_level, n_resamples)
     if isinstance(predictions, Quantiles):
-        return _of_quantiles(predictions, targets, confidence_level)
+        return _of_quantiles(data, n, confidence_level)
+    # No probability is above 1; a density may be.
+    least = 0.0 if predictions.target_kind == "integer" else -math.inf
+    found = {} if log_scores is None else {"log score": _mean(log_scores, confidence_level, least)}
     if predictions.target_shape == "n":
-        return _of_numbers(key, predictions, targets, confidence_level)
-    return _likelihood(predictions, targets, confidence_level)
+        found |= _of_numbers(key, data, n, confidence_level)
+    return found
 
 
 def _of_labels(
-    key: jax.Array, predictions: Any, targets: jax.Array, confidence_level: float, n_resamples: int
+    key: jax.Array, data: Data, n: int, confidence_level: float, n_resamples: int
 ) -> dict[str, Measure]:
-    found = _label_statistics(key, Data(predictions, targets), n_resamples)
+    scores, values = label_statistics(key, data, n, n_resamples)
     tail = (1 - confidence_level) / 2
 
     def measure(name: str, interval: Interval | None, pvalue: float | None = None) -> Measure:
-        values = np.asarray(found.values[name], np.float64)
-        low, high = np.quantile(values[:-1], [tail, 1 - tail], method="nearest")
-        return Measure(float(values[-1]), interval, (float(low), float(high)), pvalue)
+        low, high = np.quantile(values[name][:-1], [tail, 1 - tail], method="nearest")
+        return Measure(float(values[name][-1]), interval, (float(low), float(high)), pvalue)
 
     def mean(name: str, most: float) -> Measure:
-        scores = np.asarray(found.of_rows[name], np.float64)
-        interval = mean_interval(scores, confidence_level, (0.0, most))
-        return dataclasses.replace(measure(name, interval), value=float(scores.mean()))
+        return measure(name, mean_interval(scores[name], confidence_level, (0.0, most)))
 
-    hits = np.asarray(found.of_rows["accuracy"])
-    smooth = smooth_ece(*judged_probabilities(predictions, targets))
-    is_event = predictions.label_probabilities().shape[1] == 2
-    of_event = "" if is_event else TOP_LABEL
+    is_event = n_labels(data.predictions) == 2
+    of_event, errors = "" if is_event else TOP_LABEL, values["ECE"]
+    at_least = np.sum(errors[:-1] >= errors[-1] - _ROUNDING)
     return {
-        "accuracy": measure("accuracy", wilson_interval(hits, confidence_level)),
+        "accuracy": measure("accuracy", wilson_interval(scores["accuracy"], confidence_level)),
         "log score": mean("log score", math.inf),
         "Brier score": mean("Brier score", 1.0 if is_event else 2.0),
-        f"{of_event}ECE": measure("ECE", None, float(found.pvalue_of_ece)),
-        f"{of_event}smooth ECE": Measure(float(smooth)),
+        f"{of_event}ECE": measure("ECE", None, float((1 + at_least) / (n_resamples + 1))),
+        f"{of_event}smooth ECE": Measure(float(smooth_ece_of_data(judged(data)))),
     }
 
 
-@struct
-class _LabelStatistics:
-    """Scores of the rows, their means for R draws and last for the observed targets; the ECE."""
+def label_statistics(
+    key: jax.Array, data: Data, n: int, n_resamples: int
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Scores of the first n rows ``[n]``, and their means for R draws and the targets ``[R + 1]``.
 
-    of_rows: dict[str, jax.Array]
-    values: dict[str, jax.Array]
-    pvalue_of_ece: jax.Array
-
-
-@functools.partial(jax.jit, static_argnames="n_resamples")
-def _label_statistics(key: jax.Array, data: Data, n_resamples: int) -> _LabelStatistics:
-    data = clean(data)
-    predictions = data.predictions
-    probabilities = predictions.label_probabilities()
-    n_classes = probabilities.shape[1]
-    squared_norm = jnp.sum(jnp.square(probabilities), axis=1)
-    most_likely = jnp.argmax(probabilities, axis=1).astype(jnp.int32)
-
-    def of_rows(targets: jax.Array) -> dict[str, jax.Array]:
-        of_target = jnp.take_along_axis(probabilities, targets[:, None], axis=1)[:, 0]
-        return {
-            "accuracy": (targets == most_likely).astype(of_target.dtype),
-            "log score": -jnp.log(of_target),
+    With the means comes the ECE of `judged`.  Draw r of a row depends only on (key, row, r).
+    """
+    groups = range(n_resamples // DRAWS_PER_GROUP + 1)
+    probabilities = np.asarray(_drawn_labels(key, data, np.int32(0))[0], np.float64)[:n]
+    n_classes, most_likely = probabilities.shape[1], probabilities.argmax(axis=1)
+    squared_norm = np.square(probabilities).sum(axis=1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        tables = {
+            "log score": -np.log(probabilities),
             # Sum over classes of (p_c - 1{y = c})^2, of which (p - y)^2 of an event is one half.
-            "Brier score": (squared_norm - 2 * of_target + 1) * (0.5 if n_classes == 2 else 1.0),
+            "Brier score": (squared_norm - 2 * probabilities + 1) * (0.5 if n_classes == 2 else 1),
+        }
+    first_of_row = n_classes * np.arange(n)
+    event = np.ones(n, int) if n_classes == 2 else most_likely
+    confidences = np.asarray(judged(data).predictions.probs)[:n]
+    bins = _bins_of(confidences)
+    expected = np.bincount(bins, confidences)
+    is_in_bin = (bins[:, None] == np.arange(expected.size)).astype(float)
+
+    def of_rows(targets: np.ndarray) -> dict[str, np.ndarray]:
+        places = first_of_row + targets
+        return {"accuracy": (targets == most_likely).astype(float)} | {
+            name: table.ravel().take(places) for name, table in tables.items()
         }
 
-    def statistics(targets: jax.Array) -> dict[str, jax.Array]:
-        means = {name: jnp.mean(x) for name, x in of_rows(targets).items()}
-        return means | {"ECE": ece(*judged_probabilities(predictions, targets))}
+    def statistics(targets: np.ndarray) -> dict[str, np.ndarray]:
+        events = (targets == event).astype(float) @ is_in_bin
+        errors = np.abs(events - expected).sum(axis=1) / n
+        return {name: x.mean(axis=1) for name, x in of_rows(targets).items()} | {"ECE": errors}
 
-    rows = row_numbers(data.n, None, None)
-    values = under_model(statistics, key, data.samples, rows, n_resamples)
-    return _LabelStatistics(
-        of_rows(data.targets.astype(jnp.int32)), values, counted_pvalue_with_ties(values["ECE"])
-    )
+    drawn = (np.asarray(_drawn_labels(key, data, np.int32(k))[1])[:, :n] for k in groups)
+    observed = np.asarray(data.targets)[None, :n]
+    *of_draws, of_targets = map(statistics, [*drawn, observed])
+    return of_rows(observed[0]), {
+        name: np.append(np.concatenate([x[name] for x in of_draws])[:n_resamples], last)
+        for name, last in of_targets.items()
+    }
 
 
-def judged_probabilities(predictions: Any, targets: jax.Array) -> tuple[Any, jax.Array]:
+@jax.jit
+def _drawn_labels(key: jax.Array, data: Data, group: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The probabilities of all labels ``[n, m]``, and labels of each row, ``[draws, n]``."""
+    predictions = clean(data).predictions
+    rows = jnp.arange(data.n, dtype=jnp.int32)
+    drawn = draw_targets(key, predictions, rows, group)
+    return predictions.label_probabilities(), drawn.T
+
+
+def _bins_of(confidences: np.ndarray) -> np.ndarray:
+    """The number of the bin of `ece`, whose intervals are those of both classes of an event."""
+    both = np.stack([1 - confidences, confidences])
+    intervals = np.clip(np.ceil(_N_BINS * both), 1, _N_BINS).astype(int)
+    return np.unique(intervals[0] * (_N_BINS + 1) + intervals[1], return_inverse=True)[1]
+
+
+def judged(data: Data) -> Data:
     """The probabilities that ECE and reliability diagrams look at, and whether the event came.
 
     Of two labels it is the probability of 1, and of more the probability of the most likely one.
     """
-    if predictions.label_probabilities().shape[1] == 2:
-        return one_vs_rest(predictions, targets, 1)
-    return top_label(predictions, targets)
+    if n_labels(data.predictions) == 2:
+        return one_vs_rest_of_data(data, 1)
+    return top_label_of_data(data)
 
 
-def _of_numbers(
-    key: jax.Array, predictions: Any, targets: jax.Array, confidence_level: float
-) -> dict[str, Measure]:
-    found = _likelihood(predictions, targets, confidence_level)
-    found["CRPS"] = _mean(crps(predictions, targets), confidence_level, 0.0)
-    deviations = np.asarray(predictions.standard_deviation(), np.float64)
+def _of_numbers(key: jax.Array, data: Data, n: int, confidence_level: float) -> dict[str, Measure]:
+    found = {"CRPS": _mean(np.asarray(crps_of_data(data))[:n], confidence_level, 0.0)}
+    means, deviations = (np.asarray(x, np.float64)[:n] for x in _moments(data.predictions))
     with np.errstate(divide="ignore", invalid="ignore"):
-        errors = (np.asarray(targets, np.float64) - np.asarray(predictions.mean())) / deviations
+        errors = (np.asarray(data.targets, np.float64)[:n] - means) / deviations
     if np.isfinite(errors).all() and np.isfinite(deviations).all():
         found["squared error / variance"] = _mean(
             np.square(errors), confidence_level, 0.0, if_calibrated=1.0
         )
-    place = np.asarray(pit(key, predictions, targets))
+    place = np.asarray(pit_of_data(key, data))[:n]
     covered = np.abs(2 * place - 1) <= COVERAGE
     unknown = _unknown(place)
     found[_coverage_name(COVERAGE)] = unknown or _share(covered, COVERAGE, confidence_level)
     return found
+
+
+@jax.jit
+def _moments(predictions: Any) -> tuple[jax.Array, jax.Array]:
+    return predictions.mean(), predictions.standard_deviation()
 
 
 def _unknown(values: np.ndarray) -> Measure | None:
@@ -169,16 +205,15 @@ def _coverage_name(coverage: float) -> str:
     return f"coverage of {100 * coverage:.3g} % intervals"
 
 
-def _of_quantiles(
-    predictions: Quantiles, targets: jax.Array, confidence_level: float
-) -> dict[str, Measure]:
+def _of_quantiles(data: Data, n: int, confidence_level: float) -> dict[str, Measure]:
     """What was predicted and no more: at each level the share of targets that lie below.
 
     Where targets are equal to quantiles, the share below may be smaller than the level, and the
     share up to the quantile may be larger.
     """
-    found = {"CRPS": _mean(crps(predictions, targets), confidence_level, 0.0)}
-    levels, below, up_to = shares_of_levels(predictions, targets)
+    found = {"CRPS": _mean(np.asarray(crps_of_data(data))[:n], confidence_level, 0.0)}
+    levels, below, up_to = shares_of_levels(data.predictions, data.targets)
+    below, up_to = below[:n], up_to[:n]
 
     def share(hits: np.ndarray, level: float, least: bool = True, most: bool = True) -> Measure:
         measure = _share(hits, level, confidence_level)
@@ -220,16 +255,6 @@ def _share(hits: np.ndarray, probability: float, confidence_level: float) -> Mea
     low, high = np.searchsorted(binomial_cdf, [tail, 1 - tail]) / n
     interval = wilson_interval(hits, confidence_level)
     return Measure(float(hits.mean()), interval, (float(low), float(high)))
-
-
-def _likelihood(
-    predictions: Distribution, targets: jax.Array, confidence_level: float
-) -> dict[str, Measure]:
-    if not has_log_prob(predictions):
-        return {}
-    # No probability is above 1; a density may be.
-    least = 0.0 if predictions.target_kind == "integer" else -math.inf
-    return {"log score": _mean(log_score(predictions, targets), confidence_level, least)}
 
 
 def _mean(

@@ -4,45 +4,45 @@ from typing import Any
 
 import jax
 
+from calibjax._rows import Data
 from calibjax.curves import (
     corp_curve,
-    coverage_curve,
-    pit_curve,
-    reliability_curve,
-    residual_map,
-    witness_map,
+    coverage_curve_of_data,
+    pit_curve_of_data,
+    reliability_curve_of_data,
+    residual_map_of_data,
+    witness_map_of_data,
 )
-from calibjax.evaluation._measures import judged_probabilities
+from calibjax.evaluation._measures import judged
+from calibjax.evaluation._rows import n_labels
 
 
 def curves_of(
-    key: jax.Array, predictions: Any, targets: jax.Array, confidence_level: float, n_resamples: int
+    key: jax.Array, data: Data, confidence_level: float, n_resamples: int
 ) -> dict[str, Any]:
     """What the pictures show of predictions of this family, by name."""
     options: dict[str, Any] = {"confidence_level": confidence_level, "n_resamples": n_resamples}
     keys = jax.random.split(key)
-    where = map_of(key, predictions, targets, confidence_level, n_resamples)
-    if predictions.label_probabilities() is not None:
-        judged = judged_probabilities(predictions, targets)
+    where = map_of(key, data, confidence_level, n_resamples)
+    if n_labels(data.predictions) is not None:
+        binary = judged(data)
         return {
-            "reliability": reliability_curve(keys[0], *judged, **options),
-            "corp": corp_curve(*judged, key=keys[1], **options),
+            "reliability": reliability_curve_of_data(keys[0], binary, n_bins=15, **options),
+            "corp": corp_curve(*binary.samples, key=keys[1], where=binary.where, **options),
         } | where
-    if predictions.target_shape != "n":
+    if data.predictions.target_shape != "n":
         return {}
     return {
-        "pit": pit_curve(keys[0], predictions, targets, **options),
-        "coverage": coverage_curve(keys[1], predictions, targets, **options),
+        "pit": pit_curve_of_data(keys[0], data, n_bins=20, **options),
+        "coverage": coverage_curve_of_data(keys[1], data, n_levels=19, **options),
     } | where
 
 
-def map_of(
-    key: jax.Array, predictions: Any, targets: jax.Array, confidence_level: float, n_resamples: int
-) -> dict[str, Any]:
+def map_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int) -> dict[str, Any]:
     """The map that shows where predictions of this family are wrong, by its name; or none."""
     options: dict[str, Any] = {"confidence_level": confidence_level, "n_resamples": n_resamples}
-    if predictions.label_probabilities() is not None:
-        return {"witness": witness_map(key, predictions, targets, **options)}
-    if predictions.target_shape != "n":
+    if n_labels(data.predictions) is not None:
+        return {"witness": witness_map_of_data(key, data, n_bins=10, **options)}
+    if data.predictions.target_shape != "n":
         return {}
-    return {"residuals": residual_map(key, predictions, targets, **options)}
+    return {"residuals": residual_map_of_data(key, data, n_bins=5, **options)}

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from calibjax.intervals._rare_events import FEW_EVENTS, expected_rare_events
+from calibjax.evaluation._rows import without_targets
+from calibjax.intervals import FEW_EVENTS, expected_rare_events
 
 # With fewer rows intervals of means, and of the SKCE, miss more often than they say.
 _FEW_ROWS = 50
@@ -20,7 +21,8 @@ def remarks(predictions: Any, targets: np.ndarray) -> list[str]:
             "narrow."
         )
     # Data that happen to lack a rare event look as if there were none: the model counts, too.
-    expected = float(expected_rare_events(None, (predictions, None)))
+    rows = without_targets(predictions)
+    expected = float(expected_rare_events(None, (rows.predictions, rows.where)))
     # Where no number has a positive probability, nothing is a rare event.
     observed = _uncommon(targets) if math.isfinite(expected) else math.inf
     if min(expected, observed) < FEW_EVENTS:

@@ -1,6 +1,7 @@
 """Would a few numbers mend a model?  Recalibrations, fitted and judged on different rows."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -8,17 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._rows import Data, padded
+from calibjax.evaluation._rows import n_labels
 from calibjax.evaluation._verdict import temperature_text
-from calibjax.hypothesis_tests import calibration_test
-from calibjax.intervals._equivalent_temperature import has_temperature
+from calibjax.hypothesis_tests import calibration_test_of_data
+from calibjax.intervals import has_temperature
 from calibjax.recalibration import (
     affine_scaling,
-    fit_temperature,
+    fit_recalibration_of_data,
+    fit_temperature_of_data,
     temper,
     vector_scaling,
 )
-from calibjax.recalibration._fit_recalibration import fit_with_verdict
-from calibjax.scores import log_score
+from calibjax.scores import log_score_of_data
 
 # Half of fewer rows is too few for a fit of several numbers, and for a test.
 _LEAST_ROWS = 200
@@ -54,35 +57,44 @@ def remedies_of(
         return []
     # The same number of rows in both halves, which share what is compiled.
     n = len(targets) // 2
-    fit: Any = predictions[0 : 2 * n : 2], jnp.asarray(targets[0 : 2 * n : 2])
-    judge, judge_targets = predictions[1 : 2 * n : 2], jnp.asarray(targets[1 : 2 * n : 2])
+    rows = jax.tree.map(np.asarray, Data(predictions, targets))
+    fit, judge = (padded(jax.tree.map(lambda x, k=k: x[k : 2 * n : 2], rows)) for k in (0, 1))
 
     def judged(name: str, fitted: str, recalibrated: Any) -> Remedy:
-        test = calibration_test(key, recalibrated, judge_targets, n_resamples=n_resamples)
-        score = float(jnp.mean(log_score(recalibrated, judge_targets)))
-        return Remedy(name, fitted, n, score, float(test.pvalue))
+        data = dataclasses.replace(judge, predictions=recalibrated)
+        test = calibration_test_of_data(key, data, n_resamples=n_resamples)
+        score = np.mean(np.asarray(log_score_of_data(data))[:n], dtype=np.float64)
+        return Remedy(name, fitted, n, float(score), float(test.pvalue))
 
-    temperature = fit_temperature(*fit)
-    name, transform, start, words = _second_transform(predictions)
-    parameters, is_minimum = fit_with_verdict(transform, start, *fit)
+    temperature = fit_temperature_of_data(fit)
+    name, transform, start, words = _second_transform(judge.predictions)
+    parameters, is_minimum = fit_recalibration_of_data(transform, start, fit)
     fitted = words(parameters) + (
         "" if is_minimum else "; there the search ended, without a minimum"
     )
+    tempered, transformed = _recalibrated(judge.predictions, temperature, parameters, transform)
     return [
-        judged("as it is", "", judge),
-        judged("temperature", temperature_text(float(temperature)), temper(judge, temperature)),
-        judged(name, fitted, transform(parameters, judge)),
+        judged("as it is", "", judge.predictions),
+        judged("temperature", temperature_text(float(temperature)), tempered),
+        judged(name, fitted, transformed),
     ]
+
+
+@functools.partial(jax.jit, static_argnames="transform")
+def _recalibrated(
+    predictions: Any, temperature: jax.Array, parameters: Any, transform: Callable[..., Any]
+) -> tuple[Any, Any]:
+    return temper(predictions, temperature), transform(parameters, predictions)
 
 
 def _second_transform(predictions: Any) -> tuple[str, Callable[..., Any], Any, Callable[..., str]]:
     """A transform with more numbers than a temperature, where it starts, and what it fitted."""
-    probabilities = predictions.label_probabilities()
-    if probabilities is None:
+    n_classes = n_labels(predictions)
+    if n_classes is None:
         return "location and scale", affine_scaling, (0.0, 1.0, 0.0), _affine_words
     shift: Any = 0.0
     if predictions.binary_probability() is None:
-        shift = jnp.zeros(probabilities.shape[1], jnp.result_type(float))
+        shift = np.zeros(n_classes, jnp.result_type(float))
     return "vector scaling", vector_scaling, (1.0, shift), _vector_words
 
 

@@ -1,9 +1,26 @@
-"""Numbers of rows in words."""
+"""Rows of predictions: on the ladder, and their numbers in words."""
 
+from typing import Any
+
+import jax
 import numpy as np
+
+from calibjax._rows import Data, padded
+from calibjax._struct import widened
 
 # Words name so many rows, and count the others.
 _MOST_ROWS = 5
+
+
+def without_targets(predictions: Any) -> Data:
+    """Predictions that are checked already, on the ladder."""
+    return padded(Data(predictions, None))
+
+
+def n_labels(predictions: Any) -> int | None:
+    """The number of labels; None if the targets are no labels."""
+    found = jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions)
+    return None if found is None else found.shape[-1]
 
 
 def named_rows(rows: np.ndarray) -> str:

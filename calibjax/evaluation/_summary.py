@@ -7,7 +7,7 @@ from typing import Any
 
 from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._verdict import direction
-from calibjax.recalibration._fit_temperature import is_end_of_range
+from calibjax.recalibration import is_end_of_range
 
 _WIDTH = 88
 BEST_TEMPERATURE = "best temperature"

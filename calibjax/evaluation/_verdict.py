@@ -5,7 +5,8 @@ from typing import Any
 
 from calibjax.evaluation._effect import Effect, deviation_ratio
 from calibjax.evaluation._impossible import Impossible, in_words
-from calibjax.recalibration._fit_temperature import is_end_of_range
+from calibjax.evaluation._rows import n_labels
+from calibjax.recalibration import is_end_of_range
 
 # A best temperature this close to 1 says nothing about the direction.
 _NEARLY_ONE = 0.05
@@ -90,7 +91,7 @@ def _too_sure(predictions: Any, temperature: float) -> str | None:
     """What is wrong with a model whose best temperature is above 1; None unless it is finite."""
     if not 1 < temperature < math.inf:
         return None
-    if predictions.label_probabilities() is not None:
+    if n_labels(predictions) is not None:
         return f"its logits were {temperature:.3g} times too large"
     ratio = deviation_ratio(predictions, temperature)
     return f"its standard deviations were {ratio:.2g} of the right ones"
@@ -98,7 +99,7 @@ def _too_sure(predictions: Any, temperature: float) -> str | None:
 
 def _not_sure_enough(predictions: Any, temperature: float) -> str:
     least = "at least " if is_end_of_range(temperature) else ""
-    if predictions.label_probabilities() is not None:
+    if n_labels(predictions) is not None:
         return f"its logits should be {least}{1 / temperature:.3g} times as large"
     ratio = deviation_ratio(predictions, temperature)
     return f"its standard deviations are {least}{ratio:.3g} times too large"

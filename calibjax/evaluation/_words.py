@@ -7,6 +7,7 @@ import numpy as np
 
 from calibjax.distributions._quantiles import Quantiles
 from calibjax.evaluation._measures import shares_of_levels
+from calibjax.evaluation._rows import n_labels
 
 # Longer names of classes are cut in sentences, tables and pictures.
 _MOST_LETTERS = 40
@@ -36,7 +37,7 @@ def _printable(name: str) -> str:
 
 def judged_event(predictions: Any, classes: list[Any] | None) -> str:
     """The event of which a reliability diagram of label predictions shows the probability."""
-    if predictions.label_probabilities().shape[1] == 2:
+    if n_labels(predictions) == 2:
         return f"{class_name(classes, 1)} came"
     return "the most likely class came"
 

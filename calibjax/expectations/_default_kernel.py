@@ -5,10 +5,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._rows import check_predictions, fill_masked
+from calibjax._rows import Data, check_rows, fill_masked
 from calibjax._sharding import Axis, all_of, on_devices, on_one_device
 from calibjax._struct import is_traced, widened
 from calibjax.expectations._mean_embedding_distance import MeanEmbeddingDistance
@@ -18,7 +19,7 @@ from calibjax.kernels import (
     SteinKernel,
     TensorProduct,
     WhiteKernel,
-    median_heuristic,
+    median_heuristic_of_data,
 )
 
 #: A kernel on pairs, made of a prediction kernel and a target kernel.
@@ -70,19 +71,24 @@ def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Section 4 and Appendix A.
     """
-    check_predictions(predictions, where)
-    is_real = predictions.target_kind == "real"
-    target_kernel = gaussian_kernel(predictions, where) if is_real else WhiteKernel()
-    distance = default_distance(predictions, where)
+    return default_kernel_of_data(check_rows(predictions, where))
+
+
+def default_kernel_of_data(data: Data) -> JointKernel:
+    """`default_kernel` of checked predictions; `data` may be without targets."""
+    is_real = data.predictions.target_kind == "real"
+    target_kernel = gaussian_kernel(data) if is_real else WhiteKernel()
+    distance = default_distance(data)
     if distance is None:
         distance = MeanEmbeddingDistance(target_kernel)
-    lengthscale = in_range(median_heuristic(distance, predictions, where=where))
-    on_pairs = SteinKernel if predictions.score_only else TensorProduct
+    lengthscale = in_range(median_heuristic_of_data(distance, data))
+    on_pairs = SteinKernel if data.predictions.score_only else TensorProduct
     return on_pairs(DistanceKernel(distance, lengthscale), target_kernel)
 
 
-def default_distance(predictions: Distribution, where: ArrayLike | None) -> Any:
+def default_distance(data: Data) -> Any:
     """The distance of the family; None if there is none."""
+    predictions, where = data.predictions, data.where
     if predictions.score_only and where is not None:
         # Its points are draws from kept rows.
         predictions, where = on_one_device((predictions, where))
@@ -90,10 +96,10 @@ def default_distance(predictions: Distribution, where: ArrayLike | None) -> Any:
     return predictions.default_distance()
 
 
-def gaussian_kernel(predictions: Distribution, where: ArrayLike | None) -> GaussianKernel:
-    """The default kernel of real targets."""
-    lengthscale = _lengthscale(None, (predictions, where))
-    return GaussianKernel(in_range(lengthscale, squared=predictions.score_only))
+def gaussian_kernel(data: Data) -> GaussianKernel:
+    """The default kernel of real targets, of checked predictions."""
+    lengthscale = _lengthscale(None, (data.predictions, data.where))
+    return GaussianKernel(in_range(lengthscale, squared=data.predictions.score_only))
 
 
 def in_range(lengthscale: jax.Array, squared: bool = False) -> jax.Array:
@@ -102,10 +108,10 @@ def in_range(lengthscale: jax.Array, squared: bool = False) -> jax.Array:
     With `squared` kernels have the units of its inverse square, as a SteinKernel has.
     """
     if not is_traced(lengthscale):
-        limits = jnp.finfo(lengthscale.dtype)
+        limits, number = jnp.finfo(lengthscale.dtype), np.asarray(lengthscale)
         most = float(limits.max) if not squared else 0.1 * float(limits.max) ** 0.5
         least = 0.0 if not squared else 10 * float(limits.tiny) ** 0.5
-        if not bool(jnp.all((lengthscale >= least) & (lengthscale <= most))):
+        if not np.all((number >= least) & (number <= most)):
             what = "squares of differences" if squared else "differences"
             raise ValueError(
                 f"default kernels need {what} between predictions that {lengthscale.dtype} can "

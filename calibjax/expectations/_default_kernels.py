@@ -5,13 +5,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot
-from calibjax._rows import check_predictions
-from calibjax._struct import batch_of_one, static, struct
+from calibjax._rows import Data, check_rows
+from calibjax._struct import batch_of_one, is_traced, static, struct
 from calibjax.expectations._default_kernel import (
     default_distance,
     gaussian_kernel,
@@ -26,7 +27,7 @@ from calibjax.kernels import (
     TensorProduct,
     TotalVariation,
     WhiteKernel,
-    median_heuristic,
+    median_heuristic_of_data,
 )
 
 # Lengthscales in units of the median distance.  The widest kernel is nearly constant: it sees
@@ -89,26 +90,30 @@ def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None
         >>> float(kernels[0].prediction_kernel.lengthscale) * 4
         0.75
     """
-    check_predictions(predictions, where)
+    return default_kernels_of_data(check_rows(predictions, where))
+
+
+def default_kernels_of_data(data: Data) -> list[Kernel]:
+    """`default_kernels` of checked predictions; `data` may be without targets."""
+    predictions = data.predictions
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), predictions)
     if jax.eval_shape(lambda p: p.label_probabilities(), one) is None:
-        return _kernels_of_standardised_targets(predictions, where)
-    return _kernels_of_labels(predictions, where)
+        return _kernels_of_standardised_targets(data)
+    return _kernels_of_labels(data)
 
 
-def default_prediction_kernels(predictions: Distribution, where: Any) -> list[Any]:
+def default_prediction_kernels(data: Data) -> list[Any]:
     """The different kernels on predictions that `default_kernels` are made of."""
-    kernels: list[Any] = default_kernels(predictions, where=where)
+    kernels: list[Any] = default_kernels_of_data(data)
     # Several kernels on pairs share one kernel on predictions.
     return list({id(k): k for k in (x.prediction_kernel for x in kernels)}.values())
 
 
-def _kernels_of_labels(predictions: Distribution, where: Any) -> list[Kernel]:
-    n = jax.tree.leaves(predictions)[0].shape[0] if where is None else jnp.sum(where)
-    narrow = jnp.clip(_ROWS / jnp.asarray(n, jnp.float32), _NARROWEST, _MIDDLE)
-    of_predictions = _at_scales(TotalVariation(), predictions, where, (narrow, _MIDDLE, _WIDE))
+def _kernels_of_labels(data: Data) -> list[Kernel]:
+    narrow = _narrow(data)
+    of_predictions = _at_scales(TotalVariation(), data, (narrow, _MIDDLE, _WIDE))
     confidence = EmbeddingDistance(confidence_of)
-    of_confidences = _at_scales(confidence, predictions, where, (2 * narrow, _MIDDLE))
+    of_confidences = _at_scales(confidence, data, (2 * narrow, _MIDDLE))
     return [
         *(TensorProduct(kernel, WhiteKernel()) for kernel in of_predictions),
         *(FeatureKernel(kernel, is_top_label) for kernel in of_confidences),
@@ -116,11 +121,19 @@ def _kernels_of_labels(predictions: Distribution, where: Any) -> list[Kernel]:
     ]
 
 
-def _kernels_of_standardised_targets(predictions: Distribution, where: Any) -> list[Kernel]:
-    distance = default_distance(predictions, where)
+def _narrow(data: Data) -> Any:
+    """The narrowest scale."""
+    if is_traced(data.where):
+        n = jnp.sum(data.where, dtype=jnp.int32).astype(jnp.float32)
+        return jnp.clip(_ROWS / n, _NARROWEST, _MIDDLE)
+    return min(max(_ROWS / max(data.n_kept(), 1), _NARROWEST), _MIDDLE)
+
+
+def _kernels_of_standardised_targets(data: Data) -> list[Kernel]:
+    predictions, distance = data.predictions, default_distance(data)
     if distance is None:
         distance = EmbeddingDistance(location_and_spread)
-    of_predictions = _at_scales(distance, predictions, where, (_MIDDLE, _WIDE))
+    of_predictions = _at_scales(distance, data, (_MIDDLE, _WIDE))
     features = predictions.default_features()
     if features is None:
         features = (
@@ -130,7 +143,7 @@ def _kernels_of_standardised_targets(predictions: Distribution, where: Any) -> l
         )
     kernels: list[Kernel] = [FeatureKernel(k, f) for f in features for k in of_predictions]
     if predictions.score_only:
-        target_kernel = gaussian_kernel(predictions, where)
+        target_kernel = gaussian_kernel(data)
         kernels += [SteinKernel(kernel, target_kernel) for kernel in of_predictions]
     return kernels
 
@@ -146,11 +159,14 @@ def has_log_prob(predictions: Distribution) -> bool:
     return True
 
 
-def _at_scales(
-    distance: Any, predictions: Any, where: Any, scales: Sequence[Any]
-) -> list[DistanceKernel]:
-    median = in_range(median_heuristic(distance, predictions, where=where))
-    return [DistanceKernel(distance, jnp.asarray(c, median.dtype) * median) for c in scales]
+def _at_scales(distance: Any, data: Data, scales: Sequence[Any]) -> list[DistanceKernel]:
+    median = in_range(median_heuristic_of_data(distance, data))
+    if is_traced(median):
+        lengthscales = [jnp.asarray(c, median.dtype) * median for c in scales]
+    else:  # Nothing is compiled for products of numbers.
+        numbers = np.asarray(scales, median.dtype) * np.asarray(median)
+        lengthscales = [jax.device_put(x) for x in numbers]
+    return [DistanceKernel(distance, lengthscale) for lengthscale in lengthscales]
 
 
 def confidence_of(p: Any) -> jax.Array:

@@ -16,7 +16,6 @@ from calibjax._sharding import as_varying
 from calibjax.expectations._dispatch import (
     inner_product,
     mean_embedding,
-    residual_product,
     residual_product_tile,
     squared_distance_tile,
     squared_embedding_distance_tile,
@@ -55,6 +54,9 @@ def register_sums(
 ) -> None:
     """Registers sums over pairs of points for a family and a kernel type.
 
+    A residual product of one pair is four sums, of which many targets of one prediction share the
+    one over its own points.
+
     Args:
         family: the family of the predictions.
         kernel_type: the type of the target kernel.
@@ -75,11 +77,6 @@ def register_sums(
     @inner_product.register(family, kernel_type)
     def measure_inner(p, kernel, q):
         return double_sum(of_points(kernel), measure(p, kernel), measure(q, kernel))
-
-    @residual_product.register(family, kernel_type)
-    def measure_residual(p, kernel, y, q, z):
-        left, right = residual_measure(p, kernel, y), residual_measure(q, kernel, z)
-        return double_sum(of_points(kernel), left, right)
 
     @residual_product_tile.register(family, kernel_type)
     def measure_residual_tile(ps, kernel, ys, qs, zs):

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
-from calibjax._numbers import dot, wave
+from calibjax._numbers import complex_exponential, dot
 from calibjax._struct import struct, type_name
 from calibjax.discrepancy import (
     EmbeddedTarget,
@@ -90,12 +90,14 @@ class Features:
             dot(w, embedding(distance, compared).astype(w.dtype))
             for w, distance in zip(self.frequencies, self.distances, strict=True)
         ]
-        phases = wave(sum_arrays(angles))
+        phases = complex_exponential(sum_arrays(angles))
         if self.target_frequencies is None:
             return phases, label_residual(subtracted, y)[None, :].astype(phases.dtype)
 
         def residual(v):
-            return wave(jnp.sum(v * y.astype(v.dtype))) - subtracted.characteristic(v)
+            return complex_exponential(jnp.sum(v * y.astype(v.dtype))) - subtracted.characteristic(
+                v
+            )
 
         return phases, jax.vmap(residual)(self.target_frequencies)[:, None]
 

@@ -1,11 +1,17 @@
 """Tests of the hypothesis H0 that a model is calibrated."""
 
 from calibjax.hypothesis_tests._aggregated import aggregated_skce_test as aggregated_skce_test
+from calibjax.hypothesis_tests._aggregated import (
+    aggregated_skce_test_of_data as aggregated_skce_test_of_data,
+)
 from calibjax.hypothesis_tests._asymptotic import asymptotic_skce_test as asymptotic_skce_test
 from calibjax.hypothesis_tests._block import (
     asymptotic_block_skce_test as asymptotic_block_skce_test,
 )
 from calibjax.hypothesis_tests._calibration import calibration_test as calibration_test
+from calibjax.hypothesis_tests._calibration import (
+    calibration_test_of_data as calibration_test_of_data,
+)
 from calibjax.hypothesis_tests._cme import asymptotic_cme_test as asymptotic_cme_test
 from calibjax.hypothesis_tests._consistency import consistency_test as consistency_test
 from calibjax.hypothesis_tests._distribution_free import (
@@ -13,6 +19,4 @@ from calibjax.hypothesis_tests._distribution_free import (
 )
 from calibjax.hypothesis_tests._result import CalibrationTestResult as CalibrationTestResult
 from calibjax.hypothesis_tests._state import SKCEState as SKCEState
-from calibjax.hypothesis_tests._test_locations import (
-    sample_test_locations as sample_test_locations,
-)
+from calibjax.hypothesis_tests._test_locations import sample_test_locations as sample_test_locations

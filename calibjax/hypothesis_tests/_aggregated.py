@@ -1,7 +1,8 @@
 """The exact test with several kernels."""
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,20 +10,22 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data, clean
+from calibjax._rows import Data, check_data, clean, padded
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import as_pytree, widest_dtype
-from calibjax.discrepancy import check_inputs
-from calibjax.expectations import default_kernels
+from calibjax.discrepancy import SumOfTerms, check_kernel_of, normal_form
+from calibjax.expectations import default_kernels_of_data
 from calibjax.features import residual_feature
-from calibjax.hypothesis_tests._aggregation import Aggregate, SimultaneousErrors, aggregate
+from calibjax.hypothesis_tests._aggregation import aggregate
 from calibjax.hypothesis_tests._kernel_terms import terms_of
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.hypothesis_tests._result import CalibrationTestResult, Members
-from calibjax.intervals._of_norms import NormInterval
+from calibjax.intervals import NormInterval
 from calibjax.kernels import KernelLike, describe
 from calibjax.scores import places_of_targets
 
+# The usual number of landmarks.
+N_FEATURES = 512
 # What makes the key of the places of targets another one than that of the draws.
 _PLACES = 2**31 - 1
 
@@ -34,7 +37,7 @@ def aggregated_skce_test(
     targets: ArrayLike,
     *,
     n_resamples: int = 999,
-    n_features: int = 512,
+    n_features: int = N_FEATURES,
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
     """Is the SKCE of any of several kernels too large for a calibrated model?
@@ -121,56 +124,52 @@ def aggregated_skce_test(
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     n_features = check_integer("n_features", n_features, 1)
     data = check_data(predictions, targets, where)
-    predictions, targets = data.predictions.pool_target(data.targets)
-    data = Data(predictions, targets, where)
-    of_places = predictions.of_places()
-    if kernels is None and of_places is not None:
-        targets = places_of_targets(jax.random.fold_in(key, _PLACES), data)
-        predictions, data = of_places, Data(of_places, targets, where)
+    if kernels is not None:
+        if not isinstance(kernels, Sequence):
+            raise TypeError(f"kernels must be a list of kernels, got {describe(kernels)}.")
+        if not kernels:
+            raise ValueError("kernels must hold at least one kernel, got none.")
+        pooled = _pooled(data)
+        for kernel in kernels:
+            check_kernel_of(kernel, pooled, formula=one_residual)
+        kernels = as_pytree(list(kernels))
+    return aggregated_skce_test_of_data(
+        key, kernels, padded(data), n_resamples=n_resamples, n_features=n_features
+    )
+
+
+def aggregated_skce_test_of_data(
+    key: jax.Array,
+    kernels: Sequence[Any] | None,
+    data: Data,
+    *,
+    n_resamples: int,
+    n_features: int = N_FEATURES,
+) -> CalibrationTestResult:
+    """`aggregated_skce_test` of checked kernels and data."""
+    data = _pooled(data)
     if kernels is None:
-        kernels = default_kernels(predictions, where=where)
-    if not isinstance(kernels, Sequence):
-        raise TypeError(f"kernels must be a list of kernels, got {describe(kernels)}.")
-    checked = [
-        check_inputs(k, predictions, targets, where, formula=one_residual)[0] for k in kernels
-    ]
-    if not checked:
-        raise ValueError("kernels must hold at least one kernel, got none.")
-    dtype = widest_dtype(targets, *jax.tree.leaves(predictions))
-    found = _aggregated_skce_test((key, terms_of(checked, dtype)), data, n_resamples, n_features)
-    scores, pvalues = found.aggregate.scores, found.aggregate.pvalues
-    members = Members(
-        as_pytree(list(kernels)),
-        found.estimates,
-        scores,
-        pvalues,
-        NormInterval(found.biased, found.errors),
-    )
-    best = members.best
-    return CalibrationTestResult(
-        statistic=found.aggregate.statistic,
-        pvalue=found.aggregate.pvalue,
-        estimate=found.estimates[best],
-        null_distribution=found.aggregate.draws,
-        members=members,
-        interval=NormInterval(found.biased[best], found.errors.of(best)),
-        method=f"aggregated_skce_test, {len(kernels)} kernels, {n_resamples} draws from the model",
-    )
+        of_places = data.predictions.of_places()
+        if of_places is not None:
+            places = places_of_targets(jax.random.fold_in(key, _PLACES), data)
+            data = Data(of_places, places, data.where)
+        kernels = default_kernels_of_data(data)
+    terms = terms_of(list(map(normal_form, kernels)), widest_dtype(*jax.tree.leaves(data)))
+    result = _aggregated_skce_test((key, terms), data, n_resamples, n_features)
+    members = dataclasses.replace(result.members, kernels=list(kernels))
+    return dataclasses.replace(result, members=members)
 
 
-class Found(NamedTuple):
-    """The aggregate, both SKCE of each kernel ``[K]``, and the squared errors of their means."""
-
-    aggregate: Aggregate
-    estimates: jax.Array
-    biased: jax.Array
-    errors: SimultaneousErrors
+def _pooled(data: Data) -> Data:
+    """The data that the test draws: samples with the target among them."""
+    predictions, targets = data.predictions.pool_target(data.targets)
+    return Data(predictions, targets, data.where)
 
 
 @on_devices
 def _aggregated_skce_test(
     axis: Axis, shared: Any, data: Data, n_resamples: int, n_features: int
-) -> Found:
+) -> CalibrationTestResult:
     key, terms = shared
     data = clean(data, axis)
     n = all_sum(jnp.sum(data.weights), axis)
@@ -182,15 +181,24 @@ def _aggregated_skce_test(
     expected = jnp.mean(values[:, 1:], axis=1)
     excess = jnp.maximum(diagonals / jnp.where(expected == 0, 1.0, expected), 1.0)
     unit = 1 / jnp.square(n)
-    return Found(
-        aggregate=found,
-        estimates=(observed - diagonals) / (n * (n - 1)),
-        biased=unit * observed,
-        errors=found.errors.scaled(unit, excess),
+    estimates, biased = (observed - diagonals) / (n * (n - 1)), unit * observed
+    errors = found.errors.scaled(unit, excess)
+    # The kernels are put in their place outside of jit, as they are.
+    members = Members([], estimates, found.scores, found.pvalues, NormInterval(biased, errors))
+    best = members.best
+    return CalibrationTestResult(
+        statistic=found.statistic,
+        pvalue=found.pvalue,
+        estimate=estimates[best],
+        null_distribution=found.draws,
+        members=members,
+        interval=NormInterval(biased[best], errors.of(best)),
+        method=f"aggregated_skce_test, {terms.n_kernels} kernels, {n_resamples} draws from the "
+        "model",
     )
 
 
-def one_residual(kernel: Any, a: Any, b: Any) -> jax.Array:
+def one_residual(kernel: SumOfTerms, a: Any, b: Any) -> jax.Array:
     """What the test evaluates of a kernel, for `check_formula`: the squares of one residual."""
     dtype = widest_dtype(*jax.tree.leaves(a[0]))
     (source, *_) = terms_of([kernel], dtype).sources

@@ -37,9 +37,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._struct import struct
-from calibjax.intervals._confidence_interval import normal_quantile
-from calibjax.intervals._counting import counted_pvalue, rounding_of
-from calibjax.intervals._errors import upper_quantile
+from calibjax.resampling import counted_pvalue, normal_quantile, rounding_of, upper_quantile
 
 # The law of a kernel with one eigenvalue, chi-squared with one degree of freedom, has 2.8.  Rare
 # events have more, and z would be large for all draws: no other kernel could decide.

@@ -9,14 +9,13 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, clean, kept_first
+from calibjax._rows import Data, clean, kept_first, padded
 from calibjax._sharding import Axis, all_sum, gathered, on_devices
 from calibjax.discrepancy import check_inputs, h
 from calibjax.features import one_feature
 from calibjax.hypothesis_tests._null_laws import Law, bootstrap, gamma, pearson, spectrum, wild
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.intervals._of_norms import NormInterval
-from calibjax.intervals._rare_events import remark_on_rare_events
+from calibjax.intervals import NormInterval, remark_on_rare_events
 from calibjax.kernels import KernelLike
 from calibjax.operators import DiscrepancyMatrix, low_rank_h, tiled_h_of_clean
 
@@ -164,6 +163,7 @@ def asymptotic_skce_test(
             f"method must be 'bootstrap', 'wild', 'gamma' or 'features' above n = "
             f"{_MAX_MATRIX_ROWS}, got {method!r}, which holds an n x n matrix, with n = {data.n}."
         )
+    data = padded(data)
     rows = gathered(data) if chosen.holds_matrix else data
     result = _asymptotic_skce_test((key, kernel), rows, n_resamples, method, n_features)
     return remark_on_rare_events(result, data, "calibration_test")

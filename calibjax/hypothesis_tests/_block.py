@@ -11,16 +11,11 @@ from jax.typing import ArrayLike
 from calibjax._check import check_choice, check_integer
 from calibjax._distribution import Distribution
 from calibjax._numbers import root_mean_square
-from calibjax._rows import Data
+from calibjax._rows import Data, padded
 from calibjax._sharding import Axis, all_sum, on_devices, on_one_device
 from calibjax._struct import is_traced
 from calibjax.discrepancy import check_inputs
-from calibjax.hypothesis_tests._model_null import (
-    block_row_numbers,
-    check_null,
-    under_model,
-    with_targets,
-)
+from calibjax.hypothesis_tests._nulls import check_null, with_targets
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.hypothesis_tests._z_test import (
     BlockSummary,
@@ -28,10 +23,10 @@ from calibjax.hypothesis_tests._z_test import (
     summarise_estimates,
     z_test,
 )
-from calibjax.intervals._counting import counted_pvalue_with_ties
-from calibjax.intervals._rare_events import remark_on_rare_events
+from calibjax.intervals import remark_on_rare_events
 from calibjax.kernels import KernelLike
 from calibjax.operators import BlockH, block_h
+from calibjax.resampling import counted_pvalue_with_ties, row_numbers, under_model
 
 
 def asymptotic_block_skce_test(
@@ -122,6 +117,7 @@ def asymptotic_block_skce_test(
     check_choice("variance", variance, _SUMMARIES)
     n_resamples = check_null(null, ("asymptotic", "model"), key, n_resamples)
     check_complete_blocks(data, block_size, at_least=2)
+    data = padded(data)
     if key is None:
         result = _asymptotic_block_skce_test(kernel, data, block_size, variance)
         return remark_on_rare_events(result, data, "null='model'")
@@ -164,7 +160,7 @@ def _model_block_skce_test(
 ) -> CalibrationTestResult:
     key, kernel = shared
     blocks = block_h(kernel, data, block_size, axis)
-    rows = block_row_numbers(data, block_size, axis)
+    rows = row_numbers(blocks.weights.reshape(-1), axis)
 
     def summary(targets: jax.Array) -> BlockSummary:
         return summarise(with_targets(blocks, targets))

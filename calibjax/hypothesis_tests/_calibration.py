@@ -3,8 +3,10 @@
 import jax
 from jax.typing import ArrayLike
 
+from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax.hypothesis_tests._aggregated import aggregated_skce_test
+from calibjax._rows import Data, check_data, padded
+from calibjax.hypothesis_tests._aggregated import aggregated_skce_test_of_data
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 
 
@@ -57,6 +59,14 @@ def calibration_test(
         )
     if targets is None:
         raise TypeError("targets must be an array, got None.")
-    return aggregated_skce_test(
-        key, None, predictions, targets, n_resamples=n_resamples, where=where
-    )
+    check_key(key)
+    n_resamples = check_integer("n_resamples", n_resamples, 1)
+    data = padded(check_data(predictions, targets, where))
+    return calibration_test_of_data(key, data, n_resamples=n_resamples)
+
+
+def calibration_test_of_data(
+    key: jax.Array, data: Data, *, n_resamples: int
+) -> CalibrationTestResult:
+    """`calibration_test` of checked data."""
+    return aggregated_skce_test_of_data(key, None, data, n_resamples=n_resamples)

@@ -11,23 +11,16 @@ from jax.typing import ArrayLike
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot, root_mean_square
-from calibjax._rows import Data, check_locations
+from calibjax._rows import Data, check_locations, padded
 from calibjax._sharding import Axis, all_max, all_of, all_sum, on_devices
 from calibjax._struct import is_traced
 from calibjax.discrepancy import check_inputs, deviation
 from calibjax.estimators import h_and_locations
-from calibjax.hypothesis_tests._model_null import (
-    check_null,
-    tile_row_numbers,
-    under_model,
-    with_targets,
-)
+from calibjax.hypothesis_tests._nulls import check_null, with_targets
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.intervals._counting import counted_pvalue_with_ties
-from calibjax.intervals._errors import three_moment_errors
-from calibjax.intervals._of_norms import NormInterval
-from calibjax.intervals._rare_events import remark_on_rare_events
+from calibjax.intervals import NormInterval, remark_on_rare_events, three_moment_errors
 from calibjax.kernels import KernelLike
+from calibjax.resampling import counted_pvalue_with_ties, row_numbers, under_model
 
 
 def asymptotic_cme_test(
@@ -114,6 +107,7 @@ def asymptotic_cme_test(
     locations = check_locations(predictions, test_predictions, test_targets, "test")
     n, n_locations = data.n_kept(), locations.n
     n_resamples = check_null(null, ("asymptotic", "model"), key, n_resamples)
+    data = padded(data)
     if key is not None:
         check_integer("n_resamples", n_resamples, n_locations + 1)
         return _model_cme_test((key, kernel, locations), data, n_resamples)
@@ -184,7 +178,7 @@ def _model_cme_test(axis: Axis, shared: Any, data: Data, n_resamples: int) -> Ca
     def mean_deviations(targets: jax.Array) -> jax.Array:
         return with_targets(h, targets).deviation_sums(locations) / n
 
-    rows = tile_row_numbers(h, data, axis)
+    rows = row_numbers(h.weights, axis)
     means = under_model(mean_deviations, key, h.samples, rows, n_resamples)
     # The weights of the locations are 1, or all NaN if a location is invalid.
     means = jnp.where(n >= 2, means * locations.weights[None, :], jnp.nan)

@@ -14,9 +14,8 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_data, clean, kept_first
 from calibjax._sharding import gathered
 from calibjax._struct import bind
-from calibjax.hypothesis_tests._model_null import row_numbers, under_model
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.intervals._counting import counted_pvalue_with_ties
+from calibjax.resampling import counted_pvalue_with_ties, row_numbers, under_model
 
 # The number of rows that are resampled at a time.
 _ROWS = 2**14
@@ -135,7 +134,7 @@ _Estimate = Callable[[Any, jax.Array], jax.Array]
 def _under_model(key: jax.Array, estimate: _Estimate, data: Data, n_resamples: int) -> jax.Array:
     """The estimates for targets drawn from the predictions, and last of the data, ``[R + 1]``."""
     of_targets = functools.partial(estimate, data.predictions)
-    rows = row_numbers(data.n, data.where, None)
+    rows = row_numbers(data.weights)
     return under_model(of_targets, key, data.samples, rows, n_resamples, _ROWS // data.n)
 
 

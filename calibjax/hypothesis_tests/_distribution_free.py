@@ -9,26 +9,28 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_flag, check_integer, check_values
 from calibjax._distribution import Distribution
-from calibjax._rows import Data
+from calibjax._rows import Data, padded
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import is_array, is_traced
 from calibjax.discrepancy import check_inputs
 from calibjax.hypothesis_tests._block import check_complete_blocks
-from calibjax.hypothesis_tests._model_null import (
-    block_row_numbers,
-    check_null,
-    tile_row_numbers,
-    under_model,
-    with_targets,
-)
+from calibjax.hypothesis_tests._nulls import check_null, with_targets
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.hypothesis_tests._z_test import summarise
-from calibjax.intervals._bounded import BoundedMeanInterval, BoundedNormInterval
-from calibjax.intervals._counting import counted_pvalue_with_ties, rounding_of
-from calibjax.intervals._errors import DrawnErrors
-from calibjax.intervals._of_norms import NormInterval
+from calibjax.intervals import (
+    BoundedMeanInterval,
+    BoundedNormInterval,
+    DrawnErrors,
+    NormInterval,
+)
 from calibjax.kernels import KernelLike, upper_bound
 from calibjax.operators import BlockH, TiledH, block_h, tiled_h
+from calibjax.resampling import (
+    counted_pvalue_with_ties,
+    rounding_of,
+    row_numbers,
+    under_model,
+)
 
 
 def distribution_free_skce_test(
@@ -120,6 +122,7 @@ def distribution_free_skce_test(
             raise ValueError(f"block_size must be None for the biased estimate, got {block_size}.")
         check_complete_blocks(data, block_size, at_least=1)
     n_resamples = check_null(null, ("bound", "model"), key, n_resamples)
+    data = padded(data)
     if key is not None:
         return _model_skce_test((key, checked), data, unbiased, block_size, n_resamples)
     bound = upper_bound(kernel) if kernel_bound is None else _checked_bound(kernel_bound)
@@ -142,7 +145,7 @@ def _distribution_free_skce_test(
     axis: Axis, shared: Any, data: Data, unbiased: bool, block_size: int | None
 ) -> CalibrationTestResult:
     kernel, kernel_bound = shared
-    h, _ = _operator_and_rows(kernel, data, block_size, axis)
+    h = _operator(kernel, data, block_size, axis)
     found = _estimates(h, block_size)
     estimate = found.unbiased if unbiased else found.biased
     bound = jnp.asarray(kernel_bound, estimate.dtype)
@@ -168,7 +171,8 @@ def _model_skce_test(
     axis: Axis, shared: Any, data: Data, unbiased: bool, block_size: int | None, n_resamples: int
 ) -> CalibrationTestResult:
     key, kernel = shared
-    h, rows = _operator_and_rows(kernel, data, block_size, axis)
+    h = _operator(kernel, data, block_size, axis)
+    rows = row_numbers(h.weights.reshape(-1), axis)
 
     def estimates(targets: jax.Array) -> _Estimates:
         return _estimates(with_targets(h, targets), block_size)
@@ -192,14 +196,11 @@ def _model_skce_test(
     )
 
 
-def _operator_and_rows(
-    kernel: Any, data: Data, block_size: int | None, axis: Axis
-) -> tuple[TiledH | BlockH, jax.Array]:
-    """H of all pairs, or of the pairs within blocks, and the numbers of its rows."""
+def _operator(kernel: Any, data: Data, block_size: int | None, axis: Axis) -> TiledH | BlockH:
+    """H of all pairs, or of the pairs within blocks."""
     if block_size is None:
-        h = tiled_h(kernel, data, axis)
-        return h, tile_row_numbers(h, data, axis)
-    return block_h(kernel, data, block_size, axis), block_row_numbers(data, block_size, axis)
+        return tiled_h(kernel, data, axis)
+    return block_h(kernel, data, block_size, axis)
 
 
 class _Estimates(NamedTuple):

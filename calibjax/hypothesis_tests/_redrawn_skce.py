@@ -11,7 +11,6 @@ the memory is O(F M D) for some data sets at a time.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -19,9 +18,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._numbers import dot
-from calibjax._pairwise import cut, pad
 from calibjax._rows import Data, kept_first
-from calibjax._sharding import Axis, all_sum, as_varying, axis_size, global_offset
+from calibjax._sharding import Axis, axis_size, global_offset
 from calibjax.features import (
     choose_landmarks,
     landmarks_with_base,
@@ -29,10 +27,10 @@ from calibjax.features import (
     residual_feature,
 )
 from calibjax.hypothesis_tests._kernel_terms import KernelTerms
-from calibjax.intervals._model_draws import DRAWS_PER_GROUP, draw_targets
+from calibjax.resampling import DRAWS_PER_GROUP, draw_groups, draw_targets, sum_over_rows
 
-# How many sums G, and how many residuals of a chunk of rows, are in memory at a time.
-_SUMS, _RESIDUALS = 2**20, 2**20
+# How many sums G are in memory at a time.
+_SUMS = 2**20
 # The group of draws whose mean stands for the expectation of a feature.
 _EXPECTATION_GROUP = 2**31 - 1
 
@@ -63,13 +61,10 @@ def redrawn_skce(
     ]
     pairs = sorted({(group.base, group.source) for group in terms.groups})
 
-    def sums_of_rows(chunk: Any, numbers_of_draws: jax.Array) -> Any:
+    def sums_of_rows(chunk: Any, groups: jax.Array) -> Any:
         """G of each pair of a base and a source, and the diagonal of each term as observed."""
         ((predictions, targets), numbers), weights = chunk
-        drawn = jax.vmap(lambda i: draw_targets(draw_key, predictions, numbers, i), out_axes=1)(
-            numbers_of_draws
-        )
-        drawn = drawn.reshape(weights.shape[0], -1, *targets.shape[1:])
+        drawn = draw_groups(draw_key, predictions, numbers, groups)
         targets = jnp.concatenate([targets[:, None], drawn], axis=1)
         others = draw_targets(draw_key, predictions, numbers, jnp.int32(_EXPECTATION_GROUP))
         w = [weights[:, None] * base.coordinates(predictions, numbers) for base in bases]
@@ -80,10 +75,10 @@ def redrawn_skce(
         ]
         return [sums[pair].sums for pair in pairs], diagonals
 
-    def forms(numbers_of_draws: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def forms(groups: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The sums over pairs of each kernel ``[K, 1 + draws]``, and the diagonals ``[K]``."""
-        sums, of_terms = _sum_over_chunks(
-            lambda chunk: sums_of_rows(chunk, numbers_of_draws), rows, per_row, axis
+        sums, of_terms = sum_over_rows(
+            lambda chunk: sums_of_rows(chunk, groups), *rows, per_row, axis
         )
         of_pair = dict(zip(pairs, sums, strict=True))
         values = jnp.zeros((terms.n_kernels, sums[0].shape[1]), data.weights.dtype)
@@ -114,23 +109,6 @@ def _features(key: jax.Array, terms: KernelTerms, data: Data) -> list[Any]:
     one = jax.tree.map(lambda x: x[0], data.samples)
     keys = jax.random.split(key, len(terms.sources))
     return [residual_feature(k, s, *one) for k, s in zip(keys, terms.sources, strict=True)]
-
-
-def _sum_over_chunks(function: Callable[[Any], Any], rows: Any, per_row: int, axis: Axis) -> Any:
-    """The sum of ``function(chunk)``, which holds `per_row` numbers of a row, over all rows."""
-    shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[:1], rows))
-    # Sums ``[F, …]`` over fewer rows than F would mostly move their result.
-    sums = shapes[0]
-    n = rows[-1].shape[0]
-    n_chunks = -(-n // max(sums[0].shape[0], _RESIDUALS // per_row))
-    size = -(-n // n_chunks)
-    chunks = cut(pad(rows, n_chunks * size), size)
-
-    def step(totals: Any, chunk: Any) -> tuple[Any, None]:
-        return jax.tree.map(jnp.add, totals, function(chunk)), None
-
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    return all_sum(lax.scan(step, as_varying(zeros, rows), chunks)[0], axis)
 
 
 def _forms(matrices: jax.Array, sums: jax.Array) -> jax.Array:

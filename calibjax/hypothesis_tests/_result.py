@@ -8,8 +8,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._struct import is_array, is_traced, static, struct
-from calibjax.intervals._confidence_interval import ConfidenceInterval, checked_level
+from calibjax.intervals import ConfidenceInterval
 from calibjax.kernels import describe
+from calibjax.resampling import checked_level
 
 
 @struct

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
-from calibjax._rows import Data
+from calibjax._rows import Data, padded
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import is_traced, static, struct
 from calibjax.discrepancy import check_inputs
@@ -99,7 +99,9 @@ class SKCEState:
             TypeError, ValueError: as in `skce`.
         """
         kernel, data = check_inputs(kernel, predictions, targets, where)
-        return self if data.n < self.block_size else _state_after_batch((self, kernel), data)
+        if data.n < self.block_size:
+            return self
+        return _state_after_batch((self, kernel), padded(data))
 
     def merge(self, other: "SKCEState") -> "SKCEState":
         """The state of the blocks of both states.  O(1).

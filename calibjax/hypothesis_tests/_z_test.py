@@ -8,7 +8,7 @@ from jax.scipy.special import ndtr
 
 from calibjax._sharding import all_sum
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.intervals._of_norms import MeanInterval
+from calibjax.intervals import MeanInterval
 from calibjax.operators import BlockH
 
 

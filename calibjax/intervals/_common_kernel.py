@@ -8,8 +8,14 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
+from calibjax._rows import Data
 from calibjax._struct import widest_dtype
-from calibjax.expectations import JointKernel, default_kernel, gaussian_kernel, location_and_spread
+from calibjax.expectations import (
+    JointKernel,
+    default_kernel_of_data,
+    gaussian_kernel,
+    location_and_spread,
+)
 from calibjax.kernels import (
     DistanceKernel,
     EmbeddingDistance,
@@ -18,7 +24,7 @@ from calibjax.kernels import (
     TensorProduct,
     TotalVariation,
     WhiteKernel,
-    median_heuristic,
+    median_heuristic_of_data,
 )
 
 
@@ -32,13 +38,13 @@ def common_kernel(models: Sequence[Distribution], where: ArrayLike | None) -> Jo
     if len({_family_and_shapes(p) for p in models}) == 1:
         together = jax.tree.map(lambda *x: jnp.concatenate(_in_one_dtype(x)), *models)
         masks = None if where is None else jnp.concatenate([jnp.asarray(where)] * len(models))
-        return default_kernel(together, where=masks)
+        return default_kernel_of_data(Data(together, None, masks))
     are_labels = all(p.label_probabilities() is not None for p in models)
     distance = TotalVariation() if are_labels else EmbeddingDistance(location_and_spread)
-    lengthscale = _mean([median_heuristic(distance, p, where=where) for p in models])
+    lengthscale = _mean([median_heuristic_of_data(distance, Data(p, None, where)) for p in models])
     real = [p for p in models if p.target_kind == "real"]
     # A family of real numbers has no closed form with a white kernel, and counts are real, too.
-    lengthscales = [jnp.asarray(gaussian_kernel(p, where).lengthscale) for p in real]
+    lengthscales = [jnp.asarray(gaussian_kernel(Data(p, None, where)).lengthscale) for p in real]
     target_kernel = GaussianKernel(_mean(lengthscales)) if real else WhiteKernel()
     on_pairs = SteinKernel if any(p.score_only for p in models) else TensorProduct
     return on_pairs(DistanceKernel(distance, lengthscale), target_kernel)

@@ -31,17 +31,16 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_predictions, clean, kept_first
+from calibjax._rows import Data, check_data, check_predictions, clean, kept_first, padded
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import widest_dtype
-from calibjax.discrepancy import check_inputs
-from calibjax.intervals._bootstrap import resampled_forms
+from calibjax.discrepancy import check_kernel_of
 from calibjax.intervals._common_kernel import common_kernel
 from calibjax.intervals._comparison import CalibrationComparison
-from calibjax.intervals._counting import rounding_of
 from calibjax.intervals._rare_events import remark_on_rare_events
 from calibjax.kernels import KernelLike
 from calibjax.operators import tiled_h_of_clean
+from calibjax.resampling import resampled_forms, rounding_of
 
 
 def compare_calibration(
@@ -130,14 +129,23 @@ def compare_calibration(
         if size != n:
             raise ValueError(f"{name} must hold n = {n} rows as first does, got {size}.")
         check_predictions(other, where, name=name, at_least=2)
-    models = [first, *others.values()]
+    # The targets are checked for each family.
+    checked = [check_data(model, targets, where) for model in [first, *others.values()]]
+    models = [padded(data) for data in checked]
     if kernel is None:
-        kernel = common_kernel(models, where)
-    checked = [check_inputs(kernel, model, targets, where) for model in models]
-    found = [_resampled_skce((key, kernel), data, n_resamples) for kernel, data in checked]
+        kernel = common_kernel([data.predictions for data in models], models[0].where)
+    (terms, *_) = [check_kernel_of(kernel, data) for data in checked]
+    return compare_calibration_of_data(key, terms, models, n_resamples=n_resamples, several=several)
+
+
+def compare_calibration_of_data(
+    key: jax.Array, kernel: Any, models: Sequence[Data], *, n_resamples: int, several: bool
+) -> CalibrationComparison:
+    """`compare_calibration` of checked models with the same targets, the first with the others."""
+    found = [_resampled_skce((key, kernel), data, n_resamples) for data in models]
     result = _comparison(found, several, f"compare_calibration, {n_resamples} resamples")
     # A model that expects no event at all may be sure and right: another one speaks for the rows.
-    remarks = [remark_on_rare_events(result, data, "more rows") for _, data in checked]
+    remarks = [remark_on_rare_events(result, data, "more rows") for data in models]
     return remarks[0] if all(x.method != result.method for x in remarks) else result
 
 

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._struct import is_array, is_traced, static, struct
-from calibjax.intervals._confidence_interval import ConfidenceInterval, one_level
+from calibjax.intervals._confidence_interval import ConfidenceInterval
+from calibjax.resampling import one_level
 
 
 @struct

@@ -9,7 +9,7 @@ from jax.scipy.special import gammainc
 
 from calibjax._numbers import smallest_with
 from calibjax._struct import struct
-from calibjax.intervals._confidence_interval import normal_quantile
+from calibjax.resampling import upper_quantile
 
 
 @struct
@@ -28,26 +28,6 @@ class DrawnErrors:
         draws = jnp.asarray(self.draws)
         found, beyond = upper_quantile(draws, level)
         return found * jnp.square(jnp.maximum(beyond, 1.0))
-
-
-def upper_quantile(draws: jax.Array, level: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The draw of rank ceil(level (R + 1)) along the last axis, or the largest draw.
-
-    Beside it stands the normal quantile of the level in units of the quantile of R / (R + 1), which
-    is above 1 exactly if all draws are too small.
-    """
-    n_draws = draws.shape[-1]
-    shape = jnp.broadcast_shapes(draws.shape[:-1], level.shape)
-    ordered = jnp.broadcast_to(jnp.sort(draws, axis=-1), (*shape, n_draws))
-    # 0.95 of 1000 draws is the draw 950 in spite of rounding.
-    rounding = 8 * jnp.finfo(draws.dtype).eps
-    rank = jnp.ceil((level - rounding) * (n_draws + 1))
-    index = jnp.clip(jnp.nan_to_num(rank), 1, n_draws).astype(jnp.int32) - 1
-    index = jnp.broadcast_to(index, shape)[..., None]
-    found = jnp.take_along_axis(ordered, index, axis=-1)[..., 0]
-    reached = jnp.asarray(n_draws / (n_draws + 1), draws.dtype)
-    beyond = normal_quantile(level) / normal_quantile(reached)
-    return jnp.where(jnp.isnan(level), jnp.nan, found), beyond
 
 
 @struct

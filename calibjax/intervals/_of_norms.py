@@ -21,7 +21,8 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._struct import struct
-from calibjax.intervals._confidence_interval import ConfidenceInterval, normal_quantile
+from calibjax.intervals._confidence_interval import ConfidenceInterval
+from calibjax.resampling import normal_quantile
 
 
 @struct

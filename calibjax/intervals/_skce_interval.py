@@ -41,23 +41,19 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, clean, kept_first
+from calibjax._rows import Data, clean, kept_first, padded
 from calibjax._sharding import Axis, global_offset, on_devices
 from calibjax._struct import widest_dtype
 from calibjax.discrepancy import check_inputs
 from calibjax.estimators import estimate_skce
-from calibjax.intervals._bootstrap import bootstrap_draws
 from calibjax.intervals._bounded import BoundedNormInterval
-from calibjax.intervals._confidence_interval import (
-    ConfidenceInterval,
-    checked_level,
-    normal_quantile,
-)
+from calibjax.intervals._confidence_interval import ConfidenceInterval
 from calibjax.intervals._errors import DrawnErrors
 from calibjax.intervals._of_norms import norm_interval
 from calibjax.intervals._variance import largest_variance, variance_under_model
 from calibjax.kernels import KernelLike, upper_bound
 from calibjax.operators import tiled_h, tiled_h_of_clean
+from calibjax.resampling import bootstrap_draws, checked_level, normal_quantile
 
 # Resample r has the key fold_in(key, r): the number of no resample is that of the model's draws.
 _MODEL = 2**31 - 1
@@ -155,13 +151,33 @@ def skce_confidence_interval(
     dtype = widest_dtype(targets, *jax.tree.leaves(predictions))
     level = checked_level(confidence_level, dtype)
     if method == "distribution_free":
-        return _distribution_free((checked, upper_bound(kernel), level), data)
+        return _distribution_free((checked, upper_bound(kernel), level), padded(data))
     check_key(key)
-    return _bootstrapped((key, checked, level), data, n_resamples)
+    return skce_confidence_interval_of_data(
+        key, checked, padded(data), confidence_level=level, n_resamples=n_resamples
+    )
 
 
-@on_devices
-def _bootstrapped(axis: Axis, shared: Any, data: Data, n_resamples: int) -> ConfidenceInterval:
+def skce_confidence_interval_of_data(
+    key: Any, kernel: Any, data: Data, *, confidence_level: Any, n_resamples: int
+) -> ConfidenceInterval:
+    """`skce_confidence_interval` by the bootstrap, of checked arguments."""
+    return skce_and_interval_of_data(
+        key, kernel, data, confidence_level=confidence_level, n_resamples=n_resamples
+    )[1]
+
+
+def skce_and_interval_of_data(
+    key: Any, kernel: Any, data: Data, *, confidence_level: Any, n_resamples: int
+) -> tuple[jax.Array, ConfidenceInterval]:
+    """The same with the unbiased SKCE in front."""
+    return _estimate_and_interval((key, kernel, confidence_level), data, n_resamples)
+
+
+def estimate_and_interval(
+    axis: Axis, shared: Any, data: Data, n_resamples: int
+) -> tuple[jax.Array, ConfidenceInterval]:
+    """The unbiased SKCE, and its interval; `shared` is the key, the kernel and the level."""
     key, kernel, level = shared
     data, n_kept = kept_first(clean(data, axis), data.where)
     first, n_rows = global_offset(n_kept, axis)
@@ -190,7 +206,10 @@ def _bootstrapped(axis: Axis, shared: Any, data: Data, n_resamples: int) -> Conf
     root = jnp.sqrt(4 * largest * estimate + 2 * largest * shift + variance)
     high = jnp.minimum(high, estimate + shift + z * root)
     # At small levels the second bound may be the smaller one of all three.
-    return ConfidenceInterval(jnp.minimum(low, high), high)
+    return unbiased, ConfidenceInterval(jnp.minimum(low, high), high)
+
+
+_estimate_and_interval = on_devices(estimate_and_interval)
 
 
 def resampled_errors(

@@ -10,8 +10,8 @@ from calibjax._numbers import dot
 from calibjax._rows import Data
 from calibjax._sharding import Axis, all_sum, axis_size, evenly_spaced, rows_at
 from calibjax.discrepancy import h
-from calibjax.intervals._model_draws import draw_targets
 from calibjax.operators import in_tiles
+from calibjax.resampling import draw_targets
 
 # The number of rows that show the largest eigenvalue.
 _MATRIX_ROWS = 256

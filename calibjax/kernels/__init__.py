@@ -1,6 +1,7 @@
 """Kernels on targets, on predictions, and on pairs of both."""
 
 from calibjax.kernels._bandwidth import median_heuristic as median_heuristic
+from calibjax.kernels._bandwidth import median_heuristic_of_data as median_heuristic_of_data
 from calibjax.kernels._base import Kernel as Kernel
 from calibjax.kernels._base import KernelLike as KernelLike
 from calibjax.kernels._base import Product as Product

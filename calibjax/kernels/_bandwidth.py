@@ -9,7 +9,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._rows import check_predictions, fill_masked, kept_first, valid_rows
+from calibjax._rows import Data, check_rows, fill_masked, kept_first, valid_rows
 from calibjax._sharding import (
     Axis,
     all_sum,
@@ -60,10 +60,14 @@ def median_heuristic(
         0.75
     """
     check_distance(distance)
-    check_predictions(predictions, where)
-    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), predictions)
+    return median_heuristic_of_data(distance, check_rows(predictions, where))
+
+
+def median_heuristic_of_data(distance: DistanceLike, data: Data) -> jax.Array:
+    """`median_heuristic` of checked predictions; `data` may be without targets."""
+    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), data.predictions)
     check_distance_formula(distance, one)
-    return _median_heuristic(as_pytree(distance), (predictions, where))
+    return _median_heuristic(as_pytree(distance), (data.predictions, data.where))
 
 
 @on_devices

@@ -156,7 +156,7 @@ class CalibrationMonitor:
         draw_key, landmark_key, key = jax.random.split(key, 3)
         predictions, _ = predictions.pool_target(predictions.sample(draw_key))
         if kernels is None:
-            kernels = default_prediction_kernels(predictions, where)
+            kernels = default_prediction_kernels(Data(predictions, None, where))
         for kernel in _checked_list(kernels):
             check_kernel(kernel, "kernels", "predictions")
         functions = as_pytree(list(kernels))

@@ -1,7 +1,14 @@
 """Recalibration of predictions: by a temperature, or by any transform with parameters."""
 
 from calibjax.recalibration._fit_recalibration import fit_recalibration as fit_recalibration
+from calibjax.recalibration._fit_recalibration import (
+    fit_recalibration_of_data as fit_recalibration_of_data,
+)
 from calibjax.recalibration._fit_temperature import fit_temperature as fit_temperature
+from calibjax.recalibration._fit_temperature import (
+    fit_temperature_of_data as fit_temperature_of_data,
+)
+from calibjax.recalibration._fit_temperature import is_end_of_range as is_end_of_range
 from calibjax.recalibration._temper import temper as temper
 from calibjax.recalibration._transforms import affine_scaling as affine_scaling
 from calibjax.recalibration._transforms import vector_scaling as vector_scaling

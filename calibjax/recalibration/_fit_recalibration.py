@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from calibjax._check import check_array
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot
-from calibjax._rows import Data, check_data, clean, fill_masked
+from calibjax._rows import Data, check_data, clean, fill_masked, padded
 from calibjax._sharding import gathered
 from calibjax._struct import bind, is_array
 
@@ -96,28 +96,6 @@ def fit_recalibration(
     Reference: Guo et al., On calibration of modern neural networks, ICML 2017, Section 4; Nocedal
     and Wright, Numerical optimization, 2006, Chapter 7.
     """
-    return _fit(*_checked(transform, parameters, predictions, targets, objective, where))
-
-
-def fit_with_verdict(
-    transform: Callable[[Any, Any], Any],
-    parameters: Parameters,
-    predictions: Distribution,
-    targets: ArrayLike,
-) -> tuple[Parameters, jax.Array]:
-    """`fit_recalibration`, and whether it found a minimum."""
-    return _fit_with_verdict(*_checked(transform, parameters, predictions, targets, None, None))
-
-
-def _checked(
-    transform: Any,
-    parameters: Any,
-    predictions: Distribution,
-    targets: ArrayLike,
-    objective: Any,
-    where: ArrayLike | None,
-) -> tuple[Any, ...]:
-    """The arguments of the search."""
     if not callable(transform):
         raise TypeError(f"transform must be a callable, got {type(transform).__name__}.")
     if objective is not None and not callable(objective):
@@ -127,20 +105,20 @@ def _checked(
             raise TypeError(f"parameters must hold numbers, got {type(leaf).__name__}.")
         check_array("parameters", jnp.asarray(leaf), "real")
     data = check_data(predictions, targets, where)
-    scored = None if objective is None else bind(objective)
-    return gathered(data), bind(transform), parameters, scored
+    if objective is None:
+        return fit_recalibration_of_data(transform, parameters, padded(data))[0]
+    # What an objective makes of masked rows is not known: without any it sees none.
+    return _search(gathered(data), bind(transform), parameters, bind(objective))[0]
+
+
+def fit_recalibration_of_data(
+    transform: Callable[[Any, Any], Any], parameters: Parameters, data: Data
+) -> tuple[Parameters, jax.Array]:
+    """`fit_recalibration` of checked arguments by the likelihood, and if it found a minimum."""
+    return _search(gathered(data), bind(transform), parameters, None)
 
 
 @jax.jit
-def _fit(*arguments: Any) -> Any:
-    return _search(*arguments)[0]
-
-
-@jax.jit
-def _fit_with_verdict(*arguments: Any) -> Any:
-    return _search(*arguments)
-
-
 def _search(
     data: Data,
     transform: Callable[[Any, Any], Any],

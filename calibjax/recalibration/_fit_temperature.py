@@ -9,7 +9,8 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data, clean
+from calibjax._numbers import exact_sum
+from calibjax._rows import Data, check_data, clean, padded
 from calibjax._sharding import gathered
 from calibjax._struct import bind
 from calibjax.recalibration._temper import temper
@@ -89,7 +90,15 @@ def fit_temperature(
     if objective is not None and not callable(objective):
         raise TypeError(f"objective must be a callable or None, got {type(objective).__name__}.")
     data = check_data(predictions, targets, where)
-    return _fit_temperature(gathered(data), None if objective is None else bind(objective))
+    if objective is None:
+        return fit_temperature_of_data(padded(data))
+    # What an objective makes of masked rows is not known: without any it sees none.
+    return _fit_temperature(gathered(data), bind(objective))
+
+
+def fit_temperature_of_data(data: Data) -> jax.Array:
+    """`fit_temperature` of checked data, with the likelihood as the objective."""
+    return _fit_temperature(gathered(data), None)
 
 
 def is_end_of_range(temperature: float) -> bool:
@@ -154,5 +163,5 @@ def _negative_log_likelihood(data: Data, temperature: jax.Array) -> jax.Array:
     untempered = data.predictions.tempered_log_prob(data.targets, jnp.ones_like(temperature))
     counted = (data.weights > 0) & (untempered != -jnp.inf)
     log_prob = data.predictions.tempered_log_prob(data.targets, temperature)
-    total = jnp.sum(log_prob, where=counted)
+    total = exact_sum(jnp.where(counted, log_prob, 0.0))
     return -total / jnp.maximum(jnp.sum(counted, dtype=total.dtype), 1)

@@ -4,6 +4,7 @@ import jax
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
+from calibjax._rows import Data, first_rows, padded
 from calibjax.scores._quadrature import crps_of_numbers
 from calibjax.scores._rows import check_numbers, score_rows
 from calibjax.scores._sums import crps_of_counts, crps_of_labels
@@ -62,7 +63,13 @@ def crps(predictions: Distribution, targets: ArrayLike) -> jax.Array:
     the formulas; Ferro, Fair scores for ensemble forecasts, Quarterly Journal of the Royal
     Meteorological Society 2014.
     """
-    return score_rows(None, (check_numbers(predictions, targets),), _crps)
+    data = check_numbers(predictions, targets)
+    return first_rows(crps_of_data(padded(data)), data.n)
+
+
+def crps_of_data(data: Data) -> jax.Array:
+    """`crps` of checked data; masked rows hold any number or NaN."""
+    return score_rows(None, (data,), _crps)
 
 
 def _crps(predictions: Distribution, targets: jax.Array) -> jax.Array:

@@ -4,7 +4,7 @@ import jax
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._rows import check_data
+from calibjax._rows import Data, check_data, first_rows, padded
 from calibjax.scores._rows import score_rows
 
 
@@ -37,7 +37,13 @@ def log_score(predictions: Distribution, targets: ArrayLike) -> jax.Array:
 
     Reference: Good, Rational decisions, Journal of the Royal Statistical Society B 1952.
     """
-    return score_rows(None, (check_data(predictions, targets, at_least=1),), _log_score)
+    data = check_data(predictions, targets, at_least=1)
+    return first_rows(log_score_of_data(padded(data)), data.n)
+
+
+def log_score_of_data(data: Data) -> jax.Array:
+    """`log_score` of checked data; masked rows hold any number or NaN."""
+    return score_rows(None, (data,), _log_score)
 
 
 def _log_score(predictions: Distribution, targets: jax.Array) -> jax.Array:

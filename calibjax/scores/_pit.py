@@ -6,7 +6,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data
+from calibjax._rows import Data, first_rows, padded
 from calibjax._struct import widest_dtype
 from calibjax.scores._places import places_of_targets
 from calibjax.scores._rows import check_numbers, score_rows
@@ -65,19 +65,25 @@ def pit(key: jax.Array, predictions: Distribution, targets: ArrayLike) -> jax.Ar
     2009.
     """
     check_key(key)
-    return pit_of_rows(key, check_numbers(predictions, targets))
+    data = check_numbers(predictions, targets)
+    return first_rows(pit_of_data(key, padded(data)), data.n)
 
 
-def pit_of_rows(key: jax.Array, data: Data) -> jax.Array:
-    """The `pit` of checked rows; masked rows hold any number or NaN."""
+def pit_of_data(key: jax.Array, data: Data) -> jax.Array:
+    """`pit` of checked data; masked rows hold any number or NaN."""
     if data.predictions.of_places() is not None:
         return places_of_targets(key, data)
-    # Of all rows at once: devices with the same key would draw the same numbers.
-    between = jax.random.uniform(key, (data.n,), widest_dtype(*jax.tree.leaves(data)))
-    if data.where is not None:
-        # Kept rows have the numbers that they would have without the others.
-        between = between[jnp.cumsum(data.where) - 1]
-    return score_rows(None, (data, between), _pit)
+    return score_rows(None, (data, _uniform(key, data)), _pit)
+
+
+@jax.jit
+def _uniform(key: jax.Array, data: Data) -> jax.Array:
+    """Uniform numbers ``[n]``, of all rows at once: devices with the same key would draw the same.
+
+    Kept rows have the numbers that they would have without the others.
+    """
+    numbers = jax.random.uniform(key, (data.n,), widest_dtype(*jax.tree.leaves(data)))
+    return numbers if data.where is None else numbers[jnp.cumsum(data.where) - 1]
 
 
 def _pit(predictions: Distribution, targets: jax.Array, between: jax.Array) -> jax.Array:

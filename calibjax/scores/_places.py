@@ -39,7 +39,7 @@ def places_of_targets(key: jax.Array, data: Data) -> jax.Array:
     For K levels O(n K (landmarks + R)) time for each step, and O(n K R) memory.
     """
     of_places = data.predictions.of_places()
-    kernels = default_prediction_kernels(of_places, data.where)
+    kernels = default_prediction_kernels(Data(of_places, data.targets, data.where))
     return _places((key, as_pytree(kernels)), data, of_places.levels)
 
 

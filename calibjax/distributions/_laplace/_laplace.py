@@ -8,7 +8,16 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
-from calibjax._numbers import absolute, mirrored, moved, tempered_scale, wave, with_levels
+from calibjax._numbers import (
+    absolute,
+    complex_exponential,
+    is_finite,
+    is_positive,
+    mirrored,
+    moved,
+    tempered_scale,
+    with_levels,
+)
 from calibjax._struct import struct, widened
 from calibjax.distributions._laplace._divided_differences import first_difference
 from calibjax.kernels import Wasserstein
@@ -40,12 +49,12 @@ class Laplace(Distribution):
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         return {
-            "loc": ("finite", jnp.isfinite(self.loc)),
-            "scale": ("positive and finite", (self.scale > 0) & jnp.isfinite(self.scale)),
+            "loc": ("finite", is_finite(self.loc)),
+            "scale": ("positive and finite", is_positive(self.scale)),
         }
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        return "finite", jnp.isfinite(targets)
+        return "finite", is_finite(targets)
 
     def mean(self) -> jax.Array:
         """The means, ``[n]``."""
@@ -112,7 +121,7 @@ class Laplace(Distribution):
         return self.loc, math.sqrt(2) * self.scale
 
     def characteristic(self, v: jax.Array) -> jax.Array:
-        return wave(v * self.loc, 1 / (1 + jnp.square(v * self.scale)))
+        return complex_exponential(v * self.loc, 1 / (1 + jnp.square(v * self.scale)))
 
     def tempered(self, temperature: jax.Array) -> Self:
         return dataclasses.replace(self, scale=tempered_scale(self.scale, temperature))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._distribution import Distribution
-from calibjax._numbers import average, root_mean_square
+from calibjax._numbers import complex_average, root_mean_square
 from calibjax._rows import probability_vectors
 from calibjax._struct import struct, widened, widest_dtype
 from calibjax.distributions._categorical import label_log_prob
@@ -84,7 +84,7 @@ class Mixture(Distribution):
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         weights = {} if self.weights is None else {"weights": probability_vectors(self.weights)}
         return weights | {
-            f"components.{name}": (words, jnp.all(self._by_component(valid), axis=1))
+            f"components.{name}": (words, self._by_component(valid).all(axis=1))
             for name, (words, valid) in self._flat_components().constraints().items()
         }
 
@@ -208,7 +208,7 @@ class Mixture(Distribution):
         return self._average(self._by_component(self._flat_components().off_mode_probability()))
 
     def characteristic(self, v: jax.Array) -> jax.Array:
-        return average(self.probabilities(), self.components, lambda c: c.characteristic(v))
+        return complex_average(self.probabilities(), self.components, lambda c: c.characteristic(v))
 
     def tempered(self, temperature: jax.Array) -> Self:
         return dataclasses.replace(self, components=self.components.tempered(temperature))

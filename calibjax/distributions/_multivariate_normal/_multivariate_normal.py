@@ -10,7 +10,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._numbers import dot, moved, tempered_scale, wave
+from calibjax._numbers import complex_exponential, dot, is_finite, moved, tempered_scale
 from calibjax._struct import struct, widened
 
 _COVARIANCE = (
@@ -63,18 +63,13 @@ class MultivariateNormalFullCovariance(Distribution):
         return jnp.linalg.cholesky(widened(self.covariance_matrix))
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        covariance = widened(self.covariance_matrix)
-        transposed = jnp.swapaxes(covariance, -1, -2)
-        largest = jnp.max(jnp.abs(covariance), axis=(-2, -1), keepdims=True)
-        symmetric = jnp.all(jnp.abs(covariance - transposed) <= 1e-3 * largest, axis=(-2, -1))
-        definite = jnp.all(jnp.isfinite(self.scale_tril()), axis=(-2, -1))
         return {
-            "loc": ("finite", jnp.all(jnp.isfinite(self.loc), axis=-1)),
-            "covariance_matrix": (_COVARIANCE, symmetric & definite),
+            "loc": ("finite", is_finite(self.loc).all(axis=-1)),
+            "covariance_matrix": (_COVARIANCE, _is_covariance(self)),
         }
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        return "finite", jnp.all(jnp.isfinite(targets), axis=-1)
+        return "finite", is_finite(targets).all(axis=-1)
 
     def mean(self) -> jax.Array:
         """The means, ``[n, d]``."""
@@ -113,7 +108,9 @@ class MultivariateNormalFullCovariance(Distribution):
         return jnp.sum(jnp.square(self.loc - other.loc)) + jnp.sum(jnp.square(difference))
 
     def characteristic(self, v: jax.Array) -> jax.Array:
-        return wave(dot(self.loc, v), jnp.exp(-dot(v, dot(self.covariance_matrix, v)) / 2))
+        return complex_exponential(
+            dot(self.loc, v), jnp.exp(-dot(v, dot(self.covariance_matrix, v)) / 2)
+        )
 
     def tempered(self, temperature: jax.Array) -> Self:
         covariance = tempered_scale(self.covariance_matrix, temperature)
@@ -136,3 +133,14 @@ def _orthogonal_factor(matrix: jax.Array) -> jax.Array:
 def _matmul(a: jax.Array, b: jax.Array) -> jax.Array:
     """a b with all digits, over the last two axes."""
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
+
+
+# Compiled, also for arrays of NumPy: its factorisation ends with an error.
+@jax.jit
+def _is_covariance(predictions: MultivariateNormalFullCovariance) -> jax.Array:
+    """Which covariances are symmetric and positive definite, ``[n]``."""
+    covariance = widened(predictions.covariance_matrix)
+    transposed = jnp.swapaxes(covariance, -1, -2)
+    largest = jnp.max(jnp.abs(covariance), axis=(-2, -1), keepdims=True)
+    symmetric = jnp.all(jnp.abs(covariance - transposed) <= 1e-3 * largest, axis=(-2, -1))
+    return symmetric & jnp.all(jnp.isfinite(predictions.scale_tril()), axis=(-2, -1))

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax._numbers import is_nonnegative, is_positive, safe_sqrt, wave
+from calibjax._numbers import complex_exponential, is_nonnegative, is_positive, safe_sqrt
 from calibjax._struct import static, struct, widened
 from calibjax.distributions._counts import Counts
 from calibjax.distributions._negative_binomial._probability import (
@@ -116,7 +116,7 @@ class NegativeBinomial(Counts):
             jnp.log(jnp.hypot(real, imaginary)),
         )
         angle = -self.concentration * jnp.arctan2(imaginary, real)
-        return wave(angle, jnp.exp(-self.concentration * log_modulus))
+        return complex_exponential(angle, jnp.exp(-self.concentration * log_modulus))
 
 
 def _stabilised(p: NegativeBinomial) -> jax.Array:

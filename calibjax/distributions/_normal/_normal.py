@@ -9,7 +9,15 @@ import numpy as np
 from jax.scipy.special import erf, ndtr, ndtri
 
 from calibjax._distribution import Distribution
-from calibjax._numbers import dot, moved, tempered_scale, wave, with_levels
+from calibjax._numbers import (
+    complex_exponential,
+    dot,
+    is_finite,
+    is_positive,
+    moved,
+    tempered_scale,
+    with_levels,
+)
 from calibjax._struct import struct, widened
 from calibjax.kernels import Wasserstein
 
@@ -51,12 +59,12 @@ class Normal(Distribution):
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         return {
-            "loc": ("finite", jnp.isfinite(self.loc)),
-            "scale": ("positive and finite", (self.scale > 0) & jnp.isfinite(self.scale)),
+            "loc": ("finite", is_finite(self.loc)),
+            "scale": ("positive and finite", is_positive(self.scale)),
         }
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        return "finite", jnp.isfinite(targets)
+        return "finite", is_finite(targets)
 
     def mean(self) -> jax.Array:
         """The means, ``[n]``."""
@@ -108,7 +116,7 @@ class Normal(Distribution):
         return self.loc, self.scale
 
     def characteristic(self, v: jax.Array) -> jax.Array:
-        return wave(v * self.loc, jnp.exp(-jnp.square(v * self.scale) / 2))
+        return complex_exponential(v * self.loc, jnp.exp(-jnp.square(v * self.scale) / 2))
 
     def tempered(self, temperature: jax.Array) -> Self:
         scale = tempered_scale(self.scale, jnp.sqrt(temperature))
@@ -144,14 +152,13 @@ class MultivariateNormalDiag(Distribution):
     target_kind = "real"
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        positive = (self.scale_diag > 0) & jnp.isfinite(self.scale_diag)
         return {
-            "loc": ("finite", jnp.all(jnp.isfinite(self.loc), axis=-1)),
-            "scale_diag": ("positive and finite", jnp.all(positive, axis=-1)),
+            "loc": ("finite", is_finite(self.loc).all(axis=-1)),
+            "scale_diag": ("positive and finite", is_positive(self.scale_diag).all(axis=-1)),
         }
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        return "finite", jnp.all(jnp.isfinite(targets), axis=-1)
+        return "finite", is_finite(targets).all(axis=-1)
 
     def mean(self) -> jax.Array:
         """The means, ``[n, d]``."""
@@ -184,7 +191,7 @@ class MultivariateNormalDiag(Distribution):
 
     def characteristic(self, v: jax.Array) -> jax.Array:
         amplitude = jnp.exp(-jnp.sum(jnp.square(v * self.scale_diag)) / 2)
-        return wave(dot(self.loc, v), amplitude)
+        return complex_exponential(dot(self.loc, v), amplitude)
 
     def tempered(self, temperature: jax.Array) -> Self:
         scale_diag = tempered_scale(self.scale_diag, jnp.sqrt(temperature))

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy import special
 
-from calibjax._numbers import safe_sqrt, wave
+from calibjax._numbers import complex_exponential, is_nonnegative, safe_sqrt
 from calibjax._rows import widened_integers
 from calibjax._struct import static, struct, widened
 from calibjax.distributions._counts import Counts
@@ -46,7 +46,7 @@ class Poisson(Counts):
     untempered = ", of which a power is no Poisson distribution"
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        return {"rate": ("nonnegative and finite", (self.rate >= 0) & jnp.isfinite(self.rate))}
+        return {"rate": ("nonnegative and finite", is_nonnegative(self.rate))}
 
     def mean(self) -> jax.Array:
         """The rates, ``[n]``."""
@@ -93,7 +93,7 @@ class Poisson(Counts):
     def characteristic(self, v: jax.Array) -> jax.Array:
         # exp(rate (exp(i v) - 1)), where cos v - 1 = -2 sin(v / 2)^2 does not cancel.
         amplitude = jnp.exp(-2 * self.rate * jnp.square(jnp.sin(v / 2)))
-        return wave(self.rate * jnp.sin(v), amplitude)
+        return complex_exponential(self.rate * jnp.sin(v), amplitude)
 
 
 def _sqrt_of_rate(p: Poisson) -> jax.Array:

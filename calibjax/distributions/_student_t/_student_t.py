@@ -7,7 +7,14 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
-from calibjax._numbers import is_positive, moved, quantile_from_cdf, tempered_scale, with_levels
+from calibjax._numbers import (
+    is_finite,
+    is_positive,
+    moved,
+    quantile_from_cdf,
+    tempered_scale,
+    with_levels,
+)
 from calibjax._struct import struct, widened
 from calibjax.distributions._student_t._functions import cdf, crps_beside_sign, log_density
 from calibjax.distributions._univariate import Univariate, standard_normal_rule
@@ -42,7 +49,7 @@ class StudentT(Univariate):
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         return {
             "df": ("positive and finite", is_positive(self.df)),
-            "loc": ("finite", jnp.isfinite(self.loc)),
+            "loc": ("finite", is_finite(self.loc)),
             "scale": ("positive and finite", is_positive(self.scale)),
         }
 

@@ -11,9 +11,10 @@ from jax.scipy.special import ndtr
 from calibjax._distribution import Distribution
 from calibjax._numbers import (
     cdf_from_quantile,
+    complex_exponential,
+    is_finite,
     quantile_from_cdf,
     root_mean_square,
-    wave,
     with_levels,
 )
 from calibjax._struct import struct, widened, widest_dtype
@@ -104,10 +105,10 @@ class Univariate(Distribution):
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         """By default all parameters are finite."""
-        return {name: ("finite", jnp.isfinite(getattr(self, name))) for name in self.shapes}
+        return {name: ("finite", is_finite(getattr(self, name))) for name in self.shapes}
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        return "finite", jnp.isfinite(targets)
+        return "finite", is_finite(targets)
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets[i]), ``[n]``; by default the inverse of `quantile`, by bisection."""
@@ -182,7 +183,7 @@ class Univariate(Distribution):
 
     def characteristic(self, v: jax.Array) -> jax.Array:
         points, weights = self.atoms()
-        return jnp.sum(wave(v * points, weights))
+        return jnp.sum(complex_exponential(v * points, weights))
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         """The points and weights of the quadrature for *one* prediction, ``[Q]`` and ``[Q]``.

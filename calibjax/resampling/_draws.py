@@ -13,9 +13,19 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._distribution import Distribution
+from calibjax._sharding import Axis, global_offset
 
 #: The number of draws that share one key.
 DRAWS_PER_GROUP = 100
+
+
+def row_numbers(weights: jax.Array, axis: Axis = None) -> jax.Array:
+    """The number of each row among the kept rows of all devices, ``[n]``.
+
+    The n rows are those of this device.  A row of weight 0 is not kept, and has any number.
+    """
+    counts = jnp.cumsum(weights != 0, dtype=jnp.int32)
+    return global_offset(counts[-1], axis)[0] + counts - 1
 
 
 def draw_targets(
@@ -36,6 +46,18 @@ def draw_targets(
         return batch.sample(row_key, (DRAWS_PER_GROUP,))[:, 0]
 
     return jax.vmap(of_row)(predictions, rows)
+
+
+def draw_groups(
+    key: jax.Array, predictions: Distribution, rows: jax.Array, groups: jax.Array
+) -> jax.Array:
+    """The draws of several groups, ``[n, len(groups) DRAWS_PER_GROUP, …]``.
+
+    They share what is made of a prediction alone, such as sorted probabilities.
+    """
+    draw = jax.vmap(lambda group: draw_targets(key, predictions, rows, group), out_axes=1)
+    drawn = draw(groups)
+    return drawn.reshape(drawn.shape[0], -1, *drawn.shape[3:])
 
 
 def _draw_labels(key: jax.Array, probabilities: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Kernels and distances of users: what used to give a wrong number without a word."""
+"""Kernels and distances of users: what they return, override, and must be."""
 
 import dataclasses
 
@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 
 import calibjax as cj
-from calibjax._numbers import pairs_weight
 from calibjax._struct import struct
-from calibjax.kernels import NormDistance, check_symmetric, is_symmetric, pairwise, upper_bound
+from calibjax.kernels import (
+    NormDistance,
+    Scaled,
+    Sum,
+    check_symmetric,
+    is_symmetric,
+    pairwise,
+    upper_bound,
+)
 
 N = 6
 RNG = np.random.default_rng(0)
@@ -277,25 +284,6 @@ def test_symmetric_kernels():
 # Invalid and extreme scales.
 
 
-@pytest.mark.parametrize("scale", [-1.0, 0.0, np.inf, np.nan])
-def test_invalid_scales_poison(scale):
-    functions = {
-        "lengthscale of GaussianKernel": lambda s, x: cj.GaussianKernel(s)(x, 0 * x),
-        "lengthscale of Matern32Kernel": lambda s, x: cj.Matern32Kernel(s)(x, 0 * x),
-        "lengthscale of DistanceKernel": lambda s, x: cj.DistanceKernel(TV, s)(
-            cj.Bernoulli(x), cj.Bernoulli(x / 2)
-        ),
-    }
-    for name, function in functions.items():
-        # As a constant, where a NaN would be compiled into any number, and as an argument.
-        message = f"{name} must be positive and finite"
-        with pytest.raises(ValueError, match=message):
-            jax.jit(lambda x, f=function: f(scale, x))(1.0)
-        with pytest.raises(ValueError, match=message):
-            function(scale, jnp.array(1.0))
-        assert np.isnan(jax.jit(function)(scale, 1.0))
-
-
 @pytest.mark.parametrize("kernel", [lambda y, z: cj.GaussianKernel(-1.0)(y, z)])
 def test_an_invalid_scale_within_a_function(kernel):
     with pytest.raises(ValueError, match="lengthscale of GaussianKernel must be positive"):
@@ -307,50 +295,6 @@ def test_an_invalid_scale_within_a_function(kernel):
 )
 def test_a_distance_that_is_always_nan(distance):
     assert np.isnan(of_distance(distance))
-
-
-@pytest.mark.parametrize("unit", [1e-20, 1e20])
-def test_a_square_of_covariances_in_units_that_cannot_be_squared(unit):
-    # A covariance of zeros is what float32 makes of small ones: the distance does not look at it.
-    loc, covariance = (
-        LOC[:, None] * np.float32(unit),
-        np.tile(np.eye(1, dtype="float32"), (N, 1, 1)),
-    )
-    predictions = cj.MultivariateNormalFullCovariance(loc, covariance)
-    kernel = cj.DistanceKernel(cj.Wasserstein(), unit)
-    with pytest.raises(ValueError, match="a scale whose square float32 can hold, .*: rescale"):
-        kernel.pairwise(predictions, predictions)
-    if unit > 1:
-        assert np.isnan(jax.jit(cj.median_heuristic)(cj.Wasserstein(), predictions))
-
-
-@pytest.mark.parametrize(
-    ("distance", "exponent"),
-    [
-        (cj.Wasserstein(), 1.0),
-        *(
-            pytest.param(distance, exponent, marks=pytest.mark.slow)
-            for distance in (cj.Wasserstein(), cj.EmbeddingDistance(lambda p: p.loc))
-            for exponent in (0.5, 1.0, 2.0)
-        ),
-    ],
-)
-def test_kernels_of_distances_do_not_depend_on_units(distance, exponent):
-    def values(unit):
-        p = cj.Normal(LOC * np.float32(unit), SCALE * np.float32(unit))
-        kernel = cj.DistanceKernel(distance, np.float32(0.7 * unit), exponent)
-        tile, slope = jax.value_and_grad(lambda p: jnp.sum(kernel.pairwise(p, p)[0]))(p)
-        between = distance.pairwise(p, p) / unit, distance(p[0], p[1]) / unit, kernel(p[0], p[1])
-        return tile, slope.loc * unit, *between
-
-    for unit in 1e-30, 1e30:
-        for found, expected in zip(values(unit), values(1.0), strict=True):
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_predictions_that_coincide_have_no_units():
-    same = cj.Normal(jnp.zeros(4), jnp.full(4, 1e-20))
-    assert cj.median_heuristic(cj.Wasserstein(), same) == 1
 
 
 # Precision.
@@ -375,31 +319,65 @@ def test_constants_of_another_precision():
         np.testing.assert_allclose(values, values[0], rtol=1e-5)
 
 
-# Weights.
+OF_CLASSES = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation()), cj.WhiteKernel())
+OF_REALS = cj.TensorProduct(cj.DistanceKernel(cj.Wasserstein()), cj.GaussianKernel(1.0))
 
 
-def test_the_gradient_of_a_dominating_weight():
-    def estimate(weights):
-        predictions = cj.Categorical(jnp.asarray(CLASSES.probs, weights.dtype))
-        return of_distance(TV, predictions, weights=weights)
-
-    weights = np.array([1.0] + [1e-6] * 5)
-    found = jax.grad(estimate)(weights.astype("float32"))[0]
-    with jax.enable_x64(True):
-        expected = jax.grad(estimate)(jnp.asarray(weights))[0]
-    # Of h's of size 1, the first weight counts as much as the others do, relative to it.
-    assert abs(float(found) - float(expected)) < 3e-7
+# Formulas are final.  A variant is a class of its own, which holds the other one.
 
 
-def test_weights_of_pairs():
-    weights = RNG.uniform(size=(3, 5))
-    products = weights[:, :, None] * weights[:, None] * (1 - np.eye(5))
-    with jax.enable_x64(True):
-        np.testing.assert_allclose(pairs_weight(weights), products.sum(axis=(1, 2)), rtol=1e-14)
-        assert pairs_weight(weights[:, :1]).tolist() == [0, 0, 0]
+class Hits(cj.Kernel):
+    domain = "pairs"
+
+    def __call__(self, a, b):
+        return hits(a, b)
 
 
-@pytest.mark.parametrize("options", [{}, {"unbiased": False}, {"block_size": 3}])
-def test_weights_whose_sum_overflows(options):
-    found = of_distance(TV, weights=jnp.full(N, 1e38), **options)
-    np.testing.assert_allclose(found, of_distance(TV, **options), rtol=1e-5)
+def hits(a, b):
+    return jnp.where(a[1] == b[1], 1.0, 0.0)
+
+
+FORMULAS = {
+    "product": (cj.TensorProduct, "__call__"),
+    "sum": (Sum, "__call__"),
+    "multiple": (Scaled, "__call__"),
+    "white": (cj.WhiteKernel, "__call__"),
+    "of a distance": (cj.DistanceKernel, "__call__"),
+    "total variation": (cj.TotalVariation, "__call__"),
+    "euclidean": (cj.Euclidean, "squared"),
+    "a user's": (Hits, "__call__"),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_formulas_are_final(name):
+    parent, formula = FORMULAS[name]
+    message = rf"{formula} of {parent.__name__} is final, and Mine must not override it"
+    with pytest.raises(TypeError, match=message):
+        type("Mine", (parent,), {formula: lambda self, a, b: hits(a, b)})
+    with pytest.raises(TypeError, match=message):
+        type("Mine", (type("Mixin", (), {formula: lambda self, a, b: hits(a, b)}), parent), {})
+
+
+def test_the_root_of_a_square_is_final():
+    with pytest.raises(TypeError, match="__call__ of NormDistance is final"):
+        type("Mine", (cj.Euclidean,), {"__call__": lambda self, p, q: 0.0})
+
+
+def test_a_class_is_the_same_kernel_as_its_function():
+    kernel, locations = jax.tree_util.register_static(Hits)(), (CLASSES[:2], LABELS[:2])
+    for estimate in (cj.h_matrix, lambda *data: cj.ucme(*data, *locations)):
+        found, expected = (estimate(k, CLASSES, LABELS) for k in (kernel, hits))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(NotImplementedError, match="h with a joint kernel of type Hits"):
+        cj.skce(kernel, NORMAL, REALS)
+    with pytest.raises(TypeError, match="random features need a TensorProduct.*Hits"):
+        cj.random_feature_skce(jax.random.key(0), kernel, NORMAL, REALS, n_features=2)
+
+
+def test_a_subclass_that_only_has_a_name_is_the_same_kernel():
+    class Named(cj.TensorProduct):
+        pass
+
+    kernel = Named(OF_REALS.prediction_kernel, OF_REALS.target_kernel)
+    assert cj.skce(kernel, NORMAL, REALS) == cj.skce(OF_REALS, NORMAL, REALS)

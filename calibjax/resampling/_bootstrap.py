@@ -1,7 +1,7 @@
-"""The centred multinomial bootstrap of a degenerate U-statistic.
+"""Resampled rows: the centred multinomial bootstrap of a U-statistic, and the wild one.
 
-Let c be the counts of a resample (n draws with replacement out of n rows), H the matrix of h, and d
-its diagonal.  Given the data,
+**Multinomial.**  Let c be the counts of a resample (n draws with replacement out of n rows), H the
+matrix of h, and d its diagonal.  Given the data,
 
     T* = [n/(n-1) (c^T H c - c^T d) - 2 c^T H 1] / n^2
 
@@ -9,9 +9,17 @@ is compared with S = n/(n-1) SKCE_u - SKCE_b: T* + SKCE_b has asymptotically the
 n/(n-1) SKCE_u has if the model is calibrated (Arcones and Giné, On the bootstrap of U and V
 statistics, 1992).  The code computes T* from e = c - 1, which has mean 0, so that every term is
 small where T* is small.
+
+**Wild.**  If a model is calibrated, the mean of h_ij over one of its samples, given the other, is
+0.  With independent random signs e, the variance of sum_{i != j} e_i e_j h_ij given the data is
+2 sum_{i != j} h_ij^2, whose mean is the variance of sum_{i != j} h_ij over data sets; both sums
+have asymptotically the same law (Leucht and Neumann, Dependent wild bootstrap for degenerate U- and
+V-statistics, Journal of Multivariate Analysis 2013).  The diagonal of H plays no part.  In a
+multinomial resample, which repeats rows, a large diagonal hides the sum over pairs.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +28,10 @@ from jax import lax
 from calibjax._sharding import Axis, all_sum, axis_size, global_offset
 from calibjax.operators import DiscrepancyMatrix
 
-# The number of resamples that share one pass over H.  Their counts take one byte for each resample
-# and row.
+# The number of resamples that share one pass over H.  Their counts, or signs, take one byte for
+# each resample and row.
 _TOGETHER = 1024
-# The number of draws that are made at a time.
+# The number of draws, or signs, that are made at a time.
 _DRAWS = 2**20
 # The number of draws that share one key.  Draws depend on the key and their position only, so that
 # many devices make the same draws as one.
@@ -71,18 +79,43 @@ def resampled_forms(
     1024 resamples, and the memory is one byte for each of these resamples and each row.
     """
     n, diagonal = h.weights.shape[0], h.diagonal()
-    n_chunks = -(-n_resamples // _TOGETHER)
-    size = -(-n_resamples // n_chunks)
 
-    def forms_of_chunk(index):
-        number = index * size + jnp.arange(size, dtype=index.dtype)
-        excess = centred_counts(key, number, n, n_kept, h.axis)
+    def forms_of(numbers: jax.Array) -> tuple[ResampledForms, jax.Array]:
+        excess = centred_counts(key, numbers, n, n_kept, h.axis)
         pairs, row_sums = h.quadratic_forms(excess)
         products = _products_with_columns(excess, jnp.stack([row_sums, h.weights * diagonal]))
         (rows, of_diagonal), (_, squares) = all_sum(products, h.axis)
         return ResampledForms(pairs, rows, of_diagonal, squares), row_sums
 
-    forms, row_sums = lax.map(forms_of_chunk, jnp.arange(n_chunks))
+    return _in_chunks(forms_of, n_resamples)
+
+
+def wild_draws(
+    key: jax.Array, h: DiscrepancyMatrix, n_kept: jax.Array | int, n_resamples: int
+) -> tuple[jax.Array, jax.Array]:
+    """sum_{i != j} e_i e_j h_ij / (n - 1) of each resample, and the row sums of H ``[n]``.
+
+    The arguments and the cost are those of `resampled_forms`.
+    """
+
+    def forms_of(numbers: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return h.quadratic_forms(_signs(key, numbers, h.weights.shape[0], n_kept, h.axis))
+
+    forms, row_sums = _in_chunks(forms_of, n_resamples)
+    return forms / (h.count() - 1), row_sums
+
+
+def _in_chunks(
+    forms_of: Callable[[jax.Array], tuple[Any, jax.Array]], n_resamples: int
+) -> tuple[Any, jax.Array]:
+    """``forms_of(numbers)`` of all resamples, as many at a time as share one pass over H."""
+    n_chunks = -(-n_resamples // _TOGETHER)
+    size = -(-n_resamples // n_chunks)
+
+    def of_chunk(index: jax.Array) -> tuple[Any, jax.Array]:
+        return forms_of(index * size + jnp.arange(size, dtype=index.dtype))
+
+    forms, row_sums = lax.map(of_chunk, jnp.arange(n_chunks))
     return jax.tree.map(lambda x: x.reshape(-1)[:n_resamples], forms), row_sums[0]
 
 
@@ -132,3 +165,22 @@ def _products_with_columns(excess: jax.Array, columns: jax.Array) -> tuple[jax.A
 
     linear, squares = lax.map(products, excess, batch_size=max(1, _DRAWS // excess.shape[1]))
     return linear.T, squares.T
+
+
+def _signs(
+    key: jax.Array, numbers: jax.Array, n: int, n_kept: jax.Array | int, axis: Axis
+) -> jax.Array:
+    """1 or -1 for each resample and kept row of this device, else 0; ``[R, n]``, int8.
+
+    A sign depends only on the key, the number of the resample and the number of the kept row.
+    """
+    first, _ = global_offset(n_kept, axis)
+    kept = (jnp.arange(n, dtype=jnp.int32) < n_kept).astype(jnp.int8)
+
+    def of_resample(number):
+        n_all = n * axis_size(axis)
+        bits = jax.random.bernoulli(jax.random.fold_in(key, number), shape=(n_all + n,))
+        ours = lax.dynamic_slice_in_dim(bits, first, n)
+        return kept * (2 * ours.astype(jnp.int8) - 1)
+
+    return lax.map(of_resample, numbers, batch_size=max(1, _DRAWS // n))

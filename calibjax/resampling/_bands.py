@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._numbers import log_quotient
+from calibjax._numbers import absolute, log_quotient
 from calibjax._struct import struct
 
 # In units of the precision: by how much equal distances may differ between two programs.
@@ -89,6 +89,11 @@ class Bins:
         high = jnp.where(high > 0, jnp.minimum(high + rounding, 1.0), 0.0)
         bad = (self.size == 0) | jnp.isnan(critical)
         return jnp.where(bad, jnp.nan, low), jnp.where(bad, jnp.nan, high)
+
+
+def is_beyond(score: jax.Array, critical: jax.Array) -> jax.Array:
+    """Whether scores are farther from 0 than the critical one; equal scores are not."""
+    return absolute(score) > critical * (1 + _ROUNDING * jnp.finfo(score.dtype).eps)
 
 
 def fractions(events: jax.Array, size: jax.Array, dtype: jnp.dtype) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Typical mistakes of users: each has an error of one line that says what to do."""
+"""Typical mistakes of users, most of them of `evaluate`: an error of one line says what to do."""
 
 import jax
 import jax.numpy as jnp

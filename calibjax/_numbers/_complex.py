@@ -1,4 +1,4 @@
-"""Complex waves exp(i angle), for characteristic functions and random features."""
+"""Complex exponentials exp(i angle), for characteristic functions and random features."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,12 +10,14 @@ from jax import lax
 from calibjax._sharding import as_varying
 
 
-def wave(angle: jax.Array, amplitude: jax.Array | float = 1.0) -> jax.Array:
+def complex_exponential(angle: jax.Array, amplitude: jax.Array | float = 1.0) -> jax.Array:
     """amplitude exp(i angle)."""
     return lax.complex(amplitude * jnp.cos(angle), amplitude * jnp.sin(angle))
 
 
-def average(weights: jax.Array, items: Any, function: Callable[[Any], jax.Array]) -> jax.Array:
+def complex_average(
+    weights: jax.Array, items: Any, function: Callable[[Any], jax.Array]
+) -> jax.Array:
     """sum_k weights[k] function(items[k]), for a function with complex values.
 
     The sum is a loop, and its derivative evaluates each term again instead of storing it.

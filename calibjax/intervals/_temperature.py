@@ -8,17 +8,17 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._check import check_key
+from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, clean, in_dtype, kept_first
+from calibjax._rows import Data, clean, in_dtype, kept_first, padded
 from calibjax._sharding import Axis, axis_size, global_offset, on_devices, rows_at
-from calibjax._struct import is_array, is_traced, struct
+from calibjax._struct import is_array, is_traced, struct, widest_dtype
 from calibjax.discrepancy import check_inputs
-from calibjax.estimators import skce
-from calibjax.intervals._confidence_interval import ConfidenceInterval, one_level
-from calibjax.intervals._skce_interval import skce_confidence_interval
+from calibjax.intervals._confidence_interval import ConfidenceInterval
+from calibjax.intervals._skce_interval import estimate_and_interval
 from calibjax.intervals._tempered_skce import tempered_sums
 from calibjax.kernels import KernelLike
+from calibjax.resampling import checked_level, one_level
 
 # The number of rows whose pairs show what a temperature does: n x n numbers are in memory.
 _MAX_ROWS = 2048
@@ -134,32 +134,33 @@ def equivalent_temperature(
     """
     check_key(key)
     one_level(confidence_level, jnp.float32)
-    pytree, data = check_inputs(kernel, predictions, targets, where)
+    kernel, data = check_inputs(kernel, predictions, targets, where)
     check_tempering(data.predictions)
-    estimate = skce(kernel, predictions, targets, where=where)
-    interval = skce_confidence_interval(
-        key,
-        kernel,
-        predictions,
-        targets,
-        confidence_level=confidence_level,
-        n_resamples=n_resamples,
-        where=where,
+    n_resamples = check_integer("n_resamples", n_resamples, 1)
+    level = checked_level(confidence_level, widest_dtype(targets, *jax.tree.leaves(predictions)))
+    return equivalent_temperature_of_data(
+        key, kernel, padded(data), confidence_level=level, n_resamples=n_resamples
     )
-    return _equivalent_temperature((pytree, estimate, interval), data)
+
+
+def equivalent_temperature_of_data(
+    key: jax.Array, kernel: Any, data: Data, *, confidence_level: Any, n_resamples: int
+) -> EquivalentTemperature:
+    """`equivalent_temperature` of checked arguments."""
+    return _with_interval((key, kernel, confidence_level), data, n_resamples)
+
+
+@on_devices
+def _with_interval(axis: Axis, shared: Any, data: Data, n_resamples: int) -> EquivalentTemperature:
+    estimate, interval = estimate_and_interval(axis, shared, data, n_resamples)
+    return _temperature_of_errors(axis, (shared[1], estimate, interval), data)
 
 
 def temperature_of_errors(
-    kernel: KernelLike,
-    predictions: Distribution,
-    targets: ArrayLike,
-    estimate: jax.Array,
-    interval: ConfidenceInterval,
+    kernel: Any, data: Data, estimate: jax.Array, interval: ConfidenceInterval
 ) -> EquivalentTemperature:
     """`equivalent_temperature` for an SKCE and its interval that are known already."""
-    pytree, data = check_inputs(kernel, predictions, targets)
-    check_tempering(data.predictions)
-    return _equivalent_temperature((pytree, estimate, interval), data)
+    return _of_errors((kernel, estimate, interval), data)
 
 
 def check_tempering(predictions: Distribution) -> None:
@@ -177,8 +178,7 @@ def has_temperature(predictions: Distribution) -> bool:
     return True
 
 
-@on_devices
-def _equivalent_temperature(axis: Axis, shared: Any, data: Data) -> EquivalentTemperature:
+def _temperature_of_errors(axis: Axis, shared: Any, data: Data) -> EquivalentTemperature:
     kernel, estimate, interval = lax.stop_gradient(shared)
     data = clean(data, axis)
     dtype = data.weights.dtype
@@ -202,6 +202,9 @@ def _equivalent_temperature(axis: Axis, shared: Any, data: Data) -> EquivalentTe
     if chosen.target_kind == "real":
         ratio = _deviation_ratio(chosen, weights, found[0])
     return EquivalentTemperature(found[0], ConfidenceInterval(found[1], found[2]), ratio)
+
+
+_of_errors = on_devices(_temperature_of_errors)
 
 
 def _along(condition: jax.Array, x: jax.Array) -> jax.Array:

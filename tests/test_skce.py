@@ -1,4 +1,4 @@
-"""The engine: tiles, blocks, masks, weights, dtypes, and what must hold inside jit."""
+"""`skce` in tiles: blocks, masks, weights, dtypes, and what must hold inside jit."""
 
 import functools
 import itertools
@@ -556,3 +556,85 @@ def test_a_gpu_holds_no_tile_of_few_classes():
     skce = jax.jit(cj.skce).trace(kernel, *rows).lower(lowering_platforms=("cuda",)).as_text()
     assert "dot_general" not in skce
     assert "dot_general" in jax.jit(cj.skce).lower(kernel, *rows).as_text()
+
+
+N_ROWS = 6
+RNG = np.random.default_rng(1)
+
+LOC, SCALE = (
+    RNG.normal(size=N_ROWS).astype("float32"),
+    RNG.uniform(0.5, 1.5, N_ROWS).astype("float32"),
+)
+
+NORMAL, REALS = cj.Normal(LOC, SCALE), RNG.normal(size=N_ROWS).astype("float32")
+CLASSES = cj.Categorical(RNG.dirichlet(np.ones(3), N_ROWS).astype("float32"))
+LABELS = RNG.integers(0, 3, N_ROWS).astype("int32")
+OF_CLASSES = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation()), cj.WhiteKernel())
+OF_REALS = cj.TensorProduct(cj.DistanceKernel(cj.Wasserstein()), cj.GaussianKernel(1.0))
+
+
+def test_gradients_of_weights_of_which_one_dominates():
+    # Of w = (1, e, e, …) the derivative in w_1 is of the order of e, in the others of 1 / e.
+    def estimate(weights):
+        return cj.skce(OF_CLASSES, CLASSES, LABELS, weights=weights)
+
+    found = jax.grad(estimate)(jnp.array([1.0] + [1e-20] * (N_ROWS - 1)))
+    h = np.array(cj.h_matrix(OF_CLASSES, CLASSES, LABELS), "float64")[0, 1:]
+    expected = (h - h.mean()) / (1e-20 * h.size)
+    np.testing.assert_allclose(found[1:], expected, rtol=1e-4, atol=1e-5 * abs(expected).max())
+    assert abs(found[0]) < 1e-5
+
+
+def test_a_training_step_transfers_nothing():
+    def loss(loc, log_scale, targets):
+        predictions = cj.Normal(loc, jnp.exp(log_scale))
+        penalty = cj.skce(OF_REALS, predictions, targets)
+        return penalty - jnp.mean(predictions.log_prob(targets))
+
+    arguments = jnp.array(LOC), jnp.array(SCALE), jnp.array(REALS)
+    step = jax.jit(jax.value_and_grad(loss, (0, 1)))
+    with jax.transfer_guard("disallow"):
+        first, later = step(*arguments), step(*arguments)
+    assert all(map(np.array_equal, jax.tree.leaves(first), jax.tree.leaves(later)))
+    assert np.isfinite(first[0])
+
+
+@pytest.mark.parametrize("options", [{}, {"where": True}, {"weights": 1.0}])
+def test_checks_of_values_transfer_nothing(options):
+    options = {name: jnp.ones(N_ROWS, type(value)) for name, value in options.items()}
+    kernel = jax.tree.map(jnp.asarray, OF_REALS)
+    predictions, targets = cj.Normal(jnp.array(LOC), jnp.array(SCALE)), jnp.array(REALS)
+    with jax.transfer_guard("disallow"):
+        cj.skce(kernel, predictions, targets, **options)
+
+
+N_ROWS = 6
+GAUSSIAN, WHITE, TV = cj.GaussianKernel(1.0), cj.WhiteKernel(), cj.TotalVariation()
+
+
+def skce_of(prediction_kernel, predictions=CLASSES, targets=LABELS, target_kernel=WHITE, **options):
+    kernel = cj.TensorProduct(prediction_kernel, target_kernel)
+    return cj.skce(kernel, predictions, targets, **options)
+
+
+def skce_of_distance(distance, *args, **options):
+    return skce_of(cj.DistanceKernel(distance), *args, **options)
+
+
+def test_the_gradient_of_a_dominating_weight():
+    def estimate(weights):
+        predictions = cj.Categorical(jnp.asarray(CLASSES.probs, weights.dtype))
+        return skce_of_distance(TV, predictions, weights=weights)
+
+    weights = np.array([1.0] + [1e-6] * 5)
+    found = jax.grad(estimate)(weights.astype("float32"))[0]
+    with jax.enable_x64(True):
+        expected = jax.grad(estimate)(jnp.asarray(weights))[0]
+    # Of h's of size 1, the first weight counts as much as the others do, relative to it.
+    assert abs(float(found) - float(expected)) < 3e-7
+
+
+@pytest.mark.parametrize("options", [{}, {"unbiased": False}, {"block_size": 3}])
+def test_weights_whose_sum_overflows(options):
+    found = skce_of_distance(TV, weights=jnp.full(N_ROWS, 1e38), **options)
+    np.testing.assert_allclose(found, skce_of_distance(TV, **options), rtol=1e-5)

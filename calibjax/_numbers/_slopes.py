@@ -1,0 +1,92 @@
+"""Functions with a derivative where the textbook form has none, or one that keeps its digits."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+
+@jax.custom_jvp
+def absolute(x: jax.Array) -> jax.Array:
+    """|x| with derivative sign(x), hence 0 at 0, where jax's own is 1.
+
+    With slope 1 at ties the total variation of two equal predictions would push them apart.
+    """
+    return jnp.abs(x)
+
+
+@absolute.defjvp
+def _absolute_jvp(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    return jnp.abs(x), jnp.sign(x) * dx
+
+
+def mirrored(x: jax.Array) -> jax.Array:
+    """|x| with slope 1 at 0, for functions that are even and smooth.
+
+    With the slope 0 of `absolute` at 0 their second derivatives would be 0 there.
+    """
+    return jnp.where(x < 0, -x, x)
+
+
+def safe_sqrt(x: jax.Array) -> jax.Array:
+    """sqrt(x) for x >= 0 with derivative 0 at 0: the subgradient of a norm at its kink."""
+    zero = x <= 0  # false for NaN, which stays one
+    return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, x)))
+
+
+@jax.custom_jvp
+def reciprocal(x: jax.Array) -> jax.Array:
+    """1/x, whose derivative needs no second division."""
+    return 1 / x
+
+
+@reciprocal.defjvp
+def _reciprocal_jvp(primals, tangents):
+    """(1/x)' = -1/x^2 = -(1/x)^2, from the value."""
+    (x,), (dx,) = primals, tangents
+    value = reciprocal(x)
+    return value, -jnp.square(value) * dx
+
+
+@jax.custom_jvp
+def quotient(a: jax.Array, b: jax.Array) -> jax.Array:
+    """a / b, whose derivative never forms b^2, which may underflow.
+
+    d(a / b) = (da - (a / b) db) / b.
+    """
+    return a / b
+
+
+@quotient.defjvp
+def _quotient_jvp(primals, tangents):
+    (a, b), (da, db) = primals, tangents
+    value = quotient(a, b)
+    # A compiler may turn (a / b) / b into a / b^2, but not this form.
+    return value, (da - value * db) / b
+
+
+#: Where `small_expm1` is expm1.
+SMALL = 0.25
+
+
+#: x / expm1(x) = 1 - x / 2 + sum_k B_2k x^2k / (2k)! with Bernoulli's numbers; highest k first.
+_BERNOULLI = (1 / 47900160, -1 / 1209600, 1 / 30240, -1 / 720, 1 / 12)
+
+
+@jax.custom_jvp
+def small_expm1(x: jax.Array) -> jax.Array:
+    """expm1(x) for |x| <= 1/4, constant outside: a few products, where expm1 costs three exp."""
+    x = jnp.clip(x, -SMALL, SMALL)
+    square = jnp.square(x)
+    terms = _BERNOULLI if x.dtype == jnp.float64 else _BERNOULLI[3:]
+    series = functools.reduce(lambda sum, c: sum * square + c, terms, jnp.zeros_like(x))
+    return x / (1 - x / 2 + square * series)
+
+
+@small_expm1.defjvp
+def _small_expm1_jvp(primals, tangents):
+    """expm1'(x) = exp(x) = 1 + expm1(x), from the value; 0 where the function is constant."""
+    (x,), (dx,) = primals, tangents
+    value = small_expm1(x)
+    return value, jnp.where(jnp.abs(x) <= SMALL, 1 + value, 0.0) * dx
