@@ -155,21 +155,25 @@ SQUARES = [batch for batch in BATCHES if hasattr(DISTANCES[batch[0]][0], "square
 def test_tiles_of_distances_are_those_of_pairs(name, family, squared, dtype):
     # In value and in gradient; with rows in common, where the distance has its kink.
     distance, ps = cast((DISTANCES[name][0], FAMILIES[family](9, 0)[0]), dtype)
-    qs = jax.tree.map(lambda x: x[2:6], ps)
-    weights = jnp.asarray(np.random.default_rng(0).normal(size=(9, 4)), dtype)
+    qs = jax.tree.map(lambda x: np.asarray(x)[2:6], ps)
+    weights = np.asarray(np.random.default_rng(0).normal(size=(9, 4)), dtype)
     of_pair, of_tile = (distance, distance.pairwise)
     if squared:
         of_pair, of_tile = distance.squared, distance.pairwise_squared
 
-    def values_and_gradients(function):
+    def values_and_gradients(function, ps, qs):
         def total(ps, qs):
             values = function(ps, qs)
             return jnp.sum(weights * values), values
 
-        return jax.jit(jax.grad(total, argnums=(0, 1), has_aux=True))(ps, qs)
+        return jax.grad(total, argnums=(0, 1), has_aux=True)(ps, qs)
 
-    expected = values_and_gradients(functools.partial(vmap_pairs, of_pair))
-    found = values_and_gradients(of_tile)
+    @jax.jit
+    def both(*rows):
+        of_pairs = functools.partial(vmap_pairs, of_pair)
+        return values_and_gradients(of_pairs, *rows), values_and_gradients(of_tile, *rows)
+
+    expected, found = both(ps, qs)
     eps = 20 * float(jnp.finfo(dtype).eps)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=eps, atol=eps)
