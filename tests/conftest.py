@@ -2,6 +2,7 @@
 
 import gc
 import os
+import platform
 from pathlib import Path
 
 import jax
@@ -33,6 +34,13 @@ def pytest_configure(config):
     if not config.option.optimised:
         jax.config.update("jax_disable_most_optimizations", True)
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {SIMPLE_CODE}"
+    # Programs that took long to compile are there in the next run; --cache-clear removes them. Each
+    # worker has a folder, since jax does not write a file in one step, and each machine its code.
+    if hasattr(config, "cache") and jax.config.jax_compilation_cache_dir is None:
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "alone")
+        folder = config.cache.mkdir(f"programs-{platform.node()}-{worker}")
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 
 def pytest_collection_finish():

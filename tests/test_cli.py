@@ -534,7 +534,15 @@ def test_version():
     assert run("--version").stdout == f"calibjax {importlib.metadata.version('calibjax')}\n"
 
 
-def test_no_folder_for_compiled_programs(monkeypatch, tmp_path, capsys):
+@pytest.fixture
+def no_compilation_cache():
+    folder = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield
+    jax.config.update("jax_compilation_cache_dir", folder)
+
+
+def test_no_folder_for_compiled_programs(no_compilation_cache, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(write(tmp_path / "file", "no folder")))
     monkeypatch.setattr(sys, "argv", ["calibjax", "--version"])
     with pytest.raises(SystemExit) as caught:

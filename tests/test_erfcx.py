@@ -33,15 +33,9 @@ def forward(f):
     return lambda x: jax.jvp(f, (x,), (jnp.ones_like(x),))[1]
 
 
-@pytest.fixture(params=["float32", "float64"])
-def dtype(request):
-    with jax.enable_x64(request.param == "float64"):
-        yield request.param
-
-
 def test_value_against_scipy(dtype):
     x = np.concatenate([np.linspace(0, 30, 3001), np.logspace(-6, 30, 3001)]).astype(dtype)
-    y = erfcx(jnp.asarray(x))
+    y = jax.jit(erfcx)(x)
     assert y.dtype == dtype
     np.testing.assert_allclose(y, scipy.special.erfcx(x.astype(float)), rtol=RTOL[dtype][0])
 
@@ -58,25 +52,25 @@ def test_value_and_derivatives_against_mpmath(dtype, derivative):
 
 
 def test_far_tail(dtype):
-    x = jnp.asarray(1e30, dtype)
-    np.testing.assert_allclose(erfcx(x), 1e-30 / np.sqrt(np.pi), rtol=RTOL[dtype][0])
+    x = np.asarray(1e30, dtype)
+    np.testing.assert_allclose(jax.jit(erfcx)(x), 1e-30 / np.sqrt(np.pi), rtol=RTOL[dtype][0])
     largest = jnp.finfo(dtype).max
     for derivative in (jax.grad, forward):
         f = erfcx
         for _ in range(3):
             for x in (largest, jnp.inf):  # true results are subnormal or 0: both may flush to 0
-                assert abs(f(jnp.asarray(x, dtype))) < jnp.finfo(dtype).tiny
+                assert abs(jax.jit(f)(np.asarray(x, dtype))) < jnp.finfo(dtype).tiny
             f = derivative(f)
 
 
 @fast_in_float32
 def test_elementwise_under_strict_promotion(dtype):
-    x = jnp.linspace(0, 9, 24, dtype=dtype).reshape(2, 3, 4)
+    x = np.linspace(0, 9, 24, dtype=dtype).reshape(2, 3, 4)
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
         y = jax.jit(erfcx)(x)
-        slope = jax.grad(lambda x: erfcx(x).sum())(x)
-        flat = jax.vmap(erfcx)(x.ravel())
-        flat_slope = jax.vmap(jax.grad(erfcx))(x.ravel())
+        slope = jax.jit(jax.grad(lambda x: erfcx(x).sum()))(x)
+        flat = jax.jit(jax.vmap(erfcx))(x.ravel())
+        flat_slope = jax.jit(jax.vmap(jax.grad(erfcx)))(x.ravel())
     assert y.shape == slope.shape == x.shape and y.dtype == slope.dtype == dtype
     np.testing.assert_allclose(y.ravel(), flat, rtol=RTOL[dtype][0])
     np.testing.assert_allclose(slope.ravel(), flat_slope, rtol=RTOL[dtype][1])

@@ -32,6 +32,9 @@ def vmap_pairs(function, xs, ys):
     return jax.vmap(lambda x: jax.vmap(lambda y: function(x, y))(ys))(xs)
 
 
+tile = jax.jit(pairwise)
+
+
 def matern(order, r):
     """The general formula, for r > 0; with Bessel functions, not polynomials."""
     r = np.sqrt(2 * order) * np.where(r > 0, r, 1.0)
@@ -59,12 +62,11 @@ def test_target_kernels(name, ard, d, float64):
     scale = getattr(kernel, "lengthscale", 1.0)
     if ard and d and name != "white":
         scale = scale * np.array([1.0, 2.0, 0.5])[:d]
-        kernel = type(kernel)(jnp.array(scale))
+        kernel = type(kernel)(scale)
     points = [(z / scale).reshape(7, -1) for z in (x, y)]
-    matrix = pairwise(kernel, jnp.array(x), jnp.array(y))
+    matrix = tile(kernel, x, y)
     np.testing.assert_allclose(matrix, FORMULAS[name](*points), rtol=1e-12)
-    same = pairwise(kernel, jnp.array(x), jnp.array(x))
-    np.testing.assert_array_equal(jnp.diag(same), 1)
+    np.testing.assert_array_equal(np.diag(tile(kernel, x, x)), 1)
 
 
 def probability_vectors(p):
@@ -131,8 +133,8 @@ def test_distances(name, family, float64):
     distance = cast(DISTANCES[name][0])
     ps, qs = (FAMILIES[family](5, seed)[0] for seed in (0, 1))
     pairwise = jax.jit(distance.pairwise)
-    tile = pairwise(cast(ps), cast(qs))
-    np.testing.assert_allclose(tile, DISTANCE_FORMULAS[name](ps, qs), rtol=1e-12)
+    found = pairwise(cast(ps), cast(qs))
+    np.testing.assert_allclose(found, DISTANCE_FORMULAS[name](ps, qs), rtol=1e-12)
     # A prediction is at distance 0 from itself, exactly.
     np.testing.assert_array_equal(np.diag(pairwise(cast(ps), cast(ps))), 0)
 
@@ -153,21 +155,25 @@ SQUARES = [batch for batch in BATCHES if hasattr(DISTANCES[batch[0]][0], "square
 def test_tiles_of_distances_are_those_of_pairs(name, family, squared, dtype):
     # In value and in gradient; with rows in common, where the distance has its kink.
     distance, ps = cast((DISTANCES[name][0], FAMILIES[family](9, 0)[0]), dtype)
-    qs = jax.tree.map(lambda x: x[2:6], ps)
-    weights = jnp.asarray(np.random.default_rng(0).normal(size=(9, 4)), dtype)
+    qs = jax.tree.map(lambda x: np.asarray(x)[2:6], ps)
+    weights = np.asarray(np.random.default_rng(0).normal(size=(9, 4)), dtype)
     of_pair, of_tile = (distance, distance.pairwise)
     if squared:
         of_pair, of_tile = distance.squared, distance.pairwise_squared
 
-    def values_and_gradients(function):
+    def values_and_gradients(function, ps, qs):
         def total(ps, qs):
             values = function(ps, qs)
             return jnp.sum(weights * values), values
 
-        return jax.jit(jax.grad(total, argnums=(0, 1), has_aux=True))(ps, qs)
+        return jax.grad(total, argnums=(0, 1), has_aux=True)(ps, qs)
 
-    expected = values_and_gradients(functools.partial(vmap_pairs, of_pair))
-    found = values_and_gradients(of_tile)
+    @jax.jit
+    def both(*rows):
+        of_pairs = functools.partial(vmap_pairs, of_pair)
+        return values_and_gradients(of_pairs, *rows), values_and_gradients(of_tile, *rows)
+
+    expected, found = both(ps, qs)
     eps = 20 * float(jnp.finfo(dtype).eps)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=eps, atol=eps)
@@ -227,11 +233,14 @@ def test_distance_kernel(exponent, float64):
         kernel = cj.DistanceKernel(distance, 0.3, exponent)
         name = "total_variation" if isinstance(distance, cj.TotalVariation) else "euclidean"
         distances = DISTANCE_FORMULAS[name](predictions, predictions)
-        tile = kernel.pairwise(cast(predictions), cast(predictions))
-        np.testing.assert_allclose(tile, np.exp(-((distances / 0.3) ** exponent)), rtol=1e-12)
-        np.testing.assert_allclose(
-            tile, vmap_pairs(kernel, cast(predictions), cast(predictions)), rtol=1e-12
-        )
+
+        @jax.jit
+        def both(p, kernel=kernel):
+            return kernel.pairwise(p, p), vmap_pairs(kernel, p, p)
+
+        found, of_pairs = both(cast(predictions))
+        np.testing.assert_allclose(found, np.exp(-((distances / 0.3) ** exponent)), rtol=1e-12)
+        np.testing.assert_allclose(found, of_pairs, rtol=1e-12)
 
 
 # The algebra of kernels.
@@ -286,8 +295,8 @@ def test_h_is_linear_in_the_kernel(float64):
 
 @pytest.mark.parametrize("name", TARGET_KERNELS)
 def test_target_kernels_are_positive_definite(name, float64):
-    x = jnp.array(np.random.default_rng(0).normal(size=(16, 2)))
-    assert_positive(pairwise(TARGET_KERNELS[name], x, x))
+    x = np.random.default_rng(0).normal(size=(16, 2))
+    assert_positive(tile(TARGET_KERNELS[name], x, x))
 
 
 @pytest.mark.parametrize(
@@ -314,9 +323,10 @@ def test_prediction_kernels_are_positive_definite(name, family, float64):
 
 
 def assert_positive(matrix):
+    matrix = np.array(matrix)
     # The root of a difference has a few digits less.
     np.testing.assert_allclose(matrix, matrix.T, rtol=1e-12, atol=1e-15)
-    assert np.linalg.eigvalsh(np.array(matrix))[0] > -1e-13 * len(matrix)
+    assert np.linalg.eigvalsh(matrix)[0] > -1e-13 * len(matrix)
 
 
 SLOW_TILES = {
@@ -462,13 +472,17 @@ def test_a_square_of_covariances_in_units_that_cannot_be_squared(unit):
     ],
 )
 def test_kernels_of_distances_do_not_depend_on_units(distance, exponent):
-    def values(unit):
-        p = cj.Normal(LOC * np.float32(unit), SCALE * np.float32(unit))
-        kernel = cj.DistanceKernel(distance, np.float32(0.7 * unit), exponent)
-        tile, slope = jax.value_and_grad(lambda p: jnp.sum(kernel.pairwise(p, p)[0]))(p)
+    @jax.jit
+    def values(p, unit):
+        kernel = cj.DistanceKernel(distance, 0.7 * unit, exponent)
+        total, slope = jax.value_and_grad(lambda p: jnp.sum(kernel.pairwise(p, p)[0]))(p)
         between = distance.pairwise(p, p) / unit, distance(p[0], p[1]) / unit, kernel(p[0], p[1])
-        return tile, slope.loc * unit, *between
+        return total, slope.loc * unit, *between
+
+    def in_units(unit):
+        unit = np.float32(unit)
+        return values(cj.Normal(LOC * unit, SCALE * unit), unit)
 
     for unit in 1e-30, 1e30:
-        for found, expected in zip(values(unit), values(1.0), strict=True):
+        for found, expected in zip(in_units(unit), in_units(1.0), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

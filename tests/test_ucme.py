@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from instances import FAMILIES, KERNELS, cast, sample
 from marks import slow
-from test_engine import loop_sums, tile
+from test_skce import loop_sums, tile
 from test_transformations import difference, directions, dot
 
 import calibjax as cj
