@@ -50,7 +50,8 @@ def _calibjax(
     Parquet files are counted from 0.
 
     Compiled programs are kept in the folder of the user's caches, in calibjax: the first call for
-    a number of rows and columns takes some seconds longer.
+    a number of columns, and for numbers of rows that differ by a quarter, takes some seconds
+    longer.
     """
 
 
