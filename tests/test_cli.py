@@ -361,7 +361,7 @@ def brier_comparison(key, kernel, first, others, targets, **options):
 
 
 def test_compare(monkeypatch, tmp_path):
-    monkeypatch.setattr("calibjax.cli._app.compare_calibration", brier_comparison)
+    monkeypatch.setattr("calibjax.cli._compare.compare_calibration", brier_comparison)
     good = binary_file(tmp_path / "good.csv", 1.0, 0)
     bad = binary_file(tmp_path / "bad.csv", 8.0, 0)
     # Classes have one order in all files.

@@ -17,6 +17,7 @@ from sklearn import metrics
 
 import calibjax as cj
 import calibjax.plot
+from calibjax._rows import check_data, padded
 from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._impossible import Impossible, impossible_rows
 from calibjax.evaluation._inputs import read_inputs
@@ -135,11 +136,15 @@ def test_measures_are_those_of_scikit_learn(evaluation):
     assert low < PROBABILITIES.max(axis=1).mean() < high
 
 
+def measures_of(predictions, targets):
+    return measures(jax.random.key(0), padded(check_data(predictions, targets)), 0.95, 9)
+
+
 def test_the_brier_score_of_events_is_that_of_scikit_learn():
     p, happened = PROBABILITIES[:, 0].astype(np.float32), LABELS == 0
     both = cj.Categorical(jnp.stack([1 - p, p], axis=1))
     for predictions in (cj.Bernoulli(jnp.asarray(p)), both):
-        found = measures(jax.random.key(0), predictions, jnp.asarray(happened, int), 0.95, 9)
+        found = measures_of(predictions, jnp.asarray(happened, int))
         expected = metrics.brier_score_loss(happened, p)
         assert found["Brier score"].value == pytest.approx(expected, rel=1e-5)
         low, high = found["Brier score"].interval
@@ -166,14 +171,20 @@ def test_impossible_targets_are_named():
 
 
 def test_which_targets_are_impossible():
+    def impossible(predictions, targets):
+        return impossible_rows(check_data(predictions, targets)).tolist()
+
     x = jnp.array([0.0, 0.5, 1.0, 1e-30])
-    assert impossible_rows(cj.Bernoulli(x), jnp.array([1, 1, 0, 1])).tolist() == [0, 2]
+    assert impossible(cj.Bernoulli(x), jnp.array([1, 1, 0, 1])) == [0, 2]
     counts = cj.Poisson(jnp.array([0.0, 0.0, 1.0, 1e-10]))
-    assert impossible_rows(counts, jnp.array([0, 3, 3, 30])).tolist() == [1]
+    assert impossible(counts, jnp.array([0, 3, 3, 30])) == [1]
     numbers = cj.Normal(jnp.zeros(4), jnp.array([1.0, 1e-30, 1.0, 1.0]))
-    assert impossible_rows(numbers, jnp.array([0.0, 1.0, 30.0, 1e25])).tolist() == [1, 3]
+    assert impossible(numbers, jnp.array([0.0, 1.0, 30.0, 1e25])) == [
+        1,
+        3,
+    ]
     # Samples promise no probabilities.
-    assert impossible_rows(cj.Empirical(jnp.zeros((4, 3))), jnp.ones(4)).tolist() == []
+    assert impossible(cj.Empirical(jnp.zeros((4, 3))), jnp.ones(4)) == []
 
 
 def said(pvalue=0.001, best=1.0, temperature=2.0, worst=None, impossible=((), None)):
@@ -370,7 +381,7 @@ def test_measures_of_quantiles():
     levels = (0.1, 0.5, 0.9)
     values = (x[:, None] + stats.norm.ppf(levels)[None]).astype("float32")
     predictions = cj.Quantiles(jnp.asarray(values), levels)
-    found = measures(jax.random.key(0), predictions, jnp.asarray(y), 0.95, 9)
+    found = measures_of(predictions, jnp.asarray(y))
     assert list(found) == [
         "CRPS",
         "coverage of 80 % intervals",
@@ -391,7 +402,7 @@ def test_measures_of_quantiles():
     assert worst_level(predictions, x + z, 0.95) is None
     assert worst_level(cj.Normal(x, jnp.ones(400)), y, 0.95) is None
     many = cj.Quantiles(jnp.tile(jnp.arange(1.0, 100), (50, 1)), np.arange(1, 100) / 100)
-    shown = list(measures(jax.random.key(0), many, jnp.full(50, 7.0), 0.95, 9))
+    shown = list(measures_of(many, jnp.full(50, 7.0)))
     assert len(shown) == 2 + 9 and shown[2:][::8] == [
         "share below level 0.01",
         "share below level 0.99",
@@ -401,7 +412,7 @@ def test_measures_of_quantiles():
 def test_a_row_without_a_cdf_is_not_counted():
     predictions = cj.Poisson(jnp.full(60, 3.0).at[4].set(5000.0))
     targets = jnp.full(60, 3).at[4].set(5000)
-    found = measures(jax.random.key(0), predictions, targets, 0.95, 9)
+    found = measures_of(predictions, targets)
     for name in ("CRPS", "coverage of 90 % intervals"):
         assert np.isnan(found[name].value) and found[name].note == "NaN in row 4"
     assert np.isfinite(found["log score"].value) and found["log score"].note is None
@@ -432,7 +443,7 @@ def test_numbers_that_are_infinite_or_none():
 def test_no_variance_no_ratio_to_it():
     # A t distribution with two degrees of freedom has a mean, and no finite variance.
     x = jnp.linspace(-1, 1, 5)
-    found = measures(jax.random.key(0), cj.StudentT(2.0, x, 1.0), x, 0.95, 99)
+    found = measures_of(cj.StudentT(2.0, x, 1.0), x)
     assert "CRPS" in found and "squared error / variance" not in found
 
 
@@ -444,7 +455,7 @@ def test_a_p_value_that_is_no_number(monkeypatch):
             return self.loc - level
 
     monkeypatch.setattr(
-        "calibjax.evaluation._evaluate.calibration_test",
+        "calibjax.evaluation._evaluate.calibration_test_of_data",
         lambda *_, **__: SimpleNamespace(pvalue=np.nan),
     )
     with pytest.raises(

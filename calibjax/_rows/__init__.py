@@ -1,9 +1,10 @@
 """Rows of predictions and targets: checked at the door, cleaned before they are used."""
 
+from calibjax._rows._checked import check_data as check_data
+from calibjax._rows._checked import check_locations as check_locations
+from calibjax._rows._checked import check_predictions as check_predictions
+from calibjax._rows._checked import check_rows as check_rows
 from calibjax._rows._data import Data as Data
-from calibjax._rows._data import check_data as check_data
-from calibjax._rows._data import check_locations as check_locations
-from calibjax._rows._data import check_rows as check_rows
 from calibjax._rows._data import clean as clean
 from calibjax._rows._data import count_kept as count_kept
 from calibjax._rows._data import in_dtype as in_dtype
@@ -11,7 +12,6 @@ from calibjax._rows._data import padded as padded
 from calibjax._rows._ladder import first_rows as first_rows
 from calibjax._rows._ladder import rung as rung
 from calibjax._rows._predictions import TOLERANCE as TOLERANCE
-from calibjax._rows._predictions import check_predictions as check_predictions
 from calibjax._rows._predictions import fill_masked as fill_masked
 from calibjax._rows._predictions import kept_first as kept_first
 from calibjax._rows._predictions import parameters as parameters

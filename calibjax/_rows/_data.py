@@ -1,10 +1,9 @@
-"""Predictions and targets: checked when the user passes them, cleaned before they are used.
+"""Predictions and targets that are checked: on the ladder, and cleaned before they are used.
 
-`check_data` runs outside of jit and puts the user's arguments into `Data`.  It always checks shapes
-and dtypes, and it checks values where they are concrete.  `padded` puts `Data` on the ladder of
-numbers of rows.  `clean` runs inside of jit.  It returns `Data` of one floating dtype with valid
-numbers in masked rows and a weight for each row.  If a kept row is invalid, which only a traced
-value can be at this point, all weights are NaN, and so is every result computed from them.
+`padded` puts `Data` on the ladder of numbers of rows.  `clean` runs inside of jit.  It returns
+`Data` of one floating dtype with valid numbers in masked rows and a weight for each row.  If a kept
+row is invalid, which only a traced value can be at this point, all weights are NaN, and so is every
+result computed from them.
 """
 
 import dataclasses
@@ -13,15 +12,11 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
-from calibjax._check import check_array, check_shapes, check_values
-from calibjax._distribution import Distribution
 from calibjax._numbers import fractions_of, is_nonnegative
-from calibjax._parameters import family_name
-from calibjax._rows._ladder import LARGEST_RUNG, filled_up, rows_on_host, rung
-from calibjax._rows._predictions import check_predictions, fill_masked, valid_rows
-from calibjax._sharding import Axis, all_max, all_sum, devices_of, on_devices
+from calibjax._rows._ladder import LARGEST_RUNG, filled_up, rung
+from calibjax._rows._predictions import fill_masked, valid_rows
+from calibjax._sharding import Axis, all_max, devices_of
 from calibjax._struct import is_floating, is_traced, on_host, struct, widest_dtype
 
 T = TypeVar("T")
@@ -58,111 +53,19 @@ class Data:
         """The number of kept rows, or n if the mask is traced."""
         return count_kept(self.n, self.where)
 
+    def valid(self) -> jax.Array:
+        """Which rows have valid predictions, and targets and weights if there are any, ``[n]``."""
+        valid = valid_rows(self.predictions)
+        if self.targets is not None:
+            valid = valid & self.predictions.supports(self.targets)[1]
+        return valid if self.weights is None else valid & is_nonnegative(self.weights)
+
 
 def count_kept(n: int, where: Any) -> int:
     """The number of kept rows, or n if the mask is traced."""
     if where is None or is_traced(where):
         return n
     return int(np.sum(np.asarray(where)))
-
-
-def check_data(
-    predictions: Distribution,
-    targets: ArrayLike,
-    where: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
-    at_least: int = 2,
-) -> Data:
-    """The arguments as `Data`; a ValueError or TypeError names an argument that is wrong.
-
-    At least `at_least` rows must be kept.
-    """
-    sizes = check_predictions(predictions, where, at_least=at_least)
-    data = Data(predictions, targets, where, weights)
-    check_array("targets", targets, predictions.target_kind)
-    check_shapes({"targets": (targets, predictions.target_shape)}, sizes)
-    if weights is not None:
-        check_array("weights", weights, "real")
-        check_shapes({"weights": (weights, "n")}, sizes)
-    _check_kept_values(data, at_least)
-    return data
-
-
-def _check_kept_values(data: Data, at_least: int) -> None:
-    """Checks the targets and weights of kept rows, each of them only if it is concrete."""
-    if is_traced(data.where):
-        return
-    with jax.ensure_compile_time_eval(), np.errstate(all="ignore"):
-        if devices_of(data) and not is_traced(data) and _are_valid(None, data, at_least):
-            return
-        n, data = data.n, rows_on_host(data)
-        kept = np.ones(data.n, bool) if data.where is None else data.where
-        if not is_traced(data.targets):
-            words, valid = data.predictions.supports(data.targets)
-            # The support of some families depends on their parameters.
-            if not is_traced(valid):
-                check_values("targets", data.targets, words, np.asarray(valid) | ~kept)
-        if data.weights is not None and not is_traced(data.weights):
-            words, valid = _weights_constraint(data.weights)
-            check_values("weights", data.weights, words, valid | ~kept)
-            kept = kept & (data.weights > 0)
-        n_kept = int(kept[:n].sum())
-        if n_kept < at_least and not is_traced(data.weights):
-            raise ValueError(f"where and weights must keep at least {at_least} rows, got {n_kept}.")
-
-
-@on_devices
-def _are_valid(axis: Axis, _: None, data: Data, at_least: int) -> jax.Array:
-    """Whether targets and weights of all kept rows are valid, where the rows lie."""
-    valid = _valid_targets_and_weights(data)
-    counted = valid if data.weights is None else valid & (data.weights > 0)
-    if data.where is not None:
-        valid, counted = valid | ~data.where, counted & data.where
-    n_bad, n_counted = all_sum((jnp.sum(~valid), jnp.sum(counted)), axis)
-    return (n_bad == 0) & (n_counted >= at_least)
-
-
-def _valid_targets_and_weights(data: Data) -> jax.Array:
-    valid = data.predictions.supports(data.targets)[1]
-    return valid if data.weights is None else valid & _weights_constraint(data.weights)[1]
-
-
-def _weights_constraint(weights: Any) -> tuple[str, Any]:
-    return "nonnegative and finite", is_nonnegative(weights)
-
-
-def check_rows(predictions: Distribution, where: ArrayLike | None) -> Data:
-    """Checked predictions without targets, on the ladder."""
-    check_predictions(predictions, where)
-    return padded(Data(predictions, None, where))
-
-
-def check_locations(
-    predictions: Distribution, at_predictions: Distribution, at_targets: ArrayLike, prefix: str
-) -> Data:
-    """The locations of a witness function as `Data`; `predictions` must be checked already."""
-    name, targets_name = f"{prefix}_predictions", f"{prefix}_targets"
-    sizes = check_predictions(at_predictions, name=name, at_least=1)
-    if family_name(at_predictions) != family_name(predictions):
-        raise TypeError(
-            f"{name} must be of the family of predictions, {family_name(predictions)}, got "
-            f"{family_name(at_predictions)}."
-        )
-    ours, theirs = (
-        [x.shape[1:] for x in jax.tree.leaves(p)] for p in (predictions, at_predictions)
-    )
-    if ours != theirs:
-        raise ValueError(
-            f"{name} must have the shapes of predictions, but for the leading axis, "
-            f"{list(map(list, ours))}, got {list(map(list, theirs))}."
-        )
-    check_array(targets_name, at_targets, predictions.target_kind)
-    check_shapes({targets_name: (at_targets, predictions.target_shape)}, sizes)
-    if not is_traced((at_predictions, at_targets)):
-        with jax.ensure_compile_time_eval(), np.errstate(all="ignore"):
-            at = rows_on_host(Data(at_predictions, at_targets))
-            check_values(targets_name, at.targets, *at.predictions.supports(at.targets))
-    return Data(at_predictions, at_targets)
 
 
 def padded(data: Data) -> Data:
@@ -196,7 +99,7 @@ def clean(data: Data, axis: Axis = None) -> Data:
     largest one: a common factor cancels in every estimate, and squares of weights must not
     overflow.  If a kept row is invalid, all weights are NaN.
     """
-    valid = valid_rows(data.predictions) & _valid_targets_and_weights(data)
+    valid = data.valid()
     dtype = widest_dtype(data.targets, *jax.tree.leaves(data.predictions))
     predictions = jax.tree.map(lambda x: x.astype(dtype), data.predictions)
     targets = data.targets.astype(dtype if predictions.target_kind == "real" else jnp.int32)

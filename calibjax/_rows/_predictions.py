@@ -1,4 +1,4 @@
-"""Checks of a batch of predictions from the user, and valid numbers for its masked rows."""
+"""The shapes and the constraints of a batch of predictions, and valid numbers in masked rows."""
 
 from typing import Any
 
@@ -7,22 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calibjax._check import check_array, check_shapes, check_values
+from calibjax._check import check_array, check_shapes
 from calibjax._distribution import Distribution
-from calibjax._rows._ladder import rows_on_host
-from calibjax._sharding import Axis, all_of, all_sum, devices_of, index_on, on_devices
-from calibjax._struct import is_array, is_traced, widest_dtype
+from calibjax._sharding import Axis, all_of, all_sum, index_on
+from calibjax._struct import is_array, widest_dtype
 
 #: How far the sum of a row of probabilities may be from 1, and that of one with 16 bits.
 TOLERANCE, TOLERANCE_OF_16_BITS = 1e-3, 1e-2
 
 
-def check_predictions(
-    predictions: Any, where: Any = None, name: str = "predictions", at_least: int = 2
+def predictions_sizes(
+    predictions: Any, where: Any, name: str = "predictions", at_least: int = 2
 ) -> dict[str, int]:
-    """Checks the type and the shapes, and the values of kept rows where they are concrete.
+    """The size of each axis that the family names, "n" for that of rows; checks types and shapes.
 
-    Returns the size of each axis that the family names; "n" is the number of rows.
+    `name` is what errors call the predictions, which must have so many rows at least.
     """
     if not isinstance(predictions, Distribution):
         actual = "an array" if is_array(predictions) else type(predictions).__name__
@@ -30,8 +29,7 @@ def check_predictions(
             f"{name} must be a distribution of calibjax, such as Categorical(probs), got {actual}; "
             "as_predictions converts those of numpyro, distrax, TFP and scipy.stats."
         )
-    of_batch = "" if name == "predictions" else f" of {name}"
-    arrays = parameters(predictions, of_batch)
+    arrays = parameters(predictions, "" if name == "predictions" else f" of {name}")
     if where is not None:
         check_array("where", where, "boolean")
         arrays["where"] = where, "n"
@@ -45,22 +43,7 @@ def check_predictions(
     if sizes["n"] < at_least:
         rows = "row" if at_least == 1 else "rows"
         raise ValueError(f"{name} must hold at least {at_least} {rows}, got {sizes['n']}.")
-    if not is_traced((predictions, where)):
-        with jax.ensure_compile_time_eval(), np.errstate(all="ignore"):
-            _check_kept_rows(predictions, where, of_batch)
     return sizes
-
-
-def _check_kept_rows(predictions: Distribution, where: Any, of_batch: str) -> None:
-    """Checks the values of kept rows, which are concrete."""
-    rows = predictions, where
-    if devices_of(rows) and _are_valid(None, rows):
-        return
-    predictions, where = rows_on_host(rows)
-    for parameter, (words, valid) in predictions.constraints().items():
-        masked = False if where is None else ~where
-        value = predictions.parameter(parameter)
-        check_values(f"{parameter}{of_batch}", value, words, np.asarray(valid) | masked)
 
 
 def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple[Any, str]]:
@@ -72,14 +55,6 @@ def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple
     for name, (value, _) in arrays.items():
         check_array(name, value, "real")
     return arrays
-
-
-@on_devices
-def _are_valid(axis: Axis, _: None, rows: Any) -> jax.Array:
-    """Whether all kept rows are valid, where they lie."""
-    predictions, where = rows
-    bad = ~valid_rows(predictions)
-    return all_sum(jnp.sum(bad if where is None else bad & where), axis) == 0
 
 
 def valid_rows(predictions: Distribution) -> jax.Array:

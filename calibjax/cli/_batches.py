@@ -6,7 +6,6 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calibjax.cli._columns import Model
@@ -70,12 +69,13 @@ def place_of(name: str) -> tuple[int, Any]:
     return 1, [int(x) if k % 2 else x for k, x in enumerate(re.split("([0-9]+)", name))]
 
 
-def data_of(model: Model, batch: Batch, size: int) -> tuple[Any, jax.Array, jax.Array]:
+def data_of(model: Model, batch: Batch, size: int) -> tuple[Any, np.ndarray, np.ndarray]:
     """Predictions and targets of a batch, filled up to a number of rows, and the mask of its rows.
 
     If all have the same number of rows, they are compiled once.
     """
     place = np.arange(size)
     rows = batch.start + np.minimum(place, batch.n_rows - 1)
-    predictions = jax.tree.map(lambda x: x[rows], model.predictions)
-    return predictions, jnp.asarray(model.targets[rows]), jnp.asarray(place < batch.n_rows)
+    # With NumPy: jax would compile for each number of rows.
+    predictions = jax.tree.map(lambda x: np.asarray(x)[rows], model.predictions)
+    return predictions, model.targets[rows], place < batch.n_rows

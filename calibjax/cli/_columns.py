@@ -10,6 +10,19 @@ from calibjax._distribution import Distribution
 from calibjax._rows import TOLERANCE
 from calibjax.cli._errors import BadInput
 from calibjax.cli._labels import labels_of_classes, labels_of_event
+from calibjax.cli._options import (
+    Draws,
+    Event,
+    Levels,
+    Mean,
+    Normalize,
+    Prob,
+    Probs,
+    QuantileColumns,
+    Sd,
+    SortQuantiles,
+    Target,
+)
 from calibjax.cli._read import Table, listed, read_table, stems
 from calibjax.distributions import Bernoulli, Categorical
 from calibjax.distributions._empirical import Empirical
@@ -73,17 +86,17 @@ class Columns:
         normalize: whether to divide each row of class probabilities by its sum.
     """
 
-    target: str
-    probs: str | None
-    prob: str | None
-    event: str | None
-    mean: str | None
-    sd: str | None
-    quantiles: str | None
-    levels: str | None
-    sort_quantiles: bool
-    draws: str | None
-    normalize: bool
+    target: Target
+    probs: Probs = None
+    prob: Prob = None
+    event: Event = None
+    mean: Mean = None
+    sd: Sd = None
+    quantiles: QuantileColumns = None
+    levels: Levels = None
+    sort_quantiles: SortQuantiles = False
+    draws: Draws = None
+    normalize: Normalize = False
 
     def read(self, path: Path, at_least: int = 2) -> Model:
         """The predictions and the targets of a file, which must have so many rows at least."""

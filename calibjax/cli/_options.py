@@ -33,7 +33,7 @@ Event = Annotated[
 ]
 Mean = Annotated[str | None, typer.Option(help="The column of means of normal predictions.")]
 Sd = Annotated[str | None, typer.Option(help="The column of their standard deviations.")]
-Quantiles = Annotated[
+QuantileColumns = Annotated[
     str | None,
     typer.Option(
         help="The columns of predicted quantiles, such as 'q*': the * stands for the level, as in "

@@ -14,16 +14,14 @@ from calibjax._rows import check_data, padded
 from calibjax._struct import is_traced
 from calibjax.evaluation._effect import effect_of
 from calibjax.evaluation._evaluation import Evaluation
-from calibjax.evaluation._impossible import Impossible
+from calibjax.evaluation._impossible import Impossible, impossible_rows
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import measures
 from calibjax.evaluation._pictures import map_of
 from calibjax.evaluation._verdict import verdict
 from calibjax.evaluation._words import worst_level, worst_place
-from calibjax.expectations import has_log_prob
 from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test_of_data
-from calibjax.scores import log_score_of_data
 
 _N_RESAMPLES = 999
 # The smallest p-value there can be; no model could be rejected at a smaller level.
@@ -48,9 +46,11 @@ def evaluate(
     behind the pictures.  It is for people: for use inside jit, and with keys of your own, call
     these functions.  The same arguments give the same result.
 
-    The first call for a shape of data compiles for some ten seconds, and longer for counts and for
-    families without closed forms.  O(n^2) time up to 20 000 rows, and O(n) above; 10^5 rows of ten
-    classes take half a minute on two cores.
+    The first call compiles for some ten seconds, and longer for counts and for families without
+    closed forms; later calls do not, if the number of rows is at most a quarter smaller or larger.
+    ``jax.config.update("jax_compilation_cache_dir", folder)`` keeps what was compiled for other
+    processes.  O(n^2) time up to 20 000 rows, and O(n) above; 10^5 rows of ten classes take half a
+    minute on two cores.
 
     Args:
         predictions: probabilities ``[n, m]`` of m classes, or ``[n]`` of an event, as an array of
@@ -126,12 +126,7 @@ def evaluate_read(
     if np.isnan(test.pvalue):
         raise ValueError(f"predictions cannot be tested{_first_nan(predictions, observed)}.")
     pvalue = _pvalue(test)
-    scores = None
-    if has_log_prob(predictions):
-        scores = np.asarray(log_score_of_data(data))[:n]
-    impossible = Impossible(
-        np.empty(0, int) if scores is None else np.flatnonzero(scores == np.inf)
-    )
+    impossible = Impossible(impossible_rows(data))
     if pvalue <= level and 2 <= n - len(impossible.rows) < n:
         others = np.arange(data.n) < n
         others[impossible.rows] = False
@@ -151,7 +146,7 @@ def evaluate_read(
         level=level,
         test=test,
         effect=effect,
-        measures=measures(keys.measures, data, n, scores, 1 - level, _N_RESAMPLES),
+        measures=measures(keys.measures, data, 1 - level, _N_RESAMPLES),
         impossible=impossible,
         predictions=predictions,
         targets=np.asarray(checked.targets),

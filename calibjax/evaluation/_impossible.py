@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._rows import Data
 from calibjax._struct import widest_dtype
-from calibjax.evaluation._rows import named_rows
+from calibjax.evaluation._rows import log_scores, named_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,14 +17,19 @@ class Impossible:
     """The rows whose targets the model called impossible; one of them may decide a test.
 
     Args:
-        rows: their numbers, from 0.  Their log scores are infinite, as of probability 0, or of less
-            than numbers can hold.
+        rows: their numbers, from 0.
         pvalue_without: the p-value of `calibration_test` without them; None if all rows were not
             rejected, or too few are left.
     """
 
     rows: np.ndarray
     pvalue_without: float | None = None
+
+
+def impossible_rows(data: Data) -> np.ndarray:
+    """The kept rows with an infinite log score: of probability 0, or of less than can be held."""
+    scores = log_scores(data)
+    return np.empty(0, int) if scores is None else np.flatnonzero(np.isposinf(scores))
 
 
 def in_words(impossible: Impossible, predictions: Any) -> str | None:

@@ -13,7 +13,7 @@ from calibjax.curves import smooth_ece_of_data
 from calibjax.distributions._quantiles import Quantiles
 from calibjax.estimators import one_vs_rest_of_data, top_label_of_data
 from calibjax.evaluation._means import Interval, mean_interval, wilson_interval
-from calibjax.evaluation._rows import n_labels, named_rows
+from calibjax.evaluation._rows import log_scores, n_labels, named_rows
 from calibjax.resampling import DRAWS_PER_GROUP, draw_targets
 from calibjax.scores import crps_of_data, pit_of_data
 
@@ -49,40 +49,28 @@ class Measure:
 
 
 def measures(
-    key: jax.Array,
-    data: Data,
-    n: int,
-    log_scores: np.ndarray | None,
-    confidence_level: float,
-    n_resamples: int,
+    key: jax.Array, data: Data, confidence_level: float, n_resamples: int
 ) -> dict[str, Measure]:
-    """The classical numbers that exist for predictions of this family, by their names.
-
-    Args:
-        key: a key for draws.
-        data: the rows, on the ladder.
-        n: the number of rows that people have, which come first.
-        log_scores: their log scores ``[n]``, or None.
-        confidence_level: that of the intervals.
-        n_resamples: the number of draws.
-    """
-    predictions = data.predictions
+    """The classical numbers that exist for predictions of this family, by their names."""
+    predictions, found = data.predictions, {}
     if n_labels(predictions) is not None:
-        return _of_labels(key, data, n, confidence_level, n_resamples)
+        return _of_labels(key, data, confidence_level, n_resamples)
     if isinstance(predictions, Quantiles):
-        return _of_quantiles(data, n, confidence_level)
-    # No probability is above 1; a density may be.
-    least = 0.0 if predictions.target_kind == "integer" else -math.inf
-    found = {} if log_scores is None else {"log score": _mean(log_scores, confidence_level, least)}
+        return _of_quantiles(data, confidence_level)
+    scores = log_scores(data)
+    if scores is not None:
+        # No probability is above 1; a density may be.
+        least = 0.0 if predictions.target_kind == "integer" else -math.inf
+        found["log score"] = _mean(scores, confidence_level, least)
     if predictions.target_shape == "n":
-        found |= _of_numbers(key, data, n, confidence_level)
+        found |= _of_numbers(key, data, confidence_level)
     return found
 
 
 def _of_labels(
-    key: jax.Array, data: Data, n: int, confidence_level: float, n_resamples: int
+    key: jax.Array, data: Data, confidence_level: float, n_resamples: int
 ) -> dict[str, Measure]:
-    scores, values = label_statistics(key, data, n, n_resamples)
+    scores, values = label_statistics(key, data, n_resamples)
     tail = (1 - confidence_level) / 2
 
     def measure(name: str, interval: Interval | None, pvalue: float | None = None) -> Measure:
@@ -105,13 +93,13 @@ def _of_labels(
 
 
 def label_statistics(
-    key: jax.Array, data: Data, n: int, n_resamples: int
+    key: jax.Array, data: Data, n_resamples: int
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Scores of the first n rows ``[n]``, and their means for R draws and the targets ``[R + 1]``.
+    """Scores of the n kept rows ``[n]``, and their means for R draws and the targets ``[R + 1]``.
 
     With the means comes the ECE of `judged`.  Draw r of a row depends only on (key, row, r).
     """
-    groups = range(n_resamples // DRAWS_PER_GROUP + 1)
+    n, groups = data.n_kept(), range(n_resamples // DRAWS_PER_GROUP + 1)
     probabilities = np.asarray(_drawn_labels(key, data, np.int32(0))[0], np.float64)[:n]
     n_classes, most_likely = probabilities.shape[1], probabilities.argmax(axis=1)
     squared_norm = np.square(probabilities).sum(axis=1, keepdims=True)
@@ -174,7 +162,8 @@ def judged(data: Data) -> Data:
     return top_label_of_data(data)
 
 
-def _of_numbers(key: jax.Array, data: Data, n: int, confidence_level: float) -> dict[str, Measure]:
+def _of_numbers(key: jax.Array, data: Data, confidence_level: float) -> dict[str, Measure]:
+    n = data.n_kept()
     found = {"CRPS": _mean(np.asarray(crps_of_data(data))[:n], confidence_level, 0.0)}
     means, deviations = (np.asarray(x, np.float64)[:n] for x in _moments(data.predictions))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -205,12 +194,13 @@ def _coverage_name(coverage: float) -> str:
     return f"coverage of {100 * coverage:.3g} % intervals"
 
 
-def _of_quantiles(data: Data, n: int, confidence_level: float) -> dict[str, Measure]:
+def _of_quantiles(data: Data, confidence_level: float) -> dict[str, Measure]:
     """What was predicted and no more: at each level the share of targets that lie below.
 
     Where targets are equal to quantiles, the share below may be smaller than the level, and the
     share up to the quantile may be larger.
     """
+    n = data.n_kept()
     found = {"CRPS": _mean(np.asarray(crps_of_data(data))[:n], confidence_level, 0.0)}
     levels, below, up_to = shares_of_levels(data.predictions, data.targets)
     below, up_to = below[:n], up_to[:n]

@@ -7,6 +7,8 @@ import numpy as np
 
 from calibjax._rows import Data, padded
 from calibjax._struct import widened
+from calibjax.expectations import has_log_prob
+from calibjax.scores import log_score_of_data
 
 # Words name so many rows, and count the others.
 _MOST_ROWS = 5
@@ -21,6 +23,13 @@ def n_labels(predictions: Any) -> int | None:
     """The number of labels; None if the targets are no labels."""
     found = jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions)
     return None if found is None else found.shape[-1]
+
+
+def log_scores(data: Data) -> np.ndarray | None:
+    """The log scores of the n kept rows, which come first, ``[n]``; None without a density."""
+    if not has_log_prob(data.predictions):
+        return None
+    return np.asarray(log_score_of_data(data))[: data.n_kept()]
 
 
 def named_rows(rows: np.ndarray) -> str:

@@ -1,0 +1,129 @@
+"""Rows from the user, checked once.
+
+Shapes and dtypes are always checked, and values where they are concrete: in NumPy, which compiles
+nothing, or where the rows lie, if they lie on several devices.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from calibjax._check import check_array, check_shapes, check_values
+from calibjax._distribution import Distribution
+from calibjax._numbers import is_nonnegative
+from calibjax._parameters import family_name
+from calibjax._rows._data import Data, padded
+from calibjax._rows._ladder import rows_on_host
+from calibjax._rows._predictions import predictions_sizes
+from calibjax._sharding import Axis, all_sum, devices_of, on_devices
+from calibjax._struct import is_traced
+
+
+def check_data(
+    predictions: Distribution,
+    targets: ArrayLike,
+    where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    at_least: int = 2,
+) -> Data:
+    """The arguments as `Data`; a ValueError or TypeError names an argument that is wrong.
+
+    At least `at_least` rows must be kept.
+    """
+    sizes = predictions_sizes(predictions, where, at_least=at_least)
+    check_array("targets", targets, predictions.target_kind)
+    check_shapes({"targets": (targets, predictions.target_shape)}, sizes)
+    if weights is not None:
+        check_array("weights", weights, "real")
+        check_shapes({"weights": (weights, "n")}, sizes)
+    data = Data(predictions, targets, where, weights)
+    _check_values(data, at_least)
+    return data
+
+
+def check_predictions(
+    predictions: Any, where: Any = None, name: str = "predictions", at_least: int = 2
+) -> dict[str, int]:
+    """The size of each axis that the family names; an error says what is wrong with predictions."""
+    sizes = predictions_sizes(predictions, where, name, at_least)
+    _check_values(Data(predictions, None, where), 0, "" if name == "predictions" else f" of {name}")
+    return sizes
+
+
+def check_rows(predictions: Distribution, where: ArrayLike | None) -> Data:
+    """Checked predictions without targets, on the ladder."""
+    check_predictions(predictions, where)
+    return padded(Data(predictions, None, where))
+
+
+def check_locations(
+    predictions: Distribution, at_predictions: Distribution, at_targets: ArrayLike, prefix: str
+) -> Data:
+    """The locations of a witness function as `Data`; `predictions` must be checked already."""
+    name, targets_name = f"{prefix}_predictions", f"{prefix}_targets"
+    sizes = predictions_sizes(at_predictions, None, name, at_least=1)
+    if family_name(at_predictions) != family_name(predictions):
+        raise TypeError(
+            f"{name} must be of the family of predictions, {family_name(predictions)}, got "
+            f"{family_name(at_predictions)}."
+        )
+    ours, theirs = (
+        [x.shape[1:] for x in jax.tree.leaves(p)] for p in (predictions, at_predictions)
+    )
+    if ours != theirs:
+        raise ValueError(
+            f"{name} must have the shapes of predictions, but for the leading axis, "
+            f"{list(map(list, ours))}, got {list(map(list, theirs))}."
+        )
+    check_array(targets_name, at_targets, predictions.target_kind)
+    check_shapes({targets_name: (at_targets, predictions.target_shape)}, sizes)
+    data = Data(at_predictions, at_targets)
+    _check_values(data, 0, f" of {name}", targets_name)
+    return data
+
+
+def _check_values(
+    data: Data, at_least: int, of_batch: str = "", targets_name: str = "targets"
+) -> None:
+    """Checks the values of kept rows, of each argument only if it is concrete."""
+    if is_traced(data.where):
+        return
+    with jax.ensure_compile_time_eval(), np.errstate(all="ignore"):
+        if devices_of(data) and not is_traced(data) and _are_valid(None, data, at_least):
+            return
+        rows = rows_on_host(data)
+        masked = False if rows.where is None else ~rows.where
+        if not is_traced(rows.predictions):
+            for parameter, (words, valid) in rows.predictions.constraints().items():
+                value = data.predictions.parameter(parameter)
+                check_values(f"{parameter}{of_batch}", value, words, np.asarray(valid) | masked)
+        if rows.targets is not None and not is_traced(rows.targets):
+            words, valid = rows.predictions.supports(rows.targets)
+            # The support of some families depends on their parameters.
+            if not is_traced(valid):
+                check_values(targets_name, data.targets, words, np.asarray(valid) | masked)
+        kept = np.ones(data.n, bool) if rows.where is None else rows.where[: data.n]
+        if is_traced(rows.weights):
+            return
+        if rows.weights is not None:
+            valid = is_nonnegative(rows.weights) | masked
+            check_values("weights", data.weights, "nonnegative and finite", valid)
+            kept = kept & (rows.weights[: data.n] > 0)
+        if kept.sum() < at_least:
+            raise ValueError(
+                f"where and weights must keep at least {at_least} rows, got {kept.sum()}."
+            )
+
+
+@on_devices
+def _are_valid(axis: Axis, _: None, data: Data, at_least: int) -> jax.Array:
+    """Whether all kept rows are valid, and so many."""
+    valid = data.valid()
+    counted = valid if data.weights is None else valid & (data.weights > 0)
+    if data.where is not None:
+        valid, counted = valid | ~data.where, counted & data.where
+    n_bad, n_counted = all_sum((jnp.sum(~valid), jnp.sum(counted)), axis)
+    return (n_bad == 0) & (n_counted >= at_least)

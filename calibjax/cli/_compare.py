@@ -1,0 +1,99 @@
+"""The command `calibjax compare`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import typer
+
+from calibjax.cli._columns import Columns, Model
+from calibjax.cli._errors import BadInput, one_line_errors
+from calibjax.cli._options import AsJson, Level, Seed
+from calibjax.cli._terminal import as_text, check_level, working
+from calibjax.cli._with_columns import with_columns
+from calibjax.intervals import compare_calibration
+
+
+@with_columns
+def compare(
+    files: Annotated[list[Path], typer.Argument(help="Two files or more, with the same targets.")],
+    columns: Columns,
+    as_json: AsJson = False,
+    level: Level = 0.05,
+    seed: Seed = 0,
+) -> None:
+    """Which of several models is better calibrated, on the same targets?
+
+    The files have the same rows in the same order, and their columns the same names.  All models
+    are compared with the first one by their squared kernel calibration error (SKCE).  The exit
+    status is 1 if the first two models differ at the level.
+
+    \b
+    Example:
+      calibjax compare old.csv new.csv --probs 'p_*' --target label
+    """
+    with one_line_errors():
+        check_level(level)
+        if len(files) < 2:
+            raise BadInput(f"{files[0]}: expected at least one more file to compare it with.")
+        first, *others = (columns.read(file) for file in files)
+        others = [_of_same_targets(first, other, columns.target) for other in others]
+        with working(f"Comparing {len(files)} models on {len(first.targets)} rows"):
+            result = compare_calibration(
+                jax.random.key(seed),
+                None,
+                first.predictions,
+                [other.predictions for other in others],
+                first.targets,
+            )
+            interval = result.confidence_interval(1 - level)
+        pairs: list[dict[str, Any]] = [
+            {
+                "first": str(files[0]),
+                "second": str(file),
+                "difference": float(result.difference[k]),
+                "interval": [float(interval.low[k]), float(interval.high[k])],
+                "pvalue": float(result.pvalue[k]),
+                "rejected": bool(result.pvalue[k] <= level),
+            }
+            for k, file in enumerate(files[1:])
+        ]
+        estimates = [
+            {"file": str(file), "skce": float(estimate)}
+            for file, estimate in zip(files, result.estimates, strict=True)
+        ]
+        if as_json:
+            found = {"method": result.method, "level": level, "models": estimates, "pairs": pairs}
+            typer.echo(as_text(found))
+        else:
+            for model in estimates:
+                typer.echo(f"{model['file']}: SKCE {model['skce']:.4g}")
+            for pair in pairs:
+                typer.echo(_sentence(pair))
+            typer.echo(f"({result.method}, intervals with confidence {1 - level:g})")
+    raise typer.Exit(int(pairs[0]["rejected"]))
+
+
+def _of_same_targets(first: Model, other: Model, target: str) -> Model:
+    """The other model, with classes in the order of the first; an error unless targets agree."""
+    other = other.in_order(first.classes)
+    if len(other.targets) != len(first.targets):
+        raise BadInput(
+            f"{other.table.path}: expected {len(first.targets)} rows as in {first.table.path}, got "
+            f"{len(other.targets)}."
+        )
+    words = f"the same target as in this row of {first.table.path}"
+    other.table.check(target, other.targets == first.targets, words)
+    return other
+
+
+def _sentence(pair: dict[str, Any]) -> str:
+    first, second = pair["first"], pair["second"]
+    low, high = pair["interval"]
+    numbers = (
+        f"p = {pair['pvalue']:.3g}, difference {pair['difference']:.3g} in {low:.3g} … {high:.3g}"
+    )
+    if not pair["rejected"]:
+        return f"No sign that one of {first} and {second} is better calibrated ({numbers})."
+    better, worse = (first, second) if pair["difference"] < 0 else (second, first)
+    return f"{better} is better calibrated than {worse} ({numbers})."

@@ -1,0 +1,48 @@
+"""The command `calibjax evaluate`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calibjax import evaluation
+from calibjax.cli._columns import Columns
+from calibjax.cli._errors import one_line_errors
+from calibjax.cli._options import AsJson, File, Level, Seed
+from calibjax.cli._terminal import check_folder, check_level, working
+from calibjax.cli._with_columns import with_columns
+
+
+@with_columns
+def evaluate(
+    file: File,
+    columns: Columns,
+    html: Annotated[Path | None, typer.Option(help="Write a report for browsers here.")] = None,
+    as_json: AsJson = False,
+    level: Level = 0.05,
+    seed: Seed = 0,
+) -> None:
+    """Is a model calibrated, how far off is it, and where?
+
+    The exit status is 1 if the p-value of the test is at most the level.
+
+    \b
+    Examples:
+      calibjax evaluate preds.csv --probs 'p_*' --target label --html report.html
+      calibjax evaluate rain.csv --prob p_rain --target rained
+      calibjax evaluate heights.parquet --mean mu --sd sigma --target height
+      calibjax evaluate demand.csv --quantiles 'q*' --target sold
+    """
+    with one_line_errors():
+        check_level(level)
+        if html is not None:
+            check_folder(html)
+        model = columns.read(file)
+        with working(f"Testing {len(model.targets)} rows"):
+            found = evaluation.evaluate_read(
+                model.predictions, model.targets, seed=seed, classes=model.classes, level=level
+            )
+            if html is not None:
+                found.to_html(html)
+        typer.echo(found.to_json() if as_json else found)
+    raise typer.Exit(int(found.rejected))

@@ -1,0 +1,28 @@
+"""The options that say which columns hold what, once for all commands."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from calibjax.cli._columns import Columns
+
+
+def with_columns(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorator: in place of its argument `columns` the command has an option for each field."""
+    own, options = (inspect.signature(x).parameters for x in (command, Columns))
+    parameters = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, argument in own.items()
+        for parameter in (options.values() if name == "columns" else [argument])
+    ]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        columns = Columns(**{name: given.pop(name) for name in options})
+        command(**given, columns=columns)
+
+    # typer reads both.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {x.name: x.annotation for x in parameters}
+    return run
