@@ -17,7 +17,7 @@ import calibjax as cj
 from calibjax._pairwise import _tiles, tile_sizes
 from calibjax._struct import struct
 from calibjax.discrepancy import h
-from calibjax.intervals import _bootstrap
+from calibjax.resampling import _bootstrap
 
 REFERENCE = json.loads(recompute.REFERENCE.read_text())
 GOLDEN = REFERENCE["tests"]

@@ -70,7 +70,7 @@ def contributions(
     if values.size == data.n:
         return values
     # With NumPy: a slice would be compiled for each number of rows.
-    return jnp.asarray(np.asarray(values)[: data.n])
+    return jax.device_put(np.asarray(values)[: data.n], values.sharding)
 
 
 def contributions_of_data(kernel: Any, data: Data) -> jax.Array:
