@@ -39,7 +39,7 @@ from calibjax.cli._options import (
     Target,
 )
 from calibjax.intervals import compare_calibration
-from calibjax.monitoring._file import replacing
+from calibjax.monitoring import replacing
 
 app = typer.Typer(
     add_completion=False,

@@ -11,10 +11,7 @@ from calibjax._rows import TOLERANCE
 from calibjax.cli._errors import BadInput
 from calibjax.cli._labels import labels_of_classes, labels_of_event
 from calibjax.cli._read import Table, listed, read_table, stems
-from calibjax.distributions import Bernoulli, Categorical
-from calibjax.distributions._empirical import Empirical
-from calibjax.distributions._normal import Normal
-from calibjax.distributions._quantiles import Quantiles
+from calibjax.distributions import Bernoulli, Categorical, Empirical, Normal, Quantiles
 
 
 @dataclasses.dataclass(frozen=True)
