@@ -4,13 +4,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
 from calibjax._door import check_inputs
 from calibjax._numbers import quotient
-from calibjax._rows import Data, padded
+from calibjax._rows import Data, first_rows, padded
 from calibjax._sharding import Axis, row_by_row_on_devices
 from calibjax.kernels import KernelLike
 from calibjax.operators import tiled_h
@@ -66,11 +65,7 @@ def contributions(
     for h and the SKCE.
     """
     kernel, data = check_inputs(kernel, predictions, targets, where, weights)
-    values = contributions_of_data(kernel, padded(data))
-    if values.size == data.n:
-        return values
-    # With NumPy: a slice would be compiled for each number of rows.
-    return jax.device_put(np.asarray(values)[: data.n], values.sharding)
+    return first_rows(contributions_of_data(kernel, padded(data)), data.n)
 
 
 def contributions_of_data(kernel: Any, data: Data) -> jax.Array:

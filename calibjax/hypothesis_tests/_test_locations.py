@@ -4,7 +4,6 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
@@ -46,9 +45,8 @@ def sample_test_locations(
         ((5,), (5,))
     """
     check_key(key)
-    n = check_predictions(predictions, where)["n"]
-    # Targets of the data are not looked at.
-    data = Data(predictions, np.zeros(n, bool), where)
+    check_predictions(predictions, where)
+    data = Data(predictions, None, where)
     n_locations = check_integer("n_locations", n_locations, 1, data.n_kept(), "n = ")
     return _sample_test_locations(key, padded(data), n_locations)
 
