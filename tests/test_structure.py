@@ -51,7 +51,7 @@ def room(module):
 
 
 def imports(path):
-    """Rooms that a file imports from, wherever in the file it does so."""
+    """Modules of the package that a file imports from, wherever in the file it does so."""
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Import():
@@ -65,7 +65,8 @@ def imports(path):
                 continue
         for module in modules:
             assert module != "calibjax", f"{path} imports the package as a whole"
-            yield from filter(None, [room(module)])
+            if room(module):
+                yield module
 
 
 SOURCES = [path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"]
@@ -75,8 +76,16 @@ def test_imports_point_one_way():
     for path in SOURCES:
         own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
         assert own in ROOMS, path
-        for other in imports(path):
+        for other in map(room, imports(path)):
             assert ROOMS.index(other) <= ROOMS.index(own), f"{path}: {own} imports {other}"
+
+
+def test_rooms_know_each_other_by_public_names():
+    for path in SOURCES:
+        own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        for module in imports(path):
+            is_public = "._" not in module.removeprefix("calibjax._")
+            assert room(module) == own or is_public, f"{path} imports from {module}"
 
 
 PUBLIC = [name for name in vars(cj) if not name.startswith("_") and name not in ROOMS]

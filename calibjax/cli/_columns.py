@@ -24,10 +24,7 @@ from calibjax.cli._options import (
     Target,
 )
 from calibjax.cli._read import Table, listed, read_table, stems
-from calibjax.distributions import Bernoulli, Categorical
-from calibjax.distributions._empirical import Empirical
-from calibjax.distributions._normal import Normal
-from calibjax.distributions._quantiles import Quantiles
+from calibjax.distributions import Bernoulli, Categorical, Empirical, Normal, Quantiles
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,9 +14,14 @@ from calibjax.cli._columns import Columns, Model
 from calibjax.cli._errors import BadInput
 from calibjax.cli._fingerprints import Fingerprint, Fingerprints
 from calibjax.cli._read import listed
-from calibjax.monitoring import CalibrationMonitor
-from calibjax.monitoring._file import as_file, check_header, read_file, with_leaves
-from calibjax.monitoring._in_words import header_of
+from calibjax.monitoring import (
+    CalibrationMonitor,
+    as_file,
+    check_header,
+    header_of,
+    read_file,
+    with_leaves,
+)
 
 # The number of the version changes with what a file holds.
 _KIND = {"schema": "calibjax monitor", "version": 1}

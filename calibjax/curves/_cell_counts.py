@@ -3,32 +3,21 @@
 import jax
 import jax.numpy as jnp
 
-from calibjax._struct import struct
 from calibjax.estimators import UniformBinning
 
 
-@struct
-class CellCounts:
-    """How many rows are in each of equal cells.
+def cell_counts(u: jax.Array, where: jax.Array | None, n_cells: int) -> tuple[jax.Array, jax.Array]:
+    """How many kept rows have u in (j / n_cells, (j + 1) / n_cells], ``[n_cells]``.
 
-    Args:
-        counts: the number of kept rows with u in (j / n_cells, (j + 1) / n_cells], ``[n_cells]``;
-            a row whose u is NaN is in no cell.
-        valid: 1, or NaN if a kept row is NaN or no row is kept, in the dtype of u.
+    A row whose u is NaN is in no cell.  Beside the counts stands 1, or NaN if a kept row is NaN or
+    no row is kept, in the dtype of u.
     """
-
-    counts: jax.Array
-    valid: jax.Array
-
-
-def cell_counts(u: jax.Array, where: jax.Array | None, n_cells: int) -> CellCounts:
-    """The counts of u ``[n]``."""
     kept = jnp.ones(u.shape, bool) if where is None else where
     unknown = jnp.isnan(u)
     cells = jnp.where(kept & ~unknown, UniformBinning(n_cells).intervals(u), n_cells)
     counts = jnp.zeros(n_cells, jnp.int32).at[cells].add(1, mode="drop")
     valid = jnp.any(kept) & ~jnp.any(unknown & kept)
-    return CellCounts(counts, jnp.where(valid, 1.0, jnp.nan).astype(u.dtype))
+    return counts, jnp.where(valid, 1.0, jnp.nan).astype(u.dtype)
 
 
 def cumulative(counts: jax.Array) -> jax.Array:

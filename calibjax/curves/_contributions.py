@@ -4,12 +4,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import quotient
-from calibjax._rows import Data, padded
+from calibjax._rows import Data, first_rows, padded
 from calibjax._sharding import Axis, row_by_row_on_devices
 from calibjax.discrepancy import check_inputs
 from calibjax.kernels import KernelLike
@@ -66,11 +65,7 @@ def contributions(
     for h and the SKCE.
     """
     kernel, data = check_inputs(kernel, predictions, targets, where, weights)
-    values = contributions_of_data(kernel, padded(data))
-    if values.size == data.n:
-        return values
-    # With NumPy: a slice would be compiled for each number of rows.
-    return jnp.asarray(np.asarray(values)[: data.n])
+    return first_rows(contributions_of_data(kernel, padded(data)), data.n)
 
 
 def contributions_of_data(kernel: Any, data: Data) -> jax.Array:

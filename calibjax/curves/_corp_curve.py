@@ -4,13 +4,13 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._check import check_choice, check_integer, check_key
+from calibjax._check import check_choice, check_key
 from calibjax._distribution import Distribution
 from calibjax._sharding import on_one_device
 from calibjax._struct import is_traced, struct
 from calibjax.curves._binary import check_binary
 from calibjax.curves._corp_bands import bands, recalibrated, redrawn_curves
-from calibjax.resampling import level_within_reach, rank_of_level
+from calibjax.resampling import check_resamples, rank_of_level
 
 # The largest number of forecasts at which bands are computed.
 _POINTS = 200
@@ -134,8 +134,7 @@ def corp_curve(
     def mean_score(x: np.ndarray) -> float:
         return float(_SCORES[score](x, events, count - events) / probs.size)
 
-    n_resamples = check_integer("n_resamples", n_resamples, 1)
-    level_within_reach(confidence_level, n_resamples)
+    n_resamples = check_resamples(confidence_level, n_resamples)["n_resamples"]
     points, ends = np.zeros(0, int), (np.zeros(0),) * 4
     if key is not None:
         check_key(key)

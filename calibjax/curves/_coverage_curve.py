@@ -14,10 +14,10 @@ from calibjax._struct import struct
 from calibjax.curves._all_rows import on_all_rows
 from calibjax.curves._cell_counts import cell_counts, cumulative
 from calibjax.resampling import (
+    check_resamples,
     critical_value,
     fractions,
     law_of_cells,
-    level_within_reach,
     redrawn_uniform_counts,
 )
 from calibjax.scores import check_numbers, pit_of_data
@@ -119,11 +119,8 @@ def coverage_curve(
             f"{type(predictions).__name__}: labels have no central intervals."
         )
     n_levels = check_integer("n_levels", n_levels, 1, 2**24 - 1)
-    n_resamples = check_integer("n_resamples", n_resamples, 1)
-    level = level_within_reach(confidence_level, n_resamples)
-    return coverage_curve_of_data(
-        key, padded(data), n_levels=n_levels, confidence_level=level, n_resamples=n_resamples
-    )
+    options = check_resamples(confidence_level, n_resamples)
+    return coverage_curve_of_data(key, padded(data), n_levels=n_levels, **options)
 
 
 @on_all_rows
@@ -133,9 +130,9 @@ def coverage_curve_of_data(
     """`coverage_curve` of checked arguments."""
     pit_key, band_key = jax.random.split(key)
     u, width = pit_of_data(pit_key, data), _median_widths(data, n_levels)
-    cells = cell_counts(jnp.abs(2 * u - 1), data.where, n_levels + 1)
-    valid, dtype, n_cells = cells.valid, cells.valid.dtype, cells.counts.shape[0]
-    n = jnp.sum(cells.counts, dtype=jnp.int32)
+    n_cells = n_levels + 1
+    counts, valid = cell_counts(jnp.abs(2 * u - 1), data.where, n_cells)
+    n, dtype = jnp.sum(counts, dtype=jnp.int32), valid.dtype
 
     def in_intervals(counts: jax.Array) -> jax.Array:
         return cumulative(counts)[..., 1:-1]
@@ -144,7 +141,7 @@ def coverage_curve_of_data(
     redrawn = redrawn_uniform_counts(band_key, n, n_cells, n_resamples, dtype)
     largest = jnp.max(jax.vmap(law.distances)(in_intervals(redrawn)), axis=1)
     low, high = law.band(critical_value(largest, confidence_level))
-    observed = in_intervals(cells.counts)
+    observed = in_intervals(counts)
     return CoverageCurve(
         levels=law.mean,
         coverage=fractions(observed, n, dtype) * valid,

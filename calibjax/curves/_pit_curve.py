@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._check import check_integer, check_key
+from calibjax._check import check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
 from calibjax._struct import struct
@@ -14,10 +14,10 @@ from calibjax.curves._all_rows import on_all_rows
 from calibjax.curves._cell_counts import cell_counts, cumulative
 from calibjax.estimators import UniformBinning
 from calibjax.resampling import (
+    check_resamples,
     critical_value,
     fractions,
     law_of_cells,
-    level_within_reach,
     redrawn_uniform_counts,
 )
 from calibjax.scores import check_numbers, pit_of_data
@@ -137,11 +137,8 @@ def pit_curve(
     check_key(key)
     data = check_numbers(predictions, targets, where)
     n_bins = UniformBinning(n_bins).n_bins
-    n_resamples = check_integer("n_resamples", n_resamples, 1)
-    level = level_within_reach(confidence_level, n_resamples)
-    return pit_curve_of_data(
-        key, padded(data), n_bins=n_bins, confidence_level=level, n_resamples=n_resamples
-    )
+    options = check_resamples(confidence_level, n_resamples)
+    return pit_curve_of_data(key, padded(data), n_bins=n_bins, **options)
 
 
 @on_all_rows
@@ -151,10 +148,9 @@ def pit_curve_of_data(
     """`pit_curve` of checked arguments."""
     pit_key, band_key = jax.random.split(key)
     cells_per_bin = -(-_LEAST_CELLS // n_bins)
-    cells = cell_counts(pit_of_data(pit_key, data), data.where, n_bins * cells_per_bin)
-    counts, valid, dtype = cells.counts, cells.valid, cells.valid.dtype
-    n_cells = counts.shape[0]
-    n = jnp.sum(counts, dtype=jnp.int32)
+    n_cells = n_bins * cells_per_bin
+    counts, valid = cell_counts(pit_of_data(pit_key, data), data.where, n_cells)
+    n, dtype = jnp.sum(counts, dtype=jnp.int32), valid.dtype
     redrawn = redrawn_uniform_counts(band_key, n, n_cells, n_resamples, dtype)
 
     def in_bins(counts: jax.Array) -> jax.Array:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._check import check_integer, check_key
+from calibjax._check import check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, clean, padded
 from calibjax._struct import struct
@@ -15,9 +15,9 @@ from calibjax.curves._binary import check_binary
 from calibjax.estimators import UniformBinning, bin_means
 from calibjax.resampling import (
     Bins,
+    check_resamples,
     critical_value,
     fractions,
-    level_within_reach,
     redrawn_label_counts,
 )
 
@@ -125,11 +125,8 @@ def reliability_curve(
     check_key(key)
     data = check_binary(predictions, targets, where)
     n_bins = UniformBinning(n_bins).n_bins
-    n_resamples = check_integer("n_resamples", n_resamples, 1)
-    level = level_within_reach(confidence_level, n_resamples)
-    return reliability_curve_of_data(
-        key, padded(data), n_bins=n_bins, confidence_level=level, n_resamples=n_resamples
-    )
+    options = check_resamples(confidence_level, n_resamples)
+    return reliability_curve_of_data(key, padded(data), n_bins=n_bins, **options)
 
 
 @on_all_rows

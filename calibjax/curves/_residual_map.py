@@ -14,9 +14,9 @@ from calibjax._struct import struct
 from calibjax.curves._all_rows import on_all_rows
 from calibjax.curves._worst_cell import worst_cell
 from calibjax.resampling import (
+    check_resamples,
     critical_value,
     is_beyond,
-    level_within_reach,
     row_numbers,
     under_model,
 )
@@ -144,11 +144,8 @@ def residual_map(
             f"{type(predictions).__name__}; witness_map takes classes."
         )
     n_bins = check_integer("n_bins", n_bins, 1)
-    n_resamples = check_integer("n_resamples", n_resamples, 1)
-    level = level_within_reach(confidence_level, n_resamples)
-    return residual_map_of_data(
-        key, padded(data), n_bins=n_bins, confidence_level=level, n_resamples=n_resamples
-    )
+    options = check_resamples(confidence_level, n_resamples)
+    return residual_map_of_data(key, padded(data), n_bins=n_bins, **options)
 
 
 @on_all_rows

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._check import check_integer, check_key
+from calibjax._check import check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_data, clean, padded
 from calibjax._struct import struct
@@ -16,9 +16,9 @@ from calibjax.curves._worst_cell import worst_cell
 from calibjax.estimators import UniformBinning, bin_means
 from calibjax.resampling import (
     Bins,
+    check_resamples,
     critical_value,
     is_beyond,
-    level_within_reach,
     redrawn_label_counts,
 )
 
@@ -137,11 +137,8 @@ def witness_map(
             f"{type(predictions).__name__}; residual_map takes counts and real numbers."
         )
     n_bins = UniformBinning(n_bins).n_bins
-    n_resamples = check_integer("n_resamples", n_resamples, 1)
-    level = level_within_reach(confidence_level, n_resamples)
-    return witness_map_of_data(
-        key, padded(data), n_bins=n_bins, confidence_level=level, n_resamples=n_resamples
-    )
+    options = check_resamples(confidence_level, n_resamples)
+    return witness_map_of_data(key, padded(data), n_bins=n_bins, **options)
 
 
 @on_all_rows

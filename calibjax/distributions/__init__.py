@@ -1,8 +1,14 @@
 """Families of predictive distributions: a class and its closed forms in a file or folder each.
 
-`calibjax/__init__.py` imports every family from its own module.  Later rooms import the two
-families that they construct themselves from this module.
+`calibjax/__init__.py` imports every family from its own module.  Later rooms import the families
+that they construct, or know by their names, from this module.
 """
 
 from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical
+from calibjax.distributions._empirical import Empirical as Empirical
+from calibjax.distributions._foreign import as_predictions as as_predictions
+from calibjax.distributions._foreign import is_foreign as is_foreign
+from calibjax.distributions._normal import Normal as Normal
+from calibjax.distributions._quantiles import Quantiles as Quantiles
+from calibjax.distributions._univariate import Univariate as Univariate

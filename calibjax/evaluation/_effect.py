@@ -10,7 +10,7 @@ import numpy as np
 from calibjax._rows import Data, first_rows
 from calibjax._struct import widest_dtype
 from calibjax.discrepancy import normal_form
-from calibjax.distributions._univariate import Univariate
+from calibjax.distributions import Univariate
 from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._rows import without_targets
 from calibjax.expectations import default_kernel_of_data

@@ -10,8 +10,7 @@ from calibjax._distribution import Distribution
 from calibjax._rows import TOLERANCE
 from calibjax._sharding import on_one_device
 from calibjax._struct import on_host
-from calibjax.distributions import Bernoulli, Categorical
-from calibjax.distributions._foreign import as_predictions, is_foreign
+from calibjax.distributions import Bernoulli, Categorical, as_predictions, is_foreign
 from calibjax.evaluation._arrays import as_numpy, column_names
 from calibjax.evaluation._classes import labels_in_python
 from calibjax.evaluation._rows import n_labels

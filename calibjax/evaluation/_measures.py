@@ -10,7 +10,7 @@ import numpy as np
 
 from calibjax._rows import Data, clean
 from calibjax.curves import smooth_ece_of_data
-from calibjax.distributions._quantiles import Quantiles
+from calibjax.distributions import Quantiles
 from calibjax.estimators import one_vs_rest_of_data, top_label_of_data
 from calibjax.evaluation._means import Interval, mean_interval, wilson_interval
 from calibjax.evaluation._rows import log_scores, n_labels, named_rows

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from calibjax.distributions._quantiles import Quantiles
+from calibjax.distributions import Quantiles
 from calibjax.evaluation._measures import shares_of_levels
 from calibjax.evaluation._rows import n_labels
 

@@ -15,7 +15,7 @@ from calibjax._rows import Data, padded
 from calibjax._sharding import Axis, all_sum, on_devices, on_one_device
 from calibjax._struct import is_traced
 from calibjax.discrepancy import check_inputs
-from calibjax.hypothesis_tests._nulls import check_null, with_targets
+from calibjax.hypothesis_tests._nulls import check_null, redrawn
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.hypothesis_tests._z_test import (
     BlockSummary,
@@ -26,7 +26,7 @@ from calibjax.hypothesis_tests._z_test import (
 from calibjax.intervals import remark_on_rare_events
 from calibjax.kernels import KernelLike
 from calibjax.operators import BlockH, block_h
-from calibjax.resampling import counted_pvalue_with_ties, row_numbers, under_model
+from calibjax.resampling import counted_pvalue_with_ties
 
 
 def asymptotic_block_skce_test(
@@ -160,12 +160,7 @@ def _model_block_skce_test(
 ) -> CalibrationTestResult:
     key, kernel = shared
     blocks = block_h(kernel, data, block_size, axis)
-    rows = row_numbers(blocks.weights.reshape(-1), axis)
-
-    def summary(targets: jax.Array) -> BlockSummary:
-        return summarise(with_targets(blocks, targets))
-
-    summaries = under_model(summary, key, blocks.samples, rows, n_resamples)
+    summaries = redrawn(summarise, key, blocks, n_resamples)
     means = summaries.mean
     # Under H0 the means have the expectation 0, given the predictions.
     error = root_mean_square(jnp.full_like(means, 1 / (n_resamples + 1)), means)

@@ -16,11 +16,10 @@ from calibjax._sharding import Axis, all_max, all_of, all_sum, on_devices
 from calibjax._struct import is_traced
 from calibjax.discrepancy import check_inputs, deviation
 from calibjax.estimators import h_and_locations
-from calibjax.hypothesis_tests._nulls import check_null, with_targets
+from calibjax.hypothesis_tests._nulls import check_null, ranked, redrawn
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals import NormInterval, remark_on_rare_events, three_moment_errors
 from calibjax.kernels import KernelLike
-from calibjax.resampling import counted_pvalue_with_ties, row_numbers, under_model
 
 
 def asymptotic_cme_test(
@@ -175,22 +174,12 @@ def _model_cme_test(axis: Axis, shared: Any, data: Data, n_resamples: int) -> Ca
     h, locations = h_and_locations(kernel, locations, data, axis)
     n = h.count()
 
-    def mean_deviations(targets: jax.Array) -> jax.Array:
-        return with_targets(h, targets).deviation_sums(locations) / n
-
-    rows = row_numbers(h.weights, axis)
-    means = under_model(mean_deviations, key, h.samples, rows, n_resamples)
+    means = redrawn(lambda h: h.deviation_sums(locations) / n, key, h, n_resamples)
     # The weights of the locations are 1, or all NaN if a location is invalid.
     means = jnp.where(n >= 2, means * locations.weights[None, :], jnp.nan)
-    values = _squared_lengths(means, n)
-    return CalibrationTestResult(
-        statistic=values[-1],
-        pvalue=counted_pvalue_with_ties(values),
-        estimate=jnp.mean(jnp.square(means[-1])),
-        null_distribution=values[:-1],
-        method=f"asymptotic_cme_test, {locations.n} locations, null of {n_resamples} draws from "
-        "the model",
-    )
+    method = f"asymptotic_cme_test, {locations.n} locations, null of {n_resamples} draws"
+    estimate = jnp.mean(jnp.square(means[-1]))
+    return ranked(_squared_lengths(means, n), estimate, method=f"{method} from the model")
 
 
 def _squared_lengths(means: jax.Array, n: jax.Array) -> jax.Array:

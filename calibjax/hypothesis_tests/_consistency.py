@@ -14,8 +14,9 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_data, clean, kept_first
 from calibjax._sharding import gathered
 from calibjax._struct import bind
+from calibjax.hypothesis_tests._nulls import ranked
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.resampling import counted_pvalue_with_ties, row_numbers, under_model
+from calibjax.resampling import row_numbers, under_model
 
 # The number of rows that are resampled at a time.
 _ROWS = 2**14
@@ -98,6 +99,7 @@ def consistency_test(
     data = check_data(predictions, targets, where)
     check_choice("null", null, _NULLS)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
+    # Not on the ladder: the estimator may hold numbers of these rows, and need not take a mask.
     return _consistency_test(key, bind(estimator), gathered(data), null, n_resamples)
 
 
@@ -118,13 +120,8 @@ def _consistency_test(
     values = values_under(key, estimate, data, n_resamples)
     # All weights are NaN if a row is invalid, and then the comparison is false.
     statistic = jnp.where(jnp.sum(data.weights) >= 2, values[-1], jnp.nan)
-    return CalibrationTestResult(
-        statistic=statistic,
-        pvalue=counted_pvalue_with_ties(values.at[-1].set(statistic)),
-        estimate=statistic,
-        null_distribution=values[:-1],
-        method=f"consistency_test of {n_resamples} {words}",
-    )
+    method = f"consistency_test of {n_resamples} {words}"
+    return ranked(values.at[-1].set(statistic), statistic, method=method)
 
 
 #: ``estimate(predictions, targets)``, a scalar.

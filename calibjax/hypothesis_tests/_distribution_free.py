@@ -14,7 +14,7 @@ from calibjax._sharding import Axis, on_devices
 from calibjax._struct import is_array, is_traced
 from calibjax.discrepancy import check_inputs
 from calibjax.hypothesis_tests._block import check_complete_blocks
-from calibjax.hypothesis_tests._nulls import check_null, with_targets
+from calibjax.hypothesis_tests._nulls import check_null, ranked, redrawn
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.hypothesis_tests._z_test import summarise
 from calibjax.intervals import (
@@ -25,12 +25,7 @@ from calibjax.intervals import (
 )
 from calibjax.kernels import KernelLike, upper_bound
 from calibjax.operators import BlockH, TiledH, block_h, tiled_h
-from calibjax.resampling import (
-    counted_pvalue_with_ties,
-    rounding_of,
-    row_numbers,
-    under_model,
-)
+from calibjax.resampling import rounding_of
 
 
 def distribution_free_skce_test(
@@ -172,12 +167,7 @@ def _model_skce_test(
 ) -> CalibrationTestResult:
     key, kernel = shared
     h = _operator(kernel, data, block_size, axis)
-    rows = row_numbers(h.weights.reshape(-1), axis)
-
-    def estimates(targets: jax.Array) -> _Estimates:
-        return _estimates(with_targets(h, targets), block_size)
-
-    found = under_model(estimates, key, h.samples, rows, n_resamples)
+    found = redrawn(lambda h: _estimates(h, block_size), key, h, n_resamples)
     values = found.unbiased if unbiased else found.biased
     # Under H0 the biased estimates of the draws are squared errors.  Without their diagonals they
     # are unbiased ones, to which the diagonal of the data is added.
@@ -186,14 +176,9 @@ def _model_skce_test(
     expected = jnp.mean(found.diagonal[:-1])
     excess = jnp.maximum(found.diagonal[-1] / jnp.where(expected == 0, 1.0, expected), 1.0)
     errors = DrawnErrors(diagonal + rounding_of(values) + excess * values[:-1])
-    return CalibrationTestResult(
-        statistic=values[-1],
-        pvalue=counted_pvalue_with_ties(values),
-        estimate=values[-1],
-        null_distribution=values[:-1],
-        interval=NormInterval(found.biased[-1], errors),
-        method=f"{_method(unbiased, block_size)}, null of {n_resamples} draws from the model",
-    )
+    interval = NormInterval(found.biased[-1], errors)
+    method = f"{_method(unbiased, block_size)}, null of {n_resamples} draws from the model"
+    return ranked(values, values[-1], interval=interval, method=method)
 
 
 def _operator(kernel: Any, data: Data, block_size: int | None, axis: Axis) -> TiledH | BlockH:

@@ -1,15 +1,15 @@
 """What the tests have in common that can compare a statistic with draws from the model."""
 
 import dataclasses
-from collections.abc import Collection
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection
+from typing import Any
 
 import jax
 
 from calibjax._check import check_choice, check_integer, check_key
+from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.operators import BlockH, TiledH
-
-AnyH = TypeVar("AnyH", bound=TiledH | BlockH)
+from calibjax.resampling import counted_pvalue_with_ties, row_numbers, under_model
 
 
 def check_null(null: Any, nulls: Collection[str], key: Any, n_resamples: Any) -> int:
@@ -25,6 +25,25 @@ def check_null(null: Any, nulls: Collection[str], key: Any, n_resamples: Any) ->
     return n_resamples
 
 
-def with_targets(operator: AnyH, targets: jax.Array) -> AnyH:
-    """The operator of other targets for the same predictions."""
-    return dataclasses.replace(operator, samples=(operator.samples[0], targets))
+def redrawn(
+    statistic: Callable[[Any], Any], key: jax.Array, h: TiledH | BlockH, n_resamples: int
+) -> Any:
+    """``statistic(h)`` for n_resamples draws of all targets, and last for the observed ones."""
+    predictions, _ = h.samples
+
+    def of_targets(targets: jax.Array) -> Any:
+        return statistic(dataclasses.replace(h, samples=(predictions, targets)))
+
+    numbers = row_numbers(h.weights.reshape(-1), h.axis)
+    return under_model(of_targets, key, h.samples, numbers, n_resamples)
+
+
+def ranked(values: jax.Array, estimate: jax.Array, **more: Any) -> CalibrationTestResult:
+    """The result for the last of R + 1 values of a statistic, compared with the others."""
+    return CalibrationTestResult(
+        statistic=values[-1],
+        pvalue=counted_pvalue_with_ties(values),
+        estimate=estimate,
+        null_distribution=values[:-1],
+        **more,
+    )

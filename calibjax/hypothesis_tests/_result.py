@@ -44,7 +44,8 @@ class Members:
         Raises:
             ValueError: a level is not in (0, 1).
         """
-        return self.interval(checked_level(confidence_level, jnp.result_type(self.estimates)))
+        level = checked_level(confidence_level, jnp.result_type(self.estimates))
+        return _interval_at(self.interval, level)
 
     @property
     def best(self) -> jax.Array:
@@ -126,7 +127,8 @@ class CalibrationTestResult:
             raise ValueError(
                 f"{self.method} gives no interval; skce_confidence_interval gives one for the SKCE."
             )
-        return self.interval(checked_level(confidence_level, jnp.result_type(self.estimate)))
+        level = checked_level(confidence_level, jnp.result_type(self.estimate))
+        return _interval_at(self.interval, level)
 
     def __repr__(self) -> str:
         shown = [self.statistic, self.pvalue, self.estimate]
@@ -149,7 +151,12 @@ class CalibrationTestResult:
     def _best_kernel(self) -> str:
         """The kernel that decides, in words."""
         assert self.members is not None
-        return describe(self.members.kernels[int(self.members.best)])
+        return describe(self.members.kernels[int(np.argmax(self.members.scores))])
+
+
+@jax.jit
+def _interval_at(interval: Any, level: jax.Array) -> ConfidenceInterval:
+    return interval(level)
 
 
 def _is_number(x: Any) -> bool:

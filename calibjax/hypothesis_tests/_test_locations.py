@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import check_predictions, count_kept, in_dtype
+from calibjax._rows import Data, check_predictions, in_dtype, padded
 from calibjax._sharding import Axis, all_of, axis_size, on_devices, rows_at
 from calibjax._struct import widest_dtype
 
@@ -45,18 +45,18 @@ def sample_test_locations(
         ((5,), (5,))
     """
     check_key(key)
-    n = count_kept(check_predictions(predictions, where)["n"], where)
-    n_locations = check_integer("n_locations", n_locations, 1, n, "n = ")
-    return _sample_test_locations(key, (predictions, where), n_locations)
+    check_predictions(predictions, where)
+    data = Data(predictions, None, where)
+    n_locations = check_integer("n_locations", n_locations, 1, data.n_kept(), "n = ")
+    return _sample_test_locations(key, padded(data), n_locations)
 
 
 @on_devices
 def _sample_test_locations(
-    axis: Axis, key: jax.Array, predictions_and_where: Any, n_locations: int
+    axis: Axis, key: jax.Array, data: Data, n_locations: int
 ) -> tuple[Any, jax.Array]:
-    predictions, where = predictions_and_where
+    predictions, n, where = data.predictions, data.n, data.where
     row_key, target_key = jax.random.split(key)
-    n = jax.tree.leaves(predictions)[0].shape[0]
     # The rows with the J largest of n random numbers are drawn; masked rows have the number -1.
     order = jax.random.uniform(row_key, (n * axis_size(axis),), jnp.float32)
     if where is not None:

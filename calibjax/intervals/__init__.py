@@ -19,9 +19,6 @@ from calibjax.intervals._skce_interval import (
     skce_and_interval_of_data as skce_and_interval_of_data,
 )
 from calibjax.intervals._skce_interval import skce_confidence_interval as skce_confidence_interval
-from calibjax.intervals._skce_interval import (
-    skce_confidence_interval_of_data as skce_confidence_interval_of_data,
-)
 from calibjax.intervals._temperature import EquivalentTemperature as EquivalentTemperature
 from calibjax.intervals._temperature import equivalent_temperature as equivalent_temperature
 from calibjax.intervals._temperature import (

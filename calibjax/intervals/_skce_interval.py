@@ -153,24 +153,14 @@ def skce_confidence_interval(
     if method == "distribution_free":
         return _distribution_free((checked, upper_bound(kernel), level), padded(data))
     check_key(key)
-    return skce_confidence_interval_of_data(
-        key, checked, padded(data), confidence_level=level, n_resamples=n_resamples
-    )
-
-
-def skce_confidence_interval_of_data(
-    key: Any, kernel: Any, data: Data, *, confidence_level: Any, n_resamples: int
-) -> ConfidenceInterval:
-    """`skce_confidence_interval` by the bootstrap, of checked arguments."""
-    return skce_and_interval_of_data(
-        key, kernel, data, confidence_level=confidence_level, n_resamples=n_resamples
-    )[1]
+    options: dict[str, Any] = {"confidence_level": level, "n_resamples": n_resamples}
+    return skce_and_interval_of_data(key, checked, padded(data), **options)[1]
 
 
 def skce_and_interval_of_data(
     key: Any, kernel: Any, data: Data, *, confidence_level: Any, n_resamples: int
 ) -> tuple[jax.Array, ConfidenceInterval]:
-    """The same with the unbiased SKCE in front."""
+    """The unbiased SKCE, and `skce_confidence_interval` of checked arguments."""
     return _estimate_and_interval((key, kernel, confidence_level), data, n_resamples)
 
 

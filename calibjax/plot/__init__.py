@@ -24,4 +24,6 @@ from calibjax.plot._pit import pit_difference as pit_difference
 from calibjax.plot._reliability import reliability as reliability
 from calibjax.plot._residuals import residual_location as residual_location
 from calibjax.plot._residuals import residual_spread as residual_spread
+from calibjax.plot._style import NotebookFigure as NotebookFigure
+from calibjax.plot._style import SettledLayout as SettledLayout
 from calibjax.plot._witness import witness as witness

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from calibjax._distribution import Distribution, location_refused
 from calibjax._rows import valid_rows
 from calibjax._struct import widened, widest_dtype
-from calibjax.distributions._categorical import Bernoulli, Categorical
+from calibjax.distributions import Bernoulli, Categorical
 
 Family = TypeVar("Family", bound=Distribution)
 

@@ -10,8 +10,8 @@ from calibjax.resampling._draws import DRAWS_PER_GROUP as DRAWS_PER_GROUP
 from calibjax.resampling._draws import draw_groups as draw_groups
 from calibjax.resampling._draws import draw_targets as draw_targets
 from calibjax.resampling._draws import row_numbers as row_numbers
+from calibjax.resampling._levels import check_resamples as check_resamples
 from calibjax.resampling._levels import checked_level as checked_level
-from calibjax.resampling._levels import level_within_reach as level_within_reach
 from calibjax.resampling._levels import normal_quantile as normal_quantile
 from calibjax.resampling._levels import one_level as one_level
 from calibjax.resampling._levels import rank_of_level as rank_of_level

@@ -150,7 +150,7 @@ def centred_counts(
 
         return lax.scan(add_draws, -kept.astype(jnp.int8), jnp.arange(n_parts, dtype=jnp.int32))[0]
 
-    return lax.map(counts_of_resample, numbers, batch_size=max(1, _DRAWS // n))
+    return _of_numbers(counts_of_resample, numbers, n)
 
 
 def _products_with_columns(excess: jax.Array, columns: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -183,4 +183,16 @@ def _signs(
         ours = lax.dynamic_slice_in_dim(bits, first, n)
         return kept * (2 * ours.astype(jnp.int8) - 1)
 
-    return lax.map(of_resample, numbers, batch_size=max(1, _DRAWS // n))
+    return _of_numbers(of_resample, numbers, n)
+
+
+def _of_numbers(
+    of_resample: Callable[[jax.Array], jax.Array], numbers: jax.Array, n: int
+) -> jax.Array:
+    """What a function makes of the number of each resample, some draws of n rows at a time."""
+    count = numbers.shape[0]
+    n_batches = -(-count // max(1, _DRAWS // n))
+    size = -(-count // n_batches)
+    # A rest would be compiled once more.
+    numbers = jnp.pad(numbers, (0, n_batches * size - count), mode="edge")
+    return lax.map(of_resample, numbers, batch_size=size)[:count]

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 
+from calibjax._check import check_integer
 from calibjax._struct import is_traced
 
 
@@ -30,22 +31,22 @@ def one_level(confidence_level: Any, dtype: Any) -> Any:
     return level
 
 
-def level_within_reach(confidence_level: Any, n_resamples: int) -> Any:
-    """`one_level`, which R resamples reach: it must be in (0, R / (R + 1)]."""
-    level = one_level(confidence_level, jnp.float32)
-    reached = n_resamples / (n_resamples + 1)
+def check_resamples(confidence_level: Any, n_resamples: Any) -> dict[str, Any]:
+    """Both options, checked: the level must be one that R resamples reach, in (0, R / (R + 1)]."""
+    n_resamples = check_integer("n_resamples", n_resamples, 1)
+    level, reached = one_level(confidence_level, jnp.float32), n_resamples / (n_resamples + 1)
     if is_traced(level):
-        return jnp.where(level <= reached, level, jnp.nan)
-    if confidence_level > reached:
+        level = jnp.where(level <= reached, level, jnp.nan)
+    elif confidence_level > reached:
         raise ValueError(
             f"confidence_level must be at most {n_resamples} / {n_resamples + 1} with "
             f"{n_resamples} resamples, got {confidence_level}."
         )
-    return level
+    return {"confidence_level": level, "n_resamples": n_resamples}
 
 
 def rank_of_level(confidence_level: float, n_resamples: int) -> int:
-    """The rank of `critical_value` for a level that `level_within_reach` has let pass."""
+    """The rank of `critical_value` for a level that `check_resamples` has let pass."""
     # 0.95 of 1000 draws is the draw 950 in spite of rounding.
     return math.ceil(confidence_level * (n_resamples + 1) - 1e-6)
 

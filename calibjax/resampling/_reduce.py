@@ -27,6 +27,8 @@ _TOGETHER = 10
 _ROWS = 2**12
 # How many numbers of a chunk of rows are in memory at a time.
 _NUMBERS = 2**20
+# How many drawn labels are in memory at a time: they fit into a cache.
+_LABELS = 2**18
 
 
 def under_model(
@@ -83,19 +85,24 @@ def sum_over_rows(
     The function holds `per_row` numbers of a row, and returns a tree of sums.  Rows of weight 0,
     which fill the last chunk, must add nothing to them.
     """
-    rows, n = (rows, weights), weights.shape[0]
-    shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[:1], rows))
+    shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[:1], (rows, weights)))
     # Sums ``[F, …]`` over fewer rows than F would mostly move their result.
     n_sums = jax.tree.leaves(shapes)[0].shape[0]
-    n_chunks = -(-n // max(n_sums, _NUMBERS // per_row))
-    size = -(-n // n_chunks)
-    chunks = cut(pad(rows, n_chunks * size), size)
+    chunks = _chunks(rows, weights, max(n_sums, _NUMBERS // per_row))
 
     def step(totals: Any, chunk: Any) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, totals, function(chunk)), None
 
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     return all_sum(lax.scan(step, as_varying(zeros, rows), chunks)[0], axis)
+
+
+def _chunks(rows: Any, weights: jax.Array, most: int) -> Any:
+    """Rows and weights in chunks of nearly one size, ``[chunks, size, …]``, at most of `most`."""
+    n = weights.shape[0]
+    n_chunks = -(-n // max(1, most))
+    size = -(-n // n_chunks)
+    return cut(pad((rows, weights), n_chunks * size), size)
 
 
 def redrawn_label_counts(
@@ -124,13 +131,13 @@ def redrawn_label_counts(
     n_draws = groups.size * DRAWS_PER_GROUP
     draws = jnp.arange(n_draws, dtype=jnp.int32)
 
-    def counts_of(chunk: tuple[Any, jax.Array]) -> jax.Array:
+    def add(counts: jax.Array, chunk: tuple[Any, jax.Array]) -> tuple[jax.Array, None]:
         (predictions, numbers, cells), weights = chunk
         labels = draw_groups(key, predictions, numbers, groups)
         drawn = jnp.take_along_axis(cells, labels, axis=1)
         drawn = jnp.where((weights == 0)[:, None], n_cells, drawn)
-        counts = jnp.zeros((n_draws, n_cells), jnp.int32)
-        return counts.at[draws[None], drawn].add(1, mode="drop")
+        return counts.at[draws[None], drawn].add(1, mode="drop"), None
 
-    rows = predictions, row_numbers(weights), cells
-    return sum_over_rows(counts_of, rows, weights, n_draws)[:n_resamples]
+    chunks = _chunks((predictions, row_numbers(weights), cells), weights, _LABELS // n_draws)
+    start = jnp.zeros((n_draws, n_cells), jnp.int32)
+    return lax.scan(add, start, chunks)[0][:n_resamples]

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from calibjax import plot
 from calibjax.evaluation._report._svg import svg_of
 from calibjax.evaluation._words import judged_event, shown_names, worst_place
-from calibjax.plot._style import NotebookFigure, SettledLayout
+from calibjax.plot import NotebookFigure, SettledLayout
 
 
 class FigureOfPage(NamedTuple):
