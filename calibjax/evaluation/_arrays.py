@@ -46,7 +46,7 @@ def as_numpy(name: str, value: Any) -> np.ndarray:
         place = tuple(np.argwhere(np.ma.getmaskarray(value))[0].tolist())
         raise ValueError(f"{name} must not have missing values; {_where(place)} is masked.")
     if array.dtype.kind in "OT":
-        return _of_objects(name, array)
+        return _from_objects(name, array)
     if array.dtype.kind == "f" or (
         array.dtype.kind == "V" and np.can_cast(array.dtype, np.float32)  # bfloat16
     ):
@@ -73,7 +73,7 @@ def _read(value: Any) -> np.ndarray:
     return np.asarray(value)
 
 
-def _of_objects(name: str, array: np.ndarray) -> np.ndarray:
+def _from_objects(name: str, array: np.ndarray) -> np.ndarray:
     """An array of Python objects as strings, truth values or integers if all are, else floats."""
     for place, item in np.ndenumerate(array):
         if isinstance(item, (list, tuple)) or bool(getattr(item, "shape", None)):

@@ -5,25 +5,21 @@ import math
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from calibjax._rows import Data, clean
-from calibjax.curves import smooth_ece_of_data
+from calibjax._rows import Data
 from calibjax.distributions import Quantiles
-from calibjax.estimators import one_vs_rest_of_data, top_label_of_data
+from calibjax.evaluation._label_statistics import label_statistics, smooth_ece_of_labels
 from calibjax.evaluation._means import Interval, mean_interval, wilson_interval
 from calibjax.evaluation._rows import log_scores, n_labels, named_rows
-from calibjax.resampling import DRAWS_PER_GROUP, draw_targets
 from calibjax.scores import crps_of_data, pit_of_data
 
 # The central interval whose coverage is counted.
 COVERAGE = 0.9
 # What the calibration errors of more than two classes look at.
 TOP_LABEL = "top-label "
-# The number of bins of an ECE, and what is rounding in one: data sets without any event are the
-# same data sets, and must tie.
-_N_BINS, _ROUNDING = 10, 1e-9
+# Rounding in an ECE: data sets without any event are the same data sets, and must tie.
+_ROUNDING = 1e-9
 # Of more levels of quantiles so many are shown.
 _MOST_LEVELS = 9
 
@@ -54,20 +50,20 @@ def measures(
     """The classical numbers that exist for predictions of this family, by their names."""
     predictions, found = data.predictions, {}
     if n_labels(predictions) is not None:
-        return _of_labels(key, data, confidence_level, n_resamples)
+        return _label_measures(key, data, confidence_level, n_resamples)
     if isinstance(predictions, Quantiles):
-        return _of_quantiles(data, confidence_level)
+        return _quantile_measures(data, confidence_level)
     scores = log_scores(data)
     if scores is not None:
         # No probability is above 1; a density may be.
         least = 0.0 if predictions.target_kind == "integer" else -math.inf
         found["log score"] = _mean(scores, confidence_level, least)
     if predictions.target_shape == "n":
-        found |= _of_numbers(key, data, confidence_level)
+        found |= _number_measures(key, data, confidence_level)
     return found
 
 
-def _of_labels(
+def _label_measures(
     key: jax.Array, data: Data, confidence_level: float, n_resamples: int
 ) -> dict[str, Measure]:
     scores, values = label_statistics(key, data, n_resamples)
@@ -88,81 +84,11 @@ def _of_labels(
         "log score": mean("log score", math.inf),
         "Brier score": mean("Brier score", 1.0 if is_event else 2.0),
         f"{of_event}ECE": measure("ECE", None, float((1 + at_least) / (n_resamples + 1))),
-        f"{of_event}smooth ECE": Measure(float(smooth_ece_of_data(judged(data)))),
+        f"{of_event}smooth ECE": Measure(float(smooth_ece_of_labels(data))),
     }
 
 
-def label_statistics(
-    key: jax.Array, data: Data, n_resamples: int
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Scores of the n kept rows ``[n]``, and their means for R draws and the targets ``[R + 1]``.
-
-    With the means comes the ECE of `judged`.  Draw r of a row depends only on (key, row, r).
-    """
-    n, groups = data.n_kept(), range(n_resamples // DRAWS_PER_GROUP + 1)
-    probabilities = np.asarray(_drawn_labels(key, data, np.int32(0))[0], np.float64)[:n]
-    n_classes, most_likely = probabilities.shape[1], probabilities.argmax(axis=1)
-    squared_norm = np.square(probabilities).sum(axis=1, keepdims=True)
-    with np.errstate(divide="ignore"):
-        tables = {
-            "log score": -np.log(probabilities),
-            # Sum over classes of (p_c - 1{y = c})^2, of which (p - y)^2 of an event is one half.
-            "Brier score": (squared_norm - 2 * probabilities + 1) * (0.5 if n_classes == 2 else 1),
-        }
-    first_of_row = n_classes * np.arange(n)
-    event = np.ones(n, int) if n_classes == 2 else most_likely
-    confidences = np.asarray(judged(data).predictions.probs)[:n]
-    bins = _bins_of(confidences)
-    expected = np.bincount(bins, confidences)
-    is_in_bin = (bins[:, None] == np.arange(expected.size)).astype(float)
-
-    def of_rows(targets: np.ndarray) -> dict[str, np.ndarray]:
-        places = first_of_row + targets
-        return {"accuracy": (targets == most_likely).astype(float)} | {
-            name: table.ravel().take(places) for name, table in tables.items()
-        }
-
-    def statistics(targets: np.ndarray) -> dict[str, np.ndarray]:
-        events = (targets == event).astype(float) @ is_in_bin
-        errors = np.abs(events - expected).sum(axis=1) / n
-        return {name: x.mean(axis=1) for name, x in of_rows(targets).items()} | {"ECE": errors}
-
-    drawn = (np.asarray(_drawn_labels(key, data, np.int32(k))[1])[:, :n] for k in groups)
-    observed = np.asarray(data.targets)[None, :n]
-    *of_draws, of_targets = map(statistics, [*drawn, observed])
-    return of_rows(observed[0]), {
-        name: np.append(np.concatenate([x[name] for x in of_draws])[:n_resamples], last)
-        for name, last in of_targets.items()
-    }
-
-
-@jax.jit
-def _drawn_labels(key: jax.Array, data: Data, group: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The probabilities of all labels ``[n, m]``, and labels of each row, ``[draws, n]``."""
-    predictions = clean(data).predictions
-    rows = jnp.arange(data.n, dtype=jnp.int32)
-    drawn = draw_targets(key, predictions, rows, group)
-    return predictions.label_probabilities(), drawn.T
-
-
-def _bins_of(confidences: np.ndarray) -> np.ndarray:
-    """The number of the bin of `ece`, whose intervals are those of both classes of an event."""
-    both = np.stack([1 - confidences, confidences])
-    intervals = np.clip(np.ceil(_N_BINS * both), 1, _N_BINS).astype(int)
-    return np.unique(intervals[0] * (_N_BINS + 1) + intervals[1], return_inverse=True)[1]
-
-
-def judged(data: Data) -> Data:
-    """The probabilities that ECE and reliability diagrams look at, and whether the event came.
-
-    Of two labels it is the probability of 1, and of more the probability of the most likely one.
-    """
-    if n_labels(data.predictions) == 2:
-        return one_vs_rest_of_data(data, 1)
-    return top_label_of_data(data)
-
-
-def _of_numbers(key: jax.Array, data: Data, confidence_level: float) -> dict[str, Measure]:
+def _number_measures(key: jax.Array, data: Data, confidence_level: float) -> dict[str, Measure]:
     n = data.n_kept()
     found = {"CRPS": _mean(np.asarray(crps_of_data(data))[:n], confidence_level, 0.0)}
     means, deviations = (np.asarray(x, np.float64)[:n] for x in _moments(data.predictions))
@@ -194,7 +120,7 @@ def _coverage_name(coverage: float) -> str:
     return f"coverage of {100 * coverage:.3g} % intervals"
 
 
-def _of_quantiles(data: Data, confidence_level: float) -> dict[str, Measure]:
+def _quantile_measures(data: Data, confidence_level: float) -> dict[str, Measure]:
     """What was predicted and no more: at each level the share of targets that lie below.
 
     Where targets are equal to quantiles, the share below may be smaller than the level, and the

@@ -13,7 +13,7 @@ from calibjax.curves import (
     residual_map_of_data,
     witness_map_of_data,
 )
-from calibjax.evaluation._measures import judged
+from calibjax.evaluation._label_statistics import judged
 from calibjax.evaluation._rows import n_labels
 
 

@@ -1,0 +1,96 @@
+"""Scores and calibration errors of labels, for the targets and for redrawn ones.
+
+In NumPy: a program that computes all of them takes longer to compile than they take to compute.
+"""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax._rows import Data, clean
+from calibjax.curves import smooth_ece_of_data
+from calibjax.estimators import one_vs_rest_of_data, top_label_of_data
+from calibjax.evaluation._rows import n_labels
+from calibjax.resampling import DRAWS_PER_GROUP, draw_targets
+
+# The number of bins of an ECE.
+_BINS = 10
+
+
+def label_statistics(
+    key: jax.Array, data: Data, n_resamples: int
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Scores of the n kept rows ``[n]``, and their means for R draws and the targets ``[R + 1]``.
+
+    With the means comes the ECE of `judged`.  Draw r of a row depends only on (key, row, r).
+    """
+    n, groups = data.n_kept(), range(n_resamples // DRAWS_PER_GROUP + 1)
+    held = np.asarray(_drawn_labels(key, data, np.int32(0))[0])[:n]
+    probabilities = held.astype(np.float64)
+    n_classes, most_likely = probabilities.shape[1], probabilities.argmax(axis=1)
+    squared_norm = np.square(probabilities).sum(axis=1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        tables = {
+            "log score": -np.log(probabilities),
+            # Sum over classes of (p_c - 1{y = c})^2, of which (p - y)^2 of an event is one half.
+            "Brier score": (squared_norm - 2 * probabilities + 1) * (0.5 if n_classes == 2 else 1),
+        }
+    first_of_row = n_classes * np.arange(n)
+    event = np.ones(n, int) if n_classes == 2 else most_likely
+    confidences = np.minimum(held[np.arange(n), event], 1)
+    bins = _bins_of(confidences)
+    expected = np.bincount(bins, confidences)
+    is_in_bin = (bins[:, None] == np.arange(expected.size)).astype(float)
+
+    def of_rows(targets: np.ndarray) -> dict[str, np.ndarray]:
+        places = first_of_row + targets
+        return {"accuracy": (targets == most_likely).astype(float)} | {
+            name: table.ravel().take(places) for name, table in tables.items()
+        }
+
+    def statistics(targets: np.ndarray) -> dict[str, np.ndarray]:
+        events = (targets == event).astype(float) @ is_in_bin
+        errors = np.abs(events - expected).sum(axis=1) / n
+        return {name: x.mean(axis=1) for name, x in of_rows(targets).items()} | {"ECE": errors}
+
+    drawn = (np.asarray(_drawn_labels(key, data, np.int32(k))[1])[:, :n] for k in groups)
+    observed = np.asarray(data.targets)[None, :n]
+    *of_draws, of_targets = map(statistics, itertools.chain(drawn, [observed]))
+    return of_rows(observed[0]), {
+        name: np.append(np.concatenate([x[name] for x in of_draws])[:n_resamples], last)
+        for name, last in of_targets.items()
+    }
+
+
+@jax.jit
+def _drawn_labels(key: jax.Array, data: Data, group: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The probabilities of all labels ``[n, m]``, and labels of each row, ``[draws, n]``."""
+    predictions = clean(data).predictions
+    rows = jnp.arange(data.n, dtype=jnp.int32)
+    drawn = draw_targets(key, predictions, rows, group)
+    return predictions.label_probabilities(), drawn.T
+
+
+@jax.jit
+def smooth_ece_of_labels(data: Data) -> jax.Array:
+    """`smooth_ece` of `judged`."""
+    return smooth_ece_of_data(judged(data))
+
+
+def _bins_of(confidences: np.ndarray) -> np.ndarray:
+    """The number of the bin of `ece`, whose intervals are those of both classes of an event."""
+    both = np.stack([1 - confidences, confidences])
+    intervals = np.clip(np.ceil(_BINS * both), 1, _BINS).astype(int)
+    return np.unique(intervals[0] * (_BINS + 1) + intervals[1], return_inverse=True)[1]
+
+
+def judged(data: Data) -> Data:
+    """The probabilities that ECE and reliability diagrams look at, and whether the event came.
+
+    Of two labels it is the probability of 1, and of more the probability of the most likely one.
+    """
+    if n_labels(data.predictions) == 2:
+        return one_vs_rest_of_data(data, 1)
+    return top_label_of_data(data)
