@@ -13,13 +13,7 @@ from calibjax._rows import Data, clean, padded
 from calibjax._struct import struct
 from calibjax.curves._all_rows import on_all_rows
 from calibjax.curves._cell_counts import cell_counts, cumulative
-from calibjax.resampling import (
-    check_resamples,
-    critical_value,
-    fractions,
-    law_of_cells,
-    redrawn_uniform_counts,
-)
+from calibjax.resampling import check_resamples, fractions, law_of_cells, redrawn_uniform_counts
 from calibjax.scores import check_numbers, pit_of_data
 
 
@@ -139,8 +133,7 @@ def coverage_curve_of_data(
 
     law = law_of_cells(n, jnp.arange(1, n_cells), n_cells, dtype)
     redrawn = redrawn_uniform_counts(band_key, n, n_cells, n_resamples, dtype)
-    largest = jnp.max(jax.vmap(law.distances)(in_intervals(redrawn)), axis=1)
-    low, high = law.band(critical_value(largest, confidence_level))
+    low, high = law.band(law.critical(in_intervals(redrawn), confidence_level))
     observed = in_intervals(counts)
     return CoverageCurve(
         levels=law.mean,

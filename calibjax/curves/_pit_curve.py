@@ -160,13 +160,10 @@ def pit_curve_of_data(
     bins = law_of_cells(n, jnp.full(n_bins, cells_per_bin), n_cells, dtype)
     distances = jax.vmap(bins.distances)(in_bins(redrawn))
     alone = bins.band(critical_value(jnp.ravel(distances), confidence_level))
-    together = bins.band(critical_value(jnp.max(distances, axis=1), confidence_level))
+    together = bins.band(bins.critical(in_bins(redrawn), confidence_level))
 
-    grid_cells = jnp.arange(n_cells + 1)
-    at_grid = law_of_cells(n, grid_cells, n_cells, dtype)
-    largest = jnp.max(jax.vmap(at_grid.distances)(cumulative(redrawn)), axis=1)
-    low, high = at_grid.band(critical_value(largest, confidence_level))
-
+    at_grid = law_of_cells(n, jnp.arange(n_cells + 1), n_cells, dtype)
+    low, high = at_grid.band(at_grid.critical(cumulative(redrawn), confidence_level))
     grid = at_grid.mean
     return PITCurve(
         edges=jnp.linspace(0.0, 1.0, n_bins + 1, dtype=dtype),

@@ -151,7 +151,7 @@ def reliability_curve_of_data(
     redrawn = redrawn_label_counts(key, data.predictions, data.weights, cells, n_bins, n_resamples)
     distances = jax.vmap(bin_law.distances)(redrawn)
     pointwise = bin_law.band(critical_value(distances.T, confidence_level))
-    simultaneous = bin_law.band(critical_value(jnp.max(distances, axis=1), confidence_level))
+    simultaneous = bin_law.band(bin_law.critical(redrawn, confidence_level))
 
     valid = jnp.where(jnp.any(jnp.isnan(data.weights)), jnp.nan, 1.0)
     of_filled = jnp.where(sizes > 0, valid, jnp.nan).astype(dtype)

@@ -13,13 +13,7 @@ from calibjax._rows import Data, clean, padded
 from calibjax._struct import struct
 from calibjax.curves._all_rows import on_all_rows
 from calibjax.curves._worst_cell import worst_cell
-from calibjax.resampling import (
-    check_resamples,
-    critical_value,
-    is_beyond,
-    row_numbers,
-    under_model,
-)
+from calibjax.resampling import check_resamples, critical_value, is_beyond, row_numbers, under_model
 from calibjax.scores import check_numbers
 
 # The number of residuals in memory at a time.

@@ -14,13 +14,7 @@ from calibjax._struct import struct
 from calibjax.curves._all_rows import on_all_rows
 from calibjax.curves._worst_cell import worst_cell
 from calibjax.estimators import UniformBinning, bin_means
-from calibjax.resampling import (
-    Bins,
-    check_resamples,
-    critical_value,
-    is_beyond,
-    redrawn_label_counts,
-)
+from calibjax.resampling import Bins, check_resamples, is_beyond, redrawn_label_counts
 
 
 @struct
@@ -172,7 +166,7 @@ def witness_map_of_data(
     has_cell = (bins < n_bins) & (row_of_class >= 0)[None]
     cells = jnp.where(has_cell, (row_of_class * n_bins)[None] + bins, n_cells)
     redrawn = redrawn_label_counts(key, data.predictions, data.weights, cells, n_cells, n_resamples)
-    critical = critical_value(jnp.max(jax.vmap(law.distances)(redrawn), axis=1), confidence_level)
+    critical = law.critical(redrawn, confidence_level)
 
     distances = law.distances(events.reshape(-1))
     value = events.reshape(-1).astype(dtype) / jnp.maximum(law.size, 1).astype(dtype) - law.mean

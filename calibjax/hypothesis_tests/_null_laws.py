@@ -14,12 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import gammaincc
 
-from calibjax.intervals import (
-    DrawnErrors,
-    resampled_errors,
-    three_moment_errors,
-    two_moment_errors,
-)
+from calibjax.intervals import DrawnErrors, resampled_errors, three_moment_errors, two_moment_errors
 from calibjax.operators import DiscrepancyMatrix
 from calibjax.resampling import bootstrap_draws, counted_pvalue, wild_draws
 

@@ -15,9 +15,7 @@ from calibjax.intervals._rare_events import FEW_EVENTS as FEW_EVENTS
 from calibjax.intervals._rare_events import expected_rare_events as expected_rare_events
 from calibjax.intervals._rare_events import remark_on_rare_events as remark_on_rare_events
 from calibjax.intervals._skce_interval import resampled_errors as resampled_errors
-from calibjax.intervals._skce_interval import (
-    skce_and_interval_of_data as skce_and_interval_of_data,
-)
+from calibjax.intervals._skce_interval import skce_and_interval_of_data as skce_and_interval_of_data
 from calibjax.intervals._skce_interval import skce_confidence_interval as skce_confidence_interval
 from calibjax.intervals._temperature import EquivalentTemperature as EquivalentTemperature
 from calibjax.intervals._temperature import equivalent_temperature as equivalent_temperature

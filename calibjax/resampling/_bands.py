@@ -19,6 +19,7 @@ from jax import lax
 
 from calibjax._numbers import absolute, log_quotient
 from calibjax._struct import struct
+from calibjax.resampling._rank import critical_value
 
 # In units of the precision: by how much equal distances may differ between two programs.
 _ROUNDING = 256
@@ -57,6 +58,10 @@ class Bins:
         distances = jnp.where(impossible, jnp.inf, jnp.where(certain, 0.0, scale * deviance))
         # Rounding makes a deviance of 0 negative.
         return jnp.where(self.size > 0, jnp.maximum(distances, 0.0), 0.0)
+
+    def critical(self, redrawn: jax.Array, level: jax.Array) -> jax.Array:
+        """The critical value of the largest distance, from events ``[R, b]`` of R data sets."""
+        return critical_value(jnp.max(jax.vmap(self.distances)(redrawn), axis=1), level)
 
     def band(self, critical: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The lowest and the highest frequency whose distance is at most `critical`, ``[b]``.
