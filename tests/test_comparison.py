@@ -129,6 +129,9 @@ def test_masks_jit_and_vmap(float64):
     compare = jax.jit(lambda *a, where: cj.compare_calibration(*a, where=where))
     found = compare(KEY, kernel, *garbage, jnp.where(where, targets, 7), where=where)
     expected = cj.compare_calibration(KEY, kernel, *kept, targets[where])
+    # Outside of jit, where values are looked at, too.
+    eager = cj.compare_calibration(KEY, kernel, *garbage, targets.at[1].set(7), where=where)
+    assert eager.pvalue == expected.pvalue
     close(found, expected)
     too_few = compare(KEY, kernel, *models, targets, where=jnp.arange(N) < 1)
     bad = compare(KEY, kernel, models[0], garbage[1], targets, where=jnp.ones(N, bool))

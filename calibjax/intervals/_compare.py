@@ -31,7 +31,15 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data, check_predictions, clean, kept_first, padded
+from calibjax._rows import (
+    Data,
+    check_data,
+    check_predictions,
+    clean,
+    kept_first,
+    padded,
+    parameters,
+)
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import widest_dtype
 from calibjax.discrepancy import check_kernel_of
@@ -125,10 +133,11 @@ def compare_calibration(
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     n = check_predictions(first, where, name="first", at_least=2)["n"]
     for name, other in others.items():
-        size = check_predictions(other, name=name)["n"]
-        if size != n:
-            raise ValueError(f"{name} must hold n = {n} rows as first does, got {size}.")
-        check_predictions(other, where, name=name, at_least=2)
+        if isinstance(other, Distribution):
+            (shape, *_) = (x.shape for x, _ in parameters(other, f" of {name}").values())
+            if shape and shape[0] != n:
+                raise ValueError(f"{name} must hold n = {n} rows as first does, got {shape[0]}.")
+        check_predictions(other, where, name=name)
     # The targets are checked for each family.
     checked = [check_data(model, targets, where) for model in [first, *others.values()]]
     models = [padded(data) for data in checked]
