@@ -381,7 +381,7 @@ def test_messages_of_the_number_of_features(n_features, exception, message, key)
     check_message(lambda: estimate(n_features=n_features), exception, message)
 
 
-# The test of the hypothesis that a model is calibrated; its level is among those of test_levels.
+# The test of the hypothesis that a model is calibrated; test_hypothesis_tests_levels has its level.
 
 
 @pytest.mark.parametrize("name", SOME)
