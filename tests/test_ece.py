@@ -223,7 +223,7 @@ def test_estimates_and_their_gradients_with_bins_held_fixed(float64):
         np.testing.assert_allclose(slope, difference, rtol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("name", slow(OPTIONS.keys() - {"euclidean"}, OPTIONS))
+@pytest.mark.parametrize("name", slow(OPTIONS.keys() - {"total_variation"}, OPTIONS))
 def test_estimates_outside_of_jit(name, float64):
     probs, targets = data(120, 3, alpha=2.0)
     bins = median_variance_bins(probs, 7) if name == "dynamic bins" else uniform_bins(probs, 3)

@@ -87,6 +87,19 @@ def test_h_matrix_and_estimate(case, dtype):
     np.testing.assert_allclose(estimate, case["estimates"]["unbiased"], rtol=0, atol=ATOL[dtype])
 
 
+@pytest.mark.parametrize(
+    "name", ["categorical_tv_exponential_white", "normal_w2_exponential_gaussian"]
+)
+def test_outside_of_jit(name, float64):
+    (case,) = (case for case in REFERENCE["cases"] if case["name"] == name)
+    arguments = as_arguments(case, "float64")
+    h, estimate = cj.h_matrix(*arguments), cj.skce(*arguments)
+    np.testing.assert_allclose(h, case["h"], rtol=0, atol=ATOL["float64"])
+    np.testing.assert_allclose(
+        estimate, case["estimates"]["unbiased"], rtol=0, atol=ATOL["float64"]
+    )
+
+
 @pytest.mark.slow
 @cases
 def test_estimates_in_blocks(case, dtype):

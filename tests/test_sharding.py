@@ -140,17 +140,7 @@ FAST_TESTS = {"blocks of 3"}
 
 
 @pytest.mark.parametrize("name", slow(TESTS.keys() - FAST_TESTS, TESTS))
-def test_hypothesis_tests(name, explicit, float64, key):
-    check_hypothesis_test(name, explicit, key)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["bootstrap", "consistency", "blocks of 3"])
-def test_hypothesis_tests_along_automatic_axes(name, float64, key):
-    check_hypothesis_test(name, mesh_of("Auto"), key)
-
-
-def check_hypothesis_test(name, mesh, key):
+def test_hypothesis_tests(name, mesh, float64, key):
     kernel, *rows = sample("categorical-tv-white", N)
     where = jnp.arange(N) % 5 > 0
     expected = TESTS[name](key, kernel, *rows, where=where)
