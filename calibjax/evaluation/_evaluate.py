@@ -107,7 +107,7 @@ def evaluate_read(
     classes: list[Any] | None,
     level: float,
 ) -> Evaluation:
-    """The same of a distribution and of targets as it counts them, which nobody reads again.
+    """`evaluate` of a distribution, and of targets as it counts them, which need no more reading.
 
     Args:
         predictions: n predictions.
