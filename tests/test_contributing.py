@@ -53,8 +53,20 @@ CHANGES = {
             "test_distributions.py::test_every_family_is_here",
             "test_distributions.py::test_moments_and_density[exponential]",
             "test_distributions.py::test_draws[exponential]",
+            "test_cdf.py::test_cdf_and_quantile[float64-exponential]",
+            "test_cdf.py::test_levels_at_the_ends_and_outside[exponential]",
+            "test_default_kernel.py::test_gradient_is_stopped[exponential]",
+            "test_readme.py::test_the_table_is_that_of_the_registry",
             "test_expectations.py::test_every_rule_has_its_twin_and_an_instance",
             "test_expectations.py::test_against_quadrature[exponential-laplacian]",
+        ],
+    ),
+    "Add a kernel": (
+        "kernel",
+        [
+            "test_kernels.py::test_target_kernels[rational_quadratic-True-3]",
+            "test_random_features.py::test_target_kernels_are_means_over_frequencies[0.7-rational_quadratic]",
+            "test_expectations.py::test_against_quadrature[empirical-rational_quadratic]",
         ],
     ),
     "Add a distance": (
@@ -72,6 +84,7 @@ CHANGES = {
         ],
     ),
     "Add a metric": ("metric", []),
+    "Add a plot": ("plot", []),
 }
 
 
@@ -81,8 +94,8 @@ def test_every_change_is_tried():
 
 @pytest.mark.parametrize("heading", slow(CHANGES, CHANGES))
 def test_change(heading, tmp_path):
-    for name in ("calibjax", "tests"):
-        ignored = shutil.ignore_patterns("__pycache__")
+    for name in ("calibjax", "tests", "docs"):
+        ignored = shutil.ignore_patterns("__pycache__", "_build")
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     added = apply_changes(SECTIONS[heading], tmp_path)

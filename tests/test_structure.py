@@ -132,6 +132,20 @@ def check_signature(name):
             assert (p.kind is p.KEYWORD_ONLY) == (p.default is not p.empty), (name, p.name)
 
 
+def test_public_names_are_on_the_site():
+    room = importlib.import_module("calibjax.plot")  # a room that is imported where it is used
+    pictures = [
+        name
+        for name, function in inspect.getmembers(room, inspect.isfunction)
+        if function.__module__.startswith("calibjax.plot.")
+    ]
+    pages = (PACKAGE.parent / "docs" / "api").glob("*.md")
+    found = [
+        x for page in pages for x in re.findall(r"^\.\. auto\w+:: (\w+)", page.read_text(), re.M)
+    ]
+    assert sorted(found) == sorted(PUBLIC + pictures)
+
+
 def test_types_are_shipped():
     assert (PACKAGE / "py.typed").exists()
 

@@ -60,8 +60,8 @@ def _loop(f: Elementwise, ps: jax.Array, qs: jax.Array, passes: int) -> jax.Arra
 
 
 # The transpose that jax derives of these loops is several times slower.  What has been
-# differentiated backwards can be differentiated again in any way; forward mode first is the
-# engine's part, which differentiates sums of tiles by their gradients.
+# differentiated backwards can be differentiated again in any way.  Forward mode never comes first,
+# because `ring_sum` differentiates sums of tiles by their gradients.
 sum_over_coordinates = jax.custom_vjp(_sum_over_coordinates, nondiff_argnums=(0, 1))
 
 

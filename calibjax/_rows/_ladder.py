@@ -33,8 +33,8 @@ def rung(n: int) -> int:
 def rows_on_host(rows: T) -> T:
     """Rows as arrays of NumPy, filled up to the next rung by copies of the last row.
 
-    Checks of their values compile nothing, and what few families compile serves all numbers of rows
-    of the rung.  Tracers remain, and then nothing is filled up.
+    Checks of their values then compile nothing, but for a few families, whose program serves all
+    numbers of rows of the rung.  If some rows are traced, these remain and nothing is filled up.
     """
     leaves, structure = jax.tree.flatten(rows)
     traced = is_traced(leaves)

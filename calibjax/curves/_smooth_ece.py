@@ -45,7 +45,7 @@ _REACH = _COARSE_CELLS // 2
 _LENGTH = 6144
 # What is added to the density at each point.
 _LEAST_DENSITY = 1e-4
-# The number of partial sums of what rounding leaves over.
+# The number of partial sums of the rounding errors.
 _PARTS = 16
 
 

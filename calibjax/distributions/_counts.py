@@ -21,7 +21,7 @@ from calibjax.kernels import WhiteKernel
 
 #: -log of the largest probability of counts above max_count, exp(-40) = 4e-18.
 _TAIL = 40.0
-# What is asked of a max_count that is chosen: the dtype of the predictions may round the bound.
+# The same where max_count is chosen automatically: the dtype of the predictions rounds the bound.
 _CHOSEN_TAIL = 41.0
 # The max_counts that are chosen automatically.  With the smallest one the first 32 derivatives at
 # mean 0 are right; with the largest one the matrix of a kernel at all counts still fits in memory.

@@ -220,7 +220,7 @@ class Quantiles(Univariate):
         cdf = jnp.where(is_above, 1 - (1 - levels[-1]) * jnp.exp(above), inside)
         cdf = jnp.where(is_below, levels[0] * jnp.exp(below), cdf)
         outside = below + above
-        # Where the density is infinite at the value beside it, it is 0 all the same.
+        # The density is 0 beyond a missing tail, also if the piece beside it is a jump.
         return cdf, jnp.where(jnp.isneginf(outside), outside, outside - jnp.log(slopes[piece]))
 
     def _jump(self, y: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -47,10 +47,13 @@ def evaluate(
     these functions.  The same arguments give the same result.
 
     The first call compiles for some ten seconds, and longer for counts and for families without
-    closed forms; later calls do not, if the number of rows is at most a quarter smaller or larger.
-    ``jax.config.update("jax_compilation_cache_dir", folder)`` keeps what was compiled for other
-    processes.  O(n^2) time up to 20 000 rows, and O(n) above; 10^5 rows of ten classes take half a
-    minute on two cores.
+    closed forms.  Later calls do not if they have as many columns and about as many rows: 897 to
+    1024 rows share all programs.  For other processes
+    ``jax.config.update("jax_compilation_cache_dir", folder)`` keeps those that took a second, and
+    with ``jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)`` it keeps all.
+
+    O(n^2) time up to 20 000 rows, and O(n) above; 10^5 rows of ten classes take half a minute on
+    two cores.
 
     Args:
         predictions: probabilities ``[n, m]`` of m classes, or ``[n]`` of an event, as an array of
@@ -104,7 +107,7 @@ def evaluate_read(
     classes: list[Any] | None,
     level: float,
 ) -> Evaluation:
-    """The same of a distribution and of targets as it counts them, which nobody reads again.
+    """`evaluate` of a distribution, and of targets as it counts them, which need no more reading.
 
     Args:
         predictions: n predictions.

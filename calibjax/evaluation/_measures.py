@@ -16,11 +16,11 @@ from calibjax.scores import crps_of_data, pit_of_data
 
 # The central interval whose coverage is counted.
 COVERAGE = 0.9
-# What the calibration errors of more than two classes look at.
+# The first words of calibration errors that, with more than two classes, see the top label alone.
 TOP_LABEL = "top-label "
 # Rounding in an ECE: data sets without any event are the same data sets, and must tie.
 _ROUNDING = 1e-9
-# Of more levels of quantiles so many are shown.
+# The largest number of levels of quantiles that are shown.
 _MOST_LEVELS = 9
 
 

@@ -12,7 +12,7 @@ Key = str | Decimal
 _NUMERAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 _TRUTHS = ("false", "true")
 
-# Of two such labels the second one is the event, whoever reads them.
+# Pairs of labels of which everybody takes the second one for the event.
 EVENTS: list[tuple[Key, Key]] = [
     (Decimal(0), Decimal(1)),
     (Decimal(-1), Decimal(1)),

@@ -26,7 +26,7 @@ from calibjax.scores import places_of_targets
 
 # The usual number of landmarks.
 N_FEATURES = 512
-# What makes the key of the places of targets another one than that of the draws.
+# Folded into the key, so that places of targets and draws have different keys.
 _PLACES = 2**31 - 1
 
 

@@ -42,7 +42,7 @@ from calibjax.resampling import counted_pvalue, normal_quantile, rounding_of, up
 # The law of a kernel with one eigenvalue, chi-squared with one degree of freedom, has 2.8.  Rare
 # events have more, and z would be large for all draws: no other kernel could decide.
 _LEAST_SKEWNESS, _LARGEST_SKEWNESS = 0.05, 2.83
-# The cube root has an infinite slope at 0, far below all that decides.
+# The cube root has an infinite slope at 0, far below all values that decide a test.
 _LEAST_RATIO = 0.01
 
 

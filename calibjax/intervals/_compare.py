@@ -203,7 +203,7 @@ def _comparison(
     sizes = jnp.concatenate([draws, estimates[:, None]], axis=1)
     rounding = jnp.maximum(rounding_of(sizes[:1]), rounding_of(sizes[1:]))
     scale = jnp.sqrt(jnp.mean(jnp.square(errors), axis=1))
-    # Not negated: NaN is no rounding.
+    # Written so that it is false for NaN, which is no rounding.
     are_same = scale <= rounding
     unit = jnp.where(are_same, 1.0, scale)
     errors = jnp.where(are_same[:, None], 0.0, errors / unit[:, None])

@@ -187,7 +187,7 @@ def _temperature_of_errors(axis: Axis, shared: Any, data: Data) -> EquivalentTem
     size = min(data.n * axis_size(axis), _MAX_ROWS)
     row = jnp.arange(size, dtype=jnp.int32) * jnp.maximum(n_all // size, 1)
     chosen, weights = rows_at((predictions, kept_weights), n_kept, row, axis)
-    # Rows that are not there would be predictions without a meaning.
+    # Numbers behind the last row chose no row: they get a copy of the first one, of weight 0.
     chosen = jax.tree.map(lambda x: jnp.where(_along(row < n_all, x), x, x[:1]), chosen)
     excess = jnp.geomspace(_SMALLEST, _LARGEST, _N_TEMPERATURES, dtype=dtype)
     weights = lax.stop_gradient(weights)

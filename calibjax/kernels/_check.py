@@ -198,7 +198,7 @@ def users_functions(kernel: Any, name: str = "kernel", role: str = "pairs") -> l
     return found if is_ours or not callable(function) else [*found, (name, function, role)]
 
 
-# How many of the rows are looked at: all their pairs are.
+# The number of rows of which all pairs are compared.
 _FEW = 8
 
 

@@ -312,7 +312,7 @@ class EmbeddingDistance(NormDistance):
         (x,), (y,) = xs, ys
         # Equal predictions may differ in the last bit of phi, which compiled loops round in more
         # than one way: equal up to rounding is equal, or the norm would have a slope of 1 there.
-        # No bound of rounding is infinite, and NaN is near to nothing.
+        # The smaller of two numbers bounds the rounding, so that infinity is not near to a number.
         rounding = 2 * jnp.finfo(x.dtype).eps * jnp.minimum(jnp.abs(x), jnp.abs(y))
         same = (x == y) | (jnp.abs(x - y) < rounding)
         return jnp.sum(jnp.square(jnp.where(same, 0.0, x - y)))

@@ -279,7 +279,7 @@ def _with_new_start(bets: Bets) -> Bets:
     n_updates = _one_more(bets.n_updates)
     dtype = bets.wealth.dtype
     starting = _not_at_stake(bets.n_updates, dtype) - _not_at_stake(n_updates, dtype)
-    # Rounding must not start less than nothing.
+    # Rounding could make the part that starts negative.
     wealth = jnp.logaddexp(bets.wealth, jnp.log(jnp.maximum(starting, 0.0)))
     return dataclasses.replace(bets, wealth=wealth, n_updates=n_updates)
 

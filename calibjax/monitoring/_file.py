@@ -26,7 +26,7 @@ def as_file(header: Mapping[str, Any], tree: Any) -> bytes:
     """The content of an .npz file: a header, which JSON can hold, and all leaves by their names.
 
     Raises:
-        ValueError: a leaf is NaN, of which nobody should keep a copy.
+        ValueError: a leaf is NaN, so that the state is of no use.
     """
     arrays: dict[str, Any] = {name: on_host(_numbers(leaf)) for name, leaf in _named(tree)}
     for name, array in arrays.items():

@@ -103,7 +103,7 @@ def _cells(low: jax.Array, high: jax.Array) -> Outcomes:
     return Outcomes(
         # A search would put NaN into a cell.
         jnp.where(jnp.isnan(width), jnp.nan, shares),
-        # Of the edges as they are rounded.
+        # The widths of the cells, from rounded edges as the shares are.
         jnp.diff(edges)[None],
         [jnp.asarray(_cell_features(), dtype)[None]],
     )

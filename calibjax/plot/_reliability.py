@@ -197,7 +197,7 @@ def _draw_below(
 
 
 def _above(ax: Axes, renderer: Any, *, points: float) -> Bbox:
-    """The place of axes that leave room below them: in a figure without a layout nobody else does.
+    """The place of axes that leave room for labels below them, in a figure without a layout engine.
 
     The numbers of forecasts have a part of the height of the axes, and words take some points.
     """

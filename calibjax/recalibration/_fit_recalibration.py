@@ -107,7 +107,7 @@ def fit_recalibration(
     data = check_data(predictions, targets, where)
     if objective is None:
         return fit_recalibration_of_data(transform, parameters, padded(data))[0]
-    # What an objective makes of masked rows is not known: without any it sees none.
+    # Not on the ladder: a user's objective need not know that there are masked rows.
     return _search(gathered(data), bind(transform), parameters, bind(objective))[0]
 
 
@@ -198,7 +198,7 @@ def _units(function: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.
     if start.size > _MOST_COLUMNS:
         return identity
 
-    # A reverse derivative of a reverse one: functions with a rule for reverse mode have no other.
+    # Reverse mode twice: a function with a rule for reverse mode has no forward mode.
     def column(direction: jax.Array) -> jax.Array:
         return jax.grad(lambda x: jnp.vdot(jax.grad(function)(x), direction))(start)
 

@@ -92,7 +92,7 @@ def fit_temperature(
     data = check_data(predictions, targets, where)
     if objective is None:
         return fit_temperature_of_data(padded(data))
-    # What an objective makes of masked rows is not known: without any it sees none.
+    # Not on the ladder: a user's objective need not know that there are masked rows.
     return _fit_temperature(gathered(data), bind(objective))
 
 

@@ -115,7 +115,7 @@ def _last(holds: Callable[[jax.Array], jax.Array], start: jax.Array, end: jax.Ar
 
     def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         holding, failing = ends
-        # Rounded towards 0, so that the middle of neighbours is the one where it holds.
+        # Rounded towards 0: the middle of two neighbours is then `holding`, and nothing changes.
         middle = holding + lax.div(failing - holding, jnp.full_like(holding, 2))
         good = holds(middle)
         return jnp.where(good, middle, holding), jnp.where(good, failing, middle)

@@ -193,6 +193,6 @@ def _of_numbers(
     count = numbers.shape[0]
     n_batches = -(-count // max(1, _DRAWS // n))
     size = -(-count // n_batches)
-    # A rest would be compiled once more.
+    # An incomplete last batch would be compiled as another program.
     numbers = jnp.pad(numbers, (0, n_batches * size - count), mode="edge")
     return lax.map(of_resample, numbers, batch_size=size)[:count]

@@ -10,11 +10,11 @@ import calibjax.plot
 
 
 def public_names():
-    """The full names of all public functions and classes."""
-    for module in (calibjax, calibjax.plot):
+    """The full names of all public functions and classes, and of all pictures."""
+    # The classes of `calibjax.plot` are figures, for other rooms.
+    for module, is_public in ((calibjax, callable), (calibjax.plot, inspect.isfunction)):
         for name, value in vars(module).items():
-            is_object = inspect.isclass(value) or callable(value)
-            if is_object and not name.startswith("_") and _is_ours(value):
+            if is_public(value) and not name.startswith("_") and _is_ours(value):
                 yield f"{module.__name__}.{name}"
 
 

@@ -62,7 +62,7 @@ def _cdf_of_large(a: jax.Array, b: jax.Array, x: jax.Array) -> jax.Array:
     t = log_ratio1 - log_ratio0
     is_lower = t < 0
     deviance = _deviance(t, a, b)
-    # So far out there is no probability, and no digit for where the integral ends.
+    # So far out the probability is 0, and the end of the integral could not be told from its start.
     is_far = deviance > _NONE
     t, deviance = jnp.where(is_far, 0.0, t), jnp.where(is_far, 0.0, deviance)
     root = jnp.sqrt(2 * (deviance + _END))

@@ -135,7 +135,7 @@ def _matmul(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
 
-# Compiled, also for arrays of NumPy: its factorisation ends with an error.
+# Compiled also for arrays of NumPy, whose own factorisation raises an error where it fails.
 @jax.jit
 def _is_covariance(predictions: MultivariateNormalFullCovariance) -> jax.Array:
     """Which covariances are symmetric and positive definite, ``[n]``."""

@@ -12,7 +12,7 @@ _NODES, _END = 64, 80.0
 _CENTER = 6.0
 # Above so many degrees of freedom t^2 / df underflows in float32.
 _AS_GOOD_AS_NORMAL = 1e30
-# Where a difference that is 0 at df = 1 is computed from its slope.
+# The distance of df from 1 up to which a difference that is 0 there is computed from its slope.
 _NEAR_ONE = 0.1
 
 

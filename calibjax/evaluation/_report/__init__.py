@@ -1,4 +1,4 @@
 """An evaluation as one figure, and as one page of HTML that needs nothing else."""
 
-# It says which extra is missing.
+# Without matplotlib its import is an error, which names the extra to install.
 from calibjax import plot as plot

@@ -14,7 +14,7 @@ from calibjax.evaluation._words import class_name, shown_names
 from calibjax.kernels import describe
 
 _N_ROWS = 10
-# The page tells what each number of the summary is.
+# What the page says about each number of the summary.
 _MEANINGS = {
     "SKCE": "squared kernel calibration error, unbiased: 0 on average if calibrated",
     "equivalent temperature": "logits too large by this factor would make as large an error; it "

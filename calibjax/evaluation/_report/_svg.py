@@ -20,11 +20,11 @@ def svg_of(figure: Figure, name: str) -> str:
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
-    # The page says the style, which would hold for the whole page if a figure said it.
+    # The page sets the style: that of a figure would hold for the whole page.
     for element in "metadata", "style":
         svg = re.sub(rf"<{element}\b.*?</{element}>\s*", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
     svg = re.sub(r'(url\(|href=")#', rf"\1#{name}-", svg)
-    # The page says how wide a figure is; its own size is a size in print.
+    # The page sets the width of a figure, whose own size is meant for print.
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     return re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)

@@ -7,7 +7,7 @@ increasing curve through the outcomes. Both pictures are of the same model, whic
 200 rows the curve stays in the band and nothing is proven, with 3000 rows it leaves the band. MCB
 is the part of the Brier score that recalibration would gain; few rows inflate it.
 
-Made with :func:`calibjax.curves_curve` and :func:`calibjax.plot.reliability`.
+Made with :func:`calibjax.corp_curve` and :func:`calibjax.plot.reliability`.
 """
 
 import jax
