@@ -141,6 +141,8 @@ def as_varying(tree: T, like: Any) -> T:
     may.  `tree` becomes a choice by a condition on the data that is never true, which makes it
     vary; the compiler removes the choice.
     """
+    if not jax.sharding.get_abstract_mesh().manual_axes:
+        return tree
     data = [x.reshape(-1)[0] for x in map(jnp.asarray, jax.tree.leaves(like)) if x.size]
     never = functools.reduce(jnp.logical_or, [(x != x) & False for x in data])
     return jax.tree.map(lambda x: jnp.where(never, x, x), tree)

@@ -37,7 +37,8 @@ def struct(cls: type[T]) -> type[T]:
     keys = [GetAttrKey(name) for name in names]
 
     def flatten(instance):
-        return [getattr(instance, x) for x in names], tuple([getattr(instance, x) for x in options])
+        value_of = vars(instance).__getitem__
+        return list(map(value_of, names)), tuple(map(value_of, options))
 
     def flatten_with_keys(instance):
         children, structure = flatten(instance)
@@ -178,6 +179,11 @@ def widened(tree: T) -> T:
 def batch_of_one(tree: T) -> T:
     """A leading axis of length 1 in front of all arrays."""
     return jax.tree.map(lambda x: x[None], tree)
+
+
+def widened_integers(targets: jax.Array) -> jax.Array:
+    """Booleans and small integers as int32, which also holds the numbers they are compared with."""
+    return targets.astype(jnp.int32) if targets.dtype.itemsize < 4 else targets
 
 
 def is_traced(tree: Any) -> bool:

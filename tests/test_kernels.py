@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import operator
 
 import jax
@@ -412,8 +413,9 @@ def test_sums_over_coordinates_on_every_platform(m, float64):
     p, q, weights = rng.normal(size=(5, m)), rng.normal(size=(7, m)), rng.normal(size=(5, 7))
     q[0] = p[0]
     gap = p[:, None] - q[None]
-    for sums in (_coordinates._in_passes, _coordinates._fused):
-        found = jax.jit(functools.partial(sums, jnp.abs))(p, q)
+    per_pass = _coordinates._COORDINATES_PER_PASS, _coordinates._SIDE_BY_SIDE
+    for passes in (max(2, math.ceil(m / per_pass[0])), math.ceil(m / per_pass[1])):
+        found = jax.jit(functools.partial(_coordinates._in_passes, jnp.abs, passes))(p, q)
         np.testing.assert_allclose(found, np.abs(gap).sum(axis=2), rtol=1e-13)
     for slopes in (_coordinates._slopes_in_passes, _coordinates._slopes_fused):
         found = jax.jit(functools.partial(slopes, jnp.sign))(p, q, weights)

@@ -7,6 +7,7 @@ are written out side by side, which the compiler puts into one kernel with all t
 derivative is arranged in the same spirit.  Tiles of the distances are built on it.
 """
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -29,22 +30,16 @@ def _sum_over_coordinates(f: Elementwise, slope: Elementwise, ps: jax.Array, qs:
 
     `f` is even with f(0) = 0, and `slope` is its derivative, odd.
     """
+    m = ps.shape[1]
+    # XLA unrolls a loop of one pass, and fuses it with what follows.  On a CPU that is slower: take
+    # two passes at least.
+    on_cpu = functools.partial(_in_passes, f, max(2, -(-m // _COORDINATES_PER_PASS)))
     return lax.platform_dependent(
-        ps, qs, cpu=lambda *rows: _in_passes(f, *rows), default=lambda *rows: _fused(f, *rows)
+        ps, qs, cpu=on_cpu, default=functools.partial(_in_passes, f, -(-m // _SIDE_BY_SIDE))
     )
 
 
-def _in_passes(f: Elementwise, ps: jax.Array, qs: jax.Array) -> jax.Array:
-    # XLA unrolls a loop of one pass into its surroundings, which is slower: take two at least.
-    return _loop(f, ps, qs, max(2, -(-ps.shape[1] // _COORDINATES_PER_PASS)))
-
-
-def _fused(f: Elementwise, ps: jax.Array, qs: jax.Array) -> jax.Array:
-    # XLA unrolls a loop of one pass, and fuses it with what follows.
-    return _loop(f, ps, qs, -(-ps.shape[1] // _SIDE_BY_SIDE))
-
-
-def _loop(f: Elementwise, ps: jax.Array, qs: jax.Array, passes: int) -> jax.Array:
+def _in_passes(f: Elementwise, passes: int, ps: jax.Array, qs: jax.Array) -> jax.Array:
     m = ps.shape[1]
     per_pass = -(-m // passes)
     padding = ((0, passes * per_pass - m), (0, 0))

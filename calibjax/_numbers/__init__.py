@@ -8,6 +8,7 @@ from calibjax._numbers._arithmetic import fractions_of as fractions_of
 from calibjax._numbers._arithmetic import mean_by_gauss as mean_by_gauss
 from calibjax._numbers._arithmetic import pairs_weight as pairs_weight
 from calibjax._numbers._arithmetic import power_of_two as power_of_two
+from calibjax._numbers._arithmetic import quotient as quotient
 from calibjax._numbers._arithmetic import root_mean_square as root_mean_square
 from calibjax._numbers._complex import complex_average as complex_average
 from calibjax._numbers._complex import complex_exponential as complex_exponential
@@ -29,7 +30,6 @@ from calibjax._numbers._log_gamma import stirling_remainder as stirling_remainde
 from calibjax._numbers._slopes import SMALL as SMALL
 from calibjax._numbers._slopes import absolute as absolute
 from calibjax._numbers._slopes import mirrored as mirrored
-from calibjax._numbers._slopes import quotient as quotient
 from calibjax._numbers._slopes import reciprocal as reciprocal
 from calibjax._numbers._slopes import safe_sqrt as safe_sqrt
 from calibjax._numbers._slopes import small_expm1 as small_expm1
@@ -38,8 +38,12 @@ from calibjax._numbers._tempering import moved as moved
 from calibjax._numbers._tempering import tempered_label_log_prob as tempered_label_log_prob
 from calibjax._numbers._tempering import tempered_probabilities as tempered_probabilities
 from calibjax._numbers._tempering import tempered_scale as tempered_scale
+from calibjax._numbers._valid import NONNEGATIVE as NONNEGATIVE
+from calibjax._numbers._valid import POSITIVE as POSITIVE
+from calibjax._numbers._valid import TOLERANCE as TOLERANCE
+from calibjax._numbers._valid import Constraint as Constraint
 from calibjax._numbers._valid import is_finite as is_finite
 from calibjax._numbers._valid import is_nonnegative as is_nonnegative
 from calibjax._numbers._valid import is_positive as is_positive
-from calibjax._numbers._valid import nonnegative_or_nan as nonnegative_or_nan
-from calibjax._numbers._valid import positive_or_nan as positive_or_nan
+from calibjax._numbers._valid import probability_vectors as probability_vectors
+from calibjax._numbers._valid import valid_or_nan as valid_or_nan

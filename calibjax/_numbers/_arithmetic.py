@@ -1,4 +1,4 @@
-"""Products, sums and units that keep their digits."""
+"""Products, sums, quotients and units that keep their digits."""
 
 from collections.abc import Callable
 
@@ -69,6 +69,23 @@ def fractions_of(largest: jax.Array, x: jax.Array) -> jax.Array:
     """
     unit = jnp.where(largest > 2.0**64, 2.0**-64, 1.0).astype(x.dtype)
     return (x * unit) / (largest * unit)
+
+
+@jax.custom_jvp
+def quotient(a: jax.Array, b: jax.Array) -> jax.Array:
+    """a / b, whose derivative never forms b^2, which may underflow.
+
+    d(a / b) = (da - (a / b) db) / b.
+    """
+    return a / b
+
+
+@quotient.defjvp
+def _quotient_jvp(primals, tangents):
+    (a, b), (da, db) = primals, tangents
+    value = quotient(a, b)
+    # A compiler may turn (a / b) / b into a / b^2, but not this form.
+    return value, (da - value * db) / b
 
 
 def pairs_weight(weights: jax.Array) -> jax.Array:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calibjax._numbers._valid import level_or_nan
+from calibjax._numbers._valid import LEVEL, valid_or_nan
 from calibjax._struct import is_array, widest_dtype
 
 D = TypeVar("D")
@@ -31,7 +31,9 @@ def with_levels(predictions: D, level: Any) -> tuple[D, jax.Array]:
     # A Python number has no dtype of its own.
     dtype = widest_dtype(*leaves, *([level] if hasattr(level, "dtype") else []))
     predictions = jax.tree.map(lambda x: jnp.asarray(x, dtype), predictions)
-    return predictions, jnp.broadcast_to(level_or_nan(jnp.asarray(level, dtype)), shape)
+    return predictions, jnp.broadcast_to(
+        valid_or_nan(LEVEL, jnp.asarray(level, dtype), "level"), shape
+    )
 
 
 def falls_short(sums: jax.Array, level: jax.Array) -> jax.Array:

@@ -49,23 +49,6 @@ def _reciprocal_jvp(primals, tangents):
     return value, -jnp.square(value) * dx
 
 
-@jax.custom_jvp
-def quotient(a: jax.Array, b: jax.Array) -> jax.Array:
-    """a / b, whose derivative never forms b^2, which may underflow.
-
-    d(a / b) = (da - (a / b) db) / b.
-    """
-    return a / b
-
-
-@quotient.defjvp
-def _quotient_jvp(primals, tangents):
-    (a, b), (da, db) = primals, tangents
-    value = quotient(a, b)
-    # A compiler may turn (a / b) / b into a / b^2, but not this form.
-    return value, (da - value * db) / b
-
-
 #: Where `small_expm1` is expm1.
 SMALL = 0.25
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._numbers._slopes import quotient
+from calibjax._numbers._arithmetic import quotient
 from calibjax._struct import is_floating
 
 

@@ -1,15 +1,19 @@
 """Numbers that must be valid: a ValueError where they can be looked at, else NaN."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._check import check_values
-from calibjax._struct import is_traced, on_host
+from calibjax._struct import is_traced, on_host, widest_dtype
+
+#: How far the sum of a row of probabilities may be from 1, and that of one with 16 bits.
+TOLERANCE, TOLERANCE_OF_16_BITS = 1e-3, 1e-2
 
 
 def is_finite(x: Any) -> Any:
@@ -27,27 +31,53 @@ def is_nonnegative(x: Any) -> Any:
     return (x >= 0) & is_finite(x)
 
 
-def positive_or_nan(x: ArrayLike, name: str = "lengthscale") -> jax.Array:
-    """x where it is positive and finite, else NaN: an invalid scale must poison the result.
+def probability_vectors(weights: jax.Array) -> tuple[str, jax.Array]:
+    """What a row of probabilities must be, in words, and which rows satisfy it, ``[n]``."""
+    # A 16-bit softmax rounds each entry to 3 digits, and its rows sum to 1 within some 2e-3.  They
+    # are also valid as 32 bits: a row is known by its entries, of at most 11 binary digits.
+    shown = TOLERANCE_OF_16_BITS if weights.dtype.itemsize == 2 else TOLERANCE
+    weights = weights.astype(widest_dtype(weights))
+    off = abs(weights.sum(axis=-1) - 1)
+    rounded = _has_few_digits(weights).all(axis=-1)
+    sums_to_one = (off <= TOLERANCE) | (rounded & (off <= TOLERANCE_OF_16_BITS))
+    valid = (weights >= 0).all(axis=-1) & sums_to_one
+    return f"nonnegative with rows that sum to one within {shown:g}", valid
+
+
+def _has_few_digits(x: Any) -> Any:
+    """Whether x, an array of NumPy or of jax, has at most 11 binary digits."""
+    if isinstance(x, np.ndarray):
+        mantissa = np.frexp(x)[0] * 2**11
+        return mantissa == np.floor(mantissa)
+    return lax.reduce_precision(x, exponent_bits=8, mantissa_bits=10) == x
+
+
+class Constraint(NamedTuple):
+    """A condition on a parameter.
+
+    Args:
+        words: the condition in words, for error messages.
+        is_valid: tells which elements of an array, of NumPy or of jax, satisfy the condition.
+        is_static: whether it is a Python number, part of the structure, and not an array.
+    """
+
+    words: str
+    is_valid: Callable[[Any], Any]
+    is_static: bool = False
+
+
+POSITIVE = Constraint("positive and finite", is_positive)
+NONNEGATIVE = Constraint("nonnegative and finite", is_nonnegative)
+LEVEL = Constraint("in [0, 1]", lambda x: (x >= 0) & (x <= 1))
+
+
+def valid_or_nan(constraint: Constraint, x: ArrayLike, name: str) -> jax.Array:
+    """x where it is valid, else NaN: an invalid number must poison the result.
 
     A number that can be looked at is a ValueError instead.  It may be a constant in compiled code,
     where XLA turns exp(-nan x) on CPUs into any number.
     """
-    return _valid_or_nan(x, name, "positive and finite", is_positive)
-
-
-def nonnegative_or_nan(x: ArrayLike, name: str) -> jax.Array:
-    """x where it is nonnegative and finite, else NaN, or a ValueError as of `positive_or_nan`."""
-    return _valid_or_nan(x, name, "nonnegative and finite", is_nonnegative)
-
-
-def level_or_nan(x: jax.Array) -> jax.Array:
-    """x where it is a level of quantiles, else NaN, or a ValueError as of `positive_or_nan`."""
-    return _valid_or_nan(x, "level", "in [0, 1]", lambda x: (x >= 0) & (x <= 1))
-
-
-def _valid_or_nan(x: ArrayLike, name: str, words: str, is_valid: Callable[[Any], Any]) -> jax.Array:
     if not is_traced(x):
-        check_values(name, x, words, is_valid(on_host(x)))
+        check_values(name, x, constraint.words, constraint.is_valid(on_host(x)))
         return jnp.asarray(x)
-    return jnp.where(is_valid(x), x, jnp.nan)
+    return jnp.where(constraint.is_valid(x), x, jnp.nan)

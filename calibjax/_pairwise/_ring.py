@@ -130,19 +130,24 @@ def ring(
             )
 
         sums = lax.fori_loop(0, n_tiles, pair, sums)
-        *rest, of_others = sums
-        others, of_others = _pass_on((others, of_others), d % n_tiles, axis)
-        return (others, (*rest, of_others)), None
+        if axis is not None:
+            *rest, of_others = sums
+            others, of_others = _pass_on((others, of_others), d % n_tiles, axis)
+            sums = (*rest, of_others)
+        return (others, sums), None
 
     others = () if axis is None else tiles
     carry = others, as_varying(((zero, zero), shared, of_tiles, of_tiles), tiles)
     (_, sums), _ = lax.scan(step, carry, jnp.arange(n_steps))
     (high, low), shared, of_own, of_others = sums
-    return high + low, shared, jax.tree.map(jnp.add, of_own, _home(of_others, n_steps, axis))
+    if axis is not None:
+        of_others = _home(of_others, n_steps, axis)
+    return high + low, shared, jax.tree.map(jnp.add, of_own, of_others)
 
 
 def _get(tiles: Any, k: jax.Array) -> Any:
-    return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, k, keepdims=False), tiles)
+    at_k = functools.partial(lax.dynamic_index_in_dim, index=k, keepdims=False)
+    return jax.tree.map(at_k, tiles)
 
 
 def _add(tiles: Any, k: jax.Array, terms: Any) -> Any:
@@ -153,9 +158,6 @@ def _add(tiles: Any, k: jax.Array, terms: Any) -> Any:
 
 
 def _pass_on(tiles: Any, slot: jax.Array, axis: Axis) -> Any:
-    if axis is None:
-        return tiles
-
     def pass_leaf(x):
         received = from_places_on(_get(x, slot), 1, axis)
         return lax.dynamic_update_index_in_dim(x, received, slot, 0)
@@ -165,8 +167,6 @@ def _pass_on(tiles: Any, slot: jax.Array, axis: Axis) -> Any:
 
 def _home(tiles: Any, n_steps: int, axis: Axis) -> Any:
     """What has moved on in each of n_steps, back to where it came from."""
-    if axis is None:
-        return tiles
 
     def bring_home(x):
         far, n_farther = divmod(n_steps, x.shape[0])

@@ -43,6 +43,8 @@ def pad(rows_and_weights: tuple[Any, jax.Array], n: int) -> tuple[Any, jax.Array
     """Repeats the last row up to n rows, with weight 0."""
     rows, weights = rows_and_weights
     extra = n - weights.shape[0]
+    if extra == 0:
+        return rows_and_weights
 
     def pad_leaf(x, mode):
         return jnp.pad(x, ((0, extra), *((0, 0),) * (x.ndim - 1)), mode=mode)

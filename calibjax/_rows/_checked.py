@@ -15,11 +15,50 @@ from calibjax._check import check_array, check_shapes, check_values
 from calibjax._distribution import Distribution
 from calibjax._numbers import is_nonnegative
 from calibjax._parameters import family_name
-from calibjax._rows._data import Data, padded
-from calibjax._rows._ladder import rows_on_host
-from calibjax._rows._predictions import predictions_sizes
-from calibjax._sharding import Axis, all_sum, devices_of, on_devices
-from calibjax._struct import is_traced
+from calibjax._rows._data import Data
+from calibjax._rows._ladder import filled_up, padded
+from calibjax._sharding import Axis, all_sum, devices_of, on_devices, on_one_device
+from calibjax._struct import is_array, is_traced, on_host
+
+
+def predictions_sizes(
+    predictions: Any, where: Any, name: str = "predictions", at_least: int = 2
+) -> dict[str, int]:
+    """The size of each axis that the family names, "n" for that of rows; checks types and shapes.
+
+    `name` is what errors call the predictions, which must have so many rows at least.
+    """
+    if not isinstance(predictions, Distribution):
+        actual = "an array" if is_array(predictions) else type(predictions).__name__
+        raise TypeError(
+            f"{name} must be a distribution of calibjax, such as Categorical(probs), got {actual}; "
+            "as_predictions converts those of numpyro, distrax, TFP and scipy.stats."
+        )
+    arrays = parameters(predictions, "" if name == "predictions" else f" of {name}")
+    if where is not None:
+        check_array("where", where, "boolean")
+        arrays["where"] = where, "n"
+    family = type(predictions).__name__
+    sizes = check_shapes(
+        arrays,
+        one_axis_more=f"; K models for each target are Mixture.ensemble({family}(…)) of arrays "
+        "[n, K, …], which jnp.moveaxis(array, 0, 1) makes of [K, n, …]",
+        one_axis_less=predictions.one_axis_less,
+    )
+    if sizes["n"] < at_least:
+        rows = "row" if at_least == 1 else "rows"
+        raise ValueError(f"{name} must hold at least {at_least} {rows}, got {sizes['n']}.")
+    return sizes
+
+
+def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple[Any, str]]:
+    """Each parameter with its symbolic shape; TypeError if it is no array of real numbers."""
+    arrays = {}
+    for name, axes in predictions.shapes.items():
+        value = predictions.parameter(name)
+        check_array(f"{name}{of_batch}", value, "real")
+        arrays[f"{name}{of_batch}"] = value, axes
+    return arrays
 
 
 def check_data(
@@ -92,9 +131,12 @@ def _check_values(
     if is_traced(data.where):
         return
     with jax.ensure_compile_time_eval(), np.errstate(all="ignore"):
-        if devices_of(data) and not is_traced(data) and _are_valid(None, data, at_least):
-            return
-        rows = rows_on_host(data)
+        rows = data
+        if devices_of(data):
+            if not is_traced(data) and _are_valid(None, data, at_least):
+                return
+            rows = on_one_device(data)
+        rows = _on_host(rows)
         masked = False if rows.where is None else ~rows.where
         if not is_traced(rows.predictions):
             for parameter, (words, valid) in rows.predictions.constraints().items():
@@ -116,6 +158,22 @@ def _check_values(
             raise ValueError(
                 f"where and weights must keep at least {at_least} rows, got {kept.sum()}."
             )
+
+
+def _on_host(rows: Any) -> Any:
+    """Rows as arrays of NumPy, filled up to the next rung by copies of the last row.
+
+    Checks of their values compile nothing, and what few families compile serves all numbers of rows
+    of the rung.  Tracers remain, and then nothing is filled up.
+    """
+    traced = is_traced(rows)
+
+    def move(x: Any) -> Any:
+        if is_traced(x):
+            return x
+        return on_host(x) if traced else filled_up(on_host(x))
+
+    return jax.tree.map(move, rows)
 
 
 @on_devices

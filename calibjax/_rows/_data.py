@@ -1,23 +1,21 @@
-"""Predictions and targets that are checked: on the ladder, and cleaned before they are used.
+"""Predictions and targets that are checked, and cleaned before they are used.
 
-`padded` puts `Data` on the ladder of numbers of rows.  `clean` runs inside of jit.  It returns
-`Data` of one floating dtype with valid numbers in masked rows and a weight for each row.  If a kept
-row is invalid, which only a traced value can be at this point, all weights are NaN, and so is every
-result computed from them.
+`clean` runs inside of jit.  It returns `Data` of one floating dtype with valid numbers in masked
+rows and a weight for each row.  If a kept row is invalid, which only a traced value can be at this
+point, all weights are NaN, and so is every result computed from them.
 """
 
-import dataclasses
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from calibjax._distribution import Distribution
 from calibjax._numbers import fractions_of, is_nonnegative
-from calibjax._rows._ladder import LARGEST_RUNG, filled_up, rung
-from calibjax._rows._predictions import fill_masked, valid_rows
-from calibjax._sharding import Axis, all_max, devices_of
-from calibjax._struct import is_floating, is_traced, on_host, struct, widest_dtype
+from calibjax._sharding import Axis, all_max, all_of, all_sum, index_on
+from calibjax._struct import is_floating, is_traced, struct, widest_dtype
 
 T = TypeVar("T")
 
@@ -68,28 +66,39 @@ def count_kept(n: int, where: Any) -> int:
     return int(np.sum(np.asarray(where)))
 
 
-def padded(data: Data) -> Data:
-    """The data with masked rows behind the others, up to the next rung; `where` is an array then.
+def valid_rows(predictions: Distribution) -> jax.Array:
+    """Which rows satisfy all constraints of their family, ``[n]``."""
+    valid = jnp.ones(len(predictions), bool)
+    for _, of_parameter in predictions.constraints().values():
+        valid &= of_parameter
+    return valid
 
-    Traced rows, rows on several devices, and more than 2^14 rows are returned as they are.  The
-    rows that are added are copies of the last one.
+
+def fill_masked(rows: Any, where: jax.Array, axis: Axis = None) -> Any:
+    """Replaces masked rows by a copy of the first kept row, or by ones if no row is kept.
+
+    A masked row may hold anything.  Its replacement is valid and passes no gradient on.  The first
+    kept row may lie on another device than `rows`.
     """
-    if data.n > LARGEST_RUNG or is_traced(data) or devices_of(data):
-        return data
-    where = np.zeros(rung(data.n), bool)
-    where[: data.n] = True if data.where is None else data.where
-    mask = jax.device_put(where)
-    if is_traced(mask):  # Nothing changes inside of a user's jit, where data may be constants.
-        return data
+    first = jnp.argmax(where)
+    on_device = all_of(where[first], axis)
+    is_here = where[first] & (jnp.argmax(on_device).astype(jnp.int32) == index_on(axis))
 
-    def fill(x: Any) -> jax.Array:
-        with np.errstate(over="ignore"):  # Masked rows may hold anything.
-            rows = filled_up(on_host(x))
-        is_placed = isinstance(x, jax.Array) and x.committed
-        return jax.device_put(rows, x.sharding if is_placed else None)
+    def fill(x: jax.Array) -> jax.Array:
+        own = lax.stop_gradient(x[first])
+        row = all_sum(jnp.where(is_here, own, jnp.zeros_like(own)), axis)
+        row = jnp.where(jnp.any(on_device), row, 1).astype(x.dtype)
+        return jnp.where(where.reshape(-1, *(1,) * (x.ndim - 1)), x, row[None])
 
-    data = Data(data.predictions, data.targets, weights=data.weights)
-    return dataclasses.replace(jax.tree.map(fill, data), where=mask)
+    return jax.tree.map(fill, rows)
+
+
+def kept_first(rows: Any, where: Any) -> tuple[Any, jax.Array | int]:
+    """The rows in a new order, kept rows first, and the number of kept rows."""
+    if where is None:
+        return rows, jax.tree.leaves(rows)[0].shape[0]
+    order = jnp.argsort(~where, stable=True)
+    return jax.tree.map(lambda x: x[order], rows), jnp.sum(where, dtype=jnp.int32)
 
 
 def clean(data: Data, axis: Axis = None) -> Data:

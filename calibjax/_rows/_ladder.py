@@ -4,18 +4,20 @@ jax compiles a program for each shape.  Outside of jit, where rows are concrete,
 the data up to the next rung, so that 900 and 1000 rows are one shape.
 """
 
-from typing import TypeVar
+import dataclasses
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
-from calibjax._sharding import on_one_device
+from calibjax._rows._data import Data
+from calibjax._sharding import devices_of
 from calibjax._struct import is_traced, on_host
 
 T = TypeVar("T")
 
 #: With more rows a pass over them takes as long as compilation, and a quarter more rows would show.
-LARGEST_RUNG = 2**14
+_LARGEST_RUNG = 2**14
 
 
 def rung(n: int) -> int:
@@ -24,25 +26,10 @@ def rung(n: int) -> int:
     They are m 2^k with m = 4, 5, 6, 7: a step is at most a quarter, so that all pairs are at most
     some half more.  Beyond 2^14 every number is a rung.
     """
-    if n > LARGEST_RUNG:
+    if n > _LARGEST_RUNG:
         return n
     step = 2 ** max((n - 1).bit_length() - 3, 0)
     return max(-(-n // step) * step, 4)
-
-
-def rows_on_host(rows: T) -> T:
-    """Rows as arrays of NumPy, filled up to the next rung by copies of the last row.
-
-    Checks of their values then compile nothing, but for a few families, whose program serves all
-    numbers of rows of the rung.  If some rows are traced, these remain and nothing is filled up.
-    """
-    leaves, structure = jax.tree.flatten(rows)
-    traced = is_traced(leaves)
-    if not traced:
-        leaves = [filled_up(on_host(on_one_device(x))) for x in leaves]
-    else:
-        leaves = [x if is_traced(x) else on_host(on_one_device(x)) for x in leaves]
-    return jax.tree.unflatten(structure, leaves)
 
 
 def filled_up(x: np.ndarray) -> np.ndarray:
@@ -52,6 +39,30 @@ def filled_up(x: np.ndarray) -> np.ndarray:
         return x
     # With NumPy: a program of XLA would be compiled for each number of rows.
     return np.concatenate([x, np.broadcast_to(x[-1:], (rung(n) - n, *x.shape[1:]))])
+
+
+def padded(data: Data) -> Data:
+    """The data with masked rows behind the others, up to the next rung; `where` is an array then.
+
+    Traced rows, rows on several devices, and more than 2^14 rows are returned as they are.  The
+    rows that are added are copies of the last one.
+    """
+    if data.n > _LARGEST_RUNG or is_traced(data) or devices_of(data):
+        return data
+    where = np.zeros(rung(data.n), bool)
+    where[: data.n] = True if data.where is None else data.where
+    mask = jax.device_put(where)
+    if is_traced(mask):  # Nothing changes inside of a user's jit, where data may be constants.
+        return data
+
+    def fill(x: Any) -> jax.Array:
+        with np.errstate(over="ignore"):  # Masked rows may hold anything.
+            rows = filled_up(on_host(x))
+        is_placed = isinstance(x, jax.Array) and x.committed
+        return jax.device_put(rows, x.sharding if is_placed else None)
+
+    data = Data(data.predictions, data.targets, weights=data.weights)
+    return dataclasses.replace(jax.tree.map(fill, data), where=mask)
 
 
 def first_rows(results: T, n: int) -> T:

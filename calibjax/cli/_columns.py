@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._distribution import Distribution
-from calibjax._rows import TOLERANCE
+from calibjax._numbers import TOLERANCE
 from calibjax.cli._errors import BadInput
 from calibjax.cli._labels import labels_of_classes, labels_of_event
 from calibjax.cli._options import (

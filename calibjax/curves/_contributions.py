@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import quotient
-from calibjax._rows import Data, first_rows, padded
+from calibjax._rows import Data, clean, first_rows, padded
 from calibjax._sharding import Axis, row_by_row_on_devices
 from calibjax.discrepancy import check_inputs
 from calibjax.kernels import KernelLike
@@ -77,7 +77,7 @@ def contributions_of_data(kernel: Any, data: Data) -> jax.Array:
 
 @row_by_row_on_devices
 def _contributions(axis: Axis, kernel: Any, data: Data) -> jax.Array:
-    h = tiled_h(kernel, data, axis)
+    h = tiled_h(kernel, clean(data, axis), axis)
     sums, pairs = h.row_sums_and_squares()[0], h.pair_weight()
     values = quotient(sums[: data.n] * h.count(), jnp.where(pairs == 0, jnp.nan, pairs))
     return values if data.where is None else jnp.where(data.where, values, jnp.nan)

@@ -31,6 +31,7 @@ has the factor 1.
 """
 
 import functools
+import operator
 from collections.abc import Callable
 
 import jax
@@ -43,7 +44,6 @@ from calibjax.discrepancy._residuals import (
     EmbeddedTarget,
     FeatureResidual,
     JointResidual,
-    Prepared,
     Sample,
     SteinResidual,
     TargetResidual,
@@ -81,36 +81,33 @@ class Term:
 
     def h(self, a: Sample, b: Sample) -> jax.Array:
         """h of one pair of samples."""
-        (ps, y), (qs, z) = _cross_fit(a), _cross_fit(b)
         values = [
-            kernel_value(self.prediction_kernel, p, q) * self.residual.product((r, y), (s, z))
-            for (p, r), (q, s) in zip(ps, qs, strict=True)
+            kernel_value(self.prediction_kernel, p, q) * self.residual.product((r, a[1]), (s, b[1]))
+            for (p, r), (q, s) in zip(_cross_fit(a[0]), _cross_fit(b[0]), strict=True)
         ]
         return times(self.factor, _mean(values))
 
     def h_tile(self, a: Sample, b: Sample) -> jax.Array:
         """h of all pairs of two batches of prepared samples, ``[S, T]``."""
-        (ps, y), (qs, z) = jax.vmap(_cross_fit)(a), jax.vmap(_cross_fit)(b)
+        ps, qs = jax.vmap(_cross_fit)(a[0]), jax.vmap(_cross_fit)(b[0])
         tiles = [
-            pairwise(self.prediction_kernel, p, q) * self.residual.tile((r, y), (s, z))
+            pairwise(self.prediction_kernel, p, q) * self.residual.tile((r, a[1]), (s, b[1]))
             for (p, r), (q, s) in zip(ps, qs, strict=True)
         ]
         return times(self.factor, _mean(tiles))
 
     def deviation(self, a: Sample, location: Sample) -> jax.Array:
         """The deviation of one sample at one location."""
-        ps, y = _cross_fit(a)
         values = [
             kernel_value(self.prediction_kernel, p, location[0])
-            * self.residual.deviation((r, y), location)
-            for p, r in ps
+            * self.residual.deviation((r, a[1]), location)
+            for p, r in _cross_fit(a[0])
         ]
         return times(self.factor, _mean(values))
 
 
-def _cross_fit(sample: Sample) -> tuple[tuple[tuple[Prepared, Prepared], ...], jax.Array]:
-    """What the prediction kernel compares and what the residual is of, and the target."""
-    return sample[0].cross_fit_pairs(), sample[1]
+#: What the prediction kernel compares and what the residual is of, of one prediction.
+_cross_fit = operator.methodcaller("cross_fit_pairs")
 
 
 def _mean(values: list[jax.Array]) -> jax.Array:
@@ -139,8 +136,10 @@ class One:
 
 def normal_form(kernel: KernelLike) -> SumOfTerms:
     """A user's kernel on pairs, which is checked already, as a sum of terms."""
-    products = ((factor, functools.reduce(Product, ks)) for factor, ks in sum_of_products(kernel))
-    return SumOfTerms(tuple(Term(factor, *separate(product)) for factor, product in products))
+    terms = []
+    for factor, kernels in sum_of_products(kernel):
+        terms.append(Term(factor, *separate(functools.reduce(Product, kernels))))
+    return SumOfTerms(tuple(terms))
 
 
 @functools.singledispatch
@@ -182,14 +181,14 @@ class PreparedRows:
 
 def prepared(kernel: SumOfTerms, rows: Sample, axis: Axis) -> PreparedRows:
     """The rows with what the tiles of each term share, so that it is computed once."""
-    variants: list[Prepared] = []
-    of_term: list[int] = []
+    # Equal rows would go through all tiles, and all derivatives, more than once.
+    variants: dict[int, Sample] = {}
+    made = []
     for term in kernel.terms:
-        made = term.residual.prepare(term.prediction_kernel, rows, axis)
-        # Equal rows would go through all tiles, and all derivatives, more than once.
-        of_term.append(next((i for i, p in enumerate(variants) if p is made), len(variants)))
-        variants += [made] if of_term[-1] == len(variants) else []
-    return PreparedRows([(predictions, rows[1]) for predictions in variants], tuple(of_term))
+        predictions = term.residual.prepare(term.prediction_kernel, rows, axis)
+        variants.setdefault(id(predictions), (predictions, rows[1]))
+        made.append(id(predictions))
+    return PreparedRows(list(variants.values()), tuple(map(list(variants).index, made)))
 
 
 def h(kernel: SumOfTerms, a: Sample, b: Sample) -> jax.Array:

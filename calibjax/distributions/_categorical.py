@@ -15,12 +15,13 @@ from calibjax._numbers import (
     dot,
     falls_short,
     integer_or_invalid,
+    probability_vectors,
     tempered_label_log_prob,
     tempered_probabilities,
     with_levels,
 )
-from calibjax._rows import probability_vectors, valid_rows, widened_integers
-from calibjax._struct import struct, widened
+from calibjax._rows import valid_rows
+from calibjax._struct import struct, widened, widened_integers
 from calibjax.expectations import finite_sums
 from calibjax.kernels import TotalVariation
 

@@ -14,8 +14,7 @@ from jax import lax
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot, integer_or_invalid, with_levels
-from calibjax._rows import widened_integers
-from calibjax._struct import is_array, is_traced, type_name, widened
+from calibjax._struct import is_array, is_traced, type_name, widened, widened_integers
 from calibjax.expectations import inner_product, mean_embedding
 from calibjax.kernels import WhiteKernel
 

@@ -13,10 +13,10 @@ from calibjax._numbers import (
     complex_average,
     complex_exponential,
     is_finite,
+    probability_vectors,
     root_mean_square,
     with_levels,
 )
-from calibjax._rows import probability_vectors
 from calibjax._struct import is_array, is_floating, static, struct, widened, widest_dtype
 from calibjax.distributions._weighted_samples import (
     cdf_jump,

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._numbers import safe_sqrt
-from calibjax._rows import Data
+from calibjax._rows import Data, clean
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import struct
 from calibjax.discrepancy import Sample, check_inputs
@@ -130,7 +130,7 @@ def _random_feature_skce(
     axis: Axis, shared: Any, data: Data, n_features: int
 ) -> RandomFeatureEstimate:
     key, kernel = shared
-    h = tiled_h(kernel, data, axis)
+    h = tiled_h(kernel, clean(data, axis), axis)
     one = jax.tree.map(lambda x: x[0], h.samples)
     features = draw_features(key, h.kernel, one, n_features)
     pairs = h.pair_weight()

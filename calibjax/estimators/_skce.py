@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from calibjax._check import check_flag, check_integer
 from calibjax._distribution import Distribution
 from calibjax._numbers import quotient
-from calibjax._rows import Data
+from calibjax._rows import Data, clean
 from calibjax._sharding import Axis, on_devices
 from calibjax.discrepancy import check_inputs
 from calibjax.kernels import KernelLike
@@ -87,7 +87,7 @@ def skce(
 @on_devices
 def _skce(axis: Axis, kernel: Any, data: Data, unbiased: bool, block_size: int | None) -> jax.Array:
     if block_size is None:
-        return estimate_skce(tiled_h(kernel, data, axis), unbiased)
+        return estimate_skce(tiled_h(kernel, clean(data, axis), axis), unbiased)
     return estimate_skce(block_h(kernel, data, block_size, axis), unbiased)
 
 

@@ -12,7 +12,7 @@ from calibjax._sharding import Axis, on_devices
 from calibjax._struct import widest_dtype
 from calibjax.discrepancy import check_inputs, deviation
 from calibjax.kernels import KernelLike
-from calibjax.operators import TiledH, tiled_h_of_clean
+from calibjax.operators import TiledH, tiled_h
 
 
 def ucme(
@@ -125,7 +125,7 @@ def h_and_locations(kernel: Any, locations: Data, data: Data, axis: Axis) -> tup
     data, locations = clean(data, axis), clean(locations)
     dtype = widest_dtype(data.weights, locations.weights)
     data, locations = in_dtype((data, locations), dtype)
-    return tiled_h_of_clean(kernel, data, axis), locations
+    return tiled_h(kernel, data, axis), locations
 
 
 def _mean_deviations(axis: Axis, shared: Any, data: Data) -> jax.Array:

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from calibjax._distribution import Distribution
-from calibjax._rows import TOLERANCE
+from calibjax._numbers import TOLERANCE
 from calibjax._sharding import on_one_device
 from calibjax._struct import on_host
 from calibjax.distributions import Bernoulli, Categorical, as_predictions, is_foreign

@@ -70,16 +70,13 @@ class PairDispatch(Generic[Rule]):
                 )
         rule = self.rule(p, kernel)
         value = rule(p, kernel, *args)
-        if rule is not self.fallback and self.n_axes is not None:
-            self._check_axes(value, p, kernel)
-        return value
-
-    def _check_axes(self, value: Any, p: Any, kernel: Any) -> None:
-        if jnp.ndim(value) != self.n_axes:
+        is_checked = rule is not self.fallback and self.n_axes is not None
+        if is_checked and jnp.ndim(value) != self.n_axes:
             raise ValueError(
                 f"{self.fallback.__name__} of {type(p).__name__} and {type_name(kernel)} must "
                 f"return an array of {self.n_axes} axes, got shape {list(jnp.shape(value))}."
             )
+        return value
 
 
 def _no_closed_form(function: str, p: Any, kernel: Any) -> NotImplementedError:

@@ -17,18 +17,18 @@ from calibjax.hypothesis_tests._null_laws import Law, bootstrap, gamma, pearson,
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals import NormInterval, remark_on_rare_events
 from calibjax.kernels import KernelLike
-from calibjax.operators import DiscrepancyMatrix, low_rank_h, tiled_h_of_clean
+from calibjax.operators import DiscrepancyMatrix, low_rank_h, tiled_h
 
 # The largest number of rows for which a method stores the matrix H.
 _MAX_MATRIX_ROWS = 8192
 
 
 def _tiled_operator(key: jax.Array, kernel: Any, data: Data, n_features: int, axis: Axis):
-    return tiled_h_of_clean(kernel, data, axis), key
+    return tiled_h(kernel, data, axis), key
 
 
 def _dense_operator(key: jax.Array, kernel: Any, data: Data, n_features: int, axis: Axis):
-    return tiled_h_of_clean(kernel, data, axis).dense(), key
+    return tiled_h(kernel, data, axis).dense(), key
 
 
 def _feature_operator(key: jax.Array, kernel: Any, data: Data, n_features: int, axis: Axis):

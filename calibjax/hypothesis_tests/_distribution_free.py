@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_flag, check_integer, check_values
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, padded
+from calibjax._rows import Data, clean, padded
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import is_array, is_traced
 from calibjax.discrepancy import check_inputs
@@ -179,7 +179,7 @@ def _model_skce_test(
 def _operator(kernel: Any, data: Data, block_size: int | None, axis: Axis) -> TiledH | BlockH:
     """H of all pairs, or of the pairs within blocks."""
     if block_size is None:
-        return tiled_h(kernel, data, axis)
+        return tiled_h(kernel, clean(data, axis), axis)
     return block_h(kernel, data, block_size, axis)
 
 

@@ -47,7 +47,7 @@ from calibjax.intervals._common_kernel import common_kernel
 from calibjax.intervals._comparison import CalibrationComparison
 from calibjax.intervals._rare_events import remark_on_rare_events
 from calibjax.kernels import KernelLike
-from calibjax.operators import tiled_h_of_clean
+from calibjax.operators import tiled_h
 from calibjax.resampling import resampled_forms, rounding_of
 
 
@@ -182,7 +182,7 @@ def _resampled_skce(
     enough = all_sum(jnp.asarray(n_kept), axis) > 1
     weights = jnp.where(enough, data.weights, jnp.nan)
     data = Data(data.predictions, data.targets, weights=weights)
-    h = tiled_h_of_clean(kernel, data, axis)
+    h = tiled_h(kernel, data, axis)
     forms, row_sums = resampled_forms(key, h, n_kept, n_resamples)
     n, trace = h.count(), h.trace()
     total = all_sum(jnp.sum(h.weights * row_sums), axis)

@@ -52,7 +52,7 @@ from calibjax.intervals._errors import DrawnErrors
 from calibjax.intervals._of_norms import norm_interval
 from calibjax.intervals._variance import largest_variance, variance_under_model
 from calibjax.kernels import KernelLike, upper_bound
-from calibjax.operators import tiled_h, tiled_h_of_clean
+from calibjax.operators import tiled_h
 from calibjax.resampling import bootstrap_draws, checked_level, normal_quantile
 
 # Resample r has the key fold_in(key, r): the number of no resample is that of the model's draws.
@@ -174,7 +174,7 @@ def estimate_and_interval(
     # One row alone gives 0 / 0.
     weights = jnp.where(n_rows > 1, data.weights, jnp.nan)
     data = Data(data.predictions, data.targets, weights=weights)
-    h = tiled_h_of_clean(kernel, data, axis)
+    h = tiled_h(kernel, data, axis)
     draws, row_sums = bootstrap_draws(key, h, n_kept, n_resamples)
     n, unbiased = h.count(), h.unbiased(row_sums)
     biased = (n - 1) / n * unbiased + h.trace() / jnp.square(n)
@@ -213,7 +213,7 @@ def resampled_errors(
 @on_devices
 def _distribution_free(axis: Axis, shared: Any, data: Data) -> ConfidenceInterval:
     kernel, kernel_bound, level = shared
-    h = tiled_h(kernel, data, axis)
+    h = tiled_h(kernel, clean(data, axis), axis)
     n = h.count()
     biased = jnp.where(n > 1, estimate_skce(h, unbiased=False), jnp.nan)
     bound = jnp.asarray(kernel_bound, biased.dtype)

@@ -21,7 +21,7 @@ from calibjax._sharding import (
 )
 from calibjax._struct import as_pytree, widest_dtype
 from calibjax.kernels._base import pairwise
-from calibjax.kernels._check import check_distance, check_distance_formula
+from calibjax.kernels._check import check_distance_formula, check_kernel
 from calibjax.kernels._distances import DistanceLike, NormDistance, squares_keep_digits
 
 _MAX_ROWS = 1024
@@ -59,7 +59,7 @@ def median_heuristic(
         >>> float(cj.median_heuristic(cj.TotalVariation(), predictions))
         0.75
     """
-    check_distance(distance)
+    check_kernel(distance, "distance", "a distance")
     return median_heuristic_of_data(distance, check_rows(predictions, where))
 
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from calibjax._numbers import nonnegative_or_nan
+from calibjax._numbers import NONNEGATIVE, Constraint, valid_or_nan
 from calibjax._struct import as_pytree, is_floating, struct, type_name
-from calibjax.kernels._constraints import NONNEGATIVE, Constraint, check_final
+from calibjax.kernels._final import check_final
 
 
 def vmap_pairs(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -32,7 +32,7 @@ def kernel_value(kernel: Callable[[Any, Any], jax.Array], x: Any, y: Any) -> jax
 
 def in_dtype_of(values: Any, points: Any) -> jax.Array:
     """Values in the floating dtype of the points, if these are no integers."""
-    floating = [leaf for leaf in jax.tree.leaves(points) if is_floating(leaf)]
+    floating = list(filter(is_floating, jax.tree.leaves(points)))
     return jnp.asarray(values).astype(jnp.result_type(*floating)) if floating else values
 
 
@@ -187,7 +187,7 @@ class Scaled(Kernel):
         if jnp.ndim(self.factor) > 0:
             shape = list(jnp.shape(self.factor))
             raise ValueError(f"factor of Scaled must be a scalar, got shape {shape}.")
-        return nonnegative_or_nan(self.factor, "factor of Scaled")
+        return valid_or_nan(NONNEGATIVE, self.factor, "factor of Scaled")
 
 
 def sum_of_products(kernel: KernelLike) -> list[tuple[jax.Array | None, list[KernelLike]]]:

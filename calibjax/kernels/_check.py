@@ -24,74 +24,65 @@ from calibjax._struct import (
     widest_dtype,
 )
 from calibjax.kernels._base import Kernel, vmap_pairs
-from calibjax.kernels._constraints import Constraint
 from calibjax.kernels._distances import Distance
 
 #: One prediction or target, or a batch; for abstract evaluation, of `jax.ShapeDtypeStruct`.
 Points = Any
 
 
-def check_kernel(kernel: Any, name: str = "kernel", domain: str = "pairs") -> None:
-    """Checks the parameters and domains of a kernel and of all functions that it is made of."""
-    _refuse_class(name, kernel)
-    if not callable(kernel) or isinstance(kernel, Distance):
-        raise TypeError(f"{name} must be a kernel or a callable, got {type(kernel).__name__}.")
-    if isinstance(kernel, Kernel):
-        if kernel.domain not in (None, domain):
-            raise TypeError(
-                f"{name} must be a kernel on {domain}, got {type(kernel).__name__}, a kernel on "
-                f"{kernel.domain}; TensorProduct(prediction_kernel, target_kernel) is on pairs of "
-                "both."
-            )
-        _check_parts(kernel, domain)
+#: A function in a kernel: its name, the function, and its domain or role.
+Part = tuple[str, Any, str]
 
 
-def check_distance(distance: Any, name: str = "distance") -> None:
-    """Checks a distance between predictions and all functions that it is made of."""
-    _refuse_class(name, distance)
-    if not callable(distance) or isinstance(distance, Kernel):
-        actual = type(distance).__name__
-        raise TypeError(f"{name} must be a distance between predictions, got {actual}.")
-    if isinstance(distance, Distance):
-        _check_parts(distance, "predictions")
+def functions_in(function: Any, name: str = "kernel", role: str = "pairs") -> Iterator[Part]:
+    """A kernel, a distance or another function, and then all functions that it is made of."""
+    yield name, function, role
+    for field, inner_role in getattr(function, "inner_functions", {}).items():
+        owner = "" if isinstance(function, Kernel) else f" of {type(function).__name__}"
+        yield from functions_in(getattr(function, field), field + owner, inner_role or role)
 
 
-def _refuse_class(name: str, function: Any) -> None:
-    """A TypeError for a class, which is callable, where an instance of it is meant."""
-    function = unwrapped(function)
-    if isinstance(function, type) and issubclass(function, (Kernel, Distance)):
+def check_kernel(kernel: Any, name: str = "kernel", role: str = "pairs") -> None:
+    """Checks the types, domains and parameters of a kernel and of all functions in it.
+
+    It is a kernel on "pairs", "predictions" or "targets", or has the role "a distance".
+    """
+    for part_name, function, part_role in functions_in(kernel, name, role):
+        _check_type(part_name, function, part_role)
+        for parameter, constraint in getattr(function, "parameter_constraints", {}).items():
+            value, words = getattr(function, parameter), constraint.words
+            of_owner = f"{parameter} of {type(function).__name__}"
+            if not (isinstance(value, (int, float)) if constraint.is_static else is_array(value)):
+                raise TypeError(f"{of_owner} must be {words}, got {type(value).__name__}.")
+            if not is_traced(value):
+                check_values(of_owner, value, words, constraint.is_valid(on_host(value)))
+
+
+def _check_type(name: str, function: Any, role: str) -> None:
+    """A TypeError unless a function has the type and the domain of its role."""
+    plain, actual = unwrapped(function), type(function).__name__
+    if isinstance(plain, type) and issubclass(plain, (Kernel, Distance)):
         raise TypeError(
-            f"{name} must be an instance, got the class {function.__name__}: call it, "
-            f"{function.__name__}(…)."
+            f"{name} must be an instance, got the class {plain.__name__}: call it, "
+            f"{plain.__name__}(…)."
+        )
+    what, others = _KINDS.get(role, ("a kernel or a callable", Distance))
+    if not callable(function) or isinstance(function, others):
+        raise TypeError(f"{name} must be {what}, got {actual}.")
+    if isinstance(function, Kernel) and role in _DOMAINS and function.domain not in (None, role):
+        raise TypeError(
+            f"{name} must be a kernel on {role}, got {actual}, a kernel on {function.domain}; "
+            "TensorProduct(prediction_kernel, target_kernel) is on pairs of both."
         )
 
 
-def _check_parts(node: Kernel | Distance, domain: str) -> None:
-    for parameter, constraint in node.parameter_constraints.items():
-        name = f"{parameter} of {type(node).__name__}"
-        _check_parameter(name, getattr(node, parameter), constraint)
-    for name, part, role in _parts(node, domain):
-        if role == "a distance":
-            check_distance(part, name)
-        elif role in ("an embedding", "a feature"):
-            if not callable(part):
-                raise TypeError(f"{name} must be a function, got {type(part).__name__}.")
-        else:
-            check_kernel(part, name, role)
-
-
-def _parts(node: Any, domain: str) -> Iterator[tuple[str, Any, str]]:
-    """The name, the value and the domain or role of each function that `node` is made of."""
-    for field, role in node.inner_functions.items():
-        name = field if isinstance(node, Kernel) else f"{field} of {type(node).__name__}"
-        yield name, getattr(node, field), role or domain
-
-
-def _check_parameter(name: str, value: Any, constraint: Constraint) -> None:
-    if not constraint.has_type(value):
-        raise TypeError(f"{name} must be {constraint.words}, got {type(value).__name__}.")
-    if not is_traced(value):
-        check_values(name, value, constraint.words, constraint.is_valid(on_host(value)))
+_DOMAINS = "pairs", "predictions", "targets"
+#: What a function of other roles must be, in words, and what it must not be.
+_KINDS: dict[str, tuple[str, Any]] = {
+    "a distance": ("a distance between predictions", Kernel),
+    "an embedding": ("a function", ()),
+    "a feature": ("a function", ()),
+}
 
 
 def check_formula(
@@ -182,20 +173,16 @@ def _check_real(name: str, what: str, value: Any) -> None:
         raise TypeError(f"{name} must return real numbers, got dtype {dtype}.")
 
 
-#: A function in a kernel: its name, the function, and its domain or role.
-Part = tuple[str, Any, str]
-
-
 def users_functions(kernel: Any, name: str = "kernel", role: str = "pairs") -> list[Part]:
     """The functions in a kernel that are not the library's."""
-    found: list[Part] = []
-    if hasattr(kernel, "inner_functions"):
-        for part_name, part, part_role in _parts(kernel, role):
-            found += users_functions(part, part_name, part_role)
-    function = unwrapped(kernel)
-    definition = function if isinstance(function, FunctionType) else type(function)
-    is_ours = definition.__module__.partition(".")[0] == __name__.partition(".")[0]
-    return found if is_ours or not callable(function) else [*found, (name, function, role)]
+    found = []
+    for part in functions_in(kernel, name, role):
+        function = unwrapped(part[1])
+        definition = function if isinstance(function, FunctionType) else type(function)
+        is_ours = definition.__module__.partition(".")[0] == __name__.partition(".")[0]
+        if callable(function) and not is_ours:
+            found.append(part)
+    return found
 
 
 # The number of rows of which all pairs are compared.
@@ -222,10 +209,10 @@ def check_symmetric(kernel: Any, predictions: Any, targets: Any) -> None:
 
 def is_symmetric(kernel: Any, predictions: Any, targets: Any) -> jax.Array:
     """Whether `check_symmetric` would find no asymmetry, as a boolean that may be traced."""
-    if not _functions_of_pairs(kernel):
+    if not users_functions(kernel):
         return jnp.array(True)
     symmetric = _are_symmetric(as_pytree(kernel), predictions, targets)
-    return functools.reduce(jnp.logical_and, symmetric)
+    return functools.reduce(jnp.logical_and, symmetric, jnp.array(True))
 
 
 def _functions_of_pairs(kernel: Any) -> list[Part]:

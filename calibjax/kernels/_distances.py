@@ -3,7 +3,7 @@
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -11,10 +11,10 @@ import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
 from calibjax._loops import double, sign, sum_over_coordinates
-from calibjax._numbers import absolute, power_of_two, safe_sqrt
+from calibjax._numbers import Constraint, absolute, power_of_two, safe_sqrt
 from calibjax._struct import is_array, struct, type_name, widest_dtype
 from calibjax.kernels._base import hold_functions, vmap_pairs
-from calibjax.kernels._constraints import Constraint, check_final
+from calibjax.kernels._final import check_final
 from calibjax.kernels._spectra import cauchy_mixture, normal_mixture
 
 
@@ -122,7 +122,7 @@ class NormDistance(Distance):
 
     def coordinates_of_batches(self, ps: Any, qs: Any) -> tuple[Coordinates, Coordinates] | None:
         """The coordinates of both batches, with a leading axis; None if there are none."""
-        xs, ys = (jax.vmap(self.coordinates)(batch) for batch in (ps, qs))
+        xs, ys = jax.vmap(self.coordinates)(ps), jax.vmap(self.coordinates)(qs)
         return None if xs is None or ys is None else (xs, ys)
 
     def squared_norm(self, xs: Coordinates, ys: Coordinates) -> jax.Array:
@@ -151,9 +151,11 @@ def largest_difference(xs: Coordinates, ys: Coordinates) -> jax.Array:
     return functools.reduce(jnp.maximum, finite)
 
 
-def in_units(unit: jax.Array, both: tuple[Coordinates, Coordinates]) -> Iterator[list[jax.Array]]:
+def in_units(
+    unit: jax.Array, both: tuple[Coordinates, Coordinates]
+) -> tuple[Coordinates, Coordinates]:
     """The coordinates of both sides, divided by a unit."""
-    return ([x / unit for x in xs] for xs in both)
+    return jax.tree.map(lambda x: x / unit, both)
 
 
 def squares_keep_digits(scale: jax.Array) -> jax.Array:
@@ -195,7 +197,9 @@ def label_probabilities(distance: Distance, p: Any) -> jax.Array:
 
 def _are_binary(p: Any, q: Any) -> bool:
     """Whether one number says all of either prediction, or of each in two batches."""
-    return all(isinstance(x, Distribution) and x.binary_probability() is not None for x in (p, q))
+    if not (isinstance(p, Distribution) and isinstance(q, Distribution)):
+        return False
+    return p.binary_probability() is not None and q.binary_probability() is not None
 
 
 def _label_differences(distance: Distance, p: Any, q: Any) -> tuple[jax.Array, int]:

@@ -6,14 +6,18 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._check import check_shapes
-from calibjax._numbers import dot, positive_or_nan
+from calibjax._numbers import POSITIVE, Constraint, dot, valid_or_nan
 from calibjax._struct import batch_of_one, struct, widest_dtype
 from calibjax.kernels._base import KernelLike, pairwise
-from calibjax.kernels._constraints import FINITE_POINTS
 from calibjax.kernels._distances import Coordinates, NormDistance
+
+_FINITE_POINTS = Constraint(
+    "finite, and at least one", lambda x: np.isfinite(x).all() & (np.size(x) > 0)
+)
 
 
 @struct
@@ -71,7 +75,7 @@ class FisherDistance(ScoreDistance):
 
     points: ArrayLike
 
-    parameter_constraints = {"points": FINITE_POINTS}
+    parameter_constraints = {"points": _FINITE_POINTS}
 
     @classmethod
     def under_normal(cls, loc: ArrayLike, scale: ArrayLike) -> Self:
@@ -98,7 +102,7 @@ class FisherDistance(ScoreDistance):
         loc = loc.astype(widest_dtype(loc, scale))
         if loc.ndim > 1:
             raise ValueError(f"loc must be a number or a vector, got shape {list(loc.shape)}.")
-        scale = jnp.asarray(positive_or_nan(scale, "scale"), loc.dtype)
+        scale = jnp.asarray(valid_or_nan(POSITIVE, scale, "scale"), loc.dtype)
         steps = scale * math.sqrt(loc.size) * jnp.eye(loc.size, dtype=loc.dtype)
         steps = jnp.concatenate([steps, -steps])
         return cls(loc[None] + steps.reshape(-1, *loc.shape))
@@ -142,7 +146,7 @@ class KernelizedFisherDistance(ScoreDistance):
     points: ArrayLike
     kernel: KernelLike
 
-    parameter_constraints = {"points": FINITE_POINTS}
+    parameter_constraints = {"points": _FINITE_POINTS}
     inner_functions = {"kernel": "targets"}
 
     def embedding(self, p: Any) -> jax.Array:

@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._numbers import positive_or_nan, power_of_two, safe_sqrt
+from calibjax._numbers import POSITIVE, Constraint, power_of_two, safe_sqrt, valid_or_nan
 from calibjax._struct import is_traced, static, struct
 from calibjax.kernels._base import Kernel, kernel_value, pairwise
-from calibjax.kernels._constraints import EXPONENT, POSITIVE
 from calibjax.kernels._distances import (
     Coordinates,
     Distance,
@@ -19,6 +18,8 @@ from calibjax.kernels._distances import (
     no_embedding,
     squares_keep_digits,
 )
+
+_EXPONENT = Constraint("a Python number in (0, 2]", lambda x: (x > 0) & (x <= 2), is_static=True)
 
 
 @struct
@@ -50,13 +51,13 @@ class DistanceKernel(Kernel):
     exponent: float = static(default=1.0)
 
     domain = "predictions"
-    parameter_constraints = {"lengthscale": POSITIVE, "exponent": EXPONENT}
+    parameter_constraints = {"lengthscale": POSITIVE, "exponent": _EXPONENT}
     inner_functions = {"distance": "a distance"}
 
     def __call__(self, p: Any, q: Any) -> jax.Array:
-        norm = self._norm()
-        if norm is None:
-            return self._from_distance(kernel_value(self.distance, p, q), self.scalar_lengthscale())
+        norm = self.distance
+        if not isinstance(norm, NormDistance):
+            return self._from_distance(kernel_value(norm, p, q), self.scalar_lengthscale())
         both = norm.coordinates_of_pair(p, q)
         if both is None:
             return self._from_square(norm.squared(p, q))
@@ -65,9 +66,10 @@ class DistanceKernel(Kernel):
 
     def pairwise(self, ps: Any, qs: Any) -> jax.Array:
         """The kernel for all pairs of two batches, ``[S, T]``."""
-        norm = self._norm()
-        if norm is None:
-            return self._from_distance(pairwise(self.distance, ps, qs), self.scalar_lengthscale())
+        norm = self.distance
+        # The square of a norm is smooth at 0, where the norm is not.
+        if not isinstance(norm, NormDistance):
+            return self._from_distance(pairwise(norm, ps, qs), self.scalar_lengthscale())
         both = norm.coordinates_of_batches(ps, qs)
         if both is None:
             return self._from_square(norm.pairwise_squared(ps, qs))
@@ -92,12 +94,7 @@ class DistanceKernel(Kernel):
                 "lengthscale of DistanceKernel must be a scalar, got shape "
                 f"{list(jnp.shape(self.lengthscale))}."
             )
-        return positive_or_nan(self.lengthscale, "lengthscale of DistanceKernel")
-
-    def _norm(self) -> NormDistance | None:
-        """The distance, if the kernel is a function of its square."""
-        # The square of a norm is smooth at 0, where the norm is not.
-        return self.distance if isinstance(self.distance, NormDistance) else None
+        return valid_or_nan(POSITIVE, self.lengthscale, "lengthscale of DistanceKernel")
 
     def _unit(self, both: tuple[Coordinates, Coordinates]) -> jax.Array:
         """What coordinates are divided by before they are squared: a power of 2 near l."""

@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._numbers import absolute, positive_or_nan, safe_sqrt
+from calibjax._numbers import POSITIVE, absolute, safe_sqrt, valid_or_nan
 from calibjax._struct import is_floating, struct
 from calibjax.kernels._base import Kernel
-from calibjax.kernels._constraints import POSITIVE
 from calibjax.kernels._spectra import student
 
 
@@ -25,7 +24,7 @@ def in_lengthscales(kernel: Any, *values: jax.Array) -> list[jax.Array]:
                 f"lengthscale of {type(kernel).__name__} must be a scalar or have the shape of "
                 f"one target, {list(value.shape)}, got shape {list(shape)}."
             )
-    scale = positive_or_nan(kernel.lengthscale, f"lengthscale of {type(kernel).__name__}")
+    scale = valid_or_nan(POSITIVE, kernel.lengthscale, f"lengthscale of {type(kernel).__name__}")
     return [(x if is_floating(x) else x.astype(jnp.result_type(scale))) / scale for x in values]
 
 

@@ -10,4 +10,3 @@ from calibjax.operators._operator import DiscrepancyMatrix as DiscrepancyMatrix
 from calibjax.operators._tiled import TiledH as TiledH
 from calibjax.operators._tiled import in_tiles as in_tiles
 from calibjax.operators._tiled import tiled_h as tiled_h
-from calibjax.operators._tiled import tiled_h_of_clean as tiled_h_of_clean

@@ -9,11 +9,11 @@ from jax import lax
 
 from calibjax._numbers import compensated_add, dot, pairs_weight
 from calibjax._pairwise import Tile, cut, pad, ring, ring_sum, tile_sizes, tile_values
-from calibjax._rows import Data, clean, in_dtype
+from calibjax._rows import Data, in_dtype
 from calibjax._sharding import Axis, all_of, all_sum, as_varying
 from calibjax._struct import static, struct
 from calibjax.discrepancy import Sample, deviation_tile, h, h_tile, prepared
-from calibjax.kernels import is_symmetric
+from calibjax.kernels import is_symmetric, users_functions
 from calibjax.operators._dense import DenseH
 from calibjax.operators._operator import DiscrepancyMatrix
 
@@ -97,8 +97,8 @@ class TiledH(DiscrepancyMatrix):
 
     def dense(self) -> DenseH:
         """H as a matrix in memory, if all rows are on one device."""
-        samples = self._prepared()
-        matrix = self.tile(self.kernel, samples, samples)
+        samples = prepared(self.kernel, self.samples, self.axis)
+        matrix = h_tile(self.kernel, samples, samples)
         # A tile may round h_ii otherwise than `diagonal` does.
         matrix = jnp.fill_diagonal(matrix, self.diagonal(), inplace=False)
         return DenseH(matrix, self.weights)
@@ -132,12 +132,10 @@ class TiledH(DiscrepancyMatrix):
 
     def _tiles(self) -> tuple[Sample, jax.Array]:
         """Samples, ready for `tile`, and weights by tile, ``[n_tiles, tile_rows, …]``."""
-        return cut((self._prepared(), self.weights), self.tile_rows)
-
-    def _prepared(self) -> Any:
-        if self.tile is not h_tile:
-            return self.samples
-        return prepared(self.kernel, self.samples, self.axis)
+        samples: Any = self.samples
+        if self.tile is h_tile:
+            samples = prepared(self.kernel, samples, self.axis)
+        return cut((samples, self.weights), self.tile_rows)
 
     def _off_diagonal(self, left: Any, right: Any, same: jax.Array) -> jax.Array:
         """h_ij of the samples of two tiles, and 0 for i = j where the tiles are the same."""
@@ -159,11 +157,6 @@ def in_tiles(
     return TiledH(kernel, samples, weights, tile_rows, axis, tile)
 
 
-def tiled_h(kernel: Any, data: Data, axis: Axis = None) -> TiledH:
-    """H of a kernel on checked data, which are cleaned first."""
-    return tiled_h_of_clean(kernel, clean(data, axis), axis)
-
-
 def poisoned_unless_symmetric(kernel: Any, data: Data) -> Data:
     """The clean data, whose weights all become NaN if a user's kernel is not symmetric.
 
@@ -171,12 +164,13 @@ def poisoned_unless_symmetric(kernel: Any, data: Data) -> Data:
     wrong numbers.
     """
     for term in kernel.terms:
-        symmetric = is_symmetric(term, *data.samples)
-        data = dataclasses.replace(data, weights=jnp.where(symmetric, data.weights, jnp.nan))
+        if users_functions(term):
+            symmetric = is_symmetric(term, *data.samples)
+            data = dataclasses.replace(data, weights=jnp.where(symmetric, data.weights, jnp.nan))
     return data
 
 
-def tiled_h_of_clean(kernel: Any, data: Data, axis: Axis = None) -> TiledH:
+def tiled_h(kernel: Any, data: Data, axis: Axis = None) -> TiledH:
     """H of a kernel on clean data."""
     data = poisoned_unless_symmetric(kernel, data)
     return in_tiles(in_dtype(kernel, data.weights.dtype), data.samples, data.weights, axis)

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._distribution import Distribution
-from calibjax._numbers import complex_average, root_mean_square
-from calibjax._rows import probability_vectors
+from calibjax._numbers import complex_average, probability_vectors, root_mean_square
 from calibjax._struct import struct, widened, widest_dtype
 from calibjax.distributions._categorical import label_log_prob
 from calibjax.distributions._mixture._cdf import cdf, cdf_jump, quantile

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._loops import row_by_row
-from calibjax._numbers import SMALL, positive_or_nan, small_expm1
+from calibjax._numbers import POSITIVE, SMALL, small_expm1, valid_or_nan
 from calibjax.distributions._multivariate_normal._multivariate_normal import (
     MultivariateNormalFullCovariance,
 )
@@ -62,7 +62,7 @@ def multivariate_normal_gaussian_squared_distance_tile(ps, kernel, qs):
 def _in_lengthscales(p, kernel, y=None) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Location, exactly symmetric covariance and target (if any), in units of the lengthscale."""
     loc, y = in_lengthscales(kernel, p.loc, p.loc if y is None else y)
-    scale = jnp.broadcast_to(positive_or_nan(kernel.lengthscale), p.loc.shape)
+    scale = jnp.broadcast_to(valid_or_nan(POSITIVE, kernel.lengthscale, "lengthscale"), p.loc.shape)
     covariance = p.covariance_matrix / (scale[:, None] * scale[None, :])
     return loc, (covariance + covariance.T) / 2, y
 

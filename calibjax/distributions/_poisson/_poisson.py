@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from jax.scipy import special
 
 from calibjax._numbers import complex_exponential, is_nonnegative, safe_sqrt
-from calibjax._rows import widened_integers
-from calibjax._struct import static, struct, widened
+from calibjax._struct import static, struct, widened, widened_integers
 from calibjax.distributions._counts import Counts
 from calibjax.distributions._poisson._probability import log_probability, probability
 from calibjax.kernels import EmbeddingDistance
