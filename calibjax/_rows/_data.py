@@ -68,10 +68,7 @@ def count_kept(n: int, where: Any) -> int:
 
 def valid_rows(predictions: Distribution) -> jax.Array:
     """Which rows satisfy all constraints of their family, ``[n]``."""
-    valid = jnp.ones(len(predictions), bool)
-    for _, of_parameter in predictions.constraints().values():
-        valid &= of_parameter
-    return valid
+    return jnp.all(jnp.stack([valid for _, valid in predictions.constraints().values()]), axis=0)
 
 
 def fill_masked(rows: Any, where: jax.Array, axis: Axis = None) -> Any:
