@@ -5,6 +5,7 @@ from calibjax._pairwise._ring import ring as ring
 from calibjax._pairwise._ring import ring_sum as ring_sum
 from calibjax._pairwise._tiles import Tile as Tile
 from calibjax._pairwise._tiles import cut as cut
+from calibjax._pairwise._tiles import in_chunks as in_chunks
 from calibjax._pairwise._tiles import most_tile_rows as most_tile_rows
 from calibjax._pairwise._tiles import pad as pad
 from calibjax._pairwise._tiles import tile_sizes as tile_sizes

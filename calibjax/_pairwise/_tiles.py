@@ -57,6 +57,17 @@ def cut(tree: Any, size: int) -> Any:
     return jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), tree)
 
 
+def in_chunks(rows: Any, weights: jax.Array, most: int) -> tuple[Any, jax.Array]:
+    """Rows and weights in chunks of nearly one size, at most of `most`, ``[chunks, size, …]``.
+
+    Rows that are added have weight 0.
+    """
+    n = weights.shape[0]
+    n_chunks = -(-n // max(1, most))
+    size = -(-n // n_chunks)
+    return cut(pad((rows, weights), n_chunks * size), size)
+
+
 def weighted_sum(tile: Tile, parameters: Any, left: Any, right: Any, same: jax.Array) -> jax.Array:
     """sum_ij w_i tile_ij w_j, of the pairs i != j where both sides are the same.
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._numbers import compensated_add
-from calibjax._pairwise import cut, pad
+from calibjax._pairwise import in_chunks
 from calibjax._sharding import Axis, all_sum, as_varying
 
 # The number of rows times features in one chunk, which fit into a cache.
@@ -27,7 +27,7 @@ def sum_rows(
     `function` returns sums over the rows that it is given.  Memory O(n + n_features), also for the
     derivative, which evaluates each chunk again.
     """
-    chunks = _row_chunks(samples, weights, n_features)
+    chunks = in_chunks(samples, weights, _NUMBERS_PER_CHUNK // n_features)
     sum_chunk = jax.checkpoint(function)
 
     def step(totals, chunk):
@@ -43,14 +43,6 @@ def map_rows(
     function: Callable[[Any], jax.Array], samples: Any, weights: jax.Array, n_features: int
 ) -> jax.Array:
     """The numbers ``[n]`` that ``function(samples)`` gives for each row, by chunks of rows."""
-    chunks = _row_chunks(samples, weights, n_features)
+    chunks = in_chunks(samples, weights, _NUMBERS_PER_CHUNK // n_features)
     values = lax.map(lambda chunk: function(chunk[0]), chunks)
     return values.reshape(-1)[: weights.shape[0]]
-
-
-def _row_chunks(samples: Any, weights: jax.Array, n_features: int) -> tuple[Any, jax.Array]:
-    """Rows and weights cut into chunks, ``[chunks, size, …]``; added rows have weight 0."""
-    n = weights.shape[0]
-    n_chunks = -(-n // max(1, _NUMBERS_PER_CHUNK // n_features))
-    size = -(-n // n_chunks)
-    return cut(pad((samples, weights), n_chunks * size), size)

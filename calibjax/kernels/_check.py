@@ -28,8 +28,6 @@ from calibjax.kernels._distances import Distance
 
 #: One prediction or target, or a batch; for abstract evaluation, of `jax.ShapeDtypeStruct`.
 Points = Any
-
-
 #: A function in a kernel: its name, the function, and its domain or role.
 Part = tuple[str, Any, str]
 
@@ -58,6 +56,15 @@ def check_kernel(kernel: Any, name: str = "kernel", role: str = "pairs") -> None
                 check_values(of_owner, value, words, constraint.is_valid(on_host(value)))
 
 
+_DOMAINS = "pairs", "predictions", "targets"
+#: What a function of other roles must be, in words, and what it must not be.
+_KINDS: dict[str, tuple[str, Any]] = {
+    "a distance": ("a distance between predictions", Kernel),
+    "an embedding": ("a function", ()),
+    "a feature": ("a function", ()),
+}
+
+
 def _check_type(name: str, function: Any, role: str) -> None:
     """A TypeError unless a function has the type and the domain of its role."""
     plain, actual = unwrapped(function), type(function).__name__
@@ -74,15 +81,6 @@ def _check_type(name: str, function: Any, role: str) -> None:
             f"{name} must be a kernel on {role}, got {actual}, a kernel on {function.domain}; "
             "TensorProduct(prediction_kernel, target_kernel) is on pairs of both."
         )
-
-
-_DOMAINS = "pairs", "predictions", "targets"
-#: What a function of other roles must be, in words, and what it must not be.
-_KINDS: dict[str, tuple[str, Any]] = {
-    "a distance": ("a distance between predictions", Kernel),
-    "an embedding": ("a function", ()),
-    "a feature": ("a function", ()),
-}
 
 
 def check_formula(
@@ -209,8 +207,6 @@ def check_symmetric(kernel: Any, predictions: Any, targets: Any) -> None:
 
 def is_symmetric(kernel: Any, predictions: Any, targets: Any) -> jax.Array:
     """Whether `check_symmetric` would find no asymmetry, as a boolean that may be traced."""
-    if not users_functions(kernel):
-        return jnp.array(True)
     symmetric = _are_symmetric(as_pytree(kernel), predictions, targets)
     return functools.reduce(jnp.logical_and, symmetric, jnp.array(True))
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._numbers import pairs_weight
-from calibjax._pairwise import cut, most_tile_rows, pad
+from calibjax._pairwise import cut, in_chunks, most_tile_rows
 from calibjax._rows import Data, clean, in_dtype
 from calibjax._sharding import Axis, all_sum, axis_size, index_on, rows_from_here
 from calibjax._struct import static, struct
@@ -64,10 +64,7 @@ class BlockH:
             result = function(*jax.tree.map(lambda x: x[0], (samples, weights)))
             return jax.tree.map(lambda x: x[None], result)
         # Small blocks go together, as many as fill one tile, but no more than leave little to pad.
-        together = max(1, min(n_blocks, most_tile_rows() ** 2 // block_size**2))
-        n_chunks = -(-n_blocks // together)
-        together = -(-n_blocks // n_chunks)
-        chunks = cut(pad((samples, weights), n_chunks * together), together)
+        chunks = in_chunks(samples, weights, most_tile_rows() ** 2 // block_size**2)
         results = lax.map(lambda chunk: jax.vmap(function)(*chunk), chunks)
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n_blocks], results)
 

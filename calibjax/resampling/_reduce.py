@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._pairwise import cut, pad
+from calibjax._pairwise import in_chunks
 from calibjax._sharding import Axis, all_sum, as_varying
 from calibjax.resampling._draws import DRAWS_PER_GROUP, draw_groups, draw_targets, row_numbers
 
@@ -88,21 +88,13 @@ def sum_over_rows(
     shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[:1], (rows, weights)))
     # Sums ``[F, …]`` over fewer rows than F would mostly move their result.
     n_sums = jax.tree.leaves(shapes)[0].shape[0]
-    chunks = _chunks(rows, weights, max(n_sums, _NUMBERS // per_row))
+    chunks = in_chunks(rows, weights, max(n_sums, _NUMBERS // per_row))
 
     def step(totals: Any, chunk: Any) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, totals, function(chunk)), None
 
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     return all_sum(lax.scan(step, as_varying(zeros, rows), chunks)[0], axis)
-
-
-def _chunks(rows: Any, weights: jax.Array, most: int) -> Any:
-    """Rows and weights in chunks of nearly one size, ``[chunks, size, …]``, at most of `most`."""
-    n = weights.shape[0]
-    n_chunks = -(-n // max(1, most))
-    size = -(-n // n_chunks)
-    return cut(pad((rows, weights), n_chunks * size), size)
 
 
 def redrawn_label_counts(
@@ -138,6 +130,6 @@ def redrawn_label_counts(
         drawn = jnp.where((weights == 0)[:, None], n_cells, drawn)
         return counts.at[draws[None], drawn].add(1, mode="drop"), None
 
-    chunks = _chunks((predictions, row_numbers(weights), cells), weights, _LABELS // n_draws)
+    chunks = in_chunks((predictions, row_numbers(weights), cells), weights, _LABELS // n_draws)
     start = jnp.zeros((n_draws, n_cells), jnp.int32)
     return lax.scan(add, start, chunks)[0][:n_resamples]
