@@ -68,8 +68,11 @@ def as_pytree(tree: Any, name: str = "a function") -> Any:
 
     A `jax.tree_util.Partial` has the function in its structure, where jax compares it by identity:
     a function that is defined again is compiled again.  A method of a pytree becomes a Partial over
-    the pytree.  `name` stands for the function in an error.
+    the pytree.  `name` stands for the function in an error.  A tree without any is the same object
+    afterwards, so that kernels that share a part can be told by it.
     """
+    if not any(map(callable, jax.tree.leaves(tree))):
+        return tree
 
     def convert(leaf: Any) -> Any:
         return _as_partial(leaf, name) if callable(leaf) else leaf

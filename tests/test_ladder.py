@@ -112,6 +112,18 @@ def test_what_is_filled_up():
     assert padded(check_data(*rows_of("events", 2**14 + 1))).where is None
 
 
+def test_what_is_known_by_draws_is_not_filled_up():
+    """Its default kernels draw from all of its rows: their number must be that of the user."""
+
+    def draw(key, loc):
+        return loc + jax.random.normal(key)
+
+    predictions = cj.Unnormalized(lambda loc, y: loc - y, np.zeros(N, np.float32), draw)
+    data = check_data(predictions, np.zeros(N, np.float32))
+    assert padded(data) is data
+    assert cj.default_kernel(predictions).prediction_kernel.distance.points.shape == (N,)
+
+
 def test_constants_of_a_jit_are_not_filled_up():
     data = check_data(*rows_of("numbers", N))
     assert jax.jit(lambda x: padded(data).n * x)(1) == N

@@ -171,3 +171,9 @@ def test_options_are_told_apart_by_type():
 
     assert structure(True) != structure(1) == structure(1)
     assert jax.tree.leaves(as_pytree([joint, 1.0])) == [1.0]
+
+
+def test_a_tree_without_functions_stays_one_object():
+    kernel = cj.GaussianKernel(1.0)
+    assert as_pytree(kernel) is kernel
+    assert cj.TensorProduct(joint, kernel).target_kernel is kernel

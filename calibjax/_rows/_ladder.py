@@ -44,10 +44,11 @@ def filled_up(x: np.ndarray) -> np.ndarray:
 def padded(data: Data) -> Data:
     """The data with masked rows behind the others, up to the next rung; `where` is an array then.
 
-    Traced rows, rows on several devices, and more than 2^14 rows are returned as they are.  The
+    Traced rows, rows on several devices, and more than 2^14 rows are returned as they are.  So are
+    predictions that are known by draws, because default kernels draw from all of their rows.  The
     rows that are added are copies of the last one.
     """
-    if data.n > _LARGEST_RUNG or is_traced(data) or devices_of(data):
+    if data.n > _LARGEST_RUNG or data.predictions.score_only or is_traced(data) or devices_of(data):
         return data
     where = np.zeros(rung(data.n), bool)
     where[: data.n] = True if data.where is None else data.where
