@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._struct import is_array, is_traced
+from calibjax._struct import is_array, is_traced, on_host
 
 
 def check_array(name: str, value: Any, kind: str) -> None:
@@ -100,7 +100,9 @@ def check_values(name: str, value: Any, expected: str, valid: ArrayLike) -> None
     if valid.ndim == 0 or np.ndim(value) == 0:
         raise ValueError(f"{name} must be {expected}, got {value}.")
     row = int(valid.argmin())
-    raise ValueError(f"{name} must be {expected}; row {row} is {np.asarray(value)[row]}.")
+    # A number that is too large for its dtype in jax is infinite, and is not called finite.
+    with np.errstate(over="ignore"):
+        raise ValueError(f"{name} must be {expected}; row {row} is {on_host(value)[row]!s}.")
 
 
 def check_integer(name: str, value: Any, least: int, most: int | None = None, of: str = "") -> int:

@@ -68,13 +68,32 @@ def as_pytree(tree: Any, name: str = "a function") -> Any:
 
     A `jax.tree_util.Partial` has the function in its structure, where jax compares it by identity:
     a function that is defined again is compiled again.  A method of a pytree becomes a Partial over
-    the pytree.  `name` stands for the function in an error.
+    the pytree.  `name` stands for the function in an error.  A tree without any is the same object
+    afterwards, so that kernels that share a part can be told by it.
     """
 
     def convert(leaf: Any) -> Any:
+        if isinstance(leaf, Partial):
+            return _with_plain_function(leaf, name)
         return _as_partial(leaf, name) if callable(leaf) else leaf
 
-    return jax.tree.map(convert, tree)
+    leaves, structure = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, Partial))
+    made = [convert(leaf) for leaf in leaves]
+    is_same = all(x is y for x, y in zip(made, leaves, strict=True))
+    return tree if is_same else jax.tree.unflatten(structure, made)
+
+
+def _with_plain_function(partial: Partial, name: str) -> Partial:
+    """A user's Partial, whose function may be a method or an object, and whose arguments others."""
+    function, given = partial.func, (partial.args, partial.keywords)
+    made = as_pytree(given, name)
+    if not jax.tree_util.all_leaves([function]):
+        return partial if made is given else Partial(function, *made[0], **made[1])
+    own = _as_partial(function, name)
+    if made is given and own.func is function:
+        return partial
+    # Not a Partial of a Partial, whose leaves jax would not see.
+    return Partial(own.func, *own.args, *made[0], **made[1])
 
 
 def _as_partial(function: Any, name: str) -> Partial:

@@ -216,6 +216,13 @@ def test_default_kernel_is_ready_to_use(family, dtype):
     assert estimate(predictions, jnp.zeros(9, bool)) == 0
 
 
+@pytest.mark.parametrize(("family", "n_different"), [("categorical", 5), ("normal", 2)])
+def test_default_kernels_share_their_kernels_of_predictions(family, n_different):
+    """Tests and monitors compute each of them once: a part that is shared stays one object."""
+    kernels = default_kernels(FAMILIES[family](9, 0)[0])
+    assert len({id(kernel.prediction_kernel) for kernel in kernels}) == n_different < len(kernels)
+
+
 def test_features_of_targets_that_are_far_away():
     """Their squares and angles are no 32-bit numbers, and a p-value must not be NaN for this."""
     p = cj.Normal(np.zeros(4, "float32"), np.array([1.0, 1e-3, 1.0, 1.0], "float32"))

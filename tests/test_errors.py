@@ -361,6 +361,11 @@ BAD = {
     "weight negative": (lambda: skce(weights=reals(-1)), ValueError, AS_WEIGHTS + " -1"),
     "weight nan": (lambda: skce(weights=reals(jnp.nan)), ValueError, AS_WEIGHTS + " nan"),
     "weight inf": (lambda: skce(weights=reals(jnp.inf)), ValueError, AS_WEIGHTS + " inf"),
+    "weight that float32 cannot hold": (
+        lambda: skce(weights=np.where(np.arange(N) == 3, 1e300, 1.0)),
+        ValueError,
+        AS_WEIGHTS + " inf",
+    ),
     "all weights 0": (
         lambda: skce(weights=jnp.zeros(N)),
         ValueError,

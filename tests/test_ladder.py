@@ -112,6 +112,34 @@ def test_what_is_filled_up():
     assert padded(check_data(*rows_of("events", 2**14 + 1))).where is None
 
 
+def test_what_is_known_by_draws_is_not_filled_up():
+    """Its default kernels draw from all of its rows: their number must be that of the user."""
+
+    def draw(key, loc):
+        return loc + jax.random.normal(key)
+
+    predictions = cj.Unnormalized(lambda loc, y: loc - y, np.zeros(N, np.float32), draw)
+    data = check_data(predictions, np.zeros(N, np.float32))
+    assert padded(data) is data
+    assert cj.default_kernel(predictions).prediction_kernel.distance.points.shape == (N,)
+
+
+def test_keys_and_kernels_may_be_traced_where_rows_are_not():
+    rows = rows_of("counts", N)
+    keys = jax.random.split(KEY, 2)
+    places = jax.vmap(lambda key: cj.pit(key, *rows))(keys)
+    np.testing.assert_allclose(places[1], cj.pit(keys[1], *rows), rtol=1e-6)
+
+    def shares(scale):
+        kernel = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), scale), cj.WhiteKernel())
+        return cj.contributions(kernel, *rows_of("events", N))
+
+    slopes = jax.jacobian(shares)(0.5)
+    change = (shares(0.6) - shares(0.4)) / 0.2
+    assert slopes.shape == (N,)
+    np.testing.assert_allclose(slopes, change, atol=0.1 * np.max(np.abs(change)))
+
+
 def test_constants_of_a_jit_are_not_filled_up():
     data = check_data(*rows_of("numbers", N))
     assert jax.jit(lambda x: padded(data).n * x)(1) == N

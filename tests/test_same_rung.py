@@ -15,6 +15,7 @@ from marks import slow
 
 import calibjax as cj
 from calibjax._rows import check_data, padded, rung
+from calibjax.hypothesis_tests._block import check_complete_blocks
 
 RNG = np.random.default_rng
 KEY = jax.random.key(1)
@@ -131,6 +132,16 @@ def assert_same(found, expected):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5 * size)
         else:
             np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_check_of_masked_blocks_compiles_nothing(caplog):
+    predictions, targets = of_event(OTHER)
+    where = np.arange(OTHER) % 15 != 2
+    data = check_data(predictions, targets, jnp.asarray(where))
+    with jax.log_compiles(), warnings.catch_warnings():
+        with pytest.raises(ValueError, match="at least 9 complete blocks of 5 rows, got 6"):
+            check_complete_blocks(data, 5, at_least=9)
+    assert "Compiling" not in caplog.text
 
 
 def test_a_mask_remains():

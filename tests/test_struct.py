@@ -111,11 +111,27 @@ def test_methods_of_a_pytree_carry_its_leaves():
     assert jax.grad(loss)(1.0) != 0
 
 
-@pytest.mark.parametrize("function", [Model(1.0), Model(1.0).embed], ids=["object", "method"])
+CHANGING = {
+    "object": Model(1.0),
+    "method": Model(1.0).embed,
+    "object in a Partial": jax.tree_util.Partial(Model(1.0)),
+    "method in a Partial": jax.tree_util.Partial(Model(1.0).embed),
+}
+
+
+@pytest.mark.parametrize("function", CHANGING.values(), ids=CHANGING)
 def test_objects_that_may_change_are_refused(function):
     message = r"phi of EmbeddingDistance must not be .*Model.*Partial\(function, parameters\)"
     with pytest.raises(TypeError, match=message):
         skce_of(function)
+
+
+def test_a_partial_of_a_method_carries_the_leaves_of_its_pytree():
+    model = Registered(1.0)
+    partial = as_pytree(jax.tree_util.Partial(model.embed))
+    assert jax.tree.leaves(partial) == [1.0] and as_pytree(partial) is partial
+    model.w = 5.0
+    assert jax.tree.leaves(partial) == [5.0]
 
 
 @pytest.mark.slow
@@ -171,3 +187,9 @@ def test_options_are_told_apart_by_type():
 
     assert structure(True) != structure(1) == structure(1)
     assert jax.tree.leaves(as_pytree([joint, 1.0])) == [1.0]
+
+
+def test_a_tree_without_functions_stays_one_object():
+    kernel = cj.GaussianKernel(1.0)
+    assert as_pytree(kernel) is kernel
+    assert cj.TensorProduct(joint, kernel).target_kernel is kernel

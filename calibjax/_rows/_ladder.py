@@ -44,10 +44,11 @@ def filled_up(x: np.ndarray) -> np.ndarray:
 def padded(data: Data) -> Data:
     """The data with masked rows behind the others, up to the next rung; `where` is an array then.
 
-    Traced rows, rows on several devices, and more than 2^14 rows are returned as they are.  The
+    Traced rows, rows on several devices, and more than 2^14 rows are returned as they are.  So are
+    predictions that are known by draws, because default kernels draw from all of their rows.  The
     rows that are added are copies of the last one.
     """
-    if data.n > _LARGEST_RUNG or is_traced(data) or devices_of(data):
+    if data.n > _LARGEST_RUNG or data.predictions.score_only or is_traced(data) or devices_of(data):
         return data
     where = np.zeros(rung(data.n), bool)
     where[: data.n] = True if data.where is None else data.where
@@ -69,7 +70,11 @@ def first_rows(results: T, n: int) -> T:
     """The results of the first n rows: those of the rows that the user has."""
 
     def cut(x: jax.Array) -> jax.Array:
+        if x.shape[0] == n:
+            return x
+        if is_traced(x):  # by a key, or by parameters of a kernel
+            return x[:n]
         # With NumPy: a slice would be compiled for each number of rows.
-        return x if x.shape[0] == n else jax.device_put(np.asarray(x)[:n])
+        return jax.device_put(np.asarray(x)[:n])
 
     return jax.tree.map(cut, results)

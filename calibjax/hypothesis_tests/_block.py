@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._check import check_choice, check_integer
@@ -129,10 +130,9 @@ def check_complete_blocks(data: Data, block_size: int, at_least: int) -> None:
     if data.where is None or is_traced(data.where):
         return
     with jax.ensure_compile_time_eval():
-        where = jnp.asarray(on_one_device(data.where))
-        n_blocks = data.n // block_size
-        blocks = where[: n_blocks * block_size].reshape(n_blocks, block_size)
-        complete = int(jnp.sum(jnp.all(blocks, axis=1)))
+        where = np.asarray(on_one_device(data.where))
+    n_blocks = data.n // block_size
+    complete = where[: n_blocks * block_size].reshape(n_blocks, block_size).all(axis=1).sum()
     if complete < at_least:
         raise ValueError(
             f"where must leave at least {at_least} complete blocks of {block_size} rows, got "

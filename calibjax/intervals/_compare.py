@@ -140,7 +140,9 @@ def compare_calibration(
         check_predictions(other, where, name=name)
     # The targets are checked for each family.
     checked = [check_data(model, targets, where) for model in [first, *others.values()]]
-    models = [padded(data) for data in checked]
+    # All models have the same rows, and those that are known by draws are not padded.
+    score_only = any(data.predictions.score_only for data in checked)
+    models = checked if score_only else [padded(data) for data in checked]
     if kernel is None:
         kernel = common_kernel([data.predictions for data in models], models[0].where)
     (terms, *_) = [check_kernel_of(kernel, data) for data in checked]
