@@ -49,7 +49,9 @@ def pytest_collection_finish():
     gc.set_threshold(100_000, 20, 1000)
 
 
-@pytest.fixture(autouse=True)
+# Of the session, so that it comes before the fixtures of modules: under another rule of promotion
+# each program is another one.
+@pytest.fixture(autouse=True, scope="session")
 def strict():
     """No silent promotion of dtypes or ranks, whether in the library or in a test."""
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):

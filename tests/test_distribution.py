@@ -11,7 +11,7 @@ import calibjax as cj
 N = 6
 RNG = np.random.default_rng(20240817)
 LOC, TARGETS = RNG.normal(size=(2, N))
-FULL = cj.Normal(jnp.array(LOC), jnp.full(N, 2.0))
+FULL = cj.Normal(jnp.array(LOC), jnp.asarray(np.full(N, 2.0, "float32")))
 
 BATCHES = {
     "Normal(n=6, float32)": FULL,

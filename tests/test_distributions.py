@@ -401,7 +401,7 @@ MOMENTS = {
     ),
     "bernoulli": (cj.Bernoulli(jnp.array([0.99609375], "bfloat16")), [255 / 256], [255 / 2**16]),
     "categorical": (
-        cj.Categorical(jnp.zeros((1, 300), "bfloat16").at[0, 257].set(1)),
+        cj.Categorical(jnp.asarray(np.eye(300)[[257]].astype(jnp.bfloat16))),
         [257],
         [0],
     ),

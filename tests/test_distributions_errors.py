@@ -5,6 +5,7 @@ One line for each: a call, the exception, and the parts of its message in their 
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from instances import FAMILIES, cast
 from marks import slow
@@ -36,16 +37,18 @@ def family(name):
 
 
 def ones(*shape):
-    return jnp.ones((N, *shape))
+    return jnp.asarray(np.ones((N, *shape), "float32"))
 
 
 def at(array, row, value):
-    return array.at[row].set(value)
+    changed = np.array(array)
+    changed[row] = value
+    return jnp.asarray(changed)
 
 
-COVARIANCE = jnp.tile(jnp.array([[2.0, 0.5], [0.5, 1.0]]), (N, 1, 1))
+COVARIANCE = np.tile(np.float32([[2.0, 0.5], [0.5, 1.0]]), (N, 1, 1))
 FULL = cj.MultivariateNormalFullCovariance
-COMPONENTS = cj.Normal(jnp.zeros((N, 3)), jnp.ones((N, 3)))
+COMPONENTS = cj.Normal(np.zeros((N, 3), "float32"), np.ones((N, 3), "float32"))
 SUM_TO_ONE = r"weights must be nonnegative with rows that sum to one within 0.001; row 4 is \["
 
 BAD = {

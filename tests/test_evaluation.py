@@ -358,7 +358,19 @@ def families():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", families())
+@pytest.mark.parametrize(
+    "family",
+    [
+        "Bernoulli",
+        "Normal",
+        "StudentT",
+        "Poisson",
+        "Empirical",
+        "Quantiles",
+        "MultivariateNormalDiag",
+        "Mixture",
+    ],
+)
 def test_families(family):
     predictions, targets = families()[family]
     found = cj.evaluate(predictions, targets)

@@ -47,7 +47,7 @@ def close(result, expected, rtol=1e-11):
 
 # Masked rows hold garbage, and the rest is as if they were dropped: with the same draws, because a
 # resample is made of the first n_kept random numbers.
-MASK = jnp.repeat(jnp.array([True, False, True, True]), 6)  # whole blocks of 2 and of 3
+MASK = jnp.asarray(np.repeat([True, False, True, True], 6))  # whole blocks of 2 and of 3
 
 
 # Those draw by position, so that only the law of their draws is the same: see below.

@@ -258,7 +258,7 @@ def test_lags_are_processes_of_their_own(key):
 def test_goes_on_from_its_file(key, tmp_path):
     monitor, _ = watch(_labels, key, jnp.full(2, 0.3))
     monitor.save(tmp_path / "state.npz")
-    other, _ = _labels(jax.random.key(5), 30, 0.0)
+    other, _ = _labels(jax.random.key(5), 100, 0.0)
     loaded = cj.CalibrationMonitor.start(jax.random.key(9), other).load(tmp_path / "state.npz")
     batch = _labels(jax.random.key(6), 100, 0.3)
     ours, theirs = monitor.update(*batch), loaded.update(*batch)
@@ -341,7 +341,7 @@ def test_a_save_that_fails_leaves_the_old_file(key, tmp_path, monkeypatch):
 
 
 def test_bad_values(key):
-    predictions, targets = _labels(key, 20, 0.0)
+    predictions, targets = _labels(key, 100, 0.0)
     monitor = cj.CalibrationMonitor.start(key, predictions)
     with pytest.raises(ValueError):
         monitor.update(predictions, targets.at[3].set(2))
@@ -349,7 +349,7 @@ def test_bad_values(key):
     before = monitor.update(predictions, targets)
     inside = jax.jit(lambda y: before.update(predictions, y))(targets.at[3].set(2))
     assert int(inside.n_lost) == 1 and "n_lost = 1" in repr(inside)
-    assert inside.log_e_value == before.log_e_value and int(inside.n_rows) == 20
+    assert inside.log_e_value == before.log_e_value and int(inside.n_rows) == 100
     numbers = cj.Normal(jnp.zeros(4), jnp.ones(4))
     check_message(
         lambda: monitor.update(numbers, jnp.zeros(4)),
