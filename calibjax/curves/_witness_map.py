@@ -11,8 +11,8 @@ from calibjax._check import check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_data, clean, padded
 from calibjax._struct import struct
-from calibjax.curves._all_rows import on_all_rows
-from calibjax.curves._worst_cell import worst_cell
+from calibjax.curves._cells import worst_cell
+from calibjax.curves._rows import on_all_rows
 from calibjax.estimators import UniformBinning, bin_means
 from calibjax.resampling import Bins, check_resamples, is_beyond, redrawn_label_counts
 

@@ -18,11 +18,10 @@ from calibjax._rows import Data, padded
 from calibjax.curves import contributions_of_data
 from calibjax.discrepancy import normal_form
 from calibjax.evaluation._effect import Effect
-from calibjax.evaluation._impossible import Impossible
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._pictures import curves_of
-from calibjax.evaluation._remarks import remarks
+from calibjax.evaluation._remarks import Impossible, remarks
 from calibjax.evaluation._remedies import Remedy, remedies_of
 from calibjax.evaluation._summary import summary
 from calibjax.expectations import default_kernel_of_data

@@ -1,4 +1,4 @@
-"""How the variance of xi, with the notation of `_of_norms`, is spread over directions."""
+"""How the variance of xi, with the notation of `_norm_intervals`, is spread over directions."""
 
 from typing import Any
 

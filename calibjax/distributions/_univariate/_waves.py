@@ -25,8 +25,7 @@ from jax import lax
 
 from calibjax._sharding import Axis, all_of, as_varying
 from calibjax._struct import struct
-from calibjax.distributions._univariate._gaussian import variances
-from calibjax.distributions._univariate._sums import residual_measure
+from calibjax.distributions._univariate._expectations import residual_measure, variances
 from calibjax.distributions._univariate._univariate import Univariate
 from calibjax.expectations import (
     prepare_rows,
