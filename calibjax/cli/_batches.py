@@ -112,11 +112,11 @@ class Fingerprints:
     def of(self, batch: Batch) -> Fingerprint:
         """The fingerprint of a batch."""
         hashes = self._hashes[batch.start : batch.start + batch.n_rows]
-        return _of_first(hashes, [batch.n_rows])[0]
+        return _fingerprints(hashes, [batch.n_rows])[0]
 
-    def of_first(self, sizes: Sequence[int]) -> list[Fingerprint]:
+    def of_first_rows(self, sizes: Sequence[int]) -> list[Fingerprint]:
         """The fingerprints of the first rows, for several numbers of rows."""
-        return _of_first(self._hashes, sizes)
+        return _fingerprints(self._hashes, sizes)
 
     def is_telling(self, batch: Batch, in_order: bool) -> bool:
         """Whether other rows with its fingerprint are a copy; a few may be alike by chance."""
@@ -126,7 +126,7 @@ class Fingerprints:
         return len(np.unique(kinds)) >= _ROWS or (in_order and bool(n_runs >= _RUNS))
 
 
-def _of_first(hashes: np.ndarray, sizes: Sequence[int]) -> list[Fingerprint]:
+def _fingerprints(hashes: np.ndarray, sizes: Sequence[int]) -> list[Fingerprint]:
     # Sums overflow, as they should.
     places = 2 * np.arange(len(hashes), dtype=np.uint64) + 1
     sums = np.cumsum(hashes * places), np.cumsum(hashes)

@@ -154,7 +154,7 @@ class KeptMonitor:
             # A log that has grown begins with what it was.
             sizes = sorted({x.n_rows for x in self.counted if x.n_rows <= n})
             batches = [Batch(file, 0, size) for size in sizes]
-            found = fingerprints.of_first(sizes)
+            found = fingerprints.of_first_rows(sizes)
         else:
             found = list(map(fingerprints.of, batches))
         for k, order in enumerate(("", " in another order")):

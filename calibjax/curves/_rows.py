@@ -36,9 +36,9 @@ def on_all_rows(core: Callable[P, Curve]) -> Callable[P, Curve]:
     compiled = jax.jit(core, static_argnames=names)
 
     @functools.wraps(core)
-    def of_gathered(*args: P.args, **options: P.kwargs) -> Curve:
+    def run(*args: P.args, **options: P.kwargs) -> Curve:
         # The NaN of empty cells is no error.
         with jax.debug_nans(False):
             return compiled(*gathered(args), **options)
 
-    return of_gathered
+    return run

@@ -26,6 +26,7 @@ from calibjax.evaluation._remedies import Remedy, remedies_of
 from calibjax.evaluation._summary import summary
 from calibjax.expectations import default_kernel_of_data
 from calibjax.hypothesis_tests import CalibrationTestResult
+from calibjax.kernels import describe
 from calibjax.recalibration import is_end_of_range
 
 # Contributions need all pairs, and nobody reads so many rows.
@@ -205,7 +206,7 @@ class Evaluation:
             "best_temperature_is_end_of_range": None if best is None else is_end_of_range(best),
             "measures": {name: dataclasses.asdict(m) for name, m in self.measures.items()},
             "kernels": [
-                {"kernel": repr(kernel), "estimate": e, "score": s, "pvalue": p}
+                {"kernel": describe(kernel), "estimate": e, "score": s, "pvalue": p}
                 for kernel, e, s, p in zip(
                     members.kernels, members.estimates, members.scores, members.pvalues, strict=True
                 )

@@ -35,11 +35,11 @@ def redrawn(
     """``statistic(h)`` for n_resamples draws of all targets, and last for the observed ones."""
     predictions, _ = h.samples
 
-    def of_targets(targets: jax.Array) -> Any:
+    def statistic_of_targets(targets: jax.Array) -> Any:
         return statistic(dataclasses.replace(h, samples=(predictions, targets)))
 
     numbers = row_numbers(h.weights.reshape(-1), h.axis)
-    return under_model(of_targets, key, h.samples, numbers, n_resamples)
+    return under_model(statistic_of_targets, key, h.samples, numbers, n_resamples)
 
 
 def ranked(values: jax.Array, estimate: jax.Array, **more: Any) -> CalibrationTestResult:
