@@ -165,8 +165,8 @@ def temperature_of_errors(
 
 def check_tempering(predictions: Distribution) -> None:
     """Raises a TypeError unless the family of the predictions can be tempered."""
-    one = jnp.ones(())
-    jax.eval_shape(lambda p: p.tempered(one), predictions)
+    one = jax.ShapeDtypeStruct((), jnp.result_type(float))
+    jax.eval_shape(lambda p, temperature: p.tempered(temperature), predictions, one)
 
 
 def has_temperature(predictions: Distribution) -> bool:
