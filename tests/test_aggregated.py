@@ -125,9 +125,7 @@ def test_every_draw_of_labels_is_a_plain_sum_over_pairs(name, key, float64):
     labels = RNG(1).integers(probs.shape[1], size=N)
     data = check_data(cast(predictions), jnp.asarray(labels))
     # More than one group of draws, and not a whole number of them.
-    found = forms(
-        key, terms_of(list(map(normal_form, as_pytree(LABEL_KERNELS))), jnp.float64), data, 130
-    )
+    found = forms(key, terms_of(list(map(normal_form, as_pytree(LABEL_KERNELS)))), data, 130)
     targets = all_targets(key, data, 130)
     assert found.shape == (len(LABEL_KERNELS), 131)
     expected = np.stack([label_forms(probs, y) for y in targets], axis=1)
@@ -148,7 +146,7 @@ def test_estimates_are_those_of_skce(key, float64):
 def test_many_pieces_and_draws_of_more_than_one_pass(key, float64, monkeypatch):
     predictions, probs = LABELS["3 classes"](RNG(0))
     data = check_data(cast(predictions), jnp.asarray(RNG(1).integers(3, size=N)))
-    terms = terms_of(list(map(normal_form, as_pytree(LABEL_KERNELS[:2]))), jnp.float64)
+    terms = terms_of(list(map(normal_form, as_pytree(LABEL_KERNELS[:2]))))
     expected = jax.jit(lambda: redrawn_skce(key, terms, clean(data), 130, 3, None)[0])()
     monkeypatch.setattr("calibjax.hypothesis_tests._redrawn_skce._SUMS", 1)
     monkeypatch.setattr("calibjax.resampling._reduce._NUMBERS", 1)
@@ -179,7 +177,7 @@ def test_every_draw_of_reals_is_a_plain_sum_over_pairs(data_of, key, float64):
         cj.GaussianKernel(0.8) + 0.5 * cj.LaplacianKernel(1.2),
     )
     data = check_data(cast(predictions), jnp.asarray(targets))
-    terms = terms_of([normal_form(as_pytree(kernel))], jnp.float64)
+    terms = terms_of([normal_form(as_pytree(kernel))])
     found = forms(key, terms, data, B)[0]
     # The same waves.
     draw_key, feature_key = jax.random.split(key)

@@ -13,6 +13,7 @@ from scipy import optimize
 from test_shard_map import check
 
 import calibjax as cj
+from calibjax.discrepancy import normal_form
 from calibjax.intervals._tempered_skce import tempered_sums
 
 KEY = jax.random.key(17)
@@ -112,10 +113,10 @@ def test_other_kernels_of_labels(float64):
 
     features = cj.FeatureKernel(LABEL_KERNEL.prediction_kernel, one_hot)
     for kernel in (LABEL_KERNEL, 0.25 * features + 0.75 * LABEL_KERNEL, joint):
-        np.testing.assert_allclose(tempered_sums(kernel, *rows), expected, rtol=1e-9)
+        np.testing.assert_allclose(tempered_sums(normal_form(kernel), *rows), expected, rtol=1e-9)
     normal, _ = reals(6)
     with pytest.raises(NotImplementedError, match="needs predictions over finitely many labels"):
-        tempered_sums(joint, normal, weights, temperatures)
+        tempered_sums(normal_form(joint), normal, weights, temperatures)
 
 
 def test_ends_masks_and_bad_values(float64):

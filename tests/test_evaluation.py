@@ -19,13 +19,11 @@ import calibjax as cj
 import calibjax.plot
 from calibjax._rows import check_data, padded
 from calibjax.evaluation._effect import Effect
-from calibjax.evaluation._impossible import Impossible, impossible_rows
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._means import mean_interval, wilson_interval
 from calibjax.evaluation._measures import Measure, measures
-from calibjax.evaluation._remarks import remarks
-from calibjax.evaluation._summary import interval_text, number, value_text
-from calibjax.evaluation._verdict import verdict
+from calibjax.evaluation._remarks import Impossible, impossible_rows, remarks
+from calibjax.evaluation._summary import interval_text, number, value_text, verdict
 from calibjax.evaluation._words import class_name, shown_names, worst_level
 from calibjax.intervals import ConfidenceInterval
 

@@ -18,7 +18,7 @@ import typer
 from typer.testing import CliRunner
 
 import calibjax.cli._kept_monitor
-import calibjax.cli._lock
+import calibjax.cli._monitor
 from calibjax.cli import app
 
 
@@ -346,7 +346,7 @@ def test_evidence_that_is_not_a_number(monkeypatch, tmp_path, state):
 
 
 def test_one_call_at_a_time(monkeypatch, tmp_path, state):
-    monkeypatch.setattr(calibjax.cli._lock, "_PATIENCE", 0.01)
+    monkeypatch.setattr(calibjax.cli._monitor, "_PATIENCE", 0.01)
     path = rows(tmp_path / "rows.csv", 2)
     with filelock.FileLock(f"{state}.lock"):
         result = run(path, state)

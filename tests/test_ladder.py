@@ -1,4 +1,7 @@
-"""Outside of jit rows fill a rung up: no number changes, and another n compiles nothing."""
+"""Outside of jit rows fill a rung of the ladder up: another number of rows compiles nothing.
+
+The results are those of the rows as they are, which is what a user's jit sees.
+"""
 
 import functools
 import warnings
@@ -7,87 +10,194 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from instances import cast
+from marks import slow
 
 import calibjax as cj
 from calibjax._rows import check_data, first_rows, padded, rung
+from calibjax.hypothesis_tests._block import check_complete_blocks
 
-# Two numbers of rows of the rung 48.
-N, OTHER = 45, 47
-KEY = jax.random.key(7)
-
-
-def rows_of(family, n):
-    rng = np.random.default_rng(n)
-    counts = rng.poisson(3.0, n).astype(np.int32)
-    location, z = rng.normal(size=(2, n)).astype(np.float32)
-    if family == "labels":
-        probs = rng.dirichlet(np.ones(3), n).astype(np.float32)
-        return cj.Categorical(probs), rng.integers(0, 3, n).astype(np.int32)
-    if family == "events":
-        p = rng.uniform(0.05, 0.95, n).astype(np.float32)
-        return cj.Bernoulli(p), rng.binomial(1, p).astype(np.int32)
-    if family == "counts":
-        return cj.Poisson(np.full(n, 3.0, np.float32)), counts
-    if family == "quantiles":
-        values = location[:, None] + np.array([-1.0, 0.0, 1.0], np.float32)
-        # Some targets are quantiles, as the amount of rain may be.
-        targets = np.where(counts > 3, values[:, 0], location + z)
-        return cj.Quantiles(values, (0.2, 0.5, 0.8)), targets.astype(np.float32)
-    return cj.Normal(location, np.full(n, 0.8, np.float32)), location + z
-
-
-def fitted(predictions, targets):
-    return cj.fit_recalibration(cj.affine_scaling, (0.0, 1.0, 0.0), predictions, targets)
-
-
-def of_predictions(function):
-    return lambda predictions, targets: jax.tree.leaves(function(predictions))
-
-
+RNG = np.random.default_rng
+KEY = jax.random.key(1)
+# Two numbers of rows of one rung.
+FIRST, OTHER, RUNG = 47, 45, 48
+R = {"n_resamples": 99}
+FROM_MODEL = {"null": "model", "key": KEY, **R}
+KERNEL = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), 0.4), cj.WhiteKernel())
+LOCATIONS = cj.Bernoulli(jnp.array([0.2, 0.8], jnp.float32)), jnp.array([1, 0])
 SPLITS = cj.MedianVarianceBinning(min_size=5)
 
-# Of each function a family; the tolerance is 0 where no sum is taken over rows.
-CASES = {
-    "log_score": ("numbers", cj.log_score, 0),
-    "crps": ("numbers", cj.crps, 0),
-    "crps of counts": ("counts", cj.crps, 0),
-    "pit of counts": ("counts", functools.partial(cj.pit, KEY), 0),
-    "pit of quantiles": ("quantiles", functools.partial(cj.pit, KEY), 1e-5),
-    "top_label": ("labels", cj.top_label, 0),
-    "one_vs_rest": ("labels", lambda p, y: cj.one_vs_rest(p, y, 2), 0),
-    "ece": ("labels", cj.ece, 1e-5),
-    "mce": ("labels", functools.partial(cj.mce, binning=SPLITS), 1e-5),
-    "calibration_bins": ("events", cj.calibration_bins, 1e-5),
-    "bins by medians": ("labels", functools.partial(cj.calibration_bins, binning=SPLITS), 1e-5),
-    "fit_temperature": ("events", cj.fit_temperature, 0),
-    "fit_recalibration": ("numbers", fitted, 1e-5),
-    "default_kernel": ("numbers", of_predictions(cj.default_kernel), 1e-6),
-    "default_kernels": ("labels", of_predictions(cj.default_kernels), 1e-6),
-    "calibration_test": (
-        "labels",
-        lambda p, y: cj.calibration_test(KEY, p, y, n_resamples=99).pvalue,
-        0,
-    ),
+
+def events(n):
+    probs = RNG(0).uniform(size=FIRST)
+    targets = RNG(1).uniform(size=FIRST) < probs**2
+    return cast((cj.Bernoulli(probs[:n]), targets[:n].astype(np.int32)), "float32")
+
+
+def labels(n):
+    probs, targets = RNG(0).dirichlet(np.ones(3), FIRST), RNG(1).integers(3, size=FIRST)
+    return cast((cj.Categorical(probs[:n]), targets[:n].astype(np.int32)), "float32")
+
+
+def numbers(n):
+    loc = RNG(0).normal(size=FIRST)
+    predictions = cj.Normal(loc[:n], np.full(n, 0.8))
+    return cast((predictions, (loc + RNG(1).normal(size=FIRST))[:n]), "float32")
+
+
+def counts(n):
+    rate = RNG(0).uniform(0.5, 4.0, FIRST)
+    return cast((cj.Poisson(rate[:n], max_count=32), RNG(1).poisson(rate)[:n]), "float32")
+
+
+def quantiles(n):
+    values = np.sort(RNG(0).normal(size=(FIRST, 3)), axis=1)
+    # Some targets are quantiles, as the amount of rain may be: their places are chosen.
+    targets = np.where(RNG(1).poisson(3.0, FIRST) > 3, values[:, 1], 0.3)
+    return cast((cj.Quantiles(values[:n], (0.1, 0.5, 0.9)), targets[:n]), "float32")
+
+
+def models(n):
+    predictions, targets = events(n)
+    others = [cj.Bernoulli(RNG(seed).uniform(size=n).astype(np.float32)) for seed in (5, 6)]
+    return [predictions, *others], targets
+
+
+FAMILIES = events, labels, numbers, counts, quantiles
+
+
+def asymptotic(method):
+    return lambda p, y: cj.asymptotic_skce_test(KEY, KERNEL, p, y, method=method, **R)
+
+
+def leaves_of(function):
+    """What a function makes of predictions alone."""
+    return lambda p, y: jax.tree.leaves(function(p))
+
+
+def calibration_test(p, y):
+    return cj.calibration_test(KEY, p, y, **R)
+
+
+CURVES = {
+    "pit_curve": lambda p, y: cj.pit_curve(KEY, p, y, n_bins=10, **R),
+    "coverage_curve": lambda p, y: cj.coverage_curve(KEY, p, y, n_levels=5, **R),
+    "residual_map": lambda p, y: cj.residual_map(KEY, p, y, n_bins=2, **R),
+    "calibration_test": calibration_test,
 }
+CALLS = {
+    events: {
+        "calibration_test": calibration_test,
+        "landmarks": lambda p, y: cj.aggregated_skce_test(KEY, [KERNEL], p, y, n_features=46, **R),
+        **{
+            method: asymptotic(method)
+            for method in ("bootstrap", "wild", "gamma", "pearson", "spectrum", "features")
+        },
+        "blocks": lambda p, y: cj.asymptotic_block_skce_test(KERNEL, p, y, block_size=4),
+        "blocks, model": lambda p, y: cj.asymptotic_block_skce_test(KERNEL, p, y, **FROM_MODEL),
+        "bound": lambda p, y: cj.distribution_free_skce_test(KERNEL, p, y),
+        "distribution free, model": lambda p, y: cj.distribution_free_skce_test(
+            KERNEL, p, y, **FROM_MODEL
+        ),
+        "cme": lambda p, y: cj.asymptotic_cme_test(KERNEL, p, y, *LOCATIONS),
+        "cme, model": lambda p, y: cj.asymptotic_cme_test(KERNEL, p, y, *LOCATIONS, **FROM_MODEL),
+        "locations": lambda p, y: cj.sample_test_locations(KEY, p, 3),
+        "state": lambda p, y: cj.SKCEState.empty(4).update(KERNEL, p, y),
+        "interval": lambda p, y: cj.skce_confidence_interval(KEY, KERNEL, p, y, **R),
+        "bounded interval": lambda p, y: cj.skce_confidence_interval(
+            None, KERNEL, p, y, method="distribution_free"
+        ),
+        "equivalent_temperature": lambda p, y: cj.equivalent_temperature(KEY, KERNEL, p, y, **R),
+        "contributions": lambda p, y: cj.contributions(KERNEL, p, y),
+        "reliability_curve": lambda p, y: cj.reliability_curve(KEY, p, y, n_bins=3, **R),
+        "witness_map": lambda p, y: cj.witness_map(KEY, p, y, n_bins=3, **R),
+        "smooth_ece": cj.smooth_ece,
+        "calibration_bins": cj.calibration_bins,
+        "fit_temperature": cj.fit_temperature,
+    },
+    models: {
+        "comparison": lambda models, y: cj.compare_calibration(
+            KEY, KERNEL, models[0], models[1:], y, **R
+        )
+    },
+    labels: {
+        "top_label": cj.top_label,
+        "one_vs_rest": lambda p, y: cj.one_vs_rest(p, y, 2),
+        "ece": cj.ece,
+        "mce": functools.partial(cj.mce, binning=SPLITS),
+        "bins by medians": functools.partial(cj.calibration_bins, binning=SPLITS),
+        "default_kernels": leaves_of(cj.default_kernels),
+        "pvalue": lambda p, y: calibration_test(p, y).pvalue,
+    },
+    numbers: {
+        "log_score": cj.log_score,
+        "crps": cj.crps,
+        "default_kernel": leaves_of(cj.default_kernel),
+        "fit_recalibration": lambda p, y: cj.fit_recalibration(
+            cj.affine_scaling, (0.0, 1.0, 0.0), p, y
+        ),
+        **CURVES,
+    },
+    counts: {"crps": cj.crps, "pit": functools.partial(cj.pit, KEY), **CURVES},
+    quantiles: {"pit": functools.partial(cj.pit, KEY), **CURVES},
+}
+CASES = {
+    f"{family.__name__}, {name}": (family, call)
+    for family, calls in CALLS.items()
+    for name, call in calls.items()
+}
+# The relative tolerance where it is not 1e-4: 0 where no sum is taken over rows.
+RTOL = {
+    **dict.fromkeys(["numbers, log_score", "numbers, crps", "counts, crps", "counts, pit"], 0),
+    **dict.fromkeys(["labels, top_label", "labels, one_vs_rest", "labels, pvalue"], 0),
+    **dict.fromkeys(["events, fit_temperature"], 0),
+    **dict.fromkeys(["numbers, default_kernel", "labels, default_kernels"], 1e-6),
+    **dict.fromkeys(["labels, ece", "labels, mce", "labels, bins by medians"], 1e-5),
+    **dict.fromkeys(["events, calibration_bins", "numbers, fit_recalibration"], 1e-5),
+    "quantiles, pit": 1e-5,
+}
+# Others of their kind are fast.
+SLOW = {f"{family.__name__}, {name}" for family in (counts, quantiles) for name in CURVES}
+SLOW |= {f"events, {name}" for name in ("features", "pearson", "cme, model", "blocks, model")}
+SLOW |= {"events, interval", "events, landmarks"}
+SLOW |= {"numbers, calibration_test", "numbers, coverage_curve"}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow(SLOW, CASES))
 def test_another_number_of_rows(name, caplog):
-    family, function, rtol = CASES[name]
-    rows = rows_of(family, N)
-    found = function(*rows)
-    # Inside of jit nothing is filled up.
-    for ours, expected in zip(
-        *map(jax.tree.leaves, (found, jax.jit(function)(*rows))), strict=True
-    ):
-        assert ours.shape == expected.shape and ours.dtype == expected.dtype
-        np.testing.assert_allclose(ours, expected, rtol=rtol, atol=rtol)
+    family, call = CASES[name]
+    jax.block_until_ready(call(*family(FIRST)))
+    rows = family(OTHER)
+    caplog.clear()
     with jax.log_compiles(), warnings.catch_warnings():
-        again = function(*rows_of(family, OTHER))
-    assert "Compiling" not in caplog.text
-    for ours, other in zip(*map(jax.tree.leaves, (found, again)), strict=True):
-        grown = other.shape[0] >= ours.shape[0] if ours.shape else other.shape == ()
-        assert grown and other.shape[1:] == ours.shape[1:]
+        warnings.simplefilter("ignore")
+        found = call(*rows)
+    assert "Compiling" not in caplog.text and "XLA compilation" not in caplog.text
+    assert_same(found, jax.jit(call)(*rows), RTOL.get(name, 1e-4))
+
+
+def assert_same(found, expected, rtol=1e-4):
+    """But for rounding; p-values are multiples of 1 / 100, and whole numbers are equal."""
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        ours, theirs = np.asarray(ours), np.asarray(theirs)
+        assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
+        if ours.dtype.kind == "f":
+            size = np.max(np.abs(theirs), initial=0, where=np.isfinite(theirs))
+            np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=min(rtol, 1e-5) * size)
+        else:
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_mask_remains():
+    predictions, targets = events(OTHER)
+    where = jnp.arange(OTHER) % 15 != 2
+    data = padded(check_data(predictions, targets, where))
+    assert rung(OTHER) == rung(FIRST) == rung(int(where.sum())) == data.n == RUNG
+    assert data.where.sum() == where.sum()
+    kept = jax.tree.map(lambda x: x[where], (predictions, targets))
+    masked = cj.calibration_test(KEY, predictions, targets, where=where, **R)
+    assert_same(masked.null_distribution, calibration_test(*kept).null_distribution)
 
 
 def test_rungs():
@@ -99,17 +209,20 @@ def test_rungs():
 
 
 def test_what_is_filled_up():
-    predictions, targets = rows_of("labels", N)
+    predictions, targets = labels(OTHER)
+    targets = np.array(targets)
     targets[0] = -5
-    where, weights = np.arange(N) > 0, np.arange(N, dtype=np.float32)
+    where, weights = np.arange(OTHER) > 0, np.arange(OTHER, dtype=np.float32)
     data = padded(check_data(predictions, targets, where, weights))
-    assert data.n == 48 and data.n_kept() == N - 1
-    assert not np.any(data.where[N:]) and not data.where[0]
-    np.testing.assert_array_equal(data.targets[N:], np.repeat(targets[-1:], 3))
-    np.testing.assert_array_equal(first_rows(data.targets, N), targets)
+    assert data.n == RUNG and data.n_kept() == OTHER - 1
+    assert not np.any(data.where[OTHER:]) and not data.where[0]
+    np.testing.assert_array_equal(data.targets[OTHER:], np.repeat(targets[-1:], RUNG - OTHER))
+    np.testing.assert_array_equal(first_rows(data.targets, OTHER), targets)
     # A rung has a mask, too, and large data are as they were.
-    assert np.all(padded(check_data(*rows_of("numbers", 48))).where)
-    assert padded(check_data(*rows_of("events", 2**14 + 1))).where is None
+    whole = cj.Normal(np.zeros(RUNG, np.float32), 1.0)
+    assert np.all(padded(check_data(whole, np.zeros(RUNG, np.float32))).where)
+    large = cj.Bernoulli(np.full(2**14 + 1, 0.5, np.float32))
+    assert padded(check_data(large, np.zeros(2**14 + 1, np.int32))).where is None
 
 
 def test_what_is_known_by_draws_is_not_filled_up():
@@ -141,16 +254,26 @@ def test_keys_and_kernels_may_be_traced_where_rows_are_not():
 
 
 def test_constants_of_a_jit_are_not_filled_up():
-    data = check_data(*rows_of("numbers", N))
-    assert jax.jit(lambda x: padded(data).n * x)(1) == N
+    data = check_data(*numbers(OTHER))
+    assert jax.jit(lambda x: padded(data).n * x)(1) == OTHER
 
 
 def test_checks_of_values_compile_nothing(caplog):
-    families = "labels", "events", "counts", "quantiles", "numbers"
+    rows = [jax.tree.map(np.asarray, family(11)) for family in FAMILIES]
     with jax.log_compiles(), warnings.catch_warnings():
-        for family in families:
-            check_data(*rows_of(family, 11))
+        for data in rows:
+            check_data(*data)
     assert "Compiling" not in caplog.text
     bad = cj.Normal(np.zeros(11, np.float32), np.ones(11, np.float32))
     with pytest.raises(ValueError, match="targets must be finite; row 10 is nan"):
         check_data(bad, jnp.full(11, jnp.nan).at[:10].set(0.0))
+
+
+def test_a_check_of_masked_blocks_compiles_nothing(caplog):
+    predictions, targets = events(OTHER)
+    where = np.arange(OTHER) % 15 != 2
+    data = check_data(predictions, targets, jnp.asarray(where))
+    with jax.log_compiles(), warnings.catch_warnings():
+        with pytest.raises(ValueError, match="at least 9 complete blocks of 5 rows, got 6"):
+            check_complete_blocks(data, 5, at_least=9)
+    assert "Compiling" not in caplog.text

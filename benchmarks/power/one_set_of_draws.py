@@ -96,7 +96,7 @@ def pvalues(key: jax.Array, predictions: Any, targets: jax.Array, n_draws: int) 
     kernels = [as_pytree(k) for k in (*grid, *cj.default_kernels(predictions))]
     data = clean(check_data(predictions, targets))
     n_landmarks = min(data.n, _MOST_LANDMARKS)
-    terms = terms_of(list(map(normal_form, kernels)), jnp.float32)
+    terms = terms_of(list(map(normal_form, kernels)))
     values, _ = redrawn_skce(key, terms, data, n_draws, n_landmarks, None)
     singles = aggregate(values).pvalues
     found = dict(zip((*GRID, *member_names(predictions)), singles, strict=True))

@@ -8,7 +8,6 @@ import numpy as np
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import TOLERANCE
-from calibjax.cli._errors import BadInput
 from calibjax.cli._labels import labels_of_classes, labels_of_event
 from calibjax.cli._options import (
     Draws,
@@ -24,6 +23,7 @@ from calibjax.cli._options import (
     Target,
 )
 from calibjax.cli._read import Table, listed, read_table, stems
+from calibjax.cli._terminal import BadInput
 from calibjax.distributions import Bernoulli, Categorical, Empirical, Normal, Quantiles
 
 

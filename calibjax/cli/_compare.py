@@ -7,9 +7,8 @@ import jax
 import typer
 
 from calibjax.cli._columns import Columns, Model
-from calibjax.cli._errors import BadInput, one_line_errors
 from calibjax.cli._options import AsJson, Level, Seed
-from calibjax.cli._terminal import as_text, check_level, working
+from calibjax.cli._terminal import BadInput, as_text, check_level, one_line_errors, working
 from calibjax.cli._with_columns import with_columns
 from calibjax.intervals import compare_calibration
 

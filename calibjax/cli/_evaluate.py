@@ -7,9 +7,8 @@ import typer
 
 from calibjax import evaluation
 from calibjax.cli._columns import Columns
-from calibjax.cli._errors import one_line_errors
 from calibjax.cli._options import AsJson, File, Level, Seed
-from calibjax.cli._terminal import check_folder, check_level, working
+from calibjax.cli._terminal import check_folder, check_level, one_line_errors, working
 from calibjax.cli._with_columns import with_columns
 
 

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from calibjax.cli._batches import Batch, batches_of, data_of, place_of
+from calibjax.cli._batches import Batch, Fingerprint, Fingerprints, batches_of, data_of, place_of
 from calibjax.cli._columns import Columns, Model
-from calibjax.cli._errors import BadInput
-from calibjax.cli._fingerprints import Fingerprint, Fingerprints
 from calibjax.cli._read import listed
+from calibjax.cli._terminal import BadInput
 from calibjax.monitoring import (
     CalibrationMonitor,
     as_file,
@@ -155,7 +154,7 @@ class KeptMonitor:
             # A log that has grown begins with what it was.
             sizes = sorted({x.n_rows for x in self.counted if x.n_rows <= n})
             batches = [Batch(file, 0, size) for size in sizes]
-            found = fingerprints.of_first(sizes)
+            found = fingerprints.of_first_rows(sizes)
         else:
             found = list(map(fingerprints.of, batches))
         for k, order in enumerate(("", " in another order")):

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import typer
 
-from calibjax.cli._errors import BadInput
 from calibjax.cli._read import Table
+from calibjax.cli._terminal import BadInput
 from calibjax.evaluation import LabelError, Labels, read_events, read_labels
 
 _ADVICE = {

@@ -3,19 +3,26 @@
 import math
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from filelock import FileLock, Timeout
 
 from calibjax.cli._columns import Columns
-from calibjax.cli._errors import BadInput, one_line_errors
 from calibjax.cli._kept_monitor import KeptMonitor, kept_monitor
-from calibjax.cli._lock import one_at_a_time
 from calibjax.cli._options import AsJson, File, Seed
-from calibjax.cli._terminal import as_text, check_folder, check_level, working
+from calibjax.cli._terminal import (
+    BadInput,
+    as_text,
+    check_folder,
+    check_level,
+    one_line_errors,
+    working,
+)
 from calibjax.cli._with_columns import with_columns
 from calibjax.monitoring import replacing
 
@@ -136,3 +143,33 @@ def _print_or_fail(text: str) -> None:
         raise BadInput(
             f"The result could not be printed ({error.strerror}), and nothing was counted."
         ) from error
+
+
+# For how many seconds a call waits for others.
+_PATIENCE = 300.0
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Waits until no other call is inside of such a block for the same file.
+
+    The lock is a file beside it, which remains.  It is open again when the process ends, however it
+    ends.
+
+    Raises:
+        BadInput: other calls are inside for too long.
+    """
+    lock = FileLock(f"{os.path.realpath(path)}.lock")
+    try:
+        held = lock.acquire(timeout=0)
+    except Timeout:
+        typer.echo(f"{path}: another call is using this file; waiting for it.", err=True)
+        try:
+            held = lock.acquire(timeout=_PATIENCE)
+        except Timeout:
+            raise BadInput(
+                f"{path}: other calls have been using this file for {_PATIENCE:g} seconds; nothing "
+                "was counted, try again."
+            ) from None
+    with held:
+        yield

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
-from calibjax.cli._errors import BadInput
+from calibjax.cli._terminal import BadInput
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,8 @@ from calibjax._check import check_choice, check_key
 from calibjax._distribution import Distribution
 from calibjax._sharding import on_one_device
 from calibjax._struct import is_traced, struct
-from calibjax.curves._binary import check_binary
 from calibjax.curves._corp_bands import bands, recalibrated, redrawn_curves
+from calibjax.curves._rows import check_binary
 from calibjax.resampling import check_resamples, rank_of_level
 
 # The largest number of forecasts at which bands are computed.

@@ -11,8 +11,8 @@ from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, clean, padded
 from calibjax._struct import struct
-from calibjax.curves._all_rows import on_all_rows
-from calibjax.curves._cell_counts import cell_counts, cumulative
+from calibjax.curves._cells import cell_counts, cumulative
+from calibjax.curves._rows import on_all_rows
 from calibjax.resampling import check_resamples, fractions, law_of_cells, redrawn_uniform_counts
 from calibjax.scores import check_numbers, pit_of_data
 

@@ -10,8 +10,8 @@ from calibjax._check import check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
 from calibjax._struct import struct
-from calibjax.curves._all_rows import on_all_rows
-from calibjax.curves._cell_counts import cell_counts, cumulative
+from calibjax.curves._cells import cell_counts, cumulative
+from calibjax.curves._rows import on_all_rows
 from calibjax.estimators import UniformBinning
 from calibjax.resampling import (
     check_resamples,

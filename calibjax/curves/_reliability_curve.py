@@ -10,8 +10,7 @@ from calibjax._check import check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, clean, padded
 from calibjax._struct import struct
-from calibjax.curves._all_rows import on_all_rows
-from calibjax.curves._binary import check_binary
+from calibjax.curves._rows import check_binary, on_all_rows
 from calibjax.estimators import UniformBinning, bin_means
 from calibjax.resampling import (
     Bins,

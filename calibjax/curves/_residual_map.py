@@ -11,8 +11,8 @@ from calibjax._distribution import Distribution
 from calibjax._numbers import absolute, dot
 from calibjax._rows import Data, clean, padded
 from calibjax._struct import struct
-from calibjax.curves._all_rows import on_all_rows
-from calibjax.curves._worst_cell import worst_cell
+from calibjax.curves._cells import worst_cell
+from calibjax.curves._rows import on_all_rows
 from calibjax.resampling import check_resamples, critical_value, is_beyond, row_numbers, under_model
 from calibjax.scores import check_numbers
 

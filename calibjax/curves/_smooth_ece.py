@@ -31,8 +31,7 @@ from jax.typing import ArrayLike
 from calibjax._distribution import Distribution
 from calibjax._numbers import absolute
 from calibjax._rows import Data, clean, padded
-from calibjax.curves._all_rows import on_all_rows
-from calibjax.curves._binary import check_binary
+from calibjax.curves._rows import check_binary, on_all_rows
 
 _BISECTIONS = 10
 _LEAST_STEPS = 2

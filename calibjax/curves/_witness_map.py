@@ -11,8 +11,8 @@ from calibjax._check import check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_data, clean, padded
 from calibjax._struct import struct
-from calibjax.curves._all_rows import on_all_rows
-from calibjax.curves._worst_cell import worst_cell
+from calibjax.curves._cells import worst_cell
+from calibjax.curves._rows import on_all_rows
 from calibjax.estimators import UniformBinning, bin_means
 from calibjax.resampling import Bins, check_resamples, is_beyond, redrawn_label_counts
 
@@ -147,7 +147,7 @@ def witness_map_of_data(
     kept = data.weights[:, None] != 0
     bins = jnp.where(kept, binning.intervals(probs), n_bins)
 
-    def of_class(columns: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def bins_of_class(columns: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array, jax.Array]:
         p, complement, bins, happened = columns
         here = jnp.zeros((2, n_bins), jnp.int32).at[:, bins]
         sizes, events = here.add(jnp.stack([jnp.ones(data.n, jnp.int32), happened]), mode="drop")
@@ -156,7 +156,7 @@ def witness_map_of_data(
 
     happened = (data.targets[:, None] == jnp.arange(m, dtype=jnp.int32)[None]).astype(jnp.int32)
     columns = jax.tree.map(lambda x: x.T[first:], (probs, complements, bins, happened))
-    sizes, events, means = lax.map(of_class, columns)
+    sizes, events, means = lax.map(bins_of_class, columns)
     mean, complement, variance = jnp.moveaxis(means, -1, 0).reshape(3, -1)
     law = Bins(mean, complement, variance * sizes.reshape(-1).astype(dtype), sizes.reshape(-1))
 

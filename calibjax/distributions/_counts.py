@@ -84,13 +84,13 @@ class Counts(Distribution):
         NaN above max_count unless larger counts have a probability of less than 4e-18.
         """
 
-        def of_one(p, y):
+        def cdf_of_one(p, y):
             sums = _cumulative(p, "with a cdf")
             beyond = jnp.where(p._is_complete(), 1.0, jnp.nan)
             within = sums[jnp.clip(y, 0, p.max_count)]
             return jnp.where(y < 0, 0.0, jnp.where(y <= p.max_count, within, beyond))
 
-        return jax.vmap(of_one)(widened(self), widened_integers(targets))
+        return jax.vmap(cdf_of_one)(widened(self), widened_integers(targets))
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest count y with P(Y <= y) >= level, ``[n]``; `level` is a number or ``[n]``.
@@ -98,13 +98,13 @@ class Counts(Distribution):
         It is the largest int32 where no count up to max_count is known to be it.
         """
 
-        def of_one(p, level):
+        def quantile_of_one(p, level):
             reached = _cumulative(p, "with quantiles") >= level
             is_known = jnp.any(reached) & (level < 1)
             return jnp.where(is_known, jnp.argmax(reached).astype(jnp.int32), _LARGEST_COUNT)
 
         p, level = with_levels(self, level)
-        return integer_or_invalid(level, jax.vmap(of_one)(p, level))
+        return integer_or_invalid(level, jax.vmap(quantile_of_one)(p, level))
 
     def _sufficient_count(self) -> int | None:
         """The smallest automatic max_count for all rows that have one; None if no row has one."""

@@ -179,11 +179,11 @@ class Empirical(Distribution):
         return jax.vmap(variance_of_one)(widened(self))
 
     def standard_deviation(self) -> jax.Array:
-        def of_one(p: Empirical) -> jax.Array:
+        def deviation_of_one(p: Empirical) -> jax.Array:
             deviations = p.samples - _weighted_mean(p, p.samples)[None]
             return root_mean_square(p.probabilities(), deviations)
 
-        return jax.vmap(of_one)(widened(self))
+        return jax.vmap(deviation_of_one)(widened(self))
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]`` or ``[*shape, n, d]``."""

@@ -198,14 +198,14 @@ class Unnormalized(Distribution):
 
 
 def _gradient(log_density: Callable[..., jax.Array], parameters: Any, y: jax.Array) -> jax.Array:
-    def of_target(y: jax.Array) -> jax.Array:
+    def checked_log_density(y: jax.Array) -> jax.Array:
         value = log_density(parameters, y)
         if jnp.ndim(value):
             shape = list(jnp.shape(value))
             raise ValueError(f"log_density must return a number, of shape [], got shape {shape}.")
         return value
 
-    return jax.grad(of_target)(y)
+    return jax.grad(checked_log_density)(y)
 
 
 def _check_like_targets(name: str, shape: tuple[int, ...], targets: tuple[int, ...]) -> None:

@@ -107,11 +107,11 @@ def _calibration_bins(data: Data, binning: Binning, distance: Any) -> Calibratio
         valid = (bins.count > 0) & ~jnp.isnan(bins.error)
         return jnp.where(valid.reshape(-1, *(1,) * (x.ndim - 1)), x, jnp.nan)
 
-    def of_classes(x: jax.Array) -> jax.Array:
+    def stated_classes(x: jax.Array) -> jax.Array:
         # Of two probabilities that sum to 1, Bernoulli predictions hold the second one.
         return x if data.predictions.binary_probability() is None else x[:, 1]
 
-    prediction, frequency = (of_classes(or_nan(x)) for x in (bins.prediction, bins.frequency))
+    prediction, frequency = (stated_classes(or_nan(x)) for x in (bins.prediction, bins.frequency))
     return CalibrationBins(prediction, frequency, bins.count, or_nan(bins.error))
 
 

@@ -14,12 +14,12 @@ from calibjax._rows import check_data, padded
 from calibjax._struct import is_traced
 from calibjax.evaluation._effect import effect_of
 from calibjax.evaluation._evaluation import Evaluation
-from calibjax.evaluation._impossible import Impossible, impossible_rows
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import measures
 from calibjax.evaluation._pictures import map_of
-from calibjax.evaluation._verdict import verdict
+from calibjax.evaluation._remarks import Impossible, impossible_rows
+from calibjax.evaluation._summary import verdict
 from calibjax.evaluation._words import worst_level, worst_place
 from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test_of_data
 

@@ -18,15 +18,15 @@ from calibjax._rows import Data, padded
 from calibjax.curves import contributions_of_data
 from calibjax.discrepancy import normal_form
 from calibjax.evaluation._effect import Effect
-from calibjax.evaluation._impossible import Impossible
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._pictures import curves_of
-from calibjax.evaluation._remarks import remarks
+from calibjax.evaluation._remarks import Impossible, remarks
 from calibjax.evaluation._remedies import Remedy, remedies_of
 from calibjax.evaluation._summary import summary
 from calibjax.expectations import default_kernel_of_data
 from calibjax.hypothesis_tests import CalibrationTestResult
+from calibjax.kernels import describe
 from calibjax.recalibration import is_end_of_range
 
 # Contributions need all pairs, and nobody reads so many rows.
@@ -206,7 +206,7 @@ class Evaluation:
             "best_temperature_is_end_of_range": None if best is None else is_end_of_range(best),
             "measures": {name: dataclasses.asdict(m) for name, m in self.measures.items()},
             "kernels": [
-                {"kernel": repr(kernel), "estimate": e, "score": s, "pvalue": p}
+                {"kernel": describe(kernel), "estimate": e, "score": s, "pvalue": p}
                 for kernel, e, s, p in zip(
                     members.kernels, members.estimates, members.scores, members.pvalues, strict=True
                 )

@@ -44,7 +44,7 @@ def label_statistics(
     expected = np.bincount(bins, confidences)
     is_in_bin = (bins[:, None] == np.arange(expected.size)).astype(float)
 
-    def of_rows(targets: np.ndarray) -> dict[str, np.ndarray]:
+    def row_scores(targets: np.ndarray) -> dict[str, np.ndarray]:
         places = first_of_row + targets
         return {"accuracy": (targets == most_likely).astype(float)} | {
             name: table.ravel().take(places) for name, table in tables.items()
@@ -53,14 +53,14 @@ def label_statistics(
     def statistics(targets: np.ndarray) -> dict[str, np.ndarray]:
         events = (targets == event).astype(float) @ is_in_bin
         errors = np.abs(events - expected).sum(axis=1) / n
-        return {name: x.mean(axis=1) for name, x in of_rows(targets).items()} | {"ECE": errors}
+        return {name: x.mean(axis=1) for name, x in row_scores(targets).items()} | {"ECE": errors}
 
     drawn = (np.asarray(_drawn_labels(key, data, np.int32(k))[1])[:, :n] for k in groups)
     observed = np.asarray(data.targets)[None, :n]
-    *of_draws, of_targets = map(statistics, itertools.chain(drawn, [observed]))
-    return of_rows(observed[0]), {
-        name: np.append(np.concatenate([x[name] for x in of_draws])[:n_resamples], last)
-        for name, last in of_targets.items()
+    *drawn_values, observed_values = map(statistics, itertools.chain(drawn, [observed]))
+    return row_scores(observed[0]), {
+        name: np.append(np.concatenate([x[name] for x in drawn_values])[:n_resamples], last)
+        for name, last in observed_values.items()
     }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from calibjax._rows import Data, padded
 from calibjax.evaluation._rows import n_labels
-from calibjax.evaluation._verdict import temperature_text
+from calibjax.evaluation._summary import temperature_text
 from calibjax.hypothesis_tests import calibration_test_of_data
 from calibjax.intervals import has_temperature
 from calibjax.recalibration import (

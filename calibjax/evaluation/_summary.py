@@ -1,13 +1,112 @@
-"""An evaluation as text."""
+"""An evaluation as text: the verdict in one sentence, and a table of numbers."""
 
 import math
 import textwrap
 from collections.abc import Iterator
 from typing import Any
 
+from calibjax.evaluation._effect import Effect, deviation_ratio
 from calibjax.evaluation._measures import Measure
-from calibjax.evaluation._verdict import direction
+from calibjax.evaluation._remarks import Impossible, in_words
+from calibjax.evaluation._rows import n_labels
 from calibjax.recalibration import is_end_of_range
+
+# A best temperature this close to 1 says nothing about the direction.
+_NEARLY_ONE = 0.05
+# A temperature tells the direction of the error if its logarithm is at least this much of the
+# logarithm of the equivalent temperature; else the model is wrong in another way.
+_MAIN_ERROR = 0.5
+
+
+def verdict(
+    pvalue: float,
+    level: float,
+    predictions: Any,
+    effect: Effect,
+    worst: str | None,
+    impossible: Impossible,
+) -> str:
+    """Whether the model is calibrated, how far off it is, and where most of all.
+
+    Args:
+        pvalue: the p-value of `calibration_test`.
+        level: the model is called not calibrated if the p-value is at most this.
+        predictions: the n predictions.
+        effect: the size of the error.
+        worst: where the model is wrong, in words, if that is known.
+        impossible: the rows whose targets the model gave the probability 0.  If the others are not
+            rejected, nothing else is said to be wrong.
+    """
+    without = impossible.pvalue_without
+    certain = in_words(impossible, predictions)
+    found = f"(p = {pvalue:.3g}, {len(predictions)} rows)"
+    if pvalue > level:
+        certificate = ""
+        if effect.equivalent is not None:
+            upper = _too_sure(predictions, float(effect.equivalent.confidence_interval.high))
+            if upper:
+                confidence = f"{100 * (1 - level):.3g} % confidence"
+                certificate = f"; at most as far off as if {upper}, with {confidence}"
+        but = f", but {certain}" if certain else ""
+        return f"No sign of miscalibration {found}{but}{certificate}."
+    details = [certain]
+    if without is None or without <= level:
+        details += [_how_far_off(predictions, effect), worst and f"worst where {worst}"]
+    said = "; ".join(detail for detail in details if detail)
+    return f"Not calibrated {found}{': ' if said else ''}{said}."
+
+
+def temperature_text(best_temperature: float) -> str:
+    """The temperature that suits a model best; it may be the end of the range that was searched."""
+    words = ""
+    if is_end_of_range(best_temperature):
+        words = "at least " if best_temperature > 1 else "at most "
+    return f"{words}{best_temperature:.3g}"
+
+
+def direction(best_temperature: float | None) -> str | None:
+    """Whether a model is too sure or not sure enough, by the temperature that suits it best."""
+    if best_temperature is None or not abs(best_temperature - 1) >= _NEARLY_ONE:
+        return None
+    return "too sure" if best_temperature > 1 else "not sure enough"
+
+
+def _how_far_off(predictions: Any, effect: Effect) -> str | None:
+    best, towards = effect.best_temperature, direction(effect.best_temperature)
+    if effect.equivalent is None or best is None:
+        return towards
+    temperature = float(effect.equivalent.temperature)
+    is_end = is_end_of_range(best)
+    if abs(math.log(best)) < _MAIN_ERROR * math.log(temperature) and not is_end:
+        towards = None
+    if towards == "not sure enough":
+        return f"{towards}, {_not_sure_enough(predictions, best)}"
+    if towards and is_end:
+        towards = f"{towards} (its best temperature is {temperature_text(best)})"
+    said = towards or "no temperature mends it"
+    if temperature == math.inf:
+        return f"{said}, farther off than any temperature shows"
+    size = _too_sure(predictions, temperature)
+    return f"{said}, about as far off as if {size}" if size else towards
+
+
+def _too_sure(predictions: Any, temperature: float) -> str | None:
+    """What is wrong with a model whose best temperature is above 1; None unless it is finite."""
+    if not 1 < temperature < math.inf:
+        return None
+    if n_labels(predictions) is not None:
+        return f"its logits were {temperature:.3g} times too large"
+    ratio = deviation_ratio(predictions, temperature)
+    return f"its standard deviations were {ratio:.2g} of the right ones"
+
+
+def _not_sure_enough(predictions: Any, temperature: float) -> str:
+    least = "at least " if is_end_of_range(temperature) else ""
+    if n_labels(predictions) is not None:
+        return f"its logits should be {least}{1 / temperature:.3g} times as large"
+    ratio = deviation_ratio(predictions, temperature)
+    return f"its standard deviations are {least}{ratio:.3g} times too large"
+
 
 _WIDTH = 88
 BEST_TEMPERATURE = "best temperature"

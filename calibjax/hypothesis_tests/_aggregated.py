@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data, clean, padded
+from calibjax._rows import Data, check_data, clean, in_dtype, padded
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import as_pytree, widest_dtype
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, normal_form
@@ -154,7 +154,7 @@ def aggregated_skce_test_of_data(
             places = places_of_targets(jax.random.fold_in(key, _PLACES), data)
             data = Data(of_places, places, data.where)
         kernels = default_kernels_of_data(data)
-    terms = terms_of(list(map(normal_form, kernels)), widest_dtype(*jax.tree.leaves(data)))
+    terms = terms_of(list(map(normal_form, kernels)))
     result = _aggregated_skce_test((key, terms), data, n_resamples, n_features)
     members = dataclasses.replace(result.members, kernels=list(kernels))
     return dataclasses.replace(result, members=members)
@@ -201,7 +201,7 @@ def _aggregated_skce_test(
 def one_residual(kernel: SumOfTerms, a: Any, b: Any) -> jax.Array:
     """What the test evaluates of a kernel, for `check_formula`: the squares of one residual."""
     dtype = widest_dtype(*jax.tree.leaves(a[0]))
-    (source, *_) = terms_of([kernel], dtype).sources
+    (source, *_) = in_dtype(terms_of([kernel]).sources, dtype)
     feature = residual_feature(jax.random.key(0), source, *a)
     p, y = jax.tree.map(lambda x: x[None], a)
     return feature.sums(jnp.ones((1, 1)), p, y[:, None], y[:, None]).squares[0]

@@ -16,9 +16,15 @@ from calibjax._rows import Data, padded
 from calibjax._sharding import Axis, all_sum, on_devices, on_one_device
 from calibjax._struct import is_traced
 from calibjax.discrepancy import check_inputs
-from calibjax.hypothesis_tests._nulls import check_null, redrawn
+from calibjax.hypothesis_tests._nulls import (
+    BlockSummary,
+    check_null,
+    redrawn,
+    summarise,
+    summarise_estimates,
+    z_test,
+)
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.hypothesis_tests._z_test import BlockSummary, summarise, summarise_estimates, z_test
 from calibjax.intervals import remark_on_rare_events
 from calibjax.kernels import KernelLike
 from calibjax.operators import BlockH, block_h

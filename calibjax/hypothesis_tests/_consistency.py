@@ -130,9 +130,9 @@ _Estimate = Callable[[Any, jax.Array], jax.Array]
 
 def _under_model(key: jax.Array, estimate: _Estimate, data: Data, n_resamples: int) -> jax.Array:
     """The estimates for targets drawn from the predictions, and last of the data, ``[R + 1]``."""
-    of_targets = functools.partial(estimate, data.predictions)
+    estimate_of_targets = functools.partial(estimate, data.predictions)
     rows = row_numbers(data.weights)
-    return under_model(of_targets, key, data.samples, rows, n_resamples, _ROWS // data.n)
+    return under_model(estimate_of_targets, key, data.samples, rows, n_resamples, _ROWS // data.n)
 
 
 def _under_consistency(

@@ -14,9 +14,8 @@ from calibjax._sharding import Axis, on_devices
 from calibjax._struct import is_array, is_traced
 from calibjax.discrepancy import check_inputs
 from calibjax.hypothesis_tests._block import check_complete_blocks
-from calibjax.hypothesis_tests._nulls import check_null, ranked, redrawn
+from calibjax.hypothesis_tests._nulls import check_null, ranked, redrawn, summarise
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.hypothesis_tests._z_test import summarise
 from calibjax.intervals import BoundedMeanInterval, BoundedNormInterval, DrawnErrors, NormInterval
 from calibjax.kernels import KernelLike, upper_bound
 from calibjax.operators import BlockH, TiledH, block_h, tiled_h

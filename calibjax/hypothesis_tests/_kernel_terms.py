@@ -2,7 +2,8 @@
 
 Each kernel is a sum of terms, factor times k_P(p, q) <f(p, y), f(q, z)>.  Kernels with one target
 kernel share the residuals of its features, and kernels with one distance between predictions share
-the coordinates with respect to landmarks.
+the coordinates with respect to landmarks.  Outside of jit they are only sorted: the arithmetic, of
+a dozen numbers, is a part of the test's one program.
 """
 
 from collections.abc import Sequence
@@ -12,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._rows import in_dtype
 from calibjax._struct import is_traced, static, struct
 from calibjax.discrepancy import JointResidual, SumOfTerms, TargetResidual
+from calibjax.features import Landmarks
 from calibjax.kernels import DistanceKernel, KernelLike, describe, times
 
 
@@ -23,18 +24,25 @@ class Group:
     """Terms factor k_P(p, q) <f(p, y), f(q, z)> with one feature f, and one kind of kernel k_P.
 
     Args:
-        factors: the nonnegative factor of each of T terms, ``[T]``.
-        prediction_kernels: k_P of all terms as one pytree, with a leading axis T.
+        factors: the nonnegative factor of each of T terms; None stands for 1.
+        prediction_kernels: k_P of each term.
         owners: which of all kernels each term belongs to.
         base: which of the `bases` interpolates the prediction kernels from landmarks.
         source: which of the `sources` has the residual of f.
     """
 
-    factors: jax.Array
-    prediction_kernels: KernelLike
+    factors: list[jax.Array | None]
+    prediction_kernels: list[KernelLike]
     owners: tuple[int, ...] = static()
     base: int = static()
     source: int = static()
+
+    def matrices(self, landmarks: Landmarks) -> jax.Array:
+        """factor K of each term at the landmarks, ``[T, F, F]``."""
+        dtype = jnp.result_type(*jax.tree.leaves(landmarks.points))
+        factors = jnp.stack([jnp.asarray(times(x, 1.0), dtype) for x in self.factors])
+        kernels = jax.tree.map(lambda *x: jnp.stack(x), *self.prediction_kernels)
+        return jax.vmap(lambda factor, k: factor * landmarks.matrix(k))(factors, kernels)
 
 
 @struct
@@ -43,53 +51,55 @@ class KernelTerms:
 
     Args:
         groups: all terms of all kernels, those that are computed alike together.
-        bases: kernels on predictions, one for each distance.
+        bases: kernels on predictions, one list for each distance.
         sources: what h keeps of targets, each different from the others.
         n_kernels: the number of kernels K.
     """
 
     groups: list[Group]
-    bases: list[KernelLike]
+    bases: list[list[KernelLike]]
     sources: list[TargetResidual]
     n_kernels: int = static()
 
+    def base_kernels(self) -> list[KernelLike]:
+        """For each distance the kernel that interpolates all of its kernels from landmarks."""
+        return list(map(_base_kernel, self.bases))
 
-def terms_of(kernels: Sequence[SumOfTerms], dtype: Any) -> KernelTerms:
-    """The kernels, in one dtype, taken apart; TypeError for one that is no sum of such terms."""
+
+def _base_kernel(kernels: Sequence[KernelLike]) -> KernelLike:
+    with_distance = [kernel for kernel in kernels if isinstance(kernel, DistanceKernel)]
+    if not with_distance:
+        return kernels[0]
+    # The mean of the lengthscales interpolates well for all of them.
+    lengthscales = [kernel.scalar_lengthscale() for kernel in with_distance]
+    return DistanceKernel(with_distance[0].distance, jnp.mean(jnp.stack(lengthscales)))
+
+
+def terms_of(kernels: Sequence[SumOfTerms]) -> KernelTerms:
+    """The kernels, taken apart; TypeError for one that is no sum of such terms."""
     distances: list[Any] = []
     sources: list[Any] = []
-    lengthscales: dict[int, list[Any]] = {}
+    bases: dict[int, list[Any]] = {}
     groups: dict[Any, list[Any]] = {}
-    for owner, kernel in enumerate(in_dtype(list(kernels), dtype)):
+    for owner, kernel in enumerate(kernels):
         for term in kernel.terms:
             if isinstance(term.residual, JointResidual):
                 raise TypeError(
                     "kernels must be TensorProducts, FeatureKernels or SteinKernels, or sums and "
                     f"multiples of them, got {describe(term.residual.kernel)}."
                 )
-            kernel_of_term = term.prediction_kernel
-            if isinstance(kernel_of_term, DistanceKernel):
-                base = _index(distances, kernel_of_term.distance)
-                lengthscales.setdefault(base, []).append(kernel_of_term.scalar_lengthscale())
-            else:
-                base = _index(distances, kernel_of_term)
-            leaves, structure = jax.tree.flatten(kernel_of_term)
+            compared = term.prediction_kernel
+            distance = compared.distance if isinstance(compared, DistanceKernel) else compared
+            base = _index(distances, distance)
+            bases.setdefault(base, []).append(compared)
+            leaves, structure = jax.tree.flatten(compared)
             alike = base, _index(sources, term.residual), structure, tuple(map(jnp.shape, leaves))
-            groups.setdefault(alike, []).append((term.factor, kernel_of_term, owner))
-    bases = [
-        # The mean of the lengthscales interpolates well for all of them.
-        DistanceKernel(d, jnp.mean(jnp.stack(lengthscales[i]))) if i in lengthscales else d
-        for i, d in enumerate(distances)
-    ]
-    made = [_group(base, source, terms, dtype) for (base, source, *_), terms in groups.items()]
-    return KernelTerms(made, bases, sources, len(kernels))
-
-
-def _group(base: int, source: int, terms: Sequence[Any], dtype: Any) -> Group:
-    values, kernels, owners = zip(*terms, strict=True)
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *kernels)
-    factors = jnp.stack([jnp.asarray(times(value, 1.0), dtype) for value in values])
-    return Group(factors, stacked, owners, base, source)
+            groups.setdefault(alike, []).append((term.factor, compared, owner))
+    made = []
+    for (base, source, *_), terms in groups.items():
+        factors, kernels_of_terms, owners = zip(*terms, strict=True)
+        made.append(Group(list(factors), list(kernels_of_terms), owners, base, source))
+    return KernelTerms(made, list(bases.values()), sources, len(kernels))
 
 
 def _index(found: list[Any], node: Any) -> int:

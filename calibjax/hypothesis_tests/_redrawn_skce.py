@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._numbers import dot
-from calibjax._rows import Data, kept_first
+from calibjax._rows import Data, in_dtype, kept_first
 from calibjax._sharding import Axis, axis_size, global_offset
 from calibjax.features import (
     choose_landmarks,
@@ -44,6 +44,7 @@ def redrawn_skce(
     targets; without them the first sum would be n (n-1) times the unbiased SKCE.  `data` are clean.
     """
     draw_key, feature_key = jax.random.split(key)
+    terms = in_dtype(terms, data.weights.dtype)
     data, n_kept = kept_first(data, data.where)
     first, n_rows = global_offset(n_kept, axis)
     numbers = first + jnp.arange(data.n, dtype=jnp.int32)
@@ -52,13 +53,10 @@ def redrawn_skce(
     size = min(n_features, data.n * axis_size(axis))
     points = choose_landmarks(data.predictions, n_kept, n_rows, size, axis)
     interpolates = size < data.n * axis_size(axis)
-    bases = [landmarks_with_base(points, n_rows, base, interpolates) for base in terms.bases]
-    matrices = [
-        jax.vmap(lambda factor, k, base=bases[group.base]: factor * base.matrix(k))(
-            group.factors, group.prediction_kernels
-        )
-        for group in terms.groups
+    bases = [
+        landmarks_with_base(points, n_rows, base, interpolates) for base in terms.base_kernels()
     ]
+    matrices = [group.matrices(bases[group.base]) for group in terms.groups]
     pairs = sorted({(group.base, group.source) for group in terms.groups})
 
     def sums_of_rows(chunk: Any, groups: jax.Array) -> Any:

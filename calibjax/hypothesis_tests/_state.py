@@ -12,8 +12,8 @@ from calibjax._rows import Data, padded
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import is_traced, static, struct
 from calibjax.discrepancy import check_inputs
+from calibjax.hypothesis_tests._nulls import BlockSummary, summarise, z_test
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.hypothesis_tests._z_test import BlockSummary, summarise, z_test
 from calibjax.kernels import KernelLike
 from calibjax.operators import block_h
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._struct import is_array, is_traced, static, struct
-from calibjax.intervals._confidence_interval import ConfidenceInterval
+from calibjax.intervals._norm_intervals import ConfidenceInterval
 from calibjax.resampling import one_level
 
 

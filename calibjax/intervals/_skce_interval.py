@@ -46,10 +46,12 @@ from calibjax._sharding import Axis, global_offset, on_devices
 from calibjax._struct import widest_dtype
 from calibjax.discrepancy import check_inputs
 from calibjax.estimators import estimate_skce
-from calibjax.intervals._bounded import BoundedNormInterval
-from calibjax.intervals._confidence_interval import ConfidenceInterval
 from calibjax.intervals._errors import DrawnErrors
-from calibjax.intervals._of_norms import norm_interval
+from calibjax.intervals._norm_intervals import (
+    BoundedNormInterval,
+    ConfidenceInterval,
+    norm_interval,
+)
 from calibjax.intervals._variance import largest_variance, variance_under_model
 from calibjax.kernels import KernelLike, upper_bound
 from calibjax.operators import tiled_h

@@ -14,7 +14,7 @@ from calibjax._rows import Data, clean, in_dtype, kept_first, padded
 from calibjax._sharding import Axis, axis_size, global_offset, on_devices, rows_at
 from calibjax._struct import is_array, is_traced, struct, widest_dtype
 from calibjax.discrepancy import check_inputs
-from calibjax.intervals._confidence_interval import ConfidenceInterval
+from calibjax.intervals._norm_intervals import ConfidenceInterval
 from calibjax.intervals._skce_interval import estimate_and_interval
 from calibjax.intervals._tempered_skce import tempered_sums
 from calibjax.kernels import KernelLike
@@ -165,8 +165,8 @@ def temperature_of_errors(
 
 def check_tempering(predictions: Distribution) -> None:
     """Raises a TypeError unless the family of the predictions can be tempered."""
-    one = jnp.ones(())
-    jax.eval_shape(lambda p: p.tempered(one), predictions)
+    one = jax.ShapeDtypeStruct((), jnp.result_type(float))
+    jax.eval_shape(lambda p, temperature: p.tempered(temperature), predictions, one)
 
 
 def has_temperature(predictions: Distribution) -> bool:

@@ -18,9 +18,9 @@ from jax import lax
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot
-from calibjax.discrepancy import EmbeddedTarget, FeatureResidual, SumOfTerms, Term
+from calibjax.discrepancy import EmbeddedTarget, FeatureResidual, JointResidual, SumOfTerms, Term
 from calibjax.expectations import all_labels, inner_product
-from calibjax.kernels import KernelLike, describe, pairwise, times, vmap_pairs
+from calibjax.kernels import describe, pairwise, times, vmap_pairs
 
 # The number of rows whose pairs with all rows are computed at a time.
 _ROWS = 64
@@ -30,80 +30,83 @@ def tempered_sums(
     kernel: SumOfTerms, predictions: Distribution, weights: jax.Array, temperatures: jax.Array
 ) -> jax.Array:
     """sum_{i != j} w_i w_j E h_ij at each temperature, ``[T]``; n x n numbers are in memory."""
+    are_labels = predictions.label_probabilities() is not None
 
-    def of_term(term: Term) -> jax.Array:
-        of_predictions, residual = term.prediction_kernel, term.residual
-        if isinstance(residual, EmbeddedTarget):
-            sums = _sums_of_embeddings(of_predictions, residual, predictions, weights, temperatures)
-        elif predictions.label_probabilities() is None:
+    def term_sums(term: Term) -> jax.Array:
+        residual = term.residual
+        if not (are_labels or isinstance(residual, EmbeddedTarget)):
             raise NotImplementedError(
                 f"equivalent_temperature with a joint kernel, {describe(residual)}, needs "
                 f"predictions over finitely many labels, got {type(predictions).__name__}; use a "
                 "TensorProduct, or sums and multiples of them."
             )
-        elif isinstance(residual, FeatureResidual):
-            sums = _sums_of_features(of_predictions, residual, predictions, weights, temperatures)
+        if isinstance(residual, JointResidual):
+            sums = _sums_of_joint_kernel(residual.kernel, predictions, weights, temperatures)
+            return times(term.factor, sums)
+        if isinstance(residual, FeatureResidual):
+            products = _products_of_features
         else:
-            sums = _sums_of_joint_kernel(residual, predictions, weights, temperatures)
+            products = _products_of_embeddings if are_labels else _products_of_laws
+        # The kernel on predictions is made once for all temperatures.
+        pairs = pairwise(term.prediction_kernel, predictions, predictions)
+        pairs = jnp.fill_diagonal(weights[:, None] * pairs * weights[None, :], 0, inplace=False)
+        sums = lax.map(lambda t: jnp.sum(pairs * products(residual, predictions, t)), temperatures)
         return times(term.factor, sums)
 
-    return kernel.total(of_term)
+    return kernel.total(term_sums)
 
 
 def _sums_of_joint_kernel(
-    residual: Any, predictions: Distribution, weights: jax.Array, temperatures: jax.Array
+    kernel: Any, predictions: Distribution, weights: jax.Array, temperatures: jax.Array
 ) -> jax.Array:
     """In one pass over all pairs of rows and of labels."""
     gaps = lax.map(lambda t: _label_gaps(predictions, t), temperatures)
     gaps = jnp.moveaxis(gaps * weights[None, :, None], 0, -1)
     labels = all_labels(predictions)
 
-    def of_row(row: tuple[Any, jax.Array, jax.Array]) -> jax.Array:
+    def row_sums(row: tuple[Any, jax.Array, jax.Array]) -> jax.Array:
         p, gap, index = row
 
         def with_other(q: Any) -> jax.Array:
-            return vmap_pairs(lambda y, z: residual.kernel((p, y), (q, z)))(labels, labels)
+            return vmap_pairs(lambda y, z: kernel((p, y), (q, z)))(labels, labels)
 
         values = jax.vmap(with_other)(predictions).astype(gap.dtype).at[index].set(0.0)
         return jnp.sum(gap * jnp.tensordot(values, gaps, ((0, 2), (0, 1))), axis=0)
 
     rows = predictions, gaps, jnp.arange(weights.shape[0])
-    return jnp.sum(lax.map(of_row, rows), axis=0)
+    return jnp.sum(lax.map(row_sums, rows), axis=0)
 
 
-def _sums_of_embeddings(
-    prediction_kernel: KernelLike,
-    residual: EmbeddedTarget,
-    predictions: Distribution,
-    weights: jax.Array,
-    temperatures: jax.Array,
+def _products_of_embeddings(
+    residual: Any, predictions: Distribution, temperature: jax.Array
 ) -> jax.Array:
-    is_of_labels = predictions.label_probabilities() is not None
-    sum_of = _sum_of_labels if is_of_labels else _sum_of_laws
-    # The kernel on predictions is made once for all temperatures.
-    pairs = _weighted(prediction_kernel, predictions, weights)
-    return lax.map(lambda t: sum_of(pairs, residual.kernel, predictions, t), temperatures)
-
-
-def _sum_of_labels(
-    pairs: jax.Array, kernel: Any, predictions: Any, temperature: jax.Array
-) -> jax.Array:
+    """<mu(q_i) - mu(p_i), mu(q_j) - mu(p_j)> for labels, ``[n, n]``."""
     gaps, labels = _label_gaps(predictions, temperature), all_labels(predictions)
-    values = vmap_pairs(kernel)(labels, labels).astype(gaps.dtype)
-    return jnp.sum(pairs * dot(dot(gaps, values), gaps.T))
+    values = vmap_pairs(residual.kernel)(labels, labels).astype(gaps.dtype)
+    return dot(dot(gaps, values), gaps.T)
 
 
-def _sum_of_laws(
-    pairs: jax.Array, kernel: Any, predictions: Any, temperature: jax.Array
+def _products_of_features(
+    residual: Any, predictions: Distribution, temperature: jax.Array
 ) -> jax.Array:
-    """sum_ij c_ij <mu(q_i) - mu(p_i), mu(q_j) - mu(p_j)> for a symmetric matrix c.
+    """The same of a feature f(p, y), whose expectations are sums over labels."""
+    labels = all_labels(predictions)
+    features = jax.vmap(lambda p: jax.vmap(lambda y: residual.feature(p, y))(labels))(predictions)
+    gaps = jax.vmap(dot)(_label_gaps(predictions, temperature), features)
+    return dot(gaps, gaps.T)
 
-    By symmetry the terms <mu(p_i), mu(q_j)> and <mu(q_i), mu(p_j)> have the same sum.
+
+def _products_of_laws(
+    residual: Any, predictions: Distribution, temperature: jax.Array
+) -> jax.Array:
+    """The same of other laws, with twice <mu(p_i), mu(q_j)> in the place of its symmetric part.
+
+    Their sums with symmetric factors are equal.
     """
-    tempered = predictions.tempered(temperature)
+    kernel, tempered = residual.kernel, predictions.tempered(temperature)
 
-    def of_row(row: tuple[jax.Array, Any, Any]) -> jax.Array:
-        of_pairs, p, hot = row
+    def row_products(row: tuple[Any, Any]) -> jax.Array:
+        p, hot = row
 
         def with_other(q: Any, hot_q: Any) -> jax.Array:
             mixed = inner_product(p, kernel, hot_q)
@@ -111,33 +114,9 @@ def _sum_of_laws(
                 mixed - inner_product(p, kernel, q)
             )
 
-        return jnp.sum(of_pairs * jax.vmap(with_other)(predictions, tempered))
+        return jax.vmap(with_other)(predictions, tempered)
 
-    return jnp.sum(lax.map(of_row, (pairs, predictions, tempered), batch_size=_ROWS))
-
-
-def _sums_of_features(
-    prediction_kernel: KernelLike,
-    residual: FeatureResidual,
-    predictions: Distribution,
-    weights: jax.Array,
-    temperatures: jax.Array,
-) -> jax.Array:
-    pairs = _weighted(prediction_kernel, predictions, weights)
-    labels, feature = all_labels(predictions), residual.feature
-    features = jax.vmap(lambda p: jax.vmap(lambda y: feature(p, y))(labels))(predictions)
-
-    def at(temperature: jax.Array) -> jax.Array:
-        gaps = jax.vmap(dot)(_label_gaps(predictions, temperature), features)
-        return jnp.sum(pairs * dot(gaps, gaps.T))
-
-    return lax.map(at, temperatures)
-
-
-def _weighted(kernel: Any, predictions: Any, weights: jax.Array) -> jax.Array:
-    """w_i w_j k_P(p_i, p_j), and 0 for i = j."""
-    values = weights[:, None] * pairwise(kernel, predictions, predictions) * weights[None, :]
-    return jnp.fill_diagonal(values, 0, inplace=False)
+    return lax.map(row_products, (predictions, tempered), batch_size=_ROWS)
 
 
 def _label_gaps(predictions: Any, temperature: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""How the variance of xi, with the notation of `_of_norms`, is spread over directions."""
+"""How the variance of xi, with the notation of `_norm_intervals`, is spread over directions."""
 
 from typing import Any
 
@@ -68,15 +68,15 @@ def variance_under_model(
     rows in all data.
     """
 
-    def of_row(row: Any) -> tuple[jax.Array, jax.Array]:
+    def mean_and_variance(row: Any) -> tuple[jax.Array, jax.Array]:
         prediction, number = row
         batch, rows = jax.tree.map(lambda x: x[None], (prediction, number))
         targets = draw_targets(key, batch, rows, jnp.int32(0))[0].astype(data.targets.dtype)
         values = jax.vmap(lambda y: h(kernel, (prediction, y), (prediction, y)))(targets)
         return jnp.mean(values), jnp.var(values)
 
-    of_rows = lax.map(of_row, (data.predictions, numbers), batch_size=_ROWS)
+    moments = lax.map(mean_and_variance, (data.predictions, numbers), batch_size=_ROWS)
     mean, variance, n = all_sum(
-        tuple(jnp.sum(data.weights * x) for x in (*of_rows, jnp.ones_like(data.weights))), axis
+        tuple(jnp.sum(data.weights * x) for x in (*moments, jnp.ones_like(data.weights))), axis
     )
     return mean / n, jnp.sqrt(variance) / n

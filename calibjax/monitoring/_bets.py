@@ -135,7 +135,7 @@ def after_rows(
             the state NaN.
     """
     psi = [
-        basis.of_outcomes(features, outcomes.probabilities)
+        basis.outcome_functions(features, outcomes.probabilities)
         for basis, features in zip(bases, outcomes.features, strict=True)
     ]
     # The cells of numbers are the same for all rows.
@@ -175,14 +175,14 @@ def _tilts(bases: list[Basis], bets: Bets) -> list[jax.Array]:
     sizes = jnp.asarray(_SIZES, bets.counts.dtype)[:, None, None, None]
     counts = bets.counts[None, :, None, None]
 
-    def of_kind(prior: jax.Array, sums: jax.Array) -> jax.Array:
+    def learnt_theta(prior: jax.Array, sums: jax.Array) -> jax.Array:
         counts_here = prior > 0
         inverse = 1.0 / (sizes * jnp.where(counts_here, prior, 1.0)[None, None])
         theta = sums[:, None] / (counts + inverse)[None]
         theta = jnp.where(counts_here[None, None, None], theta, 0.0)
         return theta.reshape(sums.shape[0], -1, *prior.shape)
 
-    return [of_kind(basis.prior, sums) for basis, sums in zip(bases, bets.sums, strict=True)]
+    return [learnt_theta(basis.prior, sums) for basis, sums in zip(bases, bets.sums, strict=True)]
 
 
 def _log_e(

@@ -353,7 +353,7 @@ def _update(
     key = jax.random.fold_in(monitor.key, monitor.n_updates)
     outcomes = outcomes_of(key, predictions, targets)
     values = kernel_at(monitor.kernels, predictions, monitor.landmarks)
-    phi = [basis.of_predictions(values) for basis in monitor.bases]
+    phi = [basis.prediction_functions(values) for basis in monitor.bases]
     turn = monitor.n_updates % monitor.lag
     bets, largest = after_rows(
         monitor.bases, jax.tree.map(lambda x: x[turn], monitor.bets), phi, outcomes, weights

@@ -9,6 +9,9 @@ the variance of the sum of the bin's events, whose probabilities differ a little
 Calibration does not rest on this law.  T_b is a fixed function of the targets, given the
 predictions, so that the rank of the observed distance among the distances of redrawn targets is
 exact.  A band is {k: T_b(k) <= c}, where c is the critical distance from the redrawn targets.
+
+Of a calibrated model the PIT is uniform, whatever its family, so that the bands of its curves
+depend on n alone: they are those of the counts of n independent uniform numbers in equal cells.
 """
 
 from collections.abc import Callable
@@ -128,3 +131,34 @@ def _times_log_ratio(count: jax.Array, expected: jax.Array) -> jax.Array:
     some, possible = count > 0, expected > 0
     ratio = log_quotient(jnp.where(some, count, 1.0), jnp.where(possible, expected, 1.0))
     return jnp.where(some, jnp.where(possible, count * ratio, jnp.inf), 0.0)
+
+
+def redrawn_uniform_counts(
+    key: jax.Array, n: jax.Array, n_cells: int, n_resamples: int, dtype: jnp.dtype
+) -> jax.Array:
+    """Counts of n uniform numbers, ``[n_resamples, n_cells]``; draw r depends only on (key, r).
+
+    Each cell takes a binomial part of the numbers that the cells before it have left, so that the
+    time does not depend on n.
+    """
+
+    def draw(number: jax.Array) -> jax.Array:
+        def next_cell(left: jax.Array, cell: jax.Array) -> tuple[jax.Array, jax.Array]:
+            share = 1 / (n_cells - cell).astype(dtype)
+            cell_key = jax.random.fold_in(draw_key, cell)
+            count = jax.random.binomial(cell_key, left.astype(dtype), share, dtype=dtype)
+            count = count.astype(jnp.int32)
+            return left - count, count
+
+        draw_key = jax.random.fold_in(key, number)
+        left, counts = lax.scan(next_cell, n, jnp.arange(n_cells - 1, dtype=jnp.int32))
+        return jnp.append(counts, left)
+
+    return jax.vmap(draw)(jnp.arange(n_resamples, dtype=jnp.int32))
+
+
+def law_of_cells(n: jax.Array, cells: jax.Array, n_cells: int, dtype: jnp.dtype) -> Bins:
+    """The binomial law of how many of n numbers are in each set of `cells` of all `n_cells`."""
+    inside, outside = (x.astype(dtype) / n_cells for x in (cells, n_cells - cells))
+    size = jnp.full(cells.shape, n, jnp.int32)
+    return Bins(inside, outside, size.astype(dtype) * inside * outside, size)

@@ -112,10 +112,10 @@ def _in_chunks(
     n_chunks = -(-n_resamples // _TOGETHER)
     size = -(-n_resamples // n_chunks)
 
-    def of_chunk(index: jax.Array) -> tuple[Any, jax.Array]:
+    def chunk_forms(index: jax.Array) -> tuple[Any, jax.Array]:
         return forms_of(index * size + jnp.arange(size, dtype=index.dtype))
 
-    forms, row_sums = lax.map(of_chunk, jnp.arange(n_chunks))
+    forms, row_sums = lax.map(chunk_forms, jnp.arange(n_chunks))
     return jax.tree.map(lambda x: x.reshape(-1)[:n_resamples], forms), row_sums[0]
 
 
@@ -150,7 +150,7 @@ def centred_counts(
 
         return lax.scan(add_draws, -kept.astype(jnp.int8), jnp.arange(n_parts, dtype=jnp.int32))[0]
 
-    return _of_numbers(counts_of_resample, numbers, n)
+    return _mapped(counts_of_resample, numbers, n)
 
 
 def _products_with_columns(excess: jax.Array, columns: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -177,22 +177,20 @@ def _signs(
     first, _ = global_offset(n_kept, axis)
     kept = (jnp.arange(n, dtype=jnp.int32) < n_kept).astype(jnp.int8)
 
-    def of_resample(number):
+    def signs_of_resample(number):
         n_all = n * axis_size(axis)
         bits = jax.random.bernoulli(jax.random.fold_in(key, number), shape=(n_all + n,))
         ours = lax.dynamic_slice_in_dim(bits, first, n)
         return kept * (2 * ours.astype(jnp.int8) - 1)
 
-    return _of_numbers(of_resample, numbers, n)
+    return _mapped(signs_of_resample, numbers, n)
 
 
-def _of_numbers(
-    of_resample: Callable[[jax.Array], jax.Array], numbers: jax.Array, n: int
-) -> jax.Array:
-    """What a function makes of the number of each resample, some draws of n rows at a time."""
+def _mapped(function: Callable[[jax.Array], jax.Array], numbers: jax.Array, n: int) -> jax.Array:
+    """``function(number)`` of each resample, some draws of n rows at a time."""
     count = numbers.shape[0]
     n_batches = -(-count // max(1, _DRAWS // n))
     size = -(-count // n_batches)
     # An incomplete last batch would be compiled as another program.
     numbers = jnp.pad(numbers, (0, n_batches * size - count), mode="edge")
-    return lax.map(of_resample, numbers, batch_size=size)[:count]
+    return lax.map(function, numbers, batch_size=size)[:count]

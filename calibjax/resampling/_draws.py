@@ -37,7 +37,7 @@ def draw_targets(
     rows in all data: chunks of rows and rows on many devices get the draws of the whole batch.
     """
 
-    def of_row(prediction: Any, row: jax.Array) -> jax.Array:
+    def draw(prediction: Any, row: jax.Array) -> jax.Array:
         row_key = jax.random.fold_in(jax.random.fold_in(key, row), group)
         probabilities = prediction.label_probabilities()
         if probabilities is not None:
@@ -45,7 +45,7 @@ def draw_targets(
         batch = jax.tree.map(lambda x: x[None], prediction)
         return batch.sample(row_key, (DRAWS_PER_GROUP,))[:, 0]
 
-    return jax.vmap(of_row)(predictions, rows)
+    return jax.vmap(draw)(predictions, rows)
 
 
 def draw_groups(

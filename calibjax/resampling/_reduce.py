@@ -60,7 +60,7 @@ def under_model(
     divisors = [k for k in range(1, DRAWS_PER_GROUP + 1) if DRAWS_PER_GROUP % k == 0]
     together = max(k for k in divisors if k <= max(1, together))
 
-    def of_group(group: jax.Array) -> Any:
+    def values_of_group(group: jax.Array) -> Any:
         def draw(row: tuple[Any, jax.Array]) -> jax.Array:
             prediction, number = jax.tree.map(lambda x: x[None], row)
             return draw_targets(key, prediction, number, group)[0].astype(observed.dtype)
@@ -73,7 +73,7 @@ def under_model(
         return lax.map(statistic, targets, batch_size=together)
 
     n_groups = n_resamples // DRAWS_PER_GROUP + 1
-    values = lax.map(of_group, jnp.arange(n_groups, dtype=jnp.int32))
+    values = lax.map(values_of_group, jnp.arange(n_groups, dtype=jnp.int32))
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[: n_resamples + 1], values)
 
 

@@ -84,12 +84,12 @@ def _residuals(levels: tuple[float, ...], low: jax.Array, high: jax.Array) -> ja
     scale_of_cells = jnp.sqrt(1 - jnp.sum(jnp.square(of_cells)))
     scale_of_levels = jnp.sqrt(jnp.sum(of_levels * (1 - of_levels)))
 
-    def of_interval(low: jax.Array, high: jax.Array) -> jax.Array:
+    def residual(low: jax.Array, high: jax.Array) -> jax.Array:
         below = jnp.clip((edges - low) / (high - low), 0.0, 1.0)
         in_cells = (jnp.diff(below) - of_cells) / scale_of_cells
         return jnp.concatenate([in_cells, (1 - below[1:-1] - of_levels) / scale_of_levels])
 
-    return jax.vmap(jax.vmap(of_interval))(low, high)
+    return jax.vmap(jax.vmap(residual))(low, high)
 
 
 def _favourable_weights(

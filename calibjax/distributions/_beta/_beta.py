@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from calibjax._numbers import is_positive, log_gamma_step, quantile_from_cdf, with_levels
 from calibjax._struct import struct, widened
 from calibjax.distributions._beta._cdf import beta_cdf
-from calibjax.distributions._beta._density import log_odds_density
-from calibjax.distributions._beta._rule import beta_rule
+from calibjax.distributions._beta._rule import beta_rule, log_odds_density
 from calibjax.distributions._univariate import Univariate
 
 

@@ -14,12 +14,14 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._numbers import mean_by_gauss
-from calibjax.distributions._beta._density import (
+from calibjax.distributions._beta._rule import (
     log_density_at_mean,
+    log_growth,
     log_odds_density,
     log_ratios,
+    logit_of_deviance,
+    smaller_part,
 )
-from calibjax.distributions._beta._rule import log_growth, logit_of_deviance, smaller_part
 
 _NODES, _END = 64, 40.0
 # exp(-NONE) is 0, also in float64 and times any density at the mean.

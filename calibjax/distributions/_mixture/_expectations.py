@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax.distributions._mixture._mixture import Mixture
-from calibjax.distributions._mixture._pairs import sum_over_pairs
+from calibjax.distributions._mixture._sums import sum_over_pairs
 from calibjax.expectations import inner_product, mean_embedding, residual_product
 
 

@@ -12,8 +12,7 @@ from calibjax._distribution import Distribution
 from calibjax._numbers import complex_average, probability_vectors, root_mean_square
 from calibjax._struct import struct, widened, widest_dtype
 from calibjax.distributions._categorical import label_log_prob
-from calibjax.distributions._mixture._cdf import cdf, cdf_jump, quantile
-from calibjax.distributions._mixture._crps import crps
+from calibjax.distributions._mixture._sums import cdf, cdf_jump, crps, quantile
 
 # The log density of a component of weight 0 may exceed the others by more.  The difference is
 # clipped, because its exponential must not overflow.

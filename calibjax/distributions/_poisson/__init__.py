@@ -1,4 +1,3 @@
 """Poisson predictions of counts."""
 
-from calibjax.distributions._poisson import _expectations as _expectations
 from calibjax.distributions._poisson._poisson import Poisson as Poisson

@@ -1,4 +1,4 @@
-"""Poisson predictions of counts."""
+"""Poisson predictions of counts, with the white target kernel in closed form."""
 
 from typing import Any
 
@@ -10,7 +10,8 @@ from calibjax._numbers import complex_exponential, is_nonnegative, safe_sqrt
 from calibjax._struct import static, struct, widened, widened_integers
 from calibjax.distributions._counts import Counts
 from calibjax.distributions._poisson._probability import log_probability, probability
-from calibjax.kernels import EmbeddingDistance
+from calibjax.expectations import inner_product, mean_embedding
+from calibjax.kernels import EmbeddingDistance, WhiteKernel
 
 
 @struct
@@ -98,3 +99,29 @@ class Poisson(Counts):
 def _sqrt_of_rate(p: Poisson) -> jax.Array:
     # The variance of sqrt(Y) hardly depends on the rate.
     return safe_sqrt(p.rate)
+
+
+@mean_embedding.register(Poisson, WhiteKernel)
+def poisson_white_mean(p, kernel, y):
+    return p.probability(y)
+
+
+@inner_product.register(Poisson, WhiteKernel)
+def poisson_white_inner(p, kernel, q):
+    return _probability_of_equality(p.rate, q.rate)
+
+
+def _probability_of_equality(rate: jax.Array, other: jax.Array) -> jax.Array:
+    """P(Z = Z') = exp(-(rate + other)) I_0(2 sqrt(x)) with x = rate other.
+
+    Where x < 1 it is computed from I_0(2 sqrt(x)) = sum_k x^k / k!^2, which is smooth at rate 0.
+    """
+    x = rate * other
+    small = x < 1
+    root, other_root = (jnp.sqrt(jnp.where(small, 1.0, r)) for r in (rate, other))
+    decay = jnp.exp(-jnp.square(root - other_root))
+    large = decay * special.i0e(2 * root * other_root)
+    x, series = jnp.where(small, x, 0.0), jnp.ones_like(x)
+    for k in range(12, 0, -1):
+        series = 1 + series * x / k**2
+    return jnp.where(small, jnp.exp(-(rate + other)) * series, large)

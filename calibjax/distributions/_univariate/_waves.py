@@ -25,8 +25,7 @@ from jax import lax
 
 from calibjax._sharding import Axis, all_of, as_varying
 from calibjax._struct import struct
-from calibjax.distributions._univariate._gaussian import variances
-from calibjax.distributions._univariate._sums import residual_measure
+from calibjax.distributions._univariate._expectations import residual_measure, variances
 from calibjax.distributions._univariate._univariate import Univariate
 from calibjax.expectations import (
     prepare_rows,
@@ -71,11 +70,11 @@ def waves_of_rows(ps: Any, kernel: Any, ys: jax.Array, axis: Axis) -> Any:
     chunks = jax.tree.map(lambda x: x[index], (ps, ys))
 
     @jax.checkpoint
-    def of_chunk(chunk):
+    def chunk_waves(chunk):
         ps, ys = chunk
         return _waves_of_chunk(ps, ys, kernel, center)
 
-    made = lax.map(of_chunk, chunks)
+    made = lax.map(chunk_waves, chunks)
     return WithWaves(ps, *jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n], made))
 
 

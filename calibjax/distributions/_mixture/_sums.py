@@ -1,10 +1,11 @@
-"""The cdf of a mixture, and its inverse."""
+"""Sums over the components of mixtures, and over pairs of them: the cdf, quantiles, the CRPS."""
 
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import (
@@ -13,7 +14,32 @@ from calibjax._numbers import (
     smallest_count_with,
     with_levels,
 )
+from calibjax._sharding import as_varying
 from calibjax._struct import widened
+
+
+def sum_over_pairs(
+    p: Any, q: Any, function: Callable[[Any, Any], jax.Array], captured: Any
+) -> jax.Array:
+    """sum_kl p.weights[k] q.weights[l] function(p.components[k], q.components[l]).
+
+    `captured` holds the arrays that the function uses besides its arguments.  The sum is a loop
+    over pairs of components, and the derivative evaluates each pair again instead of storing it.
+    """
+    ours, theirs = (p.probabilities(), p.components), (q.probabilities(), q.components)
+
+    @jax.checkpoint
+    def term(left, right):
+        return left[0] * right[0] * function(left[1], right[1])
+
+    def over_left(total, left):
+        def over_right(total, right):
+            return total + term(left, right), None
+
+        return lax.scan(over_right, total, theirs)[0], None
+
+    zero = as_varying(jnp.zeros((), ours[0].dtype), (ours, theirs, captured))
+    return lax.scan(over_left, zero, ours)[0]
 
 
 def cdf(p: Any, targets: jax.Array) -> jax.Array:
@@ -68,3 +94,26 @@ def _ends_of_support(p: Any, level: jax.Array) -> jax.Array:
     likeliest = jnp.take_along_axis(ends, jnp.argmax(weights, axis=1)[:, None], axis=1)
     ends = jnp.where(weights > 0, ends, likeliest)
     return jnp.where(level >= 1, jnp.max(ends, axis=1), jnp.min(ends, axis=1))
+
+
+def crps(p: Any, targets: jax.Array) -> jax.Array | None:
+    """sum_k w_k s_k - sum_kl w_k w_l (d_kl - (d_kk + d_ll) / 2) / 2, ``[n]``.
+
+    s_k is the score of component k, and d_kl = E|Z_k - Z_l|.  None if components have no formulas.
+    """
+    p = widened(p)
+    components = p.components
+    if components.mean_absolute_difference(components) is None:
+        return None
+
+    def divergence(c: Any, d: Any) -> jax.Array:
+        own = c.mean_absolute_difference(c) + d.mean_absolute_difference(d)
+        return c.mean_absolute_difference(d) - own / 2
+
+    def scores(components: Any, y: jax.Array) -> jax.Array:
+        return components.crps_closed_form(y)
+
+    of_components = average(p, targets, scores)
+    between = jax.vmap(lambda p: sum_over_pairs(p, p, divergence, ()))(p)
+    total = jax.vmap(lambda p: jnp.sum(p.probabilities()))(p)
+    return of_components - between / (2 * jnp.square(total))

@@ -1,4 +1,4 @@
-r"""Intervals for a squared norm that hold for every size of it, 0 included.
+"""Intervals for a squared norm that hold for every size of it, 0 included.
 
 The SKCE is |w|^2 for the mean w = E xi of a random function xi = k((p, Y), .) - E k((p, Z), .),
 Z ~ p, and the biased estimate is |w_n|^2 for the mean w_n of n such functions.  With the error
@@ -13,16 +13,39 @@ r^2 is the (1 - a)-quantile of |delta|^2 (`NormInterval`).  If w = 0, this is th
 **The upper end alone holds with a probability of 1 - a/2.**  Let u = w / |w|, which is a fixed
 direction.  Then |w| = <u, w_n> - <u, delta> <= |w_n| - <u, delta>.  In the limit <u, delta> is
 normal with the mean 0, so that P(-<u, delta> > r) = P(|<u, delta>| > r) / 2 <= a / 2.
+
+**Kernels with values in [0, K] are bounded, and their intervals hold for every n**, too
+(`BoundedNormInterval`): |xi|^2 = h_ii <= 2 K.  Let c = sqrt(2 K / n) and a = 1 - level.
+
+Below: another xi_i changes |delta| by 2 c / sqrt(n) at most, and E |delta| <= (E |delta|^2)^(1/2)
+<= c.  By the inequality of bounded differences (McDiarmid 1989)
+
+    P(|delta| >= c (1 + sqrt(2 log(2/a)))) <= a / 2,    and    |w| >= |w_n| - |delta|.
+
+Above: |w| <= |w_n| - <u, delta> for the fixed direction u = w / |w|, and <u, xi_i> is in the
+interval of length 2 sqrt(2 K) around 0.  By Hoeffding's inequality (1963)
+
+    P(-<u, delta> >= c sqrt(2 log(2/a))) <= a / 2.
+
+An unbiased estimate is a mean over pairs with |h| <= 2 K, of which M are independent at a time, and
+Hoeffding's inequality says P(|SKCE_u - SKCE| >= 2 K sqrt(2 log(2/a) / M)) <= a.  No SKCE exceeds
+2 K.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from calibjax._struct import struct
-from calibjax.intervals._confidence_interval import ConfidenceInterval
 from calibjax.resampling import normal_quantile
+
+
+class ConfidenceInterval(NamedTuple):
+    """The lower and the upper bound of a confidence interval."""
+
+    low: jax.Array
+    high: jax.Array
 
 
 @struct
@@ -62,3 +85,34 @@ class MeanInterval:
         return ConfidenceInterval(
             jnp.maximum(self.estimate - error, 0.0), jnp.maximum(self.estimate + error, 0.0)
         )
+
+
+@struct
+class BoundedNormInterval:
+    """The interval around the biased estimate of n samples."""
+
+    biased: jax.Array
+    kernel_bound: jax.Array
+    n: jax.Array
+
+    def __call__(self, level: jax.Array) -> ConfidenceInterval:
+        largest = 2 * jnp.asarray(self.kernel_bound)
+        norm, c = (jnp.sqrt(jnp.maximum(x, 0.0)) for x in (self.biased, largest / self.n))
+        deviation = jnp.sqrt(2 * jnp.log(2 / (1 - level)))
+        low = jnp.square(jnp.maximum(norm - c * (1 + deviation), 0.0))
+        return ConfidenceInterval(low, jnp.minimum(jnp.square(norm + c * deviation), largest))
+
+
+@struct
+class BoundedMeanInterval:
+    """The interval around the unbiased estimate of M independent pairs at a time."""
+
+    unbiased: jax.Array
+    kernel_bound: jax.Array
+    n_pairs: jax.Array
+
+    def __call__(self, level: jax.Array) -> ConfidenceInterval:
+        largest = 2 * jnp.asarray(self.kernel_bound)
+        error = largest * jnp.sqrt(2 * jnp.log(2 / (1 - level)) / self.n_pairs)
+        ends = self.unbiased - error, self.unbiased + error
+        return ConfidenceInterval(*(jnp.clip(end, 0.0, largest) for end in ends))

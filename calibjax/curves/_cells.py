@@ -1,7 +1,8 @@
-"""How many rows have their PIT, or another number in [0, 1], in each of equal cells."""
+"""How many rows are in each cell, and which cell of a map speaks most clearly against the model."""
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from calibjax.estimators import UniformBinning
 
@@ -24,3 +25,13 @@ def cumulative(counts: jax.Array) -> jax.Array:
     """How many numbers the first k cells hold, for k = 0, …, along the last axis."""
     sums = jnp.cumsum(counts, axis=-1, dtype=jnp.int32)
     return jnp.pad(sums, [(0, 0)] * (counts.ndim - 1) + [(1, 0)])
+
+
+def worst_cell(score: jax.Array, significant: jax.Array) -> tuple[int, ...] | None:
+    """The index of the significant cell whose score is farthest from 0; None if none is.
+
+    The arrays must be concrete.
+    """
+    distances = np.where(np.asarray(significant), np.abs(np.asarray(score)), -1.0)
+    index = np.unravel_index(np.argmax(distances), distances.shape)
+    return tuple(map(int, index)) if distances[index] >= 0 else None
