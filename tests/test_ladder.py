@@ -231,25 +231,25 @@ def test_what_is_known_by_draws_is_not_filled_up():
     def draw(key, loc):
         return loc + jax.random.normal(key)
 
-    predictions = cj.Unnormalized(lambda loc, y: loc - y, np.zeros(N, np.float32), draw)
-    data = check_data(predictions, np.zeros(N, np.float32))
+    predictions = cj.Unnormalized(lambda loc, y: loc - y, np.zeros(OTHER, np.float32), draw)
+    data = check_data(predictions, np.zeros(OTHER, np.float32))
     assert padded(data) is data
-    assert cj.default_kernel(predictions).prediction_kernel.distance.points.shape == (N,)
+    assert cj.default_kernel(predictions).prediction_kernel.distance.points.shape == (OTHER,)
 
 
 def test_keys_and_kernels_may_be_traced_where_rows_are_not():
-    rows = rows_of("counts", N)
+    rows = counts(OTHER)
     keys = jax.random.split(KEY, 2)
     places = jax.vmap(lambda key: cj.pit(key, *rows))(keys)
     np.testing.assert_allclose(places[1], cj.pit(keys[1], *rows), rtol=1e-6)
 
     def shares(scale):
         kernel = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), scale), cj.WhiteKernel())
-        return cj.contributions(kernel, *rows_of("events", N))
+        return cj.contributions(kernel, *events(OTHER))
 
     slopes = jax.jacobian(shares)(0.5)
     change = (shares(0.6) - shares(0.4)) / 0.2
-    assert slopes.shape == (N,)
+    assert slopes.shape == (OTHER,)
     np.testing.assert_allclose(slopes, change, atol=0.1 * np.max(np.abs(change)))
 
 
