@@ -161,16 +161,9 @@ def check_bins(
     return data, as_pytree(_DISTANCES[distance])
 
 
-def _total_variation(p: jax.Array, q: jax.Array) -> jax.Array:
-    return TotalVariation()(Categorical(p), Categorical(q))
-
-
-def _squared_euclidean(p: jax.Array, q: jax.Array) -> jax.Array:
-    return Euclidean().squared(Categorical(p), Categorical(q))
-
-
-def _euclidean(p: jax.Array, q: jax.Array) -> jax.Array:
-    return Euclidean()(Categorical(p), Categorical(q))
+def _between_vectors(distance: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """A distance of predictions as one of their probabilities."""
+    return lambda p, q: distance(Categorical(p), Categorical(q))
 
 
 def _kullback_leibler(p: jax.Array, q: jax.Array) -> jax.Array:
@@ -181,8 +174,8 @@ def _kullback_leibler(p: jax.Array, q: jax.Array) -> jax.Array:
 
 
 _DISTANCES = {
-    "total_variation": _total_variation,
-    "euclidean": _euclidean,
-    "squared_euclidean": _squared_euclidean,
+    "total_variation": _between_vectors(TotalVariation()),
+    "euclidean": _between_vectors(Euclidean()),
+    "squared_euclidean": _between_vectors(Euclidean().squared),
     "kullback_leibler": _kullback_leibler,
 }

@@ -1,7 +1,6 @@
 """The test with the mean of block estimates."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -116,7 +115,7 @@ def asymptotic_block_skce_test(
     if data.n < 4:
         raise ValueError(f"predictions must hold two blocks of at least 2 rows, got {data.n} rows.")
     block_size = check_integer("block_size", block_size, 2, data.n // 2, "n / 2 = ")
-    check_choice("variance", variance, _SUMMARIES)
+    check_choice("variance", variance, ("blocks", "null"))
     n_resamples = check_null(null, ("asymptotic", "model"), key, n_resamples)
     check_complete_blocks(data, block_size, at_least=2)
     data = padded(data)
@@ -150,9 +149,12 @@ def check_complete_blocks(data: Data, block_size: int, at_least: int) -> None:
 def _asymptotic_block_skce_test(
     axis: Axis, kernel: Any, data: Data, block_size: int, variance: str
 ) -> CalibrationTestResult:
-    blocks, null_error = _SUMMARIES[variance](block_h(kernel, data, block_size, axis))
+    blocks = block_h(kernel, data, block_size, axis)
     method = f"asymptotic_block_skce_test, blocks of {block_size}, variance of {variance}"
-    return z_test(blocks, method, null_error)
+    if variance == "null":
+        summary, null_error = _summary_and_null_error(blocks)
+        return z_test(summary, method, null_error)
+    return z_test(summarise(blocks), method)
 
 
 @on_devices
@@ -175,11 +177,6 @@ def _model_block_skce_test(
     )
 
 
-def _summary_and_no_null_error(blocks: BlockH) -> tuple[BlockSummary, None]:
-    """The summary and None: the test takes the standard error from the summary."""
-    return summarise(blocks), None
-
-
 def _summary_and_null_error(blocks: BlockH) -> tuple[BlockSummary, jax.Array]:
     """The summary, and the standard error of the mean under H0 from the mean of h^2."""
     sums, squares = blocks.sums_and_squares()
@@ -187,9 +184,3 @@ def _summary_and_null_error(blocks: BlockH) -> tuple[BlockSummary, jax.Array]:
     n_blocks, size = summary.n_blocks, blocks.block_size
     mean_square = all_sum(jnp.sum(blocks.estimates(squares)), blocks.axis) / n_blocks
     return summary, jnp.sqrt(2 * mean_square / (size * (size - 1) * n_blocks))
-
-
-_SUMMARIES: dict[str, Callable[[BlockH], tuple[BlockSummary, jax.Array | None]]] = {
-    "blocks": _summary_and_no_null_error,
-    "null": _summary_and_null_error,
-}

@@ -146,14 +146,7 @@ def compare_calibration(
     if kernel is None:
         kernel = common_kernel([data.predictions for data in models], models[0].where)
     (terms, *_) = [check_kernel_of(kernel, data) for data in checked]
-    return compare_calibration_of_data(key, terms, models, n_resamples=n_resamples, several=several)
-
-
-def compare_calibration_of_data(
-    key: jax.Array, kernel: Any, models: Sequence[Data], *, n_resamples: int, several: bool
-) -> CalibrationComparison:
-    """`compare_calibration` of checked models with the same targets, the first with the others."""
-    found = [_resampled_skce((key, kernel), data, n_resamples) for data in models]
+    found = [_resampled_skce((key, terms), data, n_resamples) for data in models]
     result = _comparison(found, several, f"compare_calibration, {n_resamples} resamples")
     # A model that expects no event at all may be sure and right: another one speaks for the rows.
     remarks = [remark_on_rare_events(result, data, "more rows") for data in models]

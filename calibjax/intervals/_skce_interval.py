@@ -44,7 +44,7 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, clean, kept_first, padded
 from calibjax._sharding import Axis, global_offset, on_devices
 from calibjax._struct import widest_dtype
-from calibjax.discrepancy import check_inputs
+from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.estimators import estimate_skce
 from calibjax.intervals._errors import DrawnErrors
 from calibjax.intervals._norm_intervals import (
@@ -160,7 +160,12 @@ def skce_confidence_interval(
 
 
 def skce_and_interval_of_data(
-    key: Any, kernel: Any, data: Data, *, confidence_level: Any, n_resamples: int
+    key: jax.Array | None,
+    kernel: SumOfTerms,
+    data: Data,
+    *,
+    confidence_level: Any,
+    n_resamples: int,
 ) -> tuple[jax.Array, ConfidenceInterval]:
     """The unbiased SKCE, and `skce_confidence_interval` of checked arguments."""
     return _estimate_and_interval((key, kernel, confidence_level), data, n_resamples)

@@ -13,7 +13,7 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, clean, in_dtype, kept_first, padded
 from calibjax._sharding import Axis, axis_size, global_offset, on_devices, rows_at
 from calibjax._struct import is_array, is_traced, struct, widest_dtype
-from calibjax.discrepancy import check_inputs
+from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.intervals._norm_intervals import ConfidenceInterval
 from calibjax.intervals._skce_interval import estimate_and_interval
 from calibjax.intervals._tempered_skce import tempered_sums
@@ -138,26 +138,19 @@ def equivalent_temperature(
     check_tempering(data.predictions)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     level = checked_level(confidence_level, widest_dtype(targets, *jax.tree.leaves(predictions)))
-    return equivalent_temperature_of_data(
-        key, kernel, padded(data), confidence_level=level, n_resamples=n_resamples
-    )
-
-
-def equivalent_temperature_of_data(
-    key: jax.Array, kernel: Any, data: Data, *, confidence_level: Any, n_resamples: int
-) -> EquivalentTemperature:
-    """`equivalent_temperature` of checked arguments."""
-    return _with_interval((key, kernel, confidence_level), data, n_resamples)
+    return _equivalent_temperature((key, kernel, level), padded(data), n_resamples)
 
 
 @on_devices
-def _with_interval(axis: Axis, shared: Any, data: Data, n_resamples: int) -> EquivalentTemperature:
+def _equivalent_temperature(
+    axis: Axis, shared: Any, data: Data, n_resamples: int
+) -> EquivalentTemperature:
     estimate, interval = estimate_and_interval(axis, shared, data, n_resamples)
     return _temperature_of_errors(axis, (shared[1], estimate, interval), data)
 
 
 def temperature_of_errors(
-    kernel: Any, data: Data, estimate: jax.Array, interval: ConfidenceInterval
+    kernel: SumOfTerms, data: Data, estimate: jax.Array, interval: ConfidenceInterval
 ) -> EquivalentTemperature:
     """`equivalent_temperature` for an SKCE and its interval that are known already."""
     return _of_errors((kernel, estimate, interval), data)
@@ -237,7 +230,9 @@ def _excess_that_shows(levels: jax.Array, shown: jax.Array, excess: jax.Array) -
     return jnp.where(positive, found, 0.0)
 
 
-def _deviation_ratio(predictions: Any, weights: jax.Array, temperature: jax.Array) -> jax.Array:
+def _deviation_ratio(
+    predictions: Distribution, weights: jax.Array, temperature: jax.Array
+) -> jax.Array:
     """The median of spread(p) / spread(temper(p, T)) over all rows and coordinates."""
     is_finite = jnp.isfinite(temperature)
     tempered = predictions.tempered(jnp.where(is_finite, temperature, 1.0))

@@ -9,7 +9,7 @@ from jax import lax
 from calibjax._numbers import dot
 from calibjax._rows import Data
 from calibjax._sharding import Axis, all_sum, axis_size, evenly_spaced, rows_at
-from calibjax.discrepancy import h
+from calibjax.discrepancy import SumOfTerms, h
 from calibjax.operators import in_tiles
 from calibjax.resampling import draw_targets
 
@@ -21,7 +21,7 @@ _STEPS = 32
 _ROWS = 2**12
 
 
-def largest_variance(kernel: Any, data: Data, n_kept: Any, n_rows: jax.Array, axis: Axis):
+def largest_variance(kernel: SumOfTerms, data: Data, n_kept: Any, n_rows: jax.Array, axis: Axis):
     """The largest variance of <u, xi> for any unit vector u: the largest eigenvalue of H / n.
 
     It comes from the centred H of at most 256 rows that are evenly spaced among all.  It is convex
@@ -59,7 +59,7 @@ def _largest_eigenvalue(matrix: jax.Array) -> jax.Array:
 
 
 def variance_under_model(
-    key: jax.Array, kernel: Any, data: Data, numbers: jax.Array, axis: Axis
+    key: jax.Array, kernel: SumOfTerms, data: Data, numbers: jax.Array, axis: Axis
 ) -> tuple[jax.Array, jax.Array]:
     """E |xi|^2 for targets from the model, and by how much the mean of n rows varies.
 
