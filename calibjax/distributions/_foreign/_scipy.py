@@ -6,22 +6,8 @@ from typing import Any
 import numpy as np
 
 from calibjax._distribution import Distribution
-from calibjax.distributions._beta import Beta
-from calibjax.distributions._categorical import Bernoulli
-from calibjax.distributions._foreign._conventions import (
-    cauchy,
-    chi_squared,
-    exponential,
-    failures,
-    gamma_with_scale,
-    log_normal_with_median,
-)
+from calibjax.distributions._foreign import _families as ours
 from calibjax.distributions._foreign._package import Batch, Builder, Package, broadcast
-from calibjax.distributions._laplace._laplace import Laplace
-from calibjax.distributions._normal._normal import Normal
-from calibjax.distributions._poisson._poisson import Poisson
-from calibjax.distributions._student_t import StudentT
-from calibjax.distributions._weibull import Weibull
 
 
 def _name_of(obj: Any) -> str:
@@ -60,19 +46,19 @@ SCIPY = Package(
     "scipy.stats",
     "scipy.stats.",
     {
-        "bernoulli": _from_parameters(Bernoulli, "p"),
-        "beta": _from_parameters(Beta, "a b"),
-        "cauchy": _from_parameters(cauchy, "loc scale"),
-        "chi2": _from_parameters(chi_squared, "df scale"),
-        "expon": _from_parameters(exponential, "scale"),
-        "gamma": _from_parameters(gamma_with_scale, "a scale"),
-        "laplace": _from_parameters(Laplace, "loc scale"),
-        "lognorm": _from_parameters(log_normal_with_median, "s scale"),
-        "nbinom": _from_parameters(failures, "n p"),
-        "norm": _from_parameters(Normal, "loc scale"),
-        "poisson": _from_parameters(Poisson, "mu"),
-        "t": _from_parameters(StudentT, "df loc scale"),
-        "weibull_min": _from_parameters(Weibull, "c scale"),
+        "bernoulli": _from_parameters(ours.Bernoulli, "p"),
+        "beta": _from_parameters(ours.Beta, "a b"),
+        "cauchy": _from_parameters(ours.cauchy, "loc scale"),
+        "chi2": _from_parameters(ours.chi_squared, "df scale"),
+        "expon": _from_parameters(ours.exponential, "scale"),
+        "gamma": _from_parameters(ours.gamma_with_scale, "a scale"),
+        "laplace": _from_parameters(ours.Laplace, "loc scale"),
+        "lognorm": _from_parameters(ours.log_normal_with_median, "s scale"),
+        "nbinom": _from_parameters(ours.failures, "n p"),
+        "norm": _from_parameters(ours.Normal, "loc scale"),
+        "poisson": _from_parameters(ours.Poisson, "mu"),
+        "t": _from_parameters(ours.StudentT, "df loc scale"),
+        "weibull_min": _from_parameters(ours.Weibull, "c scale"),
     },
     "distribution.rvs((100, n))",
     _name_of,

@@ -1,12 +1,25 @@
-"""Our families by parameters that other packages prefer, arrays of one shape."""
+"""Our families, also by parameters that other packages prefer, arrays of one shape."""
 
 import jax
 import jax.numpy as jnp
 
-from calibjax.distributions._gamma import Gamma
-from calibjax.distributions._log_normal import LogNormal
-from calibjax.distributions._negative_binomial import NegativeBinomial
-from calibjax.distributions._student_t import StudentT
+from calibjax.distributions._beta import Beta as Beta
+from calibjax.distributions._categorical import Bernoulli as Bernoulli
+from calibjax.distributions._categorical import Categorical as Categorical
+from calibjax.distributions._counts import Counts as Counts
+from calibjax.distributions._gamma import Gamma as Gamma
+from calibjax.distributions._laplace._laplace import Laplace as Laplace
+from calibjax.distributions._log_normal import LogNormal as LogNormal
+from calibjax.distributions._multivariate_normal._multivariate_normal import (
+    MultivariateNormalFullCovariance as MultivariateNormalFullCovariance,
+)
+from calibjax.distributions._negative_binomial import NegativeBinomial as NegativeBinomial
+from calibjax.distributions._normal._normal import MultivariateNormalDiag as MultivariateNormalDiag
+from calibjax.distributions._normal._normal import Normal as Normal
+from calibjax.distributions._poisson._poisson import Poisson as Poisson
+from calibjax.distributions._student_t import StudentT as StudentT
+from calibjax.distributions._weibull import Weibull as Weibull
+from calibjax.distributions._zero_inflated import ZeroInflated as ZeroInflated
 
 
 def cauchy(loc: jax.Array, scale: jax.Array) -> StudentT:
