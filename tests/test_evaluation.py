@@ -278,6 +278,10 @@ def test_json(evaluation, tmp_path):
     assert found["classes"] == NAMES and found["n"] == 120 and found["rejected"] is True
     assert len(found["curves"]["reliability"]["frequency"]) == 15
     assert None in found["curves"]["reliability"]["frequency"]  # an empty bin is no number
+    # Kernels by names: addresses of functions would differ from process to process.
+    names = [kernel["kernel"] for kernel in found["kernels"]]
+    assert len(names) == 6 and any("log_probability_of" in name for name in names)
+    assert " at 0x" not in text
 
 
 class Page(HTMLParser):

@@ -17,8 +17,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import calibjax.cli._kept_monitor
 import calibjax.cli._monitor
+import calibjax.monitoring
 from calibjax.cli import app
 
 
@@ -58,7 +58,7 @@ class Ones:
 @pytest.fixture(autouse=True)
 def monitor_without_compilation(monkeypatch, request):
     if "slow" not in request.keywords:
-        monkeypatch.setattr(calibjax.cli._kept_monitor, "CalibrationMonitor", Ones)
+        monkeypatch.setattr(calibjax.monitoring, "CalibrationMonitor", Ones)
 
 
 @pytest.fixture

@@ -8,20 +8,8 @@ import numpy as np
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import TOLERANCE
+from calibjax.cli import _options as options
 from calibjax.cli._labels import labels_of_classes, labels_of_event
-from calibjax.cli._options import (
-    Draws,
-    Event,
-    Levels,
-    Mean,
-    Normalize,
-    Prob,
-    Probs,
-    QuantileColumns,
-    Sd,
-    SortQuantiles,
-    Target,
-)
 from calibjax.cli._read import Table, listed, read_table, stems
 from calibjax.cli._terminal import BadInput
 from calibjax.distributions import Bernoulli, Categorical, Empirical, Normal, Quantiles
@@ -83,17 +71,17 @@ class Columns:
         normalize: whether to divide each row of class probabilities by its sum.
     """
 
-    target: Target
-    probs: Probs = None
-    prob: Prob = None
-    event: Event = None
-    mean: Mean = None
-    sd: Sd = None
-    quantiles: QuantileColumns = None
-    levels: Levels = None
-    sort_quantiles: SortQuantiles = False
-    draws: Draws = None
-    normalize: Normalize = False
+    target: options.Target
+    probs: options.Probs = None
+    prob: options.Prob = None
+    event: options.Event = None
+    mean: options.Mean = None
+    sd: options.Sd = None
+    quantiles: options.QuantileColumns = None
+    levels: options.Levels = None
+    sort_quantiles: options.SortQuantiles = False
+    draws: options.Draws = None
+    normalize: options.Normalize = False
 
     def read(self, path: Path, at_least: int = 2) -> Model:
         """The predictions and the targets of a file, which must have so many rows at least."""

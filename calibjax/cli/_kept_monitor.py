@@ -9,18 +9,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from calibjax import monitoring
 from calibjax.cli._batches import Batch, Fingerprint, Fingerprints, batches_of, data_of, place_of
 from calibjax.cli._columns import Columns, Model
 from calibjax.cli._read import listed
 from calibjax.cli._terminal import BadInput
-from calibjax.monitoring import (
-    CalibrationMonitor,
-    as_file,
-    check_header,
-    header_of,
-    read_file,
-    with_leaves,
-)
 
 # The number of the version changes with what a file holds.
 _KIND = {"schema": "calibjax monitor", "version": 1}
@@ -66,7 +59,7 @@ class KeptMonitor:
     """
 
     path: Path
-    monitor: CalibrationMonitor
+    monitor: monitoring.CalibrationMonitor
     meaning: dict[str, Any]
     calls: tuple[tuple[str, str], ...] = ()
     counted: tuple[Counted, ...] = ()
@@ -127,9 +120,9 @@ class KeptMonitor:
     def as_file(self) -> bytes:
         """The content of its file."""
         kept = {name: getattr(self, name) for name in ("calls", "counted", "first_alarm")}
-        header = header_of(self.monitor) | _KIND | {"meaning": self.meaning} | kept
+        header = monitoring.header_of(self.monitor) | _KIND | {"meaning": self.meaning} | kept
         try:
-            return as_file(header, self.monitor)
+            return monitoring.as_file(header, self.monitor)
         except ValueError as error:
             raise BadInput(f"{self.path}: nothing was counted, because {error}") from error
 
@@ -208,9 +201,9 @@ def kept_monitor(
         # What bets are made of must not be chosen by later predictions, which may know targets.
         n_rows = batches_of(model, by)[0].n_rows
         example = jax.tree.map(lambda x: x[: max(n_rows, 2)], model.predictions)
-        return KeptMonitor(path, CalibrationMonitor.start(key, example), meaning)
-    header, arrays = read_file(path)
-    check_header(path, header, _KIND)
+        return KeptMonitor(path, monitoring.CalibrationMonitor.start(key, example), meaning)
+    header, arrays = monitoring.read_file(path)
+    monitoring.check_header(path, header, _KIND)
     kept = header["meaning"]
     if level is None:
         meaning["--level"] = kept["--level"]
@@ -223,11 +216,11 @@ def kept_monitor(
             )
     # The same row twice, because one row is no example; which one does not matter here.
     example = jax.tree.map(lambda x: x[jnp.zeros(2, int)], model.predictions)
-    like = CalibrationMonitor.start(key, example)
-    check_header(path, header, header_of(like) | _KIND)
+    like = monitoring.CalibrationMonitor.start(key, example)
+    monitoring.check_header(path, header, monitoring.header_of(like) | _KIND)
     return KeptMonitor(
         path,
-        with_leaves(path, arrays, like),
+        monitoring.with_leaves(path, arrays, like),
         kept,
         calls=tuple((file, time) for file, time in header["calls"]),
         counted=tuple(

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax import intervals
+from calibjax._distribution import Distribution
 from calibjax._rows import Data, first_rows
 from calibjax._struct import widest_dtype
 from calibjax.discrepancy import normal_form
@@ -15,12 +17,6 @@ from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._rows import without_targets
 from calibjax.expectations import default_kernel_of_data
 from calibjax.hypothesis_tests import aggregated_skce_test_of_data
-from calibjax.intervals import (
-    EquivalentTemperature,
-    has_temperature,
-    skce_and_interval_of_data,
-    temperature_of_errors,
-)
 from calibjax.recalibration import fit_temperature_of_data
 
 # The interval from all pairs of rows takes a second for so many; landmarks serve for more.
@@ -39,7 +35,7 @@ class Effect:
     """
 
     skce: Measure
-    equivalent: EquivalentTemperature | None
+    equivalent: intervals.EquivalentTemperature | None
     best_temperature: float | None
 
 
@@ -48,28 +44,28 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
     predictions, kernel = data.predictions, default_kernel_of_data(data)
     terms = normal_form(kernel)
     if data.n_kept() <= _MAX_ALL_PAIRS:
-        estimate, interval = skce_and_interval_of_data(
+        estimate, interval = intervals.skce_and_interval_of_data(
             key, terms, data, confidence_level=confidence_level, n_resamples=n_resamples
         )
     else:
         test = aggregated_skce_test_of_data(key, [kernel], data, n_resamples=n_resamples)
         estimate, interval = test.estimate, test.confidence_interval(confidence_level)
     found = Measure(float(estimate), (float(interval.low), float(interval.high)))
-    if not has_temperature(predictions):
+    if not intervals.has_temperature(predictions):
         return Effect(found, None, None)
     best = float(fit_temperature_of_data(data))
     if isinstance(predictions, Univariate):
         return Effect(found, None, best)
-    return Effect(found, temperature_of_errors(terms, data, estimate, interval), best)
+    return Effect(found, intervals.temperature_of_errors(terms, data, estimate, interval), best)
 
 
-def deviation_ratio(predictions: Any, temperature: float) -> float:
+def deviation_ratio(predictions: Distribution, temperature: float) -> float:
     """The standard deviation of a prediction over the one at a temperature; the median of rows."""
     ratios = _deviation_ratios(without_targets(predictions).predictions, temperature)
     return float(np.median(first_rows(ratios, len(predictions))))
 
 
 @jax.jit
-def _deviation_ratios(predictions: Any, temperature: Any) -> jax.Array:
+def _deviation_ratios(predictions: Distribution, temperature: Any) -> jax.Array:
     temperature = jnp.asarray(temperature, widest_dtype(*jax.tree.leaves(predictions)))
     return predictions.spread() / predictions.tempered(temperature).spread()

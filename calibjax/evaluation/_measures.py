@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from calibjax._distribution import Distribution
 from calibjax._rows import Data
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._label_statistics import label_statistics, smooth_ece_of_labels
@@ -106,7 +107,7 @@ def _number_measures(key: jax.Array, data: Data, confidence_level: float) -> dic
 
 
 @jax.jit
-def _moments(predictions: Any) -> tuple[jax.Array, jax.Array]:
+def _moments(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
     return predictions.mean(), predictions.standard_deviation()
 
 

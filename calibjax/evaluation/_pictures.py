@@ -4,15 +4,8 @@ from typing import Any
 
 import jax
 
+from calibjax import curves
 from calibjax._rows import Data
-from calibjax.curves import (
-    corp_curve,
-    coverage_curve_of_data,
-    pit_curve_of_data,
-    reliability_curve_of_data,
-    residual_map_of_data,
-    witness_map_of_data,
-)
 from calibjax.evaluation._label_statistics import judged
 from calibjax.evaluation._rows import n_labels
 
@@ -27,14 +20,14 @@ def curves_of(
     if n_labels(data.predictions) is not None:
         binary = judged(data)
         return {
-            "reliability": reliability_curve_of_data(keys[0], binary, n_bins=15, **options),
-            "corp": corp_curve(*binary.samples, key=keys[1], where=binary.where, **options),
+            "reliability": curves.reliability_curve_of_data(keys[0], binary, n_bins=15, **options),
+            "corp": curves.corp_curve(*binary.samples, key=keys[1], where=binary.where, **options),
         } | where
     if data.predictions.target_shape != "n":
         return {}
     return {
-        "pit": pit_curve_of_data(keys[0], data, n_bins=20, **options),
-        "coverage": coverage_curve_of_data(keys[1], data, n_levels=19, **options),
+        "pit": curves.pit_curve_of_data(keys[0], data, n_bins=20, **options),
+        "coverage": curves.coverage_curve_of_data(keys[1], data, n_levels=19, **options),
     } | where
 
 
@@ -42,7 +35,7 @@ def map_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int
     """The map that shows where predictions of this family are wrong, by its name; or none."""
     options: dict[str, Any] = {"confidence_level": confidence_level, "n_resamples": n_resamples}
     if n_labels(data.predictions) is not None:
-        return {"witness": witness_map_of_data(key, data, n_bins=10, **options)}
+        return {"witness": curves.witness_map_of_data(key, data, n_bins=10, **options)}
     if data.predictions.target_shape != "n":
         return {}
-    return {"residuals": residual_map_of_data(key, data, n_bins=5, **options)}
+    return {"residuals": curves.residual_map_of_data(key, data, n_bins=5, **options)}

@@ -2,12 +2,12 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._distribution import Distribution
 from calibjax._rows import Data
 from calibjax._struct import widest_dtype
 from calibjax.evaluation._rows import log_scores, named_rows, without_targets
@@ -17,7 +17,7 @@ from calibjax.intervals import FEW_EVENTS, expected_rare_events
 _FEW_ROWS = 50
 
 
-def remarks(predictions: Any, targets: np.ndarray) -> list[str]:
+def remarks(predictions: Distribution, targets: np.ndarray) -> list[str]:
     """Sentences about intervals that may be too narrow; none where there are data enough."""
     found, n = [], len(targets)
     if n < _FEW_ROWS:
@@ -65,7 +65,7 @@ def impossible_rows(data: Data) -> np.ndarray:
     return np.empty(0, int) if scores is None else np.flatnonzero(np.isposinf(scores))
 
 
-def in_words(impossible: Impossible, predictions: Any) -> str | None:
+def in_words(impossible: Impossible, predictions: Distribution) -> str | None:
     """How many rows there are, which, and what the p-value is without them; None if none."""
     n = len(impossible.rows)
     if n == 0:

@@ -9,18 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax import recalibration
+from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
 from calibjax.evaluation._rows import n_labels
 from calibjax.evaluation._summary import temperature_text
 from calibjax.hypothesis_tests import calibration_test_of_data
 from calibjax.intervals import has_temperature
-from calibjax.recalibration import (
-    affine_scaling,
-    fit_recalibration_of_data,
-    fit_temperature_of_data,
-    temper,
-    vector_scaling,
-)
 from calibjax.scores import log_score_of_data
 
 # Half of fewer rows is too few for a fit of several numbers, and for a test.
@@ -47,7 +42,7 @@ class Remedy:
 
 
 def remedies_of(
-    key: jax.Array, predictions: Any, targets: np.ndarray, n_resamples: int
+    key: jax.Array, predictions: Distribution, targets: np.ndarray, n_resamples: int
 ) -> list[Remedy]:
     """The model as it is, and recalibrated on rows 0, 2, …; judged on rows 1, 3, ….
 
@@ -66,9 +61,9 @@ def remedies_of(
         score = np.mean(np.asarray(log_score_of_data(data))[:n], dtype=np.float64)
         return Remedy(name, fitted, n, float(score), float(test.pvalue))
 
-    temperature = fit_temperature_of_data(fit)
+    temperature = recalibration.fit_temperature_of_data(fit)
     name, transform, start, words = _second_transform(judge.predictions)
-    parameters, is_minimum = fit_recalibration_of_data(transform, start, fit)
+    parameters, is_minimum = recalibration.fit_recalibration_of_data(transform, start, fit)
     fitted = words(parameters) + (
         "" if is_minimum else "; there the search ended, without a minimum"
     )
@@ -82,20 +77,25 @@ def remedies_of(
 
 @functools.partial(jax.jit, static_argnames="transform")
 def _recalibrated(
-    predictions: Any, temperature: jax.Array, parameters: Any, transform: Callable[..., Any]
+    predictions: Distribution,
+    temperature: jax.Array,
+    parameters: Any,
+    transform: Callable[..., Any],
 ) -> tuple[Any, Any]:
-    return temper(predictions, temperature), transform(parameters, predictions)
+    return recalibration.temper(predictions, temperature), transform(parameters, predictions)
 
 
-def _second_transform(predictions: Any) -> tuple[str, Callable[..., Any], Any, Callable[..., str]]:
+def _second_transform(
+    predictions: Distribution,
+) -> tuple[str, Callable[..., Any], Any, Callable[..., str]]:
     """A transform with more numbers than a temperature, where it starts, and what it fitted."""
     n_classes = n_labels(predictions)
     if n_classes is None:
-        return "location and scale", affine_scaling, (0.0, 1.0, 0.0), _affine_words
+        return "location and scale", recalibration.affine_scaling, (0.0, 1.0, 0.0), _affine_words
     shift: Any = 0.0
     if predictions.binary_probability() is None:
         shift = np.zeros(n_classes, jnp.result_type(float))
-    return "vector scaling", vector_scaling, (1.0, shift), _vector_words
+    return "vector scaling", recalibration.vector_scaling, (1.0, shift), _vector_words
 
 
 def _affine_words(parameters: Any) -> str:

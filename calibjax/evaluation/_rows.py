@@ -1,10 +1,9 @@
 """Rows of predictions: on the ladder, and their numbers in words."""
 
-from typing import Any
-
 import jax
 import numpy as np
 
+from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
 from calibjax._struct import widened
 from calibjax.expectations import has_log_prob
@@ -14,12 +13,12 @@ from calibjax.scores import log_score_of_data
 _MOST_ROWS = 5
 
 
-def without_targets(predictions: Any) -> Data:
+def without_targets(predictions: Distribution) -> Data:
     """Predictions that are checked already, on the ladder."""
     return padded(Data(predictions, None))
 
 
-def n_labels(predictions: Any) -> int | None:
+def n_labels(predictions: Distribution) -> int | None:
     """The number of labels; None if the targets are no labels."""
     found = jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions)
     return None if found is None else found.shape[-1]

@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
+from calibjax._distribution import Distribution
 from calibjax.evaluation._effect import Effect, deviation_ratio
 from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._remarks import Impossible, in_words
@@ -21,7 +22,7 @@ _MAIN_ERROR = 0.5
 def verdict(
     pvalue: float,
     level: float,
-    predictions: Any,
+    predictions: Distribution,
     effect: Effect,
     worst: str | None,
     impossible: Impossible,
@@ -71,7 +72,7 @@ def direction(best_temperature: float | None) -> str | None:
     return "too sure" if best_temperature > 1 else "not sure enough"
 
 
-def _how_far_off(predictions: Any, effect: Effect) -> str | None:
+def _how_far_off(predictions: Distribution, effect: Effect) -> str | None:
     best, towards = effect.best_temperature, direction(effect.best_temperature)
     if effect.equivalent is None or best is None:
         return towards
@@ -90,7 +91,7 @@ def _how_far_off(predictions: Any, effect: Effect) -> str | None:
     return f"{said}, about as far off as if {size}" if size else towards
 
 
-def _too_sure(predictions: Any, temperature: float) -> str | None:
+def _too_sure(predictions: Distribution, temperature: float) -> str | None:
     """What is wrong with a model whose best temperature is above 1; None unless it is finite."""
     if not 1 < temperature < math.inf:
         return None
@@ -100,7 +101,7 @@ def _too_sure(predictions: Any, temperature: float) -> str | None:
     return f"its standard deviations were {ratio:.2g} of the right ones"
 
 
-def _not_sure_enough(predictions: Any, temperature: float) -> str:
+def _not_sure_enough(predictions: Distribution, temperature: float) -> str:
     least = "at least " if is_end_of_range(temperature) else ""
     if n_labels(predictions) is not None:
         return f"its logits should be {least}{1 / temperature:.3g} times as large"

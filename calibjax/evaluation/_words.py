@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from calibjax._distribution import Distribution
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._measures import shares_of_levels
 from calibjax.evaluation._rows import n_labels
@@ -35,7 +36,7 @@ def _printable(name: str) -> str:
     return "".join(x if x.isprintable() else repr(x)[1:-1] for x in name)
 
 
-def judged_event(predictions: Any, classes: list[Any] | None) -> str:
+def judged_event(predictions: Distribution, classes: list[Any] | None) -> str:
     """The event of which a reliability diagram of label predictions shows the probability."""
     if n_labels(predictions) == 2:
         return f"{class_name(classes, 1)} came"
@@ -51,7 +52,7 @@ def worst_place(curves: dict[str, Any], classes: list[Any] | None) -> str | None
     return None
 
 
-def worst_level(predictions: Any, targets: Any, confidence_level: float) -> str | None:
+def worst_level(predictions: Distribution, targets: Any, confidence_level: float) -> str | None:
     """Of quantile forecasts the level with the clearest error, in words; None if there is none.
 
     An error is clear if more targets are below, or fewer at or below, than by chance, at all K

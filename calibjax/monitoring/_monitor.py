@@ -30,8 +30,14 @@ from calibjax.features import choose_landmarks
 from calibjax.kernels import KernelLike, check_kernel
 from calibjax.monitoring._basis import Basis, kernel_at, make_basis
 from calibjax.monitoring._bets import Bets, after_rows, first_bets
-from calibjax.monitoring._file import as_file, check_header, read_file, replacing, with_leaves
-from calibjax.monitoring._in_words import header_of
+from calibjax.monitoring._file import (
+    as_file,
+    check_header,
+    header_of,
+    read_file,
+    replacing,
+    with_leaves,
+)
 from calibjax.monitoring._outcomes import outcomes_of
 
 T = TypeVar("T")

@@ -8,21 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.transforms import Bbox, ScaledTranslation
 
 from calibjax.curves import CORPCurve, ReliabilityCurve
-from calibjax.plot._style import (
-    BLUE,
-    CURVE,
-    GREY,
-    IDEAL,
-    LABEL,
-    NOTE,
-    PALE,
-    THIN,
-    TICK,
-    VERMILLION,
-    legend,
-    new_axes,
-    words,
-)
+from calibjax.plot import _style as style
 
 # The band of one place, within the wider one of all places.
 _DARKER = "#B3B3B3"
@@ -63,8 +49,8 @@ def reliability(curve: ReliabilityCurve | CORPCurve, *, ax: Axes | None = None) 
         'Reliability, n = 500'
     """
     draw = _draw.dispatch(type(curve))
-    ax = new_axes(ax, (3.3, 4.0))
-    ax.plot([0, 1], [0, 1], label="calibrated", **IDEAL)
+    ax = style.new_axes(ax, (3.3, 4.0))
+    ax.plot([0, 1], [0, 1], label="calibrated", **style.IDEAL)
     draw(curve, ax)
     return ax
 
@@ -94,16 +80,16 @@ def _draw_bins(curve: ReliabilityCurve, ax: Axes) -> None:
     level = _percent(float(curve.confidence_level))
     left, width = edges[:-1][filled], np.diff(edges)[filled]
     for bottom, top, color, places in (
-        (low, high, PALE, "all bins at once"),
+        (low, high, style.PALE, "all bins at once"),
         (each_low, each_high, _DARKER, "each bin"),
     ):
         label = f"{level}, {places}"
         ax.bar(left, top - bottom, width, bottom, align="edge", color=color, label=label, zorder=1)
-    ax.plot(forecast, frequency, **CURVE)
+    ax.plot(forecast, frequency, **style.CURVE)
     outside = (frequency < low) | (frequency > high)
-    _draw_points(ax, forecast[~outside], frequency[~outside], BLUE, "o", None)
-    _draw_points(ax, forecast[outside], frequency[outside], VERMILLION, "D", "outside")
-    words(ax, f"Reliability, n = {counts.sum():,}", "", "observed frequency")
+    _draw_points(ax, forecast[~outside], frequency[~outside], style.BLUE, "o", None)
+    _draw_points(ax, forecast[outside], frequency[outside], style.VERMILLION, "D", "outside")
+    style.words(ax, f"Reliability, n = {counts.sum():,}", "", "observed frequency")
     limits = _show(ax, left, left + width, frequency, low, high)
     _draw_below(ax, limits, edges, counts)
 
@@ -113,7 +99,7 @@ def _draw_isotonic(curve: CORPCurve, ax: Axes) -> None:
     level = _percent(float(curve.confidence_level))
     low, high = curve.simultaneous_low, curve.simultaneous_high
     for bottom, top, color, places in (
-        (low, high, PALE, "everywhere at once"),
+        (low, high, style.PALE, "everywhere at once"),
         (curve.pointwise_low, curve.pointwise_high, _DARKER, "each forecast"),
     ):
         if curve.grid.size:
@@ -121,26 +107,28 @@ def _draw_isotonic(curve: CORPCurve, ax: Axes) -> None:
             ax.fill_between(
                 curve.grid, bottom, top, color=color, linewidth=0, label=label, zorder=1
             )
-    ax.plot(curve.forecasts, curve.recalibrated, **CURVE)
+    ax.plot(curve.forecasts, curve.recalibrated, **style.CURVE)
     at_grid = curve.recalibrated[np.searchsorted(curve.forecasts, curve.grid)]
     outside = (at_grid < low) | (at_grid > high)
-    _draw_points(ax, curve.grid[outside], at_grid[outside], VERMILLION, ".", "outside")
-    words(ax, f"Reliability without bins, n = {curve.count.sum():,}", "", "observed frequency")
+    _draw_points(ax, curve.grid[outside], at_grid[outside], style.VERMILLION, ".", "outside")
+    style.words(
+        ax, f"Reliability without bins, n = {curve.count.sum():,}", "", "observed frequency"
+    )
     limits = _show(ax, curve.forecasts, curve.recalibrated)
     counts, edges = np.histogram(curve.forecasts, _BARS, limits, weights=curve.count)
     parts = (
         f"MCB {curve.miscalibration:.2g}, DSC {curve.discrimination:.2g}, "
         f"UNC {curve.uncertainty:.2g}"
     )
-    _draw_below(ax, limits, edges, counts, title=parts, title_fontsize=NOTE)
+    _draw_below(ax, limits, edges, counts, title=parts, title_fontsize=style.NOTE)
 
 
 def _draw_points(
     ax: Axes, x: np.ndarray, y: np.ndarray, color: str, marker: str, label: str | None
 ) -> None:
     if x.size:
-        style: dict[str, Any] = {"color": color, "marker": marker, "linestyle": "none"}
-        ax.plot(x, y, **style, markersize=3.5, label=label, zorder=4, clip_on=False)
+        look: dict[str, Any] = {"color": color, "marker": marker, "linestyle": "none"}
+        ax.plot(x, y, **look, markersize=3.5, label=label, zorder=4, clip_on=False)
 
 
 def _percent(level: float) -> str:
@@ -166,19 +154,19 @@ def _draw_below(
     """The numbers of forecasts below the curve, and the legend, which would hide data elsewhere."""
     ax.tick_params(labelbottom=False)
     below = ax.inset_axes((0.0, -_GAP - _HEIGHT, 1.0, _HEIGHT))
-    below.bar(edges[:-1], counts, np.diff(edges), align="edge", color=GREY, linewidth=0)
+    below.bar(edges[:-1], counts, np.diff(edges), align="edge", color=style.GREY, linewidth=0)
     below.spines[["top", "right"]].set_visible(False)
-    below.tick_params(labelsize=TICK, width=THIN, length=2.5)
+    below.tick_params(labelsize=style.TICK, width=style.THIN, length=2.5)
     below.set_xlim(limits)
-    below.set_xlabel("predicted probability", fontsize=LABEL)
-    below.set_ylabel("count", fontsize=LABEL)
+    below.set_xlabel("predicted probability", fontsize=style.LABEL)
+    below.set_ylabel("count", fontsize=style.LABEL)
     figure = ax.figure
     columns = (
         2
         if ax.get_position(original=True).width * figure.bbox.width >= _WIDE * figure.dpi / 72
         else 1
     )
-    legend(
+    style.legend(
         ax,
         loc="upper center",
         bbox_to_anchor=(0.45, 0.0),
