@@ -18,8 +18,8 @@ def cast(tree, dtype="float64"):
 
     def leaf(x):
         floating = jnp.issubdtype(jnp.result_type(x), jnp.floating)
-        # On the host: a conversion by jax is a program for every shape.
-        return jnp.asarray(np.asarray(x).astype(jnp.dtype(dtype if floating else "int32")))
+        # On the host: a conversion by jax is a program for every shape, and so is jnp.asarray.
+        return jax.device_put(np.asarray(x).astype(jnp.dtype(dtype if floating else "int32")))
 
     return jax.tree.map(leaf, tree)
 

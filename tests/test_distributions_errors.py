@@ -37,13 +37,13 @@ def family(name):
 
 
 def ones(*shape):
-    return jnp.asarray(np.ones((N, *shape), "float32"))
+    return jax.device_put(np.ones((N, *shape), "float32"))
 
 
 def at(array, row, value):
     changed = np.array(array)
     changed[row] = value
-    return jnp.asarray(changed)
+    return jax.device_put(changed)
 
 
 COVARIANCE = np.tile(np.float32([[2.0, 0.5], [0.5, 1.0]]), (N, 1, 1))
