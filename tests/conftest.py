@@ -49,8 +49,8 @@ def pytest_collection_finish():
     gc.set_threshold(100_000, 20, 1000)
 
 
-# Of a module, so that it comes before the other fixtures of modules: under another rule of promotion
-# each program is another one.  Examples in docstrings run as users would run them.
+# Of a module, so that it comes before the other fixtures of modules: under another rule of
+# promotion each program is another one.  Examples in docstrings run as users would run them.
 @pytest.fixture(autouse=True, scope="module")
 def strict():
     """No silent promotion of dtypes or ranks, whether in the library or in a test."""
