@@ -30,19 +30,9 @@ D = 8
 N = 6 * D
 
 
-def mesh_of(kind):
-    return jax.make_mesh((D,), ("rows",), axis_types=(AxisType[kind],))
-
-
 @pytest.fixture(params=[pytest.param("Auto", marks=pytest.mark.slow), "Explicit"])
 def mesh(request):
-    return mesh_of(request.param)
-
-
-@pytest.fixture
-def explicit():
-    """For tables, whose cases do not differ in how devices are told apart."""
-    return mesh_of("Explicit")
+    return jax.make_mesh((D,), ("rows",), axis_types=(AxisType[request.param],))
 
 
 def place(tree, mesh, axis="rows"):
@@ -60,17 +50,7 @@ FAST = {"categorical-tv-white"}
 
 
 @pytest.mark.parametrize("name", slow(KERNELS.keys() - FAST, KERNELS))
-def test_value_and_gradient(name, explicit, float64):
-    check_value_and_gradient(name, explicit)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["categorical-tv-white", "normal-w2-gaussian"])
-def test_value_and_gradient_along_automatic_axes(name, float64):
-    check_value_and_gradient(name, mesh_of("Auto"))
-
-
-def check_value_and_gradient(name, mesh):
+def test_value_and_gradient(name, mesh, float64):
     kernel, *rows = sample(name, N)
 
     def loss(kernel, predictions, targets):
@@ -209,17 +189,7 @@ def _others():
 
 
 @pytest.mark.parametrize(("family", "name"), slow(set(_others()) - FAST_OTHERS, _others()))
-def test_other_functions(family, name, explicit, float64):
-    check_other_function(family, name, explicit)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", OTHERS)
-def test_other_functions_along_automatic_axes(name, float64):
-    check_other_function("categorical", name, mesh_of("Auto"))
-
-
-def check_other_function(family, name, mesh):
+def test_other_functions(family, name, mesh, float64):
     rows = *cast(FAMILIES[family](N, 0), "float64"), jnp.arange(N) % 5 > 0
     assert_equal(OTHERS[name](*place(rows, mesh)), OTHERS[name](*rows))
 
