@@ -23,7 +23,7 @@ KEY = jax.random.key(1)
 FIRST, OTHER, RUNG = 47, 45, 48
 R = {"n_resamples": 99}
 FROM_MODEL = {"null": "model", "key": KEY, **R}
-KERNEL = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), 0.4), cj.WhiteKernel())
+KERNEL = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), np.float32(0.4)), cj.WhiteKernel())
 LOCATIONS = cj.Bernoulli(jnp.array([0.2, 0.8], jnp.float32)), jnp.array([1, 0])
 SPLITS = cj.MedianVarianceBinning(min_size=5)
 
