@@ -7,7 +7,6 @@ from calibjax._rows._checked import check_rows as check_rows
 from calibjax._rows._checked import parameters as parameters
 from calibjax._rows._data import Data as Data
 from calibjax._rows._data import clean as clean
-from calibjax._rows._data import count_kept as count_kept
 from calibjax._rows._data import fill_masked as fill_masked
 from calibjax._rows._data import in_dtype as in_dtype
 from calibjax._rows._data import kept_first as kept_first

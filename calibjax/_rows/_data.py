@@ -49,7 +49,9 @@ class Data:
 
     def n_kept(self) -> int:
         """The number of kept rows, or n if the mask is traced."""
-        return count_kept(self.n, self.where)
+        if self.where is None or is_traced(self.where):
+            return self.n
+        return int(np.sum(np.asarray(self.where)))
 
     def valid(self) -> jax.Array:
         """Which rows have valid predictions, and targets and weights if there are any, ``[n]``."""
@@ -57,13 +59,6 @@ class Data:
         if self.targets is not None:
             valid = valid & self.predictions.supports(self.targets)[1]
         return valid if self.weights is None else valid & is_nonnegative(self.weights)
-
-
-def count_kept(n: int, where: Any) -> int:
-    """The number of kept rows, or n if the mask is traced."""
-    if where is None or is_traced(where):
-        return n
-    return int(np.sum(np.asarray(where)))
 
 
 def valid_rows(predictions: Distribution) -> jax.Array:

@@ -17,12 +17,12 @@ def with_columns(command: Callable[..., None]) -> Callable[..., None]:
         for parameter in (options.values() if name == "columns" else [argument])
     ]
 
-    @functools.wraps(command)
     def run(**given: Any) -> None:
         columns = Columns(**{name: given.pop(name) for name in options})
         command(**given, columns=columns)
 
+    with_options: Any = functools.update_wrapper(run, command)
     # typer reads both.
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {x.name: x.annotation for x in parameters}
-    return run
+    with_options.__signature__ = inspect.Signature(parameters)
+    with_options.__annotations__ = {x.name: x.annotation for x in parameters}
+    return with_options

@@ -55,9 +55,8 @@ def check_kernel_of(
         if data.where is None:
             # Masked rows may hold anything: there, and inside jit, an asymmetric kernel gives NaN.
             check_symmetric(kernel, *data.samples)
-    for term in terms.terms:
-        if isinstance(term.residual, SteinResidual):
-            _check_stein_identity(data)
+    if any(isinstance(term.residual, SteinResidual) for term in terms.terms):
+        _check_stein_identity(data)
     return terms
 
 

@@ -27,7 +27,8 @@ def label_statistics(
     With the means comes the ECE of `judged`.  Draw r of a row depends only on (key, row, r).
     """
     n, groups = data.n_kept(), range(n_resamples // DRAWS_PER_GROUP + 1)
-    held = np.asarray(_drawn_labels(key, data, np.int32(0))[0])[:n]
+    held, first_draws = (np.asarray(x) for x in _drawn_labels(key, data, np.int32(0)))
+    held = held[:n]
     probabilities = held.astype(np.float64)
     n_classes, most_likely = probabilities.shape[1], probabilities.argmax(axis=1)
     squared_norm = np.square(probabilities).sum(axis=1, keepdims=True)
@@ -55,10 +56,10 @@ def label_statistics(
         errors = np.abs(events - expected).sum(axis=1) / n
         return {name: x.mean(axis=1) for name, x in row_scores(targets).items()} | {"ECE": errors}
 
-    drawn = (np.asarray(_drawn_labels(key, data, np.int32(k))[1])[:, :n] for k in groups)
-    observed = np.asarray(data.targets)[None, :n]
-    *drawn_values, observed_values = map(statistics, itertools.chain(drawn, [observed]))
-    return row_scores(observed[0]), {
+    later_draws = (np.asarray(_drawn_labels(key, data, np.int32(k))[1]) for k in groups[1:])
+    data_sets = itertools.chain([first_draws], later_draws, [np.asarray(data.targets)[None]])
+    *drawn_values, observed_values = (statistics(targets[:, :n]) for targets in data_sets)
+    return row_scores(np.asarray(data.targets)[:n]), {
         name: np.append(np.concatenate([x[name] for x in drawn_values])[:n_resamples], last)
         for name, last in observed_values.items()
     }

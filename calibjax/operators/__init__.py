@@ -4,7 +4,6 @@ from calibjax.operators._blocks import BlockH as BlockH
 from calibjax.operators._blocks import block_h as block_h
 from calibjax.operators._blocks import whole_blocks as whole_blocks
 from calibjax.operators._dense import DenseH as DenseH
-from calibjax.operators._low_rank import LowRankH as LowRankH
 from calibjax.operators._low_rank import low_rank_h as low_rank_h
 from calibjax.operators._operator import DiscrepancyMatrix as DiscrepancyMatrix
 from calibjax.operators._tiled import TiledH as TiledH

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._numbers import dot
-from calibjax._rows import Data, clean, kept_first, valid_rows
+from calibjax._rows import Data, clean, kept_first
 from calibjax._sharding import Axis, all_sum, axis_size, global_offset, row_by_row_on_devices
 from calibjax._struct import as_pytree
 from calibjax.expectations import default_prediction_kernels
@@ -46,7 +46,7 @@ def places_of_targets(key: jax.Array, data: Data) -> jax.Array:
 @row_by_row_on_devices
 def _places(axis: Axis, shared: Any, data: Data, levels: tuple[float, ...]) -> jax.Array:
     key, kernels = shared
-    valid = valid_rows(data.predictions) & data.predictions.supports(data.targets)[1]
+    valid = data.valid()
     counted = valid if data.where is None else valid & data.where
     rows = *clean(data, axis).samples, counted, jnp.arange(data.n, dtype=jnp.int32)
     (predictions, targets, counted, place), n_kept = kept_first(rows, data.where)

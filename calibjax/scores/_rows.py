@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data, clean, valid_rows
+from calibjax._rows import Data, check_data, clean
 from calibjax._sharding import Axis, row_by_row_on_devices
 
 
@@ -34,5 +34,4 @@ def score_rows(
     `rows` holds `Data` and what else the function takes of each row.
     """
     data, *others = rows
-    valid = valid_rows(data.predictions) & data.predictions.supports(data.targets)[1]
-    return jnp.where(valid, function(*clean(data, axis).samples, *others), jnp.nan)
+    return jnp.where(data.valid(), function(*clean(data, axis).samples, *others), jnp.nan)
