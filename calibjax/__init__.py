@@ -89,6 +89,7 @@ from calibjax.kernels import KernelizedFisherDistance as KernelizedFisherDistanc
 from calibjax.kernels import LaplacianKernel as LaplacianKernel
 from calibjax.kernels import Matern32Kernel as Matern32Kernel
 from calibjax.kernels import Matern52Kernel as Matern52Kernel
+from calibjax.kernels import PITKernel as PITKernel
 from calibjax.kernels import SteinKernel as SteinKernel
 from calibjax.kernels import TensorProduct as TensorProduct
 from calibjax.kernels import TotalVariation as TotalVariation

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._numbers import UnitInterval, interval
 from calibjax._parameters import as_table, in_words, share_numbers
 from calibjax._struct import widened
 
@@ -158,6 +159,16 @@ class Distribution(ABC):
         """
         before, after = self.cdf_jump(targets)
         return before[:, None], after[:, None]
+
+    @property
+    def has_atoms(self) -> bool:
+        """Whether the cdf may jump, by default of integers and where `cdf_jump` says so."""
+        return self.target_kind == "integer" or (type(self).cdf_jump is not Distribution.cdf_jump)
+
+    def unit_interval(self, targets: jax.Array) -> UnitInterval:
+        """What predictions say about targets: where U = F(y) lies, each end ``[n]``."""
+        low, high = self.cdf_jump(targets)
+        return interval(low, high)
 
     def of_places(self) -> Any:
         """The laws of U for predictions of which tests judge U and not the target; None for others.

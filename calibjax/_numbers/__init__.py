@@ -38,6 +38,9 @@ from calibjax._numbers._tempering import moved as moved
 from calibjax._numbers._tempering import tempered_label_log_prob as tempered_label_log_prob
 from calibjax._numbers._tempering import tempered_probabilities as tempered_probabilities
 from calibjax._numbers._tempering import tempered_scale as tempered_scale
+from calibjax._numbers._unit_interval import UnitInterval as UnitInterval
+from calibjax._numbers._unit_interval import interval as interval
+from calibjax._numbers._unit_interval import normal_score as normal_score
 from calibjax._numbers._valid import NONNEGATIVE as NONNEGATIVE
 from calibjax._numbers._valid import POSITIVE as POSITIVE
 from calibjax._numbers._valid import TOLERANCE as TOLERANCE

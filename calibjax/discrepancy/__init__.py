@@ -5,6 +5,7 @@ from calibjax.discrepancy._inputs import check_kernel_of as check_kernel_of
 from calibjax.discrepancy._residuals import EmbeddedTarget as EmbeddedTarget
 from calibjax.discrepancy._residuals import FeatureResidual as FeatureResidual
 from calibjax.discrepancy._residuals import JointResidual as JointResidual
+from calibjax.discrepancy._residuals import PITResidual as PITResidual
 from calibjax.discrepancy._residuals import Sample as Sample
 from calibjax.discrepancy._residuals import SteinResidual as SteinResidual
 from calibjax.discrepancy._residuals import TargetResidual as TargetResidual

@@ -26,7 +26,9 @@ from calibjax.expectations import (
 )
 from calibjax.kernels import (
     KernelLike,
+    UnitFeature,
     VectorFeature,
+    prepare_pit,
     prepare_scores,
     stein,
     stein_tile,
@@ -123,6 +125,25 @@ class SteinResidual(TargetResidual):
 
     def prepare(self, prediction_kernel: KernelLike, rows: Sample, axis: Axis) -> Prepared:
         return prepare_scores(prediction_kernel, rows)
+
+    def deviation(self, a: Sample, location: Sample) -> jax.Array:
+        return self.product(a, location)
+
+
+@struct
+class PITResidual(TargetResidual):
+    """phibar(y | p), the means of functions of U = F_p(y): its mean is 0."""
+
+    feature: UnitFeature
+
+    def product(self, a: Sample, b: Sample) -> jax.Array:
+        return dot(self.feature(*a), self.feature(*b))
+
+    def tile(self, a: Sample, b: Sample) -> jax.Array:
+        return dot(a[0].features, b[0].features.T)
+
+    def prepare(self, prediction_kernel: KernelLike, rows: Sample, axis: Axis) -> Prepared:
+        return prepare_pit(prediction_kernel, self.feature, rows)
 
     def deviation(self, a: Sample, location: Sample) -> jax.Array:
         return self.product(a, location)

@@ -44,6 +44,7 @@ from calibjax.discrepancy._residuals import (
     EmbeddedTarget,
     FeatureResidual,
     JointResidual,
+    PITResidual,
     Sample,
     SteinResidual,
     TargetResidual,
@@ -51,6 +52,7 @@ from calibjax.discrepancy._residuals import (
 from calibjax.kernels import (
     FeatureKernel,
     KernelLike,
+    PITKernel,
     Product,
     SteinKernel,
     TensorProduct,
@@ -164,6 +166,11 @@ def _separate_feature(kernel: FeatureKernel) -> tuple[KernelLike, TargetResidual
 @separate.register
 def _separate_stein(kernel: SteinKernel) -> tuple[KernelLike, TargetResidual]:
     return kernel.prediction_kernel, SteinResidual(kernel.target_kernel)
+
+
+@separate.register
+def _separate_pit(kernel: PITKernel) -> tuple[KernelLike, TargetResidual]:
+    return kernel.prediction_kernel, PITResidual(kernel.unit_feature())
 
 
 @struct

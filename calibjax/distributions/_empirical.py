@@ -236,7 +236,7 @@ class Empirical(Distribution):
         samples, targets = jnp.asarray(self.samples), jnp.asarray(targets)
         dtype = widest_dtype(samples, targets)
         pool = jnp.concatenate([targets[:, None].astype(dtype), samples.astype(dtype)], axis=1)
-        return Empirical(_sorted(pool)), targets
+        return _Pool(_sorted(pool)), targets
 
     def cross_fit_pairs(self) -> tuple[tuple[Self, Self], ...]:
         if not self.split:
@@ -252,6 +252,13 @@ class Empirical(Distribution):
         return complex_average(
             self.probabilities(), self.samples, lambda z: complex_exponential(jnp.sum(z * v))
         )
+
+
+class _Pool(Empirical):
+    """Samples that the target is among."""
+
+    def pool_target(self, targets: jax.Array) -> tuple[Empirical, jax.Array]:
+        return self, targets
 
 
 def _sorted(samples: jax.Array) -> jax.Array:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
-from calibjax._numbers import is_finite
+from calibjax._numbers import UnitInterval, interval, is_finite
 from calibjax._struct import static, struct, widest_dtype
 from calibjax.kernels import EmbeddingDistance
 
@@ -42,6 +42,12 @@ class Places(Distribution):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         return jax.random.uniform(key, (*shape, self.values.shape[0]), widest_dtype(self.values))
+
+    def unit_interval(self, targets: jax.Array) -> UnitInterval:
+        """The levels on both sides of a place: a forecast says no more about it."""
+        levels = jnp.array([0.0, *self.levels, 1.0], targets.dtype)
+        cell = jnp.sum(targets[:, None] > levels[None, 1:-1], axis=1, dtype=jnp.int32)
+        return interval(levels[cell], levels[cell + 1])
 
     def default_distance(self) -> EmbeddingDistance:
         return EmbeddingDistance(mean_square_of_values)

@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._check import check_flag
-from calibjax._numbers import is_finite, with_levels
+from calibjax._numbers import UnitInterval, interval, is_finite, with_levels
 from calibjax._struct import static, struct, widened, widest_dtype
 from calibjax.distributions._piecewise_linear import crps
 from calibjax.distributions._places import Places, mean_square_of_values
@@ -158,6 +158,11 @@ class Quantiles(Univariate):
         low = outer_low, inner_low, outer_low, inner[0]
         high = inner_high, outer_high, outer_high, inner[1]
         return jnp.stack(low, axis=1), jnp.stack(high, axis=1)
+
+    def unit_interval(self, targets: jax.Array) -> UnitInterval:
+        """The levels on both sides; of a target at a value the middle of the ends that may be."""
+        low, high = self.pit_intervals(targets)
+        return interval(jnp.mean(low, axis=1), jnp.mean(high, axis=1))
 
     def of_places(self) -> Places:
         return Places(self.values, self.levels)

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from calibjax._numbers import dot
+from calibjax._numbers import UnitInterval, dot
 from calibjax._struct import struct
 from calibjax.expectations import all_labels
+from calibjax.kernels import UnitFeature
 
 
 class ResidualSums(NamedTuple):
@@ -68,6 +69,20 @@ class CentredFeature:
 
 
 @struct
+class PITFeature:
+    """The means of functions of U = F(y), whose expectations are 0."""
+
+    feature: UnitFeature
+
+    def sums(self, weights: jax.Array, predictions: Any, targets: Any, others: Any) -> ResidualSums:
+        """The sums for targets ``[n, D]``, or for intervals of U, of ``[n, D]`` each."""
+        if isinstance(targets, UnitInterval):
+            return _dense_sums(weights, self.feature.of_intervals(targets))
+        of_row = jax.vmap(self.feature, (None, 0))
+        return _dense_sums(weights, jax.vmap(of_row)(predictions, targets))
+
+
+@struct
 class LabelFeature:
     """A feature f of labels, whose expectation is a finite sum."""
 
@@ -106,7 +121,7 @@ class Indicators:
 
 
 #: How a test takes the residual of a target.
-Feature = DrawnFeature | CentredFeature | LabelFeature | Indicators
+Feature = DrawnFeature | CentredFeature | PITFeature | LabelFeature | Indicators
 
 # Up to this number of classes a product of matrices with indicators is faster than sums over the
 # rows of each class.

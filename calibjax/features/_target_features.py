@@ -8,7 +8,13 @@ import jax.numpy as jnp
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot, eigh_of_kernel
 from calibjax._struct import batch_of_one, struct, type_name
-from calibjax.discrepancy import EmbeddedTarget, FeatureResidual, SteinResidual, TargetResidual
+from calibjax.discrepancy import (
+    EmbeddedTarget,
+    FeatureResidual,
+    PITResidual,
+    SteinResidual,
+    TargetResidual,
+)
 from calibjax.expectations import all_labels
 from calibjax.features._random_features import sum_arrays
 from calibjax.features._residuals import (
@@ -17,6 +23,7 @@ from calibjax.features._residuals import (
     Feature,
     Indicators,
     LabelFeature,
+    PITFeature,
 )
 from calibjax.features._spectra import target_frequency
 from calibjax.kernels import (
@@ -46,6 +53,8 @@ def residual_feature(
         return CentredFeature(
             _SteinFourierFeatures(_draw_fourier_features(key, residual.kernel, y, dtype))
         )
+    if isinstance(residual, PITResidual):
+        return PITFeature(residual.feature)
     if isinstance(residual, FeatureResidual):
         feature = residual.feature
         return DrawnFeature(feature) if probabilities is None else LabelFeature(feature)

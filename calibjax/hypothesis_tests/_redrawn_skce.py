@@ -20,6 +20,7 @@ from jax import lax
 from calibjax._numbers import dot
 from calibjax._rows import Data, in_dtype, kept_first
 from calibjax._sharding import Axis, axis_size, global_offset
+from calibjax.discrepancy import PITResidual
 from calibjax.features import (
     choose_landmarks,
     landmarks_with_base,
@@ -27,7 +28,13 @@ from calibjax.features import (
     residual_feature,
 )
 from calibjax.hypothesis_tests._kernel_terms import KernelTerms
-from calibjax.resampling import DRAWS_PER_GROUP, draw_groups, draw_targets, sum_over_rows
+from calibjax.resampling import (
+    DRAWS_PER_GROUP,
+    draw_groups,
+    draw_places,
+    draw_targets,
+    sum_over_rows,
+)
 
 # How many sums G are in memory at a time.
 _SUMS = 2**20
@@ -59,11 +66,22 @@ def redrawn_skce(
     matrices = [group.matrices(bases[group.base]) for group in terms.groups]
     pairs = sorted({(group.base, group.source) for group in terms.groups})
 
+    # U of a continuous law is uniform: neither targets nor their cdf are needed.
+    judges_places = not data.predictions.has_atoms and all(
+        isinstance(source, PITResidual) for source in terms.sources
+    )
+
     def sums_of_rows(chunk: Any, groups: jax.Array) -> Any:
         """G of each pair of a base and a source, and the diagonal of each term as observed."""
         ((predictions, targets), numbers), weights = chunk
-        drawn = draw_groups(draw_key, predictions, numbers, groups)
-        targets = jnp.concatenate([targets[:, None], drawn], axis=1)
+        if judges_places:
+            observed = predictions.unit_interval(targets)
+            drawn = draw_places(draw_key, numbers, groups, data.weights.dtype)
+        else:
+            observed, drawn = targets, draw_groups(draw_key, predictions, numbers, groups)
+        targets = jax.tree.map(
+            lambda y, draws: jnp.concatenate([y[:, None], draws], axis=1), observed, drawn
+        )
         others = draw_targets(draw_key, predictions, numbers, jnp.int32(_EXPECTATION_GROUP))
         w = [weights[:, None] * base.coordinates(predictions, numbers) for base in bases]
         sums = {(b, s): features[s].sums(w[b], predictions, targets, others) for b, s in pairs}

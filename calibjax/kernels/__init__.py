@@ -29,6 +29,10 @@ from calibjax.kernels._feature_kernel import FeatureKernel as FeatureKernel
 from calibjax.kernels._feature_kernel import VectorFeature as VectorFeature
 from calibjax.kernels._fisher import FisherDistance as FisherDistance
 from calibjax.kernels._fisher import KernelizedFisherDistance as KernelizedFisherDistance
+from calibjax.kernels._pit import PITKernel as PITKernel
+from calibjax.kernels._pit import UnitFeature as UnitFeature
+from calibjax.kernels._pit import judged as judged
+from calibjax.kernels._pit import prepare_pit as prepare_pit
 from calibjax.kernels._predictions import DistanceKernel as DistanceKernel
 from calibjax.kernels._stein import SteinKernel as SteinKernel
 from calibjax.kernels._stein import prepare_scores as prepare_scores

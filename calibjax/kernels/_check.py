@@ -50,6 +50,8 @@ def check_kernel(kernel: Any, name: str = "kernel", role: str = "pairs") -> None
         for parameter, constraint in getattr(function, "parameter_constraints", {}).items():
             value, words = getattr(function, parameter), constraint.words
             of_owner = f"{parameter} of {type(function).__name__}"
+            if value is None:  # The class knows a value for it.
+                continue
             if not (isinstance(value, (int, float)) if constraint.is_static else is_array(value)):
                 raise TypeError(f"{of_owner} must be {words}, got {type(value).__name__}.")
             if not is_traced(value):

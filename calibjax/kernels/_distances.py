@@ -77,6 +77,13 @@ DistanceLike = Distance | Callable[[Any, Any], jax.Array]
 Coordinates = Sequence[jax.Array]
 
 
+@struct
+class Embedded:
+    """The coordinates that a distance gives to predictions, in their place."""
+
+    coordinates: Coordinates
+
+
 class NormDistance(Distance):
     """A distance that is the root of a smooth square: kernels of the square never take the root.
 
@@ -117,13 +124,21 @@ class NormDistance(Distance):
 
     def coordinates_of_pair(self, p: Any, q: Any) -> tuple[Coordinates, Coordinates] | None:
         """The coordinates of both; None if there are none."""
-        xs, ys = self.coordinates(p), self.coordinates(q)
+        xs, ys = self._coordinates(p), self._coordinates(q)
         return None if xs is None or ys is None else (xs, ys)
 
     def coordinates_of_batches(self, ps: Any, qs: Any) -> tuple[Coordinates, Coordinates] | None:
         """The coordinates of both batches, with a leading axis; None if there are none."""
-        xs, ys = jax.vmap(self.coordinates)(ps), jax.vmap(self.coordinates)(qs)
+        xs, ys = jax.vmap(self._coordinates)(ps), jax.vmap(self._coordinates)(qs)
         return None if xs is None or ys is None else (xs, ys)
+
+    def embedded(self, ps: Any) -> Any:
+        """What stands for a batch of predictions, of which all tiles need the coordinates."""
+        coordinates = jax.vmap(self._coordinates)(ps)
+        return ps if coordinates is None else Embedded(coordinates)
+
+    def _coordinates(self, p: Any) -> Coordinates | None:
+        return p.coordinates if isinstance(p, Embedded) else self.coordinates(p)
 
     def squared_norm(self, xs: Coordinates, ys: Coordinates) -> jax.Array:
         """|x - y|^2 of one pair."""
@@ -296,7 +311,7 @@ class EmbeddingDistance(NormDistance):
 
     inner_functions = {"phi": "an embedding"}
 
-    def embedded(self, p: Any) -> jax.Array:
+    def _value(self, p: Any) -> jax.Array:
         """phi(p) as an array of the dtype of p."""
         value = self.phi(p)
         if not is_array(value):
@@ -310,7 +325,7 @@ class EmbeddingDistance(NormDistance):
         return self.squared_norm(self.coordinates(p), self.coordinates(q))
 
     def coordinates(self, p: Any) -> Coordinates:
-        return (self.embedded(p),)
+        return (self._value(p),)
 
     def squared_norm(self, xs: Coordinates, ys: Coordinates) -> jax.Array:
         (x,), (y,) = xs, ys
@@ -326,4 +341,4 @@ class EmbeddingDistance(NormDistance):
 
     def embedding(self, p: Any) -> jax.Array:
         """phi(p), a vector, of one prediction."""
-        return jnp.ravel(self.embedded(p))
+        return jnp.ravel(self._value(p))

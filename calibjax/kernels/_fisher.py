@@ -20,13 +20,6 @@ _FINITE_POINTS = Constraint(
 )
 
 
-@struct
-class Embedded:
-    """The vectors that a ScoreDistance makes of predictions, in their place."""
-
-    vectors: jax.Array
-
-
 class ScoreDistance(NormDistance):
     """The Euclidean distance of vectors that are made of scores: `embedding` is what differs."""
 
@@ -38,7 +31,7 @@ class ScoreDistance(NormDistance):
         return self.squared_norm(self.coordinates(p), self.coordinates(q))
 
     def coordinates(self, p: Any) -> Coordinates:
-        return (p.vectors if isinstance(p, Embedded) else self.embedding(p),)
+        return (self.embedding(p),)
 
 
 @struct

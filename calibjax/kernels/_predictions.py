@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from calibjax._numbers import POSITIVE, Constraint, power_of_two, safe_sqrt, valid_or_nan
 from calibjax._struct import is_traced, static, struct
-from calibjax.kernels._base import Kernel, kernel_value, pairwise
+from calibjax.kernels._base import Kernel, KernelLike, kernel_value, pairwise
 from calibjax.kernels._distances import (
     Coordinates,
     Distance,
@@ -117,6 +117,13 @@ class DistanceKernel(Kernel):
         at_zero = ratio == 0
         power = jnp.where(at_zero, 1.0, ratio) ** self.exponent
         return _exp_of_minus(jnp.where(at_zero, 0.0, power))
+
+
+def embedded_rows(kernel: KernelLike, predictions: Any) -> Any:
+    """What stands for a batch of predictions in the tiles of a prediction kernel."""
+    if isinstance(kernel, DistanceKernel) and isinstance(kernel.distance, NormDistance):
+        return kernel.distance.embedded(predictions)
+    return predictions
 
 
 def _squarable(scale: jax.Array) -> jax.Array:

@@ -30,8 +30,7 @@ from calibjax.kernels._base import (
     times,
     vmap_pairs,
 )
-from calibjax.kernels._fisher import Embedded, ScoreDistance
-from calibjax.kernels._predictions import DistanceKernel
+from calibjax.kernels._predictions import embedded_rows
 from calibjax.kernels._targets import (
     GaussianKernel,
     LaplacianKernel,
@@ -125,10 +124,7 @@ class Scored:
 def prepare_scores(prediction_kernel: KernelLike, rows: tuple[Any, jax.Array]) -> Scored:
     """The predictions of n rows with their scores, as vectors if these are what is compared."""
     scores = stein_scores(*rows)
-    predictions, kernel = rows[0], prediction_kernel
-    if isinstance(kernel, DistanceKernel) and isinstance(kernel.distance, ScoreDistance):
-        predictions = Embedded(jax.vmap(kernel.distance.embedding)(predictions))
-    return Scored(predictions, scores)
+    return Scored(embedded_rows(prediction_kernel, rows[0]), scores)
 
 
 def stein_scores(predictions: Any, targets: jax.Array) -> jax.Array:

@@ -6,7 +6,7 @@ import jax
 
 from calibjax._distribution import Distribution, families_with, wasserstein_refused
 from calibjax._struct import struct
-from calibjax.kernels._distances import Coordinates, NormDistance
+from calibjax.kernels._distances import Coordinates, Embedded, NormDistance
 
 
 @struct
@@ -67,6 +67,8 @@ def squared_wasserstein(p: Any, q: Any) -> jax.Array:
 
 
 def _check_families(p: Any, q: Any) -> None:
+    if isinstance(p, Embedded) and isinstance(q, Embedded):
+        return
     if type(p) is not type(q):
         raise TypeError(
             "Wasserstein is defined for two predictions of one family, got "

@@ -10,6 +10,7 @@ from calibjax.resampling._bootstrap import resampled_forms as resampled_forms
 from calibjax.resampling._bootstrap import wild_draws as wild_draws
 from calibjax.resampling._draws import DRAWS_PER_GROUP as DRAWS_PER_GROUP
 from calibjax.resampling._draws import draw_groups as draw_groups
+from calibjax.resampling._draws import draw_places as draw_places
 from calibjax.resampling._draws import draw_targets as draw_targets
 from calibjax.resampling._draws import row_numbers as row_numbers
 from calibjax.resampling._rank import check_resamples as check_resamples

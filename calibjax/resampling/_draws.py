@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._distribution import Distribution
+from calibjax._numbers import UnitInterval
 from calibjax._sharding import Axis, global_offset
 
 #: The number of draws that share one key.
@@ -46,6 +47,21 @@ def draw_targets(
         return batch.sample(row_key, (DRAWS_PER_GROUP,))[:, 0]
 
     return jax.vmap(draw)(predictions, rows)
+
+
+def draw_places(key: jax.Array, rows: jax.Array, groups: jax.Array, dtype: Any) -> UnitInterval:
+    """U of several groups of draws from continuous predictions, ``[n, len(groups) …GROUP]``.
+
+    It is uniform whatever is predicted.  Both of its tails have steps of 2^-32, and no draw is 0.
+    """
+
+    def draw(row: jax.Array, group: jax.Array) -> jax.Array:
+        row_key = jax.random.fold_in(jax.random.fold_in(key, row), group)
+        return jax.random.bits(row_key, (DRAWS_PER_GROUP,), jnp.uint32)
+
+    bits = jax.vmap(lambda row: jax.vmap(lambda group: draw(row, group))(groups))(rows)
+    u, above = ((x.reshape(rows.size, -1).astype(dtype) + 0.5) * 2.0**-32 for x in (bits, ~bits))
+    return UnitInterval(u, u, above, above)
 
 
 def draw_groups(

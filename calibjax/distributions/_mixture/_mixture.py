@@ -157,6 +157,10 @@ class Mixture(Distribution):
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         return cdf_jump(self, targets)
 
+    @property
+    def has_atoms(self) -> bool:
+        return self.components.has_atoms
+
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``, where the cdf reaches the level, by bisection."""
         return quantile(self, level)

@@ -1,0 +1,47 @@
+"""Intervals of the unit line, of which both tails keep their digits, and normal scores."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import ndtri
+
+
+class UnitInterval(NamedTuple):
+    """Intervals [low, high] of the unit line, and how much of the line is above either end.
+
+    ``above_low`` is 1 - low, and ``above_high`` is 1 - high: near 1 they have the digits that low
+    and high have lost.
+    """
+
+    low: jax.Array
+    high: jax.Array
+    above_low: jax.Array
+    above_high: jax.Array
+
+    def width(self) -> jax.Array:
+        """high - low, from the tail that has more digits."""
+        of_upper = self.above_low - self.above_high
+        return jnp.where(self.low > 0.5, of_upper, self.high - self.low)
+
+    def at(self, place: float) -> tuple[jax.Array, jax.Array]:
+        """The point at a place from 0, which is low, to 1, which is high, and what is above it."""
+        width = self.width()
+        return self.low + place * width, self.above_high + (1 - place) * width
+
+
+def interval(low: jax.Array, high: jax.Array) -> UnitInterval:
+    """Intervals that are known by their ends alone."""
+    return UnitInterval(low, high, 1 - low, 1 - high)
+
+
+def normal_score(u: jax.Array, above: jax.Array) -> jax.Array:
+    """z with P(Z <= z) = u for a standard normal Z, from u and above = 1 - u.
+
+    The ends of the line have the scores of the least normal number: -12.9 and 12.9 in float32.
+    """
+    is_low = u < 0.5
+    # The smaller tail has the digits, and the other one must not divide by 0 in the derivative.
+    tail = jnp.maximum(jnp.where(is_low, u, above), jnp.finfo(u.dtype).tiny)
+    z = ndtri(tail)
+    return jnp.where(is_low, z, -z)

@@ -1,0 +1,170 @@
+"""Kernels on pairs of a forecast and what it says about a target: where U = F(y) lies."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from calibjax._check import check_choice
+from calibjax._distribution import Distribution
+from calibjax._numbers import NONNEGATIVE, UnitInterval, dot, valid_or_nan
+from calibjax._struct import batch_of_one, static, struct
+from calibjax.kernels._base import Kernel, KernelLike, kernel_value, upper_bound
+from calibjax.kernels._predictions import embedded_rows
+from calibjax.kernels._unit_features import cosines, normal_scores
+
+_FEATURES = {"cosines": cosines, "normal scores": normal_scores}
+# 1 / (pi k)^2 for k = 1 … 16: what is left of Cramér and von Mises' sum of 1/6 is 4 %.
+_CRAMER_VON_MISES = tuple(1 / (math.pi * k) ** 2 for k in range(1, 17))
+# Location and spread.
+_TWO_MOMENTS = 1.0, 1.0
+
+
+@struct
+class PITKernel(Kernel):
+    r"""k((p, y), (q, z)) = k_P(p, q) sum_k a_k phibar_k(y | p) phibar_k(z | q), for numbers.
+
+    U = F_p(Y) is uniform in [0, 1] if the forecast p is right.  phi_k are functions of mean 0 on
+    the unit line, and phibar_k(y | p) is phi_k at F_p(y), or its mean over the interval that the
+    forecast says about y (`pit_interval`): from F(y-) to F(y) for counts, between two levels for
+    quantiles, between two ranks for draws.  The mean of phibar_k under *every* forecast is 0, so
+    that h = k: no expectation is needed.  The kernel takes the place of a TensorProduct, and
+
+    .. math::
+        \mathrm{SKCE} = E\, k_P(P, P') \sum_k a_k\,
+        E[\phi_k(U) \mid P]\, E[\phi_k(U') \mid P'].
+
+    Monotone changes of the targets, such as logs or other units, do not change it.  With the usual
+    weights a_k = 1 / (pi k)^2 and k_P = 1 it is the mean square :math:`\int (G(u) - u)^2 du` of the
+    difference between the cdf G of U and the diagonal (Cramér and von Mises), at most 1/3.
+
+    Samples (`Empirical` without weights) are taken for draws from the law that the model predicts:
+    k_P sees the set of the S samples and the target, and U is the rank of the target in it.  If
+    both come from one law, the mean of h is 0 however few samples there are.
+
+    A row costs one cdf and O(K), a pair O(K): estimates take O(n^2 K) time, and O(n) memory.
+
+    Args:
+        prediction_kernel: k_P, for example a DistanceKernel; that of `default_kernel` does not
+            depend on units either.
+        weights: a_k >= 0 of the K features, ``[K]``; None stands for 1 / (pi k)^2 with K = 16
+            cosines, and for 1, 1 with normal scores.
+        features: "cosines", phi_k = sqrt(2) cos(pi k u), where k = 1 sees a wrong location, 2 a
+            wrong spread, and larger k the shape; or "normal scores", Hermite's polynomials
+            He_k(z) / sqrt(k!) of the normal score z of u: z sees the location, and
+            (z^2 - 1) / sqrt(2) sees the spread best, but they have no bound.
+
+    Raises:
+        TypeError: at its use, predictions of vectors or without a cdf.
+        ValueError: features is none of these, or weights are no such vector.
+
+    See also:
+        `pit_interval`, `pit`; `TensorProduct` for vectors and for labels without an order.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> kernel = cj.PITKernel(lambda p, q: 1.0)
+        >>> predictions = cj.Normal(jnp.zeros(3), jnp.ones(3))
+        >>> float(cj.skce(kernel, predictions, jnp.array([0.0, 0.0, 0.0]), unbiased=False))
+        0.0833
+
+    Reference: Anderson and Darling, Asymptotic theory of certain goodness of fit criteria based on
+    stochastic processes, Annals of Mathematical Statistics 1952; Dawid, Statistical theory: the
+    prequential approach, Journal of the Royal Statistical Society A 1984; Czado, Gneiting and Held,
+    Predictive model assessment for count data, Biometrics 2009.
+    """
+
+    prediction_kernel: KernelLike
+    weights: ArrayLike | None = None
+    features: str = static(default="cosines")
+
+    domain = "pairs"
+    parameter_constraints = {"weights": NONNEGATIVE}
+    inner_functions = {"prediction_kernel": "predictions"}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("features", self.features, tuple(_FEATURES))
+        if self.weights is not None and (np.ndim(self.weights) != 1 or np.size(self.weights) == 0):
+            raise ValueError(
+                "weights of PITKernel must be a vector of at least one number, got shape "
+                f"{list(np.shape(self.weights))}."
+            )
+
+    def __call__(self, x: tuple[Any, jax.Array], y: tuple[Any, jax.Array]) -> jax.Array:
+        feature = self.unit_feature()
+        p, q = (jax.tree.map(lambda v: v[0], judged(*batch_of_one(a))[0]) for a in (x, y))
+        return kernel_value(self.prediction_kernel, p, q) * dot(feature(*x), feature(*y))
+
+    def upper_bound(self) -> float | jax.Array:
+        """K such that h = k is in [-2 K, 2 K]."""
+        if self.features != "cosines":
+            return super().upper_bound()
+        return upper_bound(self.prediction_kernel) * jnp.sum(self.unit_feature().valid_weights())
+
+    def unit_feature(self) -> "UnitFeature":
+        """The vector of sqrt(a_k) phibar_k."""
+        return UnitFeature(self.weights, self.features)
+
+
+@struct
+class UnitFeature:
+    """sqrt(a_k) phibar_k for k = 1 … K, whose mean is 0 under every forecast."""
+
+    weights: Any
+    features: str = static()
+
+    def __call__(self, p: Any, y: Any) -> jax.Array:
+        """The feature of one prediction and one target, ``[K]``."""
+        return self.of_rows(*judged(*batch_of_one((p, y))))[0]
+
+    def of_rows(self, predictions: Distribution, targets: Any) -> jax.Array:
+        """The features of n rows that are `judged`, ``[n, K]``."""
+        return self.of_intervals(predictions.unit_interval(targets))
+
+    def of_intervals(self, interval: UnitInterval) -> jax.Array:
+        """The features of intervals of the unit line, ``[K]`` behind their axes."""
+        scales = jnp.sqrt(self.valid_weights().astype(interval.low.dtype))
+        return scales * _FEATURES[self.features](interval, scales.size)
+
+    def valid_weights(self) -> jax.Array:
+        """The weights ``[K]``, NaN where they are invalid."""
+        if self.weights is None:
+            return jnp.array(_CRAMER_VON_MISES if self.features == "cosines" else _TWO_MOMENTS)
+        return valid_or_nan(NONNEGATIVE, self.weights, "weights of PITKernel")
+
+
+def judged(predictions: Distribution, targets: Any) -> tuple[Distribution, Any]:
+    """What is judged of n rows: samples with the target among them, and others as they are."""
+    if predictions.target_shape != "n":
+        raise TypeError(
+            "PITKernel is defined for predictions of one number, got vectors "
+            f"({type(predictions).__name__}); TensorProduct compares vectors."
+        )
+    return predictions.pool_target(targets)
+
+
+@struct
+class PITRows:
+    """Predictions with the features of their targets.
+
+    Args:
+        predictions: a batch of n predictions, or what stands for them in a prediction kernel.
+        features: sqrt(a_k) phibar_k, ``[n, K]``.
+    """
+
+    predictions: Any
+    features: jax.Array
+
+    def cross_fit_pairs(self) -> tuple[tuple[Any, "PITRows"], ...]:
+        return ((self.predictions, self),)
+
+
+def prepare_pit(prediction_kernel: KernelLike, feature: UnitFeature, rows: Any) -> PITRows:
+    """The predictions of n rows with the features of their targets."""
+    predictions, targets = judged(*rows)
+    features = feature.of_rows(predictions, targets)
+    return PITRows(embedded_rows(prediction_kernel, predictions), features)
