@@ -143,6 +143,14 @@ class Distribution(ABC):
         """P(Y <= targets[i]) for Y from each prediction, ``[n]``."""
         raise TypeError(f"{type(self).__name__} predictions have no cdf.")
 
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """P(Y > targets[i]), ``[n]``.
+
+        By default it is 1 - F(y), which is 0 where F(y) rounds to 1.  A family whose upper tail has
+        a formula overrides it, and then it has all digits down to the smallest numbers.
+        """
+        return 1 - self.cdf(targets)
+
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """P(Y < targets[i]) and P(Y <= targets[i]), each ``[n]``; by default only integers jump."""
         at = self.cdf(targets)

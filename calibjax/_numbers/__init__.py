@@ -10,6 +10,8 @@ from calibjax._numbers._arithmetic import pairs_weight as pairs_weight
 from calibjax._numbers._arithmetic import power_of_two as power_of_two
 from calibjax._numbers._arithmetic import quotient as quotient
 from calibjax._numbers._arithmetic import root_mean_square as root_mean_square
+from calibjax._numbers._beyond_linear import exp_beyond_linear as exp_beyond_linear
+from calibjax._numbers._beyond_linear import log1p_beyond_linear as log1p_beyond_linear
 from calibjax._numbers._complex import complex_average as complex_average
 from calibjax._numbers._complex import complex_exponential as complex_exponential
 from calibjax._numbers._erfcx import coefficients as coefficients

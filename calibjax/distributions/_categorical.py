@@ -104,6 +104,10 @@ class Categorical(Distribution):
         """The probability of labels up to targets[i], taken as numbers, ``[n]``."""
         return label_cdf(widened(self.probs), targets)
 
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """The probability of labels above targets[i], taken as numbers, ``[n]``."""
+        return label_survival(widened(self.probs), targets)
+
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest labels up to which the probability is at least the level, ``[n]``, int32."""
         p, level = with_levels(self, level)
@@ -198,6 +202,11 @@ class Bernoulli(Distribution):
         of_zero = 1 - widened(self.probs)
         return jnp.where(targets >= 1, 1.0, jnp.where(targets >= 0, of_zero, 0.0))
 
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """The probability of labels above targets[i], ``[n]``."""
+        of_one = widened(self.probs)
+        return jnp.where(targets >= 1, 0.0, jnp.where(targets >= 0, of_one, 1.0))
+
     def quantile(self, level: jax.Array) -> jax.Array:
         """0 where P(Y = 0) is at least the level, else 1, ``[n]``, int32."""
         p, level = with_levels(self, level)
@@ -233,6 +242,13 @@ def label_cdf(probs: jax.Array, targets: jax.Array) -> jax.Array:
     """The sum of probs[i] up to label targets[i], in units of the sum over all labels, ``[n]``."""
     labels = jnp.arange(probs.shape[-1], dtype=jnp.int32)
     included = labels[None, :] <= targets[:, None].astype(jnp.int32)
+    return jnp.sum(jnp.where(included, probs, 0.0), axis=-1) / jnp.sum(probs, axis=-1)
+
+
+def label_survival(probs: jax.Array, targets: jax.Array) -> jax.Array:
+    """The sum of probs[i] above label targets[i], in units of the sum over all labels, ``[n]``."""
+    labels = jnp.arange(probs.shape[-1], dtype=jnp.int32)
+    included = labels[None, :] > targets[:, None].astype(jnp.int32)
     return jnp.sum(jnp.where(included, probs, 0.0), axis=-1) / jnp.sum(probs, axis=-1)
 
 

@@ -24,6 +24,7 @@ from calibjax.distributions._weighted_samples import (
     crps,
     half_mean_difference,
     quantile,
+    survival,
 )
 from calibjax.expectations import sums_over_atoms
 
@@ -203,6 +204,12 @@ class Empirical(Distribution):
         check_numbers(self.samples, "cdf")
         p, targets = widened((self, targets))
         return jax.vmap(cdf_jump)(p._relative_weights(), p.samples, targets)
+
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """The probability of samples above targets[i], for samples ``[n, S]``, ``[n]``."""
+        check_numbers(self.samples, "survival")
+        p, targets = widened((self, targets))
+        return jax.vmap(survival)(p._relative_weights(), p.samples, targets)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest samples up to which the probability is at least the level, ``[n]``."""

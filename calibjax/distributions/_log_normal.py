@@ -87,6 +87,12 @@ class LogNormal(Univariate):
         log_target = jnp.log(jnp.where(targets > 0, targets, 1.0))
         return jnp.where(targets > 0, ndtr((log_target - p.loc) / p.scale), 0.0)
 
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """P(Y > targets), ``[n]``."""
+        p, targets = widened((self, targets))
+        log_target = jnp.log(jnp.where(targets > 0, targets, 1.0))
+        return jnp.where(targets > 0, ndtr((p.loc - log_target) / p.scale), 1.0)
+
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``; 0 at level 0 and inf at level 1."""
         p, level = with_levels(self, level)

@@ -121,9 +121,13 @@ class Quantiles(Univariate):
         """P(Y <= targets), ``[n]``."""
         return jax.vmap(lambda p, y: p._piece(y)[0])(*widened((self, targets)))
 
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """P(Y > targets), ``[n]``."""
+        return jax.vmap(lambda p, y: p._piece(y)[1])(*widened((self, targets)))
+
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
-        return jax.vmap(lambda p, y: p._piece(y)[1])(*widened((self, targets)))
+        return jax.vmap(lambda p, y: p._piece(y)[2])(*widened((self, targets)))
 
     def has_stein_identity(self) -> tuple[str, jax.Array]:
         """The density of linear pieces of a cdf jumps."""
@@ -205,9 +209,10 @@ class Quantiles(Univariate):
         slopes = jnp.diff(self.values) / jnp.asarray(np.diff(self.levels), self.values.dtype)
         return slopes[0] * self.levels[0], slopes, slopes[-1] * (1 - self.levels[-1])
 
-    def _piece(self, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The cdf and the log density of *one* prediction at one target."""
+    def _piece(self, y: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """P(Y <= y), P(Y > y) and the log density of *one* prediction at one target."""
         levels = jnp.asarray(self.levels, self.values.dtype)
+        rests = jnp.asarray(1 - np.asarray(self.levels), self.values.dtype)
         first, slopes, last = self._tails()
         # A target on two equal values belongs to the piece above them.
         piece = jnp.sum(self.values <= y, dtype=jnp.int32) - 1
@@ -215,6 +220,7 @@ class Quantiles(Univariate):
         piece = jnp.clip(piece, 0, slopes.size - 1)
         slope, of_first, of_last = (jnp.where(x > 0, x, 1.0) for x in (slopes[piece], first, last))
         inside = levels[piece] + jnp.clip(y - self.values[piece], 0.0) / slope
+        rest = rests[piece + 1] + jnp.clip(self.values[piece + 1] - y, 0.0) / slope
         below = jnp.where(is_below, (y - self.values[0]) / of_first, 0.0)
         above = jnp.where(is_above, (self.values[-1] - y) / of_last, 0.0)
         # Without a tail, all that is beyond the last value is impossible.
@@ -222,11 +228,13 @@ class Quantiles(Univariate):
             jnp.where(x > 0, excess, jnp.where(excess < 0, -jnp.inf, 0.0))
             for excess, x in ((below, first), (above, last))
         )
-        cdf = jnp.where(is_above, 1 - (1 - levels[-1]) * jnp.exp(above), inside)
-        cdf = jnp.where(is_below, levels[0] * jnp.exp(below), cdf)
+        of_below, of_above = levels[0] * jnp.exp(below), rests[-1] * jnp.exp(above)
+        cdf = jnp.where(is_below, of_below, jnp.where(is_above, 1 - of_above, inside))
+        survival = jnp.where(is_below, 1 - of_below, jnp.where(is_above, of_above, rest))
         outside = below + above
         # The density is 0 beyond a missing tail, also if the piece beside it is a jump.
-        return cdf, jnp.where(jnp.isneginf(outside), outside, outside - jnp.log(slopes[piece]))
+        log_density = jnp.where(jnp.isneginf(outside), outside, outside - jnp.log(slopes[piece]))
+        return cdf, survival, log_density
 
     def _jump(self, y: jax.Array) -> tuple[jax.Array, jax.Array]:
         """P(Y < y) and P(Y <= y) of *one* prediction."""

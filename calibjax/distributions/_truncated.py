@@ -93,6 +93,14 @@ class Truncated(Univariate):
         inside = (_cdf(p.base, targets) - below) / mass
         return jnp.where(targets < p.low, 0.0, jnp.where(targets > p.high, 1.0, inside))
 
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """P(Y > targets), ``[n]``, from that tail of the base which is thinner at the target."""
+        p, targets = widened((self, targets))
+        of_base, mass = _cdf(p.base, targets), p._mass()[1]
+        upper = _survival(p.base, targets) - _survival(p.base, p.high)
+        inside = jnp.where(of_base > 0.5, upper, _cdf(p.base, p.high) - of_base) / mass
+        return jnp.where(targets < p.low, 1.0, jnp.where(targets > p.high, 0.0, inside))
+
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``."""
         p, level = with_levels(self, level)
@@ -125,6 +133,12 @@ def _cdf(base: Distribution, x: jax.Array) -> jax.Array:
     """The cdf of the base, where x may be infinite."""
     finite = base.cdf(jnp.where(jnp.isfinite(x), x, 0.0))
     return jnp.where(jnp.isfinite(x), finite, jnp.where(x > 0, 1.0, 0.0))
+
+
+def _survival(base: Distribution, x: jax.Array) -> jax.Array:
+    """P(Y > x) of the base, where x may be infinite."""
+    finite = base.survival(jnp.where(jnp.isfinite(x), x, 0.0))
+    return jnp.where(jnp.isfinite(x), finite, jnp.where(x > 0, 0.0, 1.0))
 
 
 @jax.jit

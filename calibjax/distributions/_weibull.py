@@ -87,12 +87,11 @@ class Weibull(Univariate):
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``."""
-        p, targets = widened((self, targets))
-        y = jnp.where(targets > 0, targets, p.scale)
-        log_hazard = p.concentration * log_quotient(y, p.scale)
-        # Above, the cdf is 1; the derivative of an infinite hazard would be NaN.
-        hazard = jnp.exp(jnp.minimum(log_hazard, _LARGEST_LOG_HAZARD))
-        return jnp.where(targets > 0, -jnp.expm1(-hazard), 0.0)
+        return jnp.where(targets > 0, -jnp.expm1(-self._hazard(targets)), 0.0)
+
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """P(Y > targets), ``[n]``."""
+        return jnp.where(targets > 0, jnp.exp(-self._hazard(targets)), 1.0)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``."""
@@ -110,6 +109,14 @@ class Weibull(Univariate):
         weights = jnp.exp(-jnp.square(z) / 2) * slope_of_deviance(z, t)
         points = positive_points(jnp.log(self.scale), t / self.concentration)
         return points, weights / jnp.sum(weights)
+
+    def _hazard(self, targets: jax.Array) -> jax.Array:
+        """(y / scale)^k, the exponent of P(Y > y), for targets that are positive."""
+        p, targets = widened((self, targets))
+        y = jnp.where(targets > 0, targets, p.scale)
+        log_hazard = p.concentration * log_quotient(y, p.scale)
+        # Above, the cdf is 1; the derivative of an infinite hazard would be NaN.
+        return jnp.exp(jnp.minimum(log_hazard, _LARGEST_LOG_HAZARD))
 
 
 def _coefficient_of_variation(e: jax.Array) -> jax.Array:

@@ -25,6 +25,11 @@ def cdf_jump(
     return below / total, up_to / total
 
 
+def survival(weights: jax.Array, samples: jax.Array, target: jax.Array) -> jax.Array:
+    """P(Z > target), from S weights and samples."""
+    return jnp.sum(jnp.where(samples > target, weights, 0.0)) / jnp.sum(weights)
+
+
 def quantile(weights: jax.Array, samples: jax.Array, level: jax.Array) -> jax.Array:
     """The smallest sample z of positive weight with P(Z <= z) >= level."""
     order = jnp.argsort(samples)

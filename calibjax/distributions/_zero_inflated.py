@@ -95,6 +95,11 @@ class ZeroInflated(Counts):
             count
         )
 
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """P(Y > targets[i]), ``[n]``."""
+        p = widened(self)
+        return jnp.where(targets < 0, 1.0, (1 - p.gate) * p.base.survival(targets))
+
     def tail_exponent(self, count: Any, numpy: Any = jnp) -> Any:
         return self.base.tail_exponent(count, numpy)
 

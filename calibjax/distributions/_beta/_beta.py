@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from calibjax._numbers import is_positive, log_gamma_step, quantile_from_cdf, with_levels
 from calibjax._struct import struct, widened
-from calibjax.distributions._beta._cdf import beta_cdf
 from calibjax.distributions._beta._rule import beta_rule, log_odds_density
+from calibjax.distributions._beta._tails import beta_tails
 from calibjax.distributions._univariate import Univariate
 
 
@@ -93,7 +93,12 @@ class Beta(Univariate):
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``."""
         p, targets = widened((self, targets))
-        return beta_cdf(p.concentration1, p.concentration0, targets)
+        return beta_tails(p.concentration1, p.concentration0, targets)[0]
+
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """P(Y > targets), ``[n]``."""
+        p, targets = widened((self, targets))
+        return beta_tails(p.concentration1, p.concentration0, targets)[1]
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``: by bisection on the cdf."""

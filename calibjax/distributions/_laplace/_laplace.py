@@ -81,9 +81,12 @@ class Laplace(Distribution):
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets[i]), ``[n]``."""
         p, targets = widened((self, targets))
-        z = (targets - p.loc) / p.scale
-        tail = jnp.exp(-mirrored(z)) / 2
-        return jnp.where(z < 0, tail, 1 - tail)
+        return _standard_cdf((targets - p.loc) / p.scale)
+
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """P(Y > targets[i]), ``[n]``."""
+        p, targets = widened((self, targets))
+        return _standard_cdf((p.loc - targets) / p.scale)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``; -inf at level 0 and inf at level 1."""
@@ -129,3 +132,9 @@ class Laplace(Distribution):
     def shift_and_scale(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
         loc = moved(self.loc, intercept, slope)
         return dataclasses.replace(self, loc=loc, scale=tempered_scale(self.scale, factor))
+
+
+def _standard_cdf(z: jax.Array) -> jax.Array:
+    """The cdf for loc 0 and scale 1, with all digits of the lower tail."""
+    tail = jnp.exp(-mirrored(z)) / 2
+    return jnp.where(z < 0, tail, 1 - tail)

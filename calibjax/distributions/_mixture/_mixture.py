@@ -12,7 +12,7 @@ from calibjax._distribution import Distribution
 from calibjax._numbers import complex_average, probability_vectors, root_mean_square
 from calibjax._struct import struct, widened, widest_dtype
 from calibjax.distributions._categorical import label_log_prob
-from calibjax.distributions._mixture._sums import cdf, cdf_jump, crps, quantile
+from calibjax.distributions._mixture._sums import cdf, cdf_jump, crps, quantile, survival
 
 # The log density of a component of weight 0 may exceed the others by more.  The difference is
 # clipped, because its exponential must not overflow.
@@ -153,6 +153,10 @@ class Mixture(Distribution):
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets[i]), the weighted sum over the components, ``[n]``."""
         return cdf(self, targets)
+
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """P(Y > targets[i]), the weighted sum over the components, ``[n]``."""
+        return survival(self, targets)
 
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         return cdf_jump(self, targets)

@@ -47,6 +47,11 @@ def cdf(p: Any, targets: jax.Array) -> jax.Array:
     return average(p, targets, lambda components, y: components.cdf(y))
 
 
+def survival(p: Any, targets: jax.Array) -> jax.Array:
+    """sum_k w_k (1 - F_k(targets[i])) / sum_k w_k, ``[n]``."""
+    return average(p, targets, lambda components, y: components.survival(y))
+
+
 def cdf_jump(p: Any, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The same sums of both limits of the components' cdfs."""
     before = average(p, targets, lambda components, y: components.cdf_jump(y)[0])

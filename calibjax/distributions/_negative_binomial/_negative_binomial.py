@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._numbers import complex_exponential, is_nonnegative, is_positive, safe_sqrt
-from calibjax._struct import static, struct, widened
+from calibjax._struct import static, struct, widened, widened_integers
 from calibjax.distributions._counts import Counts
 from calibjax.distributions._negative_binomial._probability import (
     deviance,
     log_probability,
     probability,
+    survival,
 )
 from calibjax.kernels import EmbeddingDistance
 
@@ -88,6 +89,11 @@ class NegativeBinomial(Counts):
         """The log probability at targets ``[n]``, ``[n]``."""
         p = widened(self)
         return log_probability(targets, p.mu, p.concentration)
+
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """P(Y > targets[i]), ``[n]``: I_q(targets[i] + 1, r) for q = m / (m + r)."""
+        p = widened(self)
+        return survival(widened_integers(targets), p.mu, p.concentration)
 
     def probability(self, count: jax.Array) -> jax.Array:
         return probability(count, self.mu, self.concentration)

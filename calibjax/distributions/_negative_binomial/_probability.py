@@ -12,6 +12,7 @@ from jax import lax
 from jax.scipy import special
 
 from calibjax._numbers import MANY_COUNTS, stirling_remainder
+from calibjax.distributions._beta import beta_tails
 
 # The largest ratio a / b whose log1p is taken: larger ones might overflow.
 _LARGE_RATIO = 2.0**40
@@ -94,6 +95,26 @@ def _probability_jvp(primals, tangents):
     before = jnp.where(count > 0, probability(jnp.maximum(count - 1, 0), m, r), 0.0)
     by_mean = (k - 1 + r) / (m + r) * before - (k + r) / (m + r) * value
     return value, by_mean * dm + value * _slope_in_concentration(k, m, r) * dr
+
+
+@jax.custom_jvp
+def survival(count: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
+    """P(Y > count), which is I_q(count + 1, r) for q = m / (m + r), and 1 for negative counts."""
+    after = jnp.maximum(count, 0).astype(m.dtype) + 1
+    lower, _ = beta_tails(after, r, m / (m + r))
+    return jnp.where(count < 0, 1.0, lower)
+
+
+@survival.defjvp
+def _survival_jvp(primals, tangents):
+    """The derivative in m is (count + r) P(Y = count) / (m + r), also at mean 0.
+
+    It is the sum of the derivatives of P(Y = k) over k > count, where all other terms cancel.
+    """
+    (count, m, r), (_, dm, dr) = primals, tangents
+    value, by_concentration = jax.jvp(lambda r: survival.fun(count, m, r), (r,), (dr,))
+    by_mean = (count.astype(m.dtype) + r) / (m + r) * probability(jnp.maximum(count, 0), m, r)
+    return value, jnp.where(count < 0, 0.0, by_mean) * dm + by_concentration
 
 
 def _slope_in_concentration(k: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:

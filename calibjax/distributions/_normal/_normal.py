@@ -93,6 +93,11 @@ class Normal(Distribution):
         p, targets = widened((self, targets))
         return ndtr((targets - p.loc) / p.scale)
 
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """P(Y > targets[i]), ``[n]``."""
+        p, targets = widened((self, targets))
+        return ndtr((p.loc - targets) / p.scale)
+
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``; -inf at level 0 and inf at level 1."""
         p, level = with_levels(self, level)

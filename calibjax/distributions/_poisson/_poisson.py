@@ -9,7 +9,7 @@ from jax.scipy import special
 from calibjax._numbers import complex_exponential, is_nonnegative, safe_sqrt
 from calibjax._struct import static, struct, widened, widened_integers
 from calibjax.distributions._counts import Counts
-from calibjax.distributions._poisson._probability import log_probability, probability
+from calibjax.distributions._poisson._probability import log_probability, probability, survival
 from calibjax.expectations import inner_product, mean_embedding
 from calibjax.kernels import EmbeddingDistance, WhiteKernel
 
@@ -63,6 +63,10 @@ class Poisson(Counts):
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log probability at targets ``[n]``, ``[n]``."""
         return log_probability(targets, widened(self.rate))
+
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """P(Y > targets[i]), ``[n]``, the probability that a gamma variable is below the rate."""
+        return survival(widened_integers(targets), widened(self.rate))
 
     def probability(self, count: jax.Array) -> jax.Array:
         return probability(count, self.rate)

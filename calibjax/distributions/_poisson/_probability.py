@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.scipy import special
 
 from calibjax._numbers import MANY_COUNTS, stirling_remainder
+from calibjax.distributions._gamma import gamma_tails
 
 _LOG_FACTORIALS = [math.log(math.factorial(k)) for k in range(MANY_COUNTS)]
 # At a smaller rate, 16 or more counts have the probability 0 in float64.
@@ -35,6 +36,24 @@ def _probability_jvp(primals, tangents):
     value = probability(count, rate)
     before = jnp.where(count > 0, probability(jnp.maximum(count - 1, 0), rate), 0.0)
     return value, (before - value) * tangent
+
+
+@jax.custom_jvp
+def survival(count: jax.Array, rate: jax.Array) -> jax.Array:
+    """P(Z > count), elementwise: the time of event count + 1 is below the rate, gamma distributed.
+
+    It is 1 for negative counts.
+    """
+    lower, _ = gamma_tails(jnp.maximum(count, 0).astype(rate.dtype) + 1, rate)
+    return jnp.where(count < 0, 1.0, lower)
+
+
+@survival.defjvp
+def _survival_jvp(primals, tangents):
+    """The derivative in the rate is P(Z = count), also at rate 0."""
+    (count, rate), (_, tangent) = primals, tangents
+    slope = jnp.where(count < 0, 0.0, probability(jnp.maximum(count, 0), rate))
+    return survival(count, rate), slope * tangent
 
 
 @jax.custom_jvp

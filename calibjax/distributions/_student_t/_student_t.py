@@ -94,6 +94,11 @@ class StudentT(Univariate):
         p, targets = widened((self, targets))
         return cdf(p.df, (targets - p.loc) / p.scale)
 
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """P(Y > targets), ``[n]``."""
+        p, targets = widened((self, targets))
+        return cdf(p.df, (p.loc - targets) / p.scale)
+
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``, by bisection on the cdf; -inf at level 0 and inf at level 1."""
         p, level = with_levels(self, level)
