@@ -62,6 +62,7 @@ from calibjax.expectations import default_kernel as default_kernel
 from calibjax.expectations import default_kernels as default_kernels
 from calibjax.expectations import inner_product as inner_product
 from calibjax.expectations import mean_embedding as mean_embedding
+from calibjax.expectations import product_kernel as product_kernel
 from calibjax.hypothesis_tests import CalibrationTestResult as CalibrationTestResult
 from calibjax.hypothesis_tests import SKCEState as SKCEState
 from calibjax.hypothesis_tests import aggregated_skce_test as aggregated_skce_test

@@ -12,7 +12,7 @@ import numpy as np
 
 from calibjax._numbers import UnitInterval, interval
 from calibjax._parameters import as_table, in_words, share_numbers
-from calibjax._struct import widened
+from calibjax._struct import widened, widened_integers
 
 
 class Distribution(ABC):
@@ -169,6 +169,16 @@ class Distribution(ABC):
         return before[:, None], after[:, None]
 
     @property
+    def is_ordered(self) -> bool:
+        """Whether a target is a number with a cdf, so that a `PITKernel` sees every error.
+
+        Labels have no order, unless their family says so.
+        """
+        if self.score_only or self.target_shape != "n" or type(self).cdf is Distribution.cdf:
+            return False
+        return jax.eval_shape(lambda p: p.label_probabilities(), self) is None
+
+    @property
     def has_atoms(self) -> bool:
         """Whether the cdf may jump, by default of integers and where `cdf_jump` says so."""
         return self.target_kind == "integer" or (type(self).cdf_jump is not Distribution.cdf_jump)
@@ -176,7 +186,13 @@ class Distribution(ABC):
     def unit_interval(self, targets: jax.Array) -> UnitInterval:
         """What predictions say about targets: where U = F(y) lies, each end ``[n]``."""
         low, high = self.cdf_jump(targets)
-        return interval(low, high)
+        if self.target_kind == "integer":
+            before = widened_integers(targets) - 1
+            return UnitInterval(low, high, self.survival(before), self.survival(targets))
+        if self.has_atoms:
+            return interval(low, high)
+        above = self.survival(targets)
+        return UnitInterval(low, low, above, above)
 
     def of_places(self) -> Any:
         """The laws of U for predictions of which tests judge U and not the target; None for others.
@@ -244,11 +260,7 @@ class Distribution(ABC):
         return jnp.sum(jnp.sort(probabilities, axis=1)[:, :-1], axis=1)
 
     def default_distance(self) -> Any:
-        """The distance in `default_kernel`; None stands for MeanEmbeddingDistance."""
-        return None
-
-    def default_features(self) -> tuple[Any, ...] | None:
-        """Functions f(p, y) in `default_kernels`; None stands for those of most families."""
+        """The distance in `product_kernel`; None stands for MeanEmbeddingDistance."""
         return None
 
     def wasserstein_embedding(self) -> jax.Array | None:

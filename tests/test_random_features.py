@@ -186,7 +186,9 @@ def test_sums_over_chunks_of_rows(name, key, float64):
         waves, residuals = jax.tree.map(np.asarray, jax.jit(jax.vmap(part))(samples))
         psi = waves[:, :, None] * residuals / np.sqrt(n_features)
         left = (psi @ np.asarray(part.metric)).reshape(n, -1)
-        products += part.factor * (left @ psi.reshape(n, -1).conj().T).real
+        products += (1 if part.factor is None else part.factor) * (
+            left @ psi.reshape(n, -1).conj().T
+        ).real
     expected = (products.sum() - np.trace(products)) / (n * (n - 1))
     found = cj.random_feature_skce(key, kernel, *samples, n_features=n_features)
     np.testing.assert_allclose(found.estimate, expected, rtol=1e-10)

@@ -264,7 +264,7 @@ class Empirical(Distribution):
 class _Pool(Empirical):
     """Samples that the target is among."""
 
-    def pool_target(self, targets: jax.Array) -> tuple[Empirical, jax.Array]:
+    def pool_target(self, targets: jax.Array) -> tuple[Self, jax.Array]:
         return self, targets
 
 

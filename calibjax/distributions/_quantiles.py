@@ -13,7 +13,7 @@ from calibjax._check import check_flag
 from calibjax._numbers import UnitInterval, interval, is_finite, with_levels
 from calibjax._struct import static, struct, widened, widest_dtype
 from calibjax.distributions._piecewise_linear import crps
-from calibjax.distributions._places import Places, mean_square_of_values
+from calibjax.distributions._places import Places
 from calibjax.distributions._univariate import Univariate
 from calibjax.kernels import EmbeddingDistance
 
@@ -169,7 +169,7 @@ class Quantiles(Univariate):
         return interval(jnp.mean(low, axis=1), jnp.mean(high, axis=1))
 
     def of_places(self) -> Places:
-        return Places(self.values, self.levels)
+        return Places(self, self.levels)
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """The continuous ranked probability score, ``[n]``: the cdf is linear in each piece."""
@@ -179,9 +179,6 @@ class Quantiles(Univariate):
 
     def default_distance(self) -> EmbeddingDistance:
         return EmbeddingDistance(mean_square_of_values)
-
-    def default_features(self) -> tuple[Any, ...]:
-        return is_above, piece_of
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         """The points and weights of Gauss' rules for *one* prediction."""
@@ -265,12 +262,6 @@ def _are_levels(levels: np.ndarray) -> bool:
     return bool(np.all(np.diff(levels) > 0) and levels[0] > 0 and levels[-1] < 1)
 
 
-def is_above(p: Quantiles, y: jax.Array) -> jax.Array:
-    """Whether a target is above each of the values, ``[K]``."""
-    return y > p.values
-
-
-def piece_of(p: Quantiles, y: jax.Array) -> jax.Array:
-    """Which of the K + 1 intervals between values a target is in, as an indicator ``[K + 1]``."""
-    piece = jnp.sum(y > p.values, dtype=jnp.int32)
-    return jnp.arange(len(p.levels) + 1, dtype=jnp.int32) == piece
+def mean_square_of_values(p: Any) -> jax.Array:
+    """The values, so that a distance is the root of a mean square over the levels."""
+    return p.values / len(p.levels) ** 0.5

@@ -8,7 +8,11 @@ from calibjax.expectations import _algebra as _algebra
 from calibjax.expectations._default_kernel import JointKernel as JointKernel
 from calibjax.expectations._default_kernel import default_kernel as default_kernel
 from calibjax.expectations._default_kernel import default_kernel_of_data as default_kernel_of_data
+from calibjax.expectations._default_kernel import (
+    default_kernel_of_models as default_kernel_of_models,
+)
 from calibjax.expectations._default_kernel import gaussian_kernel as gaussian_kernel
+from calibjax.expectations._default_kernel import product_kernel as product_kernel
 from calibjax.expectations._default_kernels import default_kernels as default_kernels
 from calibjax.expectations._default_kernels import (
     default_kernels_of_data as default_kernels_of_data,

@@ -1,4 +1,4 @@
-"""The default kernel of each family, after Widmann et al. (ICLR 2021)."""
+"""The default kernel of each family."""
 
 import math
 from typing import Any
@@ -13,21 +13,82 @@ from calibjax._rows import Data, check_rows, fill_masked
 from calibjax._sharding import Axis, all_of, on_devices, on_one_device
 from calibjax._struct import is_traced, widened
 from calibjax.expectations._mean_embedding_distance import MeanEmbeddingDistance
+from calibjax.expectations._rank_scores import rank_score_kernels
 from calibjax.kernels import (
     DistanceKernel,
     GaussianKernel,
+    PITKernel,
     SteinKernel,
     TensorProduct,
     WhiteKernel,
     median_heuristic_of_data,
 )
 
-#: A kernel on pairs, made of a prediction kernel and a target kernel.
-JointKernel = TensorProduct | SteinKernel
+#: A kernel on pairs, with a prediction kernel.
+JointKernel = TensorProduct | SteinKernel | PITKernel
 
 
 def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None) -> JointKernel:
     """The usual kernel for a family of predictions, from the predictions alone.
+
+    For numbers and counts, however they are predicted, it is a `PITKernel`: it judges where
+    U = F(y) lies, with the kernel exp(-|x - x'|^2) on predictions.  x are the normal scores of the
+    location and of the spread of a prediction among all of them, the latter with a factor of 1/2.
+    Neither units nor the scale of the targets matter, and forecasts of 5 and 5000 count alike.
+    Samples (`Empirical`) are seen with the target among them.
+
+    For labels, vectors and models that are known by their scores it is the `product_kernel`.
+
+    The kernel does not depend on targets, so tests with it are valid given the predictions.  For a
+    training loop compute it once, before training: predictions could lower a calibration error by
+    changing a kernel that follows them.
+
+    Args:
+        predictions: a batch of n >= 2 predictions.
+        where: boolean mask ``[n]``; masked rows may hold anything.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value,
+            also numbers that are out of the range of their dtype and have to be rescaled.
+        NotImplementedError: a family of your own, of vectors, has no closed form.
+
+    See also:
+        `product_kernel` for the kernels of the papers, `default_kernels` for several of them.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Normal(jnp.array([5.0, 50.0, 5000.0]), jnp.array([1.0, 9.0, 800.0]))
+        >>> kernel = cj.default_kernel(predictions)
+        >>> in_logs = cj.LogNormal(jnp.zeros(3), jnp.ones(3))
+        >>> type(kernel).__name__, type(cj.default_kernel(in_logs)).__name__
+        ('PITKernel', 'PITKernel')
+
+    Reference: Dawid, Statistical theory: the prequential approach, Journal of the Royal Statistical
+    Society A 1984; Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR
+    2021.
+    """
+    return default_kernel_of_data(check_rows(predictions, where))
+
+
+# The factors of the scores of location and spread, and the lengthscale, of the default kernel.
+_COORDINATES, _LENGTHSCALE = (1.0, 0.5), 1.0
+
+
+def default_kernel_of_data(data: Data) -> JointKernel:
+    """`default_kernel` of checked predictions; `data` may be without targets."""
+    if not data.predictions.is_ordered:
+        return product_kernel_of_data(data)
+    return default_kernel_of_models([(data.predictions, data.where)])
+
+
+def default_kernel_of_models(rows: list[tuple[Distribution, Any]]) -> JointKernel:
+    """`default_kernel` of numbers that several models predict, each with its mask or None."""
+    (kernel,) = rank_score_kernels(rows, (_COORDINATES, _LENGTHSCALE))
+    return PITKernel(kernel)
+
+
+def product_kernel(predictions: Distribution, *, where: ArrayLike | None = None) -> JointKernel:
+    """The kernel of the papers for a family of predictions, from the predictions alone.
 
     The kernel is exp(-d(p, q) / l) k(y, z), where l is the `median_heuristic` of d and
 
@@ -60,22 +121,22 @@ def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
         NotImplementedError: a family of your own has no closed form with k.
 
     See also:
-        `default_kernels` for several of them, `median_heuristic` for the lengthscale.
+        `default_kernel`, `median_heuristic` for the lengthscale.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
-        >>> kernel = cj.default_kernel(cj.Bernoulli(jnp.array([0.0, 0.25, 1.0])))
+        >>> kernel = cj.product_kernel(cj.Bernoulli(jnp.array([0.0, 0.25, 1.0])))
         >>> float(kernel.prediction_kernel.lengthscale)
         0.75
 
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Section 4 and Appendix A.
     """
-    return default_kernel_of_data(check_rows(predictions, where))
+    return product_kernel_of_data(check_rows(predictions, where))
 
 
-def default_kernel_of_data(data: Data) -> JointKernel:
-    """`default_kernel` of checked predictions; `data` may be without targets."""
+def product_kernel_of_data(data: Data) -> JointKernel:
+    """`product_kernel` of checked predictions; `data` may be without targets."""
     is_real = data.predictions.target_kind == "real"
     target_kernel = gaussian_kernel(data) if is_real else WhiteKernel()
     distance = default_distance(data)

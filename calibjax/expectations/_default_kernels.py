@@ -18,16 +18,19 @@ from calibjax.expectations._default_kernel import (
     gaussian_kernel,
     in_range,
 )
+from calibjax.expectations._rank_scores import rank_score_kernels
 from calibjax.kernels import (
     DistanceKernel,
     EmbeddingDistance,
     FeatureKernel,
     Kernel,
+    PITKernel,
     SteinKernel,
     TensorProduct,
     TotalVariation,
     WhiteKernel,
     median_heuristic_of_data,
+    sum_of_products,
 )
 
 # Lengthscales in units of the median distance.  The widest kernel is nearly constant: it sees
@@ -59,12 +62,19 @@ def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None
     not sure enough.  c is 16 / n, from 1/256 to 1/4: more rows show finer errors, and up to 64 rows
     the first two kernels are the same.
 
-    For numbers, vectors and counts there are six, too, each f at 1/4 and 4: f is made of waves of
-    the standardised target u = (y - location) / spread, slow ones, which see a wrong location, or
-    fast ones, which see a wrong shape; or f = log p(y), which sees a wrong spread, or |u|^2 where
-    the family has no `log_prob`.  Unnormalized predictions with a sampler have two more, the
-    SteinKernels at 1/4 and 4.  d is the family's `default_distance`, or else the Euclidean
-    distance of locations and spreads.
+    For numbers and counts there are nine `PITKernel`: three kinds of features of U = F(y), each
+    with three kernels on predictions.  With the normal score z of U, f is z, which sees a wrong
+    location; (z^2 - 1) / sqrt(2), which sees a wrong spread; or four cosines of U and the third and
+    fourth polynomial of Hermite in z, which see a wrong shape.  k_P compares predictions by their
+    location or, among those of one location, by their spread, both as in `default_kernel`; or it is
+    wide, and sees errors of the same sign everywhere.
+
+    For vectors there are six, each f at 1/4 and 4: f is made of waves of the standardised target
+    u = (y - location) / spread, slow ones, which see a wrong location, or fast ones, which see a
+    wrong shape; or f = log p(y), which sees a wrong spread, or |u|^2 where the family has no
+    `log_prob`.  Unnormalized predictions with a sampler have two more, the SteinKernels at 1/4 and
+    4.  d is the family's `default_distance`, or else the Euclidean distance of locations and
+    spreads.
 
     More kernels see more kinds of errors, and each sees a little less: these were chosen by their
     power for some thirty kinds of errors.
@@ -97,6 +107,8 @@ def default_kernels_of_data(data: Data) -> list[Kernel]:
     """`default_kernels` of checked predictions; `data` may be without targets."""
     predictions = data.predictions
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), predictions)
+    if predictions.is_ordered:
+        return _kernels_of_places(data)
     if jax.eval_shape(lambda p: p.label_probabilities(), one) is None:
         return _kernels_of_standardised_targets(data)
     return _kernels_of_labels(data)
@@ -104,9 +116,13 @@ def default_kernels_of_data(data: Data) -> list[Kernel]:
 
 def default_prediction_kernels(data: Data) -> list[Any]:
     """The different kernels on predictions that `default_kernels` are made of."""
-    kernels: list[Any] = default_kernels_of_data(data)
+    found = [
+        getattr(part, "prediction_kernel", None)
+        for kernel in default_kernels_of_data(data)
+        for _, (part,) in sum_of_products(kernel)
+    ]
     # Several kernels on pairs share one kernel on predictions.
-    return list({id(k): k for k in (x.prediction_kernel for x in kernels)}.values())
+    return list({id(kernel): kernel for kernel in found}.values())
 
 
 def _kernels_of_labels(data: Data) -> list[Kernel]:
@@ -129,18 +145,35 @@ def _narrow(data: Data) -> Any:
     return min(max(_ROWS / max(data.n_kept(), 1), _NARROWEST), _MIDDLE)
 
 
+# The factors of the scores of location and spread, and the lengthscale.
+_NEAR_IN_LOCATION, _NEAR_IN_SPREAD = ((1.0, 0.0), 0.3), ((0.0, 1.0), 0.3)
+_NEAR_AND_FAR = ((1.0, 0.5), 4.0)
+# Weights of normal scores and of cosines.
+_OF_LOCATION, _OF_SPREAD = np.array([1.0], np.float32), np.array([0.0, 1.0], np.float32)
+_OF_SHAPE = np.array([0.0, 0.0, 1.0, 1.0], np.float32)
+_OF_CELLS = np.array([0.0, 0.0, 1.0, 1.0, 1.0, 1.0], np.float32)
+
+
+def _kernels_of_places(data: Data) -> list[Kernel]:
+    kernels: list[Kernel] = []
+    rows = [(data.predictions, data.where)]
+    for k in rank_score_kernels(rows, _NEAR_IN_LOCATION, _NEAR_IN_SPREAD, _NEAR_AND_FAR):
+        shape = PITKernel(k, _OF_SHAPE, "normal scores") + PITKernel(k, _OF_CELLS)
+        moments = (PITKernel(k, w, "normal scores") for w in (_OF_LOCATION, _OF_SPREAD))
+        kernels += [*moments, shape]
+    return kernels
+
+
 def _kernels_of_standardised_targets(data: Data) -> list[Kernel]:
     predictions, distance = data.predictions, default_distance(data)
     if distance is None:
         distance = EmbeddingDistance(location_and_spread)
     of_predictions = _at_scales(distance, data, (_MIDDLE, _WIDE))
-    features = predictions.default_features()
-    if features is None:
-        features = (
-            StandardisedWaves(_LOCATION),
-            StandardisedWaves(_SHAPE),
-            log_probability_of if has_log_prob(predictions) else squared_deviation,
-        )
+    features = (
+        StandardisedWaves(_LOCATION),
+        StandardisedWaves(_SHAPE),
+        log_probability_of if has_log_prob(predictions) else squared_deviation,
+    )
     kernels: list[Kernel] = [FeatureKernel(k, f) for f in features for k in of_predictions]
     if predictions.score_only:
         target_kernel = gaussian_kernel(data)

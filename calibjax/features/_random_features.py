@@ -22,11 +22,12 @@ import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import complex_exponential, dot
-from calibjax._struct import struct, type_name
+from calibjax._struct import batch_of_one, struct, type_name
 from calibjax.discrepancy import (
     EmbeddedTarget,
     FeatureResidual,
     JointResidual,
+    PITResidual,
     Sample,
     SumOfTerms,
     TargetResidual,
@@ -35,7 +36,9 @@ from calibjax.expectations import all_labels, label_residual
 from calibjax.features._spectra import prediction_frequency, target_frequency
 from calibjax.kernels import (
     KernelLike,
+    UnitFeature,
     embedding,
+    judged,
     pairwise,
     sum_of_products,
     times,
@@ -54,6 +57,7 @@ class Features:
         metric: the matrix K ``[m, m]`` for labels, else the number 1 in the shape ``[1, 1]``.
         roles: which of the `cross_fit_pairs` of a prediction each feature sees, ``[D]``; None if
             all have one.
+        unit_feature: of a PITKernel the features of U = F(y), which are its residuals.
     """
 
     factor: Any
@@ -62,6 +66,7 @@ class Features:
     target_frequencies: jax.Array | None
     metric: jax.Array
     roles: jax.Array | None
+    unit_feature: UnitFeature | None = None
 
     @property
     def n_features(self) -> int:
@@ -75,6 +80,9 @@ class Features:
         for labels.
         """
         p, y = a
+        if self.unit_feature is not None:
+            p = jax.tree.map(lambda x: x[0], judged(*batch_of_one(a))[0])
+            return self._phases(p), self.unit_feature(*a)[None, :].astype(self.metric.dtype)
         factors = [self._factors(pair, y) for pair in p.cross_fit_pairs()]
         if self.roles is None:
             (of_all,) = factors
@@ -86,11 +94,7 @@ class Features:
         self, pair: tuple[Distribution, Distribution], y: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         compared, subtracted = pair
-        angles = [
-            dot(w, embedding(distance, compared).astype(w.dtype))
-            for w, distance in zip(self.frequencies, self.distances, strict=True)
-        ]
-        phases = complex_exponential(sum_arrays(angles))
+        phases = self._phases(compared)
         if self.target_frequencies is None:
             return phases, label_residual(subtracted, y)[None, :].astype(phases.dtype)
 
@@ -100,6 +104,14 @@ class Features:
             )
 
         return phases, jax.vmap(residual)(self.target_frequencies)[:, None]
+
+    def _phases(self, compared: Distribution) -> jax.Array:
+        """exp(i <w, phi(p)>) for each feature, ``[D]``."""
+        angles = [
+            dot(w, embedding(distance, compared).astype(w.dtype))
+            for w, distance in zip(self.frequencies, self.distances, strict=True)
+        ]
+        return complex_exponential(sum_arrays(angles))
 
 
 def draw_features(key: jax.Array, kernel: SumOfTerms, a: Sample, n_features: int) -> list[Features]:
@@ -125,7 +137,7 @@ def _draw_product_features(
     key: jax.Array,
     factor: Any,
     prediction_kernels: list[Any],
-    target_kernels: list[Any],
+    target_kernels: list[Any] | UnitFeature,
     a: Sample,
     n_features: int,
 ) -> Features:
@@ -143,6 +155,9 @@ def _draw_product_features(
         prediction_frequency, prediction_key, prediction_kernels, compared
     )
     distances = [kernel.distance for kernel in prediction_kernels]
+    if isinstance(target_kernels, UnitFeature):
+        metric = jnp.eye(target_kernels.valid_weights().size, dtype=dtype)
+        return Features(factor, distances, frequencies, None, metric, None, target_kernels)
     if p.label_probabilities() is None:
         # A frequency of a product of kernels is the sum of one frequency of each.
         v = sum_arrays(draw_frequencies(target_frequency, target_key, target_kernels, y))
@@ -163,15 +178,22 @@ def sum_arrays(arrays: list[jax.Array]) -> jax.Array:
 
 def _tensor_products(
     kernel: SumOfTerms, p: Distribution
-) -> Iterator[tuple[Any, list[KernelLike], list[KernelLike]]]:
-    """A kernel as a sum of products: (factor, prediction kernels, target kernels) of each."""
+) -> Iterator[tuple[Any, list[KernelLike], Any]]:
+    """A kernel as a sum of products: factor, prediction kernels, and target kernels of each.
+
+    A PITKernel has its features of U = F(y) in the place of target kernels.
+    """
     # For labels a target kernel is its matrix, and is not multiplied out.
     are_labels = p.label_probabilities() is not None
     for term in kernel.terms:
+        if isinstance(term.residual, PITResidual):
+            for factor, kernels in sum_of_products(term.prediction_kernel):
+                yield times(term.factor, factor), kernels, term.residual.feature
+            continue
         if not isinstance(term.residual, EmbeddedTarget):
             raise TypeError(
-                "random features need a TensorProduct, or sums and multiples of them, got "
-                f"{_name(term.residual)}."
+                "random features need a TensorProduct or PITKernel, or sums and multiples of them, "
+                f"got {_name(term.residual)}."
             )
         target_kernel = term.residual.kernel
         on_predictions = sum_of_products(term.prediction_kernel)

@@ -28,6 +28,17 @@ class ResidualSums(NamedTuple):
     squares: jax.Array
 
 
+class DrawnPlaces(NamedTuple):
+    """Where U = F(y) lies for the observed targets ``[n]``, and its draws ``[n, D]`` under H0.
+
+    ``above_drawn`` is 1 - drawn, with all digits near 1.
+    """
+
+    observed: UnitInterval
+    drawn: jax.Array
+    above_drawn: jax.Array
+
+
 @struct
 class DrawnFeature:
     """A feature f of any family, whose expectation is the mean over targets drawn for it.
@@ -75,9 +86,11 @@ class PITFeature:
     feature: UnitFeature
 
     def sums(self, weights: jax.Array, predictions: Any, targets: Any, others: Any) -> ResidualSums:
-        """The sums for targets ``[n, D]``, or for intervals of U, of ``[n, D]`` each."""
-        if isinstance(targets, UnitInterval):
-            return _dense_sums(weights, self.feature.of_intervals(targets))
+        """The sums for targets ``[n, D]``, or for intervals of U ``[n]`` and draws of U."""
+        if isinstance(targets, DrawnPlaces):
+            observed = self.feature.of_intervals(targets.observed)[:, None]
+            drawn = self.feature.of_points(targets.drawn, targets.above_drawn)
+            return _dense_sums(weights, jnp.concatenate([observed, drawn], axis=1))
         of_row = jax.vmap(self.feature, (None, 0))
         return _dense_sums(weights, jax.vmap(of_row)(predictions, targets))
 

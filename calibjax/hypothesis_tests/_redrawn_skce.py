@@ -22,6 +22,7 @@ from calibjax._rows import Data, in_dtype, kept_first
 from calibjax._sharding import Axis, axis_size, global_offset
 from calibjax.discrepancy import PITResidual
 from calibjax.features import (
+    DrawnPlaces,
     choose_landmarks,
     landmarks_with_base,
     numbers_of_row,
@@ -75,13 +76,11 @@ def redrawn_skce(
         """G of each pair of a base and a source, and the diagonal of each term as observed."""
         ((predictions, targets), numbers), weights = chunk
         if judges_places:
-            observed = predictions.unit_interval(targets)
-            drawn = draw_places(draw_key, numbers, groups, data.weights.dtype)
+            places = draw_places(draw_key, numbers, groups, data.weights.dtype)
+            targets = DrawnPlaces(predictions.unit_interval(targets), *places)
         else:
-            observed, drawn = targets, draw_groups(draw_key, predictions, numbers, groups)
-        targets = jax.tree.map(
-            lambda y, draws: jnp.concatenate([y[:, None], draws], axis=1), observed, drawn
-        )
+            drawn = draw_groups(draw_key, predictions, numbers, groups)
+            targets = jnp.concatenate([targets[:, None], drawn], axis=1)
         others = draw_targets(draw_key, predictions, numbers, jnp.int32(_EXPECTATION_GROUP))
         w = [weights[:, None] * base.coordinates(predictions, numbers) for base in bases]
         sums = {(b, s): features[s].sums(w[b], predictions, targets, others) for b, s in pairs}

@@ -13,6 +13,7 @@ from calibjax._struct import widest_dtype
 from calibjax.expectations import (
     JointKernel,
     default_kernel_of_data,
+    default_kernel_of_models,
     gaussian_kernel,
     location_and_spread,
 )
@@ -31,14 +32,17 @@ from calibjax.kernels import (
 def common_kernel(models: Sequence[Distribution], where: ArrayLike | None) -> JointKernel:
     """A kernel that takes the predictions of all models, from the predictions alone.
 
-    Of one family and shape it is the `default_kernel` of all predictions together.  Different
-    families have in common the probabilities of labels, or else locations and spreads: then it is
-    exp(-d(p, q) / l) k(y, z) of their distance d, with the mean of the models' lengthscales.
+    Of numbers, and of one family and shape, it is the `default_kernel` of all predictions together.
+    Different families have in common the probabilities of labels, or else locations and spreads:
+    then it is exp(-d(p, q) / l) k(y, z) of their distance d, with the mean of the models'
+    lengthscales.
     """
     if len({_family_and_shapes(p) for p in models}) == 1:
         together = jax.tree.map(lambda *x: jnp.concatenate(_in_one_dtype(x)), *models)
         masks = None if where is None else jnp.concatenate([jnp.asarray(where)] * len(models))
         return default_kernel_of_data(Data(together, None, masks))
+    if all(p.is_ordered for p in models):
+        return default_kernel_of_models([(p, where) for p in models])
     are_labels = all(p.label_probabilities() is not None for p in models)
     distance = TotalVariation() if are_labels else EmbeddingDistance(location_and_spread)
     lengthscale = _mean([median_heuristic_of_data(distance, Data(p, None, where)) for p in models])

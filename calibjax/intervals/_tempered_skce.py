@@ -18,12 +18,22 @@ from jax import lax
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot
-from calibjax.discrepancy import EmbeddedTarget, FeatureResidual, JointResidual, SumOfTerms, Term
+from calibjax._struct import widest_dtype
+from calibjax.discrepancy import (
+    EmbeddedTarget,
+    FeatureResidual,
+    JointResidual,
+    PITResidual,
+    SumOfTerms,
+    Term,
+)
 from calibjax.expectations import all_labels, inner_product
 from calibjax.kernels import describe, pairwise, times, vmap_pairs
 
 # The number of rows whose pairs with all rows are computed at a time.
 _ROWS = 64
+# The number of even quantiles that stand for a law of real numbers.
+_LEVELS = 128
 
 
 def tempered_sums(
@@ -34,7 +44,7 @@ def tempered_sums(
 
     def term_sums(term: Term) -> jax.Array:
         residual = term.residual
-        if not (are_labels or isinstance(residual, EmbeddedTarget)):
+        if not (are_labels or isinstance(residual, (EmbeddedTarget, PITResidual))):
             raise NotImplementedError(
                 f"equivalent_temperature with a joint kernel, {describe(residual)}, needs "
                 f"predictions over finitely many labels, got {type(predictions).__name__}; use a "
@@ -43,7 +53,9 @@ def tempered_sums(
         if isinstance(residual, JointResidual):
             sums = _sums_of_joint_kernel(residual.kernel, predictions, weights, temperatures)
             return times(term.factor, sums)
-        if isinstance(residual, FeatureResidual):
+        if isinstance(residual, PITResidual):
+            products = _products_of_places
+        elif isinstance(residual, FeatureResidual):
             products = _products_of_features
         else:
             products = _products_of_embeddings if are_labels else _products_of_laws
@@ -94,6 +106,36 @@ def _products_of_features(
     features = jax.vmap(lambda p: jax.vmap(lambda y: residual.feature(p, y))(labels))(predictions)
     gaps = jax.vmap(dot)(_label_gaps(predictions, temperature), features)
     return dot(gaps, gaps.T)
+
+
+def _products_of_places(
+    residual: Any, predictions: Distribution, temperature: jax.Array
+) -> jax.Array:
+    """The same of the features of U = F(y), ``[n, n]``: their means under p are 0.
+
+    The means under q are sums over labels, or over even quantiles of q.
+    """
+    tempered = predictions.tempered(temperature)
+    if predictions.target_kind == "integer":
+        probabilities = tempered.label_probabilities()
+        if probabilities is None:
+            raise NotImplementedError(
+                "equivalent_temperature of counts has no PITKernel; use product_kernel, got "
+                f"{type(predictions).__name__}."
+            )
+        counts = all_labels(predictions)
+        of_outcomes = lax.map(
+            lambda y: residual.feature.of_rows(predictions, jnp.full(len(predictions), y)), counts
+        )
+        means = jnp.einsum("nm,mnk->nk", probabilities, of_outcomes, precision="highest")
+    else:
+        levels = (jnp.arange(_LEVELS) + 0.5) / _LEVELS
+        of_levels = lax.map(
+            lambda u: residual.feature.of_rows(predictions, tempered.quantile(u)),
+            levels.astype(widest_dtype(*jax.tree.leaves(predictions))),
+        )
+        means = jnp.mean(of_levels, axis=0)
+    return dot(means, means.T)
 
 
 def _products_of_laws(

@@ -14,9 +14,15 @@ from calibjax._numbers import NONNEGATIVE, UnitInterval, dot, valid_or_nan
 from calibjax._struct import batch_of_one, static, struct
 from calibjax.kernels._base import Kernel, KernelLike, kernel_value, upper_bound
 from calibjax.kernels._predictions import embedded_rows
-from calibjax.kernels._unit_features import cosines, normal_scores
+from calibjax.kernels._unit_features import (
+    cosines,
+    hermite,
+    mean_cosines,
+    mean_hermite,
+)
 
-_FEATURES = {"cosines": cosines, "normal scores": normal_scores}
+_OF_INTERVALS = {"cosines": mean_cosines, "normal scores": mean_hermite}
+_OF_POINTS = {"cosines": cosines, "normal scores": hermite}
 # 1 / (pi k)^2 for k = 1 … 16: what is left of Cramér and von Mises' sum of 1/6 is 4 %.
 _CRAMER_VON_MISES = tuple(1 / (math.pi * k) ** 2 for k in range(1, 17))
 # Location and spread.
@@ -87,7 +93,7 @@ class PITKernel(Kernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("features", self.features, tuple(_FEATURES))
+        check_choice("features", self.features, tuple(_OF_POINTS))
         if self.weights is not None and (np.ndim(self.weights) != 1 or np.size(self.weights) == 0):
             raise ValueError(
                 "weights of PITKernel must be a vector of at least one number, got shape "
@@ -128,7 +134,12 @@ class UnitFeature:
     def of_intervals(self, interval: UnitInterval) -> jax.Array:
         """The features of intervals of the unit line, ``[K]`` behind their axes."""
         scales = jnp.sqrt(self.valid_weights().astype(interval.low.dtype))
-        return scales * _FEATURES[self.features](interval, scales.size)
+        return scales * _OF_INTERVALS[self.features](interval, scales.size)
+
+    def of_points(self, u: jax.Array, above: jax.Array) -> jax.Array:
+        """The features of points u of the unit line, ``[K]`` behind their axes; above = 1 - u."""
+        scales = jnp.sqrt(self.valid_weights().astype(u.dtype))
+        return scales * _OF_POINTS[self.features](u, above, scales.size)
 
     def valid_weights(self) -> jax.Array:
         """The weights ``[K]``, NaN where they are invalid."""

@@ -29,6 +29,7 @@ derivative of f(z) He_{k-1}(z), with the normal density f, is -f(z) He_k(z), so 
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -43,41 +44,54 @@ _NARROW = 0.05
 _FIRST, _SECOND = (1 - 1 / math.sqrt(3)) / 2, (1 + 1 / math.sqrt(3)) / 2
 
 
-def cosines(interval: UnitInterval, n_features: int) -> jax.Array:
+def cosines(u: jax.Array, above: jax.Array, n_features: int) -> jax.Array:
+    """phi_k for k = 1 … K, ``[K]`` behind the axes of u."""
+    return math.sqrt(2) * jnp.cos(math.pi * _multiples(u, n_features))
+
+
+def mean_cosines(interval: UnitInterval, n_features: int) -> jax.Array:
     """phibar_k for k = 1 … K, ``[K]`` behind the axes of the interval."""
-    k = jnp.arange(1, n_features + 1, dtype=jnp.int32).astype(interval.low.dtype)
-    middle, width = (interval.low + interval.high) / 2, interval.width()
-    angle, half = (jnp.expand_dims(x, -1) * k for x in (middle, width / 2))
-    return math.sqrt(2) * jnp.cos(math.pi * angle) * jnp.sinc(half)
+    middle, half = (interval.low + interval.high) / 2, interval.width() / 2
+    return cosines(middle, 1 - middle, n_features) * jnp.sinc(_multiples(half, n_features))
 
 
-def normal_scores(interval: UnitInterval, n_features: int) -> jax.Array:
+def _multiples(x: jax.Array, n_features: int) -> jax.Array:
+    """k x for k = 1 … K, ``[K]`` behind the axes of x."""
+    return x[..., None] * jnp.arange(1, n_features + 1, dtype=jnp.int32).astype(x.dtype)
+
+
+def hermite(u: jax.Array, above: jax.Array, n_features: int) -> jax.Array:
+    """He_k(z) / sqrt(k!) for k = 1 … K and the normal scores z of u, ``[K]`` behind its axes."""
+    return _polynomials(normal_score(u, above), n_features) / _roots(n_features, u.dtype)
+
+
+def mean_hermite(interval: UnitInterval, n_features: int) -> jax.Array:
     """The means of He_k(z) / sqrt(k!) for k = 1 … K, ``[K]`` behind the axes of the interval."""
     width = interval.width()
-    nearest_tail = jnp.minimum(interval.high, interval.above_low)
-    narrow = width <= _NARROW * nearest_tail
-    points = (_hermite(normal_score(*interval.at(x)), n_features) for x in (_FIRST, _SECOND))
-    of_narrow = sum(points) / 2
-    low = normal_score(interval.low, interval.above_low)
-    high = normal_score(interval.high, interval.above_high)
-    of_low, of_high = (_integrals(z, n_features) for z in (low, high))
-    of_wide = (of_low - of_high) / jnp.where(narrow, 1.0, width)[..., None]
-    scale = jnp.asarray([math.sqrt(math.factorial(k)) for k in range(1, n_features + 1)])
-    means = jnp.where(narrow[..., None], of_narrow, of_wide)
-    return means / scale.astype(means.dtype)
+    narrow = width <= _NARROW * jnp.minimum(interval.high, interval.above_low)
+    first, second = (hermite(*interval.at(x), n_features) for x in (_FIRST, _SECOND))
+    low = _integrals(normal_score(interval.low, interval.above_low), n_features)
+    high = _integrals(normal_score(interval.high, interval.above_high), n_features)
+    of_wide = (low - high) / jnp.where(narrow, 1.0, width)[..., None]
+    of_wide = of_wide / _roots(n_features, width.dtype)
+    return jnp.where(narrow[..., None], (first + second) / 2, of_wide)
 
 
-def _hermite(z: jax.Array, n_features: int) -> jax.Array:
+def _roots(n_features: int, dtype: Any) -> jax.Array:
+    """sqrt(k!) for k = 1 … K."""
+    return jnp.array([math.sqrt(math.factorial(k)) for k in range(1, n_features + 1)], dtype)
+
+
+def _polynomials(z: jax.Array, n_features: int) -> jax.Array:
     """He_1(z), …, He_K(z), ``[K]`` behind the axes of z: He_{k+1} = z He_k - k He_{k-1}."""
     values = [jnp.ones_like(z), z]
     for k in range(1, n_features):
         values.append(z * values[k] - k * values[k - 1])
-    return jnp.stack(values[1 : n_features + 1], axis=-1)
+    return jnp.stack(values[1:], axis=-1)
 
 
 def _integrals(z: jax.Array, n_features: int) -> jax.Array:
     """f(z) He_{k-1}(z) for k = 1 … K, ``[K]`` behind the axes of z."""
     density = jnp.exp(-jnp.square(z) / 2) / math.sqrt(2 * math.pi)
-    ones = jnp.ones_like(z)[..., None]
-    lower = jnp.concatenate([ones, _hermite(z, n_features)[..., :-1]], axis=-1)
-    return density[..., None] * lower
+    lower = jnp.concatenate([jnp.ones_like(z)[..., None], _polynomials(z, n_features)], axis=-1)
+    return density[..., None] * lower[..., :-1]

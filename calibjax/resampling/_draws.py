@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._distribution import Distribution
-from calibjax._numbers import UnitInterval
 from calibjax._sharding import Axis, global_offset
 
 #: The number of draws that share one key.
@@ -49,8 +48,12 @@ def draw_targets(
     return jax.vmap(draw)(predictions, rows)
 
 
-def draw_places(key: jax.Array, rows: jax.Array, groups: jax.Array, dtype: Any) -> UnitInterval:
-    """U of several groups of draws from continuous predictions, ``[n, len(groups) …GROUP]``.
+def draw_places(
+    key: jax.Array, rows: jax.Array, groups: jax.Array, dtype: Any
+) -> tuple[jax.Array, jax.Array]:
+    """U of several groups of draws from continuous predictions, and 1 - U.
+
+    Both are ``[n, len(groups) DRAWS_PER_GROUP]``.
 
     It is uniform whatever is predicted.  Both of its tails have steps of 2^-32, and no draw is 0.
     """
@@ -61,7 +64,7 @@ def draw_places(key: jax.Array, rows: jax.Array, groups: jax.Array, dtype: Any) 
 
     bits = jax.vmap(lambda row: jax.vmap(lambda group: draw(row, group))(groups))(rows)
     u, above = ((x.reshape(rows.size, -1).astype(dtype) + 0.5) * 2.0**-32 for x in (bits, ~bits))
-    return UnitInterval(u, u, above, above)
+    return u, above
 
 
 def draw_groups(

@@ -25,7 +25,7 @@ from calibjax._numbers import dot
 from calibjax._rows import Data, clean, kept_first
 from calibjax._sharding import Axis, all_sum, axis_size, global_offset, row_by_row_on_devices
 from calibjax._struct import as_pytree
-from calibjax.expectations import default_prediction_kernels
+from calibjax.expectations import default_kernel_of_data, default_prediction_kernels
 from calibjax.features import choose_landmarks, landmarks_with_base
 
 # The numbers of landmarks and of steps towards the minimum.
@@ -38,14 +38,17 @@ def places_of_targets(key: jax.Array, data: Data) -> jax.Array:
     That of a row depends on (key, the number of the row among the kept rows) and on all rows.
     For K levels O(n K (landmarks + R)) time for each step, and O(n K R) memory.
     """
-    of_places = data.predictions.of_places()
-    kernels = default_prediction_kernels(Data(of_places, data.targets, data.where))
-    return _places((key, as_pytree(kernels)), data, of_places.levels)
+    rows = Data(data.predictions, None, data.where)
+    base, *kernels = map(
+        as_pytree,
+        (default_kernel_of_data(rows).prediction_kernel, *default_prediction_kernels(rows)),
+    )
+    return _places((key, base, kernels), data, data.predictions.of_places().levels)
 
 
 @row_by_row_on_devices
 def _places(axis: Axis, shared: Any, data: Data, levels: tuple[float, ...]) -> jax.Array:
-    key, kernels = shared
+    key, base, kernels = shared
     valid = data.valid()
     counted = valid if data.where is None else valid & data.where
     rows = *clean(data, axis).samples, counted, jnp.arange(data.n, dtype=jnp.int32)
@@ -54,8 +57,6 @@ def _places(axis: Axis, shared: Any, data: Data, levels: tuple[float, ...]) -> j
     low, high = predictions.pit_intervals(targets)
     size = min(_LANDMARKS, data.n * axis_size(axis))
     points = choose_landmarks(predictions, n_kept, n_rows, size, axis)
-    # A kernel between the others interpolates well for all of them.
-    base = jax.tree.map(lambda *x: jnp.mean(jnp.stack(x)), *kernels)
     landmarks = landmarks_with_base(points, n_rows, base, size < data.n * axis_size(axis))
     matrix = functools.reduce(jnp.add, map(landmarks.matrix, kernels))
     numbers = first + jnp.arange(data.n, dtype=jnp.int32)

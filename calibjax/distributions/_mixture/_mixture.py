@@ -162,6 +162,10 @@ class Mixture(Distribution):
         return cdf_jump(self, targets)
 
     @property
+    def is_ordered(self) -> bool:
+        return self._first_components().is_ordered
+
+    @property
     def has_atoms(self) -> bool:
         return self.components.has_atoms
 

@@ -1,0 +1,122 @@
+"""Coordinates of predictions that no unit changes: normal scores of their ranks among the rows.
+
+Forecasts of 5 and of 5000 admissions differ by a thousand times as much as those of 1 and of 5, so
+that in a distance in units of the targets all small ones are alike.  Among n rows the normal score
+of a location is nearly the quantile of the normal law at its rank over n: it is the same for
+locations in other units, and for their logs.  With the scores a of the location and b of the
+logarithm of the spread, whose correlation is c, the coordinates of a prediction are
+
+    a    and    (b - c a) / sqrt(1 - c^2),
+
+so that the second one tells forecasts of one location by their spread.  Both have a deviation of
+about 1.  They are functions of predictions alone: tests with kernels of them are as exact as with
+any other.
+"""
+
+from statistics import NormalDist
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from calibjax._rows import fill_masked
+from calibjax._sharding import Axis, all_of, on_devices
+from calibjax._struct import batch_of_one, static, struct, widened
+from calibjax.kernels import DistanceKernel, EmbeddingDistance
+
+# Between so many even quantiles of the rows a score is linear.
+_N_KNOTS = 64
+_LEVELS = (np.arange(_N_KNOTS) + 0.5) / _N_KNOTS
+_SCORES = tuple(map(NormalDist().inv_cdf, _LEVELS))
+# Spreads that differ by much less than this share are equal, and so are those of one location.
+_NEGLIGIBLE = 1e-3
+
+
+@struct
+class RankScores:
+    """The coordinates of one prediction, a vector of the one or two numbers that count.
+
+    Args:
+        locations: even quantiles of the locations of all rows, ``[64]``.
+        log_spreads: those of the logarithms of their spreads, ``[64]``.
+        correlation: c.
+        share: 1 if spreads differ, and nearly 0 if they are nearly equal.
+        weights: what the coordinates of location and spread are multiplied with; 0 leaves one out.
+    """
+
+    locations: jax.Array
+    log_spreads: jax.Array
+    correlation: jax.Array
+    share: jax.Array
+    weights: tuple[float, float] = static()
+
+    def __call__(self, p: Any) -> jax.Array:
+        location, log_spread = _location_and_log_spread(batch_of_one(p))
+        a = _score(self.locations, location[0])
+        b = _score(self.log_spreads, log_spread[0])
+        both = a, self.share * _without(self.correlation, a, b)
+        return jnp.stack([w * x for w, x in zip(self.weights, both, strict=True) if w > 0])
+
+
+def rank_score_kernels(
+    rows: list[tuple[Any, Any]], *kinds: tuple[tuple[float, float], float]
+) -> list[Any]:
+    """exp(-|x - x'|^2 / l^2) of the coordinates x, for each (weights of the coordinates, l).
+
+    `rows` are the predictions of one or several models, each with its mask or None.
+    """
+    locations, log_spreads, correlation, share = _ranks(None, rows)
+    made = []
+    for weights, lengthscale in kinds:
+        distance = EmbeddingDistance(RankScores(locations, log_spreads, correlation, share, weights))
+        made.append(DistanceKernel(distance, lengthscale, 2.0))
+    return made
+
+
+def _location_and_log_spread(predictions: Any) -> tuple[jax.Array, jax.Array]:
+    """Both ``[n]``; equal samples have the spread 0."""
+    spread = predictions.spread()
+    return predictions.location(), jnp.log(jnp.maximum(spread, jnp.finfo(spread.dtype).tiny))
+
+
+@on_devices
+def _ranks(axis: Axis, _: None, rows: list[tuple[Any, Any]]) -> tuple[jax.Array, ...]:
+    """What RankScores know of all rows."""
+    columns, kept = [], []
+    for predictions, where in rows:
+        if where is not None:
+            predictions = fill_masked(predictions, where, axis)
+        both = jnp.stack(_location_and_log_spread(widened(predictions)))
+        columns.append(jax.vmap(lambda x: all_of(x, axis).ravel())(both))
+        mask = jnp.ones(both.shape[1], bool) if where is None else where
+        kept.append(all_of(mask, axis).ravel())
+    values, mask = lax.stop_gradient(jnp.concatenate(columns, axis=1)), jnp.concatenate(kept)
+    n = jnp.sum(mask, dtype=jnp.int32)
+    ordered = jnp.sort(jnp.where(mask[None], values, jnp.inf), axis=1)
+    places = (jnp.asarray(_LEVELS, jnp.float32) * n.astype(jnp.float32)).astype(jnp.int32)
+    locations, log_spreads = ordered[:, places]
+    a, b = (
+        jnp.where(mask, jax.vmap(_score, (None, 0))(knots, x), 0.0)
+        for knots, x in zip((locations, log_spreads), values, strict=True)
+    )
+    squares = jnp.sum(jnp.square(a)) * jnp.sum(jnp.square(b))
+    correlation = jnp.sum(a * b) / jnp.sqrt(jnp.where(squares > 0, squares, 1.0))
+    width = log_spreads[-1] - log_spreads[0]
+    return locations, log_spreads, correlation, width / (width + _NEGLIGIBLE)
+
+
+def _score(knots: jax.Array, x: jax.Array) -> jax.Array:
+    """The normal score of a number, linear between the knots, and constant beyond them."""
+    scores = jnp.array(_SCORES).astype(knots.dtype)
+    i = jnp.clip(jnp.searchsorted(knots, x, side="right"), 1, _N_KNOTS - 1)
+    step = knots[i] - knots[i - 1]
+    place = jnp.clip((x - knots[i - 1]) / jnp.where(step > 0, step, 1.0), 0.0, 1.0)
+    return scores[i - 1] + jnp.where(step > 0, place, 0.5) * (scores[i] - scores[i - 1])
+
+
+def _without(correlation: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
+    """(b - c a) / sqrt(1 - c^2), and 0 where the one says all about the other."""
+    rest = 1 - jnp.square(correlation)
+    return (b - correlation * a) / jnp.sqrt(rest + _NEGLIGIBLE)
