@@ -106,5 +106,6 @@ from calibjax.recalibration import vector_scaling as vector_scaling
 from calibjax.scores import crps as crps
 from calibjax.scores import log_score as log_score
 from calibjax.scores import pit as pit
+from calibjax.scores import pit_interval as pit_interval
 
 __version__ = "0.1.0"

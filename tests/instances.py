@@ -517,6 +517,20 @@ KERNELS = {
         ),
     ),
     "diag-w2-gaussian": ("diag", _tensor(cj.Wasserstein(), PAIRS["diag-gaussian_ard"][1])),
+    "normal-w2-pit": (
+        "normal",
+        cj.PITKernel(cj.DistanceKernel(cj.Wasserstein(), 0.7), np.array([1.0, 0.5, 0.25])),
+    ),
+    "poisson-embedding-pit_scores": (
+        "poisson",
+        cj.PITKernel(
+            cj.DistanceKernel(cj.EmbeddingDistance(root_of_rate)), features="normal scores"
+        ),
+    ),
+    "empirical-embedding-pit": (
+        "empirical",
+        cj.PITKernel(cj.DistanceKernel(cj.EmbeddingDistance(mean_of_draws))),
+    ),
 }
 
 

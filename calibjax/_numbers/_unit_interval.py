@@ -1,5 +1,6 @@
 """Intervals of the unit line, of which both tails keep their digits, and normal scores."""
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -41,7 +42,20 @@ def normal_score(u: jax.Array, above: jax.Array) -> jax.Array:
     The ends of the line have the scores of the least normal number: -12.9 and 12.9 in float32.
     """
     is_low = u < 0.5
-    # The smaller tail has the digits, and the other one must not divide by 0 in the derivative.
-    tail = jnp.maximum(jnp.where(is_low, u, above), jnp.finfo(u.dtype).tiny)
-    z = ndtri(tail)
+    z = _score_of_tail(jnp.where(is_low, u, above))
     return jnp.where(is_low, z, -z)
+
+
+@jax.custom_jvp
+def _score_of_tail(tail: jax.Array) -> jax.Array:
+    return ndtri(jnp.maximum(tail, jnp.finfo(tail.dtype).tiny))
+
+
+@_score_of_tail.defjvp
+def _score_of_tail_jvp(tails, tangents):
+    """As P(Z <= z) = u, the density f gives f(z) dz = du; at the ends of the line z is constant."""
+    (tail,), (tangent,) = tails, tangents
+    z = _score_of_tail(tail)
+    inside = tail > jnp.finfo(tail.dtype).tiny
+    slope = jnp.where(inside, math.sqrt(2 * math.pi) * jnp.exp(jnp.square(z) / 2), 0.0)
+    return z, slope * tangent

@@ -70,7 +70,9 @@ def rank_score_kernels(
     locations, log_spreads, correlation, share = _ranks(None, rows)
     made = []
     for weights, lengthscale in kinds:
-        distance = EmbeddingDistance(RankScores(locations, log_spreads, correlation, share, weights))
+        distance = EmbeddingDistance(
+            RankScores(locations, log_spreads, correlation, share, weights)
+        )
         made.append(DistanceKernel(distance, lengthscale, 2.0))
     return made
 

@@ -82,7 +82,8 @@ class Features:
         p, y = a
         if self.unit_feature is not None:
             p = jax.tree.map(lambda x: x[0], judged(*batch_of_one(a))[0])
-            return self._phases(p), self.unit_feature(*a)[None, :].astype(self.metric.dtype)
+            phases = self._phases(p)
+            return phases, self.unit_feature(*a)[None, :].astype(phases.dtype)
         factors = [self._factors(pair, y) for pair in p.cross_fit_pairs()]
         if self.roles is None:
             (of_all,) = factors

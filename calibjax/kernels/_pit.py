@@ -133,19 +133,25 @@ class UnitFeature:
 
     def of_intervals(self, interval: UnitInterval) -> jax.Array:
         """The features of intervals of the unit line, ``[K]`` behind their axes."""
-        scales = jnp.sqrt(self.valid_weights().astype(interval.low.dtype))
-        return scales * _OF_INTERVALS[self.features](interval, scales.size)
+        weights = self.valid_weights()
+        return _scaled(weights, _OF_INTERVALS[self.features](interval, weights.size))
 
     def of_points(self, u: jax.Array, above: jax.Array) -> jax.Array:
         """The features of points u of the unit line, ``[K]`` behind their axes; above = 1 - u."""
-        scales = jnp.sqrt(self.valid_weights().astype(u.dtype))
-        return scales * _OF_POINTS[self.features](u, above, scales.size)
+        weights = self.valid_weights()
+        return _scaled(weights, _OF_POINTS[self.features](u, above, weights.size))
 
     def valid_weights(self) -> jax.Array:
         """The weights ``[K]``, NaN where they are invalid."""
         if self.weights is None:
             return jnp.array(_CRAMER_VON_MISES if self.features == "cosines" else _TWO_MOMENTS)
         return valid_or_nan(NONNEGATIVE, self.weights, "weights of PITKernel")
+
+
+def _scaled(weights: jax.Array, features: jax.Array) -> jax.Array:
+    """sqrt(a_k) times features along the last axis."""
+    scales = jnp.sqrt(weights.astype(features.dtype))
+    return features * jnp.expand_dims(scales, range(features.ndim - 1))
 
 
 def judged(predictions: Distribution, targets: Any) -> tuple[Distribution, Any]:

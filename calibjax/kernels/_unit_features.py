@@ -29,7 +29,6 @@ derivative of f(z) He_{k-1}(z), with the normal density f, is -f(z) He_k(z), so 
 """
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -57,12 +56,13 @@ def mean_cosines(interval: UnitInterval, n_features: int) -> jax.Array:
 
 def _multiples(x: jax.Array, n_features: int) -> jax.Array:
     """k x for k = 1 … K, ``[K]`` behind the axes of x."""
-    return x[..., None] * jnp.arange(1, n_features + 1, dtype=jnp.int32).astype(x.dtype)
+    k = jnp.arange(1, n_features + 1, dtype=jnp.int32).astype(x.dtype)
+    return x[..., None] * jnp.expand_dims(k, range(x.ndim))
 
 
 def hermite(u: jax.Array, above: jax.Array, n_features: int) -> jax.Array:
     """He_k(z) / sqrt(k!) for k = 1 … K and the normal scores z of u, ``[K]`` behind its axes."""
-    return _polynomials(normal_score(u, above), n_features) / _roots(n_features, u.dtype)
+    return _normalised(_polynomials(normal_score(u, above), n_features))
 
 
 def mean_hermite(interval: UnitInterval, n_features: int) -> jax.Array:
@@ -72,14 +72,14 @@ def mean_hermite(interval: UnitInterval, n_features: int) -> jax.Array:
     first, second = (hermite(*interval.at(x), n_features) for x in (_FIRST, _SECOND))
     low = _integrals(normal_score(interval.low, interval.above_low), n_features)
     high = _integrals(normal_score(interval.high, interval.above_high), n_features)
-    of_wide = (low - high) / jnp.where(narrow, 1.0, width)[..., None]
-    of_wide = of_wide / _roots(n_features, width.dtype)
+    of_wide = _normalised((low - high) / jnp.where(narrow, 1.0, width)[..., None])
     return jnp.where(narrow[..., None], (first + second) / 2, of_wide)
 
 
-def _roots(n_features: int, dtype: Any) -> jax.Array:
-    """sqrt(k!) for k = 1 … K."""
-    return jnp.array([math.sqrt(math.factorial(k)) for k in range(1, n_features + 1)], dtype)
+def _normalised(values: jax.Array) -> jax.Array:
+    """Values for k = 1 … K along the last axis, over sqrt(k!)."""
+    roots = [math.sqrt(math.factorial(k)) for k in range(1, values.shape[-1] + 1)]
+    return values / jnp.expand_dims(jnp.array(roots, values.dtype), range(values.ndim - 1))
 
 
 def _polynomials(z: jax.Array, n_features: int) -> jax.Array:

@@ -1,0 +1,73 @@
+"""What a forecast says about a target."""
+
+from typing import NamedTuple
+
+import jax
+from jax.typing import ArrayLike
+
+from calibjax._distribution import Distribution
+from calibjax._rows import Data, first_rows, padded
+from calibjax.kernels import judged
+from calibjax.scores._rows import check_numbers, score_rows
+
+
+class PITInterval(NamedTuple):
+    """The interval of the unit line that U = F(y) is in, for each row."""
+
+    low: jax.Array
+    high: jax.Array
+
+
+def pit_interval(predictions: Distribution, targets: ArrayLike) -> PITInterval:
+    """Where U = F_i(y_i) lies, which is all that a forecast says about its target.
+
+    If the forecasts are right, U is uniform in [0, 1], and uniform in this interval given it.
+
+    - A density: both ends are F(y).
+    - Counts and ordered classes: from F(y-) to F(y).
+    - `Quantiles`: the two levels that y lies between.  Where y is equal to quantiles, the cdf
+      jumps, and it is not known how far: the ends are in the middle of where they may be.
+    - `Empirical` without weights: from (r - 1) / (S + 1) to r / (S + 1) for the rank r of the
+      target among the S samples and itself, and the union of these intervals for ties.
+
+    `PITKernel` is made of it.
+
+    Args:
+        predictions: n >= 1 predictions of numbers.
+        targets: the observed targets, ``[n]``.
+
+    Returns:
+        PITInterval(low, high), each ``[n]``.  Inside jit an invalid row is NaN.
+
+    Raises:
+        TypeError: predictions of vectors, or without a `cdf`; another wrong type.
+        ValueError: an argument of the wrong shape or, where it is concrete, value.
+
+    See also:
+        `pit`, a point in it; `PITKernel`.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> low, high = cj.pit_interval(cj.Bernoulli(jnp.array([0.75, 0.75])), jnp.array([0, 1]))
+        >>> low.tolist(), high.tolist()
+        ([0.0, 0.25], [0.25, 1.0])
+
+    Reference: Czado, Gneiting and Held, Predictive model assessment for count data, Biometrics
+    2009.
+    """
+    data = check_numbers(predictions, targets)
+    return first_rows(_pit_interval_of_data(padded(data)), data.n)
+
+
+def _pit_interval_of_data(data: Data) -> PITInterval:
+    return PITInterval(*(score_rows(None, (data,), end) for end in (_low, _high)))
+
+
+def _low(predictions: Distribution, targets: jax.Array) -> jax.Array:
+    predictions, targets = judged(predictions, targets)
+    return predictions.unit_interval(targets).low
+
+
+def _high(predictions: Distribution, targets: jax.Array) -> jax.Array:
+    predictions, targets = judged(predictions, targets)
+    return predictions.unit_interval(targets).high
