@@ -10,7 +10,6 @@ from scipy import integrate, special, stats
 
 import calibjax as cj
 from calibjax._numbers import UnitInterval
-from calibjax.kernels import UnitFeature
 
 
 def everywhere(p, q):
@@ -19,7 +18,9 @@ def everywhere(p, q):
 
 
 ALL = jax.tree_util.Partial(everywhere)
-COSINES, SCORES = UnitFeature(None, "cosines"), UnitFeature(np.ones(4), "normal scores")
+COSINES = cj.PITKernel(ALL).unit_feature()
+SCORES = cj.PITKernel(ALL, np.ones(4), "normal scores").unit_feature()
+FIRST = cj.PITKernel(ALL, np.ones(1), "normal scores").unit_feature()
 
 
 def phi(feature, z):
@@ -55,13 +56,13 @@ def test_both_tails_in_float32():
     exact = special.ndtri(tail.astype(float))
     for low, above, sign in ((tail, 1 - tail, 1), (1 - tail, tail, -1)):
         points = UnitInterval(*map(jnp.asarray, (low, low, above, above)))
-        z = np.asarray(UnitFeature(np.ones(1), "normal scores").of_intervals(points))[:, 0]
+        z = np.asarray(FIRST.of_intervals(points))[:, 0]
         np.testing.assert_allclose(z, sign * exact, rtol=1e-6)
     # A tenth of a tail, and a whole one.
     wide = UnitInterval(
         *map(jnp.asarray, (1 - tail, np.ones_like(tail), tail, np.zeros_like(tail)))
     )
-    z = np.asarray(UnitFeature(np.ones(1), "normal scores").of_intervals(wide))[:, 0]
+    z = np.asarray(FIRST.of_intervals(wide))[:, 0]
     np.testing.assert_allclose(z, stats.norm.pdf(exact) / tail.astype(float), rtol=1e-5)
 
 

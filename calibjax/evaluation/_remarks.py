@@ -60,7 +60,12 @@ class Impossible:
 
 
 def impossible_rows(data: Data) -> np.ndarray:
-    """The kept rows with an infinite log score: of probability 0, or of less than can be held."""
+    """The kept rows with an infinite log score: of probability 0, or of less than can be held.
+
+    Quantiles say nothing about densities beyond the last of them.
+    """
+    if data.predictions.of_places() is not None:
+        return np.empty(0, int)
     scores = log_scores(data)
     return np.empty(0, int) if scores is None else np.flatnonzero(np.isposinf(scores))
 

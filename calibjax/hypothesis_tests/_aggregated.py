@@ -24,8 +24,8 @@ from calibjax.intervals import NormInterval
 from calibjax.kernels import KernelLike, describe
 from calibjax.scores import places_of_targets
 
-# The usual number of landmarks.
-N_FEATURES = 512
+# The usual number of landmarks, and that of the default kernels of numbers, which are smooth.
+_LANDMARKS, _FEW_LANDMARKS = 512, 128
 # Folded into the key, so that places of targets and draws have different keys.
 _PLACES = 2**31 - 1
 
@@ -37,7 +37,7 @@ def aggregated_skce_test(
     targets: ArrayLike,
     *,
     n_resamples: int = 999,
-    n_features: int = N_FEATURES,
+    n_features: int | None = None,
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
     """Is the SKCE of any of several kernels too large for a calibrated model?
@@ -87,7 +87,8 @@ def aggregated_skce_test(
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
         n_resamples: the number of draws; draw r of a row depends only on the key, r and
             the number of the row among the kept rows.
-        n_features: the number of landmarks.
+        n_features: the number of landmarks; None takes 512, and 128 for the default kernels of
+            numbers, which are smooth.
         where: boolean mask ``[n]``; masked rows may hold anything.
 
     Returns:
@@ -122,7 +123,8 @@ def aggregated_skce_test(
     """
     check_key(key)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
-    n_features = check_integer("n_features", n_features, 1)
+    if n_features is not None:
+        n_features = check_integer("n_features", n_features, 1)
     data = check_data(predictions, targets, where)
     if kernels is not None:
         if not isinstance(kernels, Sequence):
@@ -144,10 +146,13 @@ def aggregated_skce_test_of_data(
     data: Data,
     *,
     n_resamples: int,
-    n_features: int = N_FEATURES,
+    n_features: int | None = None,
 ) -> CalibrationTestResult:
     """`aggregated_skce_test` of checked kernels and data."""
     data = _pooled(data)
+    if n_features is None:
+        is_smooth = kernels is None and data.predictions.is_ordered
+        n_features = _FEW_LANDMARKS if is_smooth else _LANDMARKS
     if kernels is None:
         of_places = data.predictions.of_places()
         if of_places is not None:

@@ -29,6 +29,7 @@ from calibjax.features import (
     residual_feature,
 )
 from calibjax.hypothesis_tests._kernel_terms import KernelTerms
+from calibjax.kernels import embedded_rows
 from calibjax.resampling import (
     DRAWS_PER_GROUP,
     draw_groups,
@@ -56,14 +57,17 @@ def redrawn_skce(
     data, n_kept = kept_first(data, data.where)
     first, n_rows = global_offset(n_kept, axis)
     numbers = first + jnp.arange(data.n, dtype=jnp.int32)
-    rows = ((data.samples, numbers), data.weights)
     features = _features(feature_key, terms, data)
     size = min(n_features, data.n * axis_size(axis))
-    points = choose_landmarks(data.predictions, n_kept, n_rows, size, axis)
     interpolates = size < data.n * axis_size(axis)
-    bases = [
-        landmarks_with_base(points, n_rows, base, interpolates) for base in terms.base_kernels()
-    ]
+    kernels = terms.base_kernels()
+    # What a distance compares is made once of each row: a quantile may take many steps.
+    compared = [embedded_rows(kernel, data.predictions) for kernel in kernels]
+    rows = ((data.samples, compared, numbers), data.weights)
+    bases = []
+    for kernel, predictions in zip(kernels, compared, strict=True):
+        points = choose_landmarks(predictions, n_kept, n_rows, size, axis)
+        bases.append(landmarks_with_base(points, n_rows, kernel, interpolates))
     matrices = [group.matrices(bases[group.base]) for group in terms.groups]
     pairs = sorted({(group.base, group.source) for group in terms.groups})
 
@@ -74,7 +78,7 @@ def redrawn_skce(
 
     def sums_of_rows(chunk: Any, groups: jax.Array) -> Any:
         """G of each pair of a base and a source, and the diagonal of each term as observed."""
-        ((predictions, targets), numbers), weights = chunk
+        ((predictions, targets), compared, numbers), weights = chunk
         if judges_places:
             places = draw_places(draw_key, numbers, groups, data.weights.dtype)
             targets = DrawnPlaces(predictions.unit_interval(targets), *places)
@@ -82,7 +86,10 @@ def redrawn_skce(
             drawn = draw_groups(draw_key, predictions, numbers, groups)
             targets = jnp.concatenate([targets[:, None], drawn], axis=1)
         others = draw_targets(draw_key, predictions, numbers, jnp.int32(_EXPECTATION_GROUP))
-        w = [weights[:, None] * base.coordinates(predictions, numbers) for base in bases]
+        w = [
+            weights[:, None] * base.coordinates(x, numbers)
+            for base, x in zip(bases, compared, strict=True)
+        ]
         sums = {(b, s): features[s].sums(w[b], predictions, targets, others) for b, s in pairs}
         diagonals = [
             dot(_diagonal(k, w[g.base]), sums[g.base, g.source].squares)

@@ -34,6 +34,7 @@ from calibjax.kernels._pit import UnitFeature as UnitFeature
 from calibjax.kernels._pit import judged as judged
 from calibjax.kernels._pit import prepare_pit as prepare_pit
 from calibjax.kernels._predictions import DistanceKernel as DistanceKernel
+from calibjax.kernels._predictions import embedded_rows as embedded_rows
 from calibjax.kernels._stein import SteinKernel as SteinKernel
 from calibjax.kernels._stein import prepare_scores as prepare_scores
 from calibjax.kernels._stein import stein as stein

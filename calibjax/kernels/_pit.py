@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from calibjax._check import check_choice
 from calibjax._distribution import Distribution
 from calibjax._numbers import NONNEGATIVE, UnitInterval, dot, valid_or_nan
-from calibjax._struct import batch_of_one, static, struct
+from calibjax._struct import batch_of_one, is_traced, on_host, static, struct
 from calibjax.kernels._base import Kernel, KernelLike, kernel_value, upper_bound
 from calibjax.kernels._predictions import embedded_rows
 from calibjax.kernels._unit_features import (
@@ -23,10 +23,12 @@ from calibjax.kernels._unit_features import (
 
 _OF_INTERVALS = {"cosines": mean_cosines, "normal scores": mean_hermite}
 _OF_POINTS = {"cosines": cosines, "normal scores": hermite}
-# 1 / (pi k)^2 for k = 1 … 16: what is left of Cramér and von Mises' sum of 1/6 is 4 %.
-_CRAMER_VON_MISES = tuple(1 / (math.pi * k) ** 2 for k in range(1, 17))
-# Location and spread.
-_TWO_MOMENTS = 1.0, 1.0
+# 1 / (pi k)^2 for k = 1 … 16: what is left of Cramér and von Mises' sum of 1/6 is 4 %.  Of normal
+# scores, location and spread.
+_USUAL_WEIGHTS = {
+    "cosines": tuple(1 / (math.pi * k) ** 2 for k in range(1, 17)),
+    "normal scores": (1.0, 1.0),
+}
 
 
 @struct
@@ -112,16 +114,31 @@ class PITKernel(Kernel):
         return upper_bound(self.prediction_kernel) * jnp.sum(self.unit_feature().valid_weights())
 
     def unit_feature(self) -> "UnitFeature":
-        """The vector of sqrt(a_k) phibar_k."""
-        return UnitFeature(self.weights, self.features)
+        """The vector of sqrt(a_k) phibar_k; a weight that is known to be 0 leaves its k out."""
+        weights: Any = self.weights
+        if weights is None:
+            weights = np.array(_USUAL_WEIGHTS[self.features], np.float32)
+        orders = list(range(1, weights.size + 1))
+        if not is_traced(weights):
+            weights = on_host(weights)
+            orders = [k for k in orders if weights[k - 1] != 0] or [1]
+            weights = weights[np.array(orders) - 1]
+        return UnitFeature(weights, self.features, tuple(orders))
 
 
 @struct
 class UnitFeature:
-    """sqrt(a_k) phibar_k for k = 1 … K, whose mean is 0 under every forecast."""
+    """sqrt(a_k) phibar_k for some k, whose mean is 0 under every forecast.
+
+    Args:
+        weights: a_k of each of the K `orders` k, ``[K]``.
+        features: which functions phi_k are.
+        orders: k.
+    """
 
     weights: Any
     features: str = static()
+    orders: tuple[int, ...] = static()
 
     def __call__(self, p: Any, y: Any) -> jax.Array:
         """The feature of one prediction and one target, ``[K]``."""
@@ -133,18 +150,14 @@ class UnitFeature:
 
     def of_intervals(self, interval: UnitInterval) -> jax.Array:
         """The features of intervals of the unit line, ``[K]`` behind their axes."""
-        weights = self.valid_weights()
-        return _scaled(weights, _OF_INTERVALS[self.features](interval, weights.size))
+        return _scaled(self.valid_weights(), _OF_INTERVALS[self.features](interval, self.orders))
 
     def of_points(self, u: jax.Array, above: jax.Array) -> jax.Array:
         """The features of points u of the unit line, ``[K]`` behind their axes; above = 1 - u."""
-        weights = self.valid_weights()
-        return _scaled(weights, _OF_POINTS[self.features](u, above, weights.size))
+        return _scaled(self.valid_weights(), _OF_POINTS[self.features](u, above, self.orders))
 
     def valid_weights(self) -> jax.Array:
         """The weights ``[K]``, NaN where they are invalid."""
-        if self.weights is None:
-            return jnp.array(_CRAMER_VON_MISES if self.features == "cosines" else _TWO_MOMENTS)
         return valid_or_nan(NONNEGATIVE, self.weights, "weights of PITKernel")
 
 

@@ -43,55 +43,59 @@ _NARROW = 0.05
 _FIRST, _SECOND = (1 - 1 / math.sqrt(3)) / 2, (1 + 1 / math.sqrt(3)) / 2
 
 
-def cosines(u: jax.Array, above: jax.Array, n_features: int) -> jax.Array:
-    """phi_k for k = 1 … K, ``[K]`` behind the axes of u."""
-    return math.sqrt(2) * jnp.cos(math.pi * _multiples(u, n_features))
+#: Which k count.
+Orders = tuple[int, ...]
 
 
-def mean_cosines(interval: UnitInterval, n_features: int) -> jax.Array:
-    """phibar_k for k = 1 … K, ``[K]`` behind the axes of the interval."""
+def cosines(u: jax.Array, above: jax.Array, orders: Orders) -> jax.Array:
+    """phi_k for the orders k, ``[K]`` behind the axes of u."""
+    return math.sqrt(2) * jnp.cos(math.pi * _multiples(u, orders))
+
+
+def mean_cosines(interval: UnitInterval, orders: Orders) -> jax.Array:
+    """phibar_k for the orders k, ``[K]`` behind the axes of the interval."""
     middle, half = (interval.low + interval.high) / 2, interval.width() / 2
-    return cosines(middle, 1 - middle, n_features) * jnp.sinc(_multiples(half, n_features))
+    return cosines(middle, 1 - middle, orders) * jnp.sinc(_multiples(half, orders))
 
 
-def _multiples(x: jax.Array, n_features: int) -> jax.Array:
-    """k x for k = 1 … K, ``[K]`` behind the axes of x."""
-    k = jnp.arange(1, n_features + 1, dtype=jnp.int32).astype(x.dtype)
-    return x[..., None] * jnp.expand_dims(k, range(x.ndim))
+def _multiples(x: jax.Array, orders: Orders) -> jax.Array:
+    """k x for the orders k, ``[K]`` behind the axes of x."""
+    return x[..., None] * jnp.expand_dims(jnp.array(orders, x.dtype), range(x.ndim))
 
 
-def hermite(u: jax.Array, above: jax.Array, n_features: int) -> jax.Array:
-    """He_k(z) / sqrt(k!) for k = 1 … K and the normal scores z of u, ``[K]`` behind its axes."""
-    return _normalised(_polynomials(normal_score(u, above), n_features))
+def hermite(u: jax.Array, above: jax.Array, orders: Orders) -> jax.Array:
+    """He_k(z) / sqrt(k!) for the orders k and the normal scores z of u, ``[K]`` behind its axes."""
+    values = _polynomials(normal_score(u, above), max(orders))
+    return _normalised([values[k] for k in orders], orders)
 
 
-def mean_hermite(interval: UnitInterval, n_features: int) -> jax.Array:
-    """The means of He_k(z) / sqrt(k!) for k = 1 … K, ``[K]`` behind the axes of the interval."""
+def mean_hermite(interval: UnitInterval, orders: Orders) -> jax.Array:
+    """The means of He_k(z) / sqrt(k!) for the orders k, ``[K]`` behind the axes of the interval."""
     width = interval.width()
     narrow = width <= _NARROW * jnp.minimum(interval.high, interval.above_low)
-    first, second = (hermite(*interval.at(x), n_features) for x in (_FIRST, _SECOND))
-    low = _integrals(normal_score(interval.low, interval.above_low), n_features)
-    high = _integrals(normal_score(interval.high, interval.above_high), n_features)
-    of_wide = _normalised((low - high) / jnp.where(narrow, 1.0, width)[..., None])
+    first, second = (hermite(*interval.at(x), orders) for x in (_FIRST, _SECOND))
+    low = _integrals(normal_score(interval.low, interval.above_low), orders)
+    high = _integrals(normal_score(interval.high, interval.above_high), orders)
+    of_wide = (low - high) / jnp.where(narrow, 1.0, width)[..., None]
     return jnp.where(narrow[..., None], (first + second) / 2, of_wide)
 
 
-def _normalised(values: jax.Array) -> jax.Array:
-    """Values for k = 1 … K along the last axis, over sqrt(k!)."""
-    roots = [math.sqrt(math.factorial(k)) for k in range(1, values.shape[-1] + 1)]
-    return values / jnp.expand_dims(jnp.array(roots, values.dtype), range(values.ndim - 1))
-
-
-def _polynomials(z: jax.Array, n_features: int) -> jax.Array:
-    """He_1(z), …, He_K(z), ``[K]`` behind the axes of z: He_{k+1} = z He_k - k He_{k-1}."""
-    values = [jnp.ones_like(z), z]
-    for k in range(1, n_features):
-        values.append(z * values[k] - k * values[k - 1])
-    return jnp.stack(values[1:], axis=-1)
-
-
-def _integrals(z: jax.Array, n_features: int) -> jax.Array:
-    """f(z) He_{k-1}(z) for k = 1 … K, ``[K]`` behind the axes of z."""
+def _integrals(z: jax.Array, orders: Orders) -> jax.Array:
+    """f(z) He_{k-1}(z) / sqrt(k!) for the orders k, ``[K]`` behind the axes of z."""
     density = jnp.exp(-jnp.square(z) / 2) / math.sqrt(2 * math.pi)
-    lower = jnp.concatenate([jnp.ones_like(z)[..., None], _polynomials(z, n_features)], axis=-1)
-    return density[..., None] * lower[..., :-1]
+    lower = _polynomials(z, max(orders) - 1)
+    return _normalised([density * lower[k - 1] for k in orders], orders)
+
+
+def _polynomials(z: jax.Array, last: int) -> list[jax.Array]:
+    """He_0(z), …, He_last(z): He_{k+1} = z He_k - k He_{k-1}."""
+    values = [jnp.ones_like(z), z]
+    for k in range(1, last):
+        values.append(z * values[k] - k * values[k - 1])
+    return values
+
+
+def _normalised(values: list[jax.Array], orders: Orders) -> jax.Array:
+    """The values for the orders k over sqrt(k!), ``[K]`` behind their axes."""
+    scaled = [x / math.sqrt(math.factorial(k)) for k, x in zip(orders, values, strict=True)]
+    return jnp.stack(scaled, axis=-1)
