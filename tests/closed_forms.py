@@ -22,6 +22,7 @@ FAMILIES = {
     cj.Poisson: "counts",
     cj.NegativeBinomial: "counts",
     cj.ZeroInflated: "counts",
+    cj.Binomial: "counts",
     cj.Empirical: "real numbers, vectors",
     cj.Mixture: "those of its components",
     cj.Unnormalized: "real numbers, vectors",

@@ -80,6 +80,11 @@ def _zero_inflated(n, seed):
     return cj.ZeroInflated(gate, base), np.where(_rng(seed + 4).uniform(size=n) < gate, 0, targets)
 
 
+def _binomial(n, seed):
+    total, p = _rng(seed).integers(1, 12, n).astype(float), _rng(seed + 1).uniform(0.1, 0.9, n)
+    return cj.Binomial(total, p, max_count=32), _rng(seed + 2).binomial(total.astype(int), p)
+
+
 def _gamma(n, seed):
     a, rate = _rng(seed).integers(3, 6, n).astype(float), _rng(seed + 1).uniform(0.5, 3.0, n)
     return cj.Gamma(a, rate), _rng(seed + 2).gamma(a) / rate
@@ -186,6 +191,7 @@ FAMILIES = {
     "poisson": _poisson,
     "negative_binomial": _negative_binomial,
     "zero_inflated": _zero_inflated,
+    "binomial": _binomial,
     "gamma": _gamma,
     "weibull": _weibull,
     "beta": _beta,
@@ -416,6 +422,8 @@ PAIRS = {
     "negative_binomial-gaussian": ("negative_binomial", _K["gaussian"]),
     "zero_inflated-white": ("zero_inflated", _K["white"]),
     "zero_inflated-gaussian": ("zero_inflated", _K["gaussian"]),
+    "binomial-white": ("binomial", _K["white"]),
+    "binomial-gaussian": ("binomial", _K["gaussian"]),
     "student_t-gaussian": ("student_t", _K["gaussian"]),
     "student_t-laplacian": ("student_t", _K["laplacian"]),
     "log_normal-matern52": ("log_normal", _K["matern52"]),

@@ -148,6 +148,7 @@ LAWS = {
     "negative_binomial": lambda p: stats.nbinom(
         p.concentration, p.concentration / (p.concentration + p.mu)
     ),
+    "binomial": lambda p: stats.binom(p.total.astype(int), p.probs),
     "gamma": lambda p: stats.gamma(p.concentration, scale=1 / p.rate),
     "weibull": lambda p: stats.weibull_min(p.concentration, scale=p.scale),
     "truncated": lambda p: stats.truncnorm(-1, 2, p.base.loc, p.base.scale),

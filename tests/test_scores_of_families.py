@@ -15,6 +15,7 @@ WITHOUT_DENSITY = {
     "poisson",
     "negative_binomial",
     "zero_inflated",
+    "binomial",
     "ensemble",
     "empirical",
     "empirical_vectors",

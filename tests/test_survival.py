@@ -46,6 +46,13 @@ def _zero_inflated():
     return p, y, lambda p, y: (1 - p.gate) * of_base(p.base, y)
 
 
+def _binomial():
+    total, p = np.full(len(LEVELS), 100.0), np.linspace(0.02, 0.4, len(LEVELS))
+    counts = np.arange(100)[:, None]
+    y = np.sum(stats.binom.sf(counts, total, p) > LEVELS, axis=0)
+    return cj.Binomial(total, p), y, lambda p, y: stats.binom(p.total, p.probs).sf(y)
+
+
 def _truncated():
     base, _ = FAMILIES["normal"](len(LEVELS), 0)
     p = cj.Truncated(base, base.loc - base.scale / 2, np.full(len(LEVELS), np.inf))
@@ -138,6 +145,7 @@ CASES = {
     "zero_inflated": _zero_inflated,
     "negative_binomial": _of_counts("negative_binomial", _negative_binomial),
     "poisson": _of_counts("poisson", lambda p: stats.poisson(p.rate)),
+    "binomial": _binomial,
     "normal": _of_family("normal", lambda p: stats.norm(p.loc, p.scale)),
     "laplace": _of_family("laplace", lambda p: stats.laplace(p.loc, p.scale)),
     "log_normal": _of_family("log_normal", lambda p: stats.lognorm(p.scale, 0, np.exp(p.loc))),
