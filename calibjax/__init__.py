@@ -33,6 +33,7 @@ from calibjax.distributions._multivariate_normal import (
 from calibjax.distributions._negative_binomial import NegativeBinomial as NegativeBinomial
 from calibjax.distributions._normal import MultivariateNormalDiag as MultivariateNormalDiag
 from calibjax.distributions._normal import Normal as Normal
+from calibjax.distributions._ordinal import Ordinal as Ordinal
 from calibjax.distributions._poisson import Poisson as Poisson
 from calibjax.distributions._quantiles import Quantiles as Quantiles
 from calibjax.distributions._student_t import StudentT as StudentT

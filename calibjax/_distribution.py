@@ -329,13 +329,12 @@ def families_with(*methods: str) -> str:
 
 
 def families(parent: type[Distribution] = Distribution) -> Iterator[type[Distribution]]:
-    """The families: subclasses of Distribution, and of what several families have in common."""
+    """The families: subclasses of Distribution that have parameters, and subclasses of these."""
     for child in parent.__subclasses__():
-        # A parent of families has no parameters.
+        # What several families have in common has no parameters.
         if getattr(child, "__dataclass_fields__", {}):
             yield child
-        else:
-            yield from families(child)
+        yield from families(child)
 
 
 def wasserstein_refused(predictions: Any) -> TypeError:

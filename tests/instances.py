@@ -36,6 +36,11 @@ def _categorical(n, seed):
     return cj.Categorical(probs), _rng(seed).integers(4, size=n)
 
 
+def _ordinal(n, seed):
+    predictions, targets = _categorical(n, seed)
+    return cj.Ordinal(predictions.probs), targets
+
+
 def _bernoulli(n, seed):
     return cj.Bernoulli(_rng(seed).uniform(0.05, 0.95, n)), _rng(seed).integers(2, size=n)
 
@@ -184,6 +189,7 @@ def _empirical_vectors(n, seed):
 FAMILIES = {
     "bernoulli": _bernoulli,
     "categorical": _categorical,
+    "ordinal": _ordinal,
     "normal": _normal,
     "diag": _diag,
     "full": _full,
@@ -403,6 +409,7 @@ PAIRS = {
     "categorical-gaussian": ("categorical", _K["gaussian"]),
     "categorical-function": ("categorical", ordinal),
     "categorical-partial": ("categorical", Partial(scaled_ordinal, np.float64(1.7))),
+    "ordinal-laplacian": ("ordinal", _K["laplacian"]),
     "bernoulli-white": ("bernoulli", _K["white"]),
     "bernoulli-laplacian": ("bernoulli", _K["laplacian"]),
     "normal-gaussian": ("normal", _K["gaussian"]),

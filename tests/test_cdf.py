@@ -58,6 +58,7 @@ def of_quantiles(values, levels, y):
 CDFS = {
     "bernoulli": lambda p, y: stats.bernoulli(p.probs).cdf(y),
     "categorical": lambda p, y: classes_cdf(p.probs, y),
+    "ordinal": lambda p, y: classes_cdf(p.probs, y),
     "normal": lambda p, y: stats.norm(p.loc, p.scale).cdf(y),
     "laplace": lambda p, y: stats.laplace(p.loc, p.scale).cdf(y),
     "poisson": lambda p, y: stats.poisson(p.rate).cdf(y),
@@ -193,6 +194,7 @@ def test_vectors_are_refused():
 ENDS = {
     "bernoulli": (0, 1),
     "categorical": (0, 3),
+    "ordinal": (0, 3),
     "normal": (-np.inf, np.inf),
     "laplace": (-np.inf, np.inf),
     "poisson": (0, 2**31 - 1),

@@ -140,6 +140,7 @@ class Pieces:
 LAWS = {
     "bernoulli": lambda p: stats.bernoulli(p.probs),
     "categorical": lambda p: Classes(p.probs),
+    "ordinal": lambda p: Classes(p.probs),
     "normal": lambda p: stats.norm(p.loc, p.scale),
     "diag": lambda p: stats.norm(p.loc, p.scale_diag),
     "full": Vectors,

@@ -12,6 +12,7 @@ import calibjax as cj
 WITHOUT_DENSITY = {
     "bernoulli",
     "categorical",
+    "ordinal",
     "poisson",
     "negative_binomial",
     "zero_inflated",

@@ -104,9 +104,9 @@ def _above(values, weights, y):
     return np.sum(np.where(values > y[:, None], weights, 0), axis=1) / np.sum(weights, axis=1)
 
 
-def _categorical():
+def _classes(family):
     y = np.array([2, 1, -1])
-    return cj.Categorical(RARE), y, lambda p, y: _above(np.arange(4), p.probs, y)
+    return family(RARE), y, lambda p, y: _above(np.arange(4), p.probs, y)
 
 
 def _ensemble():
@@ -135,7 +135,8 @@ CASES = {
         np.array([0, 0, 1, -1]),
         lambda p, y: stats.bernoulli(p.probs).sf(y),
     ),
-    "categorical": _categorical,
+    "categorical": lambda: _classes(cj.Categorical),
+    "ordinal": lambda: _classes(cj.Ordinal),
     "ensemble": _ensemble,
     "empirical": _empirical,
     "empirical_draws": _empirical_draws,
