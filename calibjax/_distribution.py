@@ -329,12 +329,13 @@ def families_with(*methods: str) -> str:
 
 
 def families(parent: type[Distribution] = Distribution) -> Iterator[type[Distribution]]:
-    """The families: subclasses of Distribution that have parameters, and subclasses of these."""
+    """The families: subclasses of Distribution, and of what several families have in common."""
     for child in parent.__subclasses__():
-        # What several families have in common has no parameters.
+        # A parent of families has no parameters.
         if getattr(child, "__dataclass_fields__", {}):
             yield child
-        yield from families(child)
+        else:
+            yield from families(child)
 
 
 def wasserstein_refused(predictions: Any) -> TypeError:

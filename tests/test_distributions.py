@@ -168,7 +168,8 @@ LAWS = {
 
 
 def test_every_family_is_here():
-    own = {family for family in families() if family.__module__.startswith("calibjax.")}
+    kinds = (kind for family in families() for kind in (family, *family.__subclasses__()))
+    own = {kind for kind in kinds if kind.__module__.startswith("calibjax.")}
     # `Places` stand for quantiles, and only inside of a test.
     assert {type(build(2, 0)[0]) for build in (FAMILIES | SCORED).values()} == own - {Places}
     assert LAWS.keys() == FAMILIES.keys()
