@@ -16,6 +16,7 @@ from calibjax.curves import residual_map as residual_map
 from calibjax.curves import smooth_ece as smooth_ece
 from calibjax.curves import witness_map as witness_map
 from calibjax.distributions._beta import Beta as Beta
+from calibjax.distributions._binomial import Binomial as Binomial
 from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical
 from calibjax.distributions._counts import Counts as Counts
@@ -32,6 +33,7 @@ from calibjax.distributions._multivariate_normal import (
 from calibjax.distributions._negative_binomial import NegativeBinomial as NegativeBinomial
 from calibjax.distributions._normal import MultivariateNormalDiag as MultivariateNormalDiag
 from calibjax.distributions._normal import Normal as Normal
+from calibjax.distributions._ordinal import Ordinal as Ordinal
 from calibjax.distributions._poisson import Poisson as Poisson
 from calibjax.distributions._quantiles import Quantiles as Quantiles
 from calibjax.distributions._student_t import StudentT as StudentT

@@ -8,6 +8,7 @@ import calibjax as cj
 FAMILIES = {
     cj.Categorical: "labels `0 … m-1`",
     cj.Bernoulli: "labels 0 and 1",
+    cj.Ordinal: "labels `0 … m-1`",
     cj.Normal: "real numbers",
     cj.Laplace: "real numbers",
     cj.MultivariateNormalDiag: "vectors",
@@ -22,6 +23,7 @@ FAMILIES = {
     cj.Poisson: "counts",
     cj.NegativeBinomial: "counts",
     cj.ZeroInflated: "counts",
+    cj.Binomial: "counts",
     cj.Empirical: "real numbers, vectors",
     cj.Mixture: "those of its components",
     cj.Unnormalized: "real numbers, vectors",

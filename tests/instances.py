@@ -36,6 +36,11 @@ def _categorical(n, seed):
     return cj.Categorical(probs), _rng(seed).integers(4, size=n)
 
 
+def _ordinal(n, seed):
+    predictions, targets = _categorical(n, seed)
+    return cj.Ordinal(predictions.probs), targets
+
+
 def _bernoulli(n, seed):
     return cj.Bernoulli(_rng(seed).uniform(0.05, 0.95, n)), _rng(seed).integers(2, size=n)
 
@@ -78,6 +83,11 @@ def _zero_inflated(n, seed):
     base, targets = _negative_binomial(n, seed)
     gate = _rng(seed + 3).uniform(0.1, 0.6, n)
     return cj.ZeroInflated(gate, base), np.where(_rng(seed + 4).uniform(size=n) < gate, 0, targets)
+
+
+def _binomial(n, seed):
+    total, p = _rng(seed).integers(1, 12, n).astype(float), _rng(seed + 1).uniform(0.1, 0.9, n)
+    return cj.Binomial(total, p, max_count=32), _rng(seed + 2).binomial(total.astype(int), p)
 
 
 def _gamma(n, seed):
@@ -179,6 +189,7 @@ def _empirical_vectors(n, seed):
 FAMILIES = {
     "bernoulli": _bernoulli,
     "categorical": _categorical,
+    "ordinal": _ordinal,
     "normal": _normal,
     "diag": _diag,
     "full": _full,
@@ -186,6 +197,7 @@ FAMILIES = {
     "poisson": _poisson,
     "negative_binomial": _negative_binomial,
     "zero_inflated": _zero_inflated,
+    "binomial": _binomial,
     "gamma": _gamma,
     "weibull": _weibull,
     "beta": _beta,
@@ -397,6 +409,7 @@ PAIRS = {
     "categorical-gaussian": ("categorical", _K["gaussian"]),
     "categorical-function": ("categorical", ordinal),
     "categorical-partial": ("categorical", Partial(scaled_ordinal, np.float64(1.7))),
+    "ordinal-laplacian": ("ordinal", _K["laplacian"]),
     "bernoulli-white": ("bernoulli", _K["white"]),
     "bernoulli-laplacian": ("bernoulli", _K["laplacian"]),
     "normal-gaussian": ("normal", _K["gaussian"]),
@@ -416,6 +429,8 @@ PAIRS = {
     "negative_binomial-gaussian": ("negative_binomial", _K["gaussian"]),
     "zero_inflated-white": ("zero_inflated", _K["white"]),
     "zero_inflated-gaussian": ("zero_inflated", _K["gaussian"]),
+    "binomial-white": ("binomial", _K["white"]),
+    "binomial-gaussian": ("binomial", _K["gaussian"]),
     "student_t-gaussian": ("student_t", _K["gaussian"]),
     "student_t-laplacian": ("student_t", _K["laplacian"]),
     "log_normal-matern52": ("log_normal", _K["matern52"]),

@@ -140,6 +140,7 @@ class Pieces:
 LAWS = {
     "bernoulli": lambda p: stats.bernoulli(p.probs),
     "categorical": lambda p: Classes(p.probs),
+    "ordinal": lambda p: Classes(p.probs),
     "normal": lambda p: stats.norm(p.loc, p.scale),
     "diag": lambda p: stats.norm(p.loc, p.scale_diag),
     "full": Vectors,
@@ -148,6 +149,7 @@ LAWS = {
     "negative_binomial": lambda p: stats.nbinom(
         p.concentration, p.concentration / (p.concentration + p.mu)
     ),
+    "binomial": lambda p: stats.binom(p.total.astype(int), p.probs),
     "gamma": lambda p: stats.gamma(p.concentration, scale=1 / p.rate),
     "weibull": lambda p: stats.weibull_min(p.concentration, scale=p.scale),
     "truncated": lambda p: stats.truncnorm(-1, 2, p.base.loc, p.base.scale),
@@ -166,7 +168,8 @@ LAWS = {
 
 
 def test_every_family_is_here():
-    own = {family for family in families() if family.__module__.startswith("calibjax.")}
+    kinds = (kind for family in families() for kind in (family, *family.__subclasses__()))
+    own = {kind for kind in kinds if kind.__module__.startswith("calibjax.")}
     # `Places` stand for quantiles, and only inside of a test.
     assert {type(build(2, 0)[0]) for build in (FAMILIES | SCORED).values()} == own - {Places}
     assert LAWS.keys() == FAMILIES.keys()

@@ -163,6 +163,18 @@ LIFETIMES = {
 }
 
 NEGATIVE_BINOMIAL = {
+    "binomial probs": (
+        lambda d, n, p: d.Binomial(total_count=jnp.ceil(n) + 6, probs=p),
+        [RATE, SCALE / 4],
+        cj.Binomial,
+        COUNT,
+    ),
+    "binomial logits": (
+        lambda d, x: d.Binomial(total_count=9, logits=x),
+        [LOGIT],
+        cj.Binomial,
+        COUNT,
+    ),
     "negative binomial probs": (
         lambda d, r, p: d.NegativeBinomial(total_count=r, probs=p),
         [RATE, SCALE / 4],

@@ -34,6 +34,7 @@ CASES = {
     "beta": (stats.beta(SHAPE, OTHER), cj.Beta, PROBABILITY),
     "weibull_min": (stats.weibull_min(SHAPE, scale=SCALE), cj.Weibull, POSITIVE),
     "poisson": (stats.poisson(SCALE), cj.Poisson, COUNT),
+    "binom": (stats.binom(9, PROBABILITY), cj.Binomial, COUNT),
     "nbinom": (stats.nbinom(SHAPE, PROBABILITY), cj.NegativeBinomial, COUNT),
     "bernoulli": (stats.bernoulli(PROBABILITY), cj.Bernoulli, COUNT % 2),
 }

@@ -12,9 +12,11 @@ import calibjax as cj
 WITHOUT_DENSITY = {
     "bernoulli",
     "categorical",
+    "ordinal",
     "poisson",
     "negative_binomial",
     "zero_inflated",
+    "binomial",
     "ensemble",
     "empirical",
     "empirical_vectors",

@@ -169,7 +169,7 @@ FAST_OTHERS = {("categorical", name) for name in ("witness", "ece")}
 
 UNTEMPERED = {
     *("poisson", "negative_binomial", "zero_inflated", "ensemble", "gamma", "weibull", "beta"),
-    *("truncated", "student_t", "log_normal", "quantiles"),
+    *("binomial", "truncated", "student_t", "log_normal", "quantiles"),
 }
 
 

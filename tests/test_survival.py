@@ -46,6 +46,13 @@ def _zero_inflated():
     return p, y, lambda p, y: (1 - p.gate) * of_base(p.base, y)
 
 
+def _binomial():
+    total, p = np.full(len(LEVELS), 100.0), np.linspace(0.02, 0.4, len(LEVELS))
+    counts = np.arange(100)[:, None]
+    y = np.sum(stats.binom.sf(counts, total, p) > LEVELS, axis=0)
+    return cj.Binomial(total, p), y, lambda p, y: stats.binom(p.total, p.probs).sf(y)
+
+
 def _truncated():
     base, _ = FAMILIES["normal"](len(LEVELS), 0)
     p = cj.Truncated(base, base.loc - base.scale / 2, np.full(len(LEVELS), np.inf))
@@ -97,9 +104,9 @@ def _above(values, weights, y):
     return np.sum(np.where(values > y[:, None], weights, 0), axis=1) / np.sum(weights, axis=1)
 
 
-def _categorical():
+def _classes(family):
     y = np.array([2, 1, -1])
-    return cj.Categorical(RARE), y, lambda p, y: _above(np.arange(4), p.probs, y)
+    return family(RARE), y, lambda p, y: _above(np.arange(4), p.probs, y)
 
 
 def _ensemble():
@@ -128,7 +135,8 @@ CASES = {
         np.array([0, 0, 1, -1]),
         lambda p, y: stats.bernoulli(p.probs).sf(y),
     ),
-    "categorical": _categorical,
+    "categorical": lambda: _classes(cj.Categorical),
+    "ordinal": lambda: _classes(cj.Ordinal),
     "ensemble": _ensemble,
     "empirical": _empirical,
     "empirical_draws": _empirical_draws,
@@ -138,6 +146,7 @@ CASES = {
     "zero_inflated": _zero_inflated,
     "negative_binomial": _of_counts("negative_binomial", _negative_binomial),
     "poisson": _of_counts("poisson", lambda p: stats.poisson(p.rate)),
+    "binomial": _binomial,
     "normal": _of_family("normal", lambda p: stats.norm(p.loc, p.scale)),
     "laplace": _of_family("laplace", lambda p: stats.laplace(p.loc, p.scale)),
     "log_normal": _of_family("log_normal", lambda p: stats.lognorm(p.scale, 0, np.exp(p.loc))),

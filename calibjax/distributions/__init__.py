@@ -10,5 +10,6 @@ from calibjax.distributions._empirical import Empirical as Empirical
 from calibjax.distributions._foreign import as_predictions as as_predictions
 from calibjax.distributions._foreign import is_foreign as is_foreign
 from calibjax.distributions._normal import Normal as Normal
+from calibjax.distributions._ordinal import Ordinal as Ordinal
 from calibjax.distributions._quantiles import Quantiles as Quantiles
 from calibjax.distributions._univariate import Univariate as Univariate

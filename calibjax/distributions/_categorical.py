@@ -56,7 +56,7 @@ class Categorical(Distribution):
     one_axis_less = "; probabilities [n] of an event are calibjax.Bernoulli(probs)"
 
     @classmethod
-    def from_logits(cls, logits: ArrayLike) -> "Categorical":
+    def from_logits(cls, logits: ArrayLike) -> Self:
         """Predictions softmax(logits), from logits ``[n, m]``.
 
         The probabilities are at least float32, and their gradients are always finite.

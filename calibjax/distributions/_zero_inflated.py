@@ -67,6 +67,9 @@ class ZeroInflated(Counts):
             **{f"base.{name}": condition for name, condition in of_base},
         }
 
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        return self.base.supports(targets)
+
     def mean(self) -> jax.Array:
         """(1 - gate) times the mean of the base, ``[n]``."""
         p = widened(self)

@@ -119,8 +119,9 @@ class Evaluation:
     def curves(self) -> dict[str, Any]:
         """What the pictures show, by name, each with arrays as fields.
 
-        The names are "reliability", "corp" and "witness" for labels, and "pit", "coverage" and
-        "residuals" for numbers; they are the functions of calibjax that made them.
+        The names are "reliability", "corp" and "witness" for labels, with "pit" for Ordinal ones,
+        and "pit", "coverage" and "residuals" for numbers; they are the functions of calibjax that
+        made them.
         """
         with self._precision():
             key, data = keys_of(self.seed).curves, padded(Data(self.predictions, self.targets))

@@ -12,7 +12,7 @@ import numpy as np
 from calibjax._rows import Data, clean
 from calibjax.curves import smooth_ece_of_data
 from calibjax.estimators import one_vs_rest_of_data, top_label_of_data
-from calibjax.evaluation._rows import n_labels
+from calibjax.evaluation._rows import are_ordered, n_labels
 from calibjax.resampling import DRAWS_PER_GROUP, draw_targets
 
 # The number of bins of an ECE.
@@ -38,6 +38,8 @@ def label_statistics(
             # Sum over classes of (p_c - 1{y = c})^2, of which (p - y)^2 of an event is one half.
             "Brier score": (squared_norm - 2 * probabilities + 1) * (0.5 if n_classes == 2 else 1),
         }
+    if are_ordered(data.predictions):
+        tables["RPS"] = _ranked_scores(probabilities)
     first_of_row = n_classes * np.arange(n)
     event = np.ones(n, int) if n_classes == 2 else most_likely
     confidences = np.minimum(held[np.arange(n), event], 1)
@@ -63,6 +65,18 @@ def label_statistics(
         name: np.append(np.concatenate([x[name] for x in drawn_values])[:n_resamples], last)
         for name, last in observed_values.items()
     }
+
+
+def _ranked_scores(probabilities: np.ndarray) -> np.ndarray:
+    """The ranked probability score of each row, if its label is c, ``[n, m]``.
+
+    It is the sum of P(Y <= k)^2 over the k below c, and of P(Y > k)^2 over the others.
+    """
+    up_to = np.square(np.cumsum(probabilities, axis=1)[:, :-1])
+    above = np.square(np.cumsum(probabilities[:, :0:-1], axis=1)[:, ::-1])
+    none = np.zeros((len(probabilities), 1))
+    of_lower = np.concatenate([none, np.cumsum(up_to, axis=1)], axis=1)
+    return of_lower + np.concatenate([np.cumsum(above[:, ::-1], axis=1)[:, ::-1], none], axis=1)
 
 
 @jax.jit

@@ -7,7 +7,7 @@ import jax
 from calibjax import curves
 from calibjax._rows import Data
 from calibjax.evaluation._label_statistics import judged
-from calibjax.evaluation._rows import n_labels
+from calibjax.evaluation._rows import are_ordered, n_labels
 
 
 def curves_of(
@@ -19,10 +19,22 @@ def curves_of(
     where = map_of(key, data, confidence_level, n_resamples)
     if n_labels(data.predictions) is not None:
         binary = judged(data)
-        return {
-            "reliability": curves.reliability_curve_of_data(keys[0], binary, n_bins=15, **options),
-            "corp": curves.corp_curve(*binary.samples, key=keys[1], where=binary.where, **options),
-        } | where
+        ordered = {}
+        if are_ordered(data.predictions):
+            of_pit = jax.random.fold_in(key, len(keys))
+            ordered["pit"] = curves.pit_curve_of_data(of_pit, data, n_bins=20, **options)
+        return (
+            {
+                "reliability": curves.reliability_curve_of_data(
+                    keys[0], binary, n_bins=15, **options
+                ),
+                "corp": curves.corp_curve(
+                    *binary.samples, key=keys[1], where=binary.where, **options
+                ),
+            }
+            | ordered
+            | where
+        )
     if data.predictions.target_shape != "n":
         return {}
     return {

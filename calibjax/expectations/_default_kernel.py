@@ -92,7 +92,7 @@ def product_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
 
     The kernel is exp(-d(p, q) / l) k(y, z), where l is the `median_heuristic` of d and
 
-    - Categorical, Bernoulli: d is the total variation, and k is 1{y = z};
+    - Categorical, Ordinal, Bernoulli: d is the total variation, and k is 1{y = z};
     - Normal, MultivariateNormalDiag, Laplace: d is the 2-Wasserstein distance, and k is
       exp(-|y - z|^2 / (2 s^2)) with s = sqrt(2) times the median predicted standard deviation of
       each coordinate;

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from calibjax._distribution import Distribution, location_refused
 from calibjax._rows import valid_rows
 from calibjax._struct import widened, widest_dtype
-from calibjax.distributions import Bernoulli, Categorical
+from calibjax.distributions import Bernoulli, Categorical, Ordinal
 
 Family = TypeVar("Family", bound=Distribution)
 
@@ -37,10 +37,12 @@ def vector_scaling(
 
     Args:
         parameters: (a, b), real numbers or arrays ``[m]``; for Bernoulli predictions numbers.
-        predictions: a batch of predictions of labels: Categorical, Bernoulli or mixtures of these.
+        predictions: a batch of predictions of labels: Categorical, Ordinal, Bernoulli or mixtures
+            of these.
 
     Returns:
-        Bernoulli predictions of Bernoulli predictions, else Categorical predictions.
+        Bernoulli predictions of Bernoulli predictions, Ordinal ones of Ordinal ones, else
+        Categorical predictions.
 
     Raises:
         TypeError: the targets of the predictions are no labels.
@@ -79,7 +81,8 @@ def vector_scaling(
     positive = p >= jnp.finfo(p.dtype).tiny
     logits = slope * jnp.log(jnp.where(positive, p, 1.0)) + intercept
     scaled = jax.nn.softmax(jnp.where(positive, logits, -jnp.inf), axis=-1)
-    return Categorical(jnp.where(valid[:, None], scaled, jnp.nan))
+    family = Ordinal if isinstance(predictions, Ordinal) else Categorical
+    return family(jnp.where(valid[:, None], scaled, jnp.nan))
 
 
 def affine_scaling(

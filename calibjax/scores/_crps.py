@@ -27,8 +27,8 @@ def crps(predictions: Distribution, targets: ArrayLike) -> jax.Array:
     numbers, it is the ranked probability score, and the Brier score (p - y)^2 for binary ones.
 
     There are formulas, exact up to rounding, for Normal, Laplace, StudentT, LogNormal, Gamma, Beta,
-    Quantiles, Poisson, mixtures of Normal or Laplace, and samples; for labels and other counts it
-    is a sum over all of them.  For samples it is the score of their own distribution, in
+    Quantiles, Poisson, Binomial, mixtures of Normal or Laplace, and samples; for labels and other
+    counts it is a sum over all of them.  For samples it is the score of their own distribution, in
     O(S log S); with ``split=True`` it is the fair score, which on average over independent draws is
     the score of the law that they come from.
 

@@ -25,14 +25,15 @@ def as_predictions(obj: Any) -> Distribution:
 
     - numpyro, distrax and TFP: Categorical, Bernoulli, Normal, Laplace, Gamma, Beta, Independent of
       Normal over one axis, and MixtureSameFamily of any distribution in this list;
-    - numpyro and TFP: StudentT, Cauchy, LogNormal, Exponential, Weibull, Poisson, NegativeBinomial;
+    - numpyro and TFP: StudentT, Cauchy, LogNormal, Exponential, Weibull, Poisson, Binomial,
+      NegativeBinomial;
     - numpyro: Chi2, NegativeBinomial2, GammaPoisson, zero-inflated counts, MultivariateNormal,
       MixtureGeneral of one family, TransformedDistribution of a Normal by ExpTransform, anything
       ``.expand``-ed;
     - distrax: MultivariateNormalDiag, MultivariateNormalFullCovariance, MultivariateNormalTri;
     - TFP: MultivariateNormalDiag, MultivariateNormalFullCovariance, MultivariateNormalTriL;
     - scipy.stats, frozen: norm, laplace, t, cauchy; without ``loc`` lognorm, gamma, expon, chi2,
-      weibull_min, poisson, nbinom, bernoulli; without ``loc`` and ``scale`` beta.
+      weibull_min, poisson, binom, nbinom, bernoulli; without ``loc`` and ``scale`` beta.
 
     Args:
         obj: an instance of one of these classes, not of a subclass, with the batch shape ``[n]``:

@@ -51,6 +51,7 @@ TFP = Package(
         "Beta": from_attributes(ours.Beta, concentration1=0, concentration0=0),
         "Weibull": from_attributes(ours.Weibull, concentration=0, scale=0),
         "NegativeBinomial": from_attributes(ours.NegativeBinomial, mean=0, total_count=0),
+        "Binomial": from_attributes(ours.Binomial, total_count=0, probs_parameter=0),
         "MultivariateNormalTriL": _COVARIANCE,
     },
     "distribution.sample(100, seed=key)",

@@ -51,6 +51,8 @@ NUMPYRO = Package(
         "Cauchy": from_attributes(ours.cauchy, loc=0, scale=0),
         "LogNormal": from_attributes(ours.LogNormal, loc=0, scale=0),
         "Poisson": from_attributes(ours.Poisson, rate=0),
+        "BinomialProbs": from_attributes(ours.Binomial, total_count=0, probs=0),
+        "BinomialLogits": from_attributes(ours.Binomial, total_count=0, probs=0),
         "Gamma": from_attributes(ours.Gamma, concentration=0, rate=0),
         "Chi2": from_attributes(ours.Gamma, concentration=0, rate=0),
         "Exponential": from_attributes(ours.exponential, mean=0),

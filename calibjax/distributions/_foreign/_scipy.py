@@ -48,6 +48,7 @@ SCIPY = Package(
     {
         "bernoulli": _from_parameters(ours.Bernoulli, "p"),
         "beta": _from_parameters(ours.Beta, "a b"),
+        "binom": _from_parameters(ours.Binomial, "n p"),
         "cauchy": _from_parameters(ours.cauchy, "loc scale"),
         "chi2": _from_parameters(ours.chi_squared, "df scale"),
         "expon": _from_parameters(ours.exponential, "scale"),

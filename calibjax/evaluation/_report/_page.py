@@ -25,6 +25,8 @@ _MEANINGS = {
     "log score": "mean of −log p(target), in nats; smaller is better",
     "Brier score": "mean squared distance of probabilities and outcome, of two classes one half of "
     "it; smaller is better",
+    "RPS": "ranked probability score, the sum of squared errors of the probabilities up to each "
+    "class; smaller is better",
     "ECE": "expected calibration error of the second class, ten bins; biased upwards",
     "smooth ECE": "the same without bins",
     "top-label ECE": "expected calibration error of the most likely class, ten bins; biased "
