@@ -46,7 +46,7 @@ def pytest_configure(config):
 def pytest_collection_finish():
     # What is there now stays until the end, and so do most of the many objects of a trace.
     gc.freeze()
-    gc.set_threshold(100_000, 20, 1000)
+    gc.set_threshold(1_000_000, 20, 1000)
 
 
 # Of a module, so that it comes before the other fixtures of modules: under another rule of

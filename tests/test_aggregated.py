@@ -106,8 +106,9 @@ def forms(key, terms, data, n_resamples, n_features=256):
     return redrawn_skce(key, terms, clean(data), n_resamples, n_features, None)[0]
 
 
+@functools.partial(jax.jit, static_argnames="n_draws")
 def all_targets(key, data, n_draws):
-    """The targets, and those that `redrawn_skce` draws, a list of 1 + n_draws."""
+    """The targets, and those that `redrawn_skce` draws, an array of 1 + n_draws."""
     draw_key, _ = jax.random.split(key)
     data = clean(data)
     groups = jnp.arange(-(-n_draws // DRAWS_PER_GROUP), dtype=jnp.int32)
@@ -115,8 +116,8 @@ def all_targets(key, data, n_draws):
     drawn = jax.vmap(lambda g: draw_targets(draw_key, data.predictions, rows, g), out_axes=1)(
         groups
     )
-    drawn = np.asarray(drawn).reshape(data.n, -1, *data.targets.shape[1:])[:, :n_draws]
-    return [np.asarray(data.targets), *np.moveaxis(drawn, 1, 0)]
+    drawn = drawn.reshape(data.n, -1, *data.targets.shape[1:])[:, :n_draws]
+    return jnp.concatenate([data.targets[None], jnp.moveaxis(drawn, 1, 0)])
 
 
 @pytest.mark.parametrize("name", slow(LABELS.keys() - {"40 classes"}, LABELS))
@@ -126,7 +127,7 @@ def test_every_draw_of_labels_is_a_plain_sum_over_pairs(name, key, float64):
     data = check_data(cast(predictions), jnp.asarray(labels))
     # More than one group of draws, and not a whole number of them.
     found = forms(key, terms_of(list(map(normal_form, as_pytree(LABEL_KERNELS)))), data, 130)
-    targets = all_targets(key, data, 130)
+    targets = np.asarray(all_targets(key, data, 130))
     assert found.shape == (len(LABEL_KERNELS), 131)
     expected = np.stack([label_forms(probs, y) for y in targets], axis=1)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
@@ -197,7 +198,7 @@ def test_every_draw_of_reals_is_a_plain_sum_over_pairs(data_of, key, float64):
     means = np.stack([features(np.asarray(z)).mean(0) for z in others])
     k = np.exp(-np.linalg.norm(points[:, None] - points[None], axis=2) / 0.7)
     expected = []
-    for y in all_targets(key, data, B):
+    for y in np.asarray(all_targets(key, data, B)):
         h = k * ((features(y) - means) @ (features(y) - means).T)
         expected.append(h.sum())
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
@@ -500,7 +501,7 @@ def test_equal_data_are_equal_where_events_are_rare(expected_events, key):
         labels = jnp.asarray(np.arange(n) < events)
         result = cj.aggregated_skce_test(key, None, predictions, labels, n_resamples=n_draws)
         data = check_data(predictions, labels)
-        counts = np.array([y.sum() for y in all_targets(key, data, n_draws)[1:]])
+        counts = np.array([y.sum() for y in np.asarray(all_targets(key, data, n_draws))[1:]])
         m = np.asarray(result.null_distribution)
         # The exact ranks of numbers of events, from medians of what rounding leaves apart.
         of_count = {count: np.median(m[counts == count]) for count in set(counts)}

@@ -11,22 +11,15 @@ from calibjax.evaluation._keys import keys_of
 from tests.instances import CALIBRATED, N_CALIBRATED
 
 N_STREAMS, N_BATCHES, N_SETS = 200, 20, 400
-# All streams of these rang, where draws and targets were ranked by two programs.
-FAST = ("4 vectors",)
+models = pytest.mark.parametrize("data", CALIBRATED.values(), ids=CALIBRATED)
+pytestmark = pytest.mark.slow
 
 
 def at_most(rate, level, n):
     return rate <= level + 3 * np.sqrt(level * (1 - level) / n)
 
 
-def models(fast=()):
-    marks = {name: [] if name in fast else [pytest.mark.slow] for name in CALIBRATED}
-    return pytest.mark.parametrize(
-        "data", [pytest.param(f, id=name, marks=marks[name]) for name, f in CALIBRATED.items()]
-    )
-
-
-def streams(data, key, n_streams, n_batches):
+def streams(data, key):
     """log e-values after the first batches, and whether an alarm rang, of many streams."""
     monitor = cj.CalibrationMonitor.start(jax.random.key(1), data(jax.random.key(2))[0])
 
@@ -35,29 +28,26 @@ def streams(data, key, n_streams, n_batches):
             monitor = monitor.update(*data(key))
             return monitor, monitor.log_e_value
 
-        last, path = jax.lax.scan(step, monitor, jax.random.split(key, n_batches))
+        last, path = jax.lax.scan(step, monitor, jax.random.split(key, N_BATCHES))
         return path, last.alarm(0.05), last.n_lost
 
     of_streams = jax.jit(lambda keys: jax.lax.map(of_stream, keys, batch_size=50))
-    path, alarms, lost = of_streams(jax.random.split(key, n_streams))
+    path, alarms, lost = of_streams(jax.random.split(key, N_STREAMS))
     assert not np.any(lost)
     return np.asarray(path, np.float64), np.asarray(alarms)
 
 
-@models(FAST)
-def test_few_streams_raise_an_alarm(data, key, request):
-    is_fast = request.node.callspec.id in FAST
-    n_streams = 20 if is_fast else N_STREAMS
-    path, alarms = streams(data, key, n_streams, 10 if is_fast else N_BATCHES)
-    assert at_most(np.mean(alarms), 0.05, n_streams)
+@models
+def test_few_streams_raise_an_alarm(data, key):
+    path, alarms = streams(data, key)
+    assert at_most(np.mean(alarms), 0.05, N_STREAMS)
     # The mean of min(e, 20) is at most that of e, and its error is known.
     e_values = np.minimum(np.exp(path), 20.0)
-    errors = e_values.std(axis=0) / n_streams**0.5
+    errors = e_values.std(axis=0) / N_STREAMS**0.5
     assert np.all(e_values.mean(axis=0) <= 1 + 4 * errors)
 
 
-@pytest.mark.slow
-@models()
+@models
 def test_the_test_has_its_level(data, key):
     def pvalue(key):
         target_key, test_key = jax.random.split(key)
@@ -70,8 +60,7 @@ def test_the_test_has_its_level(data, key):
         assert at_most(np.mean(pvalues <= level + 1e-6), level, N_SETS)
 
 
-@pytest.mark.slow
-@models()
+@models
 def test_places_are_uniform(data, key):
     if data(key)[1].ndim > 1:
         with pytest.raises(TypeError, match="vectors"):
@@ -87,8 +76,7 @@ def test_places_are_uniform(data, key):
     assert scipy.stats.kstest(found, "uniform").pvalue > 1e-3
 
 
-@pytest.mark.slow
-@models()
+@models
 def test_evaluate_says_what_the_test_says(data, key):
     """So that its level is that of the test, with one compiled evaluation for each model."""
     predictions, targets = data(key)
@@ -99,8 +87,7 @@ def test_evaluate_says_what_the_test_says(data, key):
         assert np.isfinite(measure.value), name
 
 
-@pytest.mark.slow
-@models()
+@models
 def test_masked_rows_are_dropped_rows(data, key):
     """Masked rows hold other valid rows: that they may hold anything is tested elsewhere."""
     where = jnp.arange(N_CALIBRATED) % 3 != 1

@@ -244,6 +244,7 @@ SLOW_TILES = SLOW | {
     "full-gaussian_ard",
     "empirical-matern32",
     "diag-laplacian",
+    "student_t-laplacian",
 }
 
 

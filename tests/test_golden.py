@@ -1,5 +1,6 @@
 """The numbers of golden/reference.json, which come from quadrature."""
 
+import itertools
 import json
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from golden import recompute
+from marks import DTYPES, slow
 
 import calibjax as cj
 
@@ -79,7 +81,25 @@ def matrix_and_estimate(*arguments):
     return cj.h_matrix(*arguments), cj.skce(*arguments)
 
 
-@cases
+# In single precision each family is there once; test_expectations has its kernels.
+SLOW_IN_FLOAT32 = {
+    "categorical_gaussian_ordinal_laplacian",
+    "laplace_w2_exponential_laplacian",
+    "normal_w2_exponential_laplacian",
+    "normal_w2_exponential_matern32",
+    "poisson_sqrtrate_exponential_gaussian",
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "dtype"),
+    slow(
+        [(case, "float32") for case in REFERENCE["cases"] if case["name"] in SLOW_IN_FLOAT32],
+        [*itertools.product(REFERENCE["cases"], DTYPES)],
+    ),
+    ids=lambda value: value if isinstance(value, str) else value["name"],
+    indirect=["dtype"],
+)
 def test_h_matrix_and_estimate(case, dtype):
     h, estimate = matrix_and_estimate(*as_arguments(case, dtype))
     assert h.dtype == estimate.dtype == dtype

@@ -160,7 +160,10 @@ RTOL = {
 SLOW = {f"{family.__name__}, {name}" for family in (counts, quantiles) for name in CURVES}
 SLOW |= {f"events, {name}" for name in ("features", "pearson", "cme, model", "blocks, model")}
 SLOW |= {"events, interval", "events, landmarks"}
-SLOW |= {"numbers, calibration_test", "numbers, coverage_curve"}
+SLOW |= {"numbers, calibration_test", "numbers, coverage_curve", "numbers, pit_curve"}
+SLOW |= {f"events, {name}" for name in ("calibration_test", "distribution free, model")}
+SLOW |= {f"events, {name}" for name in ("wild", "gamma", "spectrum", "witness_map")}
+SLOW |= {"events, equivalent_temperature", "numbers, fit_recalibration", "labels, mce"}
 
 
 @pytest.mark.parametrize("name", slow(SLOW, CASES))

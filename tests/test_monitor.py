@@ -35,7 +35,7 @@ def after_each(monitor, predictions, targets):
 def test_evidence_is_one_on_average_over_all_sequences_of_labels(key, float64):
     predictions = cj.Categorical(jax.random.dirichlet(key, jnp.ones(3), (3,)))
     monitor = cj.CalibrationMonitor.start(key, predictions)
-    sequences = jnp.array([*itertools.product(range(3), repeat=3)])
+    sequences = np.array([*itertools.product(range(3), repeat=3)])
 
     def of_sequence(labels):
         def step(monitor, row):
@@ -44,7 +44,7 @@ def test_evidence_is_one_on_average_over_all_sequences_of_labels(key, float64):
 
         return jax.lax.scan(step, monitor, (predictions, labels))
 
-    after, path = jax.vmap(of_sequence)(sequences)
+    after, path = jax.jit(jax.vmap(of_sequence))(sequences)
     probabilities = np.asarray(predictions.probs)[np.arange(3), np.asarray(sequences)].prod(axis=1)
     for t in range(3):
         np.testing.assert_allclose(np.exp(path[:, t]) @ probabilities, 1.0, rtol=1e-12)

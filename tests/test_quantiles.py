@@ -52,7 +52,8 @@ def test_evidence_does_not_grow_under_any_law_with_these_quantiles(key, float64)
     past = jax.random.choice(key, jnp.array([0.0, 0.5, 2.0, 2.5, 9.0]), (40,))
     monitor = monitor.update(forecasts, past)
     outcomes = jnp.array([-1.0, 0.0, 0.5, 1.5, 2.0, 2.5, 4.0])
-    after = jax.vmap(lambda y: monitor.update(forecasts[:1], y[None]).log_e_value)(outcomes)
+    update = jax.jit(jax.vmap(lambda y: monitor.update(forecasts[:1], y[None]).log_e_value))
+    after = update(outcomes)
     gains = np.exp(np.asarray(after - monitor.log_e_value))
     assert gains.max() > 1.05
     means = []

@@ -33,7 +33,7 @@ def test_mean_and_error_of_blocks(block_size, key, float64):
     data = sample(key, 120, jnp.float64)
     result = of_batches(data, [40] * 3, block_size).compute()
     blocks = jax.tree.map(lambda x: x.reshape(-1, block_size, *x.shape[1:]), data)
-    values = np.asarray(jax.vmap(functools.partial(cj.skce, KERNEL))(*blocks))
+    values = np.asarray(jax.jit(jax.vmap(functools.partial(cj.skce, KERNEL)))(*blocks))
     expected = values.mean(), scipy.stats.sem(values)
     np.testing.assert_allclose((result.estimate, result.standard_error), expected, rtol=1e-12)
     z = expected[0] / expected[1]

@@ -23,8 +23,8 @@ def null_distribution(result: CalibrationTestResult, *, ax: Axes | None = None) 
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj, calibjax.plot
-        >>> predictions = cj.Bernoulli(jnp.full(50, 0.9))
-        >>> result = cj.calibration_test(jax.random.key(1), predictions, jnp.arange(50) < 30)
+        >>> predictions = cj.Bernoulli(jnp.full(100, 0.9))
+        >>> result = cj.calibration_test(jax.random.key(1), predictions, jnp.arange(100) < 60)
         >>> cj.plot.null_distribution(result).get_xlabel()
         'test statistic'
     """

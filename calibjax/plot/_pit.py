@@ -27,9 +27,10 @@ def pit(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> from calibjax import plot
-        >>> predictions = cj.Normal(jnp.zeros(100), jnp.ones(100))
+        >>> predictions = cj.Normal(jnp.zeros(1000), jnp.ones(1000))
         >>> targets = predictions.sample(jax.random.key(0))
-        >>> ax = plot.pit(cj.pit_curve(jax.random.key(1), predictions, targets))
+        >>> curve = cj.pit_curve(jax.random.key(1), predictions, targets, n_bins=5)
+        >>> ax = plot.pit(curve)
         >>> ax.get_ylabel()
         'density'
     """
@@ -82,9 +83,10 @@ def pit_difference(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> from calibjax import plot
-        >>> predictions = cj.Normal(jnp.zeros(100), jnp.ones(100))
+        >>> predictions = cj.Normal(jnp.zeros(1000), jnp.ones(1000))
         >>> targets = predictions.sample(jax.random.key(0))
-        >>> ax = plot.pit_difference(cj.pit_curve(jax.random.key(1), predictions, targets))
+        >>> curve = cj.pit_curve(jax.random.key(1), predictions, targets, n_bins=5)
+        >>> ax = plot.pit_difference(curve)
         >>> ax.get_ylabel()
         'ECDF of the PIT − z'
     """
@@ -123,9 +125,10 @@ def coverage(curve: CoverageCurve, *, ax: Axes | None = None) -> Axes:
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> from calibjax import plot
-        >>> predictions = cj.Normal(jnp.zeros(100), jnp.ones(100))
+        >>> predictions = cj.Normal(jnp.zeros(1000), jnp.ones(1000))
         >>> targets = predictions.sample(jax.random.key(0))
-        >>> ax = plot.coverage(cj.coverage_curve(jax.random.key(1), predictions, targets))
+        >>> curve = cj.coverage_curve(jax.random.key(1), predictions, targets, n_levels=4)
+        >>> ax = plot.coverage(curve)
         >>> ax.get_ylabel()
         'observed coverage'
     """

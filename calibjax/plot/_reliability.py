@@ -42,11 +42,12 @@ def reliability(curve: ReliabilityCurve | CORPCurve, *, ax: Axes | None = None) 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> from calibjax import plot
-        >>> predictions = cj.Bernoulli(jnp.linspace(0.0, 1.0, 500))
+        >>> predictions = cj.Bernoulli(jnp.linspace(0.0, 1.0, 400))
         >>> targets = predictions.sample(jax.random.key(0))
-        >>> ax = plot.reliability(cj.reliability_curve(jax.random.key(1), predictions, targets))
+        >>> curve = cj.reliability_curve(jax.random.key(1), predictions, targets, n_bins=5)
+        >>> ax = plot.reliability(curve)
         >>> ax.get_title("left")
-        'Reliability, n = 500'
+        'Reliability, n = 400'
     """
     draw = _draw.dispatch(type(curve))
     ax = style.new_axes(ax, (3.3, 4.0))
