@@ -56,13 +56,16 @@ class Empirical(Distribution):
     Tests detect this error if n is large against S: of 200 perfect models with 10 draws from each
     prediction and n = 1000, the bootstrap rejected 88 % at level 0.05.
 
-    With ``split=True`` estimates and tests judge the *law* of the draws.  The kernel on predictions
+    A `PITKernel`, as in `default_kernel`, judges the law of the draws with and without `split`: it
+    sees the rank of the target among them.
+
+    With ``split=True`` other kernels judge the *law* of the draws, too.  The kernel on predictions
     compares the first half of the draws, the mean over the last half is subtracted from the target,
     and h is the mean over both roles of the halves (`calibjax.discrepancy`).  Then the unbiased
     SKCE of a calibrated model is 0 on average for every S, if the kernel does not depend on the
-    draws; that of `default_kernel` does only through medians over all rows.  The bootstrap rejected
+    draws; that of `product_kernel` does only through medians over all rows.  The bootstrap rejected
     5 % of the models above, and 5 % with 2 draws.  The time is halved.  1000 times the SKCE, mean
-    and standard deviation over 400 data sets of 300 normal predictions with their default kernel:
+    and standard deviation over 400 data sets of 300 normal predictions with their product kernel:
 
     ===  ===========  ===========  ===================  ===========
     S    calibrated   with split   0.5 deviations off   with split
@@ -93,7 +96,7 @@ class Empirical(Distribution):
         >>> targets = law.sample(jax.random.key(1))
         >>> draws = law.sample(jax.random.key(0), (4,)).T
         >>> for predictions in (cj.Empirical(draws), cj.Empirical(draws, split=True)):
-        ...     print(cj.skce(cj.default_kernel(predictions), predictions, targets))
+        ...     print(cj.skce(cj.product_kernel(predictions), predictions, targets))
         0.0065
         0.0003
 

@@ -77,7 +77,7 @@ class PITKernel(Kernel):
         >>> kernel = cj.PITKernel(lambda p, q: 1.0)
         >>> predictions = cj.Normal(jnp.zeros(3), jnp.ones(3))
         >>> float(cj.skce(kernel, predictions, jnp.array([0.0, 0.0, 0.0]), unbiased=False))
-        0.0833
+        0.0774
 
     Reference: Anderson and Darling, Asymptotic theory of certain goodness of fit criteria based on
     stochastic processes, Annals of Mathematical Statistics 1952; Dawid, Statistical theory: the
