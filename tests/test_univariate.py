@@ -36,7 +36,7 @@ ERRORS = {
     "t5": {"gaussian": (2e-7, 1e-6, 2e-4), "matern32": (8e-6, 2e-4, 2e-3)},
     "t3": {"gaussian": (5e-7, 3e-4, 2e-3), "matern32": (3e-5, 4e-4, 3e-3)},
     "t1": {"gaussian": (6e-3, 8e-3, 5e-3), "matern32": (3e-3, 7e-3, 2e-2)},
-    "log_normal_half": {"gaussian": (9e-8, 4e-6, 2e-3), "matern32": (2e-5, 4e-4, 5e-3)},
+    "log_normal_half": {"gaussian": (1e-7, 4e-6, 2e-3), "matern32": (2e-5, 4e-4, 5e-3)},
     "log_normal": {"gaussian": (4e-5, 2e-3, 8e-3), "matern32": (2e-4, 2e-3, 8e-3)},
 }
 ERRORS["t5"]["laplacian"] = (6e-5, 2e-4, 1e-3)

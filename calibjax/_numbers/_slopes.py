@@ -29,10 +29,25 @@ def mirrored(x: jax.Array) -> jax.Array:
     return jnp.where(x < 0, -x, x)
 
 
+@jax.custom_jvp
 def safe_sqrt(x: jax.Array) -> jax.Array:
-    """sqrt(x) for x >= 0 with derivative 0 at 0: the subgradient of a norm at its kink."""
-    zero = x <= 0  # false for NaN, which stays one
-    return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, x)))
+    """sqrt(x) for x >= 0 with derivative 0 at 0: the subgradient of a norm at its kink.
+
+    A number in the place of x = 0 would be wrong: a compiler may compute x twice, and round it to 0
+    in one place, where the number is chosen, and not in the other.
+    """
+    return jnp.sqrt(jnp.maximum(x, 0.0))
+
+
+@safe_sqrt.defjvp
+def _safe_sqrt_jvp(primals, tangents):
+    """sqrt(x)' = 1 / (2 sqrt(x)), from the value, and 0 at 0."""
+    (x,), (dx,) = primals, tangents
+    root = safe_sqrt(x)
+    is_positive = root > 0
+    slope = jnp.where(is_positive, 0.5 / jnp.where(is_positive, root, 1.0), 0.0)
+    # A NaN stays one.
+    return root, jnp.where(jnp.isnan(root), root, slope) * dx
 
 
 @jax.custom_jvp

@@ -54,7 +54,7 @@ class Univariate(Distribution):
     Student t, df = 5           2e-7, 1e-6, 2e-4     8e-6, 2e-4, 2e-3     6e-5, 2e-4, 1e-3
     Student t, df = 3           5e-7, 3e-4, 2e-3     3e-5, 4e-4, 3e-3     1e-4, 3e-4, 1e-3
     Student t, df = 1           6e-3, 8e-3, 5e-3     3e-3, 7e-3, 2e-2     1e-3, 2e-3, 2e-3
-    log-normal, scale = 0.5     9e-8, 4e-6, 2e-3     2e-5, 4e-4, 5e-3     1e-4, 3e-4, 3e-3
+    log-normal, scale = 0.5     1e-7, 4e-6, 2e-3     2e-5, 4e-4, 5e-3     1e-4, 3e-4, 3e-3
     log-normal, scale = 1       4e-5, 2e-3, 8e-3     2e-4, 2e-3, 8e-3     2e-4, 3e-3, 2e-3
     ==========================  ===================  ===================  ===================
 
