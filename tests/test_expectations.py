@@ -244,7 +244,6 @@ SLOW_TILES = SLOW | {
     "full-gaussian_ard",
     "empirical-matern32",
     "diag-laplacian",
-    "student_t-laplacian",
 }
 
 
