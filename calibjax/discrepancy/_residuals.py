@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot
 from calibjax._sharding import Axis
-from calibjax._struct import struct, type_name
+from calibjax._struct import batch_of_one, struct, type_name
 from calibjax.expectations import (
     all_labels,
     label_residual,
@@ -28,6 +28,7 @@ from calibjax.kernels import (
     KernelLike,
     UnitFeature,
     VectorFeature,
+    judged,
     prepare_pit,
     prepare_scores,
     stein,
@@ -47,6 +48,10 @@ class TargetResidual(ABC):
 
     #: As of a Kernel.
     inner_functions: ClassVar[Mapping[str, str]] = {}
+
+    def judged(self, a: Sample) -> Sample:
+        """What is compared and judged of one sample, by default what it is."""
+        return a
 
     @abstractmethod
     def product(self, a: Sample, b: Sample) -> jax.Array:
@@ -135,6 +140,9 @@ class PITResidual(TargetResidual):
     """phibar(y | p), the means of functions of U = F_p(y): its mean is 0."""
 
     feature: UnitFeature
+
+    def judged(self, a: Sample) -> Sample:
+        return jax.tree.map(lambda x: x[0], judged(*batch_of_one(a)))
 
     def product(self, a: Sample, b: Sample) -> jax.Array:
         return dot(self.feature(*a), self.feature(*b))

@@ -83,6 +83,7 @@ class Term:
 
     def h(self, a: Sample, b: Sample) -> jax.Array:
         """h of one pair of samples."""
+        a, b = map(self.residual.judged, (a, b))
         values = [
             kernel_value(self.prediction_kernel, p, q) * self.residual.product((r, a[1]), (s, b[1]))
             for (p, r), (q, s) in zip(_cross_fit(a[0]), _cross_fit(b[0]), strict=True)
@@ -100,6 +101,7 @@ class Term:
 
     def deviation(self, a: Sample, location: Sample) -> jax.Array:
         """The deviation of one sample at one location."""
+        a, location = map(self.residual.judged, (a, location))
         values = [
             kernel_value(self.prediction_kernel, p, location[0])
             * self.residual.deviation((r, a[1]), location)

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from calibjax._distribution import Distribution
@@ -125,14 +126,15 @@ def _products_of_places(
             )
         counts = all_labels(predictions)
         of_outcomes = lax.map(
-            lambda y: residual.feature.of_rows(predictions, jnp.full(len(predictions), y)), counts
+            lambda y: residual.feature.of_rows(predictions, jnp.full(probabilities.shape[0], y)),
+            counts,
         )
         means = jnp.einsum("nm,mnk->nk", probabilities, of_outcomes, precision="highest")
     else:
-        levels = (jnp.arange(_LEVELS) + 0.5) / _LEVELS
+        levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
         of_levels = lax.map(
             lambda u: residual.feature.of_rows(predictions, tempered.quantile(u)),
-            levels.astype(widest_dtype(*jax.tree.leaves(predictions))),
+            jnp.asarray(levels, widest_dtype(*jax.tree.leaves(predictions))),
         )
         means = jnp.mean(of_levels, axis=0)
     return dot(means, means.T)
