@@ -62,7 +62,7 @@ def test_what_does_not_see_the_order_is_that_of_categorical_predictions(float64)
     y = jnp.asarray(LABELS)
     ordered, plain = (family(jnp.asarray(PROBS)) for family in (cj.Ordinal, cj.Categorical))
     for number in (
-        lambda p: cj.skce(cj.default_kernel(p), p, y),
+        lambda p: cj.skce(cj.product_kernel(p), p, y),
         lambda p: cj.ece(p, y),
         lambda p: cj.fit_temperature(p, y),
     ):
@@ -98,12 +98,10 @@ def test_the_test_sees_a_shift_of_ordered_classes():
     assert rejected[cj.Ordinal] > rejected[cj.Categorical] + 20
 
 
-def test_features_of_the_default_kernels():
+def test_default_kernels_judge_the_order():
     p = cj.Ordinal(jnp.asarray(PROBS, jnp.float32))
-    ordered, plain = cj.default_kernels(p), cj.default_kernels(cj.Categorical(p.probs))
-    assert len(ordered) == len(plain) + 1
-    above = ordered[-1].feature(p[0], jnp.int32(2))
-    np.testing.assert_array_equal(above, [True, True, False, False])
+    assert type(cj.default_kernel(p)) is cj.PITKernel
+    assert cj.Mixture.ensemble(cj.Ordinal(jnp.ones((3, 2, 4)) / 4)).is_ordered
 
 
 @pytest.mark.slow
