@@ -249,7 +249,7 @@ def test_max_count():
     assert many.max_count is None
     targets = jnp.array([10, 20])
     check_message(
-        lambda: cj.skce(cj.default_kernel(many), many, targets),
+        lambda: cj.skce(cj.product_kernel(many), many, targets),
         ValueError,
         "max_count must be given for Binomial predictions with a WhiteKernel, found by sums",
     )

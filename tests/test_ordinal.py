@@ -62,48 +62,57 @@ def test_what_does_not_see_the_order_is_that_of_categorical_predictions(float64)
     y = jnp.asarray(LABELS)
     ordered, plain = (family(jnp.asarray(PROBS)) for family in (cj.Ordinal, cj.Categorical))
     for number in (
-        lambda p: cj.skce(cj.default_kernel(p), p, y),
+        lambda p: cj.skce(cj.product_kernel(p), p, y),
         lambda p: cj.ece(p, y),
         lambda p: cj.fit_temperature(p, y),
     ):
         np.testing.assert_array_equal(number(ordered), number(plain))
 
 
-def shifted(key, family):
-    """Predictions of 150 rows from a logistic law, and labels from the law moved by 0.4."""
+def wrong(key, shift, surplus):
+    """Predictions of 150 rows from a logistic law, and labels from the law made wrong.
+
+    The logits are shifted, and the class in the middle is more frequent by a factor 1 + surplus.
+    """
     loc, noise = jax.random.split(key)
     x = 1.5 * jax.random.normal(loc, (150,))
-    cuts = jnp.linspace(-3.0, 3.0, 6)[None]
+    cuts = jnp.linspace(-3.0, 3.0, 4)[None]
 
     def probs(x):
         ends = jnp.zeros((150, 1)), jax.nn.sigmoid(cuts - x[:, None]), jnp.ones((150, 1))
         return jnp.diff(jnp.concatenate(ends, axis=1), axis=1)
 
-    return family(probs(x)), cj.Ordinal(probs(x + 0.4)).sample(noise)
+    truth = probs(x + shift) * (1 + surplus * (jnp.arange(5) == 2).astype(x.dtype))[None]
+    return probs(x), cj.Ordinal(truth, normalize=True).sample(noise)
 
 
 @pytest.mark.slow
-def test_the_test_sees_a_shift_of_ordered_classes():
-    """Of 100 shifted models more are rejected, and the kernel that knows the order finds them."""
+@pytest.mark.parametrize("shift, surplus", [(0.5, 0.0), (0.0, 1.0)])
+def test_the_test_sees_the_order_and_the_classes(shift, surplus):
     rejected = {}
     for family in (cj.Ordinal, cj.Categorical):
 
         @jax.jit
         def pvalue(key, family=family):
             data, draws = jax.random.split(key)
-            return cj.calibration_test(draws, *shifted(data, family), n_resamples=199).pvalue
+            probs, labels = wrong(data, shift, surplus)
+            return cj.calibration_test(draws, family(probs), labels, n_resamples=199).pvalue
 
         keys = jax.random.split(jax.random.key(0), 100)
         rejected[family] = sum(float(pvalue(key)) <= 0.05 for key in keys)
-    assert rejected[cj.Ordinal] > rejected[cj.Categorical] + 20
+    # Kernels of U alone hardly see a class that is too rare.
+    assert rejected[cj.Ordinal] > 60
+    assert rejected[cj.Ordinal] > rejected[cj.Categorical] + (25 if shift else -10)
 
 
-def test_features_of_the_default_kernels():
+def test_default_kernels_judge_the_order_too():
     p = cj.Ordinal(jnp.asarray(PROBS, jnp.float32))
-    ordered, plain = cj.default_kernels(p), cj.default_kernels(cj.Categorical(p.probs))
-    assert len(ordered) == len(plain) + 1
-    above = ordered[-1].feature(p[0], jnp.int32(2))
-    np.testing.assert_array_equal(above, [True, True, False, False])
+    names = [
+        [type(k).__name__ for k in cj.default_kernels(x)] for x in (p, cj.Categorical(p.probs))
+    ]
+    assert names[0] == [*names[1], "PITKernel"]
+    assert type(cj.default_kernel(p)) is cj.PITKernel
+    assert cj.Mixture.ensemble(cj.Ordinal(jnp.ones((3, 2, 4)) / 4)).is_ordered
 
 
 @pytest.mark.slow

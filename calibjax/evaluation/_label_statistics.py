@@ -12,7 +12,7 @@ import numpy as np
 from calibjax._rows import Data, clean
 from calibjax.curves import smooth_ece_of_data
 from calibjax.estimators import one_vs_rest_of_data, top_label_of_data
-from calibjax.evaluation._rows import are_ordered, n_labels
+from calibjax.evaluation._rows import n_labels
 from calibjax.resampling import DRAWS_PER_GROUP, draw_targets
 
 # The number of bins of an ECE.
@@ -38,7 +38,7 @@ def label_statistics(
             # Sum over classes of (p_c - 1{y = c})^2, of which (p - y)^2 of an event is one half.
             "Brier score": (squared_norm - 2 * probabilities + 1) * (0.5 if n_classes == 2 else 1),
         }
-    if are_ordered(data.predictions):
+    if data.predictions.is_ordered:
         tables["RPS"] = _ranked_scores(probabilities)
     first_of_row = n_classes * np.arange(n)
     event = np.ones(n, int) if n_classes == 2 else most_likely

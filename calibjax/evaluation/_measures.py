@@ -12,7 +12,7 @@ from calibjax._rows import Data
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._label_statistics import label_statistics, smooth_ece_of_labels
 from calibjax.evaluation._means import Interval, mean_interval, wilson_interval
-from calibjax.evaluation._rows import are_ordered, log_scores, n_labels, named_rows
+from calibjax.evaluation._rows import log_scores, n_labels, named_rows
 from calibjax.scores import crps_of_data, pit_of_data
 
 # The central interval whose coverage is counted.
@@ -86,7 +86,7 @@ def _label_measures(
         "accuracy": measure("accuracy", wilson_interval(scores["accuracy"], confidence_level)),
         "log score": mean("log score", math.inf),
         "Brier score": mean("Brier score", 1.0 if is_event else 2.0),
-        **({"RPS": mean("RPS", n_classes - 1.0)} if are_ordered(data.predictions) else {}),
+        **({"RPS": mean("RPS", n_classes - 1.0)} if data.predictions.is_ordered else {}),
         f"{of_event}ECE": measure("ECE", None, float((1 + at_least) / (n_resamples + 1))),
         f"{of_event}smooth ECE": Measure(float(smooth_ece_of_labels(data))),
     }

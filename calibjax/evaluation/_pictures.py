@@ -7,7 +7,7 @@ import jax
 from calibjax import curves
 from calibjax._rows import Data
 from calibjax.evaluation._label_statistics import judged
-from calibjax.evaluation._rows import are_ordered, n_labels
+from calibjax.evaluation._rows import n_labels
 
 
 def curves_of(
@@ -20,7 +20,7 @@ def curves_of(
     if n_labels(data.predictions) is not None:
         binary = judged(data)
         ordered = {}
-        if are_ordered(data.predictions):
+        if data.predictions.is_ordered:
             of_pit = jax.random.fold_in(key, len(keys))
             ordered["pit"] = curves.pit_curve_of_data(of_pit, data, n_bins=20, **options)
         return (

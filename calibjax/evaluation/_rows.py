@@ -6,7 +6,6 @@ import numpy as np
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
 from calibjax._struct import widened
-from calibjax.distributions import Ordinal
 from calibjax.expectations import has_log_prob
 from calibjax.scores import log_score_of_data
 
@@ -23,11 +22,6 @@ def n_labels(predictions: Distribution) -> int | None:
     """The number of labels; None if the targets are no labels."""
     found = jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions)
     return None if found is None else found.shape[-1]
-
-
-def are_ordered(predictions: Distribution) -> bool:
-    """Whether the labels have an order: predictions are Ordinal, or a mixture of these."""
-    return isinstance(getattr(predictions, "components", predictions), Ordinal)
 
 
 def log_scores(data: Data) -> np.ndarray | None:

@@ -60,7 +60,8 @@ def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None
     which see any error at a scale; whether y is the most likely class, and the difference of the
     confidences, at 2 c and 1/4; and f = log p(y) at 4, which sees whether the model is too sure, or
     not sure enough.  c is 16 / n, from 1/256 to 1/4: more rows show finer errors, and up to 64 rows
-    the first two kernels are the same.
+    the first two kernels are the same.  Ordinal predictions have a seventh, the `PITKernel` of the
+    normal score of U = F(y), at 4, which sees whether targets are higher than predicted.
 
     For numbers and counts there are nine `PITKernel`: three kinds of features of U = F(y), each
     with three kernels on predictions.  With the normal score z of U, f is z, which sees a wrong
@@ -107,11 +108,10 @@ def default_kernels_of_data(data: Data) -> list[Kernel]:
     """`default_kernels` of checked predictions; `data` may be without targets."""
     predictions = data.predictions
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), predictions)
-    if predictions.is_ordered:
-        return _kernels_of_places(data)
-    if jax.eval_shape(lambda p: p.label_probabilities(), one) is None:
-        return _kernels_of_standardised_targets(data)
-    return _kernels_of_labels(data)
+    if jax.eval_shape(lambda p: p.label_probabilities(), one) is not None:
+        return _kernels_of_labels(data)
+    of_numbers = _kernels_of_places if predictions.is_ordered else _kernels_of_standardised_targets
+    return of_numbers(data)
 
 
 def default_prediction_kernels(data: Data) -> list[Any]:
@@ -130,10 +130,12 @@ def _kernels_of_labels(data: Data) -> list[Kernel]:
     of_predictions = _at_scales(TotalVariation(), data, (narrow, _MIDDLE, _WIDE))
     confidence = EmbeddingDistance(confidence_of)
     of_confidences = _at_scales(confidence, data, (2 * narrow, _MIDDLE))
+    of_order = PITKernel(of_predictions[-1], _OF_LOCATION, "normal scores")
     return [
         *(TensorProduct(kernel, WhiteKernel()) for kernel in of_predictions),
         *(FeatureKernel(kernel, is_top_label) for kernel in of_confidences),
         FeatureKernel(of_predictions[-1], log_probability_of),
+        *([of_order] if data.predictions.is_ordered else []),
     ]
 
 

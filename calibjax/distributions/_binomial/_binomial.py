@@ -42,8 +42,9 @@ class Binomial(Counts):
             P(Y >= k) <= (n p / k)^k (n (1 - p) / (n - k))^(n - k) for k > n p.  Where it cannot be
             chosen, because 4096 is not enough or inside jit, these expectations are a ValueError
             until you give it.  A row for which a given max_count is not enough gives NaN, never a
-            truncated sum.  max_count is part of the structure of the pytree.  The cdf, quantiles
-            and the CRPS need no sums, and are there for every `total`.
+            truncated sum.  max_count is part of the structure of the pytree.  The cdf, quantiles,
+            the CRPS and default kernels, which judge the cdf, need no sums: they are there for
+            every `total`.
 
     Targets are integers of shape ``[n]``, from 0 to the total of their row.
 
