@@ -183,7 +183,9 @@ def assert_same(found, expected, rtol=1e-4):
     """But for rounding; p-values are multiples of 1 / 100, and whole numbers are equal."""
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        ours, theirs = np.asarray(ours), np.asarray(theirs)
+        # A number of Python has no dtype before jit.
+        ours = np.asarray(ours, theirs.dtype if isinstance(ours, float) else None)
+        theirs = np.asarray(theirs)
         assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
         if ours.dtype.kind == "f":
             size = np.max(np.abs(theirs), initial=0, where=np.isfinite(theirs))
