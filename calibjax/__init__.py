@@ -1,5 +1,6 @@
 """Kernel calibration error, its gradients and tests, for any probabilistic model, in JAX."""
 
+from calibjax._between import Between as Between
 from calibjax._distribution import Distribution as Distribution
 from calibjax.curves import CORPCurve as CORPCurve
 from calibjax.curves import CoverageCurve as CoverageCurve

@@ -179,6 +179,11 @@ class Distribution(ABC):
         return jax.eval_shape(lambda p: p.label_probabilities(), self) is None
 
     @property
+    def takes_intervals(self) -> bool:
+        """Whether targets may be `Between`: the forecast says what the cdf is at every number."""
+        return self.target_shape == "n" and type(self).cdf is not Distribution.cdf
+
+    @property
     def has_atoms(self) -> bool:
         """Whether the cdf may jump, by default of integers and where `cdf_jump` says so."""
         return self.target_kind == "integer" or (type(self).cdf_jump is not Distribution.cdf_jump)

@@ -21,6 +21,7 @@ ROOMS = [
     "_loops",
     "_parameters",
     "_distribution",
+    "_between",
     "_rows",
     "kernels",
     "expectations",

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from calibjax._between import Between, Targets, conditions
 from calibjax._check import check_array, check_shapes, check_values
 from calibjax._distribution import Distribution
 from calibjax._numbers import is_nonnegative
@@ -63,24 +64,49 @@ def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple
 
 def check_data(
     predictions: Distribution,
-    targets: ArrayLike,
+    targets: Targets,
     where: ArrayLike | None = None,
     weights: ArrayLike | None = None,
     at_least: int = 2,
+    intervals: bool = False,
 ) -> Data:
     """The arguments as `Data`; a ValueError or TypeError names an argument that is wrong.
 
-    At least `at_least` rows must be kept.
+    At least `at_least` rows must be kept.  With `intervals` targets may be `Between`.
     """
     sizes = predictions_sizes(predictions, where, at_least=at_least)
-    check_array("targets", targets, predictions.target_kind)
-    check_shapes({"targets": (targets, predictions.target_shape)}, sizes)
+    if isinstance(targets, Between):
+        targets = _check_intervals(predictions, targets, sizes, intervals)
+    else:
+        check_array("targets", targets, predictions.target_kind)
+        check_shapes({"targets": (targets, predictions.target_shape)}, sizes)
     if weights is not None:
         check_array("weights", weights, "real")
         check_shapes({"weights": (weights, "n")}, sizes)
     data = Data(predictions, targets, where, weights)
     _check_values(data, at_least)
     return data
+
+
+def _check_intervals(
+    predictions: Distribution, targets: Between, sizes: dict[str, int], intervals: bool
+) -> Between:
+    """Intervals with ends of the right shapes, in one dtype."""
+    if not intervals:
+        raise TypeError(
+            "targets must be an array, got Between; intervals are for log_score, "
+            "pit_interval, skce and skce_confidence_interval."
+        )
+    if not predictions.takes_intervals:
+        raise TypeError(
+            "targets must be an array, got Between: it is for predictions of one number whose cdf "
+            f"is known everywhere, got {family_name(predictions)}."
+        )
+    ends = {"low of targets": targets.low, "high of targets": targets.high}
+    for name, end in ends.items():
+        check_array(name, end, "real")
+    check_shapes({name: (end, "n") for name, end in ends.items()}, sizes)
+    return targets.in_one_dtype()
 
 
 def check_predictions(
@@ -143,10 +169,12 @@ def _check_values(
                 value = data.predictions.parameter(parameter)
                 check_values(f"{parameter}{of_batch}", value, words, np.asarray(valid) | masked)
         if rows.targets is not None and not is_traced(rows.targets):
-            words, valid = rows.predictions.supports(rows.targets)
-            # The support of some families depends on their parameters.
-            if not is_traced(valid):
-                check_values(targets_name, data.targets, words, np.asarray(valid) | masked)
+            for name, value, words, valid in conditions(
+                rows.predictions, rows.targets, targets_name
+            ):
+                # The support of some families depends on their parameters.
+                if not is_traced(valid):
+                    check_values(name, value, words, np.asarray(valid) | masked)
         kept = np.ones(data.n, bool) if rows.where is None else rows.where[: data.n]
         if is_traced(rows.weights):
             return

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from calibjax._between import conditions
 from calibjax._distribution import Distribution
 from calibjax._numbers import fractions_of, is_nonnegative
 from calibjax._sharding import Axis, all_max, all_of, all_sum, index_on
@@ -26,7 +27,7 @@ class Data:
 
     Args:
         predictions: a batch of n predictions.
-        targets: ``[n]`` or ``[n, d]``.
+        targets: ``[n]`` or ``[n, d]``, or `Between`.
         where: which rows count, ``[n]``, or None if all do.
         weights: how much each row counts, ``[n]``; `check_data` sets None if all count 1.
     """
@@ -43,7 +44,7 @@ class Data:
         return jax.tree.leaves(rows)[0].shape[0]
 
     @property
-    def samples(self) -> tuple[Any, jax.Array]:
+    def samples(self) -> tuple[Any, Any]:
         """The batch of samples (predictions, targets), the argument of `h_tile`."""
         return self.predictions, self.targets
 
@@ -57,7 +58,8 @@ class Data:
         """Which rows have valid predictions, and targets and weights if there are any, ``[n]``."""
         valid = valid_rows(self.predictions)
         if self.targets is not None:
-            valid = valid & self.predictions.supports(self.targets)[1]
+            for *_, possible in conditions(self.predictions, self.targets):
+                valid = valid & possible
         return valid if self.weights is None else valid & is_nonnegative(self.weights)
 
 
@@ -101,9 +103,14 @@ def clean(data: Data, axis: Axis = None) -> Data:
     overflow.  If a kept row is invalid, all weights are NaN.
     """
     valid = data.valid()
-    dtype = widest_dtype(data.targets, *jax.tree.leaves(data.predictions))
+    dtype = widest_dtype(*jax.tree.leaves((data.targets, data.predictions)))
     predictions = jax.tree.map(lambda x: x.astype(dtype), data.predictions)
-    targets = data.targets.astype(dtype if predictions.target_kind == "real" else jnp.int32)
+    is_real = predictions.target_kind == "real"
+    targets = jax.tree.map(
+        # Open ends of counts are infinite.
+        lambda x: x.astype(dtype if is_real or is_floating(x) else jnp.int32),
+        data.targets,
+    )
     weights = jnp.ones(valid.shape, dtype) if data.weights is None else data.weights.astype(dtype)
     if data.where is not None:
         valid = valid | ~data.where

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from calibjax._between import Between, Targets
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_data
 from calibjax._sharding import on_one_device
-from calibjax._struct import as_pytree, is_traced, widest_dtype
-from calibjax.discrepancy._residuals import SteinResidual
+from calibjax._struct import as_pytree, is_floating, is_traced, type_name, widest_dtype
+from calibjax.discrepancy._residuals import PITResidual, SteinResidual
 from calibjax.discrepancy._terms import SumOfTerms, h, normal_form
 from calibjax.kernels import (
     KernelLike,
@@ -26,17 +27,19 @@ from calibjax.kernels import (
 def check_inputs(
     kernel: KernelLike,
     predictions: Distribution,
-    targets: ArrayLike,
+    targets: Targets,
     where: ArrayLike | None = None,
     weights: ArrayLike | None = None,
     *,
+    intervals: bool = False,
     formula: Callable[..., jax.Array] = h,
 ) -> tuple[Any, Data]:
     """The kernel as a SumOfTerms, and the data; a ValueError or TypeError names a wrong argument.
 
-    `formula` is the function of (kernel, sample, sample) that the caller will evaluate.
+    `formula` is the function of (kernel, sample, sample) that the caller will evaluate.  With
+    `intervals` targets may be `Between`.
     """
-    data = check_data(predictions, targets, where, weights)
+    data = check_data(predictions, targets, where, weights, intervals=intervals)
     return check_kernel_of(kernel, data, formula=formula), data
 
 
@@ -50,6 +53,13 @@ def check_kernel_of(
     kernel = as_pytree(kernel)
     check_kernel(kernel)
     terms = normal_form(kernel)
+    if isinstance(data.targets, Between) and not all(
+        isinstance(term.residual, PITResidual) for term in terms.terms
+    ):
+        raise TypeError(
+            "kernel must be a PITKernel, or sums and multiples of them, for targets that are "
+            f"Between, got {type_name(kernel)}."
+        )
     if users_functions(kernel):
         check_formula(kernel, terms, *_one_sample(data), formula)
         if data.where is None:
@@ -60,12 +70,16 @@ def check_kernel_of(
     return terms
 
 
-def _one_sample(data: Data) -> tuple[Distribution, jax.ShapeDtypeStruct]:
+def _one_sample(data: Data) -> tuple[Distribution, Any]:
     """An abstract prediction and target, in the dtypes that `clean` will give them."""
-    dtype = widest_dtype(data.targets, *jax.tree.leaves(data.predictions))
-    kind = dtype if data.predictions.target_kind == "real" else jnp.int32
+    dtype = widest_dtype(*jax.tree.leaves(data.samples))
+    is_real = data.predictions.target_kind == "real"
+
+    def abstract(x: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(x.shape[1:], dtype if is_real or is_floating(x) else jnp.int32)
+
     prediction = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], dtype), data.predictions)
-    return prediction, jax.ShapeDtypeStruct(data.targets.shape[1:], kind)
+    return prediction, jax.tree.map(abstract, data.targets)
 
 
 def _check_stein_identity(data: Data) -> None:

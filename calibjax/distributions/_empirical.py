@@ -235,6 +235,11 @@ class Empirical(Distribution):
             p.samples.shape[1] - 1
         )
 
+    @property
+    def takes_intervals(self) -> bool:
+        """Samples without weights cannot have the target among them if it is not known."""
+        return self.weights is not None and super().takes_intervals
+
     def pool_target(self, targets: jax.Array) -> tuple["Empirical", jax.Array]:
         """The samples with the target among them: any of the S + 1 values may be the target.
 

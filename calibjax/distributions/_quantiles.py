@@ -168,6 +168,11 @@ class Quantiles(Univariate):
         low, high = self.pit_intervals(targets)
         return interval(jnp.mean(low, axis=1), jnp.mean(high, axis=1))
 
+    @property
+    def takes_intervals(self) -> bool:
+        """The cdf between two levels is no part of a forecast."""
+        return False
+
     def of_places(self) -> Places:
         return Places(self, self.levels)
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._between import Targets
 from calibjax._check import check_flag, check_integer
 from calibjax._distribution import Distribution
 from calibjax._numbers import quotient
@@ -19,7 +20,7 @@ from calibjax.operators import BlockH, TiledH, block_h, tiled_h
 def skce(
     kernel: KernelLike,
     predictions: Distribution,
-    targets: ArrayLike,
+    targets: Targets,
     *,
     unbiased: bool = True,
     block_size: int | None = None,
@@ -47,7 +48,8 @@ def skce(
         kernel: usually a TensorProduct, or what `default_kernel` returns; lengthscales are in the
             units of the distance and of the targets.
         predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
+            `Between`, where they are censored or binned.
         unbiased: whether to average over pairs i != j instead of all pairs.
         block_size: if given, only pairs within consecutive blocks of this many rows count; the
             incomplete last block is dropped, and nothing is shuffled.
@@ -77,7 +79,7 @@ def skce(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Section 4 and Table 1.
     """
-    kernel, data = check_inputs(kernel, predictions, targets, where, weights)
+    kernel, data = check_inputs(kernel, predictions, targets, where, weights, intervals=True)
     unbiased = check_flag("unbiased", unbiased)
     if block_size is not None:
         block_size = check_integer("block_size", block_size, 2, data.n, "n = ")

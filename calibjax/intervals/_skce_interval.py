@@ -39,6 +39,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._between import Between, Targets
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, clean, kept_first, padded
@@ -69,7 +70,7 @@ def skce_confidence_interval(
     key: jax.Array | None,
     kernel: KernelLike,
     predictions: Distribution,
-    targets: ArrayLike,
+    targets: Targets,
     *,
     confidence_level: ArrayLike = 0.95,
     n_resamples: int = 999,
@@ -103,7 +104,9 @@ def skce_confidence_interval(
       or so, the interval counts on the variance that the model expects, and contains the SKCE of a
       calibrated model and of models with fewer events than predicted.  If there are several times
       more events than predicted, and still only three or four, it contains the SKCE in some 90 %
-      instead of 95 % of all cases.
+      instead of 95 % of all cases.  Of targets that are `Between` the model's variance is not
+      known, since the law of the censoring is not: with few events, all that counts is how much
+      the data vary.
       O(n^2 n_resamples) time; O(n) memory, one byte for each row and each of at most 1024 resamples
       at a time.
     - "distribution_free": as large as they can be for any law of the data, at any n.  It needs no
@@ -115,7 +118,8 @@ def skce_confidence_interval(
         kernel: usually a TensorProduct, or what `default_kernel` returns.  The interval is for the
             SKCE with this kernel: choose it before you look at the targets.
         predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
+            `Between`, where they are censored or binned.
         confidence_level: numbers in (0, 1), of any shape.
         n_resamples: the number of resamples; resample r depends only on (key, r).
         method: "bootstrap" or "distribution_free".
@@ -148,9 +152,9 @@ def skce_confidence_interval(
     method of bounded differences, 1989.
     """
     check_choice("method", method, ("bootstrap", "distribution_free"))
-    checked, data = check_inputs(kernel, predictions, targets, where)
+    checked, data = check_inputs(kernel, predictions, targets, where, intervals=True)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
-    dtype = widest_dtype(targets, *jax.tree.leaves(predictions))
+    dtype = widest_dtype(*jax.tree.leaves((targets, predictions)))
     level = checked_level(confidence_level, dtype)
     if method == "distribution_free":
         return _distribution_free((checked, upper_bound(kernel), level), padded(data))
@@ -187,12 +191,13 @@ def estimate_and_interval(
     biased = (n - 1) / n * unbiased + h.trace() / jnp.square(n)
     errors = resampled_errors(draws, n, biased, unbiased)
 
-    numbers = first + jnp.arange(data.n, dtype=jnp.int32)
-    model_key = jax.random.fold_in(key, _MODEL)
-    expected, chance = variance_under_model(model_key, h.kernel, data, numbers, axis)
-    missing = jnp.clip(expected - n * (biased - unbiased), 0.0, _CHANCE * chance) / n
-    events = jnp.square(expected / jnp.where(chance == 0, 1.0, chance))
-    missing = missing * _FEW / jnp.maximum(events, _FEW)
+    missing: Any = 0.0
+    # Targets from the model would have to be censored, by a law that is not known.
+    if not isinstance(data.targets, Between):
+        numbers = first + jnp.arange(data.n, dtype=jnp.int32)
+        model_key = jax.random.fold_in(key, _MODEL)
+        expected, chance = variance_under_model(model_key, h.kernel, data, numbers, axis)
+        missing = missing_variance(expected, chance, n * (biased - unbiased)) / n
     z = normal_quantile(level)
     squared_radius = jnp.maximum(errors.quantile(level), jnp.square(z) * missing)
     low, high = norm_interval(biased, squared_radius)
@@ -207,6 +212,16 @@ def estimate_and_interval(
 
 
 _estimate_and_interval = on_devices(estimate_and_interval)
+
+
+def missing_variance(expected: jax.Array, chance: jax.Array, observed: jax.Array) -> jax.Array:
+    """By how much data vary less than the model expects, as far as events are rare.
+
+    `chance` is the standard error of the observed variance under the model.
+    """
+    missing = jnp.clip(expected - observed, 0.0, _CHANCE * chance)
+    events = jnp.square(expected / jnp.where(chance == 0, 1.0, chance))
+    return missing * _FEW / jnp.maximum(events, _FEW)
 
 
 def resampled_errors(

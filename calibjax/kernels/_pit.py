@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from calibjax._between import unit_interval
 from calibjax._check import check_choice
 from calibjax._distribution import Distribution
 from calibjax._numbers import NONNEGATIVE, UnitInterval, dot, valid_or_nan
@@ -38,7 +39,8 @@ class PITKernel(Kernel):
     U = F_p(Y) is uniform in [0, 1] if the forecast p is right.  phi_k are functions of mean 0 on
     the unit line, and phibar_k(y | p) is phi_k at F_p(y), or its mean over the interval that the
     forecast says about y (`pit_interval`): from F(y-) to F(y) for counts, between two levels for
-    quantiles, between two ranks for draws.  The mean of phibar_k under *every* forecast is 0, so
+    quantiles, between two ranks for draws, between the values at both ends if the target is only
+    known to be `Between` two numbers.  The mean of phibar_k under *every* forecast is 0, so
     that h = k: no expectation is needed.  The kernel takes the place of a TensorProduct, and
 
     .. math::
@@ -146,7 +148,7 @@ class UnitFeature:
 
     def of_rows(self, predictions: Distribution, targets: Any) -> jax.Array:
         """The features of n rows that are `judged`, ``[n, K]``."""
-        return self.of_intervals(predictions.unit_interval(targets))
+        return self.of_intervals(unit_interval(predictions, targets))
 
     def of_intervals(self, interval: UnitInterval) -> jax.Array:
         """The features of intervals of the unit line, ``[K]`` behind their axes."""

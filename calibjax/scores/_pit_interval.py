@@ -1,10 +1,10 @@
 """What a forecast says about a target."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
-from jax.typing import ArrayLike
 
+from calibjax._between import Targets, unit_interval
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, first_rows, padded
 from calibjax.kernels import judged
@@ -18,7 +18,7 @@ class PITInterval(NamedTuple):
     high: jax.Array
 
 
-def pit_interval(predictions: Distribution, targets: ArrayLike) -> PITInterval:
+def pit_interval(predictions: Distribution, targets: Targets) -> PITInterval:
     """Where U = F_i(y_i) lies, which is all that a forecast says about its target.
 
     If the forecasts are right, U is uniform in [0, 1], and uniform in this interval given it.
@@ -29,12 +29,13 @@ def pit_interval(predictions: Distribution, targets: ArrayLike) -> PITInterval:
       jumps, and it is not known how far: the ends are in the middle of where they may be.
     - `Empirical` without weights: from (r - 1) / (S + 1) to r / (S + 1) for the rank r of the
       target among the S samples and itself, and the union of these intervals for ties.
+    - `Between`, where low < y <= high is known: from F(low) to F(high).
 
     `PITKernel` is made of it.
 
     Args:
         predictions: n >= 1 predictions of numbers.
-        targets: the observed targets, ``[n]``.
+        targets: the observed targets, ``[n]``, or `Between` where they are censored or binned.
 
     Returns:
         PITInterval(low, high), each ``[n]``.  Inside jit an invalid row is NaN.
@@ -55,7 +56,7 @@ def pit_interval(predictions: Distribution, targets: ArrayLike) -> PITInterval:
     Reference: Czado, Gneiting and Held, Predictive model assessment for count data, Biometrics
     2009.
     """
-    data = check_numbers(predictions, targets)
+    data = check_numbers(predictions, targets, intervals=True)
     return first_rows(_pit_interval_of_data(padded(data)), data.n)
 
 
@@ -63,11 +64,11 @@ def _pit_interval_of_data(data: Data) -> PITInterval:
     return PITInterval(*(score_rows(None, (data,), end) for end in (_low, _high)))
 
 
-def _low(predictions: Distribution, targets: jax.Array) -> jax.Array:
+def _low(predictions: Distribution, targets: Any) -> jax.Array:
     predictions, targets = judged(predictions, targets)
-    return predictions.unit_interval(targets).low
+    return unit_interval(predictions, targets).low
 
 
-def _high(predictions: Distribution, targets: jax.Array) -> jax.Array:
+def _high(predictions: Distribution, targets: Any) -> jax.Array:
     predictions, targets = judged(predictions, targets)
-    return predictions.unit_interval(targets).high
+    return unit_interval(predictions, targets).high

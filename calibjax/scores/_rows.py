@@ -7,16 +7,23 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._between import Targets
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_data, clean
 from calibjax._sharding import Axis, row_by_row_on_devices
 
 
 def check_numbers(
-    predictions: Distribution, targets: ArrayLike, where: ArrayLike | None = None
+    predictions: Distribution,
+    targets: Targets,
+    where: ArrayLike | None = None,
+    intervals: bool = False,
 ) -> Data:
-    """Rows of single labels, counts or numbers as `Data`; an error names a wrong argument."""
-    data = check_data(predictions, targets, where, at_least=1)
+    """Rows of single labels, counts or numbers as `Data`; an error names a wrong argument.
+
+    With `intervals` targets may be `Between`.
+    """
+    data = check_data(predictions, targets, where, at_least=1, intervals=intervals)
     if predictions.target_shape != "n":
         raise TypeError(
             "predictions must be of labels, counts or real numbers, got "

@@ -1,0 +1,168 @@
+"""Targets of which only an interval is known: censored, rounded or binned ones.
+
+If a forecast F is right, U = F(Y) is uniform.  Of low < Y <= high it is known that U lies between
+F(low) and F(high), and given that it is uniform there.  So functions of U with mean 0 have the mean
+0 over what is observed, whatever hides the target, if only that is independent of the target given
+the forecast.
+"""
+
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from calibjax._check import check_array, check_shapes
+from calibjax._distribution import Distribution
+from calibjax._numbers import UnitInterval, is_finite
+from calibjax._struct import is_floating, struct, widened, widest_dtype
+
+
+@struct
+class Between:
+    """Targets y of which only low < y <= high is known.
+
+    A row with low == high is an exact target.  An end is open where low = -inf or high = inf.
+    Censored, rounded and binned targets are rows of this kind:
+
+    ====================================  =========  =========
+    what is known                         low        high
+    ====================================  =========  =========
+    y itself                              y          y
+    y > c, censored on the right          c          inf
+    y <= c, censored on the left          -inf       c
+    y in one of several bins, c < y <= d  c          d
+    y, rounded to r with a step of s      r - s / 2  r + s / 2
+    ====================================  =========  =========
+
+    `log_score`, `pit_interval`, `skce` and `skce_confidence_interval` take them in place of an
+    array, the last two with a `PITKernel`, as in `default_kernel`.  No law of what hides a target
+    has to be known: if it is independent of the target given the forecast, the unbiased SKCE of
+    calibrated forecasts is still 0 on average.
+
+    Args:
+        low: lower ends ``[n]``, in units of the targets.  Of counts and ordered classes they are
+            whole numbers, as integers or, with open ends, as floating-point numbers.
+        high: upper ends ``[n]``, each a possible target or inf.  An end that is too close to low
+            for the digits of its dtype makes the target exact.
+
+    Predictions are single numbers with a cdf: no vectors, no `Quantiles`, which do not say where
+    between two levels a target was hidden, and no `Empirical` without weights, whose rank among
+    the targets is not known.
+
+    Raises:
+        TypeError, ValueError: at its use, ends that are no arrays of numbers of shape ``[n]``, NaN,
+            low above high, and ends that are no possible targets.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Weibull(jnp.ones(3), jnp.ones(3))
+        >>> targets = cj.Between(jnp.array([0.5, 1.0, -jnp.inf]), jnp.array([0.5, jnp.inf, 1.0]))
+        >>> low, high = cj.pit_interval(predictions, targets)
+        >>> low.round(3).tolist(), high.round(3).tolist()
+        ([0.393, 0.632, 0.0], [0.393, 1.0, 0.632])
+
+    Reference: Turnbull, The empirical distribution function with arbitrarily grouped, censored and
+    truncated data, Journal of the Royal Statistical Society B 1976.
+    """
+
+    low: Any
+    high: Any
+
+    @classmethod
+    def right_censored(cls, time: ArrayLike, observed: ArrayLike) -> Self:
+        """Times of events, and of the last sight of what had no event until then.
+
+        Args:
+            time: ``[n]``, in units of the targets.
+            observed: booleans ``[n]``: True where y = time, False where only y > time is known.
+
+        Raises:
+            TypeError, ValueError: an argument of the wrong type, or of another shape.
+
+        Example:
+            >>> import jax.numpy as jnp, calibjax as cj
+            >>> cj.Between.right_censored(jnp.array([2.0, 3.0]), jnp.array([True, False])).high
+            Array([ 2., inf], dtype=float32)
+        """
+        check_array("time", time, "real")
+        check_array("observed", observed, "boolean")
+        check_shapes({"time": (time, "n"), "observed": (observed, "n")})
+        time = widened(time)
+        return cls(time, jnp.where(jnp.asarray(observed), time, jnp.inf))
+
+    def is_exact(self) -> jax.Array:
+        """Which targets are known, ``[n]``."""
+        return self.low == self.high
+
+    def in_one_dtype(self) -> "Between":
+        """Both ends as integers, or as floating-point numbers if one of them is."""
+        if self.low.dtype == self.high.dtype:
+            return self
+        has_fraction = is_floating(self.low) or is_floating(self.high)
+        dtype = widest_dtype(self.low, self.high) if has_fraction else jnp.int32
+        return Between(self.low.astype(dtype), self.high.astype(dtype))
+
+
+#: The targets of n rows: an array, or what is known of them.
+Targets = ArrayLike | Between
+#: What a value is called, the value, its condition in words, and which rows satisfy it.
+Condition = tuple[str, Any, str, Any]
+
+
+def conditions(
+    predictions: Distribution, targets: Any, name: str = "targets"
+) -> tuple[Condition, ...]:
+    """What targets must satisfy, arrays of NumPy or of jax."""
+    if not isinstance(targets, Between):
+        return ((name, targets, *predictions.supports(targets)),)
+    low, high = targets.low, targets.high
+    low_name, high_name = f"low of {name}", f"high of {name}"
+    number = "a whole number" if predictions.target_kind == "integer" else "a finite number"
+    low_is_valid = _is_target(predictions, low) | (~is_finite(low) & (low < 0))
+    words, supported = predictions.supports(as_targets(predictions, high))
+    possible = _is_target(predictions, high) & supported
+    high_is_valid = possible | (~is_finite(high) & (high > 0))
+    return (
+        (low_name, low, f"{number} or -inf", low_is_valid),
+        (high_name, high, "at least low", high >= low),
+        (high_name, high, f"{words}, or inf", high_is_valid),
+    )
+
+
+def _is_target(predictions: Distribution, ends: Any) -> Any:
+    """Whether ends are finite and, of counts, whole."""
+    return is_finite(ends) & (as_targets(predictions, ends).astype(ends.dtype) == ends)
+
+
+def as_targets(predictions: Distribution, ends: Any) -> Any:
+    """Finite ends as targets of the predictions, which are integers if these are counts."""
+    return ends.astype(jnp.int32) if predictions.target_kind == "integer" else ends
+
+
+def known_point(predictions: Distribution, targets: Between) -> jax.Array:
+    """The target where it is known, and else an end that is finite, or 0 without one, ``[n]``."""
+    low, high = targets.low, targets.high
+    low = jnp.where(jnp.isinf(low), jnp.zeros_like(low), low)
+    return as_targets(predictions, jnp.where(jnp.isinf(high), low, high))
+
+
+def unit_interval(predictions: Distribution, targets: Any) -> UnitInterval:
+    """What predictions say about targets: where U = F(y) lies, each end ``[n]``."""
+    if not isinstance(targets, Between):
+        return predictions.unit_interval(targets)
+    point = known_point(predictions, targets)
+    exact = predictions.unit_interval(point)
+
+    def tails(end: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """F and 1 - F at an end, also where it is open; derivatives there are 0."""
+        is_open, is_last = jnp.isinf(end), end > 0
+        at = jnp.where(is_open, point, as_targets(predictions, end))
+        below = jnp.where(is_open, jnp.where(is_last, 1.0, 0.0), predictions.cdf(at))
+        above = jnp.where(is_open, jnp.where(is_last, 0.0, 1.0), predictions.survival(at))
+        return below, above
+
+    (low, above_low), (high, above_high) = tails(targets.low), tails(targets.high)
+    hidden = UnitInterval(low, high, above_low, above_high)
+    is_exact = targets.is_exact()
+    return UnitInterval(*(jnp.where(is_exact, x, y) for x, y in zip(exact, hidden, strict=True)))
