@@ -630,25 +630,29 @@ def test_default_kernels(family, key):
     predictions, targets = cast(FAMILIES[family](N, 0), "float32")
     where = jnp.arange(N) % 4 > 0
     kernels = cj.default_kernels(predictions, where=where)
-    # Quantiles have two features of their own, others three.
-    assert len(kernels) == (4 if family == "quantiles" else 6)
+    # Numbers have three kernels on predictions, labels and vectors fewer.  Ordered classes have
+    # those of labels, and one of U.
+    is_number = predictions.is_ordered and predictions.label_probabilities() is None
+    assert len(kernels) == (9 if is_number else 7 if family == "ordinal" else 6)
     dropped = cj.default_kernels(predictions[where])
     inside = jax.jit(lambda p, where: cj.default_kernels(p, where=where))(predictions, where)
     for others in (dropped, inside):
-        chex.assert_trees_all_close(others, kernels, rtol=1e-6)
+        # A correlation is a sum that cancels.
+        chex.assert_trees_all_close(others, kernels, rtol=1e-6, atol=1e-6)
     result = DEFAULT(key, None, predictions, targets, where=where)
     assert 1 / (B + 1) - 1e-6 <= result.pvalue <= 1 and np.isfinite(result.statistic)
 
 
 @pytest.mark.slow
 def test_the_features_of_default_kernels_see_what_they_say(float64):
-    kernels = cj.default_kernels(cj.Normal(jnp.arange(3.0), jnp.ones(3)))
+    loc, scale = jnp.arange(3.0)[:, None], jnp.ones((3, 1))
+    kernels = cj.default_kernels(cj.MultivariateNormalDiag(loc, scale))
     of_location, of_shape, of_score = kernels[::2]
-    p, y = cj.Normal(jnp.array(1.0), jnp.array(2.0)), jnp.array(2.0)
-    np.testing.assert_allclose(of_score.feature(p, y), stats.norm.logpdf(2, 1, 2))
+    p, y = cj.MultivariateNormalDiag(jnp.array([1.0]), jnp.array([2.0])), jnp.array([2.0])
+    np.testing.assert_allclose(of_score.feature(p, y), stats.norm.logpdf([2], 1, 2))
     # The mean of cos(v u - v w) over frequencies is the kernel, for near points.
     for kernel, lengthscale in [(of_location, 4.0), (of_shape, 0.5)]:
-        a, b = kernel.feature(p, y), kernel.feature(p, jnp.array(2.5))
+        a, b = kernel.feature(p, y), kernel.feature(p, jnp.array([2.5]))
         np.testing.assert_allclose(np.mean(a * a) * 2, 1)
         np.testing.assert_allclose(
             2 * np.mean(a * b), np.exp(-((0.25 / lengthscale) ** 2) / 2), rtol=0.02

@@ -187,26 +187,17 @@ def test_default_kernels(float64):
     found = cj.compare_calibration(KEY, None, first, second, targets, **options)
     kernel = cj.default_kernel(both, where=jnp.concatenate([where, where]))
     close(found, cj.compare_calibration(KEY, kernel, first, second, targets, **options))
-    # Of different families: distances of locations and spreads, by hand.
+    # Of different families it sees the ranks of locations and spreads among all predictions.
     laplace = cj.Laplace(jnp.array(loc), jnp.full(N, 0.5))
     found = cj.compare_calibration(KEY, None, first, laplace, targets, n_resamples=39)
-
-    def median(spread):
-        points = np.stack([loc, np.full(N, spread)], axis=1)
-        pairs = np.linalg.norm(points[:, None] - points[None], axis=-1)[np.triu_indices(N, 1)]
-        return np.median(pairs)
-
-    spreads = 1.0, 0.5 * np.sqrt(2)
-    distance = cj.EmbeddingDistance(lambda p: jnp.stack([p.mean(), p.standard_deviation()]))
-    kernel = cj.TensorProduct(
-        cj.DistanceKernel(distance, np.mean([median(s) for s in spreads])),
-        cj.GaussianKernel(np.sqrt(2) * np.mean(spreads)),
+    in_units = (
+        cj.Normal(1e9 * jnp.array(loc), 1e9),
+        cj.Laplace(1e9 * jnp.array(loc), jnp.full(N, 5e8)),
+        1e9 * targets,
     )
-    estimates = [cj.skce(kernel, model, targets) for model in (first, laplace)]
-    np.testing.assert_allclose(found.estimates, estimates, rtol=1e-9)
+    close(cj.compare_calibration(KEY, None, *in_units, n_resamples=39), found)
 
 
-@pytest.mark.slow
 def test_default_kernels_of_labels_and_counts(float64):
     (first, _), targets = labels(N)
     categorical = cj.Categorical(jnp.stack([1 - first.probs, first.probs], axis=1))
