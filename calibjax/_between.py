@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from calibjax._check import check_array, check_shapes
 from calibjax._distribution import Distribution
 from calibjax._numbers import UnitInterval, is_finite
+from calibjax._sharding import Axis, all_max
 from calibjax._struct import is_floating, struct, widened, widest_dtype
 
 
@@ -45,6 +46,12 @@ class Between:
             whole numbers, as integers or, with open ends, as floating-point numbers.
         high: upper ends ``[n]``, each a possible target or inf.  An end that is too close to low
             for the digits of its dtype makes the target exact.
+        censored_at: when each row would be censored on the right, ``[n]``, or None if that is not
+            known; `right_censored` takes it.
+
+    Where `censored_at` is known of all rows, also of those with an event, tests redraw the targets,
+    hide them as the rows would be hidden, and are exact.  Else they give the observed residuals
+    random signs and sizes, for which no law of the censoring is needed, and are right for large n.
 
     Predictions are single numbers with a cdf: no vectors, no `Quantiles`, which do not say where
     between two levels a target was hidden, and no `Empirical` without weights, whose rank among
@@ -68,14 +75,19 @@ class Between:
 
     low: Any
     high: Any
+    censored_at: Any = None
 
     @classmethod
-    def right_censored(cls, time: ArrayLike, observed: ArrayLike) -> Self:
+    def right_censored(
+        cls, time: ArrayLike, observed: ArrayLike, censored_at: ArrayLike | None = None
+    ) -> Self:
         """Times of events, and of the last sight of what had no event until then.
 
         Args:
             time: ``[n]``, in units of the targets.
             observed: booleans ``[n]``: True where y = time, False where only y > time is known.
+            censored_at: when each row is or would have been censored, ``[n]``, such as the end of a
+                study; inf if never, and None if that is not known of all rows.
 
         Raises:
             TypeError, ValueError: an argument of the wrong type, or of another shape.
@@ -88,12 +100,36 @@ class Between:
         check_array("time", time, "real")
         check_array("observed", observed, "boolean")
         check_shapes({"time": (time, "n"), "observed": (observed, "n")})
+        if censored_at is not None:
+            check_array("censored_at", censored_at, "real")
+            check_shapes({"time": (time, "n"), "censored_at": (censored_at, "n")})
+            censored_at = widened(censored_at)
         time = widened(time)
-        return cls(time, jnp.where(jnp.asarray(observed), time, jnp.inf))
+        return cls(time, jnp.where(jnp.asarray(observed), time, jnp.inf), censored_at)
 
     def is_exact(self) -> jax.Array:
         """Which targets are known, ``[n]``."""
         return self.low == self.high
+
+    def hiding(self, kept: jax.Array, axis: Axis) -> "Between":
+        """Between which ends a draw of each row is hidden; U of other draws is known.
+
+        It is known if `censored_at` is.  Else a row that is hidden would hide a draw as it hides
+        the target, and an exact row would hide what comes after it, if any kept row is censored on
+        the right: the variance of its draws is then on average that of the observed residuals.
+        """
+        if self.censored_at is not None:
+            return Between(self.censored_at, jnp.full_like(self.low, jnp.inf))
+        if not is_floating(self.low):  # Whole numbers have no open ends.
+            return self
+        is_exact = self.is_exact()
+
+        def any_row(condition: jax.Array) -> jax.Array:
+            return all_max(jnp.any(condition & kept & ~is_exact).astype(jnp.int32), axis) > 0
+
+        on_right, on_left = any_row(jnp.isinf(self.high)), any_row(jnp.isinf(self.low))
+        low = jnp.where(is_exact & on_left & ~on_right, -jnp.inf, self.low)
+        return Between(low, jnp.where(is_exact & on_right, jnp.inf, self.high))
 
     def in_one_dtype(self) -> "Between":
         """Both ends as integers, or as floating-point numbers if one of them is."""
@@ -101,7 +137,7 @@ class Between:
             return self
         has_fraction = is_floating(self.low) or is_floating(self.high)
         dtype = widest_dtype(self.low, self.high) if has_fraction else jnp.int32
-        return Between(self.low.astype(dtype), self.high.astype(dtype))
+        return Between(self.low.astype(dtype), self.high.astype(dtype), self.censored_at)
 
 
 #: The targets of n rows: an array, or what is known of them.
@@ -127,7 +163,18 @@ def conditions(
         (low_name, low, f"{number} or -inf", low_is_valid),
         (high_name, high, "at least low", high >= low),
         (high_name, high, f"{words}, or inf", high_is_valid),
+        *_conditions_of_censoring(targets, name),
     )
+
+
+def _conditions_of_censoring(targets: Between, name: str) -> tuple[Condition, ...]:
+    """What the times of censoring must satisfy, if they are known."""
+    if targets.censored_at is None:
+        return ()
+    at, low, high = targets.censored_at, targets.low, targets.high
+    valid = (at >= low) & ((low == high) | (at == low) & (high > low) & ~is_finite(high))
+    words = "at least the time of an event, and the time of a row that is censored on the right"
+    return ((f"censored_at of {name}", at, words, valid),)
 
 
 def _is_target(predictions: Distribution, ends: Any) -> Any:

@@ -383,8 +383,6 @@ def test_other_functions_refuse_intervals(key):
         lambda: cj.contributions(k, p, t),
         lambda: cj.crps(p, t),
         lambda: cj.pit(key, p, t),
-        lambda: cj.calibration_test(key, p, t),
-        lambda: cj.aggregated_skce_test(key, [k], p, t),
         lambda: cj.asymptotic_skce_test(key, k, p, t),
         lambda: cj.asymptotic_block_skce_test(k, p, t, block_size=4),
         lambda: cj.distribution_free_skce_test(k, p, t),

@@ -94,8 +94,8 @@ def _check_intervals(
     """Intervals with ends of the right shapes, in one dtype."""
     if not intervals:
         raise TypeError(
-            "targets must be an array, got Between; intervals are for log_score, "
-            "pit_interval, skce and skce_confidence_interval."
+            "targets must be an array, got Between; intervals are for log_score, pit_interval, "
+            "skce, skce_confidence_interval, calibration_test and aggregated_skce_test."
         )
     if not predictions.takes_intervals:
         raise TypeError(
@@ -103,6 +103,8 @@ def _check_intervals(
             f"is known everywhere, got {family_name(predictions)}."
         )
     ends = {"low of targets": targets.low, "high of targets": targets.high}
+    if targets.censored_at is not None:
+        ends["censored_at of targets"] = targets.censored_at
     for name, end in ends.items():
         check_array(name, end, "real")
     check_shapes({name: (end, "n") for name, end in ends.items()}, sizes)

@@ -30,12 +30,17 @@ class Data:
         targets: ``[n]`` or ``[n, d]``, or `Between`.
         where: which rows count, ``[n]``, or None if all do.
         weights: how much each row counts, ``[n]``; `check_data` sets None if all count 1.
+        clusters: numbers of clusters, ``[n]``: rows of one may depend on each other; or None.
+        times: times in units of the horizon, ``[n]``: rows less than 1 apart may depend on each
+            other; or None.
     """
 
     predictions: Any
     targets: Any
     where: Any = None
     weights: Any = None
+    clusters: Any = None
+    times: Any = None
 
     @property
     def n(self) -> int:
@@ -60,6 +65,8 @@ class Data:
         if self.targets is not None:
             for *_, possible in conditions(self.predictions, self.targets):
                 valid = valid & possible
+        if self.times is not None:
+            valid = valid & jnp.isfinite(self.times)
         return valid if self.weights is None else valid & is_nonnegative(self.weights)
 
 
@@ -112,15 +119,17 @@ def clean(data: Data, axis: Axis = None) -> Data:
         data.targets,
     )
     weights = jnp.ones(valid.shape, dtype) if data.weights is None else data.weights.astype(dtype)
+    clusters, times = data.clusters, data.times
     if data.where is not None:
         valid = valid | ~data.where
-        predictions, targets = fill_masked((predictions, targets), data.where, axis)
+        rows = predictions, targets, clusters, times
+        predictions, targets, clusters, times = fill_masked(rows, data.where, axis)
         weights = jnp.where(data.where, weights, 0.0)
     if data.weights is not None:
         largest = all_max(jnp.max(weights), axis)
         weights = fractions_of(jnp.where(largest > 0, largest, 1.0), weights)
     weights = weights * jnp.where(jnp.all(valid), 1.0, jnp.nan)
-    return Data(predictions, targets, data.where, weights)
+    return Data(predictions, targets, data.where, weights, clusters, times)
 
 
 def in_dtype(tree: T, dtype: Any) -> T:

@@ -62,8 +62,8 @@ def padded(data: Data) -> Data:
         is_placed = isinstance(x, jax.Array) and x.committed
         return jax.device_put(rows, x.sharding if is_placed else None)
 
-    data = Data(data.predictions, data.targets, weights=data.weights)
-    return dataclasses.replace(jax.tree.map(fill, data), where=mask)
+    rows = dataclasses.replace(data, where=None)
+    return dataclasses.replace(jax.tree.map(fill, rows), where=mask)
 
 
 def first_rows(results: T, n: int) -> T:

@@ -7,7 +7,11 @@ from calibjax.features._random_features import Features as Features
 from calibjax.features._random_features import draw_features as draw_features
 from calibjax.features._random_features import one_feature as one_feature
 from calibjax.features._residuals import DrawnPlaces as DrawnPlaces
+from calibjax.features._residuals import Feature as Feature
+from calibjax.features._residuals import Hidden as Hidden
 from calibjax.features._residuals import numbers_of_row as numbers_of_row
+from calibjax.features._residuals import residual_sums as residual_sums
+from calibjax.features._residuals import sums_of_residuals as sums_of_residuals
 from calibjax.features._sums import map_rows as map_rows
 from calibjax.features._sums import sum_rows as sum_rows
 from calibjax.features._target_features import residual_feature as residual_feature

@@ -28,15 +28,30 @@ class ResidualSums(NamedTuple):
     squares: jax.Array
 
 
-class DrawnPlaces(NamedTuple):
-    """Where U = F(y) lies for the observed targets ``[n]``, and its draws ``[n, D]`` under H0.
+class Hidden(NamedTuple):
+    """What would be known of a draw that is hidden as its row is.
 
-    ``above_drawn`` is 1 - drawn, with all digits near 1.
+    Args:
+        interval: where U lies if the draw is hidden, ``[n]``.
+        contains: which draws are hidden, ``[n, D]``; U of the others is known.
+    """
+
+    interval: UnitInterval
+    contains: jax.Array
+
+
+class DrawnPlaces(NamedTuple):
+    """Where U = F(y) lies for the observed targets, and for draws of them under H0.
+
+    Args:
+        observed: the intervals of the observed targets, ``[n]``.
+        drawn: U and 1 - U of the draws, both ``[n, D]``, or their intervals.
+        hidden: which draws are hidden; None if none is.
     """
 
     observed: UnitInterval
-    drawn: jax.Array
-    above_drawn: jax.Array
+    drawn: tuple[jax.Array, jax.Array] | UnitInterval
+    hidden: Hidden | None = None
 
 
 @struct
@@ -49,18 +64,18 @@ class DrawnFeature:
 
     feature: Any
 
-    def sums(self, weights: jax.Array, predictions: Any, targets: Any, others: Any) -> ResidualSums:
-        """The sums for targets ``[n, D, …]``; `others` ``[n, D', …]`` are drawn independently.
+    def residuals(self, predictions: Any, targets: Any, others: Any) -> jax.Array:
+        """``[n, D, M]`` for targets ``[n, D, …]``; `others` ``[n, D', …]`` are drawn independently.
 
         The mean over the other draws is not the expectation itself, but it is the same in all data
         sets: their order, and with it the level of a test, does not depend on it.
         """
 
-        def row_residuals(p, targets, others):
+        def of_row(p, targets, others):
             values = jax.vmap(self.feature, (None, 0))
             return _difference(values(p, targets), jnp.mean(values(p, others), axis=0))
 
-        return _dense_sums(weights, jax.vmap(row_residuals)(predictions, targets, others))
+        return jax.vmap(of_row)(predictions, targets, others)
 
 
 @struct
@@ -73,10 +88,9 @@ class CentredFeature:
 
     feature: Any
 
-    def sums(self, weights: jax.Array, predictions: Any, targets: Any, others: Any) -> ResidualSums:
-        """The sums for targets ``[n, D, …]``."""
-        row_residuals = jax.vmap(self.feature, (None, 0))
-        return _dense_sums(weights, jax.vmap(row_residuals)(predictions, targets))
+    def residuals(self, predictions: Any, targets: Any, others: Any) -> jax.Array:
+        """``[n, D, M]`` for targets ``[n, D, …]``."""
+        return jax.vmap(jax.vmap(self.feature, (None, 0)))(predictions, targets)
 
 
 @struct
@@ -85,14 +99,19 @@ class PITFeature:
 
     feature: UnitFeature
 
-    def sums(self, weights: jax.Array, predictions: Any, targets: Any, others: Any) -> ResidualSums:
-        """The sums for targets ``[n, D]``, or for intervals of U ``[n]`` and draws of U."""
-        if isinstance(targets, DrawnPlaces):
-            observed = self.feature.of_intervals(targets.observed)[:, None]
-            drawn = self.feature.of_points(targets.drawn, targets.above_drawn)
-            return _dense_sums(weights, jnp.concatenate([observed, drawn], axis=1))
-        of_row = jax.vmap(self.feature, (None, 0))
-        return _dense_sums(weights, jax.vmap(of_row)(predictions, targets))
+    def residuals(self, predictions: Any, targets: Any, others: Any) -> jax.Array:
+        """``[n, D, M]`` for targets ``[n, D]``, or for the places of targets and draws."""
+        if not isinstance(targets, DrawnPlaces):
+            return jax.vmap(jax.vmap(self.feature, (None, 0)))(predictions, targets)
+        observed = self.feature.of_intervals(targets.observed)[:, None]
+        if isinstance(targets.drawn, UnitInterval):
+            drawn = self.feature.of_intervals(targets.drawn)
+        else:
+            drawn = self.feature.of_points(*targets.drawn)
+        if targets.hidden is not None:
+            of_hidden = self.feature.of_intervals(targets.hidden.interval)[:, None]
+            drawn = jnp.where(targets.hidden.contains[..., None], of_hidden, drawn)
+        return jnp.concatenate([observed, drawn], axis=1)
 
 
 @struct
@@ -101,36 +120,28 @@ class LabelFeature:
 
     feature: Any
 
-    def sums(self, weights: jax.Array, predictions: Any, targets: Any, others: Any) -> ResidualSums:
-        """The sums for labels ``[n, D]``."""
+    def residuals(self, predictions: Any, targets: Any, others: Any) -> jax.Array:
+        """``[n, D, M]`` for labels ``[n, D]``."""
 
-        def row_residuals(p, labels):
+        def of_row(p, labels):
             table = jax.vmap(self.feature, (None, 0))(p, all_labels(p))
             probabilities = p.label_probabilities()
             # A feature such as log p(y) may be infinite at labels that never occur.
             possible = jnp.where(probabilities[:, None] > 0, table, 0.0)
             return _difference(table[labels], dot(probabilities, possible))
 
-        return _dense_sums(weights, jax.vmap(row_residuals)(predictions, targets))
+        return jax.vmap(of_row)(predictions, targets)
 
 
 @struct
 class Indicators:
     """The feature e_y of labels: its kernel is the WhiteKernel."""
 
-    def sums(self, weights: jax.Array, predictions: Any, targets: Any, others: Any) -> ResidualSums:
-        """The sums for labels ``[n, D]``, whose residuals are e_y - p."""
+    def residuals(self, predictions: Any, targets: Any, others: Any) -> jax.Array:
+        """e_y - p, ``[n, D, m]``, for labels ``[n, D]``."""
         probabilities = predictions.label_probabilities()
-        n_labels = probabilities.shape[1]
-        if n_labels <= _MANY_CLASSES:
-            indicators = jax.nn.one_hot(targets, n_labels, dtype=probabilities.dtype)
-            return _dense_sums(weights, indicators - probabilities[:, None])
-        # |e_y - p|^2 = 1 - 2 p_y + |p|^2.
-        of_first = jnp.take_along_axis(probabilities, targets[:, :1], axis=1)[:, 0]
-        norms = jnp.sum(jnp.square(probabilities), axis=1)
-        counts = _sums_by_label(weights, targets, n_labels)
-        sums = counts - dot(weights.T, probabilities)[:, None]
-        return ResidualSums(sums, 1 - 2 * of_first + norms)
+        indicators = jax.nn.one_hot(targets, probabilities.shape[1], dtype=probabilities.dtype)
+        return indicators - probabilities[:, None]
 
 
 #: How a test takes the residual of a target.
@@ -141,9 +152,31 @@ Feature = DrawnFeature | CentredFeature | PITFeature | LabelFeature | Indicators
 _MANY_CLASSES = 32
 
 
-def numbers_of_row(feature: Feature, n_sets: int, size: int) -> int:
-    """How many numbers of a row are in memory for sums of `size` numbers in each data set."""
-    return n_sets if isinstance(feature, Indicators) and size > _MANY_CLASSES else n_sets * size
+def residual_sums(
+    feature: Feature, weights: jax.Array, predictions: Any, targets: Any, others: Any
+) -> ResidualSums:
+    """The sums and squares of ``feature.residuals(predictions, targets, others)``."""
+    if isinstance(feature, Indicators):
+        probabilities = predictions.label_probabilities()
+        if probabilities.shape[1] > _MANY_CLASSES:
+            return _sums_of_many_classes(weights, probabilities, targets)
+    return sums_of_residuals(weights, feature.residuals(predictions, targets, others))
+
+
+def sums_of_residuals(weights: jax.Array, residuals: jax.Array) -> ResidualSums:
+    """The sums of residuals ``[n, D, M]``."""
+    n, *shape = residuals.shape
+    sums = dot(weights.T, residuals.reshape(n, -1)).reshape(-1, *shape)
+    return ResidualSums(sums, jnp.sum(jnp.square(residuals[:, 0]), axis=1))
+
+
+def numbers_of_row(feature: Feature, n_sets: int, size: int, by_class: bool) -> int:
+    """How many numbers of a row are in memory for sums of `size` numbers in each data set.
+
+    `by_class` says whether `residual_sums` makes them, without residuals of many classes.
+    """
+    by_class = by_class and isinstance(feature, Indicators) and size > _MANY_CLASSES
+    return n_sets if by_class else n_sets * size
 
 
 # In units of the precision of the dtype.
@@ -157,11 +190,16 @@ def _difference(values: jax.Array, mean: jax.Array) -> jax.Array:
     return jnp.where(jnp.abs(residuals) <= rounding, 0.0, residuals)
 
 
-def _dense_sums(weights: jax.Array, residuals: jax.Array) -> ResidualSums:
-    """The sums of residuals ``[n, D, M]``."""
-    n, *shape = residuals.shape
-    sums = dot(weights.T, residuals.reshape(n, -1)).reshape(-1, *shape)
-    return ResidualSums(sums, jnp.sum(jnp.square(residuals[:, 0]), axis=1))
+def _sums_of_many_classes(
+    weights: jax.Array, probabilities: jax.Array, targets: jax.Array
+) -> ResidualSums:
+    """The sums of e_y - p for labels ``[n, D]`` and p ``[n, m]``, without any indicators."""
+    # |e_y - p|^2 = 1 - 2 p_y + |p|^2.
+    of_first = jnp.take_along_axis(probabilities, targets[:, :1], axis=1)[:, 0]
+    norms = jnp.sum(jnp.square(probabilities), axis=1)
+    counts = _sums_by_label(weights, targets, probabilities.shape[1])
+    sums = counts - dot(weights.T, probabilities)[:, None]
+    return ResidualSums(sums, 1 - 2 * of_first + norms)
 
 
 def _sums_by_label(weights: jax.Array, targets: jax.Array, n_labels: int) -> jax.Array:

@@ -8,16 +8,26 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._between import Targets
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data, clean, in_dtype, padded
+from calibjax._rows import (
+    Data,
+    Dependence,
+    check_data,
+    clean,
+    in_dtype,
+    padded,
+    with_dependence,
+)
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import as_pytree, widest_dtype
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, normal_form
 from calibjax.expectations import default_kernels_of_data
-from calibjax.features import residual_feature
+from calibjax.features import residual_feature, residual_sums
 from calibjax.hypothesis_tests._aggregation import aggregate
 from calibjax.hypothesis_tests._kernel_terms import terms_of
+from calibjax.hypothesis_tests._law_under_h0 import describe_law, law_under_h0
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.hypothesis_tests._result import CalibrationTestResult, Members
 from calibjax.intervals import NormInterval
@@ -34,11 +44,15 @@ def aggregated_skce_test(
     key: jax.Array,
     kernels: Sequence[KernelLike] | None,
     predictions: Distribution,
-    targets: ArrayLike,
+    targets: Targets,
     *,
     n_resamples: int = 999,
     n_features: int | None = None,
     where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+    times: ArrayLike | None = None,
+    horizon: float | None = None,
 ) -> CalibrationTestResult:
     """Is the SKCE of any of several kernels too large for a calibrated model?
 
@@ -67,6 +81,13 @@ def aggregated_skce_test(
     smallest.  With such targets the level is not a theorem: it was kept in all cases that were
     tried but for a coin with quantiles at 0.001 and 0.999, where 7 % were rejected at 0.05.
 
+    **Rows that depend on each other**, in clusters or over times, are compared with no draws but
+    with data sets whose residuals are the observed ones, multiplied with random numbers that
+    depend on each other as the rows may (`resampling/_multipliers.py`).  The level is right for
+    many clusters or times, in most cases from ten clusters on.  So are rows that are censored by
+    an unknown law, each with a multiplier of its own; if `Between` says when each row would have
+    been censored, draws are hidden in the same way, and the level is exact.
+
     The bias of the SKCE is that of the draws too.  Its diagonal, the mean of h_ii, shows a wrong
     spread, and single targets that the predictions rule out.
 
@@ -84,12 +105,21 @@ def aggregated_skce_test(
             For samples pass kernels with fixed parameters: lengthscales chosen from the samples
             alone know which value is the target.
         predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With PITKernels also
+            `Between`, where they are censored or binned.
         n_resamples: the number of draws; draw r of a row depends only on the key, r and
             the number of the row among the kept rows.
         n_features: the number of landmarks; None takes 512, and 128 for the default kernels of
             numbers, which are smooth.
         where: boolean mask ``[n]``; masked rows may hold anything.
+        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
+            targets; None for equal weights.  A row of weight 2 is not two rows: the test knows that
+            it varies as one row does.
+        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
+        times: numbers ``[n]``: rows of one time may depend on each other in any way.
+        horizon: a number in units of the times: rows less than it apart may depend on each other,
+            as forecasts for h steps ahead do that are issued at every step; None for rows of one
+            time only.
 
     Returns:
         CalibrationTestResult.  Its statistic is M^0, and null_distribution holds M^1, M^2, ….  Its
@@ -125,7 +155,8 @@ def aggregated_skce_test(
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     if n_features is not None:
         n_features = check_integer("n_features", n_features, 1)
-    data = check_data(predictions, targets, where)
+    data = check_data(predictions, targets, where, weights, intervals=True)
+    data = with_dependence(data, Dependence(clusters, times, horizon))
     if kernels is not None:
         if not isinstance(kernels, Sequence):
             raise TypeError(f"kernels must be a list of kernels, got {describe(kernels)}.")
@@ -157,36 +188,47 @@ def aggregated_skce_test_of_data(
         of_places = data.predictions.of_places()
         if of_places is not None:
             places = places_of_targets(jax.random.fold_in(key, _PLACES), data)
-            data = Data(of_places, places, data.where)
+            data = dataclasses.replace(data, predictions=of_places, targets=places)
         kernels = default_kernels_of_data(data)
     terms = terms_of(list(map(normal_form, kernels)))
-    result = _aggregated_skce_test((key, terms), data, n_resamples, n_features)
+    law = law_under_h0(data)
+    result = _aggregated_skce_test((key, terms), data, n_resamples, n_features, law)
     members = dataclasses.replace(result.members, kernels=list(kernels))
-    return dataclasses.replace(result, members=members)
+    described = f"{len(kernels)} kernels, {n_resamples} {describe_law(data, law)}"
+    method = f"aggregated_skce_test, {described}"
+    return dataclasses.replace(result, members=members, method=method)
 
 
 def _pooled(data: Data) -> Data:
     """The data that the test draws: samples with the target among them."""
     predictions, targets = data.predictions.pool_target(data.targets)
-    return Data(predictions, targets, data.where)
+    return dataclasses.replace(data, predictions=predictions, targets=targets)
 
 
 @on_devices
 def _aggregated_skce_test(
-    axis: Axis, shared: Any, data: Data, n_resamples: int, n_features: int
+    axis: Axis, shared: Any, data: Data, n_resamples: int, n_features: int, law: str
 ) -> CalibrationTestResult:
     key, terms = shared
     data = clean(data, axis)
-    n = all_sum(jnp.sum(data.weights), axis)
-    values, diagonals = redrawn_skce(key, terms, data, n_resamples, n_features, axis)
-    # All weights are NaN if a row is invalid, and then the comparison is false.
-    values = jnp.where(n >= 2, values, jnp.nan)
+    sums = [data.weights, jnp.square(data.weights), jnp.ones_like(data.weights)]
+    counted = data.weights != 0
+    n, of_squares, n_rows = all_sum(jnp.stack([jnp.sum(x, where=counted) for x in sums]), axis)
+    values, diagonals = redrawn_skce(key, terms, data, n_resamples, n_features, axis, law)
+    # All weights are NaN if a row is invalid, and so are all numbers.
+    values = jnp.where(n_rows >= 2, values, jnp.nan)
     found, observed = aggregate(values), values[:, 0]
     # The diagonals of the model's draws have the mean of their sums, in which pairs cancel.
     expected = jnp.mean(values[:, 1:], axis=1)
-    excess = jnp.maximum(diagonals / jnp.where(expected == 0, 1.0, expected), 1.0)
     unit = 1 / jnp.square(n)
-    estimates, biased = (observed - diagonals) / (n * (n - 1)), unit * observed
+    biased = unit * observed
+    if law == "redrawn":
+        estimates = (observed - diagonals) / (jnp.square(n) - of_squares)
+        excess = jnp.maximum(diagonals / jnp.where(expected == 0, 1.0, expected), 1.0)
+    else:
+        # Under H0 the pairs of rows that depend on each other have a mean that is not 0.  The data
+        # sets vary as the observed data do.
+        estimates, excess = unit * (observed - expected), jnp.ones_like(observed)
     errors = found.errors.scaled(unit, excess)
     # The kernels are put in their place outside of jit, as they are.
     members = Members([], estimates, found.scores, found.pvalues, NormInterval(biased, errors))
@@ -198,8 +240,6 @@ def _aggregated_skce_test(
         null_distribution=found.draws,
         members=members,
         interval=NormInterval(biased[best], errors.of(best)),
-        method=f"aggregated_skce_test, {terms.n_kernels} kernels, {n_resamples} draws from the "
-        "model",
     )
 
 
@@ -209,4 +249,4 @@ def one_residual(kernel: SumOfTerms, a: Any, b: Any) -> jax.Array:
     (source, *_) = in_dtype(terms_of([kernel]).sources, dtype)
     feature = residual_feature(jax.random.key(0), source, *a)
     p, y = jax.tree.map(lambda x: x[None], a)
-    return feature.sums(jnp.ones((1, 1)), p, y[:, None], y[:, None]).squares[0]
+    return residual_sums(feature, jnp.ones((1, 1)), p, y[:, None], y[:, None]).squares[0]

@@ -1,0 +1,56 @@
+"""The observed targets and draws of them under H0, as the features of a test take them."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._between import Between, unit_interval
+from calibjax._numbers import UnitInterval
+from calibjax.features import DrawnPlaces, Hidden
+from calibjax.resampling import draw_groups, draw_places
+
+
+def target_sets(
+    key: jax.Array,
+    samples: tuple[Any, Any],
+    hidden: Between | None,
+    numbers: jax.Array,
+    groups: jax.Array,
+    by_place: bool,
+) -> Any:
+    """Targets ``[n, 1 + D, …]``, the observed ones first, or their places on the unit line.
+
+    Args:
+        key: a key of `jax.random`.
+        samples: n predictions and their targets.
+        hidden: between which ends a draw of each row is hidden; None if draws are known.
+        numbers: the numbers of the rows in all data, ``[n]``.
+        groups: the groups of draws.
+        by_place: whether U of all predictions is continuous, and all that counts: it is uniform
+            then, and neither targets nor their cdf are needed.
+    """
+    predictions, targets = samples
+    if by_place:
+        observed = unit_interval(predictions, targets)
+        u, above = draw_places(key, numbers, groups, observed.low.dtype)
+        if hidden is None:
+            return DrawnPlaces(observed, (u, above))
+        interval = unit_interval(predictions, hidden)
+        return DrawnPlaces(observed, (u, above), Hidden(interval, _contains(interval, u, above)))
+    drawn = draw_groups(key, predictions, numbers, groups)
+    if hidden is None:
+        return jnp.concatenate([targets[:, None], drawn], axis=1)
+    low, high, values = hidden.low[:, None], hidden.high[:, None], drawn.astype(hidden.low.dtype)
+    return DrawnPlaces(
+        unit_interval(predictions, targets),
+        jax.vmap(predictions.unit_interval, 1, 1)(drawn),
+        Hidden(unit_interval(predictions, hidden), (low < values) & (values <= high)),
+    )
+
+
+def _contains(interval: UnitInterval, u: jax.Array, above: jax.Array) -> jax.Array:
+    """Which u ``[n, D]`` lie in the intervals ``[n]``, from the tail that has more digits."""
+    low, high, above_low, above_high = (x[:, None] for x in interval)
+    is_above_low = jnp.where(u < 0.5, u > low, above < above_low)
+    return is_above_low & jnp.where(u < 0.5, u <= high, above >= above_high)

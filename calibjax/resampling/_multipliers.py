@@ -1,0 +1,162 @@
+r"""Multipliers of rows that depend on each other: residuals with random signs and sizes.
+
+Targets drawn from the predictions are independent, and say nothing about targets that depend on
+each other.  The observed residuals do.  If the model is calibrated, their sums S_g over clusters g,
+or over times, have mean 0, and
+
+    sum_g xi_g S_g,    E xi = 0,
+
+has given the data the covariance that sum_g S_g has, if E xi_g xi_h is 1 for g = h, and 0 for
+clusters that do not depend on each other (Leucht and Neumann, Dependent wild bootstrap for
+degenerate U- and V-statistics, Journal of Multivariate Analysis 2013).
+
+**Clusters.**  xi takes the values ± sqrt(1/2), ± 1 and ± sqrt(3/2) with equal probabilities, whose
+variance is 1 (Webb, Reworking wild bootstrap-based inference for clustered errors, 2014).
+Residuals of labels are far from normal, and have normal xi; with G < 20 clusters all xi of a draw
+are multiplied with sqrt((G - 1) / chi^2_{G-1}), because G sums know their variance no better.
+
+**Times.**  With times in units of the horizon, xi is the normal process with the covariance
+max(0, 1 - |s - t| / L) and L = 3.  With a Brownian motion W it is
+
+    xi_t = (W(t + L) - W(t)) / sqrt(L).
+
+T times have some T / L windows, which know the variance as well as nu = 3 T / (2 L) - 1 normal
+variables do (Kiefer and Vogelsang, A new asymptotic theory for heteroskedasticity-autocorrelation
+robust tests, 2005): all xi of a draw are multiplied with sqrt((nu + 1) / chi^2_nu).  Times further
+than L apart from the next one count as one window.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._rows import Data
+from calibjax._sharding import Axis, all_of
+from calibjax._struct import static, struct
+from calibjax.resampling._draws import DRAWS_PER_GROUP
+
+# L, in units of the horizon.
+_WINDOW = 3.0
+# With fewer clusters normal multipliers need the law of Student.
+_FEW_CLUSTERS = 20
+# Folded into the key of the multipliers for the sizes of whole draws.
+_SIZES = 2**31 - 1
+
+
+@struct
+class ClusterMultipliers:
+    """Independent multipliers of clusters.
+
+    Args:
+        key: a key of `jax.random`.
+        rows: the number of the cluster of each row of this device, ``[n]``.
+        freedom: G - 1, if normal multipliers have the law of Student, else infinite.
+        is_normal: whether they are normal, or Webb's.
+    """
+
+    key: jax.Array
+    rows: jax.Array
+    freedom: jax.Array
+    is_normal: bool = static()
+
+    def of_groups(self, groups: jax.Array) -> Any:
+        """What all rows share of some groups of draws."""
+        if not self.is_normal:
+            return groups, None
+        return groups, _sizes(self.key, groups, self.freedom, self.freedom)
+
+    def of_rows(self, clusters: jax.Array, shared: Any) -> jax.Array:
+        """xi of some of the `rows`, ``[n, draws]``."""
+        groups, sizes = shared
+
+        def draw(cluster: jax.Array, group: jax.Array) -> jax.Array:
+            key = jax.random.fold_in(jax.random.fold_in(self.key, cluster), group)
+            shape = (DRAWS_PER_GROUP,)
+            if self.is_normal:
+                return jax.random.normal(key, shape, self.freedom.dtype)
+            face = jax.random.randint(key, shape, 0, 6, jnp.int32)
+            size = jnp.sqrt((face % 3 + 1).astype(self.freedom.dtype) / 2)
+            return jnp.where(face < 3, size, -size)
+
+        drawn = jax.vmap(lambda row: jax.vmap(lambda group: draw(row, group))(groups))(clusters)
+        drawn = drawn.reshape(clusters.shape[0], -1)
+        return drawn if sizes is None else drawn * sizes[None]
+
+
+@struct
+class TimeMultipliers:
+    """Multipliers of times, which depend on each other as rows may.
+
+    Args:
+        key: a key of `jax.random`.
+        rows: for each row of this device, where t and t + L are among all of both, ``[n, 2]``.
+        steps: the roots of the distances of all t and t + L, in their order, ``[2 N]``.
+        freedom: nu.
+    """
+
+    key: jax.Array
+    rows: jax.Array
+    steps: jax.Array
+    freedom: jax.Array
+
+    def of_groups(self, groups: jax.Array) -> Any:
+        """Brownian motions of some groups of draws, each with the size of its multipliers."""
+
+        def motions(group: jax.Array) -> jax.Array:
+            key, shape = jax.random.fold_in(self.key, group), (self.steps.size, DRAWS_PER_GROUP)
+            steps = jax.random.normal(key, shape, self.steps.dtype)
+            return jnp.cumsum(self.steps[:, None] * steps, axis=0)
+
+        paths = jnp.concatenate(list(map(motions, groups)), axis=1)
+        sizes = _sizes(self.key, groups, self.freedom, self.freedom + 1)
+        return paths * (sizes / jnp.sqrt(_WINDOW))[None]
+
+    def of_rows(self, places: jax.Array, paths: jax.Array) -> jax.Array:
+        """xi of some of the `rows`, ``[n, draws]``."""
+        return paths[places[:, 1]] - paths[places[:, 0]]
+
+
+#: How the rows of a draw are multiplied.
+Multipliers = ClusterMultipliers | TimeMultipliers
+
+
+def multipliers(key: jax.Array, data: Data, is_normal: bool, axis: Axis) -> Multipliers:
+    """The multipliers of clean data with clusters or times."""
+    kept, dtype = data.weights != 0, data.weights.dtype
+    if data.times is None:
+        n_clusters = _n_different(data.clusters, kept, axis)
+        is_few = n_clusters < _FEW_CLUSTERS
+        freedom = jnp.where(is_few, jnp.maximum(n_clusters - 1, 1).astype(dtype), jnp.inf)
+        return ClusterMultipliers(key, data.clusters, freedom, is_normal)
+    times = data.times.astype(dtype)
+    # A row that does not count has the time of the first row.
+    every = all_of(jnp.where(kept, times, jnp.min(jnp.where(kept, times, jnp.inf))), axis).ravel()
+    both = jnp.sort(jnp.concatenate([every, every + _WINDOW]))
+    steps = jnp.sqrt(jnp.diff(both, prepend=both[:1]))
+    places = jnp.searchsorted(both, jnp.stack([times, times + _WINDOW], axis=1))
+    gaps = jnp.diff(jnp.sort(every))
+    n_gaps = jnp.maximum(jnp.sum(gaps > 0), 1).astype(dtype)
+    covered = jnp.sum(jnp.minimum(gaps, _WINDOW)) * (n_gaps + 1) / n_gaps
+    freedom = jnp.maximum(1.5 * covered / _WINDOW - 1, 1.0)
+    return TimeMultipliers(key, places.astype(jnp.int32), steps, freedom)
+
+
+def _n_different(numbers: jax.Array, kept: jax.Array, axis: Axis) -> jax.Array:
+    """How many different numbers the kept rows of all devices have."""
+    numbers, kept = all_of(numbers, axis).ravel(), all_of(kept, axis).ravel()
+    ordered = jnp.sort(jnp.where(kept, numbers, numbers[jnp.argmax(kept)]))
+    return 1 + jnp.sum(jnp.diff(ordered) != 0, dtype=jnp.int32)
+
+
+def _sizes(key: jax.Array, groups: jax.Array, freedom: jax.Array, scale: jax.Array) -> jax.Array:
+    """sqrt(scale / chi^2_freedom) of each draw of some groups, or 1 where freedom is infinite."""
+    finite = jnp.isfinite(freedom)
+    half = jnp.where(finite, freedom, 1.0) / 2
+
+    def draw(group: jax.Array) -> jax.Array:
+        group_key = jax.random.fold_in(jax.random.fold_in(key, _SIZES), group)
+        return 2 * jax.random.gamma(group_key, half, (DRAWS_PER_GROUP,), half.dtype)
+
+    squares = jax.vmap(draw)(groups).ravel()
+    return jnp.where(finite, jnp.sqrt(scale / squares), 1.0)
