@@ -174,13 +174,17 @@ class Distribution(ABC):
 
         Labels have no order, unless their family says so.
         """
-        if self.score_only or self.target_shape != "n" or type(self).cdf is Distribution.cdf:
+        if self.score_only or not self._is_number_with_cdf:
             return False
         return jax.eval_shape(lambda p: p.label_probabilities(), self) is None
 
     @property
     def takes_intervals(self) -> bool:
         """Whether targets may be `Between`: the forecast says what the cdf is at every number."""
+        return self._is_number_with_cdf
+
+    @property
+    def _is_number_with_cdf(self) -> bool:
         return self.target_shape == "n" and type(self).cdf is not Distribution.cdf
 
     @property

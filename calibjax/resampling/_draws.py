@@ -38,7 +38,7 @@ def draw_targets(
     """
 
     def draw(prediction: Any, row: jax.Array) -> jax.Array:
-        row_key = jax.random.fold_in(jax.random.fold_in(key, row), group)
+        row_key = _key_of(key, row, group)
         probabilities = prediction.label_probabilities()
         if probabilities is not None:
             return _draw_labels(row_key, probabilities)
@@ -59,12 +59,11 @@ def draw_places(
     """
 
     def draw(row: jax.Array, group: jax.Array) -> jax.Array:
-        row_key = jax.random.fold_in(jax.random.fold_in(key, row), group)
-        return jax.random.bits(row_key, (DRAWS_PER_GROUP,), jnp.uint32)
+        return _bits(_key_of(key, row, group))
 
     bits = jax.vmap(lambda row: jax.vmap(lambda group: draw(row, group))(groups))(rows)
-    u, above = ((x.reshape(rows.size, -1).astype(dtype) + 0.5) * 2.0**-32 for x in (bits, ~bits))
-    return u, above
+    bits = bits.reshape(rows.size, -1)
+    return _uniform(bits, dtype), _uniform(~bits, dtype)
 
 
 def draw_groups(
@@ -79,6 +78,20 @@ def draw_groups(
     return drawn.reshape(drawn.shape[0], -1, *drawn.shape[3:])
 
 
+def _key_of(key: jax.Array, row: jax.Array, group: jax.Array) -> jax.Array:
+    """The key of one group of draws of one row."""
+    return jax.random.fold_in(jax.random.fold_in(key, row), group)
+
+
+def _bits(key: jax.Array) -> jax.Array:
+    return jax.random.bits(key, (DRAWS_PER_GROUP,), jnp.uint32)
+
+
+def _uniform(bits: jax.Array, dtype: Any) -> jax.Array:
+    """Uniform numbers of 32 random bits; never 0."""
+    return (bits.astype(dtype) + 0.5) * 2.0**-32
+
+
 def _draw_labels(key: jax.Array, probabilities: jax.Array) -> jax.Array:
     """Labels ``[DRAWS_PER_GROUP]`` with probabilities ``[m]``, by the inverse of their sums.
 
@@ -90,8 +103,7 @@ def _draw_labels(key: jax.Array, probabilities: jax.Array) -> jax.Array:
         uniform = jax.random.uniform(key, (DRAWS_PER_GROUP,), dtype)
     else:
         # Steps of 2^-32, where `uniform` in float32 would have steps of 2^-23.
-        bits = jax.random.bits(key, (DRAWS_PER_GROUP,), jnp.uint32)
-        uniform = (bits.astype(dtype) + 0.5) * 2.0**-32
+        uniform = _uniform(_bits(key), dtype)
     order = jnp.argsort(probabilities).astype(jnp.int32)
     sums = increasing_sums(probabilities[order])
     # Probabilities sum to one within 1e-3, and rounding may make a number as large as the sum.

@@ -61,14 +61,9 @@ def pit_interval(predictions: Distribution, targets: Targets) -> PITInterval:
 
 
 def _pit_interval_of_data(data: Data) -> PITInterval:
-    return PITInterval(*(score_rows(None, (data,), end) for end in (_low, _high)))
+    return score_rows(None, (data,), _interval)
 
 
-def _low(predictions: Distribution, targets: Any) -> jax.Array:
-    predictions, targets = judged(predictions, targets)
-    return unit_interval(predictions, targets).low
-
-
-def _high(predictions: Distribution, targets: Any) -> jax.Array:
-    predictions, targets = judged(predictions, targets)
-    return unit_interval(predictions, targets).high
+def _interval(predictions: Distribution, targets: Any) -> PITInterval:
+    place = unit_interval(*judged(predictions, targets))
+    return PITInterval(place.low, place.high)

@@ -33,12 +33,12 @@ def check_numbers(
 
 
 @row_by_row_on_devices
-def score_rows(
-    axis: Axis, _: None, rows: tuple[Any, ...], function: Callable[..., jax.Array]
-) -> jax.Array:
+def score_rows(axis: Axis, _: None, rows: tuple[Any, ...], function: Callable[..., Any]) -> Any:
     """function(predictions, targets, …) of all rows in one floating dtype; NaN for invalid rows.
 
-    `rows` holds `Data` and what else the function takes of each row.
+    `rows` holds `Data` and what else the function takes of each row.  The function gives ``[n]``,
+    or a tree of such arrays.
     """
     data, *others = rows
-    return jnp.where(data.valid(), function(*clean(data, axis).samples, *others), jnp.nan)
+    valid, scores = data.valid(), function(*clean(data, axis).samples, *others)
+    return jax.tree.map(lambda x: jnp.where(valid, x, jnp.nan), scores)
