@@ -1,0 +1,128 @@
+"""What a test sums over rows, for the observed targets and for some data sets under H0."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._numbers import dot
+from calibjax._sharding import Axis
+from calibjax._struct import static, struct
+from calibjax.features import Feature, Landmarks, residual_sums, sums_of_residuals
+from calibjax.hypothesis_tests._kernel_terms import KernelTerms
+from calibjax.hypothesis_tests._multiplied import centred, missing_deviations, multiplied
+from calibjax.hypothesis_tests._target_sets import target_sets
+from calibjax.resampling import ClusterMultipliers, TimeMultipliers, draw_targets
+
+# How many numbers of a row are in memory for its variances, about.
+_PER_ROW = 2**10
+# The groups of draws that stand for the expectation of a feature, and of its square.
+_EXPECTATION_GROUP, _VARIANCE_GROUP = 2**31 - 1, 2**31 - 2
+
+
+@struct
+class RowSums:
+    """The sums G of all pairs of a base of landmarks and a source of residuals.
+
+    Args:
+        key: the key of the draws.
+        terms: the kernels.
+        features: what the residuals of each source are features of.
+        bases: the landmarks of each distance between predictions.
+        matrices: K of the terms of each group at its landmarks.
+        multipliers: of the rows, if residuals are multiplied instead of targets redrawn.
+        missing: lambda of each feature for multipliers, which `missing_in` finds.
+        by_place: whether draws of U stand for draws of targets.
+    """
+
+    key: jax.Array
+    terms: KernelTerms
+    features: list[Feature]
+    bases: list[Landmarks]
+    matrices: list[jax.Array]
+    multipliers: ClusterMultipliers | TimeMultipliers | None
+    missing: list[jax.Array]
+    by_place: bool = static()
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The bases and sources that go together."""
+        return sorted({(group.base, group.source) for group in self.terms.groups})
+
+    def missing_in(self, rows: Any, weights: jax.Array, axis: Axis) -> list[jax.Array]:
+        """lambda of each feature; `rows` are those that `arguments` takes."""
+        if self.multipliers is None:
+            return []
+        group = jnp.full(1, _VARIANCE_GROUP, jnp.int32)
+        return missing_deviations(
+            self.features, lambda x: self.arguments(x, group), rows, weights, _PER_ROW, axis
+        )
+
+    def arguments(self, rows: Any, groups: jax.Array) -> Any:
+        """What features take of (samples, hidden, numbers): observed and drawn targets, others."""
+        samples, hidden, numbers = rows
+        targets = target_sets(self.key, samples, hidden, numbers, groups, self.by_place)
+        others = draw_targets(self.key, samples[0], numbers, jnp.int32(_EXPECTATION_GROUP))
+        return samples[0], targets, others
+
+    def shared(self, groups: jax.Array) -> Any:
+        """What all rows share of some groups of data sets."""
+        return None if self.multipliers is None else self.multipliers.of_groups(groups)
+
+    def of_rows(self, chunk: Any, groups: jax.Array, shared: Any) -> Any:
+        """G of each pair, the diagonal of each term as observed, and the sums of multipliers."""
+        (of_targets, compared, units), weights = chunk
+        arguments, numbers = self.arguments(of_targets, groups), of_targets[-1]
+        w = [
+            weights[:, None] * base.coordinates(x, numbers)
+            for base, x in zip(self.bases, compared, strict=True)
+        ]
+        of_multipliers = []
+        if self.multipliers is None:
+            sums = [residual_sums(self.features[s], w[b], *arguments) for b, s in self.pairs]
+        else:
+            xi = self.multipliers.of_rows(units, shared)
+            of_multipliers = [dot(weights[None], xi)]
+            residuals = [
+                multiplied(feature.residuals(*arguments), xi, missing)
+                for feature, missing in zip(self.features, self.missing, strict=True)
+            ]
+            sums = [sums_of_residuals(w[b], residuals[s]) for b, s in self.pairs]
+        of_pair = dict(zip(self.pairs, sums, strict=True))
+        diagonals = [
+            dot(_diagonal(k, w[group.base]), of_pair[group.base, group.source].squares)
+            for group, k in zip(self.terms.groups, self.matrices, strict=True)
+        ]
+        return [x.sums for x in sums], diagonals, of_multipliers
+
+    def forms(self, summed: Any, total_weight: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The sums over pairs of each kernel ``[K, 1 + D]``, and the diagonals ``[K]``.
+
+        `summed` is what `of_rows` gives, summed over all rows.
+        """
+        sums, of_terms, of_multipliers = summed
+        if isinstance(self.multipliers, TimeMultipliers):
+            sums = [centred(x, of_multipliers[0] / total_weight) for x in sums]
+        of_pair = dict(zip(self.pairs, sums, strict=True))
+        values = jnp.zeros((self.terms.n_kernels, sums[0].shape[1]), sums[0].dtype)
+        diagonals = jnp.zeros(self.terms.n_kernels, sums[0].dtype)
+        for group, k, diagonal in zip(self.terms.groups, self.matrices, of_terms, strict=True):
+            owners = jnp.array(group.owners)
+            values = values.at[owners].add(_forms(k, of_pair[group.base, group.source]))
+            diagonals = diagonals.at[owners].add(diagonal)
+        return values, diagonals
+
+
+def _forms(matrices: jax.Array, sums: jax.Array) -> jax.Array:
+    """sum_ab K_ab <G_a, G_b> for each K of ``[T, F, F]`` and each data set of G ``[F, D, M]``."""
+    flat = sums.reshape(sums.shape[0], -1)
+
+    def form(matrix: jax.Array) -> jax.Array:
+        return jnp.sum(sums * dot(matrix, flat).reshape(sums.shape), axis=(0, 2))
+
+    return jax.lax.map(form, matrices)
+
+
+def _diagonal(matrices: jax.Array, w: jax.Array) -> jax.Array:
+    """w_i^T K w_i for each K of ``[T, F, F]`` and each row of w ``[n, F]``, ``[T, n]``."""
+    return jax.lax.map(lambda matrix: jnp.sum(dot(w, matrix) * w, axis=1), matrices)
