@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._between import Targets
+from calibjax._between import Between, Targets, known_point
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import (
@@ -249,4 +249,6 @@ def one_residual(kernel: SumOfTerms, a: Any, b: Any) -> jax.Array:
     (source, *_) = in_dtype(terms_of([kernel]).sources, dtype)
     feature = residual_feature(jax.random.key(0), source, *a)
     p, y = jax.tree.map(lambda x: x[None], a)
+    if isinstance(y, Between):
+        y = known_point(p, y)
     return residual_sums(feature, jnp.ones((1, 1)), p, y[:, None], y[:, None]).squares[0]

@@ -24,5 +24,5 @@ def describe_law(data: Data, law: str) -> str:
     if data.clusters is None and data.times is None:
         return "multipliers of rows, as the law of the censoring is not known"
     number = n_units(data)
-    count = "" if number is None else f"{number} "
-    return f"multipliers of {count}{'clusters' if data.times is None else 'times'}"
+    units = "clusters" if data.times is None else "times, for rows less than a horizon apart"
+    return f"multipliers of {units if number is None else f'{number} {units}'}"

@@ -38,7 +38,7 @@ def draw_targets(
     """
 
     def draw(prediction: Any, row: jax.Array) -> jax.Array:
-        row_key = _key_of(key, row, group)
+        row_key = key_of(key, row, group)
         probabilities = prediction.label_probabilities()
         if probabilities is not None:
             return _draw_labels(row_key, probabilities)
@@ -59,7 +59,7 @@ def draw_places(
     """
 
     def draw(row: jax.Array, group: jax.Array) -> jax.Array:
-        return _bits(_key_of(key, row, group))
+        return _bits(key_of(key, row, group))
 
     bits = jax.vmap(lambda row: jax.vmap(lambda group: draw(row, group))(groups))(rows)
     bits = bits.reshape(rows.size, -1)
@@ -78,7 +78,7 @@ def draw_groups(
     return drawn.reshape(drawn.shape[0], -1, *drawn.shape[3:])
 
 
-def _key_of(key: jax.Array, row: jax.Array, group: jax.Array) -> jax.Array:
+def key_of(key: jax.Array, row: jax.Array, group: jax.Array) -> jax.Array:
     """The key of one group of draws of one row."""
     return jax.random.fold_in(jax.random.fold_in(key, row), group)
 

@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from calibjax._rows import Data
 from calibjax._sharding import Axis, all_of
 from calibjax._struct import static, struct
-from calibjax.resampling._draws import DRAWS_PER_GROUP
+from calibjax.resampling._draws import DRAWS_PER_GROUP, key_of
 
 # L, in units of the horizon.
 _WINDOW = 3.0
@@ -71,7 +71,7 @@ class ClusterMultipliers:
         groups, sizes = shared
 
         def draw(cluster: jax.Array, group: jax.Array) -> jax.Array:
-            key = jax.random.fold_in(jax.random.fold_in(self.key, cluster), group)
+            key = key_of(self.key, cluster, group)
             shape = (DRAWS_PER_GROUP,)
             if self.is_normal:
                 return jax.random.normal(key, shape, self.freedom.dtype)
@@ -103,12 +103,13 @@ class TimeMultipliers:
     def of_groups(self, groups: jax.Array) -> Any:
         """Brownian motions of some groups of draws, each with the size of its multipliers."""
 
-        def motions(group: jax.Array) -> jax.Array:
-            key, shape = jax.random.fold_in(self.key, group), (self.steps.size, DRAWS_PER_GROUP)
-            steps = jax.random.normal(key, shape, self.steps.dtype)
-            return jnp.cumsum(self.steps[:, None] * steps, axis=0)
+        def step(place: jax.Array, group: jax.Array) -> jax.Array:
+            # A step depends on its place, not on how many rows there are behind it.
+            return jax.random.normal(key_of(self.key, place, group), (DRAWS_PER_GROUP,), dtype)
 
-        paths = jnp.concatenate(list(map(motions, groups)), axis=1)
+        dtype, places = self.steps.dtype, jnp.arange(self.steps.size, dtype=jnp.int32)
+        steps = jax.vmap(lambda place: jax.vmap(lambda group: step(place, group))(groups))(places)
+        paths = jnp.cumsum(self.steps[:, None] * steps.reshape(places.size, -1), axis=0)
         sizes = _sizes(self.key, groups, self.freedom, self.freedom + 1)
         return paths * (sizes / jnp.sqrt(_WINDOW))[None]
 
@@ -130,12 +131,14 @@ def multipliers(key: jax.Array, data: Data, is_normal: bool, axis: Axis) -> Mult
         freedom = jnp.where(is_few, jnp.maximum(n_clusters - 1, 1).astype(dtype), jnp.inf)
         return ClusterMultipliers(key, data.clusters, freedom, is_normal)
     times = data.times.astype(dtype)
-    # A row that does not count has the time of the first row.
-    every = all_of(jnp.where(kept, times, jnp.min(jnp.where(kept, times, jnp.inf))), axis).ravel()
-    both = jnp.sort(jnp.concatenate([every, every + _WINDOW]))
+    every, counts = (all_of(x, axis).ravel() for x in (times, kept))
+    last = jnp.max(every, where=counts, initial=-jnp.inf)
+    # Rows that do not count are behind all others.
+    starts, ends = (jnp.where(counts, x, last + _WINDOW) for x in (every, every + _WINDOW))
+    both = jnp.sort(jnp.concatenate([starts, ends]))
     steps = jnp.sqrt(jnp.diff(both, prepend=both[:1]))
     places = jnp.searchsorted(both, jnp.stack([times, times + _WINDOW], axis=1))
-    gaps = jnp.diff(jnp.sort(every))
+    gaps = jnp.diff(jnp.sort(jnp.minimum(starts, last)))
     n_gaps = jnp.maximum(jnp.sum(gaps > 0), 1).astype(dtype)
     covered = jnp.sum(jnp.minimum(gaps, _WINDOW)) * (n_gaps + 1) / n_gaps
     freedom = jnp.maximum(1.5 * covered / _WINDOW - 1, 1.0)

@@ -1,0 +1,287 @@
+"""Tests of rows with weights, in clusters, over times, and censored, beside plain loops."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from messages import check_message
+from scipy import stats
+
+import calibjax as cj
+from calibjax._rows import Dependence, check_data, clean, with_dependence
+from calibjax.discrepancy import normal_form
+from calibjax.hypothesis_tests._kernel_terms import terms_of
+from calibjax.hypothesis_tests._redrawn_skce import _MULTIPLIERS, redrawn_skce
+from calibjax.hypothesis_tests._row_sums import _VARIANCE_GROUP
+from calibjax.resampling import draw_places, draw_targets, multipliers
+
+N = 12
+RNG = np.random.default_rng
+WIDE = cj.DistanceKernel(cj.Wasserstein(), 1.0)
+KERNEL = cj.PITKernel(WIDE, weights=np.array([1.0, 0.5]))
+CONSTANT = cj.PITKernel(lambda p, q: 1.0, weights=np.array([1.0, 0.5]))
+CLUSTERS = np.array([5, 5, 2, 2, 2, 9, 9, 9, 9, 0, 0, 7])
+TIMES = np.array([0.0, 1.0, 1.0, 2.0, 3.0, 4.0, 6.0, 6.5, 7.0, 9.0, 20.0, 21.0])
+
+
+def normal_data(rng):
+    mean, sd = rng.normal(size=N), rng.uniform(0.5, 1.5, N)
+    return mean, sd, mean + 1.3 * sd * rng.normal(size=N)
+
+
+def cosines(u):
+    """sqrt(a_k) phi_k(u) of KERNEL, behind the axes of u."""
+    return np.sqrt(2) * np.stack([np.cos(np.pi * u), np.sqrt(0.5) * np.cos(2 * np.pi * u)], -1)
+
+
+def wasserstein_kernel(mean, sd):
+    distance = np.sqrt((mean[:, None] - mean) ** 2 + (sd[:, None] - sd) ** 2)
+    return np.exp(-distance)
+
+
+def forms(kernel, residuals):
+    """sum_ij k_P(p_i, p_j) <r_i, r_j> of residuals ``[n, D, M]``."""
+    return np.einsum("ij,idm,jdm->d", kernel, residuals, residuals)
+
+
+@functools.partial(jax.jit, static_argnames=("n_resamples", "law"))
+def found_sums(key, terms, data, n_resamples, law):
+    return redrawn_skce(key, terms, clean(data), n_resamples, 64, None, law)
+
+
+@functools.partial(jax.jit, static_argnames=("n_groups", "law"))
+def multipliers_of(key, data, n_groups, law):
+    data = clean(data)
+    made = multipliers(jax.random.fold_in(key, _MULTIPLIERS), data, law == "normal", None)
+    groups = jnp.arange(n_groups, dtype=jnp.int32)
+    return made.of_rows(made.rows, made.of_groups(groups))
+
+
+@functools.partial(jax.jit, static_argnames=("dtype",))
+def places(key, groups, dtype):
+    return draw_places(jax.random.split(key)[0], jnp.arange(N, dtype=jnp.int32), groups, dtype)[0]
+
+
+DEPENDENT = {
+    "webb": (Dependence(clusters=CLUSTERS), "webb"),
+    "normal": (Dependence(clusters=CLUSTERS), "normal"),
+    "times": (Dependence(times=TIMES, horizon=2.0), "webb"),
+}
+
+
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_every_data_set_is_a_plain_sum_over_pairs(name, key, float64):
+    dependence, law = DEPENDENT[name]
+    mean, sd, y = normal_data(RNG(0))
+    # Weights over a decade, and residuals that are too small on average: lambda is above 0.
+    y, weights = mean + 0.3 * (y - mean), RNG(1).uniform(0.1, 1.0, N)
+    data = check_data(cj.Normal(mean, sd), jnp.asarray(y), weights=weights / weights.max())
+    data = with_dependence(data, dependence)
+    found, diagonal = found_sums(key, terms_of([normal_form(KERNEL)]), data, 130, law)
+    xi = np.asarray(multipliers_of(key, data, 2, law))[:, :130]
+    drawn = places(key, jnp.arange(2, dtype=jnp.int32), jnp.float64)[:, :130]
+    expecting = places(key, jnp.full(1, _VARIANCE_GROUP, jnp.int32), jnp.float64)
+
+    w, r = (weights / weights.max())[:, None], cosines(stats.norm.cdf(y, mean, sd))
+    expected_squares = np.sum(w**2 * np.mean(cosines(np.asarray(expecting)) ** 2, 1), 0)
+    missing = np.sqrt(np.maximum(0, 1 - np.sum(w**2 * r**2, 0) / expected_squares))
+    assert missing.max() > 0.3
+    multiplied = r[:, None] * xi[..., None]
+    if name == "times":
+        shares = (w * xi).sum(0) / w.sum()
+        multiplied = multiplied - r[:, None] * shares[None, :, None]
+    data_sets = multiplied + missing * cosines(np.asarray(drawn))
+    kernel = wasserstein_kernel(mean, sd) * w * w.T
+    np.testing.assert_allclose(found[0, 0], forms(kernel, r[:, None])[0], rtol=1e-10)
+    np.testing.assert_allclose(found[0, 1:], forms(kernel, data_sets), rtol=1e-9)
+    np.testing.assert_allclose(diagonal[0], np.sum(w[:, 0] ** 2 * np.sum(r**2, 1)), rtol=1e-10)
+
+
+def test_multipliers_of_clusters(key):
+    """Webb's six values, one a cluster; normal ones with the law of Student for few clusters."""
+    data = with_dependence(data_of_times(), Dependence(clusters=CLUSTERS))
+    webb = np.asarray(multipliers_of(key, data, 40, "webb"))
+    first = np.unique(CLUSTERS, return_index=True)[1]
+    for cluster in np.unique(CLUSTERS):
+        assert np.ptp(webb[cluster == CLUSTERS], axis=0).max() == 0
+    values, counts = np.unique(np.round(webb[first], 6), return_counts=True)
+    expected = np.sqrt([0.5, 1, 1.5])
+    np.testing.assert_allclose(values, [*-expected[::-1], *expected], atol=1e-6)
+    assert stats.chisquare(counts).pvalue > 0.01
+    correlation = np.corrcoef(webb[first])[~np.eye(5, dtype=bool)]
+    assert np.abs(correlation).max() < 4 / np.sqrt(webb.shape[1])
+    normal = np.asarray(multipliers_of(key, data, 40, "normal"))[first]
+    assert stats.kstest(normal[0], stats.t(4).cdf).pvalue > 0.01
+
+
+def data_of_times():
+    return check_data(cj.Normal(np.zeros(N, np.float32), np.ones(N, np.float32)), jnp.zeros(N))
+
+
+def test_multipliers_of_times(key):
+    """The covariance max(0, 1 - |s - t| / (3 horizons)), times that of the sizes of draws."""
+    data = with_dependence(data_of_times(), Dependence(times=TIMES, horizon=2.0))
+    xi = np.asarray(multipliers_of(key, data, 100, "webb"), np.float64)
+    n_draws = xi.shape[1]
+    # Ten gaps of at most a window of 6, and one of 11 that counts as a window; 11 times.
+    covered = (10 + 6) * 11 / 10 / 6
+    freedom = max(1.5 * covered - 1, 1)
+    # The mean of 1 / chi^2 exists only above two degrees of freedom: take medians of ratios.
+    signs = np.mean(np.sign(xi)[:, None] * np.sign(xi)[None], axis=2)
+    expected = np.maximum(0, 1 - np.abs(TIMES[:, None] - TIMES) / 6)
+    # E sign sign = 2 / pi arcsin(correlation) for normal variables, whatever their sizes.
+    error = np.abs(signs - 2 / np.pi * np.arcsin(expected))
+    assert error.max() < 4.5 / np.sqrt(n_draws)
+    assert np.abs(xi[1] - xi[2]).max() == 0
+    scale = np.sqrt((freedom + 1) / freedom)
+    assert stats.kstest(xi[0] / scale, stats.t(freedom).cdf).pvalue > 0.01
+
+
+def test_equal_weights_change_nothing(key):
+    mean, sd, y = (x.astype(np.float32) for x in normal_data(RNG(2)))
+    predictions = cj.Normal(mean, sd)
+
+    def test(**options):
+        return cj.aggregated_skce_test(key, [KERNEL], predictions, y, n_resamples=99, **options)
+
+    plain, weighted = test(), test(weights=np.full(N, 3.0, np.float32))
+    np.testing.assert_array_equal(plain.null_distribution, weighted.null_distribution)
+    np.testing.assert_array_equal(plain.pvalue, weighted.pvalue)
+    np.testing.assert_array_equal(plain.estimate, weighted.estimate)
+    uneven = RNG(3).uniform(0.1, 1.0, N).astype(np.float32)
+    expected = cj.skce(KERNEL, predictions, y, weights=uneven)
+    np.testing.assert_allclose(test(weights=uneven).estimate, expected, rtol=2e-5, atol=1e-7)
+
+
+def test_horizons_in_other_units_and_names_of_clusters_change_nothing(key):
+    mean, sd, y = (x.astype(np.float32) for x in normal_data(RNG(2)))
+
+    def pvalues(**options):
+        predictions = cj.Normal(mean, sd)
+        result = cj.aggregated_skce_test(key, [KERNEL], predictions, y, n_resamples=99, **options)
+        return np.asarray(result.null_distribution)
+
+    # Times in seconds since 1970 have more digits than float32.
+    seconds = 1.7e9 + 3600 * TIMES
+    of_times = pvalues(times=TIMES, horizon=2.0)
+    np.testing.assert_allclose(of_times, pvalues(times=seconds, horizon=7200), rtol=1e-5)
+    of_clusters = pvalues(clusters=CLUSTERS)
+    np.testing.assert_array_equal(of_clusters, pvalues(clusters=10**9 + 1000 * CLUSTERS))
+    # Without a horizon, rows of one time are a cluster.
+    np.testing.assert_array_equal(of_clusters, pvalues(times=CLUSTERS / 7))
+
+
+@pytest.mark.parametrize("name", ["clusters", "times", "censored"])
+def test_masks_jit_and_devices(name, key, float64):
+    """The p-value of kept rows alone is that of padded, traced and distributed rows."""
+    rng, n = RNG(4), 16
+    kept = np.arange(n) % 4 != 3
+    predictions = cj.Weibull(rng.uniform(0.5, 2, n), rng.uniform(0.5, 2, n))
+    time, observed = rng.exponential(size=n), rng.random(n) < 0.6
+    numbers = {"clusters": (np.arange(n) // 4,), "times": (np.sort(rng.uniform(0, 9, n)),)}
+    dependence = numbers.get(name, ())
+
+    def test(rows, where=None):
+        (shape_and_scale, time, observed), *more = rows
+        predictions = jax.tree.unflatten(structure, shape_and_scale)
+        targets = cj.Between.right_censored(time, observed) if name == "censored" else time
+        options = dict(zip([name], more, strict=False)) | (
+            {"horizon": 2} if name == "times" else {}
+        )
+        result = cj.aggregated_skce_test(
+            key, [CONSTANT], predictions, targets, n_resamples=99, where=where, **options
+        )
+        return result.null_distribution, result.pvalue
+
+    leaves, structure = jax.tree.flatten(predictions)
+    rows = jax.tree.map(jnp.asarray, ((leaves, time, observed), *dependence))
+    garbage = jax.tree.map(lambda x: jnp.where(kept, x, jnp.asarray(-1, x.dtype)), rows)
+    if name == "times":
+        garbage = (*garbage[:1], jnp.where(kept, garbage[1], jnp.nan))
+    alone = test(jax.tree.map(lambda x: x[kept], rows))
+    for found in test(garbage, kept), jax.jit(test)(garbage, kept):
+        np.testing.assert_allclose(found[0], alone[0], rtol=1e-8)
+        np.testing.assert_array_equal(found[1], alone[1])
+    mesh = jax.make_mesh((4,), ("rows",), axis_types=(AxisType.Auto,))
+    cut = jax.device_put((garbage, kept), NamedSharding(mesh, PartitionSpec("rows")))
+    np.testing.assert_allclose(test(*cut)[0], alone[0], rtol=1e-8)
+
+
+def test_draws_are_hidden_as_the_rows_are(key, float64):
+    """Where the censoring is known, each data set is drawn and censored, and judged as observed."""
+    rng = RNG(5)
+    rate, censored_at = rng.uniform(0.5, 2, N), rng.uniform(0.2, 2.0, N)
+    time = rng.exponential(size=N) / rate
+    targets = cj.Between.right_censored(
+        jnp.minimum(time, censored_at), jnp.asarray(time <= censored_at), jnp.asarray(censored_at)
+    )
+    data = check_data(cj.Weibull(np.ones(N), 1 / rate), targets, intervals=True)
+    found, _ = found_sums(key, terms_of([normal_form(CONSTANT)]), data, 99, "redrawn")
+    u = np.asarray(places(key, jnp.zeros(1, jnp.int32), jnp.float64))[:, :99]
+    u = np.concatenate([1 - np.exp(-rate * time)[:, None], u], axis=1)
+    low = (1 - np.exp(-rate * censored_at))[:, None]
+    k = np.array([1, 2])
+    # The mean of sqrt(2) cos(pi k u) from low to 1.
+    above = -np.sqrt(2) * np.sin(np.pi * k * low) / (np.pi * k * (1 - low)) * np.sqrt([1, 0.5])
+    residuals = np.where((u > low)[..., None], above[:, None], cosines(u))
+    np.testing.assert_allclose(found[0], forms(np.ones((N, N)), residuals), rtol=1e-9)
+
+
+def test_counts_are_hidden_as_the_rows_are(key, float64):
+    rng = RNG(6)
+    rate, censored_at = rng.uniform(1, 4, N), rng.integers(1, 5, N)
+    count = rng.poisson(rate)
+    targets = cj.Between.right_censored(
+        jnp.minimum(count, censored_at), jnp.asarray(count <= censored_at), jnp.asarray(censored_at)
+    )
+    kernel = cj.PITKernel(lambda p, q: 1.0, weights=np.array([1.0]))
+    data = check_data(cj.Poisson(rate), targets, intervals=True)
+    found, _ = found_sums(key, terms_of([normal_form(kernel)]), data, 99, "redrawn")
+    draws = draw_targets(
+        jax.random.split(key)[0], cj.Poisson(jnp.asarray(rate)), jnp.arange(N), jnp.int32(0)
+    )
+    y = np.concatenate([count[:, None], np.asarray(draws)[:, :99]], axis=1)
+    hidden = y > censored_at[:, None]
+    low = stats.poisson.cdf(np.where(hidden, censored_at[:, None], y - 1), rate[:, None])
+    high = np.where(hidden, 1.0, stats.poisson.cdf(y, rate[:, None]))
+    mean = np.sqrt(2) * (np.sin(np.pi * high) - np.sin(np.pi * low)) / (np.pi * (high - low))
+    np.testing.assert_allclose(found[0], np.sum(mean, axis=0) ** 2, rtol=1e-7, atol=1e-9)
+
+
+X, Y, IDS = cj.Normal(np.zeros(N, np.float32), np.ones(N, np.float32)), jnp.zeros(N), CLUSTERS
+ERRORS = {
+    "both": (dict(clusters=IDS, times=TIMES), ValueError, "clusters and times must not both"),
+    "no times": (dict(horizon=1.0), ValueError, "times must be given with a horizon"),
+    "one cluster": (dict(clusters=IDS * 0), ValueError, "clusters must have at least 2 .* got 1"),
+    "one time": (dict(times=IDS * 0.0, horizon=1), ValueError, "times must have at least 2"),
+    "names": (dict(clusters=np.array(list("abcabcabcabc"))), TypeError, "clusters must hold int"),
+    "fractions": (dict(clusters=TIMES), TypeError, "clusters must hold integer values"),
+    "length": (dict(clusters=IDS[:5]), ValueError, r"clusters must have shape \[n\] with n = 12"),
+    "nan": (dict(times=np.where(IDS == 7, np.nan, TIMES)), ValueError, "times must be finite; row"),
+    "zero": (dict(times=TIMES, horizon=0), ValueError, "horizon must be positive and fin.*got 0"),
+    "array": (dict(times=TIMES, horizon=Y), TypeError, "horizon must be a number of Python"),
+    "negative": (dict(weights=-np.ones(N)), ValueError, "weights must be nonnegative"),
+    "one weight": (dict(weights=np.eye(N)[0]), ValueError, "keep at least 2 rows, got 1"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors(name, key):
+    options, exception, message = ERRORS[name]
+    check_message(lambda: cj.calibration_test(key, X, Y, **options), exception, message)
+
+
+def test_the_method_says_what_carried_the_test(key):
+    def method(**options):
+        return cj.aggregated_skce_test(key, [KERNEL], X, Y, n_resamples=9, **options).method
+
+    assert "9 draws from the model" in method(weights=np.ones(N, np.float32))
+    assert "9 multipliers of 5 clusters" in method(clusters=CLUSTERS)
+    # A cluster of masked rows does not count.
+    assert "of 4 clusters" in method(clusters=CLUSTERS, where=CLUSTERS != 7)
+    assert "multipliers of 11 times, for rows less than a horizon apart" in method(
+        times=TIMES, horizon=2
+    )
