@@ -27,7 +27,7 @@ from calibjax.expectations import default_kernels_of_data
 from calibjax.features import residual_feature, residual_sums
 from calibjax.hypothesis_tests._aggregation import aggregate
 from calibjax.hypothesis_tests._kernel_terms import terms_of
-from calibjax.hypothesis_tests._law_under_h0 import describe_law, law_under_h0
+from calibjax.hypothesis_tests._law_under_h0 import REDRAWN, Law, describe_law, law_under_h0
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.hypothesis_tests._result import CalibrationTestResult, Members
 from calibjax.intervals import NormInterval
@@ -207,7 +207,7 @@ def _pooled(data: Data) -> Data:
 
 @on_devices
 def _aggregated_skce_test(
-    axis: Axis, shared: Any, data: Data, n_resamples: int, n_features: int, law: str
+    axis: Axis, shared: Any, data: Data, n_resamples: int, n_features: int, law: Law
 ) -> CalibrationTestResult:
     key, terms = shared
     data = clean(data, axis)
@@ -222,7 +222,7 @@ def _aggregated_skce_test(
     expected = jnp.mean(values[:, 1:], axis=1)
     unit = 1 / jnp.square(n)
     biased = unit * observed
-    if law == "redrawn":
+    if law == REDRAWN:
         estimates = (observed - diagonals) / (jnp.square(n) - of_squares)
         excess = jnp.maximum(diagonals / jnp.where(expected == 0, 1.0, expected), 1.0)
     else:

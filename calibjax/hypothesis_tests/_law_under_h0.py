@@ -1,25 +1,44 @@
 """The data sets that a test compares with: redrawn targets, or residuals with multipliers."""
 
+from typing import NamedTuple
+
 from calibjax._between import Between
-from calibjax._rows import Data, n_units
+from calibjax._rows import Data, n_units, rung
 
 # Up to so many rows that are censored by an unknown law have Webb's multipliers, as clusters have.
 _FEW_ROWS = 50
 
 
-def law_under_h0(data: Data) -> str:
-    """The law: "redrawn", or that of multipliers, "webb" or "normal"."""
+class Law(NamedTuple):
+    """Where the data sets under H0 come from.
+
+    Args:
+        kind: "redrawn" targets, or residuals with multipliers, "webb" or "normal".
+        n_times: at least as many as there are different times, or None if that is not known.
+    """
+
+    kind: str
+    n_times: int | None = None
+
+
+REDRAWN = Law("redrawn")
+
+
+def law_under_h0(data: Data) -> Law:
+    """The law that is right for these rows."""
     is_coarse = isinstance(data.targets, Between) and data.targets.censored_at is None
     if data.clusters is None and data.times is None:
         if not is_coarse:
-            return "redrawn"
-        return "webb" if data.n_kept() <= _FEW_ROWS else "normal"
-    return "webb" if data.predictions.label_probabilities() is None else "normal"
+            return REDRAWN
+        return Law("webb" if data.n_kept() <= _FEW_ROWS else "normal")
+    kind = "webb" if data.predictions.label_probabilities() is None else "normal"
+    n_times = None if data.times is None else n_units(data)
+    return Law(kind, None if n_times is None else rung(n_times))
 
 
-def describe_law(data: Data, law: str) -> str:
+def describe_law(data: Data, law: Law) -> str:
     """The law in words, such as "multipliers of 60 clusters", to stand behind a number."""
-    if law == "redrawn":
+    if law == REDRAWN:
         return "draws from the model"
     if data.clusters is None and data.times is None:
         return "multipliers of rows, as the law of the censoring is not known"

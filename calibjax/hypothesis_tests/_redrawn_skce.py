@@ -32,6 +32,7 @@ from calibjax.features import (
     residual_feature,
 )
 from calibjax.hypothesis_tests._kernel_terms import KernelTerms
+from calibjax.hypothesis_tests._law_under_h0 import REDRAWN, Law
 from calibjax.hypothesis_tests._row_sums import RowSums
 from calibjax.kernels import embedded_rows
 from calibjax.resampling import DRAWS_PER_GROUP, multipliers, sum_over_rows
@@ -49,13 +50,13 @@ def redrawn_skce(
     n_resamples: int,
     n_features: int,
     axis: Axis,
-    law: str = "redrawn",
+    law: Law = REDRAWN,
 ) -> tuple[jax.Array, jax.Array]:
     """The sums over all pairs for each kernel, ``[K, 1 + n_resamples]``, and diagonals ``[K]``.
 
     The observed targets come first.  The diagonals are sum_i k_P(p_i, p_i) |r_i|^2 for the observed
     targets; without them the first sum would be n (n-1) times the unbiased SKCE.  `data` are clean.
-    The law of the data sets under H0 is "redrawn", or that of multipliers, "webb" or "normal".
+    The data sets under H0 come from `law`.
     """
     draw_key, feature_key = jax.random.split(key)
     terms = in_dtype(terms, data.weights.dtype)
@@ -76,10 +77,11 @@ def redrawn_skce(
         bases.append(landmarks_with_base(points, n_rows, kernel, size < n_all))
 
     xi = None
-    if law != "redrawn":
+    if law != REDRAWN:
         if data.clusters is None and data.times is None:
             data = dataclasses.replace(data, clusters=numbers)
-        xi = multipliers(jax.random.fold_in(key, _MULTIPLIERS), data, law == "normal", axis)
+        multiplier_key = jax.random.fold_in(key, _MULTIPLIERS)
+        xi = multipliers(multiplier_key, data, law.kind == "normal", law.n_times, axis)
     row_sums = RowSums(
         key=draw_key,
         terms=terms,

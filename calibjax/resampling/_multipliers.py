@@ -91,7 +91,7 @@ class TimeMultipliers:
     Args:
         key: a key of `jax.random`.
         rows: for each row of this device, where t and t + L are among all of both, ``[n, 2]``.
-        steps: the roots of the distances of all t and t + L, in their order, ``[2 N]``.
+        steps: the roots of the distances of all different t and t + L, in their order, ``[2 T]``.
         freedom: nu.
     """
 
@@ -122,8 +122,13 @@ class TimeMultipliers:
 Multipliers = ClusterMultipliers | TimeMultipliers
 
 
-def multipliers(key: jax.Array, data: Data, is_normal: bool, axis: Axis) -> Multipliers:
-    """The multipliers of clean data with clusters or times."""
+def multipliers(
+    key: jax.Array, data: Data, is_normal: bool, n_times: int | None, axis: Axis
+) -> Multipliers:
+    """The multipliers of clean data with clusters or times.
+
+    There are at most `n_times` different times, as many as rows if it is None.
+    """
     kept, dtype = data.weights != 0, data.weights.dtype
     if data.times is None:
         n_clusters = _n_different(data.clusters, kept, axis)
@@ -133,12 +138,15 @@ def multipliers(key: jax.Array, data: Data, is_normal: bool, axis: Axis) -> Mult
     times = data.times.astype(dtype)
     every, counts = (all_of(x, axis).ravel() for x in (times, kept))
     last = jnp.max(every, where=counts, initial=-jnp.inf)
-    # Rows that do not count are behind all others.
-    starts, ends = (jnp.where(counts, x, last + _WINDOW) for x in (every, every + _WINDOW))
+    size = every.size if n_times is None else n_times
+    every = jnp.unique(jnp.where(counts, every, last), size=size, fill_value=jnp.inf)
+    # What fills up the times is behind all others.
+    starts, ends = jnp.where(every <= last, every, last + _WINDOW), every + _WINDOW
+    ends = jnp.minimum(ends, last + _WINDOW)
     both = jnp.sort(jnp.concatenate([starts, ends]))
     steps = jnp.sqrt(jnp.diff(both, prepend=both[:1]))
     places = jnp.searchsorted(both, jnp.stack([times, times + _WINDOW], axis=1))
-    gaps = jnp.diff(jnp.sort(jnp.minimum(starts, last)))
+    gaps = jnp.diff(jnp.minimum(every, last))
     n_gaps = jnp.maximum(jnp.sum(gaps > 0), 1).astype(dtype)
     covered = jnp.sum(jnp.minimum(gaps, _WINDOW)) * (n_gaps + 1) / n_gaps
     freedom = jnp.maximum(1.5 * covered / _WINDOW - 1, 1.0)
