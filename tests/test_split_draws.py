@@ -216,8 +216,9 @@ def test_levels():
         law = cj.Normal(loc, scale)
         draws, targets = law.sample(keys[2], (n_draws,)).T, law.sample(keys[3])
         found = []
+        # Unlike the default kernel, which judges ranks, this one takes the draws for the law.
         for predictions in (cj.Empirical(draws, split=True), cj.Empirical(draws)):
-            kernel = cj.default_kernel(predictions)
+            kernel = cj.product_kernel(predictions)
             test = cj.asymptotic_skce_test(keys[4], kernel, predictions, targets, n_resamples=199)
             found.append(test.pvalue)
         return jnp.stack(found)
