@@ -170,6 +170,7 @@ FAST_OTHERS = {("categorical", name) for name in ("witness", "ece")}
 UNTEMPERED = {
     *("poisson", "negative_binomial", "zero_inflated", "ensemble", "gamma", "weibull", "beta"),
     *("binomial", "truncated", "student_t", "log_normal", "quantiles"),
+    "survival_curve",
 }
 
 
