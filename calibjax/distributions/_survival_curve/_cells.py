@@ -55,7 +55,7 @@ class Cells:
     def log_prob(self, y: jax.Array) -> jax.Array:
         """The log density in a cell; the log probability of time 0, and of what is later."""
         k = self.number(y)
-        width = jnp.append(jnp.diff(self.ends), jnp.ones_like(self.ends[:1]))[k]
+        width = jnp.pad(jnp.diff(self.ends), (0, 1), constant_values=1.0)[k]
         mass = self.masses[k]
         is_possible = (mass > 0) & (y >= 0)
         log_mass = jnp.log(jnp.where(is_possible, mass, 1.0))
@@ -111,6 +111,4 @@ class Cells:
 def cells_of(times: jax.Array, survival: jax.Array) -> Cells:
     """The cells of a curve at times ``[K]``, in which nothing that rounding has raised rises."""
     falling = lax.cummin(jnp.clip(survival, 0.0, 1.0))
-    zero, one = jnp.zeros_like(times[:1]), jnp.ones_like(falling[:1])
-    above = jnp.concatenate([one, falling, jnp.zeros_like(one)])
-    return Cells(jnp.concatenate([zero, times]), above)
+    return Cells(jnp.pad(times, (1, 0)), jnp.pad(falling, 1, constant_values=((1.0, 0.0),)))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 
-def times_and_probabilities(curves: Any) -> tuple[np.ndarray, np.ndarray]:
+def times_and_probabilities(curves: Any) -> tuple[Any, Any]:
     """Times ``[K]`` or ``[n, K]`` and probabilities ``[n, K]`` of a frame or of functions."""
     if hasattr(curves, "index") and hasattr(curves, "columns"):
         return np.asarray(curves.index, float), np.asarray(curves, float).T
