@@ -38,6 +38,7 @@ from calibjax.distributions._ordinal import Ordinal as Ordinal
 from calibjax.distributions._poisson import Poisson as Poisson
 from calibjax.distributions._quantiles import Quantiles as Quantiles
 from calibjax.distributions._student_t import StudentT as StudentT
+from calibjax.distributions._survival_curve import SurvivalCurve as SurvivalCurve
 from calibjax.distributions._truncated import Truncated as Truncated
 from calibjax.distributions._univariate import Univariate as Univariate
 from calibjax.distributions._unnormalized import Unnormalized as Unnormalized

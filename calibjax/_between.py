@@ -201,15 +201,18 @@ def unit_interval(predictions: Distribution, targets: Any) -> UnitInterval:
     point = known_point(predictions, targets)
     exact = predictions.unit_interval(point)
 
-    def tails(end: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def tails(end: jax.Array, is_open: jax.Array) -> tuple[jax.Array, jax.Array]:
         """F and 1 - F at an end, also where it is open; derivatives there are 0."""
-        is_open, is_last = jnp.isinf(end), end > 0
+        is_last = end > 0
         at = jnp.where(is_open, point, as_targets(predictions, end))
         below = jnp.where(is_open, jnp.where(is_last, 1.0, 0.0), predictions.cdf(at))
         above = jnp.where(is_open, jnp.where(is_last, 0.0, 1.0), predictions.survival(at))
         return below, above
 
-    (low, above_low), (high, above_high) = tails(targets.low), tails(targets.high)
+    # Of what is later than all that a forecast is about, no end is known.
+    start, end = (predictions.restricted(x) for x in (targets.low, targets.high))
+    low, above_low = tails(start, jnp.isinf(start))
+    high, above_high = tails(end, jnp.isinf(targets.high) | (end < targets.high))
     hidden = UnitInterval(low, high, above_low, above_high)
     is_exact = targets.is_exact()
     return UnitInterval(*(jnp.where(is_exact, x, y) for x, y in zip(exact, hidden, strict=True)))

@@ -168,6 +168,13 @@ class Distribution(ABC):
         before, after = self.cdf_jump(targets)
         return before[:, None], after[:, None]
 
+    def restricted(self, targets: jax.Array) -> jax.Array:
+        """Targets as `mean` and `variance` see them, up to the last number that is forecast.
+
+        By default they are the targets, since a forecast is about all numbers.
+        """
+        return targets
+
     @property
     def is_ordered(self) -> bool:
         """Whether a target is a number with a cdf, so that a `PITKernel` sees every error.

@@ -19,6 +19,7 @@ FAMILIES = {
     cj.Weibull: "positive numbers",
     cj.Beta: "numbers in (0, 1)",
     cj.Quantiles: "real numbers",
+    cj.SurvivalCurve: "lifetimes",
     cj.Truncated: "those of its base",
     cj.Poisson: "counts",
     cj.NegativeBinomial: "counts",

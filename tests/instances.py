@@ -122,6 +122,17 @@ def _quantiles(n, seed):
     return cj.Quantiles(values, (0.1, 0.5, 0.9)), loc[:, 0] + _rng(seed + 1).normal(size=n)
 
 
+def _survival_curve(n, seed):
+    times = np.cumsum(_rng(seed).uniform(0.3, 1.0, (n, 5)), axis=1)
+    probs = 1 - np.cumsum(0.02 + 0.8 * _rng(seed + 1).dirichlet(np.ones(6), n), axis=1)[:, :5]
+    # Inside of the cells, since the density jumps at the times, and after the last one.
+    ends, cell = np.pad(times, ((0, 0), (1, 0))), _rng(seed + 2).integers(6, size=n)
+    steps = np.diff(ends, axis=1, append=ends[:, -1:] + 1)
+    place = _rng(seed + 3).uniform(0.1, 0.9, n)
+    targets = ends[np.arange(n), cell] + place * steps[np.arange(n), cell]
+    return cj.SurvivalCurve(times, probs), targets
+
+
 def _truncated(n, seed):
     base, _ = _normal(n, seed)
     low, high = base.loc - base.scale, base.loc + 2 * base.scale
@@ -205,6 +216,7 @@ FAMILIES = {
     "student_t": _student_t,
     "log_normal": _log_normal,
     "quantiles": _quantiles,
+    "survival_curve": _survival_curve,
     "mixture": _mixture,
     "ensemble": _ensemble,
     "empirical": _empirical,

@@ -55,6 +55,13 @@ def of_quantiles(values, levels, y):
     return np.interp(y, values, levels)
 
 
+def curves_cdf(p, y):
+    """What is never reached is at infinity."""
+    rows = zip(p.times, p.probs, y, strict=True)
+    below = np.array([np.interp(z, [0, *t], [0, *(1 - s)]) for t, s, z in rows])
+    return np.where(y == np.inf, 1.0, below)
+
+
 CDFS = {
     "bernoulli": lambda p, y: stats.bernoulli(p.probs).cdf(y),
     "categorical": lambda p, y: classes_cdf(p.probs, y),
@@ -70,6 +77,7 @@ CDFS = {
     "student_t": lambda p, y: stats.t(p.df, p.loc, p.scale).cdf(y),
     "log_normal": lambda p, y: stats.lognorm(p.scale, scale=np.exp(p.loc)).cdf(y),
     "quantiles": quantiles_cdf,
+    "survival_curve": curves_cdf,
     "negative_binomial": lambda p, y: negative_binomial(p).cdf(y),
     "zero_inflated": zero_inflated_cdf,
     "mixture": mixture_cdf,
@@ -208,6 +216,7 @@ ENDS = {
     "student_t": (-np.inf, np.inf),
     "log_normal": (0, np.inf),
     "quantiles": (-np.inf, np.inf),
+    "survival_curve": (0, np.inf),
     "mixture": (-np.inf, np.inf),
     "ensemble": (0, 3),
 }

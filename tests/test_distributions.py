@@ -135,6 +135,32 @@ class Pieces:
         return value + below - above
 
 
+class Curves:
+    """Survival curves at times [n, K]: uniform between two of them, else at the last one."""
+
+    def __init__(self, p):
+        self.times = np.pad(p.times, ((0, 0), (1, 0)))
+        self.above = np.pad(p.probs, ((0, 0), (1, 0)), constant_values=1)
+
+    def _raw_moment(self, k):
+        """E min(Y, last time)^k, of the antiderivative of the density of each piece."""
+        slopes = -np.diff(self.above) / np.diff(self.times)
+        pieces = slopes * np.diff(self.times ** (k + 1)) / (k + 1)
+        return pieces.sum(1) + self.above[:, -1] * self.times[:, -1] ** k
+
+    def mean(self):
+        return self._raw_moment(1)
+
+    def var(self):
+        return self._raw_moment(2) - self._raw_moment(1) ** 2
+
+    def logpdf(self, y):
+        slopes = -np.diff(self.above) / np.diff(self.times)
+        densities = np.concatenate([slopes, self.above[:, -1:]], axis=1)
+        cell = np.sum(self.times[:, 1:] < y[:, None], axis=1)
+        return np.log(densities[np.arange(len(y)), cell])
+
+
 # The distribution of each row.
 LAWS = {
     "bernoulli": lambda p: stats.bernoulli(p.probs),
@@ -157,6 +183,7 @@ LAWS = {
     "student_t": lambda p: stats.t(p.df, p.loc, p.scale),
     "log_normal": lambda p: stats.lognorm(p.scale, scale=np.exp(p.loc)),
     "quantiles": Pieces,
+    "survival_curve": Curves,
     "mixture": lambda p: Shares(p.weights, stats.norm(p.components.loc, p.components.scale)),
     # A mixture of classes is one of their mean probabilities.
     "ensemble": lambda p: Classes(p.components.probs.mean(1)),

@@ -191,6 +191,17 @@ def test_few_rows_masks_and_batches(n, key, float64):
     np.testing.assert_allclose(high, alone.high, rtol=1e-9)
 
 
+def test_rows_between_two_rungs_of_the_ladder(key):
+    """Rows that fill the data up are valid rows: a scale of 0 would make h of U NaN."""
+    p = cj.Normal(jnp.linspace(1.0, 3.0, 9), jnp.ones(9))
+    targets, kernel = p.sample(key), cj.default_kernel(p)
+
+    def interval(p, targets):
+        return cj.skce_confidence_interval(key, kernel, p, targets, n_resamples=19)
+
+    np.testing.assert_allclose(interval(p, targets), jax.jit(interval)(p, targets), rtol=1e-4)
+
+
 def test_inside_jit_and_vmap(key):
     kernel, *data = sample("bernoulli-tv-white", 12, dtype="float32")
     keys = jax.random.split(key, 3)

@@ -170,6 +170,7 @@ FAST_OTHERS = {("categorical", name) for name in ("witness", "ece")}
 UNTEMPERED = {
     *("poisson", "negative_binomial", "zero_inflated", "ensemble", "gamma", "weibull", "beta"),
     *("binomial", "truncated", "student_t", "log_normal", "quantiles"),
+    "survival_curve",
 }
 
 
@@ -179,6 +180,9 @@ def _others():
             if name in ("ece", "mce", "mmce", "one_vs_rest") and family != "categorical":
                 continue
             if name in ("temper", "fit_temperature") and family in UNTEMPERED:
+                continue
+            # It has no expectations of target kernels.
+            if (family, name) == ("survival_curve", "features"):
                 continue
             # jax cannot vmap its ndtri over an explicit axis of a mesh (0.10.2), as moments do.
             if (family, name) == ("truncated", "moments"):

@@ -86,6 +86,19 @@ def _quantiles():
     return p, y, survival
 
 
+def _survival_curve():
+    """Curves that fall to each level at the last time, half of the way from 1 before it."""
+    last = np.linspace(1.0, 2.0, len(LEVELS))
+    p = cj.SurvivalCurve(last[:, None] * [0.5, 1], np.stack([(1 + LEVELS) / 2, LEVELS], 1))
+    y = np.where(np.arange(len(LEVELS)) % 3 == 1, 0.7, 1.1) * last
+
+    def survival(p, y):
+        rows = zip(p.times, p.probs, y, strict=True)
+        return np.array([np.interp(z, [0, *t], [1, *s]) for t, s, z in rows])
+
+    return p, y, survival
+
+
 def _mixture():
     p, _ = FAMILIES["mixture"](len(LEVELS), 0)
     y = stats.norm(p.components.loc, p.components.scale).isf(LEVELS[:, None]).max(axis=1)
@@ -141,6 +154,7 @@ CASES = {
     "empirical": _empirical,
     "empirical_draws": _empirical_draws,
     "quantiles": _quantiles,
+    "survival_curve": _survival_curve,
     "mixture": _mixture,
     "truncated": _truncated,
     "zero_inflated": _zero_inflated,

@@ -164,7 +164,7 @@ def residual_map_of_data(
 
     def means(targets: jax.Array) -> jax.Array:
         """The means of the residuals and of their squares in each cell, ``[2, l s]``."""
-        residuals = (targets.astype(dtype) - location) / divisor
+        residuals = (predictions.restricted(targets).astype(dtype) - location) / divisor
         return dot(jnp.stack([residuals, jnp.square(residuals)]), is_in) / size[None]
 
     rows = row_numbers(data.weights)

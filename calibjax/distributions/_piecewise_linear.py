@@ -20,13 +20,14 @@ def crps(
     low, high = values[:-1], values[1:]
     cut = jnp.clip(y, low, high)
     at_cut = levels[:-1] + (cut - low) / jnp.where(slopes > 0, slopes, 1.0)
-    below = (cut - low) * _mean_square(levels[:-1], at_cut)
-    above = (high - cut) * _mean_square(1 - at_cut, 1 - levels[1:])
+    below = (cut - low) * mean_square(levels[:-1], at_cut)
+    above = (high - cut) * mean_square(1 - at_cut, 1 - levels[1:])
     tails = _tail(levels[0], first, values[0] - y) + _tail(1 - levels[-1], last, y - values[-1])
     return jnp.sum(below + above) + tails
 
 
-def _mean_square(start: jax.Array, end: jax.Array) -> jax.Array:
+def mean_square(start: jax.Array, end: jax.Array) -> jax.Array:
+    """The mean of the square of what is linear, from its values at both ends."""
     return (jnp.square(start) + start * end + jnp.square(end)) / 3
 
 

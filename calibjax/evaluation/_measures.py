@@ -95,9 +95,10 @@ def _label_measures(
 def _number_measures(key: jax.Array, data: Data, confidence_level: float) -> dict[str, Measure]:
     n = data.n_kept()
     found = {"CRPS": _mean(np.asarray(crps_of_data(data))[:n], confidence_level, 0.0)}
+    seen = data.predictions.restricted(data.targets)
     means, deviations = (np.asarray(x, np.float64)[:n] for x in _moments(data.predictions))
     with np.errstate(divide="ignore", invalid="ignore"):
-        errors = (np.asarray(data.targets, np.float64)[:n] - means) / deviations
+        errors = (np.asarray(seen, np.float64)[:n] - means) / deviations
     if np.isfinite(errors).all() and np.isfinite(deviations).all():
         found["squared error / variance"] = _mean(
             np.square(errors), confidence_level, 0.0, if_calibrated=1.0

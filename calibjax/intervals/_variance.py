@@ -30,8 +30,10 @@ def largest_variance(kernel: SumOfTerms, data: Data, n_kept: Any, n_rows: jax.Ar
     """
     size = min(_MATRIX_ROWS, data.n * axis_size(axis))
     count = jnp.clip(n_rows, 1, size)
-    samples = rows_at(data.samples, n_kept, evenly_spaced(n_rows, count, size), axis)
     is_row = jnp.arange(size, dtype=jnp.int32) < count
+    # What does not count is a valid row too: of one that is 0, h may be NaN.
+    index = jnp.where(is_row, evenly_spaced(n_rows, count, size), 0)
+    samples = rows_at(data.samples, n_kept, index, axis)
     dense = in_tiles(kernel, samples, is_row.astype(data.weights.dtype)).dense()
     weights, count = dense.weights, count.astype(data.weights.dtype)
     means = dot(dense.matrix, weights) / count

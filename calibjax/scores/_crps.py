@@ -27,10 +27,10 @@ def crps(predictions: Distribution, targets: ArrayLike) -> jax.Array:
     numbers, it is the ranked probability score, and the Brier score (p - y)^2 for binary ones.
 
     There are formulas, exact up to rounding, for Normal, Laplace, StudentT, LogNormal, Gamma, Beta,
-    Quantiles, Poisson, Binomial, mixtures of Normal or Laplace, and samples; for labels and other
-    counts it is a sum over all of them.  For samples it is the score of their own distribution, in
-    O(S log S); with ``split=True`` it is the fair score, which on average over independent draws is
-    the score of the law that they come from.
+    Quantiles, SurvivalCurve (up to its last time), Poisson, Binomial, mixtures of Normal, Laplace
+    or SurvivalCurve, and samples; for labels and other counts it is a sum over all of them.  For
+    samples it is the score of their own distribution, in O(S log S); with ``split=True`` it is the
+    fair score, which on average over independent draws is the score of the law that they come from.
 
     All other predictions of numbers are integrated by a double exponential rule: 123 values of the
     cdf in float32, 315 in float64.  If the density is smooth inside its support, the relative error

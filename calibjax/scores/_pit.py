@@ -26,10 +26,11 @@ def pit(key: jax.Array, predictions: Distribution, targets: ArrayLike) -> jax.Ar
     with ties in random order: if target and samples are independent draws from one law, it is
     exactly uniform.
 
-    Of quantiles it is drawn between the levels on both sides of the target, since no more was
-    predicted.  A law with an atom, such as the amount of rain, may have more than the level at or
-    below a quantile, and less below it.  How a target at a quantile counts is then chosen in favour
-    of the model, so that places are as even as they can be among predictions that are alike.
+    Of quantiles it is drawn between the levels on both sides of the target, and of survival curves
+    between the values at the times on both sides, since no more was predicted.  A law with an atom,
+    such as the amount of rain, may have more than the level at or below a quantile, and less below
+    it.  How a target at a quantile counts is then chosen in favour of the model, so that places are
+    as even as they can be among predictions that are alike.
 
     A histogram is flat for a calibrated model, is a U for one that is too sure, a hump for one that
     is not sure enough, and a slope for one whose location is wrong.  A flat histogram does not show
@@ -89,5 +90,5 @@ def _uniform(key: jax.Array, data: Data) -> jax.Array:
 def _pit(predictions: Distribution, targets: jax.Array, between: jax.Array) -> jax.Array:
     # The law of draws with the target among them is uniform over S + 1 values.
     predictions, targets = predictions.pool_target(targets)
-    before, after = predictions.cdf_jump(targets)
-    return before + between * (after - before)
+    low, high, *_ = predictions.unit_interval(targets)
+    return low + between * (high - low)

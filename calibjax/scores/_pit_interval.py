@@ -27,6 +27,8 @@ def pit_interval(predictions: Distribution, targets: Targets) -> PITInterval:
     - Counts and ordered classes: from F(y-) to F(y).
     - `Quantiles`: the two levels that y lies between.  Where y is equal to quantiles, the cdf
       jumps, and it is not known how far: the ends are in the middle of where they may be.
+    - `SurvivalCurve`: the values of F at the two times that y lies between, and after the last time
+      all above F there.
     - `Empirical` without weights: from (r - 1) / (S + 1) to r / (S + 1) for the rank r of the
       target among the S samples and itself, and the union of these intervals for ties.
     - `Between`, where low < y <= high is known: from F(low) to F(high).

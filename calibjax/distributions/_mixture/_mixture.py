@@ -89,6 +89,9 @@ class Mixture(Distribution):
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         return self._first_components().supports(targets)
 
+    def restricted(self, targets: jax.Array) -> jax.Array:
+        return self._first_components().restricted(targets)
+
     def mean(self) -> jax.Array:
         """The means, ``[n]`` or ``[n, d]``."""
         return _mean_of(self, lambda components: components.mean())

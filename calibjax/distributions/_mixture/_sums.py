@@ -55,7 +55,7 @@ def survival(p: Any, targets: jax.Array) -> jax.Array:
 def cdf_jump(p: Any, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The same sums of both limits of the components' cdfs."""
     before = average(p, targets, lambda components, y: components.cdf_jump(y)[0])
-    return before, cdf(p, targets)
+    return before, average(p, targets, lambda components, y: components.cdf_jump(y)[1])
 
 
 def quantile(p: Any, level: jax.Array) -> jax.Array:
@@ -108,7 +108,8 @@ def crps(p: Any, targets: jax.Array) -> jax.Array | None:
     """
     p = widened(p)
     components = p.components
-    if components.mean_absolute_difference(components) is None:
+    one = jax.tree.map(lambda x: x[0, 0], components)
+    if jax.eval_shape(lambda c: c.mean_absolute_difference(c), one) is None:
         return None
 
     def divergence(c: Any, d: Any) -> jax.Array:
