@@ -418,10 +418,13 @@ def test_sums_over_coordinates_on_every_platform(m, float64):
     gap = p[:, None] - q[None]
     per_pass = _coordinates._COORDINATES_PER_PASS, _coordinates._SIDE_BY_SIDE
     for passes in (max(2, math.ceil(m / per_pass[0])), math.ceil(m / per_pass[1])):
-        found = jax.jit(functools.partial(_coordinates._in_passes, jnp.abs, passes))(p, q)
+        found = jax.jit(functools.partial(_coordinates._in_passes, _coordinates.distance, passes))(
+            p, q
+        )
         np.testing.assert_allclose(found, np.abs(gap).sum(axis=2), rtol=1e-13)
+    slope = _coordinates.slope_of_distance
     for slopes in (_coordinates._slopes_in_passes, _coordinates._slopes_fused):
-        found = jax.jit(functools.partial(slopes, jnp.sign))(p, q, weights)
+        found = jax.jit(functools.partial(slopes, slope))(p, q, weights)
         expected = np.einsum("stm,st->tm", np.sign(gap), weights)
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
 

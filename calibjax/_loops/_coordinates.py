@@ -1,4 +1,4 @@
-"""Sums over coordinates, sum_c f(p_c - q_c), for all pairs of rows of two batches.
+"""Sums over coordinates, sum_c f(p_c, q_c), for all pairs of rows of two batches.
 
 A reduction over the last axis of ``[S, T, m]`` is by far the slowest way to do this on a CPU: there
 the coordinates run in the outer loop and the ``[S, T]`` tile of pairs in the inner one.  On an
@@ -22,13 +22,14 @@ _ROWS_PER_PASS = 16
 # And on an accelerator: what fits into the registers, and compiles in a second.
 _SIDE_BY_SIDE = 32
 
-Elementwise = Callable[[jax.Array], jax.Array]
+Elementwise = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def _sum_over_coordinates(f: Elementwise, slope: Elementwise, ps: jax.Array, qs: jax.Array):
-    """sum_c f(p_c - q_c) for p in ``[S, m]``, q in ``[T, m]``: shape ``[S, T]``.
+    """sum_c f(p_c, q_c) for p in ``[S, m]``, q in ``[T, m]``: shape ``[S, T]``.
 
-    `f` is even with f(0) = 0, and `slope` is its derivative, odd.
+    `f` is a symmetric function of a difference with f(p, p) = 0, and `slope` is its derivative with
+    respect to p, which has the other sign with respect to q.
     """
     m = ps.shape[1]
     # XLA unrolls a loop of one pass, and fuses it with what follows.  On a CPU that is slower: take
@@ -47,7 +48,7 @@ def _in_passes(f: Elementwise, passes: int, ps: jax.Array, qs: jax.Array) -> jax
 
     def add(i, tile):
         for c in range(per_pass):
-            tile += f(p[i * per_pass + c][:, None] - q[i * per_pass + c][None, :])
+            tile += f(p[i * per_pass + c][:, None], q[i * per_pass + c][None, :])
         return tile
 
     zeros = as_varying(jnp.zeros((ps.shape[0], qs.shape[0]), ps.dtype), (ps, qs))
@@ -66,7 +67,7 @@ def _forward(f, slope, ps, qs):
 
 def _backward(f, slope, rows, cotangent):
     ps, qs = rows
-    # The slope is odd: seen from the other side it changes its sign.
+    # Seen from the other side, the slope changes its sign.
     of_ps = _sum_of_slopes(slope, qs, ps, cotangent.T)
     of_qs = _sum_of_slopes(slope, ps, qs, cotangent)
     return -of_ps, -of_qs
@@ -76,7 +77,7 @@ sum_over_coordinates.defvjp(_forward, _backward)
 
 
 def _sum_of_slopes(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights: jax.Array):
-    """sum_i weights_ij slope(p_ic - q_jc), ``[T, m]``."""
+    """sum_i weights_ij slope(p_ic, q_jc), ``[T, m]``."""
     return lax.platform_dependent(
         *(ps, qs, weights),
         cpu=lambda *rows: _slopes_in_passes(slope, *rows),
@@ -94,7 +95,7 @@ def _slopes_in_passes(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights:
     def add(i, total):
         for k in range(per_pass):
             row = i * per_pass + k
-            total += slope(ps[row][:, None] - q) * weights[row][None, :]
+            total += slope(ps[row][:, None], q) * weights[row][None, :]
         return total
 
     return lax.fori_loop(0, passes, add, as_varying(jnp.zeros_like(q), (ps, qs, weights))).T
@@ -104,19 +105,46 @@ def _slopes_fused(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights: jax
     """A sum of which no term is held."""
 
     def sum_coordinate(p, q):
-        return jnp.sum(slope(p[:, None] - q[None, :]) * weights, axis=0)
+        return jnp.sum(slope(p[:, None], q[None, :]) * weights, axis=0)
 
     return jax.vmap(sum_coordinate, in_axes=1, out_axes=1)(ps, qs)
 
 
-def sign(x: jax.Array) -> jax.Array:
-    """The sign of x for |x| <= 2, and 0 at 0, without comparisons; its derivative is 0.
+def square(p: jax.Array, q: jax.Array) -> jax.Array:
+    """(p - q)^2."""
+    return jnp.square(p - q)
+
+
+def slope_of_square(p: jax.Array, q: jax.Array) -> jax.Array:
+    """2 (p - q)."""
+    return 2 * (p - q)
+
+
+def distance(p: jax.Array, q: jax.Array) -> jax.Array:
+    """|p - q|."""
+    return jnp.abs(p - q)
+
+
+def slope_of_distance(p: jax.Array, q: jax.Array) -> jax.Array:
+    """The sign of p - q for |p - q| <= 2, and 0 at 0, without comparisons; its derivative is 0.
 
     The scale lifts the smallest normal number to 1: whatever is not 0 is clipped to 1 or -1.
     """
-    return lax.stop_gradient(jnp.clip(x * (1 / jnp.finfo(x.dtype).tiny), -1, 1))
+    return lax.stop_gradient(jnp.clip((p - q) * (1 / jnp.finfo(p.dtype).tiny), -1, 1))
 
 
-def double(x: jax.Array) -> jax.Array:
-    """The derivative of the square."""
-    return 2 * x
+def square_beyond_rounding(p: jax.Array, q: jax.Array) -> jax.Array:
+    """(p - q)^2, and 0 for numbers that are equal up to rounding."""
+    return jnp.square(_beyond_rounding(p, q))
+
+
+def slope_of_square_beyond_rounding(p: jax.Array, q: jax.Array) -> jax.Array:
+    """2 (p - q), and 0 for numbers that are equal up to rounding."""
+    return 2 * _beyond_rounding(p, q)
+
+
+def _beyond_rounding(p: jax.Array, q: jax.Array) -> jax.Array:
+    # The smaller of two numbers bounds the rounding, so that infinity is not near to a number.
+    rounding = 2 * jnp.finfo(p.dtype).eps * jnp.minimum(jnp.abs(p), jnp.abs(q))
+    same = (p == q) | (jnp.abs(p - q) < rounding)
+    return jnp.where(same, 0.0, p - q)

@@ -10,7 +10,15 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
-from calibjax._loops import double, sign, sum_over_coordinates
+from calibjax._loops import (
+    distance,
+    slope_of_distance,
+    slope_of_square,
+    slope_of_square_beyond_rounding,
+    square,
+    square_beyond_rounding,
+    sum_over_coordinates,
+)
 from calibjax._numbers import Constraint, absolute, power_of_two, safe_sqrt
 from calibjax._struct import is_array, struct, type_name, widest_dtype
 from calibjax.kernels._base import hold_functions, vmap_pairs
@@ -150,7 +158,7 @@ class NormDistance(Distance):
         if all(x.ndim == 1 for x in xs):
             return vmap_pairs(self.squared_norm)(xs, ys)
         vectors = (jnp.concatenate([x.reshape(len(x), -1) for x in batch], 1) for batch in (xs, ys))
-        return sum_over_coordinates(jnp.square, double, *vectors)
+        return sum_over_coordinates(square, slope_of_square, *vectors)
 
     def draw_frequency(
         self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: Any
@@ -246,7 +254,7 @@ class TotalVariation(Distance):
         if _are_binary(ps, qs):
             return vmap_pairs(self)(ps, qs)
         ps, qs = label_probabilities(self, ps), label_probabilities(self, qs)
-        return sum_over_coordinates(jnp.abs, sign, ps, qs) / 2
+        return sum_over_coordinates(distance, slope_of_distance, ps, qs) / 2
 
     def embedding(self, p: Any) -> jax.Array:
         """The probabilities of all labels, of one prediction."""
@@ -283,11 +291,15 @@ class Euclidean(NormDistance):
         if _are_binary(ps, qs):
             return vmap_pairs(self.squared)(ps, qs)
         ps, qs = label_probabilities(self, ps), label_probabilities(self, qs)
-        return sum_over_coordinates(jnp.square, double, ps, qs)
+        return sum_over_coordinates(square, slope_of_square, ps, qs)
 
     def embedding(self, p: Any) -> jax.Array:
         """The probabilities of all labels, of one prediction."""
         return label_probabilities(self, p)
+
+
+# So many numbers of an embedding are coordinates of their own.
+_FEW = 4
 
 
 @struct
@@ -325,19 +337,22 @@ class EmbeddingDistance(NormDistance):
         return self.squared_norm(self.coordinates(p), self.coordinates(q))
 
     def coordinates(self, p: Any) -> Coordinates:
-        return (self._value(p),)
+        value = self._value(p)
+        # Of a few numbers each is a coordinate of its own: tiles of numbers are made in one loop.
+        return tuple(value) if value.ndim == 1 and value.size <= _FEW else (value,)
 
     def squared_norm(self, xs: Coordinates, ys: Coordinates) -> jax.Array:
-        (x,), (y,) = xs, ys
         # Equal predictions may differ in the last bit of phi, which compiled loops round in more
         # than one way: equal up to rounding is equal, or the norm would have a slope of 1 there.
-        # The smaller of two numbers bounds the rounding, so that infinity is not near to a number.
-        rounding = 2 * jnp.finfo(x.dtype).eps * jnp.minimum(jnp.abs(x), jnp.abs(y))
-        same = (x == y) | (jnp.abs(x - y) < rounding)
-        return jnp.sum(jnp.square(jnp.where(same, 0.0, x - y)))
+        squares = (jnp.sum(square_beyond_rounding(x, y)) for x, y in zip(xs, ys, strict=True))
+        return functools.reduce(jnp.add, squares)
 
     def tile(self, xs: Coordinates, ys: Coordinates) -> jax.Array:
-        return vmap_pairs(self.squared_norm)(xs, ys)
+        if all(x.ndim == 1 for x in xs):
+            return vmap_pairs(self.squared_norm)(xs, ys)
+        (x,), (y,) = xs, ys
+        x, y = x.reshape(x.shape[0], -1), y.reshape(y.shape[0], -1)
+        return sum_over_coordinates(square_beyond_rounding, slope_of_square_beyond_rounding, x, y)
 
     def embedding(self, p: Any) -> jax.Array:
         """phi(p), a vector, of one prediction."""
