@@ -1,6 +1,7 @@
 """What every test runs under: strict promotion, and a stated precision."""
 
 import gc
+import itertools
 import os
 import platform
 from pathlib import Path
@@ -41,6 +42,19 @@ def pytest_configure(config):
         folder = config.cache.mkdir(f"programs-{platform.node()}-{worker}")
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+
+
+# Compiled programs have dozens of parts of memory each, and Linux gives a process 65530: at one
+# more it ends with a segmentation fault.
+MEMORY_PARTS, MOST_PARTS = Path("/proc/self/maps"), 40_000
+# A count takes milliseconds, and one test adds a few hundred parts.
+counts_of_parts = itertools.cycle([True, *[False] * 15])
+
+
+def pytest_runtest_teardown(nextitem):
+    if nextitem is not None and next(counts_of_parts) and MEMORY_PARTS.exists():
+        if MEMORY_PARTS.read_bytes().count(b"\n") > MOST_PARTS:
+            jax.clear_caches()
 
 
 def pytest_collection_finish():

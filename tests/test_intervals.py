@@ -14,6 +14,7 @@ from test_shard_map import check
 from test_sharding import place
 
 import calibjax as cj
+from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._aggregation import aggregate
 from calibjax.intervals import DrawnErrors, three_moment_errors, two_moment_errors
 from calibjax.intervals._variance import largest_variance
@@ -124,7 +125,7 @@ def test_largest_variance(float64):
     from calibjax._rows import check_data, clean
 
     data = clean(check_data(predictions, targets))
-    found = largest_variance(kernel, data, 40, jnp.int32(40), None)
+    found = largest_variance(normal_form(kernel), data, 40, jnp.int32(40), None)
     centring = np.eye(40) - 1 / 40
     expected = np.linalg.eigvalsh(centring @ matrix @ centring)[-1] / 39
     np.testing.assert_allclose(found, expected, rtol=1e-6)
