@@ -286,3 +286,65 @@ def test_the_method_says_what_carried_the_test(key):
     assert "multipliers of 11 times, for rows less than a horizon apart" in method(
         times=TIMES, horizon=2
     )
+
+
+def clustered(key, ids):
+    """Calibrated forecasts whose errors have the correlation 0.3 in clusters, or in one class."""
+    shared, own = jax.random.normal(key, (2, ids.size))
+    z = np.sqrt(0.3) * shared[ids] + np.sqrt(0.7) * own
+    return cj.Normal(jnp.zeros(ids.size), jnp.ones(ids.size)), z
+
+
+def classes_of_clusters(key, ids):
+    keys = jax.random.split(key, 3)
+    joint, own = (jax.random.uniform(k, ids.shape) < 0.2 for k in keys[:2])
+    others = 1 + jax.random.randint(keys[2], ids.shape, 0, 4)
+    is_first = jnp.where(np.arange(ids.size) % 2 == 0, joint[ids], own)
+    return cj.Categorical(jnp.full((ids.size, 5), 0.2)), jnp.where(is_first, 0, others)
+
+
+def four_steps_ahead(key, times, memory=0.9):
+    """Perfect forecasts of a series with a memory, each issued before the last one is verified."""
+    noise = np.sqrt(1 - memory**2) * jax.random.normal(key, (times.size + 104,))
+    series = jax.lax.scan(lambda x, e: (memory * x + e,) * 2, 0.0, noise)[1][100:]
+    spread = jnp.full(times.size, np.sqrt(1 - memory**8))
+    return cj.Normal(memory**4 * series[:-4], spread), series[4:]
+
+
+def lifetimes(key, rows):
+    time, end = jax.random.exponential(key, (2, rows.size)) * np.array([[1.0], [1.5]])
+    targets = cj.Between.right_censored(jnp.minimum(time, end), time <= end)
+    return cj.Weibull(jnp.ones(rows.size), jnp.ones(rows.size)), targets
+
+
+ROWS = np.arange(200)
+LEVELS = {
+    "20 clusters": (clustered, ROWS % 20, "clusters", 0.05),
+    "20 clusters of labels": (classes_of_clusters, ROWS % 20, "clusters", 0.05),
+    "times": (four_steps_ahead, ROWS, "times", 0.05),
+    "censored": (lifetimes, ROWS, "", 0.05),
+    # What the argument is for.
+    "20 clusters ignored": (clustered, ROWS % 20, "", None),
+    "times ignored": (four_steps_ahead, ROWS, "", None),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LEVELS)
+def test_levels(name, key):
+    make, numbers, argument, level = LEVELS[name]
+    options = {argument: jnp.asarray(numbers)} if argument else {}
+    options |= {"horizon": 4} if argument == "times" else {}
+
+    def pvalue(key):
+        data_key, test_key = jax.random.split(key)
+        predictions, targets = make(data_key, numbers)
+        return cj.calibration_test(test_key, predictions, targets, n_resamples=99, **options).pvalue
+
+    n_sets = 300
+    pvalues = jax.jit(lambda keys: jax.lax.map(pvalue, keys))(jax.random.split(key, n_sets))
+    rejected = np.mean(np.asarray(pvalues) <= 0.05 + 1e-6)
+    if level is None:
+        assert rejected > 0.2
+    else:
+        assert rejected <= level + 3 * np.sqrt(level * (1 - level) / n_sets)
