@@ -129,6 +129,18 @@ def test_normal_predictions(calls, tmp_path):
     assert calls[0].targets.tolist() == [3, 4] and calls[0].classes is None
 
 
+def test_censored_targets(calls, tmp_path):
+    text = "mu,sd,y,alive,bad\n0,1,0.5,no,1\n0,1,1.5, True,2\n0,1,2,0,1\n"
+    path = write(tmp_path / "times.csv", text)
+    options = "--mean", "mu", "--sd", "sd", "--target", "y"
+    assert run("evaluate", path, *options, "--censored", "alive").exit_code == 0
+    assert calls[0].targets.low.tolist() == [0.5, 1.5, 2.0]
+    assert calls[0].targets.high.tolist() == [0.5, np.inf, 2.0]
+    check_error(run("evaluate", path, *options, "--censored", "bad"), "column bad, row 3: .* got 2")
+    options = "--prob", "sd", "--target", "bad", "--event", "2", "--censored", "alive"
+    check_error(run("evaluate", path, *options), "--censored .* --mean")
+
+
 @pytest.mark.parametrize(
     "header, options",
     [("q0.9,q0.1,q0.5", ()), ("q_90%,q_10%,q_50%", ()), ("qc,qa,qb", ("--levels", "0.9,0.1,0.5"))],

@@ -56,6 +56,12 @@ Draws = Annotated[
 Normalize = Annotated[
     bool, typer.Option("--normalize", help="Divide class probabilities by their sum.")
 ]
+Censored = Annotated[
+    str | None,
+    typer.Option(
+        help="A column of truth values, for --mean: true if the target is only known to be larger."
+    ),
+]
 Level = Annotated[float, typer.Option(help="How often chance alone may give the exit status 1.")]
 Seed = Annotated[int, typer.Option(help="What all random numbers come from.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax import intervals
+from calibjax._between import Between
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, first_rows
 from calibjax._struct import widest_dtype
@@ -30,7 +31,7 @@ class Effect:
     Args:
         skce: the unbiased SKCE with the default kernel, and its confidence interval.
         equivalent: the temperature that shows as large an error; None for a family that has no
-            temperature, or for which it takes minutes.
+            temperature, or for which it takes minutes, and for targets that are not known exactly.
         best_temperature: what `fit_temperature` finds: above 1 the model is too sure; or None.
     """
 
@@ -51,7 +52,7 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
         test = aggregated_skce_test_of_data(key, [kernel], data, n_resamples=n_resamples)
         estimate, interval = test.estimate, test.confidence_interval(confidence_level)
     found = Measure(float(estimate), (float(interval.low), float(interval.high)))
-    if not intervals.has_temperature(predictions):
+    if isinstance(data.targets, Between) or not intervals.has_temperature(predictions):
         return Effect(found, None, None)
     best = float(fit_temperature_of_data(data))
     if isinstance(predictions, Univariate):

@@ -13,11 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._between import Between
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
 from calibjax.curves import contributions_of_data
 from calibjax.discrepancy import normal_form
 from calibjax.evaluation._effect import Effect
+from calibjax.evaluation._hidden import n_hidden
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._pictures import curves_of
@@ -48,7 +50,8 @@ class Evaluation:
         measures: accuracy, scores and classical calibration errors, by their names.
         impossible: the rows whose targets came although the model gave them the probability 0.
         predictions: the predictions, as a distribution.
-        targets: the observed targets, ``[n]`` or ``[n, d]``, labels as ``0 … m-1``.
+        targets: the observed targets, ``[n]`` or ``[n, d]``, labels as ``0 … m-1``, or
+            `Between`.
         classes: the names of the classes, or None.
         seed: what all random numbers came from.
 
@@ -67,7 +70,7 @@ class Evaluation:
     measures: dict[str, Measure]
     impossible: Impossible
     predictions: Distribution
-    targets: np.ndarray
+    targets: np.ndarray | Between
     classes: list[Any] | None
     seed: int
 
@@ -79,7 +82,7 @@ class Evaluation:
     @property
     def n(self) -> int:
         """The number of rows."""
-        return len(self.targets)
+        return len(self.predictions)
 
     @property
     def remarks(self) -> list[str]:
@@ -90,6 +93,18 @@ class Evaluation:
     def family(self) -> str:
         """The name of the family of the predictions."""
         return type(self.predictions).__name__
+
+    @property
+    def is_redrawn(self) -> bool:
+        """Whether the test compares with targets drawn from the predictions, so that p is exact."""
+        return self.test.method.endswith("draws from the model")
+
+    @property
+    def data_sets_under_h0(self) -> str:
+        """What the test compares the targets with, in words."""
+        if self.is_redrawn:
+            return "targets drawn from the predictions"
+        return "the observed errors with random signs and sizes"
 
     @property
     def _n_resamples(self) -> int:
@@ -121,19 +136,22 @@ class Evaluation:
 
         The names are "reliability", "corp" and "witness" for labels, with "pit" for Ordinal ones,
         and "pit", "coverage" and "residuals" for numbers; they are the functions of calibjax that
-        made them.
+        made them.  There are none of targets that are not known exactly.
         """
+        if isinstance(self.targets, Between):
+            return {}
         with self._precision():
             key, data = keys_of(self.seed).curves, padded(Data(self.predictions, self.targets))
             return curves_of(key, data, 1 - self.level, self._n_resamples)
 
     @functools.cached_property
     def contributions(self) -> np.ndarray | None:
-        """How much each row contributes to the SKCE, ``[n]``; None above 20 000 rows.
+        """How much each row contributes to the SKCE, ``[n]``; None above 20 000 rows, and
+        for targets that are not known exactly.
 
         They need all pairs, and their mean is the unbiased SKCE with the default kernel.
         """
-        if self.n > _MAX_CONTRIBUTIONS:
+        if self.n > _MAX_CONTRIBUTIONS or isinstance(self.targets, Between):
             return None
         with self._precision():
             data = padded(Data(self.predictions, self.targets))
@@ -144,9 +162,11 @@ class Evaluation:
     def remedies(self) -> list[Remedy]:
         """Would a few numbers mend it?  Recalibrations fitted on half of the rows.
 
-        The other half judges them.  It is empty for few rows, and for families that cannot be
-        tempered.
+        The other half judges them.  It is empty for few rows, for families that cannot be
+        tempered, and for targets that are not known exactly.
         """
+        if isinstance(self.targets, Between):
+            return []
         with self._precision():
             key = keys_of(self.seed).remedies
             return remedies_of(key, self.predictions, self.targets, self._n_resamples)
@@ -193,6 +213,7 @@ class Evaluation:
             "pvalue": self.pvalue,
             "level": self.level,
             "n": self.n,
+            "n_hidden": n_hidden(self.targets),
             "family": self.family,
             "classes": self.classes,
             "seed": self.seed,

@@ -26,6 +26,8 @@ def verdict(
     effect: Effect,
     worst: str | None,
     impossible: Impossible,
+    towards: str | None = None,
+    rows: str | None = None,
 ) -> str:
     """Whether the model is calibrated, how far off it is, and where most of all.
 
@@ -37,10 +39,12 @@ def verdict(
         worst: where the model is wrong, in words, if that is known.
         impossible: the rows whose targets the model gave the probability 0.  If the others are not
             rejected, nothing else is said to be wrong.
+        towards: in which direction targets differ, where no temperature says it.
+        rows: the number of rows, and what is special about them, in words.
     """
     without = impossible.pvalue_without
     certain = in_words(impossible, predictions)
-    found = f"(p = {pvalue:.3g}, {len(predictions)} rows)"
+    found = f"(p = {pvalue:.3g}, {rows or f'{len(predictions)} rows'})"
     if pvalue > level:
         certificate = ""
         if effect.equivalent is not None:
@@ -52,7 +56,7 @@ def verdict(
         return f"No sign of miscalibration {found}{but}{certificate}."
     details = [certain]
     if without is None or without <= level:
-        details += [_how_far_off(predictions, effect), worst and f"worst where {worst}"]
+        details += [_how_far_off(predictions, effect), towards, worst and f"worst where {worst}"]
     said = "; ".join(detail for detail in details if detail)
     return f"Not calibrated {found}{': ' if said else ''}{said}."
 
