@@ -11,8 +11,14 @@ import numpy as np
 from calibjax._between import Between
 from calibjax._check import check_flag, check_integer
 from calibjax._distribution import Distribution
-from calibjax._rows import check_data, padded
+from calibjax._rows import Dependence, check_data, padded, with_dependence
 from calibjax._struct import is_traced
+from calibjax.evaluation._dependence import (
+    INDEPENDENT,
+    read_dependence,
+    read_weights,
+    rows_in_words,
+)
 from calibjax.evaluation._effect import effect_of
 from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._hidden import n_hidden, on_numpy, shift_in_words
@@ -40,10 +46,14 @@ def evaluate(
     classes: Sequence[Any] | None = None,
     normalize: bool = False,
     level: float = 0.05,
+    weights: Any = None,
+    clusters: Any = None,
+    times: Any = None,
+    horizon: Any = None,
 ) -> Evaluation:
     """Is this model calibrated, how far off is it, and where?
 
-    It takes what people have, and calls the exact test `calibration_test`,
+    It takes what people have, and calls the test `calibration_test`,
     `skce_confidence_interval`, `equivalent_temperature`, the classical measures, and the functions
     behind the pictures.  It is for people: for use inside jit, and with keys of your own, call
     these functions.  The same arguments give the same result.
@@ -74,6 +84,14 @@ def evaluate(
         normalize: whether to divide each row of probabilities by its sum, for rounded ones.
         level: the model is called not calibrated if the p-value is at most this, from 0.001 to 0.5;
             intervals hold with the confidence 1 - level.
+        weights: how much each row counts, numbers ``[n]`` that are known before the targets.
+        clusters: ``[n]``, names, numbers or dates: rows of one cluster, such as a hospital or a
+            topic, may depend on each other in any way.
+        times: ``[n]``, numbers, or dates, which count as days: rows of one time may depend on each
+            other in any way.  Not together with clusters.
+        horizon: a number in units of the times, or of days, or a timedelta: rows less than it apart
+            may depend on each other, as forecasts for h steps ahead do that are issued at every
+            step.
 
     Returns:
         Evaluation: print it, or see its fields.
@@ -100,7 +118,15 @@ def evaluate(
         )
     normalize = check_flag("normalize", normalize)
     family, observed, names = read_inputs(predictions, targets, classes, normalize)
-    return evaluate_read(family, observed, seed=seed, classes=names, level=level)
+    return evaluate_read(
+        family,
+        observed,
+        seed=seed,
+        classes=names,
+        level=level,
+        weights=read_weights(weights),
+        dependence=read_dependence(clusters, times, horizon),
+    )
 
 
 def evaluate_read(
@@ -110,6 +136,8 @@ def evaluate_read(
     seed: int,
     classes: list[Any] | None,
     level: float,
+    weights: np.ndarray | None = None,
+    dependence: Dependence = INDEPENDENT,
 ) -> Evaluation:
     """`evaluate` of a distribution, and of targets as it counts them, which need no more reading.
 
@@ -119,6 +147,8 @@ def evaluate_read(
         seed: as in `evaluate`.
         classes: the names of the m classes, or None.
         level: as in `evaluate`.
+        weights: how much each row counts, ``[n]``, or None.
+        dependence: clusters as integers ``[n]``, or times as numbers ``[n]`` and a horizon.
     """
     seed = check_integer("seed", seed, 0, 2**63 - 1)
     if not (isinstance(level, (float, np.floating)) and _LEAST_LEVEL <= level <= _LARGEST_LEVEL):
@@ -127,7 +157,8 @@ def evaluate_read(
             f"confidence of 95 %, got {level!r}."
         )
     level = float(level)
-    checked = check_data(predictions, observed, intervals=True)
+    checked = check_data(predictions, observed, weights=weights, intervals=True)
+    checked = with_dependence(checked, dependence)
     data, n, keys = padded(checked), checked.n, keys_of(seed)
     test = calibration_test_of_data(keys.test, data, n_resamples=_N_RESAMPLES)
     if np.isnan(test.pvalue):
@@ -143,7 +174,9 @@ def evaluate_read(
     effect = effect_of(keys.effect, data, 1 - level, _N_RESAMPLES)
     found = measures(keys.measures, data, 1 - level, _N_RESAMPLES)
     worst = towards = None
-    rows = f"{n} rows"
+    rows, units = f"{n} rows", rows_in_words(dependence)
+    if units is not None:
+        rows += f", {units}"
     if isinstance(observed, Between):
         rows += f", {n_hidden(observed)} of hidden targets"
         towards = shift_in_words(found[MEAN_PLACE])
@@ -164,6 +197,8 @@ def evaluate_read(
         targets=on_numpy(checked.targets),
         classes=classes,
         seed=seed,
+        weights=weights,
+        dependence=dependence,
     )
 
 

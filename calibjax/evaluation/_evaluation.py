@@ -15,9 +15,10 @@ import numpy as np
 
 from calibjax._between import Between
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, padded
+from calibjax._rows import Data, Dependence, padded
 from calibjax.curves import contributions_of_data
 from calibjax.discrepancy import normal_form
+from calibjax.evaluation._dependence import INDEPENDENT, rows_in_words
 from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._hidden import n_hidden
 from calibjax.evaluation._keys import keys_of
@@ -25,6 +26,7 @@ from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._pictures import curves_of
 from calibjax.evaluation._remarks import Impossible, remarks
 from calibjax.evaluation._remedies import Remedy, remedies_of
+from calibjax.evaluation._sampling import Sampling
 from calibjax.evaluation._summary import summary
 from calibjax.expectations import default_kernel_of_data
 from calibjax.hypothesis_tests import CalibrationTestResult
@@ -54,6 +56,8 @@ class Evaluation:
             `Between`.
         classes: the names of the classes, or None.
         seed: what all random numbers came from.
+        weights: how much each row counts, ``[n]``; None if all count the same.
+        dependence: the clusters as integers, or the times, as numbers or days, and the horizon.
 
     Example:
         >>> import calibjax as cj
@@ -73,6 +77,8 @@ class Evaluation:
     targets: np.ndarray | Between
     classes: list[Any] | None
     seed: int
+    weights: np.ndarray | None = None
+    dependence: Dependence = INDEPENDENT
 
     @property
     def rejected(self) -> bool:
@@ -86,8 +92,20 @@ class Evaluation:
 
     @property
     def remarks(self) -> list[str]:
-        """Why intervals may be too narrow: few rows, or few rare events; mostly empty."""
-        return remarks(self.predictions, self.targets)
+        """What is left out, and why intervals may be too narrow: few rows; mostly empty."""
+        return remarks(self.predictions, self.targets, self.weights, self.dependence)
+
+    @property
+    def units(self) -> str | None:
+        """What the p-value takes for independent of each other, "60 clusters"; None for rows."""
+        return rows_in_words(self.dependence)
+
+    @property
+    def n_effective(self) -> float | None:
+        """(sum w)^2 / sum w^2 of the weights w; None without weights."""
+        if self.weights is None:
+            return None
+        return Sampling(self.n, self.weights).n_effective()
 
     @property
     def family(self) -> str:
@@ -146,12 +164,13 @@ class Evaluation:
 
     @functools.cached_property
     def contributions(self) -> np.ndarray | None:
-        """How much each row contributes to the SKCE, ``[n]``; None above 20 000 rows, and
-        for targets that are not known exactly.
+        """How much each row contributes to the SKCE, ``[n]``; None above 20 000 rows, for
+        targets that are not known exactly, and for rows with weights.
 
         They need all pairs, and their mean is the unbiased SKCE with the default kernel.
         """
-        if self.n > _MAX_CONTRIBUTIONS or isinstance(self.targets, Between):
+        hidden = isinstance(self.targets, Between)
+        if self.n > _MAX_CONTRIBUTIONS or hidden or self.weights is not None:
             return None
         with self._precision():
             data = padded(Data(self.predictions, self.targets))
@@ -163,9 +182,10 @@ class Evaluation:
         """Would a few numbers mend it?  Recalibrations fitted on half of the rows.
 
         The other half judges them.  It is empty for few rows, for families that cannot be
-        tempered, and for targets that are not known exactly.
+        tempered, for targets that are not known exactly, and for rows that have weights or depend
+        on each other.
         """
-        if isinstance(self.targets, Between):
+        if isinstance(self.targets, Between) or self.units or self.weights is not None:
             return []
         with self._precision():
             key = keys_of(self.seed).remedies
@@ -214,6 +234,9 @@ class Evaluation:
             "level": self.level,
             "n": self.n,
             "n_hidden": n_hidden(self.targets),
+            "n_effective": self.n_effective,
+            "assumes": self.units or "independent rows",
+            "horizon": self.dependence.horizon,
             "family": self.family,
             "classes": self.classes,
             "seed": self.seed,

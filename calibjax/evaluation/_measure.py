@@ -8,6 +8,7 @@ import numpy as np
 
 from calibjax.evaluation._means import Interval, mean_interval, wilson_interval
 from calibjax.evaluation._rows import named_rows
+from calibjax.evaluation._sampling import Sampling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Measure:
         if_calibrated: where it would lie, with the same probability, if targets were drawn from the
             predictions, or twice its mean; or None.
         pvalue: for a measure of calibration, how often such targets show at least as much; or None.
-        note: if there is no number, which rows have none; or None.
+        note: words in place of all but the value, such as which rows have no number; or None.
     """
 
     value: float
@@ -30,20 +31,28 @@ class Measure:
     note: str | None = None
 
 
-def share_measure(hits: np.ndarray, probability: float, confidence_level: float) -> Measure:
-    """The share of hits, and where it lies if each row hits with a probability."""
+def share_measure(
+    hits: np.ndarray, probability: float, confidence_level: float, sampling: Sampling
+) -> Measure:
+    """The share of hits, and where it lies if each row hits with a probability.
+
+    Of rows with weights, or that depend on each other, only the mean is known.
+    """
     from scipy.special import bdtr
 
+    interval = wilson_interval(hits, confidence_level, sampling)
+    if not sampling.is_plain:
+        return Measure(float(sampling.shares() @ hits), interval, (probability, probability))
     tail, n = (1 - confidence_level) / 2, len(hits)
     binomial_cdf = bdtr(np.arange(n + 1), n, probability)
     low, high = np.searchsorted(binomial_cdf, [tail, 1 - tail]) / n
-    interval = wilson_interval(hits, confidence_level)
     return Measure(float(hits.mean()), interval, (float(low), float(high)))
 
 
 def mean_measure(
     values: Any,
     confidence_level: float,
+    sampling: Sampling,
     least: float,
     if_calibrated: float | None = None,
     most: float = math.inf,
@@ -54,8 +63,8 @@ def mean_measure(
     if unknown is not None:
         return unknown
     expected = None if if_calibrated is None else (if_calibrated, if_calibrated)
-    interval = mean_interval(values, confidence_level, (least, most))
-    return Measure(float(values.mean()), interval, expected)
+    interval = mean_interval(values, confidence_level, (least, most), sampling)
+    return Measure(float(sampling.shares() @ values), interval, expected)
 
 
 def unknown_rows(values: np.ndarray) -> Measure | None:

@@ -15,6 +15,7 @@ from calibjax.evaluation._label_statistics import label_statistics, smooth_ece_o
 from calibjax.evaluation._means import Interval, mean_interval, wilson_interval
 from calibjax.evaluation._measure import Measure, mean_measure, share_measure, unknown_rows
 from calibjax.evaluation._rows import log_scores, n_labels
+from calibjax.evaluation._sampling import Sampling
 from calibjax.scores import crps_of_data, pit_interval_of_data, pit_of_data
 
 # The central interval whose coverage is counted.
@@ -52,7 +53,7 @@ def _log_score(data: Data, confidence_level: float) -> dict[str, Measure]:
         return {}
     # No probability is above 1; a density may be.
     least = 0.0 if data.predictions.target_kind == "integer" else -math.inf
-    return {"log score": mean_measure(scores, confidence_level, least)}
+    return {"log score": mean_measure(scores, confidence_level, Sampling.of_data(data), least)}
 
 
 def _hidden_measures(data: Data, confidence_level: float) -> dict[str, Measure]:
@@ -62,7 +63,14 @@ def _hidden_measures(data: Data, confidence_level: float) -> dict[str, Measure]:
     has the mean 1/2, whatever hides the target.
     """
     low, high = (np.asarray(x, np.float64)[: data.n_kept()] for x in pit_interval_of_data(data))
-    middle = mean_measure((low + high) / 2, confidence_level, 0.0, if_calibrated=0.5, most=1.0)
+    middle = mean_measure(
+        (low + high) / 2,
+        confidence_level,
+        Sampling.of_data(data),
+        least=0.0,
+        if_calibrated=0.5,
+        most=1.0,
+    )
     return _log_score(data, confidence_level) | {MEAN_PLACE: middle}
 
 
@@ -70,45 +78,55 @@ def _label_measures(
     key: jax.Array, data: Data, confidence_level: float, n_resamples: int
 ) -> dict[str, Measure]:
     scores, values = label_statistics(key, data, n_resamples)
-    tail = (1 - confidence_level) / 2
+    tail, sampling = (1 - confidence_level) / 2, Sampling.of_data(data)
 
     def measure(name: str, interval: Interval | None, pvalue: float | None = None) -> Measure:
         low, high = np.quantile(values[name][:-1], [tail, 1 - tail], method="nearest")
+        if sampling.is_dependent:  # The mean of draws does not need independent rows.
+            low = high = values[name][:-1].mean()
         return Measure(float(values[name][-1]), interval, (float(low), float(high)), pvalue)
 
     def mean(name: str, most: float) -> Measure:
-        return measure(name, mean_interval(scores[name], confidence_level, (0.0, most)))
+        return measure(name, mean_interval(scores[name], confidence_level, (0.0, most), sampling))
 
     n_classes = n_labels(data.predictions)
     assert n_classes is not None
     is_event = n_classes == 2
     of_event, errors = "" if is_event else TOP_LABEL, values["ECE"]
     at_least = np.sum(errors[:-1] >= errors[-1] - _ROUNDING)
+    ece = measure("ECE", None, float((1 + at_least) / (n_resamples + 1)))
+    if sampling.is_dependent:
+        ece = Measure(ece.value, note="its p would assume independent rows")
+    accuracy = wilson_interval(scores["accuracy"], confidence_level, sampling)
     return {
-        "accuracy": measure("accuracy", wilson_interval(scores["accuracy"], confidence_level)),
+        "accuracy": measure("accuracy", accuracy),
         "log score": mean("log score", math.inf),
         "Brier score": mean("Brier score", 1.0 if is_event else 2.0),
         **({"RPS": mean("RPS", n_classes - 1.0)} if data.predictions.is_ordered else {}),
-        f"{of_event}ECE": measure("ECE", None, float((1 + at_least) / (n_resamples + 1))),
+        f"{of_event}ECE": ece,
         f"{of_event}smooth ECE": Measure(float(smooth_ece_of_labels(data))),
     }
 
 
 def _number_measures(key: jax.Array, data: Data, confidence_level: float) -> dict[str, Measure]:
-    n = data.n_kept()
-    found = {"CRPS": mean_measure(np.asarray(crps_of_data(data))[:n], confidence_level, 0.0)}
+    n, sampling = data.n_kept(), Sampling.of_data(data)
+    found = {
+        "CRPS": mean_measure(np.asarray(crps_of_data(data))[:n], confidence_level, sampling, 0.0)
+    }
     seen = data.predictions.restricted(data.targets)
     means, deviations = (np.asarray(x, np.float64)[:n] for x in _moments(data.predictions))
     with np.errstate(divide="ignore", invalid="ignore"):
         errors = (np.asarray(seen, np.float64)[:n] - means) / deviations
     if np.isfinite(errors).all() and np.isfinite(deviations).all():
         found["squared error / variance"] = mean_measure(
-            np.square(errors), confidence_level, 0.0, if_calibrated=1.0
+            np.square(errors), confidence_level, sampling, 0.0, if_calibrated=1.0
         )
     place = np.asarray(pit_of_data(key, data))[:n]
     covered = np.abs(2 * place - 1) <= COVERAGE
     unknown = unknown_rows(place)
-    found[_coverage_name(COVERAGE)] = unknown or share_measure(covered, COVERAGE, confidence_level)
+    found[_coverage_name(COVERAGE)] = unknown or share_measure(
+        covered, COVERAGE, confidence_level, sampling
+    )
     return found
 
 
@@ -127,13 +145,15 @@ def _quantile_measures(data: Data, confidence_level: float) -> dict[str, Measure
     Where targets are equal to quantiles, the share below may be smaller than the level, and the
     share up to the quantile may be larger.
     """
-    n = data.n_kept()
-    found = {"CRPS": mean_measure(np.asarray(crps_of_data(data))[:n], confidence_level, 0.0)}
+    n, sampling = data.n_kept(), Sampling.of_data(data)
+    found = {
+        "CRPS": mean_measure(np.asarray(crps_of_data(data))[:n], confidence_level, sampling, 0.0)
+    }
     levels, below, up_to = shares_of_levels(data.predictions, data.targets)
     below, up_to = below[:n], up_to[:n]
 
     def share(hits: np.ndarray, level: float, least: bool = True, most: bool = True) -> Measure:
-        measure = share_measure(hits, level, confidence_level)
+        measure = share_measure(hits, level, confidence_level, sampling)
         low, high = measure.if_calibrated or (0.0, 1.0)
         return dataclasses.replace(
             measure, if_calibrated=(low if least else 0.0, high if most else 1.0)

@@ -142,6 +142,11 @@ def summary(evaluation: Any) -> str:
 def rows_of_summary(evaluation: Any) -> Iterator[tuple[str, Measure]]:
     """Names and numbers, in the order in which people should read them."""
     effect = evaluation.effect
+    assumed = evaluation.units or "assumes independent rows"
+    yield "p-value", Measure(evaluation.pvalue, note=assumed)
+    if evaluation.n_effective is not None:
+        words = f"(Σ w)² / Σ w² of {evaluation.n} rows with weights w"
+        yield "effective rows", Measure(evaluation.n_effective, note=words)
     yield "SKCE", effect.skce
     if effect.equivalent is not None:
         ends = effect.equivalent.confidence_interval

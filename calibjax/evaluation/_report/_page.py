@@ -18,6 +18,8 @@ from calibjax.kernels import describe
 _N_ROWS = 10
 # What the page says about each number of the summary.
 _MEANINGS = {
+    "p-value": "of the test that it is calibrated",
+    "effective rows": "so many rows of equal weight would say as much",
     "SKCE": "squared kernel calibration error, unbiased: 0 on average if calibrated",
     "equivalent temperature": "logits too large by this factor would make as large an error; it "
     "does not say which way the model is wrong",
