@@ -32,7 +32,8 @@ def write(path, text):
 class Found:
     """What stands for the result of `evaluate`, which takes long to compile."""
 
-    def __init__(self, predictions, targets, *, seed, classes, level):
+    def __init__(self, predictions, targets, *, seed, classes, level, weights, dependence):
+        self.weights, self.dependence = weights, dependence
         self.predictions, self.targets, self.classes = predictions, targets, classes
         self.seed, self.level = seed, level
         self.rejected = seed == 1
@@ -127,6 +128,41 @@ def test_normal_predictions(calls, tmp_path):
     np.testing.assert_allclose(calls[0].predictions.mean(), [1, -1.5])
     np.testing.assert_allclose(calls[0].predictions.spread(), [2, 0.01], rtol=1e-6)
     assert calls[0].targets.tolist() == [3, 4] and calls[0].classes is None
+
+
+def test_censored_targets(calls, tmp_path):
+    text = "mu,sd,y,alive,bad\n0,1,0.5,no,1\n0,1,1.5, True,2\n0,1,2,0,1\n"
+    path = write(tmp_path / "times.csv", text)
+    options = "--mean", "mu", "--sd", "sd", "--target", "y"
+    assert run("evaluate", path, *options, "--censored", "alive").exit_code == 0
+    assert calls[0].targets.low.tolist() == [0.5, 1.5, 2.0]
+    assert calls[0].targets.high.tolist() == [0.5, np.inf, 2.0]
+    check_error(run("evaluate", path, *options, "--censored", "bad"), "column bad, row 3: .* got 2")
+    options = "--prob", "sd", "--target", "bad", "--event", "2", "--censored", "alive"
+    check_error(run("evaluate", path, *options), "--censored .* --mean")
+
+
+def test_columns_of_rows(calls, tmp_path):
+    text = "p,y,w,site,day,step\n.1,0,1,b,2026-03-31,3\n.2,1,.5,a,2026-04-02,4.5\n"
+    path = write(tmp_path / "rows.csv", text)
+    options = "--prob", "p", "--target", "y"
+    assert run("evaluate", path, *options, "--weight", "w", "--cluster", "site").exit_code == 0
+    assert calls[0].weights.tolist() == [1, 0.5]
+    assert calls[0].dependence.clusters.tolist() == [1, 0]
+    for column, times in {"day": [20543, 20545], "step": [3, 4.5]}.items():
+        run("evaluate", path, *options, "--time", column, "--horizon", 2)
+        assert calls[-1].dependence.times.tolist() == times and calls[-1].dependence.horizon == 2
+    pl.read_csv(path, try_parse_dates=True).write_parquet(tmp_path / "rows.parquet")
+    run("evaluate", tmp_path / "rows.parquet", *options, "--time", "day")
+    assert calls[-1].dependence.times.tolist() == [20543, 20545] and calls[-1].weights is None
+    for more, message in [
+        (("--time", "site"), "column site, row 2: expected a number, or a date .*, got b"),
+        (("--time", "day", "--cluster", "site"), "cannot be used together"),
+        (("--horizon", 2), "--horizon .* --time"),
+        (("--weight", "site"), "column site, row 2: expected a finite number"),
+        (("--cluster", "none"), "no column none"),
+    ]:
+        check_error(run("evaluate", path, *options, *more), message)
 
 
 @pytest.mark.parametrize(

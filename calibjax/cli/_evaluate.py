@@ -7,7 +7,18 @@ import typer
 
 from calibjax import evaluation
 from calibjax.cli._columns import Columns
-from calibjax.cli._options import AsJson, File, Level, Seed
+from calibjax.cli._options import (
+    AsJson,
+    Censored,
+    Cluster,
+    File,
+    Horizon,
+    Level,
+    Seed,
+    Time,
+    Weight,
+)
+from calibjax.cli._rows import censored_targets, dependence_of, weights_of
 from calibjax.cli._terminal import check_folder, check_level, one_line_errors, working
 from calibjax.cli._with_columns import with_columns
 
@@ -16,6 +27,11 @@ from calibjax.cli._with_columns import with_columns
 def evaluate(
     file: File,
     columns: Columns,
+    censored: Censored = None,
+    weight: Weight = None,
+    cluster: Cluster = None,
+    time: Time = None,
+    horizon: Horizon = None,
     html: Annotated[Path | None, typer.Option(help="Write a report for browsers here.")] = None,
     as_json: AsJson = False,
     level: Level = 0.05,
@@ -30,6 +46,8 @@ def evaluate(
       calibjax evaluate preds.csv --probs 'p_*' --target label --html report.html
       calibjax evaluate rain.csv --prob p_rain --target rained
       calibjax evaluate heights.parquet --mean mu --sd sigma --target height
+      calibjax evaluate log_lifetimes.csv --mean mu --sd sigma --target log_time --censored alive
+      calibjax evaluate wind.csv --mean mu --sd sigma --target mw --time day --horizon 4
       calibjax evaluate demand.csv --quantiles 'q*' --target sold
     """
     with one_line_errors():
@@ -37,9 +55,18 @@ def evaluate(
         if html is not None:
             check_folder(html)
         model = columns.read(file)
+        targets = model.targets if censored is None else censored_targets(model, censored)
+        weights = None if weight is None else weights_of(model, weight)
+        dependence = dependence_of(model, cluster, time, horizon)
         with working(f"Testing {len(model.targets)} rows"):
             found = evaluation.evaluate_read(
-                model.predictions, model.targets, seed=seed, classes=model.classes, level=level
+                model.predictions,
+                targets,
+                seed=seed,
+                classes=model.classes,
+                level=level,
+                weights=weights,
+                dependence=dependence,
             )
             if html is not None:
                 found.to_html(html)

@@ -56,6 +56,32 @@ Draws = Annotated[
 Normalize = Annotated[
     bool, typer.Option("--normalize", help="Divide class probabilities by their sum.")
 ]
+Weight = Annotated[str | None, typer.Option(help="A column of how much each row counts.")]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        help="A column of names: rows of one cluster, such as a hospital, may depend on each other."
+    ),
+]
+Time = Annotated[
+    str | None,
+    typer.Option(
+        help="A column of numbers or dates: rows of one time may depend on each other, or with "
+        "--horizon rows that are closer."
+    ),
+]
+Horizon = Annotated[
+    float | None,
+    typer.Option(
+        help="Rows that are closer may depend on each other: in units of --time, of dates in days."
+    ),
+]
+Censored = Annotated[
+    str | None,
+    typer.Option(
+        help="A column of truth values, for --mean: true if the target is only known to be larger."
+    ),
+]
 Level = Annotated[float, typer.Option(help="How often chance alone may give the exit status 1.")]
 Seed = Annotated[int, typer.Option(help="What all random numbers come from.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]

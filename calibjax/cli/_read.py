@@ -13,6 +13,8 @@ import polars as pl
 
 from calibjax.cli._terminal import BadInput
 
+_TRUE, _FALSE = ["true", "yes", "1", "1.0"], ["false", "no", "0", "0.0"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Table:
@@ -37,6 +39,13 @@ class Table:
                 f"{self.path}: there is no column {name}, only {listed(list(self.columns))}."
             )
         return self.columns[name]
+
+    def truths(self, name: str) -> np.ndarray:
+        """A column of truth values ``[n]``: true and false, yes and no, or 1 and 0."""
+        words = self.column(name).cast(pl.String).str.strip_chars().str.to_lowercase()
+        known = words.is_in([*_TRUE, *_FALSE]).fill_null(False)
+        self.check(name, known.to_numpy(), "true or false")
+        return words.is_in(_TRUE).to_numpy()
 
     def numbers(self, name: str) -> np.ndarray:
         """A column of finite numbers ``[n]``, in the dtype of jax."""

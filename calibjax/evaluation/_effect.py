@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax import intervals
+from calibjax._between import Between
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, first_rows
 from calibjax._struct import widest_dtype
@@ -15,11 +16,13 @@ from calibjax.discrepancy import normal_form
 from calibjax.distributions import Univariate
 from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._rows import without_targets
+from calibjax.evaluation._sampling import Sampling
 from calibjax.expectations import default_kernel_of_data
 from calibjax.hypothesis_tests import aggregated_skce_test_of_data
 from calibjax.recalibration import fit_temperature_of_data
 
-# The interval from all pairs of rows takes a second for so many; landmarks serve for more.
+# The interval from all pairs of rows takes a second for so many; landmarks serve for more, and for
+# rows that have weights or depend on each other.
 _MAX_ALL_PAIRS = 2**13
 
 
@@ -30,7 +33,8 @@ class Effect:
     Args:
         skce: the unbiased SKCE with the default kernel, and its confidence interval.
         equivalent: the temperature that shows as large an error; None for a family that has no
-            temperature, or for which it takes minutes.
+            temperature, or for which it takes minutes, for weighted rows, and for targets that are
+            not known exactly.
         best_temperature: what `fit_temperature` finds: above 1 the model is too sure; or None.
     """
 
@@ -43,7 +47,8 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
     """The SKCE of the default kernel, and what it is as a temperature."""
     predictions, kernel = data.predictions, default_kernel_of_data(data)
     terms = normal_form(kernel)
-    if data.n_kept() <= _MAX_ALL_PAIRS:
+    plain = Sampling.of_data(data).is_plain
+    if plain and data.n_kept() <= _MAX_ALL_PAIRS:
         estimate, interval = intervals.skce_and_interval_of_data(
             key, terms, data, confidence_level=confidence_level, n_resamples=n_resamples
         )
@@ -51,7 +56,8 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
         test = aggregated_skce_test_of_data(key, [kernel], data, n_resamples=n_resamples)
         estimate, interval = test.estimate, test.confidence_interval(confidence_level)
     found = Measure(float(estimate), (float(interval.low), float(interval.high)))
-    if not intervals.has_temperature(predictions):
+    is_adapted = data.weights is None and not isinstance(data.targets, Between)
+    if not is_adapted or not intervals.has_temperature(predictions):
         return Effect(found, None, None)
     best = float(fit_temperature_of_data(data))
     if isinstance(predictions, Univariate):

@@ -8,15 +8,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._between import Between
 from calibjax._check import check_flag, check_integer
 from calibjax._distribution import Distribution
-from calibjax._rows import check_data, padded
+from calibjax._rows import Dependence, check_data, padded, with_dependence
 from calibjax._struct import is_traced
+from calibjax.evaluation._dependence import (
+    INDEPENDENT,
+    read_dependence,
+    read_weights,
+    rows_in_words,
+)
 from calibjax.evaluation._effect import effect_of
 from calibjax.evaluation._evaluation import Evaluation
+from calibjax.evaluation._hidden import n_hidden, on_numpy, shift_in_words
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._keys import keys_of
-from calibjax.evaluation._measures import measures
+from calibjax.evaluation._measures import MEAN_PLACE, measures
 from calibjax.evaluation._pictures import map_of
 from calibjax.evaluation._remarks import Impossible, impossible_rows
 from calibjax.evaluation._summary import verdict
@@ -38,10 +46,14 @@ def evaluate(
     classes: Sequence[Any] | None = None,
     normalize: bool = False,
     level: float = 0.05,
+    weights: Any = None,
+    clusters: Any = None,
+    times: Any = None,
+    horizon: Any = None,
 ) -> Evaluation:
     """Is this model calibrated, how far off is it, and where?
 
-    It takes what people have, and calls the exact test `calibration_test`,
+    It takes what people have, and calls the test `calibration_test`,
     `skce_confidence_interval`, `equivalent_temperature`, the classical measures, and the functions
     behind the pictures.  It is for people: for use inside jit, and with keys of your own, call
     these functions.  The same arguments give the same result.
@@ -63,13 +75,23 @@ def evaluate(
         targets: names of classes, where 1, 1.0 and "1" are the same name; or if no class has such a
             name, labels ``0 … m-1`` in the order of the columns, unless classes such as "yes" and
             "no" give these numbers another meaning, which is an error; of an event 0 and 1, truth
-            values, or names such as "no" and "yes"; else numbers.  An array, list or column.
+            values, or names such as "no" and "yes"; else numbers.  An array, list or column.  Where
+            numbers are censored, rounded or binned, `Between`: then measures and pictures that need
+            exact targets are left out.
         seed: an integer, from which all random numbers come.
         classes: the names of the classes in the order of the columns of predictions, of an event
             the name of its absence and its own; None for the names of the columns of a frame.
         normalize: whether to divide each row of probabilities by its sum, for rounded ones.
         level: the model is called not calibrated if the p-value is at most this, from 0.001 to 0.5;
             intervals hold with the confidence 1 - level.
+        weights: how much each row counts, numbers ``[n]`` that are known before the targets.
+        clusters: ``[n]``, names, numbers or dates: rows of one cluster, such as a hospital or a
+            topic, may depend on each other in any way.
+        times: ``[n]``, numbers, or dates, which count as days: rows of one time may depend on each
+            other in any way.  Not together with clusters.
+        horizon: a number in units of the times, or of days, or a timedelta: rows less than it apart
+            may depend on each other, as forecasts for h steps ahead do that are issued at every
+            step.
 
     Returns:
         Evaluation: print it, or see its fields.
@@ -96,25 +118,37 @@ def evaluate(
         )
     normalize = check_flag("normalize", normalize)
     family, observed, names = read_inputs(predictions, targets, classes, normalize)
-    return evaluate_read(family, observed, seed=seed, classes=names, level=level)
+    return evaluate_read(
+        family,
+        observed,
+        seed=seed,
+        classes=names,
+        level=level,
+        weights=read_weights(weights),
+        dependence=read_dependence(clusters, times, horizon),
+    )
 
 
 def evaluate_read(
     predictions: Distribution,
-    observed: np.ndarray,
+    observed: np.ndarray | Between,
     *,
     seed: int,
     classes: list[Any] | None,
     level: float,
+    weights: np.ndarray | None = None,
+    dependence: Dependence = INDEPENDENT,
 ) -> Evaluation:
     """`evaluate` of a distribution, and of targets as it counts them, which need no more reading.
 
     Args:
         predictions: n predictions.
-        observed: targets ``[n]`` or ``[n, d]``; labels are ``0 … m-1``.
+        observed: targets ``[n]`` or ``[n, d]``, or Between; labels are ``0 … m-1``.
         seed: as in `evaluate`.
         classes: the names of the m classes, or None.
         level: as in `evaluate`.
+        weights: how much each row counts, ``[n]``, or None.
+        dependence: clusters as integers ``[n]``, or times as numbers ``[n]`` and a horizon.
     """
     seed = check_integer("seed", seed, 0, 2**63 - 1)
     if not (isinstance(level, (float, np.floating)) and _LEAST_LEVEL <= level <= _LARGEST_LEVEL):
@@ -123,7 +157,8 @@ def evaluate_read(
             f"confidence of 95 %, got {level!r}."
         )
     level = float(level)
-    checked = check_data(predictions, observed)
+    checked = check_data(predictions, observed, weights=weights, intervals=True)
+    checked = with_dependence(checked, dependence)
     data, n, keys = padded(checked), checked.n, keys_of(seed)
     test = calibration_test_of_data(keys.test, data, n_resamples=_N_RESAMPLES)
     if np.isnan(test.pvalue):
@@ -137,24 +172,33 @@ def evaluate_read(
         without = calibration_test_of_data(keys.test, possible, n_resamples=_N_RESAMPLES)
         impossible = dataclasses.replace(impossible, pvalue_without=_pvalue(without))
     effect = effect_of(keys.effect, data, 1 - level, _N_RESAMPLES)
-    worst = None
-    if pvalue <= level:
+    found = measures(keys.measures, data, 1 - level, _N_RESAMPLES)
+    worst = towards = None
+    rows, units = f"{n} rows", rows_in_words(dependence)
+    if units is not None:
+        rows += f", {units}"
+    if isinstance(observed, Between):
+        rows += f", {n_hidden(observed)} of hidden targets"
+        towards = shift_in_words(found[MEAN_PLACE])
+    elif pvalue <= level:
         worst = worst_level(predictions, observed, 1 - level)
         if worst is None:
             maps = map_of(keys.curves, data, 1 - level, _N_RESAMPLES)
             worst = worst_place(maps, classes)
     return Evaluation(
-        verdict=verdict(pvalue, level, predictions, effect, worst, impossible),
+        verdict=verdict(pvalue, level, predictions, effect, worst, impossible, towards, rows),
         pvalue=pvalue,
         level=level,
         test=test,
         effect=effect,
-        measures=measures(keys.measures, data, 1 - level, _N_RESAMPLES),
+        measures=found,
         impossible=impossible,
         predictions=predictions,
-        targets=np.asarray(checked.targets),
+        targets=on_numpy(checked.targets),
         classes=classes,
         seed=seed,
+        weights=weights,
+        dependence=dependence,
     )
 
 
@@ -163,15 +207,13 @@ def _pvalue(test: CalibrationTestResult) -> float:
     return round(float(test.pvalue) * (_N_RESAMPLES + 1)) / (_N_RESAMPLES + 1)
 
 
-def _first_nan(predictions: Distribution, observed: np.ndarray) -> str:
+def _first_nan(predictions: Distribution, observed: Any) -> str:
     """In words, of which row something is NaN."""
-    targets = jnp.asarray(observed)
-    found = {
-        "location": predictions.location,
-        "spread": predictions.spread,
-        "log_prob": lambda: predictions.log_prob(targets),
-        "cdf": lambda: predictions.cdf(targets),
-    }
+    found = {"location": predictions.location, "spread": predictions.spread}
+    if not isinstance(observed, Between):
+        targets = jnp.asarray(observed)
+        found["log_prob"] = lambda: predictions.log_prob(targets)
+        found["cdf"] = lambda: predictions.cdf(targets)
     for name, compute in found.items():
         try:
             values = np.asarray(compute())

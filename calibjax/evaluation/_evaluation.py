@@ -13,16 +13,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._between import Between
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, padded
+from calibjax._rows import Data, Dependence, padded
 from calibjax.curves import contributions_of_data
 from calibjax.discrepancy import normal_form
+from calibjax.evaluation._dependence import INDEPENDENT, rows_in_words
 from calibjax.evaluation._effect import Effect
+from calibjax.evaluation._hidden import n_hidden
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._pictures import curves_of
 from calibjax.evaluation._remarks import Impossible, remarks
 from calibjax.evaluation._remedies import Remedy, remedies_of
+from calibjax.evaluation._sampling import Sampling
 from calibjax.evaluation._summary import summary
 from calibjax.expectations import default_kernel_of_data
 from calibjax.hypothesis_tests import CalibrationTestResult
@@ -48,9 +52,12 @@ class Evaluation:
         measures: accuracy, scores and classical calibration errors, by their names.
         impossible: the rows whose targets came although the model gave them the probability 0.
         predictions: the predictions, as a distribution.
-        targets: the observed targets, ``[n]`` or ``[n, d]``, labels as ``0 … m-1``.
+        targets: the observed targets, ``[n]`` or ``[n, d]``, labels as ``0 … m-1``, or
+            `Between`.
         classes: the names of the classes, or None.
         seed: what all random numbers came from.
+        weights: how much each row counts, ``[n]``; None if all count the same.
+        dependence: the clusters as integers, or the times, as numbers or days, and the horizon.
 
     Example:
         >>> import calibjax as cj
@@ -67,9 +74,11 @@ class Evaluation:
     measures: dict[str, Measure]
     impossible: Impossible
     predictions: Distribution
-    targets: np.ndarray
+    targets: np.ndarray | Between
     classes: list[Any] | None
     seed: int
+    weights: np.ndarray | None = None
+    dependence: Dependence = INDEPENDENT
 
     @property
     def rejected(self) -> bool:
@@ -79,17 +88,41 @@ class Evaluation:
     @property
     def n(self) -> int:
         """The number of rows."""
-        return len(self.targets)
+        return len(self.predictions)
 
     @property
     def remarks(self) -> list[str]:
-        """Why intervals may be too narrow: few rows, or few rare events; mostly empty."""
-        return remarks(self.predictions, self.targets)
+        """What is left out, and why intervals may be too narrow: few rows; mostly empty."""
+        return remarks(self.predictions, self.targets, self.weights, self.dependence)
+
+    @property
+    def units(self) -> str | None:
+        """What the p-value takes for independent of each other, "60 clusters"; None for rows."""
+        return rows_in_words(self.dependence)
+
+    @property
+    def n_effective(self) -> float | None:
+        """(sum w)^2 / sum w^2 of the weights w; None without weights."""
+        if self.weights is None:
+            return None
+        return Sampling(self.n, self.weights).n_effective()
 
     @property
     def family(self) -> str:
         """The name of the family of the predictions."""
         return type(self.predictions).__name__
+
+    @property
+    def is_redrawn(self) -> bool:
+        """Whether the test compares with targets drawn from the predictions, so that p is exact."""
+        return self.test.method.endswith("draws from the model")
+
+    @property
+    def data_sets_under_h0(self) -> str:
+        """What the test compares the targets with, in words."""
+        if self.is_redrawn:
+            return "targets drawn from the predictions"
+        return "the observed errors with random signs and sizes"
 
     @property
     def _n_resamples(self) -> int:
@@ -121,19 +154,23 @@ class Evaluation:
 
         The names are "reliability", "corp" and "witness" for labels, with "pit" for Ordinal ones,
         and "pit", "coverage" and "residuals" for numbers; they are the functions of calibjax that
-        made them.
+        made them.  There are none of targets that are not known exactly.
         """
+        if isinstance(self.targets, Between):
+            return {}
         with self._precision():
             key, data = keys_of(self.seed).curves, padded(Data(self.predictions, self.targets))
             return curves_of(key, data, 1 - self.level, self._n_resamples)
 
     @functools.cached_property
     def contributions(self) -> np.ndarray | None:
-        """How much each row contributes to the SKCE, ``[n]``; None above 20 000 rows.
+        """How much each row contributes to the SKCE, ``[n]``; None above 20 000 rows, for
+        targets that are not known exactly, and for rows with weights.
 
         They need all pairs, and their mean is the unbiased SKCE with the default kernel.
         """
-        if self.n > _MAX_CONTRIBUTIONS:
+        hidden = isinstance(self.targets, Between)
+        if self.n > _MAX_CONTRIBUTIONS or hidden or self.weights is not None:
             return None
         with self._precision():
             data = padded(Data(self.predictions, self.targets))
@@ -144,9 +181,12 @@ class Evaluation:
     def remedies(self) -> list[Remedy]:
         """Would a few numbers mend it?  Recalibrations fitted on half of the rows.
 
-        The other half judges them.  It is empty for few rows, and for families that cannot be
-        tempered.
+        The other half judges them.  It is empty for few rows, for families that cannot be
+        tempered, for targets that are not known exactly, and for rows that have weights or depend
+        on each other.
         """
+        if isinstance(self.targets, Between) or self.units or self.weights is not None:
+            return []
         with self._precision():
             key = keys_of(self.seed).remedies
             return remedies_of(key, self.predictions, self.targets, self._n_resamples)
@@ -193,6 +233,10 @@ class Evaluation:
             "pvalue": self.pvalue,
             "level": self.level,
             "n": self.n,
+            "n_hidden": n_hidden(self.targets),
+            "n_effective": self.n_effective,
+            "assumes": self.units or "independent rows",
+            "horizon": self.dependence.horizon,
             "family": self.family,
             "classes": self.classes,
             "seed": self.seed,

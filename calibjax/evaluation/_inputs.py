@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from calibjax._between import Between
 from calibjax._distribution import Distribution
 from calibjax._numbers import TOLERANCE
 from calibjax._sharding import on_one_device
@@ -13,14 +14,15 @@ from calibjax._struct import on_host
 from calibjax.distributions import Bernoulli, Categorical, as_predictions, is_foreign
 from calibjax.evaluation._arrays import as_numpy, column_names
 from calibjax.evaluation._classes import labels_in_python
+from calibjax.evaluation._hidden import read_hidden
 from calibjax.evaluation._rows import n_labels
 
 
 class Inputs(NamedTuple):
-    """Predictions, targets ``[n]`` or ``[n, d]``, and the names of the classes or None."""
+    """Predictions, targets ``[n]``, ``[n, d]`` or Between, and the names of the classes or None."""
 
     predictions: Distribution
-    targets: np.ndarray
+    targets: np.ndarray | Between
     classes: list[Any] | None
 
 
@@ -37,6 +39,11 @@ def read_inputs(
             f"targets must hold values, got {type(targets).__name__}: predictions come first, "
             "evaluate(predictions, targets)."
         )
+    if isinstance(targets, Between):
+        for name, given in {"classes": classes is not None, "normalize": normalize}.items():
+            if given:
+                raise ValueError(f"{name} must not be given for targets that are Between.")
+        return Inputs(*read_hidden(predictions, targets), None)
     observed = as_numpy("targets", targets)
     native, columns = isinstance(predictions, Distribution), None
     if native or is_foreign(predictions):

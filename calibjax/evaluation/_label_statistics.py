@@ -3,6 +3,7 @@
 In NumPy: a program that computes all of them takes longer to compile than they take to compute.
 """
 
+import dataclasses
 import itertools
 
 import jax
@@ -13,6 +14,7 @@ from calibjax._rows import Data, clean
 from calibjax.curves import smooth_ece_of_data
 from calibjax.estimators import one_vs_rest_of_data, top_label_of_data
 from calibjax.evaluation._rows import n_labels
+from calibjax.evaluation._sampling import Sampling
 from calibjax.resampling import DRAWS_PER_GROUP, draw_targets
 
 # The number of bins of an ECE.
@@ -24,8 +26,10 @@ def label_statistics(
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Scores of the n kept rows ``[n]``, and their means for R draws and the targets ``[R + 1]``.
 
-    With the means comes the ECE of `judged`.  Draw r of a row depends only on (key, row, r).
+    Means have the weights of the rows.  With them comes the ECE of `judged`.  Draw r of a row
+    depends only on (key, row, r).
     """
+    shares = Sampling.of_data(data).shares()
     n, groups = data.n_kept(), range(n_resamples // DRAWS_PER_GROUP + 1)
     held, first_draws = (np.asarray(x) for x in _drawn_labels(key, data, np.int32(0)))
     held = held[:n]
@@ -44,8 +48,8 @@ def label_statistics(
     event = np.ones(n, int) if n_classes == 2 else most_likely
     confidences = np.minimum(held[np.arange(n), event], 1)
     bins = _bins_of(confidences)
-    expected = np.bincount(bins, confidences)
-    is_in_bin = (bins[:, None] == np.arange(expected.size)).astype(float)
+    expected = np.bincount(bins, shares * confidences)
+    is_in_bin = shares[:, None] * (bins[:, None] == np.arange(expected.size))
 
     def row_scores(targets: np.ndarray) -> dict[str, np.ndarray]:
         places = first_of_row + targets
@@ -55,8 +59,8 @@ def label_statistics(
 
     def statistics(targets: np.ndarray) -> dict[str, np.ndarray]:
         events = (targets == event).astype(float) @ is_in_bin
-        errors = np.abs(events - expected).sum(axis=1) / n
-        return {name: x.mean(axis=1) for name, x in row_scores(targets).items()} | {"ECE": errors}
+        errors = np.abs(events - expected).sum(axis=1)
+        return {name: x @ shares for name, x in row_scores(targets).items()} | {"ECE": errors}
 
     later_draws = (np.asarray(_drawn_labels(key, data, np.int32(k))[1]) for k in groups[1:])
     data_sets = itertools.chain([first_draws], later_draws, [np.asarray(data.targets)[None]])
@@ -91,7 +95,7 @@ def _drawn_labels(key: jax.Array, data: Data, group: jax.Array) -> tuple[jax.Arr
 @jax.jit
 def smooth_ece_of_labels(data: Data) -> jax.Array:
     """`smooth_ece` of `judged`."""
-    return smooth_ece_of_data(judged(data))
+    return smooth_ece_of_data(dataclasses.replace(judged(data), weights=data.weights))
 
 
 def _bins_of(confidences: np.ndarray) -> np.ndarray:

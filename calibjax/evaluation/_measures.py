@@ -7,13 +7,16 @@ from typing import Any
 import jax
 import numpy as np
 
+from calibjax._between import Between
 from calibjax._distribution import Distribution
 from calibjax._rows import Data
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._label_statistics import label_statistics, smooth_ece_of_labels
 from calibjax.evaluation._means import Interval, mean_interval, wilson_interval
-from calibjax.evaluation._rows import log_scores, n_labels, named_rows
-from calibjax.scores import crps_of_data, pit_of_data
+from calibjax.evaluation._measure import Measure, mean_measure, share_measure, unknown_rows
+from calibjax.evaluation._rows import log_scores, n_labels
+from calibjax.evaluation._sampling import Sampling
+from calibjax.scores import crps_of_data, pit_interval_of_data, pit_of_data
 
 # The central interval whose coverage is counted.
 COVERAGE = 0.9
@@ -21,104 +24,115 @@ COVERAGE = 0.9
 TOP_LABEL = "top-label "
 # Rounding in an ECE: data sets without any event are the same data sets, and must tie.
 _ROUNDING = 1e-9
+# The mean of U = F(y), or of what is known of it.
+MEAN_PLACE = "mean place of targets"
 # The largest number of levels of quantiles that are shown.
 _MOST_LEVELS = 9
-
-
-@dataclasses.dataclass(frozen=True)
-class Measure:
-    """A number that says how good predictions are.
-
-    Args:
-        value: the number.
-        interval: a confidence interval for it, from the rows; or None.
-        if_calibrated: where it would lie, with the same probability, if targets were drawn from the
-            predictions, or twice its mean; or None.
-        pvalue: for a measure of calibration, how often such targets show at least as much; or None.
-        note: if there is no number, which rows have none; or None.
-    """
-
-    value: float
-    interval: Interval | None = None
-    if_calibrated: Interval | None = None
-    pvalue: float | None = None
-    note: str | None = None
 
 
 def measures(
     key: jax.Array, data: Data, confidence_level: float, n_resamples: int
 ) -> dict[str, Measure]:
     """The classical numbers that exist for predictions of this family, by their names."""
-    predictions, found = data.predictions, {}
+    predictions = data.predictions
+    if isinstance(data.targets, Between):
+        return _hidden_measures(data, confidence_level)
     if n_labels(predictions) is not None:
         return _label_measures(key, data, confidence_level, n_resamples)
     if isinstance(predictions, Quantiles):
         return _quantile_measures(data, confidence_level)
-    scores = log_scores(data)
-    if scores is not None:
-        # No probability is above 1; a density may be.
-        least = 0.0 if predictions.target_kind == "integer" else -math.inf
-        found["log score"] = _mean(scores, confidence_level, least)
+    found = _log_score(data, confidence_level)
     if predictions.target_shape == "n":
         found |= _number_measures(key, data, confidence_level)
     return found
+
+
+def _log_score(data: Data, confidence_level: float) -> dict[str, Measure]:
+    scores = log_scores(data)
+    if scores is None:
+        return {}
+    # No probability is above 1; a density may be.
+    least = 0.0 if data.predictions.target_kind == "integer" else -math.inf
+    return {"log score": mean_measure(scores, confidence_level, Sampling.of_data(data), least)}
+
+
+def _hidden_measures(data: Data, confidence_level: float) -> dict[str, Measure]:
+    """What does not need to know the targets; what readers of survival times know belongs here.
+
+    If U = F(y) is uniform, so it is in the interval that is known, and the middle of this interval
+    has the mean 1/2, whatever hides the target.
+    """
+    low, high = (np.asarray(x, np.float64)[: data.n_kept()] for x in pit_interval_of_data(data))
+    middle = mean_measure(
+        (low + high) / 2,
+        confidence_level,
+        Sampling.of_data(data),
+        least=0.0,
+        if_calibrated=0.5,
+        most=1.0,
+    )
+    return _log_score(data, confidence_level) | {MEAN_PLACE: middle}
 
 
 def _label_measures(
     key: jax.Array, data: Data, confidence_level: float, n_resamples: int
 ) -> dict[str, Measure]:
     scores, values = label_statistics(key, data, n_resamples)
-    tail = (1 - confidence_level) / 2
+    tail, sampling = (1 - confidence_level) / 2, Sampling.of_data(data)
 
     def measure(name: str, interval: Interval | None, pvalue: float | None = None) -> Measure:
         low, high = np.quantile(values[name][:-1], [tail, 1 - tail], method="nearest")
+        if sampling.is_dependent:  # The mean of draws does not need independent rows.
+            low = high = values[name][:-1].mean()
         return Measure(float(values[name][-1]), interval, (float(low), float(high)), pvalue)
 
     def mean(name: str, most: float) -> Measure:
-        return measure(name, mean_interval(scores[name], confidence_level, (0.0, most)))
+        return measure(name, mean_interval(scores[name], confidence_level, (0.0, most), sampling))
 
     n_classes = n_labels(data.predictions)
     assert n_classes is not None
     is_event = n_classes == 2
     of_event, errors = "" if is_event else TOP_LABEL, values["ECE"]
     at_least = np.sum(errors[:-1] >= errors[-1] - _ROUNDING)
+    ece = measure("ECE", None, float((1 + at_least) / (n_resamples + 1)))
+    if sampling.is_dependent:
+        ece = Measure(ece.value, note="its p would assume independent rows")
+    accuracy = wilson_interval(scores["accuracy"], confidence_level, sampling)
     return {
-        "accuracy": measure("accuracy", wilson_interval(scores["accuracy"], confidence_level)),
+        "accuracy": measure("accuracy", accuracy),
         "log score": mean("log score", math.inf),
         "Brier score": mean("Brier score", 1.0 if is_event else 2.0),
         **({"RPS": mean("RPS", n_classes - 1.0)} if data.predictions.is_ordered else {}),
-        f"{of_event}ECE": measure("ECE", None, float((1 + at_least) / (n_resamples + 1))),
+        f"{of_event}ECE": ece,
         f"{of_event}smooth ECE": Measure(float(smooth_ece_of_labels(data))),
     }
 
 
 def _number_measures(key: jax.Array, data: Data, confidence_level: float) -> dict[str, Measure]:
-    n = data.n_kept()
-    found = {"CRPS": _mean(np.asarray(crps_of_data(data))[:n], confidence_level, 0.0)}
+    n, sampling = data.n_kept(), Sampling.of_data(data)
+    found = {
+        "CRPS": mean_measure(np.asarray(crps_of_data(data))[:n], confidence_level, sampling, 0.0)
+    }
     seen = data.predictions.restricted(data.targets)
     means, deviations = (np.asarray(x, np.float64)[:n] for x in _moments(data.predictions))
     with np.errstate(divide="ignore", invalid="ignore"):
         errors = (np.asarray(seen, np.float64)[:n] - means) / deviations
     if np.isfinite(errors).all() and np.isfinite(deviations).all():
-        found["squared error / variance"] = _mean(
-            np.square(errors), confidence_level, 0.0, if_calibrated=1.0
+        found["squared error / variance"] = mean_measure(
+            np.square(errors), confidence_level, sampling, 0.0, if_calibrated=1.0
         )
     place = np.asarray(pit_of_data(key, data))[:n]
     covered = np.abs(2 * place - 1) <= COVERAGE
-    unknown = _unknown(place)
-    found[_coverage_name(COVERAGE)] = unknown or _share(covered, COVERAGE, confidence_level)
+    unknown = unknown_rows(place)
+    found[_coverage_name(COVERAGE)] = unknown or share_measure(
+        covered, COVERAGE, confidence_level, sampling
+    )
     return found
 
 
 @jax.jit
 def _moments(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
     return predictions.mean(), predictions.standard_deviation()
-
-
-def _unknown(values: np.ndarray) -> Measure | None:
-    """No number, if a row is NaN: what is computed has no digits left there."""
-    rows = np.flatnonzero(np.isnan(values))
-    return Measure(math.nan, note=f"NaN in {named_rows(rows)}") if len(rows) else None
 
 
 def _coverage_name(coverage: float) -> str:
@@ -131,13 +145,15 @@ def _quantile_measures(data: Data, confidence_level: float) -> dict[str, Measure
     Where targets are equal to quantiles, the share below may be smaller than the level, and the
     share up to the quantile may be larger.
     """
-    n = data.n_kept()
-    found = {"CRPS": _mean(np.asarray(crps_of_data(data))[:n], confidence_level, 0.0)}
+    n, sampling = data.n_kept(), Sampling.of_data(data)
+    found = {
+        "CRPS": mean_measure(np.asarray(crps_of_data(data))[:n], confidence_level, sampling, 0.0)
+    }
     levels, below, up_to = shares_of_levels(data.predictions, data.targets)
     below, up_to = below[:n], up_to[:n]
 
     def share(hits: np.ndarray, level: float, least: bool = True, most: bool = True) -> Measure:
-        measure = _share(hits, level, confidence_level)
+        measure = share_measure(hits, level, confidence_level, sampling)
         low, high = measure.if_calibrated or (0.0, 1.0)
         return dataclasses.replace(
             measure, if_calibrated=(low if least else 0.0, high if most else 1.0)
@@ -165,27 +181,3 @@ def shares_of_levels(predictions: Quantiles, targets: Any) -> tuple[np.ndarray, 
     levels, values = np.asarray(predictions.levels), np.asarray(predictions.values)
     targets = np.asarray(targets)[:, None]
     return levels, targets < values, targets <= values
-
-
-def _share(hits: np.ndarray, probability: float, confidence_level: float) -> Measure:
-    """The share of hits, and where it lies if each row hits with a probability."""
-    from scipy.special import bdtr
-
-    tail, n = (1 - confidence_level) / 2, len(hits)
-    binomial_cdf = bdtr(np.arange(n + 1), n, probability)
-    low, high = np.searchsorted(binomial_cdf, [tail, 1 - tail]) / n
-    interval = wilson_interval(hits, confidence_level)
-    return Measure(float(hits.mean()), interval, (float(low), float(high)))
-
-
-def _mean(
-    values: Any, confidence_level: float, least: float, if_calibrated: float | None = None
-) -> Measure:
-    """The mean of scores that are at least `least`."""
-    values = np.asarray(values, np.float64)
-    unknown = _unknown(values)
-    if unknown is not None:
-        return unknown
-    expected = None if if_calibrated is None else (if_calibrated, if_calibrated)
-    interval = mean_interval(values, confidence_level, (least, math.inf))
-    return Measure(float(values.mean()), interval, expected)

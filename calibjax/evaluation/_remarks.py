@@ -7,9 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._between import Between
 from calibjax._distribution import Distribution
-from calibjax._rows import Data
+from calibjax._rows import Data, Dependence
 from calibjax._struct import widest_dtype
+from calibjax.evaluation._dependence import INDEPENDENT, remarks_on_rows
+from calibjax.evaluation._hidden import remark_on_hidden
 from calibjax.evaluation._rows import log_scores, named_rows, without_targets
 from calibjax.intervals import FEW_EVENTS, expected_rare_events
 
@@ -17,14 +20,25 @@ from calibjax.intervals import FEW_EVENTS, expected_rare_events
 _FEW_ROWS = 50
 
 
-def remarks(predictions: Distribution, targets: np.ndarray) -> list[str]:
-    """Sentences about intervals that may be too narrow; none where there are data enough."""
-    found, n = [], len(targets)
+def remarks(
+    predictions: Distribution,
+    targets: np.ndarray | Between,
+    weights: np.ndarray | None = None,
+    dependence: Dependence = INDEPENDENT,
+) -> list[str]:
+    """Sentences about what is missing, and intervals that may be too narrow; mostly none."""
+    found, n = [], len(predictions)
     if n < _FEW_ROWS:
         found.append(
             f"Few rows: with fewer than {_FEW_ROWS}, intervals of the SKCE and of means may be too "
             "narrow."
         )
+    found += remarks_on_rows(weights, dependence)
+    hidden = remark_on_hidden(targets)
+    if hidden is not None:
+        found.append(hidden)
+    if isinstance(targets, Between):
+        return found
     # Data that happen to lack a rare event look as if there were none: the model counts, too.
     rows = without_targets(predictions)
     expected = float(expected_rare_events(None, (rows.predictions, rows.where)))

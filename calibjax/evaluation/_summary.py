@@ -26,6 +26,8 @@ def verdict(
     effect: Effect,
     worst: str | None,
     impossible: Impossible,
+    towards: str | None = None,
+    rows: str | None = None,
 ) -> str:
     """Whether the model is calibrated, how far off it is, and where most of all.
 
@@ -37,10 +39,12 @@ def verdict(
         worst: where the model is wrong, in words, if that is known.
         impossible: the rows whose targets the model gave the probability 0.  If the others are not
             rejected, nothing else is said to be wrong.
+        towards: in which direction targets differ, where no temperature says it.
+        rows: the number of rows, and what is special about them, in words.
     """
     without = impossible.pvalue_without
     certain = in_words(impossible, predictions)
-    found = f"(p = {pvalue:.3g}, {len(predictions)} rows)"
+    found = f"(p = {pvalue:.3g}, {rows or f'{len(predictions)} rows'})"
     if pvalue > level:
         certificate = ""
         if effect.equivalent is not None:
@@ -52,7 +56,7 @@ def verdict(
         return f"No sign of miscalibration {found}{but}{certificate}."
     details = [certain]
     if without is None or without <= level:
-        details += [_how_far_off(predictions, effect), worst and f"worst where {worst}"]
+        details += [_how_far_off(predictions, effect), towards, worst and f"worst where {worst}"]
     said = "; ".join(detail for detail in details if detail)
     return f"Not calibrated {found}{': ' if said else ''}{said}."
 
@@ -138,6 +142,11 @@ def summary(evaluation: Any) -> str:
 def rows_of_summary(evaluation: Any) -> Iterator[tuple[str, Measure]]:
     """Names and numbers, in the order in which people should read them."""
     effect = evaluation.effect
+    assumed = evaluation.units or "assumes independent rows"
+    yield "p-value", Measure(evaluation.pvalue, note=assumed)
+    if evaluation.n_effective is not None:
+        words = f"(Σ w)² / Σ w² of {evaluation.n} rows with weights w"
+        yield "effective rows", Measure(evaluation.n_effective, note=words)
     yield "SKCE", effect.skce
     if effect.equivalent is not None:
         ends = effect.equivalent.confidence_interval

@@ -59,10 +59,11 @@ def pit_interval(predictions: Distribution, targets: Targets) -> PITInterval:
     2009.
     """
     data = check_numbers(predictions, targets, intervals=True)
-    return first_rows(_pit_interval_of_data(padded(data)), data.n)
+    return first_rows(pit_interval_of_data(padded(data)), data.n)
 
 
-def _pit_interval_of_data(data: Data) -> PITInterval:
+def pit_interval_of_data(data: Data) -> PITInterval:
+    """`pit_interval` of checked data; masked rows hold any number or NaN."""
     return score_rows(None, (data,), _interval)
 
 

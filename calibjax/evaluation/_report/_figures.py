@@ -129,8 +129,9 @@ def _pictures(evaluation: Any) -> Iterator[tuple[str, Callable[..., Any], str, s
     yield (
         "null",
         functools.partial(plot.null_distribution, evaluation.test),
-        "The statistic of the test, and where it lies for targets drawn from the predictions.",
-        f"Histogram of the statistic of redrawn targets; p = {evaluation.pvalue:.3g}.",
+        f"The statistic of the test, and where it lies for {evaluation.data_sets_under_h0}.",
+        f"Histogram of the statistic of {evaluation.data_sets_under_h0}; "
+        f"p = {evaluation.pvalue:.3g}.",
     )
 
 

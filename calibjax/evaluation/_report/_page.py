@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._between import Between
+from calibjax.evaluation._hidden import target_in_words
 from calibjax.evaluation._report._figures import figures_of
 from calibjax.evaluation._summary import interval_text, number, rows_of_summary, value_text
 from calibjax.evaluation._words import class_name, shown_names
@@ -16,6 +18,8 @@ from calibjax.kernels import describe
 _N_ROWS = 10
 # What the page says about each number of the summary.
 _MEANINGS = {
+    "p-value": "of the test that it is calibrated",
+    "effective rows": "so many rows of equal weight would say as much",
     "SKCE": "squared kernel calibration error, unbiased: 0 on average if calibrated",
     "equivalent temperature": "logits too large by this factor would make as large an error; it "
     "does not say which way the model is wrong",
@@ -32,6 +36,8 @@ _MEANINGS = {
     "top-label ECE": "expected calibration error of the most likely class, ten bins; biased "
     "upwards",
     "top-label smooth ECE": "the same without bins",
+    "mean place of targets": "mean share of the predicted probability below the target, or of what "
+    "is known of it; above 1/2: targets are higher than predicted",
     "CRPS": "continuous ranked probability score, in units of the target; smaller is better",
     "squared error / variance": "1 if the standard deviations are right",
 }
@@ -78,7 +84,7 @@ def page(evaluation: Any) -> str:
 def fingerprint(evaluation: Any) -> str:
     """The first 16 digits of SHA-256 of the predictions and the targets."""
     digest = hashlib.sha256(evaluation.family.encode())
-    for array in [*jax.tree.leaves(evaluation.predictions), evaluation.targets]:
+    for array in jax.tree.leaves((evaluation.predictions, evaluation.targets)):
         array = np.ascontiguousarray(array)
         digest.update(f"{array.dtype.str}{array.shape}".encode())
         digest.update(array.tobytes())
@@ -122,15 +128,20 @@ def _rows(evaluation: Any) -> list[dict[str, str]]:
     probabilities = evaluation.predictions.label_probabilities()
     found = []
     for row in evaluation.worst_rows(_N_ROWS):
-        target = evaluation.targets[row]
         if probabilities is None:
-            middle = _middle(evaluation.predictions[row : row + 1])
-            said, came = _vector_text(middle), _vector_text(target)
+            said = _vector_text(_middle(evaluation.predictions[row : row + 1]))
         else:
             of_row = np.asarray(probabilities[row])
             best = int(of_row.argmax())
             said = f"{class_name(evaluation.classes, best)}: {of_row[best]:.3g}"
-            came = f"{class_name(evaluation.classes, int(target))}: {of_row[int(target)]:.3g}"
+        if isinstance(evaluation.targets, Between):
+            ends = evaluation.targets.low[row], evaluation.targets.high[row]
+            came = target_in_words(*map(float, ends))
+        elif probabilities is None:
+            came = _vector_text(evaluation.targets[row])
+        else:
+            target = int(evaluation.targets[row])
+            came = f"{class_name(evaluation.classes, target)}: {of_row[target]:.3g}"
         shares = evaluation.contributions
         share = "" if shares is None else number(float(shares[row]))
         found.append({"row": str(row), "predicted": said, "observed": came, "share": share})

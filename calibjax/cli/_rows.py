@@ -1,0 +1,65 @@
+"""Columns that say what else is known of rows."""
+
+import numpy as np
+import polars as pl
+
+from calibjax._between import Between
+from calibjax._rows import Dependence
+from calibjax.cli._columns import Model
+from calibjax.cli._terminal import BadInput
+from calibjax.distributions import Normal
+from calibjax.evaluation import cluster_numbers, read_times
+
+
+def censored_targets(model: Model, name: str) -> Between:
+    """The targets, of which some are only known to be larger."""
+    if not isinstance(model.predictions, Normal):
+        raise BadInput("--censored can be used only together with --mean.")
+    is_censored = _of_rows(model, name, model.table.truths(name))
+    return Between(model.targets, np.where(is_censored, np.inf, model.targets))
+
+
+def weights_of(model: Model, name: str) -> np.ndarray:
+    """How much each row counts."""
+    weights = _of_rows(model, name, model.table.numbers(name))
+    model.table.check(name, weights >= 0, "a weight, which is not negative")
+    return weights
+
+
+def dependence_of(
+    model: Model, cluster: str | None, time: str | None, horizon: float | None
+) -> Dependence:
+    """Which rows may depend on each other."""
+    if cluster is not None and time is not None:
+        raise BadInput("--cluster and --time cannot be used together.")
+    if horizon is not None and time is None:
+        raise BadInput("--horizon can be used only together with --time.")
+    if cluster is not None:
+        return Dependence(clusters=cluster_numbers(_names(model, cluster)))
+    if time is None:
+        return Dependence()
+    column = model.table.column(time)
+    names = column.to_numpy() if column.dtype.is_temporal() else _names(model, time)
+    values = read_times(names).values
+    words = "a number, or a date such as 2026-03-31"
+    model.table.check(time, np.isfinite(_of_rows(model, time, values)), words)
+    return Dependence(times=values, horizon=horizon)
+
+
+def _names(model: Model, name: str) -> np.ndarray:
+    """A column as text, without missing values."""
+    column = model.table.column(name)
+    if column.dtype.is_nested():
+        raise BadInput(f"{model.table.path}, column {name}: expected one value in each row.")
+    model.table.check(name, column.is_not_null().to_numpy(), "a value")
+    return _of_rows(model, name, np.array(column.cast(pl.String).to_list(), dtype=str))
+
+
+def _of_rows(model: Model, name: str, values: np.ndarray) -> np.ndarray:
+    """Values of which each row has one."""
+    if len(values) != len(model.targets):
+        raise BadInput(
+            f"{model.table.path}, column {name}: expected one value for each of "
+            f"{len(model.targets)} rows, got {len(values)}."
+        )
+    return values

@@ -1,0 +1,86 @@
+"""Targets of which only an interval is known: from people, and in words."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from calibjax._between import Between
+from calibjax._distribution import Distribution
+from calibjax._sharding import on_one_device
+from calibjax._struct import on_host
+from calibjax.distributions import as_predictions, is_foreign
+from calibjax.evaluation._arrays import as_numpy
+from calibjax.evaluation._measure import Measure
+from calibjax.evaluation._rows import n_labels
+
+
+def read_hidden(predictions: Any, targets: Between) -> tuple[Distribution, Between]:
+    """Predictions that are a distribution, and both ends as arrays."""
+    if is_foreign(predictions):
+        predictions = as_predictions(predictions)
+    elif isinstance(predictions, Distribution):
+        predictions = on_one_device(predictions)
+    else:
+        raise TypeError(
+            "predictions must be a distribution for targets that are Between, such as "
+            f"calibjax.Weibull(concentration, scale), got {type(predictions).__name__}."
+        )
+    if n_labels(predictions) is not None:
+        raise TypeError(
+            "targets must be an array, got Between: it is for predictions of numbers, got "
+            f"{type(predictions).__name__} predictions of classes."
+        )
+    ends = {"low of targets": targets.low, "high of targets": targets.high}
+    if targets.censored_at is not None:
+        ends["censored_at of targets"] = targets.censored_at
+    return predictions, Between(*(on_host(as_numpy(name, x)) for name, x in ends.items()))
+
+
+def n_hidden(targets: Any) -> int:
+    """How many targets are not known exactly."""
+    if not isinstance(targets, Between):
+        return 0
+    return int(np.sum(np.asarray(targets.low) != np.asarray(targets.high)))
+
+
+def on_numpy(targets: Any) -> Any:
+    """Targets as arrays of NumPy."""
+    return jax.tree.map(np.asarray, targets)
+
+
+def remark_on_hidden(targets: Any) -> str | None:
+    """What an evaluation lacks because targets are not known exactly; None if all are."""
+    if not isinstance(targets, Between):
+        return None
+    law = (
+        "The p-value draws targets and hides them as their rows would be hidden."
+        if targets.censored_at is not None
+        else "The p-value needs no law of what hides them, and is right for many rows."
+    )
+    return (
+        f"Hidden targets: of {n_hidden(targets)} of {len(targets.low)} only an interval is known. "
+        f"{law} Coverage, CRPS, temperatures, recalibrations and pictures of errors need exact "
+        "targets and are left out."
+    )
+
+
+def shift_in_words(mean_place: Measure) -> str | None:
+    """Whether targets are higher or lower than predicted, by their places; None if not clear."""
+    interval = mean_place.interval
+    if interval is None or interval[0] <= 0.5 <= interval[1]:
+        return None
+    towards = "higher" if mean_place.value > 0.5 else "lower"
+    return (
+        f"targets are {towards} than predicted, as far as is known on average at "
+        f"{100 * mean_place.value:.3g} % of the predicted probability, where 50 % is right"
+    )
+
+
+def target_in_words(low: float, high: float) -> str:
+    """An interval low < y <= high, or the target itself."""
+    if low == high:
+        return f"{low:.3g}"
+    if high == np.inf:
+        return f"> {low:.3g}"
+    return f"≤ {high:.3g}" if low == -np.inf else f"{low:.3g} … {high:.3g}"

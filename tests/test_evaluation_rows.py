@@ -1,0 +1,269 @@
+"""evaluate: targets that are hidden, and rows that count differently or depend on each other."""
+
+import datetime
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy import stats
+
+import calibjax as cj
+from calibjax._rows import Dependence, check_data, padded
+from calibjax.evaluation._dependence import read_dependence, read_weights
+from calibjax.evaluation._hidden import shift_in_words, target_in_words
+from calibjax.evaluation._inputs import read_inputs
+from calibjax.evaluation._keys import keys_of
+from calibjax.evaluation._label_statistics import label_statistics
+from calibjax.evaluation._means import mean_interval, wilson_interval
+from calibjax.evaluation._measure import Measure
+from calibjax.evaluation._sampling import Sampling
+
+N = 160
+
+
+@pytest.fixture(scope="module")
+def lifetimes():
+    """Forecasts that are too short, times, and whether the event was seen."""
+    rng = np.random.default_rng(0)
+    scale = np.exp(0.3 * rng.normal(size=N)).astype(np.float32)
+    times, ends = 1.6 * scale * rng.weibull(1.5, N), rng.exponential(2.0, N)
+    seen = np.minimum(times, ends).astype(np.float32)
+    return cj.Weibull(jnp.full(N, 1.5), jnp.asarray(scale)), seen, times <= ends
+
+
+@pytest.fixture(scope="module")
+def of_hidden(lifetimes):
+    predictions, seen, observed = lifetimes
+    return cj.evaluate(predictions, cj.Between.right_censored(seen, observed))
+
+
+def test_the_verdict_on_hidden_targets(of_hidden, lifetimes):
+    predictions, seen, observed = lifetimes
+    hidden = N - observed.sum()
+    assert of_hidden.rejected and of_hidden.n == N and 20 < hidden < N - 20
+    assert of_hidden.verdict.startswith(
+        f"Not calibrated (p = {of_hidden.pvalue:.3g}, {N} rows, {hidden} of hidden targets): "
+        "targets are higher than predicted"
+    )
+    test = cj.calibration_test(keys_of(0).test, predictions, of_hidden.targets)
+    assert of_hidden.pvalue == pytest.approx(float(test.pvalue))
+    printed = repr(of_hidden)
+    assert "Hidden targets: of" in printed and "right for many rows" in printed
+    assert "CRPS" not in of_hidden.measures and of_hidden.effect.equivalent is None
+
+
+def test_measures_of_hidden_targets(of_hidden, lifetimes):
+    predictions, seen, observed = lifetimes
+    law = stats.weibull_min(1.5, scale=np.asarray(predictions.scale))
+    assert list(of_hidden.measures) == ["log score", "mean place of targets"]
+    scores = -np.where(observed, law.logpdf(seen), law.logsf(seen))
+    assert of_hidden.measures["log score"].value == pytest.approx(scores.mean(), rel=1e-5)
+    places = np.where(observed, law.cdf(seen), (1 + law.cdf(seen)) / 2)
+    place = of_hidden.measures["mean place of targets"]
+    assert place.value == pytest.approx(places.mean(), rel=1e-5)
+    student = stats.t(N - 1, places.mean(), stats.sem(places)).interval(0.95)
+    np.testing.assert_allclose(place.interval, student, atol=3e-3)  # but for skewness
+    assert place.if_calibrated == (0.5, 0.5)
+
+
+def test_files_of_hidden_targets(of_hidden):
+    found = json.loads(of_hidden.to_json())
+    assert found["n_hidden"] > 20 and found["curves"] == {} and found["worst_rows"] == []
+    text = of_hidden.to_html()
+    assert text.count("<svg") == 1 and "random signs and sizes" in text
+    assert "Would a few numbers" not in text
+
+
+def test_times_of_censoring_make_the_test_exact(lifetimes):
+    predictions, seen, observed = lifetimes
+    ends = np.where(observed, 10.0, seen)
+    found = cj.evaluate(predictions, cj.Between.right_censored(seen, observed, ends))
+    assert found.is_redrawn and "hides them as their rows" in repr(found)
+
+
+def test_words_for_hidden_targets():
+    words = [target_in_words(*ends) for ends in [(2, np.inf), (-np.inf, 2), (1, 2), (2, 2)]]
+    assert words == ["> 2", "≤ 2", "1 … 2", "2"]
+    assert shift_in_words(Measure(0.4, (0.35, 0.45))).startswith("targets are lower")
+    assert shift_in_words(Measure(0.4, (0.3, 0.51))) is None
+    assert shift_in_words(Measure(np.nan)) is None
+
+
+def test_hidden_targets_as_people_have_them():
+    ends = [1.0, 2.0], [1.0, np.inf]
+    for predictions in cj.Weibull(jnp.ones(2), jnp.ones(2)), stats.expon(scale=np.ones(2)):
+        family, targets, classes = read_inputs(predictions, cj.Between(*ends), None, False)
+        assert isinstance(targets.high, np.ndarray) and classes is None and len(family) == 2
+    classes = cj.Ordinal(jnp.full((2, 3), 1 / 3))
+    for arguments, error, message in [
+        ((np.ones((2, 2)), None, False), TypeError, "predictions must be a distribution"),
+        ((classes, None, False), TypeError, "Ordinal predictions of classes"),
+        ((family, ["a"], False), ValueError, "classes must not be given"),
+        ((family, None, True), ValueError, "normalize must not be given"),
+    ]:
+        with pytest.raises(error, match=message):
+            read_inputs(arguments[0], cj.Between(*ends), *arguments[1:])
+
+
+def loops(values, weights, near):
+    """The variance of a weighted mean: sum over pairs of rows of near_ij u_i u_j."""
+    shares = weights / weights.sum()
+    parts = shares * (values - shares @ values)
+    return sum(near[i, j] * parts[i] * parts[j] for i in range(N) for j in range(N))
+
+
+def test_errors_of_means_beside_loops_over_pairs():
+    rng = np.random.default_rng(1)
+    values, weights = rng.normal(size=N), rng.exponential(size=N)
+    clusters, times = rng.integers(0, 12, N), rng.integers(0, 40, N) / 2
+    of_clusters = Sampling(N, weights, clusters)
+    error, freedom = of_clusters.error(values)
+    expected = loops(values, weights, clusters[:, None] == clusters[None]) * 12 / 11
+    assert error**2 == pytest.approx(expected) and freedom == 11
+    of_times = Sampling(N, weights, times=times)
+    error, freedom = of_times.error(values)
+    near = np.maximum(1 - np.abs(times[:, None] - times[None]) / 3, 0)
+    n_times = np.unique(times).size
+    assert freedom == pytest.approx(0.5 * np.ptp(times) * n_times / (n_times - 1) - 1)
+    assert error**2 == pytest.approx(loops(values, weights, near) * (1 + 1 / freedom))
+    assert Sampling(N, weights).error(values)[1] == N - 1
+    plain = stats.sem(values)
+    assert Sampling(N).error(values)[0] == pytest.approx(plain)
+    assert Sampling(N, np.full(N, 3.0)).error(values)[0] == pytest.approx(plain)
+    assert Sampling(N, np.full(N, 3.0)).n_effective() == pytest.approx(N)
+
+
+@pytest.mark.parametrize("of_shares", [False, True])
+def test_intervals_of_means_of_clusters_contain_them(of_shares):
+    """400 sets of 30 clusters of unequal size, which vary by themselves."""
+    rng = np.random.default_rng(2)
+    clusters = np.repeat(np.arange(30), rng.integers(2, 9, 30))
+    hits = plain = 0
+    for _ in range(400):
+        values = 0.7 * rng.normal(size=30)[clusters] + 0.7 * rng.normal(size=clusters.size)
+        sampling = Sampling(clusters.size, None, clusters)
+        truth, interval = 0.0, mean_interval
+        if of_shares:
+            values, truth, interval = values > 0, 0.5, wilson_interval
+        low, high = interval(values, 0.95, sampling=sampling)
+        hits += low <= truth <= high
+        low, high = interval(values, 0.95)
+        plain += low <= truth <= high
+    assert 0.92 <= hits / 400 <= 0.98  # 0.95 but for three standard errors
+    assert plain / 400 < 0.85
+
+
+@pytest.fixture(scope="module")
+def of_clusters():
+    rng = np.random.default_rng(3)
+    clusters, weights = np.repeat(np.arange(40), 4), rng.integers(1, 4, N)
+    x = rng.normal(size=N)
+    y = (x + 0.8 * rng.normal(size=40)[clusters] + 0.6 * rng.logistic(size=N)) > 0
+    probabilities = 1 / (1 + np.exp(-x))
+    names = [f"site {k:02}" for k in clusters]  # in the order of the numbers
+    options = {"clusters": names, "weights": weights.tolist()}
+    return cj.evaluate(probabilities, y, **options), probabilities, y, clusters, weights
+
+
+def test_an_evaluation_of_clusters_and_weights(of_clusters):
+    found, probabilities, y, clusters, weights = of_clusters
+    test = cj.calibration_test(
+        keys_of(0).test, found.predictions, found.targets, weights=weights, clusters=clusters
+    )
+    assert found.pvalue == pytest.approx(float(test.pvalue))
+    n_effective = weights.sum() ** 2 / np.square(weights).sum()
+    assert found.n_effective == pytest.approx(n_effective)
+    brier = np.average((probabilities - y) ** 2, weights=weights)
+    assert found.measures["Brier score"].value == pytest.approx(brier, rel=1e-5)
+    expected = np.average(probabilities * (1 - probabilities), weights=weights)
+    low, high = found.measures["Brier score"].if_calibrated
+    assert low == high == pytest.approx(expected, rel=0.02)
+    smooth = cj.smooth_ece(found.predictions, found.targets, weights=weights)
+    assert found.measures["smooth ECE"].value == pytest.approx(float(smooth), rel=1e-4)
+    assert found.measures["ECE"].pvalue is None
+    assert found.effect.best_temperature is None and found.remedies == []
+
+
+def test_words_and_files_of_clusters_and_weights(of_clusters):
+    found = of_clusters[0]
+    assert f"(p = {found.pvalue:.3g}, 160 rows, 40 clusters)" in found.verdict
+    printed = repr(found)
+    for text in ("40 clusters\n", "effective rows", "would assume independent rows", "Weights: "):
+        assert text in printed
+    saved = json.loads(found.to_json())
+    assert saved["assumes"] == "40 clusters" and saved["n_effective"] < N
+    page = found.to_html()
+    assert "40 clusters" in page and "it rejects about 5" in page
+
+
+def test_weighted_means_of_draws():
+    """Weights of 2 are rows that come twice, in the ECE and all means but not in their spread."""
+    rng = np.random.default_rng(4)
+    probabilities, y = rng.random(50), rng.integers(0, 2, 50)
+    twice = np.repeat(np.arange(50), 2)[: 50 + 20]
+    weights = np.bincount(twice, minlength=50)
+    kept = np.flatnonzero(weights)
+    key, values = keys_of(0).measures, []
+    for rows, w in ((twice, None), (kept, weights[kept])):
+        data = check_data(cj.Bernoulli(jnp.asarray(probabilities[rows])), y[rows], weights=w)
+        values.append(label_statistics(key, padded(data), 9)[1])
+    for name in values[0]:
+        assert values[0][name][-1] == pytest.approx(values[1][name][-1], rel=1e-6), name
+
+
+NOON = datetime.datetime(2026, 3, 31, 12)
+DAYS = [20543.5, 20544.5]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [NOON, NOON + datetime.timedelta(days=1)],
+        ["2026-03-31 12:00", "2026-04-01T14:00+02:00"],
+        np.array(["2026-03-31T12", "2026-04-01T12"], "datetime64[h]"),
+        pd.Series(pd.to_datetime(["2026-03-31 12:00", "2026-04-01 12:00"])),
+        pl.Series([NOON, NOON + datetime.timedelta(days=1)]),
+    ],
+)
+def test_dates(times):
+    for horizon in (4, datetime.timedelta(days=4), np.timedelta64(96, "h")):
+        found = read_dependence(None, times, horizon)
+        assert found.times.tolist() == DAYS and found.horizon == 4 and found.clusters is None
+    clusters = read_dependence(times, None, None).clusters
+    assert clusters.tolist() == [0, 1] and clusters.dtype == np.int32
+
+
+def test_clusters_and_times_of_other_kinds():
+    assert read_dependence(["b", "a", "b"], None, None).clusters.tolist() == [1, 0, 1]
+    assert read_dependence(pd.Series([7.0, 3.0]), None, None).clusters.tolist() == [1, 0]
+    assert read_dependence(None, [[3], [1]], 2.5).times.tolist() == [3, 1]
+    assert read_dependence(None, ["3", "1.5"], 2).times.tolist() == [3, 1.5]
+    assert read_dependence(None, None, None) == Dependence()
+    assert read_weights(pd.Series([1, 2])).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"times": ["2026-03-31", "soon"]}, "times .* such as 2026-03-31; row 1 is soon"),
+        ({"times": pd.Series([NOON, None])}, "times must not have missing values; row 1"),
+        ({"times": [1.0, np.nan]}, "times must not have missing values; row 1"),
+        ({"times": [1, 2], "horizon": datetime.timedelta(1)}, "horizon must be a number, as"),
+        ({"times": [1, 2], "horizon": "7 days"}, "horizon must be a number of Python, got str"),
+        ({"times": [1, 2], "clusters": [1, 2]}, "must not both be given"),
+        ({"horizon": 2}, "times must be given with a horizon"),
+        ({"clusters": ["a", None]}, "clusters must not have missing values; row 1"),
+        ({"clusters": ["a", "a"]}, "at least 2 different values"),
+        ({"clusters": [[1, 2], [3, 4]]}, "clusters must have one value for each row"),
+        ({"clusters": [1, 2, 3]}, "clusters"),
+        ({"weights": ["a", "b"]}, "weights must be numbers"),
+        ({"weights": [1, -1]}, "weights must be nonnegative"),
+        ({"weights": [1.0, 2, 3]}, "weights"),
+    ],
+)
+def test_errors_of_rows(options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        cj.evaluate([0.2, 0.7], [0, 1], **options)
