@@ -21,6 +21,8 @@ FEATURES = {
 SCALE = cj.DistanceKernel(cj.EmbeddingDistance(jax.tree_util.Partial(lambda p: jnp.log(p.scale))))
 KERNEL = cj.PITKernel(SCALE, 1 / (np.pi * np.arange(1, 17)) ** 2)
 NAMES = pytest.mark.parametrize("name", FEATURES)
+METHODS = ["blocks", "bound", "compare"]
+METHODS += ["bootstrap", "wild", "spectrum", "gamma", "pearson", "features"]
 
 
 def features_of(name, predictions, low, high):
@@ -176,6 +178,71 @@ def test_estimates_by_hand(float64):
             np.testing.assert_allclose(found, np.sum(kept * h) / kept.sum(), rtol=1e-9)
     one, other = (jax.tree.map(lambda x, i=i: x[i], (predictions, targets)) for i in (1, 5))
     np.testing.assert_allclose(KERNEL(one, other), h[1, 5], rtol=1e-9)
+
+
+def test_other_estimates_by_hand(float64, key):
+    predictions, targets = rows(12)
+    h = by_hand(predictions, targets)
+    np.testing.assert_allclose(cj.h_matrix(KERNEL, predictions, targets), h, rtol=1e-9, atol=1e-12)
+    pairs = h - np.diag(np.diag(h))
+    expected = pairs.sum(1) / 11
+    found = cj.contributions(KERNEL, predictions, targets)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    # The deviations are h with the locations, whose targets are known.
+    points = cj.Weibull(jnp.full(3, 1.2), jnp.array([0.5, 1.0, 2.0])), jnp.array([0.3, 1.0, 4.0])
+    both = jax.tree.map(
+        lambda *x: jnp.concatenate(x),
+        (predictions, targets),
+        (points[0], cj.Between(points[1], points[1])),
+    )
+    deviations = by_hand(*both)[:12, 12:]
+    found = cj.witness(KERNEL, predictions, targets, *points)
+    np.testing.assert_allclose(found, deviations.mean(0), rtol=1e-9)
+    error = cj.ucme(KERNEL, predictions, targets, *points)
+    np.testing.assert_allclose(error, np.mean(deviations.mean(0) ** 2), rtol=1e-9)
+    result = cj.asymptotic_cme_test(KERNEL, predictions, targets, *points)
+    inverse = np.linalg.inv(np.cov(deviations.T))
+    expected = 12 * deviations.mean(0) @ inverse @ deviations.mean(0)
+    np.testing.assert_allclose(result.statistic, expected, rtol=1e-7)
+    found = cj.random_feature_skce(key, KERNEL, predictions, targets)
+    distance = abs(found.estimate - pairs.sum() / 132)
+    assert 0 < distance < 4 * found.standard_error < abs(pairs).mean()
+
+
+@pytest.mark.parametrize("method", slow({"wild", "spectrum", "pearson", "features"}, METHODS))
+def test_tests_of_the_skce_by_hand(method, float64, key):
+    predictions, targets = rows(12)
+    pairs = by_hand(predictions, targets)
+    np.fill_diagonal(pairs, 0.0)
+    blocks = np.array([pairs[i : i + 4, i : i + 4].sum() / 12 for i in (0, 4, 8)])
+    if method == "blocks":
+        result = cj.asymptotic_block_skce_test(KERNEL, predictions, targets, block_size=4)
+        expected = blocks.mean() / (blocks.std(ddof=1) / np.sqrt(3))
+        np.testing.assert_allclose(result.statistic, expected, rtol=1e-8)
+        state = cj.SKCEState.empty(4)
+        for part in (slice(4), slice(4, 12)):
+            batch = jax.tree.map(lambda x, part=part: x[part], (predictions, targets))
+            state = state.update(KERNEL, *batch)
+        np.testing.assert_allclose(state.compute().statistic, expected, rtol=1e-8)
+        return
+    if method == "bound":
+        result = cj.distribution_free_skce_test(KERNEL, predictions, targets)
+    elif method == "compare":
+        wrong = cj.Weibull(predictions.concentration, 2 * predictions.scale)
+        result = cj.compare_calibration(key, KERNEL, predictions, wrong, targets, n_resamples=19)
+        others = by_hand(wrong, targets)
+        second = (others.sum() - np.trace(others)) / 132
+        np.testing.assert_allclose(result.estimates, [pairs.sum() / 132, second], rtol=1e-8)
+        assert 0 < result.pvalue <= 1
+        return
+    else:
+        result = cj.asymptotic_skce_test(
+            key, KERNEL, predictions, targets, method=method, n_resamples=19
+        )
+    # Random features are a kernel of their own.
+    tolerance = {"rtol": 0.5} if method == "features" else {"rtol": 1e-8}
+    np.testing.assert_allclose(result.estimate, pairs.sum() / 132, **tolerance)
+    assert 0 < result.pvalue <= 1
 
 
 def test_log_scores(float64):
@@ -372,29 +439,21 @@ def test_other_functions_refuse_intervals(key):
     p, y = cj.Normal(jnp.zeros(20), jnp.ones(20)), jnp.ones(20)
     b, labels = cj.Bernoulli(jnp.full(20, 0.4)), jnp.ones(20, int)
     t, few = cj.Between(y, y), cj.Between(y[:2], y[:2])
-    k, state = cj.default_kernel(p), cj.SKCEState.empty()
+    k = cj.default_kernel(p)
     monitor = cj.CalibrationMonitor.start(key, p)
     calls = [
-        lambda: cj.h_matrix(k, p, t),
-        lambda: cj.ucme(k, p, t, p[:2], y[:2]),
         lambda: cj.ucme(k, p, y, p[:2], few),
-        lambda: cj.witness(k, p, t, p, y),
-        lambda: cj.random_feature_skce(key, k, p, t),
-        lambda: cj.contributions(k, p, t),
         lambda: cj.crps(p, t),
         lambda: cj.pit(key, p, t),
-        lambda: cj.asymptotic_skce_test(key, k, p, t),
-        lambda: cj.asymptotic_block_skce_test(k, p, t, block_size=4),
-        lambda: cj.distribution_free_skce_test(k, p, t),
-        lambda: cj.asymptotic_cme_test(k, p, t, p[:2], y[:2]),
-        lambda: cj.compare_calibration(key, k, p, p, t),
+        lambda: cj.asymptotic_block_skce_test(k, p, t, block_size=4, null="model", key=key),
+        lambda: cj.distribution_free_skce_test(k, p, t, null="model", key=key),
+        lambda: cj.asymptotic_cme_test(k, p, t, p[:2], y[:2], null="model", key=key),
         lambda: cj.equivalent_temperature(key, k, p, t),
         lambda: cj.fit_temperature(p, t),
         lambda: cj.pit_curve(key, p, t),
         lambda: cj.coverage_curve(key, p, t),
         lambda: cj.residual_map(key, p, t),
         lambda: cj.evaluate(p, t),
-        lambda: state.update(k, p, t),
         lambda: cj.ece(b, cj.Between(labels, labels)),
         lambda: cj.mmce(b, cj.Between(labels, labels)),
         lambda: cj.reliability_curve(key, b, cj.Between(labels, labels)),

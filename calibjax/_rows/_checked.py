@@ -95,7 +95,9 @@ def _check_intervals(
     if not intervals:
         raise TypeError(
             "targets must be an array, got Between; intervals are for log_score, pit_interval, "
-            "skce, skce_confidence_interval, calibration_test and aggregated_skce_test."
+            "skce, h_matrix, contributions, witness, ucme, random_feature_skce, SKCEState, "
+            "skce_confidence_interval, compare_calibration, calibration_test and the other tests "
+            "of the SKCE that draw no targets."
         )
     if not predictions.takes_intervals:
         raise TypeError(

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._between import Targets
 from calibjax._distribution import Distribution
 from calibjax._numbers import quotient
 from calibjax._rows import Data, clean, first_rows, padded
@@ -18,7 +19,7 @@ from calibjax.operators import tiled_h
 def contributions(
     kernel: KernelLike,
     predictions: Distribution,
-    targets: ArrayLike,
+    targets: Targets,
     *,
     where: ArrayLike | None = None,
     weights: ArrayLike | None = None,
@@ -38,7 +39,8 @@ def contributions(
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
         predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
+            `Between`, where they are censored or binned.
         where: boolean mask ``[n]``; masked rows may hold anything, and n counts the kept rows.
         weights: nonnegative sample weights ``[n]``.
 
@@ -64,7 +66,7 @@ def contributions(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     for h and the SKCE.
     """
-    kernel, data = check_inputs(kernel, predictions, targets, where, weights)
+    kernel, data = check_inputs(kernel, predictions, targets, where, weights, intervals=True)
     return first_rows(contributions_of_data(kernel, padded(data)), data.n)
 
 

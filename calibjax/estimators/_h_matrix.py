@@ -3,8 +3,8 @@
 from typing import Any
 
 import jax
-from jax.typing import ArrayLike
 
+from calibjax._between import Targets
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, clean, in_dtype
 from calibjax._sharding import gathered
@@ -12,7 +12,7 @@ from calibjax.discrepancy import check_inputs, h
 from calibjax.kernels import KernelLike, vmap_pairs
 
 
-def h_matrix(kernel: KernelLike, predictions: Distribution, targets: ArrayLike) -> jax.Array:
+def h_matrix(kernel: KernelLike, predictions: Distribution, targets: Targets) -> jax.Array:
     """The symmetric matrix of h((p_i, y_i), (p_j, y_j)) for all pairs, which `skce` averages.
 
     O(n^2) time and memory: use it for small n.
@@ -20,7 +20,8 @@ def h_matrix(kernel: KernelLike, predictions: Distribution, targets: ArrayLike) 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
         predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
+            `Between`, where they are censored or binned.
 
     Returns:
         Array ``[n, n]``.
@@ -41,7 +42,7 @@ def h_matrix(kernel: KernelLike, predictions: Distribution, targets: ArrayLike) 
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Eq. 5.
     """
-    kernel, data = check_inputs(kernel, predictions, targets)
+    kernel, data = check_inputs(kernel, predictions, targets, intervals=True)
     return _h_matrix(kernel, gathered(data))
 
 

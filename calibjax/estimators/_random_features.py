@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
+from calibjax._between import Targets
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._numbers import safe_sqrt
@@ -49,7 +50,7 @@ def random_feature_skce(
     key: jax.Array,
     kernel: KernelLike,
     predictions: Distribution,
-    targets: ArrayLike,
+    targets: Targets,
     *,
     n_features: int = 1000,
     where: ArrayLike | None = None,
@@ -91,7 +92,8 @@ def random_feature_skce(
             or sums, products and multiples of these, with or without a closed form for the family;
             for counts it may also be WhiteKernel.
         predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
+            `Between`, where they are censored or binned.
         n_features: D >= 2, the number of features.
         where: boolean mask ``[n]``; masked rows may hold anything.
 
@@ -120,7 +122,9 @@ def random_feature_skce(
     discrepancy for efficient two-sample test, Neural Computation 2015.
     """
     check_key(key)
-    kernel, data = check_inputs(kernel, predictions, targets, where, formula=one_feature)
+    kernel, data = check_inputs(
+        kernel, predictions, targets, where, intervals=True, formula=one_feature
+    )
     n_features = check_integer("n_features", n_features, 2)
     return _random_feature_skce((key, kernel), data, n_features)
 

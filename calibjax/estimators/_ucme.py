@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._between import Targets
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_locations, clean, in_dtype
 from calibjax._sharding import Axis, on_devices
@@ -18,7 +19,7 @@ from calibjax.operators import TiledH, tiled_h
 def ucme(
     kernel: KernelLike,
     predictions: Distribution,
-    targets: ArrayLike,
+    targets: Targets,
     test_predictions: Distribution,
     test_targets: ArrayLike,
     *,
@@ -38,9 +39,10 @@ def ucme(
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
         predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
+            `Between`, where they are censored or binned.
         test_predictions: J >= 1 predictions of the same family.
-        test_targets: the targets of the locations, ``[J]`` or ``[J, d]``.
+        test_targets: the targets of the locations, ``[J]`` or ``[J, d]``, which are known.
         where: boolean mask ``[n]``; masked rows may hold anything.
 
     Returns:
@@ -63,7 +65,9 @@ def ucme(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Definition C.1.
     """
-    kernel, data = check_inputs(kernel, predictions, targets, where, formula=deviation)
+    kernel, data = check_inputs(
+        kernel, predictions, targets, where, intervals=True, formula=deviation
+    )
     locations = check_locations(predictions, test_predictions, test_targets, "test")
     return _ucme((kernel, locations), data)
 
@@ -71,7 +75,7 @@ def ucme(
 def witness(
     kernel: KernelLike,
     predictions: Distribution,
-    targets: ArrayLike,
+    targets: Targets,
     at_predictions: Distribution,
     at_targets: ArrayLike,
     *,
@@ -90,9 +94,10 @@ def witness(
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
         predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
+            `Between`, where they are censored or binned.
         at_predictions: J >= 1 predictions of the same family; `predictions` themselves are allowed.
-        at_targets: the targets of the locations, ``[J]`` or ``[J, d]``.
+        at_targets: the targets of the locations, ``[J]`` or ``[J, d]``, which are known.
         where: boolean mask ``[n]``; masked rows may hold anything.
 
     Returns:
@@ -115,7 +120,9 @@ def witness(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Appendix C.
     """
-    kernel, data = check_inputs(kernel, predictions, targets, where, formula=deviation)
+    kernel, data = check_inputs(
+        kernel, predictions, targets, where, intervals=True, formula=deviation
+    )
     locations = check_locations(predictions, at_predictions, at_targets, "at")
     return _witness((kernel, locations), data)
 

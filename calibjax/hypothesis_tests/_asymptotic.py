@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._between import Targets
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, clean, kept_first, padded
@@ -69,7 +70,7 @@ def asymptotic_skce_test(
     key: jax.Array,
     kernel: KernelLike,
     predictions: Distribution,
-    targets: ArrayLike,
+    targets: Targets,
     *,
     n_resamples: int = 1000,
     method: str = "bootstrap",
@@ -114,7 +115,8 @@ def asymptotic_skce_test(
         key: a key of `jax.random`; "gamma" and "pearson" do not use it.
         kernel: usually a TensorProduct, or what `default_kernel` returns.
         predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
+            `Between`, where they are censored or binned.
         n_resamples: the number of draws under H0; draw r depends only on (key, r).
         method: "bootstrap", "wild", "gamma", "pearson", "spectrum" or "features".
         n_features: the number of random features of "features"; `random_feature_skce` says which
@@ -155,7 +157,9 @@ def asymptotic_skce_test(
     check_key(key)
     check_choice("method", method, _METHODS)
     chosen = _METHODS[method]
-    kernel, data = check_inputs(kernel, predictions, targets, where, formula=chosen.formula)
+    kernel, data = check_inputs(
+        kernel, predictions, targets, where, intervals=True, formula=chosen.formula
+    )
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     n_features = check_integer("n_features", n_features, 1)
     if chosen.holds_matrix and data.n > _MAX_MATRIX_ROWS:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from calibjax._between import Targets
 from calibjax._check import check_choice, check_integer
 from calibjax._distribution import Distribution
 from calibjax._numbers import root_mean_square
@@ -33,7 +34,7 @@ from calibjax.resampling import counted_pvalue_with_ties
 def asymptotic_block_skce_test(
     kernel: KernelLike,
     predictions: Distribution,
-    targets: ArrayLike,
+    targets: Targets,
     *,
     block_size: int = 2,
     variance: str = "blocks",
@@ -71,7 +72,8 @@ def asymptotic_block_skce_test(
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
         predictions: a batch of n >= 4 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
+            `Between`, where they are censored or binned, for "asymptotic".
         block_size: B, from 2 to n / 2.
         variance: "blocks" or "null"; null="model" has a variance of its own.
         null: "asymptotic" or "model".
@@ -111,12 +113,12 @@ def asymptotic_block_skce_test(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Remarks B.1 and B.3.
     """
-    kernel, data = check_inputs(kernel, predictions, targets, where)
+    kernel, data = check_inputs(kernel, predictions, targets, where, intervals=True)
     if data.n < 4:
         raise ValueError(f"predictions must hold two blocks of at least 2 rows, got {data.n} rows.")
     block_size = check_integer("block_size", block_size, 2, data.n // 2, "n / 2 = ")
     check_choice("variance", variance, ("blocks", "null"))
-    n_resamples = check_null(null, ("asymptotic", "model"), key, n_resamples)
+    n_resamples = check_null(null, ("asymptotic", "model"), key, n_resamples, data)
     check_complete_blocks(data, block_size, at_least=2)
     data = padded(data)
     if key is None:

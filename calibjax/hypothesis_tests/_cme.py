@@ -8,6 +8,7 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import gammaincc
 from jax.typing import ArrayLike
 
+from calibjax._between import Targets
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot, root_mean_square
@@ -25,7 +26,7 @@ from calibjax.kernels import KernelLike
 def asymptotic_cme_test(
     kernel: KernelLike,
     predictions: Distribution,
-    targets: ArrayLike,
+    targets: Targets,
     test_predictions: Distribution,
     test_targets: ArrayLike,
     *,
@@ -63,7 +64,8 @@ def asymptotic_cme_test(
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
         predictions: a batch of n predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
+            `Between`, where they are censored or binned, for "asymptotic".
         test_predictions: J predictions of the same family; see `sample_test_locations`.  For
             "asymptotic" 1 <= J < n.
         test_targets: the targets of the locations, ``[J]`` or ``[J, d]``.
@@ -102,10 +104,12 @@ def asymptotic_cme_test(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Appendix C.2.
     """
-    kernel, data = check_inputs(kernel, predictions, targets, where, formula=deviation)
+    kernel, data = check_inputs(
+        kernel, predictions, targets, where, intervals=True, formula=deviation
+    )
     locations = check_locations(predictions, test_predictions, test_targets, "test")
     n, n_locations = data.n_kept(), locations.n
-    n_resamples = check_null(null, ("asymptotic", "model"), key, n_resamples)
+    n_resamples = check_null(null, ("asymptotic", "model"), key, n_resamples, data)
     data = padded(data)
     if key is not None:
         check_integer("n_resamples", n_resamples, n_locations + 1)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._between import Targets
 from calibjax._check import check_flag, check_integer, check_values
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, clean, padded
@@ -25,7 +26,7 @@ from calibjax.resampling import rounding_of
 def distribution_free_skce_test(
     kernel: KernelLike,
     predictions: Distribution,
-    targets: ArrayLike,
+    targets: Targets,
     *,
     unbiased: bool = True,
     block_size: int | None = None,
@@ -63,7 +64,8 @@ def distribution_free_skce_test(
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
         predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
+            `Between`, where they are censored or binned, for "bound".
         unbiased: whether to use the unbiased estimate instead of the biased one.
         block_size: as in `skce`, for the unbiased estimate only; blocks with a masked row do not
             count.
@@ -103,14 +105,14 @@ def distribution_free_skce_test(
     unifying framework, NeurIPS 2019, distribution-free bounds; Hoeffding, Probability inequalities
     for sums of bounded random variables, 1963, Section 5.
     """
-    checked, data = check_inputs(kernel, predictions, targets, where)
+    checked, data = check_inputs(kernel, predictions, targets, where, intervals=True)
     unbiased = check_flag("unbiased", unbiased)
     if block_size is not None:
         block_size = check_integer("block_size", block_size, 2, data.n, "n = ")
         if not unbiased:
             raise ValueError(f"block_size must be None for the biased estimate, got {block_size}.")
         check_complete_blocks(data, block_size, at_least=1)
-    n_resamples = check_null(null, ("bound", "model"), key, n_resamples)
+    n_resamples = check_null(null, ("bound", "model"), key, n_resamples, data)
     data = padded(data)
     if key is not None:
         return _model_skce_test((key, checked), data, unbiased, block_size, n_resamples)

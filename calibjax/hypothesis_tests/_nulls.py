@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtr
 
+from calibjax._between import Between
 from calibjax._check import check_choice, check_integer, check_key
+from calibjax._rows import Data
 from calibjax._sharding import all_sum
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals import MeanInterval
@@ -16,12 +18,20 @@ from calibjax.operators import BlockH, TiledH
 from calibjax.resampling import counted_pvalue_with_ties, row_numbers, under_model
 
 
-def check_null(null: Any, nulls: Collection[str], key: Any, n_resamples: Any) -> int:
-    """n_resamples, checked; the null "model" needs a key, and the other nulls draw nothing."""
+def check_null(null: Any, nulls: Collection[str], key: Any, n_resamples: Any, data: Data) -> int:
+    """n_resamples, checked; the null "model" needs a key, and the other nulls draw nothing.
+
+    Draws would have to be censored as the targets are, by a law that is not known.
+    """
     check_choice("null", null, nulls)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     if null == "model" and key is None:
         raise ValueError("key must be given for null='model', which draws targets, got None.")
+    if null == "model" and isinstance(data.targets, Between):
+        raise TypeError(
+            "targets must be an array for null='model', which draws them, got Between; "
+            "calibration_test draws targets that are censored."
+        )
     if null != "model" and key is not None:
         raise ValueError(f"key must be None for null={null!r}, which draws nothing.")
     if key is not None:

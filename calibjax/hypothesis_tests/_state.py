@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._between import Targets
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
@@ -83,7 +84,7 @@ class SKCEState:
         self,
         kernel: KernelLike,
         predictions: Distribution,
-        targets: ArrayLike,
+        targets: Targets,
         *,
         where: ArrayLike | None = None,
     ) -> "SKCEState":
@@ -98,7 +99,7 @@ class SKCEState:
         Raises:
             TypeError, ValueError: as in `skce`.
         """
-        kernel, data = check_inputs(kernel, predictions, targets, where)
+        kernel, data = check_inputs(kernel, predictions, targets, where, intervals=True)
         if data.n < self.block_size:
             return self
         return _state_after_batch((self, kernel), padded(data))

@@ -29,6 +29,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._between import Targets
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import (
@@ -56,7 +57,7 @@ def compare_calibration(
     kernel: KernelLike | None,
     first: Distribution,
     second: Distribution | Sequence[Distribution],
-    targets: ArrayLike,
+    targets: Targets,
     *,
     n_resamples: int = 999,
     where: ArrayLike | None = None,
@@ -98,7 +99,8 @@ def compare_calibration(
             counts.
         first: a batch of n >= 2 predictions of one family.
         second: a batch of n predictions for the same targets, of any family, or a list of batches.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  Of single numbers also
+            `Between`, where they are censored or binned.
         n_resamples: R; resample r depends only on (key, r).
         where: boolean mask ``[n]``; masked rows may hold anything.
 
@@ -139,7 +141,9 @@ def compare_calibration(
                 raise ValueError(f"{name} must hold n = {n} rows as first does, got {shape[0]}.")
         check_predictions(other, where, name=name)
     # The targets are checked for each family.
-    checked = [check_data(model, targets, where) for model in [first, *others.values()]]
+    checked = [
+        check_data(model, targets, where, intervals=True) for model in [first, *others.values()]
+    ]
     # All models have the same rows, and those that are known by draws are not padded.
     score_only = any(data.predictions.score_only for data in checked)
     models = checked if score_only else [padded(data) for data in checked]
