@@ -36,8 +36,9 @@ class Between:
     y, rounded to r with a step of s      r - s / 2  r + s / 2
     ====================================  =========  =========
 
-    `log_score`, `pit_interval`, `skce` and `skce_confidence_interval` take them in place of an
-    array, the last two with a `PITKernel`, as in `default_kernel`.  No law of what hides a target
+    `log_score`, `pit_interval`, `pit_curve`, `calibration_test`, `skce` and
+    `skce_confidence_interval` take them in place of an array, the last two with a `PITKernel`, as
+    in `default_kernel`.  No law of what hides a target
     has to be known: if it is independent of the target given the forecast, the unbiased SKCE of
     calibrated forecasts is still 0 on average.
 

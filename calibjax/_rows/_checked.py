@@ -95,7 +95,8 @@ def _check_intervals(
     if not intervals:
         raise TypeError(
             "targets must be an array, got Between; intervals are for log_score, pit_interval, "
-            "skce, skce_confidence_interval, calibration_test and aggregated_skce_test."
+            "pit_curve, risk_curve, d_calibration, integrated_calibration_index, skce, "
+            "skce_confidence_interval, calibration_test and aggregated_skce_test."
         )
     if not predictions.takes_intervals:
         raise TypeError(
