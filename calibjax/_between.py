@@ -36,11 +36,12 @@ class Between:
     y, rounded to r with a step of s      r - s / 2  r + s / 2
     ====================================  =========  =========
 
-    `log_score` and `pit_interval` take them in place of an array; so does, with a `PITKernel` as in
-    `default_kernel`, what estimates or tests the SKCE without drawing targets: `skce`,
-    `contributions`, `skce_confidence_interval`, `compare_calibration`, `calibration_test` and
-    others.  No law of what hides a target has to be known: if it is independent of the target given
-    the forecast, the unbiased SKCE of calibrated forecasts is still 0 on average.
+    `log_score`, `pit_interval`, `pit_curve` and `evaluate` take them in place of an array; so does,
+    with a `PITKernel` as in `default_kernel`, what estimates or tests the SKCE without drawing
+    targets: `skce`, `contributions`, `skce_confidence_interval`, `compare_calibration`,
+    `calibration_test` and others.  No law of what hides a target has to be known: if it is
+    independent of the target given the forecast, the unbiased SKCE of calibrated forecasts is still
+    0 on average.
 
     Args:
         low: lower ends ``[n]``, in units of the targets.  Of counts and ordered classes they are

@@ -450,7 +450,6 @@ def test_other_functions_refuse_intervals(key):
         lambda: cj.asymptotic_cme_test(k, p, t, p[:2], y[:2], null="model", key=key),
         lambda: cj.equivalent_temperature(key, k, p, t),
         lambda: cj.fit_temperature(p, t),
-        lambda: cj.pit_curve(key, p, t),
         lambda: cj.coverage_curve(key, p, t),
         lambda: cj.residual_map(key, p, t),
         lambda: cj.evaluate(p, t),

@@ -95,7 +95,8 @@ def _check_intervals(
     if not intervals:
         raise TypeError(
             "targets must be an array, got Between; intervals are for log_score, pit_interval, "
-            "skce, h_matrix, contributions, witness, ucme, random_feature_skce, SKCEState, "
+            "pit_curve, risk_curve, d_calibration, integrated_calibration_index, evaluate, skce, "
+            "h_matrix, contributions, witness, ucme, random_feature_skce, SKCEState, "
             "skce_confidence_interval, compare_calibration, calibration_test and the other tests "
             "of the SKCE that draw no targets."
         )

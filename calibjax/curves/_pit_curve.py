@@ -6,13 +6,16 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._between import Between, Targets
 from calibjax._check import check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
-from calibjax._struct import struct
 from calibjax.curves._cells import cell_counts, cumulative
+from calibjax.curves._pit_ranges import pit_curve_of_ranges
+from calibjax.curves._pit_result import PITCurve, cells_per_bin
 from calibjax.curves._rows import on_all_rows
 from calibjax.estimators import UniformBinning
+from calibjax.hypothesis_tests import law_under_h0
 from calibjax.resampling import (
     check_resamples,
     critical_value,
@@ -22,52 +25,11 @@ from calibjax.resampling import (
 )
 from calibjax.scores import check_numbers, pit_of_data
 
-# The least number of cells of the grid on which the distribution function is looked at.
-_LEAST_CELLS = 100
-
-
-@struct
-class PITCurve:
-    """The histogram of the PIT and its distribution function; see `pit_curve`.
-
-    Args:
-        edges: the ends of the bins of the histogram, ``[b + 1]``.
-        count: the number of rows in each bin, ``[b]``.
-        density: the height of the histogram, near 1 for a calibrated model, ``[b]``.
-        pointwise_low, pointwise_high: a band of heights that holds for each bin alone, ``[b]``.
-        density_low, density_high: a band of heights that holds for all bins at once, ``[b]``.
-        grid: numbers z from 0 to 1, ``[g]``.
-        difference: the fraction of rows with a PIT of at most z, minus z, ``[g]``.
-        difference_low, difference_high: a band that holds on the whole grid at once, ``[g]``.
-        confidence_level: the probability with which each band holds.
-
-    Example:
-        >>> import jax, jax.numpy as jnp, calibjax as cj
-        >>> predictions = cj.Normal(jnp.zeros(4), jnp.ones(4))
-        >>> targets = jnp.array([-0.7, -0.1, 0.2, 0.6])  # the PIT is 0.24, 0.46, 0.58, 0.73
-        >>> curve = cj.pit_curve(jax.random.key(0), predictions, targets, n_bins=5)
-        >>> curve.count.tolist(), curve.density.round(2).tolist()
-        ([0, 1, 2, 1, 0], [0.0, 1.25, 2.5, 1.25, 0.0])
-    """
-
-    edges: jax.Array
-    count: jax.Array
-    density: jax.Array
-    pointwise_low: jax.Array
-    pointwise_high: jax.Array
-    density_low: jax.Array
-    density_high: jax.Array
-    grid: jax.Array
-    difference: jax.Array
-    difference_low: jax.Array
-    difference_high: jax.Array
-    confidence_level: jax.Array
-
 
 def pit_curve(
     key: jax.Array,
     predictions: Distribution,
-    targets: ArrayLike,
+    targets: Targets,
     *,
     n_bins: int = 20,
     confidence_level: float = 0.95,
@@ -99,11 +61,20 @@ def pit_curve(
     The pointwise band is one for each bin of the histogram alone, the same for all of them, from
     all redrawn counts.  Only a curve strictly outside leaves a band.
 
+    **Targets that are `Between` two numbers** are spread evenly over the interval from F(low) to
+    F(high), where u is uniform given what is known: the mean histogram of a calibrated model is
+    still flat, whatever hides its targets, if that is independent of the target given the
+    prediction.  The distance is then |K - n p| in units of its deviation under the model.  If
+    `censored_at` is known of all rows, draws of u are hidden in the same way, and the test of the
+    simultaneous band is exact.  Else the observed parts of the rows, less their means, are given
+    random signs and sizes, as in `calibration_test`: right for large n, and cautious if events are
+    few.  Rows are not moved to where others had an event, as in the estimate of Turnbull.
+
     Args:
         key: a key of `jax.random`.
         predictions: n >= 1 predictions of labels, which are ordered as numbers, of counts or of
             real numbers, as `pit` takes them.
-        targets: the observed targets, ``[n]``.
+        targets: the observed targets, ``[n]``, or `Between` where they are censored or binned.
         n_bins: the number of bins B, from 1 to 2^24.
         confidence_level: the probability of the bands, a number in (0, R / (R + 1)].
         n_resamples: R, the number of redrawn data sets; each depends only on (key, r).
@@ -112,7 +83,8 @@ def pit_curve(
     Returns:
         PITCurve.  All numbers but the counts are NaN if the PIT of a kept row is NaN: because its
         cdf is not known, or, inside jit, because it is invalid.  Such a row is in no bin.  Time and
-        memory are O(n) for the curves and O(R (B + 100)) for the bands.
+        memory are O(n) for the curves and O(R (B + 100)) for the bands, and of `Between` targets
+        O(n R (B + 100)) time.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value;
@@ -135,29 +107,39 @@ def pit_curve(
     dominate the Kolmogorov statistics, Zeitschrift für Wahrscheinlichkeitstheorie 1979, for T.
     """
     check_key(key)
-    data = check_numbers(predictions, targets, where)
+    data = check_numbers(predictions, targets, where, intervals=True)
     n_bins = UniformBinning(n_bins).n_bins
     options = check_resamples(confidence_level, n_resamples)
     return pit_curve_of_data(key, padded(data), n_bins=n_bins, **options)
 
 
-@on_all_rows
 def pit_curve_of_data(
     key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int
 ) -> PITCurve:
     """`pit_curve` of checked arguments."""
+    options = {"n_bins": n_bins, "confidence_level": confidence_level, "n_resamples": n_resamples}
+    if isinstance(data.targets, Between):
+        return pit_curve_of_ranges(key, data, law=law_under_h0(data), **options)
+    return _curve_of_points(key, data, **options)
+
+
+@on_all_rows
+def _curve_of_points(
+    key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int
+) -> PITCurve:
+    """The curve of targets that are known."""
     pit_key, band_key = jax.random.split(key)
-    cells_per_bin = -(-_LEAST_CELLS // n_bins)
-    n_cells = n_bins * cells_per_bin
+    in_bin = cells_per_bin(n_bins)
+    n_cells = n_bins * in_bin
     counts, valid = cell_counts(pit_of_data(pit_key, data), data.where, n_cells)
     n, dtype = jnp.sum(counts, dtype=jnp.int32), valid.dtype
     redrawn = redrawn_uniform_counts(band_key, n, n_cells, n_resamples, dtype)
 
     def in_bins(counts: jax.Array) -> jax.Array:
-        in_bins = counts.reshape(*counts.shape[:-1], n_bins, cells_per_bin)
+        in_bins = counts.reshape(*counts.shape[:-1], n_bins, in_bin)
         return jnp.sum(in_bins, axis=-1, dtype=jnp.int32)
 
-    bins = law_of_cells(n, jnp.full(n_bins, cells_per_bin), n_cells, dtype)
+    bins = law_of_cells(n, jnp.full(n_bins, in_bin), n_cells, dtype)
     distances = jax.vmap(bins.distances)(in_bins(redrawn))
     alone = bins.band(critical_value(jnp.ravel(distances), confidence_level))
     together = bins.band(bins.critical(in_bins(redrawn), confidence_level))

@@ -27,7 +27,7 @@ def check_binary(predictions: Any, targets: ArrayLike, where: ArrayLike | None) 
 P = ParamSpec("P")
 Curve = TypeVar("Curve")
 
-_STATIC = {"n_bins", "n_levels", "n_resamples"}
+_STATIC = {"n_bins", "n_levels", "n_resamples", "law"}
 
 
 def on_all_rows(core: Callable[P, Curve]) -> Callable[P, Curve]:

@@ -186,7 +186,7 @@ def _band_name(curve: PITCurve | CoverageCurve) -> str:
 
 
 def _rows(curve: PITCurve) -> str:
-    return f"{int(np.sum(curve.count)):,} rows"
+    return f"{round(float(np.sum(curve.count))):,} rows"
 
 
 def _widths(curve: CoverageCurve) -> str:

@@ -14,6 +14,7 @@ from calibjax.resampling._draws import draw_places as draw_places
 from calibjax.resampling._draws import draw_targets as draw_targets
 from calibjax.resampling._draws import row_numbers as row_numbers
 from calibjax.resampling._multipliers import ClusterMultipliers as ClusterMultipliers
+from calibjax.resampling._multipliers import Multipliers as Multipliers
 from calibjax.resampling._multipliers import TimeMultipliers as TimeMultipliers
 from calibjax.resampling._multipliers import multipliers as multipliers
 from calibjax.resampling._rank import check_resamples as check_resamples

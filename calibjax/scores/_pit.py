@@ -4,10 +4,12 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._between import Between, unit_interval
 from calibjax._check import check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, first_rows, padded
 from calibjax._struct import widest_dtype
+from calibjax.scores._pit_interval import PITInterval
 from calibjax.scores._places import places_of_targets
 from calibjax.scores._rows import check_numbers, score_rows
 
@@ -77,6 +79,15 @@ def pit_of_data(key: jax.Array, data: Data) -> jax.Array:
     return score_rows(None, (data, _uniform(key, data)), _pit)
 
 
+def pit_range_of_data(key: jax.Array, data: Data) -> PITInterval:
+    """What `Between` leaves open of the PIT: `pit` is both ends of a row whose target is known.
+
+    If the model is calibrated, the place of a target that is known and one drawn evenly from the
+    interval of a target that is hidden are uniform on the unit line.
+    """
+    return score_rows(None, (data, _uniform(key, data)), _range)
+
+
 @jax.jit
 def _uniform(key: jax.Array, data: Data) -> jax.Array:
     """Uniform numbers ``[n]``, of all rows at once: devices with the same key would draw the same.
@@ -92,3 +103,9 @@ def _pit(predictions: Distribution, targets: jax.Array, between: jax.Array) -> j
     predictions, targets = predictions.pool_target(targets)
     low, high, *_ = predictions.unit_interval(targets)
     return low + between * (high - low)
+
+
+def _range(predictions: Distribution, targets: Between, between: jax.Array) -> PITInterval:
+    low, high, *_ = unit_interval(predictions, targets)
+    place, is_exact = low + between * (high - low), targets.is_exact()
+    return PITInterval(jnp.where(is_exact, place, low), jnp.where(is_exact, place, high))

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from calibjax._between import Targets, unit_interval
 from calibjax._distribution import Distribution
@@ -70,3 +71,15 @@ def pit_interval_of_data(data: Data) -> PITInterval:
 def _interval(predictions: Distribution, targets: Any) -> PITInterval:
     place = unit_interval(*judged(predictions, targets))
     return PITInterval(place.low, place.high)
+
+
+def mass_below(place: PITInterval, z: jax.Array) -> jax.Array:
+    """The cdf of U given where it lies, at points z of the unit line ``[g]``: ``[n, g]``.
+
+    It is (z - low) / (high - low) in the interval, and a step where both ends are equal.  As no U
+    is below 0, it is 0 at z = 0.
+    """
+    low, high, z = place.low[:, None], place.high[:, None], z[None]
+    is_point = low == high
+    share = jnp.clip((z - low) / jnp.where(is_point, 1.0, high - low), 0.0, 1.0)
+    return jnp.where(z > 0, jnp.where(is_point, (low <= z).astype(share.dtype), share), 0.0)

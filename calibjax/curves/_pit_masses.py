@@ -1,0 +1,180 @@
+r"""The PIT of targets of which an interval is known, and how far it varies under the model.
+
+Of a hidden target only an interval of U = F(y) is known, in which U is uniform given it.  With the
+cdf C_i(z) of U given what is known of row i, the sums over a part (l, h] of the unit line are
+
+    M = sum_i e_i,    e_i = C_i(h) - C_i(l) - (h - l),    E e_i = 0.
+
+The band is |M| <= c d, where c is the quantile of the largest |M| / d of data sets under H0.  With
+the variance v of M, d^2 is max(v, 1): where less than one row is expected, chance moves whole rows.
+
+**It is known when each row would be hidden.**  The data sets are draws that are hidden in the same
+way.  If those of row i are hidden where U is in [p, q], whose part in (l, h] has the length s,
+
+    E e_i^2 = (h - l) - s + s^2 / (q - p) - (h - l)^2.
+
+**It is not known.**  The data sets are sum_i xi_i e_i with the observed e_i and random multipliers
+xi_i, and v is a sum whose mean is the variance of M, whatever the law of the censoring is
+(`variation`).  If the squares e_i^2 sum up to less, by chance, draws are added that have the
+variance that is missing: each row is hidden in what is open of it, and from an event on
+(`Between.hiding`).
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from calibjax._between import unit_interval
+from calibjax._numbers import dot
+from calibjax._rows import Data, clean
+from calibjax._struct import struct
+from calibjax.curves._pit_parts import Parts, variation
+from calibjax.estimators import UniformBinning
+from calibjax.resampling import (
+    DRAWS_PER_GROUP,
+    Multipliers,
+    critical_value,
+    draw_places,
+    multipliers,
+    row_numbers,
+    sum_over_rows,
+)
+from calibjax.scores import PITInterval, mass_below, pit_range_of_data
+
+# In units of the precision: by how much equal distances may differ between two programs.
+_ROUNDING = 256
+
+
+@struct
+class Masses:
+    """The sums M of parts of the unit line.
+
+    Args:
+        observed: of the observed targets, ``[k]``.
+        deviation: d, ``[k]``; 0 for the whole line.
+        distances: |M| in units of the deviation, of data sets under H0, ``[R, k]``.
+    """
+
+    observed: jax.Array
+    deviation: jax.Array
+    distances: jax.Array
+
+    def __getitem__(self, parts: slice) -> "Masses":
+        return Masses(self.observed[parts], self.deviation[parts], self.distances[:, parts])
+
+    def alone(self, level: jax.Array) -> jax.Array:
+        """How far M may be from 0 in each part by itself, ``[k]``."""
+        return self._largest(critical_value(self.distances.T, level))
+
+    def together(self, level: jax.Array) -> jax.Array:
+        """How far M may be from 0 in all parts at once, ``[k]``."""
+        return self._largest(critical_value(jnp.max(self.distances, axis=1), level))
+
+    def _largest(self, critical: jax.Array) -> jax.Array:
+        # Equal data sets may differ by rounding, and must be within.
+        rounding = _ROUNDING * jnp.finfo(self.deviation.dtype).eps
+        return critical * self.deviation * (1 + rounding)
+
+
+def masses_of_parts(
+    key: jax.Array,
+    data: Data,
+    grid: jax.Array,
+    parts: Parts,
+    n_resamples: int,
+    law: str,
+) -> Masses:
+    """The masses of parts of the unit line beyond their lengths, times n, in all kept rows.
+
+    Args:
+        key: a key of `jax.random`.
+        data: predictions and `Between` targets.
+        grid: even points of the unit line, from 0 to 1, ``[g]``.
+        parts: parts of the line.
+        n_resamples: the number of data sets under H0.
+        law: "redrawn", or that of multipliers, "webb" or "normal".
+    """
+    pit_key, band_key = jax.random.split(key)
+    draw_key, multiplier_key = jax.random.split(band_key)
+    place = pit_range_of_data(pit_key, data)
+    data = clean(data)
+    weights, dtype = data.weights, data.weights.dtype
+    # Masked rows may hold NaN, which weights of 0 do not remove.
+    place = PITInterval(*(jnp.where(weights == 0, 0.5, x) for x in place))
+    hiding = data.targets.hiding(weights != 0, None)
+    low, high, *_ = unit_interval(data.predictions, hiding)
+    hidden = PITInterval(low, jnp.where(hiding.is_exact(), low, high))
+    numbers = row_numbers(weights)
+    xi: Multipliers | None = None
+    if law != "redrawn":
+        units = dataclasses.replace(data, clusters=numbers)
+        xi = multipliers(multiplier_key, units, law == "normal", None)
+    rows = place, hidden, numbers
+    grid = grid.astype(dtype)
+    length = parts.of(grid)
+
+    def moments(chunk: Any) -> jax.Array:
+        """M, the sum of e_i^2, and their expectation, ``[3, k]``."""
+        (place, hidden, _), weights = chunk
+        e = parts.of(mass_below(place, grid)) - length[None]
+        share = parts.of(mass_below(hidden, grid))
+        width = (hidden.high - hidden.low)[:, None]
+        of_draws = (length - jnp.square(length))[None] - share * width * (1 - share)
+        variance = of_draws if xi is None else variation(hidden, grid, parts, of_draws)
+        terms = jnp.stack([e, jnp.square(e), of_draws, variance])
+        return jnp.sum(weights[None, :, None] * terms, axis=1)
+
+    sums = sum_over_rows(moments, rows, weights, 16 * length.size)
+    observed, squares, of_draws, variance = sums
+    # The whole line, and nothing of it, hold all rows, and none.
+    is_fixed = (length <= 0) | (length >= 1)
+    deviation = jnp.where(is_fixed, 0.0, jnp.sqrt(jnp.maximum(variance, 1.0)))
+    can_vary = of_draws > 0
+    share = jnp.maximum(variance - squares, 0.0) / jnp.where(can_vary, of_draws, 1.0)
+    missing = jnp.sqrt(jnp.where(can_vary, share, 0.0))
+
+    def sums_of_group(group: jax.Array) -> jax.Array:
+        """M of some data sets under H0, ``[draws, k]``."""
+        groups = group[None]
+        shared: Any = None if xi is None else xi.of_groups(groups)
+
+        def of_rows(chunk: Any) -> tuple[jax.Array, ...]:
+            (place, hidden, numbers), weights = chunk
+            draws = draw_places(draw_key, numbers, groups, dtype)
+            redrawn = _redrawn(draws, hidden, weights, grid)
+            if xi is None:
+                return (redrawn,)
+            e = mass_below(place, grid) - grid[None]
+            factors = xi.of_rows(numbers, shared) * weights[:, None]
+            return redrawn, dot(factors.T, e)
+
+        per_row = 8 * (DRAWS_PER_GROUP + grid.size)
+        redrawn, *multiplied = map(parts.of, sum_over_rows(of_rows, rows, weights, per_row))
+        return redrawn if xi is None else multiplied[0] + missing[None] * redrawn
+
+    groups = jnp.arange(-(-n_resamples // DRAWS_PER_GROUP), dtype=jnp.int32)
+    sums = lax.map(sums_of_group, groups).reshape(-1, length.size)[:n_resamples]
+    distances = jnp.abs(sums) / jnp.where(is_fixed, 1.0, deviation)[None]
+    # Rounding leaves a little of what is 0.
+    observed, distances = (jnp.where(is_fixed, 0.0 * x, x) for x in (observed, distances))
+    return Masses(observed, deviation, distances)
+
+
+def _redrawn(
+    draws: tuple[jax.Array, jax.Array], hidden: PITInterval, weights: jax.Array, grid: jax.Array
+) -> jax.Array:
+    """The sums of C_i(z) - z of draws that are hidden as the rows are, ``[draws, g]``."""
+    u, _ = draws
+    is_hidden = (hidden.low[:, None] < u) & (u <= hidden.high[:, None])
+    of_hidden = jnp.where(is_hidden, weights[:, None], 0.0)
+    spread = dot(of_hidden.T, mass_below(hidden, grid) - grid[None])
+    n_cells = grid.size - 1
+    cells = jnp.where(is_hidden, n_cells, UniformBinning(n_cells).intervals(u))
+    shown = jnp.where(is_hidden, 0.0, weights[:, None])
+    sets = jnp.arange(u.shape[1], dtype=jnp.int32)[None]
+    counts = jnp.zeros((u.shape[1], n_cells), u.dtype).at[sets, cells].add(shown, mode="drop")
+    below = jnp.pad(jnp.cumsum(counts, axis=1), ((0, 0), (1, 0)))
+    return spread + below - jnp.sum(shown, axis=0)[:, None] * grid[None]
