@@ -98,6 +98,7 @@ from calibjax.kernels import PITKernel as PITKernel
 from calibjax.kernels import SteinKernel as SteinKernel
 from calibjax.kernels import TensorProduct as TensorProduct
 from calibjax.kernels import TotalVariation as TotalVariation
+from calibjax.kernels import VectorPITKernel as VectorPITKernel
 from calibjax.kernels import Wasserstein as Wasserstein
 from calibjax.kernels import WhiteKernel as WhiteKernel
 from calibjax.kernels import median_heuristic as median_heuristic

@@ -196,8 +196,38 @@ class Distribution(ABC):
 
     @property
     def has_atoms(self) -> bool:
-        """Whether the cdf may jump, by default of integers and where `cdf_jump` says so."""
-        return self.target_kind == "integer" or (type(self).cdf_jump is not Distribution.cdf_jump)
+        """Whether U = F(y) is not one number: the cdf may jump, or the targets are vectors.
+
+        By default it jumps for integers, and where `cdf_jump` says so.
+        """
+        is_vector, jumps = (
+            self.target_shape != "n",
+            type(self).cdf_jump is not Distribution.cdf_jump,
+        )
+        return self.target_kind == "integer" or is_vector or jumps
+
+    @property
+    def has_unit_box(self) -> bool:
+        """Whether a `PITKernel` sees vectors, by their `unit_box`."""
+        return type(self).unit_box is not Distribution.unit_box
+
+    def unit_box(self, targets: jax.Array) -> UnitInterval:
+        """Where U_1, …, U_d of target vectors lie on the unit line, each end ``[n, d]``.
+
+        They are independent and uniform if the targets are drawn from the predictions.  No units of
+        the coordinates change them.
+        """
+        raise TypeError(
+            f"{type(self).__name__} predictions of vectors have no known places on the unit line; "
+            "TensorProduct compares vectors."
+        )
+
+    def unit_boxes_of_pool(self) -> UnitInterval | None:
+        """The `unit_box` of S vectors that might all be the target, each end ``[n, S, d]``.
+
+        None for laws: then U_1, …, U_d are independent, and here they need not be.
+        """
+        return None
 
     def unit_interval(self, targets: jax.Array) -> UnitInterval:
         """What predictions say about targets: where U = F(y) lies, each end ``[n]``."""

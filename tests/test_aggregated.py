@@ -652,9 +652,12 @@ def test_default_kernels(family, key):
 @pytest.mark.slow
 def test_the_features_of_default_kernels_see_what_they_say(float64):
     loc, scale = jnp.arange(3.0)[:, None], jnp.ones((3, 1))
-    kernels = cj.default_kernels(cj.MultivariateNormalDiag(loc, scale))
-    of_location, of_shape, of_score = kernels[::2]
-    p, y = cj.MultivariateNormalDiag(jnp.array([1.0]), jnp.array([2.0])), jnp.array([2.0])
+
+    def mixture(loc, scale):  # of one component: vectors whose places are not known
+        return cj.Mixture.ensemble(cj.MultivariateNormalDiag(loc[:, None], scale[:, None]))
+
+    of_location, of_shape, of_score = cj.default_kernels(mixture(loc, scale))[::2]
+    p, y = mixture(jnp.array([[1.0]]), jnp.array([[2.0]]))[0], jnp.array([2.0])
     np.testing.assert_allclose(of_score.feature(p, y), stats.norm.logpdf([2], 1, 2))
     # The mean of cos(v u - v w) over frequencies is the kernel, for near points.
     for kernel, lengthscale in [(of_location, 4.0), (of_shape, 0.5)]:

@@ -12,6 +12,7 @@ from scipy.spatial.distance import pdist
 
 import calibjax as cj
 from calibjax._rows import Data
+from calibjax.discrepancy import normal_form
 from calibjax.expectations import default_kernels, default_prediction_kernels
 
 TV = cj.TotalVariation()
@@ -230,17 +231,23 @@ def test_default_kernels_share_their_kernels_of_predictions(family, n_different)
 
 def test_features_of_targets_that_are_far_away():
     """Their squares and angles are no 32-bit numbers, and a p-value must not be NaN for this."""
-    loc, scale = np.zeros((4, 2), "float32"), np.ones((4, 2), "float32")
-    p = cj.MultivariateNormalDiag(loc, np.where(np.arange(4)[:, None] == 1, 1e-3 * scale, scale))
-    kernels = default_kernels(p)
+    loc, scale = np.zeros((4, 1, 2), "float32"), np.ones((4, 1, 2), "float32")
+    narrow = np.arange(4)[:, None, None] == 1
+    diag = cj.MultivariateNormalDiag(loc, np.where(narrow, 1e-3 * scale, scale))
+    p = cj.Mixture.ensemble(diag)
+    of_places = default_kernels(jax.tree.map(lambda x: x[:, 0], diag))
+    terms = [term for kernel in of_places for term in normal_form(kernel).terms]
+    functions = [kernel.feature for kernel in default_kernels(p)]
 
     @jax.jit
     @functools.partial(jax.vmap, in_axes=(None, 0))
     def features(one, target):
-        return [kernel.feature(one, target) for kernel in kernels]
+        normal = jax.tree.map(lambda x: x[0], one.components)
+        of_vectors = [term.residual.feature(normal, target) for term in terms]
+        return [*(function(one, target) for function in functions), *of_vectors]
 
     for values in features(p[0], np.array([[1e38, 0], [0, -3e38]], "float32")):
-        values = np.asarray(values, float)
+        values = np.concatenate([np.ravel(x) for x in values]).astype(float)
         assert np.isfinite(values).all() and np.abs(values).max() < 1e13
 
 

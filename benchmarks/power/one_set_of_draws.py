@@ -31,15 +31,19 @@ _LABELS = (
     *(f"top label {scale}" for scale in ("32/n", "1/4")),
     "log score",
 )
-_STANDARDISED = tuple(
-    f"{kind} {scale}" for kind in ("location", "shape", "spread") for scale in ("1/4", "4")
+_PLACES = tuple(
+    f"{kind}, {compared}"
+    for compared in ("by location", "by spread", "wide")
+    for kind in ("location", "spread", "shape")
 )
+#: The column of `default_kernel` alone.
+DEFAULT = "default kernel"
 
 
 def member_names(predictions: Any) -> tuple[str, ...]:
     """A name for each of the `default_kernels`."""
     has_labels = isinstance(predictions, (cj.Bernoulli, cj.Categorical))
-    return _LABELS if has_labels else _STANDARDISED
+    return _LABELS if has_labels else _PLACES
 
 
 def largest_score(values: jax.Array) -> jax.Array:
@@ -87,20 +91,21 @@ RULES: dict[str, Callable[[jax.Array], jax.Array]] = {
 def pvalues(key: jax.Array, predictions: Any, targets: jax.Array, n_draws: int) -> dict[str, Any]:
     """The p-value of each kernel alone and of each rule, for the grid and the default kernels."""
     predictions, targets = predictions.pool_target(targets)
-    plain = cj.default_kernel(predictions)
+    plain = cj.product_kernel(predictions)
     distance, median = plain.prediction_kernel.distance, plain.prediction_kernel.lengthscale
     grid = [
         cj.TensorProduct(cj.DistanceKernel(distance, 2.0**power * median), plain.target_kernel)
         for power in POWERS
     ]
-    kernels = [as_pytree(k) for k in (*grid, *cj.default_kernels(predictions))]
+    alone = *grid, cj.default_kernel(predictions)
+    kernels = [as_pytree(k) for k in (*alone, *cj.default_kernels(predictions))]
     data = clean(check_data(predictions, targets))
     n_landmarks = min(data.n, _MOST_LANDMARKS)
     terms = terms_of(list(map(normal_form, kernels)))
     values, _ = redrawn_skce(key, terms, data, n_draws, n_landmarks, None)
     singles = aggregate(values).pvalues
-    found = dict(zip((*GRID, *member_names(predictions)), singles, strict=True))
+    found = dict(zip((*GRID, DEFAULT, *member_names(predictions)), singles, strict=True))
     for name, rule in RULES.items():
-        found[name] = rule(values[len(grid) :])
+        found[name] = rule(values[len(alone) :])
         found[f"grid, {name}"] = rule(values[: len(grid)])
     return found

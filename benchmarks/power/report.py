@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.power.columns import LEVEL
-from benchmarks.power.one_set_of_draws import GRID, RULES
+from benchmarks.power.one_set_of_draws import DEFAULT, GRID, RULES
 from benchmarks.power.scenario import CALIBRATED
 from benchmarks.power.settings import SETTINGS
 from benchmarks.rows import quantity
@@ -122,6 +122,7 @@ def _section(name: str, result: Any) -> str:
                 "aggregated": _number(rates["aggregated"]),
                 "of the best": f"**{words} (!)**" if ratio and ratio < GOAL else words,
                 "previous default": _number(rates["previous default"]),
+                **({DEFAULT: _number(rates[DEFAULT])} if DEFAULT in rates else {}),
                 "median lengthscale": _number(rates["2^0"]),
                 "best of the grid": f"{_number(grid[1])} ({grid[0]})",
                 "best default kernel": f"{_number(default[1])} ({default[0]})",

@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from benchmarks.power.labels import BINARY, BUMPS, CLASSES, MORE_CLASSES
-from benchmarks.power.numbers import COUNTS, N_SAMPLES, REGRESSION, SAMPLES
+from benchmarks.power.numbers import (
+    COUNTS,
+    COUNTS_DECADES,
+    N_SAMPLES,
+    REGRESSION,
+    REGRESSION_DECADES,
+    SAMPLES,
+    SAMPLES_DECADES,
+)
 from benchmarks.power.scenario import Scenario
 
 
@@ -28,6 +36,9 @@ SETTINGS = {
     "regression": Setting("Normal predictions", 400, REGRESSION),
     "counts": Setting("Poisson predictions", 400, COUNTS),
     "samples": Setting(f"Ensembles of {N_SAMPLES}", 400, SAMPLES),
+    "regression_decades": Setting("Normal predictions over four decades", 400, REGRESSION_DECADES),
+    "counts_decades": Setting("Poisson predictions over four decades", 400, COUNTS_DECADES),
+    "samples_decades": Setting(f"Ensembles of {N_SAMPLES} over four decades", 400, SAMPLES_DECADES),
     "t_cal_2000": Setting("The bumps of T-Cal", 2000, BUMPS, is_t_cal=True),
     "t_cal_5000": Setting("The bumps of T-Cal", 5000, BUMPS, is_t_cal=True),
     "t_cal_10000": Setting("The bumps of T-Cal", 10_000, BUMPS, is_t_cal=True),

@@ -42,6 +42,7 @@ from calibjax._numbers._tempering import tempered_probabilities as tempered_prob
 from calibjax._numbers._tempering import tempered_scale as tempered_scale
 from calibjax._numbers._unit_interval import UnitInterval as UnitInterval
 from calibjax._numbers._unit_interval import interval as interval
+from calibjax._numbers._unit_interval import normal_places as normal_places
 from calibjax._numbers._unit_interval import normal_score as normal_score
 from calibjax._numbers._valid import NONNEGATIVE as NONNEGATIVE
 from calibjax._numbers._valid import POSITIVE as POSITIVE

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import ndtri
+from jax.scipy.special import ndtr, ndtri
 
 
 class UnitInterval(NamedTuple):
@@ -34,6 +34,12 @@ class UnitInterval(NamedTuple):
 def interval(low: jax.Array, high: jax.Array) -> UnitInterval:
     """Intervals that are known by their ends alone."""
     return UnitInterval(low, high, 1 - low, 1 - high)
+
+
+def normal_places(z: jax.Array) -> UnitInterval:
+    """The points P(Z <= z) of the unit line, for a standard normal Z."""
+    u, above = ndtr(z), ndtr(-z)
+    return UnitInterval(u, u, above, above)
 
 
 def normal_score(u: jax.Array, above: jax.Array) -> jax.Array:

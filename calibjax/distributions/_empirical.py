@@ -10,8 +10,10 @@ from jax import lax
 from calibjax._check import check_flag
 from calibjax._distribution import Distribution
 from calibjax._numbers import (
+    UnitInterval,
     complex_average,
     complex_exponential,
+    interval,
     is_finite,
     probability_vectors,
     root_mean_square,
@@ -253,6 +255,17 @@ class Empirical(Distribution):
         pool = jnp.concatenate([targets[:, None].astype(dtype), samples.astype(dtype)], axis=1)
         return _Pool(_sorted(pool)), targets
 
+    @property
+    def has_unit_box(self) -> bool:
+        """Only of samples without weights the target is exchangeable for one of them."""
+        return self._has_vectors() and self.weights is None
+
+    def unit_box(self, targets: jax.Array) -> UnitInterval:
+        """The ranks of the coordinates among those of the samples, which the target is among."""
+        p, targets = widened(self.pool_target(targets))
+        boxes = jax.vmap(_places_among)(p.samples, targets[:, None])
+        return jax.tree.map(lambda x: x[:, 0], boxes)
+
     def cross_fit_pairs(self) -> tuple[tuple[Self, Self], ...]:
         if not self.split:
             return super().cross_fit_pairs()
@@ -274,6 +287,21 @@ class _Pool(Empirical):
 
     def pool_target(self, targets: jax.Array) -> tuple[Self, jax.Array]:
         return self, targets
+
+    def unit_boxes_of_pool(self) -> UnitInterval | None:
+        samples = widened(self.samples)
+        return jax.vmap(_places_among)(samples, samples)
+
+
+def _places_among(samples: jax.Array, points: jax.Array) -> UnitInterval:
+    """The ranks of points ``[P, d]`` among samples ``[S, d]`` over S, in each coordinate."""
+
+    def of_coordinate(samples: jax.Array, points: jax.Array) -> UnitInterval:
+        ordered = jnp.sort(samples)
+        ends = (jnp.searchsorted(ordered, points, side=side) for side in ("left", "right"))
+        return interval(*(x.astype(ordered.dtype) / ordered.size for x in ends))
+
+    return jax.vmap(of_coordinate, 1, 1)(samples, points)
 
 
 def _sorted(samples: jax.Array) -> jax.Array:

@@ -13,7 +13,7 @@ from calibjax._rows import Data, check_rows, fill_masked
 from calibjax._sharding import Axis, all_of, on_devices, on_one_device
 from calibjax._struct import is_traced, widened
 from calibjax.expectations._mean_embedding_distance import MeanEmbeddingDistance
-from calibjax.expectations._rank_scores import rank_score_kernels
+from calibjax.expectations._rank_scores import rank_score_distance, rank_score_kernels
 from calibjax.kernels import (
     DistanceKernel,
     GaussianKernel,
@@ -37,7 +37,12 @@ def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
     Neither units nor the scale of the targets matter, and forecasts of 5 and 5000 count alike.
     Samples (`Empirical`) are seen with the target among them.
 
-    For labels, vectors and models that are known by their scores it is the `product_kernel`.
+    For vectors it is exp(-|x - x'| / l) k(y, z).  x are the same scores of the location and of the
+    spread of each coordinate, l is the median of |x - x'|, and k is that of the `product_kernel`:
+    no unit of a coordinate matters.  `VectorPITKernel` with this kernel on predictions judges where
+    a vector lies in its own forecast.
+
+    For labels and models that are known by their scores it is the `product_kernel`.
 
     The kernel does not depend on targets, so tests with it are valid given the predictions.  For a
     training loop compute it once, before training: predictions could lower a calibration error by
@@ -50,7 +55,7 @@ def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value,
             also numbers that are out of the range of their dtype and have to be rescaled.
-        NotImplementedError: a family of your own, of vectors, has no closed form.
+        NotImplementedError: at its use, a family of your own, of vectors, has no closed form.
 
     See also:
         `product_kernel` for the kernels of the papers, `default_kernels` for several of them.
@@ -76,7 +81,12 @@ _COORDINATES, _LENGTHSCALE = (1.0, 0.5), 1.0
 
 def default_kernel_of_data(data: Data) -> JointKernel:
     """`default_kernel` of checked predictions; `data` may be without targets."""
-    if not data.predictions.is_ordered:
+    predictions = data.predictions
+    if predictions.target_shape != "n" and not predictions.score_only:
+        distance = vector_distance(data)
+        lengthscale = median_heuristic_of_data(distance, data)
+        return TensorProduct(DistanceKernel(distance, lengthscale), gaussian_kernel(data))
+    if not predictions.is_ordered:
         return product_kernel_of_data(data)
     return default_kernel_of_models([(data.predictions, data.where)])
 
@@ -145,6 +155,11 @@ def product_kernel_of_data(data: Data) -> JointKernel:
     lengthscale = in_range(median_heuristic_of_data(distance, data))
     on_pairs = SteinKernel if data.predictions.score_only else TensorProduct
     return on_pairs(DistanceKernel(distance, lengthscale), target_kernel)
+
+
+def vector_distance(data: Data) -> Any:
+    """The distance of predictions of vectors that no unit of a coordinate changes."""
+    return rank_score_distance([(data.predictions, data.where)], _COORDINATES)
 
 
 def default_distance(data: Data) -> Any:

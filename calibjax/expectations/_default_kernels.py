@@ -17,6 +17,7 @@ from calibjax.expectations._default_kernel import (
     default_distance,
     gaussian_kernel,
     in_range,
+    vector_distance,
 )
 from calibjax.expectations._rank_scores import rank_score_kernels
 from calibjax.kernels import (
@@ -28,6 +29,7 @@ from calibjax.kernels import (
     SteinKernel,
     TensorProduct,
     TotalVariation,
+    VectorPITKernel,
     WhiteKernel,
     median_heuristic_of_data,
     sum_of_products,
@@ -70,12 +72,16 @@ def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None
     location or, among those of one location, by their spread, both as in `default_kernel`; or it is
     wide, and sees errors of the same sign everywhere.
 
-    For vectors there are six, each f at 1/4 and 4: f is made of waves of the standardised target
-    u = (y - location) / spread, slow ones, which see a wrong location, or fast ones, which see a
-    wrong shape; or f = log p(y), which sees a wrong spread, or |u|^2 where the family has no
+    For vectors there are six, each f at 1/4 and 4.  d is the Euclidean distance of the scores of
+    `default_kernel`, so that no unit of a coordinate matters.  For normal vectors, and for samples
+    (`Empirical`) without weights, they are `VectorPITKernel`: the normal scores z_j of the numbers
+    U_1, …, U_d see a wrong location; (z_j^2 - 1) / sqrt(2) and the products z_j z_l see wrong
+    spreads and a wrong dependence; and cosines of U_j and the third and fourth polynomial of
+    Hermite in z_j see a wrong shape.  For other families f is made of waves of the standardised
+    target u = (y - location) / spread, slow ones, which see a wrong location, or fast ones, which
+    see a wrong shape; or f = log p(y), which sees a wrong spread, or |u|^2 where the family has no
     `log_prob`.  Unnormalized predictions with a sampler have two more, the SteinKernels at 1/4 and
-    4.  d is the family's `default_distance`, or else the Euclidean distance of locations and
-    spreads.
+    4, and d is their `default_distance`.
 
     More kernels see more kinds of errors, and each sees a little less: these were chosen by their
     power for some thirty kinds of errors.
@@ -167,10 +173,13 @@ def _kernels_of_places(data: Data) -> list[Kernel]:
 
 
 def _kernels_of_standardised_targets(data: Data) -> list[Kernel]:
-    predictions, distance = data.predictions, default_distance(data)
+    predictions = data.predictions
+    distance = default_distance(data) if predictions.score_only else vector_distance(data)
     if distance is None:
         distance = EmbeddingDistance(location_and_spread)
     of_predictions = _at_scales(distance, data, (_MIDDLE, _WIDE))
+    if predictions.has_unit_box:
+        return _kernels_of_boxes(of_predictions)
     features = (
         StandardisedWaves(_LOCATION),
         StandardisedWaves(_SHAPE),
@@ -180,6 +189,16 @@ def _kernels_of_standardised_targets(data: Data) -> list[Kernel]:
     if predictions.score_only:
         target_kernel = gaussian_kernel(data)
         kernels += [SteinKernel(kernel, target_kernel) for kernel in of_predictions]
+    return kernels
+
+
+def _kernels_of_boxes(of_predictions: list[DistanceKernel]) -> list[Kernel]:
+    kernels: list[Kernel] = []
+    for k in of_predictions:
+        of_location, of_second, of_shape = (
+            VectorPITKernel(k, w, "normal scores") for w in (_OF_LOCATION, _OF_SPREAD, _OF_SHAPE)
+        )
+        kernels += [of_location, of_second, of_shape + VectorPITKernel(k, _OF_CELLS)]
     return kernels
 
 

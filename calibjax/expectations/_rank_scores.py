@@ -9,8 +9,8 @@ logarithm of the spread, whose correlation is c, the coordinates of a prediction
     a    and    (b - c a) / sqrt(1 - c^2),
 
 so that the second one tells forecasts of one location by their spread.  Both have a deviation of
-about 1.  They are functions of predictions alone: tests with kernels of them are as exact as with
-any other.
+about 1.  A prediction of vectors has these two for each coordinate of the vectors.  They are
+functions of predictions alone: tests with kernels of them are as exact as with any other.
 """
 
 from statistics import NormalDist
@@ -38,6 +38,9 @@ _NEGLIGIBLE = 1e-3
 class RankScores:
     """The coordinates of one prediction, a vector of the one or two numbers that count.
 
+    For vectors all arrays have a leading axis of their d coordinates, and one or two numbers of
+    each count.
+
     Args:
         locations: even quantiles of the locations of all rows, ``[64]``.
         log_spreads: those of the logarithms of their spreads, ``[64]``.
@@ -53,11 +56,11 @@ class RankScores:
     weights: tuple[float, float] = static()
 
     def __call__(self, p: Any) -> jax.Array:
-        location, log_spread = _location_and_log_spread(batch_of_one(p))
-        a = _score(self.locations, location[0])
-        b = _score(self.log_spreads, log_spread[0])
-        both = a, self.share * _without(self.correlation, a, b)
-        return jnp.stack([w * x for w, x in zip(self.weights, both, strict=True) if w > 0])
+        (location,), (log_spread,) = _location_and_log_spread(batch_of_one(p))
+        known = self.locations, self.log_spreads, self.correlation, self.share
+        of_one = _both_scores if location.ndim == 0 else jax.vmap(_both_scores)
+        both = of_one(known, location, log_spread)
+        return jnp.stack([w * x for w, x in zip(self.weights, both, strict=True) if w > 0]).ravel()
 
 
 def rank_score_kernels(
@@ -67,14 +70,23 @@ def rank_score_kernels(
 
     `rows` are the predictions of one or several models, each with its mask or None.
     """
-    locations, log_spreads, correlation, share = _ranks(None, rows)
-    made = []
-    for weights, lengthscale in kinds:
-        distance = EmbeddingDistance(
-            RankScores(locations, log_spreads, correlation, share, weights)
-        )
-        made.append(DistanceKernel(distance, lengthscale, 2.0))
-    return made
+    known = _ranks(None, rows)
+    return [
+        DistanceKernel(EmbeddingDistance(_with_weights(known, weights)), lengthscale, 2.0)
+        for weights, lengthscale in kinds
+    ]
+
+
+def rank_score_distance(
+    rows: list[tuple[Any, Any]], weights: tuple[float, float]
+) -> EmbeddingDistance:
+    """|x - x'| of the coordinates x, with weights of location and spread."""
+    return EmbeddingDistance(_with_weights(_ranks(None, rows), weights))
+
+
+def _with_weights(known: tuple[jax.Array, ...], weights: tuple[float, float]) -> RankScores:
+    locations, log_spreads, correlation, share = known
+    return RankScores(locations, log_spreads, correlation, share, weights)
 
 
 def _location_and_log_spread(predictions: Any) -> tuple[jax.Array, jax.Array]:
@@ -91,10 +103,18 @@ def _ranks(axis: Axis, _: None, rows: list[tuple[Any, Any]]) -> tuple[jax.Array,
         if where is not None:
             predictions = fill_masked(predictions, where, axis)
         both = jnp.stack(_location_and_log_spread(widened(predictions)))
-        columns.append(jax.vmap(lambda x: all_of(x, axis).ravel())(both))
+        values = jax.vmap(lambda x: all_of(x, axis).reshape(-1, *x.shape[1:]))(both)
+        columns.append(values)
         mask = jnp.ones(both.shape[1], bool) if where is None else where
         kept.append(all_of(mask, axis).ravel())
     values, mask = lax.stop_gradient(jnp.concatenate(columns, axis=1)), jnp.concatenate(kept)
+    if values.ndim == 2:
+        return _ranks_of_numbers(values, mask)
+    return jax.vmap(_ranks_of_numbers, (2, None))(values, mask)
+
+
+def _ranks_of_numbers(values: jax.Array, mask: jax.Array) -> tuple[jax.Array, ...]:
+    """The same from locations and log spreads ``[2, n]`` of rows of which some are kept."""
     n = jnp.sum(mask, dtype=jnp.int32)
     ordered = jnp.sort(jnp.where(mask[None], values, jnp.inf), axis=1)
     places = (jnp.asarray(_LEVELS, jnp.float32) * n.astype(jnp.float32)).astype(jnp.int32)
@@ -107,6 +127,13 @@ def _ranks(axis: Axis, _: None, rows: list[tuple[Any, Any]]) -> tuple[jax.Array,
     correlation = jnp.sum(a * b) / jnp.sqrt(jnp.where(squares > 0, squares, 1.0))
     width = log_spreads[-1] - log_spreads[0]
     return locations, log_spreads, correlation, width / (width + _NEGLIGIBLE)
+
+
+def _both_scores(known: Any, location: jax.Array, log_spread: jax.Array) -> Any:
+    """Both coordinates of a prediction of numbers."""
+    locations, log_spreads, correlation, share = known
+    a, b = _score(locations, location), _score(log_spreads, log_spread)
+    return a, share * _without(correlation, a, b)
 
 
 def _score(knots: jax.Array, x: jax.Array) -> jax.Array:

@@ -157,7 +157,7 @@ def _draw_product_features(
     )
     distances = [kernel.distance for kernel in prediction_kernels]
     if isinstance(target_kernels, UnitFeature):
-        metric = jnp.eye(target_kernels.valid_weights().size, dtype=dtype)
+        metric = jnp.eye(jax.eval_shape(target_kernels, p, y).size, dtype=dtype)
         return Features(factor, distances, frequencies, None, metric, None, target_kernels)
     if p.label_probabilities() is None:
         # A frequency of a product of kernels is the sum of one frequency of each.

@@ -48,5 +48,6 @@ from calibjax.kernels._targets import Matern52Kernel as Matern52Kernel
 from calibjax.kernels._targets import WhiteKernel as WhiteKernel
 from calibjax.kernels._targets import in_lengthscales as in_lengthscales
 from calibjax.kernels._tensor import TensorProduct as TensorProduct
+from calibjax.kernels._vector_pit import VectorPITKernel as VectorPITKernel
 from calibjax.kernels._wasserstein import Wasserstein as Wasserstein
 from calibjax.kernels._wasserstein import squared_wasserstein as squared_wasserstein

@@ -72,7 +72,8 @@ class PITKernel(Kernel):
         ValueError: features is none of these, or weights are no such vector.
 
     See also:
-        `pit_interval`, `pit`; `TensorProduct` for vectors and for labels without an order.
+        `pit_interval`, `pit`; `VectorPITKernel` for vectors; `TensorProduct` for labels without an
+        order.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -148,11 +149,20 @@ class UnitFeature:
 
     def of_rows(self, predictions: Distribution, targets: Any) -> jax.Array:
         """The features of n rows that are `judged`, ``[n, K]``."""
+        if predictions.target_shape != "n":
+            raise TypeError(
+                "PITKernel is defined for predictions of one number, got vectors "
+                f"({type(predictions).__name__}); VectorPITKernel or TensorProduct take them."
+            )
         return self.of_intervals(unit_interval(predictions, targets))
 
     def of_intervals(self, interval: UnitInterval) -> jax.Array:
         """The features of intervals of the unit line, ``[K]`` behind their axes."""
-        return _scaled(self.valid_weights(), _OF_INTERVALS[self.features](interval, self.orders))
+        return _scaled(self.valid_weights(), self.unscaled(interval, self.orders))
+
+    def unscaled(self, interval: UnitInterval, orders: tuple[int, ...]) -> jax.Array:
+        """phibar_k for the orders k, ``[K]`` behind the axes of the intervals."""
+        return _OF_INTERVALS[self.features](interval, orders)
 
     def of_points(self, u: jax.Array, above: jax.Array) -> jax.Array:
         """The features of points u of the unit line, ``[K]`` behind their axes; above = 1 - u."""
@@ -171,11 +181,6 @@ def _scaled(weights: jax.Array, features: jax.Array) -> jax.Array:
 
 def judged(predictions: Distribution, targets: Any) -> tuple[Distribution, Any]:
     """What is judged of n rows: samples with the target among them, and others as they are."""
-    if predictions.target_shape != "n":
-        raise TypeError(
-            "PITKernel is defined for predictions of one number, got vectors "
-            f"({type(predictions).__name__}); TensorProduct compares vectors."
-        )
     return predictions.pool_target(targets)
 
 

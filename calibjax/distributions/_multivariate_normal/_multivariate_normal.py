@@ -10,7 +10,15 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._numbers import complex_exponential, dot, is_finite, moved, tempered_scale
+from calibjax._numbers import (
+    UnitInterval,
+    complex_exponential,
+    dot,
+    is_finite,
+    moved,
+    normal_places,
+    tempered_scale,
+)
 from calibjax._struct import struct, widened
 
 _COVARIANCE = (
@@ -90,12 +98,15 @@ class MultivariateNormalFullCovariance(Distribution):
         """The log density at targets ``[n, d]``, ``[n]``."""
         p, targets = widened((self, targets))
         factor = p.scale_tril()
-        z = lax.linalg.triangular_solve(
-            factor, (targets - p.loc)[..., None], left_side=True, lower=True
-        )[..., 0]
+        z = _in_deviations(factor, targets - p.loc)
         log_scale = jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
         constant = z.shape[-1] * math.log(2 * math.pi) / 2
         return -jnp.sum(jnp.square(z), axis=-1) / 2 - log_scale - constant
+
+    def unit_box(self, targets: jax.Array) -> UnitInterval:
+        """The conditional cdfs of each coordinate given those before it (Rosenblatt 1952)."""
+        p, targets = widened((self, targets))
+        return normal_places(_in_deviations(p.scale_tril(), targets - p.loc))
 
     def squared_wasserstein(self, other: Self) -> jax.Array:
         # With Cholesky factors L the Bures part is min |L_p - L_q U|^2 over orthogonal U.  Its
@@ -122,6 +133,13 @@ class MultivariateNormalFullCovariance(Distribution):
         covariance = tempered_scale(self.covariance_matrix, products)
         loc = moved(self.loc, intercept, slope)
         return dataclasses.replace(self, loc=loc, covariance_matrix=covariance)
+
+
+def _in_deviations(factor: jax.Array, differences: jax.Array) -> jax.Array:
+    """L^-1 (y - loc), which are d independent standard normal numbers, ``[n, d]``."""
+    return lax.linalg.triangular_solve(factor, differences[..., None], left_side=True, lower=True)[
+        ..., 0
+    ]
 
 
 def _orthogonal_factor(matrix: jax.Array) -> jax.Array:

@@ -10,11 +10,13 @@ from jax.scipy.special import erf, ndtr, ndtri
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import (
+    UnitInterval,
     complex_exponential,
     dot,
     is_finite,
     is_positive,
     moved,
+    normal_places,
     tempered_scale,
     with_levels,
 )
@@ -185,6 +187,11 @@ class MultivariateNormalDiag(Distribution):
         p, targets = widened((self, targets))
         z = (targets - p.loc) / p.scale_diag
         return jnp.sum(_log_density(z, p.scale_diag), axis=-1)
+
+    def unit_box(self, targets: jax.Array) -> UnitInterval:
+        """The cdfs of the coordinates."""
+        p, targets = widened((self, targets))
+        return normal_places((targets - p.loc) / p.scale_diag)
 
     def default_distance(self) -> Wasserstein:
         return Wasserstein()
