@@ -119,7 +119,7 @@ def pit_curve_of_data(
     """`pit_curve` of checked arguments."""
     options = {"n_bins": n_bins, "confidence_level": confidence_level, "n_resamples": n_resamples}
     if isinstance(data.targets, Between):
-        return pit_curve_of_ranges(key, data, law=law_under_h0(data), **options)
+        return pit_curve_of_ranges(key, data, law=law_under_h0(data).kind, **options)
     return _curve_of_points(key, data, **options)
 
 

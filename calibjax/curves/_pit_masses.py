@@ -111,7 +111,7 @@ def masses_of_parts(
     xi: Multipliers | None = None
     if law != "redrawn":
         units = dataclasses.replace(data, clusters=numbers)
-        xi = multipliers(multiplier_key, units, law == "normal", None)
+        xi = multipliers(multiplier_key, units, law == "normal", None, axis=None)
     rows = place, hidden, numbers
     grid = grid.astype(dtype)
     length = parts.of(grid)
