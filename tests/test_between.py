@@ -452,7 +452,6 @@ def test_other_functions_refuse_intervals(key):
         lambda: cj.fit_temperature(p, t),
         lambda: cj.coverage_curve(key, p, t),
         lambda: cj.residual_map(key, p, t),
-        lambda: cj.evaluate(p, t),
         lambda: cj.ece(b, cj.Between(labels, labels)),
         lambda: cj.mmce(b, cj.Between(labels, labels)),
         lambda: cj.reliability_curve(key, b, cj.Between(labels, labels)),

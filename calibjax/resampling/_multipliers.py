@@ -12,8 +12,8 @@ degenerate U- and V-statistics, Journal of Multivariate Analysis 2013).
 
 **Clusters.**  xi takes the values ± sqrt(1/2), ± 1 and ± sqrt(3/2) with equal probabilities, whose
 variance is 1 (Webb, Reworking wild bootstrap-based inference for clustered errors, 2014).
-Residuals of labels are far from normal, and have normal xi; with G < 20 clusters all xi of a draw
-are multiplied with sqrt((G - 1) / chi^2_{G-1}), because G sums know their variance no better.
+Residuals of labels are far from normal, and have normal xi; with G clusters all xi of a draw are
+multiplied with sqrt((G - 1) / chi^2_{G-1}), because G sums know their variance no better.
 
 **Times.**  With times in units of the horizon, xi is the normal process with the covariance
 max(0, 1 - |s - t| / L) and L = 3.  With a Brownian motion W it is
@@ -38,8 +38,6 @@ from calibjax.resampling._draws import DRAWS_PER_GROUP, key_of
 
 # L, in units of the horizon.
 _WINDOW = 3.0
-# With fewer clusters normal multipliers need the law of Student.
-_FEW_CLUSTERS = 20
 # Folded into the key of the multipliers for the sizes of whole draws.
 _SIZES = 2**31 - 1
 
@@ -51,7 +49,7 @@ class ClusterMultipliers:
     Args:
         key: a key of `jax.random`.
         rows: the number of the cluster of each row of this device, ``[n]``.
-        freedom: G - 1, if normal multipliers have the law of Student, else infinite.
+        freedom: G - 1.
         is_normal: whether they are normal, or Webb's.
     """
 
@@ -132,8 +130,7 @@ def multipliers(
     kept, dtype = data.weights != 0, data.weights.dtype
     if data.times is None:
         n_clusters = _n_different(data.clusters, kept, axis)
-        is_few = n_clusters < _FEW_CLUSTERS
-        freedom = jnp.where(is_few, jnp.maximum(n_clusters - 1, 1).astype(dtype), jnp.inf)
+        freedom = jnp.maximum(n_clusters - 1, 1).astype(dtype)
         return ClusterMultipliers(key, data.clusters, freedom, is_normal)
     times = data.times.astype(dtype)
     every, counts = (all_of(x, axis).ravel() for x in (times, kept))
@@ -161,13 +158,10 @@ def _n_different(numbers: jax.Array, kept: jax.Array, axis: Axis) -> jax.Array:
 
 
 def _sizes(key: jax.Array, groups: jax.Array, freedom: jax.Array, scale: jax.Array) -> jax.Array:
-    """sqrt(scale / chi^2_freedom) of each draw of some groups, or 1 where freedom is infinite."""
-    finite = jnp.isfinite(freedom)
-    half = jnp.where(finite, freedom, 1.0) / 2
+    """sqrt(scale / chi^2_freedom) of each draw of some groups."""
 
     def draw(group: jax.Array) -> jax.Array:
-        group_key = jax.random.fold_in(jax.random.fold_in(key, _SIZES), group)
-        return 2 * jax.random.gamma(group_key, half, (DRAWS_PER_GROUP,), half.dtype)
+        group_key = key_of(key, jnp.int32(_SIZES), group)
+        return 2 * jax.random.gamma(group_key, freedom / 2, (DRAWS_PER_GROUP,), freedom.dtype)
 
-    squares = jax.vmap(draw)(groups).ravel()
-    return jnp.where(finite, jnp.sqrt(scale / squares), 1.0)
+    return jnp.sqrt(scale / jax.vmap(draw)(groups).ravel())
