@@ -23,6 +23,7 @@ from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._hidden import n_hidden
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import Measure
+from calibjax.evaluation._neighbours import remark_on_neighbours
 from calibjax.evaluation._pictures import curves_of
 from calibjax.evaluation._remarks import Impossible, remarks
 from calibjax.evaluation._remedies import Remedy, remedies_of
@@ -58,6 +59,8 @@ class Evaluation:
         seed: what all random numbers came from.
         weights: how much each row counts, ``[n]``; None if all count the same.
         dependence: the clusters as integers, or the times, as numbers or days, and the horizon.
+        pvalue_of_neighbours: that of a test whether rows next to each other are independent of each
+            other; None with clusters or times, for vectors, and for fewer than 50 rows.
 
     Example:
         >>> import calibjax as cj
@@ -79,6 +82,7 @@ class Evaluation:
     seed: int
     weights: np.ndarray | None = None
     dependence: Dependence = INDEPENDENT
+    pvalue_of_neighbours: float | None = None
 
     @property
     def rejected(self) -> bool:
@@ -93,7 +97,9 @@ class Evaluation:
     @property
     def remarks(self) -> list[str]:
         """What is left out, and why intervals may be too narrow: few rows; mostly empty."""
-        return remarks(self.predictions, self.targets, self.weights, self.dependence)
+        found = remarks(self.predictions, self.targets, self.weights, self.dependence)
+        of_neighbours = remark_on_neighbours(self.pvalue_of_neighbours)
+        return found if of_neighbours is None else [of_neighbours, *found]
 
     @property
     def units(self) -> str | None:
@@ -236,6 +242,7 @@ class Evaluation:
             "n_hidden": n_hidden(self.targets),
             "n_effective": self.n_effective,
             "assumes": self.units or "independent rows",
+            "pvalue_of_neighbours": self.pvalue_of_neighbours,
             "horizon": self.dependence.horizon,
             "family": self.family,
             "classes": self.classes,
