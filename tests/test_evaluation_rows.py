@@ -1,5 +1,6 @@
 """evaluate: targets that are hidden, and rows that count differently or depend on each other."""
 
+import dataclasses
 import datetime
 import json
 
@@ -67,6 +68,14 @@ def test_measures_of_hidden_targets(of_hidden, lifetimes):
     student = stats.t(N - 1, places.mean(), stats.sem(places)).interval(0.95)
     np.testing.assert_allclose(place.interval, student, atol=3e-3)  # but for skewness
     assert place.if_calibrated == (0.5, 0.5)
+
+
+def test_neighbours_that_depend_on_each_other_are_said(of_hidden):
+    assert 0.01 < of_hidden.pvalue_of_neighbours == of_hidden.to_dict()["pvalue_of_neighbours"]
+    words = "Rows next to each other depend on each other (p = 0.0033)"
+    assert words not in repr(of_hidden)
+    flagged = dataclasses.replace(of_hidden, pvalue_of_neighbours=1 / 300)
+    assert words in repr(flagged) and "pass times= and horizon=" in flagged.remarks[0]
 
 
 def test_files_of_hidden_targets(of_hidden):
@@ -181,7 +190,8 @@ def test_an_evaluation_of_clusters_and_weights(of_clusters):
     expected = np.average(probabilities * (1 - probabilities), weights=weights)
     low, high = found.measures["Brier score"].if_calibrated
     assert low == high == pytest.approx(expected, rel=0.02)
-    smooth = cj.smooth_ece(found.predictions, found.targets, weights=weights)
+    rows = np.repeat(np.arange(N), weights)
+    smooth = cj.smooth_ece(found.predictions[rows], found.targets[rows])
     assert found.measures["smooth ECE"].value == pytest.approx(float(smooth), rel=1e-4)
     assert found.measures["ECE"].pvalue is None
     assert found.effect.best_temperature is None and found.remedies == []
@@ -193,6 +203,7 @@ def test_words_and_files_of_clusters_and_weights(of_clusters):
     printed = repr(found)
     for text in ("40 clusters\n", "effective rows", "would assume independent rows", "Weights: "):
         assert text in printed
+    assert found.pvalue_of_neighbours is None
     saved = json.loads(found.to_json())
     assert saved["assumes"] == "40 clusters" and saved["n_effective"] < N
     page = found.to_html()

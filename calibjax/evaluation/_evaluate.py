@@ -25,6 +25,7 @@ from calibjax.evaluation._hidden import n_hidden, on_numpy, shift_in_words
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import MEAN_PLACE, measures
+from calibjax.evaluation._neighbours import neighbour_dependence_test_of_data
 from calibjax.evaluation._pictures import map_of
 from calibjax.evaluation._remarks import Impossible, impossible_rows
 from calibjax.evaluation._summary import verdict
@@ -57,6 +58,10 @@ def evaluate(
     `skce_confidence_interval`, `equivalent_temperature`, the classical measures, and the functions
     behind the pictures.  It is for people: for use inside jit, and with keys of your own, call
     these functions.  The same arguments give the same result.
+
+    The p-value assumes that rows are independent of each other given the predictions, unless
+    clusters or times say otherwise.  A test of neighbours in the order of the rows warns if they
+    seem not to be.
 
     The first call compiles for some ten seconds, and longer for counts and for families without
     closed forms.  Later calls do not if they have as many columns and about as many rows: 897 to
@@ -173,9 +178,11 @@ def evaluate_read(
         impossible = dataclasses.replace(impossible, pvalue_without=_pvalue(without))
     effect = effect_of(keys.effect, data, 1 - level, _N_RESAMPLES)
     found = measures(keys.measures, data, 1 - level, _N_RESAMPLES)
-    worst = towards = None
     rows, units = f"{n} rows", rows_in_words(dependence)
-    if units is not None:
+    worst = towards = neighbours = None
+    if units is None:
+        neighbours = neighbour_dependence_test_of_data(keys.neighbours, data)
+    else:
         rows += f", {units}"
     if isinstance(observed, Between):
         rows += f", {n_hidden(observed)} of hidden targets"
@@ -199,6 +206,7 @@ def evaluate_read(
         seed=seed,
         weights=weights,
         dependence=dependence,
+        pvalue_of_neighbours=neighbours,
     )
 
 

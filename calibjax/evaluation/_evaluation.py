@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import html
 import json
-import math
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -20,23 +19,20 @@ from calibjax.curves import contributions_of_data
 from calibjax.discrepancy import normal_form
 from calibjax.evaluation._dependence import INDEPENDENT, rows_in_words
 from calibjax.evaluation._effect import Effect
-from calibjax.evaluation._hidden import n_hidden
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import Measure
+from calibjax.evaluation._neighbours import remark_on_neighbours
 from calibjax.evaluation._pictures import curves_of
 from calibjax.evaluation._remarks import Impossible, remarks
 from calibjax.evaluation._remedies import Remedy, remedies_of
 from calibjax.evaluation._sampling import Sampling
+from calibjax.evaluation._saved import saved
 from calibjax.evaluation._summary import summary
 from calibjax.expectations import default_kernel_of_data
 from calibjax.hypothesis_tests import CalibrationTestResult
-from calibjax.kernels import describe
-from calibjax.recalibration import is_end_of_range
 
 # Contributions need all pairs, and nobody reads so many rows.
 _MAX_CONTRIBUTIONS = 20_000
-# Curves with more points than this are thinned in files.
-_MAX_POINTS = 1000
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -58,6 +54,8 @@ class Evaluation:
         seed: what all random numbers came from.
         weights: how much each row counts, ``[n]``; None if all count the same.
         dependence: the clusters as integers, or the times, as numbers or days, and the horizon.
+        pvalue_of_neighbours: that of a test whether rows next to each other are independent of each
+            other; None with clusters or times, for vectors, and for fewer than 50 rows.
 
     Example:
         >>> import calibjax as cj
@@ -79,6 +77,7 @@ class Evaluation:
     seed: int
     weights: np.ndarray | None = None
     dependence: Dependence = INDEPENDENT
+    pvalue_of_neighbours: float | None = None
 
     @property
     def rejected(self) -> bool:
@@ -93,7 +92,9 @@ class Evaluation:
     @property
     def remarks(self) -> list[str]:
         """What is left out, and why intervals may be too narrow: few rows; mostly empty."""
-        return remarks(self.predictions, self.targets, self.weights, self.dependence)
+        found = remarks(self.predictions, self.targets, self.weights, self.dependence)
+        of_neighbours = remark_on_neighbours(self.pvalue_of_neighbours)
+        return found if of_neighbours is None else [of_neighbours, *found]
 
     @property
     def units(self) -> str | None:
@@ -223,46 +224,7 @@ class Evaluation:
 
         NaN and infinity are None, and curves of more than 1000 points are thinned.
         """
-        members = self.test.members
-        assert members is not None
-        equivalent, best = self.effect.equivalent, self.effect.best_temperature
-        found = {
-            "verdict": self.verdict,
-            "remarks": self.remarks,
-            "rejected": self.rejected,
-            "pvalue": self.pvalue,
-            "level": self.level,
-            "n": self.n,
-            "n_hidden": n_hidden(self.targets),
-            "n_effective": self.n_effective,
-            "assumes": self.units or "independent rows",
-            "horizon": self.dependence.horizon,
-            "family": self.family,
-            "classes": self.classes,
-            "seed": self.seed,
-            "skce": dataclasses.asdict(self.effect.skce),
-            "equivalent_temperature": None
-            if equivalent is None
-            else {"value": equivalent.temperature, "interval": equivalent.confidence_interval},
-            "deviation_ratio": None if equivalent is None else equivalent.deviation_ratio,
-            "impossible_rows": self.impossible.rows,
-            "pvalue_without_impossible_rows": self.impossible.pvalue_without,
-            "best_temperature": best,
-            "best_temperature_is_end_of_range": None if best is None else is_end_of_range(best),
-            "measures": {name: dataclasses.asdict(m) for name, m in self.measures.items()},
-            "kernels": [
-                {"kernel": describe(kernel), "estimate": e, "score": s, "pvalue": p}
-                for kernel, e, s, p in zip(
-                    members.kernels, members.estimates, members.scores, members.pvalues, strict=True
-                )
-            ],
-            "curves": {
-                name: {f.name: _thinned(getattr(curve, f.name)) for f in dataclasses.fields(curve)}
-                for name, curve in self.curves.items()
-            },
-            "worst_rows": self.worst_rows(),
-        }
-        return {name: _plain(value) for name, value in found.items()}
+        return saved(self)
 
     def to_json(self, path: str | Path | None = None) -> str:
         """`to_dict` as JSON text, which is also written to a file if a path is given."""
@@ -271,23 +233,3 @@ class Evaluation:
             # Letters without a code in UTF-8 become what JSON has for them.
             Path(path).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
         return text
-
-
-def _thinned(value: Any) -> Any:
-    """An array, or evenly spaced entries of one that is long."""
-    if np.ndim(value) != 1 or len(value) <= _MAX_POINTS:
-        return value
-    return np.asarray(value)[np.linspace(0, len(value) - 1, _MAX_POINTS).round().astype(int)]
-
-
-def _plain(value: Any) -> Any:
-    """Arrays as lists, numbers as Python has them, and None for what JSON has no number for."""
-    if isinstance(value, (jax.Array, np.ndarray, np.generic)):
-        value = np.asarray(value).tolist()
-    if isinstance(value, dict):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -13,6 +13,7 @@ class Keys(NamedTuple):
     measures: jax.Array
     curves: jax.Array
     remedies: jax.Array
+    neighbours: jax.Array
 
 
 def keys_of(seed: int) -> Keys:

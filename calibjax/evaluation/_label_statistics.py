@@ -31,7 +31,7 @@ def label_statistics(
     """
     shares = Sampling.of_data(data).shares()
     n, groups = data.n_kept(), range(n_resamples // DRAWS_PER_GROUP + 1)
-    held, first_draws = (np.asarray(x) for x in _drawn_labels(key, data, np.int32(0)))
+    held, first_draws = (np.asarray(x) for x in drawn_labels(key, data, np.int32(0)))
     held = held[:n]
     probabilities = held.astype(np.float64)
     n_classes, most_likely = probabilities.shape[1], probabilities.argmax(axis=1)
@@ -62,7 +62,7 @@ def label_statistics(
         errors = np.abs(events - expected).sum(axis=1)
         return {name: x @ shares for name, x in row_scores(targets).items()} | {"ECE": errors}
 
-    later_draws = (np.asarray(_drawn_labels(key, data, np.int32(k))[1]) for k in groups[1:])
+    later_draws = (np.asarray(drawn_labels(key, data, np.int32(k))[1]) for k in groups[1:])
     data_sets = itertools.chain([first_draws], later_draws, [np.asarray(data.targets)[None]])
     *drawn_values, observed_values = (statistics(targets[:, :n]) for targets in data_sets)
     return row_scores(np.asarray(data.targets)[:n]), {
@@ -84,7 +84,7 @@ def _ranked_scores(probabilities: np.ndarray) -> np.ndarray:
 
 
 @jax.jit
-def _drawn_labels(key: jax.Array, data: Data, group: jax.Array) -> tuple[jax.Array, jax.Array]:
+def drawn_labels(key: jax.Array, data: Data, group: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The probabilities of all labels ``[n, m]``, and labels of each row, ``[draws, n]``."""
     predictions = clean(data).predictions
     rows = jnp.arange(data.n, dtype=jnp.int32)

@@ -1,0 +1,131 @@
+"""The warning of `evaluate`: do rows next to each other depend on each other?"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import calibjax as cj
+from calibjax._rows import check_data, padded
+from calibjax.evaluation._neighbours import (
+    _cosines,
+    _judged_labels,
+    _products,
+    neighbour_dependence_test_of_data,
+    remark_on_neighbours,
+)
+
+N = 160
+
+
+def autoregressive(rng, n=N, steps=4, phi=0.9):
+    """Forecasts of an autoregression for some steps ahead, issued at every step; calibrated."""
+    x = np.zeros(n + 200)
+    for k, shock in enumerate(rng.normal(size=n + 199)):
+        x[k + 1] = phi * x[k] + shock
+    at = np.arange(100, 100 + n)
+    deviation = np.sqrt((1 - phi ** (2 * steps)) / (1 - phi**2))
+    return normal(phi**steps * x[at], deviation), x[at + steps]
+
+
+def normal(mean, deviation=1.0):
+    return cj.Normal(np.asarray(mean, np.float32), np.full(len(mean), deviation, np.float32))
+
+
+def labels(rng, together, n=N):
+    """Events whose hidden numbers have a common part in each five rows."""
+    x, share = rng.normal(size=n), together**0.5
+    common = np.repeat(rng.normal(size=n // 5), 5)
+    logits = share * common + (1 - together) ** 0.5 * rng.normal(size=n)
+    return cj.Bernoulli(jax.scipy.stats.norm.cdf(x)), (logits < x).astype(int)
+
+
+def shares(draw, n_sets, levels=(0.01, 0.05)):
+    """How many of the data sets have p-values up to the levels."""
+    found = [
+        neighbour_dependence_test_of_data(jax.random.key(k), padded(check_data(*draw())))
+        for k in range(n_sets)
+    ]
+    return [np.mean(np.array(found) <= level) for level in levels]
+
+
+def test_products_beside_loops():
+    rng = np.random.default_rng(0)
+    features, values = rng.normal(size=(2, 30, 3)), rng.normal(size=30)
+    basis = np.stack([_cosines(rng, values)] * 2)
+    np.testing.assert_allclose(basis[0] @ basis[0].T, np.eye(9), atol=1e-6)
+    # Cosines are functions of the ranks: a step down of the first one at each rank.
+    assert np.all(np.diff(basis[0][1][np.argsort(values)]) < 0)
+    found = _products(features, basis)
+    rest = features[1, :, 2] - basis[0].T @ (basis[0] @ features[1, :, 2])
+    for row, most in enumerate((1, 2, 5)):
+        expected = sum(
+            rest[i] * rest[i + lag] for lag in range(1, most + 1) for i in range(30 - lag)
+        )
+        assert found[row, 1, 2] == pytest.approx(expected)
+
+
+def test_judged_labels():
+    probabilities = np.array([[0.5, 0.5, 0.0], [0.2, 0.1, 0.7]])
+    found = _judged_labels(probabilities)
+    assert found[0].tolist() == [0, 2] and found[1:, 0].tolist() == [0, 1, 2]
+    assert _judged_labels(probabilities[:, :2]).tolist() == [[1, 1]]
+    assert _judged_labels(np.full((4, 20), 0.05)).shape == (8, 4)
+
+
+def test_independent_rows_are_rarely_flagged():
+    rng = np.random.default_rng(1)
+
+    def calibrated():
+        mean = rng.normal(size=N)
+        return normal(mean), mean + rng.normal(size=N)
+
+    at_1, at_5 = shares(calibrated, 300)
+    assert at_1 <= 0.03 and 0.015 <= at_5 <= 0.09  # three standard errors and more
+    at_1, at_5 = shares(lambda: labels(rng, 0.0), 100)
+    assert at_1 <= 0.05 and at_5 <= 0.12
+
+
+def test_errors_of_the_model_are_not_dependence():
+    """Sorted by prediction, errors of neighbours are alike; cosines take them out."""
+    rng = np.random.default_rng(2)
+
+    def biased():
+        mean = np.sort(rng.normal(size=N))
+        return normal(mean), 1.3 * mean + 0.25 + rng.normal(size=N)
+
+    assert shares(biased, 100)[0] <= 0.08
+
+
+def test_dependent_rows_are_flagged():
+    rng = np.random.default_rng(3)
+    assert shares(lambda: autoregressive(rng), 20)[0] >= 0.9
+    assert shares(lambda: labels(rng, 0.8), 20)[0] >= 0.8
+
+
+def test_the_same_key_the_same_answer_and_few_rows_none():
+    predictions, targets = autoregressive(np.random.default_rng(4))
+    data = padded(check_data(predictions, targets))
+    found = [neighbour_dependence_test_of_data(jax.random.key(0), data) for _ in range(2)]
+    assert found[0] == found[1] == pytest.approx(1 / 300)
+    few = padded(check_data(predictions[:49], targets[:49]))
+    assert neighbour_dependence_test_of_data(jax.random.key(0), few) is None
+    both = cj.MultivariateNormalDiag(jnp.zeros((60, 2)), jnp.ones((60, 2)))
+    vectors = padded(check_data(both, jnp.zeros((60, 2))))
+    assert neighbour_dependence_test_of_data(jax.random.key(0), vectors) is None
+    hidden = cj.Between(targets, np.where(np.arange(N) % 4, targets, np.inf))
+    data = padded(check_data(predictions, hidden, intervals=True))
+    assert neighbour_dependence_test_of_data(jax.random.key(0), data) <= 0.01
+
+
+@pytest.mark.slow
+def test_evaluate_warns():
+    predictions, targets = autoregressive(np.random.default_rng(5))
+    found = cj.evaluate(predictions, targets)
+    assert found.pvalue_of_neighbours <= 0.01
+    assert "Rows next to each other depend on each other" in found.remarks[0]
+    assert "assumes independent rows" in repr(found)
+    told = cj.evaluate(predictions, targets, times=np.arange(N), horizon=4)
+    assert told.pvalue_of_neighbours is None and "next to each other" not in repr(told)
+    assert told.pvalue > found.pvalue and "160 times, horizon 4" in repr(told)
+    assert remark_on_neighbours(0.011) is None
