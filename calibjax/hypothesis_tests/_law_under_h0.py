@@ -1,7 +1,7 @@
 """The data sets that a test compares with: redrawn targets, or residuals with multipliers."""
 
 from calibjax._between import Between
-from calibjax._rows import Data, n_units
+from calibjax._rows import Data, describe_units
 
 # Up to so many rows that are censored by an unknown law have Webb's multipliers, as clusters have.
 _FEW_ROWS = 50
@@ -23,6 +23,4 @@ def describe_law(data: Data, law: str) -> str:
         return "draws from the model"
     if data.clusters is None and data.times is None:
         return "multipliers of rows, as the law of the censoring is not known"
-    number = n_units(data)
-    count = "" if number is None else f"{number} "
-    return f"multipliers of {count}{'clusters' if data.times is None else 'times'}"
+    return f"multipliers of {describe_units(data)}"

@@ -64,7 +64,7 @@ class ClusterMultipliers:
         """What all rows share of some groups of draws."""
         if not self.is_normal:
             return groups, None
-        return groups, _sizes(self.key, groups, self.freedom, self.freedom)
+        return groups, sizes_of_draws(self.key, groups, self.freedom, self.freedom)
 
     def of_rows(self, clusters: jax.Array, shared: Any) -> jax.Array:
         """xi of some of the `rows`, ``[n, draws]``."""
@@ -109,7 +109,7 @@ class TimeMultipliers:
             return jnp.cumsum(self.steps[:, None] * steps, axis=0)
 
         paths = jnp.concatenate(list(map(motions, groups)), axis=1)
-        sizes = _sizes(self.key, groups, self.freedom, self.freedom + 1)
+        sizes = sizes_of_draws(self.key, groups, self.freedom, self.freedom + 1)
         return paths * (sizes / jnp.sqrt(_WINDOW))[None]
 
     def of_rows(self, places: jax.Array, paths: jax.Array) -> jax.Array:
@@ -149,7 +149,9 @@ def _n_different(numbers: jax.Array, kept: jax.Array, axis: Axis) -> jax.Array:
     return 1 + jnp.sum(jnp.diff(ordered) != 0, dtype=jnp.int32)
 
 
-def _sizes(key: jax.Array, groups: jax.Array, freedom: jax.Array, scale: jax.Array) -> jax.Array:
+def sizes_of_draws(
+    key: jax.Array, groups: jax.Array, freedom: jax.Array, scale: jax.Array
+) -> jax.Array:
     """sqrt(scale / chi^2_freedom) of each draw of some groups, or 1 where freedom is infinite."""
     finite = jnp.isfinite(freedom)
     half = jnp.where(finite, freedom, 1.0) / 2
