@@ -74,6 +74,20 @@ def with_dependence(data: Data, dependence: Dependence) -> Data:
     )
 
 
+def check_unrelated(data: Data) -> None:
+    """A ValueError if all kept rows are less than a horizon apart: no pair would be left."""
+    kept = _kept(data)
+    if data.times is None or kept is None or is_traced(data.times):
+        return
+    with jax.ensure_compile_time_eval():
+        at = np.asarray(data.times)[kept]
+    if at.size and np.max(at) - np.min(at) < 1:
+        raise ValueError(
+            "times must be more than one horizon apart for some rows, got all within "
+            f"{np.max(at) - np.min(at):.3g} horizons."
+        )
+
+
 def n_units(data: Data) -> int | None:
     """The number of clusters, or of different times; None if it is traced or nothing depends."""
     values = data.clusters if data.times is None else data.times
@@ -81,6 +95,15 @@ def n_units(data: Data) -> int | None:
     if values is None or kept is None or is_traced(values):
         return None
     return int(np.unique(np.asarray(values)[kept]).size)
+
+
+def describe_units(data: Data) -> str:
+    """What rows depend on each other in, such as "60 clusters"; "rows" if they do not."""
+    if data.clusters is None and data.times is None:
+        return "rows"
+    number = n_units(data)
+    count = "" if number is None else f"{number} "
+    return f"{count}{'clusters' if data.times is None else 'times'}"
 
 
 def _numbered(name: str, values: Any, data: Data) -> Any:

@@ -1,5 +1,6 @@
 """The asymptotic test with the unbiased SKCE over all pairs."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,15 +11,31 @@ from jax.typing import ArrayLike
 from calibjax._between import Targets
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, clean, kept_first, padded
+from calibjax._rows import (
+    Data,
+    Dependence,
+    check_unrelated,
+    clean,
+    kept_first,
+    padded,
+    with_dependence,
+)
 from calibjax._sharding import Axis, all_sum, gathered, on_devices
 from calibjax.discrepancy import check_inputs, h
 from calibjax.features import one_feature
+from calibjax.hypothesis_tests._law_under_h0 import describe_law
 from calibjax.hypothesis_tests._null_laws import Law, bootstrap, gamma, pearson, spectrum, wild
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.intervals import NormInterval, remark_on_rare_events
+from calibjax.intervals import (
+    DrawnErrors,
+    NormInterval,
+    TestedNormInterval,
+    remark_on_rare_events,
+    sums_of_data,
+)
 from calibjax.kernels import KernelLike
 from calibjax.operators import DiscrepancyMatrix, low_rank_h, tiled_h
+from calibjax.resampling import counted_pvalue
 
 # The largest number of rows for which a method stores the matrix H.
 _MAX_MATRIX_ROWS = 8192
@@ -76,6 +93,9 @@ def asymptotic_skce_test(
     method: str = "bootstrap",
     n_features: int = 256,
     where: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+    times: ArrayLike | None = None,
+    horizon: float | None = None,
 ) -> CalibrationTestResult:
     """Is the unbiased SKCE over all pairs too large for a calibrated model?
 
@@ -105,6 +125,12 @@ def asymptotic_skce_test(
       test is valid with any number of features, because they do not depend on the data; with 64
       features it was as powerful as the bootstrap.  O(n n_features^2) time, O(n) memory.
 
+    Rows that depend on each other, in `clusters` or over `times`, need the method "bootstrap".  It
+    compares n SKCE_b with n |sum_i eta_i w_i / n|^2 for random multipliers eta of clusters or times
+    (`resampling/_dependent_sums.py`), where sum_i w_i / n is the mean that SKCE_b is the squared
+    norm of.  The estimate leaves out the pairs that may depend on each other.  The O(n) memory has
+    some hundreds of numbers for a row then, and for times some thousands.
+
     The statistic is S for "bootstrap" and n SKCE_u for the other methods.  All methods estimate the
     law under H0 from H.  If fewer than some ten rare events are expected among all rows, H does not
     show this law, and the methods reject calibrated models too often; outside of jit the method of
@@ -122,6 +148,10 @@ def asymptotic_skce_test(
         n_features: the number of random features of "features"; `random_feature_skce` says which
             kernels have random features.
         where: boolean mask ``[n]``; masked rows may hold anything.  n counts the kept rows.
+        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
+        times: numbers ``[n]``: rows of one time may depend on each other in any way.
+        horizon: a number in units of the times: rows less than it apart may depend on each other;
+            None for rows of one time only.
 
     Returns:
         CalibrationTestResult.  Its confidence_interval holds whether the model is calibrated or
@@ -136,7 +166,8 @@ def asymptotic_skce_test(
         gradient in bounded memory.
 
     Raises:
-        TypeError, ValueError: as in `skce`; method is "spectrum" or "pearson" and the batch has
+        TypeError, ValueError: as in `skce`; clusters or times are given, and method is not
+            "bootstrap"; method is "spectrum" or "pearson" and the batch has
             more than 8192 rows; method is "features" and the spectrum of the kernel is not known.
 
     See also:
@@ -160,6 +191,8 @@ def asymptotic_skce_test(
     kernel, data = check_inputs(
         kernel, predictions, targets, where, intervals=True, formula=chosen.formula
     )
+    data = with_dependence(data, Dependence(clusters, times, horizon))
+    check_unrelated(data)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     n_features = check_integer("n_features", n_features, 1)
     if chosen.holds_matrix and data.n > _MAX_MATRIX_ROWS:
@@ -168,9 +201,37 @@ def asymptotic_skce_test(
             f"{_MAX_MATRIX_ROWS}, got {method!r}, which holds an n x n matrix, with n = {data.n}."
         )
     data = padded(data)
+    if data.clusters is not None or data.times is not None:
+        if method != "bootstrap":
+            raise ValueError(
+                f"method must be 'bootstrap' with clusters or times, got {method!r}, which is for "
+                "independent rows."
+            )
+        result = _dependent_skce_test((key, kernel), data, n_resamples)
+        described = f"asymptotic_skce_test, {n_resamples} {describe_law(data, 'multipliers')}"
+        result = dataclasses.replace(result, method=described)
+        return remark_on_rare_events(result, data, "calibration_test")
     rows = gathered(data) if chosen.holds_matrix else data
     result = _asymptotic_skce_test((key, kernel), rows, n_resamples, method, n_features)
     return remark_on_rare_events(result, data, "calibration_test")
+
+
+@on_devices
+def _dependent_skce_test(
+    axis: Axis, shared: Any, data: Data, n_resamples: int
+) -> CalibrationTestResult:
+    h, _, sums = sums_of_data(axis, shared, data, n_resamples)
+    n = h.count()
+    draws = n * sums.null
+    statistic = jnp.where(jnp.isnan(sums.estimate), jnp.nan, n * sums.biased)
+    return CalibrationTestResult(
+        statistic=statistic,
+        pvalue=counted_pvalue(statistic, draws),
+        estimate=sums.estimate,
+        standard_error=2 * jnp.sqrt(jnp.mean(jnp.square(sums.linear))),
+        null_distribution=draws,
+        interval=TestedNormInterval(sums.biased, DrawnErrors(sums.errors), DrawnErrors(sums.null)),
+    )
 
 
 @on_devices

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from calibjax._between import Between
-from calibjax._rows import Data, n_units, rung
+from calibjax._rows import Data, describe_units, n_units, rung
 
 # Up to so many rows that are censored by an unknown law have Webb's multipliers, as clusters have.
 _FEW_ROWS = 50
@@ -42,6 +42,4 @@ def describe_law(data: Data, law: Law) -> str:
         return "draws from the model"
     if data.clusters is None and data.times is None:
         return "multipliers of rows, as the law of the censoring is not known"
-    number = n_units(data)
-    units = "clusters" if data.times is None else "times, for rows less than a horizon apart"
-    return f"multipliers of {units if number is None else f'{number} {units}'}"
+    return f"multipliers of {describe_units(data)}"

@@ -2,6 +2,7 @@
 
 from calibjax.intervals._compare import compare_calibration as compare_calibration
 from calibjax.intervals._comparison import CalibrationComparison as CalibrationComparison
+from calibjax.intervals._dependent_interval import sums_of_data as sums_of_data
 from calibjax.intervals._errors import DrawnErrors as DrawnErrors
 from calibjax.intervals._errors import three_moment_errors as three_moment_errors
 from calibjax.intervals._errors import two_moment_errors as two_moment_errors
@@ -10,6 +11,7 @@ from calibjax.intervals._norm_intervals import BoundedNormInterval as BoundedNor
 from calibjax.intervals._norm_intervals import ConfidenceInterval as ConfidenceInterval
 from calibjax.intervals._norm_intervals import MeanInterval as MeanInterval
 from calibjax.intervals._norm_intervals import NormInterval as NormInterval
+from calibjax.intervals._norm_intervals import TestedNormInterval as TestedNormInterval
 from calibjax.intervals._rare_events import FEW_EVENTS as FEW_EVENTS
 from calibjax.intervals._rare_events import expected_rare_events as expected_rare_events
 from calibjax.intervals._rare_events import remark_on_rare_events as remark_on_rare_events

@@ -16,6 +16,11 @@ w = 0: its variance is up to 3 times too large, and the test rejects more rarely
 linear term is not made smaller where it seems to be noise: then nearly calibrated models with few
 large eigenvalues of H would be said to differ too often.
 
+**Weights, and rows that depend on each other.**  The estimates leave out the pairs of rows that may
+depend on each other, and the errors u* = delta* have random multipliers (`_dependent_sums.py`):
+
+    T* = 2 <w_n, u*>_Q + Q(u*) - mean of Q(u*) over all draws.
+
 The tails of T* and of the error can be mirror images: T* is bounded below by -|w_n|^2 if B is
 certain and right, and the quantile of that tail is no bound for anything.  An interval is therefore
 as wide on both sides as the wider tail of T* demands.
@@ -34,18 +39,23 @@ from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import (
     Data,
+    Dependence,
     check_data,
     check_predictions,
+    check_unrelated,
     clean,
+    describe_units,
     kept_first,
     padded,
     parameters,
+    with_dependence,
 )
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import widest_dtype
 from calibjax.discrepancy import check_kernel_of
 from calibjax.intervals._common_kernel import common_kernel
 from calibjax.intervals._comparison import CalibrationComparison
+from calibjax.intervals._dependent_interval import depends, sums_of_data
 from calibjax.intervals._rare_events import remark_on_rare_events
 from calibjax.kernels import KernelLike
 from calibjax.operators import tiled_h
@@ -61,6 +71,10 @@ def compare_calibration(
     *,
     n_resamples: int = 999,
     where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+    times: ArrayLike | None = None,
+    horizon: float | None = None,
 ) -> CalibrationComparison:
     """Which of two models is better calibrated, on the same targets and with the same kernel?
 
@@ -72,7 +86,9 @@ def compare_calibration(
     rejects them in far less than a fraction a of all cases at level a: it does not call two
     calibrated models different.  The price is power near calibration: beside a calibrated model,
     logits that are twice too large were found in 19 % of all cases with n = 300, and in nearly all
-    with n = 1000.  Rows must be independent.
+    with n = 1000.  Rows must be independent, or `clusters` or `times` say which ones are not: the
+    estimates leave out pairs that may depend on each other, and random multipliers of clusters or
+    times take the place of resamples.
 
     `second` may be a list of K models, each of which is compared with `first`.  All K differences
     share the resamples, and their p-values and intervals come from the largest error of any of
@@ -103,6 +119,12 @@ def compare_calibration(
             `Between`, where they are censored or binned.
         n_resamples: R; resample r depends only on (key, r).
         where: boolean mask ``[n]``; masked rows may hold anything.
+        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
+            targets; None for equal weights.
+        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
+        times: numbers ``[n]``: rows of one time may depend on each other in any way.
+        horizon: a number in units of the times: rows less than it apart may depend on each other;
+            None for rows of one time only.
 
     Returns:
         CalibrationComparison with the `difference`, first minus second, its `pvalue`, its
@@ -142,16 +164,23 @@ def compare_calibration(
         check_predictions(other, where, name=name)
     # The targets are checked for each family.
     checked = [
-        check_data(model, targets, where, intervals=True) for model in [first, *others.values()]
+        check_data(model, targets, where, weights, intervals=True)
+        for model in [first, *others.values()]
     ]
+    dependence = Dependence(clusters, times, horizon)
+    checked = [with_dependence(data, dependence) for data in checked]
+    check_unrelated(checked[0])
     # All models have the same rows, and those that are known by draws are not padded.
     score_only = any(data.predictions.score_only for data in checked)
     models = checked if score_only else [padded(data) for data in checked]
     if kernel is None:
         kernel = common_kernel([data.predictions for data in models], models[0].where)
     (terms, *_) = [check_kernel_of(kernel, data) for data in checked]
-    found = [_resampled_skce((key, terms), data, n_resamples) for data in models]
-    result = _comparison(found, several, f"compare_calibration, {n_resamples} resamples")
+    # All models have the same multipliers.
+    is_normal = any(data.predictions.label_probabilities() is not None for data in models)
+    found = [_resampled_skce((key, terms), data, n_resamples, is_normal) for data in models]
+    draws = f"multipliers of {describe_units(checked[0])}" if depends(checked[0]) else "resamples"
+    result = _comparison(found, several, f"compare_calibration, {n_resamples} {draws}")
     # A model that expects no event at all may be sure and right: another one speaks for the rows.
     remarks = [remark_on_rare_events(result, data, "more rows") for data in models]
     return remarks[0] if all(x.method != result.method for x in remarks) else result
@@ -172,9 +201,12 @@ def _others(second: Any) -> dict[str, Distribution]:
 
 @on_devices
 def _resampled_skce(
-    axis: Axis, shared: Any, data: Data, n_resamples: int
+    axis: Axis, shared: Any, data: Data, n_resamples: int, is_normal: bool
 ) -> tuple[jax.Array, jax.Array]:
     """The unbiased SKCE, and its errors T* in the resamples ``[R]``, with H in the place of D."""
+    if depends(data):
+        _, _, sums = sums_of_data(axis, shared, data, n_resamples, is_normal)
+        return sums.estimate, 2 * sums.linear + (sums.errors - jnp.mean(sums.errors))
     key, kernel = shared
     data, n_kept = kept_first(clean(data, axis), data.where)
     # One row alone gives 0 / 0.

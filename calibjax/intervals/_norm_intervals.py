@@ -74,6 +74,46 @@ def norm_interval(biased: jax.Array, squared_radius: jax.Array) -> ConfidenceInt
 
 
 @struct
+class TestedNormInterval:
+    """The interval of the triangle inequality, above 0 only if a test rejects w = 0.
+
+    Args:
+        biased: |w_n|^2.
+        errors: the law of |delta|^2, which has a method ``quantile(level)``.
+        null: the law of |w_n|^2 if w is 0.
+    """
+
+    biased: jax.Array
+    errors: Any
+    null: Any
+
+    def __call__(self, level: jax.Array) -> ConfidenceInterval:
+        low, high = norm_interval(jnp.asarray(self.biased), self.errors.quantile(level))
+        is_zero = self.biased <= self.null.quantile(level)
+        return ConfidenceInterval(jnp.where(is_zero, 0.0, low), high)
+
+
+def with_score_end(
+    interval: ConfidenceInterval,
+    unbiased: jax.Array,
+    largest: jax.Array,
+    variance: jax.Array,
+    z: jax.Array,
+) -> ConfidenceInterval:
+    """The interval with the upper end of the score interval, if that is smaller.
+
+    `largest` is the largest variance c / n of a projection of delta, `variance` that of the
+    unbiased estimate if w is 0, and P(|Z| <= z) is the level.
+    """
+    low, high = interval
+    estimate, shift = jnp.maximum(unbiased, 0.0), 2 * jnp.square(z) * largest
+    root = jnp.sqrt(4 * largest * estimate + 2 * largest * shift + variance)
+    high = jnp.minimum(high, estimate + shift + z * root)
+    # At small levels the second bound may be the smaller one of all three.
+    return ConfidenceInterval(jnp.minimum(low, high), high)
+
+
+@struct
 class MeanInterval:
     """estimate ± z standard_error for a mean of independent estimates, cut off below 0."""
 

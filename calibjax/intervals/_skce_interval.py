@@ -42,28 +42,34 @@ from jax.typing import ArrayLike
 from calibjax._between import Between, Targets
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, clean, kept_first, padded
+from calibjax._rows import (
+    Data,
+    Dependence,
+    check_unrelated,
+    clean,
+    kept_first,
+    padded,
+    with_dependence,
+)
 from calibjax._sharding import Axis, global_offset, on_devices
 from calibjax._struct import widest_dtype
 from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.estimators import estimate_skce
+from calibjax.intervals._dependent_interval import dependent_estimate_and_interval, depends
 from calibjax.intervals._errors import DrawnErrors
 from calibjax.intervals._norm_intervals import (
     BoundedNormInterval,
     ConfidenceInterval,
     norm_interval,
+    with_score_end,
 )
-from calibjax.intervals._variance import largest_variance, variance_under_model
+from calibjax.intervals._variance import largest_variance, missing_variance, variance_under_model
 from calibjax.kernels import KernelLike, upper_bound
 from calibjax.operators import tiled_h
 from calibjax.resampling import bootstrap_draws, checked_level, normal_quantile
 
 # Resample r has the key fold_in(key, r): the number of no resample is that of the model's draws.
 _MODEL = 2**31 - 1
-# In standard errors of the observed variance.
-_CHANCE = 2.0
-# The number of rare events up to which data may not show how much they vary.
-_FEW = 10
 
 
 def skce_confidence_interval(
@@ -76,6 +82,10 @@ def skce_confidence_interval(
     n_resamples: int = 999,
     method: str = "bootstrap",
     where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+    times: ArrayLike | None = None,
+    horizon: float | None = None,
 ) -> ConfidenceInterval:
     """An interval (low, high) that contains the SKCE with the given probability, how large it is.
 
@@ -86,7 +96,8 @@ def skce_confidence_interval(
     where r^2 is the quantile of the squared error of the mean that SKCE_b is the squared norm of.
     The interval holds if the model is calibrated, if it is nearly so, and if it is not: a normal
     interval around the unbiased estimate does so only far from calibration, and in between it
-    contains the SKCE in 80 to 90 % of all cases where it should in 95 %.  Rows must be independent.
+    contains the SKCE in 80 to 90 % of all cases where it should in 95 %.  Rows must be independent,
+    or `clusters` or `times` say which ones are not.
 
     **The upper end is a certificate**: "the SKCE is at most high, with 95 % confidence".  A large
     p-value is none; it may say that there are few data.  Alone the upper end holds at a higher
@@ -109,6 +120,10 @@ def skce_confidence_interval(
       the data vary.
       O(n^2 n_resamples) time; O(n) memory, one byte for each row and each of at most 1024 resamples
       at a time.
+      Rows with weights, clusters or times have random multipliers in the place of resamples, and
+      the estimate leaves out the pairs that may depend on each other
+      (`resampling/_dependent_sums.py`).  The O(n) memory has some hundreds of numbers for a row
+      then, and for times some thousands.
     - "distribution_free": as large as they can be for any law of the data, at any n.  It needs no
       key, a positive definite kernel with values in [0, K], and many rows to be of use: for
       confidence_level = 0.95 it is at least 15 K / n.  O(n^2) time, O(n) memory.
@@ -124,6 +139,12 @@ def skce_confidence_interval(
         n_resamples: the number of resamples; resample r depends only on (key, r).
         method: "bootstrap" or "distribution_free".
         where: boolean mask ``[n]``; masked rows may hold anything.  n counts the kept rows.
+        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
+            targets; None for equal weights.
+        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
+        times: numbers ``[n]``: rows of one time may depend on each other in any way.
+        horizon: a number in units of the times: rows less than it apart may depend on each other;
+            None for rows of one time only.
 
     Returns:
         ConfidenceInterval(low, high) for the SKCE, which is the squared error, both in the shape of
@@ -152,11 +173,20 @@ def skce_confidence_interval(
     method of bounded differences, 1989.
     """
     check_choice("method", method, ("bootstrap", "distribution_free"))
-    checked, data = check_inputs(kernel, predictions, targets, where, intervals=True)
+    checked, data = check_inputs(kernel, predictions, targets, where, weights, intervals=True)
+    data = with_dependence(data, Dependence(clusters, times, horizon))
+    check_unrelated(data)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     dtype = widest_dtype(*jax.tree.leaves((targets, predictions)))
     level = checked_level(confidence_level, dtype)
     if method == "distribution_free":
+        given = {"weights": weights, "clusters": clusters, "times": times}
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(
+                    f"{name} must be None for method='distribution_free', which is for independent "
+                    "rows that weigh the same."
+                )
         return _distribution_free((checked, upper_bound(kernel), level), padded(data))
     check_key(key)
     options: dict[str, Any] = {"confidence_level": level, "n_resamples": n_resamples}
@@ -179,6 +209,8 @@ def estimate_and_interval(
     axis: Axis, shared: Any, data: Data, n_resamples: int
 ) -> tuple[jax.Array, ConfidenceInterval]:
     """The unbiased SKCE, and its interval; `shared` is the key, the kernel and the level."""
+    if depends(data):
+        return dependent_estimate_and_interval(axis, shared, data, n_resamples)
     key, kernel, level = shared
     data, n_kept = kept_first(clean(data, axis), data.where)
     first, n_rows = global_offset(n_kept, axis)
@@ -200,28 +232,13 @@ def estimate_and_interval(
         missing = missing_variance(expected, chance, n * (biased - unbiased)) / n
     z = normal_quantile(level)
     squared_radius = jnp.maximum(errors.quantile(level), jnp.square(z) * missing)
-    low, high = norm_interval(biased, squared_radius)
-
+    interval = norm_interval(biased, squared_radius)
     largest = largest_variance(h.kernel, data, n_kept, n_rows, axis) / n + missing
     variance = jnp.var(draws) + 2 * jnp.square(missing)
-    estimate, shift = jnp.maximum(unbiased, 0.0), 2 * jnp.square(z) * largest
-    root = jnp.sqrt(4 * largest * estimate + 2 * largest * shift + variance)
-    high = jnp.minimum(high, estimate + shift + z * root)
-    # At small levels the second bound may be the smaller one of all three.
-    return unbiased, ConfidenceInterval(jnp.minimum(low, high), high)
+    return unbiased, with_score_end(interval, unbiased, largest, variance, z)
 
 
 _estimate_and_interval = on_devices(estimate_and_interval)
-
-
-def missing_variance(expected: jax.Array, chance: jax.Array, observed: jax.Array) -> jax.Array:
-    """By how much data vary less than the model expects, as far as events are rare.
-
-    `chance` is the standard error of the observed variance under the model.
-    """
-    missing = jnp.clip(expected - observed, 0.0, _CHANCE * chance)
-    events = jnp.square(expected / jnp.where(chance == 0, 1.0, chance))
-    return missing * _FEW / jnp.maximum(events, _FEW)
 
 
 def resampled_errors(

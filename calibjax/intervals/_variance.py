@@ -19,6 +19,10 @@ _MATRIX_ROWS = 256
 _STEPS = 32
 # The number of rows whose targets are drawn at a time.
 _ROWS = 2**12
+# In standard errors of the observed variance.
+_CHANCE = 2.0
+# The number of rare events up to which data may not show how much they vary.
+_FEW = 10
 
 
 def largest_variance(kernel: SumOfTerms, data: Data, n_kept: Any, n_rows: jax.Array, axis: Axis):
@@ -67,7 +71,7 @@ def variance_under_model(
 
     Where events are rare, the data may show next to no variance, but the model knows it: 100
     targets are drawn from each prediction.  `data` are clean, and `numbers` are the numbers of the
-    rows in all data.
+    rows in all data.  A row counts as the square of its weight, as in the variance of the mean.
     """
 
     def mean_and_variance(row: Any) -> tuple[jax.Array, jax.Array]:
@@ -78,7 +82,17 @@ def variance_under_model(
         return jnp.mean(values), jnp.var(values)
 
     moments = lax.map(mean_and_variance, (data.predictions, numbers), batch_size=_ROWS)
-    mean, variance, n = all_sum(
-        tuple(jnp.sum(data.weights * x) for x in (*moments, jnp.ones_like(data.weights))), axis
-    )
+    squares = jnp.square(data.weights)
+    sums = squares * moments[0], jnp.square(squares) * moments[1], squares
+    mean, variance, n = all_sum(tuple(map(jnp.sum, sums)), axis)
     return mean / n, jnp.sqrt(variance) / n
+
+
+def missing_variance(expected: jax.Array, chance: jax.Array, observed: jax.Array) -> jax.Array:
+    """By how much data vary less than the model expects, as far as events are rare.
+
+    `chance` is the standard error of the observed variance under the model.
+    """
+    missing = jnp.clip(expected - observed, 0.0, _CHANCE * chance)
+    events = jnp.square(expected / jnp.where(chance == 0, 1.0, chance))
+    return missing * _FEW / jnp.maximum(events, _FEW)

@@ -46,7 +46,7 @@ class TiledH(DiscrepancyMatrix):
 
         It can be differentiated forwards, backwards and again, in O(n) memory too.
         """
-        return 2 * ring_sum(self.tile, self.axis, self.kernel, self._tiles())
+        return 2 * ring_sum(self.tile, self.axis, self.kernel, self.tiles())
 
     def pair_weight(self) -> jax.Array:
         """sum_{i != j} w_i w_j."""
@@ -63,30 +63,32 @@ class TiledH(DiscrepancyMatrix):
     def row_sums_and_squares(self) -> tuple[jax.Array, jax.Array]:
         def visit(left, right, same, factor):
             (_, left_weights), (_, right_weights) = left, right
-            values = factor * self._off_diagonal(left, right, same)
+            values = factor * self.off_diagonal(left, right, same)
             of_rows, of_columns = dot(values, right_weights), dot(left_weights, values)
             squares = dot(left_weights, dot(jnp.square(values), right_weights)) / factor
             return 2 * squares, ([], of_rows, of_columns)
 
-        tiles, dtype = self._tiles(), self.weights.dtype
+        tiles, dtype = self.tiles(), self.weights.dtype
         zeros = jnp.zeros(tiles[1].shape, dtype)
         squares, _, sums = ring(visit, tiles, jnp.zeros((), dtype), [], zeros, self.axis)
         return sums.reshape(-1), all_sum(squares, self.axis)
 
     def quadratic_forms(self, vectors: jax.Array) -> tuple[jax.Array, jax.Array]:
         n_vectors, dtype = vectors.shape[0], self.weights.dtype
+        # Some 10 digits of base 2 of each value are enough where they are multiplied with small
+        # whole numbers: draws then change by 2e-4 of their standard deviation.
+        is_whole = jnp.issubdtype(vectors.dtype, jnp.integer)
+        precision = lax.Precision.HIGH if is_whole else lax.Precision.HIGHEST
 
         def visit(left, right, same, factor):
             (left, left_vectors), (right, right_vectors) = left, right
-            values = factor * self._off_diagonal(left, right, same)
+            values = factor * self.off_diagonal(left, right, same)
             left_vectors, right_vectors = left_vectors.astype(dtype), right_vectors.astype(dtype)
-            # Some 10 digits of base 2 of each value are enough: they are multiplied with small
-            # whole numbers, and draws then change by 2e-4 of their standard deviation.
-            of_left = jnp.dot(left_vectors, values, precision=lax.Precision.HIGH)
+            of_left = jnp.dot(left_vectors, values, precision=precision)
             both = jnp.sum(of_left * right_vectors, axis=1)
             return 2 * both, ([], dot(values, right[1]), dot(left[1], values))
 
-        tiles = self._tiles()
+        tiles = self.tiles()
         cut_vectors = jnp.moveaxis(vectors.reshape(n_vectors, *tiles[1].shape), 1, 0)
         zeros, zero = jnp.zeros(tiles[1].shape, dtype), jnp.zeros(n_vectors, dtype)
         forms, _, sums = ring(visit, (tiles, cut_vectors), zero, [], zeros, self.axis)
@@ -130,14 +132,14 @@ class TiledH(DiscrepancyMatrix):
         sums = lax.map(chunk_sums, cut(columns, width))
         return all_sum(sums.reshape(-1)[: locations.n], self.axis)
 
-    def _tiles(self) -> tuple[Sample, jax.Array]:
+    def tiles(self) -> tuple[Sample, jax.Array]:
         """Samples, ready for `tile`, and weights by tile, ``[n_tiles, tile_rows, …]``."""
         samples: Any = self.samples
         if self.tile is h_tile:
             samples = prepared(self.kernel, samples, self.axis)
         return cut((samples, self.weights), self.tile_rows)
 
-    def _off_diagonal(self, left: Any, right: Any, same: jax.Array) -> jax.Array:
+    def off_diagonal(self, left: Any, right: Any, same: jax.Array) -> jax.Array:
         """h_ij of the samples of two tiles, and 0 for i = j where the tiles are the same."""
         values = tile_values(self.tile, self.kernel, left[0], right[0])
         return jnp.where(jnp.eye(self.tile_rows, dtype=bool) & same, 0.0, values)

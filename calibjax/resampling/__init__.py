@@ -8,6 +8,8 @@ from calibjax.resampling._bands import redrawn_uniform_counts as redrawn_uniform
 from calibjax.resampling._bootstrap import bootstrap_draws as bootstrap_draws
 from calibjax.resampling._bootstrap import resampled_forms as resampled_forms
 from calibjax.resampling._bootstrap import wild_draws as wild_draws
+from calibjax.resampling._dependent_sums import DependentSums as DependentSums
+from calibjax.resampling._dependent_sums import dependent_sums as dependent_sums
 from calibjax.resampling._draws import DRAWS_PER_GROUP as DRAWS_PER_GROUP
 from calibjax.resampling._draws import draw_groups as draw_groups
 from calibjax.resampling._draws import draw_places as draw_places

@@ -62,7 +62,7 @@ class ClusterMultipliers:
         """What all rows share of some groups of draws."""
         if not self.is_normal:
             return groups, None
-        return groups, _sizes(self.key, groups, self.freedom, self.freedom)
+        return groups, sizes_of_draws(self.key, groups, self.freedom, self.freedom)
 
     def of_rows(self, clusters: jax.Array, shared: Any) -> jax.Array:
         """xi of some of the `rows`, ``[n, draws]``."""
@@ -108,7 +108,7 @@ class TimeMultipliers:
         dtype, places = self.steps.dtype, jnp.arange(self.steps.size, dtype=jnp.int32)
         steps = jax.vmap(lambda place: jax.vmap(lambda group: step(place, group))(groups))(places)
         paths = jnp.cumsum(self.steps[:, None] * steps.reshape(places.size, -1), axis=0)
-        sizes = _sizes(self.key, groups, self.freedom, self.freedom + 1)
+        sizes = sizes_of_draws(self.key, groups, self.freedom, self.freedom + 1)
         return paths * (sizes / jnp.sqrt(_WINDOW))[None]
 
     def of_rows(self, places: jax.Array, paths: jax.Array) -> jax.Array:
@@ -157,7 +157,9 @@ def _n_different(numbers: jax.Array, kept: jax.Array, axis: Axis) -> jax.Array:
     return 1 + jnp.sum(jnp.diff(ordered) != 0, dtype=jnp.int32)
 
 
-def _sizes(key: jax.Array, groups: jax.Array, freedom: jax.Array, scale: jax.Array) -> jax.Array:
+def sizes_of_draws(
+    key: jax.Array, groups: jax.Array, freedom: jax.Array, scale: jax.Array
+) -> jax.Array:
     """sqrt(scale / chi^2_freedom) of each draw of some groups."""
 
     def draw(group: jax.Array) -> jax.Array:
