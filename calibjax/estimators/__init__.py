@@ -9,6 +9,12 @@ from calibjax.estimators._ece import ece as ece
 from calibjax.estimators._ece import mce as mce
 from calibjax.estimators._h_matrix import h_matrix as h_matrix
 from calibjax.estimators._mmce import mmce as mmce
+from calibjax.estimators._product_limit import ProductLimit as ProductLimit
+from calibjax.estimators._product_limit import check_lifetimes as check_lifetimes
+from calibjax.estimators._product_limit import clean_lifetimes as clean_lifetimes
+from calibjax.estimators._product_limit import numbers_below as numbers_below
+from calibjax.estimators._product_limit import predicted_risks as predicted_risks
+from calibjax.estimators._product_limit import product_limit as product_limit
 from calibjax.estimators._random_features import RandomFeatureEstimate as RandomFeatureEstimate
 from calibjax.estimators._random_features import random_feature_skce as random_feature_skce
 from calibjax.estimators._skce import estimate_skce as estimate_skce
