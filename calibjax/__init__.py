@@ -50,8 +50,10 @@ from calibjax.estimators import MedianVarianceBinning as MedianVarianceBinning
 from calibjax.estimators import RandomFeatureEstimate as RandomFeatureEstimate
 from calibjax.estimators import UniformBinning as UniformBinning
 from calibjax.estimators import calibration_bins as calibration_bins
+from calibjax.estimators import d_calibration as d_calibration
 from calibjax.estimators import ece as ece
 from calibjax.estimators import h_matrix as h_matrix
+from calibjax.estimators import integrated_calibration_index as integrated_calibration_index
 from calibjax.estimators import mce as mce
 from calibjax.estimators import mmce as mmce
 from calibjax.estimators import one_vs_rest as one_vs_rest

@@ -5,9 +5,14 @@ from calibjax.estimators._binning import UniformBinning as UniformBinning
 from calibjax.estimators._binning import bin_means as bin_means
 from calibjax.estimators._calibration_bins import CalibrationBins as CalibrationBins
 from calibjax.estimators._calibration_bins import calibration_bins as calibration_bins
+from calibjax.estimators._d_calibration import DCalibration as DCalibration
+from calibjax.estimators._d_calibration import d_calibration as d_calibration
 from calibjax.estimators._ece import ece as ece
 from calibjax.estimators._ece import mce as mce
 from calibjax.estimators._h_matrix import h_matrix as h_matrix
+from calibjax.estimators._integrated_calibration_index import (
+    integrated_calibration_index as integrated_calibration_index,
+)
 from calibjax.estimators._mmce import mmce as mmce
 from calibjax.estimators._product_limit import ProductLimit as ProductLimit
 from calibjax.estimators._product_limit import check_lifetimes as check_lifetimes
