@@ -7,6 +7,7 @@ from calibjax.curves import CoverageCurve as CoverageCurve
 from calibjax.curves import PITCurve as PITCurve
 from calibjax.curves import ReliabilityCurve as ReliabilityCurve
 from calibjax.curves import ResidualMap as ResidualMap
+from calibjax.curves import RiskCurve as RiskCurve
 from calibjax.curves import WitnessMap as WitnessMap
 from calibjax.curves import contributions as contributions
 from calibjax.curves import corp_curve as corp_curve
@@ -14,6 +15,7 @@ from calibjax.curves import coverage_curve as coverage_curve
 from calibjax.curves import pit_curve as pit_curve
 from calibjax.curves import reliability_curve as reliability_curve
 from calibjax.curves import residual_map as residual_map
+from calibjax.curves import risk_curve as risk_curve
 from calibjax.curves import smooth_ece as smooth_ece
 from calibjax.curves import witness_map as witness_map
 from calibjax.distributions._beta import Beta as Beta
@@ -49,8 +51,10 @@ from calibjax.estimators import MedianVarianceBinning as MedianVarianceBinning
 from calibjax.estimators import RandomFeatureEstimate as RandomFeatureEstimate
 from calibjax.estimators import UniformBinning as UniformBinning
 from calibjax.estimators import calibration_bins as calibration_bins
+from calibjax.estimators import d_calibration as d_calibration
 from calibjax.estimators import ece as ece
 from calibjax.estimators import h_matrix as h_matrix
+from calibjax.estimators import integrated_calibration_index as integrated_calibration_index
 from calibjax.estimators import mce as mce
 from calibjax.estimators import mmce as mmce
 from calibjax.estimators import one_vs_rest as one_vs_rest

@@ -97,7 +97,8 @@ def outside(curve):
     below, above = curve.difference_low, curve.difference_high
     ecdf = (curve.difference < below) | (curve.difference > above)
     alone = (curve.density < curve.pointwise_low) | (curve.density > curve.pointwise_high)
-    return jnp.stack([jnp.any(histogram), jnp.any(ecdf), jnp.mean(alone)])
+    left = [jnp.any(histogram), jnp.any(ecdf), jnp.mean(alone)]
+    return jnp.stack([x.astype(jnp.float32) for x in left])
 
 
 def rates_outside(n, share, is_known, scale=1.0, n_data_sets=600):

@@ -18,6 +18,9 @@ from calibjax.curves._reliability_curve import (
 from calibjax.curves._residual_map import ResidualMap as ResidualMap
 from calibjax.curves._residual_map import residual_map as residual_map
 from calibjax.curves._residual_map import residual_map_of_data as residual_map_of_data
+from calibjax.curves._risk_curve import RiskCurve as RiskCurve
+from calibjax.curves._risk_curve import risk_curve as risk_curve
+from calibjax.curves._risk_curve import risk_curve_of_data as risk_curve_of_data
 from calibjax.curves._smooth_ece import smooth_ece as smooth_ece
 from calibjax.curves._smooth_ece import smooth_ece_of_data as smooth_ece_of_data
 from calibjax.curves._witness_map import WitnessMap as WitnessMap
