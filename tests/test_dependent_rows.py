@@ -346,3 +346,11 @@ def test_levels(name, key):
         assert rejected > 0.2
     else:
         assert rejected <= level + 3 * np.sqrt(level * (1 - level) / n_sets)
+
+
+def test_ordered_classes_of_which_a_range_is_known(key):
+    predictions = cj.Ordinal(jnp.full((N, 4), 0.25))
+    targets = cj.Between(jnp.full(N, -jnp.inf), jnp.arange(N, dtype=jnp.float32) % 3)
+    result = cj.calibration_test(key, predictions, targets, n_resamples=99)
+    assert 0 < result.pvalue <= 1
+    assert len(result.members.kernels) == 1

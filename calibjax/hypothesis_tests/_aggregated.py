@@ -1,6 +1,7 @@
 """The exact test with several kernels."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from calibjax._rows import (
 )
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import as_pytree, widest_dtype
-from calibjax.discrepancy import SumOfTerms, check_kernel_of, normal_form
+from calibjax.discrepancy import PITResidual, SumOfTerms, check_kernel_of, normal_form
 from calibjax.expectations import default_kernels_of_data
 from calibjax.features import residual_feature, residual_sums
 from calibjax.hypothesis_tests._aggregation import aggregate
@@ -190,7 +191,13 @@ def aggregated_skce_test_of_data(
             places = places_of_targets(jax.random.fold_in(key, _PLACES), data)
             data = dataclasses.replace(data, predictions=of_places, targets=places)
         kernels = default_kernels_of_data(data)
-    terms = terms_of(list(map(normal_form, kernels)))
+    forms = list(map(normal_form, kernels))
+    if isinstance(data.targets, Between):
+        # The default kernels of ordered classes compare labels too, which are not known here.
+        judging = [all(isinstance(t.residual, PITResidual) for t in form.terms) for form in forms]
+        kernels = list(itertools.compress(kernels, judging))
+        forms = list(itertools.compress(forms, judging))
+    terms = terms_of(forms)
     law = law_under_h0(data)
     result = _aggregated_skce_test((key, terms), data, n_resamples, n_features, law)
     members = dataclasses.replace(result.members, kernels=list(kernels))

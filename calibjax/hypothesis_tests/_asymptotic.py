@@ -16,6 +16,7 @@ from calibjax._rows import (
     Dependence,
     check_unrelated,
     clean,
+    describe_units,
     kept_first,
     padded,
     with_dependence,
@@ -23,7 +24,6 @@ from calibjax._rows import (
 from calibjax._sharding import Axis, all_sum, gathered, on_devices
 from calibjax.discrepancy import check_inputs, h
 from calibjax.features import one_feature
-from calibjax.hypothesis_tests._law_under_h0 import describe_law
 from calibjax.hypothesis_tests._null_laws import Law, bootstrap, gamma, pearson, spectrum, wild
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals import (
@@ -208,7 +208,7 @@ def asymptotic_skce_test(
                 "independent rows."
             )
         result = _dependent_skce_test((key, kernel), data, n_resamples)
-        described = f"asymptotic_skce_test, {n_resamples} {describe_law(data, 'multipliers')}"
+        described = f"asymptotic_skce_test, {n_resamples} multipliers of {describe_units(data)}"
         result = dataclasses.replace(result, method=described)
         return remark_on_rare_events(result, data, "calibration_test")
     rows = gathered(data) if chosen.holds_matrix else data
