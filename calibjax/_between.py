@@ -118,7 +118,8 @@ class Between:
 
         It is known if `censored_at` is.  Else a row that is hidden would hide a draw as it hides
         the target, and an exact row would hide what comes after it, if any kept row is censored on
-        the right: the variance of its draws is then on average that of the observed residuals.
+        the right.  On average the variance of such draws is that of the observed residuals where
+        events are few, and three quarters of it where all targets are known.
         """
         if self.censored_at is not None:
             return Between(self.censored_at, jnp.full_like(self.low, jnp.inf))
