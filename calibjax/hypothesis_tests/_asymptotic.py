@@ -129,7 +129,7 @@ def asymptotic_skce_test(
     compares n SKCE_b with n |sum_i eta_i w_i / n|^2 for random multipliers eta of clusters or times
     (`resampling/_dependent_sums.py`), where sum_i w_i / n is the mean that SKCE_b is the squared
     norm of.  The estimate leaves out the pairs that may depend on each other.  The O(n) memory has
-    some hundreds of numbers for a row then, and for times some thousands.
+    some hundreds of numbers for a row then.
 
     The statistic is S for "bootstrap" and n SKCE_u for the other methods.  All methods estimate the
     law under H0 from H.  If fewer than some ten rare events are expected among all rows, H does not
