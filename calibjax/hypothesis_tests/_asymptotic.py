@@ -29,7 +29,7 @@ from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals import (
     DrawnErrors,
     NormInterval,
-    TestedNormInterval,
+    NormIntervalWithNull,
     remark_on_rare_events,
     sums_of_data,
 )
@@ -223,6 +223,7 @@ def _dependent_skce_test(
     h, _, sums = sums_of_data(axis, shared, data, n_resamples)
     n = h.count()
     draws = n * sums.null
+    errors, null = DrawnErrors(sums.errors), DrawnErrors(sums.null)
     statistic = jnp.where(jnp.isnan(sums.estimate), jnp.nan, n * sums.biased)
     return CalibrationTestResult(
         statistic=statistic,
@@ -230,7 +231,7 @@ def _dependent_skce_test(
         estimate=sums.estimate,
         standard_error=2 * jnp.sqrt(jnp.mean(jnp.square(sums.linear))),
         null_distribution=draws,
-        interval=TestedNormInterval(sums.biased, DrawnErrors(sums.errors), DrawnErrors(sums.null)),
+        interval=NormIntervalWithNull(sums.biased, errors, null),
     )
 
 
