@@ -29,7 +29,7 @@ from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals import (
     DrawnErrors,
     NormInterval,
-    TestedNormInterval,
+    NormIntervalWithNull,
     remark_on_rare_events,
     sums_of_data,
 )
@@ -129,7 +129,7 @@ def asymptotic_skce_test(
     compares n SKCE_b with n |sum_i eta_i w_i / n|^2 for random multipliers eta of clusters or times
     (`resampling/_dependent_sums.py`), where sum_i w_i / n is the mean that SKCE_b is the squared
     norm of.  The estimate leaves out the pairs that may depend on each other.  The O(n) memory has
-    some hundreds of numbers for a row then, and for times some thousands.
+    some hundreds of numbers for a row then.
 
     The statistic is S for "bootstrap" and n SKCE_u for the other methods.  All methods estimate the
     law under H0 from H.  If fewer than some ten rare events are expected among all rows, H does not
@@ -223,6 +223,7 @@ def _dependent_skce_test(
     h, _, sums = sums_of_data(axis, shared, data, n_resamples)
     n = h.count()
     draws = n * sums.null
+    errors, null = DrawnErrors(sums.errors), DrawnErrors(sums.null)
     statistic = jnp.where(jnp.isnan(sums.estimate), jnp.nan, n * sums.biased)
     return CalibrationTestResult(
         statistic=statistic,
@@ -230,7 +231,7 @@ def _dependent_skce_test(
         estimate=sums.estimate,
         standard_error=2 * jnp.sqrt(jnp.mean(jnp.square(sums.linear))),
         null_distribution=draws,
-        interval=TestedNormInterval(sums.biased, DrawnErrors(sums.errors), DrawnErrors(sums.null)),
+        interval=NormIntervalWithNull(sums.biased, errors, null),
     )
 
 

@@ -11,7 +11,7 @@ from calibjax.intervals._norm_intervals import BoundedNormInterval as BoundedNor
 from calibjax.intervals._norm_intervals import ConfidenceInterval as ConfidenceInterval
 from calibjax.intervals._norm_intervals import MeanInterval as MeanInterval
 from calibjax.intervals._norm_intervals import NormInterval as NormInterval
-from calibjax.intervals._norm_intervals import TestedNormInterval as TestedNormInterval
+from calibjax.intervals._norm_intervals import NormIntervalWithNull as NormIntervalWithNull
 from calibjax.intervals._rare_events import FEW_EVENTS as FEW_EVENTS
 from calibjax.intervals._rare_events import expected_rare_events as expected_rare_events
 from calibjax.intervals._rare_events import remark_on_rare_events as remark_on_rare_events

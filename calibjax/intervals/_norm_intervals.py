@@ -74,7 +74,7 @@ def norm_interval(biased: jax.Array, squared_radius: jax.Array) -> ConfidenceInt
 
 
 @struct
-class TestedNormInterval:
+class NormIntervalWithNull:
     """The interval of the triangle inequality, above 0 only if a test rejects w = 0.
 
     Args:

@@ -123,7 +123,7 @@ def skce_confidence_interval(
       Rows with weights, clusters or times have random multipliers in the place of resamples, and
       the estimate leaves out the pairs that may depend on each other
       (`resampling/_dependent_sums.py`).  The O(n) memory has some hundreds of numbers for a row
-      then, and for times some thousands.
+      then.
     - "distribution_free": as large as they can be for any law of the data, at any n.  It needs no
       key, a positive definite kernel with values in [0, K], and many rows to be of use: for
       confidence_level = 0.95 it is at least 15 K / n.  O(n^2) time, O(n) memory.

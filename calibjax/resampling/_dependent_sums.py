@@ -61,7 +61,8 @@ from calibjax.resampling._multipliers import TimeMultipliers, multipliers, sizes
 from calibjax.resampling._rank import rounding_of
 
 # The number of groups of draws that share one pass over H: some hundreds of numbers for each row.
-_TOGETHER = 5
+# The process of times takes two more numbers for each draw and time.
+_TOGETHER, _TOGETHER_OF_TIMES = 5, 2
 
 
 class DependentSums(NamedTuple):
@@ -89,9 +90,8 @@ def dependent_sums(
     """The sums of H on clean `data`, whose rows are those of H in their order.
 
     All numbers are NaN if all rows depend on each other.  Draw r depends only on (key, r) and the
-    order of clusters or times; for times on the number of masked rows, too.  With `is_normal`
-    clusters have normal multipliers, as residuals of labels need them.  O(n^2 n_resamples) time;
-    O(n) memory, some hundreds of numbers for each row, and for times some thousands.
+    order of clusters or times.  With `is_normal` clusters have normal multipliers, as residuals of
+    labels need them.  O(n^2 n_resamples) time; O(n) memory, some hundreds of numbers for each row.
     """
     h_diagonal, weights, axis = h.diagonal(), h.weights, h.axis
     is_alone = data.clusters is None and data.times is None
@@ -116,7 +116,7 @@ def dependent_sums(
         return (pairs + squares, linear, totals), row_sums
 
     n_groups = -(-n_resamples // DRAWS_PER_GROUP)
-    n_passes = -(-n_groups // _TOGETHER)
+    n_passes = -(-n_groups // (_TOGETHER if data.times is None else _TOGETHER_OF_TIMES))
     together = -(-n_groups // n_passes)
     groups = jnp.arange(n_passes * together, dtype=jnp.int32).reshape(n_passes, together)
     forms, row_sums = lax.map(forms_of, groups)
@@ -135,12 +135,12 @@ def dependent_sums(
     if isinstance(eta, TimeMultipliers):
         null = errors = jnp.where(jnp.isnan(unrelated), jnp.nan, errors)
     else:
-        freedom = jnp.maximum(unrelated / (1 - unrelated), 1.0)
-        # Normal multipliers of few clusters have sizes already.
-        freedom = jnp.where(is_normal & jnp.isfinite(eta.freedom), jnp.inf, freedom)
-        sizes = sizes_of_draws(key, groups.reshape(-1), freedom, freedom)[:n_resamples]
-        sizes = sizes / jnp.sqrt(unrelated)
-        errors, linear = errors * jnp.square(sizes), linear * sizes
+        errors, linear = errors / unrelated, linear / jnp.sqrt(unrelated)
+        # Normal multipliers have sizes already.
+        if not is_normal:
+            freedom = jnp.maximum(unrelated / (1 - unrelated), 1.0)
+            sizes = sizes_of_draws(key, groups.reshape(-1), freedom, freedom)[:n_resamples]
+            errors, linear = errors * jnp.square(sizes), linear * sizes
     null, biased = jnp.maximum(null, 0.0), unit * total
     return DependentSums(
         estimate=unit * (off_diagonal - of_pairs) / unrelated,
