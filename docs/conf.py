@@ -123,7 +123,10 @@ def keep_units(app, doctree):
 def include_readmes():
     """Pages that are made of files elsewhere, with links to what is not on the site as words."""
     pages = {"papers": "examples/papers/README.md", "benchmarks": "benchmarks/README.md"}
-    measured = ("POWER", "LEVELS", "INTERVALS", "SURVIVAL", "COMPARISON", "MONITOR", "WARM_UP", "GPU")
+    measured = (
+        *("POWER", "LEVELS", "INTERVALS", "SURVIVAL", "COMPARISON", "MONITOR"),
+        *("WARM_UP", "PENALTIES", "GPU"),
+    )
     pages |= {name.lower(): f"benchmarks/{name}.md" for name in measured}
     on_site = {f"{name}.md": f"{name.lower()}.md" for name in measured}
     (HERE / "generated").mkdir(exist_ok=True)
