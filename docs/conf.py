@@ -131,6 +131,7 @@ def include_readmes():
         "COMPARISON",
         "MONITOR",
         "WARM_UP",
+        "PENALTIES",
         "GPU",
     )
     pages |= {name.lower(): f"benchmarks/{name}.md" for name in measured}
