@@ -57,6 +57,21 @@ def pytest_runtest_teardown(nextitem):
             jax.clear_caches()
 
 
+# What takes half a second or more on a machine of two cores, nearly all of it compilation, and is
+# not the one test of what it is about.  A test that comes to take so long is put into this file.
+LONG = frozenset((Path(__file__).parent / "long.txt").read_text().splitlines())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Marks the tests of long.txt as slow."""
+    names = {item.nodeid.removeprefix("tests/"): item for item in items}
+    for name in LONG & names.keys():
+        names[name].add_marker("slow")
+    if config.args == config.getini("testpaths") and (gone := sorted(LONG - names.keys())):
+        raise pytest.UsageError(f"tests/long.txt names tests that do not exist: {gone}")
+
+
 def pytest_collection_finish():
     # What is there now stays until the end, and so do most of the many objects of a trace.
     gc.freeze()

@@ -1,0 +1,180 @@
+"""Level and power of tests of rows that depend on each other: ``python -m benchmarks.dependence``.
+
+    python -m benchmarks.dependence                # all; some 40 minutes on one idle core
+    python -m benchmarks.dependence --quick        # few data sets, to see that all run
+    python -m benchmarks.dependence --only power   # one chapter; none: the page, from old results
+
+It writes `DEPENDENCE.md` and `dependence.json` into `benchmarks/`, or into the folder ``--output``.
+Results are kept after every case.
+"""
+
+import argparse
+import functools
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks.harness import ROOT
+from benchmarks.works.dependence import (
+    TESTS,
+    Case,
+    Error,
+    ahead,
+    clusters,
+    events,
+    measured,
+    stations,
+    sums,
+)
+
+LEVELS, N_RESAMPLES = (0.05, 0.01), 199
+#: How many data sets there are, and how many of them the other tests see.
+N_DATA_SETS = {"level": (1000, 200), "power": (200, 200)}
+_QUICK = (4, 4)
+BIAS, SPREAD = Error(bias=0.25), Error(spread=1.25)
+
+show = functools.partial(print, flush=True)
+
+
+def level_cases() -> dict[str, Case]:
+    found = {}
+    for horizon in (1, 4, 12):
+        for n in (200, 400, 2000):
+            found[f"{horizon} steps ahead, {n} times"] = ahead(horizon, n)
+    for n in (400, 2000):
+        found[f"sums of 12 steps, {n} times"] = sums(12, n)
+    found["15 stations, 60 days"] = stations(15, 60, 1, 0.5)
+    found["30 stations, 60 days, 3 days ahead"] = stations(30, 60, 3, 0.5)
+    for kind in ("location", "spread", "class"):
+        for n_clusters in (10, 20, 80):
+            for share in (0.1, 0.5):
+                name = f"{n_clusters} clusters, correlation {share} in {kind}"
+                found[name] = clusters(kind, 400, n_clusters, share)
+    for expected in (0.6, 3, 10):
+        found[f"{expected:g} events, independent rows"] = events(expected, 500)
+        found[f"{expected:g} events, 25 clusters"] = events(expected, 500, 25)
+    return found
+
+
+def power_cases() -> dict[str, tuple[str, Case]]:
+    """The calibrated case that each is beside, and the case."""
+    found = {}
+    for n_clusters in (20, 80):
+        of = f"{n_clusters} clusters, correlation 0.5 in location"
+        for words, error in (("bias 0.25", BIAS), ("deviations 1.25 times as large", SPREAD)):
+            found[f"{of}, {words}"] = of, clusters("location", 400, n_clusters, 0.5, error)
+    for horizon in (1, 4):
+        of = f"{horizon} steps ahead, 400 times"
+        for words, error in (("bias 0.25", BIAS), ("deviations 1.25 times as large", SPREAD)):
+            found[f"{of}, {words}"] = of, ahead(horizon, 400, error)
+    return found
+
+
+def page(results: Mapping[str, Any]) -> str:
+    quick = " (quick: fewer data sets)" if results.get("quick") else ""
+    beyond = [
+        f"{name} ({rate:.3f} at {level})"
+        for name, result in results.get("level", {}).items()
+        for level in LEVELS
+        if (rate := result["rates"]["told"][str(level)]) > level + 3 * _error(result, level)
+    ]
+    parts = [
+        "# Rows that depend on each other",
+        "Made by `python -m benchmarks.dependence`. How often simulated data sets are rejected, "
+        f"with {N_RESAMPLES} resamples. Autoregressions have the memory 0.9, and their forecasts "
+        "are perfect; clusters have one size, and the predictions of their rows depend on each "
+        'other too. "in location": errors have this correlation; "in spread": only their sizes '
+        'have something in common, not their signs; "in class": one class of ten.',
+        "* **with the units**: `calibration_test` with `clusters=`, or `times=` and `horizon=`.\n"
+        "* **without them**: the same test, which takes rows for independent.\n"
+        "* **one row of each unit**: the same of one row of each cluster or horizon.\n"
+        "* **POT, PRIT, PIET**: tests of dependent PIT values by Tesso and Vehtari (2026, "
+        "arXiv:2603.02928), which combine p-values of single values by Cauchy's law, written from "
+        "their formulas.",
+        "## Level",
+        f"{N_DATA_SETS['level'][0]} data sets with the units (standard error 0.007 near 0.05, and "
+        f"0.003 near 0.01), {N_DATA_SETS['level'][1]} of them with the other tests (0.015).",
+        _table(results.get("level", {}), [str(level) for level in LEVELS], "told"),
+        "More than three standard errors above the level with the units named: "
+        f"{'; '.join(beyond) or 'none'}.",
+        f"## Power at 0.05, {N_DATA_SETS['power'][0]} data sets",
+        '"exact" knows the dependence: it rejects where the statistic of the test without units '
+        "is beyond the 95 % quantile of what calibrated data sets of the same kind have.",
+        _table(results.get("power", {}), ["0.05"], "exact"),
+        f"Device: {results.get('device', '')}{quick}.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _error(result: Mapping[str, Any], level: float) -> float:
+    return float(np.sqrt(level * (1 - level) / result["n_data_sets"]))
+
+
+def _table(results: Mapping[str, Any], levels: list[str], first: str) -> str:
+    """A row for each case: the first test at all levels, the others at the first one."""
+    shown = {"exact": "exact"} | TESTS if first == "exact" else TESTS
+    header, columns = ["case"], []
+    for test, words in shown.items():
+        for level in levels if test in (first, "redraws") else levels[:1]:
+            header.append(f"{words}, {level}" if len(levels) > 1 else words)
+            columns.append((test, level))
+    rows = [
+        [name, *(_cell(result["rates"].get(test, {}).get(level)) for test, level in columns)]
+        for name, result in results.items()
+    ]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, ["---"] * len(header), *rows])
+
+
+def _cell(rate: float | None) -> str:
+    return "" if rate is None else f"{rate:.3f}"
+
+
+def rates_of(found: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
+    return {
+        # A p-value of single precision may be an ulp above the level that it is.
+        test: {str(level): float(np.mean(values <= level + 1e-6)) for level in LEVELS}
+        for test, values in found.items()
+        if test in TESTS
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", nargs="*", choices=("level", "power"))
+    parser.add_argument("--output", type=pathlib.Path)
+    options = parser.parse_args()
+    folder = ROOT / ("build/benchmarks" if options.quick else "benchmarks")
+    folder = options.output or folder
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "dependence.json"
+    results = json.loads(file.read_text()) if file.exists() else {}
+    results |= {"device": jax.devices()[0].device_kind, "quick": options.quick}
+    chapters = ("level", "power") if options.only is None else options.only
+    sizes = dict.fromkeys(N_DATA_SETS, _QUICK) if options.quick else N_DATA_SETS
+
+    def keep(chapter: str, name: str, rates: Any, **more: Any) -> None:
+        of_chapter = results.setdefault(chapter, {})
+        of_chapter[name] = {"n_data_sets": sizes[chapter][0], "rates": rates, **more}
+        show(name, rates)
+        file.write_text(json.dumps(results, indent=1))
+
+    if "level" in chapters:
+        for name, case in level_cases().items():
+            found = measured(case, *sizes["level"], N_RESAMPLES)
+            critical = float(np.quantile(found["statistic"], 0.95))
+            keep("level", name, rates_of(found), critical=critical)
+    if "power" in chapters:
+        for name, (of, case) in power_cases().items():
+            found = measured(case, *sizes["power"], N_RESAMPLES)
+            beyond = found["statistic"] > results["level"][of]["critical"]
+            keep("power", name, rates_of(found) | {"exact": {"0.05": float(np.mean(beyond))}})
+    (folder / "DEPENDENCE.md").write_text(page(results))
+
+
+if __name__ == "__main__":
+    main()
