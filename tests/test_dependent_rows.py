@@ -129,7 +129,7 @@ def test_multipliers_of_times(key):
     n_draws = xi.shape[1]
     # Ten gaps of at most a window of 6, and one of 11 that counts as a window; 11 times.
     covered = (10 + 6) * 11 / 10 / 6
-    freedom = max(1.5 * covered - 1, 1)
+    freedom = max(covered - 1, 1)
     # The mean of 1 / chi^2 exists only above two degrees of freedom: take medians of ratios.
     signs = np.mean(np.sign(xi)[:, None] * np.sign(xi)[None], axis=2)
     expected = np.maximum(0, 1 - np.abs(TIMES[:, None] - TIMES) / 6)
@@ -137,7 +137,8 @@ def test_multipliers_of_times(key):
     error = np.abs(signs - 2 / np.pi * np.arcsin(expected))
     assert error.max() < 4.5 / np.sqrt(n_draws)
     assert np.abs(xi[1] - xi[2]).max() == 0
-    scale = np.sqrt((freedom + 1) / freedom)
+    b = 1 / (freedom + 1)
+    scale = 1 / np.sqrt(1 - b + b**2 / 3)
     assert stats.kstest(xi[0] / scale, stats.t(freedom).cdf).pvalue > 0.01
 
 

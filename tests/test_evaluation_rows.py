@@ -136,8 +136,9 @@ def test_errors_of_means_beside_loops_over_pairs():
     error, freedom = of_times.error(values)
     near = np.maximum(1 - np.abs(times[:, None] - times[None]) / 3, 0)
     n_times = np.unique(times).size
-    assert freedom == pytest.approx(0.5 * np.ptp(times) * n_times / (n_times - 1) - 1)
-    assert error**2 == pytest.approx(loops(values, weights, near) * (1 + 1 / freedom))
+    assert freedom == pytest.approx(np.ptp(times) * n_times / (n_times - 1) / 3 - 1)
+    b = 1 / (freedom + 1)
+    assert error**2 == pytest.approx(loops(values, weights, near) / (1 - b + b**2 / 3))
     assert Sampling(N, weights).error(values)[1] == N - 1
     plain = stats.sem(values)
     assert Sampling(N).error(values)[0] == pytest.approx(plain)

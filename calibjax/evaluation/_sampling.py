@@ -85,11 +85,12 @@ class Sampling:
         sums = np.cumsum(np.concatenate([parts, -parts])[order])
         variance = np.square(sums[:-1]) @ np.diff(ends[order]) / _WINDOW
         freedom = _freedom(times)
-        return float((variance * (1 + 1 / freedom)) ** 0.5), freedom
+        b = 1 / (freedom + 1)
+        return float((variance / (1 - b + b**2 / 3)) ** 0.5), freedom
 
 
 def _freedom(times: np.ndarray) -> float:
     """How well windows of these times know a variance; see `resampling/_multipliers.py`."""
     gaps = np.diff(np.unique(times))
     covered = np.minimum(gaps, _WINDOW).sum() * (1 + 1 / gaps.size)
-    return float(max(1.5 * covered / _WINDOW - 1, 1.0))
+    return float(max(covered / _WINDOW - 1, 1.0))

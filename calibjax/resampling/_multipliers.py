@@ -20,10 +20,12 @@ max(0, 1 - |s - t| / L) and L = 3.  With a Brownian motion W it is
 
     xi_t = (W(t + L) - W(t)) / sqrt(L).
 
-T times have some T / L windows, which know the variance as well as nu = 3 T / (2 L) - 1 normal
-variables do (Kiefer and Vogelsang, A new asymptotic theory for heteroskedasticity-autocorrelation
-robust tests, 2005): all xi of a draw are multiplied with sqrt((nu + 1) / chi^2_nu).  Times further
-than L apart from the next one count as one window.
+T times have some T / L windows, which know the variance as T / L clusters do: nu = T / L - 1.
+Residuals are centred, by which the variance of their sums becomes smaller by the factor
+1 - b + b^2 / 3 with b = L / T (Kiefer and Vogelsang, A new asymptotic theory for
+heteroskedasticity-autocorrelation robust tests, 2005).  So all xi of a draw are multiplied with
+sqrt(nu / chi^2_nu / (1 - b + b^2 / 3)).  Times further than L apart from the next one count as one
+window.
 """
 
 from typing import Any
@@ -108,7 +110,9 @@ class TimeMultipliers:
         dtype, places = self.steps.dtype, jnp.arange(self.steps.size, dtype=jnp.int32)
         steps = jax.vmap(lambda place: jax.vmap(lambda group: step(place, group))(groups))(places)
         paths = jnp.cumsum(self.steps[:, None] * steps.reshape(places.size, -1), axis=0)
-        sizes = sizes_of_draws(self.key, groups, self.freedom, self.freedom + 1)
+        b = 1 / (self.freedom + 1)
+        scale = self.freedom / (1 - b + b**2 / 3)
+        sizes = sizes_of_draws(self.key, groups, self.freedom, scale)
         return paths * (sizes / jnp.sqrt(_WINDOW))[None]
 
     def of_rows(self, places: jax.Array, paths: jax.Array) -> jax.Array:
@@ -146,7 +150,7 @@ def multipliers(
     gaps = jnp.diff(jnp.minimum(every, last))
     n_gaps = jnp.maximum(jnp.sum(gaps > 0), 1).astype(dtype)
     covered = jnp.sum(jnp.minimum(gaps, _WINDOW)) * (n_gaps + 1) / n_gaps
-    freedom = jnp.maximum(1.5 * covered / _WINDOW - 1, 1.0)
+    freedom = jnp.maximum(covered / _WINDOW - 1, 1.0)
     return TimeMultipliers(key, places.astype(jnp.int32), steps, freedom)
 
 
