@@ -58,7 +58,7 @@ def clusters(kind: str, n: int, n_clusters: int, share: float, error: Error | No
     ids = np.arange(n) % n_clusters
 
     def draw(key: jax.Array) -> tuple[Any, jax.Array]:
-        of_x, of_z, of_y = jax.random.split(key, 3)
+        of_x, of_z, of_y, of_others = jax.random.split(key, 4)
         x = _correlated(of_x, ids, 0.5)
         z = _correlated(of_z, ids, share)
         if kind == "location":
@@ -68,7 +68,7 @@ def clusters(kind: str, n: int, n_clusters: int, share: float, error: Error | No
             return _normal(x, sign * ndtri(0.5 + ndtr(z) / 2), error)
         logits = jnp.concatenate([x[:, None], jax.random.normal(of_y, (n, N_CLASSES - 1))], axis=1)
         predictions = cj.Categorical(jax.nn.softmax(logits))
-        others = jax.random.categorical(of_y, logits[:, 1:]) + 1
+        others = jax.random.categorical(of_others, logits[:, 1:]) + 1
         return predictions, jnp.where(ndtr(z) < predictions.probs[:, 0], 0, others)
 
     return Case(draw, {"clusters": ids}, np.arange(n_clusters))

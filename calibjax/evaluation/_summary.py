@@ -52,8 +52,10 @@ def verdict(
             if upper:
                 confidence = f"{100 * (1 - level):.3g} % confidence"
                 certificate = f"; at most as far off as if {upper}, with {confidence}"
-        but = f", but {certain}" if certain else ""
-        return f"No sign of miscalibration {found}{but}{certificate}."
+        if certain is None:
+            return f"No sign of miscalibration {found}{certificate}."
+        refuted = f"{certain}, which never happens to a calibrated model"
+        return f"{refuted}; no other sign of miscalibration {found}{certificate}."
     details = [certain]
     if without is None or without <= level:
         details += [_how_far_off(predictions, effect), towards, worst and f"worst where {worst}"]
