@@ -35,7 +35,7 @@ LEVELS, N_RESAMPLES = (0.05, 0.01), 199
 #: How many data sets there are, and how many of them the other tests see.
 N_DATA_SETS = {"level": (1000, 200), "power": (200, 200)}
 _QUICK = (4, 4)
-BIAS, SPREAD = Error(bias=0.25), Error(spread=1.25)
+BIAS, SPREAD, TOO_SURE = Error(bias=0.25), Error(spread=1.25), Error(temperature=1.5)
 
 show = functools.partial(print, flush=True)
 
@@ -67,6 +67,8 @@ def power_cases() -> dict[str, tuple[str, Case]]:
         of = f"{n_clusters} clusters, correlation 0.5 in location"
         for words, error in (("bias 0.25", BIAS), ("deviations 1.25 times as large", SPREAD)):
             found[f"{of}, {words}"] = of, clusters("location", 400, n_clusters, 0.5, error)
+        of = f"{n_clusters} clusters, correlation 0.5 in class"
+        found[f"{of}, temperature 1.5"] = of, clusters("class", 400, n_clusters, 0.5, TOO_SURE)
     for horizon in (1, 4):
         of = f"{horizon} steps ahead, 400 times"
         for words, error in (("bias 0.25", BIAS), ("deviations 1.25 times as large", SPREAD)):

@@ -25,10 +25,17 @@ TESTS = {
 
 
 class Error(NamedTuple):
-    """What is wrong with normal predictions, in predicted deviations."""
+    """What is wrong with predictions.
+
+    Args:
+        bias: of normal ones, in predicted deviations.
+        spread: the true deviation, in predicted ones.
+        temperature: by what the logits of classes must be divided.
+    """
 
     bias: float = 0.0
     spread: float = 1.0
+    temperature: float = 1.0
 
 
 class Case(NamedTuple):
@@ -67,9 +74,9 @@ def clusters(kind: str, n: int, n_clusters: int, share: float, error: Error | No
             sign = jnp.where(jax.random.bernoulli(of_y, 0.5, (n,)), 1.0, -1.0)
             return _normal(x, sign * ndtri(0.5 + ndtr(z) / 2), error)
         logits = jnp.concatenate([x[:, None], jax.random.normal(of_y, (n, N_CLASSES - 1))], axis=1)
-        predictions = cj.Categorical(jax.nn.softmax(logits))
         others = jax.random.categorical(of_others, logits[:, 1:]) + 1
-        return predictions, jnp.where(ndtr(z) < predictions.probs[:, 0], 0, others)
+        targets = jnp.where(ndtr(z) < jax.nn.softmax(logits)[:, 0], 0, others)
+        return cj.Categorical(jax.nn.softmax(logits * (error or Error()).temperature)), targets
 
     return Case(draw, {"clusters": ids}, np.arange(n_clusters))
 
@@ -137,13 +144,13 @@ def _correlated(key: jax.Array, ids: np.ndarray, share: float) -> jax.Array:
 
 def _normal(mean: Any, z: jax.Array, error: Error | None, sd: Any = None) -> tuple[Any, jax.Array]:
     sd = jnp.exp(mean / 3) if sd is None else jnp.full_like(mean, sd)
-    bias, spread = error or Error()
+    bias, spread, _ = error or Error()
     return cj.Normal(mean, sd), mean + sd * (bias + spread * z)
 
 
 def pot(u: jax.Array) -> jax.Array:
     """Pointwise order tests: the i-th smallest of n uniform numbers is Beta(i, n + 1 - i)."""
-    i = jnp.arange(1, u.size + 1)
+    i = jnp.arange(1.0, u.size + 1, dtype=u.dtype)
     return _combined(beta.cdf(jnp.sort(u), i, u.size + 1 - i), is_truncated=True)
 
 
@@ -151,10 +158,10 @@ def prit(u: jax.Array) -> jax.Array:
     """Pointwise rank tests: the number of values up to u is Binomial(n, u)."""
     u = jnp.sort(u)
     # Of ties, the last one's rank.
-    rank = jnp.searchsorted(u, u, side="right")
-    below = beta.sf(u, rank, u.size - rank + 1.0)
+    rank = jnp.searchsorted(u, u, side="right").astype(u.dtype)
+    below = beta.sf(u, rank, u.size - rank + 1)
     # P(B <= k) = 1 - I_u(k + 1, n - k), of which half of the mass at k is taken away.
-    upto = jnp.where(rank < u.size, beta.sf(u, rank + 1, jnp.maximum(u.size - rank, 1)), 1.0)
+    upto = jnp.where(rank < u.size, beta.sf(u, rank + 1, jnp.maximum(u.size - rank, 1.0)), 1.0)
     return _combined((below + upto) / 2, is_truncated=True)
 
 
