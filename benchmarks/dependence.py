@@ -40,11 +40,15 @@ BIAS, SPREAD, TOO_SURE = Error(bias=0.25), Error(spread=1.25), Error(temperature
 show = functools.partial(print, flush=True)
 
 
+def _steps(n: int) -> str:
+    return f"{n} {'step' if n == 1 else 'steps'}"
+
+
 def level_cases() -> dict[str, Case]:
     found = {}
     for horizon in (1, 4, 12):
         for n in (200, 400, 2000):
-            found[f"{horizon} steps ahead, {n} times"] = ahead(horizon, n)
+            found[f"{_steps(horizon)} ahead, {n} times"] = ahead(horizon, n)
     for n in (400, 2000):
         found[f"sums of 12 steps, {n} times"] = sums(12, n)
     found["15 stations, 60 days"] = stations(15, 60, 1, 0.5)
@@ -70,7 +74,7 @@ def power_cases() -> dict[str, tuple[str, Case]]:
         of = f"{n_clusters} clusters, correlation 0.5 in class"
         found[f"{of}, temperature 1.5"] = of, clusters("class", 400, n_clusters, 0.5, TOO_SURE)
     for horizon in (1, 4):
-        of = f"{horizon} steps ahead, 400 times"
+        of = f"{_steps(horizon)} ahead, 400 times"
         for words, error in (("bias 0.25", BIAS), ("deviations 1.25 times as large", SPREAD)):
             found[f"{of}, {words}"] = of, ahead(horizon, 400, error)
     return found

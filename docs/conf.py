@@ -128,6 +128,7 @@ def include_readmes():
         "LEVELS",
         "INTERVALS",
         "SURVIVAL",
+        "DEPENDENCE",
         "COMPARISON",
         "MONITOR",
         "WARM_UP",

@@ -32,7 +32,8 @@ def test_the_peers_by_scipy():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "case", [clusters("spread", 400, 20, 0.5), ahead(4, 400), sums(4, 400), stations(4, 100, 2, 0.5)]
+    "case",
+    [clusters("spread", 400, 20, 0.5), ahead(4, 400), sums(4, 400), stations(4, 100, 2, 0.5)],
 )
 def test_the_models_are_calibrated(case, key):
     """PIT values of rows that hardly depend on each other, of many data sets, are uniform."""

@@ -13,7 +13,7 @@ from scipy import stats
 
 import calibjax as cj
 from calibjax._rows import Dependence, check_data, padded
-from calibjax.evaluation._dependence import read_dependence, read_weights
+from calibjax.evaluation._dependence import read_dependence, read_weights, remarks_on_rows
 from calibjax.evaluation._hidden import shift_in_words, target_in_words
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._keys import keys_of
@@ -91,6 +91,17 @@ def test_times_of_censoring_make_the_test_exact(lifetimes):
     ends = np.where(observed, 10.0, seen)
     found = cj.evaluate(predictions, cj.Between.right_censored(seen, observed, ends))
     assert found.is_redrawn and "hides them as their rows" in repr(found)
+
+
+def test_few_units_are_said():
+    def said(*dependence):
+        return "".join(remarks_on_rows(None, Dependence(*dependence)))
+
+    rows = np.arange(40)
+    assert "fewer than 8, tests find only large errors" in said(rows % 7)
+    assert "Few" not in said(rows % 8) and "Few" not in said(None, rows)
+    assert "fewer than 10, tests find only large errors" in said(None, rows, 4)
+    assert "Few" not in said(None, rows, 3.9)
 
 
 def test_words_for_hidden_targets():

@@ -11,6 +11,9 @@ from calibjax.evaluation._arrays import as_numpy
 
 #: What is assumed if people say nothing.
 INDEPENDENT = Dependence()
+# With fewer, tests of calibrated models at the level 0.05 reject next to none of them: they cannot
+# see a wrong model either.
+_FEW_CLUSTERS, _FEW_HORIZONS = 8, 10
 _DAY = datetime.timedelta(days=1)
 _EPOCH = datetime.datetime(1970, 1, 1)
 
@@ -94,7 +97,21 @@ def remarks_on_rows(weights: np.ndarray | None, dependence: Dependence) -> list[
             f"Dependent rows, {units}: the p-value and the intervals above allow for it. Bands of "
             "pictures, and where it is worst, assume independent rows; recalibrations are left out."
         )
+    few = _few_units(dependence)
+    if few is not None:
+        found.append(f"Few {few} tests find only large errors, and intervals are wide.")
     return found
+
+
+def _few_units(dependence: Dependence) -> str | None:
+    """Whether there are too few clusters or horizons to learn much from, in words."""
+    if dependence.clusters is not None:
+        few = np.unique(np.asarray(dependence.clusters)).size < _FEW_CLUSTERS
+        return f"clusters: with fewer than {_FEW_CLUSTERS}," if few else None
+    if dependence.times is None or dependence.horizon is None:
+        return None
+    few = np.ptp(np.asarray(dependence.times)) < _FEW_HORIZONS * dependence.horizon
+    return f"horizons: where times span fewer than {_FEW_HORIZONS}," if few else None
 
 
 def _column(name: str, found: np.ndarray) -> np.ndarray:
