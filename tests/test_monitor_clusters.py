@@ -54,18 +54,17 @@ def test_evidence_is_one_on_average_for_every_joint_law(key, float64, sign):
     assert abs(probabilities @ e_of(alone) / e_of(monitor) - 1) > 0.01
 
 
-def test_the_evidence_of_a_cluster_is_the_mean_over_its_rows(key, float64):
-    predictions, monitor = started(key)
-    targets = jnp.arange(40) % 3 // 2
-    found = monitor.update(predictions, targets, clusters=jnp.zeros(40, int))
-
-    def alone(row):
-        return monitor.update(predictions, targets, where=jnp.arange(40) == row).log_e_value
-
-    of_rows = np.exp(np.asarray(jax.lax.map(alone, jnp.arange(40))))
-    np.testing.assert_allclose(e_of(found), of_rows.mean(), rtol=1e-9)
-    assert np.ptp(of_rows) > 0.1 * of_rows.mean()
-    assert int(found.n_rows) == 80 and float(found.log_max) >= float(found.log_e_value)
+def test_the_evidence_of_a_cluster_is_a_sum_over_its_rows(key, float64):
+    _, monitor = started(key)
+    predictions, same = cj.Bernoulli(jnp.linspace(0.2, 0.7, 9)), jnp.zeros(9, int)
+    targets = np.random.default_rng(0).integers(0, 2, (30, 9))
+    targets = np.concatenate([np.zeros((1, 9), int), np.eye(9, dtype=int), targets])
+    update = jax.jit(jax.vmap(lambda y: monitor.update(predictions, y, clusters=same)))
+    after = update(targets)
+    none, events, found = np.split(e_of(after), [1, 10])
+    np.testing.assert_allclose(found, none + targets[10:] @ (events - none), rtol=1e-9)
+    assert np.ptp(found) > 0.1 * e_of(monitor)
+    assert np.all(after.n_rows == 49) and np.all(after.log_max >= after.log_e_value)
 
 
 def test_a_row_is_a_cluster_if_none_is_like_it(key, float64):

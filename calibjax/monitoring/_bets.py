@@ -27,7 +27,8 @@ has a third of the money.
 Rows that depend on each other.  Each row of a cluster has E e = 1 by itself, given the past before
 the cluster, and so has the mean of e over its rows, whatever their joint law is: expectations of
 sums need no independence.  Such means are multiplied over clusters in place of the e of rows (Vovk
-and Wang, E-values: calibration, combination and applications, Annals of Statistics 2021).
+and Wang, E-values: calibration, combination and applications, Annals of Statistics 2021).  There,
+tilts are larger by the root of the number of rows.
 
 When to start.  A model that was calibrated for long has cost the bets of the past some wealth, and
 what they have learnt.  Therefore half of the money starts at once, and the rest evenly on the scale
@@ -163,11 +164,11 @@ def after_rows(
     bets, known = _learnt(bets, chunks, rows[0], lax.map(of_targets, rows))
 
     def log_e(chunk: Any) -> jax.Array:
-        known, (phi, shares, of_rows) = chunk
+        known, (phi, shares, of_rows), boldness = chunk
         psi, probabilities = cells if are_shared else of_rows
-        return _log_e(_tilts(bases, *known), phi, shares, psi, probabilities)
+        return _log_e(_tilts(bases, *known), phi, shares, psi, probabilities, boldness)
 
-    gains = chunks.gains(lax.map(log_e, (known, rows)))
+    gains = chunks.gains(lax.map(log_e, (known, rows, chunks.boldness)))
     counts = chunks.sums_at_end(lambda weights: jnp.sum(weights > 0, axis=1, dtype=jnp.int32))
 
     def step(bets: Bets, gain: Any) -> tuple[Bets, jax.Array]:
@@ -236,8 +237,9 @@ def _log_e(
     shares: jax.Array,
     psi: list[jax.Array],
     probabilities: jax.Array,
+    boldness: jax.Array | None,
 ) -> jax.Array:
-    """log e of each set and bet for each row, ``[T, B, n]``.
+    """log e of each set and bet for each row, ``[T, B, n]``; tilts are multiplied by `boldness`.
 
     Rows stand last in all arrays here: a CPU then takes many of them at a time.
     """
@@ -250,6 +252,7 @@ def _log_e(
     fixed = jnp.broadcast_to(fixed[None], (learnt.shape[0], *fixed.shape))
     # w_a of each set, bet and row, [T, B, A, n].
     w = jnp.concatenate([learnt, fixed], axis=1)
+    w = w if boldness is None else w * boldness[None, None, None]
     possible = (probabilities > 0)[None, None]
     largest = jnp.max(jnp.where(possible, w, -jnp.inf), axis=2, keepdims=True)
     tilted = jnp.exp(jnp.minimum(w - largest, _LARGEST_TILT))

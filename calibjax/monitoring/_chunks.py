@@ -28,6 +28,8 @@ class Chunks:
         cluster: the number of the cluster of each row, ``[C, m]``, or None if all rows are alone.
         end: the chunk in which this cluster ends, ``[C, m]``, or None.
         is_last: whether the row is the last one of its cluster, ``[C, m]``, or None.
+        boldness: by how much bets on the row are larger than on one that is alone, ``[C, m]``, or
+            None.
     """
 
     place: jax.Array
@@ -35,6 +37,7 @@ class Chunks:
     cluster: jax.Array | None = None
     end: jax.Array | None = None
     is_last: jax.Array | None = None
+    boldness: jax.Array | None = None
 
     def rows_of(self, rows: Any) -> Any:
         """Arrays ``[n, …]`` of the batch, ``[C, m, …]``."""
@@ -102,7 +105,12 @@ def in_chunks(weights: jax.Array, clusters: jax.Array | None) -> Chunks:
     # Of places without a row the chunk itself, so that nothing seems to go on there.
     own = jnp.arange(n_chunks, dtype=jnp.int32)[:, None]
     end = jnp.where(is_row, (last // jnp.maximum(size, 1))[place], own)
-    return Chunks(place, here, cluster[place], end, is_row & (last == rows)[place])
+    is_last = is_row & (last == rows)[place]
+    n_rows = (last - jax.ops.segment_min(rows, cluster, n, indices_are_sorted=True)[cluster]) + 1
+    # The mean of S rows has a variance between 1 / S and 1 of that of one row, and the bet that
+    # gains most is larger by the inverse (Kelly).  Nothing is known of where it lies between.
+    boldness = jnp.sqrt(n_rows.astype(weights.dtype))
+    return Chunks(place, here, cluster[place], end, is_last, boldness[place])
 
 
 def order_of_rows(weights: jax.Array, clusters: jax.Array | None) -> jax.Array:
