@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from calibjax._between import Between, Targets
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._parameters import family_name
@@ -186,7 +187,7 @@ class CalibrationMonitor:
     def update(
         self,
         predictions: Distribution,
-        targets: ArrayLike,
+        targets: Targets,
         *,
         clusters: ArrayLike | None = None,
         where: ArrayLike | None = None,
@@ -209,7 +210,8 @@ class CalibrationMonitor:
 
         Args:
             predictions: n predictions of the family of the example batch.
-            targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+            targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``; or `Between`, if
+                what hides a target is independent of it given its prediction and the past.
             clusters: integers ``[n]``, equal for rows that may depend on each other, such as zeros
                 for all rows of the batch; None if each row is drawn given those before it.
             where: boolean mask ``[n]``; masked rows may hold anything, and all may be masked.
@@ -218,7 +220,11 @@ class CalibrationMonitor:
             TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete,
                 value; outside of jit, a row whose cdf or log density is NaN.
         """
-        data = check_data(predictions, targets, where, at_least=0)
+        data = check_data(predictions, targets, where, at_least=0, intervals=True)
+        if isinstance(targets, Between) and predictions.label_probabilities() is not None:
+            raise TypeError(
+                "targets must be an array of labels for predictions of classes, got Between."
+            )
         if data.n == 0:
             return self
         data = with_dependence(data, Dependence(clusters), at_least=0)
@@ -320,7 +326,7 @@ def _checked_list(kernels: Any) -> Sequence[Any]:
 
 def _check_family(landmarks: Any, data: Data) -> None:
     predictions, _ = jax.eval_shape(
-        lambda p, y: p.pool_target(y), data.predictions, jnp.asarray(data.targets)
+        lambda p, y: p.pool_target(y), data.predictions, jax.tree.map(jnp.asarray, data.targets)
     )
     expected, actual = family_name(landmarks), family_name(predictions)
     if actual != expected:
@@ -340,12 +346,12 @@ def _not_counted(data: Data, has_place: np.ndarray) -> ValueError:
     if has_place.all():
         return ValueError("predictions are too extreme for the kernels of the monitor: NaN.")
     row = int(np.argmin(has_place))
-    prediction = jax.tree.map(lambda x: np.asarray(x[row]).tolist(), data.predictions)
+    prediction, target = jax.tree.map(lambda x: np.asarray(x[row]).tolist(), data.samples)
     return ValueError(
         "predictions must have a cdf or a log density at their targets; in "
         f"{jnp.result_type(*jax.tree.leaves(data.predictions))} it is NaN for "
         f"{np.sum(~has_place)} of {data.n} rows, such as row {row}, "
-        f"{jax.tree.leaves(prediction)} with the target {np.asarray(data.targets[row])}.  Mask "
+        f"{jax.tree.leaves(prediction)} with the target {jax.tree.leaves(target)}.  Mask "
         "such rows with where, or compute in float64."
     )
 
