@@ -440,7 +440,6 @@ def test_other_functions_refuse_intervals(key):
     b, labels = cj.Bernoulli(jnp.full(20, 0.4)), jnp.ones(20, int)
     t, few = cj.Between(y, y), cj.Between(y[:2], y[:2])
     k = cj.default_kernel(p)
-    monitor = cj.CalibrationMonitor.start(key, p)
     calls = [
         lambda: cj.ucme(k, p, y, p[:2], few),
         lambda: cj.crps(p, t),
@@ -457,7 +456,6 @@ def test_other_functions_refuse_intervals(key):
         lambda: cj.reliability_curve(key, b, cj.Between(labels, labels)),
         lambda: cj.top_label(b, cj.Between(labels, labels)),
         lambda: cj.one_vs_rest(b, cj.Between(labels, labels), 1),
-        lambda: monitor.update(p, t),
     ]
     for call in calls:
         check_message(call, TypeError, "targets must be an array.*Between")

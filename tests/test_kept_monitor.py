@@ -40,8 +40,11 @@ class Ones:
     def start(cls, key, example):
         return cls(jax.tree.map(lambda x: x[:2], example), jnp.zeros(()), jnp.zeros(()))
 
-    def update(self, predictions, targets, where):
+    def update(self, predictions, targets, where, clusters=None):
         events = where & (targets == 1)
+        if clusters is not None:
+            # Of each cluster, one row.
+            events = events & (np.append(-1, clusters[:-1]) != clusters)
         probs = predictions.label_probabilities()[:, 1]
         log_e = jnp.sum(jnp.where(events, jnp.where(probs > 0, 1.0, jnp.inf), 0.0))
         return dataclasses.replace(
@@ -232,6 +235,25 @@ def test_a_day_that_is_a_copy(tmp_path, state):
     line = f"rows of 2026-03-05 were counted before, from {yesterday}, as 2026-03-04"
     check_refused(by_day(today, state), f"{today}: the {line}")
     assert "of 40 rows" in by_day(today, state, "--again").stdout
+
+
+def test_rows_of_a_cluster_have_one_stake(tmp_path, state):
+    days = np.repeat(["2026-03-01", "2026-03-02"], 10)
+    log = rows(tmp_path / "log.csv", 20, by=days)
+    pl.read_csv(log).with_columns(site=pl.Series([*"aabbbccccc" * 2])).write_csv(log)
+    # The last day has three clusters, each of which counts as one row here.
+    found = json.loads(by_day(log, state, "--cluster", "site", "--json").stdout)
+    assert (found["n_rows"], found["log_e_value"]) == (20, 3.0)
+    check_refused(by_day(log, state, "--again"), "the same --cluster", "site, got none")
+    check_refused(run(log, tmp_path / "new.npz", "--cluster", "none"), "no column none")
+    # A file that was written before there was this option.
+    run(rows(tmp_path / "old.csv", 2), old := tmp_path / "old.npz")
+    with np.load(old) as file:
+        meaning = json.loads(file["header"].tobytes())["meaning"]
+    del meaning["--cluster"]
+    with_header(old, meaning=meaning)
+    assert run(rows(tmp_path / "next.csv", 2, 1), old).exit_code == 0
+    check_refused(run(log, old, "--cluster", "site"), "the same --cluster", "none, got site")
 
 
 def test_another_model_is_refused(tmp_path, state):

@@ -98,7 +98,7 @@ def _check_intervals(
             "pit_curve, risk_curve, d_calibration, integrated_calibration_index, evaluate, skce, "
             "h_matrix, contributions, witness, ucme, random_feature_skce, SKCEState, "
             "skce_confidence_interval, compare_calibration, calibration_test and the other tests "
-            "of the SKCE that draw no targets."
+            "of the SKCE that draw no targets, and CalibrationMonitor."
         )
     if not predictions.takes_intervals:
         raise TypeError(

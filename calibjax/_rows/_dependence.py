@@ -29,8 +29,10 @@ class Dependence(NamedTuple):
     horizon: float | None = None
 
 
-def with_dependence(data: Data, dependence: Dependence) -> Data:
+def with_dependence(data: Data, dependence: Dependence, at_least: int = 2) -> Data:
     """Checked data, and which of their rows may depend on each other, checked too.
+
+    There must be at least `at_least` clusters, or times without a horizon.
 
     Clusters are numbered from 0 where they are concrete, in the order of their names, so that
     random numbers depend on their order alone.  Without a horizon, times are clusters: rows of one
@@ -47,7 +49,7 @@ def with_dependence(data: Data, dependence: Dependence) -> Data:
     if clusters is not None:
         check_array("clusters", clusters, "integer")
         check_shapes({"clusters": (clusters, "n")}, {"n": data.n})
-        return dataclasses.replace(data, clusters=_numbered("clusters", clusters, data))
+        return dataclasses.replace(data, clusters=_numbered("clusters", clusters, data, at_least))
     if times is None:
         return data
     check_array("times", times, "real")
@@ -58,7 +60,7 @@ def with_dependence(data: Data, dependence: Dependence) -> Data:
         with jax.ensure_compile_time_eval():
             check_values("times", times, "finite", np.isfinite(at) | ~kept)
     if horizon is None:
-        return dataclasses.replace(data, clusters=_numbered("times", times, data))
+        return dataclasses.replace(data, clusters=_numbered("times", times, data, at_least))
     if isinstance(horizon, bool) or not isinstance(horizon, (int, float, np.number)):
         raise TypeError(f"horizon must be a number of Python, got {type(horizon).__name__}.")
     if not 0 < horizon < math.inf:
@@ -106,7 +108,7 @@ def describe_units(data: Data) -> str:
     return f"{count}{'clusters' if data.times is None else 'times'}"
 
 
-def _numbered(name: str, values: Any, data: Data) -> Any:
+def _numbered(name: str, values: Any, data: Data, at_least: int) -> Any:
     """Clusters as numbers from 0 on; integers remain as they are where they are not known here."""
     kept = _kept(data)
     if kept is None or is_traced(values) or devices_of(values):
@@ -116,9 +118,10 @@ def _numbered(name: str, values: Any, data: Data) -> Any:
         as_float32 = jnp.asarray(values).astype(jnp.float32) + 0.0
         return jax.lax.bitcast_convert_type(as_float32, jnp.int32)
     values = np.asarray(values)
-    _refuse_one(name, values, data)
+    if at_least > 1:
+        _refuse_one(name, values, data)
     names = np.unique(values[kept])
-    numbers = np.minimum(np.searchsorted(names, values), names.size - 1)
+    numbers = np.minimum(np.searchsorted(names, values), max(names.size - 1, 0))
     return jax.device_put(numbers.astype(np.int32))
 
 

@@ -71,16 +71,22 @@ def place_of(name: str) -> tuple[int, Any]:
     return 1, [int(x) if k % 2 else x for k, x in enumerate(re.split("([0-9]+)", name))]
 
 
-def data_of(model: Model, batch: Batch, size: int) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Predictions and targets of a batch, filled up to a number of rows, and the mask of its rows.
+def data_of(
+    model: Model, clusters: np.ndarray | None, batch: Batch, size: int
+) -> tuple[Any, np.ndarray, dict[str, Any]]:
+    """Predictions and targets of a batch, filled up to a number of rows, and what goes with them.
 
-    If all have the same number of rows, they are compiled once.
+    These are the clusters, and the mask of the rows of the batch.  If all have the same number of
+    rows, they are compiled once.
     """
     place = np.arange(size)
     rows = batch.start + np.minimum(place, batch.n_rows - 1)
     # With NumPy: jax would compile for each number of rows.
     predictions = jax.tree.map(lambda x: np.asarray(x)[rows], model.predictions)
-    return predictions, model.targets[rows], place < batch.n_rows
+    options: dict[str, Any] = {"where": place < batch.n_rows}
+    if clusters is not None:
+        options["clusters"] = clusters[rows]
+    return predictions, model.targets[rows], options
 
 
 # So many different rows do not come again by chance, nor does a sequence of so many runs of equal

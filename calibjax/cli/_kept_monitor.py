@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from calibjax import monitoring
 from calibjax.cli._batches import Batch, Fingerprint, Fingerprints, batches_of, data_of, place_of
 from calibjax.cli._columns import Columns, Model
 from calibjax.cli._read import listed
+from calibjax.cli._rows import dependence_of
 from calibjax.cli._terminal import BadInput
 
 # The number of the version changes with what a file holds.
@@ -92,6 +94,7 @@ class KeptMonitor:
             BadInput: it may not, and was.
         """
         batches = batches_of(model, self.meaning["--by"])
+        clusters = _clusters_of(model, self.meaning["--cluster"])
         fingerprints = Fingerprints(model)
         if not again:
             self._check_order(model, batches)
@@ -99,9 +102,9 @@ class KeptMonitor:
         monitor, first_alarm, n_rows = self.monitor, self.first_alarm, self.n_rows
         largest = max(batch.n_rows for batch in batches)
         for batch in batches:
-            predictions, targets, where = data_of(model, batch, largest)
+            predictions, targets, options = data_of(model, clusters, batch, largest)
             try:
-                monitor = monitor.update(predictions, targets, where=where)
+                monitor = monitor.update(predictions, targets, **options)
             except ValueError as error:
                 raise BadInput(f"{model.table.path}, batch {batch.name}: {error}") from error
             n_rows += batch.n_rows
@@ -171,7 +174,13 @@ class KeptMonitor:
 
 
 def kept_monitor(
-    path: Path, model: Model, columns: Columns, by: str | None, level: float | None, seed: int
+    path: Path,
+    model: Model,
+    columns: Columns,
+    by: str | None,
+    cluster: str | None,
+    level: float | None,
+    seed: int,
 ) -> KeptMonitor:
     """The monitor that a file keeps, or a new one for predictions like those of a first batch.
 
@@ -180,6 +189,7 @@ def kept_monitor(
         model: predictions, of which the first batch makes a new monitor.
         columns: which columns hold what.
         by: the column that names batches.
+        cluster: the column that names clusters.
         level: the level of the alarm; None stands for that of the first call, which is 0.05 if it
             did not say.
         seed: what the random numbers of a new monitor come from.
@@ -192,6 +202,7 @@ def kept_monitor(
         "classes": model.classes,
         "levels": model.levels,
         "--by": by,
+        "--cluster": cluster,
         "--level": level or _LEVEL,
     }
     key, n = jax.random.key(seed), len(model.targets)
@@ -204,7 +215,8 @@ def kept_monitor(
         return KeptMonitor(path, monitoring.CalibrationMonitor.start(key, example), meaning)
     header, arrays = monitoring.read_file(path)
     monitoring.check_header(path, header, _KIND)
-    kept = header["meaning"]
+    # Files were written before there was --cluster.
+    kept = {"--cluster": None} | header["meaning"]
     if level is None:
         meaning["--level"] = kept["--level"]
     for name, value in meaning.items():
@@ -229,6 +241,11 @@ def kept_monitor(
         ),
         first_alarm=header["first_alarm"] and FirstAlarm(*header["first_alarm"]),
     )
+
+
+def _clusters_of(model: Model, name: str | None) -> np.ndarray | None:
+    """The number of the cluster of each row."""
+    return None if name is None else np.asarray(dependence_of(model, name, None, None).clusters)
 
 
 def _as_text(value: Any) -> str:

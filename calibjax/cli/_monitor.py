@@ -43,6 +43,13 @@ def monitor(
             "dates such as 2026-03-31, numbers, or names with numbers."
         ),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="A column of names: rows of one cluster and one batch, such as stations under one "
+            "weather, may depend on each other; with the column of --by, all rows of a day."
+        ),
+    ] = None,
     again: Annotated[
         bool,
         typer.Option(
@@ -79,6 +86,7 @@ def monitor(
     Examples, every evening, and for a log of many days:
       calibjax monitor today.csv --state model.npz --probs 'p_*' --target label
       calibjax monitor log.csv --state model.npz --by date --prob p_churn --target churned
+      calibjax monitor rain.csv --state rain.npz --by day --cluster day --prob p --target rained
     """
     with one_line_errors():
         if level is not None:
@@ -91,7 +99,8 @@ def monitor(
         model = model.in_order(model.classes and sorted(model.classes))
         with one_at_a_time(state):
             with working(f"Adding {len(model.targets)} rows"):
-                kept = kept_monitor(state, model, columns, by, level, seed).after(model, again)
+                kept = kept_monitor(state, model, columns, by, cluster, level, seed)
+                kept = kept.after(model, again)
             text = as_text(_found(kept)) if as_json else _in_words(kept)
             # A result that nobody has seen is not counted.
             with replacing(state, kept.as_file()):

@@ -24,6 +24,12 @@ prior, such as an offset of all probabilities.  And some, which are no tilts, wa
 the model nearly rules out: e = 1 - x + x sum_a s_a / (A pi_a) for small x.  Each of the three sorts
 has a third of the money.
 
+Rows that depend on each other.  Each row of a cluster has E e = 1 by itself, given the past before
+the cluster, and so has the mean of e over its rows, whatever their joint law is: expectations of
+sums need no independence.  Such means are multiplied over clusters in place of the e of rows (Vovk
+and Wang, E-values: calibration, combination and applications, Annals of Statistics 2021).  There,
+tilts are larger by the root of the number of rows.
+
 When to start.  A model that was calibrated for long has cost the bets of the past some wealth, and
 what they have learnt.  Therefore half of the money starts at once, and the rest evenly on the scale
 of log(1 + t), so that
@@ -51,6 +57,7 @@ from jax.scipy.special import logsumexp
 from calibjax._sharding import as_varying
 from calibjax._struct import struct
 from calibjax.monitoring._basis import Basis
+from calibjax.monitoring._chunks import Chunks, in_chunks
 from calibjax.monitoring._outcomes import Outcomes
 
 # Variances tau of w, memories in rows, and shares x of the bets on surprises.
@@ -61,8 +68,6 @@ _SURPRISES = 1e-3, 1e-2, 1e-1
 _NEAR = 1.0
 # The logarithm of 1 plus the largest number of batches.
 _LAST_START = math.log(2**31)
-# The number of chunks of a batch; more chunks would learn faster and take longer.
-_CHUNKS = 8
 # exp(80) is finite in float32.
 _LARGEST_TILT = 80.0
 
@@ -122,7 +127,12 @@ def first_bets(bases: list[Basis], n_sets: int, dtype: Any) -> Bets:
 
 
 def after_rows(
-    bases: list[Basis], bets: Bets, phi: list[jax.Array], outcomes: Outcomes, weights: jax.Array
+    bases: list[Basis],
+    bets: Bets,
+    phi: list[jax.Array],
+    outcomes: Outcomes,
+    weights: jax.Array,
+    clusters: jax.Array | None = None,
 ) -> tuple[Bets, jax.Array]:
     """The state after n more rows, and the largest log evidence on the way.
 
@@ -133,6 +143,7 @@ def after_rows(
         outcomes: the outcomes of the rows.
         weights: 1 for rows that count, which stand first, and 0 for the others, ``[n]``; NaN makes
             the state NaN.
+        clusters: integers ``[n]``, equal for neighbours that may depend on each other; or None.
     """
     psi = [
         basis.outcome_functions(features, outcomes.probabilities)
@@ -141,39 +152,74 @@ def after_rows(
     # The cells of numbers are the same for all rows.
     cells = psi, outcomes.probabilities
     are_shared = outcomes.probabilities.shape[0] == 1
-    chunks = _in_chunks((phi, outcomes.shares, None if are_shared else cells), weights)
+    chunks = in_chunks(weights, clusters)
+    rows = chunks.rows_of((phi, outcomes.shares, None if are_shared else cells))
 
-    def step(bets: Bets, chunk: Any) -> tuple[Bets, jax.Array]:
-        (phi, shares, of_rows), weights = chunk
-        psi, probabilities = cells if are_shared else of_rows
-        log_e = _log_e(_tilts(bases, bets), phi, shares, psi, probabilities)
+    def of_targets(rows: Any) -> list[jax.Array]:
+        _, shares, of_rows = rows
+        psi, _ = cells if are_shared else of_rows
         likely = jnp.mean(shares, axis=2)
-        of_targets = [jnp.sum(likely[:, :, :, None] * x[:, None], axis=2) for x in psi]
-        bets = _after_chunk(bets, phi, of_targets, log_e, weights)
+        return [jnp.sum(likely[:, :, :, None] * x[:, None], axis=2) for x in psi]
+
+    bets, known = _learnt(bets, chunks, rows[0], lax.map(of_targets, rows))
+
+    def log_e(chunk: Any) -> jax.Array:
+        known, (phi, shares, of_rows), boldness = chunk
+        psi, probabilities = cells if are_shared else of_rows
+        return _log_e(_tilts(bases, *known), phi, shares, psi, probabilities, boldness)
+
+    gains = chunks.gains(lax.map(log_e, (known, rows, chunks.boldness)))
+    counts = chunks.sums_at_end(lambda weights: jnp.sum(weights > 0, axis=1, dtype=jnp.int32))
+
+    def step(bets: Bets, gain: Any) -> tuple[Bets, jax.Array]:
+        bets = _after_gain(bets, *gain)
         return bets, bets.log_evidence()
 
-    bets, evidence = lax.scan(step, as_varying(_with_new_start(bets), chunks), chunks)
+    start = as_varying(_with_new_start(bets), (gains, counts))
+    bets, evidence = lax.scan(step, start, (gains, counts))
     return bets, jnp.max(evidence)
 
 
-def _in_chunks(rows: Any, weights: jax.Array) -> tuple[Any, jax.Array]:
-    """The rows cut into chunks as if there were only those that count, ``[C, n / C, …]``."""
-    n = weights.shape[0]
-    n_chunks = min(n, _CHUNKS)
-    n_kept = jnp.sum(weights != 0, dtype=jnp.int32)
-    size = -(-n_kept // jnp.clip(n_kept, 1, _CHUNKS))
-    within = jnp.arange(-(-n // n_chunks), dtype=jnp.int32)
-    place = jnp.arange(n_chunks, dtype=jnp.int32)[:, None] * size + within[None, :]
-    is_row = (within[None, :] < size) & (place < n_kept)
-    place = jnp.minimum(place, n - 1)
-    chunks = jax.tree.map(lambda x: x[place], rows)
-    return chunks, jnp.where(is_row, weights[place], 0.0)
+def _learnt(
+    bets: Bets, chunks: Chunks, phi: list[jax.Array], psi: list[jax.Array]
+) -> tuple[Bets, Any]:
+    """The state with what n rows teach, and the sums and counts that are known before each chunk.
+
+    Args:
+        bets: the state before.
+        chunks: the rows.
+        phi: phi_j of each row, ``[C, m, J]`` for each kind.
+        psi: psi_k of each target, ``[C, m, T, K]`` for each kind.
+    """
+
+    def products_of(f: jax.Array, g: jax.Array) -> jax.Array:
+        def sums(weights: jax.Array) -> jax.Array:
+            return jnp.einsum("cn,cnj,cntk->ctjk", weights, f, g, precision="highest")
+
+        return chunks.sums_at_end(sums)
+
+    products = list(map(products_of, phi, psi))
+    counts = chunks.sums_at_end(lambda weights: jnp.sum(weights, axis=1))
+    memories = jnp.asarray(_MEMORIES, counts.dtype)
+
+    def step(known: Any, more: Any) -> tuple[Any, Any]:
+        (sums, rows), (products, count) = known, more
+        kept = 0.5 ** (count / memories)
+        after = [
+            kept[None, :, None, None] * x + new[:, None]
+            for x, new in zip(sums, products, strict=True)
+        ]
+        return (after, kept * rows + count), known
+
+    start = as_varying((bets.sums, bets.counts), (products, counts))
+    (sums, rows), known = lax.scan(step, start, (products, counts))
+    return dataclasses.replace(bets, sums=sums, counts=rows), known
 
 
-def _tilts(bases: list[Basis], bets: Bets) -> list[jax.Array]:
+def _tilts(bases: list[Basis], sums: list[jax.Array], counts: jax.Array) -> list[jax.Array]:
     """theta of each kind, for each set and bet that learns, ``[T, B, J, K]``."""
-    sizes = jnp.asarray(_SIZES, bets.counts.dtype)[:, None, None, None]
-    counts = bets.counts[None, :, None, None]
+    sizes = jnp.asarray(_SIZES, counts.dtype)[:, None, None, None]
+    counts = counts[None, :, None, None]
 
     def learnt_theta(prior: jax.Array, sums: jax.Array) -> jax.Array:
         counts_here = prior > 0
@@ -182,7 +228,7 @@ def _tilts(bases: list[Basis], bets: Bets) -> list[jax.Array]:
         theta = jnp.where(counts_here[None, None, None], theta, 0.0)
         return theta.reshape(sums.shape[0], -1, *prior.shape)
 
-    return [learnt_theta(basis.prior, sums) for basis, sums in zip(bases, bets.sums, strict=True)]
+    return [learnt_theta(basis.prior, x) for basis, x in zip(bases, sums, strict=True)]
 
 
 def _log_e(
@@ -191,8 +237,9 @@ def _log_e(
     shares: jax.Array,
     psi: list[jax.Array],
     probabilities: jax.Array,
+    boldness: jax.Array | None,
 ) -> jax.Array:
-    """log e of each set and bet for each row, ``[T, B, n]``.
+    """log e of each set and bet for each row, ``[T, B, n]``; tilts are multiplied by `boldness`.
 
     Rows stand last in all arrays here: a CPU then takes many of them at a time.
     """
@@ -205,6 +252,7 @@ def _log_e(
     fixed = jnp.broadcast_to(fixed[None], (learnt.shape[0], *fixed.shape))
     # w_a of each set, bet and row, [T, B, A, n].
     w = jnp.concatenate([learnt, fixed], axis=1)
+    w = w if boldness is None else w * boldness[None, None, None]
     possible = (probabilities > 0)[None, None]
     largest = jnp.max(jnp.where(possible, w, -jnp.inf), axis=2, keepdims=True)
     tilted = jnp.exp(jnp.minimum(w - largest, _LARGEST_TILT))
@@ -246,31 +294,18 @@ def _main_directions(phi: list[jax.Array], psi: list[jax.Array]) -> jax.Array:
     )
 
 
-def _after_chunk(
-    bets: Bets, phi: list[jax.Array], psi: list[jax.Array], log_e: jax.Array, weights: jax.Array
-) -> Bets:
-    """The state after a chunk, from log e ``[T, B, n]`` and the functions of its rows."""
-    dtype = bets.counts.dtype
-    # A row of weight 0 may have an infinite log e.
-    counted = jnp.where((weights == 0)[None, None], 0.0, log_e * weights[None, None])
-    gain = jnp.sum(counted, axis=2)
-    n_rows = _one_more(bets.n_rows, jnp.sum(weights > 0, dtype=jnp.int32))
+def _after_gain(bets: Bets, gain: jax.Array, n_rows: jax.Array) -> Bets:
+    """The state after a chunk with the sums of log e ``[T, B]``, and with so many rows."""
     gains = bets.gains + gain
     least = jnp.minimum(bets.least, gains)
-    kept = 0.5 ** (jnp.sum(weights) / jnp.asarray(_MEMORIES, dtype))
-    return Bets(
-        sums=[
-            kept[None, :, None, None] * sums
-            + jnp.einsum("n,nj,ntk->tjk", weights, f, g, precision="highest")[:, None]
-            for sums, f, g in zip(bets.sums, phi, psi, strict=True)
-        ],
-        counts=kept * bets.counts + jnp.sum(weights),
+    n_rows = _one_more(bets.n_rows, n_rows)
+    return dataclasses.replace(
+        bets,
         wealth=bets.wealth + gain,
         gains=gains,
         least=least,
         low_until=jnp.where(gains < least + _NEAR, n_rows, bets.low_until),
         n_rows=n_rows,
-        n_updates=bets.n_updates,
     )
 
 

@@ -11,17 +11,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from calibjax._between import Between, Targets
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._parameters import family_name
 from calibjax._rows import (
     Data,
+    Dependence,
     check_data,
     check_predictions,
     clean,
     fill_masked,
     in_dtype,
     kept_first,
+    with_dependence,
 )
 from calibjax._sharding import Axis, all_of, all_sum, on_devices
 from calibjax._struct import as_pytree, is_traced, static, struct, widest_dtype
@@ -30,6 +33,7 @@ from calibjax.features import choose_landmarks
 from calibjax.kernels import KernelLike, check_kernel
 from calibjax.monitoring._basis import Basis, kernel_at, make_basis
 from calibjax.monitoring._bets import Bets, after_rows, first_bets
+from calibjax.monitoring._chunks import order_of_rows
 from calibjax.monitoring._file import (
     as_file,
     check_header,
@@ -61,8 +65,8 @@ class CalibrationMonitor:
     So ``alarm(0.05)`` rings falsely in at most 5 % of all streams of a calibrated model, of any
     length.  It holds for every family and number of rows, and for rare events, with no
     approximation.  It needs that each target is drawn from its prediction, given all earlier rows:
-    rows of a batch are taken one after the other.  And targets must not be rounded to a grid that
-    the predictions do not know: in float32, 10 000 ± 0.001 is one.
+    rows of a batch are taken one after the other, or cluster after cluster.  And targets must not
+    be rounded to a grid that the predictions do not know: in float32, 10 000 ± 0.001 is one.
 
     Half of the money is at stake from the first row on, for models that are wrong from the
     beginning, and the other half starts later, for models that become wrong; `changed_at` says
@@ -70,6 +74,12 @@ class CalibrationMonitor:
 
     Several streams: a mean of their e-values is an e-value, too, if the predictions of each stream
     are calibrated given the past of all streams; else give each of S streams the level a / S.
+
+    Rows that depend on each other, such as stations under one weather or patients of a hospital:
+    say so with ``clusters=`` in `update`.  All rows of a cluster are bet on before one of them is
+    known, and the mean of what they win counts.  By itself each of them would make 1 of 1 on
+    average, and so does the mean, whatever the dependence: the guarantee stays exact.  The price is
+    power.
 
     Late targets: if L batches of predictions are made before the first of their targets is known,
     such as forecasts for a week that are made daily, start with ``lag=L``.  Then every L-th update
@@ -112,7 +122,9 @@ class CalibrationMonitor:
 
     Reference: Shafer, Testing by betting, JRSS A 2021; Shekhar and Ramdas, Nonparametric two-sample
     testing by betting, IEEE Transactions on Information Theory 2024; Arnold, Henzi and Ziegel,
-    Sequentially valid tests for forecast calibration, Annals of Applied Statistics 2023.
+    Sequentially valid tests for forecast calibration, Annals of Applied Statistics 2023; means of
+    e-values: Vovk and Wang, E-values: calibration, combination and applications, Annals of
+    Statistics 2021.
     """
 
     key: jax.Array
@@ -173,12 +185,24 @@ class CalibrationMonitor:
         return cls(key, functions, landmarks, bases, bets, none, none, zero, zero, lag)
 
     def update(
-        self, predictions: Distribution, targets: ArrayLike, *, where: ArrayLike | None = None
+        self,
+        predictions: Distribution,
+        targets: Targets,
+        *,
+        clusters: ArrayLike | None = None,
+        where: ArrayLike | None = None,
     ) -> "CalibrationMonitor":
         """The monitor after one more batch of rows, in their order.
 
         Bets on a row use what earlier rows taught, some n / 8 rows of a batch at a time.
-        O(n) time and memory; the state does not grow.
+        O(n) time and memory, O(n log n) with clusters; the state does not grow.
+
+        With clusters, each target must be drawn from its prediction given all rows of earlier
+        clusters, in the order of their first rows, and may depend on rows of its own cluster in any
+        way.  Numbers of clusters mean something within a batch only: one that comes back in a later
+        batch is a new one.  That is right if predictions know what the earlier rows have in common
+        with theirs.  A hospital that is always worse than predicted is a model that is wrong there,
+        given the past; if that shall not count, give all rows of the hospital in one batch.
 
         Inside jit, where values cannot be looked at, a batch with a bad row is left out as a whole:
         the evidence so far stays, and `n_lost` counts the batch.  The guarantee then asks that what
@@ -186,16 +210,24 @@ class CalibrationMonitor:
 
         Args:
             predictions: n predictions of the family of the example batch.
-            targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+            targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``; or `Between`, if
+                what hides a target is independent of it given its prediction and the past.
+            clusters: integers ``[n]``, equal for rows that may depend on each other, such as zeros
+                for all rows of the batch; None if each row is drawn given those before it.
             where: boolean mask ``[n]``; masked rows may hold anything, and all may be masked.
 
         Raises:
             TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete,
                 value; outside of jit, a row whose cdf or log density is NaN.
         """
-        data = check_data(predictions, targets, where, at_least=0)
+        data = check_data(predictions, targets, where, at_least=0, intervals=True)
+        if isinstance(targets, Between) and predictions.label_probabilities() is not None:
+            raise TypeError(
+                "targets must be an array of labels for predictions of classes, got Between."
+            )
         if data.n == 0:
             return self
+        data = with_dependence(data, Dependence(clusters), at_least=0)
         _check_family(self.landmarks, data)
         after, has_place = _update(self, data)
         lost = after.n_lost != self.n_lost
@@ -294,7 +326,7 @@ def _checked_list(kernels: Any) -> Sequence[Any]:
 
 def _check_family(landmarks: Any, data: Data) -> None:
     predictions, _ = jax.eval_shape(
-        lambda p, y: p.pool_target(y), data.predictions, jnp.asarray(data.targets)
+        lambda p, y: p.pool_target(y), data.predictions, jax.tree.map(jnp.asarray, data.targets)
     )
     expected, actual = family_name(landmarks), family_name(predictions)
     if actual != expected:
@@ -314,12 +346,12 @@ def _not_counted(data: Data, has_place: np.ndarray) -> ValueError:
     if has_place.all():
         return ValueError("predictions are too extreme for the kernels of the monitor: NaN.")
     row = int(np.argmin(has_place))
-    prediction = jax.tree.map(lambda x: np.asarray(x[row]).tolist(), data.predictions)
+    prediction, target = jax.tree.map(lambda x: np.asarray(x[row]).tolist(), data.samples)
     return ValueError(
         "predictions must have a cdf or a log density at their targets; in "
         f"{jnp.result_type(*jax.tree.leaves(data.predictions))} it is NaN for "
         f"{np.sum(~has_place)} of {data.n} rows, such as row {row}, "
-        f"{jax.tree.leaves(prediction)} with the target {np.asarray(data.targets[row])}.  Mask "
+        f"{jax.tree.leaves(prediction)} with the target {jax.tree.leaves(target)}.  Mask "
         "such rows with where, or compute in float64."
     )
 
@@ -351,19 +383,19 @@ def _update(
     data = in_dtype(clean(data, axis), monitor.log_max.dtype)
     # A batch is small: each device computes all of it.
     rows = jax.tree.map(
-        lambda x: all_of(x, axis).reshape(-1, *x.shape[1:]), (*data.samples, data.weights)
+        lambda x: all_of(x, axis).reshape(-1, *x.shape[1:]),
+        (*data.samples, data.weights, data.clusters),
     )
-    order = jnp.argsort(rows[-1] == 0, stable=True)
-    predictions, targets, weights = jax.tree.map(lambda x: x[order], rows)
+    order = order_of_rows(*rows[2:])
+    predictions, targets, weights, clusters = jax.tree.map(lambda x: x[order], rows)
     predictions, targets = predictions.pool_target(targets)
     key = jax.random.fold_in(monitor.key, monitor.n_updates)
     outcomes = outcomes_of(key, predictions, targets)
     values = kernel_at(monitor.kernels, predictions, monitor.landmarks)
     phi = [basis.prediction_functions(values) for basis in monitor.bases]
     turn = monitor.n_updates % monitor.lag
-    bets, largest = after_rows(
-        monitor.bases, jax.tree.map(lambda x: x[turn], monitor.bets), phi, outcomes, weights
-    )
+    of_turn = jax.tree.map(lambda x: x[turn], monitor.bets)
+    bets, largest = after_rows(monitor.bases, of_turn, phi, outcomes, weights, clusters)
     all_bets = jax.tree.map(lambda all, new: all.at[turn].set(new), monitor.bets, bets)
     of_lag = math.log(monitor.lag)
     after = dataclasses.replace(

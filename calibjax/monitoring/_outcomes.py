@@ -6,6 +6,10 @@ calibrated.  Where F jumps at y, as for counts, U may be anywhere within the jum
 belongs to each cell by the share of the jump that lies in it.  A quantile forecast says of a target
 at one of its values only where the jump may begin and end: then there are R possible shares.
 
+Of a target that is hidden between two numbers, U may be anywhere between their F.  The shares are
+then what is expected of those of the target, given what is seen, and their mean is pi still, if
+what hides the target is independent of it given the prediction.
+
 Vectors have no F.  There U is the rank of a statistic of the target, such as its log density, among
 the same statistic of targets drawn from the prediction, since all ranks are equally probable.  Each
 of T statistics makes a set of outcomes by itself.
@@ -23,6 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._between import Between, unit_interval
 from calibjax._distribution import Distribution
 from calibjax._struct import batch_of_one, struct
 from calibjax.expectations import (
@@ -61,8 +66,11 @@ class Outcomes:
     features: list[jax.Array]
 
 
-def outcomes_of(key: jax.Array, predictions: Distribution, targets: jax.Array) -> Outcomes:
-    """The outcomes of n targets; only vectors use the key."""
+def outcomes_of(key: jax.Array, predictions: Distribution, targets: Any) -> Outcomes:
+    """The outcomes of n targets, an array or `Between`; only vectors use the key."""
+    if isinstance(targets, Between):
+        interval = unit_interval(predictions, targets)
+        return _cells(interval.low[:, None, None], interval.high[:, None, None])
     probabilities = predictions.label_probabilities()
     if probabilities is not None:
         return _labels(probabilities, predictions, targets)
