@@ -183,6 +183,9 @@ def test_which_targets_are_impossible():
     ]
     # Samples promise no probabilities.
     assert impossible(cj.Empirical(jnp.zeros((4, 3))), jnp.ones(4)) == []
+    # The curve is flat between its first two times, where the target is.
+    curves = cj.SurvivalCurve(jnp.array([1.0, 2.0, 3.0]), jnp.array([[0.5, 0.5, 0.2]] * 2))
+    assert impossible(curves, jnp.array([1.5, 0.5])) == []
 
 
 def said(pvalue=0.001, best=1.0, temperature=2.0, worst=None, impossible=((), None)):

@@ -11,6 +11,7 @@ from calibjax._between import Between
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, Dependence
 from calibjax._struct import widest_dtype
+from calibjax.distributions import SurvivalCurve
 from calibjax.evaluation._dependence import INDEPENDENT, remarks_on_rows
 from calibjax.evaluation._hidden import remark_on_hidden
 from calibjax.evaluation._rows import log_scores, named_rows, without_targets
@@ -76,9 +77,11 @@ class Impossible:
 def impossible_rows(data: Data) -> np.ndarray:
     """The kept rows with an infinite log score: of probability 0, or of less than can be held.
 
-    Quantiles say nothing about densities beyond the last of them.
+    Quantiles say nothing about densities beyond the last of them, and an estimated survival curve
+    falls at the times of its own data: a target between two of them does not refute it.
     """
-    if data.predictions.of_places() is not None:
+    says_no_density = isinstance(data.predictions, SurvivalCurve)
+    if says_no_density or data.predictions.of_places() is not None:
         return np.empty(0, int)
     scores = log_scores(data)
     return np.empty(0, int) if scores is None else np.flatnonzero(np.isposinf(scores))
