@@ -125,6 +125,7 @@ def include_readmes():
     pages = {"papers": "examples/papers/README.md", "benchmarks": "benchmarks/README.md"}
     measured = (
         "POWER",
+        "PIT",
         "LEVELS",
         "INTERVALS",
         "SURVIVAL",
