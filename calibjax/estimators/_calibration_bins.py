@@ -156,6 +156,30 @@ def filled_bins(data: Data, binning: Binning, distance: Any) -> CalibrationBins:
     return CalibrationBins(means, frequencies, sizes, errors * valid, totals * valid)
 
 
+def errors_of_residuals(
+    predictions: Any,
+    residuals: jax.Array,
+    weights: jax.Array,
+    *,
+    binning: Binning = TEN_BINS,
+    distance: str | Callable[..., jax.Array] = "total_variation",
+) -> tuple[jax.Array, jax.Array]:
+    """The errors of all bins, 0 if empty, and their weights, from residuals ``[n, m]``."""
+    if not isinstance(distance, str) or distance not in _NORMS:
+        raise ValueError(
+            f"distance must be one of {', '.join(_NORMS)} for clusters or times, which multiply "
+            f"residuals, got {distance!r}."
+        )
+    probs, kept = predictions.label_probabilities(), weights != 0
+    check_binning(binning, probs.shape[0])
+    n_bins = binning.capacity(*probs.shape)
+    bins = jnp.where(kept, binning.bins(probs, kept), n_bins)
+    sums, sizes = (
+        jax.ops.segment_sum(x, bins, n_bins) for x in (weights[:, None] * residuals, weights)
+    )
+    return _NORMS[distance](sums / jnp.where(sizes == 0, 1.0, sizes)[:, None]), sizes
+
+
 def check_bins(
     predictions: Any,
     targets: Any,
@@ -196,4 +220,10 @@ _DISTANCES = {
     "euclidean": _between_vectors(Euclidean()),
     "squared_euclidean": _between_vectors(Euclidean().squared),
     "kullback_leibler": _kullback_leibler,
+}
+
+_NORMS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "total_variation": lambda gap: jnp.sum(jnp.abs(gap), axis=1) / 2,
+    "euclidean": lambda gap: jnp.sqrt(jnp.sum(jnp.square(gap), axis=1)),
+    "squared_euclidean": lambda gap: jnp.sum(jnp.square(gap), axis=1),
 }

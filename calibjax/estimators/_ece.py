@@ -11,9 +11,25 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
 from calibjax._sharding import gathered
 from calibjax.estimators._binning import Binning
-from calibjax.estimators._calibration_bins import TEN_BINS, check_bins, filled_bins
+from calibjax.estimators._calibration_bins import (
+    TEN_BINS,
+    check_bins,
+    errors_of_residuals,
+    filled_bins,
+)
+from calibjax.estimators._residual_form import has_residual_form
 
 
+def _ece_of_residuals(predictions: Any, *rows: jax.Array, **options: Any) -> jax.Array:
+    errors, sizes = errors_of_residuals(predictions, *rows, **options)
+    return jnp.sum(errors * sizes) / jnp.sum(sizes)
+
+
+def _mce_of_residuals(predictions: Any, *rows: jax.Array, **options: Any) -> jax.Array:
+    return jnp.max(errors_of_residuals(predictions, *rows, **options)[0])
+
+
+@has_residual_form(_ece_of_residuals)
 def ece(
     predictions: Distribution,
     targets: ArrayLike,
@@ -80,6 +96,7 @@ def ece(
     return _ece(gathered(padded(data)), binning, distance)
 
 
+@has_residual_form(_mce_of_residuals)
 def mce(
     predictions: Distribution,
     targets: ArrayLike,
