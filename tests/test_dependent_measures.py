@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 from messages import check_message
+from scipy import stats
 
 import calibjax as cj
 from calibjax._rows import Dependence, check_data, clean, with_dependence
@@ -238,3 +239,33 @@ def test_smooth_ece_of_repeated_rows():
     rows = np.repeat(np.arange(N), times)
     found = cj.smooth_ece(cj.Bernoulli(p), y, weights=times)
     np.testing.assert_allclose(found, cj.smooth_ece(cj.Bernoulli(p[rows]), y[rows]), rtol=2e-3)
+
+
+@pytest.mark.slow
+def test_levels_of_clusters():
+    """Twenty clusters of twenty rows, whose latent normal numbers have the correlation 0.5."""
+    n, n_sets, rng = 400, 200, np.random.default_rng(3)
+    clusters, p = np.arange(n) % 20, rng.uniform(0.05, 0.95, (n_sets, n))
+    z = np.sqrt(0.5) * rng.normal(size=(n_sets, 20))[:, clusters]
+    z = z + np.sqrt(0.5) * rng.normal(size=(n_sets, n))
+    targets = (stats.norm.cdf(z) <= p).astype(int)
+
+    def rejected(row, options):
+        key, p, y = row
+        options = {"n_resamples": 99} | options
+        test = cj.consistency_test(key, cj.ece, cj.Bernoulli(p), y, **options)
+        curve = cj.reliability_curve(key, cj.Bernoulli(p), y, n_bins=10, **options)
+        low, high = curve.simultaneous_low, curve.simultaneous_high
+        is_outside = jnp.any((curve.frequency < low) | (curve.frequency > high))
+        return jnp.stack([test.pvalue <= 0.05, is_outside])
+
+    rows = jax.random.split(KEY, n_sets), jnp.asarray(p), jnp.asarray(targets)
+    given, not_given = (
+        np.mean(
+            jax.jit(lambda rows, o=o: jax.lax.map(lambda r: rejected(r, o), rows))(rows), axis=0
+        )
+        for o in ({"clusters": clusters}, {})
+    )
+    # Three standard errors of a level of 0.05.
+    assert np.all(given < 0.05 + 3 * np.sqrt(0.05 * 0.95 / n_sets))
+    assert np.all(not_given > 0.1)

@@ -116,6 +116,11 @@ def pit_curve(
         >>> curve = cj.pit_curve(jax.random.key(1), predictions, targets, n_bins=5)
         >>> curve.density.round(1).tolist(), curve.density_high.round(1).tolist()
         ([1.6, 0.5, 0.6, 0.6, 1.7], [1.2, 1.2, 1.2, 1.2, 1.2])
+        >>> days = jnp.arange(1000) // 20  # of one weather
+        >>> options = {"n_bins": 5, "times": days, "horizon": 2}
+        >>> curve = cj.pit_curve(jax.random.key(1), predictions, targets, **options)
+        >>> bool(jnp.any(curve.density > curve.density_high))
+        True
 
     Reference: Säilynoja, Bürkner and Vehtari, Graphical test for discrete uniformity and its
     applications in goodness-of-fit evaluation and multiple sample comparison, Statistics and

@@ -136,6 +136,14 @@ def reliability_curve(
         >>> curve.frequency[4].tolist(), curve.simultaneous_low[4].round(2).tolist()
         (0.75, 0.87)
 
+        Twenty questions on each of 20 texts, of which 15 are easy:
+
+        >>> text = jnp.arange(400) // 20
+        >>> options = {"n_bins": 5, "clusters": text}
+        >>> curve = cj.reliability_curve(jax.random.key(0), confidences, text < 15, **options)
+        >>> curve.frequency[4].tolist(), bool(curve.simultaneous_low[4] < 0.75)
+        (0.75, True)
+
     Reference: Bröcker and Smith, Increasing the reliability of reliability diagrams, Weather and
     Forecasting 2007, for consistency bands; Dwass, Modified randomization tests for nonparametric
     hypotheses, Annals of Mathematical Statistics 1957, for ranks among redrawn data.

@@ -88,6 +88,8 @@ def ece(
         >>> predictions = cj.Categorical(jnp.array([[0.8, 0.2], [0.8, 0.2], [0.3, 0.7]]))
         >>> float(cj.ece(predictions, jnp.array([0, 1, 1])))
         0.3
+        >>> float(cj.ece(predictions, jnp.array([0, 1, 1]), weights=jnp.array([3, 1, 4])))
+        0.175
 
     Reference: Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019;
     Guo et al., On calibration of modern neural networks, ICML 2017.
