@@ -131,10 +131,11 @@ def test_errors(estimator, options, message):
     check_message(call, ValueError, message)
 
 
-@pytest.mark.parametrize("case", DEPENDENT)
+@pytest.mark.parametrize("case", [*DEPENDENT, "weights alone"])
 def test_means_of_curves_have_weights(case):
     """And a band is as wide, in units of the model's deviation, in all parts."""
-    given, rng = DEPENDENT[case], np.random.default_rng(1)
+    given = {"weights": WEIGHTS} if case == "weights alone" else DEPENDENT[case]
+    rng = np.random.default_rng(1)
     weights = given.get("weights", np.ones(N))
     y = rng.normal(size=N)
     normal = cj.Normal(jnp.zeros(N), jnp.full(N, 1.3))
