@@ -85,7 +85,7 @@ def test_bands_hold_for_their_share_of_redrawn_curves():
     forecasts, place, count = np.unique(p, return_inverse=True, return_counts=True)
     observed = recalibrated(np.bincount(place, y), count)
     points = np.arange(forecasts.size)
-    redrawn = redrawn_curves(np.array([0]), forecasts, count, points, 199)
+    redrawn = redrawn_curves(np.array([0]), forecasts, place, np.ones(p.size), points, 199)
     low, high, all_low, all_high = bands(forecasts, observed, redrawn, 190)
     # A critical curve may be one of several equally distant ones.
     assert 190 <= np.sum(np.all((redrawn >= all_low) & (redrawn <= all_high), axis=1)) < 195
@@ -154,12 +154,14 @@ SIMULATED = {
 @pytest.mark.parametrize("case", SIMULATED)
 def test_simultaneous_coverage(case):
     rng, n = np.random.default_rng(0), 4000
-    forecasts, count = np.unique(SIMULATED[case](rng), return_counts=True)
+    p = SIMULATED[case](rng)
+    forecasts, place, count = np.unique(p, return_inverse=True, return_counts=True)
+    ones = np.ones(p.size)
     points = np.arange(forecasts.size)[:200]
     covered = 0
     for number in range(n):
         observed = recalibrated(rng.binomial(count, forecasts), count)[points]
-        redrawn = redrawn_curves(np.array([number, 1]), forecasts, count, points, 99)
+        redrawn = redrawn_curves(np.array([number, 1]), forecasts, place, ones, points, 99)
         *_, low, high = bands(forecasts[points], observed, redrawn, 95)
         covered += np.all((observed >= low) & (observed <= high))
     assert abs(covered / n - 0.95) < 0.01

@@ -59,6 +59,13 @@ class Data:
             return self.n
         return int(np.sum(np.asarray(self.where)))
 
+    def n_counted(self) -> int:
+        """The number of kept rows whose weight is not 0, or n if that is traced."""
+        if self.weights is None or is_traced((self.where, self.weights)):
+            return self.n_kept()
+        kept = True if self.where is None else np.asarray(self.where)
+        return int(np.sum((np.asarray(self.weights) > 0) & kept))
+
     def valid(self) -> jax.Array:
         """Which rows have valid predictions, and targets and weights if there are any, ``[n]``."""
         valid = valid_rows(self.predictions)

@@ -22,6 +22,7 @@ def recalibrated(events: np.ndarray, count: np.ndarray) -> np.ndarray:
     """The nondecreasing probabilities that are nearest to the frequencies, ``[u]``.
 
     They minimise sum_u count_u (x_u - events_u / count_u)^2, where x is ordered as the forecasts.
+    Counts, and events among them, may be sums of weights.
     """
     # These parts of SciPy would make `import calibjax` a third of a second longer.
     from scipy.optimize import isotonic_regression
@@ -30,17 +31,29 @@ def recalibrated(events: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 
 def redrawn_curves(
-    seed: np.ndarray, forecasts: np.ndarray, count: np.ndarray, points: np.ndarray, n_resamples: int
+    seed: np.ndarray,
+    forecasts: np.ndarray,
+    place: np.ndarray,
+    weights: np.ndarray,
+    points: np.ndarray,
+    n_resamples: int,
 ) -> np.ndarray:
     """Recalibrated probabilities of redrawn targets, at some of the forecasts, ``[R, g]``.
 
-    The events of equal forecasts have a binomial law, so that one number stands for all of them.
+    `place` is the number of the forecast of each row.  If all rows weigh the same, the events of
+    equal forecasts have a binomial law, so that one number stands for all of them.
     """
     rng = np.random.default_rng(seed)
-    curves = [
-        recalibrated(rng.binomial(count, forecasts), count)[points] for _ in range(n_resamples)
-    ]
-    return np.stack(curves)
+    count, size = np.bincount(place), np.bincount(place, weights)
+    are_equal = weights.min() == weights.max()
+
+    def events() -> np.ndarray:
+        if are_equal:
+            return weights[0] * rng.binomial(count, forecasts)
+        happened = rng.random(place.size) < forecasts[place]
+        return np.bincount(place, weights * happened)
+
+    return np.stack([recalibrated(events(), size)[points] for _ in range(n_resamples)])
 
 
 def bands(

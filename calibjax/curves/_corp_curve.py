@@ -67,6 +67,7 @@ def corp_curve(
     confidence_level: float = 0.95,
     n_resamples: int = 999,
     where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
 ) -> CORPCurve:
     """Reliability without bins: isotonic regression, and what it says about a score.
 
@@ -96,6 +97,8 @@ def corp_curve(
         confidence_level: the probability of the bands, a number in (0, R / (R + 1)].
         n_resamples: R, the number of redrawn data sets.
         where: boolean mask ``[n]``; masked rows may hold anything.
+        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
+            targets: in the regression, in all means, and in those of redrawn targets.
 
     Returns:
         CORPCurve, of NumPy arrays.  The log score and its miscalibration are infinite if an
@@ -120,19 +123,22 @@ def corp_curve(
     classifiers, PNAS 2021; their package in R is `reliabilitydiag`.
     """
     check_choice("score", score, _SCORES)
-    if is_traced((predictions, targets, where)):
+    if is_traced((predictions, targets, where, weights)):
         raise TypeError("corp_curve must be called outside of jit, got traced arguments.")
-    data = on_one_device(check_binary(predictions, targets, where))
-    kept = slice(None) if data.where is None else np.asarray(data.where)
+    data = on_one_device(check_binary(predictions, targets, where, weights))
+    kept = np.ones(data.n, bool) if data.where is None else np.asarray(data.where)
+    every = np.ones(data.n) if data.weights is None else np.asarray(data.weights, float)
+    kept = kept & (every > 0)
+    of_rows = every[kept] / every[kept].max()
     probs = np.asarray(data.predictions.binary_probability(), float)[kept]
     happened = np.asarray(data.targets, float)[kept]
 
     forecasts, place, count = np.unique(probs, return_inverse=True, return_counts=True)
-    events = np.bincount(place, happened)
-    curve = recalibrated(events, count)
+    events, size = np.bincount(place, of_rows * happened), np.bincount(place, of_rows)
+    curve = recalibrated(events, size)
 
     def mean_score(x: np.ndarray) -> float:
-        return float(_SCORES[score](x, events, count - events) / probs.size)
+        return float(_SCORES[score](x, events, size - events) / size.sum())
 
     n_resamples = check_resamples(confidence_level, n_resamples)["n_resamples"]
     points, ends = np.zeros(0, int), (np.zeros(0),) * 4
@@ -140,12 +146,12 @@ def corp_curve(
         check_key(key)
         points = np.unique(np.linspace(0, forecasts.size - 1, _POINTS).round().astype(int))
         seed = np.asarray(jax.random.key_data(key)).ravel()
-        redrawn = redrawn_curves(seed, forecasts, count, points, n_resamples)
+        redrawn = redrawn_curves(seed, forecasts, place, of_rows, points, n_resamples)
         rank = rank_of_level(confidence_level, n_resamples)
         ends = bands(forecasts[points], curve[points], redrawn, rank)
 
     of_forecasts, of_curve = mean_score(forecasts), mean_score(curve)
-    uncertainty = mean_score(np.full_like(forecasts, happened.mean()))
+    uncertainty = mean_score(np.full_like(forecasts, np.average(happened, weights=of_rows)))
     return CORPCurve(
         forecasts=forecasts,
         recalibrated=curve,

@@ -9,10 +9,14 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, clean, padded
-from calibjax._struct import struct
+from calibjax._rows import Data, Dependence, clean, padded, with_dependence
+from calibjax._struct import struct, widest_dtype
 from calibjax.curves._cells import cell_counts, cumulative
+from calibjax.curves._masses import is_plain, without_equal_weights
+from calibjax.curves._pit_masses import masses_of_parts
+from calibjax.curves._pit_parts import Parts
 from calibjax.curves._rows import on_all_rows
+from calibjax.hypothesis_tests import Law, law_under_h0
 from calibjax.resampling import check_resamples, fractions, law_of_cells, redrawn_uniform_counts
 from calibjax.scores import check_numbers, pit_of_data
 
@@ -25,8 +29,8 @@ class CoverageCurve:
         levels: the probabilities of the intervals, ``[l]``.
         coverage: the fraction of targets in them, ``[l]``.
         low, high: a band that holds for all levels at once, ``[l]``.
-        width: the median width of the intervals in units of the targets, ``[l]``; NaN for a family
-            without quantiles.
+        width: the median width of the intervals in units of the targets, ``[l]``, of all rows that
+            count, whatever they weigh; NaN for a family without quantiles.
         confidence_level: the probability with which the band holds.
 
     Example:
@@ -55,6 +59,10 @@ def coverage_curve(
     confidence_level: float = 0.95,
     n_resamples: int = 999,
     where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+    times: ArrayLike | None = None,
+    horizon: float | None = None,
 ) -> CoverageCurve:
     """The observed coverage of central prediction intervals, with a band, and their width.
 
@@ -74,6 +82,10 @@ def coverage_curve(
     1 - confidence_level, up to ties and steps of 1 / (R + 1).  A model can have the right coverage
     at all levels and a wrong location, which `pit_curve` shows.
 
+    With `weights`, `clusters` or `times` c is the weighted share, and the band is that of sums, as
+    in `pit_curve`: in units of their deviation under the model, and with random signs and sizes if
+    rows depend on each other.
+
     Args:
         key: a key of `jax.random`.
         predictions: n >= 1 predictions of counts or of real numbers, as `pit` takes them.
@@ -82,6 +94,12 @@ def coverage_curve(
         confidence_level: the probability of the band, a number in (0, R / (R + 1)].
         n_resamples: R, the number of redrawn data sets; each depends only on (key, r).
         where: boolean mask ``[n]``; masked rows may hold anything, and do not count.
+        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
+            targets.
+        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
+        times: numbers ``[n]``: rows of one time may depend on each other in any way.
+        horizon: a number in units of the times: rows less than it apart may depend on each other;
+            None for rows of one time only.
 
     Returns:
         CoverageCurve.  It is NaN if the PIT of a kept row is not known, or, inside jit, if a kept
@@ -106,7 +124,8 @@ def coverage_curve(
     Journal of the Royal Statistical Society B 2007.
     """
     check_key(key)
-    data = check_numbers(predictions, targets, where)
+    data = check_numbers(predictions, targets, where, weights)
+    data = with_dependence(data, Dependence(clusters, times, horizon))
     if jax.eval_shape(data.predictions.label_probabilities) is not None:
         raise TypeError(
             "predictions must be of counts or real numbers, got "
@@ -117,11 +136,55 @@ def coverage_curve(
     return coverage_curve_of_data(key, padded(data), n_levels=n_levels, **options)
 
 
-@on_all_rows
 def coverage_curve_of_data(
     key: jax.Array, data: Data, *, n_levels: int, confidence_level: Any, n_resamples: int
 ) -> CoverageCurve:
     """`coverage_curve` of checked arguments."""
+    data = without_equal_weights(data)
+    options = {
+        "n_levels": n_levels,
+        "confidence_level": confidence_level,
+        "n_resamples": n_resamples,
+    }
+    if is_plain(data):
+        return _curve_of_equal_rows(key, data, **options)
+    return _curve_of_masses(key, data, law=law_under_h0(data), **options)
+
+
+@on_all_rows
+def _curve_of_masses(
+    key: jax.Array,
+    data: Data,
+    *,
+    n_levels: int,
+    confidence_level: Any,
+    n_resamples: int,
+    law: Law,
+) -> CoverageCurve:
+    """The curve of rows with weights, or that depend on each other."""
+    # The interval of the level j / (n_levels + 1) is as many half cells to both sides of 1/2.
+    half, j = n_levels + 1, jnp.arange(1, n_levels + 1, dtype=jnp.int32)
+    dtype = widest_dtype(*jax.tree.leaves(data))
+    grid = jnp.linspace(0.0, 1.0, 2 * half + 1, dtype=dtype)
+    masses = masses_of_parts(key, data, grid, Parts(half - j, half + j), n_resamples, law)
+    levels = j.astype(dtype) / half
+    valid = jnp.where(jnp.any(jnp.isnan(masses.observed)), jnp.nan, 1.0).astype(dtype)
+    largest = masses.together(confidence_level) / masses.total
+    return CoverageCurve(
+        levels=levels,
+        coverage=levels + masses.observed / masses.total,
+        low=jnp.maximum(levels - largest, 0.0) * valid,
+        high=jnp.minimum(levels + largest, 1.0) * valid,
+        width=_median_widths(data, n_levels).astype(dtype) * valid,
+        confidence_level=confidence_level.astype(dtype) * valid,
+    )
+
+
+@on_all_rows
+def _curve_of_equal_rows(
+    key: jax.Array, data: Data, *, n_levels: int, confidence_level: Any, n_resamples: int
+) -> CoverageCurve:
+    """The curve of rows that are independent and weigh the same."""
     pit_key, band_key = jax.random.split(key)
     u, width = pit_of_data(pit_key, data), _median_widths(data, n_levels)
     n_cells = n_levels + 1
@@ -149,7 +212,7 @@ def _median_widths(data: Data, n_levels: int) -> jax.Array:
     """The median width of the central intervals of kept rows at each level, ``[l]``."""
     data = clean(data)
     predictions, dtype = data.predictions, data.weights.dtype
-    kept = jnp.ones(data.n, bool) if data.where is None else data.where
+    kept = data.weights != 0
     if type(predictions).quantile is Distribution.quantile:
         return jnp.full(n_levels, jnp.nan, dtype)
 

@@ -9,8 +9,9 @@ from jax.typing import ArrayLike
 from calibjax._between import Between, Targets
 from calibjax._check import check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, padded
+from calibjax._rows import Data, Dependence, padded, with_dependence
 from calibjax.curves._cells import cell_counts, cumulative
+from calibjax.curves._masses import is_plain, without_equal_weights
 from calibjax.curves._pit_ranges import pit_curve_of_ranges
 from calibjax.curves._pit_result import PITCurve, cells_per_bin
 from calibjax.curves._rows import on_all_rows
@@ -35,6 +36,10 @@ def pit_curve(
     confidence_level: float = 0.95,
     n_resamples: int = 999,
     where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+    times: ArrayLike | None = None,
+    horizon: float | None = None,
 ) -> PITCurve:
     """The histogram of the PIT, and its distribution function minus the diagonal, with bands.
 
@@ -70,6 +75,11 @@ def pit_curve(
     random signs and sizes, as in `calibration_test`: right for large n, and cautious if events are
     few.  Rows are not moved to where others had an event, as in the estimate of Turnbull.
 
+    **Rows with weights** count as much in all sums, and those that depend on each other, in
+    clusters or over times, have random signs and sizes that they share, as in `calibration_test`.
+    With both the distance is that of `Between` targets.  With weights alone the u are redrawn, and
+    the test is exact.
+
     Args:
         key: a key of `jax.random`.
         predictions: n >= 1 predictions of labels, which are ordered as numbers, of counts or of
@@ -79,6 +89,12 @@ def pit_curve(
         confidence_level: the probability of the bands, a number in (0, R / (R + 1)].
         n_resamples: R, the number of redrawn data sets; each depends only on (key, r).
         where: boolean mask ``[n]``; masked rows may hold anything, and do not count.
+        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
+            targets.
+        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
+        times: numbers ``[n]``: rows of one time may depend on each other in any way.
+        horizon: a number in units of the times: rows less than it apart may depend on each other;
+            None for rows of one time only.
 
     Returns:
         PITCurve.  All numbers but the counts are NaN if the PIT of a kept row is NaN: because its
@@ -100,6 +116,11 @@ def pit_curve(
         >>> curve = cj.pit_curve(jax.random.key(1), predictions, targets, n_bins=5)
         >>> curve.density.round(1).tolist(), curve.density_high.round(1).tolist()
         ([1.6, 0.5, 0.6, 0.6, 1.7], [1.2, 1.2, 1.2, 1.2, 1.2])
+        >>> days = jnp.arange(1000) // 20  # of one weather
+        >>> options = {"n_bins": 5, "times": days, "horizon": 2}
+        >>> curve = cj.pit_curve(jax.random.key(1), predictions, targets, **options)
+        >>> bool(jnp.any(curve.density > curve.density_high))
+        True
 
     Reference: Säilynoja, Bürkner and Vehtari, Graphical test for discrete uniformity and its
     applications in goodness-of-fit evaluation and multiple sample comparison, Statistics and
@@ -107,7 +128,8 @@ def pit_curve(
     dominate the Kolmogorov statistics, Zeitschrift für Wahrscheinlichkeitstheorie 1979, for T.
     """
     check_key(key)
-    data = check_numbers(predictions, targets, where, intervals=True)
+    data = check_numbers(predictions, targets, where, weights, intervals=True)
+    data = with_dependence(data, Dependence(clusters, times, horizon))
     n_bins = UniformBinning(n_bins).n_bins
     options = check_resamples(confidence_level, n_resamples)
     return pit_curve_of_data(key, padded(data), n_bins=n_bins, **options)
@@ -117,9 +139,11 @@ def pit_curve_of_data(
     key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int
 ) -> PITCurve:
     """`pit_curve` of checked arguments."""
+    data = without_equal_weights(data)
     options = {"n_bins": n_bins, "confidence_level": confidence_level, "n_resamples": n_resamples}
-    if isinstance(data.targets, Between):
-        return pit_curve_of_ranges(key, data, law=law_under_h0(data).kind, **options)
+    if isinstance(data.targets, Between) or not is_plain(data):
+        law = law_under_h0(data)
+        return pit_curve_of_ranges(key, data, law=law, **options)
     return _curve_of_points(key, data, **options)
 
 

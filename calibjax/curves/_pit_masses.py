@@ -27,56 +27,22 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._between import unit_interval
+from calibjax._between import Between, unit_interval
 from calibjax._numbers import dot
 from calibjax._rows import Data, clean
-from calibjax._struct import struct
+from calibjax.curves._masses import Masses
 from calibjax.curves._pit_parts import Parts, variation
 from calibjax.estimators import UniformBinning
+from calibjax.hypothesis_tests import Law
 from calibjax.resampling import (
     DRAWS_PER_GROUP,
     Multipliers,
-    critical_value,
     draw_places,
     multipliers,
     row_numbers,
     sum_over_rows,
 )
-from calibjax.scores import PITInterval, mass_below, pit_range_of_data
-
-# In units of the precision: by how much equal distances may differ between two programs.
-_ROUNDING = 256
-
-
-@struct
-class Masses:
-    """The sums M of parts of the unit line.
-
-    Args:
-        observed: of the observed targets, ``[k]``.
-        deviation: d, ``[k]``; 0 for the whole line.
-        distances: |M| in units of the deviation, of data sets under H0, ``[R, k]``.
-    """
-
-    observed: jax.Array
-    deviation: jax.Array
-    distances: jax.Array
-
-    def __getitem__(self, parts: slice) -> "Masses":
-        return Masses(self.observed[parts], self.deviation[parts], self.distances[:, parts])
-
-    def alone(self, level: jax.Array) -> jax.Array:
-        """How far M may be from 0 in each part by itself, ``[k]``."""
-        return self._largest(critical_value(self.distances.T, level))
-
-    def together(self, level: jax.Array) -> jax.Array:
-        """How far M may be from 0 in all parts at once, ``[k]``."""
-        return self._largest(critical_value(jnp.max(self.distances, axis=1), level))
-
-    def _largest(self, critical: jax.Array) -> jax.Array:
-        # Equal data sets may differ by rounding, and must be within.
-        rounding = _ROUNDING * jnp.finfo(self.deviation.dtype).eps
-        return critical * self.deviation * (1 + rounding)
+from calibjax.scores import PITInterval, mass_below, pit_of_data, pit_range_of_data
 
 
 def masses_of_parts(
@@ -85,53 +51,64 @@ def masses_of_parts(
     grid: jax.Array,
     parts: Parts,
     n_resamples: int,
-    law: str,
+    law: Law,
 ) -> Masses:
     """The masses of parts of the unit line beyond their lengths, times n, in all kept rows.
 
     Args:
         key: a key of `jax.random`.
-        data: predictions and `Between` targets.
+        data: predictions and their targets, which may be `Between`.
         grid: even points of the unit line, from 0 to 1, ``[g]``.
         parts: parts of the line.
         n_resamples: the number of data sets under H0.
-        law: "redrawn", or that of multipliers, "webb" or "normal".
+        law: `law_under_h0` of the rows.
     """
+    depends = data.clusters is not None or data.times is not None
+    is_coarse = isinstance(data.targets, Between)
     pit_key, band_key = jax.random.split(key)
     draw_key, multiplier_key = jax.random.split(band_key)
-    place = pit_range_of_data(pit_key, data)
+    u: Any = None if is_coarse else pit_of_data(pit_key, data)
+    place = pit_range_of_data(pit_key, data) if is_coarse else PITInterval(u, u)
     data = clean(data)
     weights, dtype = data.weights, data.weights.dtype
     # Masked rows may hold NaN, which weights of 0 do not remove.
     place = PITInterval(*(jnp.where(weights == 0, 0.5, x) for x in place))
-    hiding = data.targets.hiding(weights != 0, None)
-    low, high, *_ = unit_interval(data.predictions, hiding)
-    hidden = PITInterval(low, jnp.where(hiding.is_exact(), low, high))
+    # Nothing is hidden in an interval without length.
+    hidden = PITInterval(*(jnp.full(data.n, 0.5, dtype) for _ in range(2)))
+    if is_coarse:
+        hiding = data.targets.hiding(weights != 0, None)
+        low, high, *_ = unit_interval(data.predictions, hiding)
+        hidden = PITInterval(low, jnp.where(hiding.is_exact(), low, high))
     numbers = row_numbers(weights)
     xi: Multipliers | None = None
-    if law != "redrawn":
-        units = dataclasses.replace(data, clusters=numbers)
-        xi = multipliers(multiplier_key, units, law == "normal", None, axis=None)
-    rows = place, hidden, numbers
+    units: Any = numbers
+    if law.kind != "redrawn":
+        if not depends:
+            data = dataclasses.replace(data, clusters=numbers)
+        xi = multipliers(multiplier_key, data, law.kind == "normal", law.n_times, axis=None)
+        units = xi.rows
+    rows = place, hidden, numbers, units
     grid = grid.astype(dtype)
     length = parts.of(grid)
 
     def moments(chunk: Any) -> jax.Array:
         """M, the sum of e_i^2, and their expectation, ``[3, k]``."""
-        (place, hidden, _), weights = chunk
+        (place, hidden, *_), weights = chunk
         e = parts.of(mass_below(place, grid)) - length[None]
         share = parts.of(mass_below(hidden, grid))
         width = (hidden.high - hidden.low)[:, None]
         of_draws = (length - jnp.square(length))[None] - share * width * (1 - share)
         variance = of_draws if xi is None else variation(hidden, grid, parts, of_draws)
-        terms = jnp.stack([e, jnp.square(e), of_draws, variance])
-        return jnp.sum(weights[None, :, None] * terms, axis=1)
+        terms = jnp.stack([e, jnp.square(e), of_draws, variance, jnp.ones_like(e)])
+        powers = jnp.stack([weights] + 4 * [jnp.square(weights)])
+        return jnp.sum(powers[..., None] * terms, axis=1)
 
     sums = sum_over_rows(moments, rows, weights, 16 * length.size)
-    observed, squares, of_draws, variance = sums
+    n_rows, total = jnp.sum(weights != 0, dtype=dtype), jnp.sum(weights)
+    observed, squares, of_draws, variance, of_ones = sums
     # The whole line, and nothing of it, hold all rows, and none.
     is_fixed = (length <= 0) | (length >= 1)
-    deviation = jnp.where(is_fixed, 0.0, jnp.sqrt(jnp.maximum(variance, 1.0)))
+    deviation = jnp.where(is_fixed, 0.0, jnp.sqrt(jnp.maximum(variance, of_ones / n_rows)))
     can_vary = of_draws > 0
     share = jnp.maximum(variance - squares, 0.0) / jnp.where(can_vary, of_draws, 1.0)
     missing = jnp.sqrt(jnp.where(can_vary, share, 0.0))
@@ -142,25 +119,32 @@ def masses_of_parts(
         shared: Any = None if xi is None else xi.of_groups(groups)
 
         def of_rows(chunk: Any) -> tuple[jax.Array, ...]:
-            (place, hidden, numbers), weights = chunk
+            (place, hidden, numbers, units), weights = chunk
             draws = draw_places(draw_key, numbers, groups, dtype)
             redrawn = _redrawn(draws, hidden, weights, grid)
             if xi is None:
                 return (redrawn,)
             e = mass_below(place, grid) - grid[None]
-            factors = xi.of_rows(numbers, shared) * weights[:, None]
-            return redrawn, dot(factors.T, e)
+            factors = xi.of_rows(units, shared) * weights[:, None]
+            return redrawn, dot(factors.T, e), jnp.sum(factors, axis=0)
 
         per_row = 8 * (DRAWS_PER_GROUP + grid.size)
-        redrawn, *multiplied = map(parts.of, sum_over_rows(of_rows, rows, weights, per_row))
-        return redrawn if xi is None else multiplied[0] + missing[None] * redrawn
+        redrawn, *multiplied = sum_over_rows(of_rows, rows, weights, per_row)
+        redrawn = parts.of(redrawn)
+        if xi is None:
+            return redrawn
+        sums, factors = multiplied
+        sums = parts.of(sums)
+        if data.times is not None:
+            sums = sums - factors[:, None] / total * observed[None]
+        return sums + missing[None] * redrawn
 
     groups = jnp.arange(-(-n_resamples // DRAWS_PER_GROUP), dtype=jnp.int32)
     sums = lax.map(sums_of_group, groups).reshape(-1, length.size)[:n_resamples]
     distances = jnp.abs(sums) / jnp.where(is_fixed, 1.0, deviation)[None]
     # Rounding leaves a little of what is 0.
     observed, distances = (jnp.where(is_fixed, 0.0 * x, x) for x in (observed, distances))
-    return Masses(observed, deviation, distances)
+    return Masses(observed, deviation, distances, total, n_rows)
 
 
 def _redrawn(

@@ -10,13 +10,14 @@ from calibjax._struct import widest_dtype
 from calibjax.curves._pit_masses import Parts, masses_of_parts
 from calibjax.curves._pit_result import PITCurve, cells_per_bin
 from calibjax.curves._rows import on_all_rows
+from calibjax.hypothesis_tests import Law
 
 
 @on_all_rows
 def pit_curve_of_ranges(
-    key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int, law: str
+    key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int, law: Law
 ) -> PITCurve:
-    """`pit_curve` of checked `Between` targets."""
+    """`pit_curve` of checked `Between` targets, and of rows with weights or in clusters."""
     n_cells = n_bins * cells_per_bin(n_bins)
     dtype = widest_dtype(*jax.tree.leaves(data))
     grid, edges = (jnp.linspace(0.0, 1.0, k + 1, dtype=dtype) for k in (n_cells, n_bins))
@@ -27,16 +28,15 @@ def pit_curve_of_ranges(
     )
     masses = masses_of_parts(key, data, grid, parts, n_resamples, law)
     bins, below = masses[:n_bins], masses[n_bins:]
-    kept = jnp.ones(data.n, bool) if data.where is None else data.where
-    n = jnp.sum(kept, dtype=jnp.int32).astype(dtype)
+    n = masses.total
     valid = jnp.where(jnp.any(jnp.isnan(bins.observed)), jnp.nan, 1.0).astype(dtype)
-    count = n / n_bins + bins.observed
+    share = 1 / n_bins + bins.observed / n
     alone, together = (n_bins / n * x(confidence_level) for x in (bins.alone, bins.together))
     largest = below.together(confidence_level) / n
     return PITCurve(
         edges=edges,
-        count=count,
-        density=n_bins / n * count,
+        count=bins.n_rows * share,
+        density=n_bins * share,
         pointwise_low=jnp.maximum(1 - alone, 0.0) * valid,
         pointwise_high=(1 + alone) * valid,
         density_low=jnp.maximum(1 - together, 0.0) * valid,

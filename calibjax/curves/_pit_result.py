@@ -14,7 +14,8 @@ class PITCurve:
 
     Args:
         edges: the ends of the bins of the histogram, ``[b + 1]``.
-        count: the number of rows in each bin, ``[b]``; of `Between` targets parts of rows count.
+        count: the number of rows in each bin, ``[b]``; of `Between` targets parts of rows count,
+            and with weights their share of the weight, times all rows.
         density: the height of the histogram, near 1 for a calibrated model, ``[b]``.
         pointwise_low, pointwise_high: a band of heights that holds for each bin alone, ``[b]``.
         density_low, density_high: a band of heights that holds for all bins at once, ``[b]``.

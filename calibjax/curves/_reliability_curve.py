@@ -8,10 +8,13 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, clean, padded
+from calibjax._rows import Data, Dependence, clean, padded, with_dependence
 from calibjax._struct import struct
+from calibjax.curves._masses import is_plain, without_equal_weights
+from calibjax.curves._reliability_sums import masses_of_bins
 from calibjax.curves._rows import check_binary, on_all_rows
 from calibjax.estimators import UniformBinning, bin_means
+from calibjax.hypothesis_tests import Law, law_under_h0
 from calibjax.resampling import (
     Bins,
     check_resamples,
@@ -29,7 +32,7 @@ class ReliabilityCurve:
         edges: the ends of the bins, ``[b + 1]``.
         forecast: the mean predicted probability in each bin, ``[b]``, NaN where it is empty.
         frequency: how often the event happened, ``[b]``, NaN where the bin is empty.
-        count: the number of rows in each bin, ``[b]``.
+        count: the number of rows in each bin, ``[b]``, whatever they weigh.
         pointwise_low, pointwise_high: a band that holds for each bin alone, ``[b]``.
         simultaneous_low, simultaneous_high: a band that holds for all bins at once, ``[b]``.
         confidence_level: the probability with which each band holds.
@@ -63,6 +66,10 @@ def reliability_curve(
     confidence_level: float = 0.95,
     n_resamples: int = 999,
     where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+    times: ArrayLike | None = None,
+    horizon: float | None = None,
 ) -> ReliabilityCurve:
     """The frequency of events in bins of the predicted probability, with consistency bands.
 
@@ -90,6 +97,12 @@ def reliability_curve(
     or certain events has a band of no width, which one wrong target leaves.  Bands do not depend on
     the targets.
 
+    **With weights, or rows that depend on each other**, means are weighted, and the distance is
+    |sum_i w_i (y_i - p_i)| of a bin in units of its deviation under the model.  It is compared with
+    that of redrawn targets with the same weights, which is exact; or, with `clusters` or `times`,
+    of the observed residuals with random signs and sizes that the rows of a cluster share, as in
+    `calibration_test`.
+
     Args:
         key: a key of `jax.random`.
         predictions: n >= 2 Bernoulli predictions, such as `top_label` or `one_vs_rest` make.
@@ -98,6 +111,12 @@ def reliability_curve(
         confidence_level: the probability of the bands, a number in (0, R / (R + 1)].
         n_resamples: R, the number of redrawn data sets; each depends only on (key, r).
         where: boolean mask ``[n]``; masked rows may hold anything, and are not drawn.
+        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
+            targets.
+        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
+        times: numbers ``[n]``: rows of one time may depend on each other in any way.
+        horizon: a number in units of the times: rows less than it apart may depend on each other;
+            None for rows of one time only.
 
     Returns:
         ReliabilityCurve(edges, forecast, frequency, count, bands).  Inside jit all numbers but the
@@ -117,22 +136,72 @@ def reliability_curve(
         >>> curve.frequency[4].tolist(), curve.simultaneous_low[4].round(2).tolist()
         (0.75, 0.87)
 
+        Twenty questions on each of 20 texts, of which 15 are easy:
+
+        >>> text = jnp.arange(400) // 20
+        >>> options = {"n_bins": 5, "clusters": text}
+        >>> curve = cj.reliability_curve(jax.random.key(0), confidences, text < 15, **options)
+        >>> curve.frequency[4].tolist(), bool(curve.simultaneous_low[4] < 0.75)
+        (0.75, True)
+
     Reference: Bröcker and Smith, Increasing the reliability of reliability diagrams, Weather and
     Forecasting 2007, for consistency bands; Dwass, Modified randomization tests for nonparametric
     hypotheses, Annals of Mathematical Statistics 1957, for ranks among redrawn data.
     """
     check_key(key)
-    data = check_binary(predictions, targets, where)
+    data = check_binary(predictions, targets, where, weights)
+    data = with_dependence(data, Dependence(clusters, times, horizon))
     n_bins = UniformBinning(n_bins).n_bins
     options = check_resamples(confidence_level, n_resamples)
     return reliability_curve_of_data(key, padded(data), n_bins=n_bins, **options)
 
 
-@on_all_rows
 def reliability_curve_of_data(
     key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int
 ) -> ReliabilityCurve:
     """`reliability_curve` of checked arguments."""
+    data = without_equal_weights(data)
+    options = {"n_bins": n_bins, "confidence_level": confidence_level, "n_resamples": n_resamples}
+    if is_plain(data):
+        return _curve_of_counts(key, data, **options)
+    return _curve_of_sums(key, data, law=law_under_h0(data), **options)
+
+
+@on_all_rows
+def _curve_of_sums(
+    key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int, law: Law
+) -> ReliabilityCurve:
+    """The curve of rows with weights, or that depend on each other."""
+    rows, binning = clean(data), UniformBinning(n_bins)
+    probs, weights = rows.predictions.binary_probability(), rows.weights
+    bins = jnp.where(weights != 0, binning.intervals(probs), n_bins)
+    masses = masses_of_bins(key, data, bins, n_bins, n_resamples, law)
+    size, dtype = masses.total, weights.dtype
+    count = jnp.zeros(n_bins, jnp.int32).at[bins].add(1, mode="drop")
+    values = jnp.stack([probs, rows.targets.astype(dtype)], axis=1)
+    mean, frequency = bin_means(values, bins, size, weights).T
+    valid = jnp.where(jnp.any(jnp.isnan(weights)), jnp.nan, 1.0)
+    of_filled = jnp.where(count > 0, valid, jnp.nan).astype(dtype)
+    unit = of_filled / jnp.where(size > 0, size, 1.0)
+    alone, together = (unit * x(confidence_level) for x in (masses.alone, masses.together))
+    return ReliabilityCurve(
+        edges=jnp.linspace(0.0, 1.0, n_bins + 1, dtype=dtype),
+        forecast=mean * of_filled,
+        frequency=frequency * of_filled,
+        count=count,
+        pointwise_low=jnp.maximum(mean - alone, 0.0),
+        pointwise_high=jnp.minimum(mean + alone, 1.0),
+        simultaneous_low=jnp.maximum(mean - together, 0.0),
+        simultaneous_high=jnp.minimum(mean + together, 1.0),
+        confidence_level=confidence_level.astype(dtype) * valid,
+    )
+
+
+@on_all_rows
+def _curve_of_counts(
+    key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int
+) -> ReliabilityCurve:
+    """The curve of rows that are independent and weigh the same."""
     data, binning = clean(data), UniformBinning(n_bins)
     probs, dtype = data.predictions.binary_probability(), data.weights.dtype
     bins = jnp.where(data.weights != 0, binning.intervals(probs), n_bins)

@@ -13,7 +13,12 @@ from calibjax._rows import Data, check_data
 from calibjax._sharding import gathered
 
 
-def check_binary(predictions: Any, targets: ArrayLike, where: ArrayLike | None) -> Data:
+def check_binary(
+    predictions: Any,
+    targets: ArrayLike,
+    where: ArrayLike | None,
+    weights: ArrayLike | None = None,
+) -> Data:
     """The arguments as `Data`; a TypeError says how predictions of classes become binary ones."""
     if isinstance(predictions, Distribution) and predictions.binary_probability() is None:
         raise TypeError(
@@ -21,7 +26,7 @@ def check_binary(predictions: Any, targets: ArrayLike, where: ArrayLike | None) 
             "probabilities, top_label(predictions, targets) or one_vs_rest(predictions, targets, "
             "label) makes binary predictions and targets."
         )
-    return check_data(predictions, targets, where)
+    return check_data(predictions, targets, where, weights)
 
 
 P = ParamSpec("P")

@@ -32,6 +32,7 @@ from calibjax._distribution import Distribution
 from calibjax._numbers import absolute
 from calibjax._rows import Data, clean, padded
 from calibjax.curves._rows import check_binary, on_all_rows
+from calibjax.estimators import has_residual_form
 
 _BISECTIONS = 10
 _LEAST_STEPS = 2
@@ -48,8 +49,23 @@ _LEAST_DENSITY = 1e-4
 _PARTS = 16
 
 
+def _smooth_ece_of_residuals(
+    predictions: Any, residuals: jax.Array, weights: jax.Array
+) -> jax.Array:
+    rows = predictions.binary_probability(), -weights * residuals[:, 1], weights
+    # Residuals may be larger than 1, and are summed without the digits that `_sums` takes apart.
+    bandwidth = _bandwidth(rows)
+    cells = _n_cells(bandwidth)
+    return _error_of_sums(_sums_over_nodes(rows, cells, _quick_sums), cells, bandwidth)
+
+
+@has_residual_form(_smooth_ece_of_residuals)
 def smooth_ece(
-    predictions: Distribution, targets: ArrayLike, *, where: ArrayLike | None = None
+    predictions: Distribution,
+    targets: ArrayLike,
+    *,
+    where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
 ) -> jax.Array:
     """The smooth calibration error of binary predictions: residuals averaged by a kernel, not bins.
 
@@ -71,6 +87,8 @@ def smooth_ece(
         predictions: n >= 2 Bernoulli predictions, such as `top_label` or `one_vs_rest` make.
         targets: booleans or integers 0 and 1, ``[n]``.
         where: boolean mask ``[n]``; masked rows may hold anything.
+        weights: how much each row counts, nonnegative numbers ``[n]``; all sums have these weights
+            in units of the largest one, and n is their sum.
 
     Returns:
         A scalar in the floating dtype of the predictions, at least float32.  Inside jit it is NaN
@@ -91,7 +109,7 @@ def smooth_ece(
     Reference: Błasiok and Nakkiran, Smooth ECE: principled reliability diagrams via kernel
     smoothing, ICLR 2024; their code is https://github.com/apple/ml-calibration.
     """
-    return smooth_ece_of_data(padded(check_binary(predictions, targets, where)))
+    return smooth_ece_of_data(padded(check_binary(predictions, targets, where, weights)))
 
 
 @on_all_rows

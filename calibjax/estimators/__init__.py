@@ -22,6 +22,9 @@ from calibjax.estimators._product_limit import predicted_risks as predicted_risk
 from calibjax.estimators._product_limit import product_limit as product_limit
 from calibjax.estimators._random_features import RandomFeatureEstimate as RandomFeatureEstimate
 from calibjax.estimators._random_features import random_feature_skce as random_feature_skce
+from calibjax.estimators._residual_form import Form as Form
+from calibjax.estimators._residual_form import has_residual_form as has_residual_form
+from calibjax.estimators._residual_form import residual_form as residual_form
 from calibjax.estimators._skce import estimate_skce as estimate_skce
 from calibjax.estimators._skce import skce as skce
 from calibjax.estimators._top_label import one_vs_rest as one_vs_rest

@@ -186,16 +186,24 @@ def _mean_of_members(x: jax.Array, members: jax.Array, count: jax.Array) -> jax.
 Binning = UniformBinning | MedianVarianceBinning
 
 
-def bin_means(x: jax.Array, bins: jax.Array, sizes: jax.Array) -> jax.Array:
+def bin_means(
+    x: jax.Array, bins: jax.Array, sizes: jax.Array, weights: jax.Array | None = None
+) -> jax.Array:
     """The mean of the rows of x ``[n, k]`` in each of b bins, 0 in empty ones: ``[b, k]``.
 
-    Rows of the bin b do not count; `sizes` ``[b]`` are the numbers of rows in the bins.
+    Rows of the bin b do not count; `sizes` ``[b]`` are the numbers of rows in the bins, or the sums
+    of their weights ``[n]``.
     """
-    divisors = jnp.maximum(sizes, 1).astype(x.dtype)[:, None]
-    means = jax.ops.segment_sum(x, bins, sizes.size) / divisors
+    divisors = jnp.where(sizes > 0, sizes, 1).astype(x.dtype)[:, None]
+
+    def sums(x: jax.Array) -> jax.Array:
+        x = x if weights is None else x * weights[:, None]
+        return jax.ops.segment_sum(x, bins, sizes.size)
+
+    means = sums(x) / divisors
     # The mean of the deviations corrects rounding: a float32 sum of 10^6 equal numbers is off by
     # percents.
-    return means + jax.ops.segment_sum(x - means[bins], bins, sizes.size) / divisors
+    return means + sums(x - means[bins]) / divisors
 
 
 def check_binning(binning: Any, n: int) -> None:

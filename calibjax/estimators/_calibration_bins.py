@@ -36,6 +36,7 @@ class CalibrationBins:
         frequency: how often the classes occurred, in the same shape.
         count: the number of rows, ``[b]``.
         error: the distance between the two, ``[b]``.
+        weight: the sum of the weights of the rows in units of the largest one, ``[b]``.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -48,6 +49,7 @@ class CalibrationBins:
     frequency: jax.Array
     count: jax.Array
     error: jax.Array
+    weight: jax.Array
 
 
 def calibration_bins(
@@ -57,6 +59,7 @@ def calibration_bins(
     binning: Binning = TEN_BINS,
     distance: str | Callable[..., jax.Array] = "total_variation",
     where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
 ) -> CalibrationBins:
     """The bins of `ece`: for each bin b the mean prediction, the class frequencies, and the error.
 
@@ -64,17 +67,19 @@ def calibration_bins(
         \\bar p_b = \\frac{1}{n_b} \\sum_{i \\in b} p_i, \\qquad
         \\bar y_b = \\frac{1}{n_b} \\sum_{i \\in b} e_{y_i}, \\qquad d(\\bar p_b, \\bar y_b)
 
-    where e_c is 1 at class c, else 0.  `ece` is the mean of the errors with weights n_b.
+    where e_c is 1 at class c, else 0.  `ece` is the mean of the errors with weights n_b.  With
+    weights of rows the sums have these, and n_b is the weight of the bin.
 
     The number of bins in the result is the largest number that is possible, so that it does not
     depend on values.  Bins without rows have the count 0 and are NaN otherwise.
 
     Args:
-        predictions, targets, binning, distance, where: as in `ece`.
+        predictions, targets, binning, distance, where, weights: as in `ece`.
 
     Returns:
-        CalibrationBins(prediction, frequency, count, error).  Inside jit all numbers but the counts
-        are NaN if a row is invalid, or if fewer than the min_size of the binning are kept.
+        CalibrationBins(prediction, frequency, count, error, weight).  Inside jit all numbers but
+        the counts are NaN if a row is invalid, or if fewer than the min_size of the binning are
+        kept.
 
     Raises:
         TypeError, ValueError: as in `ece`.
@@ -93,7 +98,7 @@ def calibration_bins(
 
     Reference: Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019.
     """
-    data, distance = check_bins(predictions, targets, binning, distance, where)
+    data, distance = check_bins(predictions, targets, binning, distance, where, weights)
     bins = _calibration_bins(gathered(padded(data)), binning, distance)
     return first_rows(bins, binning.capacity(data.n, check_classes(predictions)))
 
@@ -112,14 +117,16 @@ def _calibration_bins(data: Data, binning: Binning, distance: Any) -> Calibratio
         return x if data.predictions.binary_probability() is None else x[:, 1]
 
     prediction, frequency = (stated_classes(or_nan(x)) for x in (bins.prediction, bins.frequency))
-    return CalibrationBins(prediction, frequency, bins.count, or_nan(bins.error))
+    return CalibrationBins(prediction, frequency, bins.count, or_nan(bins.error), bins.weight)
 
 
 def filled_bins(data: Data, binning: Binning, distance: Any) -> CalibrationBins:
     """The bins, with the probabilities of all classes and the error 0 where a bin is empty."""
-    data = clean(data)
+    is_weighted, data = data.weights is not None, clean(data)
     probs = data.predictions.label_probabilities()
     kept = jnp.ones(data.n, bool) if data.where is None else data.where
+    # Weights of invalid rows are NaN, and such rows are binned as others are.
+    kept = kept & (data.weights != 0)
     n_bins = binning.capacity(*probs.shape)
     bins = jnp.where(kept, binning.bins(lax.stop_gradient(probs), kept), n_bins)
 
@@ -127,8 +134,13 @@ def filled_bins(data: Data, binning: Binning, distance: Any) -> CalibrationBins:
     counts = jnp.zeros((n_bins, probs.shape[1]), jnp.int32)
     counts = counts.at[bins, data.targets].add(1, mode="drop")
     sizes = jnp.sum(counts, axis=1)
-    means = bin_means(probs, bins, sizes)
-    frequencies = counts.astype(probs.dtype) / jnp.maximum(sizes, 1).astype(probs.dtype)[:, None]
+    amounts, totals = counts.astype(probs.dtype), sizes.astype(probs.dtype)
+    if is_weighted:
+        amounts = jnp.zeros(counts.shape, probs.dtype)
+        amounts = amounts.at[bins, data.targets].add(data.weights, mode="drop")
+        totals = jnp.sum(amounts, axis=1)
+    means = bin_means(probs, bins, totals, data.weights if is_weighted else None)
+    frequencies = amounts / jnp.where(sizes > 0, totals, 1)[:, None]
 
     # The first bin replaces empty bins, where distances or their gradients may not exist.
     filled = sizes > 0
@@ -140,16 +152,46 @@ def filled_bins(data: Data, binning: Binning, distance: Any) -> CalibrationBins:
         raise ValueError(f"distance must return a scalar, got shape {list(errors.shape[1:])}.")
     bad = jnp.any(jnp.isnan(data.weights)) | (jnp.sum(kept) < binning.min_size)
     errors = jnp.where(filled, errors.astype(probs.dtype), 0.0)
-    return CalibrationBins(means, frequencies, sizes, errors * jnp.where(bad, jnp.nan, 1.0))
+    valid = jnp.where(bad, jnp.nan, 1.0)
+    return CalibrationBins(means, frequencies, sizes, errors * valid, totals * valid)
+
+
+def errors_of_residuals(
+    predictions: Any,
+    residuals: jax.Array,
+    weights: jax.Array,
+    *,
+    binning: Binning = TEN_BINS,
+    distance: str | Callable[..., jax.Array] = "total_variation",
+) -> tuple[jax.Array, jax.Array]:
+    """The errors of all bins, 0 if empty, and their weights, from residuals ``[n, m]``."""
+    if not isinstance(distance, str) or distance not in _NORMS:
+        raise ValueError(
+            f"distance must be one of {', '.join(_NORMS)} for clusters or times, which multiply "
+            f"residuals, got {distance!r}."
+        )
+    probs, kept = predictions.label_probabilities(), weights != 0
+    check_binning(binning, probs.shape[0])
+    n_bins = binning.capacity(*probs.shape)
+    bins = jnp.where(kept, binning.bins(probs, kept), n_bins)
+    sums, sizes = (
+        jax.ops.segment_sum(x, bins, n_bins) for x in (weights[:, None] * residuals, weights)
+    )
+    return _NORMS[distance](sums / jnp.where(sizes == 0, 1.0, sizes)[:, None]), sizes
 
 
 def check_bins(
-    predictions: Any, targets: Any, binning: Any, distance: Any, where: Any
+    predictions: Any,
+    targets: Any,
+    binning: Any,
+    distance: Any,
+    where: Any,
+    weights: Any = None,
 ) -> tuple[Data, Any]:
     """The checked data, and the distance as a pytree."""
     check_classes(predictions)
-    data = check_data(predictions, targets, where)
-    check_binning(binning, data.n_kept())
+    data = check_data(predictions, targets, where, weights)
+    check_binning(binning, data.n_counted())
     if callable(distance):
         return data, as_pytree(distance)
     if not isinstance(distance, str):
@@ -178,4 +220,10 @@ _DISTANCES = {
     "euclidean": _between_vectors(Euclidean()),
     "squared_euclidean": _between_vectors(Euclidean().squared),
     "kullback_leibler": _kullback_leibler,
+}
+
+_NORMS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "total_variation": lambda gap: jnp.sum(jnp.abs(gap), axis=1) / 2,
+    "euclidean": lambda gap: jnp.sqrt(jnp.sum(jnp.square(gap), axis=1)),
+    "squared_euclidean": lambda gap: jnp.sum(jnp.square(gap), axis=1),
 }

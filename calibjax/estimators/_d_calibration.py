@@ -29,6 +29,7 @@ def d_calibration(
     *,
     n_bins: int = 10,
     where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
 ) -> DCalibration:
     """How unevenly U = F(y) of targets, or parts of censored ones, fills bins of the unit line.
 
@@ -52,6 +53,9 @@ def d_calibration(
         targets: the observed targets, ``[n]``, or `Between` where they are censored or binned.
         n_bins: the number of bins B, an integer of at least 2.
         where: boolean mask ``[n]``; masked rows may hold anything, and do not count.
+        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
+            targets.  N_b are sums of weights then, in units of the largest one, n is their sum, and
+            the divisor n of the statistic is the sum of their squares, as its variance is.
 
     Returns:
         DCalibration(statistic, pvalue, counts), differentiable but where a known target changes its
@@ -80,7 +84,7 @@ def d_calibration(
     n_bins = UniformBinning(n_bins).n_bins
     if n_bins < 2:
         raise ValueError(f"n_bins must be an integer of at least 2, got {n_bins}.")
-    data = padded(check_numbers(predictions, targets, where, intervals=True))
+    data = padded(check_numbers(predictions, targets, where, weights, intervals=True))
     return _d_calibration(None, (data, pit_interval_of_data(data)), n_bins)
 
 
@@ -94,8 +98,13 @@ def _d_calibration(
     # Masked rows may hold NaN.
     place = PITInterval(*(jnp.where(weights == 0, 0.5, x) for x in place))
     inside = jnp.diff(mass_below(place, grid), axis=1)
-    excess, n = all_sum(
-        (jnp.sum(weights[:, None] * (inside - 1 / n_bins), axis=0), jnp.sum(weights)), axis
+    excess, n, squares = all_sum(
+        (
+            jnp.sum(weights[:, None] * (inside - 1 / n_bins), axis=0),
+            jnp.sum(weights),
+            jnp.sum(jnp.square(weights)),
+        ),
+        axis,
     )
-    statistic = n_bins * jnp.sum(jnp.square(excess)) / jnp.where(n == 0, 1.0, n)
+    statistic = n_bins * jnp.sum(jnp.square(excess)) / jnp.where(squares == 0, 1.0, squares)
     return DCalibration(statistic, gammaincc((n_bins - 1) / 2, statistic / 2), n / n_bins + excess)

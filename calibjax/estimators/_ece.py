@@ -11,9 +11,25 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
 from calibjax._sharding import gathered
 from calibjax.estimators._binning import Binning
-from calibjax.estimators._calibration_bins import TEN_BINS, check_bins, filled_bins
+from calibjax.estimators._calibration_bins import (
+    TEN_BINS,
+    check_bins,
+    errors_of_residuals,
+    filled_bins,
+)
+from calibjax.estimators._residual_form import has_residual_form
 
 
+def _ece_of_residuals(predictions: Any, *rows: jax.Array, **options: Any) -> jax.Array:
+    errors, sizes = errors_of_residuals(predictions, *rows, **options)
+    return jnp.sum(errors * sizes) / jnp.sum(sizes)
+
+
+def _mce_of_residuals(predictions: Any, *rows: jax.Array, **options: Any) -> jax.Array:
+    return jnp.max(errors_of_residuals(predictions, *rows, **options)[0])
+
+
+@has_residual_form(_ece_of_residuals)
 def ece(
     predictions: Distribution,
     targets: ArrayLike,
@@ -21,6 +37,7 @@ def ece(
     binning: Binning = TEN_BINS,
     distance: str | Callable[..., jax.Array] = "total_variation",
     where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
 ) -> jax.Array:
     """The expected calibration error: how far class frequencies are from predictions, in bins.
 
@@ -28,7 +45,8 @@ def ece(
         \\sum_b \\frac{n_b}{n} \\, d(\\bar p_b, \\bar y_b)
 
     where the sum is over non-empty bins b of n_b predictions, with their mean prediction and their
-    class frequencies.  It compares full probability vectors; "the" ECE of a network usually means
+    class frequencies.  With weights n_b is the weight of a bin, and n that of all rows.  It
+    compares full probability vectors; "the" ECE of a network usually means
     ``ece(*top_label(predictions, targets))``, which `evaluate` calls the top-label ECE.
 
     The estimate is biased upwards, and the bias depends on the bins, so that it can be compared
@@ -50,6 +68,8 @@ def ece(
             "kullback_leibler" (sum_c y_c log(y_c / p_c) with frequencies y and mean prediction p),
             or a function of (p, y), ``[m]`` each, that returns a scalar and can be traced.
         where: boolean mask ``[n]``; masked rows may hold anything.
+        weights: how much each row counts, nonnegative numbers ``[n]``; a row of weight 0 is as if
+            it were masked.  They do not move bins.
 
     Returns:
         A scalar.  Inside jit, where kept rows cannot be counted beforehand, it is 0 if no row is
@@ -68,14 +88,17 @@ def ece(
         >>> predictions = cj.Categorical(jnp.array([[0.8, 0.2], [0.8, 0.2], [0.3, 0.7]]))
         >>> float(cj.ece(predictions, jnp.array([0, 1, 1])))
         0.3
+        >>> float(cj.ece(predictions, jnp.array([0, 1, 1]), weights=jnp.array([3, 1, 4])))
+        0.175
 
     Reference: Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019;
     Guo et al., On calibration of modern neural networks, ICML 2017.
     """
-    data, distance = check_bins(predictions, targets, binning, distance, where)
+    data, distance = check_bins(predictions, targets, binning, distance, where, weights)
     return _ece(gathered(padded(data)), binning, distance)
 
 
+@has_residual_form(_mce_of_residuals)
 def mce(
     predictions: Distribution,
     targets: ArrayLike,
@@ -83,6 +106,7 @@ def mce(
     binning: Binning = TEN_BINS,
     distance: str | Callable[..., jax.Array] = "total_variation",
     where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
 ) -> jax.Array:
     """The maximum calibration error: the error of the worst bin, however small the bin is.
 
@@ -93,7 +117,7 @@ def mce(
     is as in `ece`.
 
     Args:
-        predictions, targets, binning, distance, where: as in `ece`.
+        predictions, targets, binning, distance, where, weights: as in `ece`.
 
     Returns:
         A scalar.  Inside jit, where kept rows cannot be counted beforehand, it is 0 if no row is
@@ -114,15 +138,15 @@ def mce(
     Reference: Naeini, Cooper and Hauskrecht, Obtaining well calibrated probabilities using Bayesian
     binning, AAAI 2015.
     """
-    data, distance = check_bins(predictions, targets, binning, distance, where)
+    data, distance = check_bins(predictions, targets, binning, distance, where, weights)
     return _mce(gathered(padded(data)), binning, distance)
 
 
 @jax.jit
 def _ece(data: Data, binning: Binning, distance: Any) -> jax.Array:
     bins = filled_bins(data, binning, distance)
-    sizes = bins.count.astype(bins.error.dtype)
-    return jnp.sum(bins.error * sizes / jnp.maximum(jnp.sum(sizes), 1))
+    total = jnp.sum(bins.weight)
+    return jnp.sum(bins.error * bins.weight / jnp.where(total > 0, total, 1))
 
 
 @jax.jit

@@ -29,6 +29,7 @@ def integrated_calibration_index(
     at: ArrayLike,
     *,
     where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
 ) -> jax.Array:
     """How far predicted risks are from observed ones on average, at each time.
 
@@ -47,6 +48,8 @@ def integrated_calibration_index(
         targets: `Between.right_censored`, or an array ``[n]`` if nothing is censored.
         at: times t, ``[t]``, in units of the targets.
         where: boolean mask ``[n]``; masked rows may hold anything, and do not count.
+        weights: how much each row counts, nonnegative numbers ``[n]``: in the mean, and in the
+            Kaplan-Meier estimates.  Neighbourhoods are of so many rows, whatever these weigh.
 
     Returns:
         Numbers in [0, 1], ``[t]``.  They are NaN where nothing is known about t in a neighbourhood,
@@ -77,7 +80,7 @@ def integrated_calibration_index(
     1994; Heagerty, Lumley and Pepe, Time-dependent ROC curves for censored survival data and a
     diagnostic marker, Biometrics 2000, for the width.
     """
-    data = check_lifetimes(predictions, targets, at, where)
+    data = check_lifetimes(predictions, targets, at, where, weights)
     return _ici(*gathered((padded(data), jnp.asarray(at))))
 
 
@@ -97,10 +100,11 @@ def _ici(data: Data, at: jax.Array) -> jax.Array:
         def gap(row: tuple[jax.Array, jax.Array]) -> jax.Array:
             risk, place = row
             near = kept & (jnp.abs(places - place) <= most)
-            found = product_limit(near.astype(dtype)[None], data.targets, t)
+            near_weights = jnp.where(near, data.weights, 0.0)
+            found = product_limit(near_weights[None], data.targets, t)
             return jnp.abs(risk - found.risk()[0])
 
         gaps = lax.map(gap, (risks, places), batch_size=_TOGETHER)
-        return jnp.sum(jnp.where(kept, data.weights * gaps, 0.0)) / n
+        return jnp.sum(jnp.where(kept, data.weights * gaps, 0.0)) / jnp.sum(data.weights)
 
     return lax.map(of_time, at.astype(dtype))

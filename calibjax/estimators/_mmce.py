@@ -17,6 +17,7 @@ def mmce(
     *,
     lengthscale: ArrayLike = 0.4,
     where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
 ) -> jax.Array:
     """The maximum mean calibration error of the confidences r and hits c of `top_label`.
 
@@ -34,6 +35,8 @@ def mmce(
         targets: labels ``0 … m-1``, array ``[n]``.
         lengthscale: a positive number, in units of confidences.
         where: boolean mask ``[n]``; masked rows may hold anything.
+        weights: how much each row counts, nonnegative numbers ``[n]``; sums have w_i w_j then, and
+            n is the sum of the weights.
 
     Returns:
         A scalar.
@@ -54,8 +57,9 @@ def mmce(
     kernel mean embeddings, ICML 2018.
     """
     check_classes(predictions)
-    check_data(predictions, targets, where)
+    check_data(predictions, targets, where, weights)
     kernel = TensorProduct(DistanceKernel(TotalVariation(), lengthscale), WhiteKernel())
     # For two classes <e_c - p, e_c' - p'> is twice (c - r) (c' - r').
-    square = skce(kernel, *top_label(predictions, targets), unbiased=False, where=where) / 2
+    binary = top_label(predictions, targets)
+    square = skce(kernel, *binary, unbiased=False, where=where, weights=weights) / 2
     return safe_sqrt(square)  # rounding may make it negative

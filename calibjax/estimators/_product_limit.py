@@ -1,5 +1,6 @@
 """The Kaplan-Meier estimate, of all rows or of those around a prediction."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -59,16 +60,20 @@ def product_limit(sets: jax.Array, targets: Between, at: jax.Array) -> ProductLi
 
 
 def check_lifetimes(
-    predictions: Distribution, targets: Targets, at: ArrayLike, where: ArrayLike | None
+    predictions: Distribution,
+    targets: Targets,
+    at: ArrayLike,
+    where: ArrayLike | None,
+    weights: ArrayLike | None = None,
 ) -> Data:
     """Rows with `Between` targets that are known or censored on the right, and times ``[t]``."""
-    data = check_numbers(predictions, targets, where, intervals=True)
+    data = check_numbers(predictions, targets, where, weights, intervals=True)
     check_array("at", at, "real")
     check_shapes({"at": (at, "t")})
     if not is_traced(at):
         check_values("at", at, "finite", np.isfinite(np.asarray(at)))
     if not isinstance(data.targets, Between):
-        return Data(data.predictions, Between(data.targets, data.targets), data.where)
+        return dataclasses.replace(data, targets=Between(data.targets, data.targets))
     if not is_traced((data.targets, data.where)):
         low, high = (np.asarray(x) for x in (data.targets.low, data.targets.high))
         masked = False if data.where is None else ~np.asarray(data.where)

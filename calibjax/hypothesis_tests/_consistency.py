@@ -1,5 +1,6 @@
 """The test that simulates data from a calibrated model."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -11,9 +12,12 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data, clean, kept_first
+from calibjax._rows import Data, Dependence, check_data, clean, kept_first, with_dependence
 from calibjax._sharding import gathered
 from calibjax._struct import bind
+from calibjax.estimators import Form, residual_form
+from calibjax.hypothesis_tests._law_under_h0 import REDRAWN, describe_law, law_under_h0
+from calibjax.hypothesis_tests._multiplied_estimates import multiplied_estimates
 from calibjax.hypothesis_tests._nulls import ranked
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.resampling import row_numbers, under_model
@@ -31,6 +35,10 @@ def consistency_test(
     null: str = "model",
     n_resamples: int = 999,
     where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+    times: ArrayLike | None = None,
+    horizon: float | None = None,
 ) -> CalibrationTestResult:
     """Is an estimate too large for targets that are drawn from the predictions themselves?
 
@@ -48,6 +56,12 @@ def consistency_test(
       ties, the test rejects calibrated models too often, for example always for the ECE of more
       than two classes in 10 uniform bins.  Take it to compare with published numbers.
 
+    **Rows that depend on each other** cannot be redrawn one by one.  With `clusters` or `times` the
+    observed residuals of labels are given random signs and sizes, one for each cluster, as in
+    `calibration_test`: right for many clusters, or many horizons.  It is for estimators that are
+    functions of residuals: `ece` and `mce` with a distance that is a norm or its square, and
+    `smooth_ece`.  Call it with ``*top_label(predictions, targets)`` for the ECE of confidences.
+
     Estimates that agree up to rounding count as equal.  The time is at most R times the time of the
     estimator.  Some 2^14 rows are resampled at a time, so memory is bounded if the memory of the
     estimator is; 100 targets of each row are drawn at a time.
@@ -55,7 +69,8 @@ def consistency_test(
     Args:
         key: a key of `jax.random`.
         estimator: a function of (predictions, targets) that returns a scalar and can be traced; it
-            is called with ``where=where`` too if `where` is given.  A function that is defined
+            is called with ``where=where`` and ``weights=weights`` too if these are given, and with
+            weights in units of the largest one.  A function that is defined
             again is compiled again: define it once, and let a `jax.tree_util.Partial` carry
             parameters that change; its booleans, Python integers and strings are options:
             ``Partial(cj.skce, kernel, unbiased=False)``.
@@ -65,6 +80,12 @@ def consistency_test(
         n_resamples: R, the number of data sets; data set r depends only on (key, r).
         where: boolean mask ``[n]``; masked rows may hold anything, and are not drawn.  With
             null="model" the draws are those of the kept rows alone.
+        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
+            targets; the estimator gets the same weights of every data set.
+        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
+        times: numbers ``[n]``: rows of one time may depend on each other in any way.
+        horizon: a number in units of the times: rows less than it apart may depend on each other;
+            None for rows of one time only.
 
     Returns:
         CalibrationTestResult; its statistic and its estimate are the estimator's value, and its
@@ -74,6 +95,8 @@ def consistency_test(
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
             Inside jit a bad value makes all numbers NaN.
+        ValueError: weights, clusters or times with null="consistency"; clusters or times with an
+            estimator that is no function of residuals.
 
     See also:
         `calibration_test` for kernels.
@@ -88,6 +111,16 @@ def consistency_test(
         >>> float(result.pvalue)
         0.001
 
+        Twenty questions on each of 20 texts, which are easy or hard:
+
+        >>> text = jnp.repeat(jnp.arange(20), 20)
+        >>> easy = jnp.arange(20) < 13
+        >>> data = cj.Bernoulli(jnp.full(400, 0.8)), easy[text].astype(int)
+        >>> options = [{}, {"clusters": text}]
+        >>> tests = [cj.consistency_test(jax.random.key(0), cj.ece, *data, **x) for x in options]
+        >>> [bool(test.pvalue < 0.05) for test in tests]
+        [True, False]
+
     Reference: Bröcker and Smith, Increasing the reliability of reliability diagrams, Weather and
     Forecasting, 2007; Vaicenavicius et al., Evaluating model calibration in classification,
     AISTATS 2019.  With null="model" it is a Monte Carlo test: Dwass, Modified randomization tests
@@ -96,9 +129,17 @@ def consistency_test(
     check_key(key)
     if not callable(estimator):
         raise TypeError(f"estimator must be a callable, got {type(estimator).__name__}.")
-    data = check_data(predictions, targets, where)
+    data = check_data(predictions, targets, where, weights)
+    data = with_dependence(data, Dependence(clusters, times, horizon))
     check_choice("null", null, _NULLS)
+    _check_rows_of_null(null, {"weights": weights, "clusters": clusters, "times": times})
     n_resamples = check_integer("n_resamples", n_resamples, 1)
+    law = law_under_h0(data)
+    if law != REDRAWN:
+        form = _form_of(estimator, data)
+        result = _multiplied_test(key, bind(form), gathered(data), n_resamples, law.n_times)
+        method = f"consistency_test of {n_resamples} {describe_law(data, law)}"
+        return dataclasses.replace(result, method=method)
     # Not on the ladder: the estimator may hold numbers of these rows, and need not take a mask.
     return _consistency_test(key, bind(estimator), gathered(data), null, n_resamples)
 
@@ -107,8 +148,10 @@ def consistency_test(
 def _consistency_test(
     key: jax.Array, estimator: Callable[..., jax.Array], data: Data, null: str, n_resamples: int
 ) -> CalibrationTestResult:
-    data = clean(data)
+    is_weighted, data = data.weights is not None, clean(data)
     options = {} if data.where is None else {"where": data.where}
+    if is_weighted:
+        options["weights"] = data.weights
 
     def estimate(predictions: Any, targets: jax.Array) -> jax.Array:
         value = jnp.asarray(estimator(predictions, targets, **options))
@@ -119,9 +162,42 @@ def _consistency_test(
     values_under, words = _NULLS[null]
     values = values_under(key, estimate, data, n_resamples)
     # All weights are NaN if a row is invalid, and then the comparison is false.
-    statistic = jnp.where(jnp.sum(data.weights) >= 2, values[-1], jnp.nan)
+    statistic = jnp.where(jnp.sum(data.weights > 0) >= 2, values[-1], jnp.nan)
     method = f"consistency_test of {n_resamples} {words}"
     return ranked(values.at[-1].set(statistic), statistic, method=method)
+
+
+def _check_rows_of_null(null: str, given: dict[str, Any]) -> None:
+    for name, value in given.items():
+        if null == "consistency" and value is not None:
+            raise ValueError(
+                f"{name} must be None for null='consistency', which is for independent rows that "
+                "weigh the same."
+            )
+
+
+def _form_of(estimator: Any, data: Data) -> Form:
+    """The estimator as a function of residuals of labels."""
+    form = residual_form(estimator)
+    if form is None or data.predictions.label_probabilities() is None:
+        name = getattr(estimator, "__name__", type(estimator).__name__)
+        raise ValueError(
+            "estimator must be ece, mce or smooth_ece of labels, or a jax.tree_util.Partial of one "
+            "with options by name, for clusters or times, which multiply residuals; got "
+            f"{name}.  calibration_test takes all predictions."
+        )
+    return form
+
+
+@functools.partial(jax.jit, static_argnames=("n_resamples", "n_times"))
+def _multiplied_test(
+    key: jax.Array, form: Form, data: Data, n_resamples: int, n_times: int | None
+) -> CalibrationTestResult:
+    data = clean(data)
+    together = max(1, _ROWS // data.n)
+    values = multiplied_estimates(key, form, data, n_resamples, n_times, together)
+    statistic = jnp.where(jnp.sum(data.weights > 0) >= 2, values[-1], jnp.nan)
+    return ranked(values.at[-1].set(statistic), statistic)
 
 
 #: ``estimate(predictions, targets)``, a scalar.

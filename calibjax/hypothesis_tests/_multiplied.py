@@ -69,10 +69,12 @@ def missing_deviations(
 
         return list(map(of_feature, features))
 
-    def missing(found: jax.Array) -> jax.Array:
-        observed, expected = found
-        is_possible = expected > 0
-        share = observed / jnp.where(is_possible, expected, 1.0)
-        return jnp.where(is_possible, jnp.sqrt(jnp.maximum(1 - share, 0.0)), 0.0)
+    sums = sum_over_rows(variances, rows, weights, per_row, axis)
+    return [lacking(*found) for found in sums]
 
-    return list(map(missing, sum_over_rows(variances, rows, weights, per_row, axis)))
+
+def lacking(observed: jax.Array, expected: jax.Array) -> jax.Array:
+    """lambda, from the sums of squares of observed residuals and those that are expected."""
+    is_possible = expected > 0
+    share = observed / jnp.where(is_possible, expected, 1.0)
+    return jnp.where(is_possible, jnp.sqrt(jnp.maximum(1 - share, 0.0)), 0.0)

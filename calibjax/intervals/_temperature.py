@@ -73,6 +73,7 @@ def equivalent_temperature(
     confidence_level: float = 0.95,
     n_resamples: int = 999,
     where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
 ) -> EquivalentTemperature:
     """How far off a model is, as a temperature: as if its logits were T times too large.
 
@@ -109,6 +110,8 @@ def equivalent_temperature(
         confidence_level: a number in (0, 1).
         n_resamples: the number of resamples of `skce_confidence_interval`.
         where: boolean mask ``[n]``; masked rows may hold anything.
+        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
+            targets; both sides have the weights w_i w_j then.
 
     Returns:
         EquivalentTemperature; inside jit a bad value, or fewer than two kept rows, makes all
@@ -134,7 +137,7 @@ def equivalent_temperature(
     """
     check_key(key)
     one_level(confidence_level, jnp.float32)
-    kernel, data = check_inputs(kernel, predictions, targets, where)
+    kernel, data = check_inputs(kernel, predictions, targets, where, weights)
     check_tempering(data.predictions)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     level = checked_level(confidence_level, widest_dtype(targets, *jax.tree.leaves(predictions)))
@@ -184,13 +187,13 @@ def _temperature_of_errors(axis: Axis, shared: Any, data: Data) -> EquivalentTem
     chosen = jax.tree.map(lambda x: jnp.where(_along(row < n_all, x), x, x[:1]), chosen)
     excess = jnp.geomspace(_SMALLEST, _LARGEST, _N_TEMPERATURES, dtype=dtype)
     weights = lax.stop_gradient(weights)
-    n = jnp.sum(weights)
+    n, squares = jnp.sum(weights), jnp.sum(jnp.square(weights))
     sums = tempered_sums(in_dtype(kernel, dtype), lax.stop_gradient(chosen), weights, 1 + excess)
-    shown = sums / (n * (n - 1))
+    shown = sums / (jnp.square(n) - squares)
     levels = jnp.stack([estimate, *interval]).astype(dtype)
     found = 1 + _excess_that_shows(levels, shown, excess)
     # All weights are NaN if a row is invalid; nothing is known of fewer than two rows.
-    found = jnp.where((n > 1) & ~jnp.isnan(levels), found, jnp.nan)
+    found = jnp.where((jnp.sum(weights > 0) > 1) & ~jnp.isnan(levels), found, jnp.nan)
     ratio = None
     if chosen.target_kind == "real":
         ratio = _deviation_ratio(chosen, weights, found[0])

@@ -36,6 +36,7 @@ def fit_recalibration(
     *,
     objective: Callable[..., jax.Array] | None = None,
     where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
 ) -> Parameters:
     """The parameters that minimise objective(transform(parameters, predictions), targets).
 
@@ -67,9 +68,11 @@ def fit_recalibration(
         predictions: a batch of n >= 2 predictions.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
         objective: None, or a function of (predictions, targets) that returns a scalar and can be
-            traced and differentiated twice; it is called with ``where=where`` too if `where` is
-            given.
+            traced and differentiated twice; it is called with ``where=where`` and
+            ``weights=weights`` too if these are given.
         where: boolean mask ``[n]``; masked rows may hold anything.
+        weights: how much each row counts, nonnegative numbers ``[n]``; the mean of the default
+            objective has these weights.
 
     Returns:
         The fitted parameters, a pytree like `parameters`, in the widest dtype of predictions and
@@ -104,7 +107,7 @@ def fit_recalibration(
         if not is_array(leaf):
             raise TypeError(f"parameters must hold numbers, got {type(leaf).__name__}.")
         check_array("parameters", jnp.asarray(leaf), "real")
-    data = check_data(predictions, targets, where)
+    data = check_data(predictions, targets, where, weights)
     if objective is None:
         return fit_recalibration_of_data(transform, parameters, padded(data))[0]
     # Not on the ladder: a user's objective need not know that there are masked rows.
@@ -126,8 +129,11 @@ def _search(
     objective: Callable[..., jax.Array] | None,
 ) -> tuple[Any, jax.Array]:
     """The parameters, and whether the objective has a minimum there."""
-    data = clean(data)
+    is_weighted, data = data.weights is not None, clean(data)
     dtype = data.weights.dtype
+    extra = {} if data.where is None else {"where": data.where}
+    if is_weighted:
+        extra["weights"] = data.weights
     start = jax.tree.map(lambda x: lax.stop_gradient(jnp.asarray(x, dtype)), parameters)
 
     def recalibrated(parameters: Any) -> Any:
@@ -147,9 +153,9 @@ def _search(
         if objective is None:
             # The logarithm of 0 has no derivative that a weight of 0 would take away.
             predictions, targets = fill_masked((predictions, data.targets), counted)
-            total = jnp.sum(predictions.log_prob(targets), where=counted)
-            return (-total / jnp.maximum(jnp.sum(counted, dtype=total.dtype), 1)).astype(dtype)
-        extra = {} if data.where is None else {"where": data.where}
+            log_prob = data.weights * predictions.log_prob(targets)
+            total, weight = (jnp.sum(x, where=counted) for x in (log_prob, data.weights))
+            return (-total / jnp.where(weight > 0, weight, 1.0)).astype(dtype)
         value = jnp.asarray(objective(predictions, data.targets, **extra))
         if value.shape:
             raise ValueError(f"objective must return a scalar, got shape {list(value.shape)}.")
@@ -164,7 +170,7 @@ def _search(
     steps, value, norm, ended = _minimise(lambda steps: loss(at(steps)), jnp.zeros_like(numbers))
     fitted = at(steps)
     # All weights are NaN if a row is invalid, and then the comparison is false.
-    valid = (jnp.sum(data.weights) >= 2) & jnp.isfinite(value) & jnp.isfinite(norm)
+    valid = (jnp.sum(data.weights > 0) >= 2) & jnp.isfinite(value) & jnp.isfinite(norm)
     found = jax.tree.map(lambda x: lax.stop_gradient(jnp.where(valid, x, jnp.nan)), fitted)
     is_minimum = _has_minimum(lambda x: loss(unravel(x)), numbers, ravel_pytree(fitted)[0])
     return found, valid & ended & is_minimum

@@ -28,6 +28,7 @@ def fit_temperature(
     *,
     objective: Callable[..., jax.Array] | None = None,
     where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
 ) -> jax.Array:
     """The temperature T in [0.01, 100] that minimises objective(temper(predictions, T), targets).
 
@@ -58,11 +59,13 @@ def fit_temperature(
         predictions: a batch of n >= 2 predictions of a family that `temper` takes.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
         objective: None, or a function of (predictions, targets) that returns a scalar in any units
-            and can be traced; it is called with ``where=where`` too if `where` is given.  A
-            function that is defined again is compiled again: define it once.  A
+            and can be traced; it is called with ``where=where`` and ``weights=weights`` too if
+            these are given.  A function that is defined again is compiled again: define it once.  A
             `jax.tree_util.Partial` can change its arrays without a new compilation, and its
             booleans, Python integers and strings are options, for example ``unbiased=False``.
         where: boolean mask ``[n]``; masked rows may hold anything.
+        weights: how much each row counts, nonnegative numbers ``[n]``; the mean of the default
+            objective has these weights.
 
     Returns:
         A scalar; NaN if the objective is NaN at all temperatures of the grid.
@@ -89,7 +92,7 @@ def fit_temperature(
     """
     if objective is not None and not callable(objective):
         raise TypeError(f"objective must be a callable or None, got {type(objective).__name__}.")
-    data = check_data(predictions, targets, where)
+    data = check_data(predictions, targets, where, weights)
     if objective is None:
         return fit_temperature_of_data(padded(data))
     # Not on the ladder: a user's objective need not know that there are masked rows.
@@ -108,14 +111,16 @@ def is_end_of_range(temperature: float) -> bool:
 
 @jax.jit
 def _fit_temperature(data: Data, objective: Callable[..., jax.Array] | None) -> jax.Array:
-    data = clean(data)
+    is_weighted, data = data.weights is not None, clean(data)
     dtype = data.weights.dtype
+    extra = {} if data.where is None else {"where": data.where}
+    if is_weighted:
+        extra["weights"] = data.weights
 
     def loss(power):
         temperature = _LARGEST**power
         if objective is None:
             return _negative_log_likelihood(data, temperature)
-        extra = {} if data.where is None else {"where": data.where}
         value = jnp.asarray(objective(temper(data.predictions, temperature), data.targets, **extra))
         if value.shape:
             raise ValueError(f"objective must return a scalar, got shape {list(value.shape)}.")
@@ -123,7 +128,7 @@ def _fit_temperature(data: Data, objective: Callable[..., jax.Array] | None) -> 
 
     power = _minimise(loss, jnp.linspace(-1, 1, _GRID_POINTS, dtype=dtype))
     # All weights are NaN if a row is invalid, and then the comparison is false.
-    enough = jnp.sum(data.weights) >= 2
+    enough = jnp.sum(data.weights > 0) >= 2
     return lax.stop_gradient(jnp.where(enough, _LARGEST**power, jnp.nan))
 
 
@@ -163,5 +168,6 @@ def _negative_log_likelihood(data: Data, temperature: jax.Array) -> jax.Array:
     untempered = data.predictions.tempered_log_prob(data.targets, jnp.ones_like(temperature))
     counted = (data.weights > 0) & (untempered != -jnp.inf)
     log_prob = data.predictions.tempered_log_prob(data.targets, temperature)
-    total = exact_sum(jnp.where(counted, log_prob, 0.0))
-    return -total / jnp.maximum(jnp.sum(counted, dtype=total.dtype), 1)
+    total = exact_sum(jnp.where(counted, data.weights * log_prob, 0.0))
+    weight = jnp.sum(data.weights, where=counted)
+    return -total / jnp.where(weight > 0, weight, 1.0)

@@ -17,13 +17,14 @@ def check_numbers(
     predictions: Distribution,
     targets: Targets,
     where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
     intervals: bool = False,
 ) -> Data:
     """Rows of single labels, counts or numbers as `Data`; an error names a wrong argument.
 
     With `intervals` targets may be `Between`.
     """
-    data = check_data(predictions, targets, where, at_least=1, intervals=intervals)
+    data = check_data(predictions, targets, where, weights, at_least=1, intervals=intervals)
     if predictions.target_shape != "n":
         raise TypeError(
             "predictions must be of labels, counts or real numbers, got "
