@@ -62,6 +62,14 @@ def off_diagonal_mean(matrix):
     return (matrix.sum() - np.trace(matrix)) / (n * (n - 1))
 
 
+def bisected(shown, predictions, level):
+    if level <= 0:
+        return 1.0
+    if level > shown(1e4, predictions):
+        return np.inf
+    return optimize.brentq(lambda t: shown(t, predictions) - level, 1, 1e4)
+
+
 LABEL_KERNEL = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), 0.5), cj.WhiteKernel())
 REAL_KERNEL = cj.TensorProduct(cj.DistanceKernel(WIDE, 2.0), cj.GaussianKernel(1.0))
 CASES = {
@@ -75,18 +83,10 @@ def test_bisection(name, float64):
     make, kernel, shown = CASES[name]
     predictions, targets = make()
     result = cj.equivalent_temperature(KEY, kernel, predictions, targets)
-
-    def expected(level):
-        if level <= 0:
-            return 1.0
-        if level > shown(1e4, predictions):
-            return np.inf
-        return optimize.brentq(lambda t: shown(t, predictions) - level, 1, 1e4)
-
     interval = cj.skce_confidence_interval(KEY, kernel, predictions, targets)
     levels = cj.skce(kernel, predictions, targets), *interval
     found = result.temperature, *result.confidence_interval
-    excess = np.array([expected(float(level)) for level in levels]) - 1
+    excess = np.array([bisected(shown, predictions, float(level)) for level in levels]) - 1
     assert 0.1 < excess[0] < 10
     np.testing.assert_allclose(np.array(found) - 1, excess, rtol=0.01)
     if name == "labels":
@@ -94,6 +94,18 @@ def test_bisection(name, float64):
     else:
         np.testing.assert_allclose(result.deviation_ratio, result.temperature**-0.5, rtol=1e-9)
         assert "standard deviations 0." in repr(result)
+
+
+@pytest.mark.slow
+def test_the_interval_of_clusters(float64):
+    predictions, targets = labels()
+    data = LABEL_KERNEL, predictions, targets
+    clusters = np.arange(N) % 20
+    found = cj.equivalent_temperature(KEY, *data, clusters=clusters)
+    interval = cj.skce_confidence_interval(KEY, *data, clusters=clusters)
+    expected = [bisected(shown_by_labels, predictions, float(level)) for level in interval]
+    assert expected[1] > expected[0]
+    np.testing.assert_allclose(found.confidence_interval, expected, rtol=0.01)
 
 
 @pytest.mark.slow

@@ -10,7 +10,16 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, clean, in_dtype, kept_first, padded
+from calibjax._rows import (
+    Data,
+    Dependence,
+    check_unrelated,
+    clean,
+    in_dtype,
+    kept_first,
+    padded,
+    with_dependence,
+)
 from calibjax._sharding import Axis, axis_size, global_offset, on_devices, rows_at
 from calibjax._struct import is_array, is_traced, struct, widest_dtype
 from calibjax.discrepancy import SumOfTerms, check_inputs
@@ -74,6 +83,9 @@ def equivalent_temperature(
     n_resamples: int = 999,
     where: ArrayLike | None = None,
     weights: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+    times: ArrayLike | None = None,
+    horizon: float | None = None,
 ) -> EquivalentTemperature:
     """How far off a model is, as a temperature: as if its logits were T times too large.
 
@@ -112,6 +124,8 @@ def equivalent_temperature(
         where: boolean mask ``[n]``; masked rows may hold anything.
         weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
             targets; both sides have the weights w_i w_j then.
+        clusters, times, horizon: which rows may depend on each other, as in
+            `skce_confidence_interval`, for the interval.
 
     Returns:
         EquivalentTemperature; inside jit a bad value, or fewer than two kept rows, makes all
@@ -139,6 +153,8 @@ def equivalent_temperature(
     one_level(confidence_level, jnp.float32)
     kernel, data = check_inputs(kernel, predictions, targets, where, weights)
     check_tempering(data.predictions)
+    data = with_dependence(data, Dependence(clusters, times, horizon))
+    check_unrelated(data)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     level = checked_level(confidence_level, widest_dtype(targets, *jax.tree.leaves(predictions)))
     return _equivalent_temperature((key, kernel, level), padded(data), n_resamples)
