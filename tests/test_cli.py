@@ -32,8 +32,9 @@ def write(path, text):
 class Found:
     """What stands for the result of `evaluate`, which takes long to compile."""
 
-    def __init__(self, predictions, targets, *, seed, classes, level, weights, dependence):
-        self.weights, self.dependence = weights, dependence
+    def __init__(self, predictions, targets, *, seed, classes, level, **of_rows):
+        assert of_rows.keys() == {"weights", "dependence", "columns"}
+        self.weights, self.dependence = of_rows["weights"], of_rows["dependence"]
         self.predictions, self.targets, self.classes = predictions, targets, classes
         self.seed, self.level = seed, level
         self.rejected = seed == 1

@@ -1,17 +1,26 @@
 """The warning of `evaluate`: do rows next to each other depend on each other?"""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import polars as pl
 import pytest
 
 import calibjax as cj
 from calibjax._rows import check_data, padded
+from calibjax.cli._columns import Columns as ColumnOptions
+from calibjax.cli._columns import Model
+from calibjax.cli._read import Table
+from calibjax.cli._rows import columns_of_rows
 from calibjax.evaluation._neighbours import (
+    Column,
     _cosines,
     _judged_labels,
     _products,
     neighbour_dependence_test_of_data,
+    neighbours_in_columns,
     remark_on_neighbours,
 )
 
@@ -116,6 +125,42 @@ def test_the_same_key_the_same_answer_and_few_rows_none():
     hidden = cj.Between(targets, np.where(np.arange(N) % 4, targets, np.inf))
     data = padded(check_data(predictions, hidden, intervals=True))
     assert neighbour_dependence_test_of_data(jax.random.key(0), data) <= 0.01
+
+
+def test_other_columns_say_which_rows_depend():
+    """Rows in random order: a column of days, or of wards, brings neighbours together again."""
+    rng = np.random.default_rng(6)
+    predictions, targets = autoregressive(rng)
+    days = rng.permutation(N)
+    predictions, targets = predictions[days], targets[days]
+    data = padded(check_data(predictions, targets))
+    wards = rng.integers(0, 10, N)
+    columns = [Column("day", True, days.astype(float)), Column("ward", False, wards)]
+    of_days, of_wards = neighbours_in_columns(jax.random.key(0), data, columns)
+    assert of_days.pvalue == pytest.approx(1 / 300) and of_wards.pvalue > 0.01
+    assert "in day depend" in of_days.remark() and "pass --time day" in of_days.remark()
+    assert of_wards.remark() is None
+    assert "pass --cluster ward." in of_wards._replace(pvalue=0.01).remark()
+
+
+def test_columns_of_dates_and_of_names():
+    days = [f"2026-01-{day:02}" for day in (3, 1, 2, 4)]
+    frame = {
+        "mu": [0.0] * 4,
+        "patient": ["a", "b", "c", "d"],
+        "ward": ["x", "y", "x", "y"],
+        "nurse_id": [1, 1, 2, 2],
+        "day": days,
+        "gap": ["x", None, "x", "x"],
+        "note": ["x"] * 4,
+    }
+    table = Table(Path("a.csv"), {name: pl.Series(name, values) for name, values in frame.items()})
+    model = Model(table, normal(np.zeros(4)), np.zeros(4))
+    ward, day = columns_of_rows(model, ColumnOptions(target="y", mean="mu", sd="sd"))
+    assert (ward.name, ward.is_time, ward.values.tolist()) == ("ward", False, [0, 1, 0, 1])
+    assert day.name == "day" and day.is_time and np.argsort(day.values).tolist() == [1, 2, 0, 3]
+    (day,) = columns_of_rows(model, ColumnOptions(target="ward", probs="nurse_*"))
+    assert day.name == "day"
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from calibjax.cli._options import (
     Time,
     Weight,
 )
-from calibjax.cli._rows import censored_targets, dependence_of, weights_of
+from calibjax.cli._rows import censored_targets, columns_of_rows, dependence_of, weights_of
 from calibjax.cli._terminal import check_folder, check_level, one_line_errors, working
 from calibjax.cli._with_columns import with_columns
 
@@ -67,6 +67,7 @@ def evaluate(
                 level=level,
                 weights=weights,
                 dependence=dependence,
+                columns=columns_of_rows(model, columns),
             )
             if html is not None:
                 found.to_html(html)

@@ -1,14 +1,17 @@
 """Columns that say what else is known of rows."""
 
+import dataclasses
+import fnmatch
+
 import numpy as np
 import polars as pl
 
 from calibjax._between import Between
 from calibjax._rows import Dependence
-from calibjax.cli._columns import Model
+from calibjax.cli._columns import Columns, Model
 from calibjax.cli._terminal import BadInput
 from calibjax.distributions import Normal
-from calibjax.evaluation import cluster_numbers, read_times
+from calibjax.evaluation import Column, cluster_numbers, read_times
 
 
 def censored_targets(model: Model, name: str) -> Between:
@@ -44,6 +47,30 @@ def dependence_of(
     words = "a number, or a date such as 2026-03-31"
     model.table.check(time, np.isfinite(_of_rows(model, time, values)), words)
     return Dependence(times=values, horizon=horizon)
+
+
+def columns_of_rows(model: Model, used: Columns) -> list[Column]:
+    """The first other column of dates, and the first one of names that come again and again.
+
+    Names are texts, or integers of a column whose name ends with id.
+    """
+    patterns = [x for x in dataclasses.astuple(used) if isinstance(x, str)]
+    found: dict[bool, Column] = {}
+    for name, column in model.table.columns.items():
+        is_id = column.dtype.is_integer() and name.lower().endswith("id")
+        is_text = column.dtype == pl.String or column.dtype.is_temporal()
+        is_used = any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+        if is_used or not (is_text or is_id) or len(column) != len(model.targets):
+            continue
+        if column.null_count() or column.n_unique() < 2:
+            continue
+        texts = column.cast(pl.String).to_numpy().astype(str)
+        times = read_times(texts)
+        is_time = times.are_dates and bool(np.isfinite(times.values).all())
+        if is_time or column.n_unique() <= len(column) / 2:
+            values = times.values if is_time else cluster_numbers(texts)
+            found.setdefault(is_time, Column(name, is_time, values))
+    return list(found.values())
 
 
 def _names(model: Model, name: str) -> np.ndarray:

@@ -9,3 +9,4 @@ from calibjax.evaluation._labels import LabelError as LabelError
 from calibjax.evaluation._labels import Labels as Labels
 from calibjax.evaluation._labels import read_events as read_events
 from calibjax.evaluation._labels import read_labels as read_labels
+from calibjax.evaluation._neighbours import Column as Column

@@ -25,7 +25,12 @@ from calibjax.evaluation._hidden import n_hidden, on_numpy, shift_in_words
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import MEAN_PLACE, measures
-from calibjax.evaluation._neighbours import neighbour_dependence_test_of_data
+from calibjax.evaluation._neighbours import (
+    Column,
+    Neighbours,
+    neighbour_dependence_test_of_data,
+    neighbours_in_columns,
+)
 from calibjax.evaluation._pictures import map_of
 from calibjax.evaluation._remarks import Impossible, impossible_rows
 from calibjax.evaluation._summary import verdict
@@ -143,6 +148,7 @@ def evaluate_read(
     level: float,
     weights: np.ndarray | None = None,
     dependence: Dependence = INDEPENDENT,
+    columns: Sequence[Column] = (),
 ) -> Evaluation:
     """`evaluate` of a distribution, and of targets as it counts them, which need no more reading.
 
@@ -154,6 +160,7 @@ def evaluate_read(
         level: as in `evaluate`.
         weights: how much each row counts, ``[n]``, or None.
         dependence: clusters as integers ``[n]``, or times as numbers ``[n]`` and a horizon.
+        columns: other columns of the table, which may say which rows depend on each other.
     """
     seed = check_integer("seed", seed, 0, 2**63 - 1)
     if not (isinstance(level, (float, np.floating)) and _LEAST_LEVEL <= level <= _LARGEST_LEVEL):
@@ -180,8 +187,10 @@ def evaluate_read(
     found = measures(keys.measures, data, 1 - level, _N_RESAMPLES)
     rows, units = f"{n} rows", rows_in_words(dependence)
     worst = towards = neighbours = None
+    in_columns: tuple[Neighbours, ...] = ()
     if units is None:
         neighbours = neighbour_dependence_test_of_data(keys.neighbours, data)
+        in_columns = neighbours_in_columns(keys.neighbours, data, columns)
     else:
         rows += f", {units}"
     if isinstance(observed, Between):
@@ -207,6 +216,7 @@ def evaluate_read(
         weights=weights,
         dependence=dependence,
         pvalue_of_neighbours=neighbours,
+        neighbours=in_columns,
     )
 
 

@@ -21,7 +21,7 @@ from calibjax.evaluation._dependence import INDEPENDENT, rows_in_words
 from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import Measure
-from calibjax.evaluation._neighbours import remark_on_neighbours
+from calibjax.evaluation._neighbours import Neighbours, remark_on_neighbours
 from calibjax.evaluation._pictures import curves_of
 from calibjax.evaluation._remarks import Impossible, remarks
 from calibjax.evaluation._remedies import Remedy, remedies_of
@@ -56,6 +56,7 @@ class Evaluation:
         dependence: the clusters as integers, or the times, as numbers or days, and the horizon.
         pvalue_of_neighbours: that of a test whether rows next to each other are independent of each
             other; None with clusters or times, for vectors, and for fewer than 50 rows.
+        neighbours: the same in the order of other columns of a file, of dates and of names.
 
     Example:
         >>> import calibjax as cj
@@ -78,6 +79,7 @@ class Evaluation:
     weights: np.ndarray | None = None
     dependence: Dependence = INDEPENDENT
     pvalue_of_neighbours: float | None = None
+    neighbours: tuple[Neighbours, ...] = ()
 
     @property
     def rejected(self) -> bool:
@@ -93,8 +95,13 @@ class Evaluation:
     def remarks(self) -> list[str]:
         """What is left out, and why intervals may be too narrow: few rows; mostly empty."""
         found = remarks(self.predictions, self.targets, self.weights, self.dependence)
+        # A column says which option to use, the order of the rows does not.
+        in_columns = (column.remark() for column in self.neighbours)
+        warnings = [words for words in in_columns if words is not None]
         of_neighbours = remark_on_neighbours(self.pvalue_of_neighbours)
-        return found if of_neighbours is None else [of_neighbours, *found]
+        if of_neighbours is not None and not warnings:
+            warnings = [of_neighbours]
+        return [*warnings, *found]
 
     @property
     def units(self) -> str | None:

@@ -17,9 +17,12 @@ of the features, those of draws too.
 In NumPy: compiling it would take longer than it takes.
 """
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from calibjax._between import Between
@@ -53,6 +56,61 @@ def remark_on_neighbours(pvalue: float | None) -> str | None:
         "independent rows: pass times= and horizon=, or clusters= (--time and --horizon, or "
         "--cluster)."
     )
+
+
+class Column(NamedTuple):
+    """Another column of the table of predictions, which may say which rows depend on each other.
+
+    Args:
+        name: its name.
+        is_time: whether it holds times, and else names.
+        values: numbers in the order of the times or names, ``[n]``.
+    """
+
+    name: str
+    is_time: bool
+    values: np.ndarray
+
+
+class Neighbours(NamedTuple):
+    """The p-value of the test of neighbours in the order of a column; see `Column`."""
+
+    name: str
+    is_time: bool
+    pvalue: float
+
+    def remark(self) -> str | None:
+        """A warning that the p-value of an evaluation assumes too much; None if nothing is seen."""
+        if self.pvalue > _LEVEL:
+            return None
+        rows, option = f"Rows of one {self.name}", f"--cluster {self.name}"
+        if self.is_time:
+            rows, option = f"Rows next to each other in {self.name}", f"--time {self.name}"
+            option += ", and --horizon if forecasts look further ahead than one step"
+        return (
+            f"{rows} depend on each other (p = {self.pvalue:.2g}); the p-value assumes independent "
+            f"rows: pass {option}."
+        )
+
+
+def neighbours_in_columns(
+    key: jax.Array, data: Data, columns: Sequence[Column]
+) -> tuple[Neighbours, ...]:
+    """`neighbour_dependence_test_of_data` of the rows in the order of each column."""
+    found = []
+    for name, is_time, values in columns:
+        order = np.arange(data.n)
+        order[: values.size] = np.argsort(values, kind="stable")
+        rows = jnp.asarray(order)
+        ordered = dataclasses.replace(
+            data,
+            predictions=data.predictions[rows],
+            targets=jax.tree.map(lambda x, rows=rows: x[rows], data.targets),
+        )
+        pvalue = neighbour_dependence_test_of_data(key, ordered)
+        if pvalue is not None:
+            found.append(Neighbours(name, is_time, pvalue))
+    return tuple(found)
 
 
 def neighbour_dependence_test_of_data(key: jax.Array, data: Data) -> float | None:

@@ -31,6 +31,7 @@ def saved(evaluation: Any) -> dict[str, Any]:
         "n_effective": evaluation.n_effective,
         "assumes": evaluation.units or "independent rows",
         "pvalue_of_neighbours": evaluation.pvalue_of_neighbours,
+        "pvalues_of_neighbours_in": {x.name: x.pvalue for x in evaluation.neighbours},
         "horizon": evaluation.dependence.horizon,
         "family": evaluation.family,
         "classes": evaluation.classes,
