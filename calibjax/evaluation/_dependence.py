@@ -88,14 +88,15 @@ def remarks_on_rows(weights: np.ndarray | None, dependence: Dependence) -> list[
     found, units = [], rows_in_words(dependence)
     if weights is not None:
         found.append(
-            "Weights: the p-value and the numbers know them. Pictures, and where it is worst, "
-            "count every row once; temperatures, recalibrations and rows that contribute most are "
-            "left out."
+            "Weights: the p-value, the numbers and the curves know them. Maps, and where it is "
+            "worst, count every row once; temperatures, recalibrations and rows that contribute "
+            "most are left out."
         )
     if units is not None:
         found.append(
-            f"Dependent rows, {units}: the p-value and the intervals above allow for it. Bands of "
-            "pictures, and where it is worst, assume independent rows; recalibrations are left out."
+            f"Dependent rows, {units}: the p-value, the intervals above, and the bands of "
+            "reliability, PIT and coverage allow for it. The CORP curve, maps, and where it is "
+            "worst, assume independent rows; recalibrations are left out."
         )
     few = _few_units(dependence)
     if few is not None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from calibjax._between import Between
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, Dependence, padded
+from calibjax._rows import Data, Dependence, check_data, padded, with_dependence
 from calibjax.curves import contributions_of_data
 from calibjax.discrepancy import normal_form
 from calibjax.evaluation._dependence import INDEPENDENT, rows_in_words
@@ -167,8 +167,9 @@ class Evaluation:
         if isinstance(self.targets, Between):
             return {}
         with self._precision():
-            key, data = keys_of(self.seed).curves, padded(Data(self.predictions, self.targets))
-            return curves_of(key, data, 1 - self.level, self._n_resamples)
+            data = check_data(self.predictions, self.targets, weights=self.weights)
+            data = padded(with_dependence(data, self.dependence))
+            return curves_of(keys_of(self.seed).curves, data, 1 - self.level, self._n_resamples)
 
     @functools.cached_property
     def contributions(self) -> np.ndarray | None:

@@ -29,7 +29,11 @@ def curves_of(
                     keys[0], binary, n_bins=15, **options
                 ),
                 "corp": curves.corp_curve(
-                    *binary.samples, key=keys[1], where=binary.where, **options
+                    *binary.samples,
+                    key=keys[1],
+                    where=binary.where,
+                    weights=binary.weights,
+                    **options,
                 ),
             }
             | ordered
