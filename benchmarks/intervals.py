@@ -81,9 +81,9 @@ def page(results: Results) -> str:
         "90 % and 95 % contain the SKCE, and median widths at 95 %. Predictions are drawn from "
         "200, so that the SKCE is known; a part of all targets follows another law, as many as "
         "give the SKCE of a row. SKCE and widths are in units of t/n, where t = E h_ii: the mean "
-        "squared error of a mean of n functions. A wide kernel has 4 times the default "
-        "lengthscale between predictions and few large eigenvalues, a narrow one has 1/8 of it "
-        "and many. The strengths 0.01 and largest are the SKCE itself.",
+        "squared error of a mean of n functions. A wide kernel has 4 times the lengthscale of "
+        "`product_kernel` between predictions and few large eigenvalues, a narrow one has 1/8 of "
+        "it and many. The strengths 0.01 and largest are the SKCE itself.",
         "*Hájek* is estimate ± z times the `standard_error` of `asymptotic_skce_test`, *blocks* "
         "the interval of `asymptotic_block_skce_test` with blocks of √n rows, both cut off at 0. "
         "They are shorter where they do not hold.",

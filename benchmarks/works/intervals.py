@@ -11,7 +11,7 @@ import calibjax as cj
 
 POOL = 200
 LEVELS = (0.9, 0.95)
-#: The lengthscale of the kernel on predictions in units of the default one.
+#: The lengthscale of the kernel on predictions in units of that of `product_kernel`.
 KERNELS = {"wide": 4.0, "narrow": 0.125}
 #: The number of data sets for each number of rows.
 DATA_SETS = {50: 500, 300: 150, 3000: 30}
@@ -66,13 +66,12 @@ FAMILIES = ("Bernoulli", "10 classes", "normal", "Poisson", "5 samples")
 
 
 def pool_of(family: str, kernel: str) -> Pool:
-    """The pool with the default kernel, but for the lengthscale between predictions."""
+    """The pool with the product kernel, but for the lengthscale between predictions."""
     predictions, alternative = _family(family)
-    default: Any = cj.default_kernel(predictions)
-    distance = default.prediction_kernel.distance
-    lengthscale = KERNELS[kernel] * cj.median_heuristic(distance, predictions)
-    between = cj.DistanceKernel(distance, lengthscale)
-    return Pool(predictions, alternative, cj.TensorProduct(between, default.target_kernel))
+    product: Any = cj.product_kernel(predictions)
+    usual = product.prediction_kernel
+    between = cj.DistanceKernel(usual.distance, KERNELS[kernel] * usual.lengthscale)
+    return Pool(predictions, alternative, cj.TensorProduct(between, product.target_kernel))
 
 
 @jax.jit

@@ -38,10 +38,10 @@ def skce(
 ) -> Callable[[], Any]:
     """The estimate with a distance of locations and spreads, compiled."""
     predictions, targets = batch(family, n)
-    default = cj.default_kernel(predictions)
-    lengthscale = default.target_kernel.lengthscale
+    product = cj.product_kernel(predictions)
+    lengthscale = product.target_kernel.lengthscale
     target_kernel = {"Gaussian": cj.GaussianKernel, "Laplacian": cj.LaplacianKernel}[kernel]
-    k = cj.TensorProduct(default.prediction_kernel, target_kernel(lengthscale))
+    k = cj.TensorProduct(product.prediction_kernel, target_kernel(lengthscale))
 
     def value(predictions, targets):
         return cj.skce(k, predictions, targets)
