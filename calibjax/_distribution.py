@@ -183,7 +183,7 @@ class Distribution(ABC):
         """
         if self.score_only or not self._is_number_with_cdf:
             return False
-        return jax.eval_shape(lambda p: p.label_probabilities(), self) is None
+        return not self.has_labels
 
     @property
     def takes_intervals(self) -> bool:
@@ -282,28 +282,34 @@ class Distribution(ABC):
         """
         return self.standard_deviation()
 
-    def label_probabilities(self) -> jax.Array | None:
-        """The probabilities of all m labels; None if the targets are no labels.
+    @property
+    def has_labels(self) -> bool:
+        """Whether targets are labels, all of whose probabilities are known."""
+        return type(self).label_probabilities is not Distribution.label_probabilities
 
-        The shape is ``[n, m]`` for a batch and ``[m]`` for one prediction.
-        """
-        return None
+    def label_probabilities(self) -> jax.Array:
+        """The probabilities of all m labels, ``[n, m]``, or ``[m]`` of one prediction."""
+        raise TypeError(f"{type(self).__name__} predictions have no probabilities of labels.")
 
-    def binary_probability(self) -> jax.Array | None:
-        """P(Y = 1) where 0 and 1 are the only labels and one number says it all; else None."""
-        return None
+    @property
+    def is_binary(self) -> bool:
+        """Whether 0 and 1 are the only labels, and `binary_probability` says it all."""
+        return type(self).binary_probability is not Distribution.binary_probability
+
+    def binary_probability(self) -> jax.Array:
+        """P(Y = 1), ``[n]``, or a number of one prediction."""
+        raise TypeError(f"{type(self).__name__} predictions have no probability of an event.")
 
     def off_mode_probability(self) -> jax.Array:
         """P(Y is not its most probable value), ``[n]``; by default only labels have such a value.
 
         Infinite where no target has a positive probability, so that nothing is a rare event.
         """
-        probabilities = self.label_probabilities()
-        if probabilities is None:
+        if not self.has_labels:
             leaf = jax.tree.leaves(self)[0]
             return jnp.full(leaf.shape[0], jnp.inf, jnp.result_type(leaf))
         # A sum of the others keeps the digits of small probabilities, which 1 - max would lose.
-        return jnp.sum(jnp.sort(probabilities, axis=1)[:, :-1], axis=1)
+        return jnp.sum(jnp.sort(self.label_probabilities(), axis=1)[:, :-1], axis=1)
 
     def default_distance(self) -> Any:
         """The distance in `product_kernel`; None stands for MeanEmbeddingDistance."""

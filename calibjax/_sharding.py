@@ -20,7 +20,7 @@ from calibjax._struct import is_traced
 T = TypeVar("T")
 
 #: Names of mesh axes, or None on one device.
-Axis = Any
+Axis = str | tuple[str, ...] | None
 
 
 class Devices(NamedTuple):

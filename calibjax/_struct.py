@@ -3,15 +3,19 @@
 import dataclasses
 import functools
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import GetAttrKey, Partial
+from jax.typing import ArrayLike, DTypeLike
 
 T = TypeVar("T")
+
+#: Arrays in nested tuples, lists, dicts and structs, or one array: whatever jax maps over.
+PyTree = Any
 
 
 def static(default: Any = dataclasses.MISSING) -> Any:
@@ -63,7 +67,7 @@ def struct(cls: type[T]) -> type[T]:
     return made
 
 
-def as_pytree(tree: Any, name: str = "a function") -> Any:
+def as_pytree(tree: PyTree, name: str = "a function") -> PyTree:
     """A tree that jit takes as an argument: each plain function in it becomes a Partial.
 
     A `jax.tree_util.Partial` has the function in its structure, where jax compares it by identity:
@@ -96,8 +100,8 @@ def _with_plain_function(partial: Partial, name: str) -> Partial:
     return Partial(own.func, *own.args, *made[0], **made[1])
 
 
-def _as_partial(function: Any, name: str) -> Partial:
-    owner = function
+def _as_partial(function: Callable[..., Any], name: str) -> Partial:
+    owner: object = function
     if isinstance(function, types.MethodType):
         owner = function.__self__
         if not jax.tree_util.all_leaves([owner]):
@@ -141,12 +145,16 @@ class _Leaf:
     """Stands in the structure where a leaf was: the class itself, which is one even if copied."""
 
 
+#: The structure of a tree, and of each of its leaves the type and the value of an option.
+Structure = tuple[jax.tree_util.PyTreeDef, tuple[tuple[type, Any], ...]]
+
+
 @struct
 class Bound:
     """A function with parameters as leaves, and options that choose its code as structure."""
 
-    parameters: list[Any]
-    structure: Any = static()
+    parameters: list[jax.Array]
+    structure: Structure = static()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         treedef, options = self.structure
@@ -155,7 +163,7 @@ class Bound:
         return jax.tree.unflatten(treedef, leaves)(*args, **kwargs)
 
 
-def bind(function: Any) -> Bound:
+def bind(function: Callable[..., Any]) -> Bound:
     """A user's function as an argument of jit.
 
     Functions, booleans, integers and strings that a `jax.tree_util.Partial` holds, such as
@@ -174,17 +182,17 @@ def is_array(leaf: Any) -> bool:
     return isinstance(leaf, (jax.Array, bool, int, float)) or hasattr(leaf, "__array__")
 
 
-def on_host(x: Any) -> np.ndarray:
+def on_host(x: ArrayLike) -> np.ndarray:
     """A number or a concrete array as jax would hold it, to look at without work for a device."""
     return np.asarray(x, jnp.result_type(x))
 
 
-def is_floating(leaf: Any) -> bool:
+def is_floating(leaf: ArrayLike | jax.ShapeDtypeStruct) -> bool:
     """Whether `leaf` holds floating-point numbers, so that gradients can flow to it."""
     return jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
 
 
-def widest_dtype(*arrays: Any) -> Any:
+def widest_dtype(*arrays: ArrayLike | jax.ShapeDtypeStruct) -> DTypeLike:
     """float64 if any array is, else float32: 16-bit numbers are computed in float32."""
     return jnp.float64 if any(jnp.result_type(x) == jnp.float64 for x in arrays) else jnp.float32
 
@@ -205,12 +213,16 @@ def widened_integers(targets: jax.Array) -> jax.Array:
     return targets.astype(jnp.int32) if targets.dtype.itemsize < 4 else targets
 
 
-def is_traced(tree: Any) -> bool:
+def is_traced(tree: PyTree) -> bool:
     """Whether any leaf is a tracer, so that its values cannot be looked at."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
 
 
-def split(tree: Any, kinds: Sequence[bool]) -> tuple[list[Any], list[Any], Any]:
+#: What `split` has forgotten of a tree: its structure, and which leaves were of the kind.
+Split = tuple[jax.tree_util.PyTreeDef, tuple[bool, ...]]
+
+
+def split(tree: PyTree, kinds: Sequence[bool]) -> tuple[list[Any], list[Any], Split]:
     """The leaves of a kind, the other leaves, and what `merge` needs to put them together."""
     leaves, treedef = jax.tree.flatten(tree)
     chosen = [leaf for leaf, kind in zip(leaves, kinds, strict=True) if kind]
@@ -218,7 +230,7 @@ def split(tree: Any, kinds: Sequence[bool]) -> tuple[list[Any], list[Any], Any]:
     return chosen, rest, (treedef, tuple(kinds))
 
 
-def merge(chosen: Sequence[Any], rest: Sequence[Any], structure: Any) -> Any:
+def merge(chosen: Sequence[Any], rest: Sequence[Any], structure: Split) -> PyTree:
     """The inverse of `split`."""
     treedef, kinds = structure
     sources = {True: iter(chosen), False: iter(rest)}

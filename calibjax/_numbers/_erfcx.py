@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 # Coefficients of the powers of t, highest power first, from tests/golden/erfcx_coefficients.py.
 # Their sum is well conditioned on -1 <= t <= 1: Horner's rule is as accurate as Clenshaw's, and a
@@ -35,7 +36,7 @@ _FLOAT64 = (
 )  # fmt: skip
 
 
-def coefficients(dtype: Any) -> tuple[Any, ...]:
+def coefficients(dtype: DTypeLike) -> tuple[Any, ...]:
     """The coefficients of the polynomial in t for a dtype, highest power first."""
     return _FLOAT64 if dtype == jnp.float64 else _FLOAT32
 

@@ -4,8 +4,6 @@ Shapes and dtypes are always checked, and values where they are concrete: in Num
 nothing, or where the rows lie, if they lie on several devices.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +21,7 @@ from calibjax._struct import is_array, is_traced, on_host
 
 
 def predictions_sizes(
-    predictions: Any, where: Any, name: str = "predictions", at_least: int = 2
+    predictions: Distribution, where: ArrayLike | None, name: str = "predictions", at_least: int = 2
 ) -> dict[str, int]:
     """The size of each axis that the family names, "n" for that of rows; checks types and shapes.
 
@@ -35,7 +33,8 @@ def predictions_sizes(
             f"{name} must be a distribution of calibjax, such as Categorical(probs), got {actual}; "
             "as_predictions converts those of numpyro, distrax, TFP and scipy.stats."
         )
-    arrays = parameters(predictions, "" if name == "predictions" else f" of {name}")
+    of_batch = "" if name == "predictions" else f" of {name}"
+    arrays: dict[str, tuple[ArrayLike, str]] = {**parameters(predictions, of_batch)}
     if where is not None:
         check_array("where", where, "boolean")
         arrays["where"] = where, "n"
@@ -52,9 +51,9 @@ def predictions_sizes(
     return sizes
 
 
-def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple[Any, str]]:
+def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple[jax.Array, str]]:
     """Each parameter with its symbolic shape; TypeError if it is no array of real numbers."""
-    arrays = {}
+    arrays: dict[str, tuple[jax.Array, str]] = {}
     for name, axes in predictions.shapes.items():
         value = predictions.parameter(name)
         check_array(f"{name}{of_batch}", value, "real")
@@ -115,7 +114,10 @@ def _check_intervals(
 
 
 def check_predictions(
-    predictions: Any, where: Any = None, name: str = "predictions", at_least: int = 2
+    predictions: Distribution,
+    where: ArrayLike | None = None,
+    name: str = "predictions",
+    at_least: int = 2,
 ) -> dict[str, int]:
     """The size of each axis that the family names; an error says what is wrong with predictions."""
     sizes = predictions_sizes(predictions, where, name, at_least)
@@ -193,7 +195,7 @@ def _check_values(
             )
 
 
-def _on_host(rows: Any) -> Any:
+def _on_host(rows: Data) -> Data:
     """Rows as arrays of NumPy, filled up to the next rung by copies of the last row.
 
     Checks of their values compile nothing, and what few families compile serves all numbers of rows
@@ -201,7 +203,7 @@ def _on_host(rows: Any) -> Any:
     """
     traced = is_traced(rows)
 
-    def move(x: Any) -> Any:
+    def move(x: ArrayLike) -> ArrayLike:
         if is_traced(x):
             return x
         return on_host(x) if traced else filled_up(on_host(x))

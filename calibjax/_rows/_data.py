@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import DTypeLike
 
 from calibjax._between import conditions
 from calibjax._distribution import Distribution
@@ -19,6 +20,10 @@ from calibjax._sharding import Axis, all_max, all_of, all_sum, index_on
 from calibjax._struct import is_floating, is_traced, struct, widest_dtype
 
 T = TypeVar("T")
+
+#: An array with a row for each sample, or None; targets may be `Between`.  The type does not say
+#: which: `clean` makes weights of None, and a public function refuses intervals before its core.
+PerRow = Any
 
 
 @struct
@@ -35,12 +40,12 @@ class Data:
             other; or None.
     """
 
-    predictions: Any
-    targets: Any
-    where: Any = None
-    weights: Any = None
-    clusters: Any = None
-    times: Any = None
+    predictions: Distribution
+    targets: PerRow
+    where: PerRow = None
+    weights: PerRow = None
+    clusters: PerRow = None
+    times: PerRow = None
 
     @property
     def n(self) -> int:
@@ -49,7 +54,7 @@ class Data:
         return jax.tree.leaves(rows)[0].shape[0]
 
     @property
-    def samples(self) -> tuple[Any, Any]:
+    def samples(self) -> tuple[Any, PerRow]:
         """The batch of samples (predictions, targets), the argument of `h_tile`."""
         return self.predictions, self.targets
 
@@ -82,7 +87,7 @@ def valid_rows(predictions: Distribution) -> jax.Array:
     return jnp.all(jnp.stack([valid for _, valid in predictions.constraints().values()]), axis=0)
 
 
-def fill_masked(rows: Any, where: jax.Array, axis: Axis = None) -> Any:
+def fill_masked(rows: T, where: jax.Array, axis: Axis = None) -> T:
     """Replaces masked rows by a copy of the first kept row, or by ones if no row is kept.
 
     A masked row may hold anything.  Its replacement is valid and passes no gradient on.  The first
@@ -101,7 +106,7 @@ def fill_masked(rows: Any, where: jax.Array, axis: Axis = None) -> Any:
     return jax.tree.map(fill, rows)
 
 
-def kept_first(rows: Any, where: Any) -> tuple[Any, jax.Array | int]:
+def kept_first(rows: T, where: jax.Array | None) -> tuple[T, jax.Array | int]:
     """The rows in a new order, kept rows first, and the number of kept rows."""
     if where is None:
         return rows, jax.tree.leaves(rows)[0].shape[0]
@@ -139,6 +144,6 @@ def clean(data: Data, axis: Axis = None) -> Data:
     return Data(predictions, targets, data.where, weights, clusters, times)
 
 
-def in_dtype(tree: T, dtype: Any) -> T:
+def in_dtype(tree: T, dtype: DTypeLike) -> T:
     """The tree with all floating leaves in one dtype."""
     return jax.tree.map(lambda x: jnp.asarray(x, dtype) if is_floating(x) else x, tree)

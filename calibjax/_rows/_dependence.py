@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -108,7 +108,7 @@ def describe_units(data: Data) -> str:
     return f"{count}{'clusters' if data.times is None else 'times'}"
 
 
-def _numbered(name: str, values: Any, data: Data, at_least: int) -> Any:
+def _numbered(name: str, values: ArrayLike, data: Data, at_least: int) -> ArrayLike:
     """Clusters as numbers from 0 on; integers remain as they are where they are not known here."""
     kept = _kept(data)
     if kept is None or is_traced(values) or devices_of(values):

@@ -5,7 +5,7 @@ the data up to the next rung, so that 900 and 1000 rows are one shape.
 """
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -56,7 +56,7 @@ def padded(data: Data) -> Data:
     if is_traced(mask):  # Nothing changes inside of a user's jit, where data may be constants.
         return data
 
-    def fill(x: Any) -> jax.Array:
+    def fill(x: jax.Array) -> jax.Array:
         with np.errstate(over="ignore"):  # Masked rows may hold anything.
             rows = filled_up(on_host(x))
         is_placed = isinstance(x, jax.Array) and x.committed

@@ -126,7 +126,7 @@ def coverage_curve(
     check_key(key)
     data = check_numbers(predictions, targets, where, weights)
     data = with_dependence(data, Dependence(clusters, times, horizon))
-    if jax.eval_shape(data.predictions.label_probabilities) is not None:
+    if data.predictions.has_labels:
         raise TypeError(
             "predictions must be of counts or real numbers, got "
             f"{type(predictions).__name__}: labels have no central intervals."

@@ -132,7 +132,7 @@ def residual_map(
     """
     check_key(key)
     data = check_numbers(predictions, targets, where)
-    if jax.eval_shape(data.predictions.label_probabilities) is not None:
+    if data.predictions.has_labels:
         raise TypeError(
             "predictions must be of counts or real numbers, got "
             f"{type(predictions).__name__}; witness_map takes classes."

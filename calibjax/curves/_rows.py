@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import jax
 from jax.typing import ArrayLike
@@ -14,13 +14,13 @@ from calibjax._sharding import gathered
 
 
 def check_binary(
-    predictions: Any,
+    predictions: Distribution,
     targets: ArrayLike,
     where: ArrayLike | None,
     weights: ArrayLike | None = None,
 ) -> Data:
     """The arguments as `Data`; a TypeError says how predictions of classes become binary ones."""
-    if isinstance(predictions, Distribution) and predictions.binary_probability() is None:
+    if isinstance(predictions, Distribution) and not predictions.is_binary:
         raise TypeError(
             f"predictions must be Bernoulli(probs), got {type(predictions).__name__}; of class "
             "probabilities, top_label(predictions, targets) or one_vs_rest(predictions, targets, "

@@ -50,7 +50,7 @@ _PARTS = 16
 
 
 def _smooth_ece_of_residuals(
-    predictions: Any, residuals: jax.Array, weights: jax.Array
+    predictions: Distribution, residuals: jax.Array, weights: jax.Array
 ) -> jax.Array:
     rows = predictions.binary_probability(), -weights * residuals[:, 1], weights
     # Residuals may be larger than 1, and are summed without the digits that `_sums` takes apart.

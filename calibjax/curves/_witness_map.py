@@ -125,7 +125,7 @@ def witness_map(
     """
     check_key(key)
     data = check_data(predictions, targets, where)
-    if jax.eval_shape(data.predictions.label_probabilities) is None:
+    if not data.predictions.has_labels:
         raise TypeError(
             "predictions must be Bernoulli or Categorical, got "
             f"{type(predictions).__name__}; residual_map takes counts and real numbers."
@@ -143,7 +143,7 @@ def witness_map_of_data(
     data, binning = clean(data), UniformBinning(n_bins)
     dtype = data.weights.dtype
     probs, complements = _with_complements(data.predictions)
-    m, first = probs.shape[1], 0 if data.predictions.binary_probability() is None else 1
+    m, first = probs.shape[1], 1 if data.predictions.is_binary else 0
     kept = data.weights[:, None] != 0
     bins = jnp.where(kept, binning.intervals(probs), n_bins)
 
@@ -191,7 +191,7 @@ def witness_map_of_data(
     )
 
 
-def _with_complements(predictions: Any) -> tuple[jax.Array, jax.Array]:
+def _with_complements(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
     """The probability of each label, and of all other labels with all its digits, ``[n, m]``.
 
     Probabilities are divided by their sum, which may differ a little from 1, as draws are.

@@ -181,7 +181,7 @@ class JointResidual(TargetResidual):
 
 def _labels_and_residual(kernel: str, p: Distribution, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """All labels, and e_y - p; `kernel` is the name of a type in an error."""
-    if p.label_probabilities() is None:
+    if not p.has_labels:
         raise NotImplementedError(
             f"h with a joint kernel of type {kernel} needs predictions over finitely many labels "
             f"(Categorical, Bernoulli), got {type(p).__name__}; use a TensorProduct, or sums and "

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import InitVar
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -267,6 +266,6 @@ def _are_levels(levels: np.ndarray) -> bool:
     return bool(np.all(np.diff(levels) > 0) and levels[0] > 0 and levels[-1] < 1)
 
 
-def mean_square_of_values(p: Any) -> jax.Array:
+def mean_square_of_values(p: Quantiles) -> jax.Array:
     """The values, so that a distance is the root of a mean square over the levels."""
     return p.values / len(p.levels) ** 0.5

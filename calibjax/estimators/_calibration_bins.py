@@ -114,7 +114,7 @@ def _calibration_bins(data: Data, binning: Binning, distance: Any) -> Calibratio
 
     def stated_classes(x: jax.Array) -> jax.Array:
         # Of two probabilities that sum to 1, Bernoulli predictions hold the second one.
-        return x if data.predictions.binary_probability() is None else x[:, 1]
+        return x[:, 1] if data.predictions.is_binary else x
 
     prediction, frequency = (stated_classes(or_nan(x)) for x in (bins.prediction, bins.frequency))
     return CalibrationBins(prediction, frequency, bins.count, or_nan(bins.error), bins.weight)
@@ -157,7 +157,7 @@ def filled_bins(data: Data, binning: Binning, distance: Any) -> CalibrationBins:
 
 
 def errors_of_residuals(
-    predictions: Any,
+    predictions: Distribution,
     residuals: jax.Array,
     weights: jax.Array,
     *,
@@ -181,7 +181,7 @@ def errors_of_residuals(
 
 
 def check_bins(
-    predictions: Any,
+    predictions: Distribution,
     targets: Any,
     binning: Any,
     distance: Any,

@@ -20,12 +20,12 @@ from calibjax.estimators._calibration_bins import (
 from calibjax.estimators._residual_form import has_residual_form
 
 
-def _ece_of_residuals(predictions: Any, *rows: jax.Array, **options: Any) -> jax.Array:
+def _ece_of_residuals(predictions: Distribution, *rows: jax.Array, **options: Any) -> jax.Array:
     errors, sizes = errors_of_residuals(predictions, *rows, **options)
     return jnp.sum(errors * sizes) / jnp.sum(sizes)
 
 
-def _mce_of_residuals(predictions: Any, *rows: jax.Array, **options: Any) -> jax.Array:
+def _mce_of_residuals(predictions: Distribution, *rows: jax.Array, **options: Any) -> jax.Array:
     return jnp.max(errors_of_residuals(predictions, *rows, **options)[0])
 
 

@@ -95,13 +95,13 @@ def one_vs_rest_of_data(data: Data, label: int) -> Data:
     return dataclasses.replace(data, **_one_vs_rest(data.predictions, data.targets, label))
 
 
-def check_classes(predictions: Any) -> int:
+def check_classes(predictions: Distribution) -> int:
     """The number of labels; TypeError if the predictions have no probabilities of labels."""
     if isinstance(predictions, Distribution):
         check_shapes(parameters(predictions), one_axis_less=predictions.one_axis_less)
-        probabilities = jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions)
-        if probabilities is not None:
-            return probabilities.shape[-1]
+        if predictions.has_labels:
+            found = jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions)
+            return found.shape[-1]
     actual = "an array" if is_array(predictions) else type(predictions).__name__
     raise TypeError(
         "predictions must be Categorical(probs) or Bernoulli(probs), or a Mixture of these, got "
@@ -109,7 +109,7 @@ def check_classes(predictions: Any) -> int:
     )
 
 
-def check_labels(predictions: Any, targets: Any) -> int:
+def check_labels(predictions: Distribution, targets: Any) -> int:
     """The number of labels; checks types and shapes.
 
     Values are not checked: which rows are masked, and may hold anything, is not known yet.
@@ -121,18 +121,20 @@ def check_labels(predictions: Any, targets: Any) -> int:
 
 
 @jax.jit
-def _top_label(predictions: Any, targets: jax.Array) -> dict[str, Any]:
+def _top_label(predictions: Distribution, targets: jax.Array) -> dict[str, Any]:
     return _hits_of_labels(
         predictions, targets, jnp.argmax(predictions.label_probabilities(), axis=-1)
     )
 
 
 @jax.jit
-def _one_vs_rest(predictions: Any, targets: jax.Array, label: Any) -> dict[str, Any]:
+def _one_vs_rest(predictions: Distribution, targets: jax.Array, label: Any) -> dict[str, Any]:
     return _hits_of_labels(predictions, targets, jnp.full(targets.shape, label))
 
 
-def _hits_of_labels(predictions: Any, targets: jax.Array, labels: jax.Array) -> dict[str, Any]:
+def _hits_of_labels(
+    predictions: Distribution, targets: jax.Array, labels: jax.Array
+) -> dict[str, Any]:
     """The probability of one label for each row, and whether the target is that label."""
     supported = predictions.supports(targets)[1]
     valid = valid_rows(predictions)

@@ -149,7 +149,7 @@ def _quantile_measures(data: Data, confidence_level: float) -> dict[str, Measure
     found = {
         "CRPS": mean_measure(np.asarray(crps_of_data(data))[:n], confidence_level, sampling, 0.0)
     }
-    levels, below, up_to = shares_of_levels(data.predictions, data.targets)
+    levels, below, up_to = shares_of_levels(*data.samples)
     below, up_to = below[:n], up_to[:n]
 
     def share(hits: np.ndarray, level: float, least: bool = True, most: bool = True) -> Measure:

@@ -93,7 +93,7 @@ def _second_transform(
     if n_classes is None:
         return "location and scale", recalibration.affine_scaling, (0.0, 1.0, 0.0), _affine_words
     shift: Any = 0.0
-    if predictions.binary_probability() is None:
+    if not predictions.is_binary:
         shift = np.zeros(n_classes, jnp.result_type(float))
     return "vector scaling", recalibration.vector_scaling, (1.0, shift), _vector_words
 

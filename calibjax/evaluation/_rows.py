@@ -20,8 +20,9 @@ def without_targets(predictions: Distribution) -> Data:
 
 def n_labels(predictions: Distribution) -> int | None:
     """The number of labels; None if the targets are no labels."""
-    found = jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions)
-    return None if found is None else found.shape[-1]
+    if not predictions.has_labels:
+        return None
+    return jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions).shape[-1]
 
 
 def log_scores(data: Data) -> np.ndarray | None:

@@ -113,8 +113,7 @@ def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None
 def default_kernels_of_data(data: Data) -> list[Kernel]:
     """`default_kernels` of checked predictions; `data` may be without targets."""
     predictions = data.predictions
-    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), predictions)
-    if jax.eval_shape(lambda p: p.label_probabilities(), one) is not None:
+    if predictions.has_labels:
         return _kernels_of_labels(data)
     of_numbers = _kernels_of_places if predictions.is_ordered else _kernels_of_standardised_targets
     return of_numbers(data)
@@ -223,34 +222,34 @@ def _at_scales(distance: Any, data: Data, scales: Sequence[Any]) -> list[Distanc
     return [DistanceKernel(distance, lengthscale) for lengthscale in lengthscales]
 
 
-def confidence_of(p: Any) -> jax.Array:
+def confidence_of(p: Distribution) -> jax.Array:
     """The probability of the most likely label."""
     return jnp.max(p.label_probabilities())
 
 
-def is_top_label(p: Any, y: jax.Array) -> jax.Array:
+def is_top_label(p: Distribution, y: jax.Array) -> jax.Array:
     """Whether y is the most likely label, of several the first one."""
     return y == jnp.argmax(p.label_probabilities()).astype(y.dtype)
 
 
-def log_probability_of(p: Any, y: jax.Array) -> jax.Array:
+def log_probability_of(p: Distribution, y: jax.Array) -> jax.Array:
     """log p(y), at least -1000."""
     p, y = batch_of_one((p, y))
     return jnp.maximum(p.log_prob(y)[0], _LEAST_LOG_PROB)
 
 
-def squared_deviation(p: Any, y: jax.Array) -> jax.Array:
+def squared_deviation(p: Distribution, y: jax.Array) -> jax.Array:
     """|u|^2 for the standardised target u."""
     return jnp.sum(jnp.square(standardised(p, y)))
 
 
-def location_and_spread(p: Any) -> jax.Array:
+def location_and_spread(p: Distribution) -> jax.Array:
     """The locations and spreads of all coordinates, a vector."""
     p = batch_of_one(p)
     return jnp.concatenate([jnp.ravel(p.location()), jnp.ravel(p.spread())])
 
 
-def standardised(p: Any, y: jax.Array) -> jax.Array:
+def standardised(p: Distribution, y: jax.Array) -> jax.Array:
     """u = (y - location) / spread of each coordinate, a vector; where that is 0, y - location.
 
     No |u| is larger than a million, so that sums of fourth powers are finite.
@@ -274,7 +273,7 @@ class StandardisedWaves:
 
     lengthscale: float = static()
 
-    def __call__(self, p: Any, y: jax.Array) -> jax.Array:
+    def __call__(self, p: Distribution, y: jax.Array) -> jax.Array:
         u = standardised(p, y)
         size = _FREQUENCIES if u.size == 1 else _VECTOR_FREQUENCIES
         length = ndtri((1 + (jnp.arange(size, dtype=u.dtype) + 0.5) / size) / 2)

@@ -12,10 +12,12 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
-from calibjax._struct import type_name
+from calibjax._sharding import Axis
+from calibjax._struct import PyTree, type_name
 from calibjax.kernels import KernelLike, vmap_pairs
 
-Rule = TypeVar("Rule", bound=Callable[..., jax.Array])
+Rule = TypeVar("Rule", bound=Callable[..., Any])
+Special = TypeVar("Special", bound=Callable[..., Any])
 
 
 class PairDispatch(Generic[Rule]):
@@ -38,10 +40,10 @@ class PairDispatch(Generic[Rule]):
         self.fallback, self.n_axes, self.of = fallback, n_axes, of
         self.rules: dict[tuple[type, type], Callable[..., jax.Array]] = {}
 
-    def register(self, distribution: type, kernel: type) -> Callable[[Rule], Rule]:
+    def register(self, distribution: type, kernel: type) -> Callable[[Special], Special]:
         """Decorator: makes a function the rule for a distribution and a kernel type."""
 
-        def decorate(rule: Rule) -> Rule:
+        def decorate(rule: Special) -> Special:
             if (distribution, kernel) in self.rules:
                 raise ValueError(
                     f"{self.fallback.__name__} already has a rule for "
@@ -52,7 +54,7 @@ class PairDispatch(Generic[Rule]):
 
         return decorate
 
-    def rule(self, p: Any, kernel: Any) -> Callable[..., jax.Array]:
+    def rule(self, p: Distribution, kernel: KernelLike) -> Callable[..., jax.Array]:
         """The function for these types."""
         for types in itertools.product(type(p).__mro__, type(kernel).__mro__):
             if types in self.rules:
@@ -61,7 +63,7 @@ class PairDispatch(Generic[Rule]):
                 break
         return self.fallback
 
-    def __call__(self, p: Any, kernel: Any, *args: Any) -> jax.Array:
+    def __call__(self, p: Distribution, kernel: KernelLike, *args: PyTree) -> jax.Array:
         for q in args:
             if isinstance(q, Distribution) and type(q) is not type(p):
                 raise TypeError(
@@ -79,7 +81,7 @@ class PairDispatch(Generic[Rule]):
         return value
 
 
-def _no_closed_form(function: str, p: Any, kernel: Any) -> NotImplementedError:
+def _no_closed_form(function: str, p: Distribution, kernel: KernelLike) -> NotImplementedError:
     family = type(p).__name__
     known = sorted(k.__name__ for d, k in mean_embedding.rules if isinstance(p, d))
     return NotImplementedError(
@@ -124,7 +126,9 @@ def inner_product(p: Distribution, kernel: KernelLike, q: Distribution) -> jax.A
 
 
 @functools.partial(PairDispatch, of=mean_embedding)
-def residual_product(p: Any, kernel: Any, y: Any, q: Any, z: Any) -> jax.Array:
+def residual_product(
+    p: Distribution, kernel: KernelLike, y: jax.Array, q: Distribution, z: jax.Array
+) -> jax.Array:
     """<k(y, .) - mu_p, k(z, .) - mu_q>, the target part of h: a difference of four terms.
 
     k(y, z) - E k(Z, z) - E k(y, Z') + E k(Z, Z') with Z ~ p and Z' ~ q.  A pair registers its own
@@ -137,30 +141,31 @@ def residual_product(p: Any, kernel: Any, y: Any, q: Any, z: Any) -> jax.Array:
 
 
 @functools.partial(PairDispatch, n_axes=2, of=mean_embedding)
-def residual_product_tile(ps: Any, kernel: Any, ys: Any, qs: Any, zs: Any) -> jax.Array:
+def residual_product_tile(
+    ps: Distribution, kernel: KernelLike, ys: jax.Array, qs: Distribution, zs: jax.Array
+) -> jax.Array:
     """`residual_product` for all pairs of two batches, ``[S, T]``; some types have a faster way."""
 
-    def pair_value(a: tuple[Any, Any], b: tuple[Any, Any]) -> jax.Array:
-        return residual_product(a[0], kernel, a[1], *b)
-
-    return vmap_pairs(pair_value)((ps, ys), (qs, zs))
+    return vmap_pairs(lambda a, b: residual_product(a[0], kernel, a[1], *b))((ps, ys), (qs, zs))
 
 
 @functools.partial(PairDispatch, of=mean_embedding)
-def squared_embedding_distance(p: Any, kernel: Any, q: Any) -> jax.Array:
+def squared_embedding_distance(p: Distribution, kernel: KernelLike, q: Distribution) -> jax.Array:
     """|mu_p - mu_q|^2; a pair registers a form that does not cancel, if it has one."""
     own = inner_product(p, kernel, p), inner_product(q, kernel, q)
     return squared_distance_of(own[0] + own[1], inner_product(p, kernel, q))
 
 
 @functools.partial(PairDispatch, n_axes=2, of=mean_embedding)
-def squared_embedding_distance_tile(ps: Any, kernel: Any, qs: Any) -> jax.Array:
+def squared_embedding_distance_tile(
+    ps: Distribution, kernel: KernelLike, qs: Distribution
+) -> jax.Array:
     """`squared_embedding_distance` for all pairs of two batches, ``[S, T]``."""
     return vmap_pairs(lambda p, q: squared_embedding_distance(p, kernel, q))(ps, qs)
 
 
 @functools.partial(PairDispatch, n_axes=None, of=mean_embedding)
-def prepare_rows(ps: Any, kernel: Any, ys: Any, axis: Any) -> Any:
+def prepare_rows(ps: Distribution, kernel: KernelLike, ys: jax.Array, axis: Axis) -> PyTree:
     """The predictions of n rows with what their tiles share, by default as they are.
 
     It is computed once for each row, before a sum over pairs.  What it returns has the
@@ -177,7 +182,10 @@ def squared_distance_of(own: jax.Array, inner: jax.Array) -> jax.Array:
 
 
 def squared_distance_tile(
-    ps: Any, kernel: Any, qs: Any, inner_tile: Callable[[Any, Any, Any], jax.Array]
+    ps: Distribution,
+    kernel: KernelLike,
+    qs: Distribution,
+    inner_tile: Callable[[Distribution, KernelLike, Distribution], jax.Array],
 ) -> jax.Array:
     """`squared_embedding_distance_tile` from a tile of inner products."""
     ours, theirs = (

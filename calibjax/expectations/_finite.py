@@ -63,14 +63,14 @@ def finite_squared_distance(p, kernel, q):
 
 def white_residual(p, kernel, y, q, z):
     # K is the identity, and the residuals of two labels differ in their signs only.
-    ours, theirs = p.binary_probability(), q.binary_probability()
-    if ours is not None and theirs is not None:
+    if p.is_binary and q.is_binary:
+        ours, theirs = p.binary_probability(), q.binary_probability()
         return 2 * ((y == 1).astype(ours.dtype) - ours) * ((z == 1).astype(theirs.dtype) - theirs)
     return dot(label_residual(p, y), label_residual(q, z))
 
 
 def white_residual_tile(ps, kernel, ys, qs, zs):
-    if ps.binary_probability() is not None and qs.binary_probability() is not None:
+    if ps.is_binary and qs.is_binary:
         return residual_product_tile.fallback(ps, kernel, ys, qs, zs)
     # Classes come first, so that both matrix products of the derivative work on whole rows.
     r, s = jax.vmap(label_residual)(ps, ys).T, jax.vmap(label_residual)(qs, zs).T

@@ -1,9 +1,8 @@
 """The distance between the mean embeddings of two predictions."""
 
-from typing import Any
-
 import jax
 
+from calibjax._distribution import Distribution
 from calibjax._struct import struct
 from calibjax.expectations._dispatch import (
     squared_embedding_distance,
@@ -43,8 +42,8 @@ class MeanEmbeddingDistance(NormDistance):
 
     inner_functions = {"kernel": "targets"}
 
-    def squared(self, p: Any, q: Any) -> jax.Array:
+    def squared(self, p: Distribution, q: Distribution) -> jax.Array:
         return squared_embedding_distance(p, self.kernel, q)
 
-    def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
+    def pairwise_squared(self, ps: Distribution, qs: Distribution) -> jax.Array:
         return squared_embedding_distance_tile(ps, self.kernel, qs)

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from calibjax._distribution import Distribution
 from calibjax._rows import fill_masked
 from calibjax._sharding import Axis, all_of, on_devices
 from calibjax._struct import batch_of_one, static, struct, widened
@@ -55,7 +56,7 @@ class RankScores:
     share: jax.Array
     weights: tuple[float, float] = static()
 
-    def __call__(self, p: Any) -> jax.Array:
+    def __call__(self, p: Distribution) -> jax.Array:
         (location,), (log_spread,) = _location_and_log_spread(batch_of_one(p))
         known = self.locations, self.log_spreads, self.correlation, self.share
         of_one = _both_scores if location.ndim == 0 else jax.vmap(_both_scores)
@@ -89,7 +90,7 @@ def _with_weights(known: tuple[jax.Array, ...], weights: tuple[float, float]) ->
     return RankScores(locations, log_spreads, correlation, share, weights)
 
 
-def _location_and_log_spread(predictions: Any) -> tuple[jax.Array, jax.Array]:
+def _location_and_log_spread(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
     """Both ``[n]``; equal samples have the spread 0."""
     spread = predictions.spread()
     return predictions.location(), jnp.log(jnp.maximum(spread, jnp.finfo(spread.dtype).tiny))

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._distribution import Distribution
 from calibjax._numbers import dot
 from calibjax._sharding import Axis, evenly_spaced, rows_at
 from calibjax._struct import struct, widest_dtype
@@ -50,7 +51,7 @@ class Landmarks:
         """F."""
         return jax.tree.leaves(self.points)[0].shape[0]
 
-    def coordinates(self, predictions: Any, rows: jax.Array) -> jax.Array:
+    def coordinates(self, predictions: Distribution, rows: jax.Array) -> jax.Array:
         """w(p) of a batch of predictions with the numbers `rows` among all rows, ``[n, F]``."""
         dtype = widest_dtype(*jax.tree.leaves(predictions))
         # The first landmark that is this row, if all rows are landmarks.
@@ -66,7 +67,9 @@ class Landmarks:
         return pairwise(kernel, self.points, self.points)
 
 
-def choose_landmarks(predictions: Any, n_kept: Any, n_rows: jax.Array, size: int, axis: Axis):
+def choose_landmarks(
+    predictions: Distribution, n_kept: Any, n_rows: jax.Array, size: int, axis: Axis
+):
     """`size` predictions, evenly spaced among the rows of all devices.
 
     The first `n_kept` rows of this device count, and `n_rows` on all devices.

@@ -159,7 +159,7 @@ def _draw_product_features(
     if isinstance(target_kernels, UnitFeature):
         metric = jnp.eye(jax.eval_shape(target_kernels, p, y).size, dtype=dtype)
         return Features(factor, distances, frequencies, None, metric, None, target_kernels)
-    if p.label_probabilities() is None:
+    if not p.has_labels:
         # A frequency of a product of kernels is the sum of one frequency of each.
         v = sum_arrays(draw_frequencies(target_frequency, target_key, target_kernels, y))
         roles = None
@@ -185,7 +185,7 @@ def _tensor_products(
     A PITKernel has its features of U = F(y) in the place of target kernels.
     """
     # For labels a target kernel is its matrix, and is not multiplied out.
-    are_labels = p.label_probabilities() is not None
+    are_labels = p.has_labels
     for term in kernel.terms:
         if isinstance(term.residual, PITResidual):
             for factor, kernels in sum_of_products(term.prediction_kernel):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from calibjax._distribution import Distribution
 from calibjax._numbers import UnitInterval, dot
 from calibjax._struct import struct
 from calibjax.expectations import all_labels
@@ -64,7 +65,7 @@ class DrawnFeature:
 
     feature: Any
 
-    def residuals(self, predictions: Any, targets: Any, others: Any) -> jax.Array:
+    def residuals(self, predictions: Distribution, targets: Any, others: Any) -> jax.Array:
         """``[n, D, M]`` for targets ``[n, D, …]``; `others` ``[n, D', …]`` are drawn independently.
 
         The mean over the other draws is not the expectation itself, but it is the same in all data
@@ -88,7 +89,7 @@ class CentredFeature:
 
     feature: Any
 
-    def residuals(self, predictions: Any, targets: Any, others: Any) -> jax.Array:
+    def residuals(self, predictions: Distribution, targets: Any, others: Any) -> jax.Array:
         """``[n, D, M]`` for targets ``[n, D, …]``."""
         return jax.vmap(jax.vmap(self.feature, (None, 0)))(predictions, targets)
 
@@ -99,7 +100,7 @@ class PITFeature:
 
     feature: UnitFeature
 
-    def residuals(self, predictions: Any, targets: Any, others: Any) -> jax.Array:
+    def residuals(self, predictions: Distribution, targets: Any, others: Any) -> jax.Array:
         """``[n, D, M]`` for targets ``[n, D]``, or for the places of targets and draws."""
         if not isinstance(targets, DrawnPlaces):
             return jax.vmap(jax.vmap(self.feature, (None, 0)))(predictions, targets)
@@ -120,7 +121,7 @@ class LabelFeature:
 
     feature: Any
 
-    def residuals(self, predictions: Any, targets: Any, others: Any) -> jax.Array:
+    def residuals(self, predictions: Distribution, targets: Any, others: Any) -> jax.Array:
         """``[n, D, M]`` for labels ``[n, D]``."""
 
         def of_row(p, labels):
@@ -137,7 +138,7 @@ class LabelFeature:
 class Indicators:
     """The feature e_y of labels: its kernel is the WhiteKernel."""
 
-    def residuals(self, predictions: Any, targets: Any, others: Any) -> jax.Array:
+    def residuals(self, predictions: Distribution, targets: Any, others: Any) -> jax.Array:
         """e_y - p, ``[n, D, m]``, for labels ``[n, D]``."""
         probabilities = predictions.label_probabilities()
         indicators = jax.nn.one_hot(targets, probabilities.shape[1], dtype=probabilities.dtype)
@@ -153,7 +154,7 @@ _MANY_CLASSES = 32
 
 
 def residual_sums(
-    feature: Feature, weights: jax.Array, predictions: Any, targets: Any, others: Any
+    feature: Feature, weights: jax.Array, predictions: Distribution, targets: Any, others: Any
 ) -> ResidualSums:
     """The sums and squares of ``feature.residuals(predictions, targets, others)``."""
     if isinstance(feature, Indicators):

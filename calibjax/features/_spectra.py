@@ -3,12 +3,16 @@
 from typing import Any
 
 import jax
+from jax.typing import DTypeLike
 
+from calibjax._distribution import Distribution
 from calibjax._struct import type_name
 from calibjax.kernels import DistanceKernel, Kernel, describe, embedding
 
 
-def prediction_frequency(kernel: Any, key: jax.Array, p: Any, dtype: Any) -> jax.Array:
+def prediction_frequency(
+    kernel: Any, key: jax.Array, p: Distribution, dtype: DTypeLike
+) -> jax.Array:
     """One frequency of a DistanceKernel, in the shape of the embedding of a prediction p."""
     if not isinstance(kernel, DistanceKernel):
         raise TypeError(
@@ -18,7 +22,7 @@ def prediction_frequency(kernel: Any, key: jax.Array, p: Any, dtype: Any) -> jax
     return kernel.draw_frequency(key, embedding(kernel.distance, p), dtype)
 
 
-def target_frequency(kernel: Any, key: jax.Array, y: jax.Array, dtype: Any) -> jax.Array:
+def target_frequency(kernel: Any, key: jax.Array, y: jax.Array, dtype: DTypeLike) -> jax.Array:
     """One frequency of a target kernel, in the shape of the target y."""
     if not isinstance(kernel, Kernel):
         raise TypeError(

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot, eigh_of_kernel
@@ -48,7 +49,7 @@ def residual_feature(
     `p` and `y` are one prediction and one target, which give shapes and dtypes.  TypeError if the
     frequencies of a kernel of real targets or counts are not known.
     """
-    probabilities, dtype = p.label_probabilities(), jax.tree.leaves(p)[0].dtype
+    dtype = jax.tree.leaves(p)[0].dtype
     if isinstance(residual, SteinResidual):
         return CentredFeature(
             _SteinFourierFeatures(_draw_fourier_features(key, residual.kernel, y, dtype))
@@ -57,12 +58,12 @@ def residual_feature(
         return PITFeature(residual.feature)
     if isinstance(residual, FeatureResidual):
         feature = residual.feature
-        return DrawnFeature(feature) if probabilities is None else LabelFeature(feature)
+        return LabelFeature(feature) if p.has_labels else DrawnFeature(feature)
     if not isinstance(residual, EmbeddedTarget):
         raise TypeError(f"a joint kernel has no feature of targets, got {type_name(residual)}.")
-    if probabilities is None:
+    if not p.has_labels:
         return DrawnFeature(_draw_fourier_features(key, residual.kernel, y, dtype))
-    if isinstance(residual.kernel, WhiteKernel) and probabilities.size > 2:
+    if isinstance(residual.kernel, WhiteKernel) and p.label_probabilities().size > 2:
         return Indicators()
     return LabelFeature(_RowOf(_root(residual.kernel, p)))
 
@@ -73,11 +74,11 @@ class _RowOf:
 
     table: jax.Array
 
-    def __call__(self, p: Any, y: jax.Array) -> jax.Array:
+    def __call__(self, p: Distribution, y: jax.Array) -> jax.Array:
         return self.table[y]
 
 
-def _root(kernel: Any, p: Any) -> jax.Array:
+def _root(kernel: Any, p: Distribution) -> jax.Array:
     """A matrix R with <R_a - R_b, R_c - R_d> as K has it, ``[m, M]``, K = k_Y at all labels."""
     labels = all_labels(p)
     matrix = pairwise(kernel, labels, labels).astype(p.label_probabilities().dtype)
@@ -99,7 +100,7 @@ class _FourierFeatures:
     frequencies: jax.Array
     amplitudes: jax.Array
 
-    def __call__(self, p: Any, y: jax.Array) -> jax.Array:
+    def __call__(self, p: Distribution, y: jax.Array) -> jax.Array:
         angles = dot(self.frequencies, jnp.atleast_1d(y).astype(self.frequencies.dtype))
         fourier = jnp.stack([jnp.cos(angles), jnp.sin(angles)])
         return (self.amplitudes[None] * fourier).ravel()
@@ -111,7 +112,7 @@ class _SteinFourierFeatures:
 
     fourier: _FourierFeatures
 
-    def __call__(self, p: Any, y: jax.Array) -> jax.Array:
+    def __call__(self, p: Distribution, y: jax.Array) -> jax.Array:
         p, y = batch_of_one((p, y))
         (score,) = stein_scores(p, y)
         (y,) = y.astype(score.dtype)
@@ -120,7 +121,7 @@ class _SteinFourierFeatures:
 
 
 def _draw_fourier_features(
-    key: jax.Array, kernel: Any, y: jax.Array, dtype: Any
+    key: jax.Array, kernel: Any, y: jax.Array, dtype: DTypeLike
 ) -> _FourierFeatures:
     terms = sum_of_products(kernel)
     size = _VECTOR_FREQUENCIES if y.ndim else _FREQUENCIES
@@ -132,7 +133,7 @@ def _draw_fourier_features(
 
 
 def _frequencies(
-    key: jax.Array, kernels: list[Any], y: jax.Array, dtype: Any, size: int
+    key: jax.Array, kernels: list[Any], y: jax.Array, dtype: DTypeLike, size: int
 ) -> jax.Array:
     """Frequencies ``[size, d]`` of a product of target kernels.
 

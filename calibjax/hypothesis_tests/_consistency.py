@@ -153,7 +153,7 @@ def _consistency_test(
     if is_weighted:
         options["weights"] = data.weights
 
-    def estimate(predictions: Any, targets: jax.Array) -> jax.Array:
+    def estimate(predictions: Distribution, targets: jax.Array) -> jax.Array:
         value = jnp.asarray(estimator(predictions, targets, **options))
         if value.shape:
             raise ValueError(f"estimator must return a scalar, got shape {list(value.shape)}.")
@@ -179,7 +179,7 @@ def _check_rows_of_null(null: str, given: dict[str, Any]) -> None:
 def _form_of(estimator: Any, data: Data) -> Form:
     """The estimator as a function of residuals of labels."""
     form = residual_form(estimator)
-    if form is None or data.predictions.label_probabilities() is None:
+    if form is None or not data.predictions.has_labels:
         name = getattr(estimator, "__name__", type(estimator).__name__)
         raise ValueError(
             "estimator must be ece, mce or smooth_ece of labels, or a jax.tree_util.Partial of one "

@@ -31,7 +31,7 @@ def law_under_h0(data: Data) -> Law:
         if not is_coarse:
             return REDRAWN
         return Law("webb" if data.n_kept() <= _FEW_ROWS else "normal")
-    kind = "webb" if data.predictions.label_probabilities() is None else "normal"
+    kind = "normal" if data.predictions.has_labels else "webb"
     n_times = None if data.times is None else n_units(data)
     return Law(kind, None if n_times is None else rung(n_times))
 

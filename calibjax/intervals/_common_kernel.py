@@ -43,7 +43,7 @@ def common_kernel(models: Sequence[Distribution], where: ArrayLike | None) -> Jo
         return default_kernel_of_data(Data(together, None, masks))
     if all(p.is_ordered for p in models):
         return default_kernel_of_models([(p, where) for p in models])
-    are_labels = all(p.label_probabilities() is not None for p in models)
+    are_labels = all(p.has_labels for p in models)
     distance = TotalVariation() if are_labels else EmbeddingDistance(location_and_spread)
     lengthscale = _mean([median_heuristic_of_data(distance, Data(p, None, where)) for p in models])
     real = [p for p in models if p.target_kind == "real"]

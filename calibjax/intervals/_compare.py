@@ -177,7 +177,7 @@ def compare_calibration(
         kernel = common_kernel([data.predictions for data in models], models[0].where)
     (terms, *_) = [check_kernel_of(kernel, data) for data in checked]
     # All models have the same multipliers.
-    is_normal = any(data.predictions.label_probabilities() is not None for data in models)
+    is_normal = any(data.predictions.has_labels for data in models)
     found = [_resampled_skce((key, terms), data, n_resamples, is_normal) for data in models]
     draws = f"multipliers of {describe_units(checked[0])}" if depends(checked[0]) else "resamples"
     result = _comparison(found, several, f"compare_calibration, {n_resamples} {draws}")

@@ -79,5 +79,5 @@ def sums_of_data(
     data = Data(data.predictions, data.targets, None, weights, data.clusters, data.times)
     h = tiled_h(kernel, data, axis)
     if is_normal is None:
-        is_normal = data.predictions.label_probabilities() is not None
+        is_normal = data.predictions.has_labels
     return h, data, dependent_sums(key, h, data, n_resamples, is_normal)

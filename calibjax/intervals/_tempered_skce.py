@@ -41,7 +41,7 @@ def tempered_sums(
     kernel: SumOfTerms, predictions: Distribution, weights: jax.Array, temperatures: jax.Array
 ) -> jax.Array:
     """sum_{i != j} w_i w_j E h_ij at each temperature, ``[T]``; n x n numbers are in memory."""
-    are_labels = predictions.label_probabilities() is not None
+    are_labels = predictions.has_labels
 
     def term_sums(term: Term) -> jax.Array:
         residual = term.residual
@@ -80,7 +80,7 @@ def _sums_of_joint_kernel(
     def row_sums(row: tuple[Any, jax.Array, jax.Array]) -> jax.Array:
         p, gap, index = row
 
-        def with_other(q: Any) -> jax.Array:
+        def with_other(q: Distribution) -> jax.Array:
             return vmap_pairs(lambda y, z: kernel((p, y), (q, z)))(labels, labels)
 
         values = jax.vmap(with_other)(predictions).astype(gap.dtype).at[index].set(0.0)
@@ -118,13 +118,12 @@ def _products_of_places(
     """
     tempered = predictions.tempered(temperature)
     if predictions.target_kind == "integer":
-        probabilities = tempered.label_probabilities()
-        if probabilities is None:
+        if not tempered.has_labels:
             raise NotImplementedError(
                 "equivalent_temperature of counts has no PITKernel; use product_kernel, got "
                 f"{type(predictions).__name__}."
             )
-        counts = all_labels(predictions)
+        counts, probabilities = all_labels(predictions), tempered.label_probabilities()
         of_outcomes = lax.map(
             lambda y: residual.feature.of_rows(predictions, jnp.full(probabilities.shape[0], y)),
             counts,
@@ -152,7 +151,7 @@ def _products_of_laws(
     def row_products(row: tuple[Any, Any]) -> jax.Array:
         p, hot = row
 
-        def with_other(q: Any, hot_q: Any) -> jax.Array:
+        def with_other(q: Distribution, hot_q: Any) -> jax.Array:
             mixed = inner_product(p, kernel, hot_q)
             return (inner_product(hot, kernel, hot_q) - mixed) - (
                 mixed - inner_product(p, kernel, q)
@@ -163,7 +162,7 @@ def _products_of_laws(
     return lax.map(row_products, (predictions, tempered), batch_size=_ROWS)
 
 
-def _label_gaps(predictions: Any, temperature: jax.Array) -> jax.Array:
+def _label_gaps(predictions: Distribution, temperature: jax.Array) -> jax.Array:
     """q - p of the probabilities of all labels, ``[n, m]``."""
     tempered = predictions.tempered(temperature).label_probabilities()
     return tempered - predictions.label_probabilities()

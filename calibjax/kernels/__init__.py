@@ -43,6 +43,7 @@ from calibjax.kernels._stein import stein_tile as stein_tile
 from calibjax.kernels._stein import with_score as with_score
 from calibjax.kernels._targets import GaussianKernel as GaussianKernel
 from calibjax.kernels._targets import LaplacianKernel as LaplacianKernel
+from calibjax.kernels._targets import Lengthscaled as Lengthscaled
 from calibjax.kernels._targets import Matern32Kernel as Matern32Kernel
 from calibjax.kernels._targets import Matern52Kernel as Matern52Kernel
 from calibjax.kernels._targets import WhiteKernel as WhiteKernel

@@ -3,40 +3,34 @@
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._numbers import NONNEGATIVE, Constraint, valid_or_nan
-from calibjax._struct import as_pytree, is_floating, struct, type_name
+from calibjax._struct import PyTree, as_pytree, is_floating, struct, type_name
 from calibjax.kernels._final import check_final
 
+Values = TypeVar("Values")
+Factor = TypeVar("Factor", jax.Array, jax.Array | None, ArrayLike)
 
-def vmap_pairs(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+
+def vmap_pairs(function: Callable[[Any, Any], Values]) -> Callable[[Any, Any], Values]:
     """Turns a function of one pair into a function of all pairs of two batches, ``[S, T]``."""
     return jax.vmap(jax.vmap(function, in_axes=(None, 0)), in_axes=(0, None))
 
 
-def pairwise(kernel: Callable[[Any, Any], jax.Array], xs: Any, ys: Any) -> jax.Array:
-    """kernel(x, y) for all pairs, ``[S, T]``: by the kernel's own `pairwise` if it has one."""
-    tile = getattr(kernel, "pairwise", None)
-    values = tile(xs, ys) if tile is not None else vmap_pairs(kernel)(xs, ys)
-    return in_dtype_of(values, (xs, ys))
+class HasFunctions(Protocol):
+    """A kernel or a distance, with functions in its fields."""
+
+    @property
+    def inner_functions(self) -> Mapping[str, str | None]:
+        """As of a Kernel."""
 
 
-def kernel_value(kernel: Callable[[Any, Any], jax.Array], x: Any, y: Any) -> jax.Array:
-    """kernel(x, y) of one pair, in its dtype: the function may hold constants of another one."""
-    return in_dtype_of(kernel(x, y), (x, y))
-
-
-def in_dtype_of(values: Any, points: Any) -> jax.Array:
-    """Values in the floating dtype of the points, if these are no integers."""
-    floating = list(filter(is_floating, jax.tree.leaves(points)))
-    return jnp.asarray(values).astype(jnp.result_type(*floating)) if floating else values
-
-
-def hold_functions(owner: Any) -> None:
+def hold_functions(owner: HasFunctions) -> None:
     """Makes a pytree of a kernel or distance with users' functions in its fields."""
     for field in owner.inner_functions:
         function = as_pytree(getattr(owner, field), f"{field} of {type(owner).__name__}")
@@ -73,10 +67,10 @@ class Kernel(ABC):
         hold_functions(self)
 
     @abstractmethod
-    def __call__(self, x: Any, y: Any) -> jax.Array:
+    def __call__(self, x: PyTree, y: PyTree) -> jax.Array:
         """k(x, y), a scalar."""
 
-    def pairwise(self, xs: Any, ys: Any) -> jax.Array:
+    def pairwise(self, xs: PyTree, ys: PyTree) -> jax.Array:
         """k(x, y) for all pairs of two batches, ``[S, T]``."""
         return vmap_pairs(self)(xs, ys)
 
@@ -84,7 +78,7 @@ class Kernel(ABC):
         """K such that 0 <= k <= K everywhere; ValueError if nothing is known about it."""
         raise _no_bound(self)
 
-    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: Any) -> jax.Array:
+    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: DTypeLike) -> jax.Array:
         """A random w with E cos(<w, x - y>) = k(x, y) (Bochner's theorem), in the shape of a point.
 
         It is drawn for lengthscale 1 and divided by the lengthscale, so that gradients reach it.
@@ -95,31 +89,50 @@ class Kernel(ABC):
             f"of them, got {type(self).__name__}."
         )
 
-    def __add__(self, other: Any) -> "Kernel":
+    def __add__(self, other: "KernelLike") -> "Kernel":
         return Sum(self, other) if callable(other) else NotImplemented
 
-    def __radd__(self, other: Any) -> "Kernel":
+    def __radd__(self, other: "KernelLike") -> "Kernel":
         return Sum(other, self) if callable(other) else NotImplemented
 
-    def __mul__(self, other: Any) -> "Kernel":
+    def __mul__(self, other: "KernelLike | ArrayLike") -> "Kernel":
         return Product(self, other) if callable(other) else Scaled(other, self)
 
-    def __rmul__(self, other: Any) -> "Kernel":
+    def __rmul__(self, other: "KernelLike | ArrayLike") -> "Kernel":
         return Product(other, self) if callable(other) else Scaled(other, self)
 
 
-#: What a kernel may be: an object of ours, or any function of two points.
+#: What a kernel may be: an object of ours, or any function of two points, which are numbers,
+#: arrays, one prediction of some family, or tuples of these.
 KernelLike = Kernel | Callable[[Any, Any], jax.Array]
 
 
-def upper_bound(kernel: Any) -> float | jax.Array:
+def pairwise(kernel: KernelLike, xs: PyTree, ys: PyTree) -> jax.Array:
+    """kernel(x, y) for all pairs, ``[S, T]``: by the kernel's own `pairwise` if it has one."""
+    tile = getattr(kernel, "pairwise", None)
+    values = tile(xs, ys) if tile is not None else vmap_pairs(kernel)(xs, ys)
+    return in_dtype_of(values, (xs, ys))
+
+
+def kernel_value(kernel: KernelLike, x: PyTree, y: PyTree) -> jax.Array:
+    """kernel(x, y) of one pair, in its dtype: the function may hold constants of another one."""
+    return in_dtype_of(kernel(x, y), (x, y))
+
+
+def in_dtype_of(values: jax.Array, points: PyTree) -> jax.Array:
+    """Values in the floating dtype of the points, if these are no integers."""
+    floating = list(filter(is_floating, jax.tree.leaves(points)))
+    return jnp.asarray(values).astype(jnp.result_type(*floating)) if floating else values
+
+
+def upper_bound(kernel: KernelLike) -> float | jax.Array:
     """K such that 0 <= k <= K everywhere; ValueError for a kernel that nothing is known about."""
     if not isinstance(kernel, Kernel):
         raise _no_bound(kernel)
     return kernel.upper_bound()
 
 
-def _no_bound(kernel: Any) -> ValueError:
+def _no_bound(kernel: "KernelLike") -> ValueError:
     return ValueError(
         f"kernel_bound must be given: no bound is known for a kernel of type {type_name(kernel)}."
     )
@@ -129,15 +142,15 @@ def _no_bound(kernel: Any) -> ValueError:
 class Sum(Kernel):
     """left(x, y) + right(x, y)."""
 
-    left: Any
-    right: Any
+    left: KernelLike
+    right: KernelLike
 
     inner_functions = {"left": None, "right": None}
 
-    def __call__(self, x: Any, y: Any) -> jax.Array:
+    def __call__(self, x: PyTree, y: PyTree) -> jax.Array:
         return kernel_value(self.left, x, y) + kernel_value(self.right, x, y)
 
-    def pairwise(self, xs: Any, ys: Any) -> jax.Array:
+    def pairwise(self, xs: PyTree, ys: PyTree) -> jax.Array:
         return pairwise(self.left, xs, ys) + pairwise(self.right, xs, ys)
 
     def upper_bound(self) -> float | jax.Array:
@@ -148,15 +161,15 @@ class Sum(Kernel):
 class Product(Kernel):
     """left(x, y) right(x, y)."""
 
-    left: Any
-    right: Any
+    left: KernelLike
+    right: KernelLike
 
     inner_functions = {"left": None, "right": None}
 
-    def __call__(self, x: Any, y: Any) -> jax.Array:
+    def __call__(self, x: PyTree, y: PyTree) -> jax.Array:
         return kernel_value(self.left, x, y) * kernel_value(self.right, x, y)
 
-    def pairwise(self, xs: Any, ys: Any) -> jax.Array:
+    def pairwise(self, xs: PyTree, ys: PyTree) -> jax.Array:
         return pairwise(self.left, xs, ys) * pairwise(self.right, xs, ys)
 
     def upper_bound(self) -> float | jax.Array:
@@ -167,16 +180,16 @@ class Product(Kernel):
 class Scaled(Kernel):
     """factor kernel(x, y), with factor >= 0."""
 
-    factor: Any
-    kernel: Any
+    factor: ArrayLike
+    kernel: KernelLike
 
     parameter_constraints = {"factor": NONNEGATIVE}
     inner_functions = {"kernel": None}
 
-    def __call__(self, x: Any, y: Any) -> jax.Array:
+    def __call__(self, x: PyTree, y: PyTree) -> jax.Array:
         return self.valid_factor() * kernel_value(self.kernel, x, y)
 
-    def pairwise(self, xs: Any, ys: Any) -> jax.Array:
+    def pairwise(self, xs: PyTree, ys: PyTree) -> jax.Array:
         return self.valid_factor() * pairwise(self.kernel, xs, ys)
 
     def upper_bound(self) -> float | jax.Array:
@@ -203,6 +216,6 @@ def sum_of_products(kernel: KernelLike) -> list[tuple[jax.Array | None, list[Ker
     return [(None, [kernel])]
 
 
-def times(a: Any, b: Any) -> Any:
+def times(a: jax.Array | None, b: Factor) -> Factor:
     """a b, where None stands for 1."""
     return b if a is None else a if b is None else a * b

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._check import check_values
+from calibjax._distribution import Distribution
 from calibjax._struct import (
     as_pytree,
     is_array,
@@ -189,7 +190,7 @@ def users_functions(kernel: Any, name: str = "kernel", role: str = "pairs") -> l
 _FEW = 8
 
 
-def check_symmetric(kernel: Any, predictions: Any, targets: Any) -> None:
+def check_symmetric(kernel: Any, predictions: Distribution, targets: Any) -> None:
     """Users' functions of two points must be symmetric: ValueError if k(a, b) is not k(b, a).
 
     Looked at are all pairs of the first few rows of a batch, where they are concrete.
@@ -207,7 +208,7 @@ def check_symmetric(kernel: Any, predictions: Any, targets: Any) -> None:
                 )
 
 
-def is_symmetric(kernel: Any, predictions: Any, targets: Any) -> jax.Array:
+def is_symmetric(kernel: Any, predictions: Distribution, targets: Any) -> jax.Array:
     """Whether `check_symmetric` would find no asymmetry, as a boolean that may be traced."""
     symmetric = _are_symmetric(as_pytree(kernel), predictions, targets)
     return functools.reduce(jnp.logical_and, symmetric, jnp.array(True))
@@ -219,7 +220,7 @@ def _functions_of_pairs(kernel: Any) -> list[Part]:
 
 
 @jax.jit
-def _are_symmetric(kernel: Any, predictions: Any, targets: Any) -> list[jax.Array]:
+def _are_symmetric(kernel: Any, predictions: Distribution, targets: Any) -> list[jax.Array]:
     predictions, targets = jax.tree.map(lambda x: x[:_FEW], (predictions, targets))
 
     def check(function: Any, role: str) -> jax.Array:

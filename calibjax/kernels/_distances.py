@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from calibjax._distribution import Distribution
 from calibjax._loops import (
@@ -53,14 +54,14 @@ class Distance(ABC):
         hold_functions(self)
 
     @abstractmethod
-    def __call__(self, p: Any, q: Any) -> jax.Array:
+    def __call__(self, p: Distribution, q: Distribution) -> jax.Array:
         """d(p, q) of one pair."""
 
-    def pairwise(self, ps: Any, qs: Any) -> jax.Array:
+    def pairwise(self, ps: Distribution, qs: Distribution) -> jax.Array:
         """d(p, q) for all pairs of two batches, ``[S, T]``."""
         return vmap_pairs(self)(ps, qs)
 
-    def embedding(self, p: Any) -> jax.Array:
+    def embedding(self, p: Distribution) -> jax.Array:
         """phi(p) of one prediction, where the distance of p and q is a norm of phi(p) - phi(q).
 
         The norm is half the L1 norm for TotalVariation, and the Euclidean norm for all others.
@@ -68,7 +69,7 @@ class Distance(ABC):
         raise no_embedding(self)
 
     def draw_frequency(
-        self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: Any
+        self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: DTypeLike
     ) -> jax.Array:
         """A random w with E cos(<w, phi(p) - phi(q)>) = exp(-d(p, q)^nu), in the shape of phi(p).
 
@@ -101,22 +102,22 @@ class NormDistance(Distance):
     """
 
     @abstractmethod
-    def squared(self, p: Any, q: Any) -> jax.Array:
+    def squared(self, p: Distribution, q: Distribution) -> jax.Array:
         """d(p, q)^2 of one pair."""
 
-    def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
+    def pairwise_squared(self, ps: Distribution, qs: Distribution) -> jax.Array:
         """d(p, q)^2 for all pairs of two batches, ``[S, T]``."""
         both = self.coordinates_of_batches(ps, qs)
         return vmap_pairs(self.squared)(ps, qs) if both is None else self.tile(*both)
 
-    def __call__(self, p: Any, q: Any) -> jax.Array:
+    def __call__(self, p: Distribution, q: Distribution) -> jax.Array:
         both = self.coordinates_of_pair(p, q)
         if both is None:
             return safe_sqrt(self.squared(p, q))
         unit = power_of_two(largest_difference(*both))
         return unit * safe_sqrt(self.squared_norm(*in_units(unit, both)))
 
-    def pairwise(self, ps: Any, qs: Any) -> jax.Array:
+    def pairwise(self, ps: Distribution, qs: Distribution) -> jax.Array:
         """d(p, q) for all pairs of two batches, ``[S, T]``."""
         both = self.coordinates_of_batches(ps, qs)
         if both is None:
@@ -126,26 +127,30 @@ class NormDistance(Distance):
         unit = power_of_two(largest)
         return unit * safe_sqrt(self.tile(*in_units(unit, both)))
 
-    def coordinates(self, p: Any) -> Coordinates | None:
+    def coordinates(self, p: Distribution) -> Coordinates | None:
         """Arrays for one prediction, of whose differences this is the Euclidean norm, or None."""
         return None
 
-    def coordinates_of_pair(self, p: Any, q: Any) -> tuple[Coordinates, Coordinates] | None:
+    def coordinates_of_pair(
+        self, p: Distribution, q: Distribution
+    ) -> tuple[Coordinates, Coordinates] | None:
         """The coordinates of both; None if there are none."""
         xs, ys = self._coordinates(p), self._coordinates(q)
         return None if xs is None or ys is None else (xs, ys)
 
-    def coordinates_of_batches(self, ps: Any, qs: Any) -> tuple[Coordinates, Coordinates] | None:
+    def coordinates_of_batches(
+        self, ps: Distribution, qs: Distribution
+    ) -> tuple[Coordinates, Coordinates] | None:
         """The coordinates of both batches, with a leading axis; None if there are none."""
         xs, ys = jax.vmap(self._coordinates)(ps), jax.vmap(self._coordinates)(qs)
         return None if xs is None or ys is None else (xs, ys)
 
-    def embedded(self, ps: Any) -> Any:
+    def embedded(self, ps: Distribution) -> Any:
         """What stands for a batch of predictions, of which all tiles need the coordinates."""
         coordinates = jax.vmap(self._coordinates)(ps)
         return ps if coordinates is None else Embedded(coordinates)
 
-    def _coordinates(self, p: Any) -> Coordinates | None:
+    def _coordinates(self, p: Distribution) -> Coordinates | None:
         return p.coordinates if isinstance(p, Embedded) else self.coordinates(p)
 
     def squared_norm(self, xs: Coordinates, ys: Coordinates) -> jax.Array:
@@ -161,7 +166,7 @@ class NormDistance(Distance):
         return sum_over_coordinates(square, slope_of_square, *vectors)
 
     def draw_frequency(
-        self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: Any
+        self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: DTypeLike
     ) -> jax.Array:
         """A random w with E cos(<w, phi(p) - phi(q)>) = exp(-|phi(p) - phi(q)|^nu)."""
         return normal_mixture(key, exponent, shape, dtype)
@@ -189,7 +194,7 @@ def squares_keep_digits(scale: jax.Array) -> jax.Array:
     return (scale >= smallest) & (scale <= math.sqrt(float(limits.max)) / 128)
 
 
-def embedding(distance: Any, p: Any) -> jax.Array:
+def embedding(distance: Any, p: Distribution) -> jax.Array:
     """``distance.embedding(p)``; TypeError for a plain function, whose embedding is unknown."""
     if not isinstance(distance, Distance):
         raise no_embedding(distance)
@@ -204,28 +209,27 @@ def no_embedding(distance: Any) -> TypeError:
     )
 
 
-def label_probabilities(distance: Distance, p: Any) -> jax.Array:
+def label_probabilities(distance: Distance, p: Distribution) -> jax.Array:
     """The probabilities of all labels, of one prediction or of each in a batch.
 
     The TypeError for a prediction of anything else names the distance.
     """
-    probabilities = p.label_probabilities() if isinstance(p, Distribution) else None
-    if probabilities is None:
+    if not (isinstance(p, Distribution) and p.has_labels):
         raise TypeError(
             f"{type(distance).__name__} compares probability vectors (Categorical or Bernoulli "
             f"predictions, or mixtures of them), got {type(p).__name__}."
         )
-    return probabilities
+    return p.label_probabilities()
 
 
-def _are_binary(p: Any, q: Any) -> bool:
+def _are_binary(p: Distribution, q: Distribution) -> bool:
     """Whether one number says all of either prediction, or of each in two batches."""
-    if not (isinstance(p, Distribution) and isinstance(q, Distribution)):
-        return False
-    return p.binary_probability() is not None and q.binary_probability() is not None
+    return all(isinstance(x, Distribution) and x.is_binary for x in (p, q))
 
 
-def _label_differences(distance: Distance, p: Any, q: Any) -> tuple[jax.Array, int]:
+def _label_differences(
+    distance: Distance, p: Distribution, q: Distribution
+) -> tuple[jax.Array, int]:
     """The differences of the probabilities of all labels, and how often each of them occurs.
 
     Of two binary predictions one number, which both labels share up to its sign.
@@ -246,22 +250,22 @@ class TotalVariation(Distance):
         [[0.0, 0.6], [0.6, 0.0]]
     """
 
-    def __call__(self, p: Any, q: Any) -> jax.Array:
+    def __call__(self, p: Distribution, q: Distribution) -> jax.Array:
         differences, times = _label_differences(self, p, q)
         return times * jnp.sum(absolute(differences)) / 2
 
-    def pairwise(self, ps: Any, qs: Any) -> jax.Array:
+    def pairwise(self, ps: Distribution, qs: Distribution) -> jax.Array:
         if _are_binary(ps, qs):
             return vmap_pairs(self)(ps, qs)
-        ps, qs = label_probabilities(self, ps), label_probabilities(self, qs)
-        return sum_over_coordinates(distance, slope_of_distance, ps, qs) / 2
+        both = label_probabilities(self, ps), label_probabilities(self, qs)
+        return sum_over_coordinates(distance, slope_of_distance, *both) / 2
 
-    def embedding(self, p: Any) -> jax.Array:
+    def embedding(self, p: Distribution) -> jax.Array:
         """The probabilities of all labels, of one prediction."""
         return label_probabilities(self, p)
 
     def draw_frequency(
-        self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: Any
+        self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: DTypeLike
     ) -> jax.Array:
         """A random w with E cos(<w, p - q>) = exp(-d(p, q)^nu) for nu <= 1."""
         if exponent > 1:
@@ -283,17 +287,17 @@ class Euclidean(NormDistance):
         0.4243
     """
 
-    def squared(self, p: Any, q: Any) -> jax.Array:
+    def squared(self, p: Distribution, q: Distribution) -> jax.Array:
         differences, times = _label_differences(self, p, q)
         return times * jnp.sum(jnp.square(differences))
 
-    def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
+    def pairwise_squared(self, ps: Distribution, qs: Distribution) -> jax.Array:
         if _are_binary(ps, qs):
             return vmap_pairs(self.squared)(ps, qs)
-        ps, qs = label_probabilities(self, ps), label_probabilities(self, qs)
-        return sum_over_coordinates(square, slope_of_square, ps, qs)
+        both = label_probabilities(self, ps), label_probabilities(self, qs)
+        return sum_over_coordinates(square, slope_of_square, *both)
 
-    def embedding(self, p: Any) -> jax.Array:
+    def embedding(self, p: Distribution) -> jax.Array:
         """The probabilities of all labels, of one prediction."""
         return label_probabilities(self, p)
 
@@ -323,7 +327,7 @@ class EmbeddingDistance(NormDistance):
 
     inner_functions = {"phi": "an embedding"}
 
-    def _value(self, p: Any) -> jax.Array:
+    def _value(self, p: Distribution) -> jax.Array:
         """phi(p) as an array of the dtype of p."""
         value = self.phi(p)
         if not is_array(value):
@@ -333,10 +337,10 @@ class EmbeddingDistance(NormDistance):
             )
         return jnp.asarray(value).astype(widest_dtype(*jax.tree.leaves(p)))
 
-    def squared(self, p: Any, q: Any) -> jax.Array:
+    def squared(self, p: Distribution, q: Distribution) -> jax.Array:
         return self.squared_norm(self.coordinates(p), self.coordinates(q))
 
-    def coordinates(self, p: Any) -> Coordinates:
+    def coordinates(self, p: Distribution) -> Coordinates:
         value = self._value(p)
         # Of a few numbers each is a coordinate of its own: tiles of numbers are made in one loop.
         return tuple(value) if value.ndim == 1 and value.size <= _FEW else (value,)
@@ -354,6 +358,6 @@ class EmbeddingDistance(NormDistance):
         x, y = x.reshape(x.shape[0], -1), y.reshape(y.shape[0], -1)
         return sum_over_coordinates(square_beyond_rounding, slope_of_square_beyond_rounding, x, y)
 
-    def embedding(self, p: Any) -> jax.Array:
+    def embedding(self, p: Distribution) -> jax.Array:
         """phi(p), a vector, of one prediction."""
         return jnp.ravel(self._value(p))

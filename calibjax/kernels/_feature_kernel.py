@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from calibjax._distribution import Distribution
 from calibjax._numbers import dot
 from calibjax._struct import struct, widest_dtype
 from calibjax.kernels._base import Kernel, KernelLike, kernel_value
@@ -57,6 +58,6 @@ class VectorFeature:
 
     feature: Callable[[Any, jax.Array], jax.Array]
 
-    def __call__(self, p: Any, y: jax.Array) -> jax.Array:
+    def __call__(self, p: Distribution, y: jax.Array) -> jax.Array:
         value = jnp.asarray(self.feature(p, y))
         return jnp.ravel(value).astype(widest_dtype(*jax.tree.leaves(p)))

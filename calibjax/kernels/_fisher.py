@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._check import check_shapes
+from calibjax._distribution import Distribution
 from calibjax._numbers import POSITIVE, Constraint, dot, valid_or_nan
 from calibjax._struct import batch_of_one, struct, widest_dtype
 from calibjax.kernels._base import KernelLike, pairwise
@@ -24,13 +25,13 @@ class ScoreDistance(NormDistance):
     """The Euclidean distance of vectors that are made of scores: `embedding` is what differs."""
 
     @abstractmethod
-    def embedding(self, p: Any) -> jax.Array:
+    def embedding(self, p: Distribution) -> jax.Array:
         """The vector of one prediction."""
 
-    def squared(self, p: Any, q: Any) -> jax.Array:
+    def squared(self, p: Distribution, q: Distribution) -> jax.Array:
         return self.squared_norm(self.coordinates(p), self.coordinates(q))
 
-    def coordinates(self, p: Any) -> Coordinates:
+    def coordinates(self, p: Distribution) -> Coordinates:
         return (self.embedding(p),)
 
 
@@ -100,7 +101,7 @@ class FisherDistance(ScoreDistance):
         steps = jnp.concatenate([steps, -steps])
         return cls(loc[None] + steps.reshape(-1, *loc.shape))
 
-    def embedding(self, p: Any) -> jax.Array:
+    def embedding(self, p: Distribution) -> jax.Array:
         """The scores of one prediction at all points over sqrt(M), ``[M d]``."""
         scores = _scores_at(p, self.points)
         return jnp.ravel(scores) / math.sqrt(scores.shape[0])
@@ -142,7 +143,7 @@ class KernelizedFisherDistance(ScoreDistance):
     parameter_constraints = {"points": _FINITE_POINTS}
     inner_functions = {"kernel": "targets"}
 
-    def embedding(self, p: Any) -> jax.Array:
+    def embedding(self, p: Distribution) -> jax.Array:
         """R^T s / M for the scores s at all points and the kernel matrix R R^T, ``[M d]``."""
         scores = _scores_at(p, self.points)
         n_points = scores.shape[0]
@@ -154,7 +155,7 @@ class KernelizedFisherDistance(ScoreDistance):
         return jnp.ravel(dot(root.T, scores.reshape(n_points, -1))) / n_points
 
 
-def _scores_at(p: Any, points: Any) -> jax.Array:
+def _scores_at(p: Distribution, points: Any) -> jax.Array:
     """The score of one prediction at each point, in the shape of the points."""
     one_axis_less = {
         name: (p.parameter(name), axes.removeprefix("n").strip()) for name, axes in p.shapes.items()

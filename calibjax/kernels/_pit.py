@@ -143,7 +143,7 @@ class UnitFeature:
     features: str = static()
     orders: tuple[int, ...] = static()
 
-    def __call__(self, p: Any, y: Any) -> jax.Array:
+    def __call__(self, p: Distribution, y: Any) -> jax.Array:
         """The feature of one prediction and one target, ``[K]``."""
         return self.of_rows(*judged(*batch_of_one((p, y))))[0]
 
@@ -193,7 +193,7 @@ class PITRows:
         features: sqrt(a_k) phibar_k, ``[n, K]``.
     """
 
-    predictions: Any
+    predictions: Distribution
     features: jax.Array
 
     def cross_fit_pairs(self) -> tuple[tuple[Any, "PITRows"], ...]:

@@ -4,8 +4,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
+from calibjax._distribution import Distribution
 from calibjax._numbers import POSITIVE, Constraint, power_of_two, safe_sqrt, valid_or_nan
 from calibjax._struct import is_traced, static, struct
 from calibjax.kernels._base import Kernel, KernelLike, kernel_value, pairwise
@@ -54,7 +55,7 @@ class DistanceKernel(Kernel):
     parameter_constraints = {"lengthscale": POSITIVE, "exponent": _EXPONENT}
     inner_functions = {"distance": "a distance"}
 
-    def __call__(self, p: Any, q: Any) -> jax.Array:
+    def __call__(self, p: Distribution, q: Distribution) -> jax.Array:
         norm = self.distance
         if not isinstance(norm, NormDistance):
             return self._from_distance(kernel_value(norm, p, q), self.scalar_lengthscale())
@@ -64,7 +65,7 @@ class DistanceKernel(Kernel):
         unit = self._unit(both)
         return self._from_square(norm.squared_norm(*in_units(unit, both)), unit)
 
-    def pairwise(self, ps: Any, qs: Any) -> jax.Array:
+    def pairwise(self, ps: Distribution, qs: Distribution) -> jax.Array:
         """The kernel for all pairs of two batches, ``[S, T]``."""
         norm = self.distance
         # The square of a norm is smooth at 0, where the norm is not.
@@ -80,7 +81,7 @@ class DistanceKernel(Kernel):
         """1."""
         return 1.0
 
-    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: Any) -> jax.Array:
+    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: DTypeLike) -> jax.Array:
         """A random w with E cos(<w, phi(p) - phi(q)>) = k(p, q), for the embedding phi(p)."""
         if not isinstance(self.distance, Distance):
             raise no_embedding(self.distance)
@@ -120,7 +121,7 @@ class DistanceKernel(Kernel):
         return _exp_of_minus(jnp.where(at_zero, 0.0, power))
 
 
-def embedded_rows(kernel: KernelLike, predictions: Any) -> Any:
+def embedded_rows(kernel: KernelLike, predictions: Distribution) -> Any:
     """What stands for a batch of predictions in the tiles of a prediction kernel."""
     if isinstance(kernel, DistanceKernel) and isinstance(kernel.distance, NormDistance):
         return kernel.distance.embedded(predictions)

@@ -1,13 +1,12 @@
 """Random vectors whose characteristic functions are kernels, for lengthscale 1."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 
 def normal_mixture(
-    key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: Any
+    key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: DTypeLike
 ) -> jax.Array:
     """w with E cos(<w, x>) = exp(-|x|^nu): exp(-r^nu) = E exp(-a r^2), a mixture of Gaussians."""
     scale_key, key = jax.random.split(key)
@@ -16,7 +15,7 @@ def normal_mixture(
 
 
 def cauchy_mixture(
-    key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: Any
+    key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: DTypeLike
 ) -> jax.Array:
     """w with E cos(<w, x>) = exp(-r^nu), r = sum_c |x_c|: exp(-r^nu) = E exp(-a r), a mixture of
     exponentials."""
@@ -25,14 +24,14 @@ def cauchy_mixture(
     return scale * jax.random.cauchy(key, shape, dtype)
 
 
-def student(freedom: int, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+def student(freedom: int, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
     """One draw of the multivariate t distribution, the frequencies of Matern kernels."""
     normal_key, key = jax.random.split(key)
     squares = jnp.square(jax.random.normal(key, (freedom,), dtype))
     return jax.random.normal(normal_key, shape, dtype) / jnp.sqrt(jnp.mean(squares))
 
 
-def _positive_stable(key: jax.Array, index: float, dtype: Any) -> jax.Array:
+def _positive_stable(key: jax.Array, index: float, dtype: DTypeLike) -> jax.Array:
     """A draw of a > 0 with E exp(-t a) = exp(-t^index), 0 < index <= 1.
 
     Kanter, Stable densities under change of scale and total variation inequalities, 1975.

@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from calibjax._distribution import Distribution
 from calibjax._loops import row_by_row
 from calibjax._struct import batch_of_one, struct
 from calibjax.kernels._base import (
@@ -114,7 +115,7 @@ class Scored:
         scores: s_i = grad_y log p_i(y_i), in the shape of the targets.
     """
 
-    predictions: Any
+    predictions: Distribution
     scores: jax.Array
 
     def cross_fit_pairs(self) -> tuple[tuple[Any, "Scored"], ...]:
@@ -127,7 +128,7 @@ def prepare_scores(prediction_kernel: KernelLike, rows: tuple[Any, jax.Array]) -
     return Scored(embedded_rows(prediction_kernel, rows[0]), scores)
 
 
-def stein_scores(predictions: Any, targets: jax.Array) -> jax.Array:
+def stein_scores(predictions: Distribution, targets: jax.Array) -> jax.Array:
     """The scores of n predictions at their targets; NaN in rows without Stein's identity."""
     scores = predictions.score(targets)
     has_identity = predictions.has_stein_identity()[1].reshape(-1, *(1,) * (scores.ndim - 1))

@@ -1,10 +1,10 @@
 """Kernels on targets: labels, real numbers, vectors."""
 
-from typing import Any
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._numbers import POSITIVE, absolute, safe_sqrt, valid_or_nan
 from calibjax._struct import is_floating, struct
@@ -12,7 +12,15 @@ from calibjax.kernels._base import Kernel
 from calibjax.kernels._spectra import student
 
 
-def in_lengthscales(kernel: Any, *values: jax.Array) -> list[jax.Array]:
+class Lengthscaled(Protocol):
+    """A kernel with a lengthscale."""
+
+    @property
+    def lengthscale(self) -> ArrayLike:
+        """A scalar, or a number for each coordinate."""
+
+
+def in_lengthscales(kernel: Lengthscaled, *values: jax.Array) -> list[jax.Array]:
     """Values in units of the kernel's lengthscale; integers become real numbers.
 
     An invalid lengthscale gives NaN, and a ValueError where it can be looked at.
@@ -57,7 +65,7 @@ class GaussianKernel(Kernel):
         """1."""
         return 1.0
 
-    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: Any) -> jax.Array:
+    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: DTypeLike) -> jax.Array:
         """A random w with E cos(<w, x - y>) = k(x, y), in the shape of a target."""
         return in_lengthscales(self, jax.random.normal(key, point.shape, dtype))[0]
 
@@ -88,7 +96,7 @@ class LaplacianKernel(Kernel):
         """1."""
         return 1.0
 
-    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: Any) -> jax.Array:
+    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: DTypeLike) -> jax.Array:
         """A random w with E cos(<w, x - y>) = k(x, y), in the shape of a target."""
         return in_lengthscales(self, jax.random.cauchy(key, point.shape, dtype))[0]
 
@@ -118,7 +126,7 @@ class Matern32Kernel(Kernel):
         """1."""
         return 1.0
 
-    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: Any) -> jax.Array:
+    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: DTypeLike) -> jax.Array:
         """A random w with E cos(<w, x - y>) = k(x, y), in the shape of a target."""
         return in_lengthscales(self, student(3, key, point.shape, dtype))[0]
 
@@ -148,12 +156,12 @@ class Matern52Kernel(Kernel):
         """1."""
         return 1.0
 
-    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: Any) -> jax.Array:
+    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: DTypeLike) -> jax.Array:
         """A random w with E cos(<w, x - y>) = k(x, y), in the shape of a target."""
         return in_lengthscales(self, student(5, key, point.shape, dtype))[0]
 
 
-def _squared_distance(kernel: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+def _squared_distance(kernel: Lengthscaled, x: jax.Array, y: jax.Array) -> jax.Array:
     x, y = in_lengthscales(kernel, x, y)
     return jnp.sum(jnp.square(x - y))
 
@@ -209,7 +217,7 @@ class WhiteKernel(Kernel):
         """1."""
         return 1.0
 
-    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: Any) -> jax.Array:
+    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: DTypeLike) -> jax.Array:
         """A random w with E cos(<w, x - y>) = k(x, y) for labels and counts."""
         if is_floating(point):
             raise TypeError(

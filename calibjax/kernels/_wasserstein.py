@@ -1,7 +1,5 @@
 """The 2-Wasserstein distance."""
 
-from typing import Any
-
 import jax
 
 from calibjax._distribution import Distribution, families_with, wasserstein_refused
@@ -34,21 +32,25 @@ class Wasserstein(NormDistance):
         5.0
     """
 
-    def squared(self, p: Any, q: Any) -> jax.Array:
+    def squared(self, p: Distribution, q: Distribution) -> jax.Array:
         return squared_wasserstein(p, q)
 
-    def coordinates_of_pair(self, p: Any, q: Any) -> tuple[Coordinates, Coordinates] | None:
+    def coordinates_of_pair(
+        self, p: Distribution, q: Distribution
+    ) -> tuple[Coordinates, Coordinates] | None:
         _check_families(p, q)
         return super().coordinates_of_pair(p, q)
 
-    def coordinates_of_batches(self, ps: Any, qs: Any) -> tuple[Coordinates, Coordinates] | None:
+    def coordinates_of_batches(
+        self, ps: Distribution, qs: Distribution
+    ) -> tuple[Coordinates, Coordinates] | None:
         _check_families(ps, qs)
         return super().coordinates_of_batches(ps, qs)
 
-    def coordinates(self, p: Any) -> Coordinates | None:
+    def coordinates(self, p: Distribution) -> Coordinates | None:
         return p.wasserstein_coordinates()
 
-    def embedding(self, p: Any) -> jax.Array:
+    def embedding(self, p: Distribution) -> jax.Array:
         """A vector for one prediction; the distance is the norm of the difference of vectors."""
         vector = p.wasserstein_embedding()
         if vector is None:
@@ -60,13 +62,13 @@ class Wasserstein(NormDistance):
         return vector
 
 
-def squared_wasserstein(p: Any, q: Any) -> jax.Array:
+def squared_wasserstein(p: Distribution, q: Distribution) -> jax.Array:
     """The squared 2-Wasserstein distance of one pair."""
     _check_families(p, q)
     return p.squared_wasserstein(q)
 
 
-def _check_families(p: Any, q: Any) -> None:
+def _check_families(p: Distribution, q: Distribution) -> None:
     if isinstance(p, Embedded) and isinstance(q, Embedded):
         return
     if type(p) is not type(q):

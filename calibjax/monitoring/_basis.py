@@ -26,6 +26,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from calibjax._distribution import Distribution
 from calibjax._numbers import dot, eigh_of_kernel
 from calibjax._struct import as_pytree, struct
 from calibjax.kernels import pairwise
@@ -59,7 +60,7 @@ class Basis:
         return _centred(jnp.clip(centred, -_LARGEST, _LARGEST), probabilities)
 
 
-def kernel_at(kernels: list[Any], predictions: Any, landmarks: Any) -> jax.Array:
+def kernel_at(kernels: list[Any], predictions: Distribution, landmarks: Any) -> jax.Array:
     """The mean of kernels and of the constant 1, ``[n, L]``.
 
     The constant sees an error that all predictions share, also far from the landmarks.

@@ -53,6 +53,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.scipy.special import logsumexp
+from jax.typing import DTypeLike
 
 from calibjax._sharding import as_varying
 from calibjax._struct import struct
@@ -111,7 +112,7 @@ class Bets:
         return jnp.logaddexp(mean, jnp.log(left))
 
 
-def first_bets(bases: list[Basis], n_sets: int, dtype: Any) -> Bets:
+def first_bets(bases: list[Basis], n_sets: int, dtype: DTypeLike) -> Bets:
     """The state before the first row."""
     numbers = jnp.zeros((n_sets, sum(_SORTS)), dtype)
     return Bets(
@@ -319,7 +320,7 @@ def _with_new_start(bets: Bets) -> Bets:
     return dataclasses.replace(bets, wealth=wealth, n_updates=n_updates)
 
 
-def _not_at_stake(n_updates: jax.Array, dtype: Any) -> jax.Array:
+def _not_at_stake(n_updates: jax.Array, dtype: DTypeLike) -> jax.Array:
     """G(t), the money that has not started before batch t."""
     return 0.5 - 0.5 * jnp.log1p(n_updates.astype(dtype)) / _LAST_START
 

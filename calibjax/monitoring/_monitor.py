@@ -221,7 +221,7 @@ class CalibrationMonitor:
                 value; outside of jit, a row whose cdf or log density is NaN.
         """
         data = check_data(predictions, targets, where, at_least=0, intervals=True)
-        if isinstance(targets, Between) and predictions.label_probabilities() is not None:
+        if isinstance(targets, Between) and predictions.has_labels:
             raise TypeError(
                 "targets must be an array of labels for predictions of classes, got Between."
             )

@@ -71,9 +71,8 @@ def outcomes_of(key: jax.Array, predictions: Distribution, targets: Any) -> Outc
     if isinstance(targets, Between):
         interval = unit_interval(predictions, targets)
         return _cells(interval.low[:, None, None], interval.high[:, None, None])
-    probabilities = predictions.label_probabilities()
-    if probabilities is not None:
-        return _labels(probabilities, predictions, targets)
+    if predictions.has_labels:
+        return _labels(predictions.label_probabilities(), predictions, targets)
     if predictions.target_shape == "n" and type(predictions).cdf is not Distribution.cdf:
         low, high = predictions.pit_intervals(targets)
         return _cells(low[:, None], high[:, None])
@@ -137,10 +136,10 @@ def _ranks(
     """Where statistics of a target lie among those of draws, as intervals of U, ``[n, T, 1]``."""
     density = log_probability_of if has_log_prob(predictions) else squared_deviation
 
-    def statistics(p: Any, y: jax.Array) -> jax.Array:
+    def statistics(p: Distribution, y: jax.Array) -> jax.Array:
         return jnp.concatenate([density(p, y)[None], standardised(p, y)[:_COORDINATES]])
 
-    def interval(row: jax.Array, p: Any, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def interval(row: jax.Array, p: Distribution, y: jax.Array) -> tuple[jax.Array, jax.Array]:
         draws = batch_of_one(p).sample(jax.random.fold_in(key, row), (_DRAWS,))[:, 0]
         # Two programs would round differently, and a draw that is the target would not tie with it.
         values = jax.vmap(statistics, (None, 0))(p, jnp.concatenate([y[None], draws]))

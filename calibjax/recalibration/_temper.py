@@ -78,6 +78,6 @@ def _is_valid(temperature: jax.Array) -> jax.Array:
 
 
 @jax.jit
-def _temper(predictions: Any, temperature: Any) -> Any:
+def _temper(predictions: Distribution, temperature: Any) -> Any:
     temperature = jnp.asarray(temperature, widest_dtype(*jax.tree.leaves(predictions)))
     return predictions.tempered(jnp.where(_is_valid(temperature), temperature, jnp.nan))

@@ -64,14 +64,13 @@ def vector_scaling(
     Probabilistic outputs for support vector machines, 1999.
     """
     probs = _label_probabilities(predictions)
-    binary = predictions.binary_probability()
-    shape = jnp.shape(probs) if binary is None else jnp.shape(binary)
-    a_and_b = "(1.0, 0.0)" if binary is not None else f"(1.0, jnp.zeros({shape[1]}))"
+    shape = jnp.shape(probs)
+    a_and_b = f"(1.0, jnp.zeros({shape[1]}))" if probs.ndim > 1 else "(1.0, 0.0)"
     _check_parameters(parameters, f"a pair (a, b) such as {a_and_b}", 2, shape)
     slope, intercept = (jnp.broadcast_to(jnp.asarray(x), shape) for x in parameters)
     valid = valid_rows(predictions)
-    if binary is not None:
-        p = jnp.where(valid, widened(binary), 0.5)
+    if probs.ndim == 1:
+        p = jnp.where(valid, widened(probs), 0.5)
         inside = (p >= jnp.finfo(p.dtype).tiny) & (p < 1)
         inner = jnp.where(inside, p, 0.5)
         scaled = jax.nn.sigmoid(slope * (jnp.log(inner) - jnp.log1p(-inner)) + intercept)
@@ -134,7 +133,7 @@ def affine_scaling(
 
 
 @jax.jit
-def _affine_scaling(parameters: Any, predictions: Any) -> Any:
+def _affine_scaling(parameters: Any, predictions: Distribution) -> Any:
     dtype = widest_dtype(*jax.tree.leaves((predictions, parameters)))
     intercept, slope, log_factor = (jnp.asarray(x, dtype) for x in parameters)
     return predictions.shift_and_scale(intercept, slope, jnp.exp(log_factor))
@@ -159,11 +158,13 @@ def _check_parameters(
         )
 
 
-def _label_probabilities(predictions: Any) -> jax.Array:
-    probs = predictions.label_probabilities() if isinstance(predictions, Distribution) else None
-    if probs is None:
+def _label_probabilities(predictions: Distribution) -> jax.Array:
+    """The probabilities of all labels ``[n, m]``, or of the event ``[n]``."""
+    if not (isinstance(predictions, Distribution) and predictions.has_labels):
         raise TypeError(
             "predictions must be predictions of labels, such as Categorical, got "
             f"{type(predictions).__name__}."
         )
-    return probs
+    if predictions.is_binary:
+        return predictions.binary_probability()
+    return predictions.label_probabilities()

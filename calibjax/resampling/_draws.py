@@ -6,11 +6,10 @@ statistic of the observed targets among those of the drawn ones gives an exact p
 (`counted_pvalue`), for every number of rows and draws.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 
 from calibjax._distribution import Distribution
 from calibjax._sharding import Axis, global_offset
@@ -37,11 +36,10 @@ def draw_targets(
     rows in all data: chunks of rows and rows on many devices get the draws of the whole batch.
     """
 
-    def draw(prediction: Any, row: jax.Array) -> jax.Array:
+    def draw(prediction: Distribution, row: jax.Array) -> jax.Array:
         row_key = key_of(key, row, group)
-        probabilities = prediction.label_probabilities()
-        if probabilities is not None:
-            return _draw_labels(row_key, probabilities)
+        if prediction.has_labels:
+            return _draw_labels(row_key, prediction.label_probabilities())
         batch = jax.tree.map(lambda x: x[None], prediction)
         return batch.sample(row_key, (DRAWS_PER_GROUP,))[:, 0]
 
@@ -49,7 +47,7 @@ def draw_targets(
 
 
 def draw_places(
-    key: jax.Array, rows: jax.Array, groups: jax.Array, dtype: Any
+    key: jax.Array, rows: jax.Array, groups: jax.Array, dtype: DTypeLike
 ) -> tuple[jax.Array, jax.Array]:
     """U of several groups of draws from continuous predictions, and 1 - U.
 
@@ -87,7 +85,7 @@ def _bits(key: jax.Array) -> jax.Array:
     return jax.random.bits(key, (DRAWS_PER_GROUP,), jnp.uint32)
 
 
-def _uniform(bits: jax.Array, dtype: Any) -> jax.Array:
+def _uniform(bits: jax.Array, dtype: DTypeLike) -> jax.Array:
     """Uniform numbers of 32 random bits; never 0."""
     return (bits.astype(dtype) + 0.5) * 2.0**-32
 

@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
+from jax.typing import DTypeLike
 
 from calibjax._check import check_integer
 from calibjax._struct import is_traced
 
 
-def checked_level(confidence_level: Any, dtype: Any) -> Any:
+def checked_level(confidence_level: Any, dtype: DTypeLike) -> Any:
     """The level as an array; a ValueError unless it is in (0, 1), or NaN inside jit."""
     if not is_traced(confidence_level):
         given = np.asarray(confidence_level)
@@ -23,7 +24,7 @@ def checked_level(confidence_level: Any, dtype: Any) -> Any:
     return jnp.where((level > 0) & (level < 1), level, jnp.nan)
 
 
-def one_level(confidence_level: Any, dtype: Any) -> Any:
+def one_level(confidence_level: Any, dtype: DTypeLike) -> Any:
     """`checked_level` of a level that must be one number."""
     level = checked_level(confidence_level, dtype)
     if level.ndim:

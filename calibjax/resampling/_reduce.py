@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._distribution import Distribution
 from calibjax._pairwise import in_chunks
 from calibjax._sharding import Axis, all_sum, as_varying
 from calibjax.resampling._draws import DRAWS_PER_GROUP, draw_groups, draw_targets, row_numbers
@@ -99,7 +100,7 @@ def sum_over_rows(
 
 def redrawn_label_counts(
     key: jax.Array,
-    predictions: Any,
+    predictions: Distribution,
     weights: jax.Array,
     cells: jax.Array,
     n_cells: int,

@@ -1,7 +1,5 @@
 """The continuous ranked probability score, sum_k (F(k) - 1{y <= k})^2 for labels and counts."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -77,9 +75,8 @@ def crps_of_data(data: Data) -> jax.Array:
 
 
 def _crps(predictions: Distribution, targets: jax.Array) -> jax.Array:
-    probabilities = predictions.label_probabilities()
-    if probabilities is not None:
-        return crps_of_labels(probabilities, targets)
+    if predictions.has_labels:
+        return crps_of_labels(predictions.label_probabilities(), targets)
     closed_form = predictions.crps_closed_form(targets)
     if closed_form is not None:
         return closed_form
@@ -98,7 +95,7 @@ def crps_of_labels(probabilities: jax.Array, targets: jax.Array) -> jax.Array:
     return jnp.sum(jnp.square(tail), axis=1)
 
 
-def crps_of_counts(predictions: Any, targets: jax.Array) -> jax.Array:
+def crps_of_counts(predictions: Distribution, targets: jax.Array) -> jax.Array:
     """The score from the probabilities of the counts 0 … max_count, ``[n]``, in memory of O(n).
 
     It is NaN unless larger counts are improbable.

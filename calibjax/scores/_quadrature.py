@@ -19,7 +19,6 @@ from m.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -88,7 +87,7 @@ def _to_end_of_support(
 
 
 def _integral(
-    predictions: Any,
+    predictions: Distribution,
     center: jax.Array,
     interval: _Interval,
     power: Callable[[jax.Array], jax.Array],

@@ -136,10 +136,9 @@ class Mixture(Distribution):
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density or log probability at targets ``[n]`` or ``[n, d]``, ``[n]``."""
         p = widened(self)
-        label_probs = p.label_probabilities()
-        if label_probs is not None:
+        if p.has_labels:
             # The log probability of a component may be -inf, where it has no derivative.
-            return label_log_prob(label_probs, targets)
+            return label_log_prob(p.label_probabilities(), targets)
         probabilities = jax.vmap(Mixture.probabilities)(p)
         repeated = jnp.repeat(targets, probabilities.shape[1], axis=0)
         values = p._by_component(p._flat_components().log_prob(repeated))
@@ -183,11 +182,14 @@ class Mixture(Distribution):
     def max_count(self) -> int | None:
         return self.components.max_count
 
-    def label_probabilities(self) -> jax.Array | None:
-        """The probabilities of all labels, ``[n, m]``; None if the targets are no labels."""
+    @property
+    def has_labels(self) -> bool:
+        """Whether the components have."""
+        return self.components.has_labels
+
+    def label_probabilities(self) -> jax.Array:
+        """The probabilities of all labels, ``[n, m]``."""
         component_probs = self.components.label_probabilities()
-        if component_probs is None:
-            return None
         if self.weights is None:
             return jnp.mean(component_probs, axis=-2)
         weights = self.weights[..., None, :]
@@ -216,7 +218,7 @@ class Mixture(Distribution):
         For counts it is the mean of the components' probabilities.  Components that are nearly
         certain are certain of the same count, 0, if they are Poisson, and the bound is sharp.
         """
-        if self.target_kind == "real" or self.label_probabilities() is not None:
+        if self.target_kind == "real" or self.has_labels:
             return super().off_mode_probability()
         return self._average(self._by_component(self._flat_components().off_mode_probability()))
 
@@ -230,7 +232,7 @@ class Mixture(Distribution):
         components = self.components.shift_and_scale(intercept, slope, factor)
         return dataclasses.replace(self, components=components)
 
-    def _first_components(self) -> Any:
+    def _first_components(self) -> Distribution:
         """The first component of each mixture, a batch ``[n]``."""
         leaves = jax.tree.leaves(self.components)
         if not isinstance(self.components, Distribution) or any(jnp.ndim(x) < 2 for x in leaves):
@@ -242,7 +244,7 @@ class Mixture(Distribution):
             )
         return jax.tree.map(lambda x: x[:, 0], self.components)
 
-    def _flat_components(self) -> Any:
+    def _flat_components(self) -> Distribution:
         """All components as one batch of n K predictions."""
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), self.components)
 

@@ -1,7 +1,7 @@
 """Sums over the components of mixtures, and over pairs of them: the cdf, quantiles, the CRPS."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +15,17 @@ from calibjax._numbers import (
     with_levels,
 )
 from calibjax._sharding import as_varying
-from calibjax._struct import widened
+from calibjax._struct import PyTree, widened
+
+if TYPE_CHECKING:
+    from calibjax.distributions._mixture._mixture import Mixture
 
 
 def sum_over_pairs(
-    p: Any, q: Any, function: Callable[[Any, Any], jax.Array], captured: Any
+    p: "Mixture",
+    q: "Mixture",
+    function: Callable[[Distribution, Distribution], jax.Array],
+    captured: PyTree,
 ) -> jax.Array:
     """sum_kl p.weights[k] q.weights[l] function(p.components[k], q.components[l]).
 
@@ -42,23 +48,23 @@ def sum_over_pairs(
     return lax.scan(over_left, zero, ours)[0]
 
 
-def cdf(p: Any, targets: jax.Array) -> jax.Array:
+def cdf(p: "Mixture", targets: jax.Array) -> jax.Array:
     """sum_k w_k F_k(targets[i]) / sum_k w_k, ``[n]``."""
     return average(p, targets, lambda components, y: components.cdf(y))
 
 
-def survival(p: Any, targets: jax.Array) -> jax.Array:
+def survival(p: "Mixture", targets: jax.Array) -> jax.Array:
     """sum_k w_k (1 - F_k(targets[i])) / sum_k w_k, ``[n]``."""
     return average(p, targets, lambda components, y: components.survival(y))
 
 
-def cdf_jump(p: Any, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+def cdf_jump(p: "Mixture", targets: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The same sums of both limits of the components' cdfs."""
     before = average(p, targets, lambda components, y: components.cdf_jump(y)[0])
     return before, average(p, targets, lambda components, y: components.cdf_jump(y)[1])
 
 
-def quantile(p: Any, level: jax.Array) -> jax.Array:
+def quantile(p: "Mixture", level: jax.Array) -> jax.Array:
     """The smallest numbers at which the cdf is at least the level, ``[n]``.
 
     At the levels 0 and 1 they are the ends of the supports of components with a positive weight.
@@ -75,7 +81,7 @@ def quantile(p: Any, level: jax.Array) -> jax.Array:
 
 
 def average(
-    p: Any, targets: jax.Array, function: Callable[[Distribution, jax.Array], jax.Array]
+    p: "Mixture", targets: jax.Array, function: Callable[[Distribution, jax.Array], jax.Array]
 ) -> jax.Array:
     """The weighted mean of a function of the components and their targets, ``[n]``."""
     p = widened(p)
@@ -85,12 +91,12 @@ def average(
     return jnp.sum(weights * values, axis=1) / jnp.sum(weights, axis=1)
 
 
-def _weights(p: Any) -> jax.Array:
+def _weights(p: "Mixture") -> jax.Array:
     """The weights of the components, ``[n, K]``."""
     return jax.vmap(lambda mixture: mixture.probabilities())(p)
 
 
-def _ends_of_support(p: Any, level: jax.Array) -> jax.Array:
+def _ends_of_support(p: "Mixture", level: jax.Array) -> jax.Array:
     """The largest possible target where the level is 1, else the smallest one."""
     weights = _weights(p)
     at_end = jnp.where(level >= 1, 1.0, 0.0).astype(weights.dtype)
@@ -101,7 +107,7 @@ def _ends_of_support(p: Any, level: jax.Array) -> jax.Array:
     return jnp.where(level >= 1, jnp.max(ends, axis=1), jnp.min(ends, axis=1))
 
 
-def crps(p: Any, targets: jax.Array) -> jax.Array | None:
+def crps(p: "Mixture", targets: jax.Array) -> jax.Array | None:
     """sum_k w_k s_k - sum_kl w_k w_l (d_kl - (d_kk + d_ll) / 2) / 2, ``[n]``.
 
     s_k is the score of component k, and d_kl = E|Z_k - Z_l|.  None if components have no formulas.

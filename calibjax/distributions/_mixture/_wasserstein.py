@@ -1,11 +1,10 @@
 """The Wasserstein distance between mixtures, by transport between their components."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._distribution import Distribution
 from calibjax._struct import struct
 from calibjax.distributions._mixture._mixture import Mixture
 from calibjax.distributions._mixture._transport import transport
@@ -43,16 +42,16 @@ class MixtureWasserstein(NormDistance):
     tests beyond classification, ICLR 2021, Appendix D.
     """
 
-    def squared(self, p: Any, q: Any) -> jax.Array:
+    def squared(self, p: Distribution, q: Distribution) -> jax.Array:
         _check_mixtures(p, q)
         return _squared_to_batch(p, jax.tree.map(lambda x: x[None], q))[0]
 
-    def pairwise_squared(self, ps: Any, qs: Any) -> jax.Array:
+    def pairwise_squared(self, ps: Distribution, qs: Distribution) -> jax.Array:
         _check_mixtures(ps, qs)
         return _squared_tile(ps, qs)
 
 
-def _check_mixtures(p: Any, q: Any) -> None:
+def _check_mixtures(p: Distribution, q: Distribution) -> None:
     if not (isinstance(p, Mixture) and isinstance(q, Mixture)):
         raise TypeError(
             "MixtureWasserstein is defined for Mixture predictions, got "

@@ -5,7 +5,6 @@ target is a point with the gap 0.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,17 +13,25 @@ from calibjax._numbers import absolute
 from calibjax._struct import struct
 from calibjax.distributions._univariate._univariate import Univariate
 from calibjax.expectations import inner_product, mean_embedding, measure_of_residual, register_sums
-from calibjax.kernels import GaussianKernel, LaplacianKernel, WhiteKernel, in_lengthscales
+from calibjax.kernels import (
+    GaussianKernel,
+    LaplacianKernel,
+    Lengthscaled,
+    WhiteKernel,
+    in_lengthscales,
+)
 
-#: Points and gaps (x, g) in units of the lengthscale, each ``[S]``, and weights ``[S]``.
-Measure = tuple[tuple[jax.Array, jax.Array], jax.Array]
+#: Points and gaps (x, g) in units of the lengthscale, each ``[S]``.
+Points = tuple[jax.Array, jax.Array]
+#: Points and their weights ``[S]``.
+Measure = tuple[Points, jax.Array]
 
 
 #: A function of the gaps ``[S]`` of a prediction, and of their mean, that takes their place.
 OfGaps = Callable[[jax.Array, jax.Array], jax.Array]
 
 
-def _measure(p: Any, kernel: Any, of_gaps: OfGaps) -> Measure:
+def _measure(p: Univariate, kernel: Lengthscaled, of_gaps: OfGaps) -> Measure:
     """The points of a prediction."""
     points, weights = p.atoms()
     (x,) = in_lengthscales(kernel, points)
@@ -34,18 +41,18 @@ def _measure(p: Any, kernel: Any, of_gaps: OfGaps) -> Measure:
     return (x, of_gaps(gaps, jnp.sum(weights * gaps))), weights
 
 
-def residual_measure(p: Any, kernel: Any, y: jax.Array, of_gaps: OfGaps) -> Measure:
+def residual_measure(p: Univariate, kernel: Lengthscaled, y: jax.Array, of_gaps: OfGaps) -> Measure:
     """The signed measure delta_y - p."""
     return measure_of_residual(_measure(p, kernel, of_gaps), _point(kernel, y))
 
 
-def _point(kernel: Any, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _point(kernel: Lengthscaled, y: jax.Array) -> Points:
     (y,) = in_lengthscales(kernel, y)
     return y[None], jnp.zeros_like(y)[None]
 
 
 def sums_for(
-    kernel_type: type, of_points: Callable[[Any, Any], jax.Array], of_gaps: OfGaps
+    kernel_type: type, of_points: Callable[[Points, Points], jax.Array], of_gaps: OfGaps
 ) -> None:
     """Registers sums of a function of (x, g) and (z, f) over all pairs of points."""
     register_sums(
@@ -71,7 +78,7 @@ class _OfNormals:
     unless the points are so far from each other that the kernel would see single ones.
     """
 
-    def __call__(self, a: tuple[jax.Array, jax.Array], b: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def __call__(self, a: Points, b: Points) -> jax.Array:
         shrinkage = 1 / (1 + a[1] + b[1])
         return jnp.sqrt(shrinkage) * jnp.exp(-jnp.square(a[0] - b[0]) * shrinkage / 2)
 
@@ -106,7 +113,7 @@ class _OfIntervals:
     (2 - exp(|d| - g / 2) - exp(-(|d| + g / 2))) / g inside.
     """
 
-    def __call__(self, a: tuple[jax.Array, jax.Array], b: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def __call__(self, a: Points, b: Points) -> jax.Array:
         distance, gap = absolute(a[0] - b[0]), jnp.maximum(a[1], b[1])
         value, excess = jnp.exp(-distance), distance - gap / 2
         width = jnp.where(gap > 0, gap, 1.0)
@@ -125,7 +132,9 @@ def widths(gaps: jax.Array, mean_gap: jax.Array) -> jax.Array:
 sums_for(LaplacianKernel, _OfIntervals(), widths)
 
 
-def refuse_white_kernel(p, kernel, other):
+def refuse_white_kernel(
+    p: Univariate, kernel: WhiteKernel, other: jax.Array | Univariate
+) -> jax.Array:
     # Single points of a quadrature would be as probable as their weights.
     raise TypeError(
         "WhiteKernel is for labels and counts, but targets of "

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr
+from jax.typing import DTypeLike
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import (
@@ -206,7 +207,7 @@ def positive_points(log_unit: jax.Array, log_multiples: jax.Array) -> jax.Array:
     return jnp.exp(jnp.clip(log_unit + multiples, -0.95 * largest, 0.9 * largest))
 
 
-def standard_normal_rule(dtype: jnp.dtype) -> tuple[jax.Array, jax.Array]:
+def standard_normal_rule(dtype: DTypeLike) -> tuple[jax.Array, jax.Array]:
     """An even grid of z and weights proportional to exp(-z^2 / 2), ``[64]`` and ``[64]``."""
     end = 7.0 if dtype == jnp.float64 else 5.5
     z = np.linspace(-end, end, N_ATOMS)

@@ -16,12 +16,12 @@ much as the kernel reaches.
 """
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import DTypeLike
 
 from calibjax._sharding import Axis, all_of, as_varying
 from calibjax._struct import struct
@@ -48,17 +48,17 @@ class WithWaves:
         law_is_near: whether no target outside of the waves sees more than a negligible part of it.
     """
 
-    law: Any
+    law: Univariate
     waves: jax.Array
     target_is_near: jax.Array
     law_is_near: jax.Array
 
-    def cross_fit_pairs(self) -> tuple[tuple[Any, Any], ...]:
+    def cross_fit_pairs(self) -> tuple[tuple[Univariate, "WithWaves"], ...]:
         return ((self.law, self),)
 
 
 @prepare_rows.register(Univariate, GaussianKernel)
-def waves_of_rows(ps: Any, kernel: Any, ys: jax.Array, axis: Axis) -> Any:
+def waves_of_rows(ps: Univariate, kernel: GaussianKernel, ys: jax.Array, axis: Axis) -> WithWaves:
     """The rows with their waves, in O(n M Q) time."""
     (scaled,) = in_lengthscales(kernel, ys)
     # h does not depend on the center, and has no derivative in it.
@@ -78,7 +78,9 @@ def waves_of_rows(ps: Any, kernel: Any, ys: jax.Array, axis: Axis) -> Any:
     return WithWaves(ps, *jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n], made))
 
 
-def _waves_of_chunk(ps: Any, ys: jax.Array, kernel: Any, center: jax.Array) -> tuple[Any, ...]:
+def _waves_of_chunk(
+    ps: Univariate, ys: jax.Array, kernel: GaussianKernel, center: jax.Array
+) -> tuple[jax.Array, ...]:
     def measure(p, y):
         return residual_measure(p, kernel, y, variances)
 
@@ -106,7 +108,7 @@ def _waves_of_chunk(ps: Any, ys: jax.Array, kernel: Any, center: jax.Array) -> t
     return jnp.concatenate(sums).T, is_near[0], law_is_near
 
 
-def _frequencies(dtype: Any) -> tuple[float, jax.Array, float, float, float]:
+def _frequencies(dtype: DTypeLike) -> tuple[float, jax.Array, float, float, float]:
     """D, the roots of 2 D phi(w_m), a radius, a reach, and a probability.
 
     The frequencies end where phi has a tail within rounding.  The kernel is within rounding of 0 at

@@ -125,11 +125,12 @@ def _kernels(evaluation: Any) -> list[dict[str, str]]:
 
 def _rows(evaluation: Any) -> list[dict[str, str]]:
     """The rows that contribute most, with what was predicted and what came."""
-    probabilities = evaluation.predictions.label_probabilities()
+    predictions = evaluation.predictions
+    probabilities = predictions.label_probabilities() if predictions.has_labels else None
     found = []
     for row in evaluation.worst_rows(_N_ROWS):
         if probabilities is None:
-            said = _vector_text(_middle(evaluation.predictions[row : row + 1]))
+            said = _vector_text(_middle(predictions[row : row + 1]))
         else:
             of_row = np.asarray(probabilities[row])
             best = int(of_row.argmax())
