@@ -1,7 +1,6 @@
 """Partitions of predictions into bins, by their class probabilities."""
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -206,7 +205,7 @@ def bin_means(
     return means + sums(x - means[bins]) / divisors
 
 
-def check_binning(binning: Any, n: int) -> None:
+def check_binning(binning: Binning, n: int) -> None:
     """Raises an error unless `binning` is one of the two above and can bin n predictions."""
     if not isinstance(binning, Binning):
         raise TypeError(

@@ -1,7 +1,6 @@
 """What was predicted and what happened, in bins of predictions."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +20,12 @@ from calibjax.estimators._binning import (
     check_binning,
 )
 from calibjax.estimators._top_label import check_classes
-from calibjax.kernels import Euclidean, TotalVariation
+from calibjax.kernels import DistanceLike, Euclidean, TotalVariation
 
 TEN_BINS = UniformBinning(10)
+
+#: ``distance(p, q)``, a number for two vectors of probabilities.
+VectorDistance = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 @struct
@@ -57,7 +59,7 @@ def calibration_bins(
     targets: ArrayLike,
     *,
     binning: Binning = TEN_BINS,
-    distance: str | Callable[..., jax.Array] = "total_variation",
+    distance: str | VectorDistance = "total_variation",
     where: ArrayLike | None = None,
     weights: ArrayLike | None = None,
 ) -> CalibrationBins:
@@ -105,7 +107,7 @@ def calibration_bins(
 
 @jax.debug_nans(False)  # The NaN of empty bins is no error.
 @jax.jit
-def _calibration_bins(data: Data, binning: Binning, distance: Any) -> CalibrationBins:
+def _calibration_bins(data: Data, binning: Binning, distance: VectorDistance) -> CalibrationBins:
     bins = filled_bins(data, binning, distance)
 
     def or_nan(x: jax.Array) -> jax.Array:
@@ -120,7 +122,7 @@ def _calibration_bins(data: Data, binning: Binning, distance: Any) -> Calibratio
     return CalibrationBins(prediction, frequency, bins.count, or_nan(bins.error), bins.weight)
 
 
-def filled_bins(data: Data, binning: Binning, distance: Any) -> CalibrationBins:
+def filled_bins(data: Data, binning: Binning, distance: VectorDistance) -> CalibrationBins:
     """The bins, with the probabilities of all classes and the error 0 where a bin is empty."""
     is_weighted, data = data.weights is not None, clean(data)
     probs = data.predictions.label_probabilities()
@@ -162,7 +164,7 @@ def errors_of_residuals(
     weights: jax.Array,
     *,
     binning: Binning = TEN_BINS,
-    distance: str | Callable[..., jax.Array] = "total_variation",
+    distance: str | VectorDistance = "total_variation",
 ) -> tuple[jax.Array, jax.Array]:
     """The errors of all bins, 0 if empty, and their weights, from residuals ``[n, m]``."""
     if not isinstance(distance, str) or distance not in _NORMS:
@@ -182,12 +184,12 @@ def errors_of_residuals(
 
 def check_bins(
     predictions: Distribution,
-    targets: Any,
-    binning: Any,
-    distance: Any,
-    where: Any,
-    weights: Any = None,
-) -> tuple[Data, Any]:
+    targets: ArrayLike,
+    binning: Binning,
+    distance: str | VectorDistance,
+    where: ArrayLike | None,
+    weights: ArrayLike | None = None,
+) -> tuple[Data, VectorDistance]:
     """The checked data, and the distance as a pytree."""
     check_classes(predictions)
     data = check_data(predictions, targets, where, weights)
@@ -203,7 +205,7 @@ def check_bins(
     return data, as_pytree(_DISTANCES[distance])
 
 
-def _between_vectors(distance: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+def _between_vectors(distance: DistanceLike) -> VectorDistance:
     """A distance of predictions as one of their probabilities."""
     return lambda p, q: distance(Categorical(p), Categorical(q))
 

@@ -13,6 +13,7 @@ from calibjax._sharding import gathered
 from calibjax.estimators._binning import Binning
 from calibjax.estimators._calibration_bins import (
     TEN_BINS,
+    VectorDistance,
     check_bins,
     errors_of_residuals,
     filled_bins,
@@ -143,12 +144,12 @@ def mce(
 
 
 @jax.jit
-def _ece(data: Data, binning: Binning, distance: Any) -> jax.Array:
+def _ece(data: Data, binning: Binning, distance: VectorDistance) -> jax.Array:
     bins = filled_bins(data, binning, distance)
     total = jnp.sum(bins.weight)
     return jnp.sum(bins.error * bins.weight / jnp.where(total > 0, total, 1))
 
 
 @jax.jit
-def _mce(data: Data, binning: Binning, distance: Any) -> jax.Array:
+def _mce(data: Data, binning: Binning, distance: VectorDistance) -> jax.Array:
     return jnp.max(filled_bins(data, binning, distance).error)

@@ -1,14 +1,12 @@
 """The matrix of h for all pairs of samples, for small n."""
 
-from typing import Any
-
 import jax
 
 from calibjax._between import Targets
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, clean, in_dtype
 from calibjax._sharding import gathered
-from calibjax.discrepancy import check_inputs, h
+from calibjax.discrepancy import SumOfTerms, check_inputs, h
 from calibjax.kernels import KernelLike, vmap_pairs
 
 
@@ -47,7 +45,7 @@ def h_matrix(kernel: KernelLike, predictions: Distribution, targets: Targets) ->
 
 
 @jax.jit
-def _h_matrix(kernel: Any, data: Data) -> jax.Array:
+def _h_matrix(kernel: SumOfTerms, data: Data) -> jax.Array:
     data = clean(data)
     kernel = in_dtype(kernel, data.weights.dtype)
     # The pairs of `vmap_pairs` have forward-mode derivatives; tiles have only reverse mode.  The

@@ -1,7 +1,6 @@
 """The squared kernel calibration error over all pairs in linear time, by random features."""
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from calibjax._numbers import safe_sqrt
 from calibjax._rows import Data, clean
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import struct
-from calibjax.discrepancy import Sample, check_inputs
+from calibjax.discrepancy import Sample, SumOfTerms, check_inputs
 from calibjax.features import Features, draw_features, one_feature, sum_rows
 from calibjax.kernels import KernelLike, times
 from calibjax.operators import tiled_h
@@ -131,7 +130,7 @@ def random_feature_skce(
 
 @on_devices
 def _random_feature_skce(
-    axis: Axis, shared: Any, data: Data, n_features: int
+    axis: Axis, shared: tuple[jax.Array, SumOfTerms], data: Data, n_features: int
 ) -> RandomFeatureEstimate:
     key, kernel = shared
     h = tiled_h(kernel, clean(data, axis), axis)
@@ -149,7 +148,7 @@ def _random_feature_skce(
 def _pair_sums(features: Features, samples: Sample, weights: jax.Array, axis: Axis) -> jax.Array:
     """sum_{i != j} w_i w_j psi_i conj(psi_j) for each feature, ``[D]``."""
 
-    def sums(samples, weights):
+    def sums(samples: Sample, weights: jax.Array) -> list[jax.Array]:
         phases, residuals = jax.vmap(features)(samples)
         weighted = residuals * weights[:, None, None].astype(residuals.dtype)
         squares = jnp.sum(_squared_norm(features.metric, weighted), axis=0)

@@ -27,7 +27,7 @@ def has_residual_form(form: Form) -> Callable[[Estimator], Estimator]:
     return mark
 
 
-def residual_form(estimator: Any) -> Form | None:
+def residual_form(estimator: Callable[..., jax.Array]) -> Form | None:
     """The form of an estimator, or of a partial of one with options by name; None without one."""
     if not isinstance(estimator, jax.tree_util.Partial):
         return getattr(estimator, _NAME, None)

@@ -1,7 +1,5 @@
 """The squared kernel calibration error."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -12,7 +10,7 @@ from calibjax._distribution import Distribution
 from calibjax._numbers import quotient
 from calibjax._rows import Data, clean
 from calibjax._sharding import Axis, on_devices
-from calibjax.discrepancy import check_inputs
+from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.kernels import KernelLike
 from calibjax.operators import BlockH, TiledH, block_h, tiled_h
 
@@ -87,7 +85,9 @@ def skce(
 
 
 @on_devices
-def _skce(axis: Axis, kernel: Any, data: Data, unbiased: bool, block_size: int | None) -> jax.Array:
+def _skce(
+    axis: Axis, kernel: SumOfTerms, data: Data, unbiased: bool, block_size: int | None
+) -> jax.Array:
     if block_size is None:
         return estimate_skce(tiled_h(kernel, clean(data, axis), axis), unbiased)
     return estimate_skce(block_h(kernel, data, block_size, axis), unbiased)

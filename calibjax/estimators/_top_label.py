@@ -1,7 +1,6 @@
 """Binary problems made from a problem with several classes."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -109,7 +108,7 @@ def check_classes(predictions: Distribution) -> int:
     )
 
 
-def check_labels(predictions: Distribution, targets: Any) -> int:
+def check_labels(predictions: Distribution, targets: ArrayLike) -> int:
     """The number of labels; checks types and shapes.
 
     Values are not checked: which rows are masked, and may hold anything, is not known yet.
@@ -121,20 +120,24 @@ def check_labels(predictions: Distribution, targets: Any) -> int:
 
 
 @jax.jit
-def _top_label(predictions: Distribution, targets: jax.Array) -> dict[str, Any]:
+def _top_label(
+    predictions: Distribution, targets: jax.Array
+) -> dict[str, Distribution | jax.Array]:
     return _hits_of_labels(
         predictions, targets, jnp.argmax(predictions.label_probabilities(), axis=-1)
     )
 
 
 @jax.jit
-def _one_vs_rest(predictions: Distribution, targets: jax.Array, label: Any) -> dict[str, Any]:
+def _one_vs_rest(
+    predictions: Distribution, targets: jax.Array, label: int
+) -> dict[str, Distribution | jax.Array]:
     return _hits_of_labels(predictions, targets, jnp.full(targets.shape, label))
 
 
 def _hits_of_labels(
     predictions: Distribution, targets: jax.Array, labels: jax.Array
-) -> dict[str, Any]:
+) -> dict[str, Distribution | jax.Array]:
     """The probability of one label for each row, and whether the target is that label."""
     supported = predictions.supports(targets)[1]
     valid = valid_rows(predictions)

@@ -1,7 +1,5 @@
 """Mean deviations at test locations: the witness function and the mean of its squares."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -11,7 +9,7 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_locations, clean, in_dtype
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import widest_dtype
-from calibjax.discrepancy import check_inputs, deviation
+from calibjax.discrepancy import SumOfTerms, check_inputs, deviation
 from calibjax.kernels import KernelLike
 from calibjax.operators import TiledH, tiled_h
 
@@ -127,7 +125,9 @@ def witness(
     return _witness((kernel, locations), data)
 
 
-def h_and_locations(kernel: Any, locations: Data, data: Data, axis: Axis) -> tuple[TiledH, Data]:
+def h_and_locations(
+    kernel: SumOfTerms, locations: Data, data: Data, axis: Axis
+) -> tuple[TiledH, Data]:
     """H and clean locations, in the widest floating dtype of data and locations."""
     data, locations = clean(data, axis), clean(locations)
     dtype = widest_dtype(data.weights, locations.weights)
@@ -135,7 +135,7 @@ def h_and_locations(kernel: Any, locations: Data, data: Data, axis: Axis) -> tup
     return tiled_h(kernel, data, axis), locations
 
 
-def _mean_deviations(axis: Axis, shared: Any, data: Data) -> jax.Array:
+def _mean_deviations(axis: Axis, shared: tuple[SumOfTerms, Data], data: Data) -> jax.Array:
     """The witness function at all locations, ``[J]``."""
     kernel, locations = shared
     h, locations = h_and_locations(kernel, locations, data, axis)
@@ -148,5 +148,5 @@ _witness = on_devices(_mean_deviations)
 
 
 @on_devices
-def _ucme(axis: Axis, shared: Any, data: Data) -> jax.Array:
+def _ucme(axis: Axis, shared: tuple[SumOfTerms, Data], data: Data) -> jax.Array:
     return jnp.mean(jnp.square(_mean_deviations(axis, shared, data)))

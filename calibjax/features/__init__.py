@@ -6,6 +6,7 @@ from calibjax.features._landmarks import landmarks_with_base as landmarks_with_b
 from calibjax.features._random_features import Features as Features
 from calibjax.features._random_features import draw_features as draw_features
 from calibjax.features._random_features import one_feature as one_feature
+from calibjax.features._residuals import Arguments as Arguments
 from calibjax.features._residuals import DrawnPlaces as DrawnPlaces
 from calibjax.features._residuals import Feature as Feature
 from calibjax.features._residuals import Hidden as Hidden

@@ -13,17 +13,18 @@ equal.
 The right side is a positive definite kernel itself if k_P is one.  It depends on predictions only.
 """
 
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._distribution import Distribution
 from calibjax._numbers import dot
 from calibjax._sharding import Axis, evenly_spaced, rows_at
-from calibjax._struct import struct, widest_dtype
-from calibjax.kernels import pairwise
+from calibjax._struct import PyTree, struct, widest_dtype
+from calibjax.kernels import KernelLike, pairwise
+
+T = TypeVar("T")
 
 # What is added to the diagonal of B, for each landmark, in units of the mean on the diagonal:
 # predictions may coincide.
@@ -35,15 +36,15 @@ class Landmarks:
     """F landmarks of a batch of predictions, and what interpolates from them.
 
     Args:
-        points: the landmarks, F predictions.
+        points: the landmarks, F predictions or what stands for them in kernels.
         n_rows: the number of rows that they stand for.
         base: the kernel b.
         inverse: B^-1, ``[F, F]``; None if every batch of this size consists of landmarks.
     """
 
-    points: Any
+    points: PyTree
     n_rows: jax.Array
-    base: Any
+    base: KernelLike
     inverse: jax.Array | None
 
     @property
@@ -51,7 +52,7 @@ class Landmarks:
         """F."""
         return jax.tree.leaves(self.points)[0].shape[0]
 
-    def coordinates(self, predictions: Distribution, rows: jax.Array) -> jax.Array:
+    def coordinates(self, predictions: PyTree, rows: jax.Array) -> jax.Array:
         """w(p) of a batch of predictions with the numbers `rows` among all rows, ``[n, F]``."""
         dtype = widest_dtype(*jax.tree.leaves(predictions))
         # The first landmark that is this row, if all rows are landmarks.
@@ -62,14 +63,14 @@ class Landmarks:
         interpolated = dot(pairwise(self.base, predictions, self.points), self.inverse)
         return jnp.where(self.n_rows <= self.n_points, units, interpolated)
 
-    def matrix(self, kernel: Any) -> jax.Array:
+    def matrix(self, kernel: KernelLike) -> jax.Array:
         """K of a kernel on predictions, ``[F, F]``."""
         return pairwise(kernel, self.points, self.points)
 
 
 def choose_landmarks(
-    predictions: Distribution, n_kept: Any, n_rows: jax.Array, size: int, axis: Axis
-):
+    predictions: T, n_kept: jax.Array | int, n_rows: jax.Array, size: int, axis: Axis
+) -> T:
     """`size` predictions, evenly spaced among the rows of all devices.
 
     The first `n_kept` rows of this device count, and `n_rows` on all devices.
@@ -77,7 +78,9 @@ def choose_landmarks(
     return rows_at(predictions, n_kept, evenly_spaced(n_rows, size, size), axis)
 
 
-def landmarks_with_base(points: Any, n_rows: jax.Array, base: Any, interpolates: bool) -> Landmarks:
+def landmarks_with_base(
+    points: PyTree, n_rows: jax.Array, base: KernelLike, interpolates: bool
+) -> Landmarks:
     """Landmarks that interpolate with a base kernel."""
     size = jax.tree.leaves(points)[0].shape[0]
     inverse = None

@@ -5,8 +5,8 @@ With random frequencies w of the prediction kernel and v of the target kernel,
     h((p, y), (q, z)) = E psi(p, y) conj(psi(q, z)),
     psi(p, y) = exp(i <w, phi(p)>) (exp(i <v, y>) - E exp(i <v, Z>)),  Z ~ p.
 
-A feature is one pair (w, v), and one of the roles of predictions in h if there are several: phi(p)
-is the embedding of what the role compares, and Z is drawn from what it subtracts.  For labels the
+A feature is one pair (w, v), and one of the `cross_fit_pairs` of predictions if these are several:
+phi(p) is the embedding of what is compared, and Z is drawn from what is subtracted.  For labels the
 target kernel is exact, and there is no v: with the matrix K of the target kernel and the residuals
 r = e_y - p and s = e_z - q, the product of the second factors of psi(p, y) and conj(psi(q, z))
 becomes r^T K s (Rahimi and Recht, Random features for large-scale kernel machines, NeurIPS 2007).
@@ -15,7 +15,6 @@ becomes r^T K s (Rahimi and Recht, Random features for large-scale kernel machin
 import functools
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +34,8 @@ from calibjax.discrepancy import (
 from calibjax.expectations import all_labels, label_residual
 from calibjax.features._spectra import prediction_frequency, target_frequency
 from calibjax.kernels import (
+    DistanceKernel,
+    DistanceLike,
     KernelLike,
     UnitFeature,
     embedding,
@@ -43,6 +44,9 @@ from calibjax.kernels import (
     sum_of_products,
     times,
 )
+
+#: A factor, None for 1, kernels on predictions, and kernels on targets or features of U = F(y).
+Product = tuple[jax.Array | None, list[KernelLike], list[KernelLike] | UnitFeature]
 
 
 @struct
@@ -55,17 +59,17 @@ class Features:
         frequencies: the frequencies w, ``[D, …]`` for each distance.
         target_frequencies: the frequencies v, ``[D]`` or ``[D, d]``; None for labels.
         metric: the matrix K ``[m, m]`` for labels, else the number 1 in the shape ``[1, 1]``.
-        roles: which of the `cross_fit_pairs` of a prediction each feature sees, ``[D]``; None if
-            all have one.
+        pair_index: which of the `cross_fit_pairs` of a prediction each feature sees, ``[D]``; None
+            if all have one.
         unit_feature: of a PITKernel the features of U = F(y), which are its residuals.
     """
 
-    factor: Any
-    distances: list[Any]
+    factor: jax.Array | None
+    distances: list[DistanceLike]
     frequencies: list[jax.Array]
     target_frequencies: jax.Array | None
     metric: jax.Array
-    roles: jax.Array | None
+    pair_index: jax.Array | None
     unit_feature: UnitFeature | None = None
 
     @property
@@ -85,11 +89,11 @@ class Features:
             phases = self._phases(p)
             return phases, self.unit_feature(*a)[None, :].astype(phases.dtype)
         factors = [self._factors(pair, y) for pair in p.cross_fit_pairs()]
-        if self.roles is None:
+        if self.pair_index is None:
             (of_all,) = factors
             return of_all
-        chosen = self.roles, jnp.arange(self.n_features)
-        return jax.tree.map(lambda *of_roles: jnp.stack(of_roles)[chosen], *factors)
+        chosen = self.pair_index, jnp.arange(self.n_features)
+        return jax.tree.map(lambda *of_pairs: jnp.stack(of_pairs)[chosen], *factors)
 
     def _factors(
         self, pair: tuple[Distribution, Distribution], y: jax.Array
@@ -99,7 +103,7 @@ class Features:
         if self.target_frequencies is None:
             return phases, label_residual(subtracted, y)[None, :].astype(phases.dtype)
 
-        def residual(v):
+        def residual(v: jax.Array) -> jax.Array:
             return complex_exponential(jnp.sum(v * y.astype(v.dtype))) - subtracted.characteristic(
                 v
             )
@@ -136,14 +140,14 @@ def one_feature(kernel: SumOfTerms, a: Sample, b: Sample) -> jax.Array:
 
 def _draw_product_features(
     key: jax.Array,
-    factor: Any,
-    prediction_kernels: list[Any],
-    target_kernels: list[Any] | UnitFeature,
+    factor: jax.Array | None,
+    prediction_kernels: list[KernelLike],
+    target_kernels: list[KernelLike] | UnitFeature,
     a: Sample,
     n_features: int,
 ) -> Features:
     """Random features of `factor` times a product of prediction kernels and target kernels."""
-    (p, y), (prediction_key, target_key, role_key) = a, jax.random.split(key, 3)
+    (p, y), (prediction_key, target_key, pair_key) = a, jax.random.split(key, 3)
     dtype = jax.tree.leaves(p)[0].dtype
 
     def draw_frequencies(frequency, key, kernels, like):
@@ -151,22 +155,23 @@ def _draw_product_features(
         draws = [lambda key, k=kernel: frequency(k, key, like, dtype) for kernel in kernels]
         return [jax.vmap(draw)(key) for draw, key in zip(draws, keys, strict=True)]
 
-    (compared, _), *other_roles = p.cross_fit_pairs()
+    (compared, _), *other_pairs = p.cross_fit_pairs()
     frequencies = draw_frequencies(
         prediction_frequency, prediction_key, prediction_kernels, compared
     )
-    distances = [kernel.distance for kernel in prediction_kernels]
+    # `prediction_frequency` has refused all others.
+    distances = [k.distance for k in prediction_kernels if isinstance(k, DistanceKernel)]
     if isinstance(target_kernels, UnitFeature):
         metric = jnp.eye(jax.eval_shape(target_kernels, p, y).size, dtype=dtype)
         return Features(factor, distances, frequencies, None, metric, None, target_kernels)
     if not p.has_labels:
         # A frequency of a product of kernels is the sum of one frequency of each.
         v = sum_arrays(draw_frequencies(target_frequency, target_key, target_kernels, y))
-        roles = None
-        if other_roles:
-            n_roles = 1 + len(other_roles)
-            roles = jax.random.randint(role_key, (n_features,), 0, n_roles, jnp.int32)
-        return Features(factor, distances, frequencies, v, jnp.ones((1, 1), dtype), roles)
+        pair_index = None
+        if other_pairs:
+            n_pairs = 1 + len(other_pairs)
+            pair_index = jax.random.randint(pair_key, (n_features,), 0, n_pairs, jnp.int32)
+        return Features(factor, distances, frequencies, v, jnp.ones((1, 1), dtype), pair_index)
     (target_kernel,) = target_kernels
     metric = pairwise(target_kernel, all_labels(p), all_labels(p)).astype(dtype)
     return Features(factor, distances, frequencies, None, metric, None)
@@ -177,9 +182,7 @@ def sum_arrays(arrays: list[jax.Array]) -> jax.Array:
     return functools.reduce(jnp.add, arrays)
 
 
-def _tensor_products(
-    kernel: SumOfTerms, p: Distribution
-) -> Iterator[tuple[Any, list[KernelLike], Any]]:
+def _tensor_products(kernel: SumOfTerms, p: Distribution) -> Iterator[Product]:
     """A kernel as a sum of products: factor, prediction kernels, and target kernels of each.
 
     A PITKernel has its features of U = F(y) in the place of target kernels.

@@ -10,14 +10,15 @@ for each of D data sets of targets with the same predictions, and the squares |r
 one, the observed targets.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import UnitInterval, dot
-from calibjax._struct import struct
+from calibjax._struct import PyTree, struct
 from calibjax.expectations import all_labels
 from calibjax.kernels import UnitFeature
 
@@ -55,28 +56,36 @@ class DrawnPlaces(NamedTuple):
     hidden: Hidden | None = None
 
 
+#: The arguments of ``residuals``: predictions, targets, and draws that are independent of these.
+Arguments = tuple[Distribution, PyTree, jax.Array]
+#: A function of one prediction and one target that returns a vector ``[M]``.
+TargetFeature = Callable[[Distribution, jax.Array], jax.Array]
+
+
 @struct
 class DrawnFeature:
     """A feature f of any family, whose expectation is the mean over targets drawn for it.
 
     Args:
-        feature: a function of one prediction and one target that returns a vector ``[M]``.
+        feature: f.
     """
 
-    feature: Any
+    feature: TargetFeature
 
-    def residuals(self, predictions: Distribution, targets: Any, others: Any) -> jax.Array:
+    def residuals(
+        self, predictions: Distribution, targets: jax.Array, others: jax.Array
+    ) -> jax.Array:
         """``[n, D, M]`` for targets ``[n, D, …]``; `others` ``[n, D', …]`` are drawn independently.
 
         The mean over the other draws is not the expectation itself, but it is the same in all data
         sets: their order, and with it the level of a test, does not depend on it.
         """
 
-        def of_row(p, targets, others):
+        def residuals_of_row(p: Distribution, targets: jax.Array, others: jax.Array) -> jax.Array:
             values = jax.vmap(self.feature, (None, 0))
             return _difference(values(p, targets), jnp.mean(values(p, others), axis=0))
 
-        return jax.vmap(of_row)(predictions, targets, others)
+        return jax.vmap(residuals_of_row)(predictions, targets, others)
 
 
 @struct
@@ -84,12 +93,14 @@ class CentredFeature:
     """A feature f of any family, whose expectation is 0.
 
     Args:
-        feature: a function of one prediction and one target that returns a vector ``[M]``.
+        feature: f.
     """
 
-    feature: Any
+    feature: TargetFeature
 
-    def residuals(self, predictions: Distribution, targets: Any, others: Any) -> jax.Array:
+    def residuals(
+        self, predictions: Distribution, targets: jax.Array, others: jax.Array
+    ) -> jax.Array:
         """``[n, D, M]`` for targets ``[n, D, …]``."""
         return jax.vmap(jax.vmap(self.feature, (None, 0)))(predictions, targets)
 
@@ -100,7 +111,9 @@ class PITFeature:
 
     feature: UnitFeature
 
-    def residuals(self, predictions: Distribution, targets: Any, others: Any) -> jax.Array:
+    def residuals(
+        self, predictions: Distribution, targets: jax.Array | DrawnPlaces, others: jax.Array
+    ) -> jax.Array:
         """``[n, D, M]`` for targets ``[n, D]``, or for the places of targets and draws."""
         if not isinstance(targets, DrawnPlaces):
             return jax.vmap(jax.vmap(self.feature, (None, 0)))(predictions, targets)
@@ -119,26 +132,30 @@ class PITFeature:
 class LabelFeature:
     """A feature f of labels, whose expectation is a finite sum."""
 
-    feature: Any
+    feature: TargetFeature
 
-    def residuals(self, predictions: Distribution, targets: Any, others: Any) -> jax.Array:
+    def residuals(
+        self, predictions: Distribution, targets: jax.Array, others: jax.Array
+    ) -> jax.Array:
         """``[n, D, M]`` for labels ``[n, D]``."""
 
-        def of_row(p, labels):
+        def residuals_of_row(p: Distribution, labels: jax.Array) -> jax.Array:
             table = jax.vmap(self.feature, (None, 0))(p, all_labels(p))
             probabilities = p.label_probabilities()
             # A feature such as log p(y) may be infinite at labels that never occur.
             possible = jnp.where(probabilities[:, None] > 0, table, 0.0)
             return _difference(table[labels], dot(probabilities, possible))
 
-        return jax.vmap(of_row)(predictions, targets)
+        return jax.vmap(residuals_of_row)(predictions, targets)
 
 
 @struct
 class Indicators:
     """The feature e_y of labels: its kernel is the WhiteKernel."""
 
-    def residuals(self, predictions: Distribution, targets: Any, others: Any) -> jax.Array:
+    def residuals(
+        self, predictions: Distribution, targets: jax.Array, others: jax.Array
+    ) -> jax.Array:
         """e_y - p, ``[n, D, m]``, for labels ``[n, D]``."""
         probabilities = predictions.label_probabilities()
         indicators = jax.nn.one_hot(targets, probabilities.shape[1], dtype=probabilities.dtype)
@@ -154,7 +171,11 @@ _MANY_CLASSES = 32
 
 
 def residual_sums(
-    feature: Feature, weights: jax.Array, predictions: Distribution, targets: Any, others: Any
+    feature: Feature,
+    weights: jax.Array,
+    predictions: Distribution,
+    targets: PyTree,
+    others: jax.Array,
 ) -> ResidualSums:
     """The sums and squares of ``feature.residuals(predictions, targets, others)``."""
     if isinstance(feature, Indicators):
@@ -208,7 +229,7 @@ def _sums_by_label(weights: jax.Array, targets: jax.Array, n_labels: int) -> jax
     n_sets = targets.shape[1]
     first = jnp.arange(n_sets, dtype=jnp.int32) * n_labels
 
-    def add_row(sums, row):
+    def add_row(sums: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         weights, labels = row
         return sums.at[first + labels].add(weights[None, :]), None
 

@@ -1,17 +1,15 @@
 """Random frequencies of the kernels in a tensor product: each kernel knows its own."""
 
-from typing import Any
-
 import jax
 from jax.typing import DTypeLike
 
 from calibjax._distribution import Distribution
 from calibjax._struct import type_name
-from calibjax.kernels import DistanceKernel, Kernel, describe, embedding
+from calibjax.kernels import DistanceKernel, Kernel, KernelLike, describe, embedding
 
 
 def prediction_frequency(
-    kernel: Any, key: jax.Array, p: Distribution, dtype: DTypeLike
+    kernel: KernelLike, key: jax.Array, p: Distribution, dtype: DTypeLike
 ) -> jax.Array:
     """One frequency of a DistanceKernel, in the shape of the embedding of a prediction p."""
     if not isinstance(kernel, DistanceKernel):
@@ -22,7 +20,9 @@ def prediction_frequency(
     return kernel.draw_frequency(key, embedding(kernel.distance, p), dtype)
 
 
-def target_frequency(kernel: Any, key: jax.Array, y: jax.Array, dtype: DTypeLike) -> jax.Array:
+def target_frequency(
+    kernel: KernelLike, key: jax.Array, y: jax.Array, dtype: DTypeLike
+) -> jax.Array:
     """One frequency of a target kernel, in the shape of the target y."""
     if not isinstance(kernel, Kernel):
         raise TypeError(

@@ -1,7 +1,7 @@
 """Sums and maps over rows, in chunks of a few rows."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +11,15 @@ from calibjax._numbers import compensated_add
 from calibjax._pairwise import in_chunks
 from calibjax._sharding import Axis, all_sum, as_varying
 
+T = TypeVar("T")
+
 # The number of rows times features in one chunk, which fit into a cache.
 _NUMBERS_PER_CHUNK = 2**17
 
 
 def sum_rows(
-    function: Callable[[Any, jax.Array], list[jax.Array]],
-    samples: Any,
+    function: Callable[[T, jax.Array], list[jax.Array]],
+    samples: T,
     weights: jax.Array,
     n_features: int,
     axis: Axis,
@@ -30,7 +32,9 @@ def sum_rows(
     chunks = in_chunks(samples, weights, _NUMBERS_PER_CHUNK // n_features)
     sum_chunk = jax.checkpoint(function)
 
-    def step(totals, chunk):
+    def step(
+        totals: list[tuple[jax.Array, jax.Array]], chunk: tuple[T, jax.Array]
+    ) -> tuple[list[tuple[jax.Array, jax.Array]], None]:
         added = zip(totals, sum_chunk(*chunk), strict=True)
         return [compensated_add(total, x) for total, x in added], None
 
@@ -40,7 +44,7 @@ def sum_rows(
 
 
 def map_rows(
-    function: Callable[[Any], jax.Array], samples: Any, weights: jax.Array, n_features: int
+    function: Callable[[T], jax.Array], samples: T, weights: jax.Array, n_features: int
 ) -> jax.Array:
     """The numbers ``[n]`` that ``function(samples)`` gives for each row, by chunks of rows."""
     chunks = in_chunks(samples, weights, _NUMBERS_PER_CHUNK // n_features)

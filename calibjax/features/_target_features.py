@@ -1,7 +1,5 @@
 """Features of a target kernel: vectors f(y) with <f(y), f(z)> = k_Y(y, z), or nearly so."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
@@ -28,6 +26,7 @@ from calibjax.features._residuals import (
 )
 from calibjax.features._spectra import target_frequency
 from calibjax.kernels import (
+    KernelLike,
     WhiteKernel,
     pairwise,
     stein_scores,
@@ -78,7 +77,7 @@ class _RowOf:
         return self.table[y]
 
 
-def _root(kernel: Any, p: Distribution) -> jax.Array:
+def _root(kernel: KernelLike, p: Distribution) -> jax.Array:
     """A matrix R with <R_a - R_b, R_c - R_d> as K has it, ``[m, M]``, K = k_Y at all labels."""
     labels = all_labels(p)
     matrix = pairwise(kernel, labels, labels).astype(p.label_probabilities().dtype)
@@ -121,7 +120,7 @@ class _SteinFourierFeatures:
 
 
 def _draw_fourier_features(
-    key: jax.Array, kernel: Any, y: jax.Array, dtype: DTypeLike
+    key: jax.Array, kernel: KernelLike, y: jax.Array, dtype: DTypeLike
 ) -> _FourierFeatures:
     terms = sum_of_products(kernel)
     size = _VECTOR_FREQUENCIES if y.ndim else _FREQUENCIES
@@ -133,7 +132,7 @@ def _draw_fourier_features(
 
 
 def _frequencies(
-    key: jax.Array, kernels: list[Any], y: jax.Array, dtype: DTypeLike, size: int
+    key: jax.Array, kernels: list[KernelLike], y: jax.Array, dtype: DTypeLike, size: int
 ) -> jax.Array:
     """Frequencies ``[size, d]`` of a product of target kernels.
 

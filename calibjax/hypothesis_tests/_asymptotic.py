@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from calibjax._rows import (
     with_dependence,
 )
 from calibjax._sharding import Axis, all_sum, gathered, on_devices
-from calibjax.discrepancy import check_inputs, h
+from calibjax.discrepancy import SumOfTerms, check_inputs, h
 from calibjax.features import one_feature
 from calibjax.hypothesis_tests._null_laws import Law, bootstrap, gamma, pearson, spectrum, wild
 from calibjax.hypothesis_tests._result import CalibrationTestResult
@@ -41,15 +41,21 @@ from calibjax.resampling import counted_pvalue
 _MAX_MATRIX_ROWS = 8192
 
 
-def _tiled_operator(key: jax.Array, kernel: Any, data: Data, n_features: int, axis: Axis):
+def _tiled_operator(
+    key: jax.Array, kernel: SumOfTerms, data: Data, n_features: int, axis: Axis
+) -> tuple[DiscrepancyMatrix, jax.Array]:
     return tiled_h(kernel, data, axis), key
 
 
-def _dense_operator(key: jax.Array, kernel: Any, data: Data, n_features: int, axis: Axis):
+def _dense_operator(
+    key: jax.Array, kernel: SumOfTerms, data: Data, n_features: int, axis: Axis
+) -> tuple[DiscrepancyMatrix, jax.Array]:
     return tiled_h(kernel, data, axis).dense(), key
 
 
-def _feature_operator(key: jax.Array, kernel: Any, data: Data, n_features: int, axis: Axis):
+def _feature_operator(
+    key: jax.Array, kernel: SumOfTerms, data: Data, n_features: int, axis: Axis
+) -> tuple[DiscrepancyMatrix, jax.Array]:
     feature_key, key = jax.random.split(key)
     return low_rank_h(feature_key, kernel, data, n_features, axis), key
 
@@ -218,7 +224,7 @@ def asymptotic_skce_test(
 
 @on_devices
 def _dependent_skce_test(
-    axis: Axis, shared: Any, data: Data, n_resamples: int
+    axis: Axis, shared: tuple[jax.Array, SumOfTerms], data: Data, n_resamples: int
 ) -> CalibrationTestResult:
     h, _, sums = sums_of_data(axis, shared, data, n_resamples)
     n = h.count()
@@ -237,7 +243,12 @@ def _dependent_skce_test(
 
 @on_devices
 def _asymptotic_skce_test(
-    axis: Axis, shared: Any, data: Data, n_resamples: int, method: str, n_features: int
+    axis: Axis,
+    shared: tuple[jax.Array, SumOfTerms],
+    data: Data,
+    n_resamples: int,
+    method: str,
+    n_features: int,
 ) -> CalibrationTestResult:
     key, kernel = shared
     chosen = _METHODS[method]

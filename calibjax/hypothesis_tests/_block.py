@@ -1,7 +1,6 @@
 """The test with the mean of block estimates."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from calibjax._numbers import root_mean_square
 from calibjax._rows import Data, padded
 from calibjax._sharding import Axis, all_sum, on_devices, on_one_device
 from calibjax._struct import is_traced
-from calibjax.discrepancy import check_inputs
+from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.hypothesis_tests._nulls import (
     BlockSummary,
     check_null,
@@ -149,7 +148,7 @@ def check_complete_blocks(data: Data, block_size: int, at_least: int) -> None:
 
 @on_devices
 def _asymptotic_block_skce_test(
-    axis: Axis, kernel: Any, data: Data, block_size: int, variance: str
+    axis: Axis, kernel: SumOfTerms, data: Data, block_size: int, variance: str
 ) -> CalibrationTestResult:
     blocks = block_h(kernel, data, block_size, axis)
     method = f"asymptotic_block_skce_test, blocks of {block_size}, variance of {variance}"
@@ -161,7 +160,7 @@ def _asymptotic_block_skce_test(
 
 @on_devices
 def _model_block_skce_test(
-    axis: Axis, shared: Any, data: Data, block_size: int, n_resamples: int
+    axis: Axis, shared: tuple[jax.Array, SumOfTerms], data: Data, block_size: int, n_resamples: int
 ) -> CalibrationTestResult:
     key, kernel = shared
     blocks = block_h(kernel, data, block_size, axis)

@@ -1,7 +1,5 @@
 """The test with mean deviations at test locations."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
@@ -15,7 +13,7 @@ from calibjax._numbers import dot, root_mean_square
 from calibjax._rows import Data, check_locations, padded
 from calibjax._sharding import Axis, all_max, all_of, all_sum, on_devices
 from calibjax._struct import is_traced
-from calibjax.discrepancy import check_inputs, deviation
+from calibjax.discrepancy import SumOfTerms, check_inputs, deviation
 from calibjax.estimators import h_and_locations
 from calibjax.hypothesis_tests._nulls import check_null, ranked, redrawn
 from calibjax.hypothesis_tests._result import CalibrationTestResult
@@ -131,7 +129,7 @@ def asymptotic_cme_test(
 
 @on_devices
 def _asymptotic_cme_test(
-    axis: Axis, shared: Any, data: Data
+    axis: Axis, shared: tuple[SumOfTerms, Data], data: Data
 ) -> tuple[CalibrationTestResult, jax.Array]:
     kernel, locations = shared
     h, locations = h_and_locations(kernel, locations, data, axis)
@@ -173,7 +171,9 @@ def _asymptotic_cme_test(
 
 
 @on_devices
-def _model_cme_test(axis: Axis, shared: Any, data: Data, n_resamples: int) -> CalibrationTestResult:
+def _model_cme_test(
+    axis: Axis, shared: tuple[jax.Array, SumOfTerms, Data], data: Data, n_resamples: int
+) -> CalibrationTestResult:
     key, kernel, locations = shared
     h, locations = h_and_locations(kernel, locations, data, axis)
     n = h.count()

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -167,7 +166,7 @@ def _consistency_test(
     return ranked(values.at[-1].set(statistic), statistic, method=method)
 
 
-def _check_rows_of_null(null: str, given: dict[str, Any]) -> None:
+def _check_rows_of_null(null: str, given: dict[str, ArrayLike | None]) -> None:
     for name, value in given.items():
         if null == "consistency" and value is not None:
             raise ValueError(
@@ -176,7 +175,7 @@ def _check_rows_of_null(null: str, given: dict[str, Any]) -> None:
             )
 
 
-def _form_of(estimator: Any, data: Data) -> Form:
+def _form_of(estimator: Callable[..., jax.Array], data: Data) -> Form:
     """The estimator as a function of residuals of labels."""
     form = residual_form(estimator)
     if form is None or not data.predictions.has_labels:
@@ -201,7 +200,7 @@ def _multiplied_test(
 
 
 #: ``estimate(predictions, targets)``, a scalar.
-_Estimate = Callable[[Any, jax.Array], jax.Array]
+_Estimate = Callable[[Distribution, jax.Array], jax.Array]
 
 
 def _under_model(key: jax.Array, estimate: _Estimate, data: Data, n_resamples: int) -> jax.Array:

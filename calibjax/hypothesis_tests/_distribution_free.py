@@ -1,7 +1,7 @@
 """The tests with the SKCE that are valid at every n: a bound, or draws from the model."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +13,17 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, clean, padded
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import is_array, is_traced
-from calibjax.discrepancy import check_inputs
+from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.hypothesis_tests._block import check_complete_blocks
 from calibjax.hypothesis_tests._nulls import check_null, ranked, redrawn, summarise
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.intervals import BoundedMeanInterval, BoundedNormInterval, DrawnErrors, NormInterval
+from calibjax.intervals import (
+    BoundedMeanInterval,
+    BoundedNormInterval,
+    DrawnErrors,
+    IntervalOf,
+    NormInterval,
+)
 from calibjax.kernels import KernelLike, upper_bound
 from calibjax.operators import BlockH, TiledH, block_h, tiled_h
 from calibjax.resampling import rounding_of
@@ -120,7 +126,7 @@ def distribution_free_skce_test(
     return _distribution_free_skce_test((checked, bound), data, unbiased, block_size)
 
 
-def _checked_bound(kernel_bound: Any) -> Any:
+def _checked_bound(kernel_bound: ArrayLike) -> ArrayLike:
     """The bound as it is; TypeError or ValueError unless it is a positive and finite number."""
     if not is_array(kernel_bound) or jnp.ndim(kernel_bound) > 0:
         raise TypeError(f"kernel_bound must be a number, got {type(kernel_bound).__name__}.")
@@ -133,18 +139,22 @@ def _checked_bound(kernel_bound: Any) -> Any:
 
 @on_devices
 def _distribution_free_skce_test(
-    axis: Axis, shared: Any, data: Data, unbiased: bool, block_size: int | None
+    axis: Axis,
+    shared: tuple[SumOfTerms, ArrayLike],
+    data: Data,
+    unbiased: bool,
+    block_size: int | None,
 ) -> CalibrationTestResult:
     kernel, kernel_bound = shared
     h = _operator(kernel, data, block_size, axis)
-    found = _estimates(h, block_size)
+    found = _estimates(h)
     estimate = found.unbiased if unbiased else found.biased
     bound = jnp.asarray(kernel_bound, estimate.dtype)
     bound = jnp.where(bound > 0, bound, jnp.nan)
     ratio = jnp.maximum(estimate, 0.0) / (2 * bound)
     if unbiased:
         exponent = found.n_pairs * jnp.square(ratio)
-        interval: Any = BoundedMeanInterval(estimate, bound, found.n_pairs)
+        interval: IntervalOf = BoundedMeanInterval(estimate, bound, found.n_pairs)
     else:
         exponent = jnp.square(jnp.maximum(jnp.sqrt(found.n_rows * ratio) - 1, 0.0))
         interval = BoundedNormInterval(estimate, bound, found.n_rows)
@@ -159,11 +169,16 @@ def _distribution_free_skce_test(
 
 @on_devices
 def _model_skce_test(
-    axis: Axis, shared: Any, data: Data, unbiased: bool, block_size: int | None, n_resamples: int
+    axis: Axis,
+    shared: tuple[jax.Array, SumOfTerms],
+    data: Data,
+    unbiased: bool,
+    block_size: int | None,
+    n_resamples: int,
 ) -> CalibrationTestResult:
     key, kernel = shared
     h = _operator(kernel, data, block_size, axis)
-    found = redrawn(lambda h: _estimates(h, block_size), key, h, n_resamples)
+    found = redrawn(_estimates, key, h, n_resamples)
     values = found.unbiased if unbiased else found.biased
     # Under H0 the biased estimates of the draws are squared errors.  Without their diagonals they
     # are unbiased ones, to which the diagonal of the data is added.
@@ -177,7 +192,9 @@ def _model_skce_test(
     return ranked(values, values[-1], interval=interval, method=method)
 
 
-def _operator(kernel: Any, data: Data, block_size: int | None, axis: Axis) -> TiledH | BlockH:
+def _operator(
+    kernel: SumOfTerms, data: Data, block_size: int | None, axis: Axis
+) -> TiledH | BlockH:
     """H of all pairs, or of the pairs within blocks."""
     if block_size is None:
         return tiled_h(kernel, clean(data, axis), axis)
@@ -200,13 +217,14 @@ class _Estimates(NamedTuple):
     n_pairs: jax.Array
 
 
-def _estimates(h: Any, block_size: int | None) -> _Estimates:
-    if block_size is None:
-        n = size = h.count()
+def _estimates(h: TiledH | BlockH) -> _Estimates:
+    if isinstance(h, TiledH):
+        n = h.count()
+        size: jax.Array | int = n
         n_pairs = jnp.floor(n / 2)
         unbiased = jnp.where(n >= 2, h.pair_sum() / (n * (n - 1)), jnp.nan)
     else:
-        n_blocks, unbiased, _ = summarise(h)
+        (n_blocks, unbiased, _), block_size = summarise(h), h.block_size
         unbiased = jnp.where(n_blocks > 0, unbiased, jnp.nan)
         n, n_pairs, size = n_blocks * block_size, n_blocks * (block_size // 2), block_size
         h = dataclasses.replace(h, weights=h.weights * h.complete()[:, None])

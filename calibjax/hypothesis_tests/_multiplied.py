@@ -10,13 +10,13 @@ chance: lambda adds the variance that is missing.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from calibjax._sharding import Axis
-from calibjax.features import Feature
+from calibjax._struct import PyTree
+from calibjax.features import Arguments, Feature
 from calibjax.resampling import sum_over_rows
 
 
@@ -46,8 +46,8 @@ def centred(sums: jax.Array, factors: jax.Array) -> jax.Array:
 
 def missing_deviations(
     features: list[Feature],
-    arguments_of: Callable[[Any], Any],
-    rows: Any,
+    arguments_of: Callable[[PyTree], Arguments],
+    rows: PyTree,
     weights: jax.Array,
     per_row: int,
     axis: Axis,
@@ -58,16 +58,16 @@ def missing_deviations(
     stand for the expectation.  They hold `per_row` numbers of a row.
     """
 
-    def variances(chunk: Any) -> list[jax.Array]:
+    def variances(chunk: tuple[PyTree, jax.Array]) -> list[jax.Array]:
         rows, weights = chunk
         arguments, squares = arguments_of(rows), jnp.square(weights)[:, None]
 
-        def of_feature(feature: Feature) -> jax.Array:
+        def variances_of(feature: Feature) -> jax.Array:
             residuals = jnp.square(feature.residuals(*arguments))
             both = jnp.stack([residuals[:, 0], jnp.mean(residuals[:, 1:], axis=1)])
             return jnp.sum(squares[None] * both, axis=1)
 
-        return list(map(of_feature, features))
+        return list(map(variances_of, features))
 
     sums = sum_over_rows(variances, rows, weights, per_row, axis)
     return [lacking(*found) for found in sums]

@@ -7,14 +7,20 @@ lambda_i are the eigenvalues of h, the limits of the eigenvalues of H / n (Widma
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import gammaincc
 
-from calibjax.intervals import DrawnErrors, resampled_errors, three_moment_errors, two_moment_errors
+from calibjax.intervals import (
+    DrawnErrors,
+    HasQuantiles,
+    resampled_errors,
+    three_moment_errors,
+    two_moment_errors,
+)
 from calibjax.operators import DiscrepancyMatrix
 from calibjax.resampling import bootstrap_draws, counted_pvalue, wild_draws
 
@@ -34,7 +40,7 @@ class NullComparison(NamedTuple):
     pvalue: jax.Array
     row_sums: jax.Array
     draws: jax.Array | None = None
-    errors: Any = None
+    errors: HasQuantiles | None = None
 
 
 #: ``law(key, H, n_kept, n_resamples)``; the first `n_kept` rows of this device have weight 1, the

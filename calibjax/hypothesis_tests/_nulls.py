@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +17,13 @@ from calibjax.intervals import MeanInterval
 from calibjax.operators import BlockH, TiledH
 from calibjax.resampling import counted_pvalue_with_ties, row_numbers, under_model
 
+H = TypeVar("H", bound=TiledH | BlockH)
+Statistic = TypeVar("Statistic")
 
-def check_null(null: Any, nulls: Collection[str], key: Any, n_resamples: Any, data: Data) -> int:
+
+def check_null(
+    null: str, nulls: Collection[str], key: jax.Array | None, n_resamples: int, data: Data
+) -> int:
     """n_resamples, checked; the null "model" needs a key, and the other nulls draw nothing.
 
     Draws would have to be censored as the targets are, by a law that is not known.
@@ -40,12 +45,12 @@ def check_null(null: Any, nulls: Collection[str], key: Any, n_resamples: Any, da
 
 
 def redrawn(
-    statistic: Callable[[Any], Any], key: jax.Array, h: TiledH | BlockH, n_resamples: int
-) -> Any:
+    statistic: Callable[[H], Statistic], key: jax.Array, h: H, n_resamples: int
+) -> Statistic:
     """``statistic(h)`` for n_resamples draws of all targets, and last for the observed ones."""
     predictions, _ = h.samples
 
-    def statistic_of_targets(targets: jax.Array) -> Any:
+    def statistic_of_targets(targets: jax.Array) -> Statistic:
         return statistic(dataclasses.replace(h, samples=(predictions, targets)))
 
     numbers = row_numbers(h.weights.reshape(-1), h.axis)

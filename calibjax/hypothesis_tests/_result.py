@@ -1,15 +1,13 @@
 """The result of a test."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._struct import is_array, is_traced, static, struct
-from calibjax.intervals import ConfidenceInterval
-from calibjax.kernels import describe
+from calibjax._struct import PyTree, is_array, is_traced, static, struct
+from calibjax.intervals import ConfidenceInterval, IntervalOf
+from calibjax.kernels import KernelLike, describe
 from calibjax.resampling import checked_level
 
 
@@ -26,11 +24,11 @@ class Members:
         interval: what `confidence_interval` evaluates.
     """
 
-    kernels: list[Any]
+    kernels: list[KernelLike]
     estimates: jax.Array
     scores: jax.Array
     pvalues: jax.Array
-    interval: Any
+    interval: IntervalOf
 
     def confidence_interval(self, confidence_level: ArrayLike = 0.95) -> ConfidenceInterval:
         """Intervals (low, high) for the SKCE with each kernel, ``[K]``, that hold simultaneously.
@@ -96,7 +94,7 @@ class CalibrationTestResult:
     standard_error: jax.Array | None = None
     null_distribution: jax.Array | None = None
     members: Members | None = None
-    interval: Any = None
+    interval: IntervalOf | None = None
     method: str = static(default="")
 
     def confidence_interval(self, confidence_level: ArrayLike = 0.95) -> ConfidenceInterval:
@@ -155,9 +153,9 @@ class CalibrationTestResult:
 
 
 @jax.jit
-def _interval_at(interval: Any, level: jax.Array) -> ConfidenceInterval:
+def _interval_at(interval: IntervalOf, level: jax.Array) -> ConfidenceInterval:
     return interval(level)
 
 
-def _is_number(x: Any) -> bool:
+def _is_number(x: PyTree) -> bool:
     return is_array(x) and not is_traced(x) and np.ndim(x) == 0

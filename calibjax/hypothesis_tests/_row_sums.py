@@ -1,14 +1,14 @@
 """What a test sums over rows, for the observed targets and for some data sets under H0."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
+from calibjax._between import Between
+from calibjax._distribution import Distribution
 from calibjax._numbers import dot
 from calibjax._sharding import Axis
-from calibjax._struct import static, struct
-from calibjax.features import Feature, Landmarks, residual_sums, sums_of_residuals
+from calibjax._struct import PyTree, static, struct
+from calibjax.features import Arguments, Feature, Landmarks, residual_sums, sums_of_residuals
 from calibjax.hypothesis_tests._kernel_terms import KernelTerms
 from calibjax.hypothesis_tests._multiplied import centred, missing_deviations, multiplied
 from calibjax.hypothesis_tests._target_sets import target_sets
@@ -18,6 +18,12 @@ from calibjax.resampling import ClusterMultipliers, TimeMultipliers, draw_target
 _PER_ROW = 2**10
 # The groups of draws that stand for the expectation of a feature, and of its square.
 _EXPECTATION_GROUP, _VARIANCE_GROUP = 2**31 - 1, 2**31 - 2
+
+
+#: Samples, between which ends draws of them are hidden, or None, and their numbers in all data.
+Rows = tuple[tuple[Distribution, PyTree], Between | None, jax.Array]
+#: G of each pair, the diagonal of each term as observed, and the sums of multipliers, if any.
+Sums = tuple[list[jax.Array], list[jax.Array], list[jax.Array]]
 
 
 @struct
@@ -49,7 +55,7 @@ class RowSums:
         """The bases and sources that go together."""
         return sorted({(group.base, group.source) for group in self.terms.groups})
 
-    def missing_in(self, rows: Any, weights: jax.Array, axis: Axis) -> list[jax.Array]:
+    def missing_in(self, rows: Rows, weights: jax.Array, axis: Axis) -> list[jax.Array]:
         """lambda of each feature; `rows` are those that `arguments` takes."""
         if self.multipliers is None:
             return []
@@ -58,18 +64,18 @@ class RowSums:
             self.features, lambda x: self.arguments(x, group), rows, weights, _PER_ROW, axis
         )
 
-    def arguments(self, rows: Any, groups: jax.Array) -> Any:
+    def arguments(self, rows: Rows, groups: jax.Array) -> Arguments:
         """What features take of (samples, hidden, numbers): observed and drawn targets, others."""
         samples, hidden, numbers = rows
         targets = target_sets(self.key, samples, hidden, numbers, groups, self.by_place)
         others = draw_targets(self.key, samples[0], numbers, jnp.int32(_EXPECTATION_GROUP))
         return samples[0], targets, others
 
-    def shared(self, groups: jax.Array) -> Any:
+    def shared(self, groups: jax.Array) -> PyTree:
         """What all rows share of some groups of data sets."""
         return None if self.multipliers is None else self.multipliers.of_groups(groups)
 
-    def of_rows(self, chunk: Any, groups: jax.Array, shared: Any) -> Any:
+    def of_rows(self, chunk: tuple[PyTree, jax.Array], groups: jax.Array, shared: PyTree) -> Sums:
         """G of each pair, the diagonal of each term as observed, and the sums of multipliers."""
         (of_targets, compared, units), weights = chunk
         arguments, numbers = self.arguments(of_targets, groups), of_targets[-1]
@@ -95,7 +101,7 @@ class RowSums:
         ]
         return [x.sums for x in sums], diagonals, of_multipliers
 
-    def forms(self, summed: Any, total_weight: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def forms(self, summed: Sums, total_weight: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The sums over pairs of each kernel ``[K, 1 + D]``, and the diagonals ``[K]``.
 
         `summed` is what `of_rows` gives, summed over all rows.

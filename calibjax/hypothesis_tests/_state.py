@@ -1,7 +1,5 @@
 """The block test over a stream of batches."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -12,7 +10,7 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import is_traced, static, struct
-from calibjax.discrepancy import check_inputs
+from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.hypothesis_tests._nulls import BlockSummary, summarise, z_test
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.kernels import KernelLike
@@ -137,7 +135,7 @@ class SKCEState:
 
 
 @on_devices
-def _state_after_batch(axis: Axis, shared: Any, data: Data) -> SKCEState:
+def _state_after_batch(axis: Axis, shared: tuple[SKCEState, SumOfTerms], data: Data) -> SKCEState:
     state, kernel = shared
     blocks = block_h(kernel, data, state.block_size, axis)
     _, mean, squares = summarise(blocks)

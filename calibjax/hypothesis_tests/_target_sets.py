@@ -1,24 +1,24 @@
 """The observed targets and draws of them under H0, as the features of a test take them."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from calibjax._between import Between, unit_interval
+from calibjax._distribution import Distribution
 from calibjax._numbers import UnitInterval
+from calibjax._struct import PyTree
 from calibjax.features import DrawnPlaces, Hidden
 from calibjax.resampling import draw_groups, draw_places
 
 
 def target_sets(
     key: jax.Array,
-    samples: tuple[Any, Any],
+    samples: tuple[Distribution, PyTree],
     hidden: Between | None,
     numbers: jax.Array,
     groups: jax.Array,
     by_place: bool,
-) -> Any:
+) -> jax.Array | DrawnPlaces:
     """Targets ``[n, 1 + D, …]``, the observed ones first, or their places on the unit line.
 
     Args:

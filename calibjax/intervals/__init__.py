@@ -9,6 +9,8 @@ from calibjax.intervals._errors import two_moment_errors as two_moment_errors
 from calibjax.intervals._norm_intervals import BoundedMeanInterval as BoundedMeanInterval
 from calibjax.intervals._norm_intervals import BoundedNormInterval as BoundedNormInterval
 from calibjax.intervals._norm_intervals import ConfidenceInterval as ConfidenceInterval
+from calibjax.intervals._norm_intervals import HasQuantiles as HasQuantiles
+from calibjax.intervals._norm_intervals import IntervalOf as IntervalOf
 from calibjax.intervals._norm_intervals import MeanInterval as MeanInterval
 from calibjax.intervals._norm_intervals import NormInterval as NormInterval
 from calibjax.intervals._norm_intervals import NormIntervalWithNull as NormIntervalWithNull

@@ -1,7 +1,6 @@
 """A kernel for the predictions of several models."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -54,12 +53,14 @@ def common_kernel(models: Sequence[Distribution], where: ArrayLike | None) -> Jo
     return on_pairs(DistanceKernel(distance, lengthscale), target_kernel)
 
 
-def _family_and_shapes(model: Distribution) -> Any:
+def _family_and_shapes(
+    model: Distribution,
+) -> tuple[jax.tree_util.PyTreeDef, tuple[tuple[int, ...], ...]]:
     leaves, structure = jax.tree.flatten(model)
     return structure, tuple(jnp.shape(leaf)[1:] for leaf in leaves)
 
 
-def _in_one_dtype(arrays: Sequence[Any]) -> list[jax.Array]:
+def _in_one_dtype(arrays: Sequence[ArrayLike]) -> list[jax.Array]:
     """Numbers of one dtype: models may differ in theirs."""
     dtypes = {jnp.result_type(x) for x in arrays}
     dtype = dtypes.pop() if len(dtypes) == 1 else widest_dtype(*arrays)

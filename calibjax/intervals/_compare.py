@@ -28,7 +28,6 @@ as wide on both sides as the wider tail of T* demands.
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +51,7 @@ from calibjax._rows import (
 )
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import widest_dtype
-from calibjax.discrepancy import check_kernel_of
+from calibjax.discrepancy import SumOfTerms, check_kernel_of
 from calibjax.intervals._common_kernel import common_kernel
 from calibjax.intervals._comparison import CalibrationComparison
 from calibjax.intervals._dependent_interval import depends, sums_of_data
@@ -186,7 +185,7 @@ def compare_calibration(
     return remarks[0] if all(x.method != result.method for x in remarks) else result
 
 
-def _others(second: Any) -> dict[str, Distribution]:
+def _others(second: Distribution | Sequence[Distribution]) -> dict[str, Distribution]:
     """The models that the first one is compared with, and what errors call them."""
     if isinstance(second, Distribution):
         return {"second": second}
@@ -201,7 +200,7 @@ def _others(second: Any) -> dict[str, Distribution]:
 
 @on_devices
 def _resampled_skce(
-    axis: Axis, shared: Any, data: Data, n_resamples: int, is_normal: bool
+    axis: Axis, shared: tuple[jax.Array, SumOfTerms], data: Data, n_resamples: int, is_normal: bool
 ) -> tuple[jax.Array, jax.Array]:
     """The unbiased SKCE, and its errors T* in the resamples ``[R]``, with H in the place of D."""
     if depends(data):

@@ -9,14 +9,14 @@ The lower end is above 0 only if |w_n|^2 exceeds its quantile for a calibrated m
 draws know that w is 0: with ten clusters they are right where |delta*|^2 are too small.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from calibjax._between import Between
 from calibjax._rows import Data, clean, kept_first
 from calibjax._sharding import Axis, all_sum
+from calibjax.discrepancy import SumOfTerms
 from calibjax.intervals._errors import DrawnErrors
 from calibjax.intervals._norm_intervals import (
     ConfidenceInterval,
@@ -37,12 +37,12 @@ def depends(data: Data) -> bool:
 
 
 def dependent_estimate_and_interval(
-    axis: Axis, shared: Any, data: Data, n_resamples: int
+    axis: Axis, shared: tuple[jax.Array, SumOfTerms, jax.Array], data: Data, n_resamples: int
 ) -> tuple[jax.Array, ConfidenceInterval]:
     """The unbiased SKCE, and its interval; `shared` is the key, the kernel and the level."""
     key, kernel, level = shared
     h, data, sums = sums_of_data(axis, (key, kernel), data, n_resamples)
-    missing: Any = 0.0
+    missing: ArrayLike = 0.0
     # Targets from the model would have to be censored, by a law that is not known.
     if not isinstance(data.targets, Between):
         numbers = row_numbers(data.weights, axis)
@@ -64,7 +64,11 @@ def dependent_estimate_and_interval(
 
 
 def sums_of_data(
-    axis: Axis, shared: Any, data: Data, n_resamples: int, is_normal: bool | None = None
+    axis: Axis,
+    shared: tuple[jax.Array, SumOfTerms],
+    data: Data,
+    n_resamples: int,
+    is_normal: bool | None = None,
 ) -> tuple[TiledH, Data, DependentSums]:
     """H and the clean data of its rows, kept rows first, and their `dependent_sums`.
 

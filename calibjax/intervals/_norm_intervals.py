@@ -32,7 +32,8 @@ Hoeffding's inequality says P(|SKCE_u - SKCE| >= 2 K sqrt(2 log(2/a) / M)) <= a.
 2 K.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +49,18 @@ class ConfidenceInterval(NamedTuple):
     high: jax.Array
 
 
+#: The interval of each level of confidence.
+IntervalOf = Callable[[jax.Array], ConfidenceInterval]
+
+
+class HasQuantiles(Protocol):
+    """The law of a number."""
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The smallest number that is not exceeded with the probability `level`."""
+        ...
+
+
 @struct
 class NormInterval:
     """The interval of the triangle inequality around the biased estimate |w_n|^2.
@@ -58,7 +71,7 @@ class NormInterval:
     """
 
     biased: jax.Array
-    errors: Any
+    errors: HasQuantiles
 
     def __call__(self, level: jax.Array) -> ConfidenceInterval:
         return norm_interval(jnp.asarray(self.biased), self.errors.quantile(level))
@@ -84,8 +97,8 @@ class NormIntervalWithNull:
     """
 
     biased: jax.Array
-    errors: Any
-    null: Any
+    errors: HasQuantiles
+    null: HasQuantiles
 
     def __call__(self, level: jax.Array) -> ConfidenceInterval:
         low, high = norm_interval(jnp.asarray(self.biased), self.errors.quantile(level))

@@ -5,17 +5,28 @@ most probable ones, the data show little but what happens without any other targ
 """
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 
+from calibjax._distribution import Distribution
 from calibjax._rows import Data
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import is_traced, widened
 
-#: A dataclass with a field `method`, a text.
-Result = TypeVar("Result", bound=Any)
+
+class HasMethod(Protocol):
+    """A dataclass that says in words how it was made."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
+
+    @property
+    def method(self) -> str:
+        """The words."""
+
+
+Result = TypeVar("Result", bound=HasMethod)
 
 #: With fewer expected events the asymptotic tests reject calibrated models too often.
 FEW_EVENTS = 10
@@ -41,7 +52,9 @@ def remark_on_rare_events(result: Result, data: Data, instead: str) -> Result:
 
 
 @on_devices
-def expected_rare_events(axis: Axis, _: None, rows: Any) -> jax.Array:
+def expected_rare_events(
+    axis: Axis, _: None, rows: tuple[Distribution, jax.Array | None]
+) -> jax.Array:
     """sum_i P(Y_i is not its most probable value), over the kept rows of all devices."""
     predictions, where = rows
     probabilities = widened(predictions).off_mode_probability()

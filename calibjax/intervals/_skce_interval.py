@@ -33,8 +33,6 @@ variable with the missing variance in one direction is taken into account: all o
 variance under the model is at most sqrt(10) s, as with ten rare events or less, else less of it.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -189,8 +187,10 @@ def skce_confidence_interval(
                 )
         return _distribution_free((checked, upper_bound(kernel), level), padded(data))
     check_key(key)
-    options: dict[str, Any] = {"confidence_level": level, "n_resamples": n_resamples}
-    return skce_and_interval_of_data(key, checked, padded(data), **options)[1]
+    found = skce_and_interval_of_data(
+        key, checked, padded(data), confidence_level=level, n_resamples=n_resamples
+    )
+    return found[1]
 
 
 def skce_and_interval_of_data(
@@ -198,7 +198,7 @@ def skce_and_interval_of_data(
     kernel: SumOfTerms,
     data: Data,
     *,
-    confidence_level: Any,
+    confidence_level: ArrayLike,
     n_resamples: int,
 ) -> tuple[jax.Array, ConfidenceInterval]:
     """The unbiased SKCE, and `skce_confidence_interval` of checked arguments."""
@@ -206,7 +206,7 @@ def skce_and_interval_of_data(
 
 
 def estimate_and_interval(
-    axis: Axis, shared: Any, data: Data, n_resamples: int
+    axis: Axis, shared: tuple[jax.Array, SumOfTerms, jax.Array], data: Data, n_resamples: int
 ) -> tuple[jax.Array, ConfidenceInterval]:
     """The unbiased SKCE, and its interval; `shared` is the key, the kernel and the level."""
     if depends(data):
@@ -223,7 +223,7 @@ def estimate_and_interval(
     biased = (n - 1) / n * unbiased + h.trace() / jnp.square(n)
     errors = resampled_errors(draws, n, biased, unbiased)
 
-    missing: Any = 0.0
+    missing: ArrayLike = 0.0
     # Targets from the model would have to be censored, by a law that is not known.
     if not isinstance(data.targets, Between):
         numbers = first + jnp.arange(data.n, dtype=jnp.int32)
@@ -250,7 +250,9 @@ def resampled_errors(
 
 
 @on_devices
-def _distribution_free(axis: Axis, shared: Any, data: Data) -> ConfidenceInterval:
+def _distribution_free(
+    axis: Axis, shared: tuple[SumOfTerms, ArrayLike, jax.Array], data: Data
+) -> ConfidenceInterval:
     kernel, kernel_bound, level = shared
     h = tiled_h(kernel, clean(data, axis), axis)
     n = h.count()

@@ -1,7 +1,5 @@
 """An effect size that people can read: the temperature that shows as large an error."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -162,7 +160,7 @@ def equivalent_temperature(
 
 @on_devices
 def _equivalent_temperature(
-    axis: Axis, shared: Any, data: Data, n_resamples: int
+    axis: Axis, shared: tuple[jax.Array, SumOfTerms, jax.Array], data: Data, n_resamples: int
 ) -> EquivalentTemperature:
     estimate, interval = estimate_and_interval(axis, shared, data, n_resamples)
     return _temperature_of_errors(axis, (shared[1], estimate, interval), data)
@@ -190,7 +188,9 @@ def has_temperature(predictions: Distribution) -> bool:
     return True
 
 
-def _temperature_of_errors(axis: Axis, shared: Any, data: Data) -> EquivalentTemperature:
+def _temperature_of_errors(
+    axis: Axis, shared: tuple[SumOfTerms, jax.Array, ConfidenceInterval], data: Data
+) -> EquivalentTemperature:
     kernel, estimate, interval = lax.stop_gradient(shared)
     data = clean(data, axis)
     dtype = data.weights.dtype

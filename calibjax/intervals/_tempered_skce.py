@@ -10,7 +10,7 @@ kernel has the expectation (q_i - p_i)^T K_ij (q_j - p_j), where K_ij is the ker
 predictions and all pairs of labels.
 """
 
-from typing import Any
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,15 @@ from calibjax.discrepancy import (
     Term,
 )
 from calibjax.expectations import all_labels, inner_product
-from calibjax.kernels import describe, pairwise, times, vmap_pairs
+from calibjax.kernels import (
+    KernelLike,
+    UnitFeature,
+    VectorFeature,
+    describe,
+    pairwise,
+    times,
+    vmap_pairs,
+)
 
 # The number of rows whose pairs with all rows are computed at a time.
 _ROWS = 64
@@ -45,39 +53,40 @@ def tempered_sums(
 
     def term_sums(term: Term) -> jax.Array:
         residual = term.residual
-        if not (are_labels or isinstance(residual, (EmbeddedTarget, PITResidual))):
+        if are_labels and isinstance(residual, JointResidual):
+            sums = _sums_of_joint_kernel(residual.kernel, predictions, weights, temperatures)
+            return times(term.factor, sums)
+        if isinstance(residual, PITResidual):
+            products = functools.partial(_products_of_places, residual.feature)
+        elif are_labels and isinstance(residual, FeatureResidual):
+            products = functools.partial(_products_of_features, residual.feature)
+        elif isinstance(residual, EmbeddedTarget):
+            of_embeddings = _products_of_embeddings if are_labels else _products_of_laws
+            products = functools.partial(of_embeddings, residual.kernel)
+        else:
             raise NotImplementedError(
                 f"equivalent_temperature with a joint kernel, {describe(residual)}, needs "
                 f"predictions over finitely many labels, got {type(predictions).__name__}; use a "
                 "TensorProduct, or sums and multiples of them."
             )
-        if isinstance(residual, JointResidual):
-            sums = _sums_of_joint_kernel(residual.kernel, predictions, weights, temperatures)
-            return times(term.factor, sums)
-        if isinstance(residual, PITResidual):
-            products = _products_of_places
-        elif isinstance(residual, FeatureResidual):
-            products = _products_of_features
-        else:
-            products = _products_of_embeddings if are_labels else _products_of_laws
         # The kernel on predictions is made once for all temperatures.
         pairs = pairwise(term.prediction_kernel, predictions, predictions)
         pairs = jnp.fill_diagonal(weights[:, None] * pairs * weights[None, :], 0, inplace=False)
-        sums = lax.map(lambda t: jnp.sum(pairs * products(residual, predictions, t)), temperatures)
+        sums = lax.map(lambda t: jnp.sum(pairs * products(predictions, t)), temperatures)
         return times(term.factor, sums)
 
     return kernel.total(term_sums)
 
 
 def _sums_of_joint_kernel(
-    kernel: Any, predictions: Distribution, weights: jax.Array, temperatures: jax.Array
+    kernel: KernelLike, predictions: Distribution, weights: jax.Array, temperatures: jax.Array
 ) -> jax.Array:
     """In one pass over all pairs of rows and of labels."""
     gaps = lax.map(lambda t: _label_gaps(predictions, t), temperatures)
     gaps = jnp.moveaxis(gaps * weights[None, :, None], 0, -1)
     labels = all_labels(predictions)
 
-    def row_sums(row: tuple[Any, jax.Array, jax.Array]) -> jax.Array:
+    def row_sums(row: tuple[Distribution, jax.Array, jax.Array]) -> jax.Array:
         p, gap, index = row
 
         def with_other(q: Distribution) -> jax.Array:
@@ -91,26 +100,26 @@ def _sums_of_joint_kernel(
 
 
 def _products_of_embeddings(
-    residual: Any, predictions: Distribution, temperature: jax.Array
+    kernel: KernelLike, predictions: Distribution, temperature: jax.Array
 ) -> jax.Array:
     """<mu(q_i) - mu(p_i), mu(q_j) - mu(p_j)> for labels, ``[n, n]``."""
     gaps, labels = _label_gaps(predictions, temperature), all_labels(predictions)
-    values = vmap_pairs(residual.kernel)(labels, labels).astype(gaps.dtype)
+    values = vmap_pairs(kernel)(labels, labels).astype(gaps.dtype)
     return dot(dot(gaps, values), gaps.T)
 
 
 def _products_of_features(
-    residual: Any, predictions: Distribution, temperature: jax.Array
+    feature: VectorFeature, predictions: Distribution, temperature: jax.Array
 ) -> jax.Array:
     """The same of a feature f(p, y), whose expectations are sums over labels."""
     labels = all_labels(predictions)
-    features = jax.vmap(lambda p: jax.vmap(lambda y: residual.feature(p, y))(labels))(predictions)
+    features = jax.vmap(lambda p: jax.vmap(lambda y: feature(p, y))(labels))(predictions)
     gaps = jax.vmap(dot)(_label_gaps(predictions, temperature), features)
     return dot(gaps, gaps.T)
 
 
 def _products_of_places(
-    residual: Any, predictions: Distribution, temperature: jax.Array
+    feature: UnitFeature, predictions: Distribution, temperature: jax.Array
 ) -> jax.Array:
     """The same of the features of U = F(y), ``[n, n]``: their means under p are 0.
 
@@ -125,14 +134,14 @@ def _products_of_places(
             )
         counts, probabilities = all_labels(predictions), tempered.label_probabilities()
         of_outcomes = lax.map(
-            lambda y: residual.feature.of_rows(predictions, jnp.full(probabilities.shape[0], y)),
+            lambda y: feature.of_rows(predictions, jnp.full(probabilities.shape[0], y)),
             counts,
         )
         means = jnp.einsum("nm,mnk->nk", probabilities, of_outcomes, precision="highest")
     else:
         levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
         of_levels = lax.map(
-            lambda u: residual.feature.of_rows(predictions, tempered.quantile(u)),
+            lambda u: feature.of_rows(predictions, tempered.quantile(u)),
             jnp.asarray(levels, widest_dtype(*jax.tree.leaves(predictions))),
         )
         means = jnp.mean(of_levels, axis=0)
@@ -140,18 +149,18 @@ def _products_of_places(
 
 
 def _products_of_laws(
-    residual: Any, predictions: Distribution, temperature: jax.Array
+    kernel: KernelLike, predictions: Distribution, temperature: jax.Array
 ) -> jax.Array:
     """The same of other laws, with twice <mu(p_i), mu(q_j)> in the place of its symmetric part.
 
     Their sums with symmetric factors are equal.
     """
-    kernel, tempered = residual.kernel, predictions.tempered(temperature)
+    tempered = predictions.tempered(temperature)
 
-    def row_products(row: tuple[Any, Any]) -> jax.Array:
+    def row_products(row: tuple[Distribution, Distribution]) -> jax.Array:
         p, hot = row
 
-        def with_other(q: Distribution, hot_q: Any) -> jax.Array:
+        def with_other(q: Distribution, hot_q: Distribution) -> jax.Array:
             mixed = inner_product(p, kernel, hot_q)
             return (inner_product(hot, kernel, hot_q) - mixed) - (
                 mixed - inner_product(p, kernel, q)

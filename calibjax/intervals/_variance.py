@@ -1,11 +1,10 @@
 """How the variance of xi, with the notation of `_norm_intervals`, is spread over directions."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._distribution import Distribution
 from calibjax._numbers import dot
 from calibjax._rows import Data
 from calibjax._sharding import Axis, all_sum, axis_size, evenly_spaced, rows_at
@@ -25,7 +24,9 @@ _CHANCE = 2.0
 _FEW = 10
 
 
-def largest_variance(kernel: SumOfTerms, data: Data, n_kept: Any, n_rows: jax.Array, axis: Axis):
+def largest_variance(
+    kernel: SumOfTerms, data: Data, n_kept: jax.Array | int, n_rows: jax.Array, axis: Axis
+) -> jax.Array:
     """The largest variance of <u, xi> for any unit vector u: the largest eigenvalue of H / n.
 
     It comes from the centred H of at most 256 rows that are evenly spaced among all.  It is convex
@@ -74,7 +75,7 @@ def variance_under_model(
     rows in all data.  A row counts as the square of its weight, as in the variance of the mean.
     """
 
-    def mean_and_variance(row: Any) -> tuple[jax.Array, jax.Array]:
+    def mean_and_variance(row: tuple[Distribution, jax.Array]) -> tuple[jax.Array, jax.Array]:
         prediction, number = row
         batch, rows = jax.tree.map(lambda x: x[None], (prediction, number))
         targets = draw_targets(key, batch, rows, jnp.int32(0))[0].astype(data.targets.dtype)

@@ -20,6 +20,7 @@ from calibjax.kernels._check import is_symmetric as is_symmetric
 from calibjax.kernels._check import users_functions as users_functions
 from calibjax.kernels._describe import describe as describe
 from calibjax.kernels._distances import Distance as Distance
+from calibjax.kernels._distances import DistanceLike as DistanceLike
 from calibjax.kernels._distances import EmbeddingDistance as EmbeddingDistance
 from calibjax.kernels._distances import Euclidean as Euclidean
 from calibjax.kernels._distances import NormDistance as NormDistance

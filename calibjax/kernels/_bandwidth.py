@@ -1,7 +1,6 @@
 """The median heuristic."""
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -71,8 +70,10 @@ def median_heuristic_of_data(distance: DistanceLike, data: Data) -> jax.Array:
 
 
 @on_devices
-def _median_heuristic(axis: Axis, distance: Any, predictions_and_where: Any) -> jax.Array:
-    predictions, where = predictions_and_where
+def _median_heuristic(
+    axis: Axis, distance: DistanceLike, rows: tuple[Distribution, jax.Array | None]
+) -> jax.Array:
+    predictions, where = rows
     predictions = lax.stop_gradient(predictions)
     valid = valid_rows(predictions)
     dtype = widest_dtype(*jax.tree.leaves(predictions))

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 
+from calibjax._distribution import Distribution
 from calibjax._numbers import NONNEGATIVE, Constraint, valid_or_nan
 from calibjax._struct import PyTree, as_pytree, is_floating, struct, type_name
 from calibjax.kernels._final import check_final
@@ -102,6 +103,8 @@ class Kernel(ABC):
         return Product(other, self) if callable(other) else Scaled(other, self)
 
 
+#: A prediction and a target, the points of kernels on pairs.
+Sample = tuple[Distribution, jax.Array]
 #: What a kernel may be: an object of ours, or any function of two points, which are numbers,
 #: arrays, one prediction of some family, or tuples of these.
 KernelLike = Kernel | Callable[[Any, Any], jax.Array]

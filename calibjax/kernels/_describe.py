@@ -1,16 +1,15 @@
 """Kernels in words."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._struct import is_array, is_traced
+from calibjax._struct import PyTree, is_array, is_traced
 
 
-def describe(node: Any) -> str:
+def describe(node: PyTree) -> str:
     """A kernel, distance or feature as text: names of classes and functions, and their numbers.
 
     Parameters that have their default value are left out, and an array shows its shape.
@@ -31,5 +30,5 @@ def describe(node: Any) -> str:
     return getattr(node, "__name__", type(node).__name__)
 
 
-def _is(value: Any, default: Any) -> bool:
+def _is(value: PyTree, default: PyTree) -> bool:
     return isinstance(value, (int, float)) and value == default

@@ -21,7 +21,7 @@ from calibjax._loops import (
     sum_over_coordinates,
 )
 from calibjax._numbers import Constraint, absolute, power_of_two, safe_sqrt
-from calibjax._struct import is_array, struct, type_name, widest_dtype
+from calibjax._struct import PyTree, is_array, struct, type_name, widest_dtype
 from calibjax.kernels._base import hold_functions, vmap_pairs
 from calibjax.kernels._final import check_final
 from calibjax.kernels._spectra import cauchy_mixture, normal_mixture
@@ -145,7 +145,7 @@ class NormDistance(Distance):
         xs, ys = jax.vmap(self._coordinates)(ps), jax.vmap(self._coordinates)(qs)
         return None if xs is None or ys is None else (xs, ys)
 
-    def embedded(self, ps: Distribution) -> Any:
+    def embedded(self, ps: Distribution) -> PyTree:
         """What stands for a batch of predictions, of which all tiles need the coordinates."""
         coordinates = jax.vmap(self._coordinates)(ps)
         return ps if coordinates is None else Embedded(coordinates)
@@ -194,14 +194,14 @@ def squares_keep_digits(scale: jax.Array) -> jax.Array:
     return (scale >= smallest) & (scale <= math.sqrt(float(limits.max)) / 128)
 
 
-def embedding(distance: Any, p: Distribution) -> jax.Array:
+def embedding(distance: DistanceLike, p: Distribution) -> jax.Array:
     """``distance.embedding(p)``; TypeError for a plain function, whose embedding is unknown."""
     if not isinstance(distance, Distance):
         raise no_embedding(distance)
     return distance.embedding(p)
 
 
-def no_embedding(distance: Any) -> TypeError:
+def no_embedding(distance: "DistanceLike") -> TypeError:
     """The error for a distance that is no norm of a known embedding."""
     return TypeError(
         "random features need prediction kernels of the distance TotalVariation, Euclidean, "

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot
 from calibjax._struct import struct, widest_dtype
-from calibjax.kernels._base import Kernel, KernelLike, kernel_value
+from calibjax.kernels._base import Kernel, KernelLike, Sample, kernel_value
 
 
 @struct
@@ -46,7 +46,7 @@ class FeatureKernel(Kernel):
     domain = "pairs"
     inner_functions = {"prediction_kernel": "predictions", "feature": "a feature"}
 
-    def __call__(self, x: tuple[Any, jax.Array], y: tuple[Any, jax.Array]) -> jax.Array:
+    def __call__(self, x: Sample, y: Sample) -> jax.Array:
         feature = VectorFeature(self.feature)
         product = dot(feature(*x), feature(*y))
         return kernel_value(self.prediction_kernel, x[0], y[0]) * product

@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -155,7 +155,7 @@ class KernelizedFisherDistance(ScoreDistance):
         return jnp.ravel(dot(root.T, scores.reshape(n_points, -1))) / n_points
 
 
-def _scores_at(p: Distribution, points: Any) -> jax.Array:
+def _scores_at(p: Distribution, points: ArrayLike) -> jax.Array:
     """The score of one prediction at each point, in the shape of the points."""
     one_axis_less = {
         name: (p.parameter(name), axes.removeprefix("n").strip()) for name, axes in p.shapes.items()

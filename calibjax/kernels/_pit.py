@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._between import unit_interval
+from calibjax._between import Between, unit_interval
 from calibjax._check import check_choice
 from calibjax._distribution import Distribution
 from calibjax._numbers import NONNEGATIVE, UnitInterval, dot, valid_or_nan
-from calibjax._struct import batch_of_one, is_traced, on_host, static, struct
-from calibjax.kernels._base import Kernel, KernelLike, kernel_value, upper_bound
+from calibjax._struct import PyTree, batch_of_one, is_traced, on_host, static, struct
+from calibjax.kernels._base import Kernel, KernelLike, Sample, kernel_value, upper_bound
 from calibjax.kernels._predictions import embedded_rows
 from calibjax.kernels._unit_features import (
     cosines,
@@ -105,7 +105,7 @@ class PITKernel(Kernel):
                 f"{list(np.shape(self.weights))}."
             )
 
-    def __call__(self, x: tuple[Any, jax.Array], y: tuple[Any, jax.Array]) -> jax.Array:
+    def __call__(self, x: Sample, y: Sample) -> jax.Array:
         feature = self.unit_feature()
         p, q = (jax.tree.map(lambda v: v[0], judged(*batch_of_one(a))[0]) for a in (x, y))
         return kernel_value(self.prediction_kernel, p, q) * dot(feature(*x), feature(*y))
@@ -139,15 +139,15 @@ class UnitFeature:
         orders: k.
     """
 
-    weights: Any
+    weights: jax.Array | np.ndarray
     features: str = static()
     orders: tuple[int, ...] = static()
 
-    def __call__(self, p: Distribution, y: Any) -> jax.Array:
+    def __call__(self, p: Distribution, y: jax.Array | Between) -> jax.Array:
         """The feature of one prediction and one target, ``[K]``."""
         return self.of_rows(*judged(*batch_of_one((p, y))))[0]
 
-    def of_rows(self, predictions: Distribution, targets: Any) -> jax.Array:
+    def of_rows(self, predictions: Distribution, targets: PyTree) -> jax.Array:
         """The features of n rows that are `judged`, ``[n, K]``."""
         if predictions.target_shape != "n":
             raise TypeError(
@@ -179,7 +179,7 @@ def _scaled(weights: jax.Array, features: jax.Array) -> jax.Array:
     return features * jnp.expand_dims(scales, range(features.ndim - 1))
 
 
-def judged(predictions: Distribution, targets: Any) -> tuple[Distribution, Any]:
+def judged(predictions: Distribution, targets: PyTree) -> tuple[Distribution, PyTree]:
     """What is judged of n rows: samples with the target among them, and others as they are."""
     return predictions.pool_target(targets)
 
@@ -193,14 +193,14 @@ class PITRows:
         features: sqrt(a_k) phibar_k, ``[n, K]``.
     """
 
-    predictions: Distribution
+    predictions: PyTree
     features: jax.Array
 
-    def cross_fit_pairs(self) -> tuple[tuple[Any, "PITRows"], ...]:
+    def cross_fit_pairs(self) -> tuple[tuple[PyTree, "PITRows"], ...]:
         return ((self.predictions, self),)
 
 
-def prepare_pit(prediction_kernel: KernelLike, feature: UnitFeature, rows: Any) -> PITRows:
+def prepare_pit(prediction_kernel: KernelLike, feature: UnitFeature, rows: Sample) -> PITRows:
     """The predictions of n rows with the features of their targets."""
     predictions, targets = judged(*rows)
     features = feature.of_rows(predictions, targets)

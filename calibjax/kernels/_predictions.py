@@ -1,14 +1,12 @@
 """Kernels on predictions."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import POSITIVE, Constraint, power_of_two, safe_sqrt, valid_or_nan
-from calibjax._struct import is_traced, static, struct
+from calibjax._struct import PyTree, is_traced, static, struct
 from calibjax.kernels._base import Kernel, KernelLike, kernel_value, pairwise
 from calibjax.kernels._distances import (
     Coordinates,
@@ -121,7 +119,7 @@ class DistanceKernel(Kernel):
         return _exp_of_minus(jnp.where(at_zero, 0.0, power))
 
 
-def embedded_rows(kernel: KernelLike, predictions: Distribution) -> Any:
+def embedded_rows(kernel: KernelLike, predictions: Distribution) -> PyTree:
     """What stands for a batch of predictions in the tiles of a prediction kernel."""
     if isinstance(kernel, DistanceKernel) and isinstance(kernel.distance, NormDistance):
         return kernel.distance.embedded(predictions)

@@ -14,18 +14,18 @@ an inner product of the features (s_p(y) + grad_y) l(y, .), with E S((p, Z), .) 
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
 from calibjax._loops import row_by_row
-from calibjax._struct import batch_of_one, struct
+from calibjax._struct import PyTree, batch_of_one, struct
 from calibjax.kernels._base import (
     Kernel,
     KernelLike,
     Product,
+    Sample,
     kernel_value,
     sum_of_products,
     times,
@@ -101,7 +101,7 @@ class SteinKernel(Kernel):
                 f"or Matern32Kernel, got {type(rough).__name__}."
             )
 
-    def __call__(self, x: tuple[Any, jax.Array], y: tuple[Any, jax.Array]) -> jax.Array:
+    def __call__(self, x: Sample, y: Sample) -> jax.Array:
         of_predictions = kernel_value(self.prediction_kernel, x[0], y[0])
         return of_predictions * stein(self.target_kernel, with_score(x), with_score(y))
 
@@ -118,11 +118,11 @@ class Scored:
     predictions: Distribution
     scores: jax.Array
 
-    def cross_fit_pairs(self) -> tuple[tuple[Any, "Scored"], ...]:
+    def cross_fit_pairs(self) -> tuple[tuple[PyTree, "Scored"], ...]:
         return ((self.predictions, self),)
 
 
-def prepare_scores(prediction_kernel: KernelLike, rows: tuple[Any, jax.Array]) -> Scored:
+def prepare_scores(prediction_kernel: KernelLike, rows: Sample) -> Scored:
     """The predictions of n rows with their scores, as vectors if these are what is compared."""
     scores = stein_scores(*rows)
     return Scored(embedded_rows(prediction_kernel, rows[0]), scores)
@@ -135,13 +135,13 @@ def stein_scores(predictions: Distribution, targets: jax.Array) -> jax.Array:
     return jnp.where(has_identity, scores, jnp.nan)
 
 
-def with_score(sample: tuple[Any, jax.Array]) -> "Point":
+def with_score(sample: Sample) -> "Point":
     """The target of one sample with its score."""
     (score,) = stein_scores(*batch_of_one(sample))
     return sample[1], score
 
 
-def _rough_part(kernel: Any) -> Any:
+def _rough_part(kernel: KernelLike) -> Kernel | None:
     """A part of a target kernel that has no mixed second derivative; None if there is none."""
     if not isinstance(kernel, Kernel):
         return None
@@ -178,7 +178,9 @@ def stein_tile(kernel: KernelLike, a: Point, b: Point) -> jax.Array:
     return _sum_over_products(kernel, evaluate)
 
 
-def _sum_over_products(kernel: KernelLike, function: Callable[[KernelLike], jax.Array]):
+def _sum_over_products(
+    kernel: KernelLike, function: Callable[[KernelLike], jax.Array]
+) -> jax.Array:
     """The value of a linear function of a target kernel."""
     values = [
         times(factor, function(functools.reduce(Product, kernels)))
@@ -211,7 +213,9 @@ def _with_rate(kernel: GaussianKernel, point: Point) -> tuple[jax.Array, jax.Arr
     return y, s, jnp.square(inverse)
 
 
-def _gaussian(y, s, rate, z, t, _):
+def _gaussian(
+    y: jax.Array, s: jax.Array, rate: jax.Array, z: jax.Array, t: jax.Array, _: jax.Array
+) -> jax.Array:
     """S for exp(-|y - z|^2 / (2 l^2)), of numbers, or of vectors, coordinates first.
 
     With v = (y - z) / l^2 the derivatives of l in y and z are -v l and v l, and the mixed ones add

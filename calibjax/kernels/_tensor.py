@@ -1,11 +1,9 @@
 """Kernels on pairs of a prediction and a target."""
 
-from typing import Any
-
 import jax
 
 from calibjax._struct import struct
-from calibjax.kernels._base import Kernel, KernelLike, kernel_value, upper_bound
+from calibjax.kernels._base import Kernel, KernelLike, Sample, kernel_value, upper_bound
 
 
 @struct
@@ -33,7 +31,7 @@ class TensorProduct(Kernel):
     domain = "pairs"
     inner_functions = {"prediction_kernel": "predictions", "target_kernel": "targets"}
 
-    def __call__(self, x: tuple[Any, jax.Array], y: tuple[Any, jax.Array]) -> jax.Array:
+    def __call__(self, x: Sample, y: Sample) -> jax.Array:
         of_predictions = kernel_value(self.prediction_kernel, x[0], y[0])
         return of_predictions * kernel_value(self.target_kernel, x[1], y[1])
 

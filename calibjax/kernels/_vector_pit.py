@@ -1,14 +1,12 @@
 """Kernels on pairs of a forecast and a target of vectors: where d numbers U_1, …, U_d lie."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import UnitInterval
-from calibjax._struct import struct
+from calibjax._struct import PyTree, struct
 from calibjax.kernels._base import Kernel
 from calibjax.kernels._pit import PITKernel, UnitFeature
 
@@ -82,7 +80,7 @@ class VectorPITKernel(PITKernel):
 class VectorFeatures(UnitFeature):
     """sqrt(a_k) phi_k of d coordinates and sqrt(a_2) times the products of two of them."""
 
-    def of_rows(self, predictions: Distribution, targets: Any) -> jax.Array:
+    def of_rows(self, predictions: Distribution, targets: PyTree) -> jax.Array:
         """The features of n rows that are `judged`, ``[n, M]``."""
         if predictions.target_shape == "n":
             raise TypeError(

@@ -19,6 +19,7 @@ from calibjax.resampling._multipliers import ClusterMultipliers as ClusterMultip
 from calibjax.resampling._multipliers import Multipliers as Multipliers
 from calibjax.resampling._multipliers import TimeMultipliers as TimeMultipliers
 from calibjax.resampling._multipliers import multipliers as multipliers
+from calibjax.resampling._rank import Level as Level
 from calibjax.resampling._rank import check_resamples as check_resamples
 from calibjax.resampling._rank import checked_level as checked_level
 from calibjax.resampling._rank import counted_pvalue as counted_pvalue

@@ -19,7 +19,7 @@ multinomial resample, which repeats rows, a large diagonal hides the sum over pa
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,8 @@ from jax import lax
 
 from calibjax._sharding import Axis, all_sum, axis_size, global_offset
 from calibjax.operators import DiscrepancyMatrix
+
+T = TypeVar("T")
 
 # The number of resamples that share one pass over H.  Their counts, or signs, take one byte for
 # each resample and row.
@@ -106,13 +108,13 @@ def wild_draws(
 
 
 def _in_chunks(
-    forms_of: Callable[[jax.Array], tuple[Any, jax.Array]], n_resamples: int
-) -> tuple[Any, jax.Array]:
+    forms_of: Callable[[jax.Array], tuple[T, jax.Array]], n_resamples: int
+) -> tuple[T, jax.Array]:
     """``forms_of(numbers)`` of all resamples, as many at a time as share one pass over H."""
     n_chunks = -(-n_resamples // _TOGETHER)
     size = -(-n_resamples // n_chunks)
 
-    def chunk_forms(index: jax.Array) -> tuple[Any, jax.Array]:
+    def chunk_forms(index: jax.Array) -> tuple[T, jax.Array]:
         return forms_of(index * size + jnp.arange(size, dtype=index.dtype))
 
     forms, row_sums = lax.map(chunk_forms, jnp.arange(n_chunks))

@@ -7,13 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._check import check_integer
 from calibjax._struct import is_traced
 
+#: A level of confidence that `checked_level` has seen.
+Level = jax.Array | np.ndarray
 
-def checked_level(confidence_level: Any, dtype: DTypeLike) -> Any:
+
+def checked_level(confidence_level: ArrayLike, dtype: DTypeLike) -> Level:
     """The level as an array; a ValueError unless it is in (0, 1), or NaN inside jit."""
     if not is_traced(confidence_level):
         given = np.asarray(confidence_level)
@@ -24,7 +27,7 @@ def checked_level(confidence_level: Any, dtype: DTypeLike) -> Any:
     return jnp.where((level > 0) & (level < 1), level, jnp.nan)
 
 
-def one_level(confidence_level: Any, dtype: DTypeLike) -> Any:
+def one_level(confidence_level: ArrayLike, dtype: DTypeLike) -> Level:
     """`checked_level` of a level that must be one number."""
     level = checked_level(confidence_level, dtype)
     if level.ndim:
@@ -32,13 +35,13 @@ def one_level(confidence_level: Any, dtype: DTypeLike) -> Any:
     return level
 
 
-def check_resamples(confidence_level: Any, n_resamples: Any) -> dict[str, Any]:
+def check_resamples(confidence_level: ArrayLike, n_resamples: int) -> dict[str, Any]:
     """Both options, checked: the level must be one that R resamples reach, in (0, R / (R + 1)]."""
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     level, reached = one_level(confidence_level, jnp.float32), n_resamples / (n_resamples + 1)
     if is_traced(level):
         level = jnp.where(level <= reached, level, jnp.nan)
-    elif confidence_level > reached:
+    elif np.asarray(confidence_level) > reached:
         raise ValueError(
             f"confidence_level must be at most {n_resamples} / {n_resamples + 1} with "
             f"{n_resamples} resamples, got {confidence_level}."

@@ -10,7 +10,7 @@ exchangeable.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,9 @@ from calibjax._distribution import Distribution
 from calibjax._pairwise import in_chunks
 from calibjax._sharding import Axis, all_sum, as_varying
 from calibjax.resampling._draws import DRAWS_PER_GROUP, draw_groups, draw_targets, row_numbers
+
+Rows = TypeVar("Rows")
+Sums = TypeVar("Sums")
 
 # The number of data sets that share what is made of the predictions, such as tiles of a kernel:
 # the tiles are cheap then, and ten times the values of a tile still fit into caches.
@@ -33,13 +36,13 @@ _LABELS = 2**18
 
 
 def under_model(
-    statistic: Callable[[jax.Array], Any],
+    statistic: Callable[[jax.Array], Sums],
     key: jax.Array,
-    samples: tuple[Any, jax.Array],
+    samples: tuple[Distribution, jax.Array],
     rows: jax.Array,
     n_resamples: int,
     together: int = _TOGETHER,
-) -> Any:
+) -> Sums:
     """``statistic(targets)`` of n_resamples draws from the model, and last of the observed targets.
 
     The observed targets take their turn among the draws, so that the same program computes all
@@ -61,8 +64,8 @@ def under_model(
     divisors = [k for k in range(1, DRAWS_PER_GROUP + 1) if DRAWS_PER_GROUP % k == 0]
     together = max(k for k in divisors if k <= max(1, together))
 
-    def values_of_group(group: jax.Array) -> Any:
-        def draw(row: tuple[Any, jax.Array]) -> jax.Array:
+    def values_of_group(group: jax.Array) -> Sums:
+        def draw(row: tuple[Distribution, jax.Array]) -> jax.Array:
             prediction, number = jax.tree.map(lambda x: x[None], row)
             return draw_targets(key, prediction, number, group)[0].astype(observed.dtype)
 
@@ -79,8 +82,12 @@ def under_model(
 
 
 def sum_over_rows(
-    function: Callable[[Any], Any], rows: Any, weights: jax.Array, per_row: int, axis: Axis = None
-) -> Any:
+    function: Callable[[tuple[Rows, jax.Array]], Sums],
+    rows: Rows,
+    weights: jax.Array,
+    per_row: int,
+    axis: Axis = None,
+) -> Sums:
     """The sum over all devices of ``function((rows, weights))`` of chunks of rows.
 
     The function holds `per_row` numbers of a row, and returns a tree of sums.  Rows of weight 0,
@@ -91,7 +98,7 @@ def sum_over_rows(
     n_sums = jax.tree.leaves(shapes)[0].shape[0]
     chunks = in_chunks(rows, weights, max(n_sums, _NUMBERS // per_row))
 
-    def step(totals: Any, chunk: Any) -> tuple[Any, None]:
+    def step(totals: Sums, chunk: tuple[Rows, jax.Array]) -> tuple[Sums, None]:
         return jax.tree.map(jnp.add, totals, function(chunk)), None
 
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
@@ -124,7 +131,9 @@ def redrawn_label_counts(
     n_draws = groups.size * DRAWS_PER_GROUP
     draws = jnp.arange(n_draws, dtype=jnp.int32)
 
-    def add(counts: jax.Array, chunk: tuple[Any, jax.Array]) -> tuple[jax.Array, None]:
+    def add(
+        counts: jax.Array, chunk: tuple[tuple[Distribution, jax.Array, jax.Array], jax.Array]
+    ) -> tuple[jax.Array, None]:
         (predictions, numbers, cells), weights = chunk
         labels = draw_groups(key, predictions, numbers, groups)
         drawn = jnp.take_along_axis(cells, labels, axis=1)
