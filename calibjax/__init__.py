@@ -116,5 +116,8 @@ from calibjax.scores import crps as crps
 from calibjax.scores import log_score as log_score
 from calibjax.scores import pit as pit
 from calibjax.scores import pit_interval as pit_interval
+from calibjax.segments import Segment as Segment
+from calibjax.segments import SegmentTestResult as SegmentTestResult
+from calibjax.segments import segment_test as segment_test
 
 __version__ = "0.1.0"

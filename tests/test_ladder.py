@@ -79,7 +79,14 @@ def calibration_test(p, y):
     return cj.calibration_test(KEY, p, y, **R)
 
 
+def segment_test(p, y):
+    groups = {"side": np.arange(y.shape[0]) % 2, "third": np.arange(y.shape[0]) % 3}
+    found = cj.segment_test(KEY, p, y, groups, **R)
+    return found.statistic, found.pvalue, found.null_distribution, found.sums
+
+
 CURVES = {
+    "segment_test": segment_test,
     "pit_curve": lambda p, y: cj.pit_curve(KEY, p, y, n_bins=10, **R),
     "coverage_curve": lambda p, y: cj.coverage_curve(KEY, p, y, n_levels=5, **R),
     "residual_map": lambda p, y: cj.residual_map(KEY, p, y, n_bins=2, **R),
@@ -88,6 +95,7 @@ CURVES = {
 CALLS = {
     events: {
         "calibration_test": calibration_test,
+        "segment_test": segment_test,
         "landmarks": lambda p, y: cj.aggregated_skce_test(KEY, [KERNEL], p, y, n_features=46, **R),
         **{
             method: asymptotic(method)
@@ -160,6 +168,7 @@ RTOL = {
 SLOW = {f"{family.__name__}, {name}" for family in (counts, quantiles) for name in CURVES}
 SLOW |= {f"events, {name}" for name in ("features", "pearson", "cme, model", "blocks, model")}
 SLOW |= {"events, interval", "events, landmarks"}
+SLOW |= {"numbers, segment_test"}
 SLOW |= {"numbers, calibration_test", "numbers, coverage_curve", "numbers, pit_curve"}
 SLOW |= {f"events, {name}" for name in ("calibration_test", "distribution free, model")}
 SLOW |= {f"events, {name}" for name in ("wild", "gamma", "spectrum", "witness_map")}

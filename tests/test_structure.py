@@ -8,7 +8,15 @@ import re
 from pathlib import Path
 
 import calibjax as cj
-from calibjax import curves, estimators, hypothesis_tests, intervals, recalibration, scores
+from calibjax import (
+    curves,
+    estimators,
+    hypothesis_tests,
+    intervals,
+    recalibration,
+    scores,
+    segments,
+)
 
 PACKAGE = Path(cj.__file__).parent
 
@@ -35,6 +43,7 @@ ROOMS = [
     "resampling",
     "intervals",
     "hypothesis_tests",
+    "segments",
     "recalibration",
     "monitoring",
     "curves",
@@ -114,7 +123,8 @@ def public_functions(module):
 
 
 def test_signatures():
-    for room in scores, estimators, intervals, hypothesis_tests, recalibration, curves:
+    rooms = scores, estimators, intervals, hypothesis_tests, segments, recalibration, curves
+    for room in rooms:
         for name in public_functions(room):
             check_signature(name)
 

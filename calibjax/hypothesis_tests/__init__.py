@@ -17,9 +17,12 @@ from calibjax.hypothesis_tests._consistency import consistency_test as consisten
 from calibjax.hypothesis_tests._distribution_free import (
     distribution_free_skce_test as distribution_free_skce_test,
 )
+from calibjax.hypothesis_tests._law_under_h0 import REDRAWN as REDRAWN
 from calibjax.hypothesis_tests._law_under_h0 import Law as Law
+from calibjax.hypothesis_tests._law_under_h0 import describe_law as describe_law
 from calibjax.hypothesis_tests._law_under_h0 import law_under_h0 as law_under_h0
 from calibjax.hypothesis_tests._multiplied import lacking as lacking
 from calibjax.hypothesis_tests._result import CalibrationTestResult as CalibrationTestResult
 from calibjax.hypothesis_tests._state import SKCEState as SKCEState
+from calibjax.hypothesis_tests._target_sets import target_sets as target_sets
 from calibjax.hypothesis_tests._test_locations import sample_test_locations as sample_test_locations

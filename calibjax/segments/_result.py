@@ -1,0 +1,237 @@
+"""The result of a test of segments."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+
+from calibjax._struct import is_array, is_traced, static, struct
+from calibjax.resampling import rank_of_level
+from calibjax.segments._effects import Effects, effects_of, in_words
+from calibjax.segments._maxima import SegmentSums
+
+# Intervals and expected ranges hold for all segments and statistics with this probability.
+_CONFIDENCE = 0.95
+_SHOWN = 10
+
+
+class Range(NamedTuple):
+    """Two ends, both included."""
+
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """One statistic of one segment.
+
+    Args:
+        name: the segment in words, such as "north, lead time 3".
+        conditions: the level of each column, none for all rows.
+        n: the number of rows.
+        n_effective: (sum w)^2 / sum w^2, which is n if all rows weigh the same.
+        statistic: "rate" and "sureness" of events; "class 0", …, "top label" and "sureness" of
+            classes; "location", "spread" and "coverage" of numbers.
+        observed: frequencies as they are; of sureness the factor by which logits should be
+            multiplied; of location the shift in predicted deviations; of spread the ratio of what
+            was observed to what was predicted; of coverage the share of central 90 % intervals that
+            hold their target.
+        predicted: what a calibrated model has on average, in the same units.
+        value: observed - predicted.
+        interval: of the value; all intervals hold the true values with a probability of 95 %.
+            It holds 0 if and only if pvalue > 0.05.
+        expected: the range of `observed` if the model is calibrated, with 95 % for all at once.
+        score: nearly standard normal if the model is calibrated.
+        pvalue: adjusted for all segments and statistics.
+        words: the error in words, such as "spread 18 % too small".
+
+    Example:
+        >>> import jax, numpy as np, calibjax as cj
+        >>> predictions, night = cj.Bernoulli(np.full(200, 0.5)), np.arange(200) % 2 == 0
+        >>> result = cj.segment_test(jax.random.key(0), predictions, night, {"night": night})
+        >>> worst = result.segments[0]
+        >>> worst.conditions, worst.n, worst.observed, worst.predicted, round(worst.interval.low, 2)
+        ({'night': 'False'}, 100, 0.0, 0.5, -0.5)
+    """
+
+    name: str
+    conditions: dict[str, str]
+    n: int
+    n_effective: float
+    statistic: str
+    observed: float
+    predicted: float
+    value: float
+    interval: Range
+    expected: Range
+    score: float
+    pvalue: float
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.words}, {self.n} rows, p = {self.pvalue:.3g}"
+
+
+class Names(NamedTuple):
+    """What the segments of a test are called, and made of.
+
+    Args:
+        segments: of each segment, in words.
+        conditions: pairs of a column and its level for each segment, in words.
+        places: the same as numbers of columns and of levels.
+        statistics: of each statistic.
+        left_out: columns that make no segments, each with the reason.
+    """
+
+    segments: tuple[str, ...]
+    conditions: tuple[tuple[tuple[str, str], ...], ...]
+    places: tuple[tuple[tuple[int, int], ...], ...]
+    statistics: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+
+@struct
+class SegmentTestResult:
+    """The result of `segment_test`; printed, it is a sentence and a table.
+
+    It is a pytree: it can leave jit, and vmap over data sets returns one result with arrays.
+
+    Args:
+        statistic: the largest absolute score.
+        pvalue: the p-value of the test that the model is calibrated in all segments; the least of
+            the adjusted p-values.
+        null_distribution: the largest absolute score of each data set under H0, ``[n_resamples]``.
+        sums: what `segments` are made of, ``[S, J]`` for S segments and J statistics.
+        n_rows: the number of rows of each segment, ``[S]``.
+        codes: the level of each column of groups, -1 for rows that do not count, ``[n, C]``.
+        names: what segments and statistics are called.
+        method: the test and its options, in words.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.full(400, 0.3))
+        >>> targets, region = jnp.arange(400) % 4 == 0, ["north", "south"] * 200
+        >>> result = cj.segment_test(jax.random.key(0), predictions, targets, {"region": region})
+        >>> [segment.name for segment in result.rejected()], result.segments[0].words
+        (['south', 'north'], 'rate 0, predicted 0.3')
+    """
+
+    statistic: jax.Array
+    pvalue: jax.Array
+    null_distribution: jax.Array
+    sums: SegmentSums
+    n_rows: ArrayLike
+    codes: ArrayLike
+    names: Names = static()
+    method: str = static(default="")
+
+    @property
+    def segments(self) -> list[Segment]:
+        """All statistics of all segments with enough variance, the smallest p-values first."""
+        sums = jax.tree.map(np.asarray, self.sums)
+        critical, found = self.critical(_CONFIDENCE), []
+        for j, statistic in enumerate(self.names.statistics):
+            with np.errstate(all="ignore"):
+                effects = effects_of(statistic, sums, j, critical)
+            tested = np.flatnonzero(sums.is_tested[:, j])
+            found += [self._segment(sums, effects, int(s), j) for s in tested]
+        return sorted(found, key=lambda x: (x.pvalue, -abs(x.score)))
+
+    def _segment(self, sums: SegmentSums, effects: Effects, s: int, j: int) -> Segment:
+        observed, predicted, low, high, *expected = (float(x[s]) for x in effects)
+        statistic = self.names.statistics[j]
+        return Segment(
+            name=self.names.segments[s],
+            conditions=dict(self.names.conditions[s]),
+            n=int(np.asarray(self.n_rows)[s]),
+            n_effective=float(sums.total[s] ** 2 / sums.squares[s]),
+            statistic=statistic,
+            observed=observed,
+            predicted=predicted,
+            value=observed - predicted,
+            interval=Range(low - predicted, high - predicted),
+            expected=Range(*expected),
+            score=float(sums.scores[s, j]),
+            pvalue=float(sums.pvalues[s, j]),
+            words=in_words(statistic, observed, predicted),
+        )
+
+    def critical(self, confidence_level: float) -> float:
+        """The largest absolute score that is chance, in all segments and statistics at once."""
+        draws = np.sort(np.asarray(self.null_distribution, np.float64))
+        rank = min(rank_of_level(confidence_level, draws.size), draws.size)
+        return float(draws[rank - 1])
+
+    def rejected(self, level: float = 0.05) -> list[Segment]:
+        """What is not chance: with a probability of 1 - level, none of it is a false alarm."""
+        # A p-value of single precision may be an ulp above the level that it is.
+        return [x for x in self.segments if x.pvalue <= level * (1 + 1e-6)]
+
+    def rows(self, segment: Segment) -> np.ndarray:
+        """The numbers of the rows of a segment."""
+        codes = np.asarray(self.codes)
+        places = self.names.places[self.names.conditions.index(tuple(segment.conditions.items()))]
+        is_member = np.all(codes != _NO_ROW, axis=1)
+        for column, level in places:
+            is_member &= codes[:, column] == level
+        return np.flatnonzero(is_member)
+
+    @property
+    def n_segments(self) -> int:
+        """How many segments have enough variance for a test."""
+        return int(np.sum(np.any(np.asarray(self.sums.is_tested), axis=1)))
+
+    def sentence(self, level: float = 0.05) -> str:
+        """The first segment, or that none is beyond chance."""
+        n = self.n_segments
+        if n == 0:
+            return "No segment has enough rows for a test."
+        segments, words = self.segments, "segment" if n == 1 else "segments"
+        if segments[0].pvalue > level * (1 + 1e-6):
+            return f"No segment is beyond chance: p = {segments[0].pvalue:.3g} after {n} {words}."
+        return f"{segments[0]} after {n} {words}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers, strings, lists and dicts of Python, as JSON takes them."""
+        return {
+            "method": self.method,
+            "statistic": float(self.statistic),
+            "pvalue": float(self.pvalue),
+            "n_segments": self.n_segments,
+            "left_out": dict(self.names.left_out),
+            "segments": [dataclasses.asdict(x) | _as_lists(x) for x in self.segments],
+        }
+
+    def __repr__(self) -> str:
+        if is_traced(self) or not is_array(self.pvalue) or np.ndim(self.pvalue) != 0:
+            batch = getattr(self.pvalue, "shape", None)
+            return f"SegmentTestResult({self.method}; pvalue of shape {batch})"
+        shown = self.segments[:_SHOWN]
+        rows = [("segment", "rows", "error", "if calibrated", "score", "p")]
+        for x in shown:
+            expected = f"{x.expected.low:.3g} … {x.expected.high:.3g}"
+            rows.append((x.name, str(x.n), x.words, expected, f"{x.score:.1f}", f"{x.pvalue:.3g}"))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        aligned = ["<", ">", "<", "<", ">", "<"]
+        lines = [
+            "  ".join(
+                f"{cell:{side}{width}}"
+                for cell, side, width in zip(row, aligned, widths, strict=True)
+            ).rstrip()
+            for row in rows
+        ]
+        n_left = sum(map(int, np.asarray(self.sums.is_tested).ravel())) - len(shown)
+        notes = [f"and {n_left} more"] if n_left else []
+        notes += [f"{name} is left out: it {reason}" for name, reason in self.names.left_out]
+        return "\n".join([self.sentence(), f"({self.method})", "", *lines, *notes])
+
+
+#: The code of rows that do not count.
+_NO_ROW = -1
+
+
+def _as_lists(segment: Segment) -> dict[str, list[float]]:
+    return {"interval": list(segment.interval), "expected": list(segment.expected)}

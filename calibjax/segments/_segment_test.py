@@ -1,0 +1,225 @@
+"""Is a model calibrated for everyone?  A test of all segments of some columns at once."""
+
+import dataclasses
+from collections.abc import Iterable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from calibjax._between import Between, Targets
+from calibjax._check import check_integer, check_key
+from calibjax._distribution import Distribution
+from calibjax._parameters import family_name
+from calibjax._rows import (
+    Data,
+    Dependence,
+    check_data,
+    first_rows,
+    padded,
+    rung,
+    with_dependence,
+)
+from calibjax._struct import is_traced, on_host
+from calibjax.hypothesis_tests import describe_law, law_under_h0
+from calibjax.scores import places_of_targets
+from calibjax.segments._columns import Column, Groups, read_columns
+from calibjax.segments._maxima import segment_sums
+from calibjax.segments._result import Names, SegmentTestResult
+from calibjax.segments._segments import (
+    LEAST_VARIANCE,
+    Conditions,
+    name_of,
+    segments_of,
+    table_of,
+)
+from calibjax.segments._statistics import names_of_statistics
+
+# Folded into the key, so that places of targets and draws have different keys.
+_PLACES = 2**31 - 3
+
+
+def segment_test(
+    key: jax.Array,
+    predictions: Distribution,
+    targets: Targets,
+    groups: Groups,
+    *,
+    order: int = 2,
+    n_resamples: int = 999,
+    weights: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+    times: ArrayLike | None = None,
+    horizon: float | None = None,
+    where: ArrayLike | None = None,
+) -> SegmentTestResult:
+    """For whom is this model wrong?  Segments of rows, with exact multiplicity.
+
+    A segment is the rows that have the same levels of up to `order` columns of `groups`, such as
+    region = north and lead time = 3; all rows are one, too.  In each, sums of residuals that people
+    read are compared with what the model itself says of them:
+
+    - events: the rate, and sureness, the slope that logits should have;
+    - classes: the frequency of each of up to 20 classes, the accuracy of the most probable class,
+      and sureness;
+    - numbers, counts, ordered classes, samples and quantiles: location, spread, and the coverage of
+      central 90 % intervals.
+
+    With the sum S of a segment and its mean 0, variance and skewness under the model, z brings
+    S to a scale on which it is nearly standard normal (Wilson and Hilferty).  The targets are
+    redrawn from the predictions R = n_resamples times, and z_b of all segments and statistics is
+    computed of each data set b.  With :math:`M_b = \\max |z_b|`,
+
+    .. math::
+        p = \\frac{1 + \\#\\{b : M_b \\ge |z|\\}}{R + 1}
+
+    is the p-value of a segment and statistic, adjusted for all others, however they overlap.  The
+    level is a theorem: if the model is calibrated given predictions and groups, and rows are
+    independent given these, any p-value of the table is at most a with probability at most a, at
+    every number of rows, and however rare events are.
+
+    Segments in which fewer events are expected than chance can tell, with a variance of a count
+    below 2, are left out, as are those with the rows of a shorter one.  Predictions that are
+    samples are tested by exchange, and `Quantiles` are judged between their levels, as in
+    `aggregated_skce_test`.  **Rows that depend on each other**, in clusters or over times, are
+    compared with data sets whose residuals have random signs and sizes; the level is right for many
+    clusters or times.
+
+    O(n S J n_resamples) time for S segments and J statistics, as products of matrices; memory
+    depends on neither n nor n_resamples.  Rows on several devices stay where they are.
+
+    Args:
+        key: a key of `jax.random`; draw r of a row depends only on it, r and the number of the row
+            among the kept rows.
+        predictions: a batch of n >= 8 predictions of labels, counts or numbers.
+        targets: array ``[n]``; class labels are ``0 … m-1``.  Of numbers also `Between`.
+        groups: columns ``[n]`` by their names: a dict, or a frame.  Texts, booleans and numbers
+            with at most 12 different values are categories, and other numbers are cut at their
+            quartiles; missing values are a level of their own.  Columns with one level, with
+            another one in each row, or with more than 256 are left out, and the result says so.
+            Groups must be known before the targets.
+        order: how many columns a segment may have.
+        n_resamples: R; p is a multiple of 1 / (R + 1).
+        weights: how much each row counts, nonnegative numbers ``[n]``.
+        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
+        times: numbers ``[n]``: rows of one time may depend on each other in any way.
+        horizon: a number in units of the times: rows less than it apart may depend on each other.
+        where: boolean mask ``[n]``; masked rows may hold anything.
+
+    Returns:
+        SegmentTestResult.  Inside jit a bad value makes all numbers NaN.
+
+    Raises:
+        TypeError: predictions of vectors, or known by their scores only; groups that are no mapping
+            or traced; another wrong type.
+        ValueError: an argument of the wrong shape or, where it is concrete, value; no column makes
+            segments, or all make more than 65536.
+
+    See also:
+        `calibration_test`, `evaluate`.
+
+    Example:
+        >>> import jax, numpy as np, calibjax as cj
+        >>> rng = np.random.default_rng(0)
+        >>> station, lead = rng.choice(list("ABCDE"), 1000), rng.integers(1, 4, 1000)
+        >>> errors = rng.normal(size=1000) * np.where(station == "C", 1.4, 1.0)
+        >>> predictions = cj.Normal(np.zeros(1000), np.ones(1000))
+        >>> groups = {"station": station, "lead": lead}
+        >>> result = cj.segment_test(jax.random.key(0), predictions, errors, groups)
+        >>> print(result.segments[0])
+        C: spread 31 % too small, 205 rows, p = 0.001
+
+    Reference: Westfall and Young, Resampling-based multiple testing, 1993, for the maximum; Wilson
+    and Hilferty, The distribution of chi-square, PNAS 1931.
+    """
+    check_key(key)
+    n_resamples = check_integer("n_resamples", n_resamples, 1)
+    order = check_integer("order", order, 1)
+    data = check_data(predictions, targets, where, weights, intervals=True)
+    _check_family(predictions, targets)
+    data = with_dependence(data, Dependence(clusters, times, horizon))
+    return segment_test_of_data(key, data, groups, order=order, n_resamples=n_resamples)
+
+
+def segment_test_of_data(
+    key: jax.Array, data: Data, groups: Groups, *, order: int, n_resamples: int
+) -> SegmentTestResult:
+    """`segment_test` of checked data."""
+    n, kept = data.n, _kept(data)
+    columns, left_out = read_columns(groups, kept)
+    segments = segments_of(columns, kept, order)
+    if not segments:
+        raise ValueError(f"where and weights must keep at least 8 rows, got {kept.sum()}.")
+    codes = np.stack([column.codes for column in columns], axis=1)
+    data = _judged(key, padded(data))
+    # What fills up the rows is masked, and what fills up the columns has no segments.
+    filling = (0, data.n - n), (0, rung(len(columns)) - len(columns))
+    law = law_under_h0(data)
+    shared = key, table_of(segments, order), np.float32(LEAST_VARIANCE)
+    found, maxima = segment_sums(shared, (data, np.pad(codes, filling)), n_resamples, law)
+    sums = first_rows(found, len(segments))
+    # What fills up the segments is not tested.
+    statistic, pvalue = jnp.max(jnp.abs(found.scores)), jnp.min(found.pvalues)
+    return SegmentTestResult(
+        statistic=statistic,
+        pvalue=pvalue,
+        null_distribution=maxima,
+        sums=sums,
+        n_rows=np.array(list(segments.values()), np.int32),
+        codes=codes,
+        names=_names(segments, columns, left_out, data.predictions),
+        method=f"segment_test, {n_resamples} {describe_law(data, law)}",
+    )
+
+
+def _check_family(predictions: Distribution, targets: Targets) -> None:
+    """A TypeError for predictions without a statistic."""
+    if predictions.is_ordered:
+        return
+    if isinstance(targets, Between):
+        raise TypeError("targets of labels must be an array, got Between.")
+    if jax.eval_shape(lambda p: p.label_probabilities(), predictions) is None:
+        raise TypeError(
+            "predictions must be of labels, counts or real numbers, got "
+            f"{family_name(predictions)}; of vectors, take one coordinate."
+        )
+
+
+def _kept(data: Data) -> np.ndarray:
+    """Which rows count, as far as that is known outside of jit."""
+    kept = np.ones(data.n, bool)
+    if data.where is not None and not is_traced(data.where):
+        kept &= on_host(data.where)
+    if data.weights is not None and not is_traced(data.weights):
+        kept &= on_host(data.weights) > 0
+    return kept
+
+
+def _judged(key: jax.Array, data: Data) -> Data:
+    """What is judged: samples with the target among them, and places between levels."""
+    predictions, targets = data.predictions.pool_target(data.targets)
+    data = dataclasses.replace(data, predictions=predictions, targets=targets)
+    of_places = predictions.of_places()
+    if of_places is None:
+        return data
+    places = places_of_targets(jax.random.fold_in(key, _PLACES), data)
+    return dataclasses.replace(data, predictions=of_places, targets=places)
+
+
+def _names(
+    segments: Iterable[Conditions],
+    columns: list[Column],
+    left_out: dict[str, str],
+    predictions: Distribution,
+) -> Names:
+    def in_words(conditions: Conditions) -> tuple[tuple[str, str], ...]:
+        return tuple((columns[c].name, columns[c].levels[level]) for c, level in conditions)
+
+    return Names(
+        segments=tuple(name_of(conditions, columns) for conditions in segments),
+        conditions=tuple(map(in_words, segments)),
+        places=tuple(tuple((int(c), int(k)) for c, k in conditions) for conditions in segments),
+        statistics=names_of_statistics(predictions),
+        left_out=tuple(left_out.items()),
+    )

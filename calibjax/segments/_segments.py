@@ -1,0 +1,126 @@
+"""Segments: sets of rows that have the same levels of some columns."""
+
+import itertools
+from collections.abc import Collection
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from calibjax._numbers import dot
+from calibjax._struct import struct
+from calibjax.segments._columns import Column
+
+#: The least variance of a count of events in a segment that is tested, and the least number of
+#: rows that can have it: a probability p has p (1 - p) <= 1/4.
+LEAST_VARIANCE = 2.0
+_LEAST_ROWS = 8
+# With more segments than this, names are no answer.
+_MOST_SEGMENTS = 2**16
+# So many segments are multiplied with rows at a time.
+_TOGETHER = 1024
+# Tables have at least so many segments, so that few sizes are compiled.
+_LEAST_SIZE = 16
+ALL_ROWS = "all rows"
+
+
+class Condition(NamedTuple):
+    """Rows with one level of one column, by their numbers."""
+
+    column: int
+    level: int
+
+
+#: Conditions that hold together; none for all rows.
+Conditions = tuple[Condition, ...]
+
+
+def segments_of(columns: list[Column], kept: np.ndarray, order: int) -> dict[Conditions, int]:
+    """All different sets of at least `_LEAST_ROWS` kept rows with the same levels, and their sizes.
+
+    They have up to `order` conditions.  Of conditions that choose the same rows, the first and
+    shortest remain.
+    """
+    codes = np.stack([column.codes[kept] for column in columns], axis=1)
+    # Equal sets have equal sums of random numbers of their rows, and different sets do not.
+    marks = np.random.default_rng(0).integers(2**63, size=codes.shape[0], dtype=np.uint64)
+    found: dict[int, tuple[Conditions, int]] = {}
+    if codes.shape[0] >= _LEAST_ROWS:
+        found[int(np.sum(marks))] = (), codes.shape[0]
+    for size in range(1, min(order, len(columns)) + 1):
+        for chosen in itertools.combinations(range(len(columns)), size):
+            levels, places, counts = np.unique(
+                codes[:, chosen], axis=0, return_inverse=True, return_counts=True
+            )
+            sums = np.zeros(len(levels), np.uint64)
+            np.add.at(sums, places.reshape(-1), marks)
+            for row in np.flatnonzero(counts >= _LEAST_ROWS):
+                pairs = zip(chosen, levels[row].tolist(), strict=True)
+                conditions = tuple(itertools.starmap(Condition, pairs))
+                found.setdefault(int(sums[row]), (conditions, int(counts[row])))
+        if len(found) > _MOST_SEGMENTS:
+            raise ValueError(
+                f"groups must make at most {_MOST_SEGMENTS} segments, got more: take fewer columns "
+                f"or levels, or order={size - 1}."
+            )
+    return dict(found.values())
+
+
+@struct
+class SegmentTable:
+    """Segments as arrays, filled up so that tables of nearly one size share what is compiled.
+
+    Args:
+        columns: of each condition of each segment, ``[S, order]``.
+        levels: of each condition, ``[S, order]``; -1 for no condition.
+        is_segment: which are segments, and not what fills up, ``[S]``.
+    """
+
+    columns: jax.Array
+    levels: jax.Array
+    is_segment: jax.Array
+
+    @property
+    def size(self) -> int:
+        """S, the number of segments with what fills up."""
+        return self.is_segment.shape[0]
+
+    @property
+    def n_together(self) -> int:
+        """How many segments are multiplied with rows at a time."""
+        return min(self.size, _TOGETHER)
+
+    def members(self, codes: jax.Array, dtype: jnp.dtype) -> jax.Array:
+        """Which rows with the codes ``[n, C]`` each segment has, as ones and zeros ``[S, n]``."""
+        is_member = jnp.ones((self.size, codes.shape[0]), bool)
+        for columns, levels in zip(self.columns.T, self.levels.T, strict=True):
+            is_member &= (codes.T[columns] == levels[:, None]) | (levels < 0)[:, None]
+        return is_member.astype(dtype)
+
+    def sums(self, codes: jax.Array, values: jax.Array) -> jax.Array:
+        """The sums of values ``[n, P]`` of the rows of each segment, ``[S, P]``."""
+
+        def of_some(part: SegmentTable) -> jax.Array:
+            return dot(part.members(codes, values.dtype), values)
+
+        parts = jax.tree.map(lambda x: x.reshape(-1, self.n_together, *x.shape[1:]), self)
+        return lax.map(of_some, parts).reshape(self.size, -1)
+
+
+def table_of(segments: Collection[Conditions], order: int) -> SegmentTable:
+    """The segments as arrays: a power of two, or a multiple of what is multiplied at a time."""
+    size = max(_LEAST_SIZE, 1 << (len(segments) - 1).bit_length())
+    if size > _TOGETHER:
+        size = -(-len(segments) // _TOGETHER) * _TOGETHER
+    columns, levels = np.zeros((size, order), np.int32), np.full((size, order), -1, np.int32)
+    for row, conditions in enumerate(segments):
+        for place, (column, level) in enumerate(conditions):
+            columns[row, place], levels[row, place] = column, level
+    return SegmentTable(*map(jax.device_put, (columns, levels, np.arange(size) < len(segments))))
+
+
+def name_of(conditions: Conditions, columns: list[Column]) -> str:
+    """The segment in words, such as "north, lead time 3"."""
+    return ", ".join(columns[c.column].phrases[c.level] for c in conditions) or ALL_ROWS

@@ -1,0 +1,400 @@
+"""Segments of rows, tested all at once, against plain loops of NumPy and laws of SciPy."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.stats
+
+import calibjax as cj
+from calibjax._rows import Dependence, check_data, clean, with_dependence
+from calibjax.resampling import draw_places, draw_targets, multipliers
+from calibjax.segments import _columns, _segments
+from calibjax.segments._effects import effects_of
+from calibjax.segments._maxima import SegmentSums
+from calibjax.segments._scores import scores_of, sums_at
+
+N, R = 120, 99
+RNG = np.random.default_rng
+KEY = jax.random.key(3)
+GROUPS = {
+    "region": RNG(0).choice(["north", "south"], N),
+    "lead": RNG(1).integers(1, 4, N),
+    "age": RNG(2).uniform(20, 60, N),
+}
+WEIGHTS = RNG(3).uniform(0.2, 2.0, N).astype(np.float32)
+PROBS = RNG(4).uniform(0.1, 0.9, N).astype(np.float32)
+EVENTS = (RNG(5).uniform(size=N) < PROBS).astype(np.int32)
+LOC = RNG(6).normal(size=N).astype(np.float32)
+NUMBERS = (LOC + 1.2 * RNG(7).normal(size=N)).astype(np.float32)
+
+
+# The numbers of the rows, and of groups of draws.
+DRAWS = jnp.arange(N), jnp.arange(1)
+
+
+def events(**options):
+    options = {"n_resamples": R, **options}
+    return cj.segment_test(KEY, cj.Bernoulli(PROBS), EVENTS, GROUPS, **options)
+
+
+def numbers(**options):
+    options = {"n_resamples": R, **options}
+    predictions = cj.Normal(LOC, np.ones(N, np.float32))
+    return cj.segment_test(KEY, predictions, NUMBERS, GROUPS, **options)
+
+
+def members(result):
+    """Which rows each segment has, ``[S, n]``, from the names of its levels alone."""
+    edges = np.sort(GROUPS["age"])[[0, 30, 60, 90]]
+    quarter = np.searchsorted(edges, GROUPS["age"], side="right") - 1
+    columns = {name: GROUPS[name].astype(str) for name in ("region", "lead")}
+    quarters = [GROUPS["age"][quarter == k] for k in range(4)]
+    texts = np.array([f"{x.min():.4g} to {x.max():.4g}" for x in quarters])
+    columns["age"] = texts[quarter]
+    return np.array(
+        [
+            np.all([columns[c] == level for c, level in pairs] or [np.ones(N, bool)], axis=0)
+            for pairs in result.names.conditions
+        ]
+    )
+
+
+def wilson_hilferty(z, skewness):
+    g = np.clip(skewness, -0.5, 0.5)
+    with np.errstate(all="ignore"):
+        found = 6 / g * (np.cbrt(1 + g * z / 2) - 1) + g / 6
+    return np.where(np.abs(g) > 1e-6, found, z)
+
+
+def scores_by_hand(residuals, weights, members, variance, third):
+    """``[D, S, J]``, of residuals ``[D, n, J]`` and moments of the model ``[n, J]``."""
+    sums = np.einsum("sn,n,dnj->dsj", members, weights, residuals)
+    of_squares = np.einsum("sn,n,nj->sj", members, weights**2, variance)
+    of_cubes = np.einsum("sn,n,nj->sj", members, weights**3, third)
+    return wilson_hilferty(sums / np.sqrt(of_squares), of_cubes / of_squares**1.5)
+
+
+def drawn_events():
+    return np.asarray(draw_targets(KEY, cj.Bernoulli(PROBS), DRAWS[0], jnp.int32(0))).T[:R]
+
+
+def of_rate_and_slope(row, w):
+    """What residuals of events are multiplied with in a segment, and their variance."""
+    p = PROBS.astype(float)
+    v, logits = p * (1 - p), np.log(p / (1 - p))
+    middle = np.sum(row * w**2 * v * logits) / np.sum(row * w**2 * v)
+    return np.stack([np.ones(N), logits - middle], axis=1), v
+
+
+def test_rates_are_those_of_plain_loops():
+    result = events(weights=WEIGHTS)
+    p, rows, w = PROBS.astype(float), members(result), WEIGHTS.astype(float)
+    sets = np.concatenate([EVENTS[None], drawn_events()])
+    found, is_tested = np.zeros((R + 1, rows.shape[0], 2)), []
+    for s, row in enumerate(rows):
+        of_both, v = of_rate_and_slope(row, w)
+        third = v * (1 - 2 * p)
+        residuals = (sets - p)[:, :, None] * of_both
+        moments = v[:, None] * of_both**2, third[:, None] * of_both**3
+        found[:, s] = scores_by_hand(residuals, w, row[None], *moments)[:, 0]
+        is_tested.append(np.sum(row * w * v) ** 2 / np.sum(row * w**2 * v) >= 2)
+    np.testing.assert_array_equal(result.sums.is_tested, np.stack([is_tested] * 2, axis=1))
+    found = np.where(result.sums.is_tested, found, 0.0)
+    np.testing.assert_allclose(result.sums.scores, found[0], atol=2e-4)
+    maxima = np.abs(found[1:]).max(axis=(1, 2))
+    np.testing.assert_allclose(result.null_distribution, maxima, atol=2e-4)
+    expected = (1 + np.sum(maxima[:, None, None] >= np.abs(found[0]), axis=0)) / (R + 1)
+    np.testing.assert_allclose(result.sums.pvalues, expected, rtol=1e-5)
+    np.testing.assert_allclose(result.pvalue, expected.min(), rtol=1e-5)
+
+
+def normal_residuals(z):
+    return np.stack([z, (z**2 - 1) / 2**0.5, (np.abs(z) < 1.6448536) - 0.9], axis=-1)
+
+
+def moments_of_normal():
+    """The second and third moments of the three statistics of a number, by quadrature."""
+    found = []
+    for power in (2, 3):
+        # The coverage jumps at the two quantiles.
+        parts = zip([-12, -1.6448536, 1.6448536], [-1.6448536, 1.6448536, 12], strict=True)
+        found.append(
+            sum(
+                scipy.integrate.quad_vec(
+                    lambda z, k=power: normal_residuals(z) ** k * scipy.stats.norm.pdf(z), *ends
+                )[0]
+                for ends in parts
+            )
+        )
+    return found
+
+
+def test_numbers_are_those_of_plain_loops():
+    result = numbers()
+    second, third = (np.tile(x, (N, 1)) for x in moments_of_normal())
+    u, above = (np.asarray(x, float).T[:R] for x in draw_places(KEY, *DRAWS, jnp.float32))
+    drawn = np.where(u < 0.5, scipy.stats.norm.ppf(u), scipy.stats.norm.isf(above))
+    z = np.concatenate([(NUMBERS - LOC)[None], drawn])
+    rows = members(result)
+    expected = scores_by_hand(normal_residuals(z), np.ones(N), rows, second, third)
+    np.testing.assert_allclose(result.sums.scores, expected[0], atol=1e-3)
+    maxima = np.abs(expected[1:]).max(axis=(1, 2))
+    np.testing.assert_allclose(result.null_distribution, maxima, atol=1e-3)
+
+
+@pytest.mark.parametrize("unit", ["clusters", "times"])
+def test_residuals_of_dependent_rows_are_multiplied(unit):
+    numbers = (np.arange(N) // 6).astype(np.int32)
+    data = with_dependence(
+        check_data(cj.Bernoulli(PROBS), EVENTS),
+        Dependence(numbers) if unit == "clusters" else Dependence(None, numbers, 2),
+    )
+    options = {"clusters": numbers} if unit == "clusters" else {"times": numbers, "horizon": 2}
+    result = events(**options)
+    assert result.method == f"segment_test, 99 multipliers of 20 {unit}"
+    of_units = multipliers(jax.random.fold_in(KEY, 2**31 - 1), clean(data), True, None, None)
+    xi = np.asarray(of_units.of_rows(of_units.rows, of_units.of_groups(DRAWS[1])), float).T[:R]
+    p, drawn, w = PROBS.astype(float), drawn_events(), np.ones(N)
+    maxima = np.zeros(R)
+    for s, row in enumerate(members(result)):
+        of_both, v = of_rate_and_slope(row, w)
+        observed = row[:, None] * (EVENTS - p)[:, None] * of_both
+        redrawn = np.einsum("dn,nj->dj", drawn - p, row[:, None] * of_both)
+        variance = np.sum(row[:, None] * v[:, None] * of_both**2, axis=0)
+        missing = np.sqrt(np.maximum(1 - np.sum(observed**2, axis=0) / variance, 0))
+        sums = xi @ observed
+        if unit == "times":
+            sums -= (xi @ row / row.sum())[:, None] * observed.sum(axis=0)
+        third = np.sum((row * v * (1 - 2 * p))[:, None] * of_both**3, axis=0)
+        z = wilson_hilferty((sums + missing * redrawn) / np.sqrt(variance), third / variance**1.5)
+        z = np.where(result.sums.is_tested[s], np.abs(z), 0.0)
+        maxima = np.maximum(maxima, z.max(axis=1))
+    np.testing.assert_allclose(result.null_distribution, maxima, atol=2e-3)
+
+
+def test_what_is_printed_and_saved():
+    result = numbers()
+    worst = result.segments[0]
+    assert worst.pvalue == pytest.approx(float(result.pvalue))
+    assert abs(worst.score) == pytest.approx(float(result.statistic), rel=1e-5)
+    lines = repr(result).splitlines()
+    assert lines[0] == result.sentence() and worst.name in lines[4]
+    saved = json.loads(json.dumps(result.to_dict()))
+    assert saved["segments"][0]["words"] == worst.words and saved["n_segments"] > 10
+    assert len(saved["segments"]) == np.sum(result.sums.is_tested)
+
+
+@pytest.mark.parametrize("result", [events, numbers])
+def test_ranges_agree_with_the_test(result):
+    result = result(weights=WEIGHTS)
+    for x in result.segments:
+        level = 1 / (R + 1)
+        is_outside = not x.interval.low <= 0 <= x.interval.high
+        assert is_outside == (x.pvalue <= 0.05 + level / 2), x
+        assert is_outside == (not x.expected.low <= x.observed <= x.expected.high), x
+        assert x.interval.low <= x.value <= x.interval.high
+        assert x.value == pytest.approx(x.observed - x.predicted)
+
+
+def test_rows_of_a_segment():
+    result = events()
+    rows = members(result)
+    for x in result.segments[:5]:
+        s = result.names.segments.index(x.name)
+        np.testing.assert_array_equal(result.rows(x), np.flatnonzero(rows[s]))
+        assert x.n == rows[s].sum()
+        assert x.n_effective == pytest.approx(x.n)
+
+
+def test_masked_rows_are_dropped_rows():
+    where = np.arange(N) % 8 != 3
+    masked = events(where=where)
+    groups = {name: column[where] for name, column in GROUPS.items()}
+    predictions = cj.Bernoulli(PROBS[where])
+    alone = cj.segment_test(KEY, predictions, EVENTS[where], groups, n_resamples=R)
+    assert masked.names == alone.names
+    np.testing.assert_allclose(masked.sums.scores, alone.sums.scores, atol=1e-5)
+    np.testing.assert_allclose(masked.null_distribution, alone.null_distribution, atol=1e-5)
+    assert masked.pvalue == alone.pvalue
+
+
+def test_the_order_of_rows_and_columns_does_not_matter():
+    order = RNG(9).permutation(N)
+    groups = {name: column[order] for name, column in reversed(GROUPS.items())}
+    found = cj.segment_test(KEY, cj.Bernoulli(PROBS[order]), EVENTS[order], groups, n_resamples=R)
+
+    def scores(result):
+        return {(frozenset(x.conditions.items()), x.statistic): x.score for x in result.segments}
+
+    assert scores(found) == pytest.approx(scores(events()), abs=1e-4)
+
+
+def test_scores_of_gamma_variables():
+    """Wilson and Hilferty's transformation makes gamma variables normal, and can be undone."""
+    shape = 30.0
+    quantiles = scipy.stats.gamma(shape).ppf(np.linspace(0.01, 0.99, 15))
+    z = (quantiles - shape) / shape**0.5
+    for sign in (1, -1):
+        skewness = sign * 2 / shape**0.5
+        found = scores_of(jnp.asarray(sign * z, jnp.float32), jnp.float32(skewness))
+        expected = sign * scipy.stats.norm.ppf(np.linspace(0.01, 0.99, 15))
+        np.testing.assert_allclose(found, expected, atol=0.01)
+        for score, value in zip(np.asarray(found), sign * z, strict=True):
+            np.testing.assert_allclose(sums_at(score, np.array(skewness)), value, rtol=1e-4)
+
+
+def one_segment(**given):
+    arrays = dict.fromkeys(SegmentSums._fields, np.ones((1, 1)))
+    values = {name: np.full((1, 1), value) for name, value in given.items()}
+    found = SegmentSums(**{**arrays, **values})
+    return found._replace(total=found.total[0], squares=found.squares[0])
+
+
+def test_intervals_of_frequencies_are_those_of_wilson():
+    n, p, events, c = 60, 0.3, 24, 2.5
+    sums = one_segment(
+        sums=events - n * p, variance=n * p * (1 - p), skewness=0.0, predicted=p, total=n
+    )
+    found = effects_of("rate", sums, 0, c)
+    level = 1 - 2 * scipy.stats.norm.sf(c)
+    expected = scipy.stats.binomtest(events, n).proportion_ci(level, method="wilson")
+    np.testing.assert_allclose([found.low[0], found.high[0]], expected, rtol=1e-9)
+    assert found.observed[0] == pytest.approx(events / n)
+
+
+def test_the_spread_is_a_ratio_of_deviations():
+    z = 1.3 * RNG(0).normal(size=200)
+    sums = one_segment(
+        sums=np.sum((z**2 - 1) / 2**0.5), variance=200, skewness=0.0, information=200, predicted=1
+    )
+    found = effects_of("spread", sums, 0, 3.0)
+    assert found.observed[0] == pytest.approx(np.sqrt(np.mean(z**2)))
+    # With this ratio the sum of squares would be three deviations of chi-squared away.
+    for end, sign in ((found.low[0], 1), (found.high[0], -1)):
+        of_squares = np.sum(z**2) / end**2
+        assert (of_squares - 200) / np.sqrt(400) == pytest.approx(sign * 3.0)
+
+
+def test_exact_for_few_rows(monkeypatch):
+    """The probability of each p-value, over all targets of four events, and many keys."""
+    monkeypatch.setattr(_segments, "_LEAST_ROWS", 1)
+    monkeypatch.setattr("calibjax.segments._segment_test.LEAST_VARIANCE", 0.05)
+    p = np.array([0.1, 0.3, 0.5, 0.8], np.float32)
+    every = (np.arange(16)[:, None] >> np.arange(4)) & 1
+    chance = np.prod(np.where(every == 1, p, 1 - p), axis=1)
+    groups = {"a": np.array(list("xxyy")), "b": np.array(list("uvuv"))}
+
+    def pvalue(key, targets):
+        test = cj.segment_test(key, cj.Bernoulli(p), targets, groups, n_resamples=9)
+        assert len(test.names.segments) == 9
+        return test.pvalue
+
+    of_keys = jax.jit(jax.vmap(jax.vmap(pvalue, (None, 0)), (0, None)))
+    keys = jax.random.split(KEY, 400)
+    pvalues = np.asarray(of_keys(keys, every.astype(np.int32)))
+    assert np.ptp(pvalues) > 0.5
+    for level in np.arange(1, 10) / 10:
+        of_key = np.sum(chance * (pvalues <= level + 1e-6), axis=1)
+        assert of_key.mean() <= level + 3 * of_key.std() / 20
+
+
+def columns_of(groups, kept=None):
+    values = list(groups.values())[0]
+    kept = np.ones(len(values), bool) if kept is None else kept
+    return _columns.read_columns(groups, kept)
+
+
+def test_categories():
+    values = np.array(["b", "a", "b", None, float("nan"), "a"], object)
+    ((column,), left_out) = columns_of({"kind": values})
+    assert column.levels == ("a", "b", "missing") and not left_out
+    assert column.phrases == ("a", "b", "kind missing")
+    np.testing.assert_array_equal(column.codes, [1, 0, 1, 2, 2, 0])
+    kept = np.array([True, True, True, False, False, True])
+    ((column,), _) = columns_of({"kind": values}, kept)
+    assert column.levels == ("a", "b")
+    np.testing.assert_array_equal(column.codes, [1, 0, 1, -1, -1, 0])
+
+
+def test_phrases():
+    columns, _ = columns_of(
+        {
+            "smoker": np.array([True, False, True, False]),
+            "left": ["yes", "no", "yes", "no"],
+            "right": ["no", "yes", "no", "yes"],
+            "code": ["1", "2", "1", "2"],
+            "month": np.array([1, 1, 2, 2]),
+            "day": np.array(["2026-03-01", "2026-03-01", "2026-03-02", "2026-03-02"], "M8[D]"),
+        }
+    )
+    assert [column.phrases for column in columns] == [
+        ("not smoker", "smoker"),
+        ("left no", "left yes"),
+        ("right no", "right yes"),
+        ("code 1", "code 2"),
+        ("month 1", "month 2"),
+        ("day 2026-03-01", "day 2026-03-02"),
+    ]
+
+
+def test_numbers_are_cut_at_quartiles():
+    age = np.concatenate([np.arange(20, 100), [np.nan]])
+    ((column,), _) = columns_of({"age": age})
+    assert column.levels == ("20 to 39", "40 to 59", "60 to 79", "80 to 99", "missing")
+    np.testing.assert_array_equal(np.bincount(column.codes), [20, 20, 20, 20, 1])
+    mostly = np.concatenate([np.zeros(70), np.arange(1, 31)])
+    ((column,), _) = columns_of({"rain": mostly})
+    assert column.phrases == ("rain 0 to 5", "rain 6 to 30")
+
+
+def test_columns_that_make_no_segments():
+    n = 300
+    groups = {"a": np.arange(n) % 2, "one": np.zeros(n), "id": np.arange(n).astype(str)}
+    groups["many"] = [f"x{i % 290}" for i in range(n)]
+    columns, left_out = columns_of(groups)
+    assert [column.name for column in columns] == ["a"]
+    assert left_out == {
+        "one": "has one level in all rows",
+        "id": "is different in all rows",
+        "many": "has 290 levels, more than 256",
+    }
+    with pytest.raises(ValueError, match="groups must hold a column .* got one has one level"):
+        columns_of({"one": np.zeros(n)})
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames(library):
+    module = pytest.importorskip(library)
+    frame = module.DataFrame({"region": ["a", "b"] * 3, "lead": [1, 1, 1, 2, 2, 2]})
+    columns, _ = _columns.read_columns(frame, np.ones(6, bool))
+    assert [column.phrases for column in columns] == [("a", "b"), ("lead 1", "lead 2")]
+
+
+def test_segments_with_the_same_rows_are_one():
+    a = np.repeat([0, 1], 20)
+    columns, _ = columns_of({"a": a, "b": np.where(a, "x", "y")})
+    found = _segments.segments_of(columns, np.ones(40, bool), 2)
+    assert found == {(): 40, ((0, 0),): 20, ((0, 1),): 20}
+
+
+def test_errors():
+    predictions, targets = cj.Bernoulli(PROBS), EVENTS
+    with pytest.raises(TypeError, match='groups must be a mapping of names .*"region"'):
+        cj.segment_test(KEY, predictions, targets, GROUPS["lead"])
+    with pytest.raises(ValueError, match=r"lead in groups must have shape \[n\] with n = 120"):
+        cj.segment_test(KEY, predictions, targets, {"lead": [1, 2]})
+    with pytest.raises(TypeError, match="lead in groups must hold categories or real numbers"):
+        cj.segment_test(KEY, predictions, targets, {"lead": 1j * np.arange(N)})
+    with pytest.raises(TypeError, match="groups must be known outside of jit"):
+        jax.jit(lambda x: cj.segment_test(KEY, predictions, targets, {"x": x}))(np.arange(N))
+    with pytest.raises(ValueError, match="order must be at least 1"):
+        cj.segment_test(KEY, predictions, targets, GROUPS, order=0)
+    with pytest.raises(ValueError, match="must keep at least 8 rows, got 5"):
+        cj.segment_test(KEY, predictions, targets, GROUPS, where=np.arange(N) < 5)
+    vectors = cj.MultivariateNormalDiag(np.zeros((N, 2)), np.ones((N, 2)))
+    with pytest.raises(TypeError, match="one coordinate"):
+        cj.segment_test(KEY, vectors, np.zeros((N, 2)), GROUPS)
