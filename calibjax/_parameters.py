@@ -1,7 +1,7 @@
 """Parameters by their symbolic shapes: numbers that rows share, and predictions in words."""
 
 import html
-from typing import Any
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,20 @@ from calibjax._check import check_shapes
 from calibjax._struct import is_array, is_traced
 
 
-def share_numbers(predictions: Any) -> None:
+class HasParameters(Protocol):
+    """What has parameters with symbolic shapes, a `Distribution`."""
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        """The symbolic shape of each parameter."""
+        ...
+
+    def parameter(self, name: str) -> jax.Array:
+        """The parameter of this name."""
+        ...
+
+
+def share_numbers(predictions: HasParameters) -> None:
     """Broadcasts numbers among the parameters of shape "n" to the batch of the other parameters.
 
     The parameters of *one* prediction, which has no batch, remain as they are.
@@ -41,19 +54,19 @@ def share_numbers(predictions: Any) -> None:
         object.__setattr__(predictions, name, shared)
 
 
-def family_name(predictions: Any) -> str:
+def family_name(predictions: HasParameters) -> str:
     """The name of a family; for mixtures with the family of their components."""
     parts = [family_name(part) for part in _parts(predictions)]
     name = type(predictions).__name__
     return f"{name}({', '.join(parts)})" if parts else name
 
 
-def _parts(predictions: Any) -> list[Any]:
+def _parts(predictions: HasParameters) -> list[HasParameters]:
     """The distributions that one is made of."""
     return [part for part in vars(predictions).values() if hasattr(part, "shapes")]
 
 
-def in_words(predictions: Any) -> str:
+def in_words(predictions: HasParameters) -> str:
     """Family, sizes and dtypes of a batch; the leaves of what is no batch, such as one prediction.
 
     In place of arrays, anything may be in a pytree.
@@ -69,7 +82,7 @@ def in_words(predictions: Any) -> str:
     return f"{name}({', '.join(words)})"
 
 
-def _sizes(predictions: Any) -> dict[str, int] | None:
+def _sizes(predictions: HasParameters) -> dict[str, int] | None:
     """The size of each axis of a batch, None if the parameters do not have those axes."""
     try:
         return check_shapes(
@@ -79,18 +92,18 @@ def _sizes(predictions: Any) -> dict[str, int] | None:
         return None
 
 
-def _named_leaves(predictions: Any) -> list[tuple[str, Any]]:
+def _named_leaves(predictions: HasParameters) -> list[tuple[str, jax.Array]]:
     paths = jax.tree_util.tree_leaves_with_path(predictions)
     return [(jax.tree_util.keystr(path).lstrip("."), leaf) for path, leaf in paths]
 
 
-def _kind(leaf: Any) -> str:
+def _kind(leaf: jax.Array) -> str:
     if not hasattr(leaf, "dtype"):
         return type(leaf).__name__
     return f"{leaf.dtype}{list(jnp.shape(leaf))}"
 
 
-def as_table(predictions: Any) -> str:
+def as_table(predictions: HasParameters) -> str:
     """The words as HTML, above a table of shapes, dtypes and ranges of the parameters."""
     rows = [(path, _kind(leaf), _range(leaf)) for path, leaf in _named_leaves(predictions)]
     cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
@@ -99,7 +112,7 @@ def as_table(predictions: Any) -> str:
     return f"<b>{html.escape(in_words(predictions))}</b><table>{head}{body}</table>"
 
 
-def _range(leaf: Any) -> str:
+def _range(leaf: jax.Array) -> str:
     if is_traced(leaf):
         return "traced"
     if not is_array(leaf) or jnp.size(leaf) == 0:

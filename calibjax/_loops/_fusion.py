@@ -8,7 +8,7 @@ itself.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,9 @@ from jax.extend import core
 from jax.extend.core import primitives
 
 from calibjax._sharding import on_cpu
+from calibjax._struct import PyTree
+
+T = TypeVar("T")
 
 #: Operations that XLA takes for so expensive that it never makes one of them twice.
 _EXPENSIVE = {
@@ -40,6 +43,8 @@ _CALLS = {
     primitives.remat_p: "jaxpr",
 }
 
+Arrays = Sequence[jax.Array]
+
 _LOOPS = {primitives.cond_p, primitives.scan_p, primitives.while_p}
 
 
@@ -61,7 +66,7 @@ def in_one_loop(arrays: Sequence[jax.Array]) -> list[jax.Array]:
     stacked = [jnp.pad(x[None], ((0, 1), *((0, 0),) * x.ndim)) for x in arrays]
     zeros = [jnp.zeros((), x.dtype) for x in arrays]
 
-    def add(xs, ys):
+    def add(xs: Arrays, ys: Arrays) -> tuple[jax.Array, ...]:
         return tuple(x + y for x, y in zip(xs, ys, strict=True))
 
     return list(lax.reduce(tuple(stacked), tuple(zeros), add, (0,)))
@@ -73,7 +78,7 @@ def _in_one_loop_jvp(primals, tangents):
     return in_one_loop(*primals), list(tangents[0])
 
 
-def materialised(rows: Any) -> Any:
+def materialised(rows: T) -> T:
     """The same rows, of which a CPU holds the numbers in memory before any loop runs over pairs.
 
     Rows that are taken out of a larger array at an index that changes would be looked up again for
@@ -89,7 +94,7 @@ def materialised(rows: Any) -> Any:
     return jax.tree.unflatten(structure, leaves)
 
 
-def with_fusion_hints(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_fusion_hints(function: Callable[..., T]) -> Callable[..., T]:
     """The same function of pytrees, of which a CPU can make all results in one loop.
 
     An expensive operation with two users is not fused into either: XLA holds its result in memory
@@ -105,10 +110,10 @@ def with_fusion_hints(function: Callable[..., Any]) -> Callable[..., Any]:
         return function
 
     @jax.custom_jvp
-    def rounding(*args: Any) -> Any:
+    def rounding(*args: PyTree) -> T:
         leaves, structure = jax.tree.flatten(args)
 
-        def on_leaves(*leaves: Any) -> Any:
+        def on_leaves(*leaves: jax.Array) -> T:
             return function(*jax.tree.unflatten(structure, leaves))
 
         closed, shapes = jax.make_jaxpr(on_leaves, return_shape=True)(*leaves)
@@ -122,12 +127,12 @@ def with_fusion_hints(function: Callable[..., Any]) -> Callable[..., Any]:
     return rounding
 
 
-def _evaluate(jaxpr: core.Jaxpr, constants: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
+def _evaluate(jaxpr: core.Jaxpr, constants: Arrays, arguments: Arrays) -> list[jax.Array]:
     """The results of a jaxpr, with roundings; loops and branches are bound as they are."""
     variables = [*jaxpr.constvars, *jaxpr.invars]
     values = dict(zip(variables, [*constants, *arguments], strict=True))
 
-    def read(atom: Any) -> Any:
+    def read(atom: core.Var | core.Literal) -> jax.Array:
         return atom.val if isinstance(atom, core.Literal) else values[atom]
 
     for equation in jaxpr.eqns:
@@ -143,7 +148,7 @@ def _evaluate(jaxpr: core.Jaxpr, constants: Sequence[Any], arguments: Sequence[A
     return [read(atom) for atom in jaxpr.outvars]
 
 
-def _called(equation: core.JaxprEqn) -> tuple[core.Jaxpr, Sequence[Any]]:
+def _called(equation: core.JaxprEqn) -> tuple[core.Jaxpr, Arrays]:
     """The jaxpr that an equation calls, and its constants."""
     called = equation.params[_CALLS[equation.primitive]]
     return (called.jaxpr, called.consts) if isinstance(called, core.ClosedJaxpr) else (called, ())
@@ -156,7 +161,7 @@ def _rounded(x: jax.Array) -> jax.Array:
     return lax.reduce_precision(x, info.nexp + 1, info.nmant)
 
 
-def is_of_numbers(function: Callable[..., Any], *args: Any) -> bool:
+def is_of_numbers(function: Callable[..., PyTree], *args: PyTree) -> bool:
     """Whether every intermediate value of a function is a scalar, without loops or branches."""
     return _makes_numbers(jax.make_jaxpr(function)(*args).jaxpr)
 

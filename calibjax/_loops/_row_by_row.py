@@ -1,14 +1,16 @@
 """Tiles of functions of vectors, row by row."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+#: The arrays of a batch, ``[S, …]`` each.
+Arrays = tuple[jax.Array, ...]
 
-def row_by_row(function: Callable[..., jax.Array], left: Any, right: Any) -> jax.Array:
+
+def row_by_row(function: Callable[..., jax.Array], left: Arrays, right: Arrays) -> jax.Array:
     """A function of pairs, coordinates first, for all pairs of two batches, ``[S, T]``.
 
     ``function(*ours, *theirs)`` takes arrays ``[d, …, pairs]``.  On a CPU it takes one row of the
@@ -18,7 +20,7 @@ def row_by_row(function: Callable[..., jax.Array], left: Any, right: Any) -> jax
     right = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), right)
 
     @jax.checkpoint
-    def tile_row(one, right):
+    def tile_row(one: Arrays, right: Arrays) -> jax.Array:
         return function(*(x[..., None] for x in one), *right)
 
     return lax.platform_dependent(

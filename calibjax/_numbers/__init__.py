@@ -47,6 +47,7 @@ from calibjax._numbers._unit_interval import normal_score as normal_score
 from calibjax._numbers._valid import NONNEGATIVE as NONNEGATIVE
 from calibjax._numbers._valid import POSITIVE as POSITIVE
 from calibjax._numbers._valid import TOLERANCE as TOLERANCE
+from calibjax._numbers._valid import ArrayT as ArrayT
 from calibjax._numbers._valid import Constraint as Constraint
 from calibjax._numbers._valid import is_finite as is_finite
 from calibjax._numbers._valid import is_nonnegative as is_nonnegative

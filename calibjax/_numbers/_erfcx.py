@@ -9,7 +9,6 @@ decays as it should, times another polynomial in t.
 """
 
 from functools import partial, reduce
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +35,7 @@ _FLOAT64 = (
 )  # fmt: skip
 
 
-def coefficients(dtype: DTypeLike) -> tuple[Any, ...]:
+def coefficients(dtype: DTypeLike) -> tuple[float, ...]:
     """The coefficients of the polynomial in t for a dtype, highest power first."""
     return _FLOAT64 if dtype == jnp.float64 else _FLOAT32
 

@@ -1,12 +1,13 @@
 """Levels of quantiles, and quantiles of predictions that have a cdf: the inverse of a function."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import ArrayLike
 
 from calibjax._numbers._valid import LEVEL, valid_or_nan
 from calibjax._struct import is_array, widest_dtype
@@ -14,7 +15,21 @@ from calibjax._struct import is_array, widest_dtype
 D = TypeVar("D")
 
 
-def with_levels(predictions: D, level: Any) -> tuple[D, jax.Array]:
+class HasCdf(Protocol):
+    """Real predictions with a cdf and a density."""
+
+    def cdf(self, targets: jax.Array) -> jax.Array: ...
+
+    def log_prob(self, targets: jax.Array) -> jax.Array: ...
+
+
+class HasQuantile(Protocol):
+    """Predictions with quantiles."""
+
+    def quantile(self, level: jax.Array) -> jax.Array: ...
+
+
+def with_levels(predictions: D, level: ArrayLike) -> tuple[D, jax.Array]:
     """The predictions and the levels, a number or ``[n]``, as ``[n]``, in one floating dtype.
 
     A level outside [0, 1] is a ValueError, or NaN inside jit.
@@ -50,7 +65,7 @@ def integer_or_invalid(level: jax.Array, found: jax.Array) -> jax.Array:
 
 
 def quantile_from_cdf(
-    predictions: Any, level: jax.Array, ends: tuple[float, float] = (-np.inf, np.inf)
+    predictions: HasCdf, level: jax.Array, ends: tuple[float, float] = (-np.inf, np.inf)
 ) -> jax.Array:
     """The quantiles of real predictions at levels ``[n]``, from their `cdf` and `log_prob`.
 
@@ -67,7 +82,7 @@ def quantile_from_cdf(
     return jnp.where(jnp.isnan(level), jnp.nan, value)
 
 
-def cdf_from_quantile(predictions: Any, targets: jax.Array) -> jax.Array:
+def cdf_from_quantile(predictions: HasQuantile, targets: jax.Array) -> jax.Array:
     """The cdf of real predictions at targets ``[n]``, from their `quantile`.
 
     The derivative follows from Q(u, a) = y for the target y and a parameter a:
@@ -139,9 +154,10 @@ def smallest_count_with(condition: Callable[[jax.Array], jax.Array], like: jax.A
     return lax.fori_loop(0, jnp.iinfo(jnp.int32).bits - 1, halve, start)[0]
 
 
-def _varying_as(holds: jax.Array, ends: tuple[jax.Array, jax.Array]) -> Any:
+def _varying_as(holds: jax.Array, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
     """The ends, which a loop moves where a condition holds, as arrays that vary where that does.
 
     `jax.shard_map` and a mesh with Explicit axes ask that a loop starts and ends with such arrays.
     """
-    return tuple(jnp.where(holds, end, end) for end in ends)
+    low, high = ends
+    return jnp.where(holds, low, low), jnp.where(holds, high, high)

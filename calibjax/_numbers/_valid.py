@@ -1,7 +1,7 @@
 """Numbers that must be valid: a ValueError where they can be looked at, else NaN."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,17 +16,21 @@ from calibjax._struct import is_traced, on_host, widest_dtype
 TOLERANCE, TOLERANCE_OF_16_BITS = 1e-3, 1e-2
 
 
-def is_finite(x: Any) -> Any:
+#: An array of NumPy or of jax.
+ArrayT = TypeVar("ArrayT", jax.Array, np.ndarray)
+
+
+def is_finite(x: ArrayT) -> ArrayT:
     """Whether x, an array of NumPy or of jax, is finite."""
     return np.isfinite(x) if isinstance(x, (np.ndarray, np.generic)) else jnp.isfinite(x)
 
 
-def is_positive(x: Any) -> Any:
+def is_positive(x: ArrayT) -> ArrayT:
     """Whether x, an array of NumPy or of jax, is positive and finite."""
     return (x > 0) & is_finite(x)
 
 
-def is_nonnegative(x: Any) -> Any:
+def is_nonnegative(x: ArrayT) -> ArrayT:
     """Whether x, an array of NumPy or of jax, is nonnegative and finite."""
     return (x >= 0) & is_finite(x)
 
@@ -44,7 +48,7 @@ def probability_vectors(weights: jax.Array) -> tuple[str, jax.Array]:
     return f"nonnegative with rows that sum to one within {shown:g}", valid
 
 
-def _has_few_digits(x: Any) -> Any:
+def _has_few_digits(x: ArrayT) -> ArrayT:
     """Whether x, an array of NumPy or of jax, has at most 11 binary digits."""
     if isinstance(x, np.ndarray):
         mantissa = np.frexp(x)[0] * 2**11
@@ -62,7 +66,7 @@ class Constraint(NamedTuple):
     """
 
     words: str
-    is_valid: Callable[[Any], Any]
+    is_valid: Callable[[Any], ArrayLike]
     is_static: bool = False
 
 

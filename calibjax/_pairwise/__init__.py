@@ -1,6 +1,7 @@
 """The walk over all pairs of rows, tile by tile, in bounded memory."""
 
 from calibjax._pairwise._gradients import tile_values as tile_values
+from calibjax._pairwise._ring import Trees as Trees
 from calibjax._pairwise._ring import ring as ring
 from calibjax._pairwise._ring import ring_sum as ring_sum
 from calibjax._pairwise._tiles import Tile as Tile

@@ -1,17 +1,17 @@
 """The gradient of the weighted sum of one tile of pairs, along with its value."""
 
 import functools
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from calibjax._loops import in_one_loop, is_of_numbers, materialised, with_fusion_hints
 from calibjax._numbers import dot
-from calibjax._pairwise._tiles import Tile, weighted, with_itself
+from calibjax._pairwise._tiles import Tile, Weighted, weighted, with_itself
 from calibjax._sharding import on_cpu
-from calibjax._struct import merge
+from calibjax._struct import PyTree, Split, merge
 from calibjax.kernels import vmap_pairs
 
 # One loop makes the value and so many partial derivatives, 5 arrays: `in_one_loop` says why not
@@ -22,16 +22,24 @@ _PARTIALS_PER_LOOP = 4
 class DiffPartition(NamedTuple):
     """The leaves of a tree whose derivative is wanted, and the others."""
 
-    leaves: list[Any]
-    rest: list[Any]
+    leaves: list[jax.Array]
+    rest: list[jax.Array]
 
 
-def tile_values(tile: Tile, parameters: Any, left: Any, right: Any) -> jax.Array:
+#: Derivatives in the selected leaves of parameters, left and right.
+Gradient = tuple[list[jax.Array], list[jax.Array], list[jax.Array]]
+#: The value of one pair, of the parameters and both rows.
+PairValue = Callable[[DiffPartition, DiffPartition, DiffPartition], jax.Array]
+
+
+def tile_values(tile: Tile, parameters: PyTree, left: PyTree, right: PyTree) -> jax.Array:
     """The values of all pairs, ``[S, T]``, in few loops on a CPU."""
     return with_fusion_hints(tile)(parameters, materialised(left), materialised(right))
 
 
-def _sum_of_tile(tile: Tile, parameters: Any, left: Any, right: Any, same: jax.Array):
+def _sum_of_tile(
+    tile: Tile, parameters: PyTree, left: Weighted, right: Weighted, same: jax.Array
+) -> jax.Array:
     """`weighted_sum`, for its derivative."""
     (left, left_weights), (right, right_weights) = materialised((left, right))
     values = with_fusion_hints(tile)(parameters, left, right)
@@ -41,12 +49,12 @@ def _sum_of_tile(tile: Tile, parameters: Any, left: Any, right: Any, same: jax.A
 
 def value_and_gradient(
     tile: Tile,
-    structures: Any,
+    structures: tuple[Split, Split],
     parameters: DiffPartition,
     left: DiffPartition,
     right: DiffPartition,
     same: jax.Array,
-) -> tuple[jax.Array, tuple[list[Any], list[Any], list[Any]]]:
+) -> tuple[jax.Array, Gradient]:
     """`weighted_sum`, and its gradient in the selected leaves of parameters, left and right.
 
     Args:
@@ -54,12 +62,18 @@ def value_and_gradient(
     """
     of_parameters, of_side = structures
 
-    def total(selected_parameters, selected_left, selected_right):
+    def total(
+        selected_parameters: list[jax.Array],
+        selected_left: list[jax.Array],
+        selected_right: list[jax.Array],
+    ) -> jax.Array:
         merged = merge(selected_parameters, parameters.rest, of_parameters)
         sides = merge(selected_left, left.rest, of_side), merge(selected_right, right.rest, of_side)
         return _sum_of_tile(tile, merged, *sides, same)
 
-    def pair_value(parameters, left, right):
+    def pair_value(
+        parameters: DiffPartition, left: DiffPartition, right: DiffPartition
+    ) -> jax.Array:
         merged = merge(*parameters, of_parameters)
         x, y = (jax.tree.map(lambda x: x[None], merge(*side, of_side)[0]) for side in (left, right))
         return tile(merged, x, y).reshape(())
@@ -72,7 +86,7 @@ def value_and_gradient(
 
 
 def _is_of_numbers(
-    pair_value: Any, parameters: DiffPartition, left: DiffPartition, right: DiffPartition
+    pair_value: PairValue, parameters: DiffPartition, left: DiffPartition, right: DiffPartition
 ) -> bool:
     sides = jax.tree.leaves((left, right))
     if any(x.ndim > 0 for x in parameters.leaves) or any(x.ndim > 1 for x in sides):
@@ -80,7 +94,15 @@ def _is_of_numbers(
     return is_of_numbers(pair_value, parameters, *jax.tree.map(lambda x: x[0], (left, right)))
 
 
-def _by_partials(pair_value, parameters, left, right, weights, same, are_weights_selected):
+def _by_partials(
+    pair_value: PairValue,
+    parameters: DiffPartition,
+    left: DiffPartition,
+    right: DiffPartition,
+    weights: tuple[jax.Array, jax.Array],
+    same: jax.Array,
+    are_weights_selected: bool,
+) -> tuple[jax.Array, Gradient]:
     """The sum and its gradient where all that makes the value of a pair is numbers.
 
     With the partial derivatives of one pair, g_ij = d tile_ij / d x_i, the derivative in x_i is
@@ -130,7 +152,7 @@ def _groups(counts: Sequence[int]) -> list[Group]:
 
 
 def _values_and_partials(
-    pair_value: Any,
+    pair_value: PairValue,
     group: Group,
     parameters: DiffPartition,
     left: DiffPartition,

@@ -10,8 +10,8 @@ device ever holds more rows than twice its own.
 """
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,20 +20,28 @@ from jax.custom_derivatives import SymbolicZero
 
 from calibjax._numbers import compensated_add
 from calibjax._pairwise._gradients import DiffPartition, value_and_gradient
-from calibjax._pairwise._tiles import weighted_sum
+from calibjax._pairwise._tiles import Tile, Weighted, weighted_sum
 from calibjax._sharding import Axis, all_sum, as_varying, axis_size, from_places_on
-from calibjax._struct import split
+from calibjax._struct import PyTree, split
+
+T = TypeVar("T")
+
+#: What a pair of tiles adds: to a tree that all pairs share, to one of the left tile, to one of the
+#: right tile.
+Trees = tuple[PyTree, PyTree, PyTree]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def ring_sum(tile, axis, parameters, tiles):
+def ring_sum(tile: Tile, axis: Axis, parameters: PyTree, tiles: Weighted) -> jax.Array:
     """sum_{i < j} w_i w_j tile_ij over all rows of all devices, a scalar.
 
     `tiles` are the rows of this device and their weights, by tile.  Differentiable in all floating
     leaves of `parameters` and `tiles`, forwards, backwards and again.
     """
 
-    def visit(left, right, same, factor):
+    def visit(
+        left: Weighted, right: Weighted, same: jax.Array, factor: jax.Array
+    ) -> tuple[jax.Array, Trees]:
         return factor * weighted_sum(tile, parameters, left, right, same), ([], [], [])
 
     zero = jnp.zeros((), tiles[1].dtype)
@@ -52,17 +60,25 @@ def _ring_sum_jvp(tile, axis, primals, tangents):
     return all_sum((total, tangent), axis)
 
 
-def _has_tangent(tangent: Any) -> bool:
+def _has_tangent(tangent: jax.Array | SymbolicZero) -> bool:
     return not isinstance(tangent, SymbolicZero) and tangent.dtype != jax.dtypes.float0
 
 
-def _value_and_gradient(tile, axis, selected, parameters, tiles):
+def _value_and_gradient(
+    tile: Tile,
+    axis: Axis,
+    selected: tuple[tuple[bool, ...], tuple[bool, ...]],
+    parameters: PyTree,
+    tiles: Weighted,
+) -> tuple[jax.Array, PyTree, PyTree]:
     """The sum over the pairs of this device, its gradient in the parameters, and the gradient of
     the sum over all devices in the tiles of this one."""
     selected_parameters, rest_parameters, of_parameters = split(parameters, selected[0])
     selected_tiles, rest_tiles, of_tiles = split(tiles, selected[1])
 
-    def visit(left, right, same, factor):
+    def visit(
+        left: PyTree, right: PyTree, same: jax.Array, factor: jax.Array
+    ) -> tuple[jax.Array, Trees]:
         arguments = (
             DiffPartition(selected_parameters, rest_parameters),
             DiffPartition(*left),
@@ -72,8 +88,8 @@ def _value_and_gradient(tile, axis, selected, parameters, tiles):
         return jax.tree.map(lambda x: factor * x, found)
 
     zero = jnp.zeros((), tiles[1].dtype)
-    zeros = jax.tree.map(jnp.zeros_like, (selected_parameters, selected_tiles))
-    return ring(visit, (selected_tiles, rest_tiles), zero, *zeros, axis)
+    in_parameters, in_tiles = jax.tree.map(jnp.zeros_like, (selected_parameters, selected_tiles))
+    return ring(visit, (selected_tiles, rest_tiles), zero, in_parameters, in_tiles, axis)
 
 
 # A rule that changes no derivative: it only hides the loops from jax's partial evaluation, which
@@ -87,13 +103,13 @@ def _ring_gradient_jvp(tile, axis, selected, primals, tangents):
 
 
 def ring(
-    visit: Callable[..., tuple[Any, Sequence[Any]]],
-    tiles: Any,
+    visit: Callable[[PyTree, PyTree, jax.Array, jax.Array], tuple[jax.Array, Trees]],
+    tiles: PyTree,
     zero: jax.Array,
-    shared: Any,
-    of_tiles: Any,
+    shared: PyTree,
+    of_tiles: PyTree,
     axis: Axis,
-) -> tuple[jax.Array, Any, Any]:
+) -> tuple[jax.Array, PyTree, PyTree]:
     """Adds up what `visit` gives for all unordered pairs of tiles, a tile with itself included.
 
     Args:
@@ -145,30 +161,30 @@ def ring(
     return high + low, shared, jax.tree.map(jnp.add, of_own, of_others)
 
 
-def _get(tiles: Any, k: jax.Array) -> Any:
+def _get(tiles: T, k: jax.Array) -> T:
     at_k = functools.partial(lax.dynamic_index_in_dim, index=k, keepdims=False)
     return jax.tree.map(at_k, tiles)
 
 
-def _add(tiles: Any, k: jax.Array, terms: Any) -> Any:
-    def add(x, term):
+def _add(tiles: T, k: jax.Array, terms: T) -> T:
+    def add(x: jax.Array, term: jax.Array) -> jax.Array:
         return lax.dynamic_update_index_in_dim(x, _get(x, k) + term, k, 0)
 
     return jax.tree.map(add, tiles, terms)
 
 
-def _pass_on(tiles: Any, slot: jax.Array, axis: Axis) -> Any:
-    def pass_leaf(x):
+def _pass_on(tiles: T, slot: jax.Array, axis: Axis) -> T:
+    def pass_leaf(x: jax.Array) -> jax.Array:
         received = from_places_on(_get(x, slot), 1, axis)
         return lax.dynamic_update_index_in_dim(x, received, slot, 0)
 
     return jax.tree.map(pass_leaf, tiles)
 
 
-def _home(tiles: Any, n_steps: int, axis: Axis) -> Any:
+def _home(tiles: T, n_steps: int, axis: Axis) -> T:
     """What has moved on in each of n_steps, back to where it came from."""
 
-    def bring_home(x):
+    def bring_home(x: jax.Array) -> jax.Array:
         far, n_farther = divmod(n_steps, x.shape[0])
         farther, rest = x[:n_farther], x[n_farther:]
         parts = (from_places_on(farther, -far - 1, axis), from_places_on(rest, -far, axis))

@@ -1,7 +1,7 @@
 """Rows cut into tiles, and the weighted sum of one tile of pairs."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +9,14 @@ from jax import lax
 
 from calibjax._numbers import dot
 from calibjax._sharding import on_cpu
+from calibjax._struct import PyTree
+
+T = TypeVar("T")
 
 #: ``tile(parameters, rows, rows) -> [S, T]``, the values of all pairs of two batches of rows.
-Tile = Callable[[Any, Any, Any], jax.Array]
+Tile = Callable[[PyTree, PyTree, PyTree], jax.Array]
+#: Rows and their weights.
+Weighted = tuple[PyTree, jax.Array]
 
 # With few classes an accelerator spends most of its time on reading rows.  There it takes so many
 # rows of the left side at a time with one of the right, which it reads once for all of them: half
@@ -39,25 +44,25 @@ def tile_sizes(n: int, tile_rows: int | None = None) -> tuple[int, int]:
     return n_tiles, -(-n // (16 * n_tiles)) * 16
 
 
-def pad(rows_and_weights: tuple[Any, jax.Array], n: int) -> tuple[Any, jax.Array]:
+def pad(rows_and_weights: tuple[T, jax.Array], n: int) -> tuple[T, jax.Array]:
     """Repeats the last row up to n rows, with weight 0."""
     rows, weights = rows_and_weights
     extra = n - weights.shape[0]
     if extra == 0:
         return rows_and_weights
 
-    def pad_leaf(x, mode):
+    def pad_leaf(x: jax.Array, mode: str) -> jax.Array:
         return jnp.pad(x, ((0, extra), *((0, 0),) * (x.ndim - 1)), mode=mode)
 
     return jax.tree.map(lambda x: pad_leaf(x, "edge"), rows), pad_leaf(weights, "constant")
 
 
-def cut(tree: Any, size: int) -> Any:
+def cut(tree: T, size: int) -> T:
     """Cuts the leading axis of all leaves into pieces of one size, ``[n // size, size, …]``."""
     return jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), tree)
 
 
-def in_chunks(rows: Any, weights: jax.Array, most: int) -> tuple[Any, jax.Array]:
+def in_chunks(rows: T, weights: jax.Array, most: int) -> tuple[T, jax.Array]:
     """Rows and weights in chunks of nearly one size, at most of `most`, ``[chunks, size, …]``.
 
     Rows that are added have weight 0.
@@ -68,11 +73,10 @@ def in_chunks(rows: Any, weights: jax.Array, most: int) -> tuple[Any, jax.Array]
     return cut(pad((rows, weights), n_chunks * size), size)
 
 
-def weighted_sum(tile: Tile, parameters: Any, left: Any, right: Any, same: jax.Array) -> jax.Array:
-    """sum_ij w_i tile_ij w_j, of the pairs i != j where both sides are the same.
-
-    Either side is rows and their weights.
-    """
+def weighted_sum(
+    tile: Tile, parameters: PyTree, left: Weighted, right: Weighted, same: jax.Array
+) -> jax.Array:
+    """sum_ij w_i tile_ij w_j, of the pairs i != j where both sides are the same."""
     n = left[1].shape[0]
     right_rows, right_weights = right
     if on_cpu() or n % _SIDE_BY_SIDE or not _are_few_classes(left[0]):
@@ -89,7 +93,7 @@ def weighted_sum(tile: Tile, parameters: Any, left: Any, right: Any, same: jax.A
     return jnp.sum(total)
 
 
-def _are_few_classes(rows: Any) -> bool:
+def _are_few_classes(rows: PyTree) -> bool:
     """Whether a row is an integer and few other numbers."""
     leaves = jax.tree.leaves(rows)
     numbers = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]

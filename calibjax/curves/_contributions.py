@@ -1,7 +1,5 @@
 """How much each row contributes to the squared kernel calibration error."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -11,7 +9,7 @@ from calibjax._distribution import Distribution
 from calibjax._numbers import quotient
 from calibjax._rows import Data, clean, first_rows, padded
 from calibjax._sharding import Axis, row_by_row_on_devices
-from calibjax.discrepancy import check_inputs
+from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.kernels import KernelLike
 from calibjax.operators import tiled_h
 
@@ -66,11 +64,11 @@ def contributions(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     for h and the SKCE.
     """
-    kernel, data = check_inputs(kernel, predictions, targets, where, weights, intervals=True)
-    return first_rows(contributions_of_data(kernel, padded(data)), data.n)
+    terms, data = check_inputs(kernel, predictions, targets, where, weights, intervals=True)
+    return first_rows(contributions_of_data(terms, padded(data)), data.n)
 
 
-def contributions_of_data(kernel: Any, data: Data) -> jax.Array:
+def contributions_of_data(kernel: SumOfTerms, data: Data) -> jax.Array:
     """`contributions` of checked arguments."""
     # The NaN of masked rows is no error.
     with jax.debug_nans(False):
@@ -78,7 +76,7 @@ def contributions_of_data(kernel: Any, data: Data) -> jax.Array:
 
 
 @row_by_row_on_devices
-def _contributions(axis: Axis, kernel: Any, data: Data) -> jax.Array:
+def _contributions(axis: Axis, kernel: SumOfTerms, data: Data) -> jax.Array:
     h = tiled_h(kernel, clean(data, axis), axis)
     sums, pairs = h.row_sums_and_squares()[0], h.pair_weight()
     values = quotient(sums[: data.n] * h.count(), jnp.where(pairs == 0, jnp.nan, pairs))

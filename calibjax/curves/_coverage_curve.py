@@ -137,11 +137,11 @@ def coverage_curve(
 
 
 def coverage_curve_of_data(
-    key: jax.Array, data: Data, *, n_levels: int, confidence_level: Any, n_resamples: int
+    key: jax.Array, data: Data, *, n_levels: int, confidence_level: jax.Array, n_resamples: int
 ) -> CoverageCurve:
     """`coverage_curve` of checked arguments."""
     data = without_equal_weights(data)
-    options = {
+    options: dict[str, Any] = {
         "n_levels": n_levels,
         "confidence_level": confidence_level,
         "n_resamples": n_resamples,
@@ -157,7 +157,7 @@ def _curve_of_masses(
     data: Data,
     *,
     n_levels: int,
-    confidence_level: Any,
+    confidence_level: jax.Array,
     n_resamples: int,
     law: Law,
 ) -> CoverageCurve:
@@ -182,7 +182,7 @@ def _curve_of_masses(
 
 @on_all_rows
 def _curve_of_equal_rows(
-    key: jax.Array, data: Data, *, n_levels: int, confidence_level: Any, n_resamples: int
+    key: jax.Array, data: Data, *, n_levels: int, confidence_level: jax.Array, n_resamples: int
 ) -> CoverageCurve:
     """The curve of rows that are independent and weigh the same."""
     pit_key, band_key = jax.random.split(key)

@@ -136,11 +136,15 @@ def pit_curve(
 
 
 def pit_curve_of_data(
-    key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int
+    key: jax.Array, data: Data, *, n_bins: int, confidence_level: jax.Array, n_resamples: int
 ) -> PITCurve:
     """`pit_curve` of checked arguments."""
     data = without_equal_weights(data)
-    options = {"n_bins": n_bins, "confidence_level": confidence_level, "n_resamples": n_resamples}
+    options: dict[str, Any] = {
+        "n_bins": n_bins,
+        "confidence_level": confidence_level,
+        "n_resamples": n_resamples,
+    }
     if isinstance(data.targets, Between) or not is_plain(data):
         law = law_under_h0(data)
         return pit_curve_of_ranges(key, data, law=law, **options)
@@ -149,7 +153,7 @@ def pit_curve_of_data(
 
 @on_all_rows
 def _curve_of_points(
-    key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int
+    key: jax.Array, data: Data, *, n_bins: int, confidence_level: jax.Array, n_resamples: int
 ) -> PITCurve:
     """The curve of targets that are known."""
     pit_key, band_key = jax.random.split(key)

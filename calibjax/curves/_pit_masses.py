@@ -21,7 +21,6 @@ variance that is missing: each row is hidden in what is open of it, and from an 
 """
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +29,7 @@ from jax import lax
 from calibjax._between import Between, unit_interval
 from calibjax._numbers import dot
 from calibjax._rows import Data, clean
+from calibjax._struct import PyTree
 from calibjax.curves._masses import Masses
 from calibjax.curves._pit_parts import Parts, variation
 from calibjax.estimators import UniformBinning
@@ -67,8 +67,10 @@ def masses_of_parts(
     is_coarse = isinstance(data.targets, Between)
     pit_key, band_key = jax.random.split(key)
     draw_key, multiplier_key = jax.random.split(band_key)
-    u: Any = None if is_coarse else pit_of_data(pit_key, data)
-    place = pit_range_of_data(pit_key, data) if is_coarse else PITInterval(u, u)
+    if is_coarse:
+        place = pit_range_of_data(pit_key, data)
+    else:
+        place = PITInterval(*2 * (pit_of_data(pit_key, data),))
     data = clean(data)
     weights, dtype = data.weights, data.weights.dtype
     # Masked rows may hold NaN, which weights of 0 do not remove.
@@ -81,7 +83,7 @@ def masses_of_parts(
         hidden = PITInterval(low, jnp.where(hiding.is_exact(), low, high))
     numbers = row_numbers(weights)
     xi: Multipliers | None = None
-    units: Any = numbers
+    units = numbers
     if law.kind != "redrawn":
         if not depends:
             data = dataclasses.replace(data, clusters=numbers)
@@ -91,7 +93,7 @@ def masses_of_parts(
     grid = grid.astype(dtype)
     length = parts.of(grid)
 
-    def moments(chunk: Any) -> jax.Array:
+    def moments(chunk: PyTree) -> jax.Array:
         """M, the sum of e_i^2, and their expectation, ``[3, k]``."""
         (place, hidden, *_), weights = chunk
         e = parts.of(mass_below(place, grid)) - length[None]
@@ -116,20 +118,20 @@ def masses_of_parts(
     def sums_of_group(group: jax.Array) -> jax.Array:
         """M of some data sets under H0, ``[draws, k]``."""
         groups = group[None]
-        shared: Any = None if xi is None else xi.of_groups(groups)
+        shared = None if xi is None else xi.shared(groups)
 
-        def of_rows(chunk: Any) -> tuple[jax.Array, ...]:
+        def sums_over(chunk: PyTree) -> tuple[jax.Array, ...]:
             (place, hidden, numbers, units), weights = chunk
             draws = draw_places(draw_key, numbers, groups, dtype)
             redrawn = _redrawn(draws, hidden, weights, grid)
             if xi is None:
                 return (redrawn,)
             e = mass_below(place, grid) - grid[None]
-            factors = xi.of_rows(units, shared) * weights[:, None]
+            factors = xi.values(units, shared) * weights[:, None]
             return redrawn, dot(factors.T, e), jnp.sum(factors, axis=0)
 
         per_row = 8 * (DRAWS_PER_GROUP + grid.size)
-        redrawn, *multiplied = sum_over_rows(of_rows, rows, weights, per_row)
+        redrawn, *multiplied = sum_over_rows(sums_over, rows, weights, per_row)
         redrawn = parts.of(redrawn)
         if xi is None:
             return redrawn

@@ -1,7 +1,5 @@
 """The PIT curve of targets of which an interval is known."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -15,7 +13,13 @@ from calibjax.hypothesis_tests import Law
 
 @on_all_rows
 def pit_curve_of_ranges(
-    key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int, law: Law
+    key: jax.Array,
+    data: Data,
+    *,
+    n_bins: int,
+    confidence_level: jax.Array,
+    n_resamples: int,
+    law: Law,
 ) -> PITCurve:
     """`pit_curve` of checked `Between` targets, and of rows with weights or in clusters."""
     n_cells = n_bins * cells_per_bin(n_bins)

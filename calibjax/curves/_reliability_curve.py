@@ -157,11 +157,15 @@ def reliability_curve(
 
 
 def reliability_curve_of_data(
-    key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int
+    key: jax.Array, data: Data, *, n_bins: int, confidence_level: jax.Array, n_resamples: int
 ) -> ReliabilityCurve:
     """`reliability_curve` of checked arguments."""
     data = without_equal_weights(data)
-    options = {"n_bins": n_bins, "confidence_level": confidence_level, "n_resamples": n_resamples}
+    options: dict[str, Any] = {
+        "n_bins": n_bins,
+        "confidence_level": confidence_level,
+        "n_resamples": n_resamples,
+    }
     if is_plain(data):
         return _curve_of_counts(key, data, **options)
     return _curve_of_sums(key, data, law=law_under_h0(data), **options)
@@ -169,7 +173,13 @@ def reliability_curve_of_data(
 
 @on_all_rows
 def _curve_of_sums(
-    key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int, law: Law
+    key: jax.Array,
+    data: Data,
+    *,
+    n_bins: int,
+    confidence_level: jax.Array,
+    n_resamples: int,
+    law: Law,
 ) -> ReliabilityCurve:
     """The curve of rows with weights, or that depend on each other."""
     rows, binning = clean(data), UniformBinning(n_bins)
@@ -199,7 +209,7 @@ def _curve_of_sums(
 
 @on_all_rows
 def _curve_of_counts(
-    key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int
+    key: jax.Array, data: Data, *, n_bins: int, confidence_level: jax.Array, n_resamples: int
 ) -> ReliabilityCurve:
     """The curve of rows that are independent and weigh the same."""
     data, binning = clean(data), UniformBinning(n_bins)

@@ -6,13 +6,13 @@ targets, or, in clusters and over times, the residuals xi_i r_i + lambda s_i of 
 """
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from calibjax._rows import Data, clean
+from calibjax._struct import PyTree
 from calibjax.curves._masses import Masses
 from calibjax.hypothesis_tests import Law, lacking
 from calibjax.resampling import (
@@ -37,7 +37,7 @@ def masses_of_bins(
     weights, probs = data.weights, data.predictions.binary_probability()
     dtype, numbers = weights.dtype, row_numbers(weights)
     xi: Multipliers | None = None
-    units: Any = numbers
+    units = numbers
     if law.kind != "redrawn":
         xi = multipliers(multiplier_key, data, law.kind == "normal", law.n_times, axis=None)
         units = xi.rows
@@ -59,21 +59,21 @@ def masses_of_bins(
 
     def sums_of_group(group: jax.Array) -> jax.Array:
         """M of some data sets under H0, ``[draws, b]``."""
-        shared: Any = None if xi is None else xi.of_groups(group[None])
+        shared = None if xi is None else xi.shared(group[None])
 
-        def of_rows(chunk: Any) -> tuple[jax.Array, ...]:
+        def sums_over(chunk: PyTree) -> tuple[jax.Array, ...]:
             (predictions, residuals, bins, numbers, units), weights = chunk
             drawn = draw_groups(draw_key, predictions, numbers, group[None]).astype(dtype)
             gaps = drawn - predictions.binary_probability()[:, None]
             redrawn = in_bins(weights[:, None] * gaps, bins)
             if xi is None:
                 return (redrawn,)
-            factors = xi.of_rows(units, shared) * weights[:, None]
+            factors = xi.values(units, shared) * weights[:, None]
             sums = in_bins(factors * residuals[:, None], bins)
             return redrawn, sums, jnp.sum(factors, axis=0)
 
         rows = data.predictions, residuals, bins, numbers, units
-        redrawn, *multiplied = sum_over_rows(of_rows, rows, weights, 8 * DRAWS_PER_GROUP)
+        redrawn, *multiplied = sum_over_rows(sums_over, rows, weights, 8 * DRAWS_PER_GROUP)
         if xi is None:
             return redrawn
         sums, factors = multiplied

@@ -1,7 +1,5 @@
 """Where predictions of numbers are wrong: cells of predictions with similar location and spread."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -144,7 +142,7 @@ def residual_map(
 
 @on_all_rows
 def residual_map_of_data(
-    key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int
+    key: jax.Array, data: Data, *, n_bins: int, confidence_level: jax.Array, n_resamples: int
 ) -> ResidualMap:
     """`residual_map` of checked arguments."""
     data = clean(data)

@@ -1,7 +1,5 @@
 """Predicted and observed risks of censored lifetimes."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -21,7 +19,7 @@ from calibjax.estimators import (
     predicted_risks,
     product_limit,
 )
-from calibjax.resampling import normal_quantile, one_level
+from calibjax.resampling import Level, normal_quantile, one_level
 
 
 @struct
@@ -52,7 +50,7 @@ class RiskCurve:
     low: jax.Array
     high: jax.Array
     count: jax.Array
-    confidence_level: jax.Array
+    confidence_level: Level
 
 
 def risk_curve(
@@ -124,7 +122,7 @@ def risk_curve(
 
 @on_all_rows
 def risk_curve_of_data(
-    data: Data, at: jax.Array, *, n_bins: int, confidence_level: Any
+    data: Data, at: jax.Array, *, n_bins: int, confidence_level: Level
 ) -> RiskCurve:
     """`risk_curve` of checked arguments."""
     data = clean_lifetimes(data)
@@ -153,7 +151,7 @@ def risk_curve_of_data(
     return RiskCurve(at.astype(dtype), predicted, observed, low, high, count, level * valid)
 
 
-def _interval(found: ProductLimit, level: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _interval(found: ProductLimit, level: Level) -> tuple[jax.Array, jax.Array]:
     """The ends of the interval of the risk, NaN where the risk is."""
     some = (found.before > 0) & (found.before < 1)
     log_survival = jnp.log(jnp.where(some, found.before, 0.5))

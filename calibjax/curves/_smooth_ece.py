@@ -20,7 +20,6 @@ rows appear.  Only for s < 1/100, after six bisections, are the rows shared out 
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -138,7 +137,7 @@ def _bandwidth(rows: _Rows) -> jax.Array:
     dtype = rows[0].dtype
     coarse = _sums_over_nodes(rows, jnp.asarray(_COARSE_CELLS, jnp.int32), _quick_sums)
 
-    def bisect(_: Any, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def bisect(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         # In steps of 1/1024: the error is larger than the bandwidth at `low`, but not at `high`.
         low, high = ends
         middle = (low + high) // 2

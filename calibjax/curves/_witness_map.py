@@ -1,7 +1,5 @@
 """Where predictions of classes are wrong: cells of a class and a range of its probability."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -137,7 +135,7 @@ def witness_map(
 
 @on_all_rows
 def witness_map_of_data(
-    key: jax.Array, data: Data, *, n_bins: int, confidence_level: Any, n_resamples: int
+    key: jax.Array, data: Data, *, n_bins: int, confidence_level: jax.Array, n_resamples: int
 ) -> WitnessMap:
     """`witness_map` of checked arguments."""
     data, binning = clean(data), UniformBinning(n_bins)

@@ -1,7 +1,6 @@
 """Checks of a kernel and data, against each other too, for estimators and tests."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,7 @@ from calibjax._between import Between, Targets
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_data
 from calibjax._sharding import on_one_device
-from calibjax._struct import as_pytree, is_floating, is_traced, type_name, widest_dtype
+from calibjax._struct import PyTree, as_pytree, is_floating, is_traced, type_name, widest_dtype
 from calibjax.discrepancy._residuals import PITResidual, SteinResidual
 from calibjax.discrepancy._terms import SumOfTerms, h, normal_form
 from calibjax.kernels import (
@@ -33,7 +32,7 @@ def check_inputs(
     *,
     intervals: bool = False,
     formula: Callable[..., jax.Array] = h,
-) -> tuple[Any, Data]:
+) -> tuple[SumOfTerms, Data]:
     """The kernel as a SumOfTerms, and the data; a ValueError or TypeError names a wrong argument.
 
     `formula` is the function of (kernel, sample, sample) that the caller will evaluate.  With
@@ -70,12 +69,12 @@ def check_kernel_of(
     return terms
 
 
-def _one_sample(data: Data) -> tuple[Distribution, Any]:
+def _one_sample(data: Data) -> tuple[Distribution, PyTree]:
     """An abstract prediction and target, in the dtypes that `clean` will give them."""
     dtype = widest_dtype(*jax.tree.leaves(data.samples))
     is_real = data.predictions.target_kind == "real"
 
-    def abstract(x: Any) -> jax.ShapeDtypeStruct:
+    def abstract(x: jax.Array) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(x.shape[1:], dtype if is_real or is_floating(x) else jnp.int32)
 
     prediction = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], dtype), data.predictions)

@@ -7,7 +7,7 @@ of residuals are known where the feature itself has infinitely many numbers.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot
 from calibjax._sharding import Axis
-from calibjax._struct import batch_of_one, struct, type_name
+from calibjax._struct import PyTree, batch_of_one, struct, type_name
 from calibjax.expectations import (
     all_labels,
     label_residual,
@@ -38,7 +38,7 @@ from calibjax.kernels import (
 )
 
 #: A prediction or a batch of them, or what `TargetResidual.prepare` makes of a batch.
-Prepared = Any
+Prepared = PyTree
 #: A prediction and a target, or a batch of both.
 Sample = tuple[Prepared, jax.Array]
 

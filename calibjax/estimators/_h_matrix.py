@@ -40,8 +40,8 @@ def h_matrix(kernel: KernelLike, predictions: Distribution, targets: Targets) ->
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Eq. 5.
     """
-    kernel, data = check_inputs(kernel, predictions, targets, intervals=True)
-    return _h_matrix(kernel, gathered(data))
+    terms, data = check_inputs(kernel, predictions, targets, intervals=True)
+    return _h_matrix(terms, gathered(data))
 
 
 @jax.jit

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from calibjax._between import Between, Targets, as_targets
 from calibjax._check import check_array, check_shapes, check_values
 from calibjax._distribution import Distribution
-from calibjax._numbers import is_finite
+from calibjax._numbers import ArrayT, is_finite
 from calibjax._rows import Data, clean
 from calibjax._struct import is_traced
 from calibjax.scores import check_numbers
@@ -82,7 +82,7 @@ def check_lifetimes(
     return data
 
 
-def _is_lifetime(low: ArrayLike, high: ArrayLike) -> jax.Array:
+def _is_lifetime(low: ArrayT, high: ArrayT) -> ArrayT:
     return (low == high) | ~is_finite(high)
 
 

@@ -121,11 +121,11 @@ def random_feature_skce(
     discrepancy for efficient two-sample test, Neural Computation 2015.
     """
     check_key(key)
-    kernel, data = check_inputs(
+    terms, data = check_inputs(
         kernel, predictions, targets, where, intervals=True, formula=one_feature
     )
     n_features = check_integer("n_features", n_features, 2)
-    return _random_feature_skce((key, kernel), data, n_features)
+    return _random_feature_skce((key, terms), data, n_features)
 
 
 @on_devices

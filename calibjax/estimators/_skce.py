@@ -77,11 +77,11 @@ def skce(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Section 4 and Table 1.
     """
-    kernel, data = check_inputs(kernel, predictions, targets, where, weights, intervals=True)
+    terms, data = check_inputs(kernel, predictions, targets, where, weights, intervals=True)
     unbiased = check_flag("unbiased", unbiased)
     if block_size is not None:
         block_size = check_integer("block_size", block_size, 2, data.n, "n = ")
-    return _skce(kernel, data, unbiased, None if block_size == data.n else block_size)
+    return _skce(terms, data, unbiased, None if block_size == data.n else block_size)
 
 
 @on_devices

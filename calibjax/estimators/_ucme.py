@@ -63,11 +63,11 @@ def ucme(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Definition C.1.
     """
-    kernel, data = check_inputs(
+    terms, data = check_inputs(
         kernel, predictions, targets, where, intervals=True, formula=deviation
     )
     locations = check_locations(predictions, test_predictions, test_targets, "test")
-    return _ucme((kernel, locations), data)
+    return _ucme((terms, locations), data)
 
 
 def witness(
@@ -118,11 +118,11 @@ def witness(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Appendix C.
     """
-    kernel, data = check_inputs(
+    terms, data = check_inputs(
         kernel, predictions, targets, where, intervals=True, formula=deviation
     )
     locations = check_locations(predictions, at_predictions, at_targets, "at")
-    return _witness((kernel, locations), data)
+    return _witness((terms, locations), data)
 
 
 def h_and_locations(

@@ -1,10 +1,9 @@
 """Any prediction with a sum or a multiple of target kernels: expectations are linear in k."""
 
-from typing import Any
-
 import jax
 
 from calibjax._distribution import Distribution
+from calibjax._struct import PyTree
 from calibjax.expectations._dispatch import (
     PairDispatch,
     inner_product,
@@ -16,11 +15,11 @@ from calibjax.kernels import Scaled, Sum
 
 def _register_linear(function: PairDispatch) -> None:
     @function.register(Distribution, Sum)
-    def sum_rule(p: Distribution, kernel: Sum, *args: Any) -> jax.Array:
+    def sum_rule(p: Distribution, kernel: Sum, *args: PyTree) -> jax.Array:
         return function(p, kernel.left, *args) + function(p, kernel.right, *args)
 
     @function.register(Distribution, Scaled)
-    def multiple_rule(p: Distribution, kernel: Scaled, *args: Any) -> jax.Array:
+    def multiple_rule(p: Distribution, kernel: Scaled, *args: PyTree) -> jax.Array:
         return kernel.valid_factor() * function(p, kernel.kernel, *args)
 
 

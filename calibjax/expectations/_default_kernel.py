@@ -1,7 +1,7 @@
 """The default kernel of each family."""
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,9 @@ from calibjax._rows import Data, check_rows, fill_masked
 from calibjax._sharding import Axis, all_of, on_devices, on_one_device
 from calibjax._struct import is_traced, widened
 from calibjax.expectations._mean_embedding_distance import MeanEmbeddingDistance
-from calibjax.expectations._rank_scores import rank_score_distance, rank_score_kernels
+from calibjax.expectations._rank_scores import Rows, rank_score_distance, rank_score_kernels
 from calibjax.kernels import (
+    Distance,
     DistanceKernel,
     GaussianKernel,
     PITKernel,
@@ -91,7 +92,7 @@ def default_kernel_of_data(data: Data) -> JointKernel:
     return default_kernel_of_models([(data.predictions, data.where)])
 
 
-def default_kernel_of_models(rows: list[tuple[Distribution, Any]]) -> JointKernel:
+def default_kernel_of_models(rows: Sequence[Rows]) -> JointKernel:
     """`default_kernel` of numbers that several models predict, each with its mask or None."""
     (kernel,) = rank_score_kernels(rows, (_COORDINATES, _LENGTHSCALE))
     return PITKernel(kernel)
@@ -157,12 +158,12 @@ def product_kernel_of_data(data: Data) -> JointKernel:
     return on_pairs(DistanceKernel(distance, lengthscale), target_kernel)
 
 
-def vector_distance(data: Data) -> Any:
+def vector_distance(data: Data) -> Distance:
     """The distance of predictions of vectors that no unit of a coordinate changes."""
     return rank_score_distance([(data.predictions, data.where)], _COORDINATES)
 
 
-def default_distance(data: Data) -> Any:
+def default_distance(data: Data) -> Distance | None:
     """The distance of the family; None if there is none."""
     predictions, where = data.predictions, data.where
     if predictions.score_only and where is not None:
@@ -198,12 +199,12 @@ def in_range(lengthscale: jax.Array, squared: bool = False) -> jax.Array:
 
 
 @on_devices
-def _lengthscale(axis: Axis, _: None, predictions_and_where: Any) -> jax.Array:
+def _lengthscale(axis: Axis, _: None, rows: tuple[Distribution, jax.Array | None]) -> jax.Array:
     """sqrt(2) times the median predicted standard deviation of each coordinate, ``[]`` or ``[d]``.
 
     Where the median is 0 the mean takes its place, and where that is 0 too, 1 does.
     """
-    predictions, where = predictions_and_where
+    predictions, where = rows
     if where is not None:
         predictions = fill_masked(predictions, where, axis)
     deviation = widened(predictions).spread()

@@ -22,9 +22,11 @@ from calibjax.expectations._default_kernel import (
 from calibjax.expectations._rank_scores import rank_score_kernels
 from calibjax.kernels import (
     DistanceKernel,
+    DistanceLike,
     EmbeddingDistance,
     FeatureKernel,
     Kernel,
+    KernelLike,
     PITKernel,
     SteinKernel,
     TensorProduct,
@@ -119,9 +121,9 @@ def default_kernels_of_data(data: Data) -> list[Kernel]:
     return of_numbers(data)
 
 
-def default_prediction_kernels(data: Data) -> list[Any]:
+def default_prediction_kernels(data: Data) -> list[KernelLike]:
     """The different kernels on predictions that `default_kernels` are made of."""
-    found = [
+    found: list[Any] = [
         getattr(part, "prediction_kernel", None)
         for kernel in default_kernels_of_data(data)
         for _, (part,) in sum_of_products(kernel)
@@ -144,7 +146,7 @@ def _kernels_of_labels(data: Data) -> list[Kernel]:
     ]
 
 
-def _narrow(data: Data) -> Any:
+def _narrow(data: Data) -> jax.Array | float:
     """The narrowest scale."""
     if is_traced(data.where):
         n = jnp.sum(data.where, dtype=jnp.int32).astype(jnp.float32)
@@ -212,7 +214,9 @@ def has_log_prob(predictions: Distribution) -> bool:
     return True
 
 
-def _at_scales(distance: Any, data: Data, scales: Sequence[Any]) -> list[DistanceKernel]:
+def _at_scales(
+    distance: DistanceLike, data: Data, scales: Sequence[jax.Array | float]
+) -> list[DistanceKernel]:
     median = in_range(median_heuristic_of_data(distance, data))
     if is_traced(median):
         lengthscales = [jnp.asarray(c, median.dtype) * median for c in scales]

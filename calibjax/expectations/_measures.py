@@ -13,6 +13,7 @@ from jax import lax
 
 from calibjax._distribution import Distribution
 from calibjax._sharding import as_varying
+from calibjax._struct import PyTree
 from calibjax.expectations._dispatch import (
     inner_product,
     mean_embedding,
@@ -20,7 +21,7 @@ from calibjax.expectations._dispatch import (
     squared_distance_tile,
     squared_embedding_distance_tile,
 )
-from calibjax.kernels import pairwise
+from calibjax.kernels import KernelLike, pairwise
 
 Family = TypeVar("Family", bound=type[Distribution])
 
@@ -30,7 +31,7 @@ _KERNEL_VALUES_PER_STEP = 64
 
 
 #: Points ``[S, …]``, an array or a pytree of arrays, and weights ``[S]``.
-Measure = tuple[Any, jax.Array]
+Measure = tuple[PyTree, jax.Array]
 
 
 def sums_over_atoms(family: Family) -> Family:
@@ -49,8 +50,8 @@ def register_sums(
     family: type[Distribution],
     kernel_type: type,
     measure: Callable[[Any, Any], Measure],
-    point: Callable[[Any, jax.Array], Any],
-    of_points: Callable[[Any], Any],
+    point: Callable[[Any, jax.Array], PyTree],
+    of_points: Callable[[Any], KernelLike],
 ) -> None:
     """Registers sums over pairs of points for a family and a kernel type.
 
@@ -65,35 +66,39 @@ def register_sums(
         of_points: ``of_points(kernel)``, the function of two points that is summed.
     """
 
-    def residual_measure(p, kernel, y):
+    def residual_measure(p: Distribution, kernel: KernelLike, y: jax.Array) -> Measure:
         return measure_of_residual(measure(p, kernel), point(kernel, y))
 
     @mean_embedding.register(family, kernel_type)
-    def measure_mean(p, kernel, y):
+    def measure_mean(p: Distribution, kernel: KernelLike, y: jax.Array) -> jax.Array:
         points, weights = measure(p, kernel)
         at_target = point(kernel, y), jnp.ones(1, weights.dtype)
         return double_sum(of_points(kernel), (points, weights), at_target)
 
     @inner_product.register(family, kernel_type)
-    def measure_inner(p, kernel, q):
+    def measure_inner(p: Distribution, kernel: KernelLike, q: Distribution) -> jax.Array:
         return double_sum(of_points(kernel), measure(p, kernel), measure(q, kernel))
 
     @residual_product_tile.register(family, kernel_type)
-    def measure_residual_tile(ps, kernel, ys, qs, zs):
+    def measure_residual_tile(
+        ps: Distribution, kernel: KernelLike, ys: jax.Array, qs: Distribution, zs: jax.Array
+    ) -> jax.Array:
         measures = jax.vmap(residual_measure, (0, None, 0))
         left, right = measures(ps, kernel, ys), measures(qs, kernel, zs)
         return double_sum_tile(of_points(kernel), left, right)
 
     @squared_embedding_distance_tile.register(family, kernel_type)
-    def measure_squared_distance_tile(ps, kernel, qs):
-        def inner_tile(ps, kernel, qs):
+    def measure_squared_distance_tile(
+        ps: Distribution, kernel: KernelLike, qs: Distribution
+    ) -> jax.Array:
+        def inner_tile(ps: Distribution, kernel: KernelLike, qs: Distribution) -> jax.Array:
             measures = jax.vmap(measure, (0, None))
             return double_sum_tile(of_points(kernel), measures(ps, kernel), measures(qs, kernel))
 
         return squared_distance_tile(ps, kernel, qs, inner_tile)
 
 
-def measure_of_residual(measure: Measure, target: Any) -> Measure:
+def measure_of_residual(measure: Measure, target: PyTree) -> Measure:
     """The signed measure delta_y - p, ``[1 + S, …]`` and ``[1 + S]``, from p and the point y.
 
     h is the inner product of the embeddings of two such measures.
@@ -103,13 +108,13 @@ def measure_of_residual(measure: Measure, target: Any) -> Measure:
     return points, jnp.concatenate([jnp.ones(1, weights.dtype), -weights])
 
 
-def double_sum(kernel: Any, left: Measure, right: Measure) -> jax.Array:
+def double_sum(kernel: KernelLike, left: Measure, right: Measure) -> jax.Array:
     """sum_st a_s b_t k(x_s, z_t) for one pair of measures."""
     left, right = jax.tree.map(lambda x: x[None], (left, right))
     return double_sum_tile(kernel, left, right)[0, 0]
 
 
-def double_sum_tile(kernel: Any, left: Measure, right: Measure) -> jax.Array:
+def double_sum_tile(kernel: KernelLike, left: Measure, right: Measure) -> jax.Array:
     """sum_st a_is b_jt k(x_is, z_jt) for all pairs of measures i and j, ``[R, R']``.
 
     The loops over points are outside, and each step makes a whole tile of pairs: on a CPU this is
@@ -121,16 +126,16 @@ def double_sum_tile(kernel: Any, left: Measure, right: Measure) -> jax.Array:
     left, right = _chunks(left, per_side), _chunks(right, per_side)
 
     @jax.checkpoint
-    def sum_of_chunks(x, a, z, b):
-        def terms(x, a, z, b):
+    def sum_of_chunks(x: PyTree, a: jax.Array, z: PyTree, b: jax.Array) -> jax.Array:
+        def terms(x: PyTree, a: jax.Array, z: PyTree, b: jax.Array) -> jax.Array:
             return pairwise(kernel, x, z).astype(a.dtype) * a[:, None] * b[None, :]
 
         right_terms = jax.vmap(terms, in_axes=(None, None, 0, 0))
         all_terms = jax.vmap(right_terms, in_axes=(0, 0, None, None))(x, a, z, b)
         return jnp.sum(all_terms, axis=(0, 1))
 
-    def over_left(total, chunk):
-        def over_right(total, other):
+    def over_left(total: jax.Array, chunk: Measure) -> tuple[jax.Array, None]:
+        def over_right(total: jax.Array, other: Measure) -> tuple[jax.Array, None]:
             return total + sum_of_chunks(*chunk, *other), None
 
         return lax.scan(over_right, total, right)[0], None
@@ -150,7 +155,7 @@ def _chunks(measures: Measure, size: int) -> Measure:
     n_chunks = -(-n_points // size)
     index = jnp.arange(n_chunks * size)
 
-    def cut(values):
+    def cut(values: jax.Array) -> jax.Array:
         values = jnp.moveaxis(values, 1, 0)[jnp.minimum(index, n_points - 1)]
         return values.reshape(n_chunks, size, *values.shape[1:])
 

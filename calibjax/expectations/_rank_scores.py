@@ -13,13 +13,14 @@ about 1.  A prediction of vectors has these two for each coordinate of the vecto
 functions of predictions alone: tests with kernels of them are as exact as with any other.
 """
 
+from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
 from calibjax._rows import fill_masked
@@ -33,6 +34,10 @@ _LEVELS = (np.arange(_N_KNOTS) + 0.5) / _N_KNOTS
 _SCORES = tuple(map(NormalDist().inv_cdf, _LEVELS))
 # Spreads that differ by much less than this share are equal, and so are those of one location.
 _NEGLIGIBLE = 1e-3
+
+
+#: The predictions of one model, and its mask or None.
+Rows = tuple[Distribution, ArrayLike | None]
 
 
 @struct
@@ -65,8 +70,8 @@ class RankScores:
 
 
 def rank_score_kernels(
-    rows: list[tuple[Any, Any]], *kinds: tuple[tuple[float, float], float]
-) -> list[Any]:
+    rows: Sequence[Rows], *kinds: tuple[tuple[float, float], float]
+) -> list[DistanceKernel]:
     """exp(-|x - x'|^2 / l^2) of the coordinates x, for each (weights of the coordinates, l).
 
     `rows` are the predictions of one or several models, each with its mask or None.
@@ -78,9 +83,7 @@ def rank_score_kernels(
     ]
 
 
-def rank_score_distance(
-    rows: list[tuple[Any, Any]], weights: tuple[float, float]
-) -> EmbeddingDistance:
+def rank_score_distance(rows: Sequence[Rows], weights: tuple[float, float]) -> EmbeddingDistance:
     """|x - x'| of the coordinates x, with weights of location and spread."""
     return EmbeddingDistance(_with_weights(_ranks(None, rows), weights))
 
@@ -97,7 +100,9 @@ def _location_and_log_spread(predictions: Distribution) -> tuple[jax.Array, jax.
 
 
 @on_devices
-def _ranks(axis: Axis, _: None, rows: list[tuple[Any, Any]]) -> tuple[jax.Array, ...]:
+def _ranks(
+    axis: Axis, _: None, rows: Sequence[tuple[Distribution, jax.Array | None]]
+) -> tuple[jax.Array, ...]:
     """What RankScores know of all rows."""
     columns, kept = [], []
     for predictions, where in rows:
@@ -130,7 +135,9 @@ def _ranks_of_numbers(values: jax.Array, mask: jax.Array) -> tuple[jax.Array, ..
     return locations, log_spreads, correlation, width / (width + _NEGLIGIBLE)
 
 
-def _both_scores(known: Any, location: jax.Array, log_spread: jax.Array) -> Any:
+def _both_scores(
+    known: tuple[jax.Array, ...], location: jax.Array, log_spread: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Both coordinates of a prediction of numbers."""
     locations, log_spreads, correlation, share = known
     a, b = _score(locations, location), _score(log_spreads, log_spread)

@@ -194,7 +194,7 @@ def asymptotic_skce_test(
     check_key(key)
     check_choice("method", method, _METHODS)
     chosen = _METHODS[method]
-    kernel, data = check_inputs(
+    terms, data = check_inputs(
         kernel, predictions, targets, where, intervals=True, formula=chosen.formula
     )
     data = with_dependence(data, Dependence(clusters, times, horizon))
@@ -213,12 +213,12 @@ def asymptotic_skce_test(
                 f"method must be 'bootstrap' with clusters or times, got {method!r}, which is for "
                 "independent rows."
             )
-        result = _dependent_skce_test((key, kernel), data, n_resamples)
+        result = _dependent_skce_test((key, terms), data, n_resamples)
         described = f"asymptotic_skce_test, {n_resamples} multipliers of {describe_units(data)}"
         result = dataclasses.replace(result, method=described)
         return remark_on_rare_events(result, data, "calibration_test")
     rows = gathered(data) if chosen.holds_matrix else data
-    result = _asymptotic_skce_test((key, kernel), rows, n_resamples, method, n_features)
+    result = _asymptotic_skce_test((key, terms), rows, n_resamples, method, n_features)
     return remark_on_rare_events(result, data, "calibration_test")
 
 

@@ -112,7 +112,7 @@ def asymptotic_block_skce_test(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Remarks B.1 and B.3.
     """
-    kernel, data = check_inputs(kernel, predictions, targets, where, intervals=True)
+    terms, data = check_inputs(kernel, predictions, targets, where, intervals=True)
     if data.n < 4:
         raise ValueError(f"predictions must hold two blocks of at least 2 rows, got {data.n} rows.")
     block_size = check_integer("block_size", block_size, 2, data.n // 2, "n / 2 = ")
@@ -121,14 +121,14 @@ def asymptotic_block_skce_test(
     check_complete_blocks(data, block_size, at_least=2)
     data = padded(data)
     if key is None:
-        result = _asymptotic_block_skce_test(kernel, data, block_size, variance)
+        result = _asymptotic_block_skce_test(terms, data, block_size, variance)
         return remark_on_rare_events(result, data, "null='model'")
     if variance != "blocks":
         raise ValueError(
             "variance must be left out for null='model', which takes the variance of the draws, "
             f"got {variance!r}."
         )
-    return _model_block_skce_test((key, kernel), data, block_size, n_resamples)
+    return _model_block_skce_test((key, terms), data, block_size, n_resamples)
 
 
 def check_complete_blocks(data: Data, block_size: int, at_least: int) -> None:

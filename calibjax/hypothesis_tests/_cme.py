@@ -102,7 +102,7 @@ def asymptotic_cme_test(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Appendix C.2.
     """
-    kernel, data = check_inputs(
+    terms, data = check_inputs(
         kernel, predictions, targets, where, intervals=True, formula=deviation
     )
     locations = check_locations(predictions, test_predictions, test_targets, "test")
@@ -111,13 +111,13 @@ def asymptotic_cme_test(
     data = padded(data)
     if key is not None:
         check_integer("n_resamples", n_resamples, n_locations + 1)
-        return _model_cme_test((key, kernel, locations), data, n_resamples)
+        return _model_cme_test((key, terms, locations), data, n_resamples)
     if n <= n_locations:
         raise ValueError(
             f"test_predictions must hold fewer locations than there are samples, n = {n}, got "
             f"{n_locations}."
         )
-    result, singular = _asymptotic_cme_test((kernel, locations), data)
+    result, singular = _asymptotic_cme_test((terms, locations), data)
     if not is_traced(singular) and singular:
         raise ValueError(
             "test_predictions and test_targets must be locations at which the deviations are "

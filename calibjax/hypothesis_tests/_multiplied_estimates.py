@@ -41,8 +41,8 @@ def multiplied_estimates(
         jnp.sum(squares * probs * (1 - probs), axis=0),
     )
 
-    def of_group(group: jax.Array) -> jax.Array:
-        xi = eta.of_rows(eta.rows, eta.of_groups(group[None]))
+    def estimates(group: jax.Array) -> jax.Array:
+        xi = eta.values(eta.rows, eta.shared(group[None]))
         if data.times is not None:
             xi = xi - jnp.sum(shares[:, None] * xi, axis=0)[None]
         labels = draw_targets(key, predictions, numbers, group)
@@ -55,5 +55,5 @@ def multiplied_estimates(
         return lax.map(estimate, (xi.T, labels.T), batch_size=together)
 
     groups = jnp.arange(-(-n_resamples // DRAWS_PER_GROUP), dtype=jnp.int32)
-    values = lax.map(of_group, groups).ravel()[:n_resamples]
+    values = lax.map(estimates, groups).ravel()[:n_resamples]
     return jnp.append(values, form(predictions, observed, weights))

@@ -73,7 +73,7 @@ class RowSums:
 
     def shared(self, groups: jax.Array) -> PyTree:
         """What all rows share of some groups of data sets."""
-        return None if self.multipliers is None else self.multipliers.of_groups(groups)
+        return None if self.multipliers is None else self.multipliers.shared(groups)
 
     def of_rows(self, chunk: tuple[PyTree, jax.Array], groups: jax.Array, shared: PyTree) -> Sums:
         """G of each pair, the diagonal of each term as observed, and the sums of multipliers."""
@@ -87,7 +87,7 @@ class RowSums:
         if self.multipliers is None:
             sums = [residual_sums(self.features[s], w[b], *arguments) for b, s in self.pairs]
         else:
-            xi = self.multipliers.of_rows(units, shared)
+            xi = self.multipliers.values(units, shared)
             of_multipliers = [dot(weights[None], xi)]
             residuals = [
                 multiplied(feature.residuals(*arguments), xi, missing)

@@ -97,10 +97,10 @@ class SKCEState:
         Raises:
             TypeError, ValueError: as in `skce`.
         """
-        kernel, data = check_inputs(kernel, predictions, targets, where, intervals=True)
+        terms, data = check_inputs(kernel, predictions, targets, where, intervals=True)
         if data.n < self.block_size:
             return self
-        return _state_after_batch((self, kernel), padded(data))
+        return _state_after_batch((self, terms), padded(data))
 
     def merge(self, other: "SKCEState") -> "SKCEState":
         """The state of the blocks of both states.  O(1).

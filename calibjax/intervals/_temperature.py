@@ -149,13 +149,13 @@ def equivalent_temperature(
     """
     check_key(key)
     one_level(confidence_level, jnp.float32)
-    kernel, data = check_inputs(kernel, predictions, targets, where, weights)
+    terms, data = check_inputs(kernel, predictions, targets, where, weights)
     check_tempering(data.predictions)
     data = with_dependence(data, Dependence(clusters, times, horizon))
     check_unrelated(data)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     level = checked_level(confidence_level, widest_dtype(targets, *jax.tree.leaves(predictions)))
-    return _equivalent_temperature((key, kernel, level), padded(data), n_resamples)
+    return _equivalent_temperature((key, terms, level), padded(data), n_resamples)
 
 
 @on_devices

@@ -12,10 +12,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from calibjax._check import check_values
 from calibjax._distribution import Distribution
 from calibjax._struct import (
+    PyTree,
     as_pytree,
     is_array,
     is_floating,
@@ -24,16 +26,18 @@ from calibjax._struct import (
     unwrapped,
     widest_dtype,
 )
-from calibjax.kernels._base import Kernel, vmap_pairs
-from calibjax.kernels._distances import Distance
+from calibjax.kernels._base import Kernel, KernelLike, vmap_pairs
+from calibjax.kernels._distances import Distance, DistanceLike
 
 #: One prediction or target, or a batch; for abstract evaluation, of `jax.ShapeDtypeStruct`.
-Points = Any
+Points = PyTree
+#: The shape and the dtype of an array.
+Shape = tuple[tuple[int, ...], DTypeLike]
 #: A function in a kernel: its name, the function, and its domain or role.
-Part = tuple[str, Any, str]
+Part = tuple[str, PyTree, str]
 
 
-def functions_in(function: Any, name: str = "kernel", role: str = "pairs") -> Iterator[Part]:
+def functions_in(function: PyTree, name: str = "kernel", role: str = "pairs") -> Iterator[Part]:
     """A kernel, a distance or another function, and then all functions that it is made of."""
     yield name, function, role
     for field, inner_role in getattr(function, "inner_functions", {}).items():
@@ -41,7 +45,7 @@ def functions_in(function: Any, name: str = "kernel", role: str = "pairs") -> It
         yield from functions_in(getattr(function, field), field + owner, inner_role or role)
 
 
-def check_kernel(kernel: Any, name: str = "kernel", role: str = "pairs") -> None:
+def check_kernel(kernel: Callable[..., Any], name: str = "kernel", role: str = "pairs") -> None:
     """Checks the types, domains and parameters of a kernel and of all functions in it.
 
     It is a kernel on "pairs", "predictions" or "targets", or has the role "a distance".
@@ -61,14 +65,14 @@ def check_kernel(kernel: Any, name: str = "kernel", role: str = "pairs") -> None
 
 _DOMAINS = "pairs", "predictions", "targets"
 #: What a function of other roles must be, in words, and what it must not be.
-_KINDS: dict[str, tuple[str, Any]] = {
+_KINDS: dict[str, tuple[str, type | tuple[()]]] = {
     "a distance": ("a distance between predictions", Kernel),
     "an embedding": ("a function", ()),
     "a feature": ("a function", ()),
 }
 
 
-def _check_type(name: str, function: Any, role: str) -> None:
+def _check_type(name: str, function: Callable[..., Any], role: str) -> None:
     """A TypeError unless a function has the type and the domain of its role."""
     plain, actual = unwrapped(function), type(function).__name__
     if isinstance(plain, type) and issubclass(plain, (Kernel, Distance)):
@@ -87,7 +91,11 @@ def _check_type(name: str, function: Any, role: str) -> None:
 
 
 def check_formula(
-    kernel: Any, terms: Any, prediction: Points, target: Points, formula: Callable[..., jax.Array]
+    kernel: KernelLike,
+    terms: PyTree,
+    prediction: Points,
+    target: Points,
+    formula: Callable[..., jax.Array],
 ) -> None:
     """What users' functions in a kernel return must be one number for one pair.
 
@@ -98,16 +106,18 @@ def check_formula(
     _check_once(_evaluate, (kernel, terms), (prediction, target), formula)
 
 
-def check_distance_formula(distance: Any, prediction: Points) -> None:
+def check_distance_formula(distance: DistanceLike, prediction: Points) -> None:
     """What users' functions in a distance return must be one number for one pair."""
     if users_functions(distance, "distance", "a distance"):
         _check_once(_evaluate_distance, distance, prediction)
 
 
-def _check_once(evaluate: Callable[..., None], function: Any, points: Points, *options: Any):
+def _check_once(
+    evaluate: Callable[..., None], function: PyTree, points: Points, *options: Callable[..., Any]
+) -> None:
     dtype = widest_dtype(*jax.tree.leaves(points))
 
-    def abstract(x: Any) -> tuple[tuple[int, ...], Any]:
+    def abstract(x: jax.Array) -> Shape:
         return getattr(x, "shape", ()), dtype if is_floating(x) else jnp.result_type(x)
 
     leaves, structure = jax.tree.flatten((as_pytree(function), points))
@@ -116,7 +126,10 @@ def _check_once(evaluate: Callable[..., None], function: Any, points: Points, *o
 
 @functools.lru_cache(maxsize=512)
 def _evaluate_once(
-    evaluate: Callable[..., None], structure: Any, avals: Any, options: tuple[Any, ...]
+    evaluate: Callable[..., None],
+    structure: jax.tree_util.PyTreeDef,
+    avals: tuple[Shape, ...],
+    options: tuple[Callable[..., Any], ...],
 ) -> None:
     def evaluated(leaves: list[jax.Array]) -> None:
         function, points = jax.tree.unflatten(structure, leaves)
@@ -130,18 +143,20 @@ def _evaluate_once(
         )
 
 
-def _evaluate(kernels: Any, points: Points, formula: Callable[..., jax.Array]) -> None:
+def _evaluate(
+    kernels: tuple[KernelLike, PyTree], points: Points, formula: Callable[..., jax.Array]
+) -> None:
     kernel, terms = kernels
     _evaluate_functions(users_functions(kernel), *points)
     _check_number("h of one pair", formula(terms, points, points))
 
 
-def _evaluate_distance(distance: Any, prediction: Points) -> None:
+def _evaluate_distance(distance: DistanceLike, prediction: Points) -> None:
     functions = users_functions(distance, "distance", "a distance")
     _evaluate_functions(functions, prediction, None)
 
 
-def _evaluate_functions(functions: Any, prediction: Points, target: Points) -> None:
+def _evaluate_functions(functions: list[Part], prediction: Points, target: Points) -> None:
     for name, function, role in functions:
         point = _points(role, prediction, target)
         if role == "an embedding":
@@ -157,7 +172,7 @@ def _points(role: str, prediction: Points, target: Points) -> Points:
     return {"pairs": (prediction, target), "targets": target}.get(role, prediction)
 
 
-def _check_number(name: str, value: Any) -> None:
+def _check_number(name: str, value: PyTree) -> None:
     _check_real(name, "a number", value)
     if jnp.ndim(value) > 0:
         raise ValueError(
@@ -166,7 +181,7 @@ def _check_number(name: str, value: Any) -> None:
         )
 
 
-def _check_real(name: str, what: str, value: Any) -> None:
+def _check_real(name: str, what: str, value: PyTree) -> None:
     if not is_array(value):
         raise TypeError(f"{name} must return {what}, got {type(value).__name__}.")
     dtype = jnp.result_type(value)
@@ -174,7 +189,7 @@ def _check_real(name: str, what: str, value: Any) -> None:
         raise TypeError(f"{name} must return real numbers, got dtype {dtype}.")
 
 
-def users_functions(kernel: Any, name: str = "kernel", role: str = "pairs") -> list[Part]:
+def users_functions(kernel: PyTree, name: str = "kernel", role: str = "pairs") -> list[Part]:
     """The functions in a kernel that are not the library's."""
     found = []
     for part in functions_in(kernel, name, role):
@@ -190,7 +205,7 @@ def users_functions(kernel: Any, name: str = "kernel", role: str = "pairs") -> l
 _FEW = 8
 
 
-def check_symmetric(kernel: Any, predictions: Distribution, targets: Any) -> None:
+def check_symmetric(kernel: PyTree, predictions: Distribution, targets: PyTree) -> None:
     """Users' functions of two points must be symmetric: ValueError if k(a, b) is not k(b, a).
 
     Looked at are all pairs of the first few rows of a batch, where they are concrete.
@@ -208,22 +223,22 @@ def check_symmetric(kernel: Any, predictions: Distribution, targets: Any) -> Non
                 )
 
 
-def is_symmetric(kernel: Any, predictions: Distribution, targets: Any) -> jax.Array:
+def is_symmetric(kernel: PyTree, predictions: Distribution, targets: PyTree) -> jax.Array:
     """Whether `check_symmetric` would find no asymmetry, as a boolean that may be traced."""
     symmetric = _are_symmetric(as_pytree(kernel), predictions, targets)
     return functools.reduce(jnp.logical_and, symmetric, jnp.array(True))
 
 
-def _functions_of_pairs(kernel: Any) -> list[Part]:
+def _functions_of_pairs(kernel: PyTree) -> list[Part]:
     functions = users_functions(kernel)
     return [function for function in functions if function[2] not in ("an embedding", "a feature")]
 
 
 @jax.jit
-def _are_symmetric(kernel: Any, predictions: Distribution, targets: Any) -> list[jax.Array]:
+def _are_symmetric(kernel: PyTree, predictions: Distribution, targets: PyTree) -> list[jax.Array]:
     predictions, targets = jax.tree.map(lambda x: x[:_FEW], (predictions, targets))
 
-    def check(function: Any, role: str) -> jax.Array:
+    def check(function: Callable[..., Any], role: str) -> jax.Array:
         points = _points(role, predictions, targets)
         values = vmap_pairs(function)(points, points)
         values = jnp.asarray(values, widest_dtype(values))
@@ -231,4 +246,4 @@ def _are_symmetric(kernel: Any, predictions: Distribution, targets: Any) -> list
         # Comparisons with NaN are false: a NaN is no asymmetry.
         return ~jnp.any(jnp.abs(values - values.T) > rounding * jnp.nanmax(jnp.abs(values)))
 
-    return [check(*function) for _, *function in _functions_of_pairs(kernel)]
+    return [check(function, role) for _, function, role in _functions_of_pairs(kernel)]

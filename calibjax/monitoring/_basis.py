@@ -21,7 +21,6 @@ matters for the power of a monitor, and not for its guarantee.
 """
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +28,7 @@ import jax.numpy as jnp
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot, eigh_of_kernel
 from calibjax._struct import as_pytree, struct
-from calibjax.kernels import pairwise
+from calibjax.kernels import KernelLike, pairwise
 
 # The number of functions of an outcome, the smallest eigenvalue that counts, in units of the
 # largest one, and the largest function of an outcome, in standard deviations.
@@ -60,7 +59,9 @@ class Basis:
         return _centred(jnp.clip(centred, -_LARGEST, _LARGEST), probabilities)
 
 
-def kernel_at(kernels: list[Any], predictions: Distribution, landmarks: Any) -> jax.Array:
+def kernel_at(
+    kernels: list[KernelLike], predictions: Distribution, landmarks: Distribution
+) -> jax.Array:
     """The mean of kernels and of the constant 1, ``[n, L]``.
 
     The constant sees an error that all predictions share, also far from the landmarks.

@@ -46,7 +46,6 @@ The evidence is a mean over starts of wealths that begin with 1, and has their g
 import dataclasses
 import functools
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +55,7 @@ from jax.scipy.special import logsumexp
 from jax.typing import DTypeLike
 
 from calibjax._sharding import as_varying
-from calibjax._struct import struct
+from calibjax._struct import PyTree, struct
 from calibjax.monitoring._basis import Basis
 from calibjax.monitoring._chunks import Chunks, in_chunks
 from calibjax.monitoring._outcomes import Outcomes
@@ -112,6 +111,10 @@ class Bets:
         return jnp.logaddexp(mean, jnp.log(left))
 
 
+#: The sums of each kind of features, and the number of rows in each memory.
+Known = tuple[list[jax.Array], jax.Array]
+
+
 def first_bets(bases: list[Basis], n_sets: int, dtype: DTypeLike) -> Bets:
     """The state before the first row."""
     numbers = jnp.zeros((n_sets, sum(_SORTS)), dtype)
@@ -156,15 +159,15 @@ def after_rows(
     chunks = in_chunks(weights, clusters)
     rows = chunks.rows_of((phi, outcomes.shares, None if are_shared else cells))
 
-    def of_targets(rows: Any) -> list[jax.Array]:
+    def target_functions(rows: PyTree) -> list[jax.Array]:
         _, shares, of_rows = rows
         psi, _ = cells if are_shared else of_rows
         likely = jnp.mean(shares, axis=2)
         return [jnp.sum(likely[:, :, :, None] * x[:, None], axis=2) for x in psi]
 
-    bets, known = _learnt(bets, chunks, rows[0], lax.map(of_targets, rows))
+    bets, known = _learnt(bets, chunks, rows[0], lax.map(target_functions, rows))
 
-    def log_e(chunk: Any) -> jax.Array:
+    def log_e(chunk: PyTree) -> jax.Array:
         known, (phi, shares, of_rows), boldness = chunk
         psi, probabilities = cells if are_shared else of_rows
         return _log_e(_tilts(bases, *known), phi, shares, psi, probabilities, boldness)
@@ -172,7 +175,7 @@ def after_rows(
     gains = chunks.gains(lax.map(log_e, (known, rows, chunks.boldness)))
     counts = chunks.sums_at_end(lambda weights: jnp.sum(weights > 0, axis=1, dtype=jnp.int32))
 
-    def step(bets: Bets, gain: Any) -> tuple[Bets, jax.Array]:
+    def step(bets: Bets, gain: tuple[jax.Array, jax.Array]) -> tuple[Bets, jax.Array]:
         bets = _after_gain(bets, *gain)
         return bets, bets.log_evidence()
 
@@ -183,7 +186,7 @@ def after_rows(
 
 def _learnt(
     bets: Bets, chunks: Chunks, phi: list[jax.Array], psi: list[jax.Array]
-) -> tuple[Bets, Any]:
+) -> tuple[Bets, Known]:
     """The state with what n rows teach, and the sums and counts that are known before each chunk.
 
     Args:
@@ -203,7 +206,7 @@ def _learnt(
     counts = chunks.sums_at_end(lambda weights: jnp.sum(weights, axis=1))
     memories = jnp.asarray(_MEMORIES, counts.dtype)
 
-    def step(known: Any, more: Any) -> tuple[Any, Any]:
+    def step(known: Known, more: tuple[list[jax.Array], jax.Array]) -> tuple[Known, Known]:
         (sums, rows), (products, count) = known, more
         kept = 0.5 ** (count / memories)
         after = [
@@ -325,6 +328,6 @@ def _not_at_stake(n_updates: jax.Array, dtype: DTypeLike) -> jax.Array:
     return 0.5 - 0.5 * jnp.log1p(n_updates.astype(dtype)) / _LAST_START
 
 
-def _one_more(n: jax.Array, more: Any = 1) -> jax.Array:
+def _one_more(n: jax.Array, more: jax.Array | int = 1) -> jax.Array:
     """n + more, or the largest number of its dtype: counts do not overflow."""
     return n + jnp.minimum(jnp.asarray(more, n.dtype), jnp.iinfo(n.dtype).max - n)

@@ -6,12 +6,14 @@ teaches something only after the chunk in which its cluster ends.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from calibjax._struct import struct
+
+T = TypeVar("T")
 
 # The number of chunks of a batch; more chunks would learn faster and take longer.
 _CHUNKS = 8
@@ -39,11 +41,11 @@ class Chunks:
     is_last: jax.Array | None = None
     boldness: jax.Array | None = None
 
-    def rows_of(self, rows: Any) -> Any:
+    def rows_of(self, rows: T) -> T:
         """Arrays ``[n, …]`` of the batch, ``[C, m, …]``."""
         return jax.tree.map(lambda x: x[self.place], rows)
 
-    def sums_at_end(self, sums: Callable[[jax.Array], Any]) -> Any:
+    def sums_at_end(self, sums: Callable[[jax.Array], T]) -> T:
         """Sums over the rows of all clusters that end in a chunk, ``[C, …]``.
 
         Args:

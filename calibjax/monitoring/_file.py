@@ -6,16 +6,19 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._struct import is_array, on_host, unwrapped
+from calibjax._struct import PyTree, is_array, on_host, unwrapped
+
+if TYPE_CHECKING:
+    from calibjax.monitoring._monitor import CalibrationMonitor
 
 T = TypeVar("T")
 AnyPath = str | os.PathLike[str]
@@ -23,7 +26,7 @@ AnyPath = str | os.PathLike[str]
 _HEADER = "header"
 
 
-def as_file(header: Mapping[str, Any], tree: Any) -> bytes:
+def as_file(header: Mapping[str, Any], tree: PyTree) -> bytes:
     """The content of an .npz file: a header, which JSON can hold, and all leaves by their names.
 
     Raises:
@@ -122,21 +125,21 @@ def replacing(path: AnyPath, content: bytes) -> Iterator[None]:
             os.close(folder)
 
 
-def _in_short(value: Any) -> str:
+def _in_short(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 200 else f"{text[:200]} …"
 
 
-def _named(tree: Any) -> list[tuple[str, Any]]:
+def _named(tree: PyTree) -> list[tuple[str, jax.Array]]:
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return [(jax.tree_util.keystr(path, simple=True, separator="."), x) for path, x in leaves]
 
 
-def _is_key(x: Any) -> bool:
+def _is_key(x: jax.Array) -> bool:
     return jnp.issubdtype(jnp.result_type(x), jax.dtypes.prng_key)
 
 
-def _numbers(x: Any) -> Any:
+def _numbers(x: jax.Array) -> jax.Array:
     return jax.random.key_data(x) if _is_key(x) else x
 
 
@@ -144,7 +147,7 @@ def _has_nan(array: np.ndarray) -> bool:
     return jnp.issubdtype(array.dtype, jnp.inexact) and bool(np.any(np.isnan(array)))
 
 
-def _as_leaf(name: str, stored: np.ndarray, like: Any) -> jax.Array:
+def _as_leaf(name: str, stored: np.ndarray, like: jax.Array) -> jax.Array:
     expected = jnp.asarray(_numbers(like))
     if stored.shape != expected.shape or stored.dtype != expected.dtype:
         raise ValueError(
@@ -162,7 +165,7 @@ def _as_leaf(name: str, stored: np.ndarray, like: Any) -> jax.Array:
 _SCHEMA, _VERSION = "calibjax.CalibrationMonitor", 1
 
 
-def header_of(monitor: Any) -> dict[str, Any]:
+def header_of(monitor: "CalibrationMonitor") -> dict[str, Any]:
     """What a file says of a monitor, next to its numbers."""
     return {
         "schema": _SCHEMA,
@@ -173,7 +176,7 @@ def header_of(monitor: Any) -> dict[str, Any]:
     }
 
 
-def structure_in_words(node: Any) -> str:
+def structure_in_words(node: PyTree) -> str:
     """The structure of a pytree: names of classes and functions, and options, but no numbers."""
     node = unwrapped(node)
     if isinstance(node, jax.tree_util.Partial):
@@ -188,7 +191,7 @@ def structure_in_words(node: Any) -> str:
     return getattr(node, "__name__", type(node).__name__)
 
 
-def _in_brackets(name: str, nodes: Any, options: list[str] | None = None) -> str:
+def _in_brackets(name: str, nodes: Sequence[PyTree], options: list[str] | None = None) -> str:
     parts = [structure_in_words(x) for x in nodes if not (x is None or is_array(x))]
     inside = ", ".join([*parts, *(options or [])])
     return f"{name}({inside})" if inside else name

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -128,8 +128,8 @@ class CalibrationMonitor:
     """
 
     key: jax.Array
-    kernels: list[Any]
-    landmarks: Any
+    kernels: list[KernelLike]
+    landmarks: Distribution
     bases: list[Basis]
     bets: Bets
     n_updates: jax.Array
@@ -317,14 +317,14 @@ class CalibrationMonitor:
         )
 
 
-def _checked_list(kernels: Any) -> Sequence[Any]:
+def _checked_list(kernels: Sequence[KernelLike]) -> Sequence[KernelLike]:
     if not isinstance(kernels, Sequence) or not kernels:
         actual = "none" if isinstance(kernels, Sequence) else type(kernels).__name__
         raise TypeError(f"kernels must be a list of kernels on predictions, got {actual}.")
     return kernels
 
 
-def _check_family(landmarks: Any, data: Data) -> None:
+def _check_family(landmarks: Distribution, data: Data) -> None:
     predictions, _ = jax.eval_shape(
         lambda p, y: p.pool_target(y), data.predictions, jax.tree.map(jnp.asarray, data.targets)
     )
@@ -357,7 +357,12 @@ def _not_counted(data: Data, has_place: np.ndarray) -> ValueError:
 
 
 @on_devices
-def _start(axis: Axis, shared: Any, rows: Any, n_features: int) -> tuple[Any, list[Basis], Bets]:
+def _start(
+    axis: Axis,
+    shared: tuple[jax.Array, list[KernelLike]],
+    rows: tuple[Distribution, jax.Array | None],
+    n_features: int,
+) -> tuple[Distribution, list[Basis], Bets]:
     (key, kernels), (predictions, where) = shared, rows
     dtype = widest_dtype(*jax.tree.leaves(predictions))
     predictions = jax.tree.map(lambda x: x.astype(dtype), predictions)

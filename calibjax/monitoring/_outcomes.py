@@ -21,7 +21,6 @@ bet needs (`_bets`).
 
 from collections.abc import Callable
 from statistics import NormalDist
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +28,7 @@ import numpy as np
 
 from calibjax._between import Between, unit_interval
 from calibjax._distribution import Distribution
-from calibjax._struct import batch_of_one, struct
+from calibjax._struct import PyTree, batch_of_one, struct
 from calibjax.expectations import (
     has_log_prob,
     is_top_label,
@@ -66,7 +65,7 @@ class Outcomes:
     features: list[jax.Array]
 
 
-def outcomes_of(key: jax.Array, predictions: Distribution, targets: Any) -> Outcomes:
+def outcomes_of(key: jax.Array, predictions: Distribution, targets: PyTree) -> Outcomes:
     """The outcomes of n targets, an array or `Between`; only vectors use the key."""
     if isinstance(targets, Between):
         interval = unit_interval(predictions, targets)

@@ -1,7 +1,7 @@
 """The block diagonal part of H, for consecutive blocks of rows."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,10 @@ from calibjax._pairwise import cut, in_chunks, most_tile_rows
 from calibjax._rows import Data, clean, in_dtype
 from calibjax._sharding import Axis, all_sum, axis_size, index_on, rows_from_here
 from calibjax._struct import static, struct
-from calibjax.discrepancy import Sample, h
+from calibjax.discrepancy import Sample, SumOfTerms, h
 from calibjax.operators._tiled import in_tiles, poisoned_unless_symmetric
+
+T = TypeVar("T")
 
 
 @struct
@@ -27,7 +29,7 @@ class BlockH:
         axis: the mesh axes along which the blocks are cut among devices, or None.
     """
 
-    kernel: Any
+    kernel: SumOfTerms
     samples: Sample
     weights: jax.Array
     axis: Axis = static(default=None)
@@ -49,14 +51,14 @@ class BlockH:
         Both come from one pass over the blocks.
         """
 
-        def block_sums(samples, weights):
+        def block_sums(samples: Sample, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
             block = in_tiles(self.kernel, samples, weights)
             row_sums, squares = block.row_sums_and_squares()
             return jnp.sum(block.weights * row_sums), squares
 
         return self._map(block_sums)
 
-    def _map(self, function: Callable[[Any, jax.Array], Any]) -> Any:
+    def _map(self, function: Callable[[Sample, jax.Array], T]) -> T:
         """``function(samples, weights)`` of each block, ``[N, …]``."""
         n_blocks, block_size = self.weights.shape
         samples, weights = cut(self.samples, block_size), self.weights
@@ -94,7 +96,7 @@ class BlockH:
         return all_sum(jnp.sum(jnp.square(self.weights.reshape(-1)) * diagonal), self.axis)
 
 
-def block_h(kernel: Any, data: Data, block_size: int, axis: Axis = None) -> BlockH:
+def block_h(kernel: SumOfTerms, data: Data, block_size: int, axis: Axis = None) -> BlockH:
     """The blocks of H on checked data; the incomplete last block is dropped."""
     data = poisoned_unless_symmetric(kernel, clean(data, axis))
     data = whole_blocks(data, block_size, axis)

@@ -1,7 +1,6 @@
 """H of random features: H = Psi Psi^T, where Psi has few columns."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +8,8 @@ import jax.numpy as jnp
 from calibjax._numbers import dot, eigh_of_kernel
 from calibjax._rows import Data
 from calibjax._sharding import Axis
-from calibjax._struct import static, struct
-from calibjax.discrepancy import Sample
+from calibjax._struct import PyTree, static, struct
+from calibjax.discrepancy import Sample, SumOfTerms
 from calibjax.features import Features, draw_features, map_rows, sum_rows
 from calibjax.kernels import times
 from calibjax.operators._operator import DiscrepancyMatrix
@@ -30,7 +29,7 @@ class LowRankH(DiscrepancyMatrix):
     weights: jax.Array
     axis: Axis = static(default=None)
 
-    def psi(self, samples: Any) -> jax.Array:
+    def psi(self, samples: Sample) -> jax.Array:
         """The rows of Psi for a batch of samples, ``[S, D]``."""
         parts = zip(self.features, self.projections, strict=True)
         columns = [_projected_features(*part, samples) for part in parts]
@@ -48,7 +47,7 @@ class LowRankH(DiscrepancyMatrix):
         return self._row_sums(total), jnp.sum(jnp.square(matrix)) - self.trace(power=2)
 
     def quadratic_forms(self, vectors: jax.Array) -> tuple[jax.Array, jax.Array]:
-        def products(samples, weights, vectors):
+        def products(samples: Sample, weights: jax.Array, vectors: jax.Array) -> list[jax.Array]:
             rows = self.psi(samples)
             squares = jnp.sum(jnp.square(rows), axis=1)
             vectors = vectors.astype(rows.dtype)
@@ -68,7 +67,7 @@ class LowRankH(DiscrepancyMatrix):
     def _moments_of_psi(self) -> tuple[jax.Array, jax.Array]:
         """Psi^T W^2 Psi and Psi^T w, where w are the weights and W = diag(w)."""
 
-        def moments(samples, weights):
+        def moments(samples: Sample, weights: jax.Array) -> list[jax.Array]:
             rows = self.psi(samples) * weights[:, None]
             return [dot(rows.T, rows), jnp.sum(rows, axis=0)]
 
@@ -82,22 +81,24 @@ class LowRankH(DiscrepancyMatrix):
         )
 
     def _map_rows_of_psi(self, function: Callable[[jax.Array], jax.Array]) -> jax.Array:
-        def value_of_chunk(samples):
+        def value_of_chunk(samples: Sample) -> jax.Array:
             return function(self.psi(samples))
 
         return map_rows(value_of_chunk, self.samples, self.weights, self.features[0].n_features)
 
     def _sum_over_rows(
         self, function: Callable[..., list[jax.Array]], *columns: jax.Array
-    ) -> list[Any]:
-        def value_of_chunk(rows, weights):
+    ) -> list[jax.Array]:
+        def value_of_chunk(rows: tuple[PyTree, ...], weights: jax.Array) -> list[jax.Array]:
             return function(rows[0], weights, *rows[1:])
 
         rows, n_features = (self.samples, *columns), self.features[0].n_features
         return sum_rows(value_of_chunk, rows, self.weights, n_features, self.axis)
 
 
-def low_rank_h(key: jax.Array, kernel: Any, data: Data, n_features: int, axis: Axis) -> LowRankH:
+def low_rank_h(
+    key: jax.Array, kernel: SumOfTerms, data: Data, n_features: int, axis: Axis
+) -> LowRankH:
     """H of `n_features` random features on clean data.
 
     The features depend on the key, the kernel and the shapes of the data, but not on its values.
@@ -123,7 +124,7 @@ def _draw_projection(key: jax.Array, features: Features) -> jax.Array:
     return dot(signs, (vectors * jnp.sqrt(values / features.n_features)[None, :]).T)
 
 
-def _projected_features(features: Features, projection: jax.Array, samples: Any) -> jax.Array:
+def _projected_features(features: Features, projection: jax.Array, samples: Sample) -> jax.Array:
     """The complex features of a batch of samples, ``[S, D]``, with projected residuals."""
     phases, residuals = jax.vmap(features)(samples)
     projection = projection.astype(residuals.dtype)

@@ -1,14 +1,13 @@
 """Sums over H of the pairs of rows that may depend on each other."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from calibjax._numbers import dot
-from calibjax._pairwise import cut, ring
+from calibjax._pairwise import Trees, cut, ring
 from calibjax._rows import Data
 from calibjax._sharding import all_sum
+from calibjax._struct import PyTree
 from calibjax.operators._tiled import TiledH
 
 # Rounded times that are one horizon apart may seem to be less.
@@ -29,7 +28,9 @@ def related_sums(h: TiledH, data: Data) -> tuple[jax.Array, jax.Array]:
             return a[:, None] == b[None, :]
         return jnp.abs(a[:, None] - b[None, :]) < _LESS_THAN_ONE
 
-    def visit(left: Any, right: Any, same: jax.Array, factor: jax.Array) -> Any:
+    def visit(
+        left: PyTree, right: PyTree, same: jax.Array, factor: jax.Array
+    ) -> tuple[jax.Array, Trees]:
         (left, left_units), (right, right_units) = left, right
         values = h.off_diagonal(left, right, same)
         is_pair = ~(jnp.eye(h.tile_rows, dtype=bool) & same) & related(left_units, right_units)

@@ -1,21 +1,23 @@
 """H computed tile by tile, and never stored."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from calibjax._numbers import compensated_add, dot, pairs_weight
-from calibjax._pairwise import Tile, cut, pad, ring, ring_sum, tile_sizes, tile_values
+from calibjax._pairwise import Tile, Trees, cut, pad, ring, ring_sum, tile_sizes, tile_values
 from calibjax._rows import Data, in_dtype
 from calibjax._sharding import Axis, all_of, all_sum, as_varying
-from calibjax._struct import static, struct
-from calibjax.discrepancy import Sample, deviation_tile, h, h_tile, prepared
+from calibjax._struct import PyTree, static, struct
+from calibjax.discrepancy import Sample, SumOfTerms, deviation_tile, h, h_tile, prepared
 from calibjax.kernels import is_symmetric, users_functions
 from calibjax.operators._dense import DenseH
 from calibjax.operators._operator import DiscrepancyMatrix
+
+#: Samples, or what `tile` takes of them, and their weights.
+Rows = tuple[PyTree, jax.Array]
 
 
 @struct
@@ -34,7 +36,7 @@ class TiledH(DiscrepancyMatrix):
         tile: ``tile(kernel, samples, samples)``, the values of all pairs ``[S, T]``.
     """
 
-    kernel: Any
+    kernel: SumOfTerms
     samples: Sample
     weights: jax.Array
     tile_rows: int = static()
@@ -61,7 +63,9 @@ class TiledH(DiscrepancyMatrix):
         return jax.vmap(lambda a: h(self.kernel, a, a))(self.samples)
 
     def row_sums_and_squares(self) -> tuple[jax.Array, jax.Array]:
-        def visit(left, right, same, factor):
+        def visit(
+            left: Rows, right: Rows, same: jax.Array, factor: jax.Array
+        ) -> tuple[jax.Array, Trees]:
             (_, left_weights), (_, right_weights) = left, right
             values = factor * self.off_diagonal(left, right, same)
             of_rows, of_columns = dot(values, right_weights), dot(left_weights, values)
@@ -80,7 +84,9 @@ class TiledH(DiscrepancyMatrix):
         is_whole = jnp.issubdtype(vectors.dtype, jnp.integer)
         precision = lax.Precision.HIGH if is_whole else lax.Precision.HIGHEST
 
-        def visit(left, right, same, factor):
+        def visit(
+            left: PyTree, right: PyTree, same: jax.Array, factor: jax.Array
+        ) -> tuple[jax.Array, Trees]:
             (left, left_vectors), (right, right_vectors) = left, right
             values = factor * self.off_diagonal(left, right, same)
             left_vectors, right_vectors = left_vectors.astype(dtype), right_vectors.astype(dtype)
@@ -114,11 +120,15 @@ class TiledH(DiscrepancyMatrix):
         each tile once more."""
 
         @jax.checkpoint
-        def tile_sums(kernel, samples, weights, columns):
+        def tile_sums(
+            kernel: SumOfTerms, samples: Sample, weights: jax.Array, columns: Sample
+        ) -> jax.Array:
             return dot(weights, tile_values(deviation_tile, kernel, samples, columns))
 
-        def chunk_sums(columns):
-            def step(total, rows):
+        def chunk_sums(columns: Sample) -> jax.Array:
+            def step(
+                total: tuple[jax.Array, jax.Array], rows: tuple[Sample, jax.Array]
+            ) -> tuple[tuple[jax.Array, jax.Array], None]:
                 return compensated_add(total, tile_sums(self.kernel, *rows, columns)), None
 
             zeros = jnp.zeros(jax.tree.leaves(columns)[0].shape[0], self.weights.dtype)
@@ -132,22 +142,21 @@ class TiledH(DiscrepancyMatrix):
         sums = lax.map(chunk_sums, cut(columns, width))
         return all_sum(sums.reshape(-1)[: locations.n], self.axis)
 
-    def tiles(self) -> tuple[Sample, jax.Array]:
+    def tiles(self) -> Rows:
         """Samples, ready for `tile`, and weights by tile, ``[n_tiles, tile_rows, …]``."""
-        samples: Any = self.samples
-        if self.tile is h_tile:
-            samples = prepared(self.kernel, samples, self.axis)
+        is_prepared = self.tile is h_tile
+        samples = prepared(self.kernel, self.samples, self.axis) if is_prepared else self.samples
         return cut((samples, self.weights), self.tile_rows)
 
-    def off_diagonal(self, left: Any, right: Any, same: jax.Array) -> jax.Array:
+    def off_diagonal(self, left: Rows, right: Rows, same: jax.Array) -> jax.Array:
         """h_ij of the samples of two tiles, and 0 for i = j where the tiles are the same."""
         values = tile_values(self.tile, self.kernel, left[0], right[0])
         return jnp.where(jnp.eye(self.tile_rows, dtype=bool) & same, 0.0, values)
 
 
 def in_tiles(
-    kernel: Any,
-    samples: Any,
+    kernel: SumOfTerms,
+    samples: Sample,
     weights: jax.Array,
     axis: Axis = None,
     tile: Tile = h_tile,
@@ -159,7 +168,7 @@ def in_tiles(
     return TiledH(kernel, samples, weights, tile_rows, axis, tile)
 
 
-def poisoned_unless_symmetric(kernel: Any, data: Data) -> Data:
+def poisoned_unless_symmetric(kernel: SumOfTerms, data: Data) -> Data:
     """The clean data, whose weights all become NaN if a user's kernel is not symmetric.
 
     h is evaluated in one order of each pair only, so that sums over an asymmetric kernel would be
@@ -172,7 +181,7 @@ def poisoned_unless_symmetric(kernel: Any, data: Data) -> Data:
     return data
 
 
-def tiled_h(kernel: Any, data: Data, axis: Axis = None) -> TiledH:
+def tiled_h(kernel: SumOfTerms, data: Data, axis: Axis = None) -> TiledH:
     """H of a kernel on clean data."""
     data = poisoned_unless_symmetric(kernel, data)
     return in_tiles(in_dtype(kernel, data.weights.dtype), data.samples, data.weights, axis)

@@ -15,7 +15,7 @@ from calibjax._distribution import Distribution
 from calibjax._numbers import dot
 from calibjax._rows import Data, check_data, clean, fill_masked, padded
 from calibjax._sharding import gathered
-from calibjax._struct import bind, is_array
+from calibjax._struct import PyTree, bind, is_array
 
 Parameters = TypeVar("Parameters")
 
@@ -124,10 +124,10 @@ def fit_recalibration_of_data(
 @jax.jit
 def _search(
     data: Data,
-    transform: Callable[[Any, Any], Any],
-    parameters: Any,
+    transform: Callable[[Parameters, Distribution], Distribution],
+    parameters: Parameters,
     objective: Callable[..., jax.Array] | None,
-) -> tuple[Any, jax.Array]:
+) -> tuple[Parameters, jax.Array]:
     """The parameters, and whether the objective has a minimum there."""
     is_weighted, data = data.weights is not None, clean(data)
     dtype = data.weights.dtype
@@ -136,7 +136,7 @@ def _search(
         extra["weights"] = data.weights
     start = jax.tree.map(lambda x: lax.stop_gradient(jnp.asarray(x, dtype)), parameters)
 
-    def recalibrated(parameters: Any) -> Any:
+    def recalibrated(parameters: Parameters) -> Distribution:
         predictions = transform(parameters, data.predictions)
         if not isinstance(predictions, Distribution):
             actual = type(predictions).__name__
@@ -148,7 +148,7 @@ def _search(
         # A row that is NaN counts, and makes the result NaN.
         counted = counted & (recalibrated(start).log_prob(data.targets) != -jnp.inf)
 
-    def loss(parameters: Any) -> jax.Array:
+    def loss(parameters: Parameters) -> jax.Array:
         predictions = recalibrated(parameters)
         if objective is None:
             # The logarithm of 0 has no derivative that a weight of 0 would take away.
@@ -164,7 +164,7 @@ def _search(
     numbers, unravel = ravel_pytree(start)
     units = _units(lambda x: loss(unravel(x)), numbers)
 
-    def at(steps: jax.Array) -> Any:
+    def at(steps: jax.Array) -> Parameters:
         return unravel(numbers + dot(units, steps))
 
     steps, value, norm, ended = _minimise(lambda steps: loss(at(steps)), jnp.zeros_like(numbers))
@@ -237,11 +237,11 @@ def _minimise(
     norm_of_start = jnp.linalg.norm(slope_of_start)
     first = start, solver.init(start), start, of_start, norm_of_start, 0, 0
 
-    def unfinished(carry: Any) -> jax.Array:
+    def unfinished(carry: PyTree) -> jax.Array:
         *_, norm, n_steps, n_idle = carry
         return (norm > 0) & (n_steps < _MOST_STEPS) & (n_idle < _PATIENCE)
 
-    def step(carry: Any) -> Any:
+    def step(carry: PyTree) -> PyTree:
         point, state, best, least, least_norm, n_steps, n_idle = carry
         value, gradient = value_and_gradient(point, state=state)
         updates, state = solver.update(

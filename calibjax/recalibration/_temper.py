@@ -1,6 +1,6 @@
 """Predictions made more or less confident by a temperature."""
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -60,12 +60,12 @@ def temper(predictions: Family, temperature: ArrayLike) -> Family:
     return _temper(predictions, temperature)
 
 
-def _check_temperature(temperature: Any) -> None:
+def _check_temperature(temperature: ArrayLike) -> None:
     """TypeError or ValueError unless the temperature is a positive and finite scalar."""
     if not is_array(temperature):
         raise TypeError(f"temperature must be a number, got {type(temperature).__name__}.")
     with jax.ensure_compile_time_eval():
-        value = temperature if is_traced(temperature) else jnp.asarray(temperature)
+        value = jnp.asarray(temperature)
         check_array("temperature", value, "real")
         if value.ndim:
             raise ValueError(f"temperature must be a scalar, got shape {list(value.shape)}.")
@@ -78,6 +78,6 @@ def _is_valid(temperature: jax.Array) -> jax.Array:
 
 
 @jax.jit
-def _temper(predictions: Distribution, temperature: Any) -> Any:
+def _temper(predictions: Family, temperature: ArrayLike) -> Family:
     temperature = jnp.asarray(temperature, widest_dtype(*jax.tree.leaves(predictions)))
     return predictions.tempered(jnp.where(_is_valid(temperature), temperature, jnp.nan))

@@ -1,6 +1,7 @@
 """Recalibrations with a few parameters."""
 
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -133,14 +134,14 @@ def affine_scaling(
 
 
 @jax.jit
-def _affine_scaling(parameters: Any, predictions: Distribution) -> Any:
+def _affine_scaling(parameters: Sequence[ArrayLike], predictions: Family) -> Family:
     dtype = widest_dtype(*jax.tree.leaves((predictions, parameters)))
     intercept, slope, log_factor = (jnp.asarray(x, dtype) for x in parameters)
     return predictions.shift_and_scale(intercept, slope, jnp.exp(log_factor))
 
 
 def _check_parameters(
-    parameters: Any, words: str, count: int, shape: tuple[int, ...] | None = None
+    parameters: Sequence[ArrayLike], words: str, count: int, shape: tuple[int, ...] | None = None
 ) -> None:
     """A ValueError unless there are so many parameters, which broadcast to a shape if given one."""
     try:

@@ -103,7 +103,7 @@ def dependent_sums(
 
     def forms_of(groups: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
         """v^T H v, v^T H w and sum_i v_i of some groups of draws, and the row sums of H."""
-        factors = eta.of_rows(eta.rows, eta.of_groups(groups))
+        factors = eta.values(eta.rows, eta.shared(groups))
         vectors = (data.weights[:, None] * factors).T
         vectors = jnp.pad(vectors, ((0, 0), (0, weights.shape[0] - data.n)))
         pairs, row_sums = h.quadratic_forms(vectors)

@@ -28,14 +28,12 @@ sqrt(nu / chi^2_nu / (1 - b + b^2 / 3)).  Times further than L apart from the ne
 window.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from calibjax._rows import Data
 from calibjax._sharding import Axis, all_of
-from calibjax._struct import static, struct
+from calibjax._struct import PyTree, static, struct
 from calibjax.resampling._draws import DRAWS_PER_GROUP, key_of
 
 # L, in units of the horizon.
@@ -60,13 +58,13 @@ class ClusterMultipliers:
     freedom: jax.Array
     is_normal: bool = static()
 
-    def of_groups(self, groups: jax.Array) -> Any:
+    def shared(self, groups: jax.Array) -> PyTree:
         """What all rows share of some groups of draws."""
         if not self.is_normal:
             return groups, None
         return groups, sizes_of_draws(self.key, groups, self.freedom, self.freedom)
 
-    def of_rows(self, clusters: jax.Array, shared: Any) -> jax.Array:
+    def values(self, clusters: jax.Array, shared: PyTree) -> jax.Array:
         """xi of some of the `rows`, ``[n, draws]``."""
         groups, sizes = shared
 
@@ -100,7 +98,7 @@ class TimeMultipliers:
     steps: jax.Array
     freedom: jax.Array
 
-    def of_groups(self, groups: jax.Array) -> Any:
+    def shared(self, groups: jax.Array) -> PyTree:
         """Brownian motions of some groups of draws, each with the size of its multipliers."""
 
         def step(place: jax.Array, group: jax.Array) -> jax.Array:
@@ -115,7 +113,7 @@ class TimeMultipliers:
         sizes = sizes_of_draws(self.key, groups, self.freedom, scale)
         return paths * (sizes / jnp.sqrt(_WINDOW))[None]
 
-    def of_rows(self, places: jax.Array, paths: jax.Array) -> jax.Array:
+    def values(self, places: jax.Array, paths: PyTree) -> jax.Array:
         """xi of some of the `rows`, ``[n, draws]``."""
         return paths[places[:, 1]] - paths[places[:, 0]]
 

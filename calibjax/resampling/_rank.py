@@ -55,7 +55,7 @@ def rank_of_level(confidence_level: float, n_resamples: int) -> int:
     return math.ceil(confidence_level * (n_resamples + 1) - 1e-6)
 
 
-def normal_quantile(level: jax.Array) -> jax.Array:
+def normal_quantile(level: Level) -> jax.Array:
     """z with P(|Z| <= z) = level for a standard normal Z."""
     return -ndtri((1 - level) / 2)
 

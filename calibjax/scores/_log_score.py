@@ -1,13 +1,12 @@
 """The log score."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from calibjax._between import Between, Targets, known_point, unit_interval
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_data, first_rows, padded
+from calibjax._struct import PyTree
 from calibjax.scores._rows import score_rows
 
 
@@ -52,7 +51,7 @@ def log_score_of_data(data: Data) -> jax.Array:
     return score_rows(None, (data,), _log_score)
 
 
-def _log_score(predictions: Distribution, targets: Any) -> jax.Array:
+def _log_score(predictions: Distribution, targets: PyTree) -> jax.Array:
     if not isinstance(targets, Between):
         return -predictions.log_prob(targets)
     exact = predictions.log_prob(known_point(predictions, targets))

@@ -1,6 +1,6 @@
 """What a forecast says about a target."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from calibjax._between import Targets, unit_interval
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, first_rows, padded
+from calibjax._struct import PyTree
 from calibjax.kernels import judged
 from calibjax.scores._rows import check_numbers, score_rows
 
@@ -68,7 +69,7 @@ def pit_interval_of_data(data: Data) -> PITInterval:
     return score_rows(None, (data,), _interval)
 
 
-def _interval(predictions: Distribution, targets: Any) -> PITInterval:
+def _interval(predictions: Distribution, targets: PyTree) -> PITInterval:
     place = unit_interval(*judged(predictions, targets))
     return PITInterval(place.low, place.high)
 

@@ -15,7 +15,6 @@ that no jump explains remains.
 """
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +26,7 @@ from calibjax._sharding import Axis, all_sum, axis_size, global_offset, row_by_r
 from calibjax._struct import as_pytree
 from calibjax.expectations import default_kernel_of_data, default_prediction_kernels
 from calibjax.features import choose_landmarks, landmarks_with_base
+from calibjax.kernels import KernelLike
 
 # The numbers of landmarks and of steps towards the minimum.
 _LANDMARKS, _STEPS = 128, 50
@@ -47,7 +47,12 @@ def places_of_targets(key: jax.Array, data: Data) -> jax.Array:
 
 
 @row_by_row_on_devices
-def _places(axis: Axis, shared: Any, data: Data, levels: tuple[float, ...]) -> jax.Array:
+def _places(
+    axis: Axis,
+    shared: tuple[jax.Array, KernelLike, list[KernelLike]],
+    data: Data,
+    levels: tuple[float, ...],
+) -> jax.Array:
     key, base, kernels = shared
     valid = data.valid()
     counted = valid if data.where is None else valid & data.where
@@ -106,7 +111,9 @@ def _favourable_weights(
     """
     n_intervals, dtype = residuals.shape[1], residuals.dtype
 
-    def step(_: Any, state: tuple[jax.Array, jax.Array, jax.Array]) -> Any:
+    def step(
+        _: int, state: tuple[jax.Array, jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
         weights, mixed, sums = state
         slopes = jnp.sum(residuals * dot(coordinates, dot(matrix, sums))[:, None], axis=2)
         best = jax.nn.one_hot(jnp.argmin(slopes, axis=1), n_intervals, dtype=dtype)

@@ -1,7 +1,7 @@
 """Rows of predictions and targets: checked, and scored one by one."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -33,8 +33,11 @@ def check_numbers(
     return data
 
 
+T = TypeVar("T")
+
+
 @row_by_row_on_devices
-def score_rows(axis: Axis, _: None, rows: tuple[Any, ...], function: Callable[..., Any]) -> Any:
+def score_rows(axis: Axis, _: None, rows: tuple[Data, ...], function: Callable[..., T]) -> T:
     """function(predictions, targets, …) of all rows in one floating dtype; NaN for invalid rows.
 
     `rows` holds `Data` and what else the function takes of each row.  The function gives ``[n]``,
