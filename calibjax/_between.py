@@ -16,7 +16,10 @@ from calibjax._check import check_array, check_shapes
 from calibjax._distribution import Distribution
 from calibjax._numbers import UnitInterval, is_finite
 from calibjax._sharding import Axis, all_max
-from calibjax._struct import is_floating, struct, widened, widest_dtype
+from calibjax._struct import PyTree, is_floating, struct, widened, widest_dtype
+
+#: One end of all ranges, an array ``[n]`` of NumPy or of jax, or None.
+Ends = Any
 
 
 @struct
@@ -75,9 +78,9 @@ class Between:
     truncated data, Journal of the Royal Statistical Society B 1976.
     """
 
-    low: Any
-    high: Any
-    censored_at: Any = None
+    low: Ends
+    high: Ends
+    censored_at: Ends = None
 
     @classmethod
     def right_censored(
@@ -146,11 +149,11 @@ class Between:
 #: The targets of n rows: an array, or what is known of them.
 Targets = ArrayLike | Between
 #: What a value is called, the value, its condition in words, and which rows satisfy it.
-Condition = tuple[str, Any, str, Any]
+Condition = tuple[str, jax.Array, str, jax.Array]
 
 
 def conditions(
-    predictions: Distribution, targets: Any, name: str = "targets"
+    predictions: Distribution, targets: PyTree, name: str = "targets"
 ) -> tuple[Condition, ...]:
     """What targets must satisfy, arrays of NumPy or of jax."""
     if not isinstance(targets, Between):
@@ -180,12 +183,12 @@ def _conditions_of_censoring(targets: Between, name: str) -> tuple[Condition, ..
     return ((f"censored_at of {name}", at, words, valid),)
 
 
-def _is_target(predictions: Distribution, ends: Any) -> Any:
+def _is_target(predictions: Distribution, ends: jax.Array) -> jax.Array:
     """Whether ends are finite and, of counts, whole."""
     return is_finite(ends) & (as_targets(predictions, ends).astype(ends.dtype) == ends)
 
 
-def as_targets(predictions: Distribution, ends: Any) -> Any:
+def as_targets(predictions: Distribution, ends: jax.Array) -> jax.Array:
     """Finite ends as targets of the predictions, which are integers if these are counts."""
     return ends.astype(jnp.int32) if predictions.target_kind == "integer" else ends
 
@@ -197,7 +200,7 @@ def known_point(predictions: Distribution, targets: Between) -> jax.Array:
     return as_targets(predictions, jnp.where(jnp.isinf(high), low, high))
 
 
-def unit_interval(predictions: Distribution, targets: Any) -> UnitInterval:
+def unit_interval(predictions: Distribution, targets: PyTree) -> UnitInterval:
     """What predictions say about targets: where U = F(y) lies, each end ``[n]``."""
     if not isinstance(targets, Between):
         return predictions.unit_interval(targets)

@@ -7,7 +7,7 @@ instead (see `_data.clean`).
 
 import operator
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, SupportsIndex
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 from calibjax._struct import is_array, is_traced, on_host
 
 
-def check_array(name: str, value: Any, kind: str) -> None:
+def check_array(name: str, value: object, kind: str) -> None:
     """Raises a TypeError unless `value` is an array of the kind "real", "integer" or "boolean"."""
     if not (is_array(value) and hasattr(value, "ndim")):
         hint = "; numpy.asarray makes one of it" if isinstance(value, (list, tuple)) else ""
@@ -92,7 +92,7 @@ def _swapped(axis: str, size: int, sizes: Mapping[str, int]) -> str:
     )
 
 
-def check_values(name: str, value: Any, expected: str, valid: ArrayLike) -> None:
+def check_values(name: str, value: ArrayLike, expected: str, valid: ArrayLike) -> None:
     """Raises a ValueError unless all of `valid` is true; it has the shape ``[]`` or ``[n]``."""
     valid = np.asarray(valid)
     if valid.all():
@@ -105,7 +105,9 @@ def check_values(name: str, value: Any, expected: str, valid: ArrayLike) -> None
         raise ValueError(f"{name} must be {expected}; row {row} is {on_host(value)[row]!s}.")
 
 
-def check_integer(name: str, value: Any, least: int, most: int | None = None, of: str = "") -> int:
+def check_integer(
+    name: str, value: SupportsIndex, least: int, most: int | None = None, of: str = ""
+) -> int:
     """`value` as an int; it must be a Python or NumPy integer from `least` to `most`.
 
     `of` stands in front of `most` in the message, for example "n = ".
@@ -123,29 +125,29 @@ def check_integer(name: str, value: Any, least: int, most: int | None = None, of
     return number
 
 
-def check_flag(name: str, value: Any) -> bool:
+def check_flag(name: str, value: object) -> bool:
     """`value` as a bool; it must be a Python or NumPy boolean."""
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} must be a bool, got {_type_or_traced(value)}.")
     return bool(value)
 
 
-def _type_or_traced(value: Any) -> str:
+def _type_or_traced(value: object) -> str:
     if is_traced(value):
         return "an argument of jit: close over it, or name it in static_argnames"
     return type(value).__name__
 
 
-def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
+def check_choice(name: str, value: object, choices: Collection[str]) -> None:
     """Raises a ValueError unless `value` is one of the words in `choices`."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
 
 
-def check_key(key: Any) -> None:
+def check_key(key: jax.Array | None) -> None:
     """Raises a TypeError or ValueError unless `key` is one typed key of `jax.random`."""
     dtype = getattr(key, "dtype", None)
-    if dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):
+    if key is None or dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):
         actual = type(key).__name__ if dtype is None else f"an array of dtype {dtype}"
         raise TypeError(
             f"key must be a typed key such as jax.random.key(0), got {actual}; "

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from calibjax._numbers import UnitInterval, interval
 from calibjax._parameters import as_table, in_words, share_numbers
@@ -60,7 +61,7 @@ class Distribution(ABC):
             raise TypeError(f"one prediction has no length, got {self}.")
         return shape[0]
 
-    def __getitem__(self, rows: Any) -> Self:
+    def __getitem__(self, rows: int | slice | ArrayLike) -> Self:
         """The predictions in some rows; `rows` indexes the leading axis of all arrays."""
         n = len(self)
         if isinstance(rows, (int, np.integer)) and not -n <= rows < n:
@@ -240,10 +241,11 @@ class Distribution(ABC):
         above = self.survival(targets)
         return UnitInterval(low, low, above, above)
 
-    def of_places(self) -> Any:
-        """The laws of U for predictions of which tests judge U and not the target; None for others.
+    def law_of_pit(self) -> Any:
+        """The laws of U = F(Y), for predictions of which tests judge U and not the target.
 
-        These predictions give the cdf at some `levels` only, and `pit_intervals` are between them.
+        None for others.  Such predictions give the cdf at some `levels` only, which the laws have
+        too, and `pit_intervals` are between them.
         """
         return None
 
@@ -390,7 +392,7 @@ def families(parent: type[Distribution] = Distribution) -> Iterator[type[Distrib
             yield from families(child)
 
 
-def wasserstein_refused(predictions: Any) -> TypeError:
+def wasserstein_refused(predictions: object) -> TypeError:
     """The error for predictions of a family whose Wasserstein distance has no formula."""
     families = families_with("wasserstein_embedding", "squared_wasserstein")
     return TypeError(

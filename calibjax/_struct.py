@@ -76,7 +76,7 @@ def as_pytree(tree: PyTree, name: str = "a function") -> PyTree:
     afterwards, so that kernels that share a part can be told by it.
     """
 
-    def convert(leaf: Any) -> Any:
+    def convert(leaf: PyTree) -> PyTree:
         if isinstance(leaf, Partial):
             return _with_plain_function(leaf, name)
         return _as_partial(leaf, name) if callable(leaf) else leaf
@@ -123,7 +123,7 @@ def unwrapped(function: Any) -> Any:
     return function.func if is_plain else function
 
 
-def type_name(function: Any) -> str:
+def type_name(function: object) -> str:
     """The name of the type of a kernel, a distance, or another function of the user."""
     return type(unwrapped(function)).__name__
 
@@ -131,7 +131,7 @@ def type_name(function: Any) -> str:
 _FUNCTIONS = types.FunctionType, types.BuiltinFunctionType, functools.partial, type
 
 
-def _may_change_unseen(value: Any) -> bool:
+def _may_change_unseen(value: object) -> bool:
     """Whether `value` is an object whose state can change without changing its equality."""
     if isinstance(value, _FUNCTIONS) or hasattr(value, "__wrapped__"):
         return False
@@ -177,7 +177,7 @@ def bind(function: Callable[..., Any]) -> Bound:
     return Bound(parameters, (treedef, tuple(options)))
 
 
-def is_array(leaf: Any) -> bool:
+def is_array(leaf: object) -> bool:
     """Whether `leaf` is a number or an array."""
     return isinstance(leaf, (jax.Array, bool, int, float)) or hasattr(leaf, "__array__")
 

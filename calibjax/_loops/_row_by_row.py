@@ -1,13 +1,13 @@
 """Tiles of functions of vectors, row by row."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 #: The arrays of a batch, ``[S, …]`` each.
-Arrays = tuple[jax.Array, ...]
+Arrays = Sequence[jax.Array]
 
 
 def row_by_row(function: Callable[..., jax.Array], left: Arrays, right: Arrays) -> jax.Array:

@@ -4,6 +4,7 @@ A sum over 0 … max_count is NaN unless larger counts have a probability of les
 """
 
 from abc import abstractmethod
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from calibjax._distribution import Distribution
 from calibjax._numbers import dot, integer_or_invalid, with_levels
 from calibjax._struct import is_array, is_traced, type_name, widened, widened_integers
 from calibjax.expectations import inner_product, mean_embedding
-from calibjax.kernels import WhiteKernel
+from calibjax.kernels import KernelLike, WhiteKernel
 
 #: -log of the largest probability of counts above max_count, exp(-40) = 4e-18.
 _TAIL = 40.0
@@ -65,7 +66,7 @@ class Counts(Distribution):
         """P(Y = count) for Y from *one* prediction, at one count."""
 
     @abstractmethod
-    def tail_exponent(self, count: Any, numpy: Any = jnp) -> Any:
+    def tail_exponent(self, count: jax.Array, numpy: ModuleType = jnp) -> jax.Array:
         """A number t such that P(Y > count) <= exp(-t), nondecreasing in the count.
 
         It is computed by the functions of `numpy`, which is `jax.numpy`, or NumPy for parameters
@@ -84,11 +85,12 @@ class Counts(Distribution):
         NaN above max_count unless larger counts have a probability of less than 4e-18.
         """
 
-        def cdf_of_one(p, y):
+        def cdf_of_one(p: Counts, y: jax.Array) -> jax.Array:
             sums = _cumulative(p, "with a cdf")
+            largest = sums.size - 1
             beyond = jnp.where(p._is_complete(), 1.0, jnp.nan)
-            within = sums[jnp.clip(y, 0, p.max_count)]
-            return jnp.where(y < 0, 0.0, jnp.where(y <= p.max_count, within, beyond))
+            within = sums[jnp.clip(y, 0, largest)]
+            return jnp.where(y < 0, 0.0, jnp.where(y <= largest, within, beyond))
 
         return jax.vmap(cdf_of_one)(widened(self), widened_integers(targets))
 
@@ -98,7 +100,7 @@ class Counts(Distribution):
         It is the largest int32 where no count up to max_count is known to be it.
         """
 
-        def quantile_of_one(p, level):
+        def quantile_of_one(p: Counts, level: jax.Array) -> jax.Array:
             reached = _cumulative(p, "with quantiles") >= level
             is_known = jnp.any(reached) & (level < 1)
             return jnp.where(is_known, jnp.argmax(reached).astype(jnp.int32), _LARGEST_COUNT)
@@ -119,10 +121,11 @@ class Counts(Distribution):
 
     def _is_complete(self) -> jax.Array:
         """Whether counts above max_count are improbable for *one* prediction."""
-        return self.tail_exponent(self.max_count) >= _TAIL
+        count: Any = self.max_count
+        return self.tail_exponent(count) >= _TAIL
 
 
-def _all_counts(p, use: str) -> jax.Array:
+def _all_counts(p: Counts, use: str) -> jax.Array:
     """The counts 0 … max_count; ValueError if max_count is not known."""
     if p.max_count is None:
         raise ValueError(
@@ -133,40 +136,37 @@ def _all_counts(p, use: str) -> jax.Array:
     return jnp.arange(p.max_count + 1, dtype=jnp.int32)
 
 
-def _cumulative(p, use: str) -> jax.Array:
+def _cumulative(p: Counts, use: str) -> jax.Array:
     """P(Y <= 0), …, P(Y <= max_count) of one prediction, right even if larger counts are likely."""
     sums = jnp.cumsum(jax.vmap(p.probability)(_all_counts(p, use)))
     # What rounding adds to 1 is subtracted; `minimum` would halve the derivative at 1.
     return sums - lax.stop_gradient(jnp.maximum(sums - 1, 0.0))
 
 
-def _probabilities(p, kernel) -> jax.Array:
-    """P(Y = 0), …, P(Y = max_count) of one prediction; NaN if larger counts are likely."""
-    use = f"with a {type_name(kernel)}"
-    values = jax.vmap(p.probability)(_all_counts(p, use))
-    return jnp.where(p._is_complete(), values, jnp.nan)
+def _probabilities(p: Counts, kernel: KernelLike) -> tuple[jax.Array, jax.Array]:
+    """The counts 0 … max_count, and their probabilities, NaN if larger counts are likely."""
+    counts = _all_counts(p, f"with a {type_name(kernel)}")
+    return counts, jnp.where(p._is_complete(), jax.vmap(p.probability)(counts), jnp.nan)
 
 
 @mean_embedding.register(Counts, object)
-def counts_mean(p, kernel, y):
-    probabilities = _probabilities(p, kernel)
-    counts = jnp.arange(p.max_count + 1, dtype=jnp.int32)
+def counts_mean(p: Counts, kernel: KernelLike, y: jax.Array) -> jax.Array:
+    counts, probabilities = _probabilities(p, kernel)
     at_counts = jax.vmap(kernel, in_axes=(0, None))(counts, y)
     return dot(probabilities, at_counts.astype(probabilities.dtype))
 
 
 @inner_product.register(Counts, object)
-def counts_inner(p, kernel, q):
-    probabilities = _probabilities(p, kernel)
-    counts = jnp.arange(p.max_count + 1, dtype=jnp.int32)
+def counts_inner(p: Counts, kernel: KernelLike, q: Counts) -> jax.Array:
+    counts, probabilities = _probabilities(p, kernel)
     return dot(probabilities, jax.vmap(lambda z: counts_mean(q, kernel, z))(counts))
 
 
 @mean_embedding.register(Counts, WhiteKernel)
-def counts_white_mean(p, kernel, y):
+def counts_white_mean(p: Counts, kernel: WhiteKernel, y: jax.Array) -> jax.Array:
     return p.probability(y)
 
 
 @inner_product.register(Counts, WhiteKernel)
-def counts_white_inner(p, kernel, q):
-    return dot(_probabilities(p, kernel), _probabilities(q, kernel))
+def counts_white_inner(p: Counts, kernel: WhiteKernel, q: Counts) -> jax.Array:
+    return dot(_probabilities(p, kernel)[1], _probabilities(q, kernel)[1])

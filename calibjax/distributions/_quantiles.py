@@ -172,7 +172,7 @@ class Quantiles(Univariate):
         """The cdf between two levels is no part of a forecast."""
         return False
 
-    def of_places(self) -> Places:
+    def law_of_pit(self) -> Places:
         return Places(self, self.levels)
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:

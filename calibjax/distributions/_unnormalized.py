@@ -1,7 +1,7 @@
 """Predictions that are known by the gradient of their log density only."""
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +10,19 @@ from jax.tree_util import Partial
 from calibjax._check import check_array
 from calibjax._distribution import Distribution
 from calibjax._numbers import is_finite, root_mean_square
-from calibjax._struct import as_pytree, struct, widened
+from calibjax._struct import PyTree, as_pytree, struct, widened
 from calibjax.kernels import FisherDistance
 
 # A fixed seed that hardly equals a user's: default kernels must not depend on the targets.
 _DRAWS = 0x5C07E
 # The number of points of the default distance.
 _POINTS = 128
+
+
+#: ``score(parameters, y)`` of one prediction, in the shape of a target; or a log density, a number.
+ScoreFunction = Callable[[PyTree, jax.Array], jax.Array]
+#: ``sampler(key, parameters)``, one draw from one prediction.
+Sampler = Callable[[jax.Array, PyTree], jax.Array]
 
 
 @struct
@@ -76,9 +82,9 @@ class Unnormalized(Distribution):
     calibration tests, UAI 2023.
     """
 
-    score_function: Callable[[Any, jax.Array], jax.Array]
-    parameters: Any
-    sampler: Callable[[jax.Array, Any], jax.Array] | None = None
+    score_function: ScoreFunction
+    parameters: PyTree
+    sampler: Sampler | None = None
 
     target_shape = "n ..."
     target_kind = "real"
@@ -87,9 +93,9 @@ class Unnormalized(Distribution):
     @classmethod
     def from_log_density(
         cls,
-        log_density: Callable[[Any, jax.Array], jax.Array],
-        parameters: Any,
-        sampler: Callable[[jax.Array, Any], jax.Array] | None = None,
+        log_density: ScoreFunction,
+        parameters: PyTree,
+        sampler: Sampler | None = None,
     ) -> Self:
         """Predictions with the score that JAX derives of ``log_density(parameters, y)``.
 
@@ -122,7 +128,7 @@ class Unnormalized(Distribution):
     def parameter(self, name: str) -> jax.Array:
         return self._named()[name]
 
-    def _named(self) -> dict[str, Any]:
+    def _named(self) -> dict[str, jax.Array]:
         paths = jax.tree_util.tree_leaves_with_path(self.parameters)
         return {f"parameters{jax.tree_util.keystr(path)}": leaf for path, leaf in paths}
 
@@ -197,7 +203,7 @@ class Unnormalized(Distribution):
         return self.sample(jax.random.key(_DRAWS), (64,))
 
 
-def _gradient(log_density: Callable[..., jax.Array], parameters: Any, y: jax.Array) -> jax.Array:
+def _gradient(log_density: Callable[..., jax.Array], parameters: PyTree, y: jax.Array) -> jax.Array:
     def checked_log_density(y: jax.Array) -> jax.Array:
         value = log_density(parameters, y)
         if jnp.ndim(value):

@@ -1,6 +1,6 @@
 """Predictions of counts with more zeros than a family has."""
 
-from typing import Any
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ from calibjax._distribution import Distribution
 from calibjax._struct import struct, widened
 from calibjax.distributions._counts import Counts
 from calibjax.expectations import inner_product, mean_embedding
+from calibjax.kernels import KernelLike
 
 # A derivative is at most exp(80), which float32 can hold.
 _LARGEST_LOG = 80.0
@@ -103,7 +104,7 @@ class ZeroInflated(Counts):
         p = widened(self)
         return jnp.where(targets < 0, 1.0, (1 - p.gate) * p.base.survival(targets))
 
-    def tail_exponent(self, count: Any, numpy: Any = jnp) -> Any:
+    def tail_exponent(self, count: jax.Array, numpy: ModuleType = jnp) -> jax.Array:
         return self.base.tail_exponent(count, numpy)
 
     def off_mode_probability(self) -> jax.Array:
@@ -135,14 +136,14 @@ def _log_of_zero(gate: jax.Array, log_base: jax.Array) -> jax.Array:
 
 
 @mean_embedding.register(ZeroInflated, object)
-def zero_inflated_mean(p, kernel, y):
+def zero_inflated_mean(p: ZeroInflated, kernel: KernelLike, y: jax.Array) -> jax.Array:
     of_base = mean_embedding(p.base, kernel, y)
     at_zero = jnp.asarray(kernel(jnp.zeros_like(y), y)).astype(of_base.dtype)
     return p.gate * at_zero + (1 - p.gate) * of_base
 
 
 @inner_product.register(ZeroInflated, object)
-def zero_inflated_inner(p, kernel, q):
+def zero_inflated_inner(p: ZeroInflated, kernel: KernelLike, q: ZeroInflated) -> jax.Array:
     zero = jnp.zeros((), jnp.int32)
     of_bases = inner_product(p.base, kernel, q.base)
     of_zeros = jnp.asarray(kernel(zero, zero)).astype(of_bases.dtype)

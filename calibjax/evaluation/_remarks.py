@@ -81,7 +81,7 @@ def impossible_rows(data: Data) -> np.ndarray:
     falls at the times of its own data: a target between two of them does not refute it.
     """
     says_no_density = isinstance(data.predictions, SurvivalCurve)
-    if says_no_density or data.predictions.of_places() is not None:
+    if says_no_density or data.predictions.law_of_pit() is not None:
         return np.empty(0, int)
     scores = log_scores(data)
     return np.empty(0, int) if scores is None else np.flatnonzero(np.isposinf(scores))

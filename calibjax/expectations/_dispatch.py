@@ -17,6 +17,8 @@ from calibjax._struct import PyTree, type_name
 from calibjax.kernels import KernelLike, vmap_pairs
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])
+Family = TypeVar("Family", bound=Distribution)
+K = TypeVar("K", bound=KernelLike)
 Special = TypeVar("Special", bound=Callable[..., Any])
 
 
@@ -182,10 +184,10 @@ def squared_distance_of(own: jax.Array, inner: jax.Array) -> jax.Array:
 
 
 def squared_distance_tile(
-    ps: Distribution,
-    kernel: KernelLike,
-    qs: Distribution,
-    inner_tile: Callable[[Distribution, KernelLike, Distribution], jax.Array],
+    ps: Family,
+    kernel: K,
+    qs: Family,
+    inner_tile: Callable[[Family, K, Family], jax.Array],
 ) -> jax.Array:
     """`squared_embedding_distance_tile` from a tile of inner products."""
     ours, theirs = (

@@ -20,48 +20,52 @@ from calibjax.expectations._dispatch import (
     residual_product_tile,
     squared_embedding_distance,
 )
-from calibjax.kernels import WhiteKernel, vmap_pairs
+from calibjax.kernels import KernelLike, WhiteKernel, vmap_pairs
 
 Family = TypeVar("Family", bound=type[Distribution])
 
 
-def all_labels(p) -> jax.Array:
+def all_labels(p: Distribution) -> jax.Array:
     """The labels 0 … m-1."""
     return jnp.arange(p.label_probabilities().shape[-1], dtype=jnp.int32)
 
 
-def _kernel_matrix(kernel, p) -> jax.Array:
+def _kernel_matrix(kernel: KernelLike, p: Distribution) -> jax.Array:
     """K, the kernel at all pairs of labels, ``[m, m]``."""
     labels = all_labels(p)
     return vmap_pairs(kernel)(labels, labels).astype(p.label_probabilities().dtype)
 
 
-def label_residual(p, y) -> jax.Array:
+def label_residual(p: Distribution, y: jax.Array) -> jax.Array:
     """e_y - p for a label y, ``[m]``."""
     probabilities = p.label_probabilities()
     return (all_labels(p) == y).astype(probabilities.dtype) - probabilities
 
 
-def finite_mean(p, kernel, y):
+def finite_mean(p: Distribution, kernel: KernelLike, y: jax.Array) -> jax.Array:
     at_labels = jax.vmap(kernel, in_axes=(0, None))(all_labels(p), y)
     probabilities = p.label_probabilities()
     return dot(probabilities, at_labels.astype(probabilities.dtype))
 
 
-def finite_inner(p, kernel, q):
+def finite_inner(p: Distribution, kernel: KernelLike, q: Distribution) -> jax.Array:
     return dot(p.label_probabilities(), dot(_kernel_matrix(kernel, q), q.label_probabilities()))
 
 
-def finite_residual(p, kernel, y, q, z):
+def finite_residual(
+    p: Distribution, kernel: KernelLike, y: jax.Array, q: Distribution, z: jax.Array
+) -> jax.Array:
     return dot(label_residual(p, y), dot(_kernel_matrix(kernel, q), label_residual(q, z)))
 
 
-def finite_squared_distance(p, kernel, q):
+def finite_squared_distance(p: Distribution, kernel: KernelLike, q: Distribution) -> jax.Array:
     difference = p.label_probabilities() - q.label_probabilities()
     return dot(difference, dot(_kernel_matrix(kernel, q), difference))
 
 
-def white_residual(p, kernel, y, q, z):
+def white_residual(
+    p: Distribution, kernel: WhiteKernel, y: jax.Array, q: Distribution, z: jax.Array
+) -> jax.Array:
     # K is the identity, and the residuals of two labels differ in their signs only.
     if p.is_binary and q.is_binary:
         ours, theirs = p.binary_probability(), q.binary_probability()
@@ -69,7 +73,9 @@ def white_residual(p, kernel, y, q, z):
     return dot(label_residual(p, y), label_residual(q, z))
 
 
-def white_residual_tile(ps, kernel, ys, qs, zs):
+def white_residual_tile(
+    ps: Distribution, kernel: WhiteKernel, ys: jax.Array, qs: Distribution, zs: jax.Array
+) -> jax.Array:
     if ps.is_binary and qs.is_binary:
         return residual_product_tile.fallback(ps, kernel, ys, qs, zs)
     # Classes come first, so that both matrix products of the derivative work on whole rows.

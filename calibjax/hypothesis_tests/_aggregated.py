@@ -186,7 +186,7 @@ def aggregated_skce_test_of_data(
         is_smooth = kernels is None and data.predictions.is_ordered
         n_features = _FEW_LANDMARKS if is_smooth else _LANDMARKS
     if kernels is None:
-        of_places = data.predictions.of_places()
+        of_places = data.predictions.law_of_pit()
         if of_places is not None:
             places = places_of_targets(jax.random.fold_in(key, _PLACES), data)
             data = dataclasses.replace(data, predictions=of_places, targets=places)

@@ -1,6 +1,5 @@
 """Pictures of the probability integral transform and of coverage."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -152,8 +151,8 @@ def coverage(curve: CoverageCurve, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-_BAND_BEFORE: Mapping[str, Any] = {**style.BAND, "color": style.GREY, "alpha": 0.35, "zorder": 4}
-_CORNER: Mapping[str, Any] = {
+_BAND_BEFORE: style.Look = {**style.BAND, "color": style.GREY, "alpha": 0.35, "zorder": 4}
+_CORNER: style.Look = {
     "fontsize": style.NOTE,
     "color": style.GREY,
     "ha": "right",

@@ -29,10 +29,12 @@ LINE, THIN = 1.4, 0.8
 _LAYOUTS = 3
 
 #: What an artist of each meaning looks like: keywords of matplotlib.
-CURVE: Mapping[str, Any] = {"color": BLUE, "linewidth": LINE, "zorder": 3}
-IDEAL: Mapping[str, Any] = {"color": GREY, "linewidth": THIN, "linestyle": "--", "zorder": 2}
-BAND: Mapping[str, Any] = {"color": PALE, "linewidth": 0.0, "zorder": 1}
-ALARM: Mapping[str, Any] = {"color": VERMILLION, "linewidth": LINE, "zorder": 3}
+#: Options of matplotlib.
+Look = Mapping[str, Any]
+CURVE: Look = {"color": BLUE, "linewidth": LINE, "zorder": 3}
+IDEAL: Look = {"color": GREY, "linewidth": THIN, "linestyle": "--", "zorder": 2}
+BAND: Look = {"color": PALE, "linewidth": 0.0, "zorder": 1}
+ALARM: Look = {"color": VERMILLION, "linewidth": LINE, "zorder": 3}
 
 
 class SettledLayout(ConstrainedLayoutEngine):

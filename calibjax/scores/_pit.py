@@ -74,7 +74,7 @@ def pit(key: jax.Array, predictions: Distribution, targets: ArrayLike) -> jax.Ar
 
 def pit_of_data(key: jax.Array, data: Data) -> jax.Array:
     """`pit` of checked data; masked rows hold any number or NaN."""
-    if data.predictions.of_places() is not None:
+    if data.predictions.law_of_pit() is not None:
         return places_of_targets(key, data)
     return score_rows(None, (data, _uniform(key, data)), _pit)
 

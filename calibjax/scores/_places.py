@@ -33,7 +33,7 @@ _LANDMARKS, _STEPS = 128, 50
 
 
 def places_of_targets(key: jax.Array, data: Data) -> jax.Array:
-    """U of checked rows of predictions that have `of_places`, ``[n]``; NaN for an invalid row.
+    """U of checked rows of predictions that have `law_of_pit`, ``[n]``; NaN for an invalid row.
 
     That of a row depends on (key, the number of the row among the kept rows) and on all rows.
     For K levels O(n K (landmarks + R)) time for each step, and O(n K R) memory.
@@ -43,7 +43,7 @@ def places_of_targets(key: jax.Array, data: Data) -> jax.Array:
         as_pytree,
         (default_kernel_of_data(rows).prediction_kernel, *default_prediction_kernels(rows)),
     )
-    return _places((key, base, kernels), data, data.predictions.of_places().levels)
+    return _places((key, base, kernels), data, data.predictions.law_of_pit().levels)
 
 
 @row_by_row_on_devices

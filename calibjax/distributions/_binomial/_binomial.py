@@ -1,7 +1,7 @@
 """Binomial predictions of counts."""
 
 import math
-from typing import Any
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
@@ -108,7 +108,7 @@ class Binomial(Counts):
     def probability(self, count: jax.Array) -> jax.Array:
         return probability(count, self.total, self.probs)
 
-    def tail_exponent(self, count: Any, numpy: Any = jnp) -> Any:
+    def tail_exponent(self, count: jax.Array, numpy: ModuleType = jnp) -> jax.Array:
         k, rest = count + 1, self.total - (count + 1)
         mean = self.total * self.probs
         # Where all trials succeed, the second term is 0.

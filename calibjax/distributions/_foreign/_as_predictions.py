@@ -3,21 +3,19 @@
 The packages are never imported: their classes and attributes are recognised by name.
 """
 
-from typing import Any
-
 import jax
 
 from calibjax._distribution import Distribution
 from calibjax._struct import is_array
 from calibjax.distributions._foreign._distrax_and_tfp import DISTRAX, TFP
 from calibjax.distributions._foreign._numpyro import NUMPYRO
-from calibjax.distributions._foreign._package import Package, qualified_name
+from calibjax.distributions._foreign._package import Foreign, Package, qualified_name
 from calibjax.distributions._foreign._scipy import SCIPY
 
 _PACKAGES = NUMPYRO, DISTRAX, TFP, SCIPY
 
 
-def as_predictions(obj: Any) -> Distribution:
+def as_predictions(obj: Foreign) -> Distribution:
     """A distribution of numpyro, distrax, TensorFlow Probability (on JAX) or SciPy as one of ours.
 
     Gradients flow to its parameters, which may be tracers, but for SciPy.  The supported
@@ -78,12 +76,12 @@ def as_predictions(obj: Any) -> Distribution:
         return package.convert(obj, batch)
 
 
-def is_foreign(obj: Any) -> bool:
+def is_foreign(obj: Foreign) -> bool:
     """Whether an object comes from one of the packages that `as_predictions` knows."""
     return _known_package(obj) is not None
 
 
-def _known_package(obj: Any) -> Package | None:
+def _known_package(obj: Foreign) -> Package | None:
     for cls in type(obj).__mro__:
         for package in _PACKAGES:
             if cls.__module__.startswith(package.prefix):
@@ -91,7 +89,7 @@ def _known_package(obj: Any) -> Package | None:
     return None
 
 
-def _package_of(obj: Any) -> Package:
+def _package_of(obj: Foreign) -> Package:
     package = _known_package(obj)
     if package is not None:
         return package

@@ -1,11 +1,10 @@
 """Distributions of numpyro."""
 
-from typing import Any
-
 from calibjax._distribution import Distribution
 from calibjax.distributions._foreign import _families as ours
 from calibjax.distributions._foreign._package import (
     Batch,
+    Foreign,
     Package,
     broadcast,
     from_attributes,
@@ -15,7 +14,7 @@ from calibjax.distributions._foreign._package import (
 )
 
 
-def _from_transformed(obj: Any, batch: Batch, package: Package) -> Distribution:
+def _from_transformed(obj: Foreign, batch: Batch, package: Package) -> Distribution:
     """exp(Y) for normal Y, the only transformed distribution that is one of ours."""
     names = [type(transform).__name__ for transform in obj.transforms]
     base = package.convert(obj.base_dist, batch) if names == ["ExpTransform"] else None
@@ -26,7 +25,7 @@ def _from_transformed(obj: Any, batch: Batch, package: Package) -> Distribution:
     return ours.LogNormal(base.loc, base.scale)
 
 
-def _from_zero_inflated(obj: Any, batch: Batch, package: Package) -> Distribution:
+def _from_zero_inflated(obj: Foreign, batch: Batch, package: Package) -> Distribution:
     base = package.convert(obj.base_dist, batch)
     if not isinstance(base, ours.Counts):
         raise package.refused(f"{qualified_name(obj)} of {qualified_name(obj.base_dist)}")

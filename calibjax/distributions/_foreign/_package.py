@@ -1,16 +1,19 @@
 """What a table of another package is made of: functions that convert its distributions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
 from calibjax.distributions._mixture._mixture import Mixture
 from calibjax.distributions._normal._normal import MultivariateNormalDiag, Normal
 
 Batch = tuple[int, ...]
+#: A distribution of another package, which is never imported.
+Foreign = Any
 
 _POINT_FORECASTS = "Delta", "Deterministic"
 
@@ -32,13 +35,13 @@ class Package(NamedTuple):
     prefix: str
     builders: Mapping[str, "Builder"]
     draws: str
-    class_name: Callable[[Any], str] = lambda obj: type(obj).__name__
-    shapes_of: Callable[[Any], tuple[Batch, Batch]] = lambda obj: (
+    class_name: Callable[[Foreign], str] = lambda obj: type(obj).__name__
+    shapes_of: Callable[[Foreign], tuple[Batch, Batch]] = lambda obj: (
         tuple(obj.batch_shape),
         tuple(obj.event_shape),
     )
 
-    def builder(self, obj: Any) -> "Builder":
+    def builder(self, obj: Foreign) -> "Builder":
         """The function that converts an object; a TypeError if there is none."""
         # Subclasses are refused, because they may mean something else: the OneHotCategorical of
         # distrax is a subclass of its Categorical.
@@ -54,7 +57,7 @@ class Package(NamedTuple):
             raise self.refused(f"{self.name}.{name}")
         return self.builders[name]
 
-    def convert(self, obj: Any, batch: Batch) -> Any:
+    def convert(self, obj: Foreign, batch: Batch) -> Distribution:
         """The predictions that an object of the package stands for."""
         return self.builder(obj)(obj, batch, self)
 
@@ -67,15 +70,15 @@ class Package(NamedTuple):
         )
 
 
-Builder = Callable[[Any, Batch, Package], Any]
+Builder = Callable[[Foreign, Batch, Package], Distribution]
 
 
-def qualified_name(obj: Any) -> str:
+def qualified_name(obj: Foreign) -> str:
     """The module and the name of the class of an object."""
     return f"{type(obj).__module__}.{type(obj).__qualname__}".removeprefix("builtins.")
 
 
-def broadcast(values: Any, batch: Batch, n_axes: Any) -> list[jax.Array]:
+def broadcast(values: Iterable[ArrayLike], batch: Batch, n_axes: Iterable[int]) -> list[jax.Array]:
     """Parameters in one dtype, each with the batch shape before its last `n_axes` axes."""
     arrays = [jnp.asarray(value) for value in values]
     dtype = jnp.result_type(float, *arrays)
@@ -92,7 +95,7 @@ def from_attributes(make: Callable[..., Distribution], **n_axes: int) -> Builder
     that the parameter of one prediction has.
     """
 
-    def build(obj: Any, batch: Batch, package: Package) -> Distribution:
+    def build(obj: Foreign, batch: Batch, package: Package) -> Distribution:
         values = [getattr(obj, name) for name in n_axes]
         arrays = [value() if callable(value) else value for value in values]
         return make(*broadcast(arrays, batch, n_axes.values()))
@@ -103,7 +106,7 @@ def from_attributes(make: Callable[..., Distribution], **n_axes: int) -> Builder
 def from_independent(base_name: str) -> Builder:
     """A builder for Independent, which holds the distribution of coordinates as `base_name`."""
 
-    def build(obj: Any, batch: Batch, package: Package) -> Any:
+    def build(obj: Foreign, batch: Batch, package: Package) -> Distribution:
         base, event = getattr(obj, base_name), tuple(obj.event_shape)
         n_axes = len(event) - len(base.event_shape)
         converted = package.convert(base, (*batch, *event[:n_axes]))
@@ -119,8 +122,8 @@ def from_independent(base_name: str) -> Builder:
 def from_mixture(weights_name: str, components_name: str) -> Builder:
     """A builder for mixtures, whose components are one batch ``[n, K]`` or a list of K batches."""
 
-    def build(obj: Any, batch: Batch, package: Package) -> Mixture:
-        weights = package.convert(getattr(obj, weights_name), batch).probs
+    def build(obj: Foreign, batch: Batch, package: Package) -> Mixture:
+        weights = package.convert(getattr(obj, weights_name), batch).label_probabilities()
         components = getattr(obj, components_name)
         is_list = isinstance(components, list)
         shape = batch if is_list else weights.shape

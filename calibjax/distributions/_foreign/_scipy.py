@@ -1,37 +1,37 @@
 """Frozen distributions of scipy.stats, such as ``norm(loc, scale)`` with arrays."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
 from calibjax.distributions._foreign import _families as ours
-from calibjax.distributions._foreign._package import Batch, Builder, Package, broadcast
+from calibjax.distributions._foreign._package import Batch, Builder, Foreign, Package, broadcast
 
 
-def _name_of(obj: Any) -> str:
+def _name_of(obj: Foreign) -> str:
     """The name of a frozen distribution of SciPy's own, else of the class."""
-    distribution: Any = getattr(obj, "dist", None)
+    distribution: Foreign = getattr(obj, "dist", None)
     is_own = type(distribution).__module__.startswith("scipy.stats.")
     return distribution.name if is_own else type(obj).__name__
 
 
-def _parameters(obj: Any) -> dict[str, Any]:
+def _parameters(obj: Foreign) -> dict[str, ArrayLike]:
     """Shape parameters, loc and scale, by name; SciPy takes them in this order."""
     shapes = obj.dist.shapes.split(", ") if obj.dist.shapes else []
     given = dict(zip([*shapes, "loc", "scale"], obj.args, strict=False)) | obj.kwds
     return {"loc": 0.0, "scale": 1.0} | given
 
 
-def _shapes_of(obj: Any) -> tuple[Batch, Batch]:
+def _shapes_of(obj: Foreign) -> tuple[Batch, Batch]:
     return np.broadcast_shapes(*map(np.shape, _parameters(obj).values())), ()
 
 
 def _from_parameters(make: Callable[..., Distribution], names: str) -> Builder:
     """A builder that calls `make` with parameters by name; others must have their defaults."""
 
-    def build(obj: Any, batch: Batch, package: Package) -> Distribution:
+    def build(obj: Foreign, batch: Batch, package: Package) -> Distribution:
         parameters, wanted = _parameters(obj), names.split()
         for name, default in (("loc", 0), ("scale", 1)):
             if name not in wanted and np.any(np.asarray(parameters[name]) != default):

@@ -32,14 +32,14 @@ _ROOT_HALF_PI = math.sqrt(math.pi / 2)
 
 
 @mean_embedding.register(Laplace, GaussianKernel)
-def laplace_gaussian_mean(p, kernel, y):
+def laplace_gaussian_mean(p: Laplace, kernel: GaussianKernel, y: jax.Array) -> jax.Array:
     loc, scale, y = in_lengthscales(kernel, p.loc, p.scale, y)
     # What only the difference needs is never compiled.
     return _ROOT_HALF_PI * _value_and_difference(scale, scale, mirrored(loc - y))[0]
 
 
 @inner_product.register(Laplace, GaussianKernel)
-def laplace_gaussian_inner(p, kernel, q):
+def laplace_gaussian_inner(p: Laplace, kernel: GaussianKernel, q: Laplace) -> jax.Array:
     p_loc, p_scale, q_loc, q_scale = in_lengthscales(kernel, p.loc, p.scale, q.loc, q.scale)
     # The value of the wider prediction, for the other way round the two terms cancel.
     exchange = p_scale < q_scale
@@ -49,7 +49,9 @@ def laplace_gaussian_inner(p, kernel, q):
 
 
 @residual_product.register(Laplace, GaussianKernel)
-def laplace_gaussian_residual(p, kernel, y, q, z):
+def laplace_gaussian_residual(
+    p: Laplace, kernel: GaussianKernel, y: jax.Array, q: Laplace, z: jax.Array
+) -> jax.Array:
     """The four terms of h, without cancellation where both predictions are narrow.
 
     A Laplace law of scale beta has the characteristic function 1 / (1 + beta^2 w^2), whose powers
@@ -127,7 +129,9 @@ def _value_and_difference(s: jax.Array, t: jax.Array, d: jax.Array) -> tuple[jax
     return value, jnp.where(apart, quotient, difference)
 
 
-def _erfcx_terms(s, t, d, x_sign, y_sign) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _erfcx_terms(
+    s: jax.Array, t: jax.Array, d: jax.Array, x_sign: jax.Array | float, y_sign: jax.Array | float
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """erfcx(x) / s, erfcx(y) / t and their divided difference in the scales, for equal signs.
 
     Here x = x_sign (1 / s - d) / sqrt(2), and 1 / (x + 3) = s r with r = sqrt(2) / (x_sign + k s),

@@ -25,13 +25,13 @@ from calibjax.kernels import LaplacianKernel, in_lengthscales
 
 
 @mean_embedding.register(Laplace, LaplacianKernel)
-def laplace_laplacian_mean(p, kernel, y):
+def laplace_laplacian_mean(p: Laplace, kernel: LaplacianKernel, y: jax.Array) -> jax.Array:
     loc, scale, y = in_lengthscales(kernel, p.loc, p.scale, y)
     return _one_prediction(mirrored(loc - y), scale)
 
 
 @inner_product.register(Laplace, LaplacianKernel)
-def laplace_laplacian_inner(p, kernel, q):
+def laplace_laplacian_inner(p: Laplace, kernel: LaplacianKernel, q: Laplace) -> jax.Array:
     p_loc, p_scale, q_loc, q_scale = in_lengthscales(kernel, p.loc, p.scale, q.loc, q.scale)
     return _two_predictions(mirrored(p_loc - q_loc), p_scale, q_scale)
 

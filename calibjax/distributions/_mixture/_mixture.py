@@ -255,7 +255,7 @@ class Mixture(Distribution):
     def _average(self, values: jax.Array) -> jax.Array:
         """The weighted sums of values ``[n, K, …]`` over the components, ``[n, …]``."""
 
-        def average_of_one(mixture, values):
+        def average_of_one(mixture: Mixture, values: jax.Array) -> jax.Array:
             return jnp.tensordot(mixture.probabilities(), values, axes=1)
 
         return jax.vmap(average_of_one)(self, values)

@@ -1,6 +1,6 @@
 """Negative binomial predictions of counts."""
 
-from typing import Any
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
@@ -98,7 +98,7 @@ class NegativeBinomial(Counts):
     def probability(self, count: jax.Array) -> jax.Array:
         return probability(count, self.mu, self.concentration)
 
-    def tail_exponent(self, count: Any, numpy: Any = jnp) -> Any:
+    def tail_exponent(self, count: jax.Array, numpy: ModuleType = jnp) -> jax.Array:
         exponent = deviance(count + 1, self.mu, self.concentration, numpy)
         return numpy.where(count + 1 > self.mu, exponent, 0.0)
 

@@ -4,7 +4,7 @@ P(Y = k) = Gamma(k + r) / (k! Gamma(r)) (r / (r + m))^r (m / (r + m))^k, which f
 the Poisson probability.  The functions are elementwise.
 """
 
-from typing import Any
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +18,14 @@ from calibjax.distributions._beta import beta_tails
 _LARGE_RATIO = 2.0**40
 
 
-def log_one_plus(a: Any, b: Any, numpy: Any = jnp) -> Any:
+def log_one_plus(a: jax.Array, b: jax.Array, numpy: ModuleType = jnp) -> jax.Array:
     """log(1 + a / b) for a > -b and b >= 0, where a / b may overflow."""
     far = a > _LARGE_RATIO * b
     near = numpy.log1p(numpy.where(far, 0.0, a) / numpy.where(far, 1.0, b))
     return numpy.where(far, numpy.log(numpy.where(far, a, 1.0)) - numpy.log(b), near)
 
 
-def deviance(k: Any, m: Any, r: Any, numpy: Any = jnp) -> Any:
+def deviance(k: jax.Array, m: jax.Array, r: jax.Array, numpy: ModuleType = jnp) -> jax.Array:
     """k log(k / m) - (k + r) log((k + r) / (m + r)) for k > 0, the exponent of the probabilities.
 
     It is k log(1 + x r / (m (k + r))) - r log(1 + x / (m + r)) for x = k - m.

@@ -6,7 +6,7 @@ predictions only add their variances.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -24,17 +24,27 @@ from calibjax.expectations import (
 from calibjax.kernels import GaussianKernel, in_lengthscales
 
 
-def normal_gaussian_mean(p, kernel, y):
+def normal_gaussian_mean(
+    p: Normal | MultivariateNormalDiag, kernel: GaussianKernel, y: jax.Array
+) -> jax.Array:
     loc, scale, y = in_lengthscales(kernel, *_parameters(p), y)
     return _expectation(loc - y, jnp.square(scale))
 
 
-def normal_gaussian_inner(p, kernel, q):
+def normal_gaussian_inner(
+    p: Normal | MultivariateNormalDiag, kernel: GaussianKernel, q: Normal | MultivariateNormalDiag
+) -> jax.Array:
     p_loc, p_scale, q_loc, q_scale = in_lengthscales(kernel, *_parameters(p), *_parameters(q))
     return _expectation(p_loc - q_loc, jnp.square(p_scale) + jnp.square(q_scale))
 
 
-def normal_gaussian_residual(p, kernel, y, q, z):
+def normal_gaussian_residual(
+    p: Normal | MultivariateNormalDiag,
+    kernel: GaussianKernel,
+    y: jax.Array,
+    q: Normal | MultivariateNormalDiag,
+    z: jax.Array,
+) -> jax.Array:
     """The four terms of h, without cancellation where the predictions are narrow.
 
     With D = mu - mu', a term with mean D + t and variance v is exp(-D^2/2) r exp(e) with
@@ -50,7 +60,13 @@ def normal_gaussian_residual(p, kernel, y, q, z):
 
 
 @residual_product_tile.register(MultivariateNormalDiag, GaussianKernel)
-def diag_gaussian_residual_tile(ps, kernel, ys, qs, zs):
+def diag_gaussian_residual_tile(
+    ps: MultivariateNormalDiag,
+    kernel: GaussianKernel,
+    ys: jax.Array,
+    qs: MultivariateNormalDiag,
+    zs: jax.Array,
+) -> jax.Array:
     def numbers(p, y):
         loc, scale, y = in_lengthscales(kernel, *_parameters(p), y)
         return loc, jnp.square(scale), y
@@ -66,12 +82,26 @@ def _sum(x: jax.Array) -> jax.Array:
     return x if x.ndim == 0 else jnp.sum(x, axis=0)
 
 
-def _residual(p_loc, p_variance, y, q_loc, q_variance, z):
+def _residual(
+    p_loc: jax.Array,
+    p_variance: jax.Array,
+    y: jax.Array,
+    q_loc: jax.Array,
+    q_variance: jax.Array,
+    z: jax.Array,
+) -> jax.Array:
     is_near, common, near, far = _terms(p_loc, p_variance, y, q_loc, q_variance, z)
     return jnp.where(is_near, common * alternating(near), alternating(far))
 
 
-def _terms(p_loc, p_variance, y, q_loc, q_variance, z):
+def _terms(
+    p_loc: jax.Array,
+    p_variance: jax.Array,
+    y: jax.Array,
+    q_loc: jax.Array,
+    q_variance: jax.Array,
+    z: jax.Array,
+) -> tuple[jax.Array, jax.Array, list[jax.Array], list[jax.Array]]:
     """Whether all four e are small, exp(-D^2/2), r exp(e) - 1 if so, and exp(-D^2/2) r exp(e)."""
     between, near, far, exponents = p_loc - q_loc, [], [], []
     for t, v in _shifts_and_variances(p_loc, p_variance, y, q_loc, q_variance, z):
@@ -84,7 +114,14 @@ def _terms(p_loc, p_variance, y, q_loc, q_variance, z):
     return is_near, jnp.exp(-_sum(jnp.square(between)) / 2), near, far
 
 
-def _shifts_and_variances(p_loc, p_variance, y, q_loc, q_variance, z):
+def _shifts_and_variances(
+    p_loc: jax.Array,
+    p_variance: jax.Array,
+    y: jax.Array,
+    q_loc: jax.Array,
+    q_variance: jax.Array,
+    z: jax.Array,
+) -> Iterator[tuple[jax.Array, jax.Array]]:
     u, w, zero = y - p_loc, z - q_loc, jnp.zeros_like(p_variance)
     return zip(
         (u - w, -w, u, zero), (zero, p_variance, q_variance, p_variance + q_variance), strict=True
@@ -125,7 +162,9 @@ def _residual_jvp(primals, tangents):
     return value, sum(a * b for a, b in zip(partials, tangents, strict=True))
 
 
-def normal_gaussian_squared_distance(p, kernel, q):
+def normal_gaussian_squared_distance(
+    p: Normal | MultivariateNormalDiag, kernel: GaussianKernel, q: Normal | MultivariateNormalDiag
+) -> jax.Array:
     """|mu_p - mu_q|^2 = (A - B)^2 + 2 A B (1 - cos), with norms A, B and the cosine of the angle.
 
     With variances a and b and t = (a - b) / (1 + a + b), B^4 = prod_c 1 / (1 + 2b),

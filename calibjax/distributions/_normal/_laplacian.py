@@ -7,7 +7,7 @@ primitives.  The expectations of independent coordinates are multiplied.
 """
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ def laplacian_of_normal(rate: jax.Array, difference: jax.Array, scale: jax.Array
     return jnp.where(reflected, decay + tail * (right - left), tail * (left + right))
 
 
-def _erfcx_terms(rate: Any, d: jax.Array, scale: jax.Array) -> tuple[jax.Array, ...]:
+def _erfcx_terms(rate: jax.Array | float, d: jax.Array, scale: jax.Array) -> tuple[jax.Array, ...]:
     """The terms of the expectation, for a distance d >= 0.
 
     They are a mask of x_- < 0, where erfcx(x_-) is computed by reflection; exp(-q^2/2) / 2;
@@ -91,55 +91,82 @@ def _value_and_slopes(difference: jax.Array, scale: jax.Array) -> list[jax.Array
     return [value, by_difference, by_scale]
 
 
-def normal_laplacian_mean(p, kernel, y):
+def normal_laplacian_mean(p: Normal, kernel: LaplacianKernel, y: jax.Array) -> jax.Array:
     loc, scale, y = in_lengthscales(kernel, p.loc, p.scale, y)
     return _expectation_at_rate_1(loc - y, scale)
 
 
-def normal_laplacian_inner(p, kernel, q):
+def normal_laplacian_inner(p: Normal, kernel: LaplacianKernel, q: Normal) -> jax.Array:
     return normal_laplacian_mean(normal_difference(p, q), kernel, jnp.zeros_like(q.loc))
 
 
-def diag_laplacian_mean(p, kernel, y):
+def diag_laplacian_mean(
+    p: MultivariateNormalDiag, kernel: LaplacianKernel, y: jax.Array
+) -> jax.Array:
     return jnp.prod(normal_laplacian_mean(Normal(p.loc, p.scale_diag), kernel, y))
 
 
-def diag_laplacian_inner(p, kernel, q):
+def diag_laplacian_inner(
+    p: MultivariateNormalDiag, kernel: LaplacianKernel, q: MultivariateNormalDiag
+) -> jax.Array:
     pair = Normal(p.loc, p.scale_diag), Normal(q.loc, q.scale_diag)
     return jnp.prod(normal_laplacian_inner(pair[0], kernel, pair[1]))
 
 
 @residual_product.register(MultivariateNormalDiag, LaplacianKernel)
-def diag_laplacian_residual(p, kernel, y, q, z):
+def diag_laplacian_residual(
+    p: MultivariateNormalDiag,
+    kernel: LaplacianKernel,
+    y: jax.Array,
+    q: MultivariateNormalDiag,
+    z: jax.Array,
+) -> jax.Array:
     return _vector_residual(*_in_lengthscales(p, kernel, y), *_in_lengthscales(q, kernel, z))
 
 
 @residual_product_tile.register(MultivariateNormalDiag, LaplacianKernel)
-def diag_laplacian_residual_tile(ps, kernel, ys, qs, zs):
+def diag_laplacian_residual_tile(
+    ps: MultivariateNormalDiag,
+    kernel: LaplacianKernel,
+    ys: jax.Array,
+    qs: MultivariateNormalDiag,
+    zs: jax.Array,
+) -> jax.Array:
     in_lengthscales = jax.vmap(_in_lengthscales, (0, None, 0))
     return row_by_row(
         _vector_residual, in_lengthscales(ps, kernel, ys), in_lengthscales(qs, kernel, zs)
     )
 
 
-def _in_lengthscales(p, kernel, y) -> list[jax.Array]:
+def _in_lengthscales(
+    p: MultivariateNormalDiag, kernel: LaplacianKernel, y: jax.Array
+) -> list[jax.Array]:
     return in_lengthscales(kernel, p.loc, p.scale_diag, y)
 
 
-def _vector_residual(p_loc, p_scale, y, q_loc, q_scale, z) -> jax.Array:
+def _vector_residual(
+    p_loc: jax.Array,
+    p_scale: jax.Array,
+    y: jax.Array,
+    q_loc: jax.Array,
+    q_scale: jax.Array,
+    z: jax.Array,
+) -> jax.Array:
     """The four terms of h for vectors, coordinates first, of pairs on any further axes."""
     differences = (
         (p_loc - z, p_scale),
         (q_loc - y, q_scale),
         (p_loc - q_loc, _hypotenuse(p_scale, q_scale)),
     )
-    ours, theirs, both = (jnp.prod(x, axis=0) for x in _held_expectations(differences))
+    ours, theirs, both = (jnp.prod(x, axis=0) for x in _expectations_in_memory(differences))
     of_targets = jnp.exp(-jnp.sum(absolute(y - z), axis=0))
     return (of_targets - ours) - (theirs - both)
 
 
 @jax.custom_jvp
-def _held_expectations(differences) -> list[jax.Array]:
+def _expectations_in_memory(
+    differences: Sequence[tuple[jax.Array, jax.Array]],
+) -> list[jax.Array]:
     """`_expectation_at_rate_1` of several laws, in memory before a CPU multiplies over coordinates.
 
     XLA would make them inside of the loop over coordinates, which is not vectorised.
@@ -147,8 +174,8 @@ def _held_expectations(differences) -> list[jax.Array]:
     return in_one_loop([with_fusion_hints(_expectation_at_rate_1)(*law) for law in differences])
 
 
-@_held_expectations.defjvp
-def _held_expectations_jvp(primals, tangents):
+@_expectations_in_memory.defjvp
+def _expectations_in_memory_jvp(primals, tangents):
     """The partial derivatives of `_value_and_slopes`, all of one law out of one loop."""
     values, products = [], []
     for law, tangent in zip(primals[0], tangents[0], strict=True):

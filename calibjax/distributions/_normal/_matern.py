@@ -25,10 +25,10 @@ def _derivatives_in_g(g: float, difference: jax.Array, scale: jax.Array) -> list
     scale = jnp.maximum(scale, 1e-15)
     rate = jnp.full_like(difference, g)
 
-    def expectation(rate):
+    def expectation(rate: jax.Array) -> jax.Array:
         return laplacian_of_normal(rate, difference, scale)
 
-    def first(rate):
+    def first(rate: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jax.jvp(expectation, (rate,), (jnp.ones_like(rate),))
 
     (value, slope), (_, curvature) = jax.jvp(first, (rate,), (jnp.ones_like(rate),))
@@ -36,7 +36,7 @@ def _derivatives_in_g(g: float, difference: jax.Array, scale: jax.Array) -> list
 
 
 @mean_embedding.register(Normal, Matern32Kernel)
-def normal_matern32_mean(p, kernel, y):
+def normal_matern32_mean(p: Normal, kernel: Matern32Kernel, y: jax.Array) -> jax.Array:
     g = math.sqrt(3)
     loc, scale, y = in_lengthscales(kernel, p.loc, p.scale, y)
     value, slope, _ = _derivatives_in_g(g, loc - y, scale)
@@ -44,7 +44,7 @@ def normal_matern32_mean(p, kernel, y):
 
 
 @mean_embedding.register(Normal, Matern52Kernel)
-def normal_matern52_mean(p, kernel, y):
+def normal_matern52_mean(p: Normal, kernel: Matern52Kernel, y: jax.Array) -> jax.Array:
     g = math.sqrt(5)
     loc, scale, y = in_lengthscales(kernel, p.loc, p.scale, y)
     value, slope, curvature = _derivatives_in_g(g, loc - y, scale)
@@ -53,6 +53,6 @@ def normal_matern52_mean(p, kernel, y):
 
 @inner_product.register(Normal, Matern32Kernel)
 @inner_product.register(Normal, Matern52Kernel)
-def normal_matern_inner(p, kernel, q):
+def normal_matern_inner(p: Normal, kernel: Matern32Kernel | Matern52Kernel, q: Normal) -> jax.Array:
     # Z - Z' is normal: one expectation serves both primitives.
     return mean_embedding(normal_difference(p, q), kernel, jnp.zeros_like(q.loc))

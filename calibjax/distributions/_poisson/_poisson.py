@@ -1,6 +1,6 @@
 """Poisson predictions of counts, with the white target kernel in closed form."""
 
-from typing import Any
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
@@ -71,7 +71,7 @@ class Poisson(Counts):
     def probability(self, count: jax.Array) -> jax.Array:
         return probability(count, self.rate)
 
-    def tail_exponent(self, count: Any, numpy: Any = jnp) -> Any:
+    def tail_exponent(self, count: jax.Array, numpy: ModuleType = jnp) -> jax.Array:
         k = count + 1
         exponent = k * numpy.log(k / self.rate) - (k - self.rate)
         return numpy.where(k > self.rate, exponent, 0.0)
@@ -106,12 +106,12 @@ def _sqrt_of_rate(p: Poisson) -> jax.Array:
 
 
 @mean_embedding.register(Poisson, WhiteKernel)
-def poisson_white_mean(p, kernel, y):
+def poisson_white_mean(p: Poisson, kernel: WhiteKernel, y: jax.Array) -> jax.Array:
     return p.probability(y)
 
 
 @inner_product.register(Poisson, WhiteKernel)
-def poisson_white_inner(p, kernel, q):
+def poisson_white_inner(p: Poisson, kernel: WhiteKernel, q: Poisson) -> jax.Array:
     return _probability_of_equality(p.rate, q.rate)
 
 

@@ -127,7 +127,9 @@ def _frequencies(dtype: DTypeLike) -> tuple[float, jax.Array, float, float, floa
 
 
 @residual_product_tile.register(WithWaves, GaussianKernel)
-def waves_residual_tile(ps, kernel, ys, qs, zs):
+def waves_residual_tile(
+    ps: WithWaves, kernel: GaussianKernel, ys: jax.Array, qs: WithWaves, zs: jax.Array
+) -> jax.Array:
     def product(ps, kernel, ys, qs, zs):
         return lax.dot_general(
             ps.waves, qs.waves, (((1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST
