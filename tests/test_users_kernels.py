@@ -346,6 +346,14 @@ FORMULAS = {
     "total variation": (cj.TotalVariation, "__call__"),
     "euclidean": (cj.Euclidean, "squared"),
     "a user's": (Hits, "__call__"),
+    # Ways to compute the same function belong to its formula.
+    "tiles": (cj.DistanceKernel, "pairwise"),
+    "tiles by default": (Hits, "pairwise"),
+    "frequencies": (cj.GaussianKernel, "draw_frequency"),
+    "frequencies by default": (cj.WhiteKernel, "draw_frequency"),
+    "tiles of a distance": (cj.TotalVariation, "pairwise"),
+    "tiles of a square": (cj.Euclidean, "pairwise_squared"),
+    "frequencies of a distance": (cj.Euclidean, "draw_frequency"),
 }
 
 
@@ -362,6 +370,17 @@ def test_formulas_are_final(name):
 def test_the_root_of_a_square_is_final():
     with pytest.raises(TypeError, match="__call__ of NormDistance is final"):
         type("Mine", (cj.Euclidean,), {"__call__": lambda self, p, q: 0.0})
+
+
+def test_a_formula_comes_with_its_tiles():
+    class Gap(cj.Distance):
+        def __call__(self, p, q):
+            return jnp.abs(p.loc - q.loc)
+
+        def pairwise(self, ps, qs):
+            return jnp.abs(ps.loc[:, None] - qs.loc[None, :])
+
+    assert Gap().pairwise(NORMAL, NORMAL).shape == (len(NORMAL), len(NORMAL))
 
 
 def test_a_class_is_the_same_kernel_as_its_function():

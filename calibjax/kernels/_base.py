@@ -43,7 +43,8 @@ class Kernel(ABC):
 
     Kernels add and multiply, and scale by a nonnegative number.  A kernel of your own is a pytree
     with ``__call__(x, y)``, a scalar.  The other methods are what a class knows about this
-    function, which is final: a class that is another function derives from Kernel, too.
+    function.  It is final, with ``pairwise`` and ``draw_frequency``: a class that is another
+    function derives from Kernel, too.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -62,7 +63,7 @@ class Kernel(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        check_final(cls, "__call__")
+        check_final(cls, ("__call__",), ("pairwise", "draw_frequency"))
 
     def __post_init__(self) -> None:
         hold_functions(self)

@@ -30,8 +30,8 @@ from calibjax.kernels._spectra import cauchy_mixture, normal_mixture
 class Distance(ABC):
     """A distance d(p, q) between two predictions; its derivative is 0 where it is 0.
 
-    The other methods are what a class knows about its distance, so that no subclass of it may
-    override ``__call__`` or ``squared``: another distance is another class.
+    The other methods are what a class knows about its distance.  It is final, with ``__call__`` or
+    ``squared``, ``pairwise`` and ``draw_frequency``: another distance is another class.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -47,8 +47,8 @@ class Distance(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        check_final(cls, "__call__")
-        check_final(cls, "squared")
+        known = "pairwise", "pairwise_squared", "draw_frequency"
+        check_final(cls, ("__call__", "squared"), known)
 
     def __post_init__(self) -> None:
         hold_functions(self)
