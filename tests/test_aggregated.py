@@ -638,7 +638,7 @@ def test_default_kernels(family, key):
     kernels = cj.default_kernels(predictions, where=where)
     # Numbers have three kernels on predictions, labels and vectors fewer.  Ordered classes have
     # those of labels, and one of U.
-    is_number = predictions.is_ordered and predictions.label_probabilities() is None
+    is_number = predictions.is_ordered and not predictions.has_labels
     assert len(kernels) == (9 if is_number else 7 if family == "ordinal" else 6)
     dropped = cj.default_kernels(predictions[where])
     inside = jax.jit(lambda p, where: cj.default_kernels(p, where=where))(predictions, where)

@@ -144,7 +144,7 @@ class _Rows:
 
         With these come the means of the multipliers in each segment, ``[S, D]``.
         """
-        shared: Any = None if self.multipliers is None else self.multipliers.of_groups(groups)
+        shared: Any = None if self.multipliers is None else self.multipliers.shared(groups)
         n_draws = groups.size * DRAWS_PER_GROUP
 
         def of_rows(chunk: Any) -> jax.Array:
@@ -152,7 +152,7 @@ class _Rows:
             residuals = weights[:, None, None] * self.residuals(of_targets, groups)
             columns = residuals.reshape(weights.size, -1)
             if self.multipliers is not None:
-                xi = self.multipliers.of_rows(units, shared)
+                xi = self.multipliers.values(units, shared)
                 multiplied = (xi[..., None] * residuals[:, :1]).reshape(weights.size, -1)
                 factors = weights[:, None] * xi
                 columns = jnp.concatenate([columns, multiplied, factors], axis=1)

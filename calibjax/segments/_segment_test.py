@@ -200,7 +200,7 @@ def _judged(key: jax.Array, data: Data) -> Data:
     """What is judged: samples with the target among them, and places between levels."""
     predictions, targets = data.predictions.pool_target(data.targets)
     data = dataclasses.replace(data, predictions=predictions, targets=targets)
-    of_places = predictions.of_places()
+    of_places = predictions.law_of_pit()
     if of_places is None:
         return data
     places = places_of_targets(jax.random.fold_in(key, _PLACES), data)
