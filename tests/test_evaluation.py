@@ -18,6 +18,7 @@ from sklearn import metrics
 import calibjax as cj
 import calibjax.plot
 from calibjax._rows import check_data, padded
+from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._means import mean_interval, wilson_interval
@@ -106,12 +107,16 @@ def test_inputs_of_other_kinds():
 
 def test_the_verdict(evaluation):
     assert evaluation.rejected and evaluation.pvalue == pytest.approx(0.001)
-    assert re.match(r"Not calibrated \(p = 0.001, 120 rows\): too sure, about", evaluation.verdict)
-    assert re.search(r"logits were [\d.]+ times too large; worst where '", evaluation.verdict)
+    assert re.match(
+        r"Not calibrated \(p = 0.001, 120 rows\): too sure \(the most likely class: predicted "
+        r"[\d.]+% on average, observed [\d.]+%\), about as far off as if its logits were [\d.]+ "
+        r"times too large; (worst|clearest) where '\w+' gets .* \(\d+ rows\)",
+        evaluation.verdict,
+    )
     temperature = float(evaluation.effect.equivalent.temperature)
     assert 1.5 < temperature < 6
     printed = repr(evaluation)
-    for name in ("SKCE", "equivalent temperature", "accuracy", "ECE", "too sure"):
+    for name in ("SKCE", "equivalent temperature", "accuracy", "ECE", "too sure", "To cite: "):
         assert name in printed
     assert "<pre>" in evaluation._repr_html_()
 
@@ -159,7 +164,7 @@ def test_impossible_targets_are_named():
     assert found.pvalue <= 0.05 < found.impossible.pvalue_without
     assert found.verdict == (
         f"Not calibrated (p = {found.pvalue:.3g}, 120 rows): 1 target came to which the model gave "
-        "the probability 0 or less than 1.2e-38 (row 7); without it "
+        "the probability 0 (row 7); without it "
         f"p = {found.impossible.pvalue_without:.3g}."
     )
     assert found.worst_rows(3)[0] == 7 and len(set(found.worst_rows(3).tolist())) == 3
@@ -188,17 +193,24 @@ def test_which_targets_are_impossible():
     assert impossible(curves, jnp.array([1.5, 0.5])) == []
 
 
-def said(pvalue=0.001, best=1.0, temperature=2.0, worst=None, impossible=((), None)):
+def direction(name, explained):
+    return Direction(name, 0.7, 0.6, "of the test", 9.0, explained)
+
+
+TOO_SURE, NOT_SURE = direction("too sure", 0.9), direction("not sure enough", 0.9)
+
+
+def said(pvalue=0.001, best=1.0, temperature=2.0, found=(), worst=None, impossible=((), None)):
     """The verdict on twelve predictions of events."""
     interval = ConfidenceInterval(jnp.array(1.0), jnp.array(jnp.inf))
     equivalent = cj.EquivalentTemperature(jnp.array(temperature), interval)
     effect = Effect(Measure(0.1), equivalent, best)
     rows = Impossible(np.array(impossible[0], int), impossible[1])
-    return verdict(pvalue, 0.05, cj.Bernoulli(jnp.full(12, 0.5)), effect, worst, rows)
+    return verdict(pvalue, 0.05, cj.Bernoulli(jnp.full(12, 0.5)), effect, found, worst, rows)
 
 
 def test_what_a_verdict_says_of_impossible_targets():
-    found = said(impossible=(range(8), 0.002), worst="there")
+    found = said(impossible=(range(8), 0.002), worst="worst where")
     assert "8 targets came" in found and "(rows 0, 1, 2, 3, 4 and 3 more)" in found
     # The others are wrong, too.
     assert "without them p = 0.002" in found and "as if its" in found and "worst where" in found
@@ -208,14 +220,38 @@ def test_what_a_verdict_says_of_impossible_targets():
 
 
 def test_bounds_are_said():
-    assert "too sure (its best temperature is at least 100), about as far" in said(best=100.0)
-    assert "too sure, about as far" in said(best=3.0)
-    assert "not sure enough, its logits should be at least 100 times as" in said(best=0.01)
-    assert "no temperature mends it, farther off than any temp" in said(temperature=jnp.inf)
-    assert "too sure (its best temp" in said(best=100.0, temperature=jnp.inf)
+    bound = "too sure (of the test), its best temperature is at least 100, about as far"
+    assert bound in said(best=100.0, found=[TOO_SURE])
+    assert "too sure (of the test), about as far" in said(best=3.0, found=[TOO_SURE])
+    found = said(best=0.01, found=[NOT_SURE])
+    assert "not sure enough (of the test), its logits should be at least 100 times as" in found
+    assert "farther off than any temperature" in said(temperature=jnp.inf)
     assert value_text("best temperature", Measure(100.0)) == "≥ 100"
     assert value_text("best temperature", Measure(0.01)) == "≤ 0.01"
     assert value_text("best temperature", Measure(99.0)) == "99"
+
+
+def test_a_temperature_is_named_only_if_it_is_the_error():
+    """A best temperature of 0.946, logits 1.06 times as large, beside an error of T = 1.1."""
+    noise = said(best=0.946, temperature=1.1)
+    assert "logits should" not in noise and "not sure enough" not in noise
+    assert "in places or in shape" in noise and "as if its logits were 1.1 times" in noise
+    beside = said(best=0.946, temperature=1.1, found=[direction("not sure enough", 0.2)])
+    assert "not sure enough (of the test), which is less than half of the error" in beside
+    assert "logits should" not in beside
+
+
+def test_the_sentence_of_a_paper(evaluation):
+    low, high = evaluation.effect.skce.interval
+    ends = evaluation.effect.equivalent.confidence_interval
+    assert evaluation.sentence == (
+        "The squared kernel calibration error (SKCE) with the default kernel was "
+        f"{evaluation.effect.skce.value:.4f} (95 % CI {low:.4f} to {high:.4f}), as large as if "
+        f"logits were {float(evaluation.effect.equivalent.temperature):.3g} times too large "
+        f"({float(ends.low):.3g} to {float(ends.high):.3g}); calibration was rejected (exact "
+        "aggregated kernel test, 999 redraws, p = 0.001, n = 120)."
+    )
+    assert evaluation.to_dict()["sentence"] == evaluation.sentence
 
 
 @pytest.mark.parametrize("level", [0.9, 0.95])

@@ -1,4 +1,4 @@
-"""How many rows are in each cell, and which cell of a map speaks most clearly against the model."""
+"""How many rows are in each cell, and which cells of a map are the worst."""
 
 import jax
 import jax.numpy as jnp
@@ -27,11 +27,12 @@ def cumulative(counts: jax.Array) -> jax.Array:
     return jnp.pad(sums, [(0, 0)] * (counts.ndim - 1) + [(1, 0)])
 
 
-def worst_cell(score: jax.Array, significant: jax.Array) -> tuple[int, ...] | None:
-    """The index of the significant cell whose score is farthest from 0; None if none is.
+def worst_cell(size: jax.Array, significant: jax.Array) -> tuple[int, ...] | None:
+    """The index of the significant cell whose size is farthest from 0; None if none is.
 
-    The arrays must be concrete.
+    The size is a score, for the clearest error, or a value, for the largest one.  The arrays must
+    be concrete.
     """
-    distances = np.where(np.asarray(significant), np.abs(np.asarray(score)), -1.0)
+    distances = np.where(np.asarray(significant), np.abs(np.asarray(size)), -1.0)
     index = np.unravel_index(np.argmax(distances), distances.shape)
     return tuple(map(int, index)) if distances[index] >= 0 else None

@@ -57,8 +57,22 @@ class ResidualMap:
 
     def worst_cell(self) -> tuple[int, ...] | None:
         """The index (layer, location bin, spread bin) of the significant cell with the largest
-        score; None if no cell is significant."""
+        score; None if no cell is significant.
+
+        It is where the model is most clearly wrong, often a cell of many rows.
+        """
         return worst_cell(self.score, self.significant)
+
+    def largest_cell(self) -> tuple[int, ...] | None:
+        """The index (layer, location bin, spread bin) of the significant cell with the largest
+        error in units of the predicted spread; None if no cell is significant.
+
+        It is where the model is most wrong, often a cell of few rows.  In the second layer the
+        error is that of the spread, sqrt(1 + value) - 1.
+        """
+        location, square = self.value
+        errors = jnp.stack([location, jnp.sqrt(jnp.maximum(1 + square, 0.0)) - 1])
+        return worst_cell(errors, self.significant)
 
 
 def residual_map(

@@ -54,8 +54,18 @@ class WitnessMap:
     confidence_level: jax.Array
 
     def worst_cell(self) -> tuple[int, ...] | None:
-        """The index (row, bin) of the significant cell with the largest score; None if none is."""
+        """The index (row, bin) of the significant cell with the largest score; None if none is.
+
+        It is where the model is most clearly wrong, often a cell of many rows.
+        """
         return worst_cell(self.score, self.significant)
+
+    def largest_cell(self) -> tuple[int, ...] | None:
+        """The index (row, bin) of the significant cell with the largest value; None if none is.
+
+        It is where the model is most wrong, often a cell of few rows.
+        """
+        return worst_cell(self.value, self.significant)
 
 
 def witness_map(

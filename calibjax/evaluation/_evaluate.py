@@ -19,6 +19,8 @@ from calibjax.evaluation._dependence import (
     read_weights,
     rows_in_words,
 )
+from calibjax.evaluation._direction import Direction
+from calibjax.evaluation._directions import directions_of
 from calibjax.evaluation._effect import effect_of
 from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._hidden import n_hidden, on_numpy, shift_in_words
@@ -187,6 +189,7 @@ def evaluate_read(
     found = measures(keys.measures, data, 1 - level, _N_RESAMPLES)
     rows, units = f"{n} rows", rows_in_words(dependence)
     worst = towards = neighbours = None
+    directions: tuple[Direction, ...] = ()
     in_columns: tuple[Neighbours, ...] = ()
     if units is None:
         neighbours = neighbour_dependence_test_of_data(keys.neighbours, data)
@@ -196,17 +199,23 @@ def evaluate_read(
     if isinstance(observed, Between):
         rows += f", {n_hidden(observed)} of hidden targets"
         towards = shift_in_words(found[MEAN_PLACE])
-    elif pvalue <= level:
+    elif pvalue <= level and not impossible.is_all(level):
+        directions = directions_of(
+            keys.measures, data, effect.best_temperature, impossible.rows, level, classes
+        )
         worst = worst_level(predictions, observed, 1 - level)
         if worst is None:
             maps = map_of(keys.curves, data, 1 - level, _N_RESAMPLES)
             worst = worst_place(maps, classes)
     return Evaluation(
-        verdict=verdict(pvalue, level, predictions, effect, worst, impossible, towards, rows),
+        verdict=verdict(
+            pvalue, level, predictions, effect, directions, worst, impossible, towards, rows
+        ),
         pvalue=pvalue,
         level=level,
         test=test,
         effect=effect,
+        directions=directions,
         measures=found,
         impossible=impossible,
         predictions=predictions,

@@ -18,6 +18,7 @@ from calibjax._rows import Data, Dependence, check_data, padded, with_dependence
 from calibjax.curves import contributions_of_data
 from calibjax.discrepancy import normal_form
 from calibjax.evaluation._dependence import INDEPENDENT, rows_in_words
+from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import Measure
@@ -27,7 +28,7 @@ from calibjax.evaluation._remarks import Impossible, remarks
 from calibjax.evaluation._remedies import Remedy, remedies_of
 from calibjax.evaluation._sampling import Sampling
 from calibjax.evaluation._saved import saved
-from calibjax.evaluation._summary import summary
+from calibjax.evaluation._summary import sentence, summary
 from calibjax.expectations import default_kernel_of_data
 from calibjax.hypothesis_tests import CalibrationTestResult
 
@@ -45,6 +46,8 @@ class Evaluation:
         level: the level; intervals hold with the confidence 1 - level.
         test: the result of `calibration_test`, with what each kernel says.
         effect: the SKCE with its interval, and the temperatures that say how much it is.
+        directions: which way the whole model is wrong, "too low" or "too sure", where that is clear
+            beyond chance and the model is rejected; the main one first.
         measures: accuracy, scores and classical calibration errors, by their names.
         impossible: the rows whose targets came although the model gave them the probability 0.
         predictions: the predictions, as a distribution.
@@ -70,6 +73,7 @@ class Evaluation:
     level: float
     test: CalibrationTestResult
     effect: Effect
+    directions: tuple[Direction, ...]
     measures: dict[str, Measure]
     impossible: Impossible
     predictions: Distribution
@@ -85,6 +89,11 @@ class Evaluation:
     def rejected(self) -> bool:
         """Whether the p-value is at most the level: the model is not calibrated."""
         return self.pvalue <= self.level
+
+    @property
+    def sentence(self) -> str:
+        """The size of the error with its interval and the result of the test, for a paper."""
+        return sentence(self)
 
     @property
     def n(self) -> int:

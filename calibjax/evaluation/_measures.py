@@ -114,7 +114,7 @@ def _number_measures(key: jax.Array, data: Data, confidence_level: float) -> dic
         "CRPS": mean_measure(np.asarray(crps_of_data(data))[:n], confidence_level, sampling, 0.0)
     }
     seen = data.predictions.restricted(data.targets)
-    means, deviations = (np.asarray(x, np.float64)[:n] for x in _moments(data.predictions))
+    means, deviations = (np.asarray(x, np.float64)[:n] for x in moments(data.predictions))
     with np.errstate(divide="ignore", invalid="ignore"):
         errors = (np.asarray(seen, np.float64)[:n] - means) / deviations
     if np.isfinite(errors).all() and np.isfinite(deviations).all():
@@ -131,7 +131,8 @@ def _number_measures(key: jax.Array, data: Data, confidence_level: float) -> dic
 
 
 @jax.jit
-def _moments(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
+def moments(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
+    """Means and standard deviations."""
     return predictions.mean(), predictions.standard_deviation()
 
 

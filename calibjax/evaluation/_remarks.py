@@ -14,7 +14,7 @@ from calibjax._struct import widest_dtype
 from calibjax.distributions import SurvivalCurve
 from calibjax.evaluation._dependence import INDEPENDENT, remarks_on_rows
 from calibjax.evaluation._hidden import remark_on_hidden
-from calibjax.evaluation._rows import log_scores, named_rows, without_targets
+from calibjax.evaluation._rows import log_scores, n_labels, named_rows, without_targets
 from calibjax.intervals import FEW_EVENTS, expected_rare_events
 
 # With fewer rows intervals of means, and of the SKCE, miss more often than they say.
@@ -73,6 +73,10 @@ class Impossible:
     rows: np.ndarray
     pvalue_without: float | None = None
 
+    def is_all(self, level: float) -> bool:
+        """Whether nothing else is wrong: a model is rejected with these rows and not without."""
+        return self.pvalue_without is not None and self.pvalue_without > level
+
 
 def impossible_rows(data: Data) -> np.ndarray:
     """The kept rows with an infinite log score: of probability 0, or of less than can be held.
@@ -92,12 +96,18 @@ def in_words(impossible: Impossible, predictions: Distribution) -> str | None:
     n = len(impossible.rows)
     if n == 0:
         return None
-    zero = "probability" if predictions.target_kind == "integer" else "density"
-    least = jnp.finfo(widest_dtype(*jax.tree.leaves(predictions))).tiny
     said = (
-        f"{n} {'target' if n == 1 else 'targets'} came to which the model gave the {zero} 0 or "
-        f"less than {float(least):.2g} ({named_rows(impossible.rows)})"
+        f"{n} {'target' if n == 1 else 'targets'} came to which the model gave the "
+        f"{_zero(predictions)} ({named_rows(impossible.rows)})"
     )
     if impossible.pvalue_without is None:
         return said
     return f"{said}; without {'it' if n == 1 else 'them'} p = {impossible.pvalue_without:.3g}"
+
+
+def _zero(predictions: Distribution) -> str:
+    if n_labels(predictions) is not None:
+        return "probability 0"
+    least = float(jnp.finfo(widest_dtype(*jax.tree.leaves(predictions))).tiny)
+    kind = "probability" if predictions.target_kind == "integer" else "density"
+    return f"{kind} 0 or less than {least:.2g}"

@@ -32,6 +32,15 @@ class Sampling:
         n, columns = data.n_kept(), (data.weights, data.clusters, data.times)
         return cls(n, *(None if x is None else np.asarray(x)[:n] for x in columns))
 
+    def of_rows(self, counts: np.ndarray) -> "Sampling":
+        """That of the rows that count, given as truth values ``[n]``."""
+        weights, clusters, times = (
+            None if x is None else x[counts] for x in (self.weights, self.clusters, self.times)
+        )
+        if clusters is not None:
+            clusters = np.unique(clusters, return_inverse=True)[1]
+        return Sampling(int(counts.sum()), weights, clusters, times)
+
     @property
     def is_dependent(self) -> bool:
         """Whether rows may depend on each other."""

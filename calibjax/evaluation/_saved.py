@@ -22,6 +22,7 @@ def saved(evaluation: Any) -> dict[str, Any]:
     equivalent, best = evaluation.effect.equivalent, evaluation.effect.best_temperature
     found = {
         "verdict": evaluation.verdict,
+        "sentence": evaluation.sentence,
         "remarks": evaluation.remarks,
         "rejected": evaluation.rejected,
         "pvalue": evaluation.pvalue,
@@ -41,6 +42,7 @@ def saved(evaluation: Any) -> dict[str, Any]:
         if equivalent is None
         else {"value": equivalent.temperature, "interval": equivalent.confidence_interval},
         "deviation_ratio": None if equivalent is None else equivalent.deviation_ratio,
+        "directions": [dataclasses.asdict(x) for x in evaluation.directions],
         "impossible_rows": evaluation.impossible.rows,
         "pvalue_without_impossible_rows": evaluation.impossible.pvalue_without,
         "best_temperature": best,

@@ -2,21 +2,16 @@
 
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from calibjax._distribution import Distribution
+from calibjax.evaluation._direction import Direction, directions_in_words
 from calibjax.evaluation._effect import Effect, deviation_ratio
 from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._remarks import Impossible, in_words
 from calibjax.evaluation._rows import n_labels
 from calibjax.recalibration import is_end_of_range
-
-# A best temperature this close to 1 says nothing about the direction.
-_NEARLY_ONE = 0.05
-# A temperature tells the direction of the error if its logarithm is at least this much of the
-# logarithm of the equivalent temperature; else the model is wrong in another way.
-_MAIN_ERROR = 0.5
 
 
 def verdict(
@@ -24,25 +19,26 @@ def verdict(
     level: float,
     predictions: Distribution,
     effect: Effect,
+    directions: Sequence[Direction],
     worst: str | None,
     impossible: Impossible,
     towards: str | None = None,
     rows: str | None = None,
 ) -> str:
-    """Whether the model is calibrated, how far off it is, and where most of all.
+    """Whether the model is calibrated, which way it is wrong, how far off, and where most of all.
 
     Args:
         pvalue: the p-value of `calibration_test`.
         level: the model is called not calibrated if the p-value is at most this.
         predictions: the n predictions.
         effect: the size of the error.
+        directions: the clear directions of the whole model, the main one first.
         worst: where the model is wrong, in words, if that is known.
         impossible: the rows whose targets the model gave the probability 0.  If the others are not
             rejected, nothing else is said to be wrong.
-        towards: in which direction targets differ, where no temperature says it.
+        towards: in which direction targets differ that are not known exactly.
         rows: the number of rows, and what is special about them, in words.
     """
-    without = impossible.pvalue_without
     certain = in_words(impossible, predictions)
     found = f"(p = {pvalue:.3g}, {rows or f'{len(predictions)} rows'})"
     if pvalue > level:
@@ -57,8 +53,8 @@ def verdict(
         refuted = f"{certain}, which never happens to a calibrated model"
         return f"{refuted}; no other sign of miscalibration {found}{certificate}."
     details = [certain]
-    if without is None or without <= level:
-        details += [_how_far_off(predictions, effect), towards, worst and f"worst where {worst}"]
+    if not impossible.is_all(level):
+        details += [towards or _how_far_off(predictions, effect, directions), worst]
     said = "; ".join(detail for detail in details if detail)
     return f"Not calibrated {found}{': ' if said else ''}{said}."
 
@@ -71,30 +67,25 @@ def temperature_text(best_temperature: float) -> str:
     return f"{words}{best_temperature:.3g}"
 
 
-def direction(best_temperature: float | None) -> str | None:
-    """Whether a model is too sure or not sure enough, by the temperature that suits it best."""
-    if best_temperature is None or not abs(best_temperature - 1) >= _NEARLY_ONE:
-        return None
-    return "too sure" if best_temperature > 1 else "not sure enough"
+def _how_far_off(predictions: Distribution, effect: Effect, directions: Sequence[Direction]) -> str:
+    """The direction and the size of an error.
 
-
-def _how_far_off(predictions: Distribution, effect: Effect) -> str | None:
-    best, towards = effect.best_temperature, direction(effect.best_temperature)
-    if effect.equivalent is None or best is None:
-        return towards
+    A temperature is named if it is the main error.  One that is close to 1, or that leaves most of
+    the error, is not.
+    """
+    said, best = directions_in_words(directions), effect.best_temperature
+    if best is not None and directions and directions[0].is_main and directions[0].is_sureness:
+        if best < 1:
+            return f"{said}, {_not_sure_enough(predictions, best)}"
+        if is_end_of_range(best):
+            said += f", its best temperature is {temperature_text(best)}"
+    if effect.equivalent is None:
+        return said
     temperature = float(effect.equivalent.temperature)
-    is_end = is_end_of_range(best)
-    if abs(math.log(best)) < _MAIN_ERROR * math.log(temperature) and not is_end:
-        towards = None
-    if towards == "not sure enough":
-        return f"{towards}, {_not_sure_enough(predictions, best)}"
-    if towards and is_end:
-        towards = f"{towards} (its best temperature is {temperature_text(best)})"
-    said = towards or "no temperature mends it"
     if temperature == math.inf:
         return f"{said}, farther off than any temperature shows"
     size = _too_sure(predictions, temperature)
-    return f"{said}, about as far off as if {size}" if size else towards
+    return f"{said}, about as far off as if {size}" if size else said
 
 
 def _too_sure(predictions: Distribution, temperature: float) -> str | None:
@@ -115,6 +106,49 @@ def _not_sure_enough(predictions: Distribution, temperature: float) -> str:
     return f"its standard deviations are {least}{ratio:.3g} times too large"
 
 
+def sentence(evaluation: Any) -> str:
+    """The size of the error with its interval, and the test, as a paper reports them."""
+    effect, confidence = evaluation.effect, 100 * (1 - evaluation.level)
+    value, low, high = _decimals(effect.skce.value, *effect.skce.interval)
+    size = (
+        "The squared kernel calibration error (SKCE) with the default kernel was "
+        f"{value} ({confidence:.3g} % CI {low} to {high})"
+    )
+    if effect.equivalent is not None:
+        ends = effect.equivalent.confidence_interval
+        temperatures = float(effect.equivalent.temperature), float(ends.low), float(ends.high)
+        size += f", {_equivalent(evaluation.predictions, *temperatures)}"
+    test, n_sets = "aggregated kernel test", evaluation.test.null_distribution.shape[0]
+    test = f"exact {test}, {n_sets} redraws" if evaluation.is_redrawn else f"{test}, multipliers"
+    units = "" if evaluation.units is None else f" in {evaluation.units}"
+    rejected = "rejected" if evaluation.rejected else "not rejected"
+    return (
+        f"{size}; calibration was {rejected} ({test}, p = {evaluation.pvalue:.3g}, "
+        f"n = {evaluation.n}{units})."
+    )
+
+
+def _decimals(*values: float) -> list[str]:
+    """Numbers with as many decimals as the first one needs for three digits."""
+    size = abs(values[0])
+    n_decimals = 2 - math.floor(math.log10(size)) if 0 < size < math.inf else 2
+    return [f"{x + 0.0:.{min(max(n_decimals, 0), 12)}f}" for x in values]
+
+
+def _equivalent(predictions: Distribution, temperature: float, low: float, high: float) -> str:
+    """The error of predictions with another temperature that is as large."""
+    if n_labels(predictions) is not None:
+        ends = f"{number(low)} to {number(high)}"
+        return f"as large as if logits were {number(temperature)} times too large ({ends})"
+    # A large temperature is a small deviation.
+    value, upper, lower = (
+        number(deviation_ratio(predictions, x) if math.isfinite(x) else 0.0)
+        for x in (temperature, low, high)
+    )
+    words = "as large as if standard deviations were"
+    return f"{words} {value} of the right ones ({lower} to {upper})"
+
+
 _WIDTH = 88
 BEST_TEMPERATURE = "best temperature"
 
@@ -133,11 +167,9 @@ def summary(evaluation: Any) -> str:
             f"{name:<26}{value_text(name, measure):>10}  "
             + (measure.note or "".join(f"{end:<19} " for end in ends) + pvalue)
         )
-    towards = direction(evaluation.effect.best_temperature)
-    if towards:
-        lines[-1] += f"  {towards}"
     for remark in evaluation.remarks:
         lines += ["", textwrap.fill(remark, _WIDTH)]
+    lines += ["", textwrap.fill(f"To cite: {evaluation.sentence}", _WIDTH)]
     return "\n".join(line.rstrip() for line in lines)
 
 

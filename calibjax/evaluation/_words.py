@@ -44,16 +44,28 @@ def judged_event(predictions: Distribution, classes: list[Any] | None) -> str:
 
 
 def worst_place(curves: dict[str, Any], classes: list[Any] | None) -> str | None:
-    """Where the maps of an evaluation show the clearest error, in words; None if nowhere."""
+    """Where the maps of an evaluation show an error, in words with the number of rows.
+
+    The clearest error and the largest one may be at two places; None if no place is significant.
+    """
     for name, in_words in ("witness", _place_of_class), ("residuals", _place_of_number):
         if name in curves:
-            cell = curves[name].worst_cell()
-            return None if cell is None else in_words(curves[name], cell, classes)
+            cells = curves[name].worst_cell(), curves[name].largest_cell()
+            if None in cells:
+                return None
+            clearest, largest = (in_words(curves[name], cell, classes) for cell in cells)
+            return _clearest_and_largest(clearest, largest)
     return None
 
 
+def _clearest_and_largest(clearest: str, largest: str) -> str:
+    if clearest == largest:
+        return f"worst where {clearest}"
+    return f"clearest where {clearest}; largest where {largest}"
+
+
 def worst_level(predictions: Distribution, targets: Any, confidence_level: float) -> str | None:
-    """Of quantile forecasts the level with the clearest error, in words; None if there is none.
+    """Of quantile forecasts the levels with the clearest and the largest error, in words, or None.
 
     An error is clear if more targets are below, or fewer at or below, than by chance, at all K
     levels with the probability `confidence_level`, by the normal law and Bonferroni.
@@ -62,16 +74,22 @@ def worst_level(predictions: Distribution, targets: Any, confidence_level: float
         return None
     levels, below, up_to = shares_of_levels(predictions, targets)
     excess, lack = below.mean(axis=0) - levels, levels - up_to.mean(axis=0)
-    scores = np.maximum(excess, lack) / np.sqrt(levels * (1 - levels) / len(below))
-    worst = int(np.argmax(scores))
-    if scores[worst] < NormalDist().inv_cdf(1 - (1 - confidence_level) / (2 * len(levels))):
+    gaps = np.maximum(excess, lack)
+    scores = gaps / np.sqrt(levels * (1 - levels) / len(below))
+    critical = NormalDist().inv_cdf(1 - (1 - confidence_level) / (2 * len(levels)))
+    if scores.max() < critical:
         return None
-    is_lack = lack[worst] > excess[worst] and np.any(below[:, worst] != up_to[:, worst])
-    counted, where = (up_to, "at or below") if is_lack else (below, "below")
-    return (
-        f"quantiles have the level {levels[worst]:.4g}: {counted[:, worst].mean():.1%} of the "
-        f"targets lie {where} them"
-    )
+
+    def in_words(worst: int) -> str:
+        is_lack = lack[worst] > excess[worst] and np.any(below[:, worst] != up_to[:, worst])
+        counted, where = (up_to, "at or below") if is_lack else (below, "below")
+        return (
+            f"quantiles have the level {levels[worst]:.4g}: {counted[:, worst].mean():.1%} of the "
+            f"targets lie {where} them"
+        )
+
+    largest = np.argmax(np.where(scores < critical, -1.0, gaps))
+    return _clearest_and_largest(in_words(int(np.argmax(scores))), in_words(int(largest)))
 
 
 def _place_of_class(witness: Any, cell: tuple[int, int], classes: list[Any] | None) -> str:
@@ -81,7 +99,7 @@ def _place_of_class(witness: Any, cell: tuple[int, int], classes: list[Any] | No
     name = class_name(classes, int(witness.classes[row]))
     return (
         f"{name} gets {low:.2g} to {high:.2g}: predicted {predicted:.1%} on average, "
-        f"observed {predicted + float(witness.value[cell]):.1%}"
+        f"observed {predicted + float(witness.value[cell]):.1%} ({int(witness.count[cell])} rows)"
     )
 
 
@@ -98,4 +116,5 @@ def _place_of_number(residuals: Any, cell: tuple[int, int, int], _: Any) -> str:
         found = f"targets are {abs(value):.2g} deviations {'higher' if value > 0 else 'lower'}"
     else:
         found = f"errors are {(1 + value) ** 0.5:.2g} times as large as predicted"
-    return f"means are {means} and deviations {deviations}: {found}"
+    n = int(residuals.count[place, width])
+    return f"means are {means} and deviations {deviations}: {found} ({n} rows)"

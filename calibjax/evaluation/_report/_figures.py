@@ -100,7 +100,7 @@ def _pictures(evaluation: Any) -> Iterator[tuple[str, Callable[..., Any], str, s
             "Coverage of central intervals. " + _outside(coverage.coverage, coverage, "", "levels"),
         )
     place = worst_place(curves, classes)
-    seen = f"Worst where {place}." if place else "Nothing differs by more than chance."
+    seen = f"{place[0].upper()}{place[1:]}." if place else "Nothing differs by more than chance."
     chance = (
         "What chance explains is grey: a calibrated model has any colour with a probability of "
         f"{evaluation.level:.3g}."
