@@ -5,6 +5,9 @@ from calibjax._rows._checked import check_locations as check_locations
 from calibjax._rows._checked import check_predictions as check_predictions
 from calibjax._rows._checked import check_rows as check_rows
 from calibjax._rows._checked import parameters as parameters
+from calibjax._rows._covariates import Frame as Frame
+from calibjax._rows._covariates import with_covariates as with_covariates
+from calibjax._rows._data import Covariates as Covariates
 from calibjax._rows._data import Data as Data
 from calibjax._rows._data import clean as clean
 from calibjax._rows._data import fill_masked as fill_masked

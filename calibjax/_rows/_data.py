@@ -17,13 +17,28 @@ from calibjax._between import conditions
 from calibjax._distribution import Distribution
 from calibjax._numbers import fractions_of, is_nonnegative
 from calibjax._sharding import Axis, all_max, all_of, all_sum, index_on
-from calibjax._struct import is_floating, is_traced, struct, widest_dtype
+from calibjax._struct import is_floating, is_traced, static, struct, widest_dtype
 
 T = TypeVar("T")
 
 #: An array with a row for each sample, or None; targets may be `Between`.  The type does not say
 #: which: `clean` makes weights of None, and a public function refuses intervals before its core.
 PerRow = Any
+
+
+@struct
+class Covariates:
+    """d columns of what is known of each row beside its prediction.
+
+    Args:
+        values: numbers, or numbers of categories, ``[n, d]``.
+        names: of the columns.
+        sizes: how many categories each column has, and 0 if it holds numbers.
+    """
+
+    values: jax.Array
+    names: tuple[str, ...] = static()
+    sizes: tuple[int, ...] = static()
 
 
 @struct
@@ -38,6 +53,7 @@ class Data:
         clusters: numbers of clusters, ``[n]``: rows of one may depend on each other; or None.
         times: times in units of the horizon, ``[n]``: rows less than 1 apart may depend on each
             other; or None.
+        covariates: what else is known of each row, or None.
     """
 
     predictions: Distribution
@@ -46,6 +62,7 @@ class Data:
     weights: PerRow = None
     clusters: PerRow = None
     times: PerRow = None
+    covariates: Covariates | None = None
 
     @property
     def n(self) -> int:
@@ -79,6 +96,8 @@ class Data:
                 valid = valid & possible
         if self.times is not None:
             valid = valid & jnp.isfinite(self.times)
+        if self.covariates is not None:
+            valid = valid & ~jnp.any(jnp.isnan(self.covariates.values), axis=1)
         return valid if self.weights is None else valid & is_nonnegative(self.weights)
 
 
@@ -131,17 +150,17 @@ def clean(data: Data, axis: Axis = None) -> Data:
         data.targets,
     )
     weights = jnp.ones(valid.shape, dtype) if data.weights is None else data.weights.astype(dtype)
-    clusters, times = data.clusters, data.times
+    others = data.clusters, data.times, data.covariates
     if data.where is not None:
         valid = valid | ~data.where
-        rows = predictions, targets, clusters, times
-        predictions, targets, clusters, times = fill_masked(rows, data.where, axis)
+        rows = predictions, targets, others
+        predictions, targets, others = fill_masked(rows, data.where, axis)
         weights = jnp.where(data.where, weights, 0.0)
     if data.weights is not None:
         largest = all_max(jnp.max(weights), axis)
         weights = fractions_of(jnp.where(largest > 0, largest, 1.0), weights)
     weights = weights * jnp.where(jnp.all(valid), 1.0, jnp.nan)
-    return Data(predictions, targets, data.where, weights, clusters, times)
+    return Data(predictions, targets, data.where, weights, *others)
 
 
 def in_dtype(tree: T, dtype: DTypeLike) -> T:

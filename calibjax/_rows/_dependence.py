@@ -54,7 +54,7 @@ def with_dependence(data: Data, dependence: Dependence, at_least: int = 2) -> Da
         return data
     check_array("times", times, "real")
     check_shapes({"times": (times, "n")}, {"n": data.n})
-    kept = _kept(data)
+    kept = kept_rows(data)
     if kept is not None and not is_traced(times):
         at = np.asarray(times, np.float64)
         with jax.ensure_compile_time_eval():
@@ -78,7 +78,7 @@ def with_dependence(data: Data, dependence: Dependence, at_least: int = 2) -> Da
 
 def check_unrelated(data: Data) -> None:
     """A ValueError if all kept rows are less than a horizon apart: no pair would be left."""
-    kept = _kept(data)
+    kept = kept_rows(data)
     if data.times is None or kept is None or is_traced(data.times):
         return
     with jax.ensure_compile_time_eval():
@@ -93,7 +93,7 @@ def check_unrelated(data: Data) -> None:
 def n_units(data: Data) -> int | None:
     """The number of clusters, or of different times; None if it is traced or nothing depends."""
     values = data.clusters if data.times is None else data.times
-    kept = _kept(data)
+    kept = kept_rows(data)
     if values is None or kept is None or is_traced(values):
         return None
     return int(np.unique(np.asarray(values)[kept]).size)
@@ -110,7 +110,7 @@ def describe_units(data: Data) -> str:
 
 def _numbered(name: str, values: ArrayLike, data: Data, at_least: int) -> ArrayLike:
     """Clusters as numbers from 0 on; integers remain as they are where they are not known here."""
-    kept = _kept(data)
+    kept = kept_rows(data)
     if kept is None or is_traced(values) or devices_of(values):
         if not jnp.issubdtype(jnp.result_type(values), jnp.floating):
             return jnp.asarray(values).astype(jnp.int32)
@@ -126,12 +126,12 @@ def _numbered(name: str, values: ArrayLike, data: Data, at_least: int) -> ArrayL
 
 
 def _refuse_one(name: str, values: np.ndarray, data: Data) -> None:
-    kept = _kept(data)
+    kept = kept_rows(data)
     if kept is not None and np.unique(values[kept]).size < 2:
         raise ValueError(f"{name} must have at least 2 different values, got 1.")
 
 
-def _kept(data: Data) -> np.ndarray | None:
+def kept_rows(data: Data) -> np.ndarray | None:
     """Which rows count, or None if that is traced."""
     if is_traced((data.where, data.weights)):
         return None

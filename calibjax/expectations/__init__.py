@@ -45,3 +45,7 @@ from calibjax.expectations._mean_embedding_distance import (
 from calibjax.expectations._measures import measure_of_residual as measure_of_residual
 from calibjax.expectations._measures import register_sums as register_sums
 from calibjax.expectations._measures import sums_over_atoms as sums_over_atoms
+from calibjax.expectations._of_covariates import judging_kernels as judging_kernels
+from calibjax.expectations._of_covariates import (
+    prediction_coordinates as prediction_coordinates,
+)

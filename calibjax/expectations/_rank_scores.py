@@ -62,7 +62,7 @@ class RankScores:
     weights: tuple[float, float] = static()
 
     def __call__(self, p: Distribution) -> jax.Array:
-        (location,), (log_spread,) = _location_and_log_spread(batch_of_one(p))
+        (location,), (log_spread,) = location_and_log_spread(batch_of_one(p))
         known = self.locations, self.log_spreads, self.correlation, self.share
         of_one = _both_scores if location.ndim == 0 else jax.vmap(_both_scores)
         both = of_one(known, location, log_spread)
@@ -93,7 +93,7 @@ def _with_weights(known: tuple[jax.Array, ...], weights: tuple[float, float]) ->
     return RankScores(locations, log_spreads, correlation, share, weights)
 
 
-def _location_and_log_spread(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
+def location_and_log_spread(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
     """Both ``[n]``; equal samples have the spread 0."""
     spread = predictions.spread()
     return predictions.location(), jnp.log(jnp.maximum(spread, jnp.finfo(spread.dtype).tiny))
@@ -108,7 +108,7 @@ def _ranks(
     for predictions, where in rows:
         if where is not None:
             predictions = fill_masked(predictions, where, axis)
-        both = jnp.stack(_location_and_log_spread(widened(predictions)))
+        both = jnp.stack(location_and_log_spread(widened(predictions)))
         values = jax.vmap(lambda x: all_of(x, axis).reshape(-1, *x.shape[1:]))(both)
         columns.append(values)
         mask = jnp.ones(both.shape[1], bool) if where is None else where

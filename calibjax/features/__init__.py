@@ -1,5 +1,9 @@
 """Random features: h as an average over features of products of two numbers, one per sample."""
 
+from calibjax.features._column_kernels import ColumnKernels as ColumnKernels
+from calibjax.features._columns import ColumnFeatures as ColumnFeatures
+from calibjax.features._columns import column_features as column_features
+from calibjax.features._columns import ranked as ranked
 from calibjax.features._landmarks import Landmarks as Landmarks
 from calibjax.features._landmarks import choose_landmarks as choose_landmarks
 from calibjax.features._landmarks import landmarks_with_base as landmarks_with_base

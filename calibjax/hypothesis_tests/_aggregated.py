@@ -1,7 +1,6 @@
 """The exact test with several kernels."""
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,10 +23,11 @@ from calibjax._rows import (
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import as_pytree, widest_dtype
 from calibjax.discrepancy import PITResidual, SumOfTerms, check_kernel_of, normal_form
-from calibjax.expectations import default_kernels_of_data
+from calibjax.expectations import default_kernels_of_data, judging_kernels
 from calibjax.features import residual_feature, residual_sums
 from calibjax.hypothesis_tests._aggregation import aggregate
-from calibjax.hypothesis_tests._kernel_terms import terms_of
+from calibjax.hypothesis_tests._covariate_kernels import column_kernels, named_kernels
+from calibjax.hypothesis_tests._kernel_terms import terms_of, with_columns
 from calibjax.hypothesis_tests._law_under_h0 import REDRAWN, Law, describe_law, law_under_h0
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.hypothesis_tests._result import CalibrationTestResult, Members
@@ -185,25 +185,39 @@ def aggregated_skce_test_of_data(
     if n_features is None:
         is_smooth = kernels is None and data.predictions.is_ordered
         n_features = _FEW_LANDMARKS if is_smooth else _LANDMARKS
+    judging: dict[str, int] = {}
     if kernels is None:
         of_places = data.predictions.law_of_pit()
         if of_places is not None:
             places = places_of_targets(jax.random.fold_in(key, _PLACES), data)
             data = dataclasses.replace(data, predictions=of_places, targets=places)
         kernels = default_kernels_of_data(data)
+        judging = {} if data.covariates is None else judging_kernels(data)
     forms = list(map(normal_form, kernels))
+    of_columns = {name: forms[place] for name, place in judging.items()}
     if isinstance(data.targets, Between):
         # The default kernels of ordered classes compare labels too, which are not known here.
-        judging = [all(isinstance(t.residual, PITResidual) for t in form.terms) for form in forms]
-        kernels = list(itertools.compress(kernels, judging))
-        forms = list(itertools.compress(forms, judging))
+        kernels = [k for k, form in zip(kernels, forms, strict=True) if _judges_places(form)]
+        forms = list(filter(_judges_places, forms))
+        of_columns = {name: form for name, form in of_columns.items() if _judges_places(form)}
     terms = terms_of(forms)
+    if of_columns:
+        assert data.covariates is not None
+        terms = with_columns(terms, column_kernels(data), list(of_columns.values()))
+        kernels = [*kernels, *named_kernels(data.covariates.names, list(of_columns))]
+        # Other names are no other program.
+        unnamed = dataclasses.replace(data.covariates, names=())
+        data = dataclasses.replace(data, covariates=unnamed)
     law = law_under_h0(data)
     result = _aggregated_skce_test((key, terms), data, n_resamples, n_features, law)
     members = dataclasses.replace(result.members, kernels=list(kernels))
     described = f"{len(kernels)} kernels, {n_resamples} {describe_law(data, law)}"
     method = f"aggregated_skce_test, {described}"
     return dataclasses.replace(result, members=members, method=method)
+
+
+def _judges_places(form: SumOfTerms) -> bool:
+    return all(isinstance(term.residual, PITResidual) for term in form.terms)
 
 
 def _pooled(data: Data) -> Data:
@@ -224,7 +238,7 @@ def _aggregated_skce_test(
     values, diagonals = redrawn_skce(key, terms, data, n_resamples, n_features, axis, law)
     # All weights are NaN if a row is invalid, and so are all numbers.
     values = jnp.where(n_rows >= 2, values, jnp.nan)
-    found, observed = aggregate(values), values[:, 0]
+    found, observed = aggregate(values, terms.families), values[:, 0]
     # The diagonals of the model's draws have the mean of their sums, in which pairs cancel.
     expected = jnp.mean(values[:, 1:], axis=1)
     unit = 1 / jnp.square(n)
@@ -238,7 +252,14 @@ def _aggregated_skce_test(
         estimates, excess = unit * (observed - expected), jnp.ones_like(observed)
     errors = found.errors.scaled(unit, excess)
     # The kernels are put in their place outside of jit, as they are.
-    members = Members([], estimates, found.scores, found.pvalues, NormInterval(biased, errors))
+    members = Members(
+        kernels=[],
+        estimates=estimates,
+        scores=found.scores,
+        pvalues=found.pvalues,
+        adjusted_pvalues=found.adjusted_pvalues,
+        interval=NormInterval(biased, errors),
+    )
     best = members.best
     return CalibrationTestResult(
         statistic=found.statistic,

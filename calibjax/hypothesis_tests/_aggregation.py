@@ -13,6 +13,11 @@ is nearly standard normal (Wilson and Hilferty, The distribution of chi-square, 
 have few large eigenvalues and a skew law under H0, narrow ones have a nearly normal law: the
 maximum of X would be one of wide kernels, the maximum of z is fair.
 
+**Families.**  Many kernels of one kind would drown a few of another.  The largest z of each family
+is therefore transformed once more, and the scores are the values that this transformation of its
+family gives to the z of a kernel: M is the maximum over families, each of which has the same
+chance.  The transformation of the maxima is symmetric in all data sets too.
+
 **Intervals that hold simultaneously.**  T_k / n^2 is the squared norm of a mean, and if the model
 is calibrated, it is the squared error of this mean.  Let c be the (1 - a)-quantile of the draws
 M^b = max_k z_k^b, and t_k the number T that the transformation of kernel k brings to c.  The
@@ -35,6 +40,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from calibjax._struct import struct
 from calibjax.resampling import counted_pvalue, normal_quantile, rounding_of, upper_quantile
@@ -55,6 +61,7 @@ class Aggregate(NamedTuple):
         draws: the largest z of each draw, ``[B]``.
         scores: z of the observed targets for each kernel, ``[K]``.
         pvalues: the p-value that each kernel would have alone, ``[K]``.
+        adjusted_pvalues: the rank of each kernel's score among the draws of the maximum, ``[K]``.
         errors: the thresholds t_k of all kernels.
     """
 
@@ -63,7 +70,35 @@ class Aggregate(NamedTuple):
     draws: jax.Array
     scores: jax.Array
     pvalues: jax.Array
+    adjusted_pvalues: jax.Array
     errors: "SimultaneousErrors"
+
+
+@struct
+class Scale:
+    """The transformation of numbers to a scale on which they are nearly standard normal.
+
+    Args:
+        mean, deviation, skewness: of the numbers, of one shape.
+    """
+
+    mean: jax.Array
+    deviation: jax.Array
+    skewness: jax.Array
+
+    def score(self, standardised: jax.Array) -> jax.Array:
+        """z of (T - mean) / deviation; with more axes, the last one is not of the scale."""
+        g = self.skewness
+        shift = jnp.maximum(g * standardised / 2, _LEAST_RATIO - 1)
+        root = jnp.cbrt(1 + shift)
+        # (1 + s)^(1/3) - 1 = s / (r^2 + r + 1) keeps the digits of a small s.
+        return 6 / g * (shift / (jnp.square(root) + root + 1)) + g / 6
+
+    def number(self, z: jax.Array) -> jax.Array:
+        """The number T with this z."""
+        g = self.skewness
+        root = jnp.maximum(1 + g * (z - g / 6) / 6, 0.0)
+        return self.mean + self.deviation * 2 / g * (root**3 - 1)
 
 
 @struct
@@ -72,41 +107,42 @@ class SimultaneousErrors:
 
     Args:
         draws: M^b, ``[1, B]`` for K kernels, or ``[B]`` for one of them.
-        mean, deviation, skewness: of the statistics of each kernel, ``[K]`` or ``[]``.
+        own: the transformation of the statistics of each kernel, ``[K]`` or ``[]``.
+        of_family: that of the largest z of its family, or None.
         rounding: by how much statistics of equal data may differ.
         factor: what t_k is multiplied with.
     """
 
     draws: jax.Array
-    mean: jax.Array
-    deviation: jax.Array
-    skewness: jax.Array
+    own: Scale
+    of_family: Scale | None
     rounding: jax.Array
     factor: jax.Array
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """factor t_k for c at this level; above all draws c grows as normal quantiles do."""
-        draws, g = jnp.asarray(self.draws), jnp.asarray(self.skewness)
+        draws = jnp.asarray(self.draws)
         c, beyond = upper_quantile(draws, level)
         reached = normal_quantile(jnp.asarray(1 - 1 / (draws.shape[-1] + 1), draws.dtype))
         c = c + reached * jnp.maximum(beyond - 1, 0.0)
-        # The inverse of the transformation to z.
-        root = jnp.maximum(1 + g * (c - g / 6) / 6, 0.0)
-        return self.factor * (self.mean + self.deviation * 2 / g * (root**3 - 1)) + self.rounding
+        z = c if self.of_family is None else self.of_family.number(c)
+        return self.factor * self.own.number(z) + self.rounding
 
     def scaled(self, unit: jax.Array, factor: jax.Array) -> "SimultaneousErrors":
         """The thresholds times unit and factor, where `unit` is the one of the statistics."""
-        mean, deviation, rounding = (unit * x for x in (self.mean, self.deviation, self.rounding))
-        return SimultaneousErrors(self.draws, mean, deviation, self.skewness, rounding, factor)
+        own = Scale(unit * self.own.mean, unit * self.own.deviation, self.own.skewness)
+        return SimultaneousErrors(self.draws, own, self.of_family, unit * self.rounding, factor)
 
     def of(self, kernel: jax.Array) -> "SimultaneousErrors":
         """The thresholds of one kernel."""
-        parts = self.mean, self.deviation, self.skewness, self.rounding, self.factor
-        return SimultaneousErrors(self.draws[0], *(x[kernel] for x in parts))
+        parts = self.own, self.of_family, self.rounding, self.factor
+        return SimultaneousErrors(self.draws[0], *jax.tree.map(lambda x: x[kernel], parts))
 
 
-def aggregate(values: jax.Array) -> Aggregate:
+def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
     """The aggregate of statistics ``[K, 1 + B]``, the observed ones first.
+
+    `families` has the number of the family of each kernel, if there are any.
 
     Statistics that differ by rounding errors only are equal: where events are rare, many draws are
     the same data.  The errors are proportional to the largest statistic, which is a sum of squares.
@@ -118,33 +154,60 @@ def aggregate(values: jax.Array) -> Aggregate:
     constant = deviation <= 2 * rounding
     safe = jnp.where(constant, 1.0, deviation)
     standardised = jnp.where(constant, 0.0, values - mean) / safe
-    skewness = jnp.mean(standardised**3, axis=1, keepdims=True)
-    skewness = jnp.clip(skewness, _LEAST_SKEWNESS, _LARGEST_SKEWNESS)
+    own = Scale(mean, jnp.where(constant, 0.0, deviation), _skewness(standardised))
 
     def score(x: jax.Array) -> jax.Array:
-        shift = jnp.maximum(skewness * x / 2, _LEAST_RATIO - 1)
-        root = jnp.cbrt(1 + shift)
-        # (1 + s)^(1/3) - 1 = s / (r^2 + r + 1) keeps the digits of a small s.
-        z = 6 / skewness * (shift / (jnp.square(root) + root + 1)) + skewness / 6
         # If all kernels say nothing, all draws are equal.
-        return jnp.where(constant, jnp.where(jnp.all(constant), 0.0, -jnp.inf), z)
+        return jnp.where(constant, jnp.where(jnp.all(constant), 0.0, -jnp.inf), own.score(x))
 
     scores = score(standardised)
-    largest = jnp.max(scores, axis=0)
     # Data that are equal up to rounding have a z not less than this for the same kernel.
-    least = score(standardised[:, :1] - rounding / safe)[jnp.argmax(scores[:, 0]), 0]
+    least = score(standardised[:, :1] - rounding / safe)
+    of_family = None
+    if families:
+        of_family = _scale_of_families(scores, families)
+        scores, least = (_in_family(of_family, z) for z in (scores, least))
+        of_family = jax.tree.map(lambda x: x[:, 0], of_family)
+    largest = jnp.max(scores, axis=0)
+    draws = largest[1:]
     return Aggregate(
         statistic=largest[0],
-        pvalue=counted_pvalue(least, largest[1:]),
-        draws=largest[1:],
+        pvalue=counted_pvalue(least[jnp.argmax(scores[:, 0]), 0], draws),
+        draws=draws,
         scores=scores[:, 0],
         pvalues=jax.vmap(counted_pvalue)(values[:, 0] - rounding[:, 0], values[:, 1:]),
+        adjusted_pvalues=jax.vmap(counted_pvalue, (0, None))(least[:, 0], draws),
         errors=SimultaneousErrors(
-            draws=largest[None, 1:],
-            mean=mean[:, 0],
-            deviation=jnp.where(constant, 0.0, deviation)[:, 0],
-            skewness=skewness[:, 0],
+            draws=draws[None],
+            own=jax.tree.map(lambda x: x[:, 0], own),
+            of_family=of_family,
             rounding=rounding[:, 0],
             factor=jnp.ones_like(mean[:, 0]),
         ),
     )
+
+
+def _skewness(standardised: jax.Array) -> jax.Array:
+    skewness = jnp.mean(standardised**3, axis=1, keepdims=True)
+    return jnp.clip(skewness, _LEAST_SKEWNESS, _LARGEST_SKEWNESS)
+
+
+def _scale_of_families(scores: jax.Array, families: tuple[int, ...]) -> Scale:
+    """The transformation of the largest of the scores ``[K, 1 + B]`` of the family of each kernel.
+
+    Its arrays have the shape ``[K, 1]``.
+    """
+    numbers = np.array(families, np.int32)
+    largest = jax.ops.segment_max(scores, numbers, int(numbers.max()) + 1)
+    # Where all kernels of a family say nothing, all are -infinity.
+    largest = jnp.where(jnp.isneginf(largest), 0.0, largest)
+    mean = jnp.mean(largest, axis=1, keepdims=True)
+    deviation = jnp.sqrt(jnp.mean(jnp.square(largest - mean), axis=1, keepdims=True))
+    deviation = jnp.where(deviation > 0, deviation, 1.0)
+    skewness = _skewness((largest - mean) / deviation)
+    return Scale(mean[numbers], deviation[numbers], skewness[numbers])
+
+
+def _in_family(scale: Scale, z: jax.Array) -> jax.Array:
+    transformed = scale.score((z - scale.mean) / scale.deviation)
+    return jnp.where(jnp.isneginf(z), -jnp.inf, transformed)

@@ -1,12 +1,23 @@
 """The test with default choices, for a first look at a model."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import jax
 from jax.typing import ArrayLike
 
 from calibjax._between import Targets
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, Dependence, check_data, padded, with_dependence
+from calibjax._rows import (
+    Data,
+    Dependence,
+    Frame,
+    check_data,
+    padded,
+    with_covariates,
+    with_dependence,
+)
 from calibjax.hypothesis_tests._aggregated import aggregated_skce_test_of_data
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 
@@ -22,6 +33,7 @@ def calibration_test(
     clusters: ArrayLike | None = None,
     times: ArrayLike | None = None,
     horizon: float | None = None,
+    covariates: ArrayLike | Mapping[str, Any] | Frame | None = None,
 ) -> CalibrationTestResult:
     """Is this model calibrated?  A small p-value says that it is not.
 
@@ -32,8 +44,24 @@ def calibration_test(
     most a.  Rows that depend on each other need `clusters` or `times`: calibrated forecasts for
     four steps ahead, issued at every step, are rejected in more than a third of all cases without.
 
-    O(n n_resamples) time, and memory that does not depend on n_resamples.  Rows on several devices
-    stay where they are.
+    **Covariates** are what else is known of a row before its target: age, region, lead time.  With
+    them the test asks more, for whatever kind of row the predictions are wrong,
+
+    .. math::
+        H_0: \\mathrm{law}(Y \\mid P, X) = P,
+
+    which is false for a climatology, or for the prior given as posterior, although both are
+    calibrated without X.  Its level is exact in the same sense, given predictions and covariates.
+    There are four families of kernels: those on predictions alone; on each column; on each pair of
+    columns, for errors that only two columns together show; and on predictions and a column.
+    Kernels of columns are centred, and see location and spread of numbers and vectors, and
+    frequencies, most likely class and log probability of labels (of up to 32 classes).  The largest
+    score of each family is transformed as those of kernels are (`aggregated_skce_test`), so that
+    1225 pairs drown nothing else, and the statistic is the largest of these four.  Numbers enter by
+    their ranks: no monotone change of a column matters, and neither do names of categories.
+
+    O(n n_resamples) time, and memory that does not depend on n_resamples; with d columns
+    O(n d^2 n_resamples).  Rows on several devices stay where they are.
 
     Args:
         key: a key of `jax.random`, such as ``jax.random.key(0)``.
@@ -46,12 +74,17 @@ def calibration_test(
         clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
         times: numbers ``[n]``: rows of one time may depend on each other in any way.
         horizon: a number in units of the times: rows less than it apart may depend on each other.
+        covariates: what is known of the rows beside their predictions: numbers ``[n, d]``, or a
+            mapping of names to columns ``[n]`` (a dict, or a frame) of numbers, times or
+            categories.  Strings are categories, the 64 most frequent ones of each column; inside
+            jit all columns are numbers.  A column with one value says nothing.
 
     Returns:
-        CalibrationTestResult, whose `members` say what each kernel finds.
+        CalibrationTestResult, whose `members` say what each kernel finds, and `columns` which
+        covariates carry an error.
 
     Raises:
-        TypeError, ValueError: as in `aggregated_skce_test`.
+        TypeError, ValueError: as in `aggregated_skce_test`; a covariate that is missing in a row.
 
     See also:
         `aggregated_skce_test` with kernels of your own, `evaluate` for the whole picture,
@@ -63,6 +96,20 @@ def calibration_test(
         >>> targets = jax.random.normal(jax.random.key(0), (500,))
         >>> float(cj.calibration_test(jax.random.key(1), predictions, targets).pvalue)
         0.001
+
+        Targets that depend on a column, of which the predictions know nothing:
+
+        >>> x = jax.random.normal(jax.random.key(2), (500,))
+        >>> predictions, targets = cj.Normal(jnp.zeros(500), jnp.ones(500)), 0.6 * x + 0.8 * targets
+        >>> result = cj.calibration_test(
+        ...     jax.random.key(1), predictions, targets, covariates={"x": x, "noise": x[::-1]}
+        ... )
+        >>> result.columns[0].name, result.columns[0].kernel
+        ('x', 'column x, location')
+
+    Reference: Gretton, Bousquet, Smola and Schölkopf, Measuring statistical dependence with
+    Hilbert-Schmidt norms, ALT 2005, for centred kernels; Biggs, Schrab and Gretton, MMD-FUSE,
+    NeurIPS 2023, for the aggregation of many.
     """
     if isinstance(key, Distribution):
         raise TypeError(
@@ -74,7 +121,8 @@ def calibration_test(
     check_key(key)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     data = check_data(predictions, targets, where, weights, intervals=True)
-    data = padded(with_dependence(data, Dependence(clusters, times, horizon)))
+    data = with_dependence(data, Dependence(clusters, times, horizon))
+    data = padded(with_covariates(data, covariates))
     return calibration_test_of_data(key, data, n_resamples=n_resamples)
 
 

@@ -6,6 +6,7 @@ the coordinates with respect to landmarks.  Outside of jit they are only sorted:
 a dozen numbers, is a part of the test's one program.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from calibjax._struct import is_traced, static, struct
 from calibjax.discrepancy import JointResidual, SumOfTerms, TargetResidual
-from calibjax.features import Landmarks
+from calibjax.features import ColumnKernels, Landmarks
 from calibjax.kernels import DistanceKernel, KernelLike, describe, times
 
 
@@ -46,6 +47,28 @@ class Group:
 
 
 @struct
+class ColumnGroup:
+    """The kernels of covariates with one feature of targets.
+
+    Args:
+        kernels: which kernels these are.
+        first: the number of the first of them among all kernels.
+        base: the number behind those of the `bases`.
+        source: which of the `sources` has the residual of the feature.
+    """
+
+    kernels: ColumnKernels = static()
+    first: int = static()
+    base: int = static()
+    source: int = static()
+
+    @property
+    def owners(self) -> tuple[int, ...]:
+        """Which of all kernels these are."""
+        return tuple(range(self.first, self.first + self.kernels.n_kernels))
+
+
+@struct
 class KernelTerms:
     """Kernels as sums of terms.
 
@@ -53,13 +76,17 @@ class KernelTerms:
         groups: all terms of all kernels, those that are computed alike together.
         bases: kernels on predictions, one list for each distance.
         sources: what h keeps of targets, each different from the others.
+        of_columns: the kernels of covariates, which are behind all others.
         n_kernels: the number of kernels K.
+        families: the number of the family of each kernel; none if each is one of its own.
     """
 
     groups: list[Group]
     bases: list[list[KernelLike]]
     sources: list[TargetResidual]
+    of_columns: list[ColumnGroup]
     n_kernels: int = static()
+    families: tuple[int, ...] = static()
 
     def base_kernels(self) -> list[KernelLike]:
         """For each distance the kernel that interpolates all of its kernels from landmarks."""
@@ -99,7 +126,25 @@ def terms_of(kernels: Sequence[SumOfTerms]) -> KernelTerms:
     for (base, source, *_), terms in groups.items():
         factors, kernels_of_terms, owners = zip(*terms, strict=True)
         made.append(Group(list(factors), list(kernels_of_terms), owners, base, source))
-    return KernelTerms(made, list(bases.values()), sources, len(kernels))
+    return KernelTerms(made, list(bases.values()), sources, [], len(kernels), ())
+
+
+def with_columns(
+    terms: KernelTerms, columns: ColumnKernels, judging: Sequence[SumOfTerms]
+) -> KernelTerms:
+    """The terms of more kernels: those of columns, each with the feature of each judging kernel.
+
+    The judging kernels are among those that `terms` are of.
+    """
+    families, groups = [0] * terms.n_kernels, []
+    for kernel in judging:
+        (term,) = kernel.terms
+        source = _index(terms.sources, term.residual)
+        groups.append(ColumnGroup(columns, len(families), len(terms.bases), source))
+        families += columns.families
+    return dataclasses.replace(
+        terms, of_columns=groups, n_kernels=len(families), families=tuple(families)
+    )
 
 
 def _index(found: list[Any], node: Any) -> int:

@@ -25,10 +25,15 @@ from calibjax._between import Between
 from calibjax._rows import Data, in_dtype, kept_first
 from calibjax._sharding import Axis, all_sum, axis_size, global_offset
 from calibjax.discrepancy import PITResidual
+from calibjax.expectations import prediction_coordinates
 from calibjax.features import (
+    ColumnFeatures,
+    Landmarks,
     choose_landmarks,
+    column_features,
     landmarks_with_base,
     numbers_of_row,
+    ranked,
     residual_feature,
 )
 from calibjax.hypothesis_tests._kernel_terms import KernelTerms
@@ -71,10 +76,16 @@ def redrawn_skce(
     kernels = terms.base_kernels()
     compared = [embedded_rows(kernel, data.predictions) for kernel in kernels]
     n_all = data.n * axis_size(axis)
-    size, bases = min(n_features, n_all), []
+    size, landmarks = min(n_features, n_all), []
     for kernel, predictions in zip(kernels, compared, strict=True):
         points = choose_landmarks(predictions, n_kept, n_rows, size, axis)
-        bases.append(landmarks_with_base(points, n_rows, kernel, size < n_all))
+        landmarks.append(landmarks_with_base(points, n_rows, kernel, size < n_all))
+
+    bases: list[Landmarks | ColumnFeatures] = [*landmarks]
+    if terms.of_columns:
+        columns = _columns(terms, data, axis)
+        compared.append(columns)
+        bases.append(column_features(terms.of_columns[0].kernels, columns, data.weights, axis))
 
     xi = None
     if law != REDRAWN:
@@ -87,7 +98,7 @@ def redrawn_skce(
         terms=terms,
         features=_features(feature_key, terms, data),
         bases=bases,
-        matrices=[group.matrices(bases[group.base]) for group in terms.groups],
+        matrices=[group.matrices(landmarks[group.base]) for group in terms.groups],
         multipliers=xi,
         missing=[],
         by_place=not data.predictions.has_atoms
@@ -114,6 +125,14 @@ def redrawn_skce(
     values, diagonals = lax.map(forms, groups)
     drawn = jnp.moveaxis(values[:, :, 1:], 0, 1).reshape(values.shape[1], -1)
     return jnp.concatenate([values[0, :, :1], drawn[:, :n_resamples]], axis=1), diagonals[0]
+
+
+def _columns(terms: KernelTerms, data: Data, axis: Axis) -> jax.Array:
+    """Covariates and coordinates of the predictions, as `column_features` takes them."""
+    assert data.covariates is not None
+    values, sizes = data.covariates.values, terms.of_columns[0].kernels.sizes
+    coordinates = prediction_coordinates(data.predictions)
+    return ranked(values, coordinates, sizes, data.weights != 0, axis)
 
 
 def _features(key: jax.Array, terms: KernelTerms, data: Data) -> list[Any]:

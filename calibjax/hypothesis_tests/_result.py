@@ -6,9 +6,13 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._struct import PyTree, is_array, is_traced, static, struct
+from calibjax.hypothesis_tests._covariate_kernels import CovariateEvidence, evidence_of_columns
 from calibjax.intervals import ConfidenceInterval, IntervalOf
 from calibjax.kernels import KernelLike, describe
 from calibjax.resampling import checked_level
+
+# So many kernels are printed, those with the largest scores.
+_MOST_SHOWN = 20
 
 
 @struct
@@ -21,6 +25,8 @@ class Members:
         scores: the biased SKCE on a scale on which it is nearly standard normal under H0, ``[K]``;
             a negative estimate can have a positive score.
         pvalues: the p-value that each kernel would have as the only one, ``[K]``.
+        adjusted_pvalues: the rank of each score among the draws of the largest one, ``[K]``: the
+            p-value of each kernel, adjusted for all of them.  The least is that of the test.
         interval: what `confidence_interval` evaluates.
     """
 
@@ -28,6 +34,7 @@ class Members:
     estimates: jax.Array
     scores: jax.Array
     pvalues: jax.Array
+    adjusted_pvalues: jax.Array
     interval: IntervalOf
 
     def confidence_interval(self, confidence_level: ArrayLike = 0.95) -> ConfidenceInterval:
@@ -54,10 +61,14 @@ class Members:
         numbers = self.estimates, self.scores, self.pvalues
         if any(is_traced(x) or not is_array(x) or np.ndim(x) != 1 for x in numbers):
             return f"Members({', '.join(map(describe, self.kernels))})"
-        rows = zip(*map(np.asarray, numbers), map(describe, self.kernels), strict=True)
+        rows = list(zip(*map(np.asarray, numbers), map(describe, self.kernels), strict=True))
+        left_out = len(rows) - _MOST_SHOWN
+        if left_out > 0:
+            rows = sorted(rows, key=lambda row: -row[1])[:_MOST_SHOWN]
         header = f"{'estimate':>10}{'score':>7}{'pvalue':>8}  kernel"
         lines = [f"{e:10.3g}{s:7.2f}{p:8.3g}  {name}" for e, s, p, name in rows]
-        return "\n".join([header, *lines])
+        more = [f"and {left_out} kernels with smaller scores"] if left_out > 0 else []
+        return "\n".join([header, *lines, *more])
 
 
 @struct
@@ -127,6 +138,27 @@ class CalibrationTestResult:
             )
         level = checked_level(confidence_level, jnp.result_type(self.estimate))
         return _interval_at(self.interval, level)
+
+    @property
+    def columns(self) -> list[CovariateEvidence]:
+        """Which covariates carry what `calibration_test` finds, the largest scores first.
+
+        Each has a name, a score, and a p-value that is adjusted for all kernels of the test: if the
+        model is calibrated given predictions and covariates, the probability that any is at most a
+        is at most a.  `kernel` says how the column takes part: alone, with another one, or with the
+        predictions.
+
+        Raises:
+            ValueError: the test had no covariates, or its numbers are traced.
+        """
+        members = self.members
+        if members is None or is_traced(members) or np.ndim(members.scores) != 1:
+            raise ValueError(f"{self.method} has no columns here.")
+        numbers = np.asarray(members.scores), np.asarray(members.adjusted_pvalues)
+        found = evidence_of_columns(members.kernels, *numbers)
+        if not found:
+            raise ValueError(f"columns are those of covariates, which {self.method} had not.")
+        return found
 
     def __repr__(self) -> str:
         shown = [self.statistic, self.pvalue, self.estimate]

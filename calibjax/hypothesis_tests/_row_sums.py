@@ -8,8 +8,15 @@ from calibjax._distribution import Distribution
 from calibjax._numbers import dot
 from calibjax._sharding import Axis
 from calibjax._struct import PyTree, static, struct
-from calibjax.features import Arguments, Feature, Landmarks, residual_sums, sums_of_residuals
-from calibjax.hypothesis_tests._kernel_terms import KernelTerms
+from calibjax.features import (
+    Arguments,
+    ColumnFeatures,
+    Feature,
+    Landmarks,
+    residual_sums,
+    sums_of_residuals,
+)
+from calibjax.hypothesis_tests._kernel_terms import ColumnGroup, Group, KernelTerms
 from calibjax.hypothesis_tests._multiplied import centred, missing_deviations, multiplied
 from calibjax.hypothesis_tests._target_sets import target_sets
 from calibjax.resampling import ClusterMultipliers, TimeMultipliers, draw_targets
@@ -34,7 +41,7 @@ class RowSums:
         key: the key of the draws.
         terms: the kernels.
         features: what the residuals of each source are features of.
-        bases: the landmarks of each distance between predictions.
+        bases: the landmarks of each distance between predictions, and features of covariates.
         matrices: K of the terms of each group at its landmarks.
         multipliers: of the rows, if residuals are multiplied instead of targets redrawn.
         missing: lambda of each feature for multipliers, which `missing_in` finds.
@@ -44,7 +51,7 @@ class RowSums:
     key: jax.Array
     terms: KernelTerms
     features: list[Feature]
-    bases: list[Landmarks]
+    bases: list[Landmarks | ColumnFeatures]
     matrices: list[jax.Array]
     multipliers: ClusterMultipliers | TimeMultipliers | None
     missing: list[jax.Array]
@@ -53,7 +60,8 @@ class RowSums:
     @property
     def pairs(self) -> list[tuple[int, int]]:
         """The bases and sources that go together."""
-        return sorted({(group.base, group.source) for group in self.terms.groups})
+        groups: list[Group | ColumnGroup] = [*self.terms.groups, *self.terms.of_columns]
+        return sorted({(group.base, group.source) for group in groups})
 
     def missing_in(self, rows: Rows, weights: jax.Array, axis: Axis) -> list[jax.Array]:
         """lambda of each feature; `rows` are those that `arguments` takes."""
@@ -99,6 +107,10 @@ class RowSums:
             dot(_diagonal(k, w[group.base]), of_pair[group.base, group.source].squares)
             for group, k in zip(self.terms.groups, self.matrices, strict=True)
         ]
+        for group in self.terms.of_columns:
+            squares = of_pair[group.base, group.source].squares
+            of_features = dot(squares, jnp.square(w[group.base]))
+            diagonals.append(group.kernels.of_features(of_features))
         return [x.sums for x in sums], diagonals, of_multipliers
 
     def forms(self, summed: Sums, total_weight: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -112,10 +124,18 @@ class RowSums:
         of_pair = dict(zip(self.pairs, sums, strict=True))
         values = jnp.zeros((self.terms.n_kernels, sums[0].shape[1]), sums[0].dtype)
         diagonals = jnp.zeros(self.terms.n_kernels, sums[0].dtype)
-        for group, k, diagonal in zip(self.terms.groups, self.matrices, of_terms, strict=True):
+        n_groups = len(self.terms.groups)
+        for group, k, diagonal in zip(
+            self.terms.groups, self.matrices, of_terms[:n_groups], strict=True
+        ):
             owners = jnp.array(group.owners)
             values = values.at[owners].add(_forms(k, of_pair[group.base, group.source]))
             diagonals = diagonals.at[owners].add(diagonal)
+        for columns, diagonal in zip(self.terms.of_columns, of_terms[n_groups:], strict=True):
+            squares = jnp.sum(jnp.square(of_pair[columns.base, columns.source]), axis=2)
+            own = slice(columns.first, columns.first + columns.kernels.n_kernels)
+            values = values.at[own].set(columns.kernels.of_features(squares))
+            diagonals = diagonals.at[own].set(diagonal)
         return values, diagonals
 
 

@@ -12,12 +12,16 @@ from calibjax._struct import PyTree, is_array, is_traced
 def describe(node: PyTree) -> str:
     """A kernel, distance or feature as text: names of classes and functions, and their numbers.
 
-    Parameters that have their default value are left out, and an array shows its shape.
+    Parameters that have their default value are left out, and an array shows its shape.  What has
+    `words` is described by them.
     """
     if is_array(node):
         if is_traced(node) or np.ndim(node):
             return f"array of shape {list(jnp.shape(node))}"
         return f"{float(node):.3g}"
+    words = getattr(node, "words", None)
+    if isinstance(words, str):
+        return words
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
         fields = [
             describe(getattr(node, field.name))

@@ -1,0 +1,116 @@
+"""Covariates: what is known of a row beside its prediction."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from calibjax._check import check_array, check_shapes, check_values
+from calibjax._rows._data import Covariates, Data
+from calibjax._rows._dependence import kept_rows
+from calibjax._sharding import devices_of, on_one_device
+from calibjax._struct import is_array, is_traced
+
+# With more categories than this, the less frequent ones are one category.
+_MOST_CATEGORIES = 64
+
+
+@runtime_checkable
+class Frame(Protocol):
+    """A table with named columns, of pandas, Polars or others."""
+
+    @property
+    def columns(self) -> Iterable[Any]: ...
+
+    def __getitem__(self, name: Any, /) -> Any: ...
+
+
+def with_covariates(data: Data, covariates: ArrayLike | Mapping[str, Any] | Frame | None) -> Data:
+    """Checked data and their covariates, checked too: an array ``[n, d]`` or named columns ``[n]``.
+
+    Only the order of numbers counts: where they are known, they become whole numbers, so that no
+    digit is lost.
+    """
+    if covariates is None:
+        return data
+    if isinstance(covariates, Mapping):
+        columns = {str(name): covariates[name] for name in covariates}
+    elif isinstance(covariates, Frame):
+        columns = {str(name): covariates[name] for name in covariates.columns}
+    elif is_array(covariates):
+        check_array("covariates", covariates, "real")
+        hint = "; array[:, None] makes one column of [n]"
+        check_shapes({"covariates": (covariates, "n d")}, {"n": data.n}, one_axis_less=hint)
+        array: Any = covariates
+        columns = {str(j): array[:, j] for j in range(array.shape[1])}
+    else:
+        raise TypeError(
+            "covariates must be an array [n, d], a mapping of names to arrays [n] or a frame, got "
+            f"{type(covariates).__name__}."
+        )
+    if not columns:
+        raise ValueError("covariates must have at least one column, got none.")
+    kept = kept_rows(data)
+    found = {name: _column(name, values, data.n, kept) for name, values in columns.items()}
+    values, sizes = zip(*found.values(), strict=True)
+    are_known = all(isinstance(x, np.ndarray) for x in values)
+    together = jax.device_put(np.stack(values, 1)) if are_known else jnp.stack(values, 1)
+    return dataclasses.replace(data, covariates=Covariates(together, tuple(found), sizes))
+
+
+def _column(name: str, values: Any, n: int, kept: np.ndarray | None) -> tuple[Any, int]:
+    """Numbers ``[n]`` in the order of the values, and 0; or numbers of categories, and how many."""
+    of_column = f"column {name} of covariates"
+    is_sharded = isinstance(values, jax.Array) and devices_of(values) is not None
+    if is_traced(values) or kept is None or is_sharded:
+        check_array(of_column, values, "real")
+        check_shapes({of_column: (values, "n")}, {"n": n})
+        if not is_traced(values) and kept is not None:
+            at = np.asarray(on_one_device(values))
+            check_values(of_column, at, "known in every row", ~(np.isnan(at) & kept))
+        return jnp.asarray(values), 0
+    array = np.asarray(values)
+    check_shapes({of_column: (array, "n")}, {"n": n})
+    if array.dtype.kind not in "bifuOSUTMm":
+        raise TypeError(
+            f"{of_column} must hold real numbers, times or categories, got dtype {array.dtype}."
+        )
+    missing = np.flatnonzero(_is_missing(array) & kept)
+    if missing.size:
+        raise ValueError(
+            f"{of_column} must be known in every row; row {missing[0]} is {array[missing[0]]}."
+        )
+    known = _plain(array[kept])
+    different, places, counts = np.unique(known, return_inverse=True, return_counts=True)
+    numbers, size = np.zeros(n, np.int32), 0
+    if known.dtype.kind in "SUT":
+        # The most frequent category is 0.
+        ranks = np.argsort(np.argsort(-counts, kind="stable"))
+        size = min(different.size, _MOST_CATEGORIES)
+        places = np.minimum(ranks[places.reshape(-1)], size - 1)
+    numbers[kept] = places.reshape(-1)
+    return numbers, size
+
+
+def _is_missing(values: np.ndarray) -> np.ndarray:
+    """Which values are None, NaN, NaT or pandas' NA, ``[n]``."""
+    if values.dtype.kind in "Mm":
+        return np.isnat(values)
+    if values.dtype.kind == "f":
+        return np.isnan(values)
+    if values.dtype.kind != "O":
+        return np.zeros(values.size, bool)
+    return np.array([x is None or str(x) in ("nan", "NaT", "<NA>") for x in values], bool)
+
+
+def _plain(values: np.ndarray) -> np.ndarray:
+    """Objects as numbers if all are, else as texts."""
+    if values.dtype.kind != "O":
+        return values
+    if all(isinstance(x, (bool, int, float, np.number, np.bool_)) for x in values):
+        return values.astype(np.float64)
+    return np.array([str(x) for x in values], dtype=np.str_)
