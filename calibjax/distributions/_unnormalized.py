@@ -92,10 +92,7 @@ class Unnormalized(Distribution):
 
     @classmethod
     def from_log_density(
-        cls,
-        log_density: ScoreFunction,
-        parameters: PyTree,
-        sampler: Sampler | None = None,
+        cls, log_density: ScoreFunction, parameters: PyTree, sampler: Sampler | None = None
     ) -> Self:
         """Predictions with the score that JAX derives of ``log_density(parameters, y)``.
 

@@ -184,10 +184,7 @@ def squared_distance_of(own: jax.Array, inner: jax.Array) -> jax.Array:
 
 
 def squared_distance_tile(
-    ps: Family,
-    kernel: K,
-    qs: Family,
-    inner_tile: Callable[[Family, K, Family], jax.Array],
+    ps: Family, kernel: K, qs: Family, inner_tile: Callable[[Family, K, Family], jax.Array]
 ) -> jax.Array:
     """`squared_embedding_distance_tile` from a tile of inner products."""
     ours, theirs = (

@@ -26,40 +26,30 @@ from calibjax.expectations import (
 )
 from calibjax.kernels import GaussianKernel, in_lengthscales
 
+Law = MultivariateNormalFullCovariance
+
 
 @mean_embedding.register(MultivariateNormalFullCovariance, GaussianKernel)
-def multivariate_normal_gaussian_mean(
-    p: MultivariateNormalFullCovariance, kernel: GaussianKernel, y: jax.Array
-) -> jax.Array:
+def multivariate_normal_gaussian_mean(p: Law, kernel: GaussianKernel, y: jax.Array) -> jax.Array:
     loc, covariance, y = _in_lengthscales(p, kernel, y)
     return _expectation(covariance, loc - y)
 
 
 @inner_product.register(MultivariateNormalFullCovariance, GaussianKernel)
-def multivariate_normal_gaussian_inner(
-    p: MultivariateNormalFullCovariance, kernel: GaussianKernel, q: MultivariateNormalFullCovariance
-) -> jax.Array:
+def multivariate_normal_gaussian_inner(p: Law, kernel: GaussianKernel, q: Law) -> jax.Array:
     return _inner_from_moments(*_in_lengthscales(p, kernel)[:2], *_in_lengthscales(q, kernel)[:2])
 
 
 @residual_product.register(MultivariateNormalFullCovariance, GaussianKernel)
 def multivariate_normal_gaussian_residual(
-    p: MultivariateNormalFullCovariance,
-    kernel: GaussianKernel,
-    y: jax.Array,
-    q: MultivariateNormalFullCovariance,
-    z: jax.Array,
+    p: Law, kernel: GaussianKernel, y: jax.Array, q: Law, z: jax.Array
 ) -> jax.Array:
     return _residual_from_moments(*_in_lengthscales(p, kernel, y), *_in_lengthscales(q, kernel, z))
 
 
 @residual_product_tile.register(MultivariateNormalFullCovariance, GaussianKernel)
 def multivariate_normal_gaussian_residual_tile(
-    ps: MultivariateNormalFullCovariance,
-    kernel: GaussianKernel,
-    ys: jax.Array,
-    qs: MultivariateNormalFullCovariance,
-    zs: jax.Array,
+    ps: Law, kernel: GaussianKernel, ys: jax.Array, qs: Law, zs: jax.Array
 ) -> jax.Array:
     in_lengthscales = jax.vmap(_in_lengthscales, (0, None, 0))
     left, right = in_lengthscales(ps, kernel, ys), in_lengthscales(qs, kernel, zs)
@@ -68,15 +58,9 @@ def multivariate_normal_gaussian_residual_tile(
 
 @squared_embedding_distance_tile.register(MultivariateNormalFullCovariance, GaussianKernel)
 def multivariate_normal_gaussian_squared_distance_tile(
-    ps: MultivariateNormalFullCovariance,
-    kernel: GaussianKernel,
-    qs: MultivariateNormalFullCovariance,
+    ps: Law, kernel: GaussianKernel, qs: Law
 ) -> jax.Array:
-    def inner(
-        ps: MultivariateNormalFullCovariance,
-        kernel: GaussianKernel,
-        qs: MultivariateNormalFullCovariance,
-    ) -> jax.Array:
+    def inner(ps: Law, kernel: GaussianKernel, qs: Law) -> jax.Array:
         in_lengthscales = jax.vmap(lambda p: _in_lengthscales(p, kernel)[:2])
         return row_by_row(_inner_from_moments, in_lengthscales(ps), in_lengthscales(qs))
 
@@ -84,7 +68,7 @@ def multivariate_normal_gaussian_squared_distance_tile(
 
 
 def _in_lengthscales(
-    p: MultivariateNormalFullCovariance, kernel: GaussianKernel, y: jax.Array | None = None
+    p: Law, kernel: GaussianKernel, y: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Location, exactly symmetric covariance and target (if any), in units of the lengthscale."""
     loc, y = in_lengthscales(kernel, p.loc, p.loc if y is None else y)
@@ -96,20 +80,11 @@ def _in_lengthscales(
 # The functions below take vectors ``[d, …]`` and matrices ``[d, d, …]`` with any axes of pairs.
 
 
-def _inner_from_moments(
-    p_loc: jax.Array, p_covariance: jax.Array, q_loc: jax.Array, q_covariance: jax.Array
-) -> jax.Array:
+def _inner_from_moments(p_loc, p_covariance, q_loc, q_covariance) -> jax.Array:
     return _expectation(p_covariance + q_covariance, p_loc - q_loc)
 
 
-def _residual_from_moments(
-    p_loc: jax.Array,
-    p_covariance: jax.Array,
-    y: jax.Array,
-    q_loc: jax.Array,
-    q_covariance: jax.Array,
-    z: jax.Array,
-) -> jax.Array:
+def _residual_from_moments(p_loc, p_covariance, y, q_loc, q_covariance, z) -> jax.Array:
     """`residual_product` without cancellation where the predictions are narrow.
 
     The derivation is the one of `normal_gaussian_residual`, for matrices.  A term with mean D + t

@@ -23,27 +23,21 @@ from calibjax.expectations import (
 )
 from calibjax.kernels import GaussianKernel, in_lengthscales
 
+Law = Normal | MultivariateNormalDiag
 
-def normal_gaussian_mean(
-    p: Normal | MultivariateNormalDiag, kernel: GaussianKernel, y: jax.Array
-) -> jax.Array:
+
+def normal_gaussian_mean(p: Law, kernel: GaussianKernel, y: jax.Array) -> jax.Array:
     loc, scale, y = in_lengthscales(kernel, *_parameters(p), y)
     return _expectation(loc - y, jnp.square(scale))
 
 
-def normal_gaussian_inner(
-    p: Normal | MultivariateNormalDiag, kernel: GaussianKernel, q: Normal | MultivariateNormalDiag
-) -> jax.Array:
+def normal_gaussian_inner(p: Law, kernel: GaussianKernel, q: Law) -> jax.Array:
     p_loc, p_scale, q_loc, q_scale = in_lengthscales(kernel, *_parameters(p), *_parameters(q))
     return _expectation(p_loc - q_loc, jnp.square(p_scale) + jnp.square(q_scale))
 
 
 def normal_gaussian_residual(
-    p: Normal | MultivariateNormalDiag,
-    kernel: GaussianKernel,
-    y: jax.Array,
-    q: Normal | MultivariateNormalDiag,
-    z: jax.Array,
+    p: Law, kernel: GaussianKernel, y: jax.Array, q: Law, z: jax.Array
 ) -> jax.Array:
     """The four terms of h, without cancellation where the predictions are narrow.
 
@@ -82,25 +76,13 @@ def _sum(x: jax.Array) -> jax.Array:
     return x if x.ndim == 0 else jnp.sum(x, axis=0)
 
 
-def _residual(
-    p_loc: jax.Array,
-    p_variance: jax.Array,
-    y: jax.Array,
-    q_loc: jax.Array,
-    q_variance: jax.Array,
-    z: jax.Array,
-) -> jax.Array:
+def _residual(p_loc, p_variance, y, q_loc, q_variance, z) -> jax.Array:
     is_near, common, near, far = _terms(p_loc, p_variance, y, q_loc, q_variance, z)
     return jnp.where(is_near, common * alternating(near), alternating(far))
 
 
 def _terms(
-    p_loc: jax.Array,
-    p_variance: jax.Array,
-    y: jax.Array,
-    q_loc: jax.Array,
-    q_variance: jax.Array,
-    z: jax.Array,
+    p_loc, p_variance, y, q_loc, q_variance, z
 ) -> tuple[jax.Array, jax.Array, list[jax.Array], list[jax.Array]]:
     """Whether all four e are small, exp(-D^2/2), r exp(e) - 1 if so, and exp(-D^2/2) r exp(e)."""
     between, near, far, exponents = p_loc - q_loc, [], [], []
@@ -115,12 +97,7 @@ def _terms(
 
 
 def _shifts_and_variances(
-    p_loc: jax.Array,
-    p_variance: jax.Array,
-    y: jax.Array,
-    q_loc: jax.Array,
-    q_variance: jax.Array,
-    z: jax.Array,
+    p_loc, p_variance, y, q_loc, q_variance, z
 ) -> Iterator[tuple[jax.Array, jax.Array]]:
     u, w, zero = y - p_loc, z - q_loc, jnp.zeros_like(p_variance)
     return zip(
@@ -162,9 +139,7 @@ def _residual_jvp(primals, tangents):
     return value, sum(a * b for a, b in zip(partials, tangents, strict=True))
 
 
-def normal_gaussian_squared_distance(
-    p: Normal | MultivariateNormalDiag, kernel: GaussianKernel, q: Normal | MultivariateNormalDiag
-) -> jax.Array:
+def normal_gaussian_squared_distance(p: Law, kernel: GaussianKernel, q: Law) -> jax.Array:
     """|mu_p - mu_q|^2 = (A - B)^2 + 2 A B (1 - cos), with norms A, B and the cosine of the angle.
 
     With variances a and b and t = (a - b) / (1 + a + b), B^4 = prod_c 1 / (1 + 2b),

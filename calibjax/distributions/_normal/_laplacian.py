@@ -144,14 +144,7 @@ def _in_lengthscales(
     return in_lengthscales(kernel, p.loc, p.scale_diag, y)
 
 
-def _vector_residual(
-    p_loc: jax.Array,
-    p_scale: jax.Array,
-    y: jax.Array,
-    q_loc: jax.Array,
-    q_scale: jax.Array,
-    z: jax.Array,
-) -> jax.Array:
+def _vector_residual(p_loc, p_scale, y, q_loc, q_scale, z) -> jax.Array:
     """The four terms of h for vectors, coordinates first, of pairs on any further axes."""
     differences = (
         (p_loc - z, p_scale),
@@ -164,9 +157,7 @@ def _vector_residual(
 
 
 @jax.custom_jvp
-def _expectations_in_memory(
-    differences: Sequence[tuple[jax.Array, jax.Array]],
-) -> list[jax.Array]:
+def _expectations_in_memory(differences: Sequence[tuple[jax.Array, jax.Array]]) -> list[jax.Array]:
     """`_expectation_at_rate_1` of several laws, in memory before a CPU multiplies over coordinates.
 
     XLA would make them inside of the loop over coordinates, which is not vectorised.
