@@ -58,16 +58,20 @@ def pytest_runtest_teardown(nextitem):
 
 
 # What takes half a second or more on a machine of two cores, nearly all of it compilation, and is
-# not the one test of what it is about.  A test that comes to take so long is put into this file.
+# not the one test of what it is about, and the longest examples of docstrings.  A test that comes
+# to take so long is put into this file.
 LONG = frozenset((Path(__file__).parent / "long.txt").read_text().splitlines())
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Marks the tests of long.txt as slow."""
+    """Marks the tests of long.txt as slow, and the code of docstrings as examples."""
     names = {item.nodeid.removeprefix("tests/"): item for item in items}
     for name in LONG & names.keys():
         names[name].add_marker("slow")
+    for item in items:
+        if isinstance(item, pytest.DoctestItem):
+            item.add_marker("example")
     if config.args == config.getini("testpaths") and (gone := sorted(LONG - names.keys())):
         raise pytest.UsageError(f"tests/long.txt names tests that do not exist: {gone}")
 

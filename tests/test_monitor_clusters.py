@@ -116,7 +116,7 @@ def test_an_impossible_target_and_a_bad_row_are_found_within_a_cluster(key):
     assert int(lost.n_lost) == 1 and int(lost.n_rows) == 0
 
 
-def test_bad_clusters(key):
+def test_bad_clusters(key, float64):
     predictions, monitor = started(key)
     targets = jnp.zeros(40, int)
     check_message(

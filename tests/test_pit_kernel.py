@@ -106,7 +106,7 @@ def test_the_mean_feature_of_counts_and_labels_is_0(name, float64):
     predictions, targets, weights = outcomes(name)
     np.testing.assert_allclose(weights.sum(axis=0), 1.0, atol=1e-12)
     for feature in (COSINES, SCORES):
-        features = jax.vmap(lambda y, f=feature: f.of_rows(predictions, y))(jnp.asarray(targets))
+        features = jax.jit(jax.vmap(lambda y, f=feature: f.of_rows(predictions, y)))(targets)
         means = np.einsum("mn,mnk->nk", weights, features)
         np.testing.assert_allclose(means, 0.0, atol=1e-10)
 

@@ -6,6 +6,7 @@ import re
 import closed_forms
 import jax
 import jax.numpy as jnp
+import pytest
 
 import calibjax as cj
 
@@ -17,6 +18,8 @@ def test_nothing_is_left_to_fill_in():
     assert "@@" not in README.read_text()
 
 
+@pytest.mark.example
+@pytest.mark.slow
 def test_readme_code_runs(capsys):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
     namespace: dict = {}

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 from instances import sample
+from marks import slow
 
 import calibjax as cj
 
@@ -31,26 +32,26 @@ def check(function, *batch):
     jax.tree.map(close, found, expected)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "categorical-tv-white",
-        pytest.param("normal-w2-gaussian", marks=pytest.mark.slow),
-        pytest.param("diag-w2-gaussian", marks=pytest.mark.slow),
-        pytest.param("mixture-mw2-gaussian", marks=pytest.mark.slow),
-        pytest.param("empirical-mean_embedding-laplacian", marks=pytest.mark.slow),
-        pytest.param("poisson-embedding-white", marks=pytest.mark.slow),
-    ],
-)
-def test_values_and_gradients(name, float64):
+NAMES = [
+    "categorical-tv-white",
+    "normal-w2-gaussian",
+    "diag-w2-gaussian",
+    "mixture-mw2-gaussian",
+    "empirical-mean_embedding-laplacian",
+    "poisson-embedding-white",
+]
+
+
+@pytest.mark.parametrize("block_size", slow({5}, [None, 5]))
+@pytest.mark.parametrize("name", slow(NAMES[1:], NAMES))
+def test_values_and_gradients(name, block_size, float64):
     kernel, *batch = sample(name, N)
 
-    def estimates(predictions, targets):
-        of_all = jax.value_and_grad(lambda p: cj.skce(kernel, p, targets))(predictions)
-        in_blocks = jax.value_and_grad(lambda p: cj.skce(kernel, p, targets, block_size=5))
-        return of_all, in_blocks(predictions)
+    def estimate(predictions, targets):
+        skce = functools.partial(cj.skce, kernel, targets=targets, block_size=block_size)
+        return jax.value_and_grad(skce)(predictions)
 
-    check(estimates, *batch)
+    check(estimate, *batch)
 
 
 @pytest.mark.slow

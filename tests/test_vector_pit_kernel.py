@@ -33,7 +33,7 @@ def test_features_of_a_law_are_orthogonal(family, features, float64):
     covariance = np.diag(p.variance()[0]) if family == "diag" else p.covariance_matrix[0]
     targets = np.asarray(p.loc[0]) + z @ np.linalg.cholesky(covariance).T
     feature = cj.VectorPITKernel(ALL, np.array([1.0, 0.5, 0.3]), features).unit_feature()
-    values = np.asarray(jax.vmap(lambda y: feature(p[0], y))(jnp.asarray(targets)))
+    values = np.asarray(jax.jit(jax.vmap(lambda y: feature(p[0], y)))(targets))
     np.testing.assert_allclose(weights @ values, 0, atol=1e-5)
     of_numbers = np.asarray(feature.valid_weights())
     expected = np.concatenate([np.tile(of_numbers, 2), of_numbers[1:2]])
