@@ -10,6 +10,7 @@ from calibjax._rows._covariates import with_covariates as with_covariates
 from calibjax._rows._data import Covariates as Covariates
 from calibjax._rows._data import Data as Data
 from calibjax._rows._data import clean as clean
+from calibjax._rows._data import clean_kept_first as clean_kept_first
 from calibjax._rows._data import fill_masked as fill_masked
 from calibjax._rows._data import in_dtype as in_dtype
 from calibjax._rows._data import kept_first as kept_first

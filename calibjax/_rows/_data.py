@@ -5,6 +5,7 @@ rows and a weight for each row.  If a kept row is invalid, which only a traced v
 point, all weights are NaN, and so is every result computed from them.
 """
 
+import dataclasses
 from typing import Any, TypeVar
 
 import jax
@@ -161,6 +162,17 @@ def clean(data: Data, axis: Axis = None) -> Data:
         weights = fractions_of(jnp.where(largest > 0, largest, 1.0), weights)
     weights = weights * jnp.where(jnp.all(valid), 1.0, jnp.nan)
     return Data(predictions, targets, data.where, weights, *others)
+
+
+def clean_kept_first(data: Data, axis: Axis) -> tuple[Data, jax.Array | int]:
+    """The clean data, kept rows first, and how many of the rows of this device are kept.
+
+    All weights are NaN if fewer than two rows of all devices are: one row alone gives 0 / 0.
+    """
+    data, n_kept = kept_first(clean(data, axis), data.where)
+    enough = all_sum(jnp.asarray(n_kept), axis) > 1
+    weights = jnp.where(enough, data.weights, jnp.nan)
+    return dataclasses.replace(data, where=None, weights=weights), n_kept
 
 
 def in_dtype(tree: T, dtype: DTypeLike) -> T:

@@ -15,13 +15,12 @@ from calibjax._rows import (
     Data,
     Dependence,
     check_unrelated,
-    clean,
+    clean_kept_first,
     describe_units,
-    kept_first,
     padded,
     with_dependence,
 )
-from calibjax._sharding import Axis, all_sum, gathered, on_devices
+from calibjax._sharding import Axis, gathered, on_devices
 from calibjax.discrepancy import SumOfTerms, check_inputs, h
 from calibjax.features import one_feature
 from calibjax.hypothesis_tests._null_laws import Law, bootstrap, gamma, pearson, spectrum, wild
@@ -252,11 +251,7 @@ def _asymptotic_skce_test(
 ) -> CalibrationTestResult:
     key, kernel = shared
     chosen = _METHODS[method]
-    data, n_kept = kept_first(clean(data, axis), data.where)
-    # One row alone gives 0 / 0, or a number made of rounding errors with features.
-    enough = all_sum(jnp.asarray(n_kept), axis) > 1
-    weights = jnp.where(enough, data.weights, jnp.nan)
-    data = Data(data.predictions, data.targets, weights=weights)
+    data, n_kept = clean_kept_first(data, axis)
     operator, key = chosen.make_operator(key, kernel, data, n_features, axis)
     verdict = chosen.law(key, operator, n_kept, n_resamples)
     n_draws = "" if verdict.draws is None else f" of {n_resamples}"

@@ -42,9 +42,8 @@ from calibjax._rows import (
     check_data,
     check_predictions,
     check_unrelated,
-    clean,
+    clean_kept_first,
     describe_units,
-    kept_first,
     padded,
     parameters,
     with_dependence,
@@ -207,11 +206,7 @@ def _resampled_skce(
         _, _, sums = sums_of_data(axis, shared, data, n_resamples, is_normal)
         return sums.estimate, 2 * sums.linear + (sums.errors - jnp.mean(sums.errors))
     key, kernel = shared
-    data, n_kept = kept_first(clean(data, axis), data.where)
-    # One row alone gives 0 / 0.
-    enough = all_sum(jnp.asarray(n_kept), axis) > 1
-    weights = jnp.where(enough, data.weights, jnp.nan)
-    data = Data(data.predictions, data.targets, weights=weights)
+    data, n_kept = clean_kept_first(data, axis)
     h = tiled_h(kernel, data, axis)
     forms, row_sums = resampled_forms(key, h, n_kept, n_resamples)
     n, trace = h.count(), h.trace()

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._between import Between
-from calibjax._rows import Data, clean, kept_first
+from calibjax._rows import Data, clean_kept_first
 from calibjax._sharding import Axis, all_sum
 from calibjax.discrepancy import SumOfTerms
 from calibjax.intervals._errors import DrawnErrors
@@ -76,11 +76,7 @@ def sums_of_data(
     `is_normal` says otherwise.
     """
     key, kernel = shared
-    data, n_kept = kept_first(clean(data, axis), data.where)
-    # One row alone gives 0 / 0.
-    enough = all_sum(jnp.asarray(n_kept), axis) > 1
-    weights = jnp.where(enough, data.weights, jnp.nan)
-    data = Data(data.predictions, data.targets, None, weights, data.clusters, data.times)
+    data, n_kept = clean_kept_first(data, axis)
     h = tiled_h(kernel, data, axis)
     if is_normal is None:
         is_normal = data.predictions.has_labels

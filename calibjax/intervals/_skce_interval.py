@@ -45,7 +45,7 @@ from calibjax._rows import (
     Dependence,
     check_unrelated,
     clean,
-    kept_first,
+    clean_kept_first,
     padded,
     with_dependence,
 )
@@ -212,11 +212,8 @@ def estimate_and_interval(
     if depends(data):
         return dependent_estimate_and_interval(axis, shared, data, n_resamples)
     key, kernel, level = shared
-    data, n_kept = kept_first(clean(data, axis), data.where)
+    data, n_kept = clean_kept_first(data, axis)
     first, n_rows = global_offset(n_kept, axis)
-    # One row alone gives 0 / 0.
-    weights = jnp.where(n_rows > 1, data.weights, jnp.nan)
-    data = Data(data.predictions, data.targets, weights=weights)
     h = tiled_h(kernel, data, axis)
     draws, row_sums = bootstrap_draws(key, h, n_kept, n_resamples)
     n, unbiased = h.count(), h.unbiased(row_sums)

@@ -136,7 +136,7 @@ def after_rows(
     phi: list[jax.Array],
     outcomes: Outcomes,
     weights: jax.Array,
-    clusters: jax.Array | None = None,
+    clusters: jax.Array | None,
 ) -> tuple[Bets, jax.Array]:
     """The state after n more rows, and the largest log evidence on the way.
 

@@ -96,7 +96,7 @@ class BlockH:
         return all_sum(jnp.sum(jnp.square(self.weights.reshape(-1)) * diagonal), self.axis)
 
 
-def block_h(kernel: SumOfTerms, data: Data, block_size: int, axis: Axis = None) -> BlockH:
+def block_h(kernel: SumOfTerms, data: Data, block_size: int, axis: Axis) -> BlockH:
     """The blocks of H on checked data; the incomplete last block is dropped."""
     data = poisoned_unless_symmetric(kernel, clean(data, axis))
     data = whole_blocks(data, block_size, axis)
