@@ -65,7 +65,7 @@ def draws_of(name, predictions, targets, weights=WEIGHTS):
     @jax.jit
     def factors_of(data):
         eta = multipliers(KEY, data, False, None, None)
-        return eta.of_rows(eta.rows, eta.of_groups(jnp.arange(2)))[:, :R]
+        return eta.values(eta.rows, eta.shared(jnp.arange(2)))[:, :R]
 
     factors = np.asarray(factors_of(data))
     w = np.asarray(data.weights)

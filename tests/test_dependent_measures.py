@@ -37,7 +37,7 @@ def parts(key, data, n_times):
     eta = multipliers(jax.random.fold_in(key, _MULTIPLIERS), data, True, n_times, None)
     numbers = jnp.cumsum(data.weights != 0, dtype=jnp.int32) - 1
     drawn = draw_targets(key, data.predictions, numbers, group)
-    return eta.of_rows(eta.rows, eta.of_groups(group[None])), drawn
+    return eta.values(eta.rows, eta.shared(group[None])), drawn
 
 
 @pytest.mark.parametrize("case", DEPENDENT)
@@ -201,7 +201,7 @@ def test_reliability_band_by_plain_sums(case):
 def curve_multipliers(key, data, n_times):
     data = clean(data)
     eta = multipliers(key, data, True, n_times, None)
-    return eta.of_rows(eta.rows, eta.of_groups(jnp.zeros(1, jnp.int32)))
+    return eta.values(eta.rows, eta.shared(jnp.zeros(1, jnp.int32)))
 
 
 def test_equal_weights_are_none():

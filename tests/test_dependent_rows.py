@@ -58,7 +58,7 @@ def multipliers_of(key, data, n_groups, law):
     data = clean(data)
     made = multipliers(jax.random.fold_in(key, _MULTIPLIERS), data, law == "normal", None, None)
     groups = jnp.arange(n_groups, dtype=jnp.int32)
-    return made.of_rows(made.rows, made.of_groups(groups))
+    return made.values(made.rows, made.shared(groups))
 
 
 @functools.partial(jax.jit, static_argnames=("dtype",))

@@ -157,7 +157,7 @@ def test_residuals_of_dependent_rows_are_multiplied(unit):
     result = events(**options)
     assert result.method == f"segment_test, 99 multipliers of 20 {unit}"
     of_units = multipliers(jax.random.fold_in(KEY, 2**31 - 1), clean(data), True, None, None)
-    xi = np.asarray(of_units.of_rows(of_units.rows, of_units.of_groups(DRAWS[1])), float).T[:R]
+    xi = np.asarray(of_units.values(of_units.rows, of_units.shared(DRAWS[1])), float).T[:R]
     p, drawn, w = PROBS.astype(float), drawn_events(), np.ones(N)
     maxima = np.zeros(R)
     for s, row in enumerate(members(result)):
