@@ -60,6 +60,28 @@ def test_the_test_has_its_level(data, key):
         assert at_most(np.mean(pvalues <= level + 1e-6), level, N_SETS)
 
 
+GROUPS = {"side": np.arange(N_CALIBRATED) % 2, "half": np.arange(N_CALIBRATED) < N_CALIBRATED / 2}
+
+
+@models
+def test_the_test_of_segments_has_its_level(data, key):
+    predictions, targets = data(key)
+    if targets.ndim > 1:
+        with pytest.raises(TypeError, match="take one coordinate"):
+            cj.segment_test(key, predictions, targets, GROUPS)
+        return
+
+    def pvalue(key):
+        target_key, test_key = jax.random.split(key)
+        return cj.segment_test(test_key, *data(target_key), GROUPS, n_resamples=99).pvalue
+
+    of_sets = jax.jit(lambda keys: jax.lax.map(pvalue, keys, batch_size=50))
+    pvalues = np.asarray(of_sets(jax.random.split(key, N_SETS)))
+    assert not np.any(np.isnan(pvalues))
+    for level in 0.01, 0.05, 0.2:
+        assert at_most(np.mean(pvalues <= level + 1e-6), level, N_SETS)
+
+
 @models
 def test_places_are_uniform(data, key):
     if data(key)[1].ndim > 1:

@@ -1,7 +1,7 @@
 """Columns of groups: which level of each column a row has, and what the level is called."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Hashable, Iterable, Mapping
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,13 +20,13 @@ class Frame(Protocol):
     """A table with named columns, of pandas, Polars or others."""
 
     @property
-    def columns(self) -> Iterable[Any]: ...
+    def columns(self) -> Iterable[Hashable]: ...
 
-    def __getitem__(self, name: Any, /) -> Any: ...
+    def __getitem__(self, name: Hashable, /) -> object: ...
 
 
-#: Columns by their names: arrays or lists ``[n]`` in a mapping, or a frame.
-Groups = Mapping[str, Any] | Frame
+#: Columns by their names: arrays, lists or series ``[n]`` in a mapping, or a frame.
+Groups = Mapping[Hashable, object] | Mapping[str, object] | Frame
 
 
 class Column(NamedTuple):
@@ -61,38 +61,39 @@ def read_columns(groups: Groups, kept: np.ndarray) -> tuple[list[Column], dict[s
 
 
 def _named_arrays(groups: Groups, n: int) -> dict[str, np.ndarray]:
-    names: Any
     if isinstance(groups, Mapping):
-        names = groups.keys()
-    elif isinstance(groups, Frame) and not isinstance(groups, np.ndarray):
-        names = groups.columns
+        found = [(str(name), values) for name, values in groups.items()]
+    elif isinstance(groups, Frame):
+        found = [(str(name), groups[name]) for name in groups.columns]
     else:
         raise TypeError(
             'groups must be a mapping of names to arrays, such as {"region": region}, or a frame, '
             f"got {type(groups).__name__}."
         )
-    arrays: dict[str, np.ndarray] = {}
-    for key in names:
-        name, values = str(key), groups[key]
-        if is_traced(values):
-            raise TypeError(
-                f"groups must be known outside of jit, got a traced array for {name}: close over "
-                "it as an array of NumPy."
-            )
-        if name in arrays:
-            raise ValueError(f"groups must have different names, got {name} twice.")
-        array = np.asarray(values)
-        if array.ndim != 1 or array.size != n:
-            raise ValueError(
-                f"{name} in groups must have shape [n] with n = {n} as in the predictions, got "
-                f"shape {list(array.shape)}."
-            )
-        if array.dtype.kind not in "bifuOSUTMm":
-            raise TypeError(
-                f"{name} in groups must hold categories or real numbers, got dtype {array.dtype}."
-            )
-        arrays[name] = array
-    return arrays
+    names = [name for name, _ in found]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"groups must have different names, got {twice} twice.")
+    return {name: _as_array(name, values, n) for name, values in found}
+
+
+def _as_array(name: str, values: object, n: int) -> np.ndarray:
+    if is_traced(values):
+        raise TypeError(
+            f"groups must be known outside of jit, got a traced array for {name}: close over it "
+            "as an array of NumPy."
+        )
+    array = np.asarray(values)
+    if array.ndim != 1 or array.size != n:
+        raise ValueError(
+            f"{name} in groups must have shape [n] with n = {n} as in the predictions, got shape "
+            f"{list(array.shape)}."
+        )
+    if array.dtype.kind not in "bifuOSUTMm":
+        raise TypeError(
+            f"{name} in groups must hold categories or real numbers, got dtype {array.dtype}."
+        )
+    return array
 
 
 def _column(name: str, values: np.ndarray, kept: np.ndarray) -> Column | str:
@@ -185,7 +186,7 @@ def _cut(values: np.ndarray) -> tuple[np.ndarray, list[str]]:
     return places, [f"{_text(x.min())} to {_text(x.max())}" for x in quarters]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, (float, np.floating)):
         return f"{value:.4g}"
     if isinstance(value, np.datetime64):

@@ -179,7 +179,7 @@ def _check_family(predictions: Distribution, targets: Targets) -> None:
         return
     if isinstance(targets, Between):
         raise TypeError("targets of labels must be an array, got Between.")
-    if jax.eval_shape(lambda p: p.label_probabilities(), predictions) is None:
+    if not predictions.has_labels:
         raise TypeError(
             "predictions must be of labels, counts or real numbers, got "
             f"{family_name(predictions)}; of vectors, take one coordinate."

@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from calibjax._numbers import dot
+from calibjax._rows import rung
 from calibjax._struct import struct
 from calibjax.segments._columns import Column
 
@@ -20,7 +21,7 @@ _LEAST_ROWS = 8
 # With more segments than this, names are no answer.
 _MOST_SEGMENTS = 2**16
 # So many segments are multiplied with rows at a time.
-_TOGETHER = 1024
+_TOGETHER = 256
 # Tables have at least so many segments, so that few sizes are compiled.
 _LEAST_SIZE = 16
 ALL_ROWS = "all rows"
@@ -110,10 +111,10 @@ class SegmentTable:
 
 
 def table_of(segments: Collection[Conditions], order: int) -> SegmentTable:
-    """The segments as arrays: a power of two, or a multiple of what is multiplied at a time."""
+    """The segments as arrays, filled up to a power of two, or to a rung of what is together."""
     size = max(_LEAST_SIZE, 1 << (len(segments) - 1).bit_length())
     if size > _TOGETHER:
-        size = -(-len(segments) // _TOGETHER) * _TOGETHER
+        size = rung(-(-len(segments) // _TOGETHER)) * _TOGETHER
     columns, levels = np.zeros((size, order), np.int32), np.full((size, order), -1, np.int32)
     for row, conditions in enumerate(segments):
         for place, (column, level) in enumerate(conditions):

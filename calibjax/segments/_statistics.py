@@ -276,7 +276,6 @@ def _of_points(u: jax.Array, above: jax.Array) -> jax.Array:
 def _probability_and_logit(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
     """P(Y = 1) and its logit, which is finite, ``[n]``."""
     probabilities = predictions.label_probabilities()
-    assert probabilities is not None
     p = probabilities[:, 1] / jnp.sum(probabilities, axis=1)
     least = jnp.finfo(p.dtype).tiny
     other = probabilities[:, 0] / jnp.sum(probabilities, axis=1)
@@ -288,7 +287,6 @@ def _probabilities_and_logs(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Probabilities and their finite logs ``[n, m]``, and the means of the logs ``[n]``."""
     probabilities = predictions.label_probabilities()
-    assert probabilities is not None
     p = probabilities / jnp.sum(probabilities, axis=1, keepdims=True)
     log_p = jnp.log(jnp.maximum(p, jnp.finfo(p.dtype).tiny))
     return p, log_p, jnp.sum(p * log_p, axis=1)
