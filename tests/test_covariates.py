@@ -114,7 +114,6 @@ def test_every_draw_of_labels_is_a_plain_sum_over_pairs(key, float64):
     check_sums(np.asarray(found)[6:], names, kernels, residuals, WEIGHTS)
 
 
-@pytest.mark.slow
 def test_sums_of_numbers_are_plain_sums_over_pairs(key, float64):
     data = check_data(*cast((cj.Normal(LOC, SCALE), TARGETS)))
     data = with_covariates(data, COLUMNS)

@@ -20,9 +20,10 @@ def judging_kernels(data: Data) -> dict[str, int]:
     features cost power.
     """
     predictions = data.predictions
-    n_classes = _n_classes(predictions)
-    if n_classes is not None:
-        places = {"frequencies": 0} if n_classes <= _MANY_CLASSES else {}
+    if predictions.has_labels:
+        probabilities = jax.eval_shape(lambda p: p.label_probabilities(), predictions)
+        is_few = probabilities.shape[1] <= _MANY_CLASSES
+        places = {"frequencies": 0} if is_few else {}
         places |= {"most likely class": 3, "log probability": 5}
         return places | ({"order": 6} if predictions.is_ordered else {})
     if predictions.is_ordered or predictions.has_unit_box:
@@ -36,16 +37,11 @@ def prediction_coordinates(predictions: Distribution) -> jax.Array:
     They are the probability of label 1 of two, or of the most likely label of more; location and
     logarithm of the spread of numbers; and all locations of vectors.
     """
-    probabilities = predictions.label_probabilities()
-    if probabilities is not None:
+    if predictions.has_labels:
+        probabilities = predictions.label_probabilities()
         if probabilities.shape[1] == 2:
             return probabilities[:, 1:]
         return jax.vmap(confidence_of)(predictions)[:, None]
     if predictions.is_ordered:
         return jnp.stack(location_and_log_spread(predictions), axis=1)
     return predictions.location().reshape(len(predictions), -1)
-
-
-def _n_classes(predictions: Distribution) -> int | None:
-    probabilities = jax.eval_shape(lambda p: p.label_probabilities(), predictions)
-    return None if probabilities is None else int(probabilities.shape[1])
