@@ -107,9 +107,12 @@ from calibjax.kernels import Wasserstein as Wasserstein
 from calibjax.kernels import WhiteKernel as WhiteKernel
 from calibjax.kernels import median_heuristic as median_heuristic
 from calibjax.monitoring import CalibrationMonitor as CalibrationMonitor
+from calibjax.recalibration import Recalibrator as Recalibrator
 from calibjax.recalibration import affine_scaling as affine_scaling
 from calibjax.recalibration import fit_recalibration as fit_recalibration
+from calibjax.recalibration import fit_recalibrator as fit_recalibrator
 from calibjax.recalibration import fit_temperature as fit_temperature
+from calibjax.recalibration import load_recalibrator as load_recalibrator
 from calibjax.recalibration import temper as temper
 from calibjax.recalibration import vector_scaling as vector_scaling
 from calibjax.scores import crps as crps

@@ -24,6 +24,7 @@ from calibjax._numbers._inversion import quantile_from_cdf as quantile_from_cdf
 from calibjax._numbers._inversion import smallest_count_with as smallest_count_with
 from calibjax._numbers._inversion import smallest_with as smallest_with
 from calibjax._numbers._inversion import with_levels as with_levels
+from calibjax._numbers._isotonic import isotonic_frequencies as isotonic_frequencies
 from calibjax._numbers._log_gamma import MANY_COUNTS as MANY_COUNTS
 from calibjax._numbers._log_gamma import log_gamma_ratio as log_gamma_ratio
 from calibjax._numbers._log_gamma import log_gamma_step as log_gamma_step

@@ -14,20 +14,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from calibjax._numbers import isotonic_frequencies
+
 # Equal curves may differ by rounding.
 _ROUNDING = 1e-9
-
-
-def recalibrated(events: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """The nondecreasing probabilities that are nearest to the frequencies, ``[u]``.
-
-    They minimise sum_u count_u (x_u - events_u / count_u)^2, where x is ordered as the forecasts.
-    Counts, and events among them, may be sums of weights.
-    """
-    # These parts of SciPy would make `import calibjax` a third of a second longer.
-    from scipy.optimize import isotonic_regression
-
-    return np.clip(isotonic_regression(events / count, weights=count).x, 0.0, 1.0)
 
 
 def redrawn_curves(
@@ -53,7 +43,7 @@ def redrawn_curves(
         happened = rng.random(place.size) < forecasts[place]
         return np.bincount(place, weights * happened)
 
-    return np.stack([recalibrated(events(), size)[points] for _ in range(n_resamples)])
+    return np.stack([isotonic_frequencies(events(), size)[points] for _ in range(n_resamples)])
 
 
 def bands(

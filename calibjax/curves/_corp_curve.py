@@ -6,9 +6,10 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_choice, check_key
 from calibjax._distribution import Distribution
+from calibjax._numbers import isotonic_frequencies
 from calibjax._sharding import on_one_device
 from calibjax._struct import is_traced, struct
-from calibjax.curves._corp_bands import bands, recalibrated, redrawn_curves
+from calibjax.curves._corp_bands import bands, redrawn_curves
 from calibjax.curves._rows import check_binary
 from calibjax.resampling import check_resamples, rank_of_level
 
@@ -135,7 +136,7 @@ def corp_curve(
 
     forecasts, place, count = np.unique(probs, return_inverse=True, return_counts=True)
     events, size = np.bincount(place, of_rows * happened), np.bincount(place, of_rows)
-    curve = recalibrated(events, size)
+    curve = isotonic_frequencies(events, size)
 
     def mean_score(x: np.ndarray) -> float:
         return float(_SCORES[score](x, events, size - events) / size.sum())

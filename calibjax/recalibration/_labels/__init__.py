@@ -1,0 +1,40 @@
+"""Maps of class probabilities: their steps, the fit of each method, and the choice of one."""
+
+from calibjax.recalibration._labels._auto import FITS as FITS
+from calibjax.recalibration._labels._auto import ONLY_TWO as ONLY_TWO
+from calibjax.recalibration._labels._auto import fit_auto as fit_auto
+from calibjax.recalibration._labels._auto import fit_nothing as fit_nothing
+from calibjax.recalibration._labels._curves import (
+    BetaCurve,
+    IsotonicCurve,
+    QuadraticCurve,
+    SplineCurve,
+    VennAbersCurve,
+)
+from calibjax.recalibration._labels._rows import LabelRows as LabelRows
+from calibjax.recalibration._labels._steps import (
+    Average,
+    Floor,
+    MixedWithUniform,
+    Scaling,
+    TemperedAndUniform,
+)
+from calibjax.recalibration._labels._steps import apply_jit as apply_jit
+from calibjax.recalibration._labels._steps import run as run
+
+#: The steps of maps, by their names in files.
+STEPS: dict[str, type] = {
+    step.__name__: step
+    for step in (
+        Average,
+        BetaCurve,
+        Floor,
+        IsotonicCurve,
+        MixedWithUniform,
+        QuadraticCurve,
+        Scaling,
+        SplineCurve,
+        TemperedAndUniform,
+        VennAbersCurve,
+    )
+}

@@ -1,0 +1,89 @@
+"""The method for given rows: each candidate is judged on rows that did not fit it."""
+
+import numpy as np
+
+from calibjax.recalibration._labels._fit_curves import CURVES
+from calibjax.recalibration._labels._fitted import Fitted
+from calibjax.recalibration._labels._likelihood import mixture_weights
+from calibjax.recalibration._labels._rows import LabelRows, with_floor
+from calibjax.recalibration._labels._scalings import SCALINGS
+from calibjax.recalibration._labels._steps import Average, run
+
+#: The fit of each method, by its name.
+FITS = SCALINGS | CURVES
+#: Methods that have one curve, which two classes allow.
+ONLY_TWO = ("quadratic", "venn_abers")
+
+_FOLDS = 5
+_OF_TWO = ("temperature", "ets", "svs", "beta", "quadratic", "spline", "isotonic")
+_OF_MANY = ("temperature", "ets", "svs", "sms", "beta", "spline", "isotonic")
+# Of more classes, a curve of each or a number of each pair takes minutes.
+_MOST_CURVES, _MOST_PAIRS = 30, 200
+# A candidate with a smaller share is left out.
+_SMALL_SHARE = 0.02
+
+
+def candidates(n_classes: int) -> tuple[str, ...]:
+    """The methods that "auto" tries, besides nothing."""
+    if n_classes == 2:
+        return _OF_TWO
+    slow = {"spline", "beta"} if n_classes > _MOST_CURVES else set()
+    slow |= {"sms"} if n_classes > _MOST_PAIRS else set()
+    return tuple(name for name in _OF_MANY if name not in slow)
+
+
+def fit_nothing(rows: LabelRows) -> Fitted:
+    """Probabilities as they are, but for the rule for zeros."""
+    floor, _ = with_floor(rows)
+    return Fitted((floor,), True, "")
+
+
+def fit_auto(rows: LabelRows) -> tuple[str, Fitted, dict[str, float]]:
+    """What was chosen, its fit, and the mean log loss of each candidate on held-out rows."""
+    rows = rows.kept()
+    names = ("nothing", *candidates(rows.n_classes))
+    if len(rows.targets) < 2:
+        return "nothing", fit_nothing(rows), {}
+    held_out = np.stack([held_out_probabilities(name, rows) for name in names], axis=1)
+    share = rows.weights / rows.weights.sum()
+    losses = -share @ np.log(held_out)
+    return *_mixture(rows, names, held_out), dict(zip(names, map(float, losses), strict=True))
+
+
+def _mixture(rows: LabelRows, names: tuple[str, ...], held_out: np.ndarray) -> tuple[str, Fitted]:
+    shares = mixture_weights(held_out, rows.weights)
+    shares = np.where(shares < _SMALL_SHARE, 0.0, shares)
+    chosen = np.flatnonzero(shares)
+    shares = shares[chosen] / shares.sum()
+    fits = [_fit(names[i], rows) for i in chosen]
+    if len(chosen) == 1:
+        return names[chosen[0]], fits[0]
+    ranked = sorted(zip(shares, [names[i] for i in chosen], strict=True), reverse=True)
+    words = " + ".join(f"{share:.2f} {name}" for share, name in ranked)
+    average = Average(shares, tuple(fit.steps for fit in fits))
+    return "mixture", Fitted((average,), all(fit.converged for fit in fits), words)
+
+
+def _fit(name: str, rows: LabelRows) -> Fitted:
+    return fit_nothing(rows) if name == "nothing" else FITS[name](rows)
+
+
+def held_out_probabilities(name: str, rows: LabelRows) -> np.ndarray:
+    """The probability of each target by a map that was fitted without its fold, ``[n]``."""
+    fold = _folds(rows.targets)
+    found = np.zeros(len(fold))
+    for k in range(fold.max() + 1):
+        without = rows._replace(weights=np.where(fold == k, 0.0, rows.weights))
+        probs = run(_fit(name, without).steps, rows.probs)
+        found = np.where(fold == k, rows.of_targets(probs), found)
+    return np.maximum(found, np.finfo(np.float32).tiny)
+
+
+def _folds(targets: np.ndarray) -> np.ndarray:
+    """Numbers of folds, by chance, and with equally many rows of each class."""
+    n = len(targets)
+    order = np.random.default_rng(0).permutation(n)
+    by_class = order[np.argsort(targets[order], kind="stable")]
+    fold = np.empty(n, int)
+    fold[by_class] = np.arange(n) % min(_FOLDS, n)
+    return fold

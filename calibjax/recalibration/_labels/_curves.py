@@ -1,0 +1,137 @@
+"""Steps that look at each class alone: one curve for two classes, else one against the rest."""
+
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._struct import struct
+from calibjax.recalibration._labels._steps import Numbers
+
+
+@struct
+class BetaCurve:
+    """logit q = c + a ln p - b ln(1 - p), with coefficients (c, a, b) of each curve ``[c, 3]``."""
+
+    coefficients: Numbers
+
+    def __call__(self, probs: jax.Array) -> jax.Array:
+        p, rest = of_curves(jnp, probs)
+        c, a, b = jnp.asarray(self.coefficients).T[:, None]
+        return from_logits(c + a * jnp.log(p) - b * jnp.log(rest))
+
+
+@struct
+class QuadraticCurve:
+    """logit q = c + a l + b l^2 with l = logit p, and coefficients (c, a, b) ``[c, 3]``."""
+
+    coefficients: Numbers
+
+    def __call__(self, probs: jax.Array) -> jax.Array:
+        x = log_odds(jnp, probs)
+        c, a, b = jnp.asarray(self.coefficients).T[:, None]
+        return from_logits(c + a * x + b * jnp.square(x))
+
+
+@struct
+class SplineCurve:
+    """logit q a natural cubic spline of logit p: values and curvatures at its knots ``[c, k]``."""
+
+    knots: Numbers
+    values: Numbers
+    curvatures: Numbers
+
+    def __call__(self, probs: jax.Array) -> jax.Array:
+        def of_curve(x, knots, values, curvatures):
+            return natural_spline(jnp, x, knots, values, curvatures)
+
+        curves = jax.vmap(of_curve, in_axes=(1, 0, 0, 0), out_axes=1)
+        return from_logits(curves(log_odds(jnp, probs), self.knots, self.values, self.curvatures))
+
+
+@struct
+class IsotonicCurve:
+    """q linear between increasing scores, where it has given values ``[c, k]``."""
+
+    scores: Numbers
+    values: Numbers
+
+    def __call__(self, probs: jax.Array) -> jax.Array:
+        p, _ = of_curves(jnp, probs)
+        q = jax.vmap(jnp.interp, in_axes=(1, 0, 0), out_axes=1)(p, self.scores, self.values)
+        if q.shape[1] == 1:
+            return jnp.concatenate([1 - q, q], axis=1)
+        total = jnp.sum(q, axis=1, keepdims=True)
+        return jnp.where(total > 0, q / jnp.where(total > 0, total, 1.0), 1 / probs.shape[1])
+
+
+@struct
+class VennAbersCurve:
+    """q of an event by the place of p among scores ``[k]``: `at` one, or `between` ``[k + 1]``."""
+
+    scores: Numbers
+    at: Numbers
+    between: Numbers
+
+    def __call__(self, probs: jax.Array) -> jax.Array:
+        p = probs[:, 1]
+        scores, at, between = map(jnp.asarray, (self.scores, self.at, self.between))
+        place = jnp.searchsorted(scores, p)
+        nearest = jnp.minimum(place, scores.shape[0] - 1)
+        q = jnp.where(scores[nearest] == p, at[nearest], between[place])
+        return jnp.stack([1 - q, q], axis=1)
+
+
+def of_curves(xp: ModuleType, probs: Any) -> tuple[Any, Any]:
+    """The probabilities that curves look at, and those of all other classes, ``[n, c]``.
+
+    Of two classes the second one has the only curve.  Probabilities of other classes are added up,
+    since 1 - p would lose small ones.  `xp` is NumPy at a fit, which compiles nothing, and
+    jax.numpy where a map is used.
+    """
+    if probs.shape[1] == 2:
+        return probs[:, 1:], probs[:, :1]
+    nothing = xp.zeros_like(probs[:, :1])
+    before = xp.concatenate([nothing, xp.cumsum(probs[:, :-1], axis=1)], axis=1)
+    behind = xp.concatenate([nothing, xp.cumsum(probs[:, :0:-1], axis=1)], axis=1)[:, ::-1]
+    return probs, before + behind
+
+
+def log_odds(xp: ModuleType, probs: Any) -> Any:
+    """logit p of each curve, ``[n, c]``."""
+    p, rest = of_curves(xp, probs)
+    return xp.log(p) - xp.log(rest)
+
+
+def from_logits(logits: jax.Array) -> jax.Array:
+    """Probabilities of all classes, from logits of curves; of many they are divided by sums."""
+    if logits.shape[1] == 1:
+        return jax.nn.sigmoid(jnp.concatenate([-logits, logits], axis=1))
+    return jax.nn.softmax(jax.nn.log_sigmoid(logits), axis=1)
+
+
+def natural_spline(xp: ModuleType, x: Any, knots: Any, values: Any, curvatures: Any) -> Any:
+    """The natural cubic spline at x ``[n]``, linear beyond its knots ``[k]``.
+
+    Values and second derivatives at the knots are ``[k, …]``; the result is ``[n, …]``.
+    """
+    inside = xp.clip(x, knots[0], knots[-1])
+    i = xp.clip(xp.searchsorted(knots, inside) - 1, 0, knots.shape[0] - 2)
+    width = knots[i + 1] - knots[i]
+    # Fractions of the way to the two knots; beyond the ends the slope there goes on.
+    b = (inside - knots[i]) / width
+    a = 1 - b
+    cubic_a, cubic_b = (a**3 - a) * width**2 / 6, (b**3 - b) * width**2 / 6
+    slope_a = -1 / width, -(3 * a**2 - 1) * width / 6
+    slope_b = 1 / width, (3 * b**2 - 1) * width / 6
+    beyond = x - inside
+    of_values = a + beyond * slope_a[0], b + beyond * slope_b[0]
+    of_curvatures = cubic_a + beyond * slope_a[1], cubic_b + beyond * slope_b[1]
+    axes = (slice(None), *[None] * (values.ndim - 1))
+    return (
+        of_values[0][axes] * values[i]
+        + of_values[1][axes] * values[i + 1]
+        + of_curvatures[0][axes] * curvatures[i]
+        + of_curvatures[1][axes] * curvatures[i + 1]
+    )

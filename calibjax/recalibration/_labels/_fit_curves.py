@@ -1,0 +1,198 @@
+"""Fits of curves of one class: beta, quadratic, spline, isotonic, Venn-Abers."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from calibjax._numbers import isotonic_frequencies
+from calibjax.recalibration._labels._curves import (
+    BetaCurve,
+    IsotonicCurve,
+    QuadraticCurve,
+    SplineCurve,
+    VennAbersCurve,
+    log_odds,
+    natural_spline,
+    of_curves,
+)
+from calibjax.recalibration._labels._fitted import Fitted
+from calibjax.recalibration._labels._logistic import Regression, logistic_regression
+from calibjax.recalibration._labels._rows import LabelRows, mixed_with_uniform, with_floor
+from calibjax.recalibration._labels._venn_abers import venn_abers
+
+# Of the spline: eight knots at quantiles, and strengths of the penalty of which one is chosen.
+_LEVELS = np.linspace(0.01, 0.99, 8)
+_STRENGTHS = 10.0 ** np.arange(1, -7, -1)
+
+
+def _happened(rows: LabelRows, curve: int) -> np.ndarray:
+    """Whether the event of a curve happened: its class, or the second one of two."""
+    return rows.targets == (1 if rows.n_classes == 2 else curve)
+
+
+def fit_beta(rows: LabelRows) -> Fitted:
+    """logit q = c + a ln p - b ln(1 - p) with a, b >= 0 (Kull 2017), of each class alone."""
+    floor, raised = with_floor(rows)
+    kept = raised.kept()
+    p, rest = of_curves(np, kept.probs)
+    coefficients, converged = [], True
+    for curve in range(p.shape[1]):
+        features = np.stack([np.ones(len(p)), np.log(p[:, curve]), -np.log(rest[:, curve])], axis=1)
+        used = np.array([True, True, True])
+        found = np.zeros(3)
+        while True:
+            fit = logistic_regression(features[:, used], _happened(kept, curve), kept.weights)
+            found[:] = 0.0
+            found[used] = fit.numbers
+            negative = found[1:] < 0
+            if not negative.any():
+                break
+            # Of two negative slopes the larger in size is dropped first.
+            used[1 + int(np.argmin(found[1:]))] = False
+        coefficients.append(found.copy())
+        converged &= fit.converged
+    table = np.stack(coefficients)
+    steps = floor, BetaCurve(table), mixed_with_uniform(rows)
+    return Fitted(steps, converged, f"a {_range(table[:, 1])}, b {_range(table[:, 2])}")
+
+
+def fit_quadratic(rows: LabelRows) -> Fitted:
+    """logit q = c + a l + b l^2 with l = logit p, of two classes."""
+    floor, raised = with_floor(rows)
+    kept = raised.kept()
+    x = log_odds(np, kept.probs)[:, 0]
+    features = np.stack([np.ones(len(x)), x, x**2], axis=1)
+    fit = logistic_regression(features, _happened(kept, 0), kept.weights)
+    steps = floor, QuadraticCurve(fit.numbers[None]), mixed_with_uniform(rows)
+    c, a, b = fit.numbers
+    return Fitted(steps, fit.converged, f"logit q = {c:.2g} {a:+.2g} l {b:+.2g} l²")
+
+
+def fit_spline(rows: LabelRows) -> Fitted:
+    """logit q a natural cubic spline of logit p, of each class alone, with a penalty on f''."""
+    floor, raised = with_floor(rows)
+    kept = raised.kept()
+    x = log_odds(np, kept.probs)
+    fits = [_spline(x[:, c], _happened(kept, c), kept.weights) for c in range(x.shape[1])]
+    knots, values, curvatures, converged = zip(*fits, strict=True)
+    steps = (
+        floor,
+        SplineCurve(np.stack(knots), np.stack(values), np.stack(curvatures)),
+        mixed_with_uniform(rows),
+    )
+    return Fitted(steps, all(converged), "8 knots, strength by cross-validation")
+
+
+def _spline(
+    x: np.ndarray, happened: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
+    """Knots, values and curvatures there ``[k]``, and if the fit found a minimum."""
+    centre, spread = np.mean(x), max(float(np.std(x)), 1e-3)
+    knots = np.quantile((x - centre) / spread, _LEVELS)
+    # Knots that fall together, because predictions are few or equal, move apart a little.
+    gap = max(1e-2, 1e-3 * (knots[-1] - knots[0]))
+    knots = np.maximum.accumulate(knots - gap * np.arange(8)) + gap * np.arange(8)
+    basis, curvature_of = _smooth_basis(knots)
+    features = natural_spline(np, (x - centre) / spread, knots, basis, curvature_of)
+    # The first two functions are straight lines, which have no penalty.
+    best: Regression | None = None
+    start, least = None, np.inf
+    for strength in _STRENGTHS:
+        penalty = np.where(np.arange(8) < 2, 0.0, strength)
+        fit = logistic_regression(features, happened, weights, penalty, start)
+        start = fit.numbers
+        loss = float(weights @ fit.left_out)
+        if loss < least:
+            best, least = fit, loss
+    assert best is not None  # the losses are finite
+    values, curvatures = basis @ best.numbers, curvature_of @ best.numbers
+    return knots * spread + centre, values, curvatures / spread**2, best.converged
+
+
+def _smooth_basis(knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Natural splines with knots ``[k]``: their values and second derivatives there, ``[k, k]``.
+
+    The first two are 1 and x, and of all others the integral of f_i'' f_j'' is 1 if i = j, else 0.
+    """
+    k, width = len(knots), np.diff(knots)
+    differences = np.zeros((k - 2, k))
+    overlaps = np.zeros((k - 2, k - 2))
+    for i in range(k - 2):
+        a, b = 1 / width[i], 1 / width[i + 1]
+        differences[i, i : i + 3] = a, -a - b, b
+        overlaps[i, i] = (width[i] + width[i + 1]) / 3
+        if i:
+            overlaps[i, i - 1] = overlaps[i - 1, i] = width[i] / 6
+    second = np.linalg.solve(overlaps, differences)
+    roughness = differences.T @ second
+    sizes, directions = np.linalg.eigh(roughness)
+    # Two eigenvalues are 0, those of straight lines.
+    rough = directions[:, 2:] / np.sqrt(np.maximum(sizes[2:], 1e-300))
+    values = np.concatenate([np.ones((k, 1)), knots[:, None], rough], axis=1)
+    inner = second @ values
+    return values, np.concatenate([np.zeros((1, k)), inner, np.zeros((1, k))])
+
+
+def fit_isotonic(rows: LabelRows) -> Fitted:
+    """The nondecreasing curve of each class that is nearest to its frequencies (Zadrozny 2002)."""
+    floor, raised = with_floor(rows)
+    kept = raised.kept()
+    p, _ = of_curves(np, kept.probs)
+    curves = []
+    for curve in range(p.shape[1]):
+        scores, events, count = _frequencies(p[:, curve], _happened(kept, curve), kept.weights)
+        values = isotonic_frequencies(events, count)
+        # Between equal values nothing is to be known.
+        inner = np.r_[True, (values[1:-1] != values[:-2]) | (values[1:-1] != values[2:]), True]
+        curves.append((scores[inner[: len(scores)]], values[inner[: len(scores)]]))
+    size = _size(max(len(scores) for scores, _ in curves))
+    table = [np.stack([_extended(x, size) for x in part]) for part in zip(*curves, strict=True)]
+    steps = floor, IsotonicCurve(*table), mixed_with_uniform(rows)
+    most = max(len(np.unique(values)) for _, values in curves)
+    return Fitted(steps, True, f"at most {most} different values of a class")
+
+
+def fit_venn_abers(rows: LabelRows) -> Fitted:
+    """Isotonic regression with the new row as an event and as none, of two classes (Vovk 2015)."""
+    floor, raised = with_floor(rows)
+    kept = raised.kept()
+    scores, events, count = _frequencies(kept.probs[:, 1], _happened(kept, 0), kept.weights)
+    # One more row counts as one of the rows of equal weights.
+    unit = count.sum() / kept.size()
+    at, between = venn_abers(events / unit, count / unit)
+    size = _size(len(scores))
+    curve = VennAbersCurve(
+        _extended(scores, size), _extended(at, size), _extended(between, size + 1)
+    )
+    return Fitted((floor, curve), True, f"{len(scores)} different probabilities")
+
+
+def _frequencies(
+    p: np.ndarray, happened: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The different probabilities, increasing, the weight of events at each, and of all rows."""
+    scores, place = np.unique(p, return_inverse=True)
+    return scores, np.bincount(place, weights * happened), np.bincount(place, weights)
+
+
+def _size(n: int) -> int:
+    """A length of which there are few, so that curves share what is compiled."""
+    return max(64, 2 ** (n - 1).bit_length())
+
+
+def _extended(x: np.ndarray, size: int) -> np.ndarray:
+    """So many numbers, of which those behind the given ones are the last one again."""
+    return np.concatenate([x, np.full(size - len(x), x[-1])])
+
+
+def _range(x: np.ndarray) -> str:
+    return f"{x[0]:.2g}" if len(x) == 1 else f"{x.min():.2g} … {x.max():.2g}"
+
+
+CURVES: dict[str, Callable[[LabelRows], Fitted]] = {
+    "beta": fit_beta,
+    "quadratic": fit_quadratic,
+    "spline": fit_spline,
+    "isotonic": fit_isotonic,
+    "venn_abers": fit_venn_abers,
+}

@@ -1,0 +1,114 @@
+"""A fitted map from predictions to predictions."""
+
+import os
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._distribution import Distribution
+from calibjax._rows import valid_rows
+from calibjax._struct import static, struct, widened
+from calibjax.distributions import Bernoulli, Categorical, Ordinal
+from calibjax.recalibration._labels import apply_jit
+
+
+class Fit(NamedTuple):
+    """What is known of a fit; it is part of the structure of a `Recalibrator`, with no arrays."""
+
+    method: str
+    words: str
+    converged: bool
+    n_classes: int
+    n_rows: int
+    n_impossible: int
+    losses: tuple[tuple[str, float], ...]
+
+
+@struct
+class Recalibrator:
+    """A fitted map from predictions to predictions of the same kind; `fit_recalibrator` makes it.
+
+    ``recalibrator(predictions)`` are the new predictions, of any number of rows: Bernoulli ones of
+    Bernoulli predictions, Ordinal ones of Ordinal predictions, else Categorical.  It can be traced
+    and differentiated; of "venn_abers" derivatives are 0.  An invalid row, such as padding, stays
+    invalid (NaN).  O(n m), with a matrix O(n m^2).
+
+    Args:
+        steps: the map, a tuple of pytrees, one applied after another.
+        fit: what is known of the fit: ``method``, ``converged``, ``n_rows``, ``n_impossible``,
+            ``losses`` of the candidates on held-out rows in nats, and its numbers in ``words``.
+
+    Raises:
+        TypeError, ValueError: predictions of another kind, or of another number of classes.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> logits = jnp.linspace(-4, 4, 400)
+        >>> targets = cj.Bernoulli.from_logits(logits / 2).sample(jax.random.key(0))
+        >>> predictions = cj.Bernoulli.from_logits(logits)
+        >>> recalibrator = cj.fit_recalibrator(predictions, targets, "temperature")
+        >>> print(recalibrator)
+        Recalibrator: temperature, T = 2.
+          fitted to 400 rows of 2 classes; the search found a minimum
+        >>> recalibrator(predictions).probs[-2:].round(2).tolist()
+        [0.88, 0.88]
+    """
+
+    steps: tuple
+    fit: Fit = static()
+
+    def __call__(self, predictions: Distribution) -> Categorical | Bernoulli:
+        n_classes = check_labels(predictions)
+        if n_classes != self.fit.n_classes:
+            raise ValueError(
+                f"predictions must have the {self.fit.n_classes} classes of the fit, got "
+                f"{n_classes}."
+            )
+        return _recalibrated(self.steps, predictions)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a file of JSON, which `load_recalibrator` reads; an old file is replaced."""
+        from calibjax.recalibration._saved import save
+
+        save(self, path)
+
+    def __repr__(self) -> str:
+        """Words, as `print` shows them."""
+        fit = self.fit
+        chosen = f"{fit.method}, {fit.words}" if fit.words else fit.method
+        lines = [f"Recalibrator: {chosen}"]
+        if fit.losses:
+            least = sorted(fit.losses, key=lambda x: x[1])
+            held_out = ", ".join(f"{name} {loss:.4f}" for name, loss in least)
+            lines.append(f"  mean log loss of held-out rows: {held_out}")
+        ended = "the search found a minimum" if fit.converged else "the search found no minimum"
+        rows = "1 row" if fit.n_rows == 1 else f"{fit.n_rows} rows"
+        lines.append(f"  fitted to {rows} of {fit.n_classes} classes; {ended}")
+        if fit.n_impossible:
+            some = "1 target" if fit.n_impossible == 1 else f"{fit.n_impossible} targets"
+            lines.append(f"  {some} had probability 0; zeros were raised")
+        return "\n".join(lines)
+
+
+def check_labels(predictions: Any) -> int:
+    """The number of classes; a TypeError unless these are predictions of labels."""
+    probs = predictions.label_probabilities() if isinstance(predictions, Distribution) else None
+    if probs is None:
+        raise TypeError(
+            "predictions must be predictions of labels, such as Categorical, got "
+            f"{type(predictions).__name__}."
+        )
+    return int(jnp.shape(probs)[1])
+
+
+@jax.jit
+def _recalibrated(steps: tuple, predictions: Any) -> Any:
+    valid = valid_rows(predictions)[:, None]
+    probs = widened(predictions.label_probabilities())
+    # Equal probabilities take the place of invalid rows, so that no gradient becomes NaN.
+    mended = apply_jit(steps, jnp.where(valid, probs, 1 / probs.shape[1]))
+    mended = jnp.where(valid, mended, jnp.nan)
+    if predictions.binary_probability() is not None:
+        return Bernoulli(mended[:, 1])
+    return (Ordinal if isinstance(predictions, Ordinal) else Categorical)(mended)

@@ -1,0 +1,125 @@
+"""Recalibrators in files of JSON."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from calibjax._struct import is_array
+from calibjax.recalibration._labels import STEPS, apply_jit
+from calibjax.recalibration._recalibrator import Fit, Recalibrator
+
+# The number of the version changes with what a file holds.
+_SCHEMA, _VERSION = "calibjax.Recalibrator", 1
+_DTYPES = ("float32", "float64")
+
+
+def save(recalibrator: Recalibrator, path: str | os.PathLike[str]) -> None:
+    """Writes the file, first beside its place, so that an old one is replaced at once or not."""
+    content = {
+        "schema": _SCHEMA,
+        "version": _VERSION,
+        "fit": recalibrator.fit._asdict(),
+        "steps": _as_json(recalibrator.steps),
+    }
+    # Python's shortest decimals of float64 are read back as the same numbers.
+    text = json.dumps(content, allow_nan=False, ensure_ascii=False)
+    beside = Path(f"{os.fspath(path)}.part")
+    beside.write_text(text + "\n", encoding="utf-8")
+    beside.replace(path)
+
+
+def load_recalibrator(path: str | os.PathLike[str]) -> Recalibrator:
+    """The recalibrator that `Recalibrator.save` has written to a file.
+
+    It makes the same predictions, bit by bit, in another process of the same machine.  The file is
+    JSON, with a schema and a version; nothing in it is run.
+
+    Raises:
+        OSError: there is no such file, or it cannot be read.
+        ValueError: the file holds something else, a part of a map, or one of another version.
+
+    Example:
+        >>> import os, tempfile, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.array([0.9, 0.8, 0.1, 0.3]))
+        >>> recalibrator = cj.fit_recalibrator(predictions, jnp.array([1, 0, 0, 1]), "temperature")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "map.json")
+        ...     recalibrator.save(path)
+        ...     loaded = cj.load_recalibrator(path)
+        >>> bool(jnp.all(loaded(predictions).probs == recalibrator(predictions).probs))
+        True
+    """
+    content = Path(path).read_bytes()
+    try:
+        found = json.loads(content)
+        schema, version = found["schema"], found["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: expected a file that Recalibrator.save has written.") from error
+    if (schema, version) != (_SCHEMA, _VERSION):
+        raise ValueError(
+            f"{path}: expected schema {_SCHEMA} of version {_VERSION}, got {schema} of version "
+            f"{version}."
+        )
+    try:
+        fit = _fit_of(found["fit"])
+        steps = _of_json(found["steps"])
+        if not isinstance(steps, tuple):
+            raise ValueError("steps are no list")
+        return _checked(Recalibrator(steps, fit))
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ValueError(f"{path}: the map in the file is damaged ({error}).") from error
+
+
+def _as_json(node: Any) -> Any:
+    if isinstance(node, tuple):
+        return [_as_json(x) for x in node]
+    if is_array(node):
+        array = np.asarray(node)
+        return {"dtype": str(array.dtype), "shape": list(array.shape), "values": _decimals(array)}
+    return {"step": type(node).__name__, **{k: _as_json(x) for k, x in vars(node).items()}}
+
+
+def _decimals(array: np.ndarray) -> list[float]:
+    return array.astype(float).ravel().tolist()
+
+
+def _of_json(node: Any) -> Any:
+    if isinstance(node, list):
+        return tuple(_of_json(x) for x in node)
+    if "step" in node:
+        step = STEPS[node["step"]]
+        names = {"step", *(field.name for field in dataclasses.fields(step))}
+        if set(node) != names:
+            raise ValueError(f"{node['step']} must have {sorted(names - {'step'})}")
+        return step(**{k: _of_json(x) for k, x in node.items() if k != "step"})
+    if node["dtype"] not in _DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}")
+    array = np.array(node["values"], float).astype(node["dtype"]).reshape(node["shape"])
+    if not np.all(np.isfinite(array)):
+        raise ValueError("numbers must be finite")
+    return array
+
+
+def _fit_of(node: dict[str, Any]) -> Fit:
+    losses = tuple((str(name), float(loss)) for name, loss in node["losses"])
+    fit = Fit(**{**node, "losses": losses})
+    counts = fit.n_classes, fit.n_rows, fit.n_impossible
+    if not (isinstance(fit.method, str) and isinstance(fit.words, str)):
+        raise ValueError("method and words must be strings")
+    if not (isinstance(fit.converged, bool) and all(type(x) is int for x in counts)):
+        raise ValueError("converged must be a boolean, and counts integers")
+    return fit
+
+
+def _checked(recalibrator: Recalibrator) -> Recalibrator:
+    """The recalibrator, if its numbers have shapes that fit together; traced, nothing is run."""
+    m = recalibrator.fit.n_classes
+    shape = jax.eval_shape(apply_jit, recalibrator.steps, jax.ShapeDtypeStruct((2, m), np.float32))
+    if shape.shape != (2, m):
+        raise ValueError("shapes do not fit together")
+    return recalibrator
