@@ -281,7 +281,7 @@ def rules_of(function):
     Rows with waves are no predictions of users: tests/test_univariate.py has their twins.
     """
     modules = [(pair, " ".join(t.__module__ for t in pair)) for pair in function.rules]
-    foreign = ("__main__", "test_", "_waves", "readme", "doctest")
+    foreign = ("__main__", "test_", "_fourier", "readme", "doctest")
     rules = {pair for pair, names in modules if not any(word in names for word in foreign)}
     return rules - {(cj.Univariate, cj.WhiteKernel)}  # which is refused
 

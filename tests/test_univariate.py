@@ -14,7 +14,7 @@ from scipy import special, stats
 
 import calibjax as cj
 from calibjax._struct import struct
-from calibjax.distributions._univariate import _waves
+from calibjax.distributions._univariate import _fourier
 from calibjax.expectations import prepare_rows, residual_product_tile
 
 # The laws of a table, in the families and in SciPy.
@@ -150,7 +150,7 @@ def test_waves_are_sums_over_points(dtype, float64):
     atol = 1e-5 if dtype == "float32" else 1e-11
     for law in (ps, cj.StudentT(ps.df, far, ps.scale)):
         made = prepare_rows(law, kernel, ys, None)
-        assert isinstance(made, _waves.WithWaves)
+        assert isinstance(made, _fourier.FourierRows)
         assert bool(jnp.all(made.law_is_near)) == (law is ps)
         sums = tile(law, kernel, ys, law, ys)
         np.testing.assert_allclose(tile(made, kernel, ys, made, ys), sums, rtol=0, atol=atol)

@@ -21,11 +21,6 @@ from calibjax.expectations._default_kernels import (
     default_prediction_kernels as default_prediction_kernels,
 )
 from calibjax.expectations._default_kernels import has_log_prob as has_log_prob
-from calibjax.expectations._default_kernels import is_top_label as is_top_label
-from calibjax.expectations._default_kernels import location_and_spread as location_and_spread
-from calibjax.expectations._default_kernels import log_probability_of as log_probability_of
-from calibjax.expectations._default_kernels import squared_deviation as squared_deviation
-from calibjax.expectations._default_kernels import standardised as standardised
 from calibjax.expectations._dispatch import inner_product as inner_product
 from calibjax.expectations._dispatch import mean_embedding as mean_embedding
 from calibjax.expectations._dispatch import prepare_rows as prepare_rows
@@ -36,6 +31,11 @@ from calibjax.expectations._dispatch import squared_embedding_distance as square
 from calibjax.expectations._dispatch import (
     squared_embedding_distance_tile as squared_embedding_distance_tile,
 )
+from calibjax.expectations._features import is_top_label as is_top_label
+from calibjax.expectations._features import location_and_spread as location_and_spread
+from calibjax.expectations._features import log_probability_of as log_probability_of
+from calibjax.expectations._features import squared_deviation as squared_deviation
+from calibjax.expectations._features import standardised as standardised
 from calibjax.expectations._finite import all_labels as all_labels
 from calibjax.expectations._finite import finite_sums as finite_sums
 from calibjax.expectations._finite import label_residual as label_residual

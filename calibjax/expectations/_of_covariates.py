@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
 from calibjax._rows import Data
-from calibjax.expectations._default_kernels import confidence_of
+from calibjax.expectations._features import confidence_of
 from calibjax.expectations._rank_scores import location_and_log_spread
 
 # With more classes, the frequency of each in every pair of columns is more than a test can see.

@@ -14,7 +14,7 @@ from calibjax._distribution import Distribution
 from calibjax._numbers import POSITIVE, Constraint, dot, valid_or_nan
 from calibjax._struct import batch_of_one, struct, widest_dtype
 from calibjax.kernels._base import KernelLike, pairwise
-from calibjax.kernels._distances import Coordinates, NormDistance
+from calibjax.kernels._distance import Coordinates, NormDistance
 
 _FINITE_POINTS = Constraint(
     "finite, and at least one", lambda x: np.isfinite(x).all() & (np.size(x) > 0)

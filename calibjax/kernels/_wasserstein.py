@@ -4,7 +4,7 @@ import jax
 
 from calibjax._distribution import Distribution, families_with, wasserstein_refused
 from calibjax._struct import struct
-from calibjax.kernels._distances import Coordinates, Embedded, NormDistance
+from calibjax.kernels._distance import Coordinates, Embedded, NormDistance
 
 
 @struct

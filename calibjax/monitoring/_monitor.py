@@ -33,6 +33,7 @@ from calibjax.features import choose_landmarks
 from calibjax.kernels import KernelLike, check_kernel
 from calibjax.monitoring._basis import Basis, kernel_at, make_basis
 from calibjax.monitoring._bets import Bets, after_rows, first_bets
+from calibjax.monitoring._checks import check_family, checked_list, not_counted
 from calibjax.monitoring._chunks import order_of_rows
 from calibjax.monitoring._file import (
     as_file,
@@ -175,7 +176,7 @@ class CalibrationMonitor:
         predictions, _ = predictions.pool_target(predictions.sample(draw_key))
         if kernels is None:
             kernels = default_prediction_kernels(Data(predictions, None, where))
-        for kernel in _checked_list(kernels):
+        for kernel in checked_list(kernels):
             check_kernel(kernel, "kernels", "predictions")
         functions = as_pytree(list(kernels))
         landmarks, bases, bets = _start((landmark_key, functions), (predictions, where), n_features)
@@ -228,11 +229,11 @@ class CalibrationMonitor:
         if data.n == 0:
             return self
         data = with_dependence(data, Dependence(clusters), at_least=0)
-        _check_family(self.landmarks, data)
+        check_family(self.landmarks, data)
         after, has_place = _update(self, data)
         lost = after.n_lost != self.n_lost
         if not is_traced(lost) and np.any(lost):
-            raise _not_counted(data, np.asarray(has_place))
+            raise not_counted(data, np.asarray(has_place))
         return after
 
     @property
@@ -315,45 +316,6 @@ class CalibrationMonitor:
             f"CalibrationMonitor({family_name(self.landmarks)} predictions, {rows:.0f} rows{lost}, "
             f"e_value = {e_value:.3g}, pvalue = {pvalue:.3g})"
         )
-
-
-def _checked_list(kernels: Sequence[KernelLike]) -> Sequence[KernelLike]:
-    if not isinstance(kernels, Sequence) or not kernels:
-        actual = "none" if isinstance(kernels, Sequence) else type(kernels).__name__
-        raise TypeError(f"kernels must be a list of kernels on predictions, got {actual}.")
-    return kernels
-
-
-def _check_family(landmarks: Distribution, data: Data) -> None:
-    predictions, _ = jax.eval_shape(
-        lambda p, y: p.pool_target(y), data.predictions, jax.tree.map(jnp.asarray, data.targets)
-    )
-    expected, actual = family_name(landmarks), family_name(predictions)
-    if actual != expected:
-        raise TypeError(f"predictions must be of the family {expected} of start, got {actual}.")
-    ours, theirs = (
-        [list(x.shape[1:]) for x in jax.tree.leaves(p)] for p in (landmarks, predictions)
-    )
-    if ours != theirs:
-        raise ValueError(
-            f"predictions must have the shapes that start has seen, but for the number of rows, "
-            f"{ours}, got {theirs}."
-        )
-
-
-def _not_counted(data: Data, has_place: np.ndarray) -> ValueError:
-    """The error for a batch whose evidence is NaN, though its values are valid."""
-    if has_place.all():
-        return ValueError("predictions are too extreme for the kernels of the monitor: NaN.")
-    row = int(np.argmin(has_place))
-    prediction, target = jax.tree.map(lambda x: np.asarray(x[row]).tolist(), data.samples)
-    return ValueError(
-        "predictions must have a cdf or a log density at their targets; in "
-        f"{jnp.result_type(*jax.tree.leaves(data.predictions))} it is NaN for "
-        f"{np.sum(~has_place)} of {data.n} rows, such as row {row}, "
-        f"{jax.tree.leaves(prediction)} with the target {jax.tree.leaves(target)}.  Mask "
-        "such rows with where, or compute in float64."
-    )
 
 
 @on_devices

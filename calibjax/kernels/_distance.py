@@ -1,4 +1,4 @@
-"""Distances between predictions."""
+"""What a distance between predictions is, and what it knows about itself."""
 
 import functools
 import math
@@ -12,19 +12,15 @@ from jax.typing import DTypeLike
 
 from calibjax._distribution import Distribution
 from calibjax._loops import (
-    distance,
-    slope_of_distance,
     slope_of_square,
-    slope_of_square_beyond_rounding,
     square,
-    square_beyond_rounding,
     sum_over_coordinates,
 )
-from calibjax._numbers import Constraint, absolute, power_of_two, safe_sqrt
-from calibjax._struct import PyTree, is_array, struct, type_name, widest_dtype
+from calibjax._numbers import Constraint, power_of_two, safe_sqrt
+from calibjax._struct import PyTree, struct, type_name
 from calibjax.kernels._base import hold_functions, vmap_pairs
 from calibjax.kernels._final import check_final
-from calibjax.kernels._spectra import cauchy_mixture, normal_mixture
+from calibjax.kernels._spectra import normal_mixture
 
 
 class Distance(ABC):
@@ -207,157 +203,3 @@ def no_embedding(distance: "DistanceLike") -> TypeError:
         "random features need prediction kernels of the distance TotalVariation, Euclidean, "
         f"EmbeddingDistance or Wasserstein, got {type_name(distance)}."
     )
-
-
-def label_probabilities(distance: Distance, p: Distribution) -> jax.Array:
-    """The probabilities of all labels, of one prediction or of each in a batch.
-
-    The TypeError for a prediction of anything else names the distance.
-    """
-    if not (isinstance(p, Distribution) and p.has_labels):
-        raise TypeError(
-            f"{type(distance).__name__} compares probability vectors (Categorical or Bernoulli "
-            f"predictions, or mixtures of them), got {type(p).__name__}."
-        )
-    return p.label_probabilities()
-
-
-def _are_binary(p: Distribution, q: Distribution) -> bool:
-    """Whether one number says all of either prediction, or of each in two batches."""
-    return all(isinstance(x, Distribution) and x.is_binary for x in (p, q))
-
-
-def _label_differences(
-    distance: Distance, p: Distribution, q: Distribution
-) -> tuple[jax.Array, int]:
-    """The differences of the probabilities of all labels, and how often each of them occurs.
-
-    Of two binary predictions one number, which both labels share up to its sign.
-    """
-    if _are_binary(p, q):
-        return p.binary_probability() - q.binary_probability(), 2
-    return label_probabilities(distance, p) - label_probabilities(distance, q), 1
-
-
-@struct
-class TotalVariation(Distance):
-    """sum_c |p_c - q_c| / 2, of the probabilities of all labels.
-
-    Example:
-        >>> import jax.numpy as jnp, calibjax as cj
-        >>> predictions = cj.Categorical(jnp.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]]))
-        >>> cj.TotalVariation().pairwise(predictions, predictions).round(3).tolist()
-        [[0.0, 0.6], [0.6, 0.0]]
-    """
-
-    def __call__(self, p: Distribution, q: Distribution) -> jax.Array:
-        differences, times = _label_differences(self, p, q)
-        return times * jnp.sum(absolute(differences)) / 2
-
-    def pairwise(self, ps: Distribution, qs: Distribution) -> jax.Array:
-        if _are_binary(ps, qs):
-            return vmap_pairs(self)(ps, qs)
-        both = label_probabilities(self, ps), label_probabilities(self, qs)
-        return sum_over_coordinates(distance, slope_of_distance, *both) / 2
-
-    def embedding(self, p: Distribution) -> jax.Array:
-        """The probabilities of all labels, of one prediction."""
-        return label_probabilities(self, p)
-
-    def draw_frequency(
-        self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: DTypeLike
-    ) -> jax.Array:
-        """A random w with E cos(<w, p - q>) = exp(-d(p, q)^nu) for nu <= 1."""
-        if exponent > 1:
-            raise TypeError(
-                "random features need an exponent of at most 1 with TotalVariation, which gives no "
-                f"positive definite kernel with others, got {exponent}."
-            )
-        return cauchy_mixture(key, exponent, shape, dtype) / 2
-
-
-@struct
-class Euclidean(NormDistance):
-    """The Euclidean distance of the probabilities of all labels.
-
-    Example:
-        >>> import jax.numpy as jnp, calibjax as cj
-        >>> predictions = cj.Bernoulli(jnp.array([0.2, 0.5]))
-        >>> float(cj.Euclidean().pairwise(predictions, predictions)[0, 1])
-        0.4243
-    """
-
-    def squared(self, p: Distribution, q: Distribution) -> jax.Array:
-        differences, times = _label_differences(self, p, q)
-        return times * jnp.sum(jnp.square(differences))
-
-    def pairwise_squared(self, ps: Distribution, qs: Distribution) -> jax.Array:
-        if _are_binary(ps, qs):
-            return vmap_pairs(self.squared)(ps, qs)
-        both = label_probabilities(self, ps), label_probabilities(self, qs)
-        return sum_over_coordinates(square, slope_of_square, *both)
-
-    def embedding(self, p: Distribution) -> jax.Array:
-        """The probabilities of all labels, of one prediction."""
-        return label_probabilities(self, p)
-
-
-# So many numbers of an embedding are coordinates of their own.
-_FEW = 4
-
-
-@struct
-class EmbeddingDistance(NormDistance):
-    """|phi(p) - phi(q)|, the Euclidean distance of an embedding of the predictions.
-
-    Args:
-        phi: function of *one* prediction (arrays without the batch axis) that returns a scalar or
-            a vector.  A function that is defined again is compiled again: define it once, and
-            let `jax.tree_util.Partial` carry what changes.
-
-    Example:
-        >>> import jax.numpy as jnp, calibjax as cj
-        >>> distance = cj.EmbeddingDistance(lambda p: p.loc)
-        >>> predictions = cj.Normal(jnp.array([0.0, 3.0]), jnp.array([1.0, 5.0]))
-        >>> float(distance.pairwise(predictions, predictions)[0, 1])
-        3.0
-    """
-
-    phi: Callable[[Any], jax.Array]
-
-    inner_functions = {"phi": "an embedding"}
-
-    def _value(self, p: Distribution) -> jax.Array:
-        """phi(p) as an array of the dtype of p."""
-        value = self.phi(p)
-        if not is_array(value):
-            raise TypeError(
-                "phi of EmbeddingDistance must return a scalar or a vector, got "
-                f"{type(value).__name__}."
-            )
-        return jnp.asarray(value).astype(widest_dtype(*jax.tree.leaves(p)))
-
-    def squared(self, p: Distribution, q: Distribution) -> jax.Array:
-        return self.squared_norm(self.coordinates(p), self.coordinates(q))
-
-    def coordinates(self, p: Distribution) -> Coordinates:
-        value = self._value(p)
-        # Of a few numbers each is a coordinate of its own: tiles of numbers are made in one loop.
-        return tuple(value) if value.ndim == 1 and value.size <= _FEW else (value,)
-
-    def squared_norm(self, xs: Coordinates, ys: Coordinates) -> jax.Array:
-        # Equal predictions may differ in the last bit of phi, which compiled loops round in more
-        # than one way: equal up to rounding is equal, or the norm would have a slope of 1 there.
-        squares = (jnp.sum(square_beyond_rounding(x, y)) for x, y in zip(xs, ys, strict=True))
-        return functools.reduce(jnp.add, squares)
-
-    def tile(self, xs: Coordinates, ys: Coordinates) -> jax.Array:
-        if all(x.ndim == 1 for x in xs):
-            return vmap_pairs(self.squared_norm)(xs, ys)
-        (x,), (y,) = xs, ys
-        x, y = x.reshape(x.shape[0], -1), y.reshape(y.shape[0], -1)
-        return sum_over_coordinates(square_beyond_rounding, slope_of_square_beyond_rounding, x, y)
-
-    def embedding(self, p: Distribution) -> jax.Array:
-        """phi(p), a vector, of one prediction."""
-        return jnp.ravel(self._value(p))

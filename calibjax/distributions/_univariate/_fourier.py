@@ -33,33 +33,34 @@ from calibjax.expectations import (
 )
 from calibjax.kernels import GaussianKernel, in_lengthscales, pairwise
 
-# Rows whose waves are made together, so that they stay in the nearest cache.
+# Rows whose coefficients are made together, so that they stay in the nearest cache.
 _ROWS_TOGETHER = 64
 
 
 @struct
-class WithWaves:
-    """A row: a law, and the waves of its residual.
+class FourierRows:
+    """Rows: laws, and Fourier coefficients of their residuals.
 
     Args:
         law: the prediction.
-        waves: r times the root of its weight, real parts and imaginary parts, ``[2 M]``.
-        target_is_near: whether the target is part of the waves.
-        law_is_near: whether no target outside of the waves sees more than a negligible part of it.
+        coefficients: r times the root of its weight, real parts and imaginary parts, ``[2 M]``.
+        target_is_near: whether the target is part of the coefficients.
+        law_is_near: whether no target that has no coefficients sees more than a negligible part
+            of it.
     """
 
     law: Univariate
-    waves: jax.Array
+    coefficients: jax.Array
     target_is_near: jax.Array
     law_is_near: jax.Array
 
-    def cross_fit_pairs(self) -> tuple[tuple[Univariate, "WithWaves"], ...]:
+    def cross_fit_pairs(self) -> tuple[tuple[Univariate, "FourierRows"], ...]:
         return ((self.law, self),)
 
 
 @prepare_rows.register(Univariate, GaussianKernel)
-def waves_of_rows(ps: Univariate, kernel: GaussianKernel, ys: jax.Array, axis: Axis) -> WithWaves:
-    """The rows with their waves, in O(n M Q) time."""
+def fourier_rows(ps: Univariate, kernel: GaussianKernel, ys: jax.Array, axis: Axis) -> FourierRows:
+    """The rows with their Fourier coefficients, in O(n M Q) time."""
     (scaled,) = in_lengthscales(kernel, ys)
     # h does not depend on the center, and has no derivative in it.
     center = lax.stop_gradient(jnp.median(all_of(jnp.median(scaled), axis)))
@@ -70,15 +71,15 @@ def waves_of_rows(ps: Univariate, kernel: GaussianKernel, ys: jax.Array, axis: A
     chunks = jax.tree.map(lambda x: x[index], (ps, ys))
 
     @jax.checkpoint
-    def chunk_waves(chunk):
+    def chunk_coefficients(chunk):
         ps, ys = chunk
-        return _waves_of_chunk(ps, ys, kernel, center)
+        return _fourier_chunk(ps, ys, kernel, center)
 
-    made = lax.map(chunk_waves, chunks)
-    return WithWaves(ps, *jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n], made))
+    made = lax.map(chunk_coefficients, chunks)
+    return FourierRows(ps, *jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n], made))
 
 
-def _waves_of_chunk(
+def _fourier_chunk(
     ps: Univariate, ys: jax.Array, kernel: GaussianKernel, center: jax.Array
 ) -> tuple[jax.Array, ...]:
     def measure(p, y):
@@ -113,8 +114,8 @@ def _frequencies(dtype: DTypeLike) -> tuple[float, jax.Array, float, float, floa
 
     The frequencies end where phi has a tail within rounding.  The kernel is within rounding of 0 at
     the reach.  Two points within the radius around the center are at least that far from the
-    nearest copy of each other.  A law has waves if it is further from the center than the radius
-    without the reach with at most that probability.
+    nearest copy of each other.  A law has coefficients if it is further from the center than the
+    radius without the reach with at most that probability.
     """
     n, end, reach, negligible = (
         (256, 7.2, 8.0, 1e-6) if dtype == jnp.float64 else (112, 5.0, 5.5, 1e-3)
@@ -126,13 +127,16 @@ def _frequencies(dtype: DTypeLike) -> tuple[float, jax.Array, float, float, floa
     return step, amplitudes, (2 * math.pi / step - reach) / 2, reach, negligible
 
 
-@residual_product_tile.register(WithWaves, GaussianKernel)
-def waves_residual_tile(
-    ps: WithWaves, kernel: GaussianKernel, ys: jax.Array, qs: WithWaves, zs: jax.Array
+@residual_product_tile.register(FourierRows, GaussianKernel)
+def fourier_residual_tile(
+    ps: FourierRows, kernel: GaussianKernel, ys: jax.Array, qs: FourierRows, zs: jax.Array
 ) -> jax.Array:
     def product(ps, kernel, ys, qs, zs):
         return lax.dot_general(
-            ps.waves, qs.waves, (((1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST
+            ps.coefficients,
+            qs.coefficients,
+            (((1,), (1,)), ((), ())),
+            precision=lax.Precision.HIGHEST,
         )
 
     def product_and_far_targets(ps, kernel, ys, qs, zs):

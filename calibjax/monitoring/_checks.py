@@ -1,0 +1,53 @@
+"""Checks of what a monitor is given."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax._distribution import Distribution
+from calibjax._parameters import family_name
+from calibjax._rows import (
+    Data,
+)
+from calibjax.kernels import KernelLike
+
+
+def checked_list(kernels: Sequence[KernelLike]) -> Sequence[KernelLike]:
+    if not isinstance(kernels, Sequence) or not kernels:
+        actual = "none" if isinstance(kernels, Sequence) else type(kernels).__name__
+        raise TypeError(f"kernels must be a list of kernels on predictions, got {actual}.")
+    return kernels
+
+
+def check_family(landmarks: Distribution, data: Data) -> None:
+    predictions, _ = jax.eval_shape(
+        lambda p, y: p.pool_target(y), data.predictions, jax.tree.map(jnp.asarray, data.targets)
+    )
+    expected, actual = family_name(landmarks), family_name(predictions)
+    if actual != expected:
+        raise TypeError(f"predictions must be of the family {expected} of start, got {actual}.")
+    ours, theirs = (
+        [list(x.shape[1:]) for x in jax.tree.leaves(p)] for p in (landmarks, predictions)
+    )
+    if ours != theirs:
+        raise ValueError(
+            f"predictions must have the shapes that start has seen, but for the number of rows, "
+            f"{ours}, got {theirs}."
+        )
+
+
+def not_counted(data: Data, has_place: np.ndarray) -> ValueError:
+    """The error for a batch whose evidence is NaN, though its values are valid."""
+    if has_place.all():
+        return ValueError("predictions are too extreme for the kernels of the monitor: NaN.")
+    row = int(np.argmin(has_place))
+    prediction, target = jax.tree.map(lambda x: np.asarray(x[row]).tolist(), data.samples)
+    return ValueError(
+        "predictions must have a cdf or a log density at their targets; in "
+        f"{jnp.result_type(*jax.tree.leaves(data.predictions))} it is NaN for "
+        f"{np.sum(~has_place)} of {data.n} rows, such as row {row}, "
+        f"{jax.tree.leaves(prediction)} with the target {jax.tree.leaves(target)}.  Mask "
+        "such rows with where, or compute in float64."
+    )
