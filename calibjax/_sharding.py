@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from calibjax._compile import quick_jit
 from calibjax._struct import is_traced
 
 T = TypeVar("T")
@@ -54,17 +55,25 @@ def on_devices(core: Callable[..., Any]) -> Callable[..., Any]:
     leaves of `rows` is cut among the devices.  `shared` is the same on all devices, and the result
     of `core` must be the same too.  Options are hashable.
     """
+    return _on_devices(core, _whole, quick_jit)
 
-    return _on_devices(core, lambda axis: PartitionSpec())
+
+def optimised_on_devices(core: Callable[..., Any]) -> Callable[..., Any]:
+    """As `on_devices`, for what loops call, or what runs faster: it takes longer to compile."""
+    return _on_devices(core, _whole, jax.jit)
 
 
 def row_by_row_on_devices(core: Callable[..., Any]) -> Callable[..., Any]:
     """As `on_devices`, but the result of `core` has a row for each of the rows, and is cut too."""
-    return _on_devices(core, PartitionSpec)
+    return _on_devices(core, PartitionSpec, quick_jit)
+
+
+def _whole(axis: Axis) -> PartitionSpec:
+    return PartitionSpec()
 
 
 def _on_devices(
-    core: Callable[..., Any], out_specs: Callable[[Axis], PartitionSpec]
+    core: Callable[..., Any], out_specs: Callable[[Axis], PartitionSpec], jit: Callable[..., Any]
 ) -> Callable[..., Any]:
     def run(shared, rows, devices, options):
         if devices is None:
@@ -80,7 +89,7 @@ def _on_devices(
 
     # Profiles show the name of the core.
     run.__name__ = core.__name__
-    compiled = jax.jit(run, static_argnums=(2, 3))
+    compiled = jit(run, static_argnums=(2, 3))
 
     @functools.wraps(core)
     def with_devices(shared, rows, *options):
@@ -126,11 +135,6 @@ def on_one_device(tree: Any) -> Any:
         return jnp.asarray(np.asarray(gathered(x)))
 
     return jax.tree.map(move, tree)
-
-
-def on_cpu() -> bool:
-    """Whether the default backend is a CPU; arrays that lie elsewhere are only made more slowly."""
-    return jax.default_backend() == "cpu"
 
 
 def as_varying(tree: T, like: Any) -> T:

@@ -23,6 +23,7 @@ PACKAGE = Path(cj.__file__).parent
 # Imports point backwards in this list, or stay within a room.
 ROOMS = [
     "_struct",
+    "_compile",
     "_sharding",
     "_check",
     "_numbers",

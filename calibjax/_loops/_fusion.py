@@ -16,7 +16,7 @@ from jax import lax
 from jax.extend import core
 from jax.extend.core import primitives
 
-from calibjax._sharding import on_cpu
+from calibjax._compile import on_cpu
 from calibjax._struct import PyTree
 
 T = TypeVar("T")

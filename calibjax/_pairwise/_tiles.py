@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._compile import on_cpu
 from calibjax._numbers import dot
-from calibjax._sharding import on_cpu
 from calibjax._struct import PyTree
 
 T = TypeVar("T")

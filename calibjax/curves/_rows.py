@@ -8,6 +8,7 @@ from typing import ParamSpec, TypeVar
 import jax
 from jax.typing import ArrayLike
 
+from calibjax._compile import quick_jit
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_data
 from calibjax._sharding import gathered
@@ -38,7 +39,7 @@ _STATIC = {"n_bins", "n_levels", "n_resamples", "law"}
 def on_all_rows(core: Callable[P, Curve]) -> Callable[P, Curve]:
     """Decorator: compiles ``core(key, data, …)`` and runs it with all rows on each device."""
     names = [name for name in inspect.signature(core).parameters if name in _STATIC]
-    compiled = jax.jit(core, static_argnames=names)
+    compiled = quick_jit(core, simple_loops=True, static_argnames=names)
 
     @functools.wraps(core)
     def run(*args: P.args, **options: P.kwargs) -> Curve:

@@ -8,6 +8,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._check import check_choice
+from calibjax._compile import quick_jit
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_data, clean, first_rows, padded
 from calibjax._sharding import gathered
@@ -106,7 +107,7 @@ def calibration_bins(
 
 
 @jax.debug_nans(False)  # The NaN of empty bins is no error.
-@jax.jit
+@quick_jit
 def _calibration_bins(data: Data, binning: Binning, distance: VectorDistance) -> CalibrationBins:
     bins = filled_bins(data, binning, distance)
 

@@ -6,6 +6,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._between import Targets
+from calibjax._compile import quick_jit
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
 from calibjax._sharding import gathered
@@ -84,7 +85,7 @@ def integrated_calibration_index(
     return _ici(*gathered((padded(data), jnp.asarray(at))))
 
 
-@jax.jit
+@quick_jit
 def _ici(data: Data, at: jax.Array) -> jax.Array:
     data = clean_lifetimes(data)
     kept, dtype = data.weights != 0, data.weights.dtype

@@ -12,7 +12,7 @@ from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._numbers import safe_sqrt
 from calibjax._rows import Data, clean
-from calibjax._sharding import Axis, on_devices
+from calibjax._sharding import Axis, optimised_on_devices
 from calibjax._struct import struct
 from calibjax.discrepancy import Sample, SumOfTerms, check_inputs
 from calibjax.features import Features, draw_features, one_feature, sum_rows
@@ -128,7 +128,7 @@ def random_feature_skce(
     return _random_feature_skce((key, terms), data, n_features)
 
 
-@on_devices
+@optimised_on_devices
 def _random_feature_skce(
     axis: Axis, shared: tuple[jax.Array, SumOfTerms], data: Data, n_features: int
 ) -> RandomFeatureEstimate:

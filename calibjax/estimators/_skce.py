@@ -9,7 +9,7 @@ from calibjax._check import check_flag, check_integer
 from calibjax._distribution import Distribution
 from calibjax._numbers import quotient
 from calibjax._rows import Data, clean
-from calibjax._sharding import Axis, on_devices
+from calibjax._sharding import Axis, optimised_on_devices
 from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.kernels import KernelLike
 from calibjax.operators import BlockH, TiledH, block_h, tiled_h
@@ -84,7 +84,7 @@ def skce(
     return _skce(terms, data, unbiased, None if block_size == data.n else block_size)
 
 
-@on_devices
+@optimised_on_devices
 def _skce(
     axis: Axis, kernel: SumOfTerms, data: Data, unbiased: bool, block_size: int | None
 ) -> jax.Array:

@@ -7,7 +7,7 @@ from jax.typing import ArrayLike
 from calibjax._between import Targets
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_locations, clean, in_dtype
-from calibjax._sharding import Axis, on_devices
+from calibjax._sharding import Axis, optimised_on_devices
 from calibjax._struct import widest_dtype
 from calibjax.discrepancy import SumOfTerms, check_inputs, deviation
 from calibjax.kernels import KernelLike
@@ -144,9 +144,9 @@ def _mean_deviations(axis: Axis, shared: tuple[SumOfTerms, Data], data: Data) ->
     return means * locations.weights
 
 
-_witness = on_devices(_mean_deviations)
+_witness = optimised_on_devices(_mean_deviations)
 
 
-@on_devices
+@optimised_on_devices
 def _ucme(axis: Axis, shared: tuple[SumOfTerms, Data], data: Data) -> jax.Array:
     return jnp.mean(jnp.square(_mean_deviations(axis, shared, data)))

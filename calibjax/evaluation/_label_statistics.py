@@ -4,12 +4,14 @@ In NumPy: a program that computes all of them takes longer to compile than they 
 """
 
 import dataclasses
+import functools
 import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._compile import quick_jit
 from calibjax._rows import Data, clean
 from calibjax.curves import smooth_ece_of_data
 from calibjax.estimators import one_vs_rest_of_data, top_label_of_data
@@ -83,7 +85,7 @@ def _ranked_scores(probabilities: np.ndarray) -> np.ndarray:
     return of_lower + np.concatenate([np.cumsum(above[:, ::-1], axis=1)[:, ::-1], none], axis=1)
 
 
-@jax.jit
+@functools.partial(quick_jit, simple_loops=True)
 def drawn_labels(key: jax.Array, data: Data, group: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The probabilities of all labels ``[n, m]``, and labels of each row, ``[draws, n]``."""
     predictions = clean(data).predictions
@@ -92,7 +94,7 @@ def drawn_labels(key: jax.Array, data: Data, group: jax.Array) -> tuple[jax.Arra
     return predictions.label_probabilities(), drawn.T
 
 
-@jax.jit
+@functools.partial(quick_jit, simple_loops=True)
 def smooth_ece_of_labels(data: Data) -> jax.Array:
     """`smooth_ece` of `judged`."""
     return smooth_ece_of_data(dataclasses.replace(judged(data), weights=data.weights))

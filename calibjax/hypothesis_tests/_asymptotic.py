@@ -20,7 +20,7 @@ from calibjax._rows import (
     padded,
     with_dependence,
 )
-from calibjax._sharding import Axis, gathered, on_devices
+from calibjax._sharding import Axis, gathered, optimised_on_devices
 from calibjax.discrepancy import SumOfTerms, check_inputs, h
 from calibjax.features import one_feature
 from calibjax.hypothesis_tests._null_laws import Law, bootstrap, gamma, pearson, spectrum, wild
@@ -221,7 +221,7 @@ def asymptotic_skce_test(
     return remark_on_rare_events(result, data, "calibration_test")
 
 
-@on_devices
+@optimised_on_devices
 def _dependent_skce_test(
     axis: Axis, shared: tuple[jax.Array, SumOfTerms], data: Data, n_resamples: int
 ) -> CalibrationTestResult:
@@ -240,7 +240,7 @@ def _dependent_skce_test(
     )
 
 
-@on_devices
+@optimised_on_devices
 def _asymptotic_skce_test(
     axis: Axis,
     shared: tuple[jax.Array, SumOfTerms],

@@ -10,6 +10,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._check import check_choice, check_integer, check_key
+from calibjax._compile import quick_jit
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, Dependence, check_data, clean, kept_first, with_dependence
 from calibjax._sharding import gathered
@@ -143,7 +144,7 @@ def consistency_test(
     return _consistency_test(key, bind(estimator), gathered(data), null, n_resamples)
 
 
-@functools.partial(jax.jit, static_argnames=("null", "n_resamples"))
+@functools.partial(quick_jit, static_argnames=("null", "n_resamples"))
 def _consistency_test(
     key: jax.Array, estimator: Callable[..., jax.Array], data: Data, null: str, n_resamples: int
 ) -> CalibrationTestResult:
@@ -188,7 +189,7 @@ def _form_of(estimator: Callable[..., jax.Array], data: Data) -> Form:
     return form
 
 
-@functools.partial(jax.jit, static_argnames=("n_resamples", "n_times"))
+@functools.partial(quick_jit, static_argnames=("n_resamples", "n_times"))
 def _multiplied_test(
     key: jax.Array, form: Form, data: Data, n_resamples: int, n_times: int | None
 ) -> CalibrationTestResult:

@@ -8,7 +8,7 @@ from calibjax._between import Targets
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
-from calibjax._sharding import Axis, all_sum, on_devices
+from calibjax._sharding import Axis, all_sum, optimised_on_devices
 from calibjax._struct import is_traced, static, struct
 from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.hypothesis_tests._nulls import BlockSummary, summarise, z_test
@@ -134,7 +134,7 @@ class SKCEState:
         return z_test(BlockSummary(self.n_blocks, jnp.asarray(self.mean), self.squares), method)
 
 
-@on_devices
+@optimised_on_devices
 def _state_after_batch(axis: Axis, shared: tuple[SKCEState, SumOfTerms], data: Data) -> SKCEState:
     state, kernel = shared
     blocks = block_h(kernel, data, state.block_size, axis)

@@ -35,6 +35,7 @@ from jax.typing import ArrayLike
 
 from calibjax._between import Targets
 from calibjax._check import check_integer, check_key
+from calibjax._compile import quick_jit
 from calibjax._distribution import Distribution
 from calibjax._rows import (
     Data,
@@ -216,7 +217,7 @@ def _resampled_skce(
     return h.unbiased(row_sums), (2 * linear + (quadratic - mean)) / (n * (n - 1))
 
 
-@functools.partial(jax.jit, static_argnums=(1, 2))
+@functools.partial(quick_jit, static_argnums=(1, 2))
 def _comparison(
     found: Sequence[tuple[jax.Array, jax.Array]], several: bool, method: str
 ) -> CalibrationComparison:

@@ -26,7 +26,7 @@ from calibjax._rows import (
     kept_first,
     with_dependence,
 )
-from calibjax._sharding import Axis, all_of, all_sum, on_devices
+from calibjax._sharding import Axis, all_of, all_sum, optimised_on_devices
 from calibjax._struct import as_pytree, is_traced, static, struct, widest_dtype
 from calibjax.expectations import default_prediction_kernels
 from calibjax.features import choose_landmarks
@@ -318,7 +318,7 @@ class CalibrationMonitor:
         )
 
 
-@on_devices
+@optimised_on_devices
 def _start(
     axis: Axis,
     shared: tuple[jax.Array, list[KernelLike]],
@@ -342,7 +342,7 @@ def _start(
     return landmarks, bases, first_bets(bases, outcomes.shares.shape[1], dtype)
 
 
-@on_devices
+@optimised_on_devices
 def _update(
     axis: Axis, monitor: CalibrationMonitor, data: Data
 ) -> tuple[CalibrationMonitor, jax.Array]:

@@ -11,6 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from calibjax._check import check_array
+from calibjax._compile import quick_jit
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot
 from calibjax._rows import Data, check_data, clean, fill_masked, padded
@@ -121,7 +122,7 @@ def fit_recalibration_of_data(
     return _search(gathered(data), bind(transform), parameters, None)
 
 
-@jax.jit
+@quick_jit
 def _search(
     data: Data,
     transform: Callable[[Parameters, Distribution], Distribution],

@@ -1,5 +1,6 @@
 """The temperature that minimises an objective on data."""
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
+from calibjax._compile import quick_jit
 from calibjax._distribution import Distribution
 from calibjax._numbers import exact_sum
 from calibjax._rows import Data, check_data, clean, padded
@@ -109,7 +111,7 @@ def is_end_of_range(temperature: float) -> bool:
     return abs(math.log(temperature)) > math.log(_LARGEST / 1.01)
 
 
-@jax.jit
+@functools.partial(quick_jit, simple_loops=True)
 def _fit_temperature(data: Data, objective: Callable[..., jax.Array] | None) -> jax.Array:
     is_weighted, data = data.weights is not None, clean(data)
     dtype = data.weights.dtype
