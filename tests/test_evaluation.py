@@ -24,6 +24,8 @@ from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._means import mean_interval, wilson_interval
 from calibjax.evaluation._measures import Measure, measures
 from calibjax.evaluation._remarks import Impossible, impossible_rows, remarks
+from calibjax.evaluation._report._kernels import kernel_in_words, lines_of_kernels
+from calibjax.evaluation._report._page import rows_of_page
 from calibjax.evaluation._summary import interval_text, number, value_text, verdict
 from calibjax.evaluation._words import class_name, shown_names, worst_level
 from calibjax.intervals import ConfidenceInterval
@@ -371,6 +373,36 @@ def test_the_report(evaluation, tmp_path):
     assert text.count("<svg") == text.count('role="img"') == 4
     # Sections without data are absent.
     assert "Would a few numbers mend it?" not in page.text and "CRPS" not in page.text
+
+
+def test_the_report_folds_kernels_away_and_names_them_in_words(evaluation):
+    lines = lines_of_kernels(evaluation.test, 0.05)
+    assert lines[0]["name"].startswith("which class comes, among predictions within 0.")
+    assert lines[-1]["name"].startswith("whether it is too sure (log p of what comes), among")
+    assert "log_probability_of" in lines[-1]["technical"]
+    numbers = cj.default_kernels(cj.Normal(np.arange(9.0, dtype=np.float32), np.ones(9)))
+    assert [kernel_in_words(kernel) for kernel in numbers][::4] == [
+        "the location, among predictions of similar location",
+        "the spread, among predictions of similar spread",
+        "the shape, among predictions near and far",
+    ]
+    assert kernel_in_words(cj.GaussianKernel(1.0)) == "GaussianKernel(1)"
+
+
+def test_equal_rows_of_the_report_are_one_line(evaluation):
+    """Ten worst rows were ten identical lines."""
+    rows = np.arange(120)
+    shares = np.where(rows < 30, 2.0, 1.0 / (rows + 1))
+    equal = SimpleNamespace(
+        predictions=cj.Bernoulli(np.where(rows < 30, 0.75, 0.5).astype(np.float32)),
+        targets=np.zeros(120, int),
+        classes=None,
+        contributions=shares,
+        worst_rows=lambda count: np.argsort(-shares, kind="stable")[:count],
+    )
+    lines = rows_of_page(equal)
+    assert len(lines) == 10 and lines[0]["row"] == "30 equal rows: 0, 1, 2, 3, 4 and 25 more"
+    assert lines[0]["observed"] == "class 0: 0.25" and lines[1]["row"] == "30"
 
 
 def test_the_overview(evaluation):

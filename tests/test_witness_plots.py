@@ -33,7 +33,8 @@ def class_map(m, significant, first=0):
 
 
 def texts(ax):
-    return [text.get_text() for text in ax.texts]
+    """The numbers and words of a map, without the numbers of rows."""
+    return [text.get_text() for text in ax.texts if not text.get_text().isdigit()]
 
 
 def names(ax):
@@ -46,6 +47,8 @@ def test_classes_stand_from_the_top_and_show_percentage_points():
     assert names(ax) == ["a", "b", "c"]
     # From the bottom.
     assert texts(ax) == ["+3.0", "+2.0", "+1.0"]
+    # Every cell says how many rows it holds, also if it may be noise.
+    assert [text.get_text() for text in ax.texts].count("1") == 6
 
 
 def test_of_many_classes_the_worst_stand_on_top():
@@ -56,7 +59,8 @@ def test_of_many_classes_the_worst_stand_on_top():
 
 def test_noise_has_no_colour_and_no_number():
     ax = plot.witness(class_map(2, False))
-    assert texts(ax) == ["grey: within the noise; white: no predictions"]
+    (words,) = texts(ax)
+    assert words.startswith("grey: within the noise; white: no predictions\nsmall numbers: rows")
     assert len(ax.figure.axes) == 1
     assert "noise" in ax.get_title(loc="left")
 

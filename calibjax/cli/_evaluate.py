@@ -15,10 +15,17 @@ from calibjax.cli._options import (
     Horizon,
     Level,
     Seed,
+    Segments,
     Time,
     Weight,
 )
-from calibjax.cli._rows import censored_targets, columns_of_rows, dependence_of, weights_of
+from calibjax.cli._rows import (
+    censored_targets,
+    columns_of_rows,
+    dependence_of,
+    groups_of,
+    weights_of,
+)
 from calibjax.cli._terminal import check_folder, check_level, one_line_errors, working
 from calibjax.cli._with_columns import with_columns
 
@@ -32,6 +39,7 @@ def evaluate(
     cluster: Cluster = None,
     time: Time = None,
     horizon: Horizon = None,
+    segments: Segments = None,
     html: Annotated[Path | None, typer.Option(help="Write a report for browsers here.")] = None,
     as_json: AsJson = False,
     level: Level = 0.05,
@@ -49,6 +57,7 @@ def evaluate(
       calibjax evaluate log_lifetimes.csv --mean mu --sd sigma --target log_time --censored alive
       calibjax evaluate wind.csv --mean mu --sd sigma --target mw --time day --horizon 4
       calibjax evaluate demand.csv --quantiles 'q*' --target sold
+      calibjax evaluate rain.csv --prob p_rain --target rained --segments station,month
     """
     with one_line_errors():
         check_level(level)
@@ -68,6 +77,7 @@ def evaluate(
                 weights=weights,
                 dependence=dependence,
                 columns=columns_of_rows(model, columns),
+                groups=None if segments is None else groups_of(model, segments),
             )
             if html is not None:
                 found.to_html(html)

@@ -53,6 +53,13 @@ SortQuantiles = Annotated[
 Draws = Annotated[
     str | None, typer.Option(help="The columns of draws from each prediction, such as 'draw_*'.")
 ]
+Segments = Annotated[
+    str | None,
+    typer.Option(
+        help="Columns such as region,lead,age: for whom is the model wrong? All segments of one or "
+        "two of them are tested at once."
+    ),
+]
 Normalize = Annotated[
     bool, typer.Option("--normalize", help="Divide class probabilities by their sum.")
 ]

@@ -73,6 +73,19 @@ def columns_of_rows(model: Model, used: Columns) -> list[Column]:
     return list(found.values())
 
 
+def groups_of(model: Model, names: str) -> dict[str, np.ndarray]:
+    """The columns of a list such as "region,lead", with None where a value is missing."""
+    groups: dict[str, np.ndarray] = {}
+    for name in filter(None, map(str.strip, names.split(","))):
+        column = model.table.column(name)
+        if column.dtype.is_nested():
+            raise BadInput(f"{model.table.path}, column {name}: expected one value in each row.")
+        is_plain = column.null_count() == 0 and not isinstance(column.dtype, pl.String)
+        values = column.to_numpy() if is_plain else np.array(column.to_list(), dtype=object)
+        groups[name] = _of_rows(model, name, values)
+    return groups
+
+
 def _names(model: Model, name: str) -> np.ndarray:
     """A column as text, without missing values."""
     column = model.table.column(name)

@@ -35,9 +35,11 @@ from calibjax.evaluation._neighbours import (
 )
 from calibjax.evaluation._pictures import map_of
 from calibjax.evaluation._remarks import Impossible, impossible_rows
+from calibjax.evaluation._segments import segments_in_words, segments_of_groups
 from calibjax.evaluation._summary import verdict
 from calibjax.evaluation._words import worst_level, worst_place
 from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test_of_data
+from calibjax.segments import Groups
 
 _N_RESAMPLES = 999
 # The smallest p-value there can be; no model could be rejected at a smaller level.
@@ -58,6 +60,7 @@ def evaluate(
     clusters: Any = None,
     times: Any = None,
     horizon: Any = None,
+    groups: Groups | None = None,
 ) -> Evaluation:
     """Is this model calibrated, how far off is it, and where?
 
@@ -104,6 +107,9 @@ def evaluate(
         horizon: a number in units of the times, or of days, or a timedelta: rows less than it apart
             may depend on each other, as forecasts for h steps ahead do that are issued at every
             step.
+        groups: columns by their names, a dict or a frame, such as region and lead time: for whom is
+            the model wrong?  `segment_test` tests all segments of one or two columns at once, in
+            the time of some tests more.
 
     Returns:
         Evaluation: print it, or see its fields.
@@ -138,6 +144,7 @@ def evaluate(
         level=level,
         weights=read_weights(weights),
         dependence=read_dependence(clusters, times, horizon),
+        groups=groups,
     )
 
 
@@ -151,6 +158,7 @@ def evaluate_read(
     weights: np.ndarray | None = None,
     dependence: Dependence = INDEPENDENT,
     columns: Sequence[Column] = (),
+    groups: Groups | None = None,
 ) -> Evaluation:
     """`evaluate` of a distribution, and of targets as it counts them, which need no more reading.
 
@@ -163,6 +171,7 @@ def evaluate_read(
         weights: how much each row counts, ``[n]``, or None.
         dependence: clusters as integers ``[n]``, or times as numbers ``[n]`` and a horizon.
         columns: other columns of the table, which may say which rows depend on each other.
+        groups: columns whose segments are tested, or None.
     """
     seed = check_integer("seed", seed, 0, 2**63 - 1)
     if not (isinstance(level, (float, np.floating)) and _LEAST_LEVEL <= level <= _LARGEST_LEVEL):
@@ -185,6 +194,7 @@ def evaluate_read(
         possible = dataclasses.replace(data, where=jax.device_put(others))
         without = calibration_test_of_data(keys.test, possible, n_resamples=_N_RESAMPLES)
         impossible = dataclasses.replace(impossible, pvalue_without=_pvalue(without))
+    segments = segments_of_groups(keys.segments, checked, groups, _N_RESAMPLES)
     effect = effect_of(keys.effect, data, 1 - level, _N_RESAMPLES)
     found = measures(keys.measures, data, 1 - level, _N_RESAMPLES)
     rows, units = f"{n} rows", rows_in_words(dependence)
@@ -209,7 +219,16 @@ def evaluate_read(
             worst = worst_place(maps, classes)
     return Evaluation(
         verdict=verdict(
-            pvalue, level, predictions, effect, directions, worst, impossible, towards, rows
+            pvalue,
+            level,
+            predictions,
+            effect,
+            directions,
+            worst,
+            impossible,
+            towards,
+            rows,
+            segments_in_words(segments, level),
         ),
         pvalue=pvalue,
         level=level,
@@ -226,6 +245,7 @@ def evaluate_read(
         dependence=dependence,
         pvalue_of_neighbours=neighbours,
         neighbours=in_columns,
+        segments=segments,
     )
 
 

@@ -31,6 +31,7 @@ from calibjax.evaluation._saved import saved
 from calibjax.evaluation._summary import sentence, summary
 from calibjax.expectations import default_kernel_of_data
 from calibjax.hypothesis_tests import CalibrationTestResult
+from calibjax.segments import SegmentTestResult
 
 # Contributions need all pairs, and nobody reads so many rows.
 _MAX_CONTRIBUTIONS = 20_000
@@ -60,6 +61,7 @@ class Evaluation:
         pvalue_of_neighbours: that of a test whether rows next to each other are independent of each
             other; None with clusters or times, for vectors, and for fewer than 50 rows.
         neighbours: the same in the order of other columns of a file, of dates and of names.
+        segments: the result of `segment_test` of the groups; None without groups.
 
     Example:
         >>> import calibjax as cj
@@ -84,6 +86,7 @@ class Evaluation:
     dependence: Dependence = INDEPENDENT
     pvalue_of_neighbours: float | None = None
     neighbours: tuple[Neighbours, ...] = ()
+    segments: SegmentTestResult | None = None
 
     @property
     def rejected(self) -> bool:

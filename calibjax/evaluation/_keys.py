@@ -14,6 +14,7 @@ class Keys(NamedTuple):
     curves: jax.Array
     remedies: jax.Array
     neighbours: jax.Array
+    segments: jax.Array
 
 
 def keys_of(seed: int) -> Keys:

@@ -54,6 +54,7 @@ def saved(evaluation: Any) -> dict[str, Any]:
                 members.kernels, members.estimates, members.scores, members.pvalues, strict=True
             )
         ],
+        "segments": None if evaluation.segments is None else evaluation.segments.to_dict(),
         "curves": {
             name: {f.name: _thinned(getattr(curve, f.name)) for f in dataclasses.fields(curve)}
             for name, curve in evaluation.curves.items()

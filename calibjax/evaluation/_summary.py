@@ -24,6 +24,7 @@ def verdict(
     impossible: Impossible,
     towards: str | None = None,
     rows: str | None = None,
+    segments: str | None = None,
 ) -> str:
     """Whether the model is calibrated, which way it is wrong, how far off, and where most of all.
 
@@ -38,6 +39,7 @@ def verdict(
             rejected, nothing else is said to be wrong.
         towards: in which direction targets differ that are not known exactly.
         rows: the number of rows, and what is special about them, in words.
+        segments: for whom the model is wrong, in words, or None.
     """
     certain = in_words(impossible, predictions)
     found = f"(p = {pvalue:.3g}, {rows or f'{len(predictions)} rows'})"
@@ -48,13 +50,16 @@ def verdict(
             if upper:
                 confidence = f"{100 * (1 - level):.3g} % confidence"
                 certificate = f"; at most as far off as if {upper}, with {confidence}"
+        if segments is not None:
+            said = "" if certain is None else f"{certain}; "
+            return f"{said}No sign of miscalibration on the whole {found}, but {segments}."
         if certain is None:
             return f"No sign of miscalibration {found}{certificate}."
         refuted = f"{certain}, which never happens to a calibrated model"
         return f"{refuted}; no other sign of miscalibration {found}{certificate}."
     details = [certain]
     if not impossible.is_all(level):
-        details += [towards or _how_far_off(predictions, effect, directions), worst]
+        details += [towards or _how_far_off(predictions, effect, directions), segments, worst]
     said = "; ".join(detail for detail in details if detail)
     return f"Not calibrated {found}{': ' if said else ''}{said}."
 
@@ -167,6 +172,8 @@ def summary(evaluation: Any) -> str:
             f"{name:<26}{value_text(name, measure):>10}  "
             + (measure.note or "".join(f"{end:<19} " for end in ends) + pvalue)
         )
+    if evaluation.segments is not None:
+        lines += ["", repr(evaluation.segments)]
     for remark in evaluation.remarks:
         lines += ["", textwrap.fill(remark, _WIDTH)]
     lines += ["", textwrap.fill(f"To cite: {evaluation.sentence}", _WIDTH)]

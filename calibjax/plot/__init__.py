@@ -4,6 +4,7 @@
 - Numbers: `pit` and `pit_difference` of `pit_curve`, `coverage` of `coverage_curve`,
   `residual_location` and `residual_spread` of `residual_map`.
 - Lifetimes: `risk` of `risk_curve`, and `pit` too.
+- Groups: `segments` of `segment_test`.
 - All: `null_distribution` of the result of a test, `contributions`, `e_process` of the evidence of
   a monitor.
 
@@ -26,6 +27,7 @@ from calibjax.plot._reliability import reliability as reliability
 from calibjax.plot._residuals import residual_location as residual_location
 from calibjax.plot._residuals import residual_spread as residual_spread
 from calibjax.plot._risk import risk as risk
+from calibjax.plot._segments import segments as segments
 from calibjax.plot._style import NotebookFigure as NotebookFigure
 from calibjax.plot._style import SettledLayout as SettledLayout
 from calibjax.plot._witness import witness as witness

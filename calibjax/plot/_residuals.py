@@ -105,7 +105,7 @@ def _draw(
         np.arange(columns.size + 1),
         values[cells].T,
         significant[cells].T,
-        count[cells].T > 0,
+        count[cells].T,
         colours_mean,
     )
     ax.set_xticks(*_ticks(np.asarray(residual_map.location_edges), columns))

@@ -19,9 +19,9 @@ def witness(
     """Draws which classes happen more or less often than predicted, and at which probabilities.
 
     Rows are classes and columns are bins of the predicted probability of the class.  The number in
-    a cell is the observed frequency less the mean prediction, in percentage points.  Cells that
-    could be noise under a calibrated model are grey.  Of more than 12 classes it shows the 12 with
-    the largest scores, the worst one on top.
+    a cell is the observed frequency less the mean prediction, in percentage points; the small one
+    is the number of rows.  Cells that could be noise under a calibrated model are grey.  Of more
+    than 12 classes it shows the 12 with the largest scores, the worst one on top.
 
     Args:
         witness_map: what `witness_map` returns, with concrete arrays.
@@ -74,7 +74,7 @@ def witness(
         100 * np.asarray(witness_map.probability_edges),
         100 * value[shown],
         significant[shown],
-        count[shown] > 0,
+        count[shown],
         "← rarer than predicted · more frequent →  (% points)",
     )
     # A dollar in a name is no formula.

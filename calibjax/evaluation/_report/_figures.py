@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from calibjax import plot
+from calibjax.evaluation._remarks import in_words
 from calibjax.evaluation._words import judged_event, shown_names, worst_place
 from calibjax.plot import NotebookFigure, SettledLayout
 
@@ -99,8 +100,7 @@ def _pictures(evaluation: Any) -> Iterator[tuple[str, Callable[..., Any], str, s
             "How often targets lie in central intervals, against what these promise.",
             "Coverage of central intervals. " + _outside(coverage.coverage, coverage, "", "levels"),
         )
-    place = worst_place(curves, classes)
-    seen = f"{place[0].upper()}{place[1:]}." if place else "Nothing differs by more than chance."
+    seen = _seen(evaluation, worst_place(curves, classes))
     chance = (
         "What chance explains is grey: a calibrated model has any colour with a probability of "
         f"{evaluation.level:.3g}."
@@ -110,14 +110,14 @@ def _pictures(evaluation: Any) -> Iterator[tuple[str, Callable[..., Any], str, s
             "witness",
             functools.partial(plot.witness, curves["witness"], classes=shown_names(classes)),
             f"Which classes come more or less often than predicted, and at which probabilities. "
-            f"{chance}",
+            f"{chance} {seen}",
             f"Map of classes and probabilities. {seen}",
         )
     if "residuals" in curves:
         yield (
             "location",
             functools.partial(plot.residual_location, curves["residuals"]),
-            f"Where targets are higher or lower than predicted. {chance}",
+            f"Where targets are higher or lower than predicted. {chance} {seen}",
             f"Map of predicted means and deviations, of the sign of errors. {seen}",
         )
         yield (
@@ -126,6 +126,14 @@ def _pictures(evaluation: Any) -> Iterator[tuple[str, Callable[..., Any], str, s
             f"Where targets vary more or less than predicted. {chance}",
             f"Map of predicted means and deviations, of the size of errors. {seen}",
         )
+    if evaluation.segments is not None and evaluation.segments.n_segments:
+        yield (
+            "segments",
+            functools.partial(plot.segments, evaluation.segments),
+            "For whom it is wrong: what was observed in segments, with intervals, and in grey "
+            "where it would lie if the model were calibrated; all hold at once.",
+            f"Segments. {evaluation.segments.sentence(evaluation.level)}",
+        )
     yield (
         "null",
         functools.partial(plot.null_distribution, evaluation.test),
@@ -133,6 +141,15 @@ def _pictures(evaluation: Any) -> Iterator[tuple[str, Callable[..., Any], str, s
         f"Histogram of the statistic of {evaluation.data_sets_under_h0}; "
         f"p = {evaluation.pvalue:.3g}.",
     )
+
+
+def _seen(evaluation: Any, place: str | None) -> str:
+    """Where the maps show an error, and rows that no cell shows; the verdict says the same."""
+    impossible = in_words(evaluation.impossible, evaluation.predictions)
+    said = [] if impossible is None else [f"{impossible}."]
+    if place is not None and not evaluation.impossible.is_all(evaluation.level):
+        said.append(f"{place[0].upper()}{place[1:]}.")
+    return " ".join(said) or "Nothing differs by more than chance."
 
 
 def _outside(values: Any, curve: Any, prefix: str, things: str) -> str:

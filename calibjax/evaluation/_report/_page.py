@@ -11,11 +11,14 @@ import numpy as np
 from calibjax._between import Between
 from calibjax.evaluation._hidden import target_in_words
 from calibjax.evaluation._report._figures import figures_of
+from calibjax.evaluation._report._kernels import lines_of_kernels
+from calibjax.evaluation._rows import named_rows
 from calibjax.evaluation._summary import interval_text, number, rows_of_summary, value_text
 from calibjax.evaluation._words import class_name, shown_names
-from calibjax.kernels import describe
+from calibjax.segments import SegmentTestResult
 
-_N_ROWS = 10
+# So many lines of rows, of which some stand for several equal ones, but not for more than these.
+_N_ROWS, _MOST_EQUAL_ROWS = 10, 100
 # What the page says about each number of the summary.
 _MEANINGS = {
     "p-value": "of the test that it is calibrated",
@@ -73,9 +76,10 @@ def page(evaluation: Any) -> str:
         numbers=numbers,
         has_pvalues=any(line["pvalue"] for line in numbers),
         figures=figures_of(evaluation),
-        kernels=_kernels(evaluation),
+        kernels=lines_of_kernels(evaluation.test, evaluation.level),
         remedies=evaluation.remedies,
-        rows=_rows(evaluation),
+        segments=_segments(evaluation.segments),
+        rows=rows_of_page(evaluation),
         fingerprint=fingerprint(evaluation),
         versions={name: metadata.version(name) for name in ("calibjax", "jax", "numpy")},
     )
@@ -105,48 +109,63 @@ def _numbers(evaluation: Any) -> list[dict[str, str]]:
     ]
 
 
-def _kernels(evaluation: Any) -> list[dict[str, str]]:
-    members = evaluation.test.members
-    lows, highs = members.confidence_interval(1 - evaluation.level)
-    columns = members.estimates, lows, highs, members.scores, members.pvalues
+def _segments(result: SegmentTestResult | None) -> list[dict[str, str]]:
+    """The segments with the smallest p-values."""
     return [
         {
-            "name": describe(kernel),
-            "estimate": number(float(estimate)),
-            "interval": interval_text((float(low), float(high))),
-            "score": number(float(score)) if np.isfinite(score) else "",
-            "pvalue": number(float(pvalue)),
+            "name": segment.name,
+            "n": str(segment.n),
+            "words": segment.words,
+            "expected": interval_text(segment.expected),
+            "pvalue": number(segment.pvalue),
         }
-        for kernel, estimate, low, high, score, pvalue in zip(
-            members.kernels, *columns, strict=True
-        )
+        for segment in ([] if result is None else result.segments[:_N_ROWS])
     ]
 
 
-def _rows(evaluation: Any) -> list[dict[str, str]]:
-    """The rows that contribute most, with what was predicted and what came."""
-    predictions = evaluation.predictions
-    probabilities = predictions.label_probabilities() if predictions.has_labels else None
-    found = []
-    for row in evaluation.worst_rows(_N_ROWS):
-        if probabilities is None:
-            said = _vector_text(_middle(predictions[row : row + 1]))
-        else:
-            of_row = np.asarray(probabilities[row])
-            best = int(of_row.argmax())
-            said = f"{class_name(evaluation.classes, best)}: {of_row[best]:.3g}"
-        if isinstance(evaluation.targets, Between):
-            ends = evaluation.targets.low[row], evaluation.targets.high[row]
-            came = target_in_words(*map(float, ends))
-        elif probabilities is None:
-            came = _vector_text(evaluation.targets[row])
-        else:
-            target = int(evaluation.targets[row])
-            came = f"{class_name(evaluation.classes, target)}: {of_row[target]:.3g}"
-        shares = evaluation.contributions
-        share = "" if shares is None else number(float(shares[row]))
-        found.append({"row": str(row), "predicted": said, "observed": came, "share": share})
-    return found
+def rows_of_page(evaluation: Any) -> list[dict[str, str]]:
+    """The rows that contribute most, with what was predicted and what came.
+
+    Rows that are equal in all of it are one line.
+    """
+    rows: dict[tuple[str, str, str], list[int]] = {}
+    for row in evaluation.worst_rows(_MOST_EQUAL_ROWS).tolist():
+        line = _line(evaluation, row)
+        if line not in rows and len(rows) == _N_ROWS:
+            break
+        rows.setdefault(line, []).append(row)
+    return [
+        {"row": _numbers_of_rows(equal), "predicted": said, "observed": came, "share": share}
+        for (said, came, share), equal in rows.items()
+    ]
+
+
+def _line(evaluation: Any, row: int) -> tuple[str, str, str]:
+    """What was predicted, what came, and the contribution of a row."""
+    prediction = evaluation.predictions[row : row + 1]
+    has_labels = prediction.has_labels
+    if has_labels:
+        of_row = np.asarray(prediction.label_probabilities())[0]
+        best = int(of_row.argmax())
+        said = f"{class_name(evaluation.classes, best)}: {of_row[best]:.3g}"
+    else:
+        said = _vector_text(_middle(prediction))
+    if isinstance(evaluation.targets, Between):
+        ends = evaluation.targets.low[row], evaluation.targets.high[row]
+        came = target_in_words(*map(float, ends))
+    elif has_labels:
+        target = int(evaluation.targets[row])
+        came = f"{class_name(evaluation.classes, target)}: {of_row[target]:.3g}"
+    else:
+        came = _vector_text(evaluation.targets[row])
+    shares = evaluation.contributions
+    return said, came, "" if shares is None else number(float(shares[row]))
+
+
+def _numbers_of_rows(rows: list[int]) -> str:
+    if len(rows) == 1:
+        return str(rows[0])
+    return f"{len(rows)} equal rows: {named_rows(np.array(rows)).removeprefix('rows ')}"
 
 
 def _middle(prediction: Any) -> np.ndarray:

@@ -1,0 +1,72 @@
+"""evaluate of groups: for whom a model is wrong, in the verdict, the page and the file."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import calibjax as cj
+from calibjax import plot
+from calibjax.cli import app
+from calibjax.evaluation._segments import segments_in_words, worst_segment
+
+N = 120
+STATION, LEAD = np.repeat(list("ABC"), N // 3), np.tile([1, 2], N // 2)
+P = np.random.default_rng(0).uniform(0.2, 0.8, N).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def evaluation():
+    """Events of the station C come nearly always."""
+    probabilities = np.where(STATION == "C", 0.97, P)
+    events = np.random.default_rng(1).random(N) < probabilities
+    both = np.stack([1 - P, P, np.zeros_like(P)], axis=1)  # three classes, as other tests have
+    both = np.maximum(both - 1e-3, 1e-3)
+    both /= both.sum(axis=1, keepdims=True)
+    groups = {"station": STATION, "lead": LEAD}
+    return cj.evaluate(both, events.astype(int), classes=["no", "yes", "?"], groups=groups)
+
+
+def test_the_verdict_names_the_segment(evaluation):
+    segment = worst_segment(evaluation.segments, 0.05)
+    assert segment is not None and segment.conditions == {"station": "C"}
+    assert f"wrong most clearly for {segment}, after " in evaluation.verdict
+    assert "C: " in repr(evaluation).split("To cite")[0].split("after")[-2]
+    saved = json.loads(evaluation.to_json())["segments"]
+    assert saved["segments"][0]["conditions"] == {"station": "C"}
+
+
+def test_the_page_has_segments_and_never_says_fair(evaluation):
+    page = evaluation.to_html()
+    assert "<h2>For whom it is wrong</h2>" in page and "not whether it is fair" in page
+    assert page.count("<svg") == 5
+
+
+def test_the_picture(evaluation):
+    found = evaluation.segments
+    ax = plot.segments(found)
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert labels[-1] == "all rows (120)" and labels[-2] == "C (40)" and len(labels) <= 12
+    ax = plot.segments(found, statistic="sureness")
+    assert ax.get_xlabel() == "factor that logits should have"
+    with pytest.raises(ValueError, match="statistic must be one that a segment has"):
+        plot.segments(found, statistic="spread")
+
+
+def test_without_groups_nothing_is_said():
+    assert segments_in_words(None, 0.05) is None
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path):
+    table = pl.DataFrame({"p": P, "y": (P > 0.5).astype(int), "station": STATION, "lead": LEAD})
+    table.write_csv(tmp_path / "events.csv")
+    options = ["--prob", "p", "--target", "y", "--segments", "station,lead"]
+    run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "events.csv"), *options])
+    assert run.exit_code == 1 and "segment_test, 999 draws" in run.stdout
+    wrong = CliRunner().invoke(
+        app, ["evaluate", str(tmp_path / "events.csv"), *options[:-1], "station,place"]
+    )
+    assert wrong.exit_code == 2
