@@ -93,13 +93,12 @@ class Recalibrator:
 
 def check_labels(predictions: Any) -> int:
     """The number of classes; a TypeError unless these are predictions of labels."""
-    probs = predictions.label_probabilities() if isinstance(predictions, Distribution) else None
-    if probs is None:
+    if not (isinstance(predictions, Distribution) and predictions.has_labels):
         raise TypeError(
             "predictions must be predictions of labels, such as Categorical, got "
             f"{type(predictions).__name__}."
         )
-    return int(jnp.shape(probs)[1])
+    return jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions).shape[1]
 
 
 @jax.jit
@@ -109,6 +108,6 @@ def _recalibrated(steps: tuple, predictions: Any) -> Any:
     # Equal probabilities take the place of invalid rows, so that no gradient becomes NaN.
     mended = apply_jit(steps, jnp.where(valid, probs, 1 / probs.shape[1]))
     mended = jnp.where(valid, mended, jnp.nan)
-    if predictions.binary_probability() is not None:
+    if predictions.is_binary:
         return Bernoulli(mended[:, 1])
     return (Ordinal if isinstance(predictions, Ordinal) else Categorical)(mended)
