@@ -215,7 +215,7 @@ def unit_interval(predictions: Distribution, targets: PyTree) -> UnitInterval:
         above = jnp.where(is_open, jnp.where(is_last, 0.0, 1.0), predictions.survival(at))
         return below, above
 
-    # Of what is later than all that a forecast is about, no end is known.
+    # An end that is later than all that a forecast is about is not known.
     start, end = (predictions.restricted(x) for x in (targets.low, targets.high))
     low, above_low = tails(start, jnp.isinf(start))
     high, above_high = tails(end, jnp.isinf(targets.high) | (end < targets.high))

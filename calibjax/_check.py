@@ -23,7 +23,7 @@ def check_array(name: str, value: object, kind: str) -> None:
         hint = "; numpy.asarray makes one of it" if isinstance(value, (list, tuple)) else ""
         raise TypeError(f"{name} must be an array, got {type(value).__name__}{hint}.")
     if not isinstance(value, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)):
-        # Such as a column of a table, which jax would quote in full.
+        # A column of a table, for example, would be quoted in full by an error of jax.
         raise TypeError(
             f"{name} must be an array of NumPy or JAX, got {type(value).__name__}; "
             "numpy.asarray makes one of it."

@@ -49,8 +49,8 @@ def struct(cls: type[T]) -> type[T]:
         return list(zip(keys, children, strict=True)), structure
 
     def unflatten(structure, children):
-        # Not through the constructor, as `jax.tree_util.register_dataclass` would: children may be
-        # tracers or placeholders, which a family would not take for parameters.
+        # The constructor is not called, though `jax.tree_util.register_dataclass` would: children
+        # may be tracers or placeholders, which a family would not take for parameters.
         instance = object.__new__(made)
         instance.__dict__.update(zip(names, children, strict=True))
         instance.__dict__.update(zip(options, structure, strict=True))
@@ -96,7 +96,7 @@ def _with_plain_function(partial: Partial, name: str) -> Partial:
     own = _as_partial(function, name)
     if made is given and own.func is function:
         return partial
-    # Not a Partial of a Partial, whose leaves jax would not see.
+    # jax would not see the leaves of a Partial of a Partial.
     return Partial(own.func, *own.args, *made[0], **made[1])
 
 

@@ -19,7 +19,7 @@ from calibjax._sharding import as_varying
 # Work of one pass over a tile on a CPU, measured at 10 and 100 coordinates and 256 to 1024 rows.
 _COORDINATES_PER_PASS = 5
 _ROWS_PER_PASS = 16
-# And on an accelerator: what fits into the registers, and compiles in a second.
+# The same for an accelerator: this number fits into the registers, and compiles in a second.
 _SIDE_BY_SIDE = 32
 
 Elementwise = Callable[[jax.Array, jax.Array], jax.Array]

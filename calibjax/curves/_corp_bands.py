@@ -58,7 +58,7 @@ def bands(
         rank: how many of the R redrawn data sets must be within the band, at least.
     """
     deviances = _deviance(redrawn, forecasts)
-    # Only at forecasts of 0 and 1 are deviances infinite, and there the redrawn ones are 0.
+    # Deviances are infinite only at forecasts of 0 and 1, where those of redrawn targets are 0.
     of_all = np.vstack([deviances, _deviance(observed, forecasts)])
     means = np.mean(np.where(np.isfinite(of_all), of_all, 0.0), axis=0)
     scale = np.where(means > 0, means, 1.0)

@@ -224,7 +224,7 @@ def _curve_of_counts(
     mean, complement, variance = bin_means(moments, bins, sizes).T
     bin_law = Bins(mean, complement, variance * sizes.astype(dtype), sizes)
 
-    # Only the event has a cell.
+    # A row that draws the other label counts in no cell.
     cells = jnp.stack([jnp.full_like(bins, n_bins), bins], axis=1)
     redrawn = redrawn_label_counts(key, data.predictions, data.weights, cells, n_bins, n_resamples)
     distances = jax.vmap(bin_law.distances)(redrawn)

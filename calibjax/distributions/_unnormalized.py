@@ -13,7 +13,8 @@ from calibjax._numbers import is_finite, root_mean_square
 from calibjax._struct import PyTree, as_pytree, struct, widened
 from calibjax.kernels import FisherDistance
 
-# A fixed seed that hardly equals a user's: default kernels must not depend on the targets.
+# No user is likely to choose this seed, and no draw of it is one of the targets: kernels must not
+# depend on them.
 _DRAWS = 0x5C07E
 # The number of points of the default distance.
 _POINTS = 128

@@ -10,7 +10,8 @@ from calibjax._struct import batch_of_one, static, struct
 
 # The number of frequencies v, of numbers and of vectors.
 _FREQUENCIES, _VECTOR_FREQUENCIES = 8, 32
-# A fixed seed that hardly equals a user's: kernels must not depend on the targets.
+# No user is likely to choose this seed, and no draw of it is one of the targets: kernels must not
+# depend on them.
 _DIRECTIONS = 0x5CA1E
 # The log probability of an impossible label is -infinity.
 _LEAST_LOG_PROB = -1000.0

@@ -140,7 +140,7 @@ def consistency_test(
         result = _multiplied_test(key, bind(form), gathered(data), n_resamples, law.n_times)
         method = f"consistency_test of {n_resamples} {describe_law(data, law)}"
         return dataclasses.replace(result, method=method)
-    # Not on the ladder: the estimator may hold numbers of these rows, and need not take a mask.
+    # Rows are not padded: the estimator may hold numbers of these rows, and need not take a mask.
     return _consistency_test(key, bind(estimator), gathered(data), null, n_resamples)
 
 

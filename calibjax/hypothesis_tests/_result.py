@@ -11,7 +11,7 @@ from calibjax.intervals import ConfidenceInterval, IntervalOf
 from calibjax.kernels import KernelLike, describe
 from calibjax.resampling import checked_level
 
-# So many kernels are printed, those with the largest scores.
+# The number of kernels that are printed, those with the largest scores.
 _MOST_SHOWN = 20
 
 

@@ -199,7 +199,7 @@ def _temperature_of_errors(
     size = min(data.n * axis_size(axis), _MAX_ROWS)
     row = jnp.arange(size, dtype=jnp.int32) * jnp.maximum(n_all // size, 1)
     chosen, weights = rows_at((predictions, kept_weights), n_kept, row, axis)
-    # Numbers behind the last row chose no row: they get a copy of the first one, of weight 0.
+    # A number beyond the last row chooses no row; a copy of the first row, of weight 0, fills it.
     chosen = jax.tree.map(lambda x: jnp.where(_along(row < n_all, x), x, x[:1]), chosen)
     excess = jnp.geomspace(_SMALLEST, _LARGEST, _N_TEMPERATURES, dtype=dtype)
     weights = lax.stop_gradient(weights)

@@ -28,7 +28,7 @@ class HasFunctions(Protocol):
 
     @property
     def inner_functions(self) -> Mapping[str, str | None]:
-        """As of a Kernel."""
+        """The name of each field, and the domain or role of its function."""
 
 
 def hold_functions(owner: HasFunctions) -> None:

@@ -17,7 +17,7 @@ from calibjax._struct import is_array, struct, widest_dtype
 from calibjax.kernels._base import vmap_pairs
 from calibjax.kernels._distance import Coordinates, NormDistance
 
-# So many numbers of an embedding are coordinates of their own.
+# Up to this number, each number of an embedding is a coordinate of its own.
 _FEW = 4
 
 
@@ -57,7 +57,7 @@ class EmbeddingDistance(NormDistance):
 
     def coordinates(self, p: Distribution) -> Coordinates:
         value = self._value(p)
-        # Of a few numbers each is a coordinate of its own: tiles of numbers are made in one loop.
+        # Tiles of single numbers are made in one loop, which is faster than tiles of vectors.
         return tuple(value) if value.ndim == 1 and value.size <= _FEW else (value,)
 
     def squared_norm(self, xs: Coordinates, ys: Coordinates) -> jax.Array:

@@ -228,5 +228,5 @@ def _gaussian(
     if difference.ndim > 0:
         exponent, products = jnp.sum(exponent, axis=0), jnp.sum(products, axis=0)
     value = jnp.exp(exponent)
-    # Of a far target the products may be infinite where the value is 0.
+    # The products may be infinite where targets are so far apart that the value is 0.
     return value * jnp.where(value > 0, products, 0.0)

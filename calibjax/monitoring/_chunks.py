@@ -104,7 +104,7 @@ def in_chunks(weights: jax.Array, clusters: jax.Array | None) -> Chunks:
     begins = _differs_from_last(clusters) | (rows == n_kept)
     cluster = jnp.cumsum(begins, dtype=jnp.int32) - 1
     last = jax.ops.segment_max(rows, cluster, n, indices_are_sorted=True)[cluster]
-    # Of places without a row the chunk itself, so that nothing seems to go on there.
+    # A place without a row ends in its own chunk, so that no cluster seems to go on there.
     own = jnp.arange(n_chunks, dtype=jnp.int32)[:, None]
     end = jnp.where(is_row, (last // jnp.maximum(size, 1))[place], own)
     is_last = is_row & (last == rows)[place]

@@ -116,7 +116,7 @@ def replacing(path: AnyPath, content: bytes) -> Iterator[None]:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-    # So that the new file is there after a loss of power, too; not all systems can do it.
+    # After a loss of power the new file is still there, on systems that can write directories.
     with suppress(OSError):
         folder = os.open(target.parent, os.O_RDONLY)
         try:

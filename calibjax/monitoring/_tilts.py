@@ -77,7 +77,7 @@ def _learnt_tilts(tilts: list[jax.Array], phi: list[jax.Array], psi: list[jax.Ar
     terms = []
     for theta, of_prediction, of_cells in zip(tilts, phi, psi, strict=True):
         of_row = jnp.einsum("tbjk,jn->tbkn", theta, of_prediction, precision="highest")
-        # Not a product of matrices: they would be tiny, one for each row.
+        # A product of matrices would be slow here: there is a tiny one for each row.
         terms += [of_row[:, :, k, None] * of_cells[None, None, :, k] for k in range(theta.shape[3])]
     return functools.reduce(jnp.add, terms)
 

@@ -75,7 +75,7 @@ def draw_cells(
             ax.text(middle, row + 0.66, _short(value), color=color, **_CENTRED)
             n = _rows_in_short(count[row, column])
             ax.text(middle, row + 0.24, n, color=color, **_SMALL)
-    # As wide as the axes, however high these are.
+    # The strip is as wide as the axes, however high these are.
     share = ax.bbox.width / ax.bbox.height / _THINNESS
     bar = ax.figure.colorbar(
         mesh, ax=ax, location="bottom", fraction=min(share, 0.5), aspect=_THINNESS, pad=0.02

@@ -21,7 +21,7 @@ from calibjax._struct import PyTree, bind, is_array
 Parameters = TypeVar("Parameters")
 
 _MOST_STEPS = 1000
-# So many steps in a row without progress end the search: one may be bad luck of rounding.
+# The search ends after this number of steps without progress; rounding may cause a single one.
 _PATIENCE = 5
 # The curvature of so many parameters is computed at the start, one column of it at a time.
 _MOST_COLUMNS = 64
@@ -111,7 +111,7 @@ def fit_recalibration(
     data = check_data(predictions, targets, where, weights)
     if objective is None:
         return fit_recalibration_of_data(transform, parameters, padded(data))[0]
-    # Not on the ladder: a user's objective need not know that there are masked rows.
+    # The rows are not padded: a user's objective need not know that there are masked rows.
     return _search(gathered(data), bind(transform), parameters, bind(objective))[0]
 
 

@@ -97,7 +97,7 @@ def fit_temperature(
     data = check_data(predictions, targets, where, weights)
     if objective is None:
         return fit_temperature_of_data(padded(data))
-    # Not on the ladder: a user's objective need not know that there are masked rows.
+    # The rows are not padded: a user's objective need not know that there are masked rows.
     return _fit_temperature(gathered(data), bind(objective))
 
 

@@ -23,7 +23,7 @@ from calibjax.kernels import EmbeddingDistance
 
 # Sums and differences of two counts are int32.
 _LARGEST_TOTAL = 2**30
-# Of the integral in the CRPS: exp(-END) is as good as 0.
+# The end of the integral in the CRPS: exp(-END) is as good as 0.
 _NODES = {"float32": 24, "float64": 64}
 _END = {"float32": 20.0, "float64": 40.0}
 

@@ -70,7 +70,7 @@ class Cells:
         start, end = self.ends[inside], self.ends[inside + 1]
         mass = below[inside + 1] - below[inside]
         share = (level - below[inside]) / jnp.where(mass > 0, mass, 1.0)
-        # Not the start itself, which belongs to the cell before.
+        # The start itself belongs to the cell before.
         first = jnp.where(inside == 0, 0.0, jnp.minimum(jnp.nextafter(start, end), end))
         y = jnp.clip(start + share * (end - start), first, end)
         return jnp.where(jnp.isnan(level), jnp.nan, jnp.where(k == n_cells, jnp.inf, y))
