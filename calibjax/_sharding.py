@@ -7,16 +7,16 @@ and the tiles that go round the ring (`_pairwise/_ring.py`).
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from calibjax._compile import quick_jit
-from calibjax._struct import is_traced
+from calibjax._struct import PyTree, is_traced
 
 T = TypeVar("T")
 
@@ -27,14 +27,14 @@ Axis = str | tuple[str, ...] | None
 class Devices(NamedTuple):
     """A mesh of devices, and the axes of the mesh along which the rows are cut."""
 
-    mesh: Any
+    mesh: Mesh | AbstractMesh
     axis: Axis
 
     def sharding(self, *axes: Axis) -> NamedSharding:
         return NamedSharding(self.mesh, PartitionSpec(*axes))
 
 
-def devices_of(rows: Any) -> Devices | None:
+def devices_of(rows: PyTree) -> Devices | None:
     """The devices that hold the rows; None if the rows are not cut, or if that is unknown.
 
     An array knows its NamedSharding.  A tracer knows it if the axes of the mesh are Explicit, which
@@ -48,7 +48,7 @@ def devices_of(rows: Any) -> Devices | None:
     return None
 
 
-def on_devices(core: Callable[..., Any]) -> Callable[..., Any]:
+def on_devices(core: Callable[..., T]) -> Callable[..., T]:
     """Decorator: compiles ``core(axis, shared, rows, *options)`` and runs it on all devices.
 
     The decorated function has the arguments ``(shared, rows, *options)``.  The first axis of all
@@ -58,12 +58,12 @@ def on_devices(core: Callable[..., Any]) -> Callable[..., Any]:
     return _on_devices(core, _whole, quick_jit)
 
 
-def optimised_on_devices(core: Callable[..., Any]) -> Callable[..., Any]:
+def optimised_on_devices(core: Callable[..., T]) -> Callable[..., T]:
     """As `on_devices`, for what loops call, or what runs faster: it takes longer to compile."""
     return _on_devices(core, _whole, jax.jit)
 
 
-def row_by_row_on_devices(core: Callable[..., Any]) -> Callable[..., Any]:
+def row_by_row_on_devices(core: Callable[..., T]) -> Callable[..., T]:
     """As `on_devices`, but the result of `core` has a row for each of the rows, and is cut too."""
     return _on_devices(core, PartitionSpec, quick_jit)
 
@@ -73,8 +73,10 @@ def _whole(axis: Axis) -> PartitionSpec:
 
 
 def _on_devices(
-    core: Callable[..., Any], out_specs: Callable[[Axis], PartitionSpec], jit: Callable[..., Any]
-) -> Callable[..., Any]:
+    core: Callable[..., T],
+    out_specs: Callable[[Axis], PartitionSpec],
+    jit: Callable[..., Callable[..., T]],
+) -> Callable[..., T]:
     def run(shared, rows, devices, options):
         if devices is None:
             return core(None, *jax.tree.map(_replicated, (shared, rows)), *options)
@@ -106,14 +108,14 @@ def _replicated(x: jax.Array) -> jax.Array:
     return jax.sharding.reshard(x, NamedSharding(sharding.mesh, PartitionSpec()))
 
 
-def _resharded(tree: Any, devices: Devices, *axes: Axis) -> Any:
+def _resharded(tree: T, devices: Devices, *axes: Axis) -> T:
     """The arrays, cut as `shard_map` expects them; only an Explicit mesh needs that."""
     if AxisType.Explicit not in devices.mesh.axis_types:
         return tree
     return jax.tree.map(lambda x: jax.sharding.reshard(x, devices.sharding(*axes)), tree)
 
 
-def gathered(tree: Any) -> Any:
+def gathered(tree: T) -> T:
     """All rows on each device, for functions that do not work on the rows of one device."""
     devices = devices_of(tree)
     if devices is None:
@@ -122,11 +124,11 @@ def gathered(tree: Any) -> Any:
 
 
 @functools.cache
-def _copy_to(sharding: NamedSharding) -> Callable[[Any], Any]:
+def _copy_to(sharding: NamedSharding) -> Callable[[PyTree], PyTree]:
     return jax.jit(lambda tree: tree, out_shardings=sharding)
 
 
-def on_one_device(tree: Any) -> Any:
+def on_one_device(tree: T) -> T:
     """All rows on one device, for checks of their values; tracers stay as they are."""
 
     def move(x):
@@ -137,7 +139,7 @@ def on_one_device(tree: Any) -> Any:
     return jax.tree.map(move, tree)
 
 
-def as_varying(tree: T, like: Any) -> T:
+def as_varying(tree: T, like: PyTree) -> T:
     """The arrays of `tree`, declared to vary between the devices of a user's shard_map.
 
     `jax.shard_map` tracks which arrays can vary between devices, and a loop must start and end with
@@ -157,7 +159,7 @@ def axis_size(axis: Axis) -> int:
     return 1 if axis is None else lax.axis_size(axis)
 
 
-def all_sum(x: Any, axis: Axis) -> Any:
+def all_sum(x: T, axis: Axis) -> T:
     """The sum of each leaf over the devices."""
     return x if axis is None else lax.psum(x, axis)
 
@@ -178,7 +180,7 @@ def index_on(axis: Axis) -> jax.Array:
     return jnp.zeros((), jnp.int32) if axis is None else lax.axis_index(axis)
 
 
-def global_offset(n: Any, axis: Axis) -> tuple[jax.Array, jax.Array]:
+def global_offset(n: jax.Array | int, axis: Axis) -> tuple[jax.Array, jax.Array]:
     """The number of rows on all devices before this one, and the number on all devices.
 
     This device has n rows, and n may differ between devices.
@@ -189,14 +191,14 @@ def global_offset(n: Any, axis: Axis) -> tuple[jax.Array, jax.Array]:
     return n_before, jnp.sum(n_rows, dtype=jnp.int32)
 
 
-def evenly_spaced(n_rows: jax.Array, count: Any, size: int) -> jax.Array:
+def evenly_spaced(n_rows: jax.Array, count: jax.Array | int, size: int) -> jax.Array:
     """The global index floor(j n / count) for j = 0 … size - 1, ``[size]``."""
     j = jnp.arange(size, dtype=jnp.int32)
     # Without the product, which int32 may not hold.
     return j * (n_rows // count) + (j * (n_rows % count)) // count
 
 
-def rows_at(rows: Any, n: Any, index: jax.Array, axis: Axis) -> Any:
+def rows_at(rows: T, n: jax.Array | int, index: jax.Array, axis: Axis) -> T:
     """The rows with a global `index`, on each device; the index counts n rows of each device."""
     index = index - global_offset(n, axis)[0]
     here = (index >= 0) & (index < n)

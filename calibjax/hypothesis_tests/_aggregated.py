@@ -210,6 +210,7 @@ def aggregated_skce_test_of_data(
         data = dataclasses.replace(data, covariates=unnamed)
     law = law_under_h0(data)
     result = _aggregated_skce_test((key, terms), data, n_resamples, n_features, law)
+    assert result.members is not None
     members = dataclasses.replace(result.members, kernels=list(kernels))
     described = f"{len(kernels)} kernels, {n_resamples} {describe_law(data, law)}"
     method = f"aggregated_skce_test, {described}"

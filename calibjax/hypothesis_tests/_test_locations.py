@@ -1,6 +1,6 @@
 """Locations at which a test looks for deviations."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +54,7 @@ def sample_test_locations(
 @on_devices
 def _sample_test_locations(
     axis: Axis, key: jax.Array, data: Data, n_locations: int
-) -> tuple[Distribution, jax.Array]:
+) -> tuple[Any, jax.Array]:
     predictions, n, where = data.predictions, data.n, data.where
     row_key, target_key = jax.random.split(key)
     # The rows with the J largest of n random numbers are drawn; masked rows have the number -1.
