@@ -234,9 +234,12 @@ def test_inside_jit_and_on_several_devices(key):
     numbers[3, 1] = np.nan
     assert np.isnan(inside(numbers).pvalue)
     numbers[3, 1] = FEE[3]
+    first = jax.tree.map(lambda x: jnp.asarray(x)[:12], (PREDICTIONS, EVENTS, numbers))
     devices = NamedSharding(Mesh(np.array(jax.devices()[:4]), "rows"), PartitionSpec("rows"))
-    rows = jax.device_put((PREDICTIONS, jnp.asarray(EVENTS), jnp.asarray(numbers)), devices)
-    assert_same(TEST(key, *rows[:2], covariates=rows[2]), outside)
+    on_one, on_four = (
+        TEST(key, *rows[:2], covariates=rows[2]) for rows in (first, jax.device_put(first, devices))
+    )
+    assert_same(on_four, on_one)
 
 
 class Table:

@@ -13,7 +13,7 @@ from calibjax._check import check_array, check_shapes, check_values
 from calibjax._rows._data import Covariates, Data
 from calibjax._rows._dependence import kept_rows
 from calibjax._sharding import devices_of, on_one_device
-from calibjax._struct import is_array, is_traced
+from calibjax._struct import is_array, is_traced, widest_dtype
 
 # With more categories than this, the less frequent ones are one category.
 _MOST_CATEGORIES = 64
@@ -57,8 +57,11 @@ def with_covariates(data: Data, covariates: ArrayLike | Mapping[str, Any] | Fram
     kept = kept_rows(data)
     found = {name: _column(name, values, data.n, kept) for name, values in columns.items()}
     values, sizes = zip(*found.values(), strict=True)
-    are_known = all(isinstance(x, np.ndarray) for x in values)
-    together = jax.device_put(np.stack(values, 1)) if are_known else jnp.stack(values, 1)
+    if all(isinstance(x, np.ndarray) for x in values):
+        together = jax.device_put(np.stack(values, axis=1))
+    else:
+        dtype = widest_dtype(*values)
+        together = jnp.stack([jnp.asarray(x, dtype) for x in values], axis=1)
     return dataclasses.replace(data, covariates=Covariates(together, tuple(found), sizes))
 
 
