@@ -294,7 +294,7 @@ ERRORS = {
         "column 0 of covariates must be known in every row; row 4 is nan",
     ),
     "one column": (FEE, ValueError, "covariates must have shape .n, d., got shape .13.; array"),
-    "list": ([AGE], TypeError, "covariates must be an array .n, d., a mapping of names"),
+    "list": ([AGE], TypeError, "covariates must be a mapping of names to arrays, such as"),
     "complex": ({"a": FEE * 1j}, TypeError, "column a of covariates must hold real numbers, times"),
     "strings": (RACE[:, None], TypeError, "covariates must hold real values"),
 }

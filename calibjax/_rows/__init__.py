@@ -5,7 +5,7 @@ from calibjax._rows._checked import check_locations as check_locations
 from calibjax._rows._checked import check_predictions as check_predictions
 from calibjax._rows._checked import check_rows as check_rows
 from calibjax._rows._checked import parameters as parameters
-from calibjax._rows._covariates import Frame as Frame
+from calibjax._rows._covariates import CovariatesLike as CovariatesLike
 from calibjax._rows._covariates import with_covariates as with_covariates
 from calibjax._rows._data import Covariates as Covariates
 from calibjax._rows._data import Data as Data
@@ -24,3 +24,7 @@ from calibjax._rows._ladder import filled_up as filled_up
 from calibjax._rows._ladder import first_rows as first_rows
 from calibjax._rows._ladder import padded as padded
 from calibjax._rows._ladder import rung as rung
+from calibjax._rows._named_columns import NamedColumns as NamedColumns
+from calibjax._rows._named_columns import in_one_kind as in_one_kind
+from calibjax._rows._named_columns import is_missing as is_missing
+from calibjax._rows._named_columns import named_columns as named_columns

@@ -1,8 +1,7 @@
 """Covariates: what is known of a row beside its prediction."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +11,13 @@ from jax.typing import ArrayLike
 from calibjax._check import check_array, check_shapes, check_values
 from calibjax._rows._data import Covariates, Data
 from calibjax._rows._dependence import kept_rows
+from calibjax._rows._named_columns import (
+    Frame,
+    NamedColumns,
+    in_one_kind,
+    is_missing,
+    named_columns,
+)
 from calibjax._sharding import devices_of, on_one_device
 from calibjax._struct import is_array, is_traced, widest_dtype
 
@@ -19,17 +25,11 @@ from calibjax._struct import is_array, is_traced, widest_dtype
 _MOST_CATEGORIES = 64
 
 
-@runtime_checkable
-class Frame(Protocol):
-    """A table with named columns, of pandas, Polars or others."""
-
-    @property
-    def columns(self) -> Iterable[Any]: ...
-
-    def __getitem__(self, name: Any, /) -> Any: ...
+#: An array ``[n, d]``, or columns ``[n]`` by their names.
+CovariatesLike = ArrayLike | NamedColumns
 
 
-def with_covariates(data: Data, covariates: ArrayLike | Mapping[str, Any] | Frame | None) -> Data:
+def with_covariates(data: Data, covariates: CovariatesLike | None) -> Data:
     """Checked data and their covariates, checked too: an array ``[n, d]`` or named columns ``[n]``.
 
     Only the order of numbers counts: where they are known, they become whole numbers, so that no
@@ -37,21 +37,16 @@ def with_covariates(data: Data, covariates: ArrayLike | Mapping[str, Any] | Fram
     """
     if covariates is None:
         return data
-    if isinstance(covariates, Mapping):
-        columns = {str(name): covariates[name] for name in covariates}
-    elif isinstance(covariates, Frame):
-        columns = {str(name): covariates[name] for name in covariates.columns}
-    elif is_array(covariates):
+    columns: dict[str, object]
+    # A frame can be made an array too.
+    if is_array(covariates) and not isinstance(covariates, Frame):
         check_array("covariates", covariates, "real")
         hint = "; array[:, None] makes one column of [n]"
         check_shapes({"covariates": (covariates, "n d")}, {"n": data.n}, one_axis_less=hint)
-        array: Any = covariates
+        array = cast("jax.Array", covariates)
         columns = {str(j): array[:, j] for j in range(array.shape[1])}
     else:
-        raise TypeError(
-            "covariates must be an array [n, d], a mapping of names to arrays [n] or a frame, got "
-            f"{type(covariates).__name__}."
-        )
+        columns = named_columns("covariates", cast("NamedColumns", covariates))
     if not columns:
         raise ValueError("covariates must have at least one column, got none.")
     kept = kept_rows(data)
@@ -65,7 +60,9 @@ def with_covariates(data: Data, covariates: ArrayLike | Mapping[str, Any] | Fram
     return dataclasses.replace(data, covariates=Covariates(together, tuple(found), sizes))
 
 
-def _column(name: str, values: Any, n: int, kept: np.ndarray | None) -> tuple[Any, int]:
+def _column(
+    name: str, values: object, n: int, kept: np.ndarray | None
+) -> tuple[np.ndarray | jax.Array, int]:
     """Numbers ``[n]`` in the order of the values, and 0; or numbers of categories, and how many."""
     of_column = f"column {name} of covariates"
     is_sharded = isinstance(values, jax.Array) and devices_of(values) is not None
@@ -82,12 +79,12 @@ def _column(name: str, values: Any, n: int, kept: np.ndarray | None) -> tuple[An
         raise TypeError(
             f"{of_column} must hold real numbers, times or categories, got dtype {array.dtype}."
         )
-    missing = np.flatnonzero(_is_missing(array) & kept)
+    missing = np.flatnonzero(is_missing(array) & kept)
     if missing.size:
         raise ValueError(
             f"{of_column} must be known in every row; row {missing[0]} is {array[missing[0]]}."
         )
-    known = _plain(array[kept])
+    known = in_one_kind(array[kept])
     different, places, counts = np.unique(known, return_inverse=True, return_counts=True)
     numbers, size = np.zeros(n, np.int32), 0
     if known.dtype.kind in "SUT":
@@ -97,23 +94,3 @@ def _column(name: str, values: Any, n: int, kept: np.ndarray | None) -> tuple[An
         places = np.minimum(ranks[places.reshape(-1)], size - 1)
     numbers[kept] = places.reshape(-1)
     return numbers, size
-
-
-def _is_missing(values: np.ndarray) -> np.ndarray:
-    """Which values are None, NaN, NaT or pandas' NA, ``[n]``."""
-    if values.dtype.kind in "Mm":
-        return np.isnat(values)
-    if values.dtype.kind == "f":
-        return np.isnan(values)
-    if values.dtype.kind != "O":
-        return np.zeros(values.size, bool)
-    return np.array([x is None or str(x) in ("nan", "NaT", "<NA>") for x in values], bool)
-
-
-def _plain(values: np.ndarray) -> np.ndarray:
-    """Objects as numbers if all are, else as texts."""
-    if values.dtype.kind != "O":
-        return values
-    if all(isinstance(x, (bool, int, float, np.number, np.bool_)) for x in values):
-        return values.astype(np.float64)
-    return np.array([str(x) for x in values], dtype=np.str_)

@@ -1,8 +1,5 @@
 """The test with default choices, for a first look at a model."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import jax
 from jax.typing import ArrayLike
 
@@ -10,9 +7,9 @@ from calibjax._between import Targets
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import (
+    CovariatesLike,
     Data,
     Dependence,
-    Frame,
     check_data,
     padded,
     with_covariates,
@@ -33,7 +30,7 @@ def calibration_test(
     clusters: ArrayLike | None = None,
     times: ArrayLike | None = None,
     horizon: float | None = None,
-    covariates: ArrayLike | Mapping[str, Any] | Frame | None = None,
+    covariates: CovariatesLike | None = None,
 ) -> CalibrationTestResult:
     """Is this model calibrated?  A small p-value says that it is not.
 

@@ -1,10 +1,10 @@
 """Columns of groups: which level of each column a row has, and what the level is called."""
 
-from collections.abc import Hashable, Iterable, Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 
+from calibjax._rows import NamedColumns, in_one_kind, is_missing, named_columns
 from calibjax._struct import is_traced
 
 # Numbers with more different values than this are cut at their quartiles.
@@ -15,18 +15,8 @@ _MOST_LEVELS = 256
 MISSING = "missing"
 
 
-@runtime_checkable
-class Frame(Protocol):
-    """A table with named columns, of pandas, Polars or others."""
-
-    @property
-    def columns(self) -> Iterable[Hashable]: ...
-
-    def __getitem__(self, name: Hashable, /) -> object: ...
-
-
 #: Columns by their names: arrays, lists or series ``[n]`` in a mapping, or a frame.
-Groups = Mapping[Hashable, object] | Mapping[str, object] | Frame
+Groups = NamedColumns
 
 
 class Column(NamedTuple):
@@ -48,8 +38,8 @@ class Column(NamedTuple):
 def read_columns(groups: Groups, kept: np.ndarray) -> tuple[list[Column], dict[str, str]]:
     """The columns that make segments of the kept rows ``[n]``, and why others are left out."""
     columns, left_out = [], {}
-    for name, values in _named_arrays(groups, kept.size).items():
-        column = _column(name, values, kept)
+    for name, given in named_columns("groups", groups).items():
+        column = _column(name, _as_array(name, given, kept.size), kept)
         if isinstance(column, str):
             left_out[name] = column
         else:
@@ -58,23 +48,6 @@ def read_columns(groups: Groups, kept: np.ndarray) -> tuple[list[Column], dict[s
         reasons = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
         raise ValueError(f"groups must hold a column that makes segments, got {reasons or 'none'}.")
     return _in_phrases(columns), left_out
-
-
-def _named_arrays(groups: Groups, n: int) -> dict[str, np.ndarray]:
-    if isinstance(groups, Mapping):
-        found = [(str(name), values) for name, values in groups.items()]
-    elif isinstance(groups, Frame):
-        found = [(str(name), groups[name]) for name in groups.columns]
-    else:
-        raise TypeError(
-            'groups must be a mapping of names to arrays, such as {"region": region}, or a frame, '
-            f"got {type(groups).__name__}."
-        )
-    names = [name for name, _ in found]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"groups must have different names, got {twice} twice.")
-    return {name: _as_array(name, values, n) for name, values in found}
 
 
 def _as_array(name: str, values: object, n: int) -> np.ndarray:
@@ -98,9 +71,9 @@ def _as_array(name: str, values: object, n: int) -> np.ndarray:
 
 def _column(name: str, values: np.ndarray, kept: np.ndarray) -> Column | str:
     """The column without phrases, or why it makes no segments."""
-    missing = _is_missing(values)
+    missing = is_missing(values)
     present = kept & ~missing
-    known = _plain(values[present])
+    known = in_one_kind(values[present])
     is_number = known.dtype.kind in "iufMm"
     different, places = np.unique(known, return_inverse=True)
     if different.size <= 1 and not (different.size == 1 and np.any(missing & kept)):
@@ -151,29 +124,6 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_missing(values: np.ndarray) -> np.ndarray:
-    """Which values are None, NaN, NaT or pandas' NA, ``[n]``."""
-    if values.dtype.kind in "Mm":
-        return np.isnat(values)
-    if values.dtype.kind == "f":
-        return np.isnan(values)
-    if values.dtype.kind != "O":
-        return np.zeros(values.size, bool)
-    return np.array([x is None or str(x) in ("nan", "NaT", "<NA>") for x in values], bool)
-
-
-def _plain(values: np.ndarray) -> np.ndarray:
-    """Values that are known in an array of their own kind; objects of several kinds as texts."""
-    if values.dtype.kind != "O":
-        return values
-    kinds = {type(x) for x in values}
-    if kinds and kinds <= {bool, np.bool_}:
-        return values.astype(bool)
-    if all(isinstance(x, (int, float, np.number)) and not isinstance(x, bool) for x in values):
-        return values.astype(np.float64)
-    return np.array([str(x) for x in values], dtype=np.str_)
 
 
 def _cut(values: np.ndarray) -> tuple[np.ndarray, list[str]]:
