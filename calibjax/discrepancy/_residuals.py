@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot
 from calibjax._sharding import Axis
-from calibjax._struct import PyTree, batch_of_one, struct, type_name
+from calibjax._struct import PyTree, struct, type_name
 from calibjax.expectations import (
     all_labels,
     label_residual,
@@ -142,7 +142,7 @@ class PITResidual(TargetResidual):
     feature: UnitFeature
 
     def judged(self, a: Sample) -> Sample:
-        return jax.tree.map(lambda x: x[0], judged(*batch_of_one(a)))
+        return judged(a)
 
     def product(self, a: Sample, b: Sample) -> jax.Array:
         return dot(self.feature(*a), self.feature(*b))

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import complex_exponential, dot
-from calibjax._struct import batch_of_one, struct, type_name
+from calibjax._struct import struct, type_name
 from calibjax.discrepancy import (
     EmbeddedTarget,
     FeatureResidual,
@@ -85,8 +85,7 @@ class Features:
         """
         p, y = a
         if self.unit_feature is not None:
-            p = jax.tree.map(lambda x: x[0], judged(*batch_of_one(a))[0])
-            phases = self._phases(p)
+            phases = self._phases(judged(a)[0])
             return phases, self.unit_feature(*a)[None, :].astype(phases.dtype)
         factors = [self._factors(pair, y) for pair in p.cross_fit_pairs()]
         if self.pair_index is None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._between import Between, unit_interval
+from calibjax._between import unit_interval
 from calibjax._check import check_choice
 from calibjax._distribution import Distribution
 from calibjax._numbers import NONNEGATIVE, UnitInterval, dot, valid_or_nan
@@ -107,8 +107,8 @@ class PITKernel(Kernel):
 
     def __call__(self, x: Sample, y: Sample) -> jax.Array:
         feature = self.unit_feature()
-        p, q = (jax.tree.map(lambda v: v[0], judged(*batch_of_one(a))[0]) for a in (x, y))
-        return kernel_value(self.prediction_kernel, p, q) * dot(feature(*x), feature(*y))
+        of_predictions = kernel_value(self.prediction_kernel, judged(x)[0], judged(y)[0])
+        return of_predictions * dot(feature(*x), feature(*y))
 
     def upper_bound(self) -> float | jax.Array:
         """K such that h = k is in [-2 K, 2 K]."""
@@ -143,12 +143,13 @@ class UnitFeature:
     features: str = static()
     orders: tuple[int, ...] = static()
 
-    def __call__(self, p: Distribution, y: jax.Array | Between) -> jax.Array:
+    def __call__(self, p: Distribution, y: PyTree) -> jax.Array:
         """The feature of one prediction and one target, ``[K]``."""
-        return self.of_rows(*judged(*batch_of_one((p, y))))[0]
+        predictions, targets = batch_of_one((p, y))
+        return self.of_rows(*predictions.pool_target(targets))[0]
 
     def of_rows(self, predictions: Distribution, targets: PyTree) -> jax.Array:
-        """The features of n rows that are `judged`, ``[n, K]``."""
+        """The features of n rows, of which `pool_target` says what is judged, ``[n, K]``."""
         if predictions.target_shape != "n":
             raise TypeError(
                 "PITKernel is defined for predictions of one number, got vectors "
@@ -179,9 +180,10 @@ def _scaled(weights: jax.Array, features: jax.Array) -> jax.Array:
     return features * jnp.expand_dims(scales, range(features.ndim - 1))
 
 
-def judged(predictions: Distribution, targets: PyTree) -> tuple[Distribution, PyTree]:
-    """What is judged of n rows: samples with the target among them, and others as they are."""
-    return predictions.pool_target(targets)
+def judged(sample: Sample) -> Sample:
+    """What is judged of one sample: draws with the target among them, and others as they are."""
+    predictions, targets = batch_of_one(sample)
+    return jax.tree.map(lambda x: x[0], predictions.pool_target(targets))
 
 
 @struct
@@ -202,6 +204,6 @@ class PITRows:
 
 def prepare_pit(prediction_kernel: KernelLike, feature: UnitFeature, rows: Sample) -> PITRows:
     """The predictions of n rows with the features of their targets."""
-    predictions, targets = judged(*rows)
+    predictions, targets = rows[0].pool_target(rows[1])
     features = feature.of_rows(predictions, targets)
     return PITRows(embedded_rows(prediction_kernel, predictions), features)

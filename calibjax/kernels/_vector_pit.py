@@ -81,7 +81,7 @@ class VectorFeatures(UnitFeature):
     """sqrt(a_k) phi_k of d coordinates and sqrt(a_2) times the products of two of them."""
 
     def of_rows(self, predictions: Distribution, targets: PyTree) -> jax.Array:
-        """The features of n rows that are `judged`, ``[n, M]``."""
+        """The features of n rows as `PITKernel` judges them, ``[n, M]``."""
         if predictions.target_shape == "n":
             raise TypeError(
                 "VectorPITKernel is defined for predictions of vectors, got "

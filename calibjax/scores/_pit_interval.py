@@ -9,7 +9,6 @@ from calibjax._between import Targets, unit_interval
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, first_rows, padded
 from calibjax._struct import PyTree
-from calibjax.kernels import judged
 from calibjax.scores._rows import check_numbers, score_rows
 
 
@@ -70,7 +69,7 @@ def pit_interval_of_data(data: Data) -> PITInterval:
 
 
 def _interval(predictions: Distribution, targets: PyTree) -> PITInterval:
-    place = unit_interval(*judged(predictions, targets))
+    place = unit_interval(*predictions.pool_target(targets))
     return PITInterval(place.low, place.high)
 
 
