@@ -26,10 +26,10 @@ class DiffPartition(NamedTuple):
     rest: list[jax.Array]
 
 
-#: Derivatives in the selected leaves of parameters, left and right.
+#: Parameters, left and right.
+Arguments = tuple[DiffPartition, DiffPartition, DiffPartition]
+#: Derivatives in the selected leaves of each argument.
 Gradient = tuple[list[jax.Array], list[jax.Array], list[jax.Array]]
-#: The value of one pair, of the parameters and both rows.
-PairValue = Callable[[DiffPartition, DiffPartition, DiffPartition], jax.Array]
 
 
 def tile_values(tile: Tile, parameters: PyTree, left: PyTree, right: PyTree) -> jax.Array:
@@ -48,12 +48,7 @@ def _sum_of_tile(
 
 
 def value_and_gradient(
-    tile: Tile,
-    structures: tuple[Split, Split],
-    parameters: DiffPartition,
-    left: DiffPartition,
-    right: DiffPartition,
-    same: jax.Array,
+    tile: Tile, structures: tuple[Split, Split], arguments: Arguments, same: jax.Array
 ) -> tuple[jax.Array, Gradient]:
     """`weighted_sum`, and its gradient in the selected leaves of parameters, left and right.
 
@@ -62,43 +57,34 @@ def value_and_gradient(
     """
     of_parameters, of_side = structures
 
-    def total(
-        selected_parameters: list[jax.Array],
-        selected_left: list[jax.Array],
-        selected_right: list[jax.Array],
-    ) -> jax.Array:
-        merged = merge(selected_parameters, parameters.rest, of_parameters)
-        sides = merge(selected_left, left.rest, of_side), merge(selected_right, right.rest, of_side)
-        return _sum_of_tile(tile, merged, *sides, same)
+    def total(*selected: list[jax.Array]) -> jax.Array:
+        every = zip(selected, arguments, (of_parameters, of_side, of_side), strict=True)
+        parameters, left, right = (merge(leaves, x.rest, of_one) for leaves, x, of_one in every)
+        return _sum_of_tile(tile, parameters, left, right, same)
 
-    def pair_value(
-        parameters: DiffPartition, left: DiffPartition, right: DiffPartition
-    ) -> jax.Array:
-        merged = merge(*parameters, of_parameters)
-        x, y = (jax.tree.map(lambda x: x[None], merge(*side, of_side)[0]) for side in (left, right))
-        return tile(merged, x, y).reshape(())
+    def pair_value(parameters: DiffPartition, *sides: DiffPartition) -> jax.Array:
+        x, y = (jax.tree.map(lambda x: x[None], merge(*side, of_side)[0]) for side in sides)
+        return tile(merge(*parameters, of_parameters), x, y).reshape(())
 
-    if not on_cpu() or not _is_of_numbers(pair_value, parameters, left, right):
-        arguments = parameters.leaves, left.leaves, right.leaves
-        return jax.value_and_grad(total, (0, 1, 2))(*arguments)
-    weights = merge(*left, of_side)[1], merge(*right, of_side)[1]
-    return _by_partials(pair_value, parameters, left, right, weights, same, of_side[1][-1])
+    if not on_cpu() or not _is_of_numbers(pair_value, arguments):
+        return jax.value_and_grad(total, (0, 1, 2))(*(argument.leaves for argument in arguments))
+    left_weights, right_weights = (merge(*side, of_side)[1] for side in arguments[1:])
+    weights, are_weights_selected = (left_weights, right_weights), of_side[1][-1]
+    return _by_partials(pair_value, arguments, weights, same, are_weights_selected)
 
 
-def _is_of_numbers(
-    pair_value: PairValue, parameters: DiffPartition, left: DiffPartition, right: DiffPartition
-) -> bool:
-    sides = jax.tree.leaves((left, right))
-    if any(x.ndim > 0 for x in parameters.leaves) or any(x.ndim > 1 for x in sides):
+def _is_of_numbers(pair_value: Callable[..., jax.Array], arguments: Arguments) -> bool:
+    parameters, *sides = arguments
+    if any(x.ndim > 0 for x in parameters.leaves):
         return False
-    return is_of_numbers(pair_value, parameters, *jax.tree.map(lambda x: x[0], (left, right)))
+    if any(x.ndim > 1 for x in jax.tree.leaves(sides)):
+        return False
+    return is_of_numbers(pair_value, parameters, *jax.tree.map(lambda x: x[0], sides))
 
 
 def _by_partials(
-    pair_value: PairValue,
-    parameters: DiffPartition,
-    left: DiffPartition,
-    right: DiffPartition,
+    pair_value: Callable[..., jax.Array],
+    arguments: Arguments,
     weights: tuple[jax.Array, jax.Array],
     same: jax.Array,
     are_weights_selected: bool,
@@ -114,8 +100,9 @@ def _by_partials(
     left_weights, right_weights = weights
     same_row = with_itself(2 * left_weights.shape, same)
     # The weights are the last leaves of either side, and no pair has a derivative in them.
-    counts = [len(side.leaves) for side in (parameters, left, right)]
-    counts = [counts[0], *(count - are_weights_selected for count in counts[1:])]
+    parameters, left, right = arguments
+    of_parameters, *of_sides = (len(argument.leaves) for argument in arguments)
+    counts = [of_parameters, *(count - are_weights_selected for count in of_sides)]
     arrays: list[jax.Array] = []
     for group in _groups(counts):
         left, right = materialised((left, right))
@@ -152,18 +139,15 @@ def _groups(counts: Sequence[int]) -> list[Group]:
 
 
 def _values_and_partials(
-    pair_value: PairValue,
+    pair_value: Callable[..., jax.Array],
     group: Group,
     parameters: DiffPartition,
-    left: DiffPartition,
-    right: DiffPartition,
+    *sides: DiffPartition,
 ) -> tuple[jax.Array, list[jax.Array]]:
     """The values of all pairs and their partial derivatives, each ``[S, T]``."""
 
-    def value_and_partials(
-        left: DiffPartition, right: DiffPartition
-    ) -> tuple[jax.Array, list[jax.Array]]:
-        arguments = parameters, left, right
+    def value_and_partials(*pair: DiffPartition) -> tuple[jax.Array, list[jax.Array]]:
+        arguments = parameters, *pair
 
         def value(chosen: list[jax.Array]) -> jax.Array:
             leaves = [list(argument.leaves) for argument in arguments]
@@ -176,4 +160,4 @@ def _values_and_partials(
 
         return jax.value_and_grad(value)([arguments[argument].leaves[k] for argument, k in group])
 
-    return vmap_pairs(value_and_partials)(left, right)
+    return vmap_pairs(value_and_partials)(*sides)

@@ -84,7 +84,7 @@ def _value_and_gradient(
             DiffPartition(*left),
             DiffPartition(*right),
         )
-        found = value_and_gradient(tile, (of_parameters, of_tiles), *arguments, same)
+        found = value_and_gradient(tile, (of_parameters, of_tiles), arguments, same)
         return jax.tree.map(lambda x: factor * x, found)
 
     zero = jnp.zeros((), tiles[1].dtype)
