@@ -416,6 +416,14 @@ def test_16_bit_predictions_are_sampled_in_float32(family, dtype):
     np.testing.assert_array_equal(draws, wide.sample(KEY, (N_DRAWS,)))
 
 
+@pytest.mark.parametrize("family", slow(FAMILIES.keys() - {"empirical_draws"}, FAMILIES))
+def test_draws_do_not_depend_on_whether_float64_is_enabled(family):
+    predictions = cast(FAMILIES[family](5, 0)[0], "float32")
+    with jax.enable_x64(True):
+        enabled = predictions.sample(KEY, (7,))
+    np.testing.assert_array_equal(predictions.sample(KEY, (7,)), enabled)
+
+
 MOMENTS = {
     "normal": (cj.Normal(np.int32([0, 0]), np.int32([1, 100_000])), [0, 0], [1, 1e10]),
     "diag": (

@@ -195,7 +195,7 @@ class Empirical(Distribution):
         """Draws ``[*shape, n]`` or ``[*shape, n, d]``."""
         n, n_samples = self.samples.shape[:2]
         if self.weights is None:
-            drawn = jax.random.randint(key, (*shape, n), 0, n_samples)
+            drawn = jax.random.randint(key, (*shape, n), 0, n_samples, jnp.int32)
         else:
             logits = jnp.broadcast_to(jnp.log(widened(self.weights)), (*shape, n, n_samples))
             drawn = jax.random.categorical(key, logits)

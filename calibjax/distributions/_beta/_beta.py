@@ -73,7 +73,7 @@ class Beta(Univariate):
         p = widened(self)
         size = (*shape, *p.concentration1.shape)
         a, b = (jnp.broadcast_to(x, size) for x in (p.concentration1, p.concentration0))
-        draws = jax.random.beta(key, a, b, size)
+        draws = jax.random.beta(key, a, b, size, a.dtype)
         limits = jnp.finfo(draws.dtype)
         return jnp.clip(draws, limits.tiny, 1 - limits.epsneg)
 

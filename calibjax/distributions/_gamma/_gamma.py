@@ -78,7 +78,8 @@ class Gamma(Univariate):
         p = widened(self)
         size = (*shape, *p.rate.shape)
         # A draw may be too small for its dtype, but hardly its logarithm.
-        log_draw = jax.random.loggamma(key, jnp.broadcast_to(p.concentration, size), size)
+        concentration = jnp.broadcast_to(p.concentration, size)
+        log_draw = jax.random.loggamma(key, concentration, size, concentration.dtype)
         log_draw -= jnp.broadcast_to(jnp.log(p.rate), size)
         return jnp.maximum(jnp.exp(log_draw), jnp.finfo(log_draw.dtype).tiny)
 

@@ -78,7 +78,7 @@ class NegativeBinomial(Counts):
         r = jnp.broadcast_to(p.concentration, shape)
         # A rate may be too small for its dtype, but hardly its logarithm.
         log_rate = (
-            jax.random.loggamma(rate_key, r)
+            jax.random.loggamma(rate_key, r, dtype=r.dtype)
             - jnp.log(r)
             + jnp.log(p.mu)[*[None] * (len(shape) - 1)]
         )
