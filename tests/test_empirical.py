@@ -63,8 +63,7 @@ def test_samples_are_near_their_law(key, float64):
     draws = p.sample(key, (n_draws,)).T
 
     @jax.jit
-    def primitives(p):
-        one, other = row(p, 0), row(p, 1)
+    def primitives(one, other):
         return cj.mean_embedding(one, kernel, y[0]), cj.inner_product(one, kernel, other)
 
     def standard_error(values):
@@ -73,7 +72,7 @@ def test_samples_are_near_their_law(key, float64):
     def embedding(p, at):
         return jax.vmap(lambda z: cj.mean_embedding(p, kernel, z))(at)
 
-    found, expected = primitives(cj.Empirical(draws)), primitives(p)
+    found, expected = (primitives(row(q, 0), row(q, 1)) for q in (cj.Empirical(draws), p))
     values = jnp.exp(-jnp.square((draws[0] - y[0]) / 0.8) / 2)
     assert abs(found[0] - expected[0]) < 4 * standard_error(values)
     # The second varies with the draws of both, each seen through the embedding of the other.
