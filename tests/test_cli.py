@@ -33,7 +33,8 @@ class Found:
     """What stands for the result of `evaluate`, which takes long to compile."""
 
     def __init__(self, predictions, targets, *, seed, classes, level, **of_rows):
-        assert of_rows.keys() == {"weights", "dependence", "columns"}
+        assert of_rows.keys() == {"weights", "dependence", "columns", "groups"}
+        self.groups = of_rows["groups"]
         self.weights, self.dependence = of_rows["weights"], of_rows["dependence"]
         self.predictions, self.targets, self.classes = predictions, targets, classes
         self.seed, self.level = seed, level
@@ -207,6 +208,17 @@ def test_normalize(calls, tmp_path):
     path = write(tmp_path / "preds.csv", "p_a,p_b,label\n30,10,a\n1,1,b\n")
     run("evaluate", path, "--probs", "p_*", "--target", "label", "--normalize")
     assert calls[0].predictions.probs.tolist() == [[0.75, 0.25], [0.5, 0.5]]
+
+
+def test_segments_are_columns(calls, tmp_path):
+    path = write(tmp_path / "p.csv", "p,y,region,lead\n0.5,1,north,1\n0.2,0,,2\n0.9,1,south,1\n")
+    arguments = "evaluate", path, "--prob", "p", "--target", "y", "--segments", "region, lead"
+    assert run(*arguments).exit_code == 0
+    assert {name: x.tolist() for name, x in calls[0].groups.items()} == {
+        "region": ["north", None, "south"],
+        "lead": [1, 2, 1],
+    }
+    assert "column regions" in run(*arguments[:-1], "regions").stderr
 
 
 def test_output_of_evaluate(calls, tmp_path):

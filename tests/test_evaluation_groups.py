@@ -55,6 +55,25 @@ def test_the_picture(evaluation):
         plot.segments(found, statistic="spread")
 
 
+def test_by_groups(evaluation):
+    """The test of each group alone, with p-values times 3, 2 and 1, as Holm adjusts them."""
+    table = evaluation.by({"station": STATION})
+    assert [x.name for x in table.rejected()] == ["C"] and table.groups[0].n == 40
+    assert table.groups[0].directions[0].name == "too low for 'yes'"
+    p = np.sort([x.pvalue for x in table.groups])
+    expected = np.minimum(np.maximum.accumulate(p * [3, 2, 1]), 1)
+    np.testing.assert_allclose([x.adjusted for x in table.groups], expected, atol=1e-6)
+    assert repr(table).splitlines()[1].startswith("C        40  0.001  0.003")
+    assert table.to_dict()["groups"][0]["name"] == "C"
+
+
+def test_small_groups_are_left_out(evaluation):
+    names = np.where(np.arange(N) < 5, "few", "many")
+    table = evaluation.by({"size": names})
+    assert [x.name for x in table.groups] == ["many"] and table.n_left_out == 1
+    assert "and 1 group of fewer than 8 rows" in repr(table)
+
+
 def test_without_groups_nothing_is_said():
     assert segments_in_words(None, 0.05) is None
 
@@ -66,6 +85,11 @@ def test_the_command(tmp_path):
     options = ["--prob", "p", "--target", "y", "--segments", "station,lead"]
     run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "events.csv"), *options])
     assert run.exit_code == 1 and "segment_test, 999 draws" in run.stdout
+    both = [*options, "--by", "station"]
+    run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "events.csv"), *both])
+    assert "group  rows  p      adjusted" in run.stdout
+    run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "events.csv"), *both, "--json"])
+    assert len(json.loads(run.stdout)["by"]["groups"]) == 3
     wrong = CliRunner().invoke(
         app, ["evaluate", str(tmp_path / "events.csv"), *options[:-1], "station,place"]
     )

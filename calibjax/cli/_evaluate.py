@@ -1,5 +1,6 @@
 """The command `calibjax evaluate`."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ from calibjax import evaluation
 from calibjax.cli._columns import Columns
 from calibjax.cli._options import (
     AsJson,
+    By,
     Censored,
     Cluster,
     File,
@@ -28,6 +30,7 @@ from calibjax.cli._rows import (
 )
 from calibjax.cli._terminal import check_folder, check_level, one_line_errors, working
 from calibjax.cli._with_columns import with_columns
+from calibjax.evaluation import Evaluation, GroupVerdicts
 
 
 @with_columns
@@ -40,6 +43,7 @@ def evaluate(
     time: Time = None,
     horizon: Horizon = None,
     segments: Segments = None,
+    by: By = None,
     html: Annotated[Path | None, typer.Option(help="Write a report for browsers here.")] = None,
     as_json: AsJson = False,
     level: Level = 0.05,
@@ -81,5 +85,16 @@ def evaluate(
             )
             if html is not None:
                 found.to_html(html)
-        typer.echo(found.to_json() if as_json else found)
+            table = None if by is None else found.by(groups_of(model, by))
+        typer.echo(_as_json(found, table) if as_json else found)
+        if table is not None and not as_json:
+            typer.echo(f"\n{table}")
     raise typer.Exit(int(found.rejected))
+
+
+def _as_json(found: Evaluation, table: GroupVerdicts | None) -> str:
+    """One object, with the groups beside all else."""
+    if table is None:
+        return found.to_json()
+    both = found.to_dict() | {"by": table.to_dict()}
+    return json.dumps(both, ensure_ascii=False, allow_nan=False, indent=1)

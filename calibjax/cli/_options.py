@@ -53,6 +53,13 @@ SortQuantiles = Annotated[
 Draws = Annotated[
     str | None, typer.Option(help="The columns of draws from each prediction, such as 'draw_*'.")
 ]
+By = Annotated[
+    str | None,
+    typer.Option(
+        help="Columns such as region,lead: a table of the test of each group alone, with p-values "
+        "adjusted for all groups."
+    ),
+]
 Segments = Annotated[
     str | None,
     typer.Option(

@@ -74,14 +74,17 @@ def columns_of_rows(model: Model, used: Columns) -> list[Column]:
 
 
 def groups_of(model: Model, names: str) -> dict[str, np.ndarray]:
-    """The columns of a list such as "region,lead", with None where a value is missing."""
+    """The columns of a list such as "region,lead", with None or NaN where a value is missing."""
     groups: dict[str, np.ndarray] = {}
     for name in filter(None, map(str.strip, names.split(","))):
         column = model.table.column(name)
         if column.dtype.is_nested():
             raise BadInput(f"{model.table.path}, column {name}: expected one value in each row.")
-        is_plain = column.null_count() == 0 and not isinstance(column.dtype, pl.String)
-        values = column.to_numpy() if is_plain else np.array(column.to_list(), dtype=object)
+        if column.dtype == pl.String:  # as all columns of a CSV file
+            numbers = column.cast(pl.Float64, strict=False)
+            column = numbers if numbers.null_count() == column.null_count() else column
+        is_text = column.dtype == pl.String
+        values = np.array(column.to_list(), dtype=object) if is_text else column.to_numpy()
         groups[name] = _of_rows(model, name, values)
     return groups
 

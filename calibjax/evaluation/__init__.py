@@ -1,5 +1,6 @@
 """For people: from predictions in whatever form they have them to a verdict and a report."""
 
+from calibjax.evaluation._by import GroupVerdicts as GroupVerdicts
 from calibjax.evaluation._dependence import cluster_numbers as cluster_numbers
 from calibjax.evaluation._dependence import read_times as read_times
 from calibjax.evaluation._evaluate import evaluate as evaluate

@@ -17,21 +17,24 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, Dependence, check_data, padded, with_dependence
 from calibjax.curves import contributions_of_data
 from calibjax.discrepancy import normal_form
+from calibjax.evaluation._by import GroupVerdicts, verdicts_of_groups
 from calibjax.evaluation._dependence import INDEPENDENT, rows_in_words
 from calibjax.evaluation._direction import Direction
+from calibjax.evaluation._directions import directions_of
 from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._neighbours import Neighbours, remark_on_neighbours
 from calibjax.evaluation._pictures import curves_of
-from calibjax.evaluation._remarks import Impossible, remarks
+from calibjax.evaluation._remarks import Impossible, impossible_rows, remarks
 from calibjax.evaluation._remedies import Remedy, remedies_of
 from calibjax.evaluation._sampling import Sampling
 from calibjax.evaluation._saved import saved
 from calibjax.evaluation._summary import sentence, summary
 from calibjax.expectations import default_kernel_of_data
 from calibjax.hypothesis_tests import CalibrationTestResult
-from calibjax.segments import SegmentTestResult
+from calibjax.recalibration import fit_temperature_of_data
+from calibjax.segments import Groups, SegmentTestResult
 
 # Contributions need all pairs, and nobody reads so many rows.
 _MAX_CONTRIBUTIONS = 20_000
@@ -211,6 +214,37 @@ class Evaluation:
         with self._precision():
             key = keys_of(self.seed).remedies
             return remedies_of(key, self.predictions, self.targets, self._n_resamples)
+
+    def by(self, groups: Groups) -> GroupVerdicts:
+        """The test of each group alone, with p-values adjusted for all groups, by Holm.
+
+        Groups are all combinations of the levels of the columns.  They share what is compiled.
+        `evaluate(groups=)` finds segments with more power, where they are not known beforehand.
+
+        Args:
+            groups: columns ``[n]`` by their names, a dict or a frame, as in `segment_test`.
+
+        Raises:
+            TypeError, ValueError: groups are not what they should be.
+        """
+
+        def directions(data: Data) -> tuple[Direction, ...]:
+            best = self.effect.best_temperature
+            if best is not None:
+                best = float(fit_temperature_of_data(data))
+            rows = impossible_rows(data)
+            return directions_of(keys.measures, data, best, rows, self.level, self.classes)
+
+        with self._precision():
+            keys = keys_of(self.seed)
+            hidden = isinstance(self.targets, Between)
+            data = check_data(
+                self.predictions, self.targets, weights=self.weights, intervals=hidden
+            )
+            data = with_dependence(data, self.dependence)
+            return verdicts_of_groups(
+                keys.test, data, groups, self.level, self._n_resamples, directions
+            )
 
     def plot(self) -> Any:
         """All pictures in one figure of matplotlib, which notebooks show.

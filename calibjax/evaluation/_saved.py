@@ -61,7 +61,7 @@ def saved(evaluation: Any) -> dict[str, Any]:
         },
         "worst_rows": evaluation.worst_rows(),
     }
-    return {name: _plain(value) for name, value in found.items()}
+    return {name: plain(value) for name, value in found.items()}
 
 
 def _thinned(value: Any) -> Any:
@@ -71,14 +71,14 @@ def _thinned(value: Any) -> Any:
     return np.asarray(value)[np.linspace(0, len(value) - 1, _MAX_POINTS).round().astype(int)]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Arrays as lists, numbers as Python has them, and None for what JSON has no number for."""
     if isinstance(value, (jax.Array, np.ndarray, np.generic)):
         value = np.asarray(value).tolist()
     if isinstance(value, dict):
-        return {str(name): _plain(item) for name, item in value.items()}
+        return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

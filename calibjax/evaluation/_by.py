@@ -1,0 +1,164 @@
+"""The verdict of each group: every test runs the same programs, and p-values are adjusted."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from calibjax._rows import Data, rung
+from calibjax._struct import on_host
+from calibjax.evaluation._direction import Direction
+from calibjax.evaluation._saved import plain
+from calibjax.evaluation._summary import number
+from calibjax.hypothesis_tests import calibration_test_of_data
+from calibjax.segments import Groups, read_columns
+
+# Fewer rows show nothing.
+_LEAST_ROWS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupVerdict:
+    """What the rows of one group say of a model.
+
+    Args:
+        name: the group in words, such as "north, lead time 3".
+        n: the number of rows.
+        skce: the unbiased SKCE with the kernel of the largest score.
+        pvalue: that of `calibration_test` of these rows alone.
+        adjusted: the p-value adjusted for all groups.
+        directions: which way the model is wrong for the group; none if the adjusted p-value is
+            above the level.
+    """
+
+    name: str
+    n: int
+    skce: float
+    pvalue: float
+    adjusted: float
+    directions: tuple[Direction, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupVerdicts:
+    """The verdicts of all groups, the smallest p-values first; printed, it is a table.
+
+    Args:
+        groups: what the rows of each group say.
+        level: the probability that any group is wrongly called not calibrated, at most.
+        n_left_out: the number of groups with fewer than eight rows.
+
+    Example:
+        >>> import calibjax as cj
+        >>> evaluation = cj.evaluate([[0.9, 0.1], [0.2, 0.8]] * 30, [1, 0] * 30)
+        >>> print(str(evaluation.by({"half": ["first"] * 30 + ["second"] * 30}))[:53])
+        group   rows  p      adjusted
+        first     30  0.001  0.00
+    """
+
+    groups: tuple[GroupVerdict, ...]
+    level: float
+    n_left_out: int
+
+    def rejected(self) -> list[GroupVerdict]:
+        """The groups for which the model is not calibrated, all at once."""
+        return [x for x in self.groups if x.adjusted <= self.level]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers, strings, lists and dicts of Python, as JSON takes them."""
+        found: dict[str, Any] = plain(dataclasses.asdict(self))
+        return found
+
+    def __repr__(self) -> str:
+        rows = [("group", "rows", "p", "adjusted", "")]
+        for x in self.groups:
+            words = "" if not x.directions else str(x.directions[0])
+            rows.append((x.name, str(x.n), number(x.pvalue), number(x.adjusted), words))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(
+                f"{cell:{side}{width}}"
+                for cell, side, width in zip(row, "<><<<", widths, strict=True)
+            ).rstrip()
+            for row in rows
+        ]
+        if self.n_left_out:
+            groups = "group" if self.n_left_out == 1 else "groups"
+            lines.append(f"and {self.n_left_out} {groups} of fewer than {_LEAST_ROWS} rows")
+        return "\n".join(lines)
+
+
+def verdicts_of_groups(
+    key: jax.Array,
+    data: Data,
+    groups: Groups,
+    level: float,
+    n_resamples: int,
+    directions: Callable[[Data], tuple[Direction, ...]],
+) -> GroupVerdicts:
+    """The test of each combination of levels of the columns of groups.
+
+    All groups have the number of rows of the largest one, the others masked, so that they share
+    what is compiled.  P-values are adjusted by Holm's procedure, whatever depends on what.
+
+    Args:
+        key: a key of `jax.random`.
+        data: n checked rows, none of them masked.
+        groups: columns by their names.
+        level: for all groups together.
+        n_resamples: as in `calibration_test`.
+        directions: which way the model is wrong for the rows of a group.
+    """
+    members = dict(_rows_of_groups(groups, data.n))
+    tested = {name: rows for name, rows in members.items() if rows.size >= _LEAST_ROWS}
+    if not tested:
+        raise ValueError(f"groups must hold {_LEAST_ROWS} rows of a group, got none with so many.")
+    size = rung(max(rows.size for rows in tested.values()))
+    on_host_rows = jax.tree.map(on_host, data)
+    chosen = {name: _chosen(on_host_rows, rows, size) for name, rows in tested.items()}
+    tests = {
+        name: calibration_test_of_data(key, x, n_resamples=n_resamples)
+        for name, x in chosen.items()
+    }
+    pvalues = np.array([float(test.pvalue) for test in tests.values()])
+    adjusted = _holm(pvalues)
+    found = [
+        GroupVerdict(
+            name,
+            tested[name].size,
+            float(test.estimate),
+            round(float(p), 6),
+            round(float(a), 6),
+            directions(chosen[name]) if a <= level + 1e-6 else (),
+        )
+        for (name, test), p, a in zip(tests.items(), pvalues, adjusted, strict=True)
+    ]
+    found.sort(key=lambda x: (x.adjusted, x.pvalue, -x.n))
+    return GroupVerdicts(tuple(found), level, len(members) - len(tested))
+
+
+def _rows_of_groups(groups: Groups, n: int) -> Iterator[tuple[str, np.ndarray]]:
+    columns, _ = read_columns(groups, np.ones(n, bool))
+    codes = np.stack([column.codes for column in columns], axis=1)
+    levels, group = np.unique(codes, axis=0, return_inverse=True)
+    for k, of_group in enumerate(levels):
+        name = ", ".join(c.phrases[x] for c, x in zip(columns, of_group, strict=True))
+        yield name, np.flatnonzero(group == k)
+
+
+def _chosen(data: Data, rows: np.ndarray, size: int) -> Data:
+    """These rows, and copies of the last one, which are masked."""
+    places = np.concatenate([rows, np.full(size - rows.size, rows[-1])])
+    found: Data = jax.tree.map(lambda x: x[places], data)
+    return dataclasses.replace(found, where=np.arange(size) < rows.size)
+
+
+def _holm(pvalues: np.ndarray) -> np.ndarray:
+    """Holm, A simple sequentially rejective multiple test procedure, 1979."""
+    order = np.argsort(pvalues)
+    factors = np.arange(pvalues.size, 0, -1)
+    found = np.empty_like(pvalues)
+    found[order] = np.minimum(np.maximum.accumulate(factors * pvalues[order]), 1.0)
+    return found
