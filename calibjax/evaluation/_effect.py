@@ -24,6 +24,9 @@ from calibjax.recalibration import fit_temperature_of_data
 # The interval from all pairs of rows takes a second for so many; landmarks serve for more, and for
 # rows that have weights or depend on each other.
 _MAX_ALL_PAIRS = 2**13
+# So many draws for one beyond the ends of an interval from landmarks, which the test of calibration
+# does not share: more draws move its ends by less than their own uncertainty.
+_DRAWS_BEYOND = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +56,8 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
             key, terms, data, confidence_level=confidence_level, n_resamples=n_resamples
         )
     else:
-        test = aggregated_skce_test_of_data(key, [kernel], data, n_resamples=n_resamples)
+        n_draws = min(round(_DRAWS_BEYOND / (1 - confidence_level)) - 1, n_resamples)
+        test = aggregated_skce_test_of_data(key, [kernel], data, n_resamples=n_draws)
         estimate, interval = test.estimate, test.confidence_interval(confidence_level)
     found = Measure(float(estimate), (float(interval.low), float(interval.high)))
     is_adapted = data.weights is None and not isinstance(data.targets, Between)
