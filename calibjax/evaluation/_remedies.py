@@ -20,6 +20,8 @@ from calibjax.scores import log_score_of_data
 
 # Half of fewer rows is too few for a fit of several numbers, and for a test.
 _LEAST_ROWS = 200
+# Three tests of more probabilities take long: fewer draws tell p = 0.005 from 0.5 as well.
+_MANY_NUMBERS, _FEW_DRAWS = 2**18, 199
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +54,8 @@ def remedies_of(
         return []
     # The same number of rows in both halves, which share what is compiled.
     n = len(targets) // 2
+    if n * (n_labels(predictions) or 1) > _MANY_NUMBERS:
+        n_resamples = min(n_resamples, _FEW_DRAWS)
     rows = jax.tree.map(np.asarray, Data(predictions, targets))
     fit, judge = (padded(jax.tree.map(lambda x, k=k: x[k : 2 * n : 2], rows)) for k in (0, 1))
 
