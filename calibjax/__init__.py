@@ -18,9 +18,9 @@ from calibjax.curves import residual_map as residual_map
 from calibjax.curves import risk_curve as risk_curve
 from calibjax.curves import smooth_ece as smooth_ece
 from calibjax.curves import witness_map as witness_map
+from calibjax.distributions._bernoulli import Bernoulli as Bernoulli
 from calibjax.distributions._beta import Beta as Beta
 from calibjax.distributions._binomial import Binomial as Binomial
-from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical
 from calibjax.distributions._counts import Counts as Counts
 from calibjax.distributions._empirical import Empirical as Empirical

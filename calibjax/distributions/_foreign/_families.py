@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 
+from calibjax.distributions._bernoulli import Bernoulli as Bernoulli
 from calibjax.distributions._beta import Beta as Beta
 from calibjax.distributions._binomial import Binomial as Binomial
-from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical
 from calibjax.distributions._counts import Counts as Counts
 from calibjax.distributions._gamma import Gamma as Gamma

@@ -1,0 +1,118 @@
+"""Predictions of an event: its probability."""
+
+import dataclasses
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from calibjax._distribution import Distribution
+from calibjax._numbers import (
+    as_before,
+    integer_or_invalid,
+    tempered_label_log_prob,
+    tempered_probabilities,
+    with_levels,
+)
+from calibjax._rows import valid_rows
+from calibjax._struct import struct, widened, widened_integers
+from calibjax.expectations import finite_sums
+from calibjax.kernels import TotalVariation
+
+
+@finite_sums
+@struct
+class Bernoulli(Distribution):
+    """Binary predictions: P(Y = 1) = probs.
+
+    All results are equal to the results of the two-class Categorical with probabilities
+    ``[1 - probs, probs]``.
+
+    Args:
+        probs: array ``[n]`` with values in [0, 1].
+
+    Targets are booleans or integers 0 and 1 of shape ``[n]``.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> cj.Bernoulli(jnp.array([0.25, 0.5])).variance().tolist()
+        [0.1875, 0.25]
+    """
+
+    probs: jax.Array
+
+    shapes = {"probs": "n"}
+    target_shape = "n"
+    target_kind = "integer"
+
+    @classmethod
+    def from_logits(cls, logits: ArrayLike) -> "Bernoulli":
+        """Predictions 1 / (1 + exp(-logits)), from logits ``[n]``.
+
+        The probabilities are at least float32, and their gradients are always finite.
+        """
+        return cls(jax.nn.sigmoid(widened(jnp.asarray(logits))))
+
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        return {"probs": ("in [0, 1]", (self.probs >= 0) & (self.probs <= 1))}
+
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        targets = widened_integers(targets)
+        return "0 or 1", (targets == 0) | (targets == 1)
+
+    def mean(self) -> jax.Array:
+        """P(Y = 1), ``[n]``."""
+        return widened(self.probs)
+
+    def variance(self) -> jax.Array:
+        """The variance of each target, ``[n]``."""
+        probs = widened(self.probs)
+        return probs * (1 - probs)
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Draws: integers 0 and 1, ``[*shape, n]``."""
+        probs = jnp.broadcast_to(widened(self.probs), (*shape, *self.probs.shape))
+        return jax.random.bernoulli(key, probs).astype(jnp.int32)
+
+    def log_prob(self, targets: jax.Array) -> jax.Array:
+        """The log probability of targets 0 and 1, ``[n]``."""
+        probs, one = widened(self.probs), targets == 1
+        # The probability of the other target may be 0, and log has no finite derivative at 0.
+        of_one = jnp.log(jnp.where(one, probs, 1.0))
+        return jnp.where(one, of_one, jnp.log1p(-jnp.where(one, 0.0, probs)))
+
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """The probability of labels up to targets[i], ``[n]``."""
+        of_zero = 1 - widened(self.probs)
+        return jnp.where(targets >= 1, 1.0, jnp.where(targets >= 0, of_zero, 0.0))
+
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """The probability of labels above targets[i], ``[n]``."""
+        of_one = widened(self.probs)
+        return jnp.where(targets >= 1, 0.0, jnp.where(targets >= 0, of_one, 1.0))
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """0 where P(Y = 0) is at least the level, else 1, ``[n]``, int32."""
+        p, level = with_levels(self, level)
+        return integer_or_invalid(level, 1 - p.probs < level)
+
+    def label_probabilities(self) -> jax.Array:
+        """The probabilities of 0 and 1, ``[n, 2]``."""
+        return jnp.stack([1 - self.probs, self.probs], axis=-1)
+
+    def binary_probability(self) -> jax.Array:
+        """The probability of 1."""
+        return self.probs
+
+    def default_distance(self) -> TotalVariation:
+        return TotalVariation()
+
+    def tempered(self, temperature: jax.Array) -> Self:
+        probs = self.probs.astype(temperature.dtype)
+        probs = jnp.stack([1 - probs, probs], axis=-1)
+        probs = tempered_probabilities(probs, valid_rows(self), temperature)
+        return dataclasses.replace(self, probs=as_before(self.probs, probs[..., 1]))
+
+    def tempered_log_prob(self, targets: jax.Array, temperature: jax.Array) -> jax.Array:
+        return tempered_label_log_prob(self.label_probabilities(), targets, temperature)
