@@ -15,7 +15,9 @@ from calibjax.distributions._multivariate_normal._multivariate_normal import (
     MultivariateNormalFullCovariance as MultivariateNormalFullCovariance,
 )
 from calibjax.distributions._negative_binomial import NegativeBinomial as NegativeBinomial
-from calibjax.distributions._normal._normal import MultivariateNormalDiag as MultivariateNormalDiag
+from calibjax.distributions._normal._diagonal import (
+    MultivariateNormalDiag as MultivariateNormalDiag,
+)
 from calibjax.distributions._normal._normal import Normal as Normal
 from calibjax.distributions._poisson._poisson import Poisson as Poisson
 from calibjax.distributions._student_t import StudentT as StudentT

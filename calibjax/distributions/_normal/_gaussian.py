@@ -13,7 +13,8 @@ import jax.numpy as jnp
 
 from calibjax._loops import row_by_row
 from calibjax._numbers import SMALL, reciprocal, small_expm1
-from calibjax.distributions._normal._normal import MultivariateNormalDiag, Normal
+from calibjax.distributions._normal._diagonal import MultivariateNormalDiag
+from calibjax.distributions._normal._normal import Normal
 from calibjax.expectations import (
     inner_product,
     mean_embedding,

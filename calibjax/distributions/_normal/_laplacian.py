@@ -14,7 +14,8 @@ import jax.numpy as jnp
 
 from calibjax._loops import in_one_loop, row_by_row, with_fusion_hints
 from calibjax._numbers import absolute, erfcx, erfcx_and_slope, mirrored
-from calibjax.distributions._normal._normal import MultivariateNormalDiag, Normal
+from calibjax.distributions._normal._diagonal import MultivariateNormalDiag
+from calibjax.distributions._normal._normal import Normal
 from calibjax.expectations import (
     inner_product,
     mean_embedding,
