@@ -69,6 +69,12 @@ def plain_kernel(column, weights, n_cosines, decay, n_categories):
     return kernel / np.average(np.diag(kernel), weights=weights)
 
 
+def centred(kernel, weights):
+    """The kernel of the same features less their weighted means."""
+    w = weights / weights.sum()
+    return kernel - (kernel @ w)[:, None] - (w @ kernel)[None] + w @ kernel @ w
+
+
 def plain_kernels(columns, coordinates, weights):
     """All kernels of columns by their names, with two columns by the square of a sum."""
     alone = {a: plain_kernel(x, weights, 4, 1, 64) for a, x in columns.items()}
@@ -77,12 +83,12 @@ def plain_kernels(columns, coordinates, weights):
     found = {f"column {a}": kernel for a, kernel in alone.items()}
     found["all columns"] = sum(alone.values()) / len(alone)
     pairs = list(itertools.combinations(few, 2))
-    found |= {f"{a} x {b}": few[a] * few[b] for a, b in pairs}
+    found |= {f"{a} x {b}": centred(few[a] * few[b], weights) for a, b in pairs}
     total = sum(few.values())
     squares = sum(kernel**2 for kernel in few.values())
-    found["all pairs"] = (total**2 - squares) / 2 / len(pairs)
-    found |= {f"predictions x {a}": predicted * kernel for a, kernel in few.items()}
-    found["predictions x all columns"] = predicted * total / len(few)
+    found["all pairs"] = centred((total**2 - squares) / 2 / len(pairs), weights)
+    found |= {f"predictions x {a}": centred(predicted * k, weights) for a, k in few.items()}
+    found["predictions x all columns"] = centred(predicted * total / len(few), weights)
     return found
 
 

@@ -1,7 +1,7 @@
 """Simulated forecasts that are wrong for some rows, and p-values of tests of them."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -106,9 +106,9 @@ def simulation(given: str, n: int = N, correlation: float = 0.2) -> Case:
 
 
 def pvalues(
-    case: Case, n_data_sets: int, n_resamples: int, with_segments: bool
+    case: Case, n_data_sets: int, n_resamples: int, tests: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """p-values of all tests of some data sets.
+    """p-values of some `tests`, names in TESTS, of some data sets.
 
     Outside of jit, so that all cases with one number of columns share what is compiled.
     """
@@ -120,12 +120,14 @@ def pvalues(
         test = functools.partial(
             cj.calibration_test, of_test, predictions, targets, n_resamples=n_resamples
         )
-        results = {"covariates": test(covariates=columns), "predictions": test()}
-        if with_segments:
-            groups = {f"x{j + 1}": x for j, x in enumerate(columns.T)}
-            results["segments"] = cj.segment_test(
-                of_test, predictions, targets, groups, n_resamples=n_resamples
-            )
-        for name, result in results.items():
-            found.setdefault(name, []).append(float(result.pvalue))
+        groups = {f"x{j + 1}": x for j, x in enumerate(columns.T)}
+        calls = {
+            "covariates": functools.partial(test, covariates=columns),
+            "predictions": test,
+            "segments": functools.partial(
+                cj.segment_test, of_test, predictions, targets, groups, n_resamples=n_resamples
+            ),
+        }
+        for name in tests:
+            found.setdefault(name, []).append(float(calls[name]().pvalue))
     return {test: np.array(values) for test, values in found.items()}

@@ -8,9 +8,12 @@ factor, they are the vector psi_j(x) of column j, with
 
 A centred kernel sees what differs between rows of different x.  One that is positive everywhere is
 mostly about what all rows share.  Kernels of two columns are products K_j K_k, whose features are
-the products of a feature of j and one of k.  Coordinates of predictions are columns too.  No
-feature depends on targets, on the units of a number, or on what categories are called.
+the products of a feature of j and one of k, less their means: of columns that depend on each other,
+products have a mean too.  Coordinates of predictions are columns too.  No feature depends on
+targets, on the units of a number, or on what categories are called.
 """
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -33,21 +36,19 @@ class ColumnFeatures:
     Args:
         means: the weighted means of the features of single columns, ``[S]``.
         scales: what these features less their means are multiplied with, ``[S]``.
+        means_of_products: the weighted means of the products of these, ``[P]``.
         kernels: which kernels there are.
     """
 
     means: jax.Array
     scales: jax.Array
+    means_of_products: jax.Array
     kernels: ColumnKernels = static()
 
     def coordinates(self, columns: jax.Array, rows: jax.Array) -> jax.Array:
         """All features of the rows of `columns`, ``[n, F]``."""
-        singles, products = self.kernels.singles(), self.kernels.products()
-        centred = (_values(self.kernels, columns) - self.means[None]) * self.scales[None]
-        alone = centred[:, : np.sum(singles.block < len(self.kernels.sizes))]
-        factor = jnp.asarray(products.factor, centred.dtype)[None]
-        both = factor * centred[:, products.left] * centred[:, products.right]
-        return jnp.concatenate([alone, both], axis=1)
+        alone, products = _centred(self.kernels, columns, self.means, self.scales)
+        return jnp.concatenate([alone, products - self.means_of_products[None]], axis=1)
 
 
 def ranked(
@@ -81,21 +82,35 @@ def column_features(
     kernels: ColumnKernels, columns: jax.Array, weights: jax.Array, axis: Axis
 ) -> ColumnFeatures:
     """The features of `ranked` columns, of rows with weights."""
-    block = kernels.singles().block
+    block, n_products = kernels.singles().block, kernels.products().left.size
     total = all_sum(jnp.sum(weights), axis)
 
-    def mean_of(function):
-        def summed(columns, weights):
-            return [dot(weights, function(_values(kernels, columns)))]
+    def mean_of(function: Callable[[jax.Array], jax.Array], size: int) -> jax.Array:
+        def summed(columns: jax.Array, weights: jax.Array) -> list[jax.Array]:
+            return [dot(weights, function(columns))]
 
-        return sum_rows(summed, columns, weights, block.size, axis)[0] / total
+        return sum_rows(summed, columns, weights, size, axis)[0] / total
 
-    means = mean_of(lambda values: values)
-    variances = mean_of(lambda values: jnp.square(values - means[None]))
+    means = mean_of(lambda columns: _values(kernels, columns), block.size)
+    variances = mean_of(
+        lambda columns: jnp.square(_values(kernels, columns) - means[None]), block.size
+    )
     of_block = jax.ops.segment_sum(variances, block, int(block[-1]) + 1)
     is_constant = of_block <= _ROUNDING * jnp.finfo(weights.dtype).eps
-    scales = jnp.where(is_constant, 0.0, jnp.where(is_constant, 1.0, of_block) ** -0.5)
-    return ColumnFeatures(means, scales[block], kernels)
+    scales = jnp.where(is_constant, 0.0, jnp.where(is_constant, 1.0, of_block) ** -0.5)[block]
+    of_products = mean_of(lambda columns: _centred(kernels, columns, means, scales)[1], n_products)
+    return ColumnFeatures(means, scales, of_products, kernels)
+
+
+def _centred(
+    kernels: ColumnKernels, columns: jax.Array, means: jax.Array, scales: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Features of columns alone, and products before they are centred, ``[n, …]``."""
+    singles, products = kernels.singles(), kernels.products()
+    centred = (_values(kernels, columns) - means[None]) * scales[None]
+    alone = centred[:, : np.sum(singles.block < len(kernels.sizes))]
+    factor = jnp.asarray(products.factor, centred.dtype)[None]
+    return alone, factor * centred[:, products.left] * centred[:, products.right]
 
 
 def _values(kernels: ColumnKernels, columns: jax.Array) -> jax.Array:
