@@ -41,7 +41,7 @@ def pytest_configure(config):
         worker = os.environ.get("PYTEST_XDIST_WORKER", "alone")
         folder = config.cache.mkdir(f"programs-{platform.node()}-{worker}")
         jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 # Compiled programs have dozens of parts of memory each, and Linux gives a process 65530: at one
