@@ -248,7 +248,7 @@ def test_the_sentence_of_a_paper(evaluation):
     ends = evaluation.effect.equivalent.confidence_interval
     assert evaluation.sentence == (
         "The squared kernel calibration error (SKCE) with the default kernel was "
-        f"{evaluation.effect.skce.value:.4f} (95 % CI {low:.4f} to {high:.4f}), as large as if "
+        f"{evaluation.effect.skce.value:.3f} (95 % CI {low:.3f} to {high:.3f}), as large as if "
         f"logits were {float(evaluation.effect.equivalent.temperature):.3g} times too large "
         f"({float(ends.low):.3g} to {float(ends.high):.3g}); calibration was rejected (exact "
         "aggregated kernel test, 999 redraws, p = 0.001, n = 120)."

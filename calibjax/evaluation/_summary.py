@@ -134,9 +134,9 @@ def sentence(evaluation: Any) -> str:
 
 
 def _decimals(*values: float) -> list[str]:
-    """Numbers with as many decimals as the first one needs for three digits."""
-    size = abs(values[0])
-    n_decimals = 2 - math.floor(math.log10(size)) if 0 < size < math.inf else 2
+    """Numbers with as many decimals as the largest one needs for two digits."""
+    size = max((abs(x) for x in values if math.isfinite(x)), default=0.0)
+    n_decimals = 1 - math.floor(math.log10(size)) if size > 0 else 2
     return [f"{x + 0.0:.{min(max(n_decimals, 0), 12)}f}" for x in values]
 
 
