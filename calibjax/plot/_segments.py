@@ -101,7 +101,9 @@ def segments(
             )
     ax.set_yticks(places, [f"{x.name} ({x.n})" for x in lines], parse_math=False)
     ax.tick_params(axis="y", length=0, labelsize=style.NOTE)
-    style.words(ax, "For whom the model is wrong", _UNITS.get(str(statistic), f"{statistic}"), "")
+    is_chance = float(np.asarray(result.pvalue)) > _LEVEL
+    title = "No segment is wrong beyond noise" if is_chance else "For whom the model is wrong"
+    style.words(ax, title, _UNITS.get(str(statistic), f"{statistic}"), "")
     ax.use_sticky_edges = False
     below = ScaledTranslation(0.0, -_WORDS / 72, ax.figure.dpi_scale_trans)
     place = {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": ax.transAxes + below}
