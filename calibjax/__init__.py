@@ -39,6 +39,7 @@ from calibjax.distributions._normal import Normal as Normal
 from calibjax.distributions._ordinal import Ordinal as Ordinal
 from calibjax.distributions._poisson import Poisson as Poisson
 from calibjax.distributions._quantiles import Quantiles as Quantiles
+from calibjax.distributions._recalibrated import Recalibrated as Recalibrated
 from calibjax.distributions._student_t import StudentT as StudentT
 from calibjax.distributions._survival_curve import SurvivalCurve as SurvivalCurve
 from calibjax.distributions._truncated import Truncated as Truncated

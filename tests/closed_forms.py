@@ -21,6 +21,7 @@ FAMILIES = {
     cj.Quantiles: "real numbers",
     cj.SurvivalCurve: "lifetimes",
     cj.Truncated: "those of its base",
+    cj.Recalibrated: "those of its base",
     cj.Poisson: "counts",
     cj.NegativeBinomial: "counts",
     cj.ZeroInflated: "counts",

@@ -9,6 +9,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import stats
+from scipy.special import ndtr, ndtri
 
 import calibjax as cj
 
@@ -133,6 +135,9 @@ def _survival_curve(n, seed):
     return cj.SurvivalCurve(times, probs), targets
 
 
+RECALIBRATED_LEVELS = (0.1, 0.4, 0.5, 0.8)
+
+
 def _truncated(n, seed):
     base, _ = _normal(n, seed)
     low, high = base.loc - base.scale, base.loc + 2 * base.scale
@@ -197,6 +202,23 @@ def _empirical_vectors(n, seed):
     return cj.Empirical(samples, weights), _rng(seed + 1).normal(size=(n, 2))
 
 
+def normal_of(p):
+    """The law of `_recalibrated`: Phi(a + b (y - loc) / scale), by two of its points."""
+    z = ndtri(RECALIBRATED_LEVELS)
+    moved = ndtri(np.asarray(p.probabilities, float))
+    b = (moved[:, -1] - moved[:, 0]) / (z[-1] - z[0])
+    a = moved[:, 0] - b * z[0]
+    return stats.norm(p.base.loc - a / b * p.base.scale, p.base.scale / b)
+
+
+def _recalibrated(n, seed):
+    # A straight line in normal scores, so that the law is normal.
+    base, targets = _normal(n, seed)
+    shift, slope = _rng(seed + 2).normal(size=(n, 1)) / 10, _rng(seed + 3).uniform(1, 1.2, (n, 1))
+    scores = shift + slope * ndtri(RECALIBRATED_LEVELS)
+    return cj.Recalibrated(base, ndtr(scores), RECALIBRATED_LEVELS), targets
+
+
 FAMILIES = {
     "bernoulli": _bernoulli,
     "categorical": _categorical,
@@ -213,6 +235,7 @@ FAMILIES = {
     "weibull": _weibull,
     "beta": _beta,
     "truncated": _truncated,
+    "recalibrated": _recalibrated,
     "student_t": _student_t,
     "log_normal": _log_normal,
     "quantiles": _quantiles,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from compiled import call
-from instances import FAMILIES, cast
+from instances import FAMILIES, cast, normal_of
 from marks import fast_in_float32, fast_in_float64, slow
 from scipy import stats
 
@@ -15,7 +15,7 @@ from calibjax._numbers import smallest_count_with
 VECTORS = {"diag", "full", "empirical_vectors"}
 UNIVARIATE = sorted(FAMILIES.keys() - VECTORS)
 # Their own files have the same evidence.
-SLOW = {"log_normal", "beta", "weibull", "truncated", "zero_inflated"}
+SLOW = {"log_normal", "beta", "weibull", "truncated", "zero_inflated", "recalibrated"}
 # jax's incomplete gamma function has the largest error.
 RTOL = {"float32": 5e-6, "float64": 1e-13}
 
@@ -73,6 +73,7 @@ CDFS = {
     "gamma": lambda p, y: stats.gamma(p.concentration, scale=1 / p.rate).cdf(y),
     "weibull": lambda p, y: stats.weibull_min(p.concentration, scale=p.scale).cdf(y),
     "truncated": lambda p, y: stats.truncnorm(-1, 2, p.base.loc, p.base.scale).cdf(y),
+    "recalibrated": lambda p, y: normal_of(p).cdf(y),
     "beta": lambda p, y: stats.beta(p.concentration1, p.concentration0).cdf(y),
     "student_t": lambda p, y: stats.t(p.df, p.loc, p.scale).cdf(y),
     "log_normal": lambda p, y: stats.lognorm(p.scale, scale=np.exp(p.loc)).cdf(y),
@@ -213,6 +214,7 @@ ENDS = {
     "weibull": (0, np.inf),
     "beta": (0, 1),
     "truncated": (lambda p: p.low, lambda p: p.high),
+    "recalibrated": (-np.inf, np.inf),
     "student_t": (-np.inf, np.inf),
     "log_normal": (0, np.inf),
     "quantiles": (-np.inf, np.inf),

@@ -84,7 +84,7 @@ def test_ties(float64):
 # Long to compile; of their like are the categorical, the normal and the ensemble.
 SLOW = {"full", "diag", "laplace", "poisson", "mixture"}
 SLOW |= {"empirical", "empirical_vectors", "empirical_draws", "log_normal", "gamma", "beta"}
-SLOW |= {"weibull", "truncated", "quantiles", "negative_binomial", "zero_inflated"}
+SLOW |= {"weibull", "truncated", "recalibrated", "quantiles", "negative_binomial", "zero_inflated"}
 
 
 @pytest.mark.parametrize("family", slow(SLOW, FAMILIES))

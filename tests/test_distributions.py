@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from compiled import call, draw, moments
-from instances import FAMILIES, SCORED, cast
+from instances import FAMILIES, SCORED, cast, normal_of
 from marks import slow
 from rules import rule_of_quantiles
 from scipy import special, stats
@@ -17,7 +17,7 @@ from calibjax._distribution import families
 from calibjax._struct import struct
 
 # Their own files have the same evidence.
-SLOW = {"log_normal", "beta", "weibull", "truncated", "zero_inflated"}
+SLOW = {"log_normal", "beta", "weibull", "truncated", "zero_inflated", "recalibrated"}
 every_family = pytest.mark.parametrize("family", slow(SLOW, FAMILIES))
 
 
@@ -178,6 +178,7 @@ LAWS = {
     "gamma": lambda p: stats.gamma(p.concentration, scale=1 / p.rate),
     "weibull": lambda p: stats.weibull_min(p.concentration, scale=p.scale),
     "truncated": lambda p: stats.truncnorm(-1, 2, p.base.loc, p.base.scale),
+    "recalibrated": normal_of,
     "beta": lambda p: stats.beta(p.concentration1, p.concentration0),
     "zero_inflated": lambda p: ZeroInflated(p.gate, LAWS["negative_binomial"](p.base)),
     "student_t": lambda p: stats.t(p.df, p.loc, p.scale),

@@ -17,14 +17,14 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 import calibjax as cj
-from calibjax.recalibration._fit_recalibrator import METHODS
+from calibjax.recalibration._fit_recalibrator import OF_LABELS
 from calibjax.recalibration._labels._curves import natural_spline, of_curves
 from calibjax.recalibration._labels._fit_curves import _smooth_basis
 from calibjax.recalibration._labels._logistic import logistic_regression
 from calibjax.recalibration._labels._venn_abers import venn_abers
 
 N, M = 200, 3
-BINARY = [name for name in METHODS if name != "auto"]
+BINARY = [name for name in OF_LABELS if name != "auto"]
 MANY = [name for name in BINARY if name not in ("quadratic", "venn_abers")]
 
 
@@ -468,10 +468,15 @@ ERRORS = {
         ValueError,
         "predictions must have at least 2 classes, got 1",
     ),
-    "family": (
-        lambda: cj.fit_recalibrator(cj.Normal(np.zeros(5), np.ones(5)), np.zeros(5)),
+    "array": (
+        lambda: cj.fit_recalibrator(PROBS, LABELS),
         TypeError,
-        "predictions must be predictions of labels.*got Normal",
+        "predictions must be predictions of labels.*got ndarray",
+    ),
+    "method for numbers": (
+        lambda: cj.fit_recalibrator(CATEGORICAL, LABELS, "pit_beta"),
+        ValueError,
+        "method for labels must be one of auto, nothing, temperature.*got 'pit_beta'",
     ),
     "targets": (
         lambda: cj.fit_recalibrator(CATEGORICAL, LABELS + 1, "svs"),

@@ -12,5 +12,6 @@ from calibjax.distributions._foreign import is_foreign as is_foreign
 from calibjax.distributions._normal import Normal as Normal
 from calibjax.distributions._ordinal import Ordinal as Ordinal
 from calibjax.distributions._quantiles import Quantiles as Quantiles
+from calibjax.distributions._recalibrated import Recalibrated as Recalibrated
 from calibjax.distributions._survival_curve import SurvivalCurve as SurvivalCurve
 from calibjax.distributions._univariate import Univariate as Univariate

@@ -9,13 +9,22 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_choice
 from calibjax._distribution import Distribution
-from calibjax._rows import check_data
+from calibjax._rows import Data, check_data, padded
 from calibjax._sharding import on_one_device
 from calibjax._struct import is_traced, on_host, widest_dtype
 from calibjax.recalibration._labels import FITS, ONLY_TWO, LabelRows, fit_auto, fit_nothing
 from calibjax.recalibration._recalibrator import Fit, Recalibrator, check_labels
+from calibjax.recalibration._unit_line import (
+    LINES,
+    UnitLine,
+    check_numbers_to_mend,
+    fit_line,
+    known_levels,
+)
+from calibjax.scores import check_numbers, mass_below, pit_interval_of_data
 
-METHODS = ("auto", "nothing", *FITS)
+OF_LABELS = ("auto", "nothing", *FITS)
+OF_NUMBERS = ("auto", "nothing", *LINES)
 
 
 def fit_recalibrator(
@@ -26,9 +35,9 @@ def fit_recalibrator(
     weights: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> Recalibrator:
-    """A map that makes predictions of labels calibrated, fitted to rows that did not train a model.
+    """A map that makes predictions calibrated, fitted to rows that did not train the model.
 
-    With L = log p of a row, n rows and m classes, q is for
+    **Labels.**  With L = log p of a row, n rows and m classes, q is for
 
     ==================  ============================================================================
     ``"temperature"``   softmax(L / T)
@@ -67,13 +76,31 @@ def fit_recalibrator(
     that never came, and decisions that are all right have a map too; ``fit.converged`` says whether
     there was a minimum.
 
+    **Numbers.**  A monotone map G of the unit line makes of the cdf F the cdf G(F(y)), of quantiles
+    F^{-1}(u) the quantiles F^{-1}(G^{-1}(u)), and so of samples:
+
+    ==================  ============================================================================
+    ``"shift_scale"``   G(Phi(z)) = Phi(a + b z), b > 0: of normal predictions shift and scale
+    ``"pit_beta"``      logit G(u) = c + a log u - b log(1 - u), with a and b at least 0.05
+    ``"pit_isotonic"``  how often U = F(Y) <= u
+    ``"auto"``          their mixture, by what they predict of blocks of rows that did not fit them
+    ==================  ============================================================================
+
+    They minimise the mean over levels u of the log loss of G(u) as the probability of U <= u, so
+    that the targets of quantiles and of samples need not be known better than they are.  The levels
+    are those of the quantiles, k / (S + 1) of S <= 40 samples, and else 0.01, 0.025, 0.05, 0.1, …,
+    0.95, 0.975, 0.99, between which `Recalibrated` says what happens.  Blocks are five parts of the
+    rows in their order, since neighbours in time may be alike; of fewer than 20 rows "auto" is
+    "nothing".
+
     It is computed in NumPy and SciPy, outside of jit; what it returns can be traced.  Time: passes
     over n m numbers, some ten for a temperature and some hundred for others; n m^2 for matrices.
 
     Args:
-        predictions: a batch of n >= 1 predictions of labels: Categorical, Ordinal, Bernoulli or
-            mixtures of these.
-        targets: labels ``0 … m-1``, array ``[n]``.
+        predictions: a batch of n >= 1 predictions of labels (Categorical, Ordinal, Bernoulli or
+            mixtures of these) or of real numbers (a `Univariate` family, Normal, Laplace, mixtures
+            of these, Quantiles, Empirical).
+        targets: labels ``0 … m-1`` or numbers, array ``[n]``.
         method: one of the table.
         weights: how much each row counts, nonnegative numbers ``[n]``; of n rows of unequal weights
             (sum w)^2 / sum w^2 count in penalties.
@@ -84,7 +111,7 @@ def fit_recalibrator(
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or value; an argument is traced;
-            a method that is for two classes only.
+            a method for other predictions; predictions of counts or vectors.
 
     See also:
         `load_recalibrator`, `fit_recalibration` for a transform of your own.
@@ -106,13 +133,17 @@ def fit_recalibrator(
     scaling for multi-class calibration, 2025 (svs, sms); Kull, Silva Filho and Flach, Beta
     calibration, AISTATS 2017; Kull et al., Beyond temperature scaling, NeurIPS 2019 (dirichlet);
     Zadrozny and Elkan, Transforming classifier scores into accurate multiclass probability
-    estimates, KDD 2002 (isotonic); Vovk, Petej and Fedorova, Large-scale probabilistic predictors
-    with and without guarantees of validity, NeurIPS 2015 (venn_abers).
+    estimates, KDD 2002 (isotonic); Kuleshov, Fenner and Ermon, Accurate uncertainties for deep
+    learning using calibrated regression, ICML 2018 (numbers); Vovk, Petej and Fedorova, Large-scale
+    probabilistic predictors with and without guarantees of validity, NeurIPS 2015 (venn_abers).
     """
-    check_choice("method", method, METHODS)
+    check_choice("method", method, dict.fromkeys(OF_LABELS + OF_NUMBERS))
     if is_traced((predictions, targets, weights, where)):
         raise TypeError("fit_recalibrator must be called outside of jit, got traced arguments.")
+    if isinstance(predictions, Distribution) and not predictions.has_labels:
+        return _fit_to_numbers(predictions, targets, method, weights, where)
     n_classes = check_labels(predictions)
+    check_choice("method for labels", method, OF_LABELS)
     if n_classes < 2:
         raise ValueError(f"predictions must have at least 2 classes, got {n_classes}.")
     if method in ONLY_TWO and n_classes > 2:
@@ -139,19 +170,56 @@ def fit_recalibrator(
     return Recalibrator(jax.tree.map(lambda x: np.asarray(x, dtype), fitted.steps), fit)
 
 
+def _fit_to_numbers(
+    predictions: Distribution, targets: Any, method: str, weights: Any, where: Any
+) -> Recalibrator:
+    check_choice("method for numbers", method, OF_NUMBERS)
+    check_numbers_to_mend(predictions)
+    data = on_one_device(check_numbers(predictions, targets, where, weights))
+    kept, every = _counted(data)
+    levels = np.asarray(known_levels(predictions))
+    place = pit_interval_of_data(padded(data))
+    below = np.asarray(_mass_below(place, levels.astype(place.low.dtype)), float)[: data.n]
+    chosen, fitted, losses = fit_line(method, levels, below[kept], every[kept])
+    fit = Fit(
+        method=chosen,
+        words=fitted.words,
+        converged=fitted.converged,
+        n_classes=None,
+        n_rows=int(kept.sum()),
+        n_impossible=0,
+        losses=tuple(losses.items()),
+    )
+    line = UnitLine(fitted.probabilities.astype(_dtype_of(predictions)), tuple(levels.tolist()))
+    return Recalibrator(() if chosen == "nothing" else (line,), fit)
+
+
+_mass_below = jax.jit(mass_below)
+
+
+def _counted(data: Data) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows count, and how much each, in units of the largest weight."""
+    kept = np.ones(data.n, bool) if data.where is None else np.asarray(data.where)
+    every = np.ones(data.n) if data.weights is None else np.asarray(data.weights, float)
+    kept = kept & (every > 0)
+    return kept, every / every[kept].max()
+
+
+def _dtype_of(predictions: Distribution) -> Any:
+    """The floating dtype of the predictions, as jax holds it."""
+    return jnp.dtype(widest_dtype(*jax.tree.leaves(predictions)))
+
+
 def label_rows(
     predictions: Distribution, targets: Any, weights: Any, where: Any
 ) -> tuple[LabelRows, Any]:
     """The checked rows that count, in NumPy, and the floating dtype of the predictions."""
     data = on_one_device(check_data(predictions, targets, where, weights, at_least=1))
-    kept = np.ones(data.n, bool) if data.where is None else np.asarray(data.where)
-    every = np.ones(data.n) if data.weights is None else np.asarray(data.weights, float)
-    kept = kept & (every > 0)
+    kept, every = _counted(data)
     with jax.ensure_compile_time_eval():
         probs = on_host(data.predictions.label_probabilities())
-    dtype = widest_dtype(*jax.tree.leaves(predictions))
     probs = np.asarray(probs, float)[kept]
     # Their sums are 1 up to rounding of the user.
     probs = probs / probs.sum(axis=1, keepdims=True)
     labels = np.asarray(data.targets)[kept].astype(int)
-    return LabelRows(probs, labels, every[kept] / every[kept].max()), jnp.dtype(dtype)
+    return LabelRows(probs, labels, every[kept]), _dtype_of(predictions)

@@ -11,6 +11,7 @@ from calibjax._rows import valid_rows
 from calibjax._struct import static, struct, widened
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
 from calibjax.recalibration._labels import apply_jit
+from calibjax.recalibration._unit_line import check_numbers_to_mend
 
 
 class Fit(NamedTuple):
@@ -19,7 +20,7 @@ class Fit(NamedTuple):
     method: str
     words: str
     converged: bool
-    n_classes: int
+    n_classes: int | None
     n_rows: int
     n_impossible: int
     losses: tuple[tuple[str, float], ...]
@@ -29,10 +30,12 @@ class Fit(NamedTuple):
 class Recalibrator:
     """A fitted map from predictions to predictions of the same kind; `fit_recalibrator` makes it.
 
-    ``recalibrator(predictions)`` are the new predictions, of any number of rows: Bernoulli ones of
-    Bernoulli predictions, Ordinal ones of Ordinal predictions, else Categorical.  It can be traced
-    and differentiated; of "venn_abers" derivatives are 0.  An invalid row, such as padding, stays
-    invalid (NaN).  O(n m), with a matrix O(n m^2).
+    ``recalibrator(predictions)`` are the new predictions, of any number of rows.  Of labels:
+    Bernoulli ones of Bernoulli predictions, Ordinal ones of Ordinal predictions, else Categorical.
+    Of numbers: Quantiles at the same levels of Quantiles, Empirical of Empirical, else
+    `Recalibrated`.  It can be traced and differentiated; of "venn_abers" derivatives are 0.  An
+    invalid row, such as padding, stays invalid (NaN).  O(size of predictions), with a matrix
+    O(n m^2).
 
     Args:
         steps: the map, a tuple of pytrees, one applied after another.
@@ -58,7 +61,10 @@ class Recalibrator:
     steps: tuple
     fit: Fit = static()
 
-    def __call__(self, predictions: Distribution) -> Categorical | Bernoulli:
+    def __call__(self, predictions: Distribution) -> Any:
+        if self.fit.n_classes is None:
+            check_numbers_to_mend(predictions)
+            return _line_applied(self.steps, predictions) if self.steps else predictions
         n_classes = check_labels(predictions)
         if n_classes != self.fit.n_classes:
             raise ValueError(
@@ -84,7 +90,8 @@ class Recalibrator:
             lines.append(f"  mean log loss of held-out rows: {held_out}")
         ended = "the search found a minimum" if fit.converged else "the search found no minimum"
         rows = "1 row" if fit.n_rows == 1 else f"{fit.n_rows} rows"
-        lines.append(f"  fitted to {rows} of {fit.n_classes} classes; {ended}")
+        classes = "" if fit.n_classes is None else f" of {fit.n_classes} classes"
+        lines.append(f"  fitted to {rows}{classes}; {ended}")
         if fit.n_impossible:
             some = "1 target" if fit.n_impossible == 1 else f"{fit.n_impossible} targets"
             lines.append(f"  {some} had probability 0; zeros were raised")
@@ -99,6 +106,12 @@ def check_labels(predictions: Any) -> int:
             f"{type(predictions).__name__}."
         )
     return jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions).shape[1]
+
+
+@jax.jit
+def _line_applied(steps: tuple, predictions: Any) -> Any:
+    (line,) = steps
+    return line(predictions)
 
 
 @jax.jit

@@ -12,10 +12,12 @@ import numpy as np
 from calibjax._struct import is_array
 from calibjax.recalibration._labels import STEPS, apply_jit
 from calibjax.recalibration._recalibrator import Fit, Recalibrator
+from calibjax.recalibration._unit_line import UnitLine
 
 # The number of the version changes with what a file holds.
 _SCHEMA, _VERSION = "calibjax.Recalibrator", 1
 _DTYPES = ("float32", "float64")
+_STEPS = STEPS | {"UnitLine": UnitLine}
 
 
 def save(recalibrator: Recalibrator, path: str | os.PathLike[str]) -> None:
@@ -81,7 +83,9 @@ def _as_json(node: Any) -> Any:
     if is_array(node):
         array = np.asarray(node)
         return {"dtype": str(array.dtype), "shape": list(array.shape), "values": _decimals(array)}
-    return {"step": type(node).__name__, **{k: _as_json(x) for k, x in vars(node).items()}}
+    # Levels of a line are part of the structure, and no array.
+    fields = {k: np.asarray(x) if k == "levels" else x for k, x in vars(node).items()}
+    return {"step": type(node).__name__, **{k: _as_json(x) for k, x in fields.items()}}
 
 
 def _decimals(array: np.ndarray) -> list[float]:
@@ -92,11 +96,14 @@ def _of_json(node: Any) -> Any:
     if isinstance(node, list):
         return tuple(_of_json(x) for x in node)
     if "step" in node:
-        step = STEPS[node["step"]]
+        step = _STEPS[node["step"]]
         names = {"step", *(field.name for field in dataclasses.fields(step))}
         if set(node) != names:
             raise ValueError(f"{node['step']} must have {sorted(names - {'step'})}")
-        return step(**{k: _of_json(x) for k, x in node.items() if k != "step"})
+        fields = {k: _of_json(x) for k, x in node.items() if k != "step"}
+        if step is UnitLine:
+            fields["levels"] = tuple(fields["levels"].tolist())
+        return step(**fields)
     if node["dtype"] not in _DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}")
     array = np.array(node["values"], float).astype(node["dtype"]).reshape(node["shape"])
@@ -108,7 +115,9 @@ def _of_json(node: Any) -> Any:
 def _fit_of(node: dict[str, Any]) -> Fit:
     losses = tuple((str(name), float(loss)) for name, loss in node["losses"])
     fit = Fit(**{**node, "losses": losses})
-    counts = fit.n_classes, fit.n_rows, fit.n_impossible
+    counts = fit.n_rows, fit.n_impossible
+    if not (fit.n_classes is None or type(fit.n_classes) is int):
+        raise ValueError("n_classes must be an integer or null")
     if not (isinstance(fit.method, str) and isinstance(fit.words, str)):
         raise ValueError("method and words must be strings")
     if not (isinstance(fit.converged, bool) and all(type(x) is int for x in counts)):
@@ -119,6 +128,13 @@ def _fit_of(node: dict[str, Any]) -> Fit:
 def _checked(recalibrator: Recalibrator) -> Recalibrator:
     """The recalibrator, if its numbers have shapes that fit together; traced, nothing is run."""
     m = recalibrator.fit.n_classes
+    if m is None:
+        for line in recalibrator.steps:
+            for x in (np.asarray(line.levels), np.asarray(line.probabilities)):
+                inside = x.shape == (len(line.levels),) and x[0] > 0 and x[-1] < 1
+                if not inside or len(x) < 2 or np.any(np.diff(x) <= 0):
+                    raise ValueError("levels and probabilities must increase, inside of (0, 1)")
+        return recalibrator
     shape = jax.eval_shape(apply_jit, recalibrator.steps, jax.ShapeDtypeStruct((2, m), np.float32))
     if shape.shape != (2, m):
         raise ValueError("shapes do not fit together")

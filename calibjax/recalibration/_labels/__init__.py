@@ -19,6 +19,7 @@ from calibjax.recalibration._labels._steps import (
     Scaling,
     TemperedAndUniform,
 )
+from calibjax.recalibration._labels._steps import Numbers as Numbers
 from calibjax.recalibration._labels._steps import apply_jit as apply_jit
 from calibjax.recalibration._labels._steps import run as run
 

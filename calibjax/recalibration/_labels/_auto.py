@@ -4,10 +4,10 @@ import numpy as np
 
 from calibjax.recalibration._labels._fit_curves import CURVES
 from calibjax.recalibration._labels._fitted import Fitted
-from calibjax.recalibration._labels._likelihood import mixture_weights
 from calibjax.recalibration._labels._rows import LabelRows, with_floor
 from calibjax.recalibration._labels._scalings import SCALINGS
 from calibjax.recalibration._labels._steps import Average, run
+from calibjax.recalibration._mixture import best_mixture
 
 #: The fit of each method, by its name.
 FITS = SCALINGS | CURVES
@@ -19,8 +19,6 @@ _OF_TWO = ("temperature", "ets", "svs", "beta", "quadratic", "spline", "isotonic
 _OF_MANY = ("temperature", "ets", "svs", "sms", "beta", "spline", "isotonic")
 # Of more classes, a curve of each or a number of each pair takes minutes.
 _MOST_CURVES, _MOST_PAIRS = 30, 200
-# A candidate with a smaller share is left out.
-_SMALL_SHARE = 0.02
 
 
 def candidates(n_classes: int) -> tuple[str, ...]:
@@ -51,16 +49,11 @@ def fit_auto(rows: LabelRows) -> tuple[str, Fitted, dict[str, float]]:
 
 
 def _mixture(rows: LabelRows, names: tuple[str, ...], held_out: np.ndarray) -> tuple[str, Fitted]:
-    shares = mixture_weights(held_out, rows.weights)
-    shares = np.where(shares < _SMALL_SHARE, 0.0, shares)
-    chosen = np.flatnonzero(shares)
-    shares = shares[chosen] / shares.sum()
-    fits = [_fit(names[i], rows) for i in chosen]
-    if len(chosen) == 1:
-        return names[chosen[0]], fits[0]
-    ranked = sorted(zip(shares, [names[i] for i in chosen], strict=True), reverse=True)
-    words = " + ".join(f"{share:.2f} {name}" for share, name in ranked)
-    average = Average(shares, tuple(fit.steps for fit in fits))
+    shares, words = best_mixture(names, held_out, rows.weights)
+    fits = [_fit(name, rows) for name in shares]
+    if len(fits) == 1:
+        return next(iter(shares)), fits[0]
+    average = Average(np.array(list(shares.values())), tuple(fit.steps for fit in fits))
     return "mixture", Fitted((average,), all(fit.converged for fit in fits), words)
 
 

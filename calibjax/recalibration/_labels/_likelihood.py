@@ -1,4 +1,4 @@
-"""A temperature, and shares, of the largest likelihood, with NumPy in float64."""
+"""A temperature of the largest likelihood, with NumPy in float64."""
 
 import numpy as np
 
@@ -43,17 +43,3 @@ def slope_of_likelihood(rows: LabelRows) -> tuple[np.ndarray, bool, str]:
         s = new
     inside = 1.01 / _LARGEST_SLOPE < s < _LARGEST_SLOPE / 1.01
     return np.array(s), bool(inside), f"T = {1 / s:.3g}"
-
-
-def mixture_weights(probabilities: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The shares s >= 0 of sum 1 that maximise the mean of log(P s), by EM; P is ``[n, k]``."""
-    share = weights / weights.sum()
-    # A common factor of a row changes nothing, and the largest probability must not underflow.
-    ratios = probabilities / probabilities.max(axis=1, keepdims=True)
-    shares = np.full(ratios.shape[1], 1 / ratios.shape[1])
-    for _ in range(2000):
-        new = shares * (share @ (ratios / (ratios @ shares)[:, None]))
-        change, shares = np.abs(new - shares).max(), new / new.sum()
-        if change < 1e-7:
-            break
-    return shares

@@ -9,13 +9,13 @@ import numpy as np
 
 from calibjax.recalibration._labels._fitted import Fitted
 from calibjax.recalibration._labels._likelihood import (
-    mixture_weights,
     slope_of_likelihood,
     softmax,
 )
 from calibjax.recalibration._labels._penalised import Penalty, least_penalised_loss
 from calibjax.recalibration._labels._rows import LabelRows, mixed_with_uniform, with_floor
 from calibjax.recalibration._labels._steps import Scaling, TemperedAndUniform, run
+from calibjax.recalibration._mixture import mixture_weights
 
 # Strengths of the penalty of Dirichlet calibration, of which cross-validation chooses one.
 _STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)

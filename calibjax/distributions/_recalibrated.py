@@ -1,0 +1,161 @@
+"""Predictions of one real number whose cdf is a function of the cdf of others."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtr, ndtri
+
+from calibjax._distribution import Distribution
+from calibjax._numbers import normal_score, with_levels
+from calibjax._parameters import family_name
+from calibjax._struct import static, struct, widened
+from calibjax.distributions._laplace import Laplace
+from calibjax.distributions._mixture import Mixture
+from calibjax.distributions._normal import Normal
+from calibjax.distributions._univariate import Univariate
+
+_FAMILIES = (Univariate, Normal, Laplace, Mixture)
+
+
+@struct
+class Recalibrated(Univariate):
+    """The law with the cdf G(F(y)), for the cdf F of the base and a map G of the unit line.
+
+    At K levels u_k of the base the map is given, G(u_k) = P(Y <= F^{-1}(u_k)).  Between them, and
+    beyond, it is linear in normal scores: with the standard normal cdf Phi,
+    Phi^{-1}(G(Phi(z))) is linear in z.  A map of a calibrated model is G(u) = u.  The density is
+    g(F(y)) f(y), and jumps by a factor at the levels; quantiles are F^{-1}(G^{-1}(u)), and none is
+    above that of the base at the last number below 1, 1 - 6e-8 in float32.
+
+    Args:
+        base: predictions of a `Univariate` family, or Normal or Laplace, or a Mixture of these.
+        probabilities: G at the levels, increasing numbers in (0, 1), ``[n, K]``.
+        levels: K >= 2 increasing numbers in (0, 1), the same for all predictions.
+
+    Targets are those of the base, real numbers of shape ``[n]``.
+
+    Raises:
+        TypeError: base is not of one of these families: counts and vectors are refused.
+        ValueError: levels are not at least 2 increasing numbers in (0, 1); at the first use outside
+            of jit, probabilities that are not.
+
+    See also:
+        `fit_recalibrator`, which makes these predictions.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> base = cj.Normal(jnp.array([0.0, 5.0]), jnp.array([1.0, 2.0]))
+        >>> wider = jnp.array([[0.25, 0.5, 0.75]] * 2)  # at the quantiles for 0.1, 0.5 and 0.9
+        >>> predictions = cj.Recalibrated(base, wider, levels=(0.1, 0.5, 0.9))
+        >>> predictions.quantile(0.75).round(2).tolist(), predictions.cdf(base.loc).tolist()
+        ([1.28, 7.56], [0.5, 0.5])
+
+    Reference: Kuleshov, Fenner and Ermon, Accurate uncertainties for deep learning using calibrated
+    regression, ICML 2018.
+    """
+
+    base: Distribution
+    probabilities: jax.Array
+    levels: Sequence[float] = static()
+
+    def __post_init__(self) -> None:
+        self.check_base("base", self.base)
+        levels = np.asarray(self.levels, float)
+        if levels.ndim != 1 or levels.size < 2 or not _are_increasing(levels):
+            raise ValueError(
+                "levels must be at least 2 increasing numbers in (0, 1), got "
+                f"{np.array2string(levels, threshold=10)}."
+            )
+        object.__setattr__(self, "levels", tuple(levels.tolist()))
+        super().__post_init__()
+
+    @staticmethod
+    def check_base(name: str, base: Any) -> None:
+        """A TypeError unless an argument of this name is predictions of a number with a density."""
+        is_known = isinstance(base, _FAMILIES) and base.target_shape == "n"
+        if not is_known or base.target_kind != "real":
+            actual = family_name(base) if isinstance(base, Distribution) else type(base).__name__
+            raise TypeError(
+                f"{name} must be predictions of one real number with a density, such as "
+                f"Normal(loc, scale), got {actual}."
+            )
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        of_base = {f"base.{name}": axes for name, axes in self.base.shapes.items()}
+        return of_base | {"probabilities": "n levels"}
+
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        of_base = self.base.constraints().items()
+        p = self.probabilities
+        inside = ((p > 0) & (p < 1)).all(axis=-1)
+        increasing = (p[..., 1:] > p[..., :-1]).all(axis=-1)
+        return {
+            **{f"base.{name}": condition for name, condition in of_base},
+            "probabilities": ("increasing and in (0, 1)", inside & increasing),
+        }
+
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        return self.base.supports(targets)
+
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(Y <= targets), ``[n]``."""
+        return ndtr(self._score_of(targets)[1])
+
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """P(Y > targets), ``[n]``."""
+        return ndtr(-self._score_of(targets)[1])
+
+    def log_prob(self, targets: jax.Array) -> jax.Array:
+        """The log density at targets ``[n]``, ``[n]``."""
+        p, targets = widened((self, targets))
+        z, moved, slope = p._score_of(targets)
+        return p.base.log_prob(targets) + (z**2 - moved**2) / 2 + jnp.log(slope)
+
+    def has_stein_identity(self) -> tuple[str, jax.Array]:
+        """The density jumps at the levels."""
+        return "a continuous density", jnp.zeros(len(self), bool)
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The quantiles at a level, a number or ``[n]``."""
+        p, level = with_levels(self, level)
+        scores = jnp.broadcast_to(p._scores(), p._moved().shape)
+        z, _ = line_through(p._moved(), scores, normal_score(level, 1 - level))
+        most = 1 - jnp.finfo(level.dtype).epsneg
+        inner = jnp.where((level > 0) & (level < 1), ndtr(z), level)
+        return p.base.quantile(jnp.where(level < 1, jnp.minimum(inner, most), inner))
+
+    def _score_of(self, targets: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Normal scores of F(y) and of G(F(y)), and the slope of one in the other, ``[n]``."""
+        p, targets = widened((self, targets))
+        z = normal_score(p.base.cdf(targets), p.base.survival(targets))
+        scores = jnp.broadcast_to(p._scores(), p._moved().shape)
+        return z, *line_through(scores, p._moved(), z)
+
+    def _scores(self) -> jax.Array:
+        return ndtri(jnp.asarray(self.levels, self.probabilities.dtype))[None]
+
+    def _moved(self) -> jax.Array:
+        return normal_score(self.probabilities, 1 - self.probabilities)
+
+
+def line_through(x: jax.Array, y: jax.Array, at: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The line through increasing points ``[n, K]``, at ``[n]``, and its slope there.
+
+    Beyond the points the first and the last piece go on.
+    """
+    piece = jnp.clip(jnp.sum(x <= at[:, None], axis=1, dtype=jnp.int32) - 1, 0, x.shape[1] - 2)
+
+    def at_piece(values: jax.Array, offset: int) -> jax.Array:
+        return jnp.take_along_axis(values, piece[:, None] + offset, axis=1)[:, 0]
+
+    left, low = at_piece(x, 0), at_piece(y, 0)
+    slope = (at_piece(y, 1) - low) / (at_piece(x, 1) - left)
+    return low + slope * (at - left), slope
+
+
+def _are_increasing(levels: np.ndarray) -> bool:
+    return bool(np.all(np.diff(levels) > 0) and levels[0] > 0 and levels[-1] < 1)

@@ -1,0 +1,40 @@
+"""Mixtures of candidates, by what they predicted of rows that did not fit them."""
+
+import numpy as np
+
+# A candidate with a smaller share is left out.
+_SMALL_SHARE = 0.02
+
+
+def best_mixture(
+    names: tuple[str, ...], held_out: np.ndarray, weights: np.ndarray
+) -> tuple[dict[str, float], str]:
+    """The candidates of the mixture with the least mean log loss and their shares, and in words.
+
+    The largest share comes first.
+
+    Args:
+        names: the candidates.
+        held_out: the probability of what happened, by each candidate, ``[n, k]``.
+        weights: how much each row counts, ``[n]``.
+    """
+    shares = mixture_weights(held_out, weights)
+    shares = np.where(shares < _SMALL_SHARE, 0.0, shares)
+    shares /= shares.sum()
+    ranked = sorted(zip(names, map(float, shares), strict=True), key=lambda x: -x[1])
+    chosen = {name: share for name, share in ranked if share > 0}
+    return chosen, " + ".join(f"{share:.2f} {name}" for name, share in chosen.items())
+
+
+def mixture_weights(probabilities: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The shares s >= 0 of sum 1 that maximise the mean of log(P s), by EM; P is ``[n, k]``."""
+    share = weights / weights.sum()
+    # A common factor of a row changes nothing, and the largest probability must not underflow.
+    ratios = probabilities / probabilities.max(axis=1, keepdims=True)
+    shares = np.full(ratios.shape[1], 1 / ratios.shape[1])
+    for _ in range(2000):
+        new = shares * (share @ (ratios / (ratios @ shares)[:, None]))
+        change, shares = np.abs(new - shares).max(), new / new.sum()
+        if change < 1e-7:
+            break
+    return shares

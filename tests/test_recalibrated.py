@@ -1,0 +1,227 @@
+"""Maps of the unit line: laws beside SciPy, fits, and forecasts in every form."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from messages import check_message
+from scipy import stats
+from scipy.optimize import minimize
+from scipy.special import expit, ndtr, ndtri
+
+import calibjax as cj
+from calibjax.recalibration._unit_line import LEVELS, LINES
+
+N = 400
+LOC = np.random.default_rng(0).normal(size=N).astype(np.float32)
+# Forecasts say the standard deviation 0.6, and it is 1; they are 0.2 too low.
+TARGETS = (LOC + 0.2 + np.random.default_rng(1).normal(size=N)).astype(np.float32)
+NORMAL = cj.Normal(LOC, np.full(N, 0.6, np.float32))
+SCORES = ndtri(LEVELS)
+QUANTILES = cj.Quantiles((LOC[:, None] + 0.6 * SCORES).astype(np.float32), LEVELS)
+SAMPLES = (LOC[:, None] + 0.6 * np.random.default_rng(2).normal(size=(N, 9))).astype(np.float32)
+EMPIRICAL = cj.Empirical(SAMPLES)
+FORMS = {"density": NORMAL, "quantiles": QUANTILES, "samples": EMPIRICAL}
+
+
+def shares():
+    """How often U is at most each level."""
+    u = stats.norm(LOC, 0.6).cdf(TARGETS)
+    return np.mean(u[:, None] <= np.array(LEVELS), axis=0)
+
+
+# The law
+
+
+def test_density_of_a_bent_map_integrates_to_its_cdf(float64):
+    levels = (0.1, 0.3, 0.5, 0.9)
+    p = cj.Recalibrated(
+        cj.Normal(np.zeros(1), np.ones(1)), np.array([[0.05, 0.4, 0.5, 0.7]]), levels
+    )
+    y = np.linspace(-12, 12, 240_001)
+    rows = jax.tree.map(lambda x: np.broadcast_to(x, (y.size, *x.shape[1:])), p)
+    density, cdf = jax.jit(lambda p, y: (np.e ** p.log_prob(y), p.cdf(y)))(rows, y)
+    density, cdf = np.asarray(density), np.asarray(cdf)
+    # Trapezoids, whose error is largest where the density jumps.
+    sums = np.concatenate([[0], np.cumsum((density[1:] + density[:-1]) / 2 * 1e-4)])
+    np.testing.assert_allclose(sums, cdf, atol=1e-4)
+    np.testing.assert_allclose(np.interp(ndtri(levels), y, cdf), p.probabilities[0], atol=1e-6)
+
+
+def test_map_of_a_calibrated_model_changes_nothing():
+    same = np.broadcast_to(np.array(LEVELS, np.float32), (N, len(LEVELS)))
+    p = cj.Recalibrated(NORMAL, same, LEVELS)
+    for method, argument in (("quantile", np.float32(0.2)), ("log_prob", TARGETS)):
+        found, expected = (jax.jit(getattr(q, method))(argument) for q in (p, NORMAL))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+# Fits
+
+
+def test_shift_scale_of_a_normal_forecast_is_that_of_its_standard_scores():
+    """A probit curve through shares, by Nelder and Mead."""
+    s = shares()
+
+    def loss(x):
+        p = ndtr(x[0] + x[1] * SCORES)
+        return -np.mean(s * np.log(p) + (1 - s) * np.log1p(-p))
+
+    a, b = minimize(loss, [0.0, 1.0], method="Nelder-Mead", options={"xatol": 1e-7}).x
+    mended = cj.fit_recalibrator(NORMAL, TARGETS, "shift_scale")(NORMAL)
+    expected = stats.norm(LOC - a / b * 0.6, 0.6 / b)
+    np.testing.assert_allclose(jax.jit(mended.cdf)(TARGETS), expected.cdf(TARGETS), atol=2e-3)
+    assert abs(0.6 / b - 1) < 0.2 and abs(-a / b * 0.6 - 0.2) < 0.15
+
+
+def test_pit_beta_is_at_the_minimum():
+    s, u = shares(), np.array(LEVELS)
+
+    def loss(x):
+        p = expit(x[0] + x[1] * np.log(u) - x[2] * np.log1p(-u))
+        return -np.mean(s * np.log(p) + (1 - s) * np.log1p(-p))
+
+    found = minimize(
+        loss, [0.0, 0.5, 0.5], method="Nelder-Mead", options={"xatol": 1e-7, "maxiter": 2000}
+    )
+    (line,) = cj.fit_recalibrator(NORMAL, TARGETS, "pit_beta").steps
+    c, a, b = found.x
+    expected = expit(c + a * np.log(u) - b * np.log1p(-u))
+    np.testing.assert_allclose(line.probabilities, expected, atol=2e-3)
+
+
+def test_pit_isotonic_is_the_empirical_cdf_of_u():
+    (line,) = cj.fit_recalibrator(NORMAL, TARGETS, "pit_isotonic").steps
+    np.testing.assert_allclose(line.probabilities, shares(), atol=1 / N)
+
+
+# Forms of forecasts
+
+
+def test_quantiles_stay_quantiles_at_their_levels():
+    mended = cj.fit_recalibrator(QUANTILES, TARGETS, "shift_scale")(QUANTILES)
+    of_density = cj.fit_recalibrator(NORMAL, TARGETS, "shift_scale")(NORMAL)
+    assert type(mended) is cj.Quantiles and mended.levels == QUANTILES.levels
+    values = np.asarray(mended.values)
+    assert np.all(np.diff(values, axis=1) > 0)
+    quantile = jax.jit(of_density.quantile)
+    for k in (0, 11, 22):
+        np.testing.assert_allclose(values[:, k], quantile(np.float32(LEVELS[k])), atol=2e-3)
+
+
+def test_samples_stay_samples_in_their_order():
+    mended = cj.fit_recalibrator(EMPIRICAL, TARGETS, "pit_isotonic")(EMPIRICAL)
+    found = np.asarray(mended.samples)
+    assert type(mended) is cj.Empirical and found.shape == SAMPLES.shape
+    np.testing.assert_array_equal(np.argsort(found, axis=1), np.argsort(SAMPLES, axis=1))
+    assert np.mean(found.std(axis=1)) > 1.3 * np.mean(SAMPLES.std(axis=1))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_auto_is_better_on_new_rows(form):
+    predictions, half = FORMS[form], N // 2
+    recalibrator = cj.fit_recalibrator(predictions, TARGETS, where=np.arange(N) < half)
+    assert recalibrator.fit.n_rows == half
+    losses = dict(recalibrator.fit.losses)
+    assert set(losses) == {"nothing", *LINES} and min(losses, key=losses.get) != "nothing"
+    before, after = (
+        np.mean(np.asarray(cj.crps(p, TARGETS))[half:])
+        for p in (predictions, recalibrator(predictions))
+    )
+    assert after < 0.98 * before
+    assert "200 rows; the search" in str(recalibrator)
+
+
+def test_auto_leaves_calibrated_forecasts_nearly_alone():
+    right = cj.Normal(LOC, np.ones(N, np.float32))
+    targets = (TARGETS - 0.2).astype(np.float32)
+    mended = cj.fit_recalibrator(right, targets)(right)
+    change = np.asarray(jax.jit(mended.cdf)(targets)) - stats.norm(LOC, 1.0).cdf(targets)
+    assert np.mean(np.abs(change)) < 0.03
+
+
+def test_mended_forecasts_are_judged_like_all_others(key):
+    mended = cj.fit_recalibrator(NORMAL, TARGETS, "shift_scale")(NORMAL)
+    assert cj.calibration_test(key, NORMAL, TARGETS, n_resamples=99).pvalue < 0.05
+    # These rows fitted it, so that the p-value is rather too large.
+    assert cj.calibration_test(key, mended, TARGETS, n_resamples=99).pvalue > 0.05
+
+
+def test_weights_are_repetitions():
+    weights = np.where(np.arange(N) < 100, 2.0, 0.0).astype(np.float32)
+    found = cj.fit_recalibrator(NORMAL, TARGETS, "pit_beta", weights=weights)
+    alone = cj.fit_recalibrator(NORMAL[:100], TARGETS[:100], "pit_beta")
+    np.testing.assert_allclose(
+        found.steps[0].probabilities, alone.steps[0].probabilities, atol=1e-5
+    )
+
+
+def test_odd_rows_have_a_map():
+    one = cj.Normal(np.zeros(1, np.float32), np.ones(1, np.float32))
+    far = cj.Normal(np.zeros(30, np.float32), np.ones(30, np.float32))
+    for predictions, targets in ((one, [3.0]), (far, [40.0] * 30), (far, [0.0] * 30)):
+        for method in ("auto", *LINES):
+            recalibrator = cj.fit_recalibrator(predictions, np.array(targets, np.float32), method)
+            values = jax.jit(recalibrator(predictions).quantile)(np.float32(0.3))
+            assert np.all(np.isfinite(values)), (targets[0], method)
+    assert cj.fit_recalibrator(one, np.zeros(1, np.float32)).fit.method == "nothing"
+
+
+def test_a_file_has_the_same_map(tmp_path):
+    path = tmp_path / "map.json"
+    recalibrator = cj.fit_recalibrator(QUANTILES, TARGETS)
+    recalibrator.save(path)
+    loaded = cj.load_recalibrator(path)
+    assert str(loaded) == str(recalibrator)
+    a, b = (np.asarray(r(QUANTILES).values).tobytes() for r in (loaded, recalibrator))
+    assert a == b
+    content = json.loads(path.read_text())
+    content["steps"][0]["probabilities"]["values"][3] = 2.0
+    path.write_text(json.dumps(content))
+    check_message(lambda: cj.load_recalibrator(path), ValueError, "damaged .*must increase")
+
+
+COUNTS = cj.Poisson(np.ones(5, np.float32))
+ERRORS = {
+    "counts": (
+        lambda: cj.fit_recalibrator(COUNTS, np.ones(5, int)),
+        TypeError,
+        "predictions must be predictions of one real number with a density.*got Poisson",
+    ),
+    "base": (
+        lambda: cj.Recalibrated(COUNTS, np.ones((5, 2)), (0.1, 0.9)),
+        TypeError,
+        "base must be predictions of one real number.*got Poisson",
+    ),
+    "levels": (
+        lambda: cj.Recalibrated(NORMAL, np.ones((N, 2)), (0.9, 0.1)),
+        ValueError,
+        "levels must be at least 2 increasing numbers",
+    ),
+    "probabilities": (
+        lambda: cj.crps(cj.Recalibrated(NORMAL, np.full((N, 2), 0.5), (0.1, 0.9)), TARGETS),
+        ValueError,
+        "probabilities must be increasing and in",
+    ),
+    "method": (
+        lambda: cj.fit_recalibrator(NORMAL, TARGETS, "sms"),
+        ValueError,
+        "method for numbers must be one of auto, nothing, shift_scale.*got 'sms'",
+    ),
+    "vectors": (
+        lambda: cj.fit_recalibrator(cj.Empirical(np.ones((5, 3, 2))), np.ones((5, 2))),
+        TypeError,
+        "predictions must be samples of numbers",
+    ),
+    "one sample": (
+        lambda: cj.fit_recalibrator(cj.Empirical(np.ones((5, 1))), np.ones(5)),
+        TypeError,
+        "at least 2 samples",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors(case):
+    check_message(*ERRORS[case])
