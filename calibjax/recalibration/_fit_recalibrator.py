@@ -1,7 +1,5 @@
 """A map from predictions to predictions that are calibrated, fitted to data."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -211,8 +209,11 @@ def _dtype_of(predictions: Distribution) -> Any:
 
 
 def label_rows(
-    predictions: Distribution, targets: Any, weights: Any, where: Any
-) -> tuple[LabelRows, Any]:
+    predictions: Distribution,
+    targets: ArrayLike,
+    weights: ArrayLike | None,
+    where: ArrayLike | None,
+) -> tuple[LabelRows, np.dtype]:
     """The checked rows that count, in NumPy, and the floating dtype of the predictions."""
     data = on_one_device(check_data(predictions, targets, where, weights, at_least=1))
     kept, every = _counted(data)

@@ -1,7 +1,7 @@
 """A fitted map from predictions to predictions."""
 
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -98,7 +98,7 @@ class Recalibrator:
         return "\n".join(lines)
 
 
-def check_labels(predictions: Any) -> int:
+def check_labels(predictions: Distribution) -> int:
     """The number of classes; a TypeError unless these are predictions of labels."""
     if not (isinstance(predictions, Distribution) and predictions.has_labels):
         raise TypeError(
@@ -109,13 +109,13 @@ def check_labels(predictions: Any) -> int:
 
 
 @jax.jit
-def _line_applied(steps: tuple, predictions: Any) -> Any:
+def _line_applied(steps: tuple, predictions: Distribution) -> Distribution:
     (line,) = steps
     return line(predictions)
 
 
 @jax.jit
-def _recalibrated(steps: tuple, predictions: Any) -> Any:
+def _recalibrated(steps: tuple, predictions: Distribution) -> Distribution:
     valid = valid_rows(predictions)[:, None]
     probs = widened(predictions.label_probabilities())
     # Equal probabilities take the place of invalid rows, so that no gradient becomes NaN.

@@ -1,11 +1,11 @@
 """Steps that look at each class alone: one curve for two classes, else one against the rest."""
 
 from types import ModuleType
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from calibjax._numbers import ArrayT
 from calibjax._struct import struct
 from calibjax.recalibration._labels._steps import Numbers
 
@@ -83,7 +83,7 @@ class VennAbersCurve:
         return jnp.stack([1 - q, q], axis=1)
 
 
-def of_curves(xp: ModuleType, probs: Any) -> tuple[Any, Any]:
+def of_curves(xp: ModuleType, probs: ArrayT) -> tuple[ArrayT, ArrayT]:
     """The probabilities that curves look at, and those of all other classes, ``[n, c]``.
 
     Of two classes the second one has the only curve.  Probabilities of other classes are added up,
@@ -98,7 +98,7 @@ def of_curves(xp: ModuleType, probs: Any) -> tuple[Any, Any]:
     return probs, before + behind
 
 
-def log_odds(xp: ModuleType, probs: Any) -> Any:
+def log_odds(xp: ModuleType, probs: ArrayT) -> ArrayT:
     """logit p of each curve, ``[n, c]``."""
     p, rest = of_curves(xp, probs)
     return xp.log(p) - xp.log(rest)
@@ -111,7 +111,9 @@ def from_logits(logits: jax.Array) -> jax.Array:
     return jax.nn.softmax(jax.nn.log_sigmoid(logits), axis=1)
 
 
-def natural_spline(xp: ModuleType, x: Any, knots: Any, values: Any, curvatures: Any) -> Any:
+def natural_spline(
+    xp: ModuleType, x: ArrayT, knots: ArrayT, values: ArrayT, curvatures: ArrayT
+) -> ArrayT:
     """The natural cubic spline at x ``[n]``, linear beyond its knots ``[k]``.
 
     Values and second derivatives at the knots are ``[k, …]``; the result is ``[n, …]``.
