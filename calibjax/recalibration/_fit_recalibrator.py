@@ -1,5 +1,7 @@
 """A map from predictions to predictions that are calibrated, fitted to data."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,7 @@
 """A fitted map from predictions to predictions."""
 
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
