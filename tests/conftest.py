@@ -63,10 +63,17 @@ def pytest_runtest_teardown(nextitem):
 LONG = frozenset((Path(__file__).parent / "long.txt").read_text().splitlines())
 
 
+def name_in_the_list(item):
+    """Of a test its file and name; of a docstring its name, in whichever file of a room it is."""
+    if isinstance(item, pytest.DoctestItem):
+        return ".".join(part for part in item.name.split(".") if not part.startswith("_"))
+    return item.nodeid.removeprefix("tests/")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Marks the tests of long.txt as slow, and the code of docstrings as examples."""
-    names = {item.nodeid.removeprefix("tests/"): item for item in items}
+    names = {name_in_the_list(item): item for item in items}
     for name in LONG & names.keys():
         names[name].add_marker("slow")
     for item in items:
