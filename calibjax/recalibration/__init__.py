@@ -1,5 +1,6 @@
 """Recalibration of predictions: by a temperature, or by any transform with parameters."""
 
+from calibjax.recalibration._cross_fit import cross_fit as cross_fit
 from calibjax.recalibration._fit_recalibration import fit_recalibration as fit_recalibration
 from calibjax.recalibration._fit_recalibration import (
     fit_recalibration_of_data as fit_recalibration_of_data,

@@ -114,7 +114,8 @@ def fit_recalibrator(
             a method for other predictions; predictions of counts or vectors.
 
     See also:
-        `load_recalibrator`, `fit_recalibration` for a transform of your own.
+        `cross_fit` to judge a method on all rows, `load_recalibrator`, `fit_recalibration` for a
+        transform of your own.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -191,7 +192,7 @@ def _fit_to_numbers(
         losses=tuple(losses.items()),
     )
     line = UnitLine(fitted.probabilities.astype(_dtype_of(predictions)), tuple(levels.tolist()))
-    return Recalibrator(() if chosen == "nothing" else (line,), fit)
+    return Recalibrator((line,), fit)
 
 
 _mass_below = jax.jit(mass_below)

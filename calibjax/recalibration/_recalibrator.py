@@ -64,7 +64,7 @@ class Recalibrator:
     def __call__(self, predictions: Distribution) -> Any:
         if self.fit.n_classes is None:
             check_numbers_to_mend(predictions)
-            return _line_applied(self.steps, predictions) if self.steps else predictions
+            return _line_applied(self.steps, predictions)
         n_classes = check_labels(predictions)
         if n_classes != self.fit.n_classes:
             raise ValueError(

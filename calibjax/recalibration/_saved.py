@@ -129,11 +129,11 @@ def _checked(recalibrator: Recalibrator) -> Recalibrator:
     """The recalibrator, if its numbers have shapes that fit together; traced, nothing is run."""
     m = recalibrator.fit.n_classes
     if m is None:
-        for line in recalibrator.steps:
-            for x in (np.asarray(line.levels), np.asarray(line.probabilities)):
-                inside = x.shape == (len(line.levels),) and x[0] > 0 and x[-1] < 1
-                if not inside or len(x) < 2 or np.any(np.diff(x) <= 0):
-                    raise ValueError("levels and probabilities must increase, inside of (0, 1)")
+        (line,) = recalibrator.steps
+        for x in (np.asarray(line.levels), np.asarray(line.probabilities)):
+            inside = x.shape == (len(line.levels),) and x[0] > 0 and x[-1] < 1
+            if not inside or len(x) < 2 or np.any(np.diff(x) <= 0):
+                raise ValueError("levels and probabilities must increase, inside of (0, 1)")
         return recalibrator
     shape = jax.eval_shape(apply_jit, recalibrator.steps, jax.ShapeDtypeStruct((2, m), np.float32))
     if shape.shape != (2, m):

@@ -28,7 +28,9 @@ def fit_line(
         method, fitted = "nothing", _fit("nothing", levels, below, weights)
     else:
         method, fitted, losses = _mixture(levels, below, weights)
-    return method, fitted._replace(probabilities=increasing(fitted.probabilities)), losses
+    if method != "nothing":
+        fitted = fitted._replace(probabilities=increasing(fitted.probabilities))
+    return method, fitted, losses
 
 
 def _fit(name: str, levels: np.ndarray, below: np.ndarray, weights: np.ndarray) -> FittedLine:
