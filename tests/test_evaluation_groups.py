@@ -41,7 +41,9 @@ def test_the_verdict_names_the_segment(evaluation):
 def test_the_page_has_segments_and_never_says_fair(evaluation):
     page = evaluation.to_html()
     assert "<h2>For whom it is wrong</h2>" in page and "not whether it is fair" in page
-    assert page.count("<svg") == 5
+    # Four pictures of all rows, that of segments, and those of three stations.
+    assert page.count("<svg") == 8 and page.count("</svg>") == 8
+    assert page.index("C, n = 40") < page.index("B, n = 40")  # the clearest first
 
 
 def test_the_picture(evaluation):

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from calibjax import plot
 from calibjax.evaluation._remarks import in_words
+from calibjax.evaluation._report._groups import pictures_of_groups
 from calibjax.evaluation._words import judged_event, shown_names, worst_place
 from calibjax.plot import NotebookFigure, SettledLayout
 
@@ -29,6 +30,18 @@ def figures_of(evaluation: Any) -> list[FigureOfPage]:
     return [
         FigureOfPage(svg_of(draw(ax=None).figure, name), caption, alternative)
         for name, draw, caption, alternative in _pictures(evaluation)
+    ]
+
+
+def figures_of_groups(evaluation: Any) -> list[FigureOfPage]:
+    """A figure for each group of one column, if the evaluation has groups."""
+    return [
+        FigureOfPage(
+            svg_of(figure, f"group{number}"),
+            f"{group.words}; p = {group.pvalue:.3g}, adjusted for all segments.",
+            f"The rows of {group.name}: {group.words}.",
+        )
+        for number, (group, figure) in enumerate(pictures_of_groups(evaluation))
     ]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from calibjax._between import Between
 from calibjax.evaluation._hidden import target_in_words
-from calibjax.evaluation._report._figures import figures_of
+from calibjax.evaluation._report._figures import figures_of, figures_of_groups
 from calibjax.evaluation._report._kernels import lines_of_kernels
 from calibjax.evaluation._rows import named_rows
 from calibjax.evaluation._summary import interval_text, number, rows_of_summary, value_text
@@ -79,6 +79,7 @@ def page(evaluation: Any) -> str:
         kernels=lines_of_kernels(evaluation.test, evaluation.level),
         remedies=evaluation.remedies,
         segments=_segments(evaluation.segments),
+        groups=figures_of_groups(evaluation),
         rows=rows_of_page(evaluation),
         fingerprint=fingerprint(evaluation),
         versions={name: metadata.version(name) for name in ("calibjax", "jax", "numpy")},
