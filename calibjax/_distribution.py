@@ -154,10 +154,11 @@ class Distribution(ABC):
 
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """P(Y < targets[i]) and P(Y <= targets[i]), each ``[n]``; by default only integers jump."""
-        at = self.cdf(targets)
         if self.target_kind == "real":
+            at = self.cdf(targets)
             return at, at
-        return self.cdf(targets.astype(jnp.int32) - 1), at
+        before, at = jax.vmap(self.cdf)(_both_ends(targets))
+        return before, at
 
     def pit_intervals(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Where U = F(y) may be, the lower and the upper ends of R intervals, each ``[n, R]``.
@@ -234,8 +235,7 @@ class Distribution(ABC):
         """What predictions say about targets: where U = F(y) lies, each end ``[n]``."""
         low, high = self.cdf_jump(targets)
         if self.target_kind == "integer":
-            before = widened_integers(targets) - 1
-            return UnitInterval(low, high, self.survival(before), self.survival(targets))
+            return UnitInterval(low, high, *jax.vmap(self.survival)(_both_ends(targets)))
         if self.has_atoms:
             return interval(low, high)
         above = self.survival(targets)
@@ -371,6 +371,12 @@ class Distribution(ABC):
     def tempered_log_prob(self, targets: jax.Array, temperature: jax.Array) -> jax.Array:
         """`log_prob` of the tempered predictions, ``[n]``."""
         return self.tempered(temperature).log_prob(targets)
+
+
+def _both_ends(counts: jax.Array) -> jax.Array:
+    """The counts before the targets, and the targets: one program finds tails for both."""
+    counts = widened_integers(counts)
+    return jnp.stack([counts - 1, counts])
 
 
 def families_with(*methods: str) -> str:

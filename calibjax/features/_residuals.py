@@ -112,9 +112,14 @@ class PITFeature:
     feature: UnitFeature
 
     def residuals(
-        self, predictions: Distribution, targets: jax.Array | DrawnPlaces, others: jax.Array
+        self,
+        predictions: Distribution,
+        targets: jax.Array | UnitInterval | DrawnPlaces,
+        others: jax.Array,
     ) -> jax.Array:
-        """``[n, D, M]`` for targets ``[n, D]``, or for the places of targets and draws."""
+        """``[n, D, M]`` for targets ``[n, D]``, their intervals, or places of targets and draws."""
+        if isinstance(targets, UnitInterval):
+            return self.feature.of_intervals(targets)
         if not isinstance(targets, DrawnPlaces):
             return jax.vmap(jax.vmap(self.feature, (None, 0)))(predictions, targets)
         observed = self.feature.of_intervals(targets.observed)[:, None]

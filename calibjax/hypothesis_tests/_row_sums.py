@@ -45,7 +45,7 @@ class RowSums:
         matrices: K of the terms of each group at its landmarks.
         multipliers: of the rows, if residuals are multiplied instead of targets redrawn.
         missing: lambda of each feature for multipliers, which `missing_in` finds.
-        by_place: whether draws of U stand for draws of targets.
+        by_place: whether U of a target is all that features see.
     """
 
     key: jax.Array

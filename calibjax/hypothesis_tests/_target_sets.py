@@ -18,7 +18,7 @@ def target_sets(
     numbers: jax.Array,
     groups: jax.Array,
     by_place: bool,
-) -> jax.Array | DrawnPlaces:
+) -> jax.Array | UnitInterval | DrawnPlaces:
     """Targets ``[n, 1 + D, …]``, the observed ones first, or their places on the unit line.
 
     Args:
@@ -27,11 +27,11 @@ def target_sets(
         hidden: between which ends a draw of each row is hidden; None if draws are known.
         numbers: the numbers of the rows in all data, ``[n]``.
         groups: the groups of draws.
-        by_place: whether U of all predictions is continuous, and all that counts: it is uniform
-            then, and neither targets nor their cdf are needed.
+        by_place: whether U is all that counts.  Where it is continuous it is uniform, and neither
+            targets nor their cdf are needed.
     """
     predictions, targets = samples
-    if by_place:
+    if by_place and not predictions.has_atoms:
         observed = unit_interval(predictions, targets)
         u, above = draw_places(key, numbers, groups, observed.low.dtype)
         if hidden is None:
@@ -39,13 +39,16 @@ def target_sets(
         interval = unit_interval(predictions, hidden)
         return DrawnPlaces(observed, (u, above), Hidden(interval, _contains(interval, u, above)))
     drawn = draw_groups(key, predictions, numbers, groups)
+    intervals_of = jax.vmap(predictions.unit_interval, 1, 1)
     if hidden is None:
-        return jnp.concatenate([targets[:, None], drawn], axis=1)
+        sets = jnp.concatenate([targets[:, None], drawn], axis=1)
+        return intervals_of(sets) if by_place else sets
     low, high, values = hidden.low[:, None], hidden.high[:, None], drawn.astype(hidden.low.dtype)
+    contains = (low < values) & (values <= high)
     return DrawnPlaces(
         unit_interval(predictions, targets),
-        jax.vmap(predictions.unit_interval, 1, 1)(drawn),
-        Hidden(unit_interval(predictions, hidden), (low < values) & (values <= high)),
+        intervals_of(drawn),
+        Hidden(unit_interval(predictions, hidden), contains),
     )
 
 

@@ -43,8 +43,8 @@ COVERAGE = 0.9
 _NORMAL_SCORES = UnitFeature(np.ones(2, np.float32), "normal scores", (1, 2))
 
 
-#: Targets ``[n, D]``, or the places of targets and draws.
-Sets = jax.Array | DrawnPlaces
+#: Targets ``[n, D]``, their intervals of the unit line, or the places of targets and draws.
+Sets = jax.Array | UnitInterval | DrawnPlaces
 
 
 class RowMoments(NamedTuple):
@@ -83,7 +83,7 @@ class EventStatistics:
 
     def residuals(self, predictions: Distribution, labels: Sets) -> jax.Array:
         """r and r l for labels ``[n, D]``, ``[n, D, 2]``."""
-        assert not isinstance(labels, DrawnPlaces)
+        assert not isinstance(labels, UnitInterval | DrawnPlaces)
         p, logits = _probability_and_logit(predictions)
         r = (labels == 1).astype(p.dtype) - p[:, None]
         return jnp.stack([r, r * (logits - self.middle)[:, None]], axis=2)
@@ -178,7 +178,7 @@ class ClassStatistics(_Uncentred):
 
     def residuals(self, predictions: Distribution, labels: Sets) -> jax.Array:
         """``[n, D, J]`` for labels ``[n, D]``."""
-        assert not isinstance(labels, DrawnPlaces)
+        assert not isinstance(labels, UnitInterval | DrawnPlaces)
         p, log_p, mean = _probabilities_and_logs(predictions)
         top = jnp.argmax(p, axis=1)
         is_top = (labels == top[:, None]).astype(p.dtype) - jnp.max(p, axis=1)[:, None]
@@ -225,8 +225,10 @@ class NumberStatistics(_Uncentred):
 
     def residuals(self, predictions: Distribution, sets: Sets) -> jax.Array:
         """``[n, D, 3]`` for targets ``[n, D]``, or for places of targets and draws."""
-        if not isinstance(sets, DrawnPlaces):
-            return _of_intervals(jax.vmap(predictions.unit_interval, 1, 1)(sets))
+        if not isinstance(sets, UnitInterval | DrawnPlaces):
+            sets = jax.vmap(predictions.unit_interval, 1, 1)(sets)
+        if isinstance(sets, UnitInterval):
+            return _of_intervals(sets)
         observed = _of_intervals(sets.observed)[:, None]
         if isinstance(sets.drawn, UnitInterval):
             drawn = _of_intervals(sets.drawn)
