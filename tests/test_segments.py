@@ -79,7 +79,7 @@ def scores_by_hand(residuals, weights, members, variance, third):
 
 
 def drawn_events():
-    return np.asarray(draw_targets(KEY, cj.Bernoulli(PROBS), DRAWS[0], jnp.int32(0))).T[:R]
+    return np.asarray(draw_targets(KEY, cj.Bernoulli(PROBS), DRAWS[0], jnp.int32(0))).T
 
 
 def of_rate_and_slope(row, w):
@@ -93,7 +93,7 @@ def of_rate_and_slope(row, w):
 def test_rates_are_those_of_plain_loops():
     result = events(weights=WEIGHTS)
     p, rows, w = PROBS.astype(float), members(result), WEIGHTS.astype(float)
-    sets = np.concatenate([EVENTS[None], drawn_events()])
+    sets = np.concatenate([EVENTS[None], drawn_events()[:R]])
     found, is_tested = np.zeros((R + 1, rows.shape[0], 2)), []
     for s, row in enumerate(rows):
         of_both, v = of_rate_and_slope(row, w)
@@ -157,7 +157,7 @@ def test_residuals_of_dependent_rows_are_multiplied(unit):
     result = events(**options)
     assert result.method == f"segment_test, 99 multipliers of 20 {unit}"
     of_units = multipliers(jax.random.fold_in(KEY, 2**31 - 1), clean(data), True, None, None)
-    xi = np.asarray(of_units.values(of_units.rows, of_units.shared(DRAWS[1])), float).T[:R]
+    xi = np.asarray(of_units.values(of_units.rows, of_units.shared(DRAWS[1])), float).T
     p, drawn, w = PROBS.astype(float), drawn_events(), np.ones(N)
     maxima = np.zeros(R)
     for s, row in enumerate(members(result)):
@@ -169,9 +169,9 @@ def test_residuals_of_dependent_rows_are_multiplied(unit):
         sums = xi @ observed
         if unit == "times":
             sums -= (xi @ row / row.sum())[:, None] * observed.sum(axis=0)
-        third = np.sum((row * v * (1 - 2 * p))[:, None] * of_both**3, axis=0)
-        z = wilson_hilferty((sums + missing * redrawn) / np.sqrt(variance), third / variance**1.5)
-        z = np.where(result.sums.is_tested[s], np.abs(z), 0.0)
+        sums += missing * redrawn
+        # Random signs make sums symmetric: no skewness.
+        z = np.where(result.sums.is_tested[s], np.abs(sums[:R]) / np.sqrt(variance), 0.0)
         maxima = np.maximum(maxima, z.max(axis=1))
     np.testing.assert_allclose(result.null_distribution, maxima, atol=2e-3)
 

@@ -2,6 +2,7 @@
 
 from calibjax.segments._columns import Groups as Groups
 from calibjax.segments._columns import read_columns as read_columns
+from calibjax.segments._maxima import SegmentSums as SegmentSums
 from calibjax.segments._result import Segment as Segment
 from calibjax.segments._result import SegmentTestResult as SegmentTestResult
 from calibjax.segments._segment_test import segment_test as segment_test

@@ -10,9 +10,10 @@ Data sets under H0 have redrawn targets.  In clusters and over times they have t
     sum_i w_i xi_i r_i + lambda sum_i w_i s_i,    lambda^2 = max(0, 1 - sum w_i^2 r_i^2 / V)
 
 with multipliers xi and residuals s of redrawn targets, and of times, the mean of the segment's
-residuals is taken out.  All segments and statistics share draws and multipliers, so that the
-largest absolute score of a data set knows how they depend on each other.
+residuals is taken out; these sums are symmetric, and g is 0.
 
+All segments and statistics share draws and multipliers, so that the largest absolute score of a
+data set knows how they depend on each other.
 O(n S R J) time as products of matrices, and memory that depends on neither n nor R.
 """
 
@@ -117,6 +118,9 @@ def segment_sums(
     events = measured[:, jnp.array(statistics.measured_by)] * statistics.unit_of_variance
     is_tested = can_vary & (events >= least) & table.is_segment[:, None]
     skewness = statistics.cubes(third, centres) / deviation**3
+    if xi is not None:
+        # Random signs make sums symmetric, and a skew scale would stretch one of their sides.
+        skewness = jnp.zeros_like(skewness)
     missing = lacking(statistics.squares(squares, centres), variance)
 
     def scores(sums: jax.Array) -> jax.Array:

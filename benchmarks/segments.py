@@ -1,0 +1,275 @@
+"""Level, power and speed of tests that look for whom a model is wrong.
+
+    python -m benchmarks.segments                # all; some 20 minutes on two idle cores
+    python -m benchmarks.segments --quick        # few data sets, to see that all run
+    python -m benchmarks.segments --only power   # one chapter; none: the page, from old results
+    python -m benchmarks.segments --data DIR     # the events of some data sets as npz, for others
+
+It writes `SEGMENTS.md` and `segments.json` into `benchmarks/`, or into the folder ``--output``.
+Results are kept after every case.  p-values of other packages, which `--data` is for, are kept in
+`segments_peers.json`, case by case.
+"""
+
+import argparse
+import functools
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+import calibjax as cj
+from benchmarks.harness import ROOT, time_calls
+from benchmarks.works.segments import (
+    TESTS,
+    Case,
+    cells,
+    classes,
+    counts,
+    events,
+    measured,
+    normal,
+    quantiles,
+    samples,
+    stations,
+)
+
+LEVELS, N_RESAMPLES, N_LOOPS = (0.05, 0.01), 199, 50
+N_DATA_SETS = {"level": 1000, "power": 200}
+#: Cases that are cheap, and have twice as many data sets.
+CHEAP = {"normal", "events", "rare events"}
+_QUICK = 8
+#: The cases in which a loop is tried, which takes far longer than all else.
+LOOPED = {
+    "normal",
+    "events",
+    "normal, one of 5 stations: spread 1.35",
+    "events, one station higher",
+}
+#: Cases of events that other packages are shown, and how many data sets.
+PEER_CASES, N_PEERS = ("events", "events, one station higher"), 100
+
+show = functools.partial(print, flush=True)
+
+
+def level_cases() -> dict[str, Case]:
+    n = 500
+    groups = stations(n)
+    weights = {"weights": np.float32(10 ** np.random.default_rng(0).uniform(-1.5, 1.5, n))}
+    found = {
+        "normal": Case(normal(groups), groups),
+        "events": Case(events(groups), groups),
+        "rare events": Case(events(groups, middle=-4.5), groups),
+        "ten classes": Case(classes(groups), groups),
+        "counts": Case(counts(groups), groups),
+        "ten samples": Case(samples(groups), groups),
+        "five quantiles": Case(quantiles(groups), groups),
+        "normal, weights of three orders": Case(normal(groups), groups, weights),
+        "events, weights of three orders": Case(events(groups), groups, weights),
+    }
+    for n_clusters, share in ((100, 0.3), (20, 0.1)):
+        of_rows = np.random.default_rng(1).permutation(np.arange(n) % n_clusters)
+        draw = normal(groups, share=share, clusters=of_rows)
+        name = f"normal, {n_clusters} clusters, correlation {share}"
+        found[name] = Case(draw, groups, {"clusters": of_rows.astype(np.int32)})
+    return found
+
+
+def power_cases() -> dict[str, Case]:
+    groups, few = stations(1000), cells(1000)
+    in_c = groups["station"] == "C"
+    in_cell = (few["station"] == "C") & (few["lead"] == 2)
+    first, second = np.isin(few["station"], list("ABCDE")), few["lead"] <= 2
+    halves = {"side": np.where(first, "left", "right"), "time": np.where(second, "day", "night")}
+    sign = np.where(first == second, 1.0, -1.0)
+    pairs = tuple({"side": a, "time": b} for a in ("left", "right") for b in ("day", "night"))
+    others = {name: groups[name] for name in ("station", "lead", "kind")}
+    height = groups["height"]
+    quarters = tuple({"height": level} for level in _quarters(height))
+    station, cell = ({"station": "C"},), ({"station": "C", "lead": "2"},)
+    return {
+        "normal, one of 5 stations: spread 1.35": Case(
+            normal(groups, spread=np.where(in_c, 1.35, 1.0)), groups, {}, station
+        ),
+        "normal, one of 40 cells: half a deviation higher": Case(
+            normal(few, shift=0.5 * in_cell), few, {}, cell
+        ),
+        "normal, two columns: +0.3 where they agree, -0.3 where not": Case(
+            normal(groups, shift=0.3 * sign), others | halves, {}, pairs
+        ),
+        "normal, a wave of a number: 0.4 sin(2 pi height)": Case(
+            normal(groups, shift=0.4 * np.sin(2 * np.pi * height)), groups, {}, quarters
+        ),
+        "events, one station higher": Case(events(groups, shift=0.6 * in_c), groups, {}, station),
+        "ten classes, one station too sure": Case(
+            classes(groups, temperature=np.where(in_c, 1.5, 1.0)), groups, {}, station
+        ),
+    }
+
+
+def _quarters(values: np.ndarray) -> list[str]:
+    ordered = np.sort(values)
+    parts = np.split(ordered, [ordered.size * k // 4 for k in (1, 2, 3)])
+    return [f"{x.min():.4g} to {x.max():.4g}" for x in parts]
+
+
+def speed() -> dict[str, Any]:
+    """Seconds of 10^5 rows, about 1000 segments and 999 draws."""
+    rng, n = np.random.default_rng(0), 100_000
+    groups = {f"column {k}": rng.integers(0, 6, n) for k in range(8)}
+    probs = rng.uniform(0.05, 0.95, n).astype(np.float32)
+    loc = rng.normal(size=n).astype(np.float32)
+    data = {
+        "events": (cj.Bernoulli(probs), (rng.uniform(size=n) < probs).astype(np.int32)),
+        "normal": (
+            cj.Normal(loc, np.ones(n, np.float32)),
+            loc + rng.normal(size=n).astype(np.float32),
+        ),
+    }
+    calls = {
+        name: functools.partial(cj.segment_test, jax.random.key(0), *rows, groups)
+        for name, rows in data.items()
+    }
+    found = {name: len(call().names.segments) for name, call in calls.items()}
+    times = time_calls(calls, 3)
+    return {name: times[name] | {"n_segments": found[name]} for name in calls}
+
+
+def page(results: Mapping[str, Any], peers: Mapping[str, Any]) -> str:
+    quick = " (quick: fewer data sets)" if results.get("quick") else ""
+    beyond = [
+        f"{name} ({rate:.3f} at {level})"
+        for name, result in results.get("level", {}).items()
+        for level in LEVELS
+        if (rate := result["rates"]["segments"][str(level)])
+        > level + 3 * np.sqrt(level * (1 - level) / result["n_data_sets"])
+    ]
+    parts = [
+        "# For whom is a model wrong?",
+        "Made by `python -m benchmarks.segments`. How often simulated data sets are rejected with "
+        f"{N_RESAMPLES} resamples. The rows have four columns: 5 stations, 4 lead times, 4 kinds "
+        "of weather, and a number, which is cut at its quartiles: 126 segments of up to two "
+        "columns.",
+        "* **`segment_test`**: its p-value, adjusted for all segments and statistics.\n"
+        "* **Bonferroni, normal tails**: the least p-value of the same sums, taken for normal, "
+        "times their number.\n"
+        "* **Benjamini and Yekutieli**: the same p-values, any rejected by their procedure.\n"
+        "* **a loop of `calibration_test`**: the levels of each column one by one, the least "
+        f"p-value, {N_LOOPS} data sets.\n"
+        "* **MCGrad's own p-value**: of mcgrad 0.1.5 with the same columns, "
+        f"{N_PEERS} data sets; it says of itself that it is not adjusted for multiple testing.",
+        "## False alarms of calibrated models, 500 rows",
+        f"{N_DATA_SETS['level']} data sets, and twice as many of {', '.join(sorted(CHEAP))}; the "
+        "standard error is 0.007 and 0.005 near 0.05, and 0.003 and 0.002 near 0.01.",
+        _table(results.get("level", {}), peers, [str(level) for level in LEVELS], False),
+        f"More than three standard errors above the level: {'; '.join(beyond) or 'none'}.",
+        f"## Power at 0.05, 1000 rows, {N_DATA_SETS['power']} data sets",
+        "**named first**: how often the segment with the largest score is one that is wrong.",
+        _table(results.get("power", {}), peers, ["0.05"], True),
+        "## Speed",
+        "10^5 rows, 999 draws; seconds of the second call and later ones, median of 3 (least).",
+        _speed_table(results.get("speed", {})),
+        f"Device: {results.get('device', '')}{quick}.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(
+    results: Mapping[str, Any], peers: Mapping[str, Any], levels: list[str], is_power: bool
+) -> str:
+    columns = [
+        (test, level) for test in TESTS for level in levels[: 2 if test == "segments" else 1]
+    ]
+    header = ["case", *(["named first"] if is_power else [])]
+    header += [f"{TESTS[test]}, {level}" for test, level in columns]
+    rows = []
+    for name, result in results.items():
+        rates = result["rates"] | ({"mcgrad": peers[name]} if name in peers else {})
+        cells = [_cell(rates.get(test, {}).get(level)) for test, level in columns]
+        rows.append([name, *([_cell(result["first"])] if is_power else []), *cells])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, ["---"] * len(header), *rows])
+
+
+def _speed_table(times: Mapping[str, Any]) -> str:
+    rows = [["rows", "segments", "seconds"], ["---"] * 3]
+    rows += [
+        [name, str(x["n_segments"]), f"{x['median']:.1f} ({x['min']:.1f})"]
+        for name, x in times.items()
+    ]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+
+
+def _cell(rate: float | None) -> str:
+    return "" if rate is None else f"{rate:.3f}"
+
+
+def rates_of(found: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
+    return {
+        # A p-value of single precision may be an ulp above the level that it is.
+        test: {str(level): float(np.mean(values <= level + 1e-6)) for level in LEVELS}
+        for test, values in found.items()
+        if test in TESTS
+    }
+
+
+def write_data(folder: pathlib.Path) -> None:
+    """Probabilities, targets and columns of data sets of the cases that others are shown."""
+    every = level_cases() | power_cases()
+    for name in PEER_CASES:
+        case = every[name]
+        keys = jax.random.split(jax.random.key(0), N_PEERS)
+        draw = jax.jit(lambda key, case=case: case.draw(jax.random.split(key)[0]))
+        drawn = [draw(key) for key in keys]
+        np.savez(
+            folder / f"{name}.npz",
+            probs=np.stack([p.probs for p, _ in drawn]),
+            targets=np.stack([y for _, y in drawn]),
+            **case.groups,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", nargs="*", choices=("level", "power", "speed"))
+    parser.add_argument("--cases", nargs="*", help="only cases with one of these words")
+    parser.add_argument("--output", type=pathlib.Path)
+    parser.add_argument("--data", type=pathlib.Path)
+    options = parser.parse_args()
+    if options.data is not None:
+        write_data(options.data)
+        return
+    folder = ROOT / ("build/benchmarks" if options.quick else "benchmarks")
+    folder = options.output or folder
+    folder.mkdir(parents=True, exist_ok=True)
+    file, of_peers = folder / "segments.json", folder / "segments_peers.json"
+    results = json.loads(file.read_text()) if file.exists() else {}
+    peers = json.loads(of_peers.read_text()) if of_peers.exists() else {}
+    results |= {"device": jax.devices()[0].device_kind, "quick": options.quick}
+    chapters = ("level", "power", "speed") if options.only is None else options.only
+    cases = {"level": level_cases, "power": power_cases}
+    for chapter in chapters:
+        if chapter == "speed":
+            results["speed"] = speed()
+            show(results["speed"])
+            continue
+        for name, case in cases[chapter]().items():
+            if options.cases and not any(word in name for word in options.cases):
+                continue
+            n = N_DATA_SETS[chapter] * (2 if name in CHEAP else 1)
+            n = _QUICK if options.quick else n
+            n_loops = min(n, N_LOOPS) if name in LOOPED else 0
+            found = measured(case, n, N_RESAMPLES, n_loops)
+            result = {"n_data_sets": n, "rates": rates_of(found)}
+            result["first"] = float(np.mean(found["first"]))
+            results.setdefault(chapter, {})[name] = result
+            show(name, result)
+            file.write_text(json.dumps(results, indent=1))
+    file.write_text(json.dumps(results, indent=1))
+    (folder / "SEGMENTS.md").write_text(page(results, peers))
+
+
+if __name__ == "__main__":
+    main()
