@@ -51,7 +51,7 @@ def segments(
         >>> predictions, night = cj.Bernoulli(np.full(200, 0.5)), np.arange(200) % 2 == 0
         >>> result = cj.segment_test(jax.random.key(0), predictions, night, {"night": night})
         >>> [label.get_text() for label in plot.segments(result).get_yticklabels()]
-        ['not night (100)', 'night (100)', 'all rows (200)']
+        ['night (100)', 'not night (100)', 'all rows (200)']
     """
     found = result.segments
     if statistic is None and found:
