@@ -39,11 +39,13 @@ class Products(NamedTuple):
     Args:
         left, right: two features of one column.
         factor: the root of the factor of the kernel.
+        owner: the number of the kernel among those of pairs, and of predictions and a column.
     """
 
     left: np.ndarray
     right: np.ndarray
     factor: np.ndarray
+    owner: np.ndarray
 
 
 class ColumnKernels(NamedTuple):
@@ -102,23 +104,16 @@ class ColumnKernels(NamedTuple):
 
     def products(self) -> Products:
         """The features of pairs, and of the predictions and a column."""
-        left, right, factor, _ = self._products
-        return Products(left, right, factor)
+        return _products(self)
 
     def of_features(self, squares: jax.Array) -> jax.Array:
         """The forms of all kernels ``[T, …]`` from those of their features ``[S' + P, …]``."""
-        singles, (*_, owners) = self.singles(), self._products
-        d = len(self.sizes)
-        alone = singles.block[singles.block < d]
-        every = np.concatenate([alone, d + owners])
-        forms = jax.ops.segment_sum(squares, every, sum(self.counts), indices_are_sorted=True)
+        block, d = self.singles().block, len(self.sizes)
+        owners = np.concatenate([block[block < d], d + self.products().owner])
+        forms = jax.ops.segment_sum(squares, owners, sum(self.counts), indices_are_sorted=True)
         kinds = jnp.split(forms, np.cumsum(self.counts)[:-1])
         parts = [(x, jnp.mean(x, axis=0, keepdims=True)) if x.shape[0] > 1 else (x,) for x in kinds]
         return jnp.concatenate(list(itertools.chain(*parts)))
-
-    @property
-    def _products(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        return _products(self)
 
 
 def _of_column(size: int, n_cosines: int, n_categories: int, decay: float) -> np.ndarray:
@@ -129,8 +124,7 @@ def _of_column(size: int, n_cosines: int, n_categories: int, decay: float) -> np
 
 
 @functools.cache
-def _products(kernels: ColumnKernels) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """left, right, factor and the number of the kernel of each product."""
+def _products(kernels: ColumnKernels) -> Products:
     block, d, c = kernels.singles().block, len(kernels.sizes), kernels.n_coordinates
     # Blocks d, …, 2 d - 1 are of covariates in products, and those behind them of coordinates.
     of_block = [np.flatnonzero(block == k).astype(np.int32) for k in range(d, 2 * d + c)]
@@ -143,8 +137,4 @@ def _products(kernels: ColumnKernels) -> tuple[np.ndarray, np.ndarray, np.ndarra
         right.append(b.ravel())
         factor.append(np.full(a.size, size))
         owner.append(np.full(a.size, kernel, np.int32))
-    return _joined(left), _joined(right), _joined(factor), _joined(owner)
-
-
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate(parts) if parts else np.zeros(0, np.int32)
+    return Products(*map(np.concatenate, (left, right, factor, owner)))
