@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from calibjax.estimators import UniformBinning
 
@@ -27,7 +28,7 @@ def cumulative(counts: jax.Array) -> jax.Array:
     return jnp.pad(sums, [(0, 0)] * (counts.ndim - 1) + [(1, 0)])
 
 
-def worst_cell(size: jax.Array, significant: jax.Array) -> tuple[int, ...] | None:
+def worst_cell(size: ArrayLike, significant: ArrayLike) -> tuple[int, ...] | None:
     """The index of the significant cell whose size is farthest from 0; None if none is.
 
     The size is a score, for the clearest error, or a value, for the largest one.  The arrays must

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
@@ -70,8 +71,8 @@ class ResidualMap:
         It is where the model is most wrong, often a cell of few rows.  In the second layer the
         error is that of the spread, sqrt(1 + value) - 1.
         """
-        location, square = self.value
-        errors = jnp.stack([location, jnp.sqrt(jnp.maximum(1 + square, 0.0)) - 1])
+        location, square = np.asarray(self.value)
+        errors = np.stack([location, np.sqrt(np.maximum(1 + square, 0.0)) - 1])
         return worst_cell(errors, self.significant)
 
 

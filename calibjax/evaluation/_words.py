@@ -93,13 +93,23 @@ def worst_level(predictions: Distribution, targets: Any, confidence_level: float
 
 
 def _place_of_class(witness: Any, cell: tuple[int, int], classes: list[Any] | None) -> str:
+    # With NumPy: programs of XLA would be compiled for the indices.
+    edges, means, values, counts, labels = (
+        np.asarray(x)
+        for x in (
+            witness.probability_edges,
+            witness.predicted,
+            witness.value,
+            witness.count,
+            witness.classes,
+        )
+    )
     row, place = cell
-    low, high = (float(x) for x in witness.probability_edges[place : place + 2])
-    predicted = float(witness.predicted[cell])
-    name = class_name(classes, int(witness.classes[row]))
+    low, high, predicted = float(edges[place]), float(edges[place + 1]), float(means[cell])
+    name = class_name(classes, int(labels[row]))
     return (
         f"{name} gets {low:.2g} to {high:.2g}: predicted {predicted:.1%} on average, "
-        f"observed {predicted + float(witness.value[cell]):.1%} ({int(witness.count[cell])} rows)"
+        f"observed {predicted + float(values[cell]):.1%} ({int(counts[cell])} rows)"
     )
 
 
@@ -109,12 +119,13 @@ def _from_to(low: str, high: str) -> str:
 
 def _place_of_number(residuals: Any, cell: tuple[int, int, int], _: Any) -> str:
     layer, place, width = cell
-    edges = residuals.location_edges[place : place + 2], residuals.spread_edges[width : width + 2]
+    locations, spreads = map(np.asarray, (residuals.location_edges, residuals.spread_edges))
+    edges = locations[place : place + 2], spreads[width : width + 2]
     means, deviations = (_from_to(f"{float(low):.3g}", f"{float(high):.3g}") for low, high in edges)
-    value = float(residuals.value[cell])
+    value = float(np.asarray(residuals.value)[cell])
     if layer == 0:
         found = f"targets are {abs(value):.2g} deviations {'higher' if value > 0 else 'lower'}"
     else:
         found = f"errors are {(1 + value) ** 0.5:.2g} times as large as predicted"
-    n = int(residuals.count[place, width])
+    n = int(np.asarray(residuals.count)[place, width])
     return f"means are {means} and deviations {deviations}: {found} ({n} rows)"
