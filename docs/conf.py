@@ -130,6 +130,7 @@ def include_readmes():
         "INTERVALS",
         "SURVIVAL",
         "DEPENDENCE",
+        "RECALIBRATION",
         "COMPARISON",
         "MONITOR",
         "WARM_UP",

@@ -98,7 +98,8 @@ def fit_recalibrator(
 
     Args:
         predictions: a batch of n >= 1 predictions of labels (Categorical, Ordinal, Bernoulli or
-            mixtures of these) or of real numbers (a `Univariate` family, Normal, Laplace, mixtures
+            mixtures of these; of Bernoulli ones probabilities near 1 have lost the digits that two
+            columns keep) or of real numbers (a `Univariate` family, Normal, Laplace, mixtures
             of these, Quantiles, Empirical).
         targets: labels ``0 … m-1`` or numbers, array ``[n]``.
         method: one of the table.
