@@ -230,8 +230,8 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 def page(results: dict) -> str:
     parts = [
         "# Recalibration of labels",
-        "Made by `python -m benchmarks.recalibration`. Models of scikit-learn are fitted to 40 % of "
-        "the rows of data sets, maps to 30 %, and the rest judges them.",
+        "Made by `python -m benchmarks.recalibration`. Models of scikit-learn are fitted to 40 % "
+        "of the rows of data sets, maps to 30 %, and the rest judges them.",
     ]
     for two, title in ((False, "Many classes"), (True, "Two classes")):
         found = {
