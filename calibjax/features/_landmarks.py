@@ -39,13 +39,14 @@ class Landmarks:
         points: the landmarks, F predictions or what stands for them in kernels.
         n_rows: the number of rows that they stand for.
         base: the kernel b.
-        inverse: B^-1, ``[F, F]``; None if every batch of this size consists of landmarks.
+        factor: S with S^T S = B^-1, ``[F, F]``; None if every batch of this size consists of
+            landmarks.
     """
 
     points: PyTree
     n_rows: jax.Array
     base: KernelLike
-    inverse: jax.Array | None
+    factor: jax.Array | None
 
     @property
     def n_points(self) -> int:
@@ -58,9 +59,11 @@ class Landmarks:
         # The first landmark that is this row, if all rows are landmarks.
         first = (rows * self.n_points + self.n_rows - 1) // jnp.maximum(self.n_rows, 1)
         units = jax.nn.one_hot(first, self.n_points, dtype=dtype)
-        if self.inverse is None:
+        if self.factor is None:
             return units
-        interpolated = dot(pairwise(self.base, predictions, self.points), self.inverse)
+        # B^-1 itself has entries so large that sums with it are wrong by percents in float32.
+        values = pairwise(self.base, predictions, self.points)
+        interpolated = dot(dot(values, self.factor.T), self.factor)
         return jnp.where(self.n_rows <= self.n_points, units, interpolated)
 
     def matrix(self, kernel: KernelLike) -> jax.Array:
@@ -83,29 +86,31 @@ def landmarks_with_base(
 ) -> Landmarks:
     """Landmarks that interpolate with a base kernel."""
     size = jax.tree.leaves(points)[0].shape[0]
-    inverse = None
+    factor = None
     if interpolates:
         matrix = pairwise(base, points, points)
         nugget = _NUGGET * jnp.trace(matrix)
         # Without a nugget the matrix of a kernel that is 0 at all landmarks has no inverse.
         nugget = jnp.where(nugget > 0, nugget, 1.0)
-        inverse = _inverse(matrix + nugget * jnp.eye(size, dtype=matrix.dtype))
-    return Landmarks(points, n_rows, base, inverse)
+        factor = _inverse_factor(matrix + nugget * jnp.eye(size, dtype=matrix.dtype))
+    return Landmarks(points, n_rows, base, factor)
 
 
-def _inverse(matrix: jax.Array) -> jax.Array:
-    """The inverse of a positive definite matrix, by Gauss-Jordan elimination without pivots.
+def _inverse_factor(matrix: jax.Array) -> jax.Array:
+    """S with S^T S = B^-1 for a positive definite B = L D L^T: D^(-1/2) L^-1, by elimination.
 
-    On CPUs, `jnp.linalg.inv` calls LAPACK, and two such calls of one program, vectorised over data
-    sets, can wait for each other forever on a machine with two cores (jaxlib 0.10.2).
+    On CPUs, functions of `jnp.linalg` call LAPACK, and two such calls of one program, vectorised
+    over data sets, can wait for each other forever on a machine with two cores (jaxlib 0.10.2).
     """
     size = matrix.shape[0]
     i, j = jnp.arange(size)[:, None], jnp.arange(size)[None, :]
 
     def eliminate(k: jax.Array, a: jax.Array) -> jax.Array:
-        pivot, column, row = a[k, k], a[:, k, None], a[None, k, :]
-        others = jnp.where(i == k, row / pivot, a - column * (row / pivot))
-        of_column = jnp.where(i == k, 1 / pivot, -column / pivot)
-        return jnp.where(j == k, of_column, others)
+        # L^-1 grows below the diagonal, where B becomes 0; its diagonal of ones is not stored.
+        multiple = a[:, k, None] / a[k, k]
+        row = jnp.where(j == k, 1.0, a[None, k, :])
+        return jnp.where(i > k, jnp.where(j == k, 0.0, a) - multiple * row, a)
 
-    return lax.fori_loop(0, size, eliminate, matrix)
+    found = lax.fori_loop(0, size, eliminate, matrix)
+    lower = jnp.where(i > j, found, jnp.where(i == j, 1.0, 0.0))
+    return lower / jnp.sqrt(jnp.diagonal(found))[:, None]
