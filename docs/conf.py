@@ -131,6 +131,7 @@ def include_readmes():
         "SURVIVAL",
         "DEPENDENCE",
         "RECALIBRATION",
+        "SEGMENTS",
         "COMPARISON",
         "MONITOR",
         "WARM_UP",

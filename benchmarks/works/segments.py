@@ -117,7 +117,8 @@ def counts(groups: Groups) -> Draw:
 
     def draw(key: jax.Array) -> tuple[cj.Distribution, jax.Array]:
         of_rate, of_target = jax.random.split(key)
-        predictions = cj.Poisson(jnp.exp(jax.random.normal(of_rate, (n,))))
+        rate = jnp.exp(jnp.clip(jax.random.normal(of_rate, (n,)), -2, 2))
+        predictions = cj.Poisson(rate, max_count=40)
         return predictions, predictions.sample(of_target)
 
     return draw
