@@ -82,8 +82,8 @@ def page(results: Mapping[str, Any]) -> str:
         'predictions are wrong. "without" sees predictions and targets alone, whatever d is; '
         "`segment_test` cuts columns at their quartiles.",
     ]
-    for chapter, title in CHAPTERS.items():
-        parts += [f"## {title}", _table(results.get(chapter, {}))]
+    for chapter in filter(results.__contains__, CHAPTERS):
+        parts += [f"## {CHAPTERS[chapter]}", _table(results[chapter])]
         if chapter == "simulation":
             parts.append(
                 "A parameter of the law N(0, 1) and an observation that has the correlation 0.2 "
