@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from compiled import call
-from instances import FAMILIES, cast
+from instances import FAMILIES, cast, normal_of
 from marks import fast_in_float32
 from scipy import stats
 
@@ -162,6 +162,7 @@ CASES = {
     "poisson": _of_counts("poisson", lambda p: stats.poisson(p.rate)),
     "binomial": _binomial,
     "normal": _of_family("normal", lambda p: stats.norm(p.loc, p.scale)),
+    "recalibrated": _of_family("recalibrated", normal_of),
     "laplace": _of_family("laplace", lambda p: stats.laplace(p.loc, p.scale)),
     "log_normal": _of_family("log_normal", lambda p: stats.lognorm(p.scale, 0, np.exp(p.loc))),
     "student_t": _of_family("student_t", lambda p: stats.t(p.df, p.loc, p.scale)),
