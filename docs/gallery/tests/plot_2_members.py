@@ -3,9 +3,9 @@ What kind of error?
 ===================
 
 The calibration test looks with several kernels at once, and their scores say what kind of error
-there is. Two kernels each see a wrong location, a wrong shape or a wrong spread, among similar
-predictions (narrow) or all of them (wide). Under a calibrated model each score is roughly standard
-normal; the largest one decides, beside the largest ones of a calibrated model.
+there is. Three kernels each see a wrong location, a wrong spread or a wrong shape: among predictions
+of similar means, of similar deviations, or among all of them. Under a calibrated model each score is
+roughly standard normal; the largest one decides, beside the largest ones of a calibrated model.
 
 Made with :func:`calibjax.calibration_test`, whose result has ``members``, see
 :class:`calibjax.CalibrationTestResult`.
@@ -26,13 +26,14 @@ forecasts = {
     "too narrow": cj.Normal(mean, 0.8 * truth.scale),
 }
 
-kinds = [f"{kind}, {at}" for kind in ("location", "shape", "spread") for at in ("narrow", "wide")]
+among = "similar means", "similar deviations", "all"
+kinds = [f"{kind}, {rows}" for rows in among for kind in ("location", "spread", "shape")]
 figure, ax = plt.subplots()
 for (name, predictions), marker in zip(forecasts.items(), "o^s", strict=True):
     result = cj.calibration_test(jax.random.key(2), predictions, y)
     ax.plot(result.members.scores, kinds, f"{marker}-", label=f"{name}, p = {result.pvalue:.2g}")
 ax.axvspan(-2, 2, color="0.85", linewidth=0, zorder=0)
 ax.invert_yaxis()
-ax.set(title="Scores of the six kernels", xlabel="score")
+ax.set(title="Scores of the nine kernels", xlabel="score")
 ax.grid(axis="y", color="0.85", linewidth=0.5)
 figure.legend(loc="outside lower center", ncols=3)
