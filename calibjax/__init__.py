@@ -85,6 +85,7 @@ from calibjax.hypothesis_tests import sample_test_locations as sample_test_locat
 from calibjax.intervals import CalibrationComparison as CalibrationComparison
 from calibjax.intervals import EquivalentTemperature as EquivalentTemperature
 from calibjax.intervals import compare_calibration as compare_calibration
+from calibjax.intervals import compare_groups as compare_groups
 from calibjax.intervals import equivalent_temperature as equivalent_temperature
 from calibjax.intervals import skce_confidence_interval as skce_confidence_interval
 from calibjax.kernels import Distance as Distance

@@ -370,3 +370,94 @@ def test_cifar10(reference_folder):
     # By the kernel of all three, resnet18 has the largest error.
     assert result.estimates[0] < result.estimates[2] < result.estimates[1]
     assert result.pvalue[0] <= 0.01 and result.confidence_interval().high[0] < 0
+
+
+def grouped(n=60, seed=5):
+    """Binary predictions, targets, and a model that is right in group a alone, of three groups."""
+    rng = np.random.default_rng(seed)
+    group = rng.choice(["a", "b", "c"], n)
+    logits = rng.normal(size=n)
+    targets = rng.uniform(size=n) < 1 / (1 + np.exp(-logits))
+    sure = np.where(group == "a", 1.0, 4.0)
+    return cj.Bernoulli(1 / (1 + np.exp(-sure * logits))), targets.astype(np.int32), group
+
+
+def test_groups_are_compared_as_their_rows_alone_are(float64):
+    predictions, targets, group = grouped()
+    kernel = cj.default_kernel(predictions)
+    where = np.arange(60) % 7 != 0
+    result = cj.compare_groups(
+        KEY, kernel, predictions, targets, group, n_resamples=4000, where=where
+    )
+    assert result.names == ("a", "b", "c")
+    alone = [np.asarray(where & (group == name)) for name in result.names]
+    h = np.asarray(cj.h_matrix(kernel, predictions, targets))
+    errors = []
+    for k, rows in enumerate(alone):
+        h_of_group, n = h[np.ix_(rows, rows)], rows.sum()
+        off_diagonal = h_of_group.sum() - np.trace(h_of_group)
+        np.testing.assert_allclose(result.estimates[k], off_diagonal / (n * (n - 1)), rtol=1e-9)
+        # The centred bootstrap of one group, with NumPy's random numbers.
+        counts = np.random.default_rng(k).multinomial(n, np.full(n, 1 / n), 20_000)
+        values = np.einsum("ri,ij,rj->r", counts, h_of_group, counts) / (n * (n - 1))
+        errors.append(np.var(values))
+    np.testing.assert_allclose(result.difference, result.estimates[0] - result.estimates[1:])
+    # Groups vary independently: variances add up.  Both sides are means of that many draws.
+    expected = np.sqrt([errors[0] + errors[1], errors[0] + errors[2]])
+    np.testing.assert_allclose(result.standard_error, expected, rtol=5 / np.sqrt(4000))
+
+
+def test_what_groups_share_cancels():
+    # Each person has one row in each group, with the same prediction and target.
+    predictions, targets, _ = grouped(30)
+    twice = jax.tree.map(lambda x: np.concatenate([x, x]), predictions)
+    both, group = np.concatenate([targets, targets]), np.repeat(["first", "second"], 30)
+    paired = cj.compare_groups(KEY, None, twice, both, group, clusters=np.tile(np.arange(30), 2))
+    assert paired.difference == 0 and paired.standard_error < 1e-6 and paired.pvalue == 1
+    alone = cj.compare_groups(KEY, None, twice, both, group)
+    assert alone.difference == 0 and alone.standard_error > 1e-4
+
+
+def test_errors_of_groups():
+    predictions, targets, group = grouped(30)
+    check_message(
+        lambda: cj.compare_groups(KEY, None, predictions, targets, group[:9]),
+        ValueError,
+        r"groups must have shape \[n\] with n = 30 .* got shape \[9\]",
+    )
+    check_message(
+        lambda: cj.compare_groups(KEY, None, predictions, targets, np.full(30, "a")),
+        ValueError,
+        "groups must hold at least two groups, got 1.",
+    )
+    check_message(
+        lambda: cj.compare_groups(KEY, None, predictions, targets, np.linspace(0, 1, 30)),
+        TypeError,
+        "groups must hold texts, integers or truth values, got dtype float64.",
+    )
+    one = np.where(np.arange(30) == 3, "b", "a")
+    check_message(
+        lambda: cj.compare_groups(KEY, None, predictions, targets, one),
+        ValueError,
+        "groups must have at least 2 rows each, got 1 of b.",
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sure, least, most", [(1.0, 0.0, 0.05), (2.0, 0.0, 0.05)])
+def test_level_of_groups(sure, least, most):
+    # Both groups are equally wrong, or both right; the groups have 150 and 100 rows.
+    n, n_sets = 250, 300
+    group, rejected = np.where(np.arange(n) < 150, "a", "b"), 0
+    rng = np.random.default_rng(int(sure))
+    for seed in range(n_sets):
+        logits = rng.normal(size=n)
+        targets = (rng.uniform(size=n) < 1 / (1 + np.exp(-logits))).astype(np.int32)
+        predictions = cj.Bernoulli(np.float32(1 / (1 + np.exp(-sure * logits))))
+        key = jax.random.key(seed)
+        rejected += (
+            cj.compare_groups(key, None, predictions, targets, group, n_resamples=199).pvalue
+            <= 0.05
+        )
+    error = np.sqrt(0.05 * 0.95 / n_sets)
+    assert rejected / n_sets <= most + 3 * error

@@ -11,6 +11,7 @@ from calibjax._rows._data import Covariates as Covariates
 from calibjax._rows._data import Data as Data
 from calibjax._rows._data import clean as clean
 from calibjax._rows._data import clean_kept_first as clean_kept_first
+from calibjax._rows._data import counted_rows as counted_rows
 from calibjax._rows._data import fill_masked as fill_masked
 from calibjax._rows._data import in_dtype as in_dtype
 from calibjax._rows._data import kept_first as kept_first

@@ -18,7 +18,7 @@ from calibjax._between import conditions
 from calibjax._distribution import Distribution
 from calibjax._numbers import fractions_of, is_nonnegative
 from calibjax._sharding import Axis, all_max, all_of, all_sum, index_on
-from calibjax._struct import is_floating, is_traced, static, struct, widest_dtype
+from calibjax._struct import is_floating, is_traced, on_host, static, struct, widest_dtype
 
 T = TypeVar("T")
 
@@ -100,6 +100,16 @@ class Data:
         if self.covariates is not None:
             valid = valid & ~jnp.any(jnp.isnan(self.covariates.values), axis=1)
         return valid if self.weights is None else valid & is_nonnegative(self.weights)
+
+
+def counted_rows(data: Data) -> np.ndarray:
+    """Which rows are kept and have a weight above 0, ``[n]``, as far as that is known."""
+    counted = np.ones(data.n, bool)
+    if data.where is not None and not is_traced(data.where):
+        counted &= on_host(data.where)
+    if data.weights is not None and not is_traced(data.weights):
+        counted &= on_host(data.weights) > 0
+    return counted
 
 
 def valid_rows(predictions: Distribution) -> jax.Array:

@@ -1,6 +1,7 @@
 """How large a calibration error is, and whether one is larger than another one."""
 
 from calibjax.intervals._compare import compare_calibration as compare_calibration
+from calibjax.intervals._compare_groups import compare_groups as compare_groups
 from calibjax.intervals._comparison import CalibrationComparison as CalibrationComparison
 from calibjax.intervals._dependent_interval import sums_of_data as sums_of_data
 from calibjax.intervals._errors import DrawnErrors as DrawnErrors

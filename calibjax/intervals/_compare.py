@@ -135,7 +135,7 @@ def compare_calibration(
         TypeError, ValueError: as in `skce`; `second` has another number of rows, or is empty.
 
     See also:
-        `skce_confidence_interval` for one model.
+        `skce_confidence_interval` for one model, `compare_groups` for one model and groups of rows.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -177,9 +177,11 @@ def compare_calibration(
     (terms, *_) = [check_kernel_of(kernel, data) for data in checked]
     # All models have the same multipliers.
     is_normal = any(data.predictions.has_labels for data in models)
-    found = [_resampled_skce((key, terms), data, n_resamples, is_normal) for data in models]
+    found = [resampled_skce((key, terms), data, n_resamples, is_normal) for data in models]
     draws = f"multipliers of {describe_units(checked[0])}" if depends(checked[0]) else "resamples"
-    result = _comparison(found, several, f"compare_calibration, {n_resamples} {draws}")
+    result = comparison_of(
+        found, several, ("first", *others), f"compare_calibration, {n_resamples} {draws}"
+    )
     # A model that expects no event at all may be sure and right: another one speaks for the rows.
     remarks = [remark_on_rare_events(result, data, "more rows") for data in models]
     return remarks[0] if all(x.method != result.method for x in remarks) else result
@@ -199,7 +201,7 @@ def _others(second: Distribution | Sequence[Distribution]) -> dict[str, Distribu
 
 
 @on_devices
-def _resampled_skce(
+def resampled_skce(
     axis: Axis, shared: tuple[jax.Array, SumOfTerms], data: Data, n_resamples: int, is_normal: bool
 ) -> tuple[jax.Array, jax.Array]:
     """The unbiased SKCE, and its errors T* in the resamples ``[R]``, with H in the place of D."""
@@ -217,11 +219,14 @@ def _resampled_skce(
     return h.unbiased(row_sums), (2 * linear + (quadratic - mean)) / (n * (n - 1))
 
 
-@functools.partial(quick_jit, static_argnums=(1, 2))
-def _comparison(
-    found: Sequence[tuple[jax.Array, jax.Array]], several: bool, method: str
+@functools.partial(quick_jit, static_argnums=(1, 2, 3))
+def comparison_of(
+    found: Sequence[tuple[jax.Array, jax.Array]],
+    several: bool,
+    names: tuple[str, ...],
+    method: str,
 ) -> CalibrationComparison:
-    """The comparison of the first of K + 1 models with the others."""
+    """The comparison of the first of K + 1 estimates and their errors with the others."""
     dtype = widest_dtype(*jax.tree.leaves(found))
     estimates, draws = (jnp.stack([x.astype(dtype) for x in xs]) for xs in zip(*found, strict=True))
     differences, errors = estimates[:1] - estimates[1:], draws[:1] - draws[1:]
@@ -248,5 +253,5 @@ def _comparison(
     if not several:
         differences, pvalues, standard_errors = differences[0], pvalues[0], standard_errors[0]
     return CalibrationComparison(
-        estimates, differences, pvalues, standard_errors, deviations, several, method
+        estimates, differences, pvalues, standard_errors, deviations, several, names, method
     )

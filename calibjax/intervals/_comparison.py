@@ -1,4 +1,4 @@
-"""The result of a comparison of several models."""
+"""The result of a comparison of several models, or of several groups."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from calibjax.resampling import one_level
 
 @struct
 class CalibrationComparison:
-    """Which of two models, or of K + 1 models, is better calibrated.
+    """Which of two models, or of K + 1 models or groups of rows, is better calibrated.
 
     It is a pytree: it can leave jit, and vmap over data sets returns one result with arrays.  It
     prints the numbers.
@@ -26,7 +26,8 @@ class CalibrationComparison:
         standard_error: the root mean square error of each difference, as resamples show it.
         deviations: the largest error of any difference in each resample, in units of its standard
             error, upwards and downwards, ``[2, n_resamples]``.
-        several: whether the second models were given as a list.
+        several: whether the first one is compared with a list of others.
+        names: what is compared.
         method: the number of resamples, in words.
 
     Example:
@@ -46,6 +47,7 @@ class CalibrationComparison:
     standard_error: jax.Array
     deviations: jax.Array
     several: bool = static(default=False)
+    names: tuple[str, ...] = static(default=())
     method: str = static(default="")
 
     def confidence_interval(self, confidence_level: float | jax.Array = 0.95) -> ConfidenceInterval:
@@ -86,18 +88,18 @@ class CalibrationComparison:
             shape = getattr(self.pvalue, "shape", None)
             return f"CalibrationComparison({self.method}; pvalue of shape {shape})"
         first, *others = np.atleast_1d(self.estimates)
-        names = [f"second[{k}]" for k in range(len(others))] if self.several else ["second"]
+        first_name, *names = self.names
         columns = map(np.atleast_1d, (self.difference, self.standard_error, self.pvalue))
         lines = [
             f"  {name}: SKCE {other:.4g}, difference {difference:.3g} ± {error:.2g}, "
-            f"pvalue {pvalue:.3g}{_words(difference, pvalue)}"
+            f"pvalue {pvalue:.3g}{_words(first_name, difference, pvalue)}"
             for name, other, difference, error, pvalue in zip(names, others, *columns, strict=True)
         ]
-        return "\n".join([f"{self.method}\n  first: SKCE {first:.4g}", *lines])
+        return "\n".join([f"{self.method}\n  {first_name}: SKCE {first:.4g}", *lines])
 
 
-def _words(difference: float, pvalue: float) -> str:
-    """Which model is better, where the p-value is small."""
+def _words(first: str, difference: float, pvalue: float) -> str:
+    """Which one is better calibrated, where the p-value is small."""
     if not pvalue <= 0.05:
         return ""
-    return ": first is better calibrated" if difference < 0 else ": first is worse calibrated"
+    return f": {first} is {'better' if difference < 0 else 'worse'} calibrated"

@@ -16,12 +16,12 @@ from calibjax._rows import (
     Data,
     Dependence,
     check_data,
+    counted_rows,
     first_rows,
     padded,
     rung,
     with_dependence,
 )
-from calibjax._struct import is_traced, on_host
 from calibjax.hypothesis_tests import describe_law, law_under_h0
 from calibjax.scores import places_of_targets
 from calibjax.segments._columns import Column, Groups, read_columns
@@ -146,7 +146,7 @@ def segment_test_of_data(
     key: jax.Array, data: Data, groups: Groups, *, order: int, n_resamples: int
 ) -> SegmentTestResult:
     """`segment_test` of checked data."""
-    n, kept = data.n, _kept(data)
+    n, kept = data.n, counted_rows(data)
     columns, left_out = read_columns(groups, kept)
     segments = segments_of(columns, kept, order)
     if not segments:
@@ -184,16 +184,6 @@ def _check_family(predictions: Distribution, targets: Targets) -> None:
             "predictions must be of labels, counts or real numbers, got "
             f"{family_name(predictions)}; of vectors, take one coordinate."
         )
-
-
-def _kept(data: Data) -> np.ndarray:
-    """Which rows count, as far as that is known outside of jit."""
-    kept = np.ones(data.n, bool)
-    if data.where is not None and not is_traced(data.where):
-        kept &= on_host(data.where)
-    if data.weights is not None and not is_traced(data.weights):
-        kept &= on_host(data.weights) > 0
-    return kept
 
 
 def _judged(key: jax.Array, data: Data) -> Data:

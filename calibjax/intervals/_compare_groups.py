@@ -1,0 +1,165 @@
+"""For which of several groups of rows one model is better calibrated."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from calibjax._between import Targets
+from calibjax._check import check_integer, check_key
+from calibjax._distribution import Distribution
+from calibjax._rows import (
+    Data,
+    Dependence,
+    check_data,
+    check_unrelated,
+    counted_rows,
+    describe_units,
+    padded,
+    with_dependence,
+)
+from calibjax._struct import is_traced
+from calibjax.discrepancy import check_kernel_of
+from calibjax.expectations import default_kernel_of_data
+from calibjax.intervals._compare import comparison_of, resampled_skce
+from calibjax.intervals._comparison import CalibrationComparison
+from calibjax.intervals._dependent_interval import depends
+from calibjax.intervals._rare_events import remark_on_rare_events
+from calibjax.kernels import KernelLike
+
+# The SKCE of a group needs pairs of its rows.
+_LEAST_ROWS = 2
+
+
+def compare_groups(
+    key: jax.Array,
+    kernel: KernelLike | None,
+    predictions: Distribution,
+    targets: Targets,
+    groups: Any,
+    *,
+    n_resamples: int = 999,
+    where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+    times: ArrayLike | None = None,
+    horizon: float | None = None,
+) -> CalibrationComparison:
+    """Is a model better calibrated for one group of rows than for another one?
+
+    .. math::
+        \\mathrm{SKCE}_A - \\mathrm{SKCE}_B,
+        \\quad \\mathrm{SKCE}_g = E[h((P, Y), (P', Y')) \\mid \\text{both rows are of group } g],
+
+    with one kernel for all groups.  The first group in the order of the names is compared with each
+    other one, as `compare_calibration` compares models: two-sided p-values of the hypothesis that
+    both SKCE are equal, however large they are, and intervals that hold for all groups at once.
+    The rows of each group are resampled by themselves.  With `clusters` or `times` one multiplier
+    serves all rows of a cluster or time, whatever their groups: what two groups have in common
+    there, such as two measurements of each person, cancels.
+
+    It is about calibration within groups and says nothing else about what is fair.  A group for
+    which predictions say less, such as the overall frequency for all of its rows, may be better
+    calibrated, and is not better served.  To find out for whom a model is wrong at all, take
+    `segment_test`, whose level is exact.
+
+    Where all groups are calibrated, the test rejects in far less than a fraction a of all cases at
+    the level a.  Take at least ten rows and ten rare events in each group; outside of jit `method`
+    says so if a group expects less.
+
+    O(n^2 n_resamples) time for each group, memory O(n).
+
+    Args:
+        key: a key of `jax.random`.
+        kernel: as in `skce`, or None for the `default_kernel` of all predictions.
+        predictions: a batch of n predictions of one family.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  Of single numbers also
+            `Between`, where they are censored or binned.
+        groups: the name of the group of each row, ``[n]``: texts, integers or truth values, which
+            are known outside of jit, and before the targets.
+        n_resamples: R; resample r depends only on (key, r).
+        where: boolean mask ``[n]``; masked rows may hold anything.
+        weights: how much each row counts, nonnegative numbers ``[n]``.
+        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
+        times: numbers ``[n]``: rows of one time may depend on each other in any way.
+        horizon: a number in units of the times: rows less than it apart may depend on each other.
+
+    Returns:
+        CalibrationComparison, whose `names` are the groups, and whose differences are those of the
+        first group minus each other one; numbers for two groups, else ``[K]``.
+
+    Raises:
+        TypeError, ValueError: as in `skce`; `groups` of another shape or type, of fewer than two
+            groups, or with fewer than two rows in one of them.
+
+    See also:
+        `segment_test` for whom a model is wrong, `compare_calibration` for several models.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, numpy as np, calibjax as cj
+        >>> errors = jax.random.normal(jax.random.key(0), (600,))
+        >>> region = np.repeat(["north", "south"], 300)
+        >>> errors = jnp.where(region == "south", 2.0, 1.0) * errors
+        >>> predictions = cj.Normal(jnp.zeros(600), jnp.ones(600))
+        >>> result = cj.compare_groups(jax.random.key(1), None, predictions, errors, region)
+        >>> result.names, bool(result.pvalue < 0.01), bool(result.difference < 0)
+        (('north', 'south'), True, True)
+
+    Reference: Arcones and Giné, On the bootstrap of U and V statistics, Annals of Statistics 20,
+    1992, for the errors of one group; those of two groups are independent.
+    """
+    check_key(key)
+    n_resamples = check_integer("n_resamples", n_resamples, 1)
+    data = check_data(predictions, targets, where, weights, intervals=True)
+    data = with_dependence(data, Dependence(clusters, times, horizon))
+    names, codes = _read_groups(groups, data)
+    rows = data if data.predictions.score_only else padded(data)
+    terms = check_kernel_of(default_kernel_of_data(rows) if kernel is None else kernel, rows)
+    codes = np.pad(codes, (0, rows.n - data.n), constant_values=-1)
+    found, parts = [], []
+    for group in range(len(names)):
+        mask = jnp.asarray(codes == group)
+        part = dataclasses.replace(rows, where=mask if rows.where is None else rows.where & mask)
+        check_unrelated(part)
+        # Rows of two groups that do not depend on each other have resamples of their own.
+        own = key if depends(rows) else jax.random.fold_in(key, group)
+        found.append(resampled_skce((own, terms), part, n_resamples, rows.predictions.has_labels))
+        parts.append(part)
+    draws = f"multipliers of {describe_units(data)}" if depends(data) else "resamples"
+    method = f"compare_groups, {n_resamples} {draws}"
+    result = comparison_of(found, len(names) > 2, names, method)
+    remarks = [remark_on_rare_events(result, part, "larger groups") for part in parts]
+    return next((x for x in remarks if x.method != method), result)
+
+
+def _read_groups(groups: Any, data: Data) -> tuple[tuple[str, ...], np.ndarray]:
+    """The names of the groups, and the number of the group of each row, -1 if it does not count."""
+    if is_traced(groups):
+        raise TypeError("groups must be known outside of jit, got a traced array.")
+    values = np.asarray(groups)
+    if values.shape != (data.n,):
+        raise ValueError(
+            f"groups must have shape [n] with n = {data.n} as in the predictions, got shape "
+            f"{list(values.shape)}."
+        )
+    if values.dtype.kind == "O" and all(isinstance(x, str) for x in values):
+        values = values.astype(np.str_)
+    if values.dtype.kind not in "biuUS":
+        raise TypeError(
+            f"groups must hold texts, integers or truth values, got dtype {values.dtype}."
+        )
+    kept = counted_rows(data)
+    levels, places, counts = np.unique(values[kept], return_inverse=True, return_counts=True)
+    if levels.size < 2:
+        raise ValueError(f"groups must hold at least two groups, got {levels.size}.")
+    if np.min(counts) < _LEAST_ROWS:
+        raise ValueError(
+            f"groups must have at least {_LEAST_ROWS} rows each, got {np.min(counts)} of "
+            f"{levels[np.argmin(counts)]}."
+        )
+    codes = np.full(data.n, -1)
+    codes[kept] = places
+    return tuple(map(str, levels)), codes
