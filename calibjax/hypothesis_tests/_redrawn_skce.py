@@ -101,7 +101,8 @@ def redrawn_skce(
         matrices=[group.matrices(landmarks[group.base]) for group in terms.groups],
         multipliers=xi,
         missing=[],
-        by_place=all(isinstance(source, PITResidual) for source in terms.sources),
+        by_place=data.predictions.is_ordered
+        and all(isinstance(source, PITResidual) for source in terms.sources),
     )
     of_targets = data.samples, hidden, numbers
     missing = row_sums.missing_in(of_targets, data.weights, axis)
