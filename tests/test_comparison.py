@@ -444,8 +444,8 @@ def test_errors_of_groups():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sure, least, most", [(1.0, 0.0, 0.05), (2.0, 0.0, 0.05)])
-def test_level_of_groups(sure, least, most):
+@pytest.mark.parametrize("sure", [1.0, 2.0])
+def test_level_of_groups(sure):
     # Both groups are equally wrong, or both right; the groups have 150 and 100 rows.
     n, n_sets = 250, 300
     group, rejected = np.where(np.arange(n) < 150, "a", "b"), 0
@@ -455,9 +455,7 @@ def test_level_of_groups(sure, least, most):
         targets = (rng.uniform(size=n) < 1 / (1 + np.exp(-logits))).astype(np.int32)
         predictions = cj.Bernoulli(np.float32(1 / (1 + np.exp(-sure * logits))))
         key = jax.random.key(seed)
-        rejected += (
-            cj.compare_groups(key, None, predictions, targets, group, n_resamples=199).pvalue
-            <= 0.05
-        )
+        result = cj.compare_groups(key, None, predictions, targets, group, n_resamples=199)
+        rejected += bool(result.pvalue <= 0.05)
     error = np.sqrt(0.05 * 0.95 / n_sets)
-    assert rejected / n_sets <= most + 3 * error
+    assert rejected / n_sets <= 0.05 + 3 * error, rejected / n_sets
