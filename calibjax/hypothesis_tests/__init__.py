@@ -17,6 +17,8 @@ from calibjax.hypothesis_tests._consistency import consistency_test as consisten
 from calibjax.hypothesis_tests._distribution_free import (
     distribution_free_skce_test as distribution_free_skce_test,
 )
+from calibjax.hypothesis_tests._judged_data import at_places as at_places
+from calibjax.hypothesis_tests._judged_data import pooled as pooled
 from calibjax.hypothesis_tests._law_under_h0 import REDRAWN as REDRAWN
 from calibjax.hypothesis_tests._law_under_h0 import Law as Law
 from calibjax.hypothesis_tests._law_under_h0 import describe_law as describe_law

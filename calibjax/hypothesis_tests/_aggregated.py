@@ -27,13 +27,13 @@ from calibjax.expectations import default_kernels_of_data, judging_kernels
 from calibjax.features import residual_feature, residual_sums
 from calibjax.hypothesis_tests._aggregation import aggregate
 from calibjax.hypothesis_tests._covariate_kernels import column_kernels, named_kernels
+from calibjax.hypothesis_tests._judged_data import at_places, pooled
 from calibjax.hypothesis_tests._kernel_terms import terms_of, with_columns
 from calibjax.hypothesis_tests._law_under_h0 import REDRAWN, Law, describe_law, law_under_h0
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.hypothesis_tests._result import CalibrationTestResult, Members
 from calibjax.intervals import NormInterval
 from calibjax.kernels import KernelLike, describe
-from calibjax.scores import places_of_targets
 
 # The usual number of landmarks, and that of the default kernels of numbers, which are smooth.
 _LANDMARKS, _FEW_LANDMARKS = 512, 128
@@ -163,9 +163,9 @@ def aggregated_skce_test(
             raise TypeError(f"kernels must be a list of kernels, got {describe(kernels)}.")
         if not kernels:
             raise ValueError("kernels must hold at least one kernel, got none.")
-        pooled = _pooled(data)
+        judged = pooled(data)
         for kernel in kernels:
-            check_kernel_of(kernel, pooled, formula=one_residual)
+            check_kernel_of(kernel, judged, formula=one_residual)
         kernels = as_pytree(list(kernels))
     return aggregated_skce_test_of_data(
         key, kernels, padded(data), n_resamples=n_resamples, n_features=n_features
@@ -181,16 +181,13 @@ def aggregated_skce_test_of_data(
     n_features: int | None = None,
 ) -> CalibrationTestResult:
     """`aggregated_skce_test` of checked kernels and data."""
-    data = _pooled(data)
+    data = pooled(data)
     if n_features is None:
         is_smooth = kernels is None and data.predictions.is_ordered
         n_features = _FEW_LANDMARKS if is_smooth else _LANDMARKS
     judging: dict[str, int] = {}
     if kernels is None:
-        of_places = data.predictions.law_of_pit()
-        if of_places is not None:
-            places = places_of_targets(jax.random.fold_in(key, _PLACES), data)
-            data = dataclasses.replace(data, predictions=of_places, targets=places)
+        data = at_places(key, _PLACES, data)
         kernels = default_kernels_of_data(data)
         judging = {} if data.covariates is None else judging_kernels(data)
     forms = list(map(normal_form, kernels))
@@ -219,12 +216,6 @@ def aggregated_skce_test_of_data(
 
 def _judges_places(form: SumOfTerms) -> bool:
     return all(isinstance(term.residual, PITResidual) for term in form.terms)
-
-
-def _pooled(data: Data) -> Data:
-    """The data that the test draws: samples with the target among them."""
-    predictions, targets = data.predictions.pool_target(data.targets)
-    return dataclasses.replace(data, predictions=predictions, targets=targets)
 
 
 @on_devices

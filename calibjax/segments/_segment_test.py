@@ -1,6 +1,5 @@
 """Is a model calibrated for everyone?  A test of all segments of some columns at once."""
 
-import dataclasses
 from collections.abc import Iterable
 
 import jax
@@ -22,8 +21,7 @@ from calibjax._rows import (
     rung,
     with_dependence,
 )
-from calibjax.hypothesis_tests import describe_law, law_under_h0
-from calibjax.scores import places_of_targets
+from calibjax.hypothesis_tests import at_places, describe_law, law_under_h0, pooled
 from calibjax.segments._columns import Column, Groups, read_columns
 from calibjax.segments._maxima import segment_sums
 from calibjax.segments._result import Names, SegmentTestResult
@@ -152,7 +150,7 @@ def segment_test_of_data(
     if not segments:
         raise ValueError(f"where and weights must keep at least 8 rows, got {kept.sum()}.")
     codes = np.stack([column.codes for column in columns], axis=1)
-    data = _judged(key, padded(data))
+    data = at_places(key, _PLACES, pooled(padded(data)))
     # What fills up the rows is masked, and what fills up the columns has no segments.
     filling = (0, data.n - n), (0, rung(len(columns)) - len(columns))
     law = law_under_h0(data)
@@ -184,17 +182,6 @@ def _check_family(predictions: Distribution, targets: Targets) -> None:
             "predictions must be of labels, counts or real numbers, got "
             f"{family_name(predictions)}; of vectors, take one coordinate."
         )
-
-
-def _judged(key: jax.Array, data: Data) -> Data:
-    """What is judged: samples with the target among them, and places between levels."""
-    predictions, targets = data.predictions.pool_target(data.targets)
-    data = dataclasses.replace(data, predictions=predictions, targets=targets)
-    of_places = predictions.law_of_pit()
-    if of_places is None:
-        return data
-    places = places_of_targets(jax.random.fold_in(key, _PLACES), data)
-    return dataclasses.replace(data, predictions=of_places, targets=places)
 
 
 def _names(

@@ -78,7 +78,7 @@ class SetSums:
     def residuals(self, rows: Rows, groups: jax.Array) -> jax.Array:
         """Of the observed targets and of draws, ``[n, 1 + D, K]``."""
         predictions, _ = rows.samples
-        by_place = predictions.is_ordered and not predictions.has_atoms
+        by_place = predictions.is_ordered
         sets = target_sets(self.key, rows.samples, rows.hidden, rows.numbers, groups, by_place)
         return self.statistics.residuals(predictions, sets)
 

@@ -1,0 +1,26 @@
+"""What a test judges: samples with the target among them, and places between quantiles."""
+
+import dataclasses
+
+import jax
+
+from calibjax._rows import Data
+from calibjax.scores import places_of_targets
+
+
+def pooled(data: Data) -> Data:
+    """The data that a test draws: samples with the target among them."""
+    predictions, targets = data.predictions.pool_target(data.targets)
+    return dataclasses.replace(data, predictions=predictions, targets=targets)
+
+
+def at_places(key: jax.Array, number: int, data: Data) -> Data:
+    """The laws of U = F(Y) and places of the targets, where predictions say no more than these.
+
+    Places are drawn with the key into which the number is folded.
+    """
+    law = data.predictions.law_of_pit()
+    if law is None:
+        return data
+    places = places_of_targets(jax.random.fold_in(key, number), data)
+    return dataclasses.replace(data, predictions=law, targets=places)
