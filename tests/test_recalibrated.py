@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from messages import check_message
 from scipy import stats
+from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize
 from scipy.special import expit, ndtr, ndtri
 
 import calibjax as cj
 from calibjax.recalibration._unit_line import LEVELS, LINES
+from calibjax.recalibration._unit_line._spline import smooth_line
 
 N = 400
 LOC = np.random.default_rng(0).normal(size=N).astype(np.float32)
@@ -94,6 +96,38 @@ def test_pit_beta_is_at_the_minimum():
 def test_pit_isotonic_is_the_empirical_cdf_of_u():
     (line,) = cj.fit_recalibrator(NORMAL, TARGETS, "pit_isotonic").steps
     np.testing.assert_allclose(line.probabilities, shares(), atol=1 / N)
+
+
+def test_pit_spline_is_at_the_minimum():
+    """Natural splines of SciPy through values at the knots, whose roughness is quadrature."""
+    u = np.array(LEVELS)
+    # A sum of two humps, which no map of two or three numbers has.
+    s = ndtr(2 * SCORES + 2) / 2 + ndtr(2 * SCORES - 2) / 2
+    fit = smooth_line(u, s, 2000.0)
+    x = np.log(u / (1 - u)) / np.std(np.log(u / (1 - u)))
+    knots = np.interp(np.linspace(0, len(u) - 1, 8), np.arange(len(u)), x)
+    grid = np.linspace(knots[0], knots[-1], 4001)
+
+    def loss(values):
+        curve = CubicSpline(knots, values, bc_type="natural")
+        roughness = np.mean(curve(grid, 2) ** 2) * (grid[-1] - grid[0])
+        logits = curve(x)
+        return np.mean(np.logaddexp(0, logits) - s * logits) + fit.strength * roughness
+
+    best = minimize(loss, np.zeros(8), method="BFGS", options={"gtol": 1e-8}).x
+    expected = expit(CubicSpline(knots, best, bc_type="natural")(x))
+    np.testing.assert_allclose(fit.probabilities, expected, atol=1e-3)
+    assert fit.converged and np.max(np.abs(fit.probabilities - s)) < 0.02
+
+
+def test_pit_spline_of_little_data_is_nearly_straight():
+    """With 60 rows the strength is large, and with two levels there are two numbers."""
+    fit = smooth_line(np.array(LEVELS), ndtr(2 * SCORES), 60.0)
+    slopes = np.diff(np.log(fit.probabilities / (1 - fit.probabilities)))
+    slopes /= np.diff(np.log(LEVELS) - np.log1p(-np.array(LEVELS)))
+    assert np.all(np.abs(slopes / np.median(slopes) - 1) < 0.4)
+    fit = smooth_line(np.array([0.1, 0.9]), np.array([0.3, 0.6]), 60.0)
+    np.testing.assert_allclose(fit.probabilities, [0.3, 0.6], atol=1e-4)
 
 
 # Forms of forecasts

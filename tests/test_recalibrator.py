@@ -18,10 +18,10 @@ from sklearn.linear_model import LogisticRegression
 
 import calibjax as cj
 from calibjax.recalibration._fit_recalibrator import OF_LABELS
-from calibjax.recalibration._labels._curves import natural_spline, of_curves
-from calibjax.recalibration._labels._fit_curves import _smooth_basis
+from calibjax.recalibration._labels._curves import of_curves
 from calibjax.recalibration._labels._logistic import logistic_regression
 from calibjax.recalibration._labels._venn_abers import venn_abers
+from calibjax.recalibration._splines import natural_spline, smooth_basis
 
 N, M = 200, 3
 BINARY = [name for name in OF_LABELS if name != "auto"]
@@ -183,7 +183,7 @@ KNOTS = np.array([-2.0, -1.1, -0.3, 0.2, 0.9, 1.0, 2.5, 3.0])
 
 
 def test_natural_spline_is_that_of_scipy_and_straight_beyond():
-    values, curvatures = _smooth_basis(KNOTS)
+    values, curvatures = smooth_basis(KNOTS)
     inside, beyond = np.linspace(-2, 3, 101), np.array([-4.0, -3.0, 4.0, 7.0])
     spline = CubicSpline(KNOTS, values, bc_type="natural")
     found = natural_spline(np, inside, KNOTS, values, curvatures)
@@ -195,7 +195,7 @@ def test_natural_spline_is_that_of_scipy_and_straight_beyond():
 
 
 def test_roughness_of_the_basis_by_quadrature():
-    values, _ = _smooth_basis(KNOTS)
+    values, _ = smooth_basis(KNOTS)
     second = CubicSpline(KNOTS, values, bc_type="natural").derivative(2)
     points, weights = np.polynomial.legendre.leggauss(4)
     total = np.zeros((8, 8))

@@ -82,6 +82,8 @@ def fit_recalibrator(
     ==================  ============================================================================
     ``"shift_scale"``   G(Phi(z)) = Phi(a + b z), b > 0: of normal predictions shift and scale
     ``"pit_beta"``      logit G(u) = c + a log u - b log(1 - u), with a and b at least 0.05
+    ``"pit_spline"``    logit G(u) a natural cubic spline of logit u with 8 knots, with a penalty as
+                        for "spline"
     ``"pit_isotonic"``  how often U = F(Y) <= u
     ``"auto"``          their mixture, by what they predict of blocks of rows that did not fit them
     ==================  ============================================================================

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from calibjax._numbers import ArrayT
 from calibjax._struct import struct
 from calibjax.recalibration._labels._steps import Numbers
+from calibjax.recalibration._splines import natural_spline
 
 
 @struct
@@ -109,31 +110,3 @@ def from_logits(logits: jax.Array) -> jax.Array:
     if logits.shape[1] == 1:
         return jax.nn.sigmoid(jnp.concatenate([-logits, logits], axis=1))
     return jax.nn.softmax(jax.nn.log_sigmoid(logits), axis=1)
-
-
-def natural_spline(
-    xp: ModuleType, x: ArrayT, knots: ArrayT, values: ArrayT, curvatures: ArrayT
-) -> ArrayT:
-    """The natural cubic spline at x ``[n]``, linear beyond its knots ``[k]``.
-
-    Values and second derivatives at the knots are ``[k, …]``; the result is ``[n, …]``.
-    """
-    inside = xp.clip(x, knots[0], knots[-1])
-    i = xp.clip(xp.searchsorted(knots, inside) - 1, 0, knots.shape[0] - 2)
-    width = knots[i + 1] - knots[i]
-    # Fractions of the way to the two knots; beyond the ends the slope there goes on.
-    b = (inside - knots[i]) / width
-    a = 1 - b
-    cubic_a, cubic_b = (a**3 - a) * width**2 / 6, (b**3 - b) * width**2 / 6
-    slope_a = -1 / width, -(3 * a**2 - 1) * width / 6
-    slope_b = 1 / width, (3 * b**2 - 1) * width / 6
-    beyond = x - inside
-    of_values = a + beyond * slope_a[0], b + beyond * slope_b[0]
-    of_curvatures = cubic_a + beyond * slope_a[1], cubic_b + beyond * slope_b[1]
-    axes = (slice(None), *[None] * (values.ndim - 1))
-    return (
-        of_values[0][axes] * values[i]
-        + of_values[1][axes] * values[i + 1]
-        + of_curvatures[0][axes] * curvatures[i]
-        + of_curvatures[1][axes] * curvatures[i + 1]
-    )

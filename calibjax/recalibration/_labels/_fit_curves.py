@@ -12,13 +12,13 @@ from calibjax.recalibration._labels._curves import (
     SplineCurve,
     VennAbersCurve,
     log_odds,
-    natural_spline,
     of_curves,
 )
 from calibjax.recalibration._labels._fitted import Fitted
 from calibjax.recalibration._labels._logistic import Regression, logistic_regression
 from calibjax.recalibration._labels._rows import LabelRows, mixed_with_uniform, with_floor
 from calibjax.recalibration._labels._venn_abers import venn_abers
+from calibjax.recalibration._splines import natural_spline, smooth_basis
 
 # Of the spline: eight knots at quantiles, and strengths of the penalty of which one is chosen.
 _LEVELS = np.linspace(0.01, 0.99, 8)
@@ -92,7 +92,7 @@ def _spline(
     # Knots that fall together, because predictions are few or equal, move apart a little.
     gap = max(1e-2, 1e-3 * (knots[-1] - knots[0]))
     knots = np.maximum.accumulate(knots - gap * np.arange(8)) + gap * np.arange(8)
-    basis, curvature_of = _smooth_basis(knots)
+    basis, curvature_of = smooth_basis(knots)
     features = natural_spline(np, (x - centre) / spread, knots, basis, curvature_of)
     # The first two functions are straight lines, which have no penalty.
     best: Regression | None = None
@@ -107,30 +107,6 @@ def _spline(
     assert best is not None  # the losses are finite
     values, curvatures = basis @ best.numbers, curvature_of @ best.numbers
     return knots * spread + centre, values, curvatures / spread**2, best.converged
-
-
-def _smooth_basis(knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Natural splines with knots ``[k]``: their values and second derivatives there, ``[k, k]``.
-
-    The first two are 1 and x, and of all others the integral of f_i'' f_j'' is 1 if i = j, else 0.
-    """
-    k, width = len(knots), np.diff(knots)
-    differences = np.zeros((k - 2, k))
-    overlaps = np.zeros((k - 2, k - 2))
-    for i in range(k - 2):
-        a, b = 1 / width[i], 1 / width[i + 1]
-        differences[i, i : i + 3] = a, -a - b, b
-        overlaps[i, i] = (width[i] + width[i + 1]) / 3
-        if i:
-            overlaps[i, i - 1] = overlaps[i - 1, i] = width[i] / 6
-    second = np.linalg.solve(overlaps, differences)
-    roughness = differences.T @ second
-    sizes, directions = np.linalg.eigh(roughness)
-    # Two eigenvalues are 0, those of straight lines.
-    rough = directions[:, 2:] / np.sqrt(np.maximum(sizes[2:], 1e-300))
-    values = np.concatenate([np.ones((k, 1)), knots[:, None], rough], axis=1)
-    inner = second @ values
-    return values, np.concatenate([np.zeros((1, k)), inner, np.zeros((1, k))])
 
 
 def fit_isotonic(rows: LabelRows) -> Fitted:

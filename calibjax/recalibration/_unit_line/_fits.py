@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calibjax.recalibration._unit_line._spline import smooth_line
+
 #: Where maps of densities and of samples are fitted: dense in the tails, where errors show.
 LEVELS = (0.01, 0.025, *(k / 20 for k in range(1, 20)), 0.975, 0.99)
 # Maps stay increasing, and inside of (0, 1), in float32 too.
@@ -69,6 +71,14 @@ def fit_pit_isotonic(levels: np.ndarray, shares: np.ndarray, n: float) -> Fitted
     return FittedLine((n * shares + levels) / (n + 1), True, f"{len(levels)} levels")
 
 
+def fit_pit_spline(levels: np.ndarray, shares: np.ndarray, n: float) -> FittedLine:
+    """logit G(u) a natural cubic spline of logit u, as if one more row had an even U."""
+    fit = smooth_line(levels, (n * shares + levels) / (n + 1), n)
+    # A curve that bends back at all strengths is made to rise.
+    rising = np.maximum.accumulate(fit.probabilities)
+    return FittedLine(rising, fit.converged, f"penalty {fit.strength:.0e}")
+
+
 def _least(
     loss: Callable[[np.ndarray], float], start: np.ndarray, bounds: list
 ) -> tuple[np.ndarray, bool]:
@@ -88,5 +98,6 @@ def increasing(probabilities: np.ndarray) -> np.ndarray:
 LINES: dict[str, Callable[[np.ndarray, np.ndarray, float], FittedLine]] = {
     "shift_scale": fit_shift_scale,
     "pit_beta": fit_pit_beta,
+    "pit_spline": fit_pit_spline,
     "pit_isotonic": fit_pit_isotonic,
 }
