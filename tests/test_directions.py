@@ -10,8 +10,8 @@ import calibjax as cj
 from calibjax.evaluation._direction import clear_directions, directions_in_words
 from calibjax.evaluation._direction_of_labels import directions_of_labels
 from calibjax.evaluation._direction_of_numbers import directions_of_numbers, directions_of_vectors
-from calibjax.evaluation._sampling import Sampling
 from calibjax.evaluation._words import worst_level, worst_place
+from calibjax.intervals import Sampling
 
 N = 1000
 QUANTILES = np.array([0.05, 0.25, 0.5, 0.75, 0.95])

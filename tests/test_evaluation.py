@@ -21,14 +21,13 @@ from calibjax._rows import check_data, padded
 from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._inputs import read_inputs
-from calibjax.evaluation._means import mean_interval, wilson_interval
 from calibjax.evaluation._measures import Measure, measures
 from calibjax.evaluation._remarks import Impossible, impossible_rows, remarks
 from calibjax.evaluation._report._kernels import kernel_in_words, lines_of_kernels
 from calibjax.evaluation._report._page import rows_of_page
 from calibjax.evaluation._summary import interval_text, number, value_text, verdict
 from calibjax.evaluation._words import class_name, shown_names, worst_level
-from calibjax.intervals import ConfidenceInterval
+from calibjax.intervals import ConfidenceInterval, mean_interval, wilson_interval
 
 NAMES = ["cat", "dog", "fox"]
 

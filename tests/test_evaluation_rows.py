@@ -18,9 +18,8 @@ from calibjax.evaluation._hidden import shift_in_words, target_in_words
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._label_statistics import label_statistics
-from calibjax.evaluation._means import mean_interval, wilson_interval
 from calibjax.evaluation._measure import Measure
-from calibjax.evaluation._sampling import Sampling
+from calibjax.intervals import Sampling, mean_interval, wilson_interval
 
 N = 160
 

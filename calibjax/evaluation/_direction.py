@@ -21,7 +21,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from calibjax.evaluation._sampling import Sampling
+from calibjax.intervals import Sampling
 
 # A direction is the error, and not beside it, if without it so much of the SKCE is gone.
 _MAIN_ERROR = 0.5

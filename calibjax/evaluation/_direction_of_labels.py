@@ -12,8 +12,8 @@ from calibjax.evaluation._direction import (
     part_explained,
     score_of_mean,
 )
-from calibjax.evaluation._sampling import Sampling
 from calibjax.evaluation._words import class_name
+from calibjax.intervals import Sampling
 
 # So many cells of equally many rows for each class, by its probability.
 _CELLS = 10

@@ -10,7 +10,7 @@ from calibjax.evaluation._direction import (
     part_explained,
     score_of_mean,
 )
-from calibjax.evaluation._sampling import Sampling
+from calibjax.intervals import Sampling
 
 # Cells of similar predictions: so many bins of the location, and of the spread.
 _BINS = 5

@@ -14,7 +14,7 @@ from calibjax.evaluation._direction_of_labels import directions_of_labels, proba
 from calibjax.evaluation._direction_of_numbers import directions_of_numbers, directions_of_vectors
 from calibjax.evaluation._measures import moments
 from calibjax.evaluation._rows import n_labels
-from calibjax.evaluation._sampling import Sampling
+from calibjax.intervals import Sampling
 from calibjax.scores import pit_of_data
 
 

@@ -16,9 +16,9 @@ from calibjax.discrepancy import normal_form
 from calibjax.distributions import Univariate
 from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._rows import without_targets
-from calibjax.evaluation._sampling import Sampling
 from calibjax.expectations import default_kernel_of_data
 from calibjax.hypothesis_tests import aggregated_skce_test_of_data
+from calibjax.intervals import Sampling
 from calibjax.recalibration import fit_temperature_of_data
 
 # The interval from all pairs of rows takes a second for so many; landmarks serve for more, and for

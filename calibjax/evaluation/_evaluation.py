@@ -28,11 +28,11 @@ from calibjax.evaluation._neighbours import Neighbours, remark_on_neighbours
 from calibjax.evaluation._pictures import curves_of
 from calibjax.evaluation._remarks import Impossible, impossible_rows, remarks
 from calibjax.evaluation._remedies import Remedy, remedies_of
-from calibjax.evaluation._sampling import Sampling
 from calibjax.evaluation._saved import saved
 from calibjax.evaluation._summary import sentence, summary
 from calibjax.expectations import default_kernel_of_data
 from calibjax.hypothesis_tests import CalibrationTestResult
+from calibjax.intervals import Sampling
 from calibjax.recalibration import fit_temperature_of_data
 from calibjax.segments import Groups, SegmentTestResult
 

@@ -16,7 +16,7 @@ from calibjax._rows import Data, clean
 from calibjax.curves import smooth_ece_of_data
 from calibjax.estimators import one_vs_rest_of_data, top_label_of_data
 from calibjax.evaluation._rows import n_labels
-from calibjax.evaluation._sampling import Sampling
+from calibjax.intervals import Sampling
 from calibjax.resampling import DRAWS_PER_GROUP, draw_targets
 
 # The number of bins of an ECE.

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from calibjax.evaluation._means import Interval, mean_interval, wilson_interval
 from calibjax.evaluation._rows import named_rows
-from calibjax.evaluation._sampling import Sampling
+from calibjax.intervals import Interval, Sampling, mean_interval, wilson_interval
 
 
 @dataclasses.dataclass(frozen=True)

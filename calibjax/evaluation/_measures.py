@@ -12,10 +12,9 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._label_statistics import label_statistics, smooth_ece_of_labels
-from calibjax.evaluation._means import Interval, mean_interval, wilson_interval
 from calibjax.evaluation._measure import Measure, mean_measure, share_measure, unknown_rows
 from calibjax.evaluation._rows import log_scores, n_labels
-from calibjax.evaluation._sampling import Sampling
+from calibjax.intervals import Interval, Sampling, mean_interval, wilson_interval
 from calibjax.scores import crps_of_data, pit_interval_of_data, pit_of_data
 
 # The central interval whose coverage is counted.

@@ -7,6 +7,9 @@ from calibjax.intervals._dependent_interval import sums_of_data as sums_of_data
 from calibjax.intervals._errors import DrawnErrors as DrawnErrors
 from calibjax.intervals._errors import three_moment_errors as three_moment_errors
 from calibjax.intervals._errors import two_moment_errors as two_moment_errors
+from calibjax.intervals._means import Interval as Interval
+from calibjax.intervals._means import mean_interval as mean_interval
+from calibjax.intervals._means import wilson_interval as wilson_interval
 from calibjax.intervals._norm_intervals import BoundedMeanInterval as BoundedMeanInterval
 from calibjax.intervals._norm_intervals import BoundedNormInterval as BoundedNormInterval
 from calibjax.intervals._norm_intervals import ConfidenceInterval as ConfidenceInterval
@@ -18,6 +21,7 @@ from calibjax.intervals._norm_intervals import NormIntervalWithNull as NormInter
 from calibjax.intervals._rare_events import FEW_EVENTS as FEW_EVENTS
 from calibjax.intervals._rare_events import expected_rare_events as expected_rare_events
 from calibjax.intervals._rare_events import remark_on_rare_events as remark_on_rare_events
+from calibjax.intervals._sampling import Sampling as Sampling
 from calibjax.intervals._skce_interval import resampled_errors as resampled_errors
 from calibjax.intervals._skce_interval import skce_and_interval_of_data as skce_and_interval_of_data
 from calibjax.intervals._skce_interval import skce_confidence_interval as skce_confidence_interval

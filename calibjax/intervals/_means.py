@@ -4,7 +4,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from calibjax.evaluation._sampling import Sampling
+from calibjax.intervals._sampling import Sampling
 
 Interval = tuple[float, float]
 # Rows with a smaller skewness, over the root of their number, are taken for symmetric.
