@@ -12,6 +12,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, ndtr, ndtri
 
 import calibjax as cj
+from calibjax.recalibration._fit_recalibrator import OF_NUMBERS
 from calibjax.recalibration._unit_line import LEVELS, LINES
 from calibjax.recalibration._unit_line._spline import smooth_line
 
@@ -130,6 +131,57 @@ def test_pit_spline_of_little_data_is_nearly_straight():
     np.testing.assert_allclose(fit.probabilities, [0.3, 0.6], atol=1e-4)
 
 
+# Conformal quantiles
+
+
+def test_conformal_coverage_by_enumeration():
+    """Each of 20 rows in turn is the new one, and its quantiles are those of the 19 others."""
+    rng = np.random.default_rng(5)
+    levels = (0.05, 0.12, 0.3, 0.5, 0.8, 0.95)
+    n = 19
+    tied = np.round(2 * rng.normal(size=n + 1))
+    for targets, has_ties in ((3 * rng.normal(size=n + 1), False), (tied, True)):
+        # The forecasts are wrong, and of no two rows the same; but those with ties.
+        loc = np.zeros(n + 1) if has_ties else rng.normal(size=n + 1)
+        scale = np.ones(n + 1) if has_ties else np.exp(rng.normal(size=n + 1))
+        values = (loc[:, None] + scale[:, None] * ndtri(levels)).astype(np.float32)
+        targets = targets.astype(np.float32)
+        predictions = cj.Quantiles(values, levels)
+        at_most, below = np.zeros(6), np.zeros(6)
+        for new in range(n + 1):
+            others = np.delete(np.arange(n + 1), new)
+            recalibrator = cj.fit_recalibrator(predictions[others], targets[others], "conformal")
+            mended = np.asarray(recalibrator(predictions).values)[new]
+            assert recalibrator.fit.converged and np.all(np.diff(mended) >= 0)
+            at_most += (targets[new] <= mended + 1e-5) / (n + 1)
+            below += (targets[new] < mended - 1e-5) / (n + 1)
+        for level, above, under in zip(levels, at_most, below, strict=True):
+            if level < 0.5:
+                assert under <= level + 1e-9
+                assert has_ties or above > level - 1 / (n + 1)
+            else:
+                assert above >= level - 1e-9
+                assert has_ties or above < level + 1 / (n + 1)
+
+
+def test_conformal_quantiles_of_densities_are_those_of_order_statistics():
+    quantiles = cj.fit_recalibrator(NORMAL, TARGETS, "conformal")(NORMAL)
+    z = np.sort((TARGETS - LOC) / 0.6)
+    assert type(quantiles) is cj.Quantiles and quantiles.levels == LEVELS
+    for level, found in zip(LEVELS, np.asarray(quantiles.values).T, strict=True):
+        k = np.floor((N + 1) * level) if level < 0.5 else np.ceil((N + 1) * level)
+        np.testing.assert_allclose(found, LOC + 0.6 * z[int(k) - 1], atol=2e-3)
+
+
+def test_conformal_with_few_rows_says_how_far_it_reaches():
+    recalibrator = cj.fit_recalibrator(QUANTILES[:4], TARGETS[:4], "conformal")
+    assert not recalibrator.fit.converged
+    assert "coverage is known for levels from 0.2 to 0.8" in str(recalibrator)
+    mended = np.asarray(recalibrator(QUANTILES).values)
+    assert np.all(mended[:, 0] <= QUANTILES.values[:, 0] + 1e-5)
+    assert np.all(mended[:, -1] >= QUANTILES.values[:, -1] - 1e-5)
+
+
 # Forms of forecasts
 
 
@@ -195,23 +247,25 @@ def test_odd_rows_have_a_map():
     one = cj.Normal(np.zeros(1, np.float32), np.ones(1, np.float32))
     far = cj.Normal(np.zeros(30, np.float32), np.ones(30, np.float32))
     for predictions, targets in ((one, [3.0]), (far, [40.0] * 30), (far, [0.0] * 30)):
-        for method in ("auto", *LINES):
+        for method in OF_NUMBERS:
             recalibrator = cj.fit_recalibrator(predictions, np.array(targets, np.float32), method)
             values = jax.jit(recalibrator(predictions).quantile)(np.float32(0.3))
             assert np.all(np.isfinite(values)), (targets[0], method)
     assert cj.fit_recalibrator(one, np.zeros(1, np.float32)).fit.method == "nothing"
 
 
-def test_a_file_has_the_same_map(tmp_path):
+@pytest.mark.parametrize("method", ["conformal", "auto"])
+def test_a_file_has_the_same_map(tmp_path, method):
     path = tmp_path / "map.json"
-    recalibrator = cj.fit_recalibrator(QUANTILES, TARGETS)
+    recalibrator = cj.fit_recalibrator(QUANTILES, TARGETS, method)
     recalibrator.save(path)
     loaded = cj.load_recalibrator(path)
     assert str(loaded) == str(recalibrator)
     a, b = (np.asarray(r(QUANTILES).values).tobytes() for r in (loaded, recalibrator))
     assert a == b
     content = json.loads(path.read_text())
-    content["steps"][0]["probabilities"]["values"][3] = 2.0
+    numbers = "scores" if method == "conformal" else "probabilities"
+    content["steps"][0][numbers]["values"][3] = 20.0
     path.write_text(json.dumps(content))
     check_message(lambda: cj.load_recalibrator(path), ValueError, "damaged .*must increase")
 
@@ -242,6 +296,11 @@ ERRORS = {
         lambda: cj.fit_recalibrator(NORMAL, TARGETS, "sms"),
         ValueError,
         "method for numbers must be one of auto, nothing, shift_scale.*got 'sms'",
+    ),
+    "weights of conformal": (
+        lambda: cj.fit_recalibrator(NORMAL, TARGETS, "conformal", weights=np.ones(N)),
+        ValueError,
+        "weights must be None for method 'conformal'",
     ),
     "vectors": (
         lambda: cj.fit_recalibrator(cj.Empirical(np.ones((5, 3, 2))), np.ones((5, 2))),

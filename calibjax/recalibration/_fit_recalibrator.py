@@ -16,15 +16,17 @@ from calibjax.recalibration._labels import FITS, ONLY_TWO, LabelRows, fit_auto, 
 from calibjax.recalibration._recalibrator import Fit, Recalibrator, check_labels
 from calibjax.recalibration._unit_line import (
     LINES,
+    ConformalLine,
     UnitLine,
     check_numbers_to_mend,
+    fit_conformal,
     fit_line,
     known_levels,
 )
 from calibjax.scores import check_numbers, mass_below, pit_interval_of_data
 
 OF_LABELS = ("auto", "nothing", *FITS)
-OF_NUMBERS = ("auto", "nothing", *LINES)
+OF_NUMBERS = ("auto", "nothing", *LINES, "conformal")
 
 
 def fit_recalibrator(
@@ -85,15 +87,27 @@ def fit_recalibrator(
     ``"pit_spline"``    logit G(u) a natural cubic spline of logit u with 8 knots, with a penalty as
                         for "spline"
     ``"pit_isotonic"``  how often U = F(Y) <= u
-    ``"auto"``          their mixture, by what they predict of blocks of rows that did not fit them
+    ``"conformal"``     the quantile at level u becomes F^{-1}(U_(k)), of the k-th smallest of the
+                        n numbers U = F(Y), k = ceil((n + 1) u) if u >= 1/2, else floor((n + 1) u)
+    ``"auto"``          the mixture of all others, by what they predict of blocks of rows that did
+                        not fit them
     ==================  ============================================================================
 
-    They minimise the mean over levels u of the log loss of G(u) as the probability of U <= u, so
-    that the targets of quantiles and of samples need not be known better than they are.  The levels
-    are those of the quantiles, k / (S + 1) of S <= 40 samples, and else 0.01, 0.025, 0.05, 0.1, …,
-    0.95, 0.975, 0.99, between which `Recalibrated` says what happens.  Blocks are five parts of the
-    rows in their order, since neighbours in time may be alike; of fewer than 20 rows "auto" is
-    "nothing".
+    All but "conformal" minimise the mean over levels u of the log loss of G(u) as the probability
+    of U <= u, so that the targets of quantiles and of samples need not be known better than they
+    are.  The levels are those of the quantiles, k / (S + 1) of S <= 40 samples, and else 0.01,
+    0.025, 0.05, 0.1, …, 0.95, 0.975, 0.99, between which `Recalibrated` says what happens.  Blocks
+    are five parts of the rows in their order, since neighbours in time may be alike; of fewer than
+    20 rows "auto" is "nothing".
+
+    "conformal" has a guarantee, whatever the forecasts are.  If the new row and the n rows of the
+    fit are exchangeable, the quantile q at a level u >= 1/2 has u <= P(Y <= q) < u + 1 / (n + 1),
+    and one at a lower level P(Y < q) <= u and P(Y <= q) > u - 1 / (n + 1); with ties among U the
+    first inequality of each holds.  The probability is over all n + 1 rows.  Intervals between two
+    quantiles hold at least their share.  It needs 1 / (n + 1) <= u <= n / (n + 1), else
+    ``fit.converged`` is False; and no map of the unit line can mend a forecast where it has no
+    tail, since its two outermost quantiles are equal, or where F(y) rounds to 0 or 1.  Of densities
+    it makes `Quantiles`, at the levels of the fit.
 
     It is computed in NumPy and SciPy, outside of jit; what it returns can be traced.  Time: passes
     over n m numbers, some ten for a temperature and some hundred for others; n m^2 for matrices.
@@ -138,8 +152,10 @@ def fit_recalibrator(
     calibration, AISTATS 2017; Kull et al., Beyond temperature scaling, NeurIPS 2019 (dirichlet);
     Zadrozny and Elkan, Transforming classifier scores into accurate multiclass probability
     estimates, KDD 2002 (isotonic); Kuleshov, Fenner and Ermon, Accurate uncertainties for deep
-    learning using calibrated regression, ICML 2018 (numbers); Vovk, Petej and Fedorova, Large-scale
-    probabilistic predictors with and without guarantees of validity, NeurIPS 2015 (venn_abers).
+    learning using calibrated regression, ICML 2018 (numbers); Vovk et al., Nonparametric predictive
+    distributions based on conformal prediction, COPA 2017 (conformal); Vovk, Petej and Fedorova,
+    Large-scale probabilistic predictors with and without guarantees of validity, NeurIPS 2015
+    (venn_abers).
     """
     check_choice("method", method, dict.fromkeys(OF_LABELS + OF_NUMBERS))
     if is_traced((predictions, targets, weights, where)):
@@ -182,9 +198,20 @@ def _fit_to_numbers(
     data = on_one_device(check_numbers(predictions, targets, where, weights))
     kept, every = _counted(data)
     levels = np.asarray(known_levels(predictions))
-    place = pit_interval_of_data(padded(data))
-    below = np.asarray(_mass_below(place, levels.astype(place.low.dtype)), float)[: data.n]
-    chosen, fitted, losses = fit_line(method, levels, below[kept], every[kept])
+    losses: dict[str, float] = {}
+    line: ConformalLine | UnitLine
+    if method == "conformal":
+        if weights is not None:
+            raise ValueError("weights must be None for method 'conformal', which counts rows.")
+        chosen, fitted = method, fit_conformal(data, levels, kept)
+        numbers = fitted.probabilities.astype(_dtype_of(predictions))
+        line = ConformalLine(numbers, tuple(levels.tolist()))
+    else:
+        place = pit_interval_of_data(padded(data))
+        below = np.asarray(_mass_below(place, levels.astype(place.low.dtype)), float)[: data.n]
+        chosen, fitted, losses = fit_line(method, levels, below[kept], every[kept])
+        numbers = fitted.probabilities.astype(_dtype_of(predictions))
+        line = UnitLine(numbers, tuple(levels.tolist()))
     fit = Fit(
         method=chosen,
         words=fitted.words,
@@ -194,7 +221,6 @@ def _fit_to_numbers(
         n_impossible=0,
         losses=tuple(losses.items()),
     )
-    line = UnitLine(fitted.probabilities.astype(_dtype_of(predictions)), tuple(levels.tolist()))
     return Recalibrator((line,), fit)
 
 

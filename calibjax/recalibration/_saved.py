@@ -12,12 +12,12 @@ import numpy as np
 from calibjax._struct import is_array
 from calibjax.recalibration._labels import STEPS, apply_jit
 from calibjax.recalibration._recalibrator import Fit, Recalibrator
-from calibjax.recalibration._unit_line import UnitLine
+from calibjax.recalibration._unit_line import ConformalLine, UnitLine
 
 # The number of the version changes with what a file holds.
 _SCHEMA, _VERSION = "calibjax.Recalibrator", 1
 _DTYPES = ("float32", "float64")
-_STEPS = STEPS | {"UnitLine": UnitLine}
+_STEPS = STEPS | {"UnitLine": UnitLine, "ConformalLine": ConformalLine}
 
 
 def save(recalibrator: Recalibrator, path: str | os.PathLike[str]) -> None:
@@ -101,7 +101,7 @@ def _of_json(node: Any) -> Any:
         if set(node) != names:
             raise ValueError(f"{node['step']} must have {sorted(names - {'step'})}")
         fields = {k: _of_json(x) for k, x in node.items() if k != "step"}
-        if step is UnitLine:
+        if "levels" in fields:
             fields["levels"] = tuple(fields["levels"].tolist())
         return step(**fields)
     if node["dtype"] not in _DTYPES:
@@ -130,10 +130,7 @@ def _checked(recalibrator: Recalibrator) -> Recalibrator:
     m = recalibrator.fit.n_classes
     if m is None:
         (line,) = recalibrator.steps
-        for x in (np.asarray(line.levels), np.asarray(line.probabilities)):
-            inside = x.shape == (len(line.levels),) and x[0] > 0 and x[-1] < 1
-            if not inside or len(x) < 2 or np.any(np.diff(x) <= 0):
-                raise ValueError("levels and probabilities must increase, inside of (0, 1)")
+        line.check()
         return recalibrator
     shape = jax.eval_shape(apply_jit, recalibrator.steps, jax.ShapeDtypeStruct((2, m), np.float32))
     if shape.shape != (2, m):

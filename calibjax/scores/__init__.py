@@ -13,3 +13,4 @@ from calibjax.scores._pit_interval import pit_interval as pit_interval
 from calibjax.scores._pit_interval import pit_interval_of_data as pit_interval_of_data
 from calibjax.scores._places import places_of_targets as places_of_targets
 from calibjax.scores._rows import check_numbers as check_numbers
+from calibjax.scores._rows import score_rows as score_rows

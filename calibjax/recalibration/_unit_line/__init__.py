@@ -1,6 +1,8 @@
 """Maps of the unit line for predictions of numbers: the map, its fits, and the choice of one."""
 
 from calibjax.recalibration._unit_line._auto import fit_line as fit_line
+from calibjax.recalibration._unit_line._conformal import ConformalLine as ConformalLine
+from calibjax.recalibration._unit_line._conformal import fit_conformal as fit_conformal
 from calibjax.recalibration._unit_line._fits import LEVELS as LEVELS
 from calibjax.recalibration._unit_line._fits import LINES as LINES
 from calibjax.recalibration._unit_line._line import UnitLine as UnitLine

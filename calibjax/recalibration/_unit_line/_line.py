@@ -1,11 +1,12 @@
 """A map of the unit line, applied to predictions of numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import ndtri
+import numpy as np
+from jax.scipy.special import ndtr, ndtri
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import normal_score
@@ -28,30 +29,61 @@ class UnitLine:
     def __call__(self, predictions: Distribution) -> Any:
         dtype = widest_dtype(*jax.tree.leaves(predictions))
         g = jnp.asarray(self.probabilities, dtype)
-        if isinstance(predictions, Quantiles):
-            levels = jnp.asarray(predictions.levels, dtype)
-            values = predictions.values.astype(dtype)
-            return Quantiles(self._at_new_levels(values, levels, g), predictions.levels)
-        if isinstance(predictions, Empirical):
-            samples = predictions.samples.astype(dtype)
-            n_samples = samples.shape[1]
-            levels = jnp.arange(1, n_samples + 1, dtype=dtype) / (n_samples + 1)
-            order = jnp.argsort(samples, axis=1)
-            moved = self._at_new_levels(jnp.sort(samples, axis=1), levels, g)
-            back = jnp.argsort(order, axis=1)
-            return Empirical(jnp.take_along_axis(moved, back, axis=1), split=predictions.split)
-        rows = jnp.broadcast_to(g, (len(predictions), g.size))
-        return Recalibrated(predictions, rows, self.levels)
+        if not isinstance(predictions, (Quantiles, Empirical)):
+            rows = jnp.broadcast_to(g, (len(predictions), g.size))
+            return Recalibrated(predictions, rows, self.levels)
+        scores = ndtri(jnp.asarray(self.levels, dtype))
+        return moved(
+            predictions, lambda z: interpolated(normal_score(g, 1 - g), scores[None], z)[0]
+        )
 
-    def _at_new_levels(self, values: jax.Array, levels: jax.Array, g: jax.Array) -> jax.Array:
-        """Quantiles Q(G^{-1}(levels)), from values of Q at the same levels, ``[n, L]``."""
-        z = ndtri(levels)
-        scores = ndtri(jnp.asarray(self.levels, levels.dtype))
-        inverse = _interpolated(normal_score(g, 1 - g), scores[None], z)[0]
-        return _interpolated(z, values, inverse)
+    def check(self) -> None:
+        """A ValueError unless these are numbers of a map."""
+        for x in (np.asarray(self.levels), np.asarray(self.probabilities)):
+            if x.shape != (len(self.levels),) or not are_levels(x):
+                raise ValueError("levels and probabilities must increase, inside of (0, 1)")
 
 
-def _interpolated(x: jax.Array, y: jax.Array, at: jax.Array) -> jax.Array:
+def are_levels(x: np.ndarray) -> bool:
+    """Whether these are at least two increasing numbers in (0, 1)."""
+    return x.ndim == 1 and x.size >= 2 and bool(np.all(np.diff(x) > 0) and 0 < x[0] and x[-1] < 1)
+
+
+def moved(
+    predictions: Quantiles | Empirical, inverse: Callable[[jax.Array], jax.Array]
+) -> Quantiles | Empirical:
+    """Quantiles Q(G^{-1}(u)) at the levels u where Q is known, or samples in their order.
+
+    Args:
+        predictions: of numbers, where Q is linear in normal scores between its levels, and beyond.
+        inverse: the normal scores of G^{-1}(u), from those of u ``[L]``.
+    """
+    dtype = widest_dtype(*jax.tree.leaves(predictions))
+    if isinstance(predictions, Quantiles):
+        z = ndtri(jnp.asarray(predictions.levels, dtype))
+        values = interpolated(z, predictions.values.astype(dtype), inverse(z))
+        return Quantiles(values, predictions.levels)
+    samples = predictions.samples.astype(dtype)
+    n_samples = samples.shape[1]
+    z = ndtri(jnp.arange(1, n_samples + 1, dtype=dtype) / (n_samples + 1))
+    order = jnp.argsort(samples, axis=1)
+    values = interpolated(z, jnp.sort(samples, axis=1), inverse(z))
+    back = jnp.argsort(order, axis=1)
+    return Empirical(jnp.take_along_axis(values, back, axis=1), split=predictions.split)
+
+
+def quantiles_of(
+    predictions: Distribution, scores: jax.Array, levels: Sequence[float]
+) -> Quantiles:
+    """Quantiles of densities at normal scores ``[K]``, as those at other levels."""
+    # The quantile at a level that rounds to 1 is infinite.
+    inner = jnp.minimum(ndtr(scores), 1 - jnp.finfo(scores.dtype).epsneg)
+    inner = jnp.maximum(inner, jnp.finfo(scores.dtype).tiny)
+    values = jax.vmap(predictions.quantile, out_axes=1)(inner)
+    return Quantiles(values.astype(scores.dtype), levels)
+
+
+def interpolated(x: jax.Array, y: jax.Array, at: jax.Array) -> jax.Array:
     """Lines through points with increasing x ``[K]`` and y ``[n, K]``, at ``[L]``: ``[n, L]``.
 
     Beyond the points the first and the last piece go on.

@@ -1,0 +1,120 @@
+"""Conformal quantiles: those of a forecast, moved to order statistics of what was observed.
+
+The coordinate of a target is its normal score under the forecast, T = Phi^{-1}(F(y)), and without
+an end where F is known at some levels only.  If a new row and the n rows of the fit are
+exchangeable, the new T is at most the k-th smallest of the others with the probability k / (n + 1),
+whatever the forecast is.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtri
+
+from calibjax._distribution import Distribution
+from calibjax._numbers import normal_score
+from calibjax._rows import Data, padded
+from calibjax._struct import static, struct, widest_dtype
+from calibjax.distributions import Empirical, Quantiles
+from calibjax.recalibration._labels import Numbers
+from calibjax.recalibration._unit_line._fits import FittedLine
+from calibjax.recalibration._unit_line._line import are_levels, interpolated, moved, quantiles_of
+from calibjax.scores import score_rows
+
+# Coordinates beyond are those of targets where a forecast has no tail.
+_LARGEST = 100.0
+
+
+@struct
+class ConformalLine:
+    """Where the quantiles at levels are among the normal scores of a forecast, ``[K]``."""
+
+    scores: Numbers
+    levels: Sequence[float] = static()
+
+    def __call__(self, predictions: Distribution) -> Any:
+        dtype = widest_dtype(*jax.tree.leaves(predictions))
+        z = ndtri(jnp.asarray(self.levels, dtype))
+        scores = jnp.asarray(self.scores, dtype)[None]
+
+        def inverse(at: jax.Array) -> jax.Array:
+            return interpolated(z, scores, at)[0]
+
+        if isinstance(predictions, (Quantiles, Empirical)):
+            return moved(predictions, inverse)
+        return quantiles_of(predictions, scores[0], self.levels)
+
+    def check(self) -> None:
+        """A ValueError unless these are numbers of a map."""
+        scores, levels = np.asarray(self.scores), np.asarray(self.levels)
+        if not are_levels(levels) or scores.shape != levels.shape or np.any(np.diff(scores) < 0):
+            raise ValueError("levels must increase, inside of (0, 1), and scores not decrease")
+
+
+def fit_conformal(data: Data, levels: np.ndarray, kept: np.ndarray) -> FittedLine:
+    """Order statistics of the kept rows: scores, if n rows reach all levels, and words.
+
+    At a level of at least 1/2 it is the one of rank ceil((n + 1) level), and below of rank
+    floor((n + 1) level), so that intervals between two levels hold at least their share.  At levels
+    that n rows cannot reach it is the outermost one, or the forecast's own quantile if that is
+    further out.
+    """
+    low, high = (np.sort(x[kept]) for x in _coordinates(data))
+    n, own = len(low), np.asarray(ndtri(levels), float)
+    # (n + 1) level may be a whole number up to rounding.
+    place = (n + 1) * levels
+    rank = np.where(levels < 0.5, np.floor(place + 1e-9), np.ceil(place - 1e-9)).astype(int)
+    inside = np.clip(rank, 1, n) - 1
+    found = np.where(levels < 0.5, low[inside], high[inside])
+    found = np.where(rank < 1, np.minimum(found, own), found)
+    found = np.where(rank > n, np.maximum(found, own), found)
+    # In ties a lower end may lie above an upper one: both go outwards.
+    is_low = levels < 0.5
+    downwards = np.minimum.accumulate(found[::-1])[::-1]
+    found = np.where(is_low, downwards, np.maximum.accumulate(found))
+    reached = bool(np.all((rank >= 1) & (rank <= n)))
+    words = f"coverage is known for levels from {1 / (n + 1):.2g} to {n / (n + 1):.4g}"
+    return FittedLine(np.clip(found, -_LARGEST, _LARGEST), reached, words)
+
+
+def _coordinates(data: Data) -> tuple[np.ndarray, np.ndarray]:
+    """Of each target the coordinate, and at a jump of F those of both ends, each ``[n]``."""
+    predictions, targets = data.predictions, data.targets
+    if isinstance(predictions, (Quantiles, Empirical)):
+        values, levels = _known_values(predictions)
+        return _between(values, np.asarray(ndtri(levels), float), np.asarray(targets, float))
+    scores = score_rows(None, (padded(data),), _normal_scores)
+    low, high = (np.asarray(x, float)[: data.n] for x in scores)
+    return low, high
+
+
+def _normal_scores(predictions: Distribution, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+    place = predictions.unit_interval(targets)
+    return normal_score(place.low, place.above_low), normal_score(place.high, place.above_high)
+
+
+def _known_values(predictions: Quantiles | Empirical) -> tuple[np.ndarray, np.ndarray]:
+    if isinstance(predictions, Quantiles):
+        return np.asarray(predictions.values, float), np.asarray(predictions.levels)
+    values = np.sort(np.asarray(predictions.samples, float), axis=1)
+    n_samples = values.shape[1]
+    return values, np.arange(1, n_samples + 1) / (n_samples + 1)
+
+
+def _between(values: np.ndarray, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lines through values ``[n, K]`` at scores z ``[K]``, that go on beyond the outer ones."""
+    row, last = np.arange(len(y)), values.shape[1] - 2
+
+    def at_piece(before: np.ndarray, of_jump: float) -> np.ndarray:
+        piece = np.clip(np.sum(before, axis=1) - 1, 0, last)
+        start, end = values[row, piece], values[row, piece + 1]
+        # Only outer pieces are without width, and a target beyond them is infinitely far.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = (y - start) / (end - start)
+        share = np.where(np.isnan(share), of_jump, share)
+        return z[piece] + share * (z[piece + 1] - z[piece])
+
+    return at_piece(values < y[:, None], 0.0), at_piece(values <= y[:, None], 1.0)
