@@ -31,3 +31,25 @@ def test_coordinates_in_float32():
         residuals = rng.normal(size=n)
         g, exact = residuals @ found, residuals @ expected
         np.testing.assert_allclose(g @ gram @ g, exact @ gram @ exact, rtol=1e-4)
+
+
+def test_predictions_that_differ_in_their_last_digits():
+    """Float32 has some hundred numbers in this range, and distances below two of them are 0.
+
+    That makes the base kernel indefinite, and its Cholesky factor NaN.
+    """
+    n, size = 190, 128
+    p = (1 - 1e-5 * np.random.default_rng(0).random(n)).astype(np.float32)
+    base = cj.DistanceKernel(cj.EmbeddingDistance(lambda prediction: prediction.probs), 1e-7)
+
+    @jax.jit
+    def coordinates(points, predictions):
+        landmarks = landmarks_with_base(points, np.int32(n), base, True)
+        gram = landmarks.matrix(base)
+        return landmarks.coordinates(predictions, np.arange(n, dtype=np.int32)), gram
+
+    points = p[np.arange(size) * n // size]
+    found, gram = map(np.asarray, coordinates(cj.Bernoulli(points), cj.Bernoulli(p)))
+    assert np.linalg.eigvalsh(gram).min() < -1e-6 * size
+    # Coordinates of a narrow kernel are between 0 and 1, up to a few.
+    assert np.abs(found).max() < 3

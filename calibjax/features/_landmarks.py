@@ -85,19 +85,21 @@ def landmarks_with_base(
     points: PyTree, n_rows: jax.Array, base: KernelLike, interpolates: bool
 ) -> Landmarks:
     """Landmarks that interpolate with a base kernel."""
-    size = jax.tree.leaves(points)[0].shape[0]
     factor = None
     if interpolates:
         matrix = pairwise(base, points, points)
         nugget = _NUGGET * jnp.trace(matrix)
         # Without a nugget the matrix of a kernel that is 0 at all landmarks has no inverse.
         nugget = jnp.where(nugget > 0, nugget, 1.0)
-        factor = _inverse_factor(matrix + nugget * jnp.eye(size, dtype=matrix.dtype))
+        factor = _inverse_factor(matrix, nugget)
     return Landmarks(points, n_rows, base, factor)
 
 
-def _inverse_factor(matrix: jax.Array) -> jax.Array:
-    """S with S^T S = B^-1 for a positive definite B = L D L^T: D^(-1/2) L^-1, by elimination.
+def _inverse_factor(matrix: jax.Array, nugget: jax.Array) -> jax.Array:
+    """S with S^T S = (B + nugget I)^-1 = (L D L^T)^-1: D^(-1/2) L^-1, by elimination.
+
+    In exact arithmetic no entry of D is below the nugget.  Rounding makes B indefinite where
+    predictions differ in their last digits alone: a hundred times the nugget is tried then.
 
     On CPUs, functions of `jnp.linalg` call LAPACK, and two such calls of one program, vectorised
     over data sets, can wait for each other forever on a machine with two cores (jaxlib 0.10.2).
@@ -111,6 +113,14 @@ def _inverse_factor(matrix: jax.Array) -> jax.Array:
         row = jnp.where(j == k, 1.0, a[None, k, :])
         return jnp.where(i > k, jnp.where(j == k, 0.0, a) - multiple * row, a)
 
-    found = lax.fori_loop(0, size, eliminate, matrix)
+    def is_indefinite(tried: tuple[jax.Array, jax.Array]) -> jax.Array:
+        return jnp.any(jnp.diagonal(tried[1]) <= tried[0] / 2)
+
+    def with_more(tried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        more = 100 * tried[0]
+        start = matrix + more * jnp.eye(size, dtype=matrix.dtype)
+        return more, lax.fori_loop(0, size, eliminate, start)
+
+    _, found = lax.while_loop(is_indefinite, with_more, (nugget / 100, 0 * matrix))
     lower = jnp.where(i > j, found, jnp.where(i == j, 1.0, 0.0))
     return lower / jnp.sqrt(jnp.diagonal(found))[:, None]
