@@ -569,11 +569,12 @@ def test_help_in_a_process_of_its_own(tmp_path):
     result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert [x.name for x in tmp_path.iterdir()] == ["calibjax"]
     assert result.stderr == ""
-    for word in ("evaluate", "compare", "monitor", "calibjax evaluate preds.csv --probs 'p_*'"):
+    commands = "evaluate", "recalibrate", "compare", "monitor"
+    for word in (*commands, "calibjax evaluate preds.csv --probs 'p_*'"):
         assert word in result.stdout
 
 
-@pytest.mark.parametrize("command", ["evaluate", "compare", "monitor"])
+@pytest.mark.parametrize("command", ["evaluate", "recalibrate", "compare", "monitor"])
 def test_help_has_an_example(command):
     result = run(command, "--help")
     assert result.exit_code == 0 and f"calibjax {command} " in result.stdout.split("xample")[1]

@@ -8,6 +8,7 @@ import typer
 from calibjax.cli._compare import compare
 from calibjax.cli._evaluate import evaluate
 from calibjax.cli._monitor import monitor
+from calibjax.cli._recalibrate import recalibrate
 
 app = typer.Typer(
     add_completion=False,
@@ -49,11 +50,13 @@ def _calibjax(
     is bad.  Errors count rows as lines of a CSV file, whose header is line 1; rows of npz and
     Parquet files are counted from 0.
 
+    What is not calibrated is mended by calibjax recalibrate.
+
     Compiled programs are kept in the folder of the user's caches, in calibjax: the first call for
     a number of columns, and for numbers of rows that differ by a quarter, takes some seconds
     longer.
     """
 
 
-for command in (evaluate, compare, monitor):
+for command in (evaluate, recalibrate, compare, monitor):
     app.command()(command)

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._distribution import Distribution
-from calibjax._numbers import TOLERANCE
 from calibjax.cli import _options as options
 from calibjax.cli._labels import labels_of_classes, labels_of_event
+from calibjax.cli._places import Place
 from calibjax.cli._read import Table, listed, read_table, stems
 from calibjax.cli._terminal import BadInput
-from calibjax.distributions import Bernoulli, Categorical, Empirical, Normal, Quantiles
+from calibjax.distributions import Bernoulli, Categorical
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,17 +21,24 @@ class Model:
 
     Args:
         table: the columns.
+        place: which of them hold the predictions.
+        target: the name of the column of what was observed.
         predictions: n predictions.
         targets: what was observed ``[n]``; labels are ``0 … m-1``.
         classes: the names of the m classes; None if they are numbers, or there are none.
-        levels: the levels of quantiles; None for other predictions.
     """
 
     table: Table
+    place: Place
+    target: str
     predictions: Distribution
     targets: np.ndarray
     classes: list[str] | None = None
-    levels: list[float] | None = None
+
+    @property
+    def levels(self) -> list[float] | None:
+        """The levels of quantiles, ascending; None for other predictions."""
+        return None if self.place.levels is None else sorted(self.place.levels)
 
     def in_order(self, classes: list[str] | None) -> "Model":
         """The model with its classes in another order.
@@ -50,7 +57,9 @@ class Model:
         probs = np.asarray(self.predictions.label_probabilities())
         ordered = Categorical(jnp.asarray(probs[:, [old.index(name) for name in new]]))
         places = np.array([new.index(name) for name in old], np.int32)
-        return Model(self.table, ordered, places[self.targets], new)
+        return dataclasses.replace(
+            self, predictions=ordered, targets=places[self.targets], classes=new
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +67,7 @@ class Columns:
     """Which columns hold what, as the options of a command say it; a pattern has one ``*``.
 
     Args:
-        target: the column of what was observed.
+        target: the column of what was observed; None where nothing was observed yet.
         probs: a pattern of the columns of class probabilities.
         prob: the column of the probability of an event.
         event: the label of this event; None if labels say it, such as yes and no.
@@ -71,7 +80,7 @@ class Columns:
         normalize: whether to divide each row of class probabilities by its sum.
     """
 
-    target: options.Target
+    target: options.Target = None
     probs: options.Probs = None
     prob: options.Prob = None
     event: options.Event = None
@@ -85,93 +94,87 @@ class Columns:
 
     def read(self, path: Path, at_least: int = 2) -> Model:
         """The predictions and the targets of a file, which must have so many rows at least."""
-        forms = {
-            "--probs": (self.probs, self._categorical),
-            "--prob": (self.prob, self._bernoulli),
-            "--mean": (self.mean, self._normal),
-            "--quantiles": (self.quantiles, self._quantiles),
-            "--draws": (self.draws, self._empirical),
-        }
-        given = [(columns, form) for columns, form in forms.values() if columns is not None]
-        if len(given) != 1:
-            raise BadInput(
-                f"One of the options {', '.join(forms)} must say which columns hold the "
-                f"predictions, got {len(given)} of them."
+        table, target = read_table(path), self._target()
+        place = self.place(table)
+        if target in place.names:
+            raise BadInput(f"{path}, column {target}: it cannot hold predictions and the targets.")
+        predictions = place.read(table)
+        n, classes = len(predictions), None
+        if isinstance(predictions, Categorical):
+            targets, classes = labels_of_classes(
+                table, target, place.classes, predictions.probs.shape[1]
             )
-        for option, value, needed in (
-            ("--sd", self.sd, "--mean"),
-            ("--event", self.event, "--prob"),
-            ("--levels", self.levels, "--quantiles"),
-            ("--sort-quantiles", self.sort_quantiles or None, "--quantiles"),
-            ("--normalize", self.normalize or None, "--probs"),
-        ):
-            if value is not None and forms[needed][0] is None:
-                raise BadInput(f"{option} can be used only together with {needed}.")
-        ((columns, form),) = given
-        model = form(read_table(path), columns)
-        n = len(model.predictions)
-        if len(model.targets) != n:
+        elif isinstance(predictions, Bernoulli):
+            targets, classes = labels_of_event(table, target, self.event)
+        else:
+            targets = table.numbers(target)
+        if len(targets) != n:
             raise BadInput(
-                f"{path}, column {self.target}: expected one target for each of {n} predictions, "
-                f"got {len(model.targets)}."
+                f"{path}, column {target}: expected one target for each of {n} predictions, got "
+                f"{len(targets)}."
             )
         if n < at_least:
             raise BadInput(f"{path}: expected at least {at_least} rows, got {n}.")
-        return model
+        return Model(table, place, target, predictions, targets, classes)
 
-    def _categorical(self, table: Table, pattern: str) -> Model:
-        probs, names = table.vectors(pattern, self.target)
-        for name, column in zip(names or [pattern] * probs.shape[1], probs.T, strict=True):
-            table.check(name, column >= 0, "a probability", column)
-        sums = probs.sum(axis=1, dtype=float)
-        if self.normalize:
-            table.check(pattern, sums > 0, "a positive sum", sums)
-        else:
-            words = "a sum of 1 (--normalize divides by the sum)"
-            table.check(pattern, np.abs(sums - 1) <= TOLERANCE, words, [f"{x:.5g}" for x in sums])
-        predictions = Categorical(jnp.asarray(probs), normalize=self.normalize)
-        classes = None if names is None else stems(pattern, names)
-        labels = labels_of_classes(table, self.target, classes, probs.shape[1])
-        return Model(table, predictions, *labels)
+    @property
+    def are_said(self) -> bool:
+        """Whether any option says which columns hold the predictions."""
+        return any((self.probs, self.prob, self.mean, self.sd, self.quantiles, self.draws))
 
-    def _bernoulli(self, table: Table, name: str) -> Model:
-        probs = table.numbers(name)
-        table.check(name, (probs >= 0) & (probs <= 1), "a probability")
-        labels = labels_of_event(table, self.target, self.event)
-        return Model(table, Bernoulli(jnp.asarray(probs)), *labels)
+    def _target(self) -> str:
+        if self.target is None:
+            raise BadInput("--target must say which column holds what was observed.")
+        return self.target
 
-    def _normal(self, table: Table, name: str) -> Model:
-        if self.sd is None:
-            raise BadInput("--mean needs --sd, the column of the standard deviations.")
-        mean, sd = table.numbers(name), table.numbers(self.sd)
-        table.check(self.sd, sd > 0, "a positive standard deviation")
-        predictions = Normal(jnp.asarray(mean), jnp.asarray(sd))
-        return Model(table, predictions, table.numbers(self.target))
-
-    def _quantiles(self, table: Table, pattern: str) -> Model:
-        values, names = table.vectors(pattern, self.target)
-        levels = self._levels(pattern, names)
-        if len(levels) != values.shape[1]:
+    def place(self, table: Table) -> Place:
+        """Which columns of a file hold the predictions."""
+        kinds = {
+            "probs": self.probs,
+            "prob": self.prob,
+            "mean": self.mean,
+            "quantiles": self.quantiles,
+            "draws": self.draws,
+        }
+        given = {kind: pattern for kind, pattern in kinds.items() if pattern is not None}
+        if len(given) != 1:
+            options = ", ".join(f"--{kind}" for kind in kinds)
             raise BadInput(
-                f"{table.path}, column {pattern}: expected quantiles at {len(levels)} levels, got "
-                f"{values.shape[1]}."
+                f"One of the options {options} must say which columns hold the predictions, got "
+                f"{len(given)} of them."
             )
-        order = np.argsort(levels, kind="stable")
-        values, levels = values[:, order], [levels[k] for k in order]
-        predictions = Quantiles(jnp.asarray(values), levels, sort=self.sort_quantiles)
-        values = np.asarray(predictions.values)
-        for k, (low, high) in enumerate(zip(values.T[:-1], values.T[1:], strict=True)):
-            name = pattern if names is None else names[order[k + 1]]
-            words = "at least the quantile at the level below (--sort-quantiles sorts each row)"
-            table.check(name, high >= low, words, high)
-        return Model(table, predictions, table.numbers(self.target), levels=levels)
+        for option, value, needed in (
+            ("--sd", self.sd, "mean"),
+            ("--event", self.event, "prob"),
+            ("--levels", self.levels, "quantiles"),
+            ("--sort-quantiles", self.sort_quantiles or None, "quantiles"),
+            ("--normalize", self.normalize or None, "probs"),
+        ):
+            if value is not None and needed not in given:
+                raise BadInput(f"{option} can be used only together with --{needed}.")
+        ((kind, pattern),) = given.items()
+        if kind == "prob":
+            return Place(kind, [pattern], pattern)
+        if kind == "mean":
+            if self.sd is None:
+                raise BadInput("--mean needs --sd, the column of the standard deviations.")
+            return Place(kind, [pattern, self.sd], pattern)
+        names = table.names_of(pattern, self.target)
+        stem = None if names is None else stems(pattern, names)
+        place = Place(kind, names or [pattern], pattern)
+        if kind == "probs":
+            return dataclasses.replace(place, classes=stem, normalize=self.normalize)
+        if kind == "quantiles":
+            levels = self._levels(stem)
+            return dataclasses.replace(place, levels=levels, sort=self.sort_quantiles)
+        return place
 
-    def _levels(self, pattern: str, names: list[str] | None) -> list[float]:
+    def _levels(self, stem: list[str] | None) -> list[float]:
         """The levels of all columns, as given, or as their names say them; some are percentages."""
         if self.levels is not None:
             texts = self.levels.split(",")
-        elif names is not None:
-            texts = [stem.strip("_%") for stem in stems(pattern, names)]
+        elif stem is not None:
+            texts = [text.strip("_%") for text in stem]
         else:
             raise BadInput("--quantiles needs --levels for an array, such as --levels 0.1,0.5,0.9.")
         try:
@@ -182,7 +185,3 @@ class Columns:
                 "the order of the columns."
             ) from None
         return [level / 100 for level in levels] if max(levels) >= 1 else levels
-
-    def _empirical(self, table: Table, pattern: str) -> Model:
-        draws, _ = table.vectors(pattern, self.target)
-        return Model(table, Empirical(jnp.asarray(draws)), table.numbers(self.target))

@@ -36,7 +36,7 @@ def compare(
         if len(files) < 2:
             raise BadInput(f"{files[0]}: expected at least one more file to compare it with.")
         first, *others = (columns.read(file) for file in files)
-        others = [_with_same_targets(first, other, columns.target) for other in others]
+        others = [_with_same_targets(first, other) for other in others]
         with working(f"Comparing {len(files)} models on {len(first.targets)} rows"):
             result = compare_calibration(
                 jax.random.key(seed),
@@ -73,7 +73,7 @@ def compare(
     raise typer.Exit(int(pairs[0]["rejected"]))
 
 
-def _with_same_targets(first: Model, other: Model, target: str) -> Model:
+def _with_same_targets(first: Model, other: Model) -> Model:
     """The other model, with classes in the order of the first; an error unless targets agree."""
     other = other.in_order(first.classes)
     if len(other.targets) != len(first.targets):
@@ -82,7 +82,7 @@ def _with_same_targets(first: Model, other: Model, target: str) -> Model:
             f"{len(other.targets)}."
         )
     words = f"the same target as in this row of {first.table.path}"
-    other.table.check(target, other.targets == first.targets, words)
+    other.table.check(other.target, other.targets == first.targets, words)
     return other
 
 

@@ -7,7 +7,7 @@ import typer
 
 File = Annotated[Path, typer.Argument(help="The predictions: a .csv, .parquet or .npz file.")]
 Target = Annotated[
-    str,
+    str | None,
     typer.Option(
         help="The column of what was observed: the names of classes; if no class has such a name, "
         "numbers from 0 in the order of the columns; for other predictions real numbers."

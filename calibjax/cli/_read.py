@@ -81,21 +81,25 @@ class Table:
         self.check(name, finite if values.ndim == 1 else finite.all(axis=1), words)
         return values
 
-    def vectors(self, pattern: str, target: str) -> tuple[np.ndarray, list[str] | None]:
-        """The numbers of several columns ``[n, m]``, and their names; None for one array.
+    def array(self, name: str) -> np.ndarray:
+        """The numbers of one array of two dimensions, ``[n, m]``."""
+        values = self._values(name)
+        if values.ndim == 2:
+            return values
+        raise BadInput(
+            f"{self.path}, column {name}: expected a pattern with one *, such as '{name}_*', or an "
+            "array of two dimensions."
+        )
+
+    def names_of(self, pattern: str, target: str | None) -> list[str] | None:
+        """The names of several columns; None for one array.
 
         Args:
             pattern: the names, with one ``*``, or the name of an array.
             target: the column of targets, which is none of them.
         """
         if "*" not in pattern:
-            values = self._values(pattern)
-            if values.ndim == 2:
-                return values, None
-            raise BadInput(
-                f"{self.path}, column {pattern}: expected a pattern with one *, such as "
-                f"'{pattern}_*', or an array of two dimensions."
-            )
+            return None
         start, end = _halves(pattern)
         names = [
             name
@@ -108,7 +112,7 @@ class Table:
                 f"{self.path}: expected at least two columns {pattern}, got "
                 f"{listed(names) or 'none'}; the columns are {listed(list(self.columns))}."
             )
-        return np.stack([self.numbers(name) for name in names], axis=1), names
+        return names
 
     def check(self, name: str, valid: np.ndarray, expected: str, got: Any = None) -> None:
         """An error that names the first row which is not valid.
@@ -168,7 +172,7 @@ def read_table(path: Path) -> Table:
 
 
 def _read_csv(path: Path) -> Table:
-    names, n_before = _header(path)
+    names, n_before = csv_header(path)
     # All as text, so that an error can quote what is there.
     frame = pl.read_csv(path, has_header=False, infer_schema=False, skip_rows=n_before)
     breaks = frame.select(pl.sum_horizontal(pl.all().str.count_matches("\n", literal=True)))
@@ -180,7 +184,7 @@ def _read_csv(path: Path) -> Table:
     return Table(path, {name: x.alias(name) for name, x in columns if name}, rows[kept])
 
 
-def _header(path: Path) -> tuple[list[str], int]:
+def csv_header(path: Path) -> tuple[list[str], int]:
     """The names of the columns of a CSV file, and the number of blank lines before them."""
     with path.open("rb") as bytes_of_file:
         if b"\0" in bytes_of_file.read(4):

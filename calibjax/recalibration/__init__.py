@@ -12,6 +12,7 @@ from calibjax.recalibration._fit_temperature import (
 )
 from calibjax.recalibration._fit_temperature import is_end_of_range as is_end_of_range
 from calibjax.recalibration._recalibrator import Recalibrator as Recalibrator
+from calibjax.recalibration._saved import content_of as content_of
 from calibjax.recalibration._saved import load_recalibrator as load_recalibrator
 from calibjax.recalibration._temper import temper as temper
 from calibjax.recalibration._transforms import affine_scaling as affine_scaling

@@ -22,17 +22,21 @@ _STEPS = STEPS | {"UnitLine": UnitLine, "ConformalLine": ConformalLine}
 
 def save(recalibrator: Recalibrator, path: str | os.PathLike[str]) -> None:
     """Writes the file, first beside its place, so that an old one is replaced at once or not."""
-    content = {
+    # Python's shortest decimals of float64 are read back as the same numbers.
+    text = json.dumps(content_of(recalibrator), allow_nan=False, ensure_ascii=False)
+    beside = Path(f"{os.fspath(path)}.part")
+    beside.write_text(text + "\n", encoding="utf-8")
+    beside.replace(path)
+
+
+def content_of(recalibrator: Recalibrator) -> dict[str, Any]:
+    """What a file holds of a recalibrator, which JSON can write; more may stand beside it."""
+    return {
         "schema": _SCHEMA,
         "version": _VERSION,
         "fit": recalibrator.fit._asdict(),
         "steps": _as_json(recalibrator.steps),
     }
-    # Python's shortest decimals of float64 are read back as the same numbers.
-    text = json.dumps(content, allow_nan=False, ensure_ascii=False)
-    beside = Path(f"{os.fspath(path)}.part")
-    beside.write_text(text + "\n", encoding="utf-8")
-    beside.replace(path)
 
 
 def load_recalibrator(path: str | os.PathLike[str]) -> Recalibrator:

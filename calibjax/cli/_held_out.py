@@ -1,0 +1,106 @@
+"""What a map does to rows that did not fit it."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+from jax.scipy.special import ndtr
+
+from calibjax._distribution import Distribution
+from calibjax.cli._columns import Model
+from calibjax.distributions import Empirical, Normal, Quantiles
+from calibjax.hypothesis_tests import calibration_test
+from calibjax.recalibration import cross_fit
+from calibjax.scores import crps, log_score
+
+_FOLDS = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+    """Scores and p-values of rows, before and after maps that did not see them.
+
+    Args:
+        score: what the score is, in words; smaller is better.
+        folds: how many parts of the rows there were, each mended by a map of the others.
+        by: how rows came into folds, in words.
+        before: the mean score and the p-value of `calibration_test` of the predictions as they are.
+        after: both of the mended predictions.
+    """
+
+    score: str
+    folds: int
+    by: str
+    before: tuple[float, float]
+    after: tuple[float, float]
+
+    def __str__(self) -> str:
+        width = len(self.score)
+        lines = [
+            f"What such maps do to rows that did not fit them ({self.folds} folds {self.by}):",
+            f"          {self.score}   p of the calibration test",
+        ]
+        for name, (score, pvalue) in (("before", self.before), ("after", self.after)):
+            lines.append(f"  {name:6}  {score:{width}.4g}   {pvalue:25.3g}")
+        if self.after[0] > self.before[0]:
+            lines.append("  It is worse after than before: the predictions are better as they are.")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same for other programs; JSON has no infinity."""
+
+        def numbers(score: float, pvalue: float) -> dict[str, Any]:
+            return {"score": score if np.isfinite(score) else "Infinity", "pvalue": pvalue}
+
+        return {
+            "score": self.score,
+            "folds": self.folds,
+            "by": self.by,
+            "before": numbers(*self.before),
+            "after": numbers(*self.after),
+        }
+
+
+def held_out(model: Model, method: str, clusters: np.ndarray | None, seed: int) -> HeldOut | None:
+    """The judgement by `cross_fit`; None if all rows are of one cluster."""
+    predictions, targets = model.predictions, model.targets
+    n = len(targets)
+    count = min(_FOLDS, n if clusters is None else len(np.unique(clusters)))
+    if count < 2:
+        return None
+    folds: Any = count
+    by = "by chance" if clusters is None else "of clusters, by chance"
+    if clusters is None and not predictions.has_labels:
+        # Forecasts of one week are wrong together.
+        folds, by = np.arange(n) * count // n, "of rows one after another"
+    mended = cross_fit(predictions, targets, method, folds, clusters=clusters)
+    if isinstance(predictions, Normal):
+        mended = normal_again(mended)
+    key = jax.random.key(seed)
+
+    def judged(predictions: Distribution) -> tuple[float, float]:
+        test = calibration_test(key, predictions, targets, clusters=clusters)
+        # A multiple of 1 / 1000, without the rounding of float32.
+        return _mean_score(predictions, targets)[1], round(float(test.pvalue), 6)
+
+    score = _mean_score(predictions, targets)[0]
+    return HeldOut(score, count, by, judged(predictions), judged(mended))
+
+
+def _mean_score(predictions: Distribution, targets: np.ndarray) -> tuple[str, float]:
+    """What the score is, and its mean over the rows."""
+    if isinstance(predictions, Quantiles):
+        levels = np.asarray(predictions.levels)
+        above = targets[:, None] - np.asarray(predictions.values, float)
+        return "mean pinball loss", float(np.mean(np.maximum(levels * above, (levels - 1) * above)))
+    if isinstance(predictions, Empirical):
+        return "mean CRPS", float(np.mean(np.asarray(crps(predictions, targets), float)))
+    return "mean log score", float(np.mean(np.asarray(log_score(predictions, targets), float)))
+
+
+@jax.jit
+def normal_again(mended: Any) -> Normal:
+    """Normal predictions that a shift and scale of normal scores has mended, as Normal."""
+    median = mended.quantile(0.5)
+    return Normal(median, mended.quantile(ndtr(1.0)) - median)

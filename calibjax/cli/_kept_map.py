@@ -1,0 +1,96 @@
+"""A map of predictions in a file, beside the columns that it was fitted to."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from calibjax.cli._columns import Columns
+from calibjax.cli._places import Place
+from calibjax.cli._read import Table, listed
+from calibjax.cli._terminal import BadInput
+from calibjax.recalibration import Recalibrator, content_of, load_recalibrator
+
+
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """The columns that fitted a map.
+
+    Args:
+        path: their file, or that of the map.
+        place: where the predictions were; None of a map that `Recalibrator.save` has written.
+        target: the column of targets, which other files may have or not.
+    """
+
+    path: Path
+    place: Place | None
+    target: str | None
+
+    def place_in(self, table: Table, columns: Columns) -> Place:
+        """Where another file has predictions that the map takes.
+
+        Args:
+            table: the file.
+            columns: what the user says of its columns; if nothing, they are called as before.
+
+        Raises:
+            BadInput: these are predictions of another kind, of other classes, or at other levels.
+        """
+        if self.place is None:
+            return columns.place(table)
+        if columns.are_said:
+            place = columns.place(table)
+            for what in ("kind", "classes", "levels"):
+                old, new = getattr(self.place, what), getattr(place, what)
+                if old != new:
+                    was, now = (listed(x) if isinstance(x, list) else str(x) for x in (old, new))
+                    raise BadInput(
+                        f"{table.path}: expected {what} {was} as in {self.path}, got {now}."
+                    )
+            return place
+        if "*" in self.place.pattern:
+            found = table.names_of(self.place.pattern, self.target) or []
+            if sorted(found) != sorted(self.place.names):
+                raise BadInput(
+                    f"{table.path}: expected the columns {listed(self.place.names)} as in "
+                    f"{self.path}, got {listed(found)}."
+                )
+        return self.place
+
+
+def as_file(recalibrator: Recalibrator, fitted: Fitted) -> bytes:
+    """A file that `kept_map` reads, and `load_recalibrator` too."""
+    assert fitted.place is not None
+    columns = dataclasses.asdict(fitted.place) | {"target": fitted.target}
+    content = content_of(recalibrator) | {"columns": columns}
+    return json.dumps(content, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+
+
+def kept_map(path: Path) -> tuple[Recalibrator, Fitted]:
+    """The map of a file, and the columns that fitted it."""
+    recalibrator = load_recalibrator(path)
+    node = json.loads(path.read_bytes()).get("columns")
+    if node is None:
+        return recalibrator, Fitted(path, None, None)
+    try:
+        target = node.pop("target")
+        place = Place(**node)
+        damage = "target is no string" if not isinstance(target, str) else place.damage()
+    except (AttributeError, KeyError, TypeError) as error:
+        damage = f"{type(error).__name__}: {error}"
+    if damage is not None:
+        raise BadInput(f"{path}: the columns in the file are damaged ({damage}).")
+    return recalibrator, Fitted(path, place, target)
+
+
+def described(recalibrator: Recalibrator) -> dict[str, Any]:
+    """What is known of a map, for other programs."""
+    fit = recalibrator.fit
+    return {
+        "method": fit.method,
+        "words": fit.words,
+        "converged": fit.converged,
+        "n_rows": fit.n_rows,
+        "n_impossible": fit.n_impossible,
+        "losses": dict(fit.losses),
+    }

@@ -1,0 +1,148 @@
+"""Where the predictions of a file are: its columns, what they mean, and how they are written."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax._distribution import Distribution
+from calibjax._numbers import TOLERANCE
+from calibjax.cli._read import Table
+from calibjax.cli._terminal import BadInput
+from calibjax.distributions import Bernoulli, Categorical, Empirical, Normal, Quantiles
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Which columns hold predictions, and of which kind; the same columns of other files do, too.
+
+    Args:
+        kind: the option that names them: "probs", "prob", "mean", "quantiles" or "draws".
+        names: the columns, of "mean" also that of the deviations; or one array of an npz file.
+        pattern: what the option says, for errors about whole rows.
+        classes: the classes of the columns of "probs"; None for an array and other kinds.
+        levels: the levels of "quantiles", in the order of the columns; None for other kinds.
+        normalize: whether to divide each row of class probabilities by its sum.
+        sort: whether to sort the quantiles of each row.
+    """
+
+    kind: str
+    names: list[str]
+    pattern: str
+    classes: list[str] | None = None
+    levels: list[float] | None = None
+    normalize: bool = False
+    sort: bool = False
+
+    def read(self, table: Table) -> Distribution:
+        """The predictions of a file; a BadInput names the first bad row."""
+        return self._readers()[self.kind](table)
+
+    def _readers(self) -> dict[str, Callable[[Table], Distribution]]:
+        return {
+            "probs": self._categorical,
+            "prob": self._bernoulli,
+            "mean": self._normal,
+            "quantiles": self._quantiles,
+            "draws": self._empirical,
+        }
+
+    def columns_of(self, predictions: Any) -> dict[str, np.ndarray]:
+        """The columns ``[n]``, or the array ``[n, m]``, of predictions of this kind."""
+        if self.kind == "prob":
+            return {self.names[0]: np.asarray(predictions.probs)}
+        if self.kind == "mean":
+            arrays = predictions.mean(), predictions.spread()
+            return dict(zip(self.names, map(np.asarray, arrays), strict=True))
+        if self.kind == "quantiles":
+            values = np.asarray(predictions.values)[:, np.argsort(self._order())]
+        else:
+            name = "samples" if self.kind == "draws" else "probs"
+            values = np.asarray(getattr(predictions, name))
+        if len(self.names) == 1:
+            return {self.names[0]: values}
+        return dict(zip(self.names, values.T, strict=True))
+
+    def shown(self) -> list[str]:
+        """The columns in a few words."""
+        return self.names if self.kind == "mean" else [self.pattern]
+
+    def damage(self) -> str | None:
+        """What is wrong with a place that comes from a file; None if nothing is."""
+        texts = {"kind": str, "pattern": str, "normalize": bool, "sort": bool}
+        lists = {"names": str, "classes": str, "levels": float}
+        for name, kind in texts.items():
+            if not isinstance(getattr(self, name), kind):
+                return f"{name} is no {kind.__name__}"
+        for name, kind in lists.items():
+            items = getattr(self, name)
+            if not (items is None or isinstance(items, list)) or not all(
+                isinstance(x, kind) for x in items or []
+            ):
+                return f"{name} is no list of {kind.__name__}"
+        counts = {"prob": 1, "mean": 2}
+        if self.kind not in self._readers() or len(self.names) != counts.get(
+            self.kind, max(len(self.names), 1)
+        ):
+            return f"kind {self.kind} with {len(self.names)} columns"
+        if (self.kind == "quantiles") != (self.levels is not None):
+            return "levels are of quantiles"
+        return None
+
+    def _values(self, table: Table) -> np.ndarray:
+        """The numbers of all columns, or of the array, ``[n, m]``."""
+        if len(self.names) == 1:
+            return table.array(self.names[0])
+        return np.stack([table.numbers(name) for name in self.names], axis=1)
+
+    def _categorical(self, table: Table) -> Categorical:
+        probs = self._values(table)
+        names = self.names if len(self.names) > 1 else self.names * probs.shape[1]
+        for name, column in zip(names, probs.T, strict=True):
+            table.check(name, column >= 0, "a probability", column)
+        sums = probs.sum(axis=1, dtype=float)
+        if self.normalize:
+            table.check(self.pattern, sums > 0, "a positive sum", sums)
+        else:
+            words, got = (
+                "a sum of 1 (--normalize divides by the sum)",
+                [f"{x:.5g}" for x in sums],
+            )
+            table.check(self.pattern, np.abs(sums - 1) <= TOLERANCE, words, got)
+        return Categorical(jnp.asarray(probs), normalize=self.normalize)
+
+    def _bernoulli(self, table: Table) -> Bernoulli:
+        probs = table.numbers(self.names[0])
+        table.check(self.names[0], (probs >= 0) & (probs <= 1), "a probability")
+        return Bernoulli(jnp.asarray(probs))
+
+    def _normal(self, table: Table) -> Normal:
+        mean, sd = map(table.numbers, self.names)
+        table.check(self.names[1], sd > 0, "a positive standard deviation")
+        return Normal(jnp.asarray(mean), jnp.asarray(sd))
+
+    def _order(self) -> np.ndarray:
+        assert self.levels is not None
+        return np.argsort(self.levels, kind="stable")
+
+    def _quantiles(self, table: Table) -> Quantiles:
+        values, order = self._values(table), self._order()
+        assert self.levels is not None
+        if len(order) != values.shape[1]:
+            raise BadInput(
+                f"{table.path}, column {self.pattern}: expected quantiles at {len(order)} levels, "
+                f"got {values.shape[1]}."
+            )
+        levels = [self.levels[k] for k in order]
+        predictions = Quantiles(jnp.asarray(values[:, order]), levels, sort=self.sort)
+        values = np.asarray(predictions.values)
+        for k, (low, high) in enumerate(zip(values.T[:-1], values.T[1:], strict=True)):
+            name = self.names[0] if len(self.names) == 1 else self.names[order[k + 1]]
+            words = "at least the quantile at the level below (--sort-quantiles sorts each row)"
+            table.check(name, high >= low, words, high)
+        return predictions
+
+    def _empirical(self, table: Table) -> Empirical:
+        return Empirical(jnp.asarray(self._values(table)))

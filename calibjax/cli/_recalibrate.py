@@ -1,0 +1,165 @@
+"""The command `calibjax recalibrate`."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from calibjax.cli._columns import Columns
+from calibjax.cli._held_out import HeldOut, held_out, normal_again
+from calibjax.cli._kept_map import Fitted, as_file, described, kept_map
+from calibjax.cli._options import AsJson, Cluster, Seed
+from calibjax.cli._places import Place
+from calibjax.cli._read import read_table
+from calibjax.cli._rewrite import with_columns_of
+from calibjax.cli._rows import dependence_of
+from calibjax.cli._terminal import BadInput, as_text, check_folder, one_line_errors, working
+from calibjax.cli._with_columns import with_columns
+from calibjax.monitoring import replacing
+from calibjax.recalibration import fit_recalibrator
+
+
+@with_columns
+def recalibrate(
+    columns: Columns,
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="Rows with known targets, which did not train the model."),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="The map, such as sms or pit_beta. If nothing is said it is auto, the mixture of "
+            "maps that predicts held-out rows best; for --mean and --sd it is shift_scale."
+        ),
+    ] = None,
+    cluster: Cluster = None,
+    apply: Annotated[
+        Path | None, typer.Option(help="A file with the same columns of predictions, to mend.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the mended file is written.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Where the map is kept, a JSON file.")] = None,
+    load: Annotated[
+        Path | None,
+        typer.Option(help="A map that --save has kept, in place of rows that fit a new one."),
+    ] = None,
+    as_json: AsJson = False,
+    seed: Seed = 0,
+) -> None:
+    """Mend predictions by a map that makes them calibrated, fitted to rows with known targets.
+
+    It prints the map, and what such maps do to rows that did not fit them: each of five folds of
+    the rows is mended by a map that was fitted to the others.  Folds are by chance, of whole
+    clusters with --cluster, and of numbers they are blocks of rows in their order.  The map that is
+    kept and applied is fitted to all rows.
+
+    The mended file has all columns and rows of --apply in their order; only the numbers of the
+    predictions are new.  A map is applied to columns of the same names as those that fitted it, or
+    to those that options such as --probs say, with the same classes in the same order.
+
+    \b
+    Examples:
+      calibjax recalibrate fit.csv --probs 'p_*' --target y --apply new.csv --out new_mended.csv
+      calibjax recalibrate fit.csv --prob p_rain --target rained --cluster station --save map.json
+      calibjax recalibrate --load map.json --apply today.csv --out today_mended.csv
+    """
+    with one_line_errors(), ExitStack() as files:
+        _check_options(file, columns, method, cluster, apply, out, save, load)
+        if load is None:
+            assert file is not None
+            model, said = columns.read(file), Columns()
+            fitted = Fitted(file, model.place, model.target)
+            method = _method_of(model.place, method)
+        else:
+            recalibrator, fitted = kept_map(load)
+            said = columns
+        if apply is not None:  # what is wrong with it is said before long work
+            table = read_table(apply)
+            place = fitted.place_in(table, said)
+            new = place.read(table)
+            if len(new) < 1:
+                raise BadInput(f"{apply}: expected at least 1 row, got 0.")
+        judged: HeldOut | None = None
+        if load is None:
+            clusters = None
+            if cluster is not None:
+                clusters = np.asarray(dependence_of(model, cluster, None, None).clusters)
+            assert method is not None
+            with working(f"Fitting maps to {len(model.targets)} rows"):
+                recalibrator = fit_recalibrator(model.predictions, model.targets, method)
+                judged = held_out(model, method, clusters, seed)
+        written = []
+        if apply is not None:
+            assert out is not None
+            mended = recalibrator(new)
+            if place.kind == "mean":
+                _method_of(place, recalibrator.fit.method)
+                mended = normal_again(mended)
+            columns_of = place.columns_of(mended)
+            files.enter_context(replacing(out, with_columns_of(table, columns_of)))
+            written.append(f"{out}: {len(new)} rows with new {' and '.join(place.shown())}.")
+        if save is not None:
+            files.enter_context(replacing(save, as_file(recalibrator, fitted)))
+            written.append(f"{save}: the map, fitted to all rows.")
+        if as_json:
+            found = described(recalibrator)
+            typer.echo(as_text(found | {"held_out": None if judged is None else judged.to_dict()}))
+        else:
+            blocks = [] if judged is None else [str(judged)]
+            if load is None and judged is None:
+                blocks = ["All rows are of one cluster, so that none could be held out."]
+            typer.echo("\n".join([str(recalibrator), *blocks, *written]))
+
+
+def _method_of(place: Place, method: str | None) -> str:
+    """The method; of normal predictions one whose predictions are normal again."""
+    if place.kind != "mean":
+        return method or "auto"
+    if method not in (None, "shift_scale", "nothing"):
+        raise BadInput(
+            f"--mean and --sd can be mended by the method shift_scale, got {method}, after which "
+            "predictions are not normal; quantiles of them can be mended with --quantiles."
+        )
+    return method or "shift_scale"
+
+
+def _check_options(
+    file: Path | None,
+    columns: Columns,
+    method: str | None,
+    cluster: str | None,
+    apply: Path | None,
+    out: Path | None,
+    save: Path | None,
+    load: Path | None,
+) -> None:
+    if (file is None) == (load is None):
+        got = "neither" if file is None else "both"
+        raise BadInput(f"A file of rows must be given, or --load with a kept map, got {got}.")
+    if (apply is None) != (out is None):
+        raise BadInput("--apply and --out can be used only together.")
+    if load is not None:
+        of_fits = {
+            "--target": columns.target is not None,
+            "--event": columns.event is not None,
+            "--method": method is not None,
+            "--cluster": cluster is not None,
+            "--save": save is not None,
+        }
+        for option, is_given in of_fits.items():
+            if is_given:
+                raise BadInput(f"{option} cannot be used together with --load.")
+        if apply is None:
+            raise BadInput("--load needs --apply and --out, the file to mend and the mended one.")
+    if save is not None and save.suffix != ".json":
+        raise BadInput(f"{save}: expected a file that ends in .json.")
+    if out is not None and apply is not None and out.suffix.lower() != apply.suffix.lower():
+        raise BadInput(f"{out}: expected a file that ends in {apply.suffix}, as {apply} does.")
+    read = [path.resolve() for path in (file, apply, load) if path is not None]
+    for path in (out, save):
+        if path is not None:
+            check_folder(path)
+            if path.resolve() in read:
+                raise BadInput(f"{path}: this file is read, and must not be replaced.")
