@@ -131,6 +131,52 @@ def test_pit_spline_of_little_data_is_nearly_straight():
     np.testing.assert_allclose(fit.probabilities, [0.3, 0.6], atol=1e-4)
 
 
+# Maps of each forecast
+
+# High forecasts are too narrow, and low ones too wide; U of the sixteen samples is known as well.
+FACTOR = np.where(LOC > 0, 2.0, 0.4)
+LOCAL_TARGETS = (LOC + 0.6 * FACTOR * np.random.default_rng(7).normal(size=N)).astype(np.float32)
+
+
+def test_conditional_is_its_formula():
+    recalibrator = cj.fit_recalibrator(QUANTILES, LOCAL_TARGETS, "conditional")
+    (line,) = recalibrator.steps
+    # Of quantiles with one spread, medians alone have ranks.
+    ranks = np.interp(LOC, np.quantile(LOC, (np.arange(64) + 0.5) / 64), (np.arange(64) + 0.5) / 64)
+    gaps = ndtri(ranks)[:, None] - ndtri(ranks)
+    w = np.exp(-(gaps**2) / (2 * line.width**2))
+    below = stats.norm(LOC, 0.6).cdf(LOCAL_TARGETS)[:, None] <= np.array(LEVELS)
+    c, g = line.count, line.probabilities
+    expected = (w @ below + c * g) / (w.sum(axis=1, keepdims=True) + c)
+    mended = np.asarray(recalibrator(QUANTILES).values)
+    for row in (3, 50, 200):
+        inner = np.interp(SCORES, ndtri(expected[row]), SCORES)
+        inside = (SCORES > ndtri(expected[row, 0])) & (SCORES < ndtri(expected[row, -1]))
+        found = (mended[row] - LOC[row]) / 0.6
+        np.testing.assert_allclose(found[inside], inner[inside], atol=0.03)
+
+
+def test_auto_takes_the_conditional_map_where_errors_are_local():
+    recalibrator = cj.fit_recalibrator(QUANTILES, LOCAL_TARGETS, where=np.arange(N) < 300)
+    assert recalibrator.fit.method == "conditional" and len(recalibrator.steps[0].below) == 300
+    judge = np.arange(N) >= 300
+    u = stats.norm(LOC, 0.6 * FACTOR)
+    mended = np.asarray(recalibrator(QUANTILES).values)[judge]
+    assert np.all(np.diff(mended, axis=1) > 0)
+    before, after = (
+        np.mean(np.abs(ends - np.stack([u.ppf(0.1), u.ppf(0.9)], axis=1)[judge]))
+        for ends in (np.asarray(QUANTILES.values)[judge][:, [3, 19]], mended[:, [3, 19]])
+    )
+    assert after < 0.7 * before
+
+
+def test_conditional_of_equal_forecasts_is_one_map():
+    """Spreads that differ by rounding have no ranks, and a constant forecast has one."""
+    same = cj.Quantiles(np.tile(ndtri(LEVELS), (N, 1)).astype(np.float32), LEVELS)
+    values = cj.fit_recalibrator(same, TARGETS, "conditional")(same).values
+    assert np.all(np.isfinite(values)) and np.ptp(values, axis=0).max() < 1e-5
+
+
 # Conformal quantiles
 
 
@@ -210,7 +256,10 @@ def test_auto_is_better_on_new_rows(form):
     recalibrator = cj.fit_recalibrator(predictions, TARGETS, where=np.arange(N) < half)
     assert recalibrator.fit.n_rows == half
     losses = dict(recalibrator.fit.losses)
-    assert set(losses) == {"nothing", *LINES} and min(losses, key=losses.get) != "nothing"
+    assert (
+        set(losses) == {"nothing", *LINES, "conditional"}
+        and min(losses, key=losses.get) != "nothing"
+    )
     before, after = (
         np.mean(np.asarray(cj.crps(p, TARGETS))[half:])
         for p in (predictions, recalibrator(predictions))
@@ -254,10 +303,11 @@ def test_odd_rows_have_a_map():
     assert cj.fit_recalibrator(one, np.zeros(1, np.float32)).fit.method == "nothing"
 
 
-@pytest.mark.parametrize("method", ["conformal", "auto"])
+@pytest.mark.parametrize("method", ["conformal", "auto", "conditional"])
 def test_a_file_has_the_same_map(tmp_path, method):
     path = tmp_path / "map.json"
-    recalibrator = cj.fit_recalibrator(QUANTILES, TARGETS, method)
+    targets = LOCAL_TARGETS if method == "conditional" else TARGETS
+    recalibrator = cj.fit_recalibrator(QUANTILES, targets, method)
     recalibrator.save(path)
     loaded = cj.load_recalibrator(path)
     assert str(loaded) == str(recalibrator)

@@ -12,21 +12,21 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_data, padded
 from calibjax._sharding import on_one_device
 from calibjax._struct import is_traced, on_host, widest_dtype
-from calibjax.recalibration._labels import FITS, ONLY_TWO, LabelRows, fit_auto, fit_nothing
+from calibjax.recalibration._labels import FITS, ONLY_TWO, Fitted, LabelRows, fit_auto, fit_nothing
 from calibjax.recalibration._recalibrator import Fit, Recalibrator, check_labels
 from calibjax.recalibration._unit_line import (
     LINES,
-    ConformalLine,
-    UnitLine,
+    LineRows,
     check_numbers_to_mend,
     fit_conformal,
     fit_line,
     known_levels,
+    median_and_spread,
 )
 from calibjax.scores import check_numbers, mass_below, pit_interval_of_data
 
 OF_LABELS = ("auto", "nothing", *FITS)
-OF_NUMBERS = ("auto", "nothing", *LINES, "conformal")
+OF_NUMBERS = ("auto", "nothing", *LINES, "conditional", "conformal")
 
 
 def fit_recalibrator(
@@ -87,10 +87,13 @@ def fit_recalibrator(
     ``"pit_spline"``    logit G(u) a natural cubic spline of logit u with 8 knots, with a penalty as
                         for "spline"
     ``"pit_isotonic"``  how often U = F(Y) <= u
+    ``"conditional"``   of a forecast x, (sum_i w_i 1[U_i <= u] + c G(u)) / (sum_i w_i + c) with the
+                        weights w_i = exp(-|s(x) - s(x_i)|^2 / (2 h^2)), normal scores s of median
+                        and spread among those of the fit, and the best G for all forecasts
     ``"conformal"``     the quantile at level u becomes F^{-1}(U_(k)), of the k-th smallest of the
                         n numbers U = F(Y), k = ceil((n + 1) u) if u >= 1/2, else floor((n + 1) u)
-    ``"auto"``          the mixture of all others, by what they predict of blocks of rows that did
-                        not fit them
+    ``"auto"``          the mixture of the maps for all forecasts, by what they predict of blocks of
+                        rows that did not fit them; "conditional" if that is clearly better there
     ==================  ============================================================================
 
     All but "conformal" minimise the mean over levels u of the log loss of G(u) as the probability
@@ -99,6 +102,11 @@ def fit_recalibrator(
     0.025, 0.05, 0.1, …, 0.95, 0.975, 0.99, between which `Recalibrated` says what happens.  Blocks
     are five parts of the rows in their order, since neighbours in time may be alike; of fewer than
     20 rows "auto" is "nothing".
+
+    "conditional" mends local errors of bias and spread.  How many rows c the map G stands for,
+    20 to 2000, and the width h, 1, 0.5 or 0.25, are those that predict blocks best; if none is
+    better than G there (for "auto": by more than a standard error), or of fewer than 100 rows, the
+    map is G.  It keeps 4096 of the rows at most, every so manyth of more.
 
     "conformal" has a guarantee, whatever the forecasts are.  If the new row and the n rows of the
     fit are exchangeable, the quantile q at a level u >= 1/2 has u <= P(Y <= q) < u + 1 / (n + 1),
@@ -178,16 +186,8 @@ def fit_recalibrator(
         chosen, fitted, losses = fit_auto(rows)
     else:
         chosen, fitted = method, (FITS | {"nothing": fit_nothing})[method](rows)
-    fit = Fit(
-        method=chosen,
-        words=fitted.words,
-        converged=fitted.converged,
-        n_classes=n_classes,
-        n_rows=len(rows.targets),
-        n_impossible=impossible,
-        losses=tuple(losses.items()),
-    )
-    return Recalibrator(jax.tree.map(lambda x: np.asarray(x, dtype), fitted.steps), fit)
+    n_rows = len(rows.targets)
+    return _recalibrator(chosen, fitted, losses, n_classes, n_rows, impossible, dtype)
 
 
 def _fit_to_numbers(
@@ -199,31 +199,44 @@ def _fit_to_numbers(
     kept, every = _counted(data)
     levels = np.asarray(known_levels(predictions))
     losses: dict[str, float] = {}
-    line: ConformalLine | UnitLine
     if method == "conformal":
         if weights is not None:
             raise ValueError("weights must be None for method 'conformal', which counts rows.")
         chosen, fitted = method, fit_conformal(data, levels, kept)
-        numbers = fitted.probabilities.astype(_dtype_of(predictions))
-        line = ConformalLine(numbers, tuple(levels.tolist()))
     else:
-        place = pit_interval_of_data(padded(data))
+        rows = padded(data)
+        place = pit_interval_of_data(rows)
         below = np.asarray(_mass_below(place, levels.astype(place.low.dtype)), float)[: data.n]
-        chosen, fitted, losses = fit_line(method, levels, below[kept], every[kept])
-        numbers = fitted.probabilities.astype(_dtype_of(predictions))
-        line = UnitLine(numbers, tuple(levels.tolist()))
+        features = None
+        if method in ("auto", "conditional"):
+            features = np.asarray(_median_and_spread(rows.predictions), float)[: data.n][kept]
+        counts = every[kept] * (every[kept].sum() / np.sum(every[kept] ** 2))
+        chosen, fitted, losses = fit_line(method, LineRows(levels, below[kept], counts, features))
+    return _recalibrator(chosen, fitted, losses, None, int(kept.sum()), 0, _dtype_of(predictions))
+
+
+def _recalibrator(
+    chosen: str,
+    fitted: Fitted,
+    losses: dict[str, float],
+    n_classes: int | None,
+    n_rows: int,
+    n_impossible: int,
+    dtype: Any,
+) -> Recalibrator:
     fit = Fit(
         method=chosen,
         words=fitted.words,
         converged=fitted.converged,
-        n_classes=None,
-        n_rows=int(kept.sum()),
-        n_impossible=0,
+        n_classes=n_classes,
+        n_rows=n_rows,
+        n_impossible=n_impossible,
         losses=tuple(losses.items()),
     )
-    return Recalibrator((line,), fit)
+    return Recalibrator(jax.tree.map(lambda x: np.asarray(x, dtype), fitted.steps), fit)
 
 
+_median_and_spread = jax.jit(median_and_spread)
 _mass_below = jax.jit(mass_below)
 
 

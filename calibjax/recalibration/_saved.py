@@ -12,12 +12,12 @@ import numpy as np
 from calibjax._struct import is_array
 from calibjax.recalibration._labels import STEPS, apply_jit
 from calibjax.recalibration._recalibrator import Fit, Recalibrator
-from calibjax.recalibration._unit_line import ConformalLine, UnitLine
+from calibjax.recalibration._unit_line import ConditionalLine, ConformalLine, UnitLine
 
 # The number of the version changes with what a file holds.
 _SCHEMA, _VERSION = "calibjax.Recalibrator", 1
 _DTYPES = ("float32", "float64")
-_STEPS = STEPS | {"UnitLine": UnitLine, "ConformalLine": ConformalLine}
+_STEPS = STEPS | {x.__name__: x for x in (ConditionalLine, ConformalLine, UnitLine)}
 
 
 def save(recalibrator: Recalibrator, path: str | os.PathLike[str]) -> None:

@@ -1,6 +1,11 @@
 """Maps of the unit line for predictions of numbers: the map, its fits, and the choice of one."""
 
+from calibjax.recalibration._unit_line._auto import LineRows as LineRows
 from calibjax.recalibration._unit_line._auto import fit_line as fit_line
+from calibjax.recalibration._unit_line._conditional import ConditionalLine as ConditionalLine
+from calibjax.recalibration._unit_line._conditional import (
+    median_and_spread as median_and_spread,
+)
 from calibjax.recalibration._unit_line._conformal import ConformalLine as ConformalLine
 from calibjax.recalibration._unit_line._conformal import fit_conformal as fit_conformal
 from calibjax.recalibration._unit_line._fits import LEVELS as LEVELS

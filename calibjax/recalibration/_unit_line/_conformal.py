@@ -19,9 +19,14 @@ from calibjax._numbers import normal_score
 from calibjax._rows import Data, padded
 from calibjax._struct import static, struct, widest_dtype
 from calibjax.distributions import Empirical, Quantiles
-from calibjax.recalibration._labels import Numbers
-from calibjax.recalibration._unit_line._fits import FittedLine
-from calibjax.recalibration._unit_line._line import are_levels, interpolated, moved, quantiles_of
+from calibjax.recalibration._labels import Fitted, Numbers
+from calibjax.recalibration._unit_line._line import (
+    are_levels,
+    interpolated,
+    known_quantiles,
+    moved,
+    quantiles_of,
+)
 from calibjax.scores import score_rows
 
 # Coordinates beyond are those of targets where a forecast has no tail.
@@ -38,14 +43,14 @@ class ConformalLine:
     def __call__(self, predictions: Distribution) -> Any:
         dtype = widest_dtype(*jax.tree.leaves(predictions))
         z = ndtri(jnp.asarray(self.levels, dtype))
-        scores = jnp.asarray(self.scores, dtype)[None]
+        scores = jnp.asarray(self.scores, dtype)
 
         def inverse(at: jax.Array) -> jax.Array:
-            return interpolated(z, scores, at)[0]
+            return interpolated(z, scores, at)
 
         if isinstance(predictions, (Quantiles, Empirical)):
             return moved(predictions, inverse)
-        return quantiles_of(predictions, scores[0], self.levels)
+        return quantiles_of(predictions, scores, self.levels)
 
     def check(self) -> None:
         """A ValueError unless these are numbers of a map."""
@@ -54,8 +59,8 @@ class ConformalLine:
             raise ValueError("levels must increase, inside of (0, 1), and scores not decrease")
 
 
-def fit_conformal(data: Data, levels: np.ndarray, kept: np.ndarray) -> FittedLine:
-    """Order statistics of the kept rows: scores, if n rows reach all levels, and words.
+def fit_conformal(data: Data, levels: np.ndarray, kept: np.ndarray) -> Fitted:
+    """Order statistics of the kept rows, which converged if n rows reach all levels.
 
     At a level of at least 1/2 it is the one of rank ceil((n + 1) level), and below of rank
     floor((n + 1) level), so that intervals between two levels hold at least their share.  At levels
@@ -77,31 +82,27 @@ def fit_conformal(data: Data, levels: np.ndarray, kept: np.ndarray) -> FittedLin
     found = np.where(is_low, downwards, np.maximum.accumulate(found))
     reached = bool(np.all((rank >= 1) & (rank <= n)))
     words = f"coverage is known for levels from {1 / (n + 1):.2g} to {n / (n + 1):.4g}"
-    return FittedLine(np.clip(found, -_LARGEST, _LARGEST), reached, words)
+    line = ConformalLine(np.clip(found, -_LARGEST, _LARGEST), tuple(levels.tolist()))
+    return Fitted((line,), reached, words)
 
 
 def _coordinates(data: Data) -> tuple[np.ndarray, np.ndarray]:
     """Of each target the coordinate, and at a jump of F those of both ends, each ``[n]``."""
     predictions, targets = data.predictions, data.targets
     if isinstance(predictions, (Quantiles, Empirical)):
-        values, levels = _known_values(predictions)
-        return _between(values, np.asarray(ndtri(levels), float), np.asarray(targets, float))
+        z, values = _known_quantiles(predictions)
+        return _between(np.asarray(values, float), np.asarray(z, float), np.asarray(targets, float))
     scores = score_rows(None, (padded(data),), _normal_scores)
     low, high = (np.asarray(x, float)[: data.n] for x in scores)
     return low, high
 
 
+_known_quantiles = jax.jit(known_quantiles)
+
+
 def _normal_scores(predictions: Distribution, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
     place = predictions.unit_interval(targets)
     return normal_score(place.low, place.above_low), normal_score(place.high, place.above_high)
-
-
-def _known_values(predictions: Quantiles | Empirical) -> tuple[np.ndarray, np.ndarray]:
-    if isinstance(predictions, Quantiles):
-        return np.asarray(predictions.values, float), np.asarray(predictions.levels)
-    values = np.sort(np.asarray(predictions.samples, float), axis=1)
-    n_samples = values.shape[1]
-    return values, np.arange(1, n_samples + 1) / (n_samples + 1)
 
 
 def _between(values: np.ndarray, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calibjax._numbers import ArrayT
 from calibjax.recalibration._unit_line._spline import smooth_line
 
 #: Where maps of densities and of samples are fitted: dense in the tails, where errors show.
@@ -89,9 +90,9 @@ def _least(
     return found.x, bool(found.success and np.all(np.abs(found.x) < 50))
 
 
-def increasing(probabilities: np.ndarray) -> np.ndarray:
-    """The same numbers inside of (0, 1), and so far apart that float32 tells them apart."""
-    k = len(probabilities)
+def increasing(probabilities: ArrayT) -> ArrayT:
+    """The same numbers ``[…, K]`` inside of (0, 1), so far apart that float32 tells them apart."""
+    k = probabilities.shape[-1]
     return (1 - (k + 1) * _LEAST) * probabilities + _LEAST * np.arange(1, k + 1)
 
 

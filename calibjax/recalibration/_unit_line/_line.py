@@ -27,15 +27,7 @@ class UnitLine:
     levels: Sequence[float] = static()
 
     def __call__(self, predictions: Distribution) -> Any:
-        dtype = widest_dtype(*jax.tree.leaves(predictions))
-        g = jnp.asarray(self.probabilities, dtype)
-        if not isinstance(predictions, (Quantiles, Empirical)):
-            rows = jnp.broadcast_to(g, (len(predictions), g.size))
-            return Recalibrated(predictions, rows, self.levels)
-        scores = ndtri(jnp.asarray(self.levels, dtype))
-        return moved(
-            predictions, lambda z: interpolated(normal_score(g, 1 - g), scores[None], z)[0]
-        )
+        return mended(predictions, jnp.asarray(self.probabilities), self.levels)
 
     def check(self) -> None:
         """A ValueError unless these are numbers of a map."""
@@ -49,6 +41,17 @@ def are_levels(x: np.ndarray) -> bool:
     return x.ndim == 1 and x.size >= 2 and bool(np.all(np.diff(x) > 0) and 0 < x[0] and x[-1] < 1)
 
 
+def mended(predictions: Distribution, g: jax.Array, levels: Sequence[float]) -> Any:
+    """Predictions after a map with the values g at the levels, ``[K]``, or ``[n, K]`` of rows."""
+    dtype = widest_dtype(*jax.tree.leaves(predictions))
+    g = g.astype(dtype)
+    if not isinstance(predictions, (Quantiles, Empirical)):
+        rows = jnp.broadcast_to(g, (len(predictions), len(levels)))
+        return Recalibrated(predictions, rows, levels)
+    scores = jnp.broadcast_to(ndtri(jnp.asarray(levels, dtype)), g.shape)
+    return moved(predictions, lambda z: interpolated(normal_score(g, 1 - g), scores, z))
+
+
 def moved(
     predictions: Quantiles | Empirical, inverse: Callable[[jax.Array], jax.Array]
 ) -> Quantiles | Empirical:
@@ -58,18 +61,22 @@ def moved(
         predictions: of numbers, where Q is linear in normal scores between its levels, and beyond.
         inverse: the normal scores of G^{-1}(u), from those of u ``[L]``.
     """
+    z, values = known_quantiles(predictions)
+    values = interpolated(z, values, inverse(z))
+    if isinstance(predictions, Quantiles):
+        return Quantiles(values, predictions.levels)
+    back = jnp.argsort(jnp.argsort(predictions.samples, axis=1), axis=1)
+    return Empirical(jnp.take_along_axis(values, back, axis=1), split=predictions.split)
+
+
+def known_quantiles(predictions: Quantiles | Empirical) -> tuple[jax.Array, jax.Array]:
+    """Normal scores of levels ``[L]``, and the quantiles there ``[n, L]``."""
     dtype = widest_dtype(*jax.tree.leaves(predictions))
     if isinstance(predictions, Quantiles):
-        z = ndtri(jnp.asarray(predictions.levels, dtype))
-        values = interpolated(z, predictions.values.astype(dtype), inverse(z))
-        return Quantiles(values, predictions.levels)
-    samples = predictions.samples.astype(dtype)
+        return ndtri(jnp.asarray(predictions.levels, dtype)), predictions.values.astype(dtype)
+    samples = jnp.sort(predictions.samples.astype(dtype), axis=1)
     n_samples = samples.shape[1]
-    z = ndtri(jnp.arange(1, n_samples + 1, dtype=dtype) / (n_samples + 1))
-    order = jnp.argsort(samples, axis=1)
-    values = interpolated(z, jnp.sort(samples, axis=1), inverse(z))
-    back = jnp.argsort(order, axis=1)
-    return Empirical(jnp.take_along_axis(values, back, axis=1), split=predictions.split)
+    return ndtri(jnp.arange(1, n_samples + 1, dtype=dtype) / (n_samples + 1)), samples
 
 
 def quantiles_of(
@@ -84,14 +91,21 @@ def quantiles_of(
 
 
 def interpolated(x: jax.Array, y: jax.Array, at: jax.Array) -> jax.Array:
-    """Lines through points with increasing x ``[K]`` and y ``[n, K]``, at ``[L]``: ``[n, L]``.
+    """Lines through points with increasing x and y ``[K]``, at ``[L]``.
 
-    Beyond the points the first and the last piece go on.
+    Each may be one for all rows, or of rows ``[n, …]``; the result is ``[n, L]`` then.  Beyond the
+    points the first and the last piece go on.
     """
+    axes = tuple(0 if part.ndim == 2 else None for part in (x, y, at))
+    if axes == (None, None, None):
+        return _interpolated(x, y, at)
+    return jax.vmap(_interpolated, in_axes=axes)(x, y, at)
+
+
+def _interpolated(x: jax.Array, y: jax.Array, at: jax.Array) -> jax.Array:
     piece = jnp.clip(jnp.searchsorted(x, at, side="right") - 1, 0, x.size - 2)
     share = (at - x[piece]) / (x[piece + 1] - x[piece])
-    low, high = y[:, piece], y[:, piece + 1]
-    return low + share[None] * (high - low)
+    return y[piece] + share * (y[piece + 1] - y[piece])
 
 
 def known_levels(predictions: Distribution) -> Sequence[float]:

@@ -1,0 +1,122 @@
+"""A map of the unit line for each forecast, from the rows whose forecasts were alike."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtr, ndtri
+
+from calibjax._distribution import Distribution
+from calibjax._numbers import dot
+from calibjax._struct import static, struct, widened, widest_dtype
+from calibjax.distributions import Empirical, Quantiles
+from calibjax.recalibration._labels import Numbers
+from calibjax.recalibration._unit_line._fits import increasing
+from calibjax.recalibration._unit_line._line import (
+    are_levels,
+    interpolated,
+    known_quantiles,
+    mended,
+)
+
+#: Rows that a map keeps, at most; of more rows every so manyth is kept.
+MOST_ROWS = 4096
+# Ranks of medians and of spreads are known at so many places.
+_PLACES = 64
+_TILE = 256
+
+
+@struct
+class ConditionalLine:
+    """G of a forecast x, G_x(u) = (sum_i w_i 1[U_i <= u] + c G(u)) / (sum_i w_i + c).
+
+    The weights are w_i = exp(-|s(x) - s(x_i)|^2 / (2 h^2)) for the normal scores s of the median
+    and of the spread among those of the fit.
+
+    Args:
+        probabilities: G at the levels ``[K]``.
+        count: c > 0, how many rows G stands for, a scalar.
+        width: h > 0, a scalar.
+        below: how much of U_i is at most each level, ``[m, K]``.
+        scores: s(x_i), ``[m, 2]``.
+        weights: how much each row counts, ``[m]``.
+        grid: medians and logarithms of spreads of evenly spaced ranks, nondecreasing, ``[2, Q]``.
+        levels: of the unit line.
+    """
+
+    probabilities: Numbers
+    count: Numbers
+    width: Numbers
+    below: Numbers
+    scores: Numbers
+    weights: Numbers
+    grid: Numbers
+    levels: Sequence[float] = static()
+
+    def __call__(self, predictions: Distribution) -> Any:
+        dtype = widest_dtype(*jax.tree.leaves(predictions))
+        line = jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
+        scores = scores_among(line.grid, median_and_spread(predictions).astype(dtype))
+        g = jax.lax.map(line.at, scores, batch_size=_TILE)
+        return mended(predictions, g, self.levels)
+
+    def at(self, scores: jax.Array) -> jax.Array:
+        """G of *one* forecast with given normal scores ``[2]``, at the levels ``[K]``."""
+        gaps = jnp.sum(jnp.square(jnp.asarray(self.scores) - scores[None]), axis=1)
+        alike = self.weights * jnp.exp(-gaps / (2 * jnp.square(self.width)))
+        sums = dot(jnp.asarray(alike), jnp.asarray(self.below)) + self.count * self.probabilities
+        return increasing(sums / (jnp.sum(alike) + self.count))
+
+    def check(self) -> None:
+        """A ValueError unless these are numbers of a map."""
+        g, below = np.asarray(self.probabilities), np.asarray(self.below)
+        if not (are_levels(np.asarray(self.levels)) and are_levels(g)):
+            raise ValueError("levels and probabilities must increase, inside of (0, 1)")
+        m = len(np.asarray(self.weights))
+        grid = np.asarray(self.grid)
+        shapes = [np.shape(x) for x in (g, self.count, self.width, below, self.scores)]
+        k = len(self.levels)
+        if shapes != [(k,), (), (), (m, k), (m, 2)] or grid.ndim != 2 or len(grid) != 2:
+            raise ValueError("shapes do not fit together")
+        if not (np.all(np.diff(below) >= 0) and np.all(np.diff(grid) >= 0)):
+            raise ValueError("below and grid must not decrease")
+        if not (self.count > 0 and self.width > 0 and np.all(np.asarray(self.weights) >= 0)):
+            raise ValueError("count and width must be positive, and weights nonnegative")
+
+
+def median_and_spread(predictions: Distribution) -> jax.Array:
+    """The median, and log(Q(Phi(1)) - Q(Phi(-1))) of each forecast, ``[n, 2]``."""
+    p = widened(predictions)
+    if isinstance(p, (Quantiles, Empirical)):
+        z, values = known_quantiles(p)
+        low, median, high = interpolated(z, values, jnp.array([-1.0, 0.0, 1.0], z.dtype)).T
+    else:
+        dtype = widest_dtype(*jax.tree.leaves(p))
+        low, median, high = jax.vmap(p.quantile)(ndtr(jnp.array([-1.0, 0.0, 1.0], dtype)))
+    spread = jnp.maximum(high - low, jnp.finfo(median.dtype).tiny)
+    return jnp.stack([median, jnp.log(spread)], axis=1)
+
+
+def grid_of(features: np.ndarray) -> np.ndarray:
+    """Numbers ``[2, Q]`` of evenly spaced ranks among features ``[m, 2]``.
+
+    If medians or spreads hardly differ, what differs is rounding: all have nearly the rank 1/2.
+    """
+    ranks = (np.arange(_PLACES) + 0.5) / _PLACES
+    grid = np.quantile(features, ranks, axis=0).T
+    centres = np.median(features, axis=0)
+    units = np.array([np.exp(centres[1]), 1.0])
+    is_even = grid[:, -1] - grid[:, 0] < 0.01 * units
+    wide = centres[:, None] + units[:, None] * (ranks - 0.5)
+    return np.where(is_even[:, None], wide, grid)
+
+
+@jax.jit
+def scores_among(grid: jax.Array, features: jax.Array) -> jax.Array:
+    """The normal scores of the ranks of features ``[n, 2]``, linear between those of the grid."""
+    ranks = (jnp.arange(grid.shape[1], dtype=features.dtype) + 0.5) / grid.shape[1]
+    columns = [jnp.interp(x, of_grid, ranks) for x, of_grid in zip(features.T, grid, strict=True)]
+    # No place is nearer to a forecast that is not known.
+    return jnp.where(jnp.isfinite(features), ndtri(jnp.stack(columns, axis=1)), jnp.nan)
