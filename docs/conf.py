@@ -136,6 +136,7 @@ def include_readmes():
         "MONITOR",
         "WARM_UP",
         "PENALTIES",
+        "REMEDIES",
         "GPU",
     )
     pages |= {name.lower(): f"benchmarks/{name}.md" for name in measured}
