@@ -110,8 +110,11 @@ from calibjax.kernels import WhiteKernel as WhiteKernel
 from calibjax.kernels import median_heuristic as median_heuristic
 from calibjax.monitoring import CalibrationMonitor as CalibrationMonitor
 from calibjax.recalibration import Recalibrator as Recalibrator
+from calibjax.recalibration import ScoreDecomposition as ScoreDecomposition
+from calibjax.recalibration import ScorePart as ScorePart
 from calibjax.recalibration import affine_scaling as affine_scaling
 from calibjax.recalibration import cross_fit as cross_fit
+from calibjax.recalibration import decompose_score as decompose_score
 from calibjax.recalibration import fit_recalibration as fit_recalibration
 from calibjax.recalibration import fit_recalibrator as fit_recalibrator
 from calibjax.recalibration import fit_temperature as fit_temperature

@@ -1,6 +1,9 @@
 """Recalibration of predictions: by a temperature, or by any transform with parameters."""
 
 from calibjax.recalibration._cross_fit import cross_fit as cross_fit
+from calibjax.recalibration._decompose_score import ScoreDecomposition as ScoreDecomposition
+from calibjax.recalibration._decompose_score import ScorePart as ScorePart
+from calibjax.recalibration._decompose_score import decompose_score as decompose_score
 from calibjax.recalibration._fit_recalibration import fit_recalibration as fit_recalibration
 from calibjax.recalibration._fit_recalibration import (
     fit_recalibration_of_data as fit_recalibration_of_data,

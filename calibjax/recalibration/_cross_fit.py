@@ -64,7 +64,7 @@ def cross_fit(
     if is_traced((predictions, targets, folds, clusters)):
         raise TypeError("cross_fit must be called outside of jit, got traced arguments.")
     n = check_data(predictions, targets).n
-    fold = _numbers_of_folds(folds, clusters, n)
+    fold = numbers_of_folds(folds, clusters, n)
     mended = [
         fit_recalibrator(predictions, targets, method, where=fold != k)(predictions)
         for k in range(fold.max() + 1)
@@ -77,7 +77,7 @@ def cross_fit(
     return jax.tree.map(chosen, *mended)
 
 
-def _numbers_of_folds(folds: Any, clusters: Any, n: int) -> np.ndarray:
+def numbers_of_folds(folds: Any, clusters: Any, n: int) -> np.ndarray:
     """The number of the fold of each row, from 0, ``[n]``."""
     if np.ndim(folds) > 0:
         check_array("folds", folds, "integer")
