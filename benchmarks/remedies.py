@@ -160,7 +160,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="few seeds and epochs")
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=12)
     args = parser.parse_args()
     seeds, epochs = (2, 10) if args.quick else (args.seeds, 60)
     folder = ROOT / ("build/benchmarks" if args.quick else "benchmarks")

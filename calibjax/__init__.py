@@ -84,6 +84,7 @@ from calibjax.hypothesis_tests import distribution_free_skce_test as distributio
 from calibjax.hypothesis_tests import sample_test_locations as sample_test_locations
 from calibjax.intervals import CalibrationComparison as CalibrationComparison
 from calibjax.intervals import EquivalentTemperature as EquivalentTemperature
+from calibjax.intervals import Estimated as Estimated
 from calibjax.intervals import compare_calibration as compare_calibration
 from calibjax.intervals import compare_groups as compare_groups
 from calibjax.intervals import equivalent_temperature as equivalent_temperature
@@ -109,9 +110,9 @@ from calibjax.kernels import Wasserstein as Wasserstein
 from calibjax.kernels import WhiteKernel as WhiteKernel
 from calibjax.kernels import median_heuristic as median_heuristic
 from calibjax.monitoring import CalibrationMonitor as CalibrationMonitor
+from calibjax.recalibration import LogisticCalibration as LogisticCalibration
 from calibjax.recalibration import Recalibrator as Recalibrator
 from calibjax.recalibration import ScoreDecomposition as ScoreDecomposition
-from calibjax.recalibration import ScorePart as ScorePart
 from calibjax.recalibration import affine_scaling as affine_scaling
 from calibjax.recalibration import cross_fit as cross_fit
 from calibjax.recalibration import decompose_score as decompose_score
@@ -119,6 +120,7 @@ from calibjax.recalibration import fit_recalibration as fit_recalibration
 from calibjax.recalibration import fit_recalibrator as fit_recalibrator
 from calibjax.recalibration import fit_temperature as fit_temperature
 from calibjax.recalibration import load_recalibrator as load_recalibrator
+from calibjax.recalibration import logistic_calibration as logistic_calibration
 from calibjax.recalibration import temper as temper
 from calibjax.recalibration import vector_scaling as vector_scaling
 from calibjax.scores import crps as crps

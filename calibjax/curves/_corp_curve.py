@@ -10,7 +10,7 @@ from calibjax._numbers import isotonic_frequencies
 from calibjax._sharding import on_one_device
 from calibjax._struct import is_traced, struct
 from calibjax.curves._corp_bands import bands, redrawn_curves
-from calibjax.curves._rows import check_binary
+from calibjax.estimators import check_binary
 from calibjax.resampling import check_resamples, rank_of_level
 
 # The largest number of forecasts at which bands are computed.

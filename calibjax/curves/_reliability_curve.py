@@ -12,8 +12,8 @@ from calibjax._rows import Data, Dependence, clean, padded, with_dependence
 from calibjax._struct import struct
 from calibjax.curves._masses import is_plain, without_equal_weights
 from calibjax.curves._reliability_sums import masses_of_bins
-from calibjax.curves._rows import check_binary, on_all_rows
-from calibjax.estimators import UniformBinning, bin_means
+from calibjax.curves._rows import on_all_rows
+from calibjax.estimators import UniformBinning, bin_means, check_binary
 from calibjax.hypothesis_tests import Law, law_under_h0
 from calibjax.resampling import (
     Bins,

@@ -1,4 +1,4 @@
-"""Rows of curves: binary ones are checked, and each device sees all of them."""
+"""Rows of curves: each device sees all of them."""
 
 import functools
 import inspect
@@ -6,29 +6,9 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 import jax
-from jax.typing import ArrayLike
 
 from calibjax._compile import quick_jit
-from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data
 from calibjax._sharding import gathered
-
-
-def check_binary(
-    predictions: Distribution,
-    targets: ArrayLike,
-    where: ArrayLike | None,
-    weights: ArrayLike | None = None,
-) -> Data:
-    """The arguments as `Data`; a TypeError says how predictions of classes become binary ones."""
-    if isinstance(predictions, Distribution) and not predictions.is_binary:
-        raise TypeError(
-            f"predictions must be Bernoulli(probs), got {type(predictions).__name__}; of class "
-            "probabilities, top_label(predictions, targets) or one_vs_rest(predictions, targets, "
-            "label) makes binary predictions and targets."
-        )
-    return check_data(predictions, targets, where, weights)
-
 
 P = ParamSpec("P")
 Curve = TypeVar("Curve")

@@ -30,8 +30,8 @@ from jax.typing import ArrayLike
 from calibjax._distribution import Distribution
 from calibjax._numbers import absolute
 from calibjax._rows import Data, clean, padded
-from calibjax.curves._rows import check_binary, on_all_rows
-from calibjax.estimators import has_residual_form
+from calibjax.curves._rows import on_all_rows
+from calibjax.estimators import check_binary, has_residual_form
 
 _BISECTIONS = 10
 _LEAST_STEPS = 2

@@ -27,6 +27,7 @@ from calibjax.estimators._residual_form import has_residual_form as has_residual
 from calibjax.estimators._residual_form import residual_form as residual_form
 from calibjax.estimators._skce import estimate_skce as estimate_skce
 from calibjax.estimators._skce import skce as skce
+from calibjax.estimators._top_label import check_binary as check_binary
 from calibjax.estimators._top_label import one_vs_rest as one_vs_rest
 from calibjax.estimators._top_label import one_vs_rest_of_data as one_vs_rest_of_data
 from calibjax.estimators._top_label import top_label as top_label

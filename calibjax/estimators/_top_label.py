@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_array, check_integer, check_shapes
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, first_rows, padded, parameters, valid_rows
+from calibjax._rows import Data, check_data, first_rows, padded, parameters, valid_rows
 from calibjax._struct import is_array, widened
 from calibjax.distributions import Bernoulli
 
@@ -117,6 +117,22 @@ def check_labels(predictions: Distribution, targets: ArrayLike) -> int:
     check_array("targets", targets, "integer")
     check_shapes(parameters(predictions) | {"targets": (targets, predictions.target_shape)})
     return n_labels
+
+
+def check_binary(
+    predictions: Distribution,
+    targets: ArrayLike,
+    where: ArrayLike | None,
+    weights: ArrayLike | None = None,
+) -> Data:
+    """The arguments as `Data`; a TypeError says how predictions of classes become binary ones."""
+    if isinstance(predictions, Distribution) and not predictions.is_binary:
+        raise TypeError(
+            f"predictions must be Bernoulli(probs), got {type(predictions).__name__}; of class "
+            "probabilities, top_label(predictions, targets) or one_vs_rest(predictions, targets, "
+            "label) makes binary predictions and targets."
+        )
+    return check_data(predictions, targets, where, weights)
 
 
 @jax.jit

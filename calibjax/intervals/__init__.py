@@ -7,6 +7,7 @@ from calibjax.intervals._dependent_interval import sums_of_data as sums_of_data
 from calibjax.intervals._errors import DrawnErrors as DrawnErrors
 from calibjax.intervals._errors import three_moment_errors as three_moment_errors
 from calibjax.intervals._errors import two_moment_errors as two_moment_errors
+from calibjax.intervals._estimated import Estimated as Estimated
 from calibjax.intervals._means import Interval as Interval
 from calibjax.intervals._means import mean_interval as mean_interval
 from calibjax.intervals._means import wilson_interval as wilson_interval

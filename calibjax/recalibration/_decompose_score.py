@@ -9,34 +9,13 @@ from calibjax._check import check_array, check_choice, check_shapes
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_data, first_rows, padded
 from calibjax._struct import is_traced
-from calibjax.intervals import Sampling, mean_interval
+from calibjax.intervals import Estimated, Sampling, mean_interval
 from calibjax.recalibration._cross_fit import cross_fit, numbers_of_folds
 from calibjax.recalibration._recalibrator import check_labels
 from calibjax.resampling import one_level
 from calibjax.scores import crps_of_data, log_score_of_data
 
 _UNITS = {"log": "nats", "brier": "", "crps": "units of the targets"}
-
-
-class ScorePart(NamedTuple):
-    """The mean of one number of each row, with its confidence interval.
-
-    The interval is NaN where a row is infinite.
-
-    Example:
-        >>> import calibjax as cj
-        >>> cj.ScorePart(0.25, 0.2, 0.3)
-        0.25 (0.2 … 0.3)
-    """
-
-    estimate: float
-    low: float
-    high: float
-
-    def __repr__(self) -> str:
-        if not np.isfinite(self.low):
-            return f"{self.estimate:.4g} (no interval)"
-        return f"{self.estimate:.4g} ({self.low:.4g} … {self.high:.4g})"
 
 
 class ScoreDecomposition(NamedTuple):
@@ -55,16 +34,16 @@ class ScoreDecomposition(NamedTuple):
 
     Example:
         >>> import calibjax as cj
-        >>> part = cj.ScorePart(0.25, 0.2, 0.3)
+        >>> part = cj.Estimated(0.25, 0.2, 0.3)
         >>> cj.ScoreDecomposition(part, part, part, part, part, "brier", "spline").score
         0.25 (0.2 … 0.3)
     """
 
-    score: ScorePart
-    calibration: ScorePart
-    refinement: ScorePart
-    uncertainty: ScorePart
-    resolution: ScorePart
+    score: Estimated
+    calibration: Estimated
+    refinement: Estimated
+    uncertainty: Estimated
+    resolution: Estimated
     name: str
     words: str
 
@@ -176,10 +155,10 @@ def decompose_score(
     unit = None if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
     sampling = Sampling(data.n, clusters=unit)
 
-    def part(values: np.ndarray) -> ScorePart:
+    def part(values: np.ndarray) -> Estimated:
         interval = mean_interval(values, level, sampling=sampling)
         low, high = interval or (np.nan, np.nan)
-        return ScorePart(float(np.mean(values)), low, high)
+        return Estimated(float(np.mean(values)), low, high)
 
     n_folds = int(fold.max()) + 1
     words = f"{method} in {n_folds} folds of {data.n} rows; intervals of {100 * level:.4g} %"

@@ -1,0 +1,285 @@
+"""Slope and intercept of a logistic recalibration, and what medical papers show beside them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from calibjax._distribution import Distribution
+from calibjax._struct import is_traced
+from calibjax.estimators import check_binary
+from calibjax.intervals import Estimated, Sampling, wilson_interval
+from calibjax.recalibration._fit_recalibrator import label_rows
+from calibjax.recalibration._labels import fit_spline, logistic_regression, run
+from calibjax.resampling import one_level
+
+# An interval whose end is not found below this size has no end.
+_LARGEST = 1e6
+_NONE = Estimated(np.nan, np.nan, np.nan)
+
+
+class LogisticCalibration(NamedTuple):
+    """What medical papers say of the calibration of a risk; see `logistic_calibration`.
+
+    It prints them.
+
+    Args:
+        observed_over_expected: events over the sum of probabilities; 1 is right.
+        intercept: of logit p + a, calibration in the large; 0 is right, above 0 risks are too low.
+        slope: b of a + b logit p; 1 is right, below 1 the model is too sure.
+        intercept_beside_slope: a of a + b logit p.
+        pvalue: of the hypothesis a = 0 and b = 1, by the likelihood ratio.
+        integrated_index: the mean distance of p from the smooth curve of frequencies, the ICI.
+        median_distance, distance_90: the median and the 90 % quantile of this distance, E50, E90.
+        n_rows, n_events: how many rows there are, and how many events.
+        words: why something is infinite or NaN, or nothing.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.array([0.2, 0.4, 0.5, 0.9, 0.7, 0.3]))
+        >>> found = cj.logistic_calibration(predictions, jnp.array([0, 1, 0, 1, 1, 0]))
+        >>> round(found.observed_over_expected.estimate, 3), found.n_events
+        (1.0, 3)
+    """
+
+    observed_over_expected: Estimated
+    intercept: Estimated
+    slope: Estimated
+    intercept_beside_slope: float
+    pvalue: float
+    integrated_index: float
+    median_distance: float
+    distance_90: float
+    n_rows: int
+    n_events: int
+    words: str = ""
+
+    def __repr__(self) -> str:
+        """Words, as `print` shows them."""
+        distances = f"{self.integrated_index:.4g}, median {self.median_distance:.4g}"
+        lines = [
+            f"LogisticCalibration of {self.n_rows} rows, {self.n_events} events",
+            f"  observed / expected {self.observed_over_expected}: 1 is right",
+            f"  intercept {self.intercept}: 0 is right, above 0 risks are too low",
+            f"  slope {self.slope}: 1 is right, below 1 the model is too sure",
+            f"  p = {self.pvalue:.3g} that logits need neither",
+            f"  integrated calibration index {distances}, 90 % below {self.distance_90:.4g}",
+        ]
+        return "\n".join(lines + [f"  {self.words}"] * bool(self.words))
+
+
+def logistic_calibration(
+    predictions: Distribution,
+    targets: ArrayLike,
+    *,
+    confidence_level: float = 0.95,
+    where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+) -> LogisticCalibration:
+    """Calibration slope and intercept, observed over expected, and the calibration index.
+
+    .. math::
+        P(Y_i = 1) = \\sigma(a + b \\operatorname{logit} p_i), \\qquad
+        \\frac{O}{E} = \\frac{\\sum_i y_i}{\\sum_i p_i}, \\qquad
+        \\mathrm{ICI} = \\frac{1}{n} \\sum_i |p_i - q(p_i)|
+
+    The slope is the estimate of b of maximum likelihood with a free, and the intercept that of a
+    with b = 1, "calibration in the large".  Their intervals are those of the profile likelihood:
+    all numbers whose likelihood ratio test does not reject.  The interval of O / E is Wilson's of
+    the share of events, divided by the mean probability.  q is the natural cubic spline in logit p
+    of `fit_recalibrator`, fitted to these rows, so that the ICI is above 0 for calibrated models
+    too.
+
+    Slope 1 and intercept 0 are necessary for calibration, and not sufficient: `calibration_test`
+    sees all errors.
+
+    Args:
+        predictions: n >= 2 Bernoulli predictions, such as `top_label` or `one_vs_rest` make.
+        targets: booleans or integers 0 and 1, ``[n]``.
+        confidence_level: the probability of each interval, in (0, 1).
+        where: boolean mask ``[n]``; masked rows may hold anything.
+        weights: how much each row counts, nonnegative numbers ``[n]``; n rows of unequal weights
+            count as (sum w)^2 / sum w^2 in intervals and the p-value.
+
+    Returns:
+        LogisticCalibration, of numbers of Python in float64.  If all rows or no row had the event,
+        the intercept is infinite with one finite end, and there is no slope; nor if all
+        probabilities are equal.  If one logit parts the rows with the event from those without, the
+        slope is infinite with one finite end.  ``words`` says so.  A pass over the rows for each of
+        some hundred likelihoods.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or value; an argument is traced;
+            a probability of 0 or 1, which has no logit.
+
+    See also:
+        `corp_curve` and `reliability_curve` for pictures, `integrated_calibration_index` for
+        lifetimes, `fit_recalibrator` to mend.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> logits = jax.random.normal(jax.random.key(0), (1000,))
+        >>> events = cj.Bernoulli.from_logits(logits).sample(jax.random.key(1))
+        >>> too_sure = cj.Bernoulli.from_logits(2 * logits)
+        >>> slope = cj.logistic_calibration(too_sure, events).slope
+        >>> round(slope.estimate, 2), slope.high < 1
+        (0.49, True)
+
+    Reference: Cox, Two further applications of a model for binary regression, Biometrika 1958;
+    Van Calster et al., Calibration: the Achilles heel of predictive analytics, BMC Medicine 2019;
+    Austin and Steyerberg, The integrated calibration index (ICI) and related metrics, Statistics in
+    Medicine 2019.
+    """
+    if is_traced((predictions, targets, where, weights)):
+        raise TypeError("logistic_calibration must be called outside of jit, got traced arguments.")
+    check_binary(predictions, targets, where, weights)
+    level = float(one_level(confidence_level, np.float64))
+    rows = label_rows(predictions, targets, weights, where)[0].kept()
+    n_certain = int(np.sum((rows.probs == 0).any(axis=1)))
+    if n_certain:
+        raise ValueError(
+            f"predictions must be above 0 and below 1, got {n_certain} of {len(rows.probs)} rows "
+            "at 0 or 1, which have no logit; leave them out with where, or clip them."
+        )
+    happened, counts = rows.targets == 1, rows.weights * (rows.size() / rows.weights.sum())
+    logits = np.log(rows.probs[:, 1]) - np.log(rows.probs[:, 0])
+    likelihood = _Likelihood(logits, happened, counts)
+    quantile = _chi_squared_quantile(level)
+    least, slope, words = likelihood.best_slope()
+    intercept = likelihood.intercept(1.0)
+    of_intercept = _profile(
+        lambda a: likelihood.deviance(a, 1.0),
+        intercept,
+        likelihood.deviance(intercept, 1.0),
+        quantile,
+    )
+    of_slope, beside, pvalue = _NONE, np.nan, np.nan
+    if not np.isnan(slope):
+        of_slope = _profile(likelihood.profile_deviance, slope, least, quantile)
+        beside = likelihood.intercept(slope) if np.isfinite(slope) else np.nan
+        # Two numbers: the law of chi-squared is an exponential one.
+        pvalue = float(np.exp(-max(likelihood.deviance(0.0, 1.0) - least, 0.0) / 2))
+    sampling = Sampling(len(happened), None if weights is None else rows.weights)
+    expected = float(sampling.shares() @ rows.probs[:, 1])
+    share = float(sampling.shares() @ happened)
+    low, high = wilson_interval(happened, level, sampling)
+    distance = np.abs(run(fit_spline(rows).steps, rows.probs) - rows.probs)[:, 1]
+    order = np.argsort(distance)
+    below = np.cumsum(sampling.shares()[order])
+    median, distance_90 = (
+        float(distance[order][min(np.searchsorted(below, x - 1e-9), len(order) - 1)])
+        for x in (0.5, 0.9)
+    )
+    return LogisticCalibration(
+        observed_over_expected=Estimated(share / expected, low / expected, high / expected),
+        intercept=of_intercept,
+        slope=of_slope,
+        intercept_beside_slope=float(beside),
+        pvalue=pvalue,
+        integrated_index=float(sampling.shares() @ distance),
+        median_distance=median,
+        distance_90=distance_90,
+        n_rows=len(happened),
+        n_events=int(happened.sum()),
+        words=words,
+    )
+
+
+class _Likelihood(NamedTuple):
+    """The likelihood of events whose logits are a + b l, for logits l of the model."""
+
+    logits: np.ndarray
+    happened: np.ndarray
+    counts: np.ndarray
+
+    def deviance(self, a: float, b: float) -> float:
+        """-2 log likelihood; 0 in the limit of infinite a, where it agrees with all events."""
+        if np.isinf(a):
+            return 0.0
+        sign = np.where(self.happened, -1.0, 1.0)
+        return float(2 * self.counts @ np.logaddexp(0.0, sign * (a + b * self.logits)))
+
+    def intercept(self, b: float) -> float:
+        """The a of maximum likelihood: the expected number of events is the observed one."""
+        from scipy.optimize import brentq
+        from scipy.special import expit
+
+        events = self.counts @ self.happened
+        if self.happened.all() or not self.happened.any():
+            return np.inf if self.happened.all() else -np.inf
+        share = events / self.counts.sum()
+        middle, moved = np.log(share) - np.log1p(-share), b * self.logits
+
+        def excess(a: float) -> float:
+            return float(self.counts @ expit(a + moved) - events)
+
+        # Rounding must not put the root out of the bracket.
+        low, high = middle - moved.max() - 1e-6, middle - moved.min() + 1e-6
+        return float(brentq(excess, low, high, xtol=1e-12, rtol=1e-14))
+
+    def profile_deviance(self, b: float) -> float:
+        return self.deviance(self.intercept(b), b)
+
+    def best_slope(self) -> tuple[float, float, str]:
+        """The least deviance, the slope there, and words if that is infinite or unknown."""
+        if self.happened.all() or not self.happened.any():
+            all_or_none = "all rows" if self.happened.all() else "no row"
+            return 0.0, np.nan, f"{all_or_none} had the event: there is no slope"
+        if np.ptp(self.logits) == 0:
+            return np.nan, np.nan, "all probabilities are equal: there is no slope"
+        with_event, without = self.logits[self.happened], self.logits[~self.happened]
+        for sign, high, low in ((1.0, with_event, without), (-1.0, without, with_event)):
+            if high.min() >= low.max():
+                words = "one probability parts events from the other rows: the slope is infinite"
+                return self._deviance_of_ties(float(low.max())), sign * np.inf, words
+        centre, spread = np.mean(self.logits), np.std(self.logits)
+        features = np.stack([np.ones_like(self.logits), (self.logits - centre) / spread], axis=1)
+        slope = float(logistic_regression(features, self.happened, self.counts).numbers[1] / spread)
+        return self.profile_deviance(slope), slope, ""
+
+    def _deviance_of_ties(self, at: float) -> float:
+        """What an infinite slope leaves: rows whose logit is the one that parts the others."""
+        tied = self.logits == at
+        total, events = self.counts[tied].sum(), self.counts[tied] @ self.happened[tied]
+        shares = np.array([events, total - events]) / total
+        return float(-2 * total * np.sum(shares * np.log(np.where(shares > 0, shares, 1.0))))
+
+
+def _profile(
+    deviance: Callable[[float], float], best: float, least: float, quantile: float
+) -> Estimated:
+    """The numbers whose deviance is at most the least one plus the quantile."""
+    from scipy.optimize import brentq
+
+    def excess(x: float) -> float:
+        return deviance(x) - least - quantile
+
+    def end(direction: float) -> float:
+        if best == direction * np.inf:
+            return best
+        # From an infinite estimate the way begins where the ratio is not yet rejected.
+        start = best if np.isfinite(best) else -direction * _first_inside(excess, -direction)
+        inside, length = start, 1.0
+        while excess(start + direction * length) < 0:
+            inside, length = start + direction * length, 2 * length
+            if length > _LARGEST:
+                return direction * np.inf
+        return float(brentq(excess, inside, start + direction * length, xtol=1e-10))
+
+    return Estimated(float(best), end(-1.0), end(1.0))
+
+
+def _first_inside(excess: Callable[[float], float], direction: float) -> float:
+    """A power of two whose number in this direction, from 0, is in the interval."""
+    length = 1.0
+    while excess(direction * length) > 0 and length < _LARGEST:
+        length *= 2
+    return length
+
+
+def _chi_squared_quantile(level: float) -> float:
+    """The quantile of the squared standard normal variable."""
+    from scipy.special import ndtri
+
+    return float(ndtri((1 + level) / 2) ** 2)
