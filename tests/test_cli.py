@@ -274,11 +274,9 @@ BAD = {
     ),
     "columns": ("p_a,label\n1,a\n", r"preds.csv: expected at least two columns p_\*, got p_a"),
     "no target": ("p_a,p_b\n1,0\n", "preds.csv: there is no column label, only p_a, p_b"),
-    "ragged": (f"{TEXT}x,1,0,a,a,a\n", "preds.csv: this is no .csv file .*more fields"),
+    "ragged": (f"{TEXT}x,1,0,a,a,a\n", "preds.csv, line 2: expected 4 values, .* got 6"),
     "empty": ("", "preds.csv: this is no .csv file"),
     "one name twice": ("p_a,p_b,p_b,label\n1,0,0,a\n", "preds.csv: .*different.* got p_b twice"),
-    "semicolons": ("p_a;p_b;label\n0,5;0,5;a\n", "preds.csv: expected commas .* got semicolons"),
-    "tabs": ("p_a\tp_b\tlabel\n1\t0\ta\n", "preds.csv: expected commas .* got tabs"),
     "decimal commas": (f'{TEXT}x,"0,5","0,5",a\n', "p_a, row 2: .*after a point, got 0,5"),
     "line breaks before": (
         f"\n\n{TEXT}x,1,0,a\nx,?,0,a\n",
@@ -340,7 +338,7 @@ def test_errors_of_files(tmp_path):
     options = "--prob", "p", "--target", "y"
     check_error(run("evaluate", tmp_path / "none.csv", *options), "none.csv: there is no such file")
     text = write(tmp_path / "preds.txt", "p,y\n")
-    check_error(run("evaluate", text, *options), "preds.txt: .* ends in .csv, .npz, .parquet")
+    check_error(run("evaluate", text, *options), "preds.txt: .* ends in .csv, .tsv, .jsonl")
     for ending in (".npz", ".parquet"):
         path = write(tmp_path / f"preds{ending}", "no such format")
         check_error(run("evaluate", path, *options), f"preds{ending}: this is no {ending} file")

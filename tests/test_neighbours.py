@@ -12,8 +12,9 @@ import calibjax as cj
 from calibjax._rows import check_data, padded
 from calibjax.cli._columns import Columns as ColumnOptions
 from calibjax.cli._columns import Model
-from calibjax.cli._read import Table
+from calibjax.cli._places import Place
 from calibjax.cli._rows import columns_of_rows
+from calibjax.cli._table import Table
 from calibjax.evaluation._neighbours import (
     Column,
     _cosines,
@@ -155,7 +156,8 @@ def test_columns_of_dates_and_of_names():
         "note": ["x"] * 4,
     }
     table = Table(Path("a.csv"), {name: pl.Series(name, values) for name, values in frame.items()})
-    model = Model(table, normal(np.zeros(4)), np.zeros(4))
+    place = Place("mean", ["mu", "sd"], "mu")
+    model = Model(table, place, "y", normal(np.zeros(4)), np.zeros(4))
     ward, day = columns_of_rows(model, ColumnOptions(target="y", mean="mu", sd="sd"))
     assert (ward.name, ward.is_time, ward.values.tolist()) == ("ward", False, [0, 1, 0, 1])
     assert day.name == "day" and day.is_time and np.argsort(day.values).tolist() == [1, 2, 0, 3]

@@ -1,16 +1,20 @@
 """From columns to predictions, targets and the names of classes."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+import typer
 
 from calibjax._distribution import Distribution
 from calibjax.cli import _options as options
+from calibjax.cli._files import read_tables
+from calibjax.cli._harness import PROBS, TARGET
 from calibjax.cli._labels import labels_of_classes, labels_of_event
 from calibjax.cli._places import Place
-from calibjax.cli._read import Table, listed, read_table, stems
+from calibjax.cli._table import Table, listed, stems
 from calibjax.cli._terminal import BadInput
 from calibjax.distributions import Bernoulli, Categorical
 
@@ -78,6 +82,10 @@ class Columns:
         sort_quantiles: whether to sort the quantiles of each row, which may cross.
         draws: a pattern of the columns of draws.
         normalize: whether to divide each row of class probabilities by its sum.
+        separator: what is between columns of text, a character or "tab"; None if the file says it.
+        decimal: what is before decimals, "." or ","; None if the file says it.
+        where: a condition of SQL that the rows fulfil.
+        drop_missing: whether to leave out rows that miss a value of a column that is used.
     """
 
     target: options.Target = None
@@ -91,13 +99,33 @@ class Columns:
     sort_quantiles: options.SortQuantiles = False
     draws: options.Draws = None
     normalize: options.Normalize = False
+    separator: options.Separator = None
+    decimal: options.Decimal = None
+    where: options.Where = None
+    drop_missing: options.DropMissing = False
 
-    def read(self, path: Path, at_least: int = 2) -> Model:
-        """The predictions and the targets of a file, which must have so many rows at least."""
-        table, target = read_table(path), self._target()
-        place = self.place(table)
+    def read(self, *paths: Path, at_least: int = 2, others: Sequence[str | None] = ()) -> Model:
+        """The predictions and the targets of files.
+
+        Args:
+            paths: the files, whose rows are joined.
+            at_least: how many rows there must be.
+            others: columns of which `drop_missing` leaves out missing values, too.
+        """
+        table = self.table(*paths)
+        if not self.are_said and PROBS in table.columns:
+            said = dataclasses.replace(self, probs=PROBS, target=self.target or TARGET)
+            return said.read(*paths, at_least=at_least, others=others)
+        target = self._target()
+        if self.where is not None:
+            table = _said(table, table.where(self.where), f"where {self.where}")
+        path, place = table.path, self.place(table)
         if target in place.names:
             raise BadInput(f"{path}, column {target}: it cannot hold predictions and the targets.")
+        if self.drop_missing:
+            used = [*place.names, target, *(name for name in others if name is not None)]
+            kept = table.without_missing(dict.fromkeys(used), place.classes or [])
+            table = _said(table, kept, "without missing values")
         predictions = place.read(table)
         n, classes = len(predictions), None
         if isinstance(predictions, Categorical):
@@ -116,6 +144,15 @@ class Columns:
         if n < at_least:
             raise BadInput(f"{path}: expected at least {at_least} rows, got {n}.")
         return Model(table, place, target, predictions, targets, classes)
+
+    def table(self, *paths: Path) -> Table:
+        """The columns of files, whose rows are joined."""
+        separator = _TAB.get(self.separator or "", self.separator)
+        if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
+            raise BadInput(f"--separator must be one character, or tab, got {separator!r}.")
+        if self.decimal not in (None, ".", ","):
+            raise BadInput(f"--decimal must be . or a comma, got {self.decimal!r}.")
+        return read_tables(paths, separator, self.decimal)
 
     @property
     def are_said(self) -> bool:
@@ -185,3 +222,13 @@ class Columns:
                 "the order of the columns."
             ) from None
         return [level / 100 for level in levels] if max(levels) >= 1 else levels
+
+
+# How people write a tab on a command line.
+_TAB = {"tab": "\t", "\\t": "\t"}
+
+
+def _said(table: Table, kept: Table, words: str) -> Table:
+    """Some rows of a table, after saying on stderr how many they are."""
+    typer.echo(f"{table.path}: {len(kept)} of {len(table)} rows are used, {words}.", err=True)
+    return kept

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import jax
+import numpy as np
 import typer
 
 from calibjax.cli._columns import Columns, Model
@@ -80,6 +81,11 @@ def _with_same_targets(first: Model, other: Model) -> Model:
         raise BadInput(
             f"{other.table.path}: expected {len(first.targets)} rows as in {first.table.path}, got "
             f"{len(other.targets)}."
+        )
+    if not np.array_equal(other.table.row_numbers, first.table.row_numbers):
+        raise BadInput(
+            f"{other.table.path}: other rows are used than of {first.table.path}; choose rows by "
+            "columns that both have, and leave out missing values in both."
         )
     words = f"the same target as in this row of {first.table.path}"
     other.table.check(other.target, other.targets == first.targets, words)

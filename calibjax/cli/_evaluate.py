@@ -13,7 +13,7 @@ from calibjax.cli._options import (
     By,
     Censored,
     Cluster,
-    File,
+    Files,
     Horizon,
     Level,
     Seed,
@@ -35,7 +35,7 @@ from calibjax.evaluation import Evaluation, GroupVerdicts
 
 @with_columns
 def evaluate(
-    file: File,
+    files: Files,
     columns: Columns,
     censored: Censored = None,
     weight: Weight = None,
@@ -62,12 +62,13 @@ def evaluate(
       calibjax evaluate wind.csv --mean mu --sd sigma --target mw --time day --horizon 4
       calibjax evaluate demand.csv --quantiles 'q*' --target sold
       calibjax evaluate rain.csv --prob p_rain --target rained --segments station,month
+      calibjax evaluate log.jsonl.gz --probs options --target answer --where "topic = 'law'"
     """
     with one_line_errors():
         check_level(level)
         if html is not None:
             check_folder(html)
-        model = columns.read(file)
+        model = columns.read(*files, others=(censored, weight, cluster, time))
         targets = model.targets if censored is None else censored_targets(model, censored)
         weights = None if weight is None else weights_of(model, weight)
         dependence = dependence_of(model, cluster, time, horizon)

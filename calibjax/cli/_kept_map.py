@@ -7,7 +7,7 @@ from typing import Any
 
 from calibjax.cli._columns import Columns
 from calibjax.cli._places import Place
-from calibjax.cli._read import Table, listed
+from calibjax.cli._table import Table, listed
 from calibjax.cli._terminal import BadInput
 from calibjax.recalibration import Recalibrator, content_of, load_recalibrator
 

@@ -13,15 +13,15 @@ import numpy as np
 from calibjax import monitoring
 from calibjax.cli._batches import Batch, Fingerprint, Fingerprints, batches_of, data_of, place_of
 from calibjax.cli._columns import Columns, Model
-from calibjax.cli._read import listed
 from calibjax.cli._rows import dependence_of
+from calibjax.cli._table import listed
 from calibjax.cli._terminal import BadInput
 
 # The number of the version changes with what a file holds.
 _KIND = {"schema": "calibjax monitor", "version": 1}
 _LEVEL = 0.05
 # Options that may differ from call to call: levels are compared as numbers.
-_NO_MEANING = "levels", "normalize", "sort_quantiles"
+_NO_MEANING = "levels", "normalize", "sort_quantiles", "separator", "decimal", "drop_missing"
 
 
 class Counted(NamedTuple):

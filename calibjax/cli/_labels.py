@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import typer
 
-from calibjax.cli._read import Table
+from calibjax.cli._table import Table
 from calibjax.cli._terminal import BadInput
 from calibjax.evaluation import LabelError, Labels, read_events, read_labels
 

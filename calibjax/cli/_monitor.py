@@ -94,7 +94,7 @@ def monitor(
         if state.suffix != ".npz":
             raise BadInput(f"{state}: expected a file that ends in .npz.")
         check_folder(state)
-        model = columns.read(file, at_least=1)
+        model = columns.read(file, at_least=1, others=(by, cluster))
         # The same on each day, in whatever order the columns are.
         model = model.in_order(model.classes and sorted(model.classes))
         with one_at_a_time(state):

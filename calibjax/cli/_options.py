@@ -5,7 +5,12 @@ from typing import Annotated
 
 import typer
 
-File = Annotated[Path, typer.Argument(help="The predictions: a .csv, .parquet or .npz file.")]
+_FORMATS = "a .csv, .tsv, .jsonl, .json, .parquet or .npz file, also with .gz; - is standard input"
+File = Annotated[Path, typer.Argument(help=f"The predictions: {_FORMATS}.")]
+Files = Annotated[
+    list[Path],
+    typer.Argument(help=f"The predictions: {_FORMATS}. Rows of several files are joined."),
+]
 Target = Annotated[
     str | None,
     typer.Option(
@@ -69,6 +74,24 @@ Segments = Annotated[
 ]
 Normalize = Annotated[
     bool, typer.Option("--normalize", help="Divide class probabilities by their sum.")
+]
+Separator = Annotated[
+    str | None,
+    typer.Option(help="What is between columns of text, such as ';' or tab, if it is not seen."),
+]
+Decimal = Annotated[
+    str | None,
+    typer.Option(help="What is before decimals, a point or a comma, if it is not seen."),
+]
+Where = Annotated[
+    str | None,
+    typer.Option(help="Only some rows, such as \"lead == 3 and region = 'north'\", in SQL."),
+]
+DropMissing = Annotated[
+    bool,
+    typer.Option(
+        "--drop-missing", help="Leave out rows that miss a value of a column that is used."
+    ),
 ]
 Weight = Annotated[str | None, typer.Option(help="A column of how much each row counts.")]
 Cluster = Annotated[

@@ -9,7 +9,7 @@ import numpy as np
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import TOLERANCE
-from calibjax.cli._read import Table
+from calibjax.cli._table import Table
 from calibjax.cli._terminal import BadInput
 from calibjax.distributions import Bernoulli, Categorical, Empirical, Normal, Quantiles
 
@@ -94,7 +94,7 @@ class Place:
     def _values(self, table: Table) -> np.ndarray:
         """The numbers of all columns, or of the array, ``[n, m]``."""
         if len(self.names) == 1:
-            return table.array(self.names[0])
+            return table.array(self.names[0], filled=self.kind == "probs")
         return np.stack([table.numbers(name) for name in self.names], axis=1)
 
     def _categorical(self, table: Table) -> Categorical:

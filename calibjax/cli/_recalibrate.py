@@ -12,8 +12,7 @@ from calibjax.cli._held_out import HeldOut, held_out, normal_again
 from calibjax.cli._kept_map import Fitted, as_file, described, kept_map
 from calibjax.cli._options import AsJson, Cluster, Seed
 from calibjax.cli._places import Place
-from calibjax.cli._read import read_table
-from calibjax.cli._rewrite import with_columns_of
+from calibjax.cli._rewrite import WRITTEN, with_columns_of
 from calibjax.cli._rows import dependence_of
 from calibjax.cli._terminal import BadInput, as_text, check_folder, one_line_errors, working
 from calibjax.cli._with_columns import with_columns
@@ -69,14 +68,14 @@ def recalibrate(
         _check_options(file, columns, method, cluster, apply, out, save, load)
         if load is None:
             assert file is not None
-            model, said = columns.read(file), Columns()
+            model, said = columns.read(file, others=(cluster,)), Columns()
             fitted = Fitted(file, model.place, model.target)
             method = _method_of(model.place, method)
         else:
             recalibrator, fitted = kept_map(load)
             said = columns
         if apply is not None:  # what is wrong with it is said before long work
-            table = read_table(apply)
+            table = columns.table(apply)
             place = fitted.place_in(table, said)
             new = place.read(table)
             if len(new) < 1:
@@ -155,6 +154,8 @@ def _check_options(
             raise BadInput("--load needs --apply and --out, the file to mend and the mended one.")
     if save is not None and save.suffix != ".json":
         raise BadInput(f"{save}: expected a file that ends in .json.")
+    if apply is not None and apply.suffix.lower() not in WRITTEN:
+        raise BadInput(f"{apply}: expected a file that ends in {', '.join(WRITTEN)}.")
     if out is not None and apply is not None and out.suffix.lower() != apply.suffix.lower():
         raise BadInput(f"{out}: expected a file that ends in {apply.suffix}, as {apply} does.")
     read = [path.resolve() for path in (file, apply, load) if path is not None]

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from calibjax.cli._read import Table, csv_header
+from calibjax.cli._delimited import BOM, names_of_columns
+from calibjax.cli._table import Table
 
 Columns = Mapping[str, np.ndarray]
 
@@ -21,30 +22,30 @@ def with_columns_of(table: Table, columns: Columns) -> bytes:
         table: what was read from the file.
         columns: numbers ``[n]``, or of an npz file also ``[n, m]``, by names of the table.
     """
-    writers = {".csv": _csv, ".npz": _npz, ".parquet": _parquet}
-    return writers[table.path.suffix.lower()](table, columns)
+    return _WRITERS[table.path.suffix.lower()](table, columns)
 
 
-# A field as it is written, with its quotes, and what ends it.
-_FIELD = re.compile(r'([^",\r\n]*(?:"(?:[^"]|"")*"[^",\r\n]*)*)(,|\r\n|\n|\r|$)')
-
-
-def _csv(table: Table, columns: Columns) -> bytes:
+def _text(table: Table, columns: Columns) -> bytes:
     """Of the text only the new numbers are replaced: quotes and line ends are kept."""
-    content = table.path.read_bytes()
-    encoding = "utf-8-sig" if content.startswith(b"\xef\xbb\xbf") else "utf-8"
-    names = csv_header(table.path)[0]
+    content, assumed = table.path.read_bytes(), table.text
+    assert assumed is not None
+    encoding = "utf-8-sig" if content.startswith(BOM) else "utf-8"
+    # A field as it is written, with its quotes, and what ends it.
+    end = re.escape(assumed.separator)
+    field = re.compile(rf'([^"{end}\r\n]*(?:"(?:[^"]|"")*"[^"{end}\r\n]*)*)({end}|\r\n|\n|\r|$)')
+    names = names_of_columns(table.path, content.removeprefix(BOM), assumed.separator)[0]
     places = {names.index(name): values for name, values in columns.items()}
     assert table.rows is not None
     # The row of a table that starts at each line of the file.
     rows = {int(line): row for row, line in enumerate(table.rows)}
     found, line, place, row = [], 1, 0, rows.get(1)
-    for text, end in _FIELD.findall(content.decode(encoding)):
+    for text, end in field.findall(content.decode(encoding)):
         line += text.count("\n") + end.count("\n")
         is_new = row is not None and place in places
-        found += [str(places[place][row]) if is_new else text, end]
+        number = str(places[place][row]).replace(".", assumed.decimal) if is_new else text
+        found += [number, end]
         place += 1
-        if end != ",":
+        if end != assumed.separator:
             place, row = 0, rows.get(line)
     return "".join(found).encode(encoding)
 
@@ -68,3 +69,8 @@ def _parquet(table: Table, columns: Columns) -> bytes:
     found = io.BytesIO()
     pl.DataFrame(list(table.columns.values())).with_columns(new).write_parquet(found)
     return found.getvalue()
+
+
+_WRITERS = {".csv": _text, ".tsv": _text, ".npz": _npz, ".parquet": _parquet}
+# Of the files that can be read, those that can be written again.
+WRITTEN = tuple(_WRITERS)

@@ -1,0 +1,204 @@
+"""Files of all formats that the command reads, and those that nobody could read."""
+
+import gzip
+import io
+import json
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from calibjax.cli import app
+from calibjax.cli._columns import Columns
+from calibjax.cli._files import read_tables
+from calibjax.cli._rewrite import with_columns_of
+from calibjax.cli._terminal import BadInput
+
+COMMAS = "p_a,p_b,label\n0.5,0.5,a\n0.2,0.8,b\n"
+WITH_DECIMAL_COMMAS = "p_a;p_b;label\n0,5;0,5;a\n0,2;0,8;b\n"
+RECORDS = [
+    {"p_a": 0.5, "p_b": 0.5, "label": "a"},
+    {"label": "b", "p_b": 0.8, "p_a": 0.2},
+]
+LINES = "\n\n".join(map(json.dumps, RECORDS))
+NESTED = '{"p": {"a": 0.5, "b": 0.5}, "label": "a"}\n{"p": {"a": 0.2, "b": 0.8}, "label": "b"}'
+
+# The name, the content, and what is said of it.
+GOOD = {
+    "commas": ("x.csv", COMMAS, ""),
+    "byte order mark": ("x.csv", "\ufeff" + COMMAS, ""),
+    "blanks": ("x.csv", COMMAS.replace(",", ", "), ""),
+    "line ends of Windows": ("x.csv", COMMAS.replace("\n", "\r\n"), ""),
+    "tabs": ("x.tsv", COMMAS.replace(",", "\t"), ""),
+    "tabs in a csv file": ("x.csv", COMMAS.replace(",", "\t"), "x.csv: read with tabs between"),
+    "bars": ("x.csv", COMMAS.replace(",", "|"), "bars"),
+    "semicolons": ("x.csv", COMMAS.replace(",", ";"), "read with semicolons between columns.\n"),
+    "decimal commas": ("x.csv", WITH_DECIMAL_COMMAS, "semicolons .* and commas before decimals"),
+    "gzip": ("x.csv.gz", COMMAS, ""),
+    "objects": ("x.jsonl", LINES, ""),
+    "objects in gzip": ("x.jsonl.gz", LINES, ""),
+    "a list of objects": ("x.json", json.dumps(RECORDS), ""),
+    "objects in objects": ("x.jsonl", NESTED.replace('"p":', '"p_":'), ""),
+}
+
+
+def write(folder, name, content):
+    path, content = folder / name, content.encode()
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return path
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_formats(case, tmp_path, capsys):
+    name, content, said = GOOD[case]
+    pattern = "p_.*" if case == "objects in objects" else "p_*"
+    model = Columns("label", probs=pattern).read(write(tmp_path, name, content))
+    np.testing.assert_allclose(model.predictions.probs, [[0.5, 0.5], [0.2, 0.8]], rtol=1e-6)
+    assert model.classes == ["a", "b"] and model.targets.tolist() == [0, 1]
+    err = capsys.readouterr().err
+    assert re.search(said, err) if said else err == ""
+
+
+NUMBERS = "p,y\n0.5,1\n"
+# The name, the content, and the error.
+BAD = {
+    "no such format": ("x.txt", NUMBERS, "expected a file that ends in .csv, .tsv, .jsonl"),
+    "too many values": ("x.csv", NUMBERS + "0.2,0,7\n", "line 3: expected 2 values, .* got 3"),
+    "decimal commas between commas": ("x.csv", "p,y\n0,5,1\n", "line 2: expected 2 .* got 3"),
+    "too few values": ("x.csv", "q,p,y\n1,0.5,1\n1,0.5\n", "column y, row 3: .* got nothing"),
+    "two readings": ("x.csv", "p;y\n1,234;1\n", "1,234 has two readings; --decimal ,"),
+    "thousands": ("x.csv", "p;q;y\n1,234;0.5;1\n1,0;0.5;1\n", "p, row 2: .*after a point, got 1,2"),
+    "no line": ("x.csv", "", "no .csv file that can be read: empty"),
+    "no row": ("x.csv", "p,y\n", "expected at least 2 rows, got 0"),
+    "no object": ("x.jsonl", '{"p": 0.5, "y": 1}\n[0.5, 1]\n', "line 2: .* an object.*got a list"),
+    "half an object": ("x.jsonl", '{"p": 0.5, "y": 1}\n{"p": 0.2', "line 2: this is no JSON"),
+    "no list": ("x.json", '{"p": [0.5], "y": [1]}', "expected a list of objects"),
+    "a missing key": ("x.jsonl", '{"p": 0.5, "y": 1}\n{"p": 0.5}\n', "y, row 2: .* got nothing"),
+    "no number": ("x.jsonl", '{"p": "much", "y": 1}\n', "p, row 1: .*finite number, got much"),
+    "not a number": ("x.jsonl", '{"p": NaN, "y": 1}\n', "p, row 1: .*finite number, got nan"),
+    "lists": ("x.jsonl", '{"p": [0.5, 0.5], "y": 1}\n', "p: expected one number in each row"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_errors(case, tmp_path):
+    name, content, message = BAD[case]
+    with pytest.raises(BadInput, match=f"x[.a-z]*.*{message}"):
+        Columns("y", prob="p").read(write(tmp_path, name, content))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"no gzip", "this is no .gz file"),
+        (gzip.compress(COMMAS.encode())[:-9], "this is no .gz file"),
+        (gzip.compress("p,y\n0.5,é\n".encode("latin-1")), "expected a text in UTF-8"),
+        (gzip.compress("p,y\n0.5,1\n".encode("utf-16")), "in UTF-8, got UTF-16"),
+    ],
+)
+def test_bytes_that_are_no_text(content, message, tmp_path):
+    path = tmp_path / "x.csv.gz"
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=message):
+        read_tables([path])
+
+
+def test_separators_and_decimals_that_are_said(tmp_path):
+    path = write(tmp_path, "x.csv", "x:y\n1,234:1,5\n2,000:0\n")
+    model = Columns("y", mean="x", sd="x", separator=":", decimal=",").read(path)
+    np.testing.assert_allclose(model.predictions.loc, [1.234, 2.0], rtol=1e-6)
+    assert model.targets.tolist() == [1.5, 0.0]
+    for options, message in (({"separator": "::"}, "one character"), ({"decimal": "·"}, "decimal")):
+        with pytest.raises(BadInput, match=message):
+            Columns("y", mean="x", sd="x", **options).read(path)
+
+
+def test_rows_of_several_files(tmp_path):
+    first = write(tmp_path, "a.csv", COMMAS)
+    second = write(tmp_path, "b.csv", "label,p_b,p_a\nb,0.1,0.9\na,?,1\n")
+    model = Columns("label", probs="p_*").read(first, first)
+    assert model.targets.tolist() == [0, 1, 0, 1]
+    with pytest.raises(BadInput, match="b.csv, column p_b, row 3: .*got ?"):
+        Columns("label", probs="p_*").read(first, second)
+    with pytest.raises(BadInput, match="c.csv: expected the columns of .*a.csv, .* called p_b"):
+        Columns("label", probs="p_*").read(first, write(tmp_path, "c.csv", "label,p_a\na,1\n"))
+
+
+def test_some_rows(tmp_path, capsys):
+    text = "p,y,lead,region\n0.1,0,3,north\n0.2,NA,3,north\n0.3,1,2,north\n,1,3,\n0.5,1,3,south\n"
+    path = write(tmp_path, "x.csv", text)
+    columns = Columns("y", prob="p", where="lead == 3", drop_missing=True)
+    model = columns.read(path)
+    np.testing.assert_allclose(model.predictions.probs, [0.1, 0.5], rtol=1e-6)
+    assert model.table.rows.tolist() == [2, 6]
+    err = capsys.readouterr().err
+    assert "x.csv: 4 of 5 rows are used, where lead == 3.\n" in err
+    assert "x.csv: 2 of 4 rows are used, without missing values.\n" in err
+    assert len(columns.read(path, at_least=1, others=["region"]).targets) == 2
+    for where, message in (
+        ("lead", "true or false for each row"),
+        ("lead ==", "--where lead ==: unable to parse"),
+        ("region = north", "unable to find column .north.; valid columns"),
+        ("sum(lead) > 1", "true or false for each row"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            Columns("y", prob="p", where=where).read(path)
+
+
+def test_a_class_may_be_called_na(tmp_path):
+    path = write(tmp_path, "x.csv", "p_NA,p_b,label\n0.5,0.5,NA\n0.2,0.8,b\n1,0,\n")
+    model = Columns("label", probs="p_*", drop_missing=True).read(path)
+    assert model.targets.tolist() == [0, 1]
+
+
+def test_options_whose_number_differs(tmp_path, capsys):
+    lines = ['{"p": [0.5, 0.5], "y": 1}', '{"p": [0.2, 0.1, 0.7], "y": 2}', '{"p": [1], "y": 0}']
+    model = Columns("y", probs="p").read(write(tmp_path, "x.jsonl", "\n".join(lines)))
+    expected = [[0.5, 0.5, 0], [0.2, 0.1, 0.7], [1, 0, 0]]
+    np.testing.assert_allclose(model.predictions.probs, expected, rtol=1e-6)
+    assert model.targets.tolist() == [1, 2, 0]
+    assert "column p: rows have 1 to 3 numbers" in capsys.readouterr().err
+    with pytest.raises(BadInput, match="p, row 2: expected 2 numbers as .* got 3 numbers"):
+        Columns("y", draws="p").read(tmp_path / "x.jsonl")
+
+
+def test_logs_of_the_harness(tmp_path):
+    logs = [
+        {"doc_id": k, "doc": {"q": "?"}, "target": str(k), "filtered_resps": resps, "acc": 0.0}
+        for k, resps in enumerate(
+            ([["-1.0", "False"], ["-2.0", "True"]], [["-3", "False"], ["-3", "True"]])
+        )
+    ]
+    path = write(tmp_path, "samples.jsonl", "\n".join(map(json.dumps, logs)))
+    model = Columns().read(path)
+    first = 1 / (1 + np.exp(-1))
+    np.testing.assert_allclose(model.predictions.probs, [[first, 1 - first], [0.5, 0.5]], rtol=1e-6)
+    assert model.targets.tolist() == [0, 1]
+
+
+def test_texts_are_written_as_they_were(tmp_path):
+    path = write(tmp_path, "x.csv", WITH_DECIMAL_COMMAS + "0,1;0,9;'b\n")
+    found = with_columns_of(read_tables([path]), {"p_b": np.array([0.25, 0.75, 0.125])})
+    expected = "p_a;p_b;label\n0,5;0,25;a\n0,2;0,75;b\n0,1;0,125;'b\n"
+    assert found.decode() == expected
+
+
+@pytest.mark.parametrize("form", ["csv", "gz", "jsonl", "json", "parquet", "npz"])
+def test_standard_input(form, monkeypatch):
+    frame, content = pl.DataFrame(RECORDS), io.BytesIO()
+    if form == "parquet":
+        frame.write_parquet(content)
+    elif form == "npz":
+        np.savez(content, **{name: frame[name].to_numpy() for name in ("p_a", "p_b")}, label=[0, 1])
+    else:
+        text = {"jsonl": LINES, "json": json.dumps(RECORDS)}.get(form, COMMAS).encode()
+        content = io.BytesIO(gzip.compress(text) if form == "gz" else text)
+    evaluated = []
+    monkeypatch.setattr("calibjax.evaluation.evaluate_read", lambda *x, **_: evaluated.append(x))
+    options = ["evaluate", "-", "--probs", "p_*", "--target", "label"]
+    CliRunner().invoke(app, options, input=content.getvalue())
+    ((predictions, targets),) = evaluated
+    np.testing.assert_allclose(predictions.probs, [[0.5, 0.5], [0.2, 0.8]], rtol=1e-6)
+    assert targets.tolist() == [0, 1]
