@@ -48,11 +48,14 @@ from calibjax.distributions._unnormalized import Unnormalized as Unnormalized
 from calibjax.distributions._weibull import Weibull as Weibull
 from calibjax.distributions._zero_inflated import ZeroInflated as ZeroInflated
 from calibjax.estimators import CalibrationBins as CalibrationBins
+from calibjax.estimators import CumulativeErrors as CumulativeErrors
 from calibjax.estimators import MedianVarianceBinning as MedianVarianceBinning
 from calibjax.estimators import RandomFeatureEstimate as RandomFeatureEstimate
 from calibjax.estimators import UniformBinning as UniformBinning
+from calibjax.estimators import atb as atb
 from calibjax.estimators import calibration_bins as calibration_bins
 from calibjax.estimators import d_calibration as d_calibration
+from calibjax.estimators import ecce as ecce
 from calibjax.estimators import ece as ece
 from calibjax.estimators import h_matrix as h_matrix
 from calibjax.estimators import integrated_calibration_index as integrated_calibration_index

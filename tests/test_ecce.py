@@ -1,0 +1,137 @@
+"""Cumulative errors and the averaged two-bin error, by loops, enumeration and simulated paths."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+import calibjax as cj
+from calibjax.estimators._ecce import tail_of_maximum, tail_of_range
+
+N = 60
+RNG = np.random.default_rng(0)
+# Some probabilities are equal.
+PROBS = RNG.integers(1, 40, N).astype(np.float32) / 40
+EVENTS = RNG.integers(0, 2, N)
+WEIGHTS = RNG.integers(0, 4, N).astype(np.float32)
+WHERE = RNG.random(N) < 0.8
+CASES = {
+    "plain": (None, None),
+    "weights": (None, WEIGHTS),
+    "where": (WHERE, None),
+    "both": (WHERE, WEIGHTS),
+}
+
+
+def sums_up_to(probs, events, counts):
+    """C at each different probability, by a loop, and sigma."""
+    shares = counts / counts.sum()
+    residuals = shares * (events - probs)
+    sums = [residuals[probs <= place].sum() for place in np.unique(probs)]
+    return np.array([0.0, *sums]), np.sqrt(np.sum(shares**2 * probs * (1 - probs)))
+
+
+@pytest.mark.parametrize("where, weights", CASES.values(), ids=CASES.keys())
+def test_loops(where, weights):
+    kept = np.ones(N, bool) if where is None else where
+    counts = np.ones(N) if weights is None else weights.astype(float)
+    sums, sigma = sums_up_to(PROBS[kept].astype(float), EVENTS[kept], counts[kept])
+    # Masked rows may hold anything.
+    probs = np.where(kept, PROBS, np.nan).astype(np.float32)
+    found = cj.ecce(cj.Bernoulli(probs), EVENTS, where=where, weights=weights)
+    np.testing.assert_allclose(found.mad, np.abs(sums).max(), rtol=1e-5)
+    np.testing.assert_allclose(found.range, np.ptp(sums), rtol=1e-5)
+    np.testing.assert_allclose(found.sigma, sigma, rtol=1e-5)
+    kept_probs, kept_counts = PROBS[kept].astype(float), counts[kept]
+    residuals = kept_counts / kept_counts.sum() * (kept_probs - EVENTS[kept])
+
+    def two_bins(t):
+        below = kept_probs < t
+        return residuals[below].sum() ** 2 + residuals[~below].sum() ** 2
+
+    # The integrand is a step function with steps at multiples of 1/40.
+    expected = np.mean([two_bins((k + 0.5) / 40) for k in range(40)])
+    error = cj.atb(cj.Bernoulli(probs), EVENTS, where=where, weights=weights)
+    np.testing.assert_allclose(error, expected, rtol=1e-5)
+
+
+def test_order_of_equal_probabilities_means_nothing():
+    order = RNG.permutation(N)
+    first = cj.ecce(cj.Bernoulli(PROBS), EVENTS)
+    again = cj.ecce(cj.Bernoulli(PROBS[order]), EVENTS[order])
+    np.testing.assert_allclose(first, again, rtol=1e-5)
+    equal = cj.ecce(cj.Bernoulli(np.full(N, 0.5, np.float32)), EVENTS)
+    np.testing.assert_allclose(equal.mad, abs(EVENTS.mean() - 0.5), rtol=1e-5)
+
+
+def test_certain_predictions():
+    certain = cj.Bernoulli((np.arange(N) % 2).astype(np.float32))
+    right = cj.ecce(certain, np.arange(N) % 2)
+    wrong = cj.ecce(certain, np.zeros(N, int))
+    assert right.mad == right.range == 0 and right.mad_pvalue == right.range_pvalue == 1
+    assert wrong.mad == 0.5 and wrong.mad_pvalue == wrong.range_pvalue == 0
+
+
+def test_truthful_by_enumeration():
+    """The expected ATB is least at the truth, where it is sum p (1 - p) / n^2; the ECE's is not."""
+    truth = np.array([0.15, 0.4, 0.6, 0.6])
+    worlds = np.array(list(itertools.product((0, 1), repeat=4)))
+    chance = np.prod(np.where(worlds, truth, 1 - truth), axis=1)
+    values = jax.jit(jax.vmap(cj.atb, (None, 0)))
+    expected = chance @ values(cj.Bernoulli(truth.astype(np.float32)), worlds)
+    np.testing.assert_allclose(expected, np.sum(truth * (1 - truth)) / 16, rtol=1e-5)
+    lies = np.clip(truth + RNG.normal(0, 0.15, (40, 4)), 0, 1).astype(np.float32)
+    for lie in lies:
+        assert chance @ values(cj.Bernoulli(lie), worlds) > expected
+    # What is the same for all rows and right on average is calibrated, too.
+    mean = cj.Bernoulli(np.full(4, truth.mean(), np.float32))
+    np.testing.assert_allclose(chance @ values(mean, worlds), expected, rtol=1e-5)
+    binning = cj.UniformBinning(2)
+    two = np.array(list(itertools.product((0, 1), repeat=2)))
+    chance = np.prod(np.where(two, [0.4, 0.6], [0.6, 0.4]), axis=1)
+    honest, together = (
+        sum(
+            c * cj.ece(cj.Bernoulli(np.array(p, np.float32)), y, binning=binning)
+            for c, y in zip(chance, two, strict=True)
+        )
+        for p in ([0.4, 0.6], [0.5, 0.5])
+    )
+    assert together < honest
+
+
+@pytest.mark.parametrize(
+    "tail, mean", [(tail_of_maximum, (np.pi / 2) ** 0.5), (tail_of_range, (8 / np.pi) ** 0.5)]
+)
+def test_laws_have_their_means(tail, mean):
+    """The mean of a positive number is the integral of its tail."""
+    x = np.linspace(0, 12, 4001)
+    values = np.asarray(tail(x.astype(np.float32)), float)
+    assert np.all(np.diff(values) <= 1e-6) and values[0] == 1
+    np.testing.assert_allclose(np.trapezoid(values, x), mean, rtol=1e-4)
+
+
+def test_laws_have_published_quantiles():
+    """P(max |B| > 2.2414) = 0.05, the double of the one-sided 1.96; of the range, 2.4977."""
+    np.testing.assert_allclose(tail_of_maximum(np.float32(2.241403)), 0.05, rtol=1e-3)
+    paths = np.cumsum(RNG.normal(size=(1000, 4000)), axis=1) / 4000**0.5
+    width = np.maximum(paths.max(axis=1), 0) - np.minimum(paths.min(axis=1), 0)
+    # Steps see a little less than the whole range.
+    at = np.quantile(width, 0.9) + 1.16 / 4000**0.5
+    assert abs(float(tail_of_range(np.float32(at))) - 0.1) < 3 * (0.1 * 0.9 / 1000) ** 0.5
+
+
+@pytest.mark.slow
+def test_levels():
+    """Of calibrated models a share of the level has small p-values."""
+
+    def pvalues(key):
+        logits, events = jax.random.split(key)
+        p = cj.Bernoulli.from_logits(1.5 * jax.random.normal(logits, (500,)))
+        return cj.ecce(p, p.sample(events))[3:]
+
+    found = jax.jit(jax.vmap(pvalues))(jax.random.split(jax.random.key(0), 2000))
+    for values in found:
+        for level in (0.05, 0.2):
+            error = (level * (1 - level) / 2000) ** 0.5
+            assert level - 3 * error - 0.02 < np.mean(values <= level) < level + 3 * error
