@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_array, check_integer, check_shapes
 from calibjax._distribution import Distribution
-from calibjax._rows import check_data
+from calibjax._rows import NamedColumns, check_data
 from calibjax._struct import is_traced
 from calibjax.recalibration._fit_recalibrator import fit_recalibrator
 
@@ -21,6 +21,7 @@ def cross_fit(
     folds: int | ArrayLike,
     *,
     clusters: ArrayLike | None = None,
+    groups: NamedColumns | None = None,
 ) -> Any:
     """Recalibrated predictions of all rows, each by a map that was fitted without its fold.
 
@@ -36,6 +37,7 @@ def cross_fit(
             same; or the number of the fold of each row, integers ``[n]``, such as weeks in blocks.
         clusters: numbers of clusters, integers ``[n]``; rows of one, which may depend on each
             other, stay together.  Only with a number of folds.
+        groups: as in `fit_recalibrator`.
 
     Returns:
         What the maps make of the predictions, in the order of the rows.
@@ -66,7 +68,9 @@ def cross_fit(
     n = check_data(predictions, targets).n
     fold = numbers_of_folds(folds, clusters, n)
     mended = [
-        fit_recalibrator(predictions, targets, method, where=fold != k)(predictions)
+        fit_recalibrator(predictions, targets, method, where=fold != k, groups=groups)(
+            predictions, groups
+        )
         for k in range(fold.max() + 1)
     ]
 

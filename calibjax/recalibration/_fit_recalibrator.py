@@ -9,10 +9,19 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_choice
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data, padded
+from calibjax._rows import Data, NamedColumns, check_data, padded
 from calibjax._sharding import on_one_device
 from calibjax._struct import is_traced, on_host, widest_dtype
-from calibjax.recalibration._labels import FITS, ONLY_TWO, Fitted, LabelRows, fit_auto, fit_nothing
+from calibjax.recalibration._groups import GroupCurve, fit_groups
+from calibjax.recalibration._labels import (
+    FITS,
+    ONLY_TWO,
+    Fitted,
+    LabelRows,
+    fit_auto,
+    fit_nothing,
+    run,
+)
 from calibjax.recalibration._recalibrator import Fit, Recalibrator, check_labels
 from calibjax.recalibration._unit_line import (
     LINES,
@@ -36,6 +45,7 @@ def fit_recalibrator(
     *,
     weights: ArrayLike | None = None,
     where: ArrayLike | None = None,
+    groups: NamedColumns | None = None,
 ) -> Recalibrator:
     """A map that makes predictions calibrated, fitted to rows that did not train the model.
 
@@ -77,6 +87,14 @@ def fit_recalibrator(
     and "venn_abers": what did not happen in n rows may happen.  A row that comes alone, a class
     that never came, and decisions that are all right have a map too; ``fit.converged`` says whether
     there was a minimum.
+
+    **Groups** of rows, by columns such as region or age: the map for all rows moves logits l of
+    labels, and segments s move them further, to l + sum_s (a_s + b_s x) over the segments of a row,
+    with x = (l - mean) / deviation.  Segments are levels of columns, and pairs of levels with at
+    least 20 rows, the 200 largest; pairs have no b.  Ridge penalties draw a and b to 0.  Shifts of
+    levels, slopes, and shifts of pairs are added one after another, each with the strength of 5 for
+    which rows left out lose least, and only if that is more than a standard error less.  Of many
+    classes each one is moved alone.  O(n S^2) time for S segments.
 
     **Numbers.**  A monotone map G of the unit line makes of the cdf F the cdf G(F(y)), of quantiles
     F^{-1}(u) the quantiles F^{-1}(G^{-1}(u)), and so of samples:
@@ -130,6 +148,9 @@ def fit_recalibrator(
         weights: how much each row counts, nonnegative numbers ``[n]``; of n rows of unequal weights
             (sum w)^2 / sum w^2 count in penalties.
         where: boolean mask ``[n]``; masked rows may hold anything.
+        groups: columns ``[n]`` by their names, a dict or a frame, for predictions of labels.
+            Numbers with more than 12 different values are cut at their quartiles, and all else is a
+            category; missing values are a level.
 
     Returns:
         Recalibrator, a function of predictions; print it.
@@ -139,8 +160,8 @@ def fit_recalibrator(
             a method for other predictions; predictions of counts or vectors.
 
     See also:
-        `cross_fit` to judge a method on all rows, `load_recalibrator`, `fit_recalibration` for a
-        transform of your own.
+        `cross_fit` to judge a method on all rows, `segment_test` to judge segments,
+        `load_recalibrator`, `fit_recalibration` for a transform of your own.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -163,12 +184,18 @@ def fit_recalibrator(
     learning using calibrated regression, ICML 2018 (numbers); Vovk et al., Nonparametric predictive
     distributions based on conformal prediction, COPA 2017 (conformal); Vovk, Petej and Fedorova,
     Large-scale probabilistic predictors with and without guarantees of validity, NeurIPS 2015
-    (venn_abers).
+    (venn_abers); Hébert-Johnson, Kim, Reingold and Rothblum, Multicalibration: calibration for the
+    (computationally-identifiable) masses, ICML 2018 (groups).
     """
     check_choice("method", method, dict.fromkeys(OF_LABELS + OF_NUMBERS))
     if is_traced((predictions, targets, weights, where)):
         raise TypeError("fit_recalibrator must be called outside of jit, got traced arguments.")
     if isinstance(predictions, Distribution) and not predictions.has_labels:
+        if groups is not None:
+            raise ValueError(
+                "groups must be None for predictions of numbers: maps of segments are "
+                "for labels and events."
+            )
         return _fit_to_numbers(predictions, targets, method, weights, where)
     n_classes = check_labels(predictions)
     check_choice("method for labels", method, OF_LABELS)
@@ -179,15 +206,21 @@ def fit_recalibrator(
             f"method {method!r} is for two classes, got predictions of {n_classes}; "
             "'spline' and 'sms' are for more."
         )
-    rows, dtype = label_rows(predictions, targets, weights, where)
+    rows, kept, dtype = label_rows(predictions, targets, weights, where)
     impossible = int(np.sum(rows.of_targets() == 0))
     losses: dict[str, float] = {}
     if method == "auto":
         chosen, fitted, losses = fit_auto(rows)
     else:
         chosen, fitted = method, (FITS | {"nothing": fit_nothing})[method](rows)
+    of_groups: GroupCurve | None = None
+    if groups is not None:
+        after = rows._replace(probs=run(fitted.steps, rows.probs))
+        found = fit_groups(groups, kept, after)
+        of_groups, words = found.curve, f"{fitted.words}; {found.words}"
+        fitted = fitted._replace(converged=fitted.converged and found.converged, words=words)
     n_rows = len(rows.targets)
-    return _recalibrator(chosen, fitted, losses, n_classes, n_rows, impossible, dtype)
+    return _recalibrator(chosen, fitted, losses, n_classes, n_rows, impossible, dtype, of_groups)
 
 
 def _fit_to_numbers(
@@ -223,6 +256,7 @@ def _recalibrator(
     n_rows: int,
     n_impossible: int,
     dtype: Any,
+    of_groups: GroupCurve | None = None,
 ) -> Recalibrator:
     fit = Fit(
         method=chosen,
@@ -233,7 +267,8 @@ def _recalibrator(
         n_impossible=n_impossible,
         losses=tuple(losses.items()),
     )
-    return Recalibrator(jax.tree.map(lambda x: np.asarray(x, dtype), fitted.steps), fit)
+    steps, curves = jax.tree.map(lambda x: np.asarray(x, dtype), (fitted.steps, of_groups))
+    return Recalibrator(steps, curves, fit)
 
 
 _median_and_spread = jax.jit(median_and_spread)
@@ -258,8 +293,8 @@ def label_rows(
     targets: ArrayLike,
     weights: ArrayLike | None,
     where: ArrayLike | None,
-) -> tuple[LabelRows, np.dtype]:
-    """The checked rows that count, in NumPy, and the floating dtype of the predictions."""
+) -> tuple[LabelRows, np.ndarray, np.dtype]:
+    """The checked rows that count, in NumPy, which these are, and the dtype of the predictions."""
     data = on_one_device(check_data(predictions, targets, where, weights, at_least=1))
     kept, every = _counted(data)
     with jax.ensure_compile_time_eval():
@@ -268,4 +303,4 @@ def label_rows(
     # Their sums are 1 up to rounding of the user.
     probs = probs / probs.sum(axis=1, keepdims=True)
     labels = np.asarray(data.targets)[kept].astype(int)
-    return LabelRows(probs, labels, every[kept]), _dtype_of(predictions)
+    return LabelRows(probs, labels, every[kept]), kept, _dtype_of(predictions)

@@ -5,11 +5,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from calibjax._distribution import Distribution
-from calibjax._rows import valid_rows
+from calibjax._rows import NamedColumns, in_dtype, valid_rows
 from calibjax._struct import static, struct, widened
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
+from calibjax.recalibration._groups import GroupCurve
 from calibjax.recalibration._labels import apply_jit
 from calibjax.recalibration._unit_line import check_numbers_to_mend
 
@@ -30,7 +32,8 @@ class Fit(NamedTuple):
 class Recalibrator:
     """A fitted map from predictions to predictions of the same kind; `fit_recalibrator` makes it.
 
-    ``recalibrator(predictions)`` are the new predictions, of any number of rows.  Of labels:
+    ``recalibrator(predictions)``, or ``recalibrator(predictions, groups)`` of a map that was fitted
+    with groups, are the new predictions, of any number of rows.  Of labels:
     Bernoulli ones of Bernoulli predictions, Ordinal ones of Ordinal predictions, else Categorical.
     Of numbers: Quantiles at the same levels of Quantiles, Empirical of Empirical, else
     `Recalibrated`.  It can be traced and differentiated; of "venn_abers" derivatives are 0.  An
@@ -39,11 +42,16 @@ class Recalibrator:
 
     Args:
         steps: the map, a tuple of pytrees, one applied after another.
+        of_groups: how logits of segments are moved then, or None for a map without groups.
         fit: what is known of the fit: ``method``, ``converged``, ``n_rows``, ``n_impossible``,
             ``losses`` of the candidates on held-out rows in nats, and its numbers in ``words``.
 
+    Groups are columns of the same names as those of the fit, which are read outside of jit.  Levels
+    that the fit has not seen move nothing.
+
     Raises:
-        TypeError, ValueError: predictions of another kind, or of another number of classes.
+        TypeError, ValueError: predictions of another kind, or of another number of classes; groups
+            that lack a column, or are given to a map that knows none.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -59,9 +67,12 @@ class Recalibrator:
     """
 
     steps: tuple
+    of_groups: GroupCurve | None
     fit: Fit = static()
 
-    def __call__(self, predictions: Distribution) -> Any:
+    def __call__(self, predictions: Distribution, groups: NamedColumns | None = None) -> Any:
+        if (groups is None) != (self.of_groups is None):
+            raise ValueError(_about_groups(self.of_groups))
         if self.fit.n_classes is None:
             check_numbers_to_mend(predictions)
             return _line_applied(self.steps, predictions)
@@ -71,7 +82,10 @@ class Recalibrator:
                 f"predictions must have the {self.fit.n_classes} classes of the fit, got "
                 f"{n_classes}."
             )
-        return _recalibrated(self.steps, predictions)
+        if self.of_groups is None or groups is None:
+            return _recalibrated(self.steps, predictions)
+        segments = self.of_groups.coding.segments(groups, len(predictions))
+        return _recalibrated(self.steps, predictions, self.of_groups, segments)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a file of JSON, which `load_recalibrator` reads; an old file is replaced."""
@@ -114,12 +128,26 @@ def _line_applied(steps: tuple, predictions: Distribution) -> Distribution:
     return line(predictions)
 
 
+def _about_groups(curve: GroupCurve | None) -> str:
+    if curve is None:
+        return "groups must be None for a map that was fitted without groups, got columns."
+    names = ", ".join(column.name for column in curve.coding.columns)
+    return f"groups must be given, since the map was fitted with them: {names}."
+
+
 @jax.jit
-def _recalibrated(steps: tuple, predictions: Distribution) -> Distribution:
+def _recalibrated(
+    steps: tuple,
+    predictions: Distribution,
+    of_groups: GroupCurve | None = None,
+    segments: np.ndarray | None = None,
+) -> Distribution:
     valid = valid_rows(predictions)[:, None]
     probs = widened(predictions.label_probabilities())
     # Equal probabilities take the place of invalid rows, so that no gradient becomes NaN.
     mended = apply_jit(steps, jnp.where(valid, probs, 1 / probs.shape[1]))
+    if of_groups is not None and segments is not None:
+        mended = in_dtype(of_groups, mended.dtype)(mended, segments)
     mended = jnp.where(valid, mended, jnp.nan)
     if predictions.is_binary:
         return Bernoulli(mended[:, 1])

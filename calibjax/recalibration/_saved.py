@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from calibjax._struct import is_array
+from calibjax.recalibration._groups import Coding, ColumnCode, GroupCurve
 from calibjax.recalibration._labels import STEPS, apply_jit
 from calibjax.recalibration._recalibrator import Fit, Recalibrator
 from calibjax.recalibration._unit_line import ConditionalLine, ConformalLine, UnitLine
@@ -17,7 +18,7 @@ from calibjax.recalibration._unit_line import ConditionalLine, ConformalLine, Un
 # The number of the version changes with what a file holds.
 _SCHEMA, _VERSION = "calibjax.Recalibrator", 1
 _DTYPES = ("float32", "float64")
-_STEPS = STEPS | {x.__name__: x for x in (ConditionalLine, ConformalLine, UnitLine)}
+_STEPS = STEPS | {x.__name__: x for x in (ConditionalLine, ConformalLine, GroupCurve, UnitLine)}
 
 
 def save(recalibrator: Recalibrator, path: str | os.PathLike[str]) -> None:
@@ -36,6 +37,7 @@ def content_of(recalibrator: Recalibrator) -> dict[str, Any]:
         "version": _VERSION,
         "fit": recalibrator.fit._asdict(),
         "steps": _as_json(recalibrator.steps),
+        "groups": _as_json(recalibrator.of_groups),
     }
 
 
@@ -76,12 +78,17 @@ def load_recalibrator(path: str | os.PathLike[str]) -> Recalibrator:
         steps = _of_json(found["steps"])
         if not isinstance(steps, tuple):
             raise ValueError("steps are no list")
-        return _checked(Recalibrator(steps, fit))
+        return _checked(Recalibrator(steps, _of_json(found["groups"]), fit))
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(f"{path}: the map in the file is damaged ({error}).") from error
 
 
 def _as_json(node: Any) -> Any:
+    if node is None:
+        return None
+    if isinstance(node, Coding):
+        columns = [column._asdict() for column in node.columns]
+        return {"columns": columns, "pairs": [list(pair) for pair in node.pairs]}
     if isinstance(node, tuple):
         return [_as_json(x) for x in node]
     if is_array(node):
@@ -97,6 +104,8 @@ def _decimals(array: np.ndarray) -> list[float]:
 
 
 def _of_json(node: Any) -> Any:
+    if node is None:
+        return None
     if isinstance(node, list):
         return tuple(_of_json(x) for x in node)
     if "step" in node:
@@ -108,12 +117,28 @@ def _of_json(node: Any) -> Any:
         if "levels" in fields:
             fields["levels"] = tuple(fields["levels"].tolist())
         return step(**fields)
+    if "columns" in node:
+        return _coding_of(node)
     if node["dtype"] not in _DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}")
     array = np.array(node["values"], float).astype(node["dtype"]).reshape(node["shape"])
     if not np.all(np.isfinite(array)):
         raise ValueError("numbers must be finite")
     return array
+
+
+def _coding_of(node: dict[str, Any]) -> Coding:
+    columns = tuple(
+        ColumnCode(str(x["name"]), tuple(map(str, x["levels"])), tuple(map(float, x["cuts"])))
+        for x in node["columns"]
+    )
+    pairs = [(int(i), int(a), int(j), int(b)) for i, a, j, b in node["pairs"]]
+    for i, a, j, b in pairs:
+        if not (0 <= i < j < len(columns)):
+            raise ValueError("pairs must be of two columns")
+        if not (0 <= a < columns[i].n_levels and 0 <= b < columns[j].n_levels):
+            raise ValueError("pairs must be of levels of their columns")
+    return Coding(columns, tuple(pairs))
 
 
 def _fit_of(node: dict[str, Any]) -> Fit:
@@ -132,11 +157,15 @@ def _fit_of(node: dict[str, Any]) -> Fit:
 def _checked(recalibrator: Recalibrator) -> Recalibrator:
     """The recalibrator, if its numbers have shapes that fit together; traced, nothing is run."""
     m = recalibrator.fit.n_classes
+    if recalibrator.of_groups is not None:
+        recalibrator.of_groups.check()
     if m is None:
         (line,) = recalibrator.steps
         line.check()
         return recalibrator
     shape = jax.eval_shape(apply_jit, recalibrator.steps, jax.ShapeDtypeStruct((2, m), np.float32))
-    if shape.shape != (2, m):
+    curves = recalibrator.of_groups
+    fits = curves is None or np.shape(curves.centres) == (1 if m == 2 else m,)
+    if shape.shape != (2, m) or not fits:
         raise ValueError("shapes do not fit together")
     return recalibrator

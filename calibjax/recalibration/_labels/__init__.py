@@ -11,8 +11,11 @@ from calibjax.recalibration._labels._curves import (
     SplineCurve,
     VennAbersCurve,
 )
+from calibjax.recalibration._labels._curves import from_logits as from_logits
+from calibjax.recalibration._labels._curves import log_odds as log_odds
 from calibjax.recalibration._labels._fit_curves import fit_spline as fit_spline
 from calibjax.recalibration._labels._fitted import Fitted as Fitted
+from calibjax.recalibration._labels._logistic import Regression as Regression
 from calibjax.recalibration._labels._logistic import logistic_regression as logistic_regression
 from calibjax.recalibration._labels._rows import LabelRows as LabelRows
 from calibjax.recalibration._labels._steps import (

@@ -25,8 +25,9 @@ def logistic_regression(
     weights: np.ndarray,
     penalty: np.ndarray | None = None,
     start: np.ndarray | None = None,
+    offset: np.ndarray | float = 0.0,
 ) -> Regression:
-    """The numbers t ``[k]`` of the least mean of log(1 + exp(-+x't)) plus sum_j penalty_j t_j^2.
+    """The numbers t ``[k]`` of the least mean of log(1 + exp(-+(o + x't))) + sum_j penalty_j t_j^2.
 
     Losses of rows left out are those of one step of Newton's method without the row, which costs no
     further fit (Rad and Maleki 2020).
@@ -39,12 +40,12 @@ def logistic_regression(
     sign = np.where(happened, 1.0, -1.0)
 
     def loss_at(t: np.ndarray) -> float:
-        return float(share @ np.logaddexp(0.0, -sign * (features @ t)) + penalty @ t**2)
+        return float(share @ np.logaddexp(0.0, -sign * (offset + features @ t)) + penalty @ t**2)
 
     least = loss_at(t)
     converged = False
     for _ in range(_MOST_STEPS):
-        p = _sigmoid(features @ t)
+        p = _sigmoid(offset + features @ t)
         slope = features.T @ (share * (p - happened)) + 2 * penalty * t
         hessian = _curvature(features, share * p * (1 - p), penalty)
         step = -np.linalg.solve(hessian, slope)
@@ -61,14 +62,14 @@ def logistic_regression(
             converged = decrement < 1e-8
             break
         t, least = t + length * step, new
-    p = _sigmoid(features @ t)
+    p = _sigmoid(offset + features @ t)
     variances = share * p * (1 - p)
     inverse = np.linalg.inv(_curvature(features, variances, penalty))
-    leverage = np.einsum("nj,jk,nk->n", features, inverse, features)
+    leverage = np.sum((features @ inverse) * features, axis=1)
     own = np.maximum(1 - variances * leverage, 1e-3)
-    without = features @ t + leverage * share * (p - happened) / own
+    without = offset + features @ t + leverage * share * (p - happened) / own
     # If all decisions are right, larger numbers are always better.
-    is_minimum = converged and not bool(np.all(sign * (features @ t) > 0))
+    is_minimum = converged and not bool(np.all(sign * (offset + features @ t) > 0))
     return Regression(t, is_minimum, np.logaddexp(0.0, -sign * without))
 
 
