@@ -27,6 +27,7 @@ from calibjax.evaluation._hidden import n_hidden, on_numpy, shift_in_words
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import MEAN_PLACE, measures
+from calibjax.evaluation._mending import Mending, mending_of
 from calibjax.evaluation._neighbours import (
     Column,
     Neighbours,
@@ -201,6 +202,7 @@ def evaluate_read(
     worst = towards = neighbours = None
     directions: tuple[Direction, ...] = ()
     in_columns: tuple[Neighbours, ...] = ()
+    mending: Mending | None = None
     if units is None:
         neighbours = neighbour_dependence_test_of_data(keys.neighbours, data)
         in_columns = neighbours_in_columns(keys.neighbours, data, columns)
@@ -217,6 +219,9 @@ def evaluate_read(
         if worst is None:
             maps = map_of(keys.curves, data, 1 - level, _N_RESAMPLES)
             worst = worst_place(maps, classes)
+        if units is None and weights is None:
+            labels = np.asarray(checked.targets)
+            mending = mending_of(keys.test, checked.predictions, labels, _N_RESAMPLES)
     return Evaluation(
         verdict=verdict(
             pvalue,
@@ -229,6 +234,7 @@ def evaluate_read(
             towards,
             rows,
             segments_in_words(segments, level),
+            None if mending is None else mending.in_words(level),
         ),
         pvalue=pvalue,
         level=level,
@@ -246,6 +252,7 @@ def evaluate_read(
         pvalue_of_neighbours=neighbours,
         neighbours=in_columns,
         segments=segments,
+        mending=mending,
     )
 
 

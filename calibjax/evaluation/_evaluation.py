@@ -24,6 +24,7 @@ from calibjax.evaluation._directions import directions_of
 from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import Measure
+from calibjax.evaluation._mending import Mending
 from calibjax.evaluation._neighbours import Neighbours, remark_on_neighbours
 from calibjax.evaluation._pictures import curves_of
 from calibjax.evaluation._remarks import Impossible, impossible_rows, remarks
@@ -65,6 +66,10 @@ class Evaluation:
             other; None with clusters or times, for vectors, and for fewer than 50 rows.
         neighbours: the same in the order of other columns of a file, of dates and of names.
         segments: the result of `segment_test` of the groups; None without groups.
+        mending: what a recalibration does to rows that did not fit it, ``method``, the mean log
+            scores ``before`` and ``after``, and the ``pvalue`` after it; None unless labels are
+            rejected, for fewer than 200 rows or 10^5 and more, and for rows that have weights or
+            depend on each other.
 
     Example:
         >>> import calibjax as cj
@@ -90,6 +95,7 @@ class Evaluation:
     pvalue_of_neighbours: float | None = None
     neighbours: tuple[Neighbours, ...] = ()
     segments: SegmentTestResult | None = None
+    mending: Mending | None = None
 
     @property
     def rejected(self) -> bool:
@@ -203,11 +209,11 @@ class Evaluation:
 
     @functools.cached_property
     def remedies(self) -> list[Remedy]:
-        """Would a few numbers mend it?  Recalibrations fitted on half of the rows.
+        """Would a few numbers mend it?  Recalibrations, judged on rows that did not fit them.
 
-        The other half judges them.  It is empty for few rows, for families that cannot be
-        tempered, for targets that are not known exactly, and for rows that have weights or depend
-        on each other.
+        Labels are mended by `cross_fit`; else half of the rows fit, and the others judge.  It is
+        empty for few rows, for families that cannot be tempered, for targets that are not known
+        exactly, and for rows that have weights or depend on each other.
         """
         if isinstance(self.targets, Between) or self.units or self.weights is not None:
             return []

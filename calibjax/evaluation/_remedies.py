@@ -1,25 +1,21 @@
 """Would a few numbers mend a model?  Recalibrations, fitted and judged on different rows."""
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calibjax import recalibration
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
+from calibjax.evaluation._mending import FOLDS, LEAST_ROWS, best_method, mean_log_score
 from calibjax.evaluation._rows import n_labels
 from calibjax.evaluation._summary import temperature_text
 from calibjax.hypothesis_tests import calibration_test_of_data
 from calibjax.intervals import has_temperature
 from calibjax.scores import log_score_of_data
 
-# Half of fewer rows is too few for a fit of several numbers, and for a test.
-_LEAST_ROWS = 200
 # Three tests of more probabilities take long: fewer draws tell p = 0.005 from 0.5 as well.
 _MANY_NUMBERS, _FEW_DRAWS = 2**18, 199
 
@@ -46,12 +42,15 @@ class Remedy:
 def remedies_of(
     key: jax.Array, predictions: Distribution, targets: np.ndarray, n_resamples: int
 ) -> list[Remedy]:
-    """The model as it is, and recalibrated on rows 0, 2, …; judged on rows 1, 3, ….
+    """The model as it is and recalibrated, judged on rows that did not fit what mends them.
 
-    There are none for families that have no temperature, and for few rows.
+    Of labels these are all rows, by `cross_fit`; else rows 1, 3, … by a fit to rows 0, 2, ….  There
+    are none for families that have no temperature, and for few rows.
     """
-    if len(targets) < _LEAST_ROWS or not has_temperature(predictions):
+    if len(targets) < LEAST_ROWS or not has_temperature(predictions):
         return []
+    if predictions.has_labels:
+        return _remedies_of_labels(key, predictions, targets, n_resamples)
     # The same number of rows in both halves, which share what is compiled.
     n = len(targets) // 2
     if n * (n_labels(predictions) or 1) > _MANY_NUMBERS:
@@ -66,50 +65,50 @@ def remedies_of(
         return Remedy(name, fitted, n, float(score), float(test.pvalue))
 
     temperature = recalibration.fit_temperature_of_data(fit)
-    name, transform, start, words = _second_transform(judge.predictions)
-    parameters, is_minimum = recalibration.fit_recalibration_of_data(transform, start, fit)
-    fitted = words(parameters) + (
-        "" if is_minimum else "; there the search ended, without a minimum"
+    parameters, is_minimum = recalibration.fit_recalibration_of_data(
+        recalibration.affine_scaling, (0.0, 1.0, 0.0), fit
     )
-    tempered, transformed = _recalibrated(judge.predictions, temperature, parameters, transform)
+    intercept, slope, log_factor = map(float, parameters)
+    words = f"mean {intercept:+.3g} + {slope:.3g} mean; deviation × {np.exp(log_factor):.3g}"
+    tempered, transformed = _recalibrated(judge.predictions, temperature, parameters)
     return [
         judged("as it is", "", judge.predictions),
         judged("temperature", temperature_text(float(temperature)), tempered),
-        judged(name, fitted, transformed),
+        judged("location and scale", words + _ending(bool(is_minimum)), transformed),
     ]
 
 
-@functools.partial(jax.jit, static_argnames="transform")
+@jax.jit
 def _recalibrated(
-    predictions: Distribution,
-    temperature: jax.Array,
-    parameters: Any,
-    transform: Callable[..., Any],
+    predictions: Distribution, temperature: jax.Array, parameters: Any
 ) -> tuple[Any, Any]:
-    return recalibration.temper(predictions, temperature), transform(parameters, predictions)
+    return (
+        recalibration.temper(predictions, temperature),
+        recalibration.affine_scaling(parameters, predictions),
+    )
 
 
-def _second_transform(
-    predictions: Distribution,
-) -> tuple[str, Callable[..., Any], Any, Callable[..., str]]:
-    """A transform with more numbers than a temperature, where it starts, and what it fitted."""
-    n_classes = n_labels(predictions)
-    if n_classes is None:
-        return "location and scale", recalibration.affine_scaling, (0.0, 1.0, 0.0), _affine_words
-    shift: Any = 0.0
-    if not predictions.is_binary:
-        shift = np.zeros(n_classes, jnp.result_type(float))
-    return "vector scaling", recalibration.vector_scaling, (1.0, shift), _vector_words
+def _ending(is_minimum: bool) -> str:
+    return "" if is_minimum else "; there the search ended, without a minimum"
 
 
-def _affine_words(parameters: Any) -> str:
-    intercept, slope, log_factor = map(float, parameters)
-    return f"mean {intercept:+.3g} + {slope:.3g} mean; deviation × {np.exp(log_factor):.3g}"
+def _remedies_of_labels(
+    key: jax.Array, predictions: Distribution, targets: np.ndarray, n_resamples: int
+) -> list[Remedy]:
+    """By one number, and by the best method; the words are of maps fitted to all rows."""
+    n, n_classes = len(targets), n_labels(predictions)
+    assert n_classes is not None
+    if n * n_classes > _MANY_NUMBERS:
+        n_resamples = min(n_resamples, _FEW_DRAWS)
 
+    def judged(name: str, fitted: str, mended: Distribution) -> Remedy:
+        data = padded(Data(mended, targets))
+        test = calibration_test_of_data(key, data, n_resamples=n_resamples)
+        return Remedy(name, fitted, n, mean_log_score(mended, targets), float(test.pvalue))
 
-def _vector_words(parameters: Any) -> str:
-    slope, shifts = (np.atleast_1d(np.asarray(x)) for x in parameters)
-    if len(shifts) > 1:
-        shifts = shifts - shifts.mean()  # a shift of all logits does nothing
-    ends = f"{shifts[0]:+.2g}" if len(shifts) == 1 else f"{shifts.min():+.2g} … {shifts.max():+.2g}"
-    return f"logits × {slope[0]:.3g}, shifted by {ends}"
+    found = [judged("as it is", "", predictions)]
+    for method in ("temperature", best_method(n_classes)):
+        fit = recalibration.fit_recalibrator(predictions, targets, method).fit
+        mended = recalibration.cross_fit(predictions, targets, method, FOLDS)
+        found.append(judged(method, fit.words + _ending(fit.converged), mended))
+    return found

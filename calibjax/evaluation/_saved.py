@@ -47,6 +47,7 @@ def saved(evaluation: Any) -> dict[str, Any]:
         "pvalue_without_impossible_rows": evaluation.impossible.pvalue_without,
         "best_temperature": best,
         "best_temperature_is_end_of_range": None if best is None else is_end_of_range(best),
+        "mending": None if evaluation.mending is None else dataclasses.asdict(evaluation.mending),
         "measures": {name: dataclasses.asdict(m) for name, m in evaluation.measures.items()},
         "kernels": [
             {"kernel": describe(kernel), "estimate": e, "score": s, "pvalue": p}

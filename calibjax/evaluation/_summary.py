@@ -25,6 +25,7 @@ def verdict(
     towards: str | None = None,
     rows: str | None = None,
     segments: str | None = None,
+    mending: str | None = None,
 ) -> str:
     """Whether the model is calibrated, which way it is wrong, how far off, and where most of all.
 
@@ -40,6 +41,7 @@ def verdict(
         towards: in which direction targets differ that are not known exactly.
         rows: the number of rows, and what is special about them, in words.
         segments: for whom the model is wrong, in words, or None.
+        mending: what a recalibration does, a sentence, or None.
     """
     certain = in_words(impossible, predictions)
     found = f"(p = {pvalue:.3g}, {rows or f'{len(predictions)} rows'})"
@@ -61,7 +63,8 @@ def verdict(
     if not impossible.is_all(level):
         details += [towards or _how_far_off(predictions, effect, directions), segments, worst]
     said = "; ".join(detail for detail in details if detail)
-    return f"Not calibrated {found}{': ' if said else ''}{said}."
+    beside = f" {mending}" if mending else ""
+    return f"Not calibrated {found}{': ' if said else ''}{said}.{beside}"
 
 
 def temperature_text(best_temperature: float) -> str:
