@@ -3,6 +3,7 @@
 from calibjax._between import Between as Between
 from calibjax._distribution import Distribution as Distribution
 from calibjax.curves import CORPCurve as CORPCurve
+from calibjax.curves import CovariateCurve as CovariateCurve
 from calibjax.curves import CoverageCurve as CoverageCurve
 from calibjax.curves import MurphyCurve as MurphyCurve
 from calibjax.curves import PITCurve as PITCurve
@@ -12,6 +13,7 @@ from calibjax.curves import RiskCurve as RiskCurve
 from calibjax.curves import WitnessMap as WitnessMap
 from calibjax.curves import contributions as contributions
 from calibjax.curves import corp_curve as corp_curve
+from calibjax.curves import covariate_curve as covariate_curve
 from calibjax.curves import coverage_curve as coverage_curve
 from calibjax.curves import murphy_curve as murphy_curve
 from calibjax.curves import pit_curve as pit_curve

@@ -4,6 +4,8 @@ from calibjax.curves._contributions import contributions as contributions
 from calibjax.curves._contributions import contributions_of_data as contributions_of_data
 from calibjax.curves._corp_curve import CORPCurve as CORPCurve
 from calibjax.curves._corp_curve import corp_curve as corp_curve
+from calibjax.curves._covariate_curve import CovariateCurve as CovariateCurve
+from calibjax.curves._covariate_curve import covariate_curve as covariate_curve
 from calibjax.curves._coverage_curve import CoverageCurve as CoverageCurve
 from calibjax.curves._coverage_curve import coverage_curve as coverage_curve
 from calibjax.curves._coverage_curve import coverage_curve_of_data as coverage_curve_of_data

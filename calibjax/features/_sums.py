@@ -46,7 +46,7 @@ def sum_rows(
 def map_rows(
     function: Callable[[T], jax.Array], samples: T, weights: jax.Array, n_features: int
 ) -> jax.Array:
-    """The numbers ``[n]`` that ``function(samples)`` gives for each row, by chunks of rows."""
+    """What ``function(samples)`` gives for each row, ``[n, …]``, by chunks of rows."""
     chunks = in_chunks(samples, weights, _NUMBERS_PER_CHUNK // n_features)
     values = lax.map(lambda chunk: function(chunk[0]), chunks)
-    return values.reshape(-1)[: weights.shape[0]]
+    return values.reshape(-1, *values.shape[2:])[: weights.shape[0]]

@@ -7,7 +7,8 @@ r_i of the features of the targets, n^2 times the biased SKCE is
 
 with equality up to as many rows as landmarks.  All D data sets of targets share w and K, and all
 kernels share the residuals: the time is O(n F M D), for F landmarks and features of M numbers, and
-the memory is O(F M D) for some data sets at a time.
+the memory is O(F M D) for some data sets at a time.  If this takes several passes over the rows, w
+is computed once where it is not too large, and the diagonals in the first pass only.
 
 Data sets under H0 have residuals of targets that are drawn from the predictions, or, of rows that
 depend on each other, observed residuals with multipliers (`_multiplied.py`).
@@ -27,23 +28,24 @@ from calibjax._sharding import Axis, all_sum, axis_size, global_offset
 from calibjax.discrepancy import PITResidual
 from calibjax.expectations import prediction_coordinates
 from calibjax.features import (
-    ColumnFeatures,
-    Landmarks,
     choose_landmarks,
     column_features,
     landmarks_with_base,
+    map_rows,
     numbers_of_row,
     ranked,
     residual_feature,
 )
 from calibjax.hypothesis_tests._kernel_terms import KernelTerms
 from calibjax.hypothesis_tests._law_under_h0 import REDRAWN, Law
-from calibjax.hypothesis_tests._row_sums import RowSums
+from calibjax.hypothesis_tests._row_sums import Base, KnownCoordinates, RowSums
 from calibjax.kernels import embedded_rows
 from calibjax.resampling import DRAWS_PER_GROUP, multipliers, sum_over_rows
 
 # How many sums G are in memory at a time, and how many numbers that the multipliers of rows share.
 _SUMS, _SHARED = 2**20, 2**26
+# How many coordinates of rows are in memory, if several passes over the rows need them.
+_COORDINATES = 2**25
 # Folded into the key for multipliers.
 _MULTIPLIERS = 2**31 - 1
 
@@ -81,7 +83,7 @@ def redrawn_skce(
         points = choose_landmarks(predictions, n_kept, n_rows, size, axis)
         landmarks.append(landmarks_with_base(points, n_rows, kernel, size < n_all))
 
-    bases: list[Landmarks | ColumnFeatures] = [*landmarks]
+    bases: list[Base] = [*landmarks]
     if terms.of_columns:
         columns = _columns(terms, data, axis)
         compared.append(columns)
@@ -112,6 +114,10 @@ def redrawn_skce(
 
     n_groups = -(-n_resamples // DRAWS_PER_GROUP)
     together, per_row = _pass_sizes(row_sums, rows, n_groups)
+    n_passes = -(-n_groups // together)
+    if n_passes > 1:
+        row_sums, compared = _with_coordinates(row_sums, compared, numbers)
+        rows = (of_targets, compared, None if xi is None else xi.rows), data.weights
 
     def forms(groups: jax.Array) -> tuple[jax.Array, jax.Array]:
         shared = row_sums.shared(groups)
@@ -120,7 +126,6 @@ def redrawn_skce(
         )
         return row_sums.forms(summed, total_weight)
 
-    n_passes = -(-n_groups // together)
     groups = jnp.arange(n_passes * together, dtype=jnp.int32).reshape(n_passes, together)
     values, diagonals = lax.map(forms, groups)
     drawn = jnp.moveaxis(values[:, :, 1:], 0, 1).reshape(values.shape[1], -1)
@@ -139,6 +144,26 @@ def _features(key: jax.Array, terms: KernelTerms, data: Data) -> list[Any]:
     one = jax.tree.map(lambda x: x[0], data.samples)
     keys = jax.random.split(key, len(terms.sources))
     return [residual_feature(k, s, *one) for k, s in zip(keys, terms.sources, strict=True)]
+
+
+def _with_coordinates(
+    row_sums: RowSums, compared: list[Any], numbers: jax.Array
+) -> tuple[RowSums, list[Any]]:
+    """The bases, and what they take of rows; coordinates themselves where they fit into memory."""
+    bases, given = [*row_sums.bases], [*compared]
+    n_left = _COORDINATES
+    for i, base in enumerate(row_sums.bases):
+
+        def of_rows(rows: tuple[Any, jax.Array], base: Base = base) -> jax.Array:
+            return base.coordinates(*rows)
+
+        rows = compared[i], numbers
+        size = _n_numbers(jax.eval_shape(of_rows, rows))
+        if size <= n_left:
+            n_left -= size
+            given[i] = map_rows(of_rows, rows, numbers, size // numbers.size)
+            bases[i] = KnownCoordinates()
+    return dataclasses.replace(row_sums, bases=bases), given
 
 
 def _pass_sizes(row_sums: RowSums, rows: Any, n_groups: int) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from calibjax._between import Between
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot
-from calibjax._sharding import Axis
+from calibjax._sharding import Axis, as_varying
 from calibjax._struct import PyTree, static, struct
 from calibjax.features import (
     Arguments,
@@ -34,6 +34,19 @@ Sums = tuple[list[jax.Array], list[jax.Array], list[jax.Array]]
 
 
 @struct
+class KnownCoordinates:
+    """What stands for landmarks where the coordinates of all rows are in memory."""
+
+    def coordinates(self, known: jax.Array, rows: jax.Array) -> jax.Array:
+        """The coordinates themselves, ``[n, F]``."""
+        return known
+
+
+#: What has the coordinates w of rows: landmarks, or features of covariates.
+Base = Landmarks | ColumnFeatures | KnownCoordinates
+
+
+@struct
 class RowSums:
     """The sums G of all pairs of a base of landmarks and a source of residuals.
 
@@ -41,7 +54,7 @@ class RowSums:
         key: the key of the draws.
         terms: the kernels.
         features: what the residuals of each source are features of.
-        bases: the landmarks of each distance between predictions, and features of covariates.
+        bases: of each distance between predictions, and of covariates.
         matrices: K of the terms of each group at its landmarks.
         multipliers: of the rows, if residuals are multiplied instead of targets redrawn.
         missing: lambda of each feature for multipliers, which `missing_in` finds.
@@ -51,7 +64,7 @@ class RowSums:
     key: jax.Array
     terms: KernelTerms
     features: list[Feature]
-    bases: list[Landmarks | ColumnFeatures]
+    bases: list[Base]
     matrices: list[jax.Array]
     multipliers: ClusterMultipliers | TimeMultipliers | None
     missing: list[jax.Array]
@@ -84,7 +97,10 @@ class RowSums:
         return None if self.multipliers is None else self.multipliers.shared(groups)
 
     def of_rows(self, chunk: tuple[PyTree, jax.Array], groups: jax.Array, shared: PyTree) -> Sums:
-        """G of each pair, the diagonal of each term as observed, and the sums of multipliers."""
+        """G of each pair, the diagonal of each term as observed, and the sums of multipliers.
+
+        Only the pass that begins with group 0 has diagonals; in the others they are 0.
+        """
         (of_targets, compared, units), weights = chunk
         arguments, numbers = self.arguments(of_targets, groups), of_targets[-1]
         w = [
@@ -102,16 +118,30 @@ class RowSums:
                 for feature, missing in zip(self.features, self.missing, strict=True)
             ]
             sums = [sums_of_residuals(w[b], residuals[s]) for b, s in self.pairs]
-        of_pair = dict(zip(self.pairs, sums, strict=True))
+        squares = {pair: x.squares for pair, x in zip(self.pairs, sums, strict=True)}
+        shapes = jax.eval_shape(self._diagonals, w, squares)
+        diagonals = jax.lax.cond(
+            groups[0] == 0,
+            self._diagonals,
+            lambda *_: as_varying(
+                [jnp.zeros(x.shape, x.dtype) for x in shapes], (w, self.matrices)
+            ),
+            *(w, squares),
+        )
+        return [x.sums for x in sums], diagonals, of_multipliers
+
+    def _diagonals(
+        self, w: list[jax.Array], squares: dict[tuple[int, int], jax.Array]
+    ) -> list[jax.Array]:
+        """sum_i k_P(p_i, p_i) |r_i|^2 of each term, from w and |r_i|^2 of each pair."""
         diagonals = [
-            dot(_diagonal(k, w[group.base]), of_pair[group.base, group.source].squares)
+            dot(_diagonal(k, w[group.base]), squares[group.base, group.source])
             for group, k in zip(self.terms.groups, self.matrices, strict=True)
         ]
         for group in self.terms.of_columns:
-            squares = of_pair[group.base, group.source].squares
-            of_features = dot(squares, jnp.square(w[group.base]))
+            of_features = dot(squares[group.base, group.source], jnp.square(w[group.base]))
             diagonals.append(group.kernels.of_features(of_features))
-        return [x.sums for x in sums], diagonals, of_multipliers
+        return diagonals
 
     def forms(self, summed: Sums, total_weight: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The sums over pairs of each kernel ``[K, 1 + D]``, and the diagonals ``[K]``.

@@ -5,7 +5,7 @@
 - Numbers: `pit` and `pit_difference` of `pit_curve`, `coverage` of `coverage_curve`,
   `residual_location` and `residual_spread` of `residual_map`.
 - Lifetimes: `risk` of `risk_curve`, and `pit` too.
-- Groups: `segments` of `segment_test`.
+- Groups: `segments` of `segment_test`, `covariate` of `covariate_curve`.
 - All: `null_distribution` of the result of a test, `contributions`, `e_process` of the evidence of
   a monitor.
 
@@ -19,6 +19,7 @@ if find_spec("matplotlib") is None:
     raise ModuleNotFoundError("calibjax.plot needs matplotlib: pip install 'calibjax[plot]'")
 
 from calibjax.plot._contributions import contributions as contributions
+from calibjax.plot._covariate import covariate as covariate
 from calibjax.plot._e_process import e_process as e_process
 from calibjax.plot._murphy import murphy as murphy
 from calibjax.plot._null_distribution import null_distribution as null_distribution

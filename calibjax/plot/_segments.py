@@ -2,7 +2,6 @@
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.transforms import ScaledTranslation
 
 from calibjax.plot import _style as style
 from calibjax.segments import SegmentTestResult
@@ -11,8 +10,6 @@ from calibjax.segments import SegmentTestResult
 _LEVEL = 0.05 * (1 + 1e-6)
 # More segments are not readable at half a page.
 _MOST = 12
-# Points below the axes that the name of the axis takes.
-_WORDS = 27.0
 # What is shown of each statistic.
 _UNITS = {
     "rate": "observed rate",
@@ -105,7 +102,5 @@ def segments(
     title = "No segment is wrong beyond noise" if is_chance else "For whom the model is wrong"
     style.words(ax, title, _UNITS.get(str(statistic), f"{statistic}"), "")
     ax.use_sticky_edges = False
-    below = ScaledTranslation(0.0, -_WORDS / 72, ax.figure.dpi_scale_trans)
-    place = {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": ax.transAxes + below}
-    style.legend(ax, loc="upper center", ncols=2, **place)
+    style.legend_below(ax)
     return ax

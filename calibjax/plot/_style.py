@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.transforms import ScaledTranslation
 
 #: Colours of Okabe and Ito, Color Universal Design, 2008.
 SKY = "#56B4E9"
@@ -25,6 +26,8 @@ SIZE = (3.3, 2.6)
 TITLE, LABEL, TICK, NOTE = 9, 8, 7, 7
 LINE, THIN = 1.4, 0.8
 
+# Points below the axes that the name of the axis takes.
+_WORDS = 27.0
 # After so many layouts nothing moves by more than a pixel.
 _LAYOUTS = 3
 
@@ -82,6 +85,13 @@ def words(ax: Axes, title: str, x: str, y: str) -> None:
     ax.set_title(title, fontsize=TITLE, loc="left")
     ax.set_xlabel(x, fontsize=LABEL)
     ax.set_ylabel(y, fontsize=LABEL)
+
+
+def legend_below(ax: Axes) -> None:
+    """A legend below the name of the horizontal axis, where it hides nothing."""
+    below = ScaledTranslation(0.0, -_WORDS / 72, ax.figure.dpi_scale_trans)
+    place = {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": ax.transAxes + below}
+    legend(ax, loc="upper center", ncols=2, **place)
 
 
 def legend(ax: Axes, **options: Any) -> None:

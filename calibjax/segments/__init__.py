@@ -2,6 +2,8 @@
 
 from calibjax.segments._columns import Groups as Groups
 from calibjax.segments._columns import read_columns as read_columns
+from calibjax.segments._effects import Effects as Effects
+from calibjax.segments._effects import effects_of as effects_of
 from calibjax.segments._maxima import SegmentSums as SegmentSums
 from calibjax.segments._result import Segment as Segment
 from calibjax.segments._result import SegmentTestResult as SegmentTestResult
