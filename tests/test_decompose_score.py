@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from messages import check_message
-from scipy.special import expit
+from scipy.special import expit, softmax
 from sklearn.metrics import brier_score_loss, log_loss
 
 import calibjax as cj
@@ -44,11 +44,33 @@ def test_parts_are_scores_of_scikit_learn(score):
 def test_two_columns_have_the_parts_of_one():
     columns = cj.Categorical(np.stack([1 - PROBS, PROBS], axis=1))
     pairs = [
-        cj.decompose_score(p, EVENTS, score="brier", folds=FOLDS)
-        for p in (cj.Bernoulli(PROBS), columns)
+        cj.decompose_score(p, y, score="brier", folds=FOLDS)
+        for p, y in ((cj.Bernoulli(PROBS), EVENTS == 1), (columns, EVENTS))
     ]
     np.testing.assert_allclose(*(p[1].estimate for p in pairs), atol=1e-6)
     np.testing.assert_allclose(*(p[3].estimate for p in pairs), atol=1e-6)
+
+
+# (score, method): calibration and refinement by probmetrics 1.3 with the same folds.  It calls our
+# temperature, with its share of equal probabilities, "ts-mix".
+PROBMETRICS = {
+    ("log", "temperature"): (0.1876843183, 0.9404088847),
+    ("brier", "temperature"): (0.0491221788, 0.5170531502),
+    ("log", "svs"): (0.1807952081, 0.9472979950),
+    ("brier", "svs"): (0.0452637208, 0.5209116082),
+}
+
+
+def test_the_numbers_of_probmetrics():
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(1000, 4))
+    labels = np.argmax(logits / 2 + rng.gumbel(size=logits.shape), axis=1)
+    predictions = cj.Categorical(softmax(logits, axis=1).astype(np.float32))
+    for (score, method), expected in PROBMETRICS.items():
+        options = {"score": score, "method": method, "folds": np.arange(1000) % 5}
+        found = cj.decompose_score(predictions, labels, **options)
+        parts = found.calibration.estimate, found.refinement.estimate
+        np.testing.assert_allclose(parts, expected, atol=1e-4)
 
 
 def test_numbers():

@@ -5,6 +5,7 @@ import itertools
 import jax
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import calibjax as cj
 from calibjax.estimators._ecce import tail_of_maximum, tail_of_range
@@ -100,25 +101,32 @@ def test_truthful_by_enumeration():
     assert together < honest
 
 
-@pytest.mark.parametrize(
-    "tail, mean", [(tail_of_maximum, (np.pi / 2) ** 0.5), (tail_of_range, (8 / np.pi) ** 0.5)]
-)
-def test_laws_have_their_means(tail, mean):
+X = np.linspace(0, 12, 4001)
+TAILS = np.asarray(jax.jit(lambda x: (tail_of_maximum(x), tail_of_range(x)))(X.astype(np.float32)))
+
+
+def test_laws_have_their_means():
     """The mean of a positive number is the integral of its tail."""
-    x = np.linspace(0, 12, 4001)
-    values = np.asarray(tail(x.astype(np.float32)), float)
-    assert np.all(np.diff(values) <= 1e-6) and values[0] == 1
-    np.testing.assert_allclose(np.trapezoid(values, x), mean, rtol=1e-4)
+    for values, mean in zip(
+        TAILS.astype(float), ((np.pi / 2) ** 0.5, (8 / np.pi) ** 0.5), strict=True
+    ):
+        assert np.all(np.diff(values) <= 1e-6) and values[0] == 1
+        np.testing.assert_allclose(np.trapezoid(values, X), mean, rtol=1e-4)
 
 
-def test_laws_have_published_quantiles():
-    """P(max |B| > 2.2414) = 0.05, the double of the one-sided 1.96; of the range, 2.4977."""
-    np.testing.assert_allclose(tail_of_maximum(np.float32(2.241403)), 0.05, rtol=1e-3)
-    paths = np.cumsum(RNG.normal(size=(1000, 4000)), axis=1) / 4000**0.5
-    width = np.maximum(paths.max(axis=1), 0) - np.minimum(paths.min(axis=1), 0)
-    # Steps see a little less than the whole range.
-    at = np.quantile(width, 0.9) + 1.16 / 4000**0.5
-    assert abs(float(tail_of_range(np.float32(at))) - 0.1) < 3 * (0.1 * 0.9 / 1000) ** 0.5
+def test_laws_have_quantiles_of_paths():
+    """P(max |B| > x) is twice that of one side, up to paths that reach both, and of walks."""
+    one_side = 4 * norm.sf(X)
+    np.testing.assert_allclose(TAILS[0][X > 3], one_side[X > 3], rtol=1e-3, atol=1e-12)
+    paths = np.cumsum(RNG.normal(size=(1000, 1000)), axis=1) / 1000**0.5
+    highest, lowest = np.maximum(paths.max(axis=1), 0), np.minimum(paths.min(axis=1), 0)
+    # A walk sees less than its path, on each side by 0.58 steps on average (Chernoff 1965).
+    missed = 0.5826 / 1000**0.5
+    sizes = np.maximum(highest, -lowest) + missed, highest - lowest + 2 * missed
+    for values, size in zip(TAILS, sizes, strict=True):
+        for level in (0.05, 0.2, 0.5):
+            found = np.interp(np.quantile(size, 1 - level), X, values)
+            assert abs(found - level) < 3 * (level * (1 - level) / 1000) ** 0.5
 
 
 @pytest.mark.slow

@@ -183,7 +183,7 @@ def _scores(score: str, predictions: Distribution, targets: ArrayLike) -> np.nda
     data = Data(predictions, targets)
     if score == "brier":
         probs = np.asarray(predictions.label_probabilities(), np.float64)
-        return _brier(probs, np.asarray(targets))
+        return _brier(probs, np.asarray(targets).astype(int))
     of_data = log_score_of_data if score == "log" else crps_of_data
     return np.asarray(first_rows(of_data(padded(data)), data.n), np.float64)
 
