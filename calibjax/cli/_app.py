@@ -7,6 +7,7 @@ import typer
 
 from calibjax.cli._compare import compare
 from calibjax.cli._evaluate import evaluate
+from calibjax.cli._hub import hub
 from calibjax.cli._monitor import monitor
 from calibjax.cli._recalibrate import recalibrate
 
@@ -58,5 +59,5 @@ def _calibjax(
     """
 
 
-for command in (evaluate, recalibrate, compare, monitor):
+for command in (evaluate, recalibrate, compare, monitor, hub):
     app.command()(command)

@@ -1,0 +1,126 @@
+"""The command `calibjax hub`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import jax
+import typer
+
+from calibjax import evaluation
+from calibjax._rows import Dependence
+from calibjax.cli._options import AsJson, Level, Seed
+from calibjax.cli._terminal import (
+    BadInput,
+    as_text,
+    check_folder,
+    check_level,
+    one_line_errors,
+    working,
+)
+from calibjax.hub import HubForecasts, hub_table, read_hub
+
+
+def hub(
+    model_output: Annotated[
+        Path,
+        typer.Argument(help="The folder model-output, of which a folder is a model, or a file."),
+    ],
+    target_data: Annotated[
+        Path, typer.Option(help="What was observed: oracle output or a time series.")
+    ],
+    target: Annotated[
+        str | None, typer.Option(help="The value of the column target, if there are several.")
+    ] = None,
+    output_type: Annotated[
+        str | None, typer.Option(help="quantile, sample, pmf or cdf, if there are several.")
+    ] = None,
+    ordered: Annotated[
+        str | None,
+        typer.Option(help="The categories of pmf in their order, such as low,moderate,high."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Evaluate this model as `calibjax evaluate` does.")
+    ] = None,
+    first: Annotated[
+        str | None, typer.Option(help="The model that the others are compared with.")
+    ] = None,
+    segments: Annotated[
+        str | None,
+        typer.Option(help="With --model: columns such as location,horizon; for whom is it wrong?"),
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="With --model: write a report here.")] = None,
+    as_json: AsJson = False,
+    level: Level = 0.05,
+    seed: Seed = 0,
+) -> None:
+    """Are the models of a forecast hub calibrated, and which one better than another?
+
+    The files have the format of the hubverse, and are joined with what was observed by all columns
+    that both have.  Forecasts about days closer together than the largest lead may depend on each
+    other, and the p-values know that.  The exit status is 1 if a model is rejected at the level.
+
+    \b
+    Examples:
+      calibjax hub model-output --target-data target-data/oracle-output.csv
+      calibjax hub model-output --target-data target-data/time-series.csv --model Flu-ensemble \\
+          --segments location,horizon --html report.html
+    """
+    with one_line_errors():
+        check_level(level)
+        if model is None and (segments is not None or html is not None):
+            raise BadInput("--segments and --html can be used only together with --model.")
+        if html is not None:
+            check_folder(html)
+        categories = None if ordered is None else ordered.split(",")
+        with working("Reading"):
+            read = read_hub(
+                model_output,
+                target_data,
+                target=target,
+                output_type=output_type,
+                ordered=categories,
+            )
+        if model is not None and model not in read:
+            raise BadInput(f"--model must be one of {', '.join(read)}, got {model}.")
+        for forecasts in read.values() if model is None else [read[model]]:
+            if forecasts.n_incomplete or forecasts.n_unobserved:
+                typer.echo(str(forecasts), err=True)
+        if model is not None:
+            found = _evaluated(read[model], level, seed, segments)
+            if html is not None:
+                found.to_html(html)
+            typer.echo(found.to_json() if as_json else found)
+            rejected = bool(found.rejected)
+        else:
+            with working(f"Testing {len(read)} models"):
+                table = hub_table(jax.random.key(seed), read, first=first)
+            typer.echo(as_text(table.to_dict()) if as_json else table)
+            rejected = any(row["p"] <= level for row in table.models.values())
+    raise typer.Exit(int(rejected))
+
+
+def _evaluated(
+    forecasts: HubForecasts, level: float, seed: int, segments: str | None
+) -> evaluation.Evaluation:
+    dependence, groups = Dependence(), None
+    if forecasts.horizon is not None:
+        dependence = Dependence(times=forecasts.times, horizon=forecasts.horizon)
+    if segments is not None:
+        names = segments.split(",")
+        for name in names:
+            if name not in forecasts.tasks:
+                known = ", ".join(forecasts.tasks)
+                raise BadInput(f"--segments: there is no column {name}, only {known}.")
+        groups = {name: forecasts.tasks[name] for name in names}
+    with working(f"Testing {len(forecasts.targets)} forecasts"):
+        return evaluation.evaluate_read(
+            forecasts.predictions,
+            forecasts.targets,
+            seed=seed,
+            classes=forecasts.categories,
+            level=level,
+            weights=None,
+            dependence=dependence,
+            columns=[],
+            groups=groups,
+        )

@@ -1,0 +1,197 @@
+"""All models of a hub in one table: is each of them calibrated, and which one better?"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from calibjax.distributions import Quantiles
+from calibjax.hub._forecasts import HubForecasts
+from calibjax.hypothesis_tests import calibration_test
+from calibjax.intervals import CalibrationComparison, compare_calibration
+from calibjax.scores import crps, log_score
+
+_INTERVALS = {"covers 50 %": (0.25, 0.75), "covers 90 %": (0.05, 0.95)}
+
+
+@dataclasses.dataclass(frozen=True)
+class HubTable:
+    """What `hub_table` found; it prints the table.
+
+    Args:
+        models: for each model the number of its forecasts, the p-value of `calibration_test`, the
+            mean score (CRPS of numbers, log score of categories), and for quantiles how often
+            central intervals contain the target.
+        comparison: the squared kernel calibration errors on the tasks that all models have, the
+            differences from the first model, and p-values adjusted for all of these; None for one
+            model.
+        n_common: the number of these tasks.
+        dependence: which forecasts may depend on each other, in words.
+    """
+
+    models: dict[str, dict[str, float]]
+    comparison: CalibrationComparison | None
+    n_common: int
+    dependence: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as numbers and texts, for JSON."""
+        found: dict[str, Any] = {"dependence": self.dependence, "models": self.models}
+        if self.comparison is not None:
+            arrays = (self.comparison.difference, self.comparison.pvalue)
+            first, *others = self.comparison.names
+            pairs = zip(others, *(np.asarray(x).tolist() for x in arrays), strict=True)
+            found["comparison"] = {
+                "n_tasks": self.n_common,
+                "skce": dict(
+                    zip(self.comparison.names, self.comparison.estimates.tolist(), strict=True)
+                ),
+                "first": first,
+                "others": [{"model": x, "difference": d, "pvalue": p} for x, d, p in pairs],
+            }
+        return found
+
+    def __repr__(self) -> str:
+        columns = list(next(iter(self.models.values())))
+        cells = [["model", *columns]]
+        for name, row in self.models.items():
+            cells.append([name, *(_shown(column, row[column]) for column in columns)])
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = [
+            "  ".join(
+                [row[0].ljust(widths[0])]
+                + [x.rjust(width) for x, width in zip(row[1:], widths[1:], strict=True)]
+            )
+            for row in cells
+        ]
+        lines.append(f"p-values: {self.dependence}.")
+        if self.comparison is not None:
+            lines.append(f"Calibration errors on the {self.n_common} tasks of all models:")
+            lines.append(str(self.comparison).split("\n", 1)[1])
+        return "\n".join(lines)
+
+
+def hub_table(
+    key: jax.Array,
+    hub: Mapping[str, HubForecasts],
+    *,
+    first: str | None = None,
+    n_resamples: int = 999,
+) -> HubTable:
+    """Is each model of a hub calibrated, and which one is better calibrated than the first?
+
+    Every model is tested by `calibration_test` on all of its forecasts, and compared with the first
+    by `compare_calibration` on the tasks that all models have.  If tasks say on which day a
+    forecast was made and which day it is about, forecasts about days that are closer than
+    `HubForecasts.horizon` may depend on each other, and else they are taken for independent.
+
+    Args:
+        key: a key of ``jax.random``.
+        hub: forecasts by model, as `read_hub` returns them.
+        first: the model that the others are compared with; None for the first one of the hub.
+        n_resamples: the number of data sets that the p-values come from.
+
+    Returns:
+        HubTable; print it.
+
+    Raises:
+        ValueError: there is no model of this name, or models have no task in common.
+
+    Complexity: that of `calibration_test` for each model, and of `compare_calibration`.
+
+    Example:
+        >>> import jax, numpy as np, calibjax as cj
+        >>> from calibjax.hub import HubForecasts, hub_table
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.normal(size=200)
+        >>> y, tasks = x + rng.normal(size=200), {"day": np.arange(200).astype(str)}
+        >>> hub = {
+        ...     name: HubForecasts(name, cj.Normal(x, scale), y, tasks)
+        ...     for name, scale in (("calibrated", 1.0), ("too narrow", 0.4))
+        ... }
+        >>> table = hub_table(jax.random.key(0), hub, n_resamples=199)
+        >>> table.models["too narrow"]["p"] < 0.01, table.models["calibrated"]["p"] < 0.01
+        (True, False)
+
+    Reference: see `calibration_test` and `compare_calibration`.
+    """
+    names = list(hub)
+    if first is not None and first not in hub:
+        raise ValueError(f"first must be one of {', '.join(names)}, got {first}.")
+    names = names if first is None else [first, *(name for name in names if name != first)]
+    keys = jax.random.split(key, len(names) + 1)
+    common, comparison = _on_common_tasks([hub[name] for name in names]), None
+    models, horizons = {}, []
+    for of_model, name in zip(keys[1:], names, strict=True):
+        forecasts = hub[name]
+        when = _dependence(forecasts)
+        horizons += [when["horizon"]] if when else []
+        test = calibration_test(
+            of_model, forecasts.predictions, forecasts.targets, n_resamples=n_resamples, **when
+        )
+        models[name] = {"n": len(forecasts.targets), "p": float(test.pvalue)} | _scores(forecasts)
+    if len(names) > 1:
+        comparison = compare_calibration(
+            keys[0],
+            None,
+            common[0].predictions,
+            [forecasts.predictions for forecasts in common[1:]],
+            common[0].targets,
+            n_resamples=n_resamples,
+            **_dependence(common[0]),
+        )
+        comparison = dataclasses.replace(comparison, names=tuple(names))
+    words = "forecasts are taken for independent of each other"
+    if len(horizons) == len(names):
+        least = max(horizons)
+        words = f"forecasts about days less than {least:g} days apart may depend on each other"
+    return HubTable(models, comparison, len(common[0].targets), words)
+
+
+def _dependence(forecasts: HubForecasts) -> dict[str, Any]:
+    if forecasts.times is None or forecasts.horizon is None:
+        return {}
+    return {"times": forecasts.times, "horizon": forecasts.horizon}
+
+
+def _scores(forecasts: HubForecasts) -> dict[str, float]:
+    """The mean score, and of quantiles the share of targets in central intervals."""
+    predictions, targets = forecasts.predictions, forecasts.targets
+    if predictions.has_labels:
+        return {"log score": float(np.mean(log_score(predictions, targets)))}
+    found = {"CRPS": float(np.mean(crps(predictions, targets)))}
+    if isinstance(predictions, Quantiles):
+        levels, values = list(predictions.levels), np.asarray(predictions.values)
+        for name, (low, high) in _INTERVALS.items():
+            if low in levels and high in levels:
+                inside = (values[:, levels.index(low)] <= targets) & (
+                    targets <= values[:, levels.index(high)]
+                )
+                found[name] = float(np.mean(inside))
+    return found
+
+
+def _on_common_tasks(models: list[HubForecasts]) -> list[HubForecasts]:
+    """The forecasts for tasks of all models, in the same order."""
+    names = [name for name in models[0].tasks if all(name in model.tasks for model in models)]
+    of_models = []
+    for model in models:
+        columns = [model.tasks[name].tolist() for name in names]
+        of_models.append({task: row for row, task in enumerate(zip(*columns, strict=True))})
+    common = [task for task in of_models[0] if all(task in rows for rows in of_models[1:])]
+    if not common:
+        raise ValueError(
+            f"models must have tasks in common, got none of the same {', '.join(names)}."
+        )
+    return [
+        model[np.array([rows[task] for task in common])]
+        for model, rows in zip(models, of_models, strict=True)
+    ]
+
+
+def _shown(column: str, value: float) -> str:
+    if column == "n":
+        return str(value)
+    return f"{value:.3f}" if column == "p" or column.startswith("covers") else f"{value:.4g}"

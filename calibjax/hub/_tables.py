@@ -1,0 +1,117 @@
+"""Files of a hub as tables of texts, and the joining of forecasts with what was observed."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import polars as pl
+
+OUTPUT = ("output_type", "output_type_id", "value")
+MODEL = "model_id"
+OBSERVED = "oracle_value"
+_ENDINGS = (".csv", ".csv.gz", ".parquet")
+# Tasks whose numbers were observed have one of these types in tables of oracle output, or none.
+_OF_NUMBERS = ("quantile", "sample", "mean", "median")
+
+
+def read_text(path: Path) -> pl.DataFrame:
+    """A table of texts, in which whole numbers have no decimals and dates are as in 2026-03-31."""
+    if path.suffix != ".parquet":
+        frame = pl.read_csv(path, infer_schema=False, null_values=["", "NA"])
+    else:
+        frame = pl.read_parquet(path)
+    floats = [name for name, kind in frame.schema.items() if kind.is_float() and name != "value"]
+    whole = pl.col(floats)
+    whole = pl.when(whole == whole.round()).then(whole.cast(pl.Int64, strict=False).cast(pl.String))
+    return frame.with_columns(whole.otherwise(pl.col(floats).cast(pl.String))).cast(pl.String)
+
+
+def models_in(path: Path) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Each model and its rows: a folder of folders, a folder of files, or one file."""
+    if not path.exists():
+        raise ValueError(f"{path}: there is no such file or folder.")
+    if path.is_file():
+        frame = _check(path, read_text(path))
+        if MODEL in frame.columns:
+            for (name,), rows in frame.group_by([MODEL], maintain_order=True):
+                yield str(name), rows.drop(MODEL)
+        else:
+            yield path.name.split(".")[0], frame
+        return
+    folders = sorted(x for x in path.iterdir() if x.is_dir()) or [path]
+    found = False
+    for folder in folders:
+        files = sorted(x for x in folder.iterdir() if x.name.endswith(_ENDINGS))
+        if files:
+            found = True
+            frames = [_check(file, read_text(file)) for file in files]
+            rows = pl.concat(frames, how="diagonal")
+            yield folder.name, rows.drop(MODEL, strict=False)
+    if not found:
+        raise ValueError(f"{path}: there are no files that end in {', '.join(_ENDINGS)}.")
+
+
+def _check(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
+    missing = [name for name in OUTPUT if name not in frame.columns]
+    if missing:
+        raise ValueError(
+            f"{path}: expected the columns {', '.join(OUTPUT)} of a hub, got no "
+            f"{', '.join(missing)}, only {', '.join(frame.columns)}."
+        )
+    return frame
+
+
+def one_of(path: Path, column: str, values: Sequence[str], chosen: str | None) -> str:
+    """The value of a column that is meant, which must be said if there are several."""
+    if chosen is None and len(values) == 1:
+        return values[0]
+    if chosen is None or chosen not in values:
+        raise ValueError(f"{path}: {column} must be one of {', '.join(values)}, got {chosen}.")
+    return chosen
+
+
+def read_observed(path: Path) -> pl.DataFrame:
+    """What was observed, as `oracle_value`: oracle output, or the last version of a series."""
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file.")
+    frame = read_text(path)
+    if OBSERVED not in frame.columns and "observation" in frame.columns:
+        frame = frame.rename({"observation": OBSERVED})
+    if OBSERVED not in frame.columns:
+        raise ValueError(
+            f"{path}: expected a column {OBSERVED}, or observation of a time series, got only "
+            f"{', '.join(frame.columns)}."
+        )
+    if "as_of" in frame.columns:
+        keys = [name for name in frame.columns if name not in ("as_of", OBSERVED)]
+        frame = frame.sort("as_of").unique(keys, keep="last", maintain_order=True).drop("as_of")
+    return frame.drop_nulls(OBSERVED)
+
+
+def observed_of(
+    path: Path, observed: pl.DataFrame, tasks: Sequence[str], output_type: str
+) -> tuple[pl.DataFrame, list[str]]:
+    """The rows about one type of output, and the columns that they share with the tasks."""
+    if "output_type" in observed.columns:
+        wanted = [output_type] if output_type in ("pmf", "cdf") else _OF_NUMBERS
+        is_wanted = pl.col("output_type").is_in(wanted) | pl.col("output_type").is_null()
+        observed = observed.filter(is_wanted).drop("output_type")
+    keys = [name for name in tasks if name in observed.columns]
+    if not keys:
+        raise ValueError(
+            f"{path}: expected columns that forecasts have too, of {', '.join(tasks)}, got "
+            f"{', '.join(observed.columns)}."
+        )
+    return observed, keys
+
+
+def one_observation(path: Path, observed: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """One number for each task."""
+    observed = observed.select([*keys, OBSERVED]).unique(maintain_order=True)
+    twice = observed.filter(pl.struct(keys).is_duplicated())
+    if len(twice):
+        row = twice.select(keys).row(0, named=True)
+        raise ValueError(
+            f"{path}: expected one {OBSERVED} for each of {', '.join(keys)}, got two for "
+            f"{', '.join(f'{k} = {x}' for k, x in row.items())}."
+        )
+    return observed

@@ -1,0 +1,208 @@
+"""Forecast hubs: from long tables to predictions and targets, and all models in one table."""
+
+import jax
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import norm
+from typer.testing import CliRunner
+
+import calibjax as cj
+from calibjax import evaluation
+from calibjax.cli import app
+from calibjax.hub import HubForecasts, hub_table, read_hub
+
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+HEADER = "reference_date,location,target_end_date,output_type,output_type_id,value\n"
+TASKS = [("2026-01-03", "01", "2026-01-10"), ("2026-01-10", "US", "2026-01-24")]
+
+
+def lines(values, kind, ids):
+    """The rows of all tasks, of which each has a value for each id."""
+    return "".join(
+        f"{made},{place},{day},{kind},{name},{value}\n"
+        for (made, place, day), row in zip(TASKS, values, strict=True)
+        for name, value in zip(ids, row, strict=True)
+    )
+
+
+def write(folder, forecasts, observed, model="a"):
+    (folder / "model-output" / model).mkdir(parents=True, exist_ok=True)
+    (folder / "model-output" / model / f"2026-{model}.csv").write_text(HEADER + forecasts)
+    (folder / "observed.csv").write_text(observed)
+    return folder / "model-output", folder / "observed.csv"
+
+
+SERIES = "location,target_end_date,observation\n01,2026-01-10,4\nUS,2026-01-24,2.5\n"
+
+
+def test_quantiles_of_a_time_series(tmp_path):
+    # Levels come in any order, and are written in any way.
+    forecasts = lines([[1, 3, 2], [2, 6, 4]], "quantile", ("0.10", ".9", "0.5"))
+    forecasts += "2026-01-10,US,2026-01-31,quantile,0.5,9\n"  # what will be is not known
+    forecasts += lines([[2], [4]], "median", ["NA"])
+    a = read_hub(*write(tmp_path, forecasts, SERIES))["a"]
+    assert a.predictions.levels == (0.1, 0.5, 0.9)
+    np.testing.assert_array_equal(a.predictions.values, [[1, 2, 3], [2, 4, 6]])
+    assert a.targets.tolist() == [4.0, 2.5] and a.tasks["location"].tolist() == ["01", "US"]
+    assert a.n_unobserved == 1 and a.n_incomplete == 0
+    # Two weeks ahead, and what happened in the week before the forecast is not known.
+    assert np.diff(a.times).tolist() == [14.0] and a.horizon == 14.0 + 7.0
+
+
+def test_samples_and_versions_of_a_series(tmp_path):
+    forecasts = lines([[1, 3], [2, 6]], "sample", ("1", "2")).replace("sample,2,6", "sample,9,6")
+    observed = "location,target_end_date,as_of,observation\n"
+    observed += (
+        "01,2026-01-10,2026-02-02,5\n01,2026-01-10,2026-01-12,4\nUS,2026-01-24,2026-02-02,1\n"
+    )
+    a = read_hub(*write(tmp_path, forecasts, observed))["a"]
+    np.testing.assert_array_equal(a.predictions.samples, [[1, 3], [2, 6]])
+    assert a.targets.tolist() == [5.0, 1.0]
+
+
+ORACLE = "location,target_end_date,output_type,output_type_id,oracle_value\n"
+
+
+def test_categories_of_oracle_output(tmp_path):
+    forecasts = lines([[0.2, 0.3, 0.5], [0.1, 0.8, 0.1]], "pmf", ("low", "high", "middle"))
+    known = {"01": "middle", "US": "low"}
+    observed = ORACLE + "".join(
+        f"{place},{day},pmf,{name},{int(known[place] == name)}\n"
+        for _, place, day in TASKS
+        for name in ("low", "middle", "high")
+    )
+    paths = write(tmp_path, forecasts, observed)
+    a = read_hub(*paths)["a"]
+    assert isinstance(a.predictions, cj.Categorical)
+    assert [a.categories[k] for k in a.targets] == ["middle", "low"]
+    a = read_hub(*paths, ordered=["low", "middle", "high"])["a"]
+    assert isinstance(a.predictions, cj.Ordinal) and a.targets.tolist() == [1, 0]
+    np.testing.assert_allclose(a.predictions.probs, [[0.2, 0.5, 0.3], [0.1, 0.1, 0.8]], rtol=1e-6)
+    with pytest.raises(ValueError, match="ordered must name low, high, middle, got low"):
+        read_hub(*paths, ordered=["low"])
+
+
+@pytest.mark.parametrize("of_bins", [True, False])
+def test_bins_between_thresholds(tmp_path, of_bins):
+    forecasts = lines([[0.1, 0.6], [0.3, 0.9]], "cdf", ("2.5", "10"))
+    observed = ORACLE + "".join(
+        f"{place},{day},cdf,{x},{int(y <= x)}\n"
+        for (_, place, day), y in zip(TASKS, (4, 2.5), strict=True)
+        for x in (2.5, 10)
+    )
+    a = read_hub(*write(tmp_path, forecasts, observed if of_bins else SERIES))["a"]
+    np.testing.assert_allclose(a.predictions.probs, [[0.1, 0.5, 0.4], [0.3, 0.6, 0.1]], rtol=1e-5)
+    assert a.targets.tolist() == [1, 0]  # 4 is above 2.5, which is not above itself
+
+
+QUANTILES = lines([[1, 3], [2, 6]], "quantile", (0.1, 0.9))
+BAD = {
+    "no column": (QUANTILES, "location,y\n01,1\n", "expected a column oracle_value, or observ"),
+    "no shared column": (QUANTILES, "place,observation\n01,1\n", "columns that forecasts have too"),
+    "no outcome": (QUANTILES, "location,observation\n77,1\n", "no forecast is complete and has an"),
+    "two outcomes": (QUANTILES, "location,observation\n01,1\n01,2\n", "two for location = 01"),
+    "no number": (QUANTILES, "location,observation\n01,much\n", "expected a number as oracle_v"),
+    "two values": (QUANTILES * 2, SERIES, "got two for reference_date = 2026-01-03, .*id = 0.1"),
+    "no value": (QUANTILES.replace(",6\n", ",NA\n"), SERIES, "finite numbers as values, got None"),
+    "no level": (QUANTILES.replace("0.9,", "top,"), SERIES, "numbers as output_type_id .*got top"),
+    "no type": (QUANTILES.replace("quantile", "mean"), SERIES, "no output of a type of quantile"),
+    "two types": (
+        QUANTILES + QUANTILES.replace("quantile", "sample"),
+        SERIES,
+        "one of quantile, s",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_errors(tmp_path, case):
+    forecasts, observed, message = BAD[case]
+    with pytest.raises(ValueError, match=message):
+        read_hub(*write(tmp_path, forecasts, observed))
+
+
+def test_errors_of_files(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "wide.csv").write_text("q0.1,q0.9,y\n1,2,3\n")
+    (tmp_path / "observed.csv").write_text(SERIES)
+    for name, message in (
+        ("none", "no such file or folder"),
+        ("empty", "no files that end in .csv"),
+        ("wide.csv", "expected the columns output_type, output_type_id, value of a hub"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_hub(tmp_path / name, tmp_path / "observed.csv")
+
+
+N = 96
+
+
+@pytest.fixture(scope="module")
+def two_models(tmp_path_factory):
+    """A file with two models; one is too narrow and misses a task."""
+    rng = np.random.default_rng(0)
+    x, noise = rng.normal(size=(2, N))
+    frames = []
+    for name, scale in (("good", 1.0), ("narrow", 0.3)):
+        values = x[:, None] + scale * norm.ppf(LEVELS)
+        values = values if name == "good" else values[:-1]
+        frames.append(
+            pl.DataFrame(
+                {
+                    "model_id": name,
+                    "unit": np.repeat(np.arange(len(values)), len(LEVELS)),
+                    "output_type": "quantile",
+                    "output_type_id": np.tile(LEVELS, len(values)),
+                    "value": values.ravel(),
+                }
+            )
+        )
+    folder = tmp_path_factory.mktemp("hub")
+    pl.concat(frames).write_parquet(folder / "all.parquet")
+    pl.DataFrame({"unit": np.arange(N), "observation": x + noise}).write_csv(folder / "y.csv")
+    return folder / "all.parquet", folder / "y.csv", x + noise
+
+
+def test_all_models_in_one_table(two_models):
+    hub = read_hub(*two_models[:2])
+    assert list(hub) == ["good", "narrow"]
+    table = hub_table(jax.random.key(0), hub, n_resamples=199)
+    assert table.models["good"]["n"] == N and table.n_common == N - 1
+    assert table.models["narrow"]["p"] < 0.01 < table.models["good"]["p"]
+    inside = norm.ppf(0.75) * 0.3 >= np.abs(two_models[2] - hub["good"].predictions.values[:, 2])
+    np.testing.assert_allclose(table.models["narrow"]["covers 50 %"], inside[:-1].mean(), rtol=1e-6)
+    assert table.comparison.names == ("good", "narrow")
+    assert np.all(table.comparison.difference < 0)
+    assert "narrow: SKCE" in str(table) and "taken for independent" in str(table)
+    assert table.to_dict()["comparison"]["others"][0]["model"] == "narrow"
+
+
+def test_models_without_common_tasks():
+    def model(name, tasks):
+        predictions = cj.Normal(np.zeros(2, np.float32), 1.0)
+        return HubForecasts(name, predictions, np.zeros(2), {"day": np.array(tasks)})
+
+    hub = {"a": model("a", ["1", "2"]), "b": model("b", ["3", "4"])}
+    with pytest.raises(ValueError, match="in common, got none of the same day"):
+        hub_table(jax.random.key(0), hub)
+    with pytest.raises(ValueError, match="first must be one of a, b, got c"):
+        hub_table(jax.random.key(0), hub, first="c")
+
+
+def test_the_command(two_models, monkeypatch):
+    evaluated = []
+    monkeypatch.setattr(evaluation, "evaluate_read", lambda *x, **y: evaluated.append((x, y)))
+    path, observed, targets = two_models
+    arguments = ["hub", str(path), "--target-data", str(observed)]
+    CliRunner().invoke(app, [*arguments, "--model", "good", "--segments", "unit"])
+    (((_, found), options),) = evaluated
+    np.testing.assert_allclose(found, targets, rtol=1e-6)
+    assert list(options["groups"]) == ["unit"] and options["dependence"].times is None
+    for extra, message in (
+        (["--model", "bad"], "--model must be one of good, narrow, got bad."),
+        (["--segments", "unit"], "--segments and --html can be used only together with --model."),
+        (["--model", "good", "--segments", "x"], "--segments: there is no column x, only unit."),
+    ):
+        result = CliRunner().invoke(app, arguments + extra)
+        assert result.exit_code == 2 and result.stderr.strip() == message
