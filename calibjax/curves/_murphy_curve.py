@@ -235,13 +235,14 @@ def _loss_and_errors(
     and targets have equal losses, so that one part of the size of the root of their squared shares
     stands for all of them; of clusters each is a part.
     """
-    kinds, kind = np.unique(np.stack([happened, *places]), axis=1, return_inverse=True)
-    kind = kind.ravel()
-    event, number = kinds[0].astype(bool)[:, None], np.arange(at.size)
-    sign, losses = 1.0, np.zeros((kinds.shape[1], at.size))
-    for place in kinds[1:]:
-        acts = number < place[:, None]
-        losses += sign * np.where(event, (1 - at) * ~acts, at * acts)
+    shape = (2, *[at.size + 1] * len(places))
+    numbers = np.ravel_multi_index((happened.astype(int), *places), shape)
+    kinds, kind = np.unique(numbers, return_inverse=True)
+    event, *places = (x[:, None] for x in np.unravel_index(kinds, shape))
+    sign, losses = 1.0, np.zeros((kinds.size, at.size))
+    for place in places:
+        acts = np.arange(at.size) < place
+        losses += sign * np.where(event == 1, (1 - at) * ~acts, at * acts)
         sign = -1.0
     of_kinds = np.bincount(kind, shares)
     loss = of_kinds @ losses

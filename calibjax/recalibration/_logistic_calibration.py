@@ -63,7 +63,7 @@ class LogisticCalibration(NamedTuple):
             f"  observed / expected {self.observed_over_expected}: 1 is right",
             f"  intercept {self.intercept}: 0 is right, above 0 risks are too low",
             f"  slope {self.slope}: 1 is right, below 1 the model is too sure",
-            f"  p = {self.pvalue:.3g} that logits need neither",
+            f"  p = {self.pvalue:.3g} of the intercept 0 with the slope 1",
             f"  integrated calibration index {distances}, 90 % below {self.distance_90:.4g}",
         ]
         return "\n".join(lines + [f"  {self.words}"] * bool(self.words))
@@ -106,8 +106,8 @@ def logistic_calibration(
         LogisticCalibration, of numbers of Python in float64.  If all rows or no row had the event,
         the intercept is infinite with one finite end, and there is no slope; nor if all
         probabilities are equal.  If one logit parts the rows with the event from those without, the
-        slope is infinite with one finite end.  ``words`` says so.  A pass over the rows for each of
-        some hundred likelihoods.
+        slope is infinite with one finite end.  ``words`` says so.  Some hundred passes over the
+        rows, and the fit of a spline.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or value; an argument is traced;
