@@ -72,6 +72,8 @@ from calibjax.estimators import top_label as top_label
 from calibjax.estimators import ucme as ucme
 from calibjax.estimators import witness as witness
 from calibjax.evaluation import Evaluation as Evaluation
+from calibjax.evaluation import PosteriorCheck as PosteriorCheck
+from calibjax.evaluation import check_posterior as check_posterior
 from calibjax.evaluation import evaluate as evaluate
 from calibjax.expectations import MeanEmbeddingDistance as MeanEmbeddingDistance
 from calibjax.expectations import default_kernel as default_kernel

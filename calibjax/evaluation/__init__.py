@@ -11,3 +11,6 @@ from calibjax.evaluation._labels import Labels as Labels
 from calibjax.evaluation._labels import read_events as read_events
 from calibjax.evaluation._labels import read_labels as read_labels
 from calibjax.evaluation._neighbours import Column as Column
+from calibjax.evaluation._posterior import ParameterCheck as ParameterCheck
+from calibjax.evaluation._posterior import PosteriorCheck as PosteriorCheck
+from calibjax.evaluation._posterior import check_posterior as check_posterior
