@@ -1,12 +1,15 @@
-"""Which recalibration of labels is best, and which passes a test.
+"""Which recalibration is best, and which passes a test: of labels, numbers and groups.
 
-    python -m benchmarks.recalibration             # all; some 15 minutes on an idle machine
-    python -m benchmarks.recalibration --quick     # two pairs, to see that all run
+    python -m benchmarks.recalibration                  # all; half an hour on an idle machine
+    python -m benchmarks.recalibration --quick          # two cases, to see that all run
+    python -m benchmarks.recalibration --only numbers   # one chapter; none: the page, again
+    python -m benchmarks.recalibration --missing        # what old results lack, such as peers
 
 Models of scikit-learn are fitted to 40 % of the rows of data sets, maps to 30 %, and the rest
-judges them.  The package probmetrics is a peer where it is installed, and ``CALIBJAX_REFERENCE``
-may point to a folder whose ``data/`` has predictions of CIFAR.  It writes `RECALIBRATION.md` and
-`recalibration.json` into `benchmarks/`, or into the folder ``--output``.
+judges them.  The packages probmetrics, crepes and mcgrad are peers where they are installed, and
+``CALIBJAX_REFERENCE`` may point to a folder whose ``data/`` has predictions of CIFAR, of the flu
+hub, and of recidivism.  It writes `RECALIBRATION.md` and `recalibration.json` into `benchmarks/`,
+or into the folder ``--output``.
 """
 
 import argparse
@@ -35,6 +38,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 import calibjax as cj
+from benchmarks import recalibration_groups, recalibration_numbers
 from benchmarks.harness import ROOT
 
 OF_MANY = ("nothing", "temperature", "ets", "vector", "svs", "sms", "matrix", "dirichlet")
@@ -47,6 +51,7 @@ PEERS |= {"beta": "beta", "quadratic": "quadratic-scaling", "isotonic": "isotoni
 #: The methods whose maps are tested.
 TESTED = {"nothing", "temperature", "svs", "sms", "beta", "spline", "isotonic", "auto"}
 N_TEST, N_RESAMPLES = 1000, 199
+CHAPTERS = ("cifar", "groups", "numbers", "seconds", "pairs")
 
 show = functools.partial(print, flush=True)
 
@@ -120,6 +125,9 @@ def data_sets() -> dict[str, tuple[Callable[[], tuple], tuple[str, ...]]]:
         ),
         "diabetes": (diabetes, ("naive Bayes", "forest")),
     }
+
+
+N_PAIRS = sum(len(models) for _, models in data_sets().values())
 
 
 def pairs() -> Iterator[tuple[str, tuple[np.ndarray, ...]]]:
@@ -229,10 +237,13 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 def page(results: dict) -> str:
     parts = [
-        "# Recalibration of labels",
+        "# Recalibration",
         "Made by `python -m benchmarks.recalibration`. Models of scikit-learn are fitted to 40 % "
         "of the rows of data sets, maps to 30 %, and the rest judges them.",
     ]
+    n_pairs = len(results.get("pairs", {}))
+    if 0 < n_pairs < N_PAIRS:
+        parts.append(f"Of {N_PAIRS} pairs of data sets and models of labels it has {n_pairs} yet.")
     for two, title in ((False, "Many classes"), (True, "Two classes")):
         found = {
             name: x["ours"]
@@ -288,6 +299,10 @@ def page(results: dict) -> str:
         )
         header = ["predictions", "method", "log loss", "seconds", "probmetrics", "seconds"]
         parts.append(table(header, rows))
+    if results.get("numbers"):
+        parts.append(recalibration_numbers.part_of_page(results["numbers"], table))
+    if results.get("groups"):
+        parts.append(recalibration_groups.part_of_page(results["groups"], table))
     if results.get("seconds"):
         rows = [
             [
@@ -309,7 +324,8 @@ def page(results: dict) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", nargs="*", choices=("pairs", "cifar", "seconds"))
+    parser.add_argument("--only", nargs="*", choices=CHAPTERS)
+    parser.add_argument("--missing", action="store_true")
     parser.add_argument("--output", type=pathlib.Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -322,14 +338,29 @@ def main() -> None:
         f"{os.cpu_count()} cores, of which others kept {os.getloadavg()[0]:.0f} busy"
     )
     has_peer = importlib.util.find_spec("probmetrics") is not None
-    chapters = ("cifar", "seconds", "pairs") if options.only is None else options.only
+    chapters = CHAPTERS if options.only is None else options.only
 
-    def keep(chapter: str, name: str, found: dict) -> None:
-        results.setdefault(chapter, {})[name] = found
-        show(chapter, name, {k: round(x["log"], 4) for k, x in found["ours"].items()})
+    def write() -> None:
         file.write_text(json.dumps(results, indent=1))
         (folder / "RECALIBRATION.md").write_text(page(results))
 
+    def keep(chapter: str, name: str, found: dict) -> None:
+        results.setdefault(chapter, {})[name] = found
+        show(chapter, name, time.strftime("%H:%M"))
+        write()
+
+    def old(chapter: str, name: str) -> dict:
+        return results.get(chapter, {}).get(name, {}) if options.missing else {}
+
+    write()
+    for chapter, part in (("groups", recalibration_groups), ("numbers", recalibration_numbers)):
+        if chapter not in chapters:
+            continue
+        for k, (name, case) in enumerate(part.cases()):
+            if options.quick and k == 2:
+                break
+            if not old(chapter, name):
+                keep(chapter, name, part.results_of(case))
     for chapter, source in (("cifar", cifar), ("pairs", pairs)):
         if chapter not in chapters:
             continue
@@ -340,11 +371,16 @@ def main() -> None:
             if data[0].shape[1] > 10:
                 # Matrices without a penalty take minutes.
                 methods = tuple(x for x in methods if x not in ("matrix", "dirichlet"))
-            ours = judged(data, methods, tested=chapter == "pairs")
-            keep(chapter, name, {"ours": ours, "peer": peer(data, methods) if has_peer else {}})
+            known = old(chapter, name)
+            ours = known.get("ours") or judged(data, methods, tested=chapter == "pairs")
+            theirs = known.get("peer") or (peer(data, methods) if has_peer else {})
+            if known != (new := {"ours": ours, "peer": theirs}):
+                keep(chapter, name, new)
     if "seconds" in chapters:
         quick = ("temperature", "ets", "vector", "svs", "sms", "beta", "spline", "isotonic", "auto")
         for m in (10,) if options.quick else (10, 100):
+            if old("seconds", str(m)):
+                continue
             keep("seconds", str(m), timed(m, quick, has_peer))
 
 

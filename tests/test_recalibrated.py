@@ -13,7 +13,7 @@ from scipy.special import expit, ndtr, ndtri
 
 import calibjax as cj
 from calibjax.recalibration._fit_recalibrator import OF_NUMBERS
-from calibjax.recalibration._unit_line import LEVELS, LINES
+from calibjax.recalibration._unit_line import LEVELS, LINES, UnitLine
 from calibjax.recalibration._unit_line._spline import smooth_line
 
 N = 400
@@ -58,6 +58,25 @@ def test_map_of_a_calibrated_model_changes_nothing():
     for method, argument in (("quantile", np.float32(0.2)), ("log_prob", TARGETS)):
         found, expected = (jax.jit(getattr(q, method))(argument) for q in (p, NORMAL))
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_tails_of_a_flat_map_end():
+    """With 4 % of the mass below its first level a map has no mass at infinity."""
+    n_levels = len(LEVELS)
+    flat = np.linspace(0.04, 0.96, n_levels)
+    flat[:2] = 0.04, 0.0400001
+    line = UnitLine(flat.astype(np.float32), LEVELS)
+    p = jax.jit(line)(NORMAL[:3])
+    y = LOC[:3]
+    for score in (cj.crps(p, y), cj.log_score(p, y)):
+        assert np.all(np.isfinite(score))
+    # The outer piece stretches the tail, but at most fivefold.
+    z = (np.asarray(jax.jit(p.quantile)(np.float32(0.01))) - y) / 0.6
+    known = ndtri(0.0400001) - 0.2 * (SCORES[1] - SCORES[0])
+    np.testing.assert_allclose(z, SCORES[0] + (ndtri(0.01) - known) / 0.2, rtol=1e-3)
+    steep = cj.Recalibrated(NORMAL[:1], flat[None].astype(np.float32), LEVELS)
+    ends = jax.jit(steep.cdf)(np.array([-99.0], np.float32)), jax.jit(steep.survival)(y[:1] + 99)
+    assert ends[0] == 0 and ends[1] == 0
 
 
 # Fits

@@ -28,7 +28,8 @@ class Recalibrated(Univariate):
     beyond, it is linear in normal scores: with the standard normal cdf Phi,
     Phi^{-1}(G(Phi(z))) is linear in z.  A map of a calibrated model is G(u) = u.  The density is
     g(F(y)) f(y), and jumps by a factor at the levels; quantiles are F^{-1}(G^{-1}(u)), and none is
-    above that of the base at the last number below 1, 1 - 6e-8 in float32.
+    beyond those of the base at the first and the last number in (0, 1), 1e-38 and 1 - 6e-8 in
+    float32.  Where F(y) or 1 - F(y) is less than 1e-38 there is nothing.
 
     Args:
         base: predictions of a `Univariate` family, or Normal or Laplace, or a Mixture of these.
@@ -103,11 +104,23 @@ class Recalibrated(Univariate):
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``."""
-        return ndtr(self._score_of(targets)[1])
+        below, above = self._tails(targets)
+        return jnp.where(below, 0.0, jnp.where(above, 1.0, ndtr(self._score_of(targets)[1])))
 
     def survival(self, targets: jax.Array) -> jax.Array:
         """P(Y > targets), ``[n]``."""
-        return ndtr(-self._score_of(targets)[1])
+        below, above = self._tails(targets)
+        return jnp.where(below, 1.0, jnp.where(above, 0.0, ndtr(-self._score_of(targets)[1])))
+
+    def _tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Whether targets are beyond all numbers that the base knows, ``[n]``.
+
+        Nothing is there; else a steep map would have some of its mass at infinity.
+        """
+        p, targets = widened((self, targets))
+        below, above = p.base.cdf(targets), p.base.survival(targets)
+        least = jnp.finfo(below.dtype).tiny
+        return below <= least, above <= least
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
@@ -124,9 +137,10 @@ class Recalibrated(Univariate):
         p, level = with_levels(self, level)
         scores = jnp.broadcast_to(p._scores(), p._moved().shape)
         z, _ = line_through(p._moved(), scores, normal_score(level, 1 - level))
-        most = 1 - jnp.finfo(level.dtype).epsneg
-        inner = jnp.where((level > 0) & (level < 1), ndtr(z), level)
-        return p.base.quantile(jnp.where(level < 1, jnp.minimum(inner, most), inner))
+        # A steep map leads to levels that round to 0 or 1, where quantiles may be infinite.
+        limits = jnp.finfo(level.dtype)
+        inside = jnp.clip(ndtr(z), limits.tiny, 1 - limits.epsneg)
+        return p.base.quantile(jnp.where((level > 0) & (level < 1), inside, level))
 
     def _score_of(self, targets: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Normal scores of F(y) and of G(F(y)), and the slope of one in the other, ``[n]``."""

@@ -17,6 +17,8 @@ from calibjax.recalibration._unit_line._fits import LEVELS
 
 # Of more samples the levels of all others lie between two of them.
 _FEW_SAMPLES = 40
+# In normal scores, of the outer pieces of a map.
+_LEAST_SLOPE = 0.2
 
 
 @struct
@@ -44,12 +46,24 @@ def are_levels(x: np.ndarray) -> bool:
 def mended(predictions: Distribution, g: jax.Array, levels: Sequence[float]) -> Any:
     """Predictions after a map with the values g at the levels, ``[K]``, or ``[n, K]`` of rows."""
     dtype = widest_dtype(*jax.tree.leaves(predictions))
-    g = g.astype(dtype)
+    scores = ndtri(jnp.asarray(levels, dtype))
+    g = _with_tails(g.astype(dtype), scores)
     if not isinstance(predictions, (Quantiles, Empirical)):
         rows = jnp.broadcast_to(g, (len(predictions), len(levels)))
         return Recalibrated(predictions, rows, levels)
-    scores = jnp.broadcast_to(ndtri(jnp.asarray(levels, dtype)), g.shape)
+    scores = jnp.broadcast_to(scores, g.shape)
     return moved(predictions, lambda z: interpolated(normal_score(g, 1 - g), scores, z))
+
+
+def _with_tails(g: jax.Array, scores: jax.Array) -> jax.Array:
+    """The map with outer pieces that stretch the tails of a forecast, but at most fivefold.
+
+    Where hardly a target was between the outer levels, the line through them goes on for ever.
+    """
+    moved, least = normal_score(g, 1 - g), _LEAST_SLOPE * jnp.diff(scores)
+    first, last = moved[..., 1] - least[0], moved[..., -2] + least[-1]
+    g = g.at[..., 0].set(jnp.where(first < moved[..., 0], ndtr(first), g[..., 0]))
+    return g.at[..., -1].set(jnp.where(last > moved[..., -1], ndtr(last), g[..., -1]))
 
 
 def moved(
