@@ -247,6 +247,46 @@ def test_conformal_with_few_rows_says_how_far_it_reaches():
     assert np.all(mended[:, -1] >= QUANTILES.values[:, -1] - 1e-5)
 
 
+# Targets that are known as ranges
+
+CENSORED_AT = (LOC + 0.1 + 1.2 * np.random.default_rng(11).random(N)).astype(np.float32)
+HIDDEN = TARGETS > CENSORED_AT
+CENSORED = cj.Between(np.minimum(TARGETS, CENSORED_AT), np.where(HIDDEN, np.inf, TARGETS))
+
+
+def kaplan_meier():
+    """How often U is at most each level, by the product of what was survived."""
+    u = stats.norm(LOC, 0.6).cdf(np.minimum(TARGETS, CENSORED_AT))
+    order = np.argsort(u)
+    at_risk = N - np.arange(N)
+    survival = np.cumprod(1 - ~HIDDEN[order] / at_risk)
+    return 1 - np.array([survival[u[order] <= level][-1] for level in LEVELS])
+
+
+def test_isotonic_of_censored_targets_is_nearly_that_of_kaplan_and_meier():
+    assert 0.2 < HIDDEN.mean() < 0.6
+    (line,) = cj.fit_recalibrator(NORMAL, CENSORED, "pit_isotonic").steps
+    # Kaplan and Meier know U exactly, and the map at its levels.
+    np.testing.assert_allclose(line.probabilities[:-2], kaplan_meier()[:-2], atol=0.02)
+
+
+@pytest.mark.parametrize("method", ["shift_scale", "pit_beta", "auto"])
+def test_maps_of_censored_targets_are_those_of_all_targets(method):
+    mended, of_all, naive = (
+        cj.fit_recalibrator(NORMAL, y, method).steps[0].probabilities
+        for y in (CENSORED, TARGETS, np.minimum(TARGETS, CENSORED_AT))
+    )
+    # A deviation of a share of 400 is 0.025.
+    gap, of_naive = np.max(np.abs(mended - of_all)), np.max(np.abs(naive - of_all))
+    assert gap < 0.05 and of_naive > 2 * gap
+
+
+def test_known_ends_are_targets():
+    known = cj.Between(TARGETS, TARGETS)
+    (a,), (b,) = (cj.fit_recalibrator(NORMAL, y, "pit_beta").steps for y in (known, TARGETS))
+    np.testing.assert_allclose(a.probabilities, b.probabilities, atol=1e-5)
+
+
 # Forms of forecasts
 
 
@@ -370,6 +410,11 @@ ERRORS = {
         lambda: cj.fit_recalibrator(NORMAL, TARGETS, "conformal", weights=np.ones(N)),
         ValueError,
         "weights must be None for method 'conformal'",
+    ),
+    "ranges": (
+        lambda: cj.fit_recalibrator(NORMAL, CENSORED, "conformal"),
+        ValueError,
+        "targets must be known for method 'conformal', got Between",
     ),
     "vectors": (
         lambda: cj.fit_recalibrator(cj.Empirical(np.ones((5, 3, 2))), np.ones((5, 2))),

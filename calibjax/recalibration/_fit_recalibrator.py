@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from calibjax._between import Between, Targets
 from calibjax._check import check_choice
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, NamedColumns, check_data, padded
@@ -29,6 +30,7 @@ from calibjax.recalibration._unit_line import (
     check_numbers_to_mend,
     fit_conformal,
     fit_line,
+    hidden_below,
     known_levels,
     median_and_spread,
 )
@@ -40,7 +42,7 @@ OF_NUMBERS = ("auto", "nothing", *LINES, "conditional", "conformal")
 
 def fit_recalibrator(
     predictions: Distribution,
-    targets: ArrayLike,
+    targets: Targets,
     method: str = "auto",
     *,
     weights: ArrayLike | None = None,
@@ -126,6 +128,10 @@ def fit_recalibrator(
     better than G there (for "auto": by more than a standard error), or of fewer than 100 rows, the
     map is G.  It keeps 4096 of the rows at most, every so manyth of more.
 
+    Of targets that are known as ranges, `Between`, the share of U <= u given its interval is that
+    under the map itself, found in turn with it (the EM algorithm; of "pit_isotonic" this is the
+    estimate of Turnbull), and under "pit_spline" for "auto" and "conditional".
+
     "conformal" has a guarantee, whatever the forecasts are.  If the new row and the n rows of the
     fit are exchangeable, the quantile q at a level u >= 1/2 has u <= P(Y <= q) < u + 1 / (n + 1),
     and one at a lower level P(Y < q) <= u and P(Y <= q) > u - 1 / (n + 1); with ties among U the
@@ -143,7 +149,7 @@ def fit_recalibrator(
             mixtures of these; of Bernoulli ones probabilities near 1 have lost the digits that two
             columns keep) or of real numbers (a `Univariate` family, Normal, Laplace, mixtures
             of these, Quantiles, Empirical).
-        targets: labels ``0 … m-1`` or numbers, array ``[n]``.
+        targets: labels ``0 … m-1`` or numbers, array ``[n]``; of densities also `Between`.
         method: one of the table.
         weights: how much each row counts, nonnegative numbers ``[n]``; of n rows of unequal weights
             (sum w)^2 / sum w^2 count in penalties.
@@ -228,23 +234,31 @@ def _fit_to_numbers(
 ) -> Recalibrator:
     check_choice("method for numbers", method, OF_NUMBERS)
     check_numbers_to_mend(predictions)
-    data = on_one_device(check_numbers(predictions, targets, where, weights))
+    is_hidden = isinstance(targets, Between)
+    data = on_one_device(check_numbers(predictions, targets, where, weights, intervals=True))
     kept, every = _counted(data)
     levels = np.asarray(known_levels(predictions))
     losses: dict[str, float] = {}
     if method == "conformal":
         if weights is not None:
             raise ValueError("weights must be None for method 'conformal', which counts rows.")
+        if is_hidden:
+            raise ValueError("targets must be known for method 'conformal', got Between.")
         chosen, fitted = method, fit_conformal(data, levels, kept)
     else:
+        counts = every[kept] * (every[kept].sum() / np.sum(every[kept] ** 2))
         rows = padded(data)
         place = pit_interval_of_data(rows)
-        below = np.asarray(_mass_below(place, levels.astype(place.low.dtype)), float)[: data.n]
+        if is_hidden:
+            low, high = (np.asarray(x, float)[: data.n][kept] for x in place)
+            below = hidden_below(method, levels, low, high, counts)
+        else:
+            below = np.asarray(_mass_below(place, levels.astype(place.low.dtype)), float)
+            below = below[: data.n][kept]
         features = None
         if method in ("auto", "conditional"):
             features = np.asarray(_median_and_spread(rows.predictions), float)[: data.n][kept]
-        counts = every[kept] * (every[kept].sum() / np.sum(every[kept] ** 2))
-        chosen, fitted, losses = fit_line(method, LineRows(levels, below[kept], counts, features))
+        chosen, fitted, losses = fit_line(method, LineRows(levels, below, counts, features))
     return _recalibrator(chosen, fitted, losses, None, int(kept.sum()), 0, _dtype_of(predictions))
 
 
@@ -290,7 +304,7 @@ def _dtype_of(predictions: Distribution) -> Any:
 
 def label_rows(
     predictions: Distribution,
-    targets: ArrayLike,
+    targets: Targets,
     weights: ArrayLike | None,
     where: ArrayLike | None,
 ) -> tuple[LabelRows, np.ndarray, np.dtype]:

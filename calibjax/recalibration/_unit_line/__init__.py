@@ -2,6 +2,7 @@
 
 from calibjax.recalibration._unit_line._auto import LineRows as LineRows
 from calibjax.recalibration._unit_line._auto import fit_line as fit_line
+from calibjax.recalibration._unit_line._auto import hidden_below as hidden_below
 from calibjax.recalibration._unit_line._conditional import ConditionalLine as ConditionalLine
 from calibjax.recalibration._unit_line._conditional import (
     median_and_spread as median_and_spread,

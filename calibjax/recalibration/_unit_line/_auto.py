@@ -16,6 +16,7 @@ from calibjax.recalibration._unit_line._conditional import (
     scores_among,
 )
 from calibjax.recalibration._unit_line._fits import LINES, FittedLine, fit_nothing, increasing
+from calibjax.recalibration._unit_line._hidden import mass_below_given
 from calibjax.recalibration._unit_line._line import UnitLine
 
 _BLOCKS = 5
@@ -85,6 +86,21 @@ def fit_line(method: str, rows: LineRows) -> tuple[str, Fitted, dict[str, float]
     if found is None:
         return mixture.name, _for_all(mixture.name, mixture.line, rows), losses
     return "conditional", found, losses
+
+
+def hidden_below(
+    method: str, levels: np.ndarray, low: np.ndarray, high: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """What is below each level ``[n, K]`` of targets that are known by intervals of U alone.
+
+    A map of `LINES` finds it for itself, and a smooth one for choices among several maps.
+    """
+    name = method if method in LINES else "pit_spline"
+
+    def fit(below: np.ndarray) -> np.ndarray:
+        return increasing(_fit(name, LineRows(levels, below, weights)).probabilities)
+
+    return mass_below_given(fit, levels, low, high)
 
 
 def _for_all(name: str, line: FittedLine, rows: LineRows) -> Fitted:
