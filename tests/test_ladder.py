@@ -85,6 +85,13 @@ def segment_test(p, y):
     return found.statistic, found.pvalue, found.null_distribution, found.sums
 
 
+def covariates(p, y):
+    columns = {"age": RNG(2).uniform(size=FIRST), "side": np.arange(FIRST) % 2 == 0}
+    known = {name: column[: y.shape[0]] for name, column in columns.items()}
+    found = cj.calibration_test(KEY, p, y, covariates=known, **R)
+    return found.statistic, found.pvalue, found.null_distribution
+
+
 CURVES = {
     "segment_test": segment_test,
     "pit_curve": lambda p, y: cj.pit_curve(KEY, p, y, n_bins=10, **R),
@@ -96,6 +103,7 @@ CALLS = {
     events: {
         "calibration_test": calibration_test,
         "segment_test": segment_test,
+        "covariates": covariates,
         "landmarks": lambda p, y: cj.aggregated_skce_test(KEY, [KERNEL], p, y, n_features=46, **R),
         **{
             method: asymptotic(method)
@@ -169,7 +177,7 @@ RTOL = {
 # Others of their kind are fast.
 SLOW = {f"{family.__name__}, {name}" for family in (counts, quantiles) for name in CURVES}
 SLOW |= {f"events, {name}" for name in ("features", "pearson", "cme, model", "blocks, model")}
-SLOW |= {"events, interval", "events, landmarks"}
+SLOW |= {"events, interval", "events, landmarks", "events, covariates"}
 SLOW |= {"numbers, segment_test"}
 SLOW |= {"numbers, calibration_test", "numbers, coverage_curve", "numbers, pit_curve"}
 SLOW |= {f"events, {name}" for name in ("calibration_test", "distribution free, model")}

@@ -381,6 +381,28 @@ def test_segments_with_the_same_rows_are_one():
     assert found == {(): 40, ((0, 0),): 20, ((0, 1),): 20}
 
 
+@pytest.mark.slow
+def test_censored_targets():
+    """A region where deaths come twice as early, seen through a censoring that hides a third."""
+    rng, n = RNG(10), 400
+    region, scale = rng.choice(["north", "south"], n), rng.uniform(1, 3, n)
+    deaths = scale * rng.exponential(size=n)
+    limits = rng.uniform(1, 6, n)
+    predictions = cj.Weibull(np.ones(n, np.float32), scale.astype(np.float32))
+
+    def test(times):
+        seen = np.minimum(times, limits).astype(np.float32)
+        known = cj.Between.right_censored(seen, times <= limits)
+        return cj.segment_test(KEY, predictions, known, {"region": region}, n_resamples=R)
+
+    assert test(deaths).pvalue > 0.05
+    found = test(np.where(region == "north", deaths / 2, deaths))
+    first = found.segments[0]
+    assert first.conditions == {"region": "north"} and first.pvalue <= 0.01 + 1e-6
+    assert first.statistic == "location" and first.observed < 0
+    assert first.n == np.sum(region == "north")
+
+
 def test_errors():
     predictions, targets = cj.Bernoulli(PROBS), EVENTS
     with pytest.raises(TypeError, match='groups must be a mapping of names .*"region"'):
@@ -393,6 +415,8 @@ def test_errors():
         jax.jit(lambda x: cj.segment_test(KEY, predictions, targets, {"x": x}))(np.arange(N))
     with pytest.raises(ValueError, match="order must be at least 1"):
         cj.segment_test(KEY, predictions, targets, GROUPS, order=0)
+    with pytest.raises(TypeError, match="targets of labels must be an array, got Between"):
+        cj.segment_test(KEY, predictions, cj.Between(targets - 1, targets), GROUPS)
     with pytest.raises(ValueError, match="must keep at least 8 rows, got 5"):
         cj.segment_test(KEY, predictions, targets, GROUPS, where=np.arange(N) < 5)
     vectors = cj.MultivariateNormalDiag(np.zeros((N, 2)), np.ones((N, 2)))

@@ -205,6 +205,21 @@ def test_other_functions(family, name, mesh, float64):
     assert_equal(OTHERS[name](*place(rows, mesh)), OTHERS[name](*rows))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bernoulli", "categorical", "normal"])
+def test_segments(family, mesh, float64, key):
+    predictions, targets = cast(FAMILIES[family](N, 0), "float64")
+    groups = {"side": np.arange(N) % 2, "third": np.arange(N) % 3}
+    where = jnp.arange(N) % 5 > 0
+
+    def found(rows, where):
+        test = cj.segment_test(key, *rows, groups, where=where, n_resamples=99)
+        return test.pvalue, test.null_distribution, test.sums
+
+    expected = found((predictions, targets), where)
+    assert_equal(found(place((predictions, targets), mesh), place(where, mesh)), expected)
+
+
 every_kind = pytest.mark.parametrize(
     "kind", slow({AxisType.Auto}, [AxisType.Auto, AxisType.Explicit])
 )

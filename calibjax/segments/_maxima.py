@@ -116,7 +116,7 @@ def segment_sums(
     deviation = jnp.sqrt(jnp.where(can_vary, variance, 1.0))
     measured = jnp.square(information) / jnp.where(can_vary, variance, 1.0)
     events = measured[:, jnp.array(statistics.measured_by)] * statistics.unit_of_variance
-    is_tested = can_vary & (events >= least) & table.is_segment[:, None]
+    is_tested = can_vary & (events >= least.astype(events.dtype)) & table.is_segment[:, None]
     skewness = statistics.cubes(third, centres) / deviation**3
     if xi is not None:
         # Random signs make sums symmetric, and a skew scale would stretch one of their sides.

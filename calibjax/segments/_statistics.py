@@ -180,7 +180,7 @@ class ClassStatistics(_Uncentred):
         """``[n, D, J]`` for labels ``[n, D]``."""
         assert not isinstance(labels, UnitInterval | DrawnPlaces)
         p, log_p, mean = _probabilities_and_logs(predictions)
-        top = jnp.argmax(p, axis=1)
+        top = jnp.argmax(p, axis=1).astype(labels.dtype)
         is_top = (labels == top[:, None]).astype(p.dtype) - jnp.max(p, axis=1)[:, None]
         sureness = jnp.take_along_axis(log_p, labels, axis=1) - mean[:, None]
         found = jnp.stack([is_top, sureness], axis=2)
