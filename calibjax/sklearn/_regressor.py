@@ -1,0 +1,162 @@
+"""A regressor that predicts quantiles and intervals, which are mended."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import check_cv
+from sklearn.utils import _safe_indexing, indexable
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
+
+from calibjax._distribution import Distribution
+from calibjax._rows import filled_up
+from calibjax.distributions import Normal, Quantiles
+from calibjax.recalibration import Recalibrator, fit_recalibrator
+from calibjax.sklearn._forecasters import fitted, kind_of, numbers_of
+from calibjax.sklearn._meta import Wrapper
+
+
+class RecalibratedRegressor(RegressorMixin, Wrapper):
+    """A regressor that predicts quantiles and intervals, mended by `fit_recalibrator`.
+
+    What it makes of the estimator is, in this order,
+
+    - quantiles, if the estimator is a quantile regressor, such as
+      ``HistGradientBoostingRegressor(loss="quantile")`` or ``QuantileRegressor()``: a copy of it
+      is fitted for each level, and quantiles that cross are sorted;
+    - normal predictions, if `predict` has ``return_std``, as of Gaussian processes and
+      ``BayesianRidge``;
+    - else normal predictions around its number, whose one deviation is the root of the mean
+      squared error of held-out rows.
+
+    The map is fitted to predictions of rows that did not train the model that made them, by
+    cross-validation, and the estimator is fitted again to all rows.  A model that is trained
+    already is passed as ``FrozenEstimator(model)``; then all rows given to `fit` fit the map, and
+    none of them should have trained the model.
+
+    Args:
+        estimator: a regressor; None for ``LinearRegression()``.
+        levels: the levels of quantiles, ascending, at least 2.
+        method: as in `fit_recalibrator`, such as "auto", "shift_scale" or "pit_isotonic".
+        cv: what `sklearn.model_selection.check_cv` takes: a number of folds, a splitter, or a list
+            of pairs of rows.
+
+    After `fit`: ``estimators_``, one, or one for each level, fitted to all rows; ``recalibrator_``,
+    the map; ``scale_``, the deviation around a number, None if the estimator says more.
+
+    See also:
+        `fit_recalibrator`, `cross_fit`.
+
+    Example:
+        >>> import numpy as np
+        >>> from sklearn.linear_model import QuantileRegressor
+        >>> from calibjax.sklearn import RecalibratedRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(800, 3))
+        >>> y = X[:, 0] + rng.normal(size=800)
+        >>> lines = QuantileRegressor(alpha=0.0)
+        >>> model = RecalibratedRegressor(lines, levels=(0.1, 0.5, 0.9), method="pit_beta")
+        >>> low, high = model.fit(X[:400], y[:400]).predict_interval(X[400:], 0.8).T
+        >>> print(round(float(np.mean((low <= y[400:]) & (y[400:] <= high))), 1))
+        0.8
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        levels: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95),
+        method: str = "auto",
+        cv: Any = 5,
+    ) -> None:
+        self.estimator, self.levels, self.method, self.cv = estimator, levels, method, cv
+
+    estimators_: list[Any]
+    recalibrator_: Recalibrator
+    scale_: float | None
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "RecalibratedRegressor":
+        """Fits the estimator and the map.
+
+        Args:
+            X: features ``[n, d]``, in whatever form the estimator takes.
+            y: numbers ``[n]``.
+            sample_weight: how much each row counts, for the map, and for an estimator that takes
+                it; None if all count the same.
+        """
+        X, y = indexable(X, column_or_1d(y, warn=True))
+        weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+        estimator, levels = self._base(), [float(level) for level in self.levels]
+        kind, _ = kind_of(estimator)
+        if isinstance(estimator, FrozenEstimator):
+            self.estimators_ = [estimator]
+            numbers = numbers_of(self.estimators_, kind, X)
+        else:
+            self.estimators_ = fitted(estimator, levels, X, y, weights)
+            numbers = np.zeros((len(y), len(levels) if kind == "quantiles" else 1))
+            if kind == "deviation":
+                numbers = np.zeros((len(y), 2))
+            for train, test in check_cv(self.cv, y).split(X, y):
+                some = None if weights is None else weights[train]
+                models = fitted(estimator, levels, _safe_indexing(X, train), y[train], some)
+                numbers[test] = numbers_of(models, kind, _safe_indexing(X, test))
+        self._keep_features(self.estimators_[0])
+        y = np.asarray(y, float)
+        self.scale_ = None
+        if kind == "number":
+            squared = np.average((y - numbers[:, 0]) ** 2, weights=weights)
+            self.scale_ = float(np.sqrt(squared)) or 1.0
+        with jax.enable_x64(True):
+            self.recalibrator_ = fit_recalibrator(
+                self._forecasts(numbers), jnp.asarray(y), self.method, weights=weights
+            )
+        return self
+
+    def predict_distribution(self, X: Any) -> Distribution:
+        """The mended predictions, which all functions of calibjax take, such as `evaluate`."""
+        return self.recalibrator_(self._forecasts(self._numbers(X)))
+
+    def predict_quantiles(self, X: Any, levels: Sequence[float] | None = None) -> np.ndarray:
+        """Mended quantiles at levels in (0, 1), ``[n, K]``; at those of the estimator if None."""
+        numbers = self._numbers(X)
+        with jax.enable_x64(True):
+            mended = self.recalibrator_(self._forecasts(filled_up(numbers)))
+            at = jnp.asarray(self.levels if levels is None else levels, float)
+            return np.asarray(_quantiles(mended, at))[: len(numbers)]
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """Central intervals that hold targets with a probability, ``[n, 2]``."""
+        if not 0 < coverage < 1:
+            raise ValueError(f"coverage must be between 0 and 1, got {coverage}.")
+        return self.predict_quantiles(X, ((1 - coverage) / 2, (1 + coverage) / 2))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The medians of the mended predictions, ``[n]``."""
+        return self.predict_quantiles(X, (0.5,))[:, 0]
+
+    def _numbers(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        return numbers_of(self.estimators_, kind_of(self._base())[0], X)
+
+    def _forecasts(self, numbers: np.ndarray) -> Normal | Quantiles:
+        """Predictions of calibjax, of what the estimators say."""
+        values = jnp.asarray(numbers)
+        if kind_of(self._base())[0] == "quantiles":
+            return Quantiles(values, tuple(float(level) for level in self.levels), sort=True)
+        if self.scale_ is not None:
+            return Normal(values[:, 0], jnp.full_like(values[:, 0], self.scale_))
+        least = jnp.finfo(values.dtype).tiny
+        return Normal(values[:, 0], jnp.maximum(values[:, 1], least))
+
+    def _base(self) -> Any:
+        return LinearRegression() if self.estimator is None else self.estimator
+
+
+@jax.jit
+def _quantiles(predictions: Any, levels: jax.Array) -> jax.Array:
+    return jax.vmap(predictions.quantile, out_axes=1)(levels)
