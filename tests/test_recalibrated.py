@@ -379,12 +379,57 @@ def test_a_file_has_the_same_map(tmp_path, method):
     check_message(lambda: cj.load_recalibrator(path), ValueError, "damaged .*must increase")
 
 
+# Counts
+
+RATES = np.exp(np.random.default_rng(3).normal(1, 0.5, N)).astype(np.float32)
+POISSON = cj.Poisson(RATES, max_count=64)
+# More spread than a Poisson variable has: the law of a gamma mixture.
+OVERDISPERSED = np.random.default_rng(4).poisson(
+    RATES * np.random.default_rng(6).gamma(1.0, 1.0, N)
+)
+
+
+def test_a_map_of_counts_is_its_formula():
+    g = np.linspace(0.05, 0.9, len(LEVELS)).astype(np.float32)
+    mended = jax.jit(UnitLine(g, LEVELS))(POISSON[:5])
+    probs, counts = np.asarray(mended.probs, float), np.arange(64)
+    np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-5)
+    z = ndtri(np.clip(stats.poisson(RATES[:5, None].astype(float)).cdf(counts), 1e-30, 1 - 1e-15))
+    inside = (z > SCORES[0]) & (z < SCORES[-1])
+    expected = ndtr(np.interp(z, SCORES, ndtri(g)))
+    np.testing.assert_allclose(
+        np.cumsum(probs, axis=1)[:, :64][inside], expected[inside], atol=2e-4
+    )
+
+
+@pytest.mark.parametrize("method", ["auto", *LINES, "conditional"])
+def test_overdispersed_counts_are_mended(method):
+    recalibrator = cj.fit_recalibrator(POISSON, OVERDISPERSED, method, where=np.arange(N) < 250)
+    mended = recalibrator(POISSON)
+    assert type(mended) is cj.Ordinal and mended.probs.shape == (N, 65)
+    judge = np.arange(N) >= 250
+    q = np.asarray(mended.probs, float)[np.arange(N), OVERDISPERSED][judge]
+    before = stats.poisson(RATES).logpmf(OVERDISPERSED)[judge]
+    # Best is the law of the mixture, which is geometric.
+    best = stats.geom(1 / (1 + RATES)).logpmf(OVERDISPERSED + 1)[judge]
+    gain = np.mean(np.log(q) - before) / np.mean(best - before)
+    assert gain > 0.75
+
+
+def test_conformal_quantiles_of_counts_hold_their_share():
+    mended = cj.fit_recalibrator(POISSON[:250], OVERDISPERSED[:250], "conformal")(POISSON[250:])
+    at_most = np.mean(OVERDISPERSED[250:, None] <= np.asarray(mended.values), axis=0)
+    upper = np.array(LEVELS) > 0.5
+    # Of 150 rows, and of the fit: a deviation of 0.05 at most.
+    assert np.all(at_most[upper] > np.array(LEVELS)[upper] - 0.1)
+
+
 COUNTS = cj.Poisson(np.ones(5, np.float32))
 ERRORS = {
-    "counts": (
-        lambda: cj.fit_recalibrator(COUNTS, np.ones(5, int)),
-        TypeError,
-        "predictions must be predictions of one real number with a density.*got Poisson",
+    "max_count": (
+        lambda: cj.fit_recalibrator(cj.Poisson(np.full(5, 1e5, np.float32)), np.ones(5, int)),
+        ValueError,
+        "max_count must be given for Poisson predictions that are mended",
     ),
     "base": (
         lambda: cj.Recalibrated(COUNTS, np.ones((5, 2)), (0.1, 0.9)),

@@ -6,6 +6,7 @@ that they construct, or know by their names, from this module.
 
 from calibjax.distributions._bernoulli import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical
+from calibjax.distributions._counts import Counts as Counts
 from calibjax.distributions._empirical import Empirical as Empirical
 from calibjax.distributions._foreign import as_predictions as as_predictions
 from calibjax.distributions._foreign import is_foreign as is_foreign

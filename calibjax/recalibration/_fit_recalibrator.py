@@ -128,9 +128,14 @@ def fit_recalibrator(
     better than G there (for "auto": by more than a standard error), or of fewer than 100 rows, the
     map is G.  It keeps 4096 of the rows at most, every so manyth of more.
 
-    Of targets that are known as ranges, `Between`, the share of U <= u given its interval is that
-    under the map itself, found in turn with it (the EM algorithm; of "pit_isotonic" this is the
-    estimate of Turnbull), and under "pit_spline" for "auto" and "conditional".
+    Of counts, whose U lies between F(y - 1) and F(y), a map makes `Ordinal` predictions, tables of
+    G(F(k)) - G(F(k - 1)) for k = 0 … max_count, whose last class has all counts from there on:
+    a table is a law that every function takes.
+
+    Of counts, and of targets that are known as ranges, `Between`, the share of U <= u given its
+    interval is that under the map itself, found in turn with it (the EM algorithm; of
+    "pit_isotonic" this is the estimate of Turnbull), and under "pit_spline" for "auto" and
+    "conditional".
 
     "conformal" has a guarantee, whatever the forecasts are.  If the new row and the n rows of the
     fit are exchangeable, the quantile q at a level u >= 1/2 has u <= P(Y <= q) < u + 1 / (n + 1),
@@ -147,9 +152,10 @@ def fit_recalibrator(
     Args:
         predictions: a batch of n >= 1 predictions of labels (Categorical, Ordinal, Bernoulli or
             mixtures of these; of Bernoulli ones probabilities near 1 have lost the digits that two
-            columns keep) or of real numbers (a `Univariate` family, Normal, Laplace, mixtures
-            of these, Quantiles, Empirical).
-        targets: labels ``0 … m-1`` or numbers, array ``[n]``; of densities also `Between`.
+            columns keep), of real numbers (a `Univariate` family, Normal, Laplace, mixtures of
+            these, Quantiles, Empirical), or of counts with a max_count.
+        targets: labels ``0 … m-1``, numbers or counts, array ``[n]``; of densities and counts
+            also `Between`.
         method: one of the table.
         weights: how much each row counts, nonnegative numbers ``[n]``; of n rows of unequal weights
             (sum w)^2 / sum w^2 count in penalties.
@@ -163,7 +169,7 @@ def fit_recalibrator(
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or value; an argument is traced;
-            a method for other predictions; predictions of counts or vectors.
+            a method for other predictions; predictions of vectors.
 
     See also:
         `cross_fit` to judge a method on all rows, `segment_test` to judge segments,
@@ -249,7 +255,7 @@ def _fit_to_numbers(
         counts = every[kept] * (every[kept].sum() / np.sum(every[kept] ** 2))
         rows = padded(data)
         place = pit_interval_of_data(rows)
-        if is_hidden:
+        if is_hidden or predictions.target_kind == "integer":
             low, high = (np.asarray(x, float)[: data.n][kept] for x in place)
             below = hidden_below(method, levels, low, high, counts)
         else:

@@ -33,18 +33,12 @@ class Recalibrator:
     """A fitted map from predictions to predictions of the same kind; `fit_recalibrator` makes it.
 
     ``recalibrator(predictions)``, or ``recalibrator(predictions, groups)`` of a map that was fitted
-    with groups, are the new predictions, of any number of rows.  Of labels:
-    Bernoulli ones of Bernoulli predictions, Ordinal ones of Ordinal predictions, else Categorical.
-    Of numbers: Quantiles at the same levels of Quantiles, Empirical of Empirical, else
-    `Recalibrated`.  It can be traced and differentiated; of "venn_abers" derivatives are 0.  An
-    invalid row, such as padding, stays invalid (NaN).  O(size of predictions), with a matrix
-    O(n m^2).
-
-    Args:
-        steps: the map, a tuple of pytrees, one applied after another.
-        of_groups: how logits of segments are moved then, or None for a map without groups.
-        fit: what is known of the fit: ``method``, ``converged``, ``n_rows``, ``n_impossible``,
-            ``losses`` of the candidates on held-out rows in nats, and its numbers in ``words``.
+    with groups, are the new predictions, of any number of rows.  Of labels: Bernoulli ones of
+    Bernoulli predictions, Ordinal ones of Ordinal predictions, else Categorical.  Of numbers:
+    Quantiles at the same levels of Quantiles, Empirical of Empirical, else `Recalibrated`; Ordinal
+    ones of counts, and Quantiles after "conformal".  It can be traced and differentiated; of
+    "venn_abers" derivatives are 0.  An invalid row, such as padding, stays invalid (NaN).  O(size
+    of predictions), with a matrix O(n m^2).
 
     Groups are columns of the same names as those of the fit, which are read outside of jit.  Levels
     that the fit has not seen move nothing.

@@ -11,12 +11,12 @@ from jax.scipy.special import ndtr, ndtri
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot
 from calibjax._struct import static, struct, widened, widest_dtype
-from calibjax.distributions import Empirical, Quantiles
+from calibjax.distributions import Counts, Empirical, Quantiles
 from calibjax.recalibration._labels import Numbers
 from calibjax.recalibration._unit_line._fits import increasing
+from calibjax.recalibration._unit_line._interpolated import interpolated
 from calibjax.recalibration._unit_line._line import (
     are_levels,
-    interpolated,
     known_quantiles,
     mended,
 )
@@ -87,8 +87,14 @@ class ConditionalLine:
 
 
 def median_and_spread(predictions: Distribution) -> jax.Array:
-    """The median, and log(Q(Phi(1)) - Q(Phi(-1))) of each forecast, ``[n, 2]``."""
+    """The median, and log(Q(Phi(1)) - Q(Phi(-1))) of each forecast, ``[n, 2]``.
+
+    Of counts, whose quantiles are whole numbers, the mean and the logarithm of the deviation.
+    """
     p = widened(predictions)
+    if isinstance(p, Counts):
+        deviation = jnp.maximum(p.standard_deviation(), jnp.finfo(p.mean().dtype).tiny)
+        return jnp.stack([p.mean(), jnp.log(deviation)], axis=1)
     if isinstance(p, (Quantiles, Empirical)):
         z, values = known_quantiles(p)
         low, median, high = interpolated(z, values, jnp.array([-1.0, 0.0, 1.0], z.dtype)).T

@@ -20,9 +20,9 @@ from calibjax._rows import Data, padded
 from calibjax._struct import static, struct, widest_dtype
 from calibjax.distributions import Empirical, Quantiles
 from calibjax.recalibration._labels import Fitted, Numbers
+from calibjax.recalibration._unit_line._interpolated import interpolated
 from calibjax.recalibration._unit_line._line import (
     are_levels,
-    interpolated,
     known_quantiles,
     moved,
     quantiles_of,

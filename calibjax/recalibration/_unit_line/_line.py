@@ -11,9 +11,11 @@ from jax.scipy.special import ndtr, ndtri
 from calibjax._distribution import Distribution
 from calibjax._numbers import normal_score
 from calibjax._struct import static, struct, widest_dtype
-from calibjax.distributions import Empirical, Quantiles, Recalibrated
+from calibjax.distributions import Counts, Empirical, Quantiles, Recalibrated
 from calibjax.recalibration._labels import Numbers
+from calibjax.recalibration._unit_line._counts import mended_counts
 from calibjax.recalibration._unit_line._fits import LEVELS
+from calibjax.recalibration._unit_line._interpolated import interpolated
 
 # Of more samples the levels of all others lie between two of them.
 _FEW_SAMPLES = 40
@@ -48,6 +50,8 @@ def mended(predictions: Distribution, g: jax.Array, levels: Sequence[float]) -> 
     dtype = widest_dtype(*jax.tree.leaves(predictions))
     scores = ndtri(jnp.asarray(levels, dtype))
     g = _with_tails(g.astype(dtype), scores)
+    if isinstance(predictions, Counts):
+        return mended_counts(predictions, scores, normal_score(g, 1 - g))
     if not isinstance(predictions, (Quantiles, Empirical)):
         rows = jnp.broadcast_to(g, (len(predictions), len(levels)))
         return Recalibrated(predictions, rows, levels)
@@ -104,24 +108,6 @@ def quantiles_of(
     return Quantiles(values.astype(scores.dtype), levels)
 
 
-def interpolated(x: jax.Array, y: jax.Array, at: jax.Array) -> jax.Array:
-    """Lines through points with increasing x and y ``[K]``, at ``[L]``.
-
-    Each may be one for all rows, or of rows ``[n, …]``; the result is ``[n, L]`` then.  Beyond the
-    points the first and the last piece go on.
-    """
-    axes = tuple(0 if part.ndim == 2 else None for part in (x, y, at))
-    if axes == (None, None, None):
-        return _interpolated(x, y, at)
-    return jax.vmap(_interpolated, in_axes=axes)(x, y, at)
-
-
-def _interpolated(x: jax.Array, y: jax.Array, at: jax.Array) -> jax.Array:
-    piece = jnp.clip(jnp.searchsorted(x, at, side="right") - 1, 0, x.size - 2)
-    share = (at - x[piece]) / (x[piece + 1] - x[piece])
-    return y[piece] + share * (y[piece + 1] - y[piece])
-
-
 def known_levels(predictions: Distribution) -> Sequence[float]:
     """The levels at which the data say how often U is below: those of a forecast, if it has few."""
     if isinstance(predictions, Quantiles):
@@ -143,5 +129,11 @@ def check_numbers_to_mend(predictions: Any) -> None:
             )
         if jnp.shape(predictions.samples)[1] < 2:
             raise TypeError("predictions must have at least 2 samples for each target, got 1.")
+    elif isinstance(predictions, Counts):
+        if predictions.max_count is None:
+            raise ValueError(
+                f"max_count must be given for {type(predictions).__name__} predictions that are "
+                "mended, which makes tables of the probabilities of 0 … max_count."
+            )
     elif not isinstance(predictions, Quantiles):
         Recalibrated.check_base("predictions", predictions)
