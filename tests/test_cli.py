@@ -475,7 +475,9 @@ def test_monitor(tmp_path):
     days[1] = swapped(tmp_path / "swapped.csv", days[1])
     first = run("monitor", days[0], "--state", state, *OPTIONS)
     assert first.exit_code == 0 and first.stdout.startswith("No alarm: the largest e-value")
-    second = run("monitor", days[1], "--state", state, *OPTIONS, "--json")
+    picture = tmp_path / "evidence.svg"
+    second = run("monitor", days[1], "--state", state, *OPTIONS, "--json", "--plot", picture)
+    assert "batches, from" in picture.read_text()
     found = json.loads(second.stdout)
     assert second.exit_code == 1 and found["alarm"] and found["n_rows"] == 120
 
@@ -486,8 +488,13 @@ def test_monitor(tmp_path):
         targets = jnp.asarray((frame["label"] == "yes").to_numpy().astype(int))
         batches.append((cj.Categorical(probs), targets))
     expected = cj.CalibrationMonitor.start(jax.random.key(0), batches[0][0])
+    path = []
     for batch in batches:
         expected = expected.update(*batch)
+        path.append(float(expected.log_e_value))
+    with np.load(state) as file:
+        kept = json.loads(file["header"].tobytes())["counted"]
+    np.testing.assert_allclose([batch[-1] for batch in kept], path, rtol=1e-4)
     np.testing.assert_allclose(found["log_e_value"], expected.log_e_value, rtol=1e-4)
 
     one_row = tmp_path / "one.csv"
@@ -504,6 +511,8 @@ def test_monitor(tmp_path):
         (write(tmp_path / "text.npz", "no numbers"), "text.npz: expected a whole file"),
     ):
         check_error(run("monitor", days[0], "--state", tmp_path / path, *OPTIONS), message)
+    no_picture = run("monitor", days[0], "--state", state, *OPTIONS, "--plot", tmp_path / "e.txt")
+    check_error(no_picture, "e.txt: expected a file that ends in .png, .svg or .pdf")
     before = state.read_bytes()
     renamed = tmp_path / "renamed.csv"
     pl.read_csv(days[0]).rename({"p_no": "p_a", "p_yes": "p_b"}).with_columns(

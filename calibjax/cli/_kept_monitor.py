@@ -18,8 +18,9 @@ from calibjax.cli._table import listed
 from calibjax.cli._terminal import BadInput
 
 # The number of the version changes with what a file holds.
-_KIND = {"schema": "calibjax monitor", "version": 1}
+_KIND = {"schema": "calibjax monitor", "version": 2}
 _LEVEL = 0.05
+_LARGEST = 1e300
 # Options that may differ from call to call: levels are compared as numbers.
 _NO_MEANING = "levels", "normalize", "sort_quantiles", "separator", "decimal", "drop_missing"
 
@@ -32,12 +33,14 @@ class Counted(NamedTuple):
         n_rows: the number of its rows.
         fingerprint: of its rows.
         call: the place of the call, among all calls.
+        log_e_value: the evidence after this batch.
     """
 
     name: str
     n_rows: int
     fingerprint: Fingerprint
     call: int
+    log_e_value: float
 
 
 class FirstAlarm(NamedTuple):
@@ -100,18 +103,23 @@ class KeptMonitor:
             self._check_order(model, batches)
             self._check_copies(model, batches, fingerprints)
         monitor, first_alarm, n_rows = self.monitor, self.first_alarm, self.n_rows
-        largest = max(batch.n_rows for batch in batches)
+        largest, evidence = max(batch.n_rows for batch in batches), []
         for batch in batches:
             predictions, targets, options = data_of(model, clusters, batch, largest)
             try:
                 monitor = monitor.update(predictions, targets, **options)
             except ValueError as error:
                 raise BadInput(f"{model.table.path}, batch {batch.name}: {error}") from error
+            # JSON has no infinity.
+            evidence.append(min(float(monitor.log_e_value), _LARGEST))
             n_rows += batch.n_rows
             if first_alarm is None and monitor.alarm(self.level):
                 first_alarm = FirstAlarm(batch.name, n_rows)
         call = str(model.table.path), datetime.now(UTC).isoformat(" ", "minutes")
-        counted = (Counted(x.name, x.n_rows, fingerprints.of(x), len(self.calls)) for x in batches)
+        counted = [
+            Counted(x.name, x.n_rows, fingerprints.of(x), len(self.calls), log_e_value)
+            for x, log_e_value in zip(batches, evidence, strict=True)
+        ]
         return dataclasses.replace(
             self,
             monitor=monitor,
@@ -215,8 +223,7 @@ def kept_monitor(
         return KeptMonitor(path, monitoring.CalibrationMonitor.start(key, example), meaning)
     header, arrays = monitoring.read_file(path)
     monitoring.check_header(path, header, _KIND)
-    # Files were written before there was --cluster.
-    kept = {"--cluster": None} | header["meaning"]
+    kept = header["meaning"]
     if level is None:
         meaning["--level"] = kept["--level"]
     for name, value in meaning.items():
@@ -236,8 +243,8 @@ def kept_monitor(
         kept,
         calls=tuple((file, time) for file, time in header["calls"]),
         counted=tuple(
-            Counted(name, n_rows, Fingerprint(*fingerprint), call)
-            for name, n_rows, fingerprint, call in header["counted"]
+            Counted(name, n_rows, Fingerprint(*fingerprint), call, log_e_value)
+            for name, n_rows, fingerprint, call, log_e_value in header["counted"]
         ),
         first_alarm=header["first_alarm"] and FirstAlarm(*header["first_alarm"]),
     )

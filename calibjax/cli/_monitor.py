@@ -20,6 +20,7 @@ from calibjax.cli._terminal import (
     as_text,
     check_folder,
     check_level,
+    check_picture,
     one_line_errors,
     working,
 )
@@ -57,6 +58,10 @@ def monitor(
             help="Count rows that were counted before, or days before the last one, once more.",
         ),
     ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw the evidence after each batch here, such as evidence.png."),
+    ] = None,
     as_json: AsJson = False,
     level: Annotated[
         float | None,
@@ -94,6 +99,8 @@ def monitor(
         if state.suffix != ".npz":
             raise BadInput(f"{state}: expected a file that ends in .npz.")
         check_folder(state)
+        if plot is not None:
+            check_picture(plot)
         model = columns.read(file, at_least=1, others=(by, cluster))
         # The same on each day, in whatever order the columns are.
         model = model.in_order(model.classes and sorted(model.classes))
@@ -105,6 +112,8 @@ def monitor(
             # A result that nobody has seen is not counted.
             with replacing(state, kept.as_file()):
                 _print_or_fail(text)
+            if plot is not None:
+                _draw(kept, plot)
     raise typer.Exit(int(kept.first_alarm is not None))
 
 
@@ -138,6 +147,18 @@ def _in_words(kept: KeptMonitor) -> str:
         f"{beginning}: the largest e-value of {kept.n_rows} rows is {largest:.3g}, and an alarm "
         f"needs {1 / kept.level:g}{since}."
     )
+
+
+def _draw(kept: KeptMonitor, path: Path) -> None:
+    from matplotlib.figure import Figure  # takes long to import
+
+    from calibjax.plot import e_process
+
+    figure = Figure()
+    evidence = [batch.log_e_value for batch in kept.counted]
+    ax = e_process(evidence, ax=figure.add_subplot(), level=kept.level)
+    ax.set_xlabel(f"batches, from {kept.counted[0].name} to {kept.counted[-1].name}")
+    figure.savefig(path, dpi=200, bbox_inches="tight")
 
 
 def _print_or_fail(text: str) -> None:

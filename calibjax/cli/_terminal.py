@@ -52,6 +52,13 @@ def check_folder(path: Path) -> None:
         raise BadInput(f"{path}: there is no folder {path.parent}.")
 
 
+def check_picture(path: Path) -> None:
+    """The same of a picture, whose ending says its format."""
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise BadInput(f"{path}: expected a file that ends in .png, .svg or .pdf.")
+    check_folder(path)
+
+
 def as_text(found: dict[str, Any]) -> str:
     return json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
 
