@@ -95,7 +95,8 @@ def test_gradient_is_stopped(family, float64):
         return sum(jnp.sum(x) for x in jax.tree.leaves(cj.default_kernel(predictions)))
 
     value, gradient = jax.jit(jax.value_and_grad(total))(predictions)
-    assert value > 0
+    # Locations of ranks may be negative.
+    assert np.isfinite(value) and value != 0
     for leaf in jax.tree.leaves(gradient):
         np.testing.assert_array_equal(leaf, 0)
 

@@ -246,14 +246,6 @@ def test_rows_of_a_cluster_have_one_stake(tmp_path, state):
     assert (found["n_rows"], found["log_e_value"]) == (20, 3.0)
     check_refused(by_day(log, state, "--again"), "the same --cluster", "site, got none")
     check_refused(run(log, tmp_path / "new.npz", "--cluster", "none"), "no column none")
-    # A file that was written before there was this option.
-    run(rows(tmp_path / "old.csv", 2), old := tmp_path / "old.npz")
-    with np.load(old) as file:
-        meaning = json.loads(file["header"].tobytes())["meaning"]
-    del meaning["--cluster"]
-    with_header(old, meaning=meaning)
-    assert run(rows(tmp_path / "next.csv", 2, 1), old).exit_code == 0
-    check_refused(run(log, old, "--cluster", "site"), "the same --cluster", "none, got site")
 
 
 def test_another_model_is_refused(tmp_path, state):
