@@ -74,6 +74,17 @@ def test_certain_predictions():
     assert wrong.mad == 0.5 and wrong.mad_pvalue == wrong.range_pvalue == 0
 
 
+def test_pvalues_are_near_those_of_redrawn_targets():
+    def mad(predictions, targets):
+        return cj.ecce(predictions, targets).mad
+
+    probs = ((np.arange(N) + 0.5) / N).astype(np.float32)
+    events = (np.arange(N) * 0.618 % 1 < 0.8 * probs).astype(int)
+    exact = cj.consistency_test(jax.random.key(0), mad, cj.Bernoulli(probs), events)
+    limit = cj.ecce(cj.Bernoulli(probs), events).mad_pvalue
+    assert 0.01 < exact.pvalue < 0.2 and abs(exact.pvalue - limit) < 0.05
+
+
 def test_truthful_by_enumeration():
     """The expected ATB is least at the truth, where it is sum p (1 - p) / n^2; the ECE's is not."""
     truth = np.array([0.15, 0.4, 0.6, 0.6])

@@ -51,8 +51,8 @@ def atb(
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
 
     See also:
-        `ecce` for the largest sum and its p-value, `skce`, whose unbiased estimate is 0 on average
-        for a calibrated model.
+        `consistency_test` for an exact p-value, `ecce` for the largest sum, `skce`, whose unbiased
+        estimate is 0 on average for a calibrated model.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

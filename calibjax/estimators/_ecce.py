@@ -66,8 +66,9 @@ def ecce(
 
     Of a calibrated model C is nearly a Brownian motion in time C's variance, so that errors over
     sigma have known laws, whose means are (pi / 2)^(1/2) = 1.25 and 2 (2 / pi)^(1/2) = 1.60.  The
-    p-values are those of the limit, and too large where few different probabilities occur.  The
-    verdict for every n is that of `calibration_test`, which sees more than intervals of p.
+    p-values are those of the limit, and too large where few different probabilities occur; exact
+    ones at every n are those of `consistency_test` with a function that returns one of the errors.
+    The verdict is that of `calibration_test`, which sees more than intervals of p.
 
     Args:
         predictions: n >= 2 Bernoulli predictions, such as `top_label` or `one_vs_rest` make.
