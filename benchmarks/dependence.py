@@ -19,6 +19,7 @@ import jax
 import numpy as np
 
 from benchmarks.harness import ROOT
+from benchmarks.rates import cell, rates_of
 from benchmarks.works.dependence import (
     TESTS,
     Case,
@@ -129,23 +130,10 @@ def _table(results: Mapping[str, Any], levels: list[str], first: str) -> str:
             header.append(f"{words}, {level}" if len(levels) > 1 else words)
             columns.append((test, level))
     rows = [
-        [name, *(_cell(result["rates"].get(test, {}).get(level)) for test, level in columns)]
+        [name, *(cell(result["rates"].get(test, {}).get(level)) for test, level in columns)]
         for name, result in results.items()
     ]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, ["---"] * len(header), *rows])
-
-
-def _cell(rate: float | None) -> str:
-    return "" if rate is None else f"{rate:.3f}"
-
-
-def rates_of(found: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
-    return {
-        # A p-value of single precision may be an ulp above the level that it is.
-        test: {str(level): float(np.mean(values <= level + 1e-6)) for level in LEVELS}
-        for test, values in found.items()
-        if test in TESTS
-    }
 
 
 def main() -> None:
@@ -173,12 +161,16 @@ def main() -> None:
         for name, case in level_cases().items():
             found = measured(case, *sizes["level"], N_RESAMPLES)
             critical = float(np.quantile(found["statistic"], 0.95))
-            keep("level", name, rates_of(found), critical=critical)
+            keep("level", name, rates_of(found, TESTS, LEVELS), critical=critical)
     if "power" in chapters:
         for name, (of, case) in power_cases().items():
             found = measured(case, *sizes["power"], N_RESAMPLES)
             beyond = found["statistic"] > results["level"][of]["critical"]
-            keep("power", name, rates_of(found) | {"exact": {"0.05": float(np.mean(beyond))}})
+            keep(
+                "power",
+                name,
+                rates_of(found, TESTS, LEVELS) | {"exact": {"0.05": float(np.mean(beyond))}},
+            )
     (folder / "DEPENDENCE.md").write_text(page(results))
 
 

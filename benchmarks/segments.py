@@ -22,6 +22,7 @@ import numpy as np
 
 import calibjax as cj
 from benchmarks.harness import ROOT
+from benchmarks.rates import cell, rates_of
 from benchmarks.works.segments import (
     TESTS,
     Case,
@@ -193,8 +194,8 @@ def _table(results: Mapping[str, Any], levels: list[str], is_power: bool) -> str
     rows = []
     for name, result in results.items():
         rates = result["rates"] | ({"mcgrad": MCGRAD[name]} if name in MCGRAD else {})
-        cells = [_cell(rates.get(test, {}).get(level)) for test, level in columns]
-        own = _cell(result["first"]) if is_power else str(result["n_data_sets"])
+        cells = [cell(rates.get(test, {}).get(level)) for test, level in columns]
+        own = cell(result["first"]) if is_power else str(result["n_data_sets"])
         rows.append([name, own, *cells])
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, ["---"] * len(header), *rows])
 
@@ -203,19 +204,6 @@ def _speed_table(times: Mapping[str, Any]) -> str:
     rows = [["rows", "segments", "seconds of all cores"], ["---"] * 3]
     rows += [[name, str(x["n_segments"]), f"{x['of_processor']:.1f}"] for name, x in times.items()]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
-
-
-def _cell(rate: float | None) -> str:
-    return "" if rate is None else f"{rate:.3f}"
-
-
-def rates_of(found: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
-    return {
-        # A p-value of single precision may be an ulp above the level that it is.
-        test: {str(level): float(np.mean(values <= level + 1e-6)) for level in LEVELS}
-        for test, values in found.items()
-        if test in TESTS
-    }
 
 
 def write_data(folder: pathlib.Path) -> None:
@@ -264,7 +252,7 @@ def main() -> None:
             n = _QUICK if options.quick else N_DATA_SETS[chapter]
             n_loops = min(n, N_LOOPS) if name in LOOPED else 0
             found = measured(case, n, N_RESAMPLES, n_loops)
-            result = {"n_data_sets": n, "rates": rates_of(found)}
+            result = {"n_data_sets": n, "rates": rates_of(found, TESTS, LEVELS)}
             result["first"] = float(np.mean(found["first"]))
             results.setdefault(chapter, {})[name] = result
             show(name, result)

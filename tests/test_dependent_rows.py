@@ -14,8 +14,8 @@ import calibjax as cj
 from calibjax._rows import Dependence, check_data, clean, with_dependence
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._kernel_terms import terms_of
-from calibjax.hypothesis_tests._law_under_h0 import Law
-from calibjax.hypothesis_tests._redrawn_skce import _MULTIPLIERS, redrawn_skce
+from calibjax.hypothesis_tests._law_under_h0 import MULTIPLIERS, Law
+from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.hypothesis_tests._row_sums import _VARIANCE_GROUP
 from calibjax.resampling import draw_places, draw_targets, multipliers
 
@@ -56,7 +56,7 @@ def found_sums(key, terms, data, n_resamples, law):
 @functools.partial(jax.jit, static_argnames=("n_groups", "law"))
 def multipliers_of(key, data, n_groups, law):
     data = clean(data)
-    made = multipliers(jax.random.fold_in(key, _MULTIPLIERS), data, law == "normal", None, None)
+    made = multipliers(jax.random.fold_in(key, MULTIPLIERS), data, law == "normal", None, None)
     groups = jnp.arange(n_groups, dtype=jnp.int32)
     return made.values(made.rows, made.shared(groups))
 

@@ -1,5 +1,6 @@
 """evaluate of groups: for whom a model is wrong, in the verdict, the page and the file."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -60,6 +61,19 @@ def test_the_picture(evaluation):
     assert ax.get_xlabel() == "factor that logits should have"
     with pytest.raises(ValueError, match="statistic must be one that a segment has"):
         plot.segments(found, statistic="spread")
+
+
+@pytest.mark.slow
+def test_long_names_leave_room_for_intervals(evaluation):
+    found, long = evaluation.segments, "the station behind the mountains and far above the sea"
+    names = tuple(f"{long}, {name}" for name in found.names.segments)
+    found = dataclasses.replace(found, names=found.names._replace(segments=names))
+    ax = plot.segments(found)
+    ax.figure.canvas.draw()
+    boxes = [x.get_window_extent() for x in ax.get_yticklabels()]
+    assert ax.get_position().width > 0.4
+    # No name hides another one, from the bottom.
+    assert all(low.y1 <= high.y0 for low, high in zip(boxes, boxes[1:], strict=False))
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from calibjax.hypothesis_tests._law_under_h0 import REDRAWN as REDRAWN
 from calibjax.hypothesis_tests._law_under_h0 import Law as Law
 from calibjax.hypothesis_tests._law_under_h0 import describe_law as describe_law
 from calibjax.hypothesis_tests._law_under_h0 import law_under_h0 as law_under_h0
+from calibjax.hypothesis_tests._law_under_h0 import multipliers_of_law as multipliers_of_law
 from calibjax.hypothesis_tests._multiplied import lacking as lacking
 from calibjax.hypothesis_tests._result import CalibrationTestResult as CalibrationTestResult
 from calibjax.hypothesis_tests._state import SKCEState as SKCEState

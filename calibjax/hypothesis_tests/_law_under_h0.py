@@ -1,12 +1,19 @@
 """The data sets that a test compares with: redrawn targets, or residuals with multipliers."""
 
+import dataclasses
 from typing import NamedTuple
+
+import jax
 
 from calibjax._between import Between
 from calibjax._rows import Data, describe_units, n_units, rung
+from calibjax._sharding import Axis
+from calibjax.resampling import Multipliers, multipliers
 
 # Up to so many rows that are censored by an unknown law have Webb's multipliers, as clusters have.
 _FEW_ROWS = 50
+# Folded into the key for multipliers.
+MULTIPLIERS = 2**31 - 1
 
 
 class Law(NamedTuple):
@@ -43,3 +50,18 @@ def describe_law(data: Data, law: Law) -> str:
     if data.clusters is None and data.times is None:
         return "multipliers of rows, as the law of the censoring is not known"
     return f"multipliers of {describe_units(data)}"
+
+
+def multipliers_of_law(
+    key: jax.Array, data: Data, numbers: jax.Array, law: Law, axis: Axis
+) -> Multipliers | None:
+    """The multipliers of clean data, whose rows have these numbers in all data; None if redrawn.
+
+    Rows in neither clusters nor times have one each.
+    """
+    if law == REDRAWN:
+        return None
+    if data.clusters is None and data.times is None:
+        data = dataclasses.replace(data, clusters=numbers)
+    multiplier_key = jax.random.fold_in(key, MULTIPLIERS)
+    return multipliers(multiplier_key, data, law.kind == "normal", law.n_times, axis)

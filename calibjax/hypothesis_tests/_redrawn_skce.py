@@ -37,17 +37,15 @@ from calibjax.features import (
     residual_feature,
 )
 from calibjax.hypothesis_tests._kernel_terms import KernelTerms
-from calibjax.hypothesis_tests._law_under_h0 import REDRAWN, Law
+from calibjax.hypothesis_tests._law_under_h0 import REDRAWN, Law, multipliers_of_law
 from calibjax.hypothesis_tests._row_sums import Base, KnownCoordinates, RowSums
 from calibjax.kernels import embedded_rows
-from calibjax.resampling import DRAWS_PER_GROUP, multipliers, sum_over_rows
+from calibjax.resampling import DRAWS_PER_GROUP, sum_over_rows
 
 # How many sums G are in memory at a time, and how many numbers that the multipliers of rows share.
 _SUMS, _SHARED = 2**20, 2**26
 # How many coordinates of rows are in memory, if several passes over the rows need them.
 _COORDINATES = 2**25
-# Folded into the key for multipliers.
-_MULTIPLIERS = 2**31 - 1
 
 
 def redrawn_skce(
@@ -89,12 +87,7 @@ def redrawn_skce(
         compared.append(columns)
         bases.append(column_features(terms.of_columns[0].kernels, columns, data.weights, axis))
 
-    xi = None
-    if law != REDRAWN:
-        if data.clusters is None and data.times is None:
-            data = dataclasses.replace(data, clusters=numbers)
-        multiplier_key = jax.random.fold_in(key, _MULTIPLIERS)
-        xi = multipliers(multiplier_key, data, law.kind == "normal", law.n_times, axis)
+    xi = multipliers_of_law(key, data, numbers, law, axis)
     row_sums = RowSums(
         key=draw_key,
         terms=terms,

@@ -1,5 +1,7 @@
 """A picture of segments: for whom a model is wrong."""
 
+import textwrap
+
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -10,6 +12,8 @@ from calibjax.segments import SegmentTestResult
 _LEVEL = 0.05 * (1 + 1e-6)
 # More segments are not readable at half a page.
 _MOST = 12
+# Longer names have several lines, so that half of the picture is left for intervals.
+_WIDTH = 26
 # What is shown of each statistic.
 _UNITS = {
     "rate": "observed rate",
@@ -62,8 +66,10 @@ def segments(
     of_all = [x for x in shown if not x.conditions]
     by_score = sorted((x for x in shown if x.conditions), key=lambda x: -abs(x.score))
     lines = [*of_all, *by_score[: _MOST - 1]][::-1]
+    names = [textwrap.fill(f"{x.name} ({x.n})", _WIDTH) for x in lines]
+    n_of_text = 1 + max(name.count("\n") for name in names)
     width, height = style.SIZE
-    ax = style.new_axes(ax, (width, height * (0.5 + 0.07 * len(lines))))
+    ax = style.new_axes(ax, (width, height * (0.5 + 0.07 * len(lines) * max(1, 0.7 * n_of_text))))
     places = np.arange(len(lines))
     low, high = np.array([x.expected for x in lines]).T
     ax.barh(places, high - low, 0.7, low, color=style.PALE, label="if calibrated", zorder=1)
@@ -96,7 +102,7 @@ def segments(
                 label=label,
                 zorder=3,
             )
-    ax.set_yticks(places, [f"{x.name} ({x.n})" for x in lines], parse_math=False)
+    ax.set_yticks(places, names, parse_math=False)
     ax.tick_params(axis="y", length=0, labelsize=style.NOTE)
     is_chance = float(np.asarray(result.pvalue)) > _LEVEL
     title = "No segment is wrong beyond noise" if is_chance else "For whom the model is wrong"

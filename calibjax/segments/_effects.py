@@ -13,6 +13,10 @@ I = sum w E r^2, the error and its interval are
 S / I is one step of Newton to the most likely slope, location or log of the spread.  Each interval
 holds what is predicted if and only if the score is between -c and c.
 
+For this the intervals of slopes and locations take the deviation d that the model says.  Where the
+spread of the segment is wrong as well, they are too narrow or too wide by this factor, and hold the
+true value less or more often than they promise.
+
 Reference: Wilson, Probable inference, the law of succession, and statistical inference, Journal of
 the American Statistical Association 1927.
 """

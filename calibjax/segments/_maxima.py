@@ -17,7 +17,6 @@ data set knows how they depend on each other.
 O(n S R J) time as products of matrices, and memory that depends on neither n nor R.
 """
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -27,22 +26,13 @@ from jax import lax
 from calibjax._between import Between
 from calibjax._rows import Data, clean
 from calibjax._sharding import Axis, all_sum, on_devices
-from calibjax.hypothesis_tests import REDRAWN, Law, lacking
-from calibjax.resampling import (
-    Multipliers,
-    TimeMultipliers,
-    multipliers,
-    rounding_of,
-    row_numbers,
-    sum_over_rows,
-)
+from calibjax.hypothesis_tests import Law, lacking, multipliers_of_law
+from calibjax.resampling import TimeMultipliers, rounding_of, row_numbers, sum_over_rows
 from calibjax.segments._scores import scores_of
 from calibjax.segments._segments import SegmentTable
 from calibjax.segments._set_sums import Rows, SetSums
 from calibjax.segments._statistics import statistics_of
 
-# Folded into the key for multipliers.
-_MULTIPLIERS = 2**31 - 1
 # How many numbers of a row are in memory for its moments, about.
 _PER_ROW = 2**12
 
@@ -94,14 +84,8 @@ def segment_sums(
     weights, numbers = data.weights, row_numbers(data.weights, axis)
     is_coarse = isinstance(data.targets, Between)
     hidden = data.targets.hiding(weights != 0, axis) if is_coarse else None
-    xi: Multipliers | None = None
-    units = numbers
-    if law != REDRAWN:
-        if data.clusters is None and data.times is None:
-            data = dataclasses.replace(data, clusters=numbers)
-        multiplier_key = jax.random.fold_in(key, _MULTIPLIERS)
-        xi = multipliers(multiplier_key, data, law.kind == "normal", law.n_times, axis)
-        units = xi.rows
+    xi = multipliers_of_law(key, data, numbers, law, axis)
+    units = numbers if xi is None else xi.rows
     statistics = statistics_of(data.predictions, weights, not is_coarse, axis)
     sets = SetSums(key, table, statistics, xi)
     of_rows = Rows(data.samples, hidden, numbers, codes, units)

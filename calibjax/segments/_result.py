@@ -42,7 +42,8 @@ class Segment:
         predicted: what a calibrated model has on average, in the same units.
         value: observed - predicted.
         interval: of the value; all intervals hold the true values with a probability of 95 %.
-            It holds 0 if and only if pvalue > 0.05.
+            It holds 0 if and only if pvalue > 0.05.  Those of sureness and location take the
+            variance that the model says: where the spread is wrong too, see its own interval.
         expected: the range of `observed` if the model is calibrated, with 95 % for all at once.
         score: nearly standard normal if the model is calibrated.
         pvalue: adjusted for all segments and statistics.

@@ -1,0 +1,84 @@
+"""Residuals of numbers: location, spread and coverage."""
+
+import math
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax._distribution import Distribution
+from calibjax._numbers import UnitInterval
+from calibjax._struct import static, struct
+from calibjax.features import DrawnPlaces
+from calibjax.kernels import UnitFeature
+from calibjax.segments._row_moments import RowMoments, Sets, Uncentred
+
+# The nominal coverage of the central interval.
+COVERAGE = 0.9
+_NORMAL_SCORES = UnitFeature(np.ones(2, np.float32), "normal scores", (1, 2))
+
+
+@struct
+class NumberStatistics(Uncentred):
+    """Location, spread and coverage of numbers.
+
+    Args:
+        knows_moments: whether U of every target is one number, and uniform; else moments are
+            those of draws.
+    """
+
+    knows_moments: bool = static()
+
+    names: ClassVar = ("location", "spread", "coverage")
+    n_residuals: ClassVar = 3
+    measured_by: ClassVar = (0, 0, 0)
+    #: A number says as much as a fair coin, whether it is above the median.
+    unit_of_variance: ClassVar = 0.25
+
+    def residuals(self, predictions: Distribution, sets: Sets) -> jax.Array:
+        """``[n, D, 3]`` for targets ``[n, D]``, or for places of targets and draws."""
+        if not isinstance(sets, UnitInterval | DrawnPlaces):
+            sets = jax.vmap(predictions.unit_interval, 1, 1)(sets)
+        if isinstance(sets, UnitInterval):
+            return _of_intervals(sets)
+        observed = _of_intervals(sets.observed)[:, None]
+        if isinstance(sets.drawn, UnitInterval):
+            drawn = _of_intervals(sets.drawn)
+        else:
+            drawn = _of_points(*sets.drawn)
+        if sets.hidden is not None:
+            of_hidden = _of_intervals(sets.hidden.interval)[:, None]
+            drawn = jnp.where(sets.hidden.contains[..., None], of_hidden, drawn)
+        return jnp.concatenate([observed, drawn], axis=1)
+
+    def moments(self, predictions: Distribution, residuals: jax.Array) -> RowMoments:
+        """The residuals are those of many draws behind the observed ones, ``[n, 1 + D, 3]``."""
+        squares, drawn = jnp.square(residuals[:, 0]), residuals[:, 1:]
+        second, third = jnp.mean(jnp.square(drawn), axis=1), jnp.mean(drawn**3, axis=1)
+        if self.knows_moments:
+            of_coverage = COVERAGE * (1 - COVERAGE)
+            known = jnp.array([1.0, 1.0, of_coverage], squares.dtype)
+            cubes = [0.0, math.sqrt(8), of_coverage * (1 - 2 * COVERAGE)]
+            second = jnp.broadcast_to(known, squares.shape)
+            third = jnp.broadcast_to(jnp.array(cubes, squares.dtype), squares.shape)
+        predicted = jnp.array([0.0, 1.0, COVERAGE], squares.dtype)
+        return RowMoments(second, third, squares, jnp.broadcast_to(predicted, squares.shape))
+
+
+def _of_intervals(interval: UnitInterval) -> jax.Array:
+    """The three residuals of intervals, behind their axes."""
+    half, width = (1 - COVERAGE) / 2, interval.width()
+    inside = jnp.minimum(interval.high, 1 - half) - jnp.maximum(interval.low, half)
+    is_point = width <= 0
+    share = jnp.clip(inside / jnp.where(is_point, 1.0, width), 0.0, 1.0)
+    share = jnp.where(is_point, (inside >= 0).astype(share.dtype), share)
+    scores = _NORMAL_SCORES.of_intervals(interval)
+    return jnp.concatenate([scores, share[..., None] - COVERAGE], axis=-1)
+
+
+def _of_points(u: jax.Array, above: jax.Array) -> jax.Array:
+    """The three residuals of points u of the unit line, behind their axes; above = 1 - u."""
+    half = (1 - COVERAGE) / 2
+    inside = ((u >= half) & (above >= half)).astype(u.dtype) - COVERAGE
+    return jnp.concatenate([_NORMAL_SCORES.of_points(u, above), inside[..., None]], axis=-1)
