@@ -19,7 +19,6 @@ import jax
 import numpy as np
 
 from benchmarks.harness import ROOT
-from benchmarks.rates import cell
 from benchmarks.works.covariates import (
     ERRORS,
     TESTS,
@@ -109,10 +108,14 @@ def _table(results: Mapping[str, Mapping[str, float]]) -> str:
     ]
     header = ["error", *(f"{TESTS[test]}, d = {d}" for test, d in shown)]
     rows = [
-        [error, *(cell(results.get(json.dumps([error, d]), {}).get(test)) for test, d in shown)]
+        [error, *(_cell(results.get(json.dumps([error, d]), {}).get(test)) for test, d in shown)]
         for error in errors
     ]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, ["---"] * len(header), *rows])
+
+
+def _cell(rate: float | None) -> str:
+    return "" if rate is None else f"{rate:.2f}"
 
 
 def main() -> None:
