@@ -175,7 +175,17 @@ BAD = {
     "raw array": (
         lambda: skce(predictions=jnp.ones((N, 4)) / 4),
         TypeError,
-        "predictions must be a distribution of calibjax.*got an array",
+        r"must be a distribution of calibjax, such as Categorical\(probs\), got an array of shape",
+    ),
+    "raw probabilities of an event": (
+        lambda: skce(predictions=jnp.ones(N) / 4),
+        TypeError,
+        r"such as Bernoulli\(probs\) of the probabilities of an event, got an array of shape \[",
+    ),
+    "one raw column": (
+        lambda: skce(predictions=jnp.ones((N, 1)) / 4),
+        TypeError,
+        r"such as Bernoulli\(probs\[:, 0\]\) .*got an array of shape \[\d+, 1\]",
     ),
     "a list": (
         lambda: skce(predictions=[0.5] * N),

@@ -466,12 +466,12 @@ ERRORS = {
     "one class": (
         lambda: cj.fit_recalibrator(cj.Categorical(np.ones((5, 1))), np.zeros(5, int)),
         ValueError,
-        "predictions must have at least 2 classes, got 1",
+        "predictions must have at least 2 classes, got 1; one column .* is Bernoulli",
     ),
     "array": (
         lambda: cj.fit_recalibrator(PROBS, LABELS),
         TypeError,
-        "predictions must be predictions of labels.*got ndarray",
+        r"predictions must be a distribution of calibjax, .* got an array of shape",
     ),
     "method for numbers": (
         lambda: cj.fit_recalibrator(CATEGORICAL, LABELS, "pit_beta"),
@@ -496,7 +496,7 @@ ERRORS = {
     "other kind": (
         lambda: cj.fit_recalibrator(CATEGORICAL, LABELS, "svs")(PROBS),
         TypeError,
-        "predictions must be predictions of labels.*got ndarray",
+        r"predictions must be a distribution of calibjax, .* got an array of shape",
     ),
 }
 

@@ -1,6 +1,7 @@
 """Rows of predictions and targets: checked at the door, cleaned before they are used."""
 
 from calibjax._rows._checked import check_data as check_data
+from calibjax._rows._checked import check_distribution as check_distribution
 from calibjax._rows._checked import check_locations as check_locations
 from calibjax._rows._checked import check_predictions as check_predictions
 from calibjax._rows._checked import check_rows as check_rows

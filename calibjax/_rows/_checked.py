@@ -4,7 +4,10 @@ Shapes and dtypes are always checked, and values where they are concrete: in Num
 nothing, or where the rows lie, if they lie on several devices.
 """
 
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._between import Between, Targets
@@ -17,6 +20,24 @@ from calibjax._rows._values import check_values_of_rows
 from calibjax._struct import is_array
 
 
+def check_distribution(name: str, predictions: Any) -> None:
+    """TypeError unless these are predictions; of an array it says which family it may be for."""
+    if isinstance(predictions, Distribution):
+        return
+    actual, example = type(predictions).__name__, "Categorical(probs)"
+    if is_array(predictions):
+        shape = list(jnp.shape(predictions))
+        actual = f"an array of shape {shape}"
+        if len(shape) == 1:
+            example = "Bernoulli(probs) of the probabilities of an event"
+        elif shape[1:] == [1]:
+            example = "Bernoulli(probs[:, 0]) of the probabilities of an event"
+    raise TypeError(
+        f"{name} must be a distribution of calibjax, such as {example}, got {actual}; "
+        "as_predictions converts those of numpyro, distrax, TFP and scipy.stats."
+    )
+
+
 def predictions_sizes(
     predictions: Distribution, where: ArrayLike | None, name: str = "predictions", at_least: int = 2
 ) -> dict[str, int]:
@@ -24,12 +45,7 @@ def predictions_sizes(
 
     `name` is what errors call the predictions, which must have so many rows at least.
     """
-    if not isinstance(predictions, Distribution):
-        actual = "an array" if is_array(predictions) else type(predictions).__name__
-        raise TypeError(
-            f"{name} must be a distribution of calibjax, such as Categorical(probs), got {actual}; "
-            "as_predictions converts those of numpyro, distrax, TFP and scipy.stats."
-        )
+    check_distribution(name, predictions)
     of_batch = "" if name == "predictions" else f" of {name}"
     arrays: dict[str, tuple[ArrayLike, str]] = {**parameters(predictions, of_batch)}
     if where is not None:

@@ -212,7 +212,10 @@ def fit_recalibrator(
     n_classes = check_labels(predictions)
     check_choice("method for labels", method, OF_LABELS)
     if n_classes < 2:
-        raise ValueError(f"predictions must have at least 2 classes, got {n_classes}.")
+        raise ValueError(
+            f"predictions must have at least 2 classes, got {n_classes}; one column of "
+            "probabilities is Bernoulli(probs[:, 0])."
+        )
     if method in ONLY_TWO and n_classes > 2:
         raise ValueError(
             f"method {method!r} is for two classes, got predictions of {n_classes}; "

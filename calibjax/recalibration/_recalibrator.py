@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._distribution import Distribution
-from calibjax._rows import NamedColumns, in_dtype, valid_rows
+from calibjax._rows import NamedColumns, check_distribution, in_dtype, valid_rows
 from calibjax._struct import static, struct, widened
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
 from calibjax.recalibration._groups import GroupCurve
@@ -108,7 +108,8 @@ class Recalibrator:
 
 def check_labels(predictions: Distribution) -> int:
     """The number of classes; a TypeError unless these are predictions of labels."""
-    if not (isinstance(predictions, Distribution) and predictions.has_labels):
+    check_distribution("predictions", predictions)
+    if not predictions.has_labels:
         raise TypeError(
             "predictions must be predictions of labels, such as Categorical, got "
             f"{type(predictions).__name__}."
