@@ -122,16 +122,16 @@ def _halves(predictions: Any, targets: np.ndarray, unit: np.ndarray | float = 1.
 
 
 FLU = {"ensemble": "FluSight-ensemble", "baseline": "FluSight-baseline", "flusion": "UMass-flusion"}
+SEASONS = {f"20{a} to 20{b}": (f"20{a}-08-01", f"20{b}-08-01") for a, b in ((23, 24), (24, 25))}
 CASES: dict[str, Callable[[], Case | None]] = {
     "diabetes, linear": diabetes,
     "boosted quantiles": boosted_quantiles,
-    "heteroscedastic": heteroscedastic,
-    "multi-scale": multi_scale,
 } | {
-    f"flu, {name}, 20{a} to 20{b}": functools.partial(flu, model, f"20{a}-08-01", f"20{b}-08-01")
+    f"flu, {name}, {seasons}": functools.partial(flu, model, *starts)
+    for seasons, starts in SEASONS.items()
     for name, model in FLU.items()
-    for a, b in ((23, 24), (24, 25))
 }
+CASES |= {"heteroscedastic": heteroscedastic, "multi-scale": multi_scale}
 
 
 def cases() -> Iterator[tuple[str, Case]]:
