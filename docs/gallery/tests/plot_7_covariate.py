@@ -3,9 +3,9 @@ What the error depends on
 =========================
 
 Blood values of 442 patients, and the course of diabetes in a year. A regression that was not shown
-the body mass index is too high for thin patients and too low for heavy ones. Points are means of
-targets minus predictions, of tenths of the patients; those beyond chance are red, and the band
-holds for all of them together, with 95 %.
+the body mass index is too low for the heaviest tenth of them. Points are how far targets are above
+predictions, in tenths of the patients; those beyond chance are red, and the band holds for all of
+them together, with 95 %.
 
 Made with :func:`calibjax.covariate_curve` and :func:`calibjax.plot.covariate`;
 :doc:`/covariates` has the test that finds the column.
