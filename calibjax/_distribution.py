@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._numbers import UnitInterval, interval
+from calibjax._numbers import UnitInterval, interval, safe_sqrt
 from calibjax._parameters import as_table, in_words, share_numbers
 from calibjax._struct import widened, widened_integers
 
@@ -105,7 +105,7 @@ class Distribution(ABC):
 
     def standard_deviation(self) -> jax.Array:
         """The root of the variance; a family overrides it where the square may underflow."""
-        return jnp.sqrt(self.variance())
+        return safe_sqrt(self.variance())
 
     @abstractmethod
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
