@@ -97,6 +97,7 @@ def test_errors(case, tmp_path):
         (gzip.compress("p,y\n0.5,é\n".encode("latin-1")), "expected a text in UTF-8"),
         (gzip.compress("p,y\n0.5,1\n".encode("utf-16")), "in UTF-8, got UTF-16"),
     ],
+    ids=["no gzip", "cut off", "latin", "utf-16"],
 )
 def test_bytes_that_are_no_text(content, message, tmp_path):
     path = tmp_path / "x.csv.gz"
