@@ -132,6 +132,7 @@ def include_readmes():
         "DEPENDENCE",
         "RECALIBRATION",
         "SEGMENTS",
+        "COVARIATES",
         "COMPARISON",
         "MONITOR",
         "WARM_UP",
