@@ -173,7 +173,7 @@ def check_posterior(
         >>> x = theta + rng.normal(size=200)  # the posterior is N(x / 2, 1 / 2)
         >>> draws = x[:, None] / 2 + 0.3 * rng.normal(size=(200, 50))
         >>> print(str(cj.check_posterior(theta, draws))[:74])
-        The posteriors are wrong (p = 0.001): theta is too narrow (spread 2.
+        The posteriors are wrong (p = 0.001): theta is too narrow (spread 1.
 
     Reference: Talts et al., Validating Bayesian inference algorithms with simulation-based
     calibration, 2018; Widmann, Lindsten and Zachariah, Calibration tests beyond classification,
