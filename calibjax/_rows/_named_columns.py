@@ -5,6 +5,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from calibjax._struct import is_traced
+
 
 @runtime_checkable
 class Frame(Protocol):
@@ -36,6 +38,26 @@ def named_columns(argument: str, given: NamedColumns) -> dict[str, object]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{argument} must have different names, got {twice} twice.")
     return dict(found)
+
+
+def column_values(argument: str, name: str, values: object, n: int) -> np.ndarray:
+    """One of these columns, categories or real numbers ``[n]``, in NumPy."""
+    if is_traced(values):
+        raise TypeError(
+            f"{argument} must be known outside of jit, got a traced array for {name}: close over "
+            "it as an array of NumPy."
+        )
+    array = np.asarray(values)
+    if array.ndim != 1 or array.size != n:
+        raise ValueError(
+            f"{name} in {argument} must have shape [n] with n = {n} as in the predictions, got "
+            f"shape {list(array.shape)}."
+        )
+    if array.dtype.kind not in "bifuOSUTMm":
+        raise TypeError(
+            f"{name} in {argument} must hold categories or real numbers, got dtype {array.dtype}."
+        )
+    return array
 
 
 def is_missing(values: np.ndarray) -> np.ndarray:

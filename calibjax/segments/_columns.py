@@ -4,8 +4,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibjax._rows import NamedColumns, in_one_kind, is_missing, named_columns
-from calibjax._struct import is_traced
+from calibjax._rows import (
+    NamedColumns,
+    column_values,
+    in_one_kind,
+    is_missing,
+    named_columns,
+)
 
 # Numbers with more different values than this are cut at their quartiles.
 _FEW_NUMBERS = 12
@@ -39,7 +44,7 @@ def read_columns(groups: Groups, kept: np.ndarray) -> tuple[list[Column], dict[s
     """The columns that make segments of the kept rows ``[n]``, and why others are left out."""
     columns, left_out = [], {}
     for name, given in named_columns("groups", groups).items():
-        column = _column(name, _as_array(name, given, kept.size), kept)
+        column = _column(name, column_values("groups", name, given, kept.size), kept)
         if isinstance(column, str):
             left_out[name] = column
         else:
@@ -48,25 +53,6 @@ def read_columns(groups: Groups, kept: np.ndarray) -> tuple[list[Column], dict[s
         reasons = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
         raise ValueError(f"groups must hold a column that makes segments, got {reasons or 'none'}.")
     return _in_phrases(columns), left_out
-
-
-def _as_array(name: str, values: object, n: int) -> np.ndarray:
-    if is_traced(values):
-        raise TypeError(
-            f"groups must be known outside of jit, got a traced array for {name}: close over it "
-            "as an array of NumPy."
-        )
-    array = np.asarray(values)
-    if array.ndim != 1 or array.size != n:
-        raise ValueError(
-            f"{name} in groups must have shape [n] with n = {n} as in the predictions, got shape "
-            f"{list(array.shape)}."
-        )
-    if array.dtype.kind not in "bifuOSUTMm":
-        raise TypeError(
-            f"{name} in groups must hold categories or real numbers, got dtype {array.dtype}."
-        )
-    return array
 
 
 def _column(name: str, values: np.ndarray, kept: np.ndarray) -> Column | str:

@@ -5,7 +5,13 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from calibjax._rows import NamedColumns, in_one_kind, is_missing, named_columns
+from calibjax._rows import (
+    NamedColumns,
+    column_values,
+    in_one_kind,
+    is_missing,
+    named_columns,
+)
 
 # Numbers with more different values than this are cut at their quartiles.
 _FEW_NUMBERS = 12
@@ -76,7 +82,7 @@ class Coding(NamedTuple):
         given = named_columns("groups", groups)
         if not given:
             raise ValueError("groups must hold at least one column, got none.")
-        arrays = {name: _array(name, x, kept.size) for name, x in given.items()}
+        arrays = {name: column_values("groups", name, x, kept.size) for name, x in given.items()}
         columns = tuple(ColumnCode.of(name, x, kept) for name, x in arrays.items())
         codes = [column.codes(arrays[column.name])[kept] for column in columns]
         found = []
@@ -108,7 +114,7 @@ class Coding(NamedTuple):
             raise ValueError(
                 f"groups must have the columns of the fit, {names}, got none called {lacking[0]}."
             )
-        codes = [c.codes(_array(c.name, given[c.name], n)) for c in self.columns]
+        codes = [c.codes(column_values("groups", c.name, given[c.name], n)) for c in self.columns]
         none, parts, first = self.n_segments, [], 0
         for column, code in zip(self.columns, codes, strict=True):
             parts.append(np.where(code >= 0, first + code, none))
@@ -120,20 +126,6 @@ class Coding(NamedTuple):
         # The last row and column of a table, number -1, are of levels that the fit has not seen.
         parts += [table[codes[i], codes[j]] for (i, j), table in tables.items()]
         return np.stack(parts, axis=1)
-
-
-def _array(name: str, values: object, n: int) -> np.ndarray:
-    array = np.asarray(values)
-    if array.ndim != 1 or array.size != n:
-        raise ValueError(
-            f"{name} in groups must have shape [n] with n = {n} as in the predictions, got shape "
-            f"{list(array.shape)}."
-        )
-    if array.dtype.kind not in "bifuOSUTMm":
-        raise TypeError(
-            f"{name} in groups must hold categories or real numbers, got dtype {array.dtype}."
-        )
-    return array
 
 
 def _numbers(values: np.ndarray) -> np.ndarray:
