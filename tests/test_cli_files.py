@@ -165,7 +165,7 @@ def test_options_whose_number_differs(tmp_path, capsys):
         Columns("y", draws="p").read(tmp_path / "x.jsonl")
 
 
-def test_logs_of_the_harness(tmp_path):
+def test_logs_of_the_harness(tmp_path, monkeypatch):
     logs = [
         {"doc_id": k, "doc": {"q": "?"}, "target": str(k), "filtered_resps": resps, "acc": 0.0}
         for k, resps in enumerate(
@@ -177,6 +177,12 @@ def test_logs_of_the_harness(tmp_path):
     first = 1 / (1 + np.exp(-1))
     np.testing.assert_allclose(model.predictions.probs, [[first, 1 - first], [0.5, 0.5]], rtol=1e-6)
     assert model.targets.tolist() == [0, 1]
+    # Standard input can be read once only.
+    evaluated = []
+    monkeypatch.setattr("calibjax.evaluation.evaluate_read", lambda *x, **_: evaluated.append(x))
+    CliRunner().invoke(app, ["evaluate", "-"], input=path.read_bytes())
+    ((predictions, _),) = evaluated
+    np.testing.assert_array_equal(predictions.probs, model.predictions.probs)
 
 
 def test_texts_are_written_as_they_were(tmp_path):

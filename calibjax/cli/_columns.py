@@ -114,8 +114,12 @@ class Columns:
         """
         table = self.table(*paths)
         if not self.are_said and PROBS in table.columns:
-            said = dataclasses.replace(self, probs=PROBS, target=self.target or TARGET)
-            return said.read(*paths, at_least=at_least, others=others)
+            log = dataclasses.replace(self, probs=PROBS, target=self.target or TARGET)
+            return log._model(table, at_least, others)
+        return self._model(table, at_least, others)
+
+    def _model(self, table: Table, at_least: int, others: Sequence[str | None]) -> Model:
+        """The same of a table that was read."""
         target = self._target()
         if self.where is not None:
             table = _said(table, table.where(self.where), f"where {self.where}")
