@@ -117,7 +117,9 @@ def _median(distances: jax.Array, kept: jax.Array) -> jax.Array:
     total = jnp.sum(jnp.where(pairs, distances, 0.0))
     mean = total / jnp.maximum(n_pairs, 1).astype(total.dtype)
     fallback = jnp.where(mean > 0, mean, 1.0)
-    are_distances = jnp.all(~pairs | (distances >= 0))
+    # By the least one, which is NaN if one is: where XLA knows that no distance is negative, it
+    # would spend a second of compiling on the conjunction of a million truths.
+    are_distances = jnp.min(distances) >= 0
     median = jnp.where((median > 0) & (n_pairs > 0), median, fallback)
     return jnp.where(are_distances, median, jnp.nan)
 
