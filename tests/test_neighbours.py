@@ -11,10 +11,9 @@ import pytest
 import calibjax as cj
 from calibjax._rows import check_data, padded
 from calibjax.cli._columns import Columns as ColumnOptions
-from calibjax.cli._columns import Model
-from calibjax.cli._places import Place
-from calibjax.cli._rows import columns_of_rows
-from calibjax.cli._table import Table
+from calibjax.cli._table import FileTable
+from calibjax.evaluation import Model, Place
+from calibjax.evaluation._frames import columns_of_rows
 from calibjax.evaluation._neighbours import (
     Column,
     _cosines,
@@ -155,7 +154,9 @@ def test_columns_of_dates_and_of_names():
         "gap": ["x", None, "x", "x"],
         "note": ["x"] * 4,
     }
-    table = Table(Path("a.csv"), {name: pl.Series(name, values) for name, values in frame.items()})
+    table = FileTable(
+        Path("a.csv"), {name: pl.Series(name, values) for name, values in frame.items()}
+    )
     place = Place("mean", ["mu", "sd"], "mu")
     model = Model(table, place, "y", normal(np.zeros(4)), np.zeros(4))
     ward, day = columns_of_rows(model, ColumnOptions(target="y", mean="mu", sd="sd"))

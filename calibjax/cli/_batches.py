@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calibjax.cli._columns import Model
-from calibjax.cli._terminal import BadInput
+from calibjax.evaluation import Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,19 +32,17 @@ def batches_of(model: Model, by: str | None) -> list[Batch]:
     """The rows of each value of a column, or all rows of the file as one batch.
 
     Raises:
-        BadInput: a value is missing, or the values are not in ascending order.
+        ValueError: a value is missing, or the values are not in ascending order.
     """
     table, n = model.table, len(model.targets)
     if by is None:
-        return [Batch(str(table.path), 0, n)]
-    column = table.column(by)
-    if len(column) != n or column.dtype.is_nested():
-        raise BadInput(f"{table.path}, column {by}: expected one value for each of {n} rows.")
-    table.check(by, column.is_not_null().to_numpy(), "a value")
-    values = column.to_numpy()
+        return [Batch(table.source, 0, n)]
+    values = table.texts(by)
+    if len(values) != n:
+        raise ValueError(f"{table.source}, column {by}: expected one value for each of {n} rows.")
     starts = np.flatnonzero(np.append(True, values[1:] != values[:-1])).tolist()
     found = [
-        Batch(str(column[start]), start, stop - start)
+        Batch(str(values[start]), start, stop - start)
         for start, stop in zip(starts, [*starts[1:], n], strict=True)
     ]
     for before, batch in zip(found, found[1:], strict=False):

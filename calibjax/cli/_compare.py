@@ -7,10 +7,11 @@ import jax
 import numpy as np
 import typer
 
-from calibjax.cli._columns import Columns, Model
+from calibjax.cli._columns import Columns, in_order
 from calibjax.cli._options import AsJson, Level, Seed
 from calibjax.cli._terminal import BadInput, as_text, check_level, one_line_errors, working
 from calibjax.cli._with_columns import with_columns
+from calibjax.evaluation import Model
 from calibjax.intervals import compare_calibration
 
 
@@ -76,18 +77,18 @@ def compare(
 
 def _with_same_targets(first: Model, other: Model) -> Model:
     """The other model, with classes in the order of the first; an error unless targets agree."""
-    other = other.in_order(first.classes)
+    other = in_order(other, first.classes)
     if len(other.targets) != len(first.targets):
         raise BadInput(
-            f"{other.table.path}: expected {len(first.targets)} rows as in {first.table.path}, got "
-            f"{len(other.targets)}."
+            f"{other.table.source}: expected {len(first.targets)} rows as in "
+            f"{first.table.source}, got {len(other.targets)}."
         )
     if not np.array_equal(other.table.row_numbers, first.table.row_numbers):
         raise BadInput(
-            f"{other.table.path}: other rows are used than of {first.table.path}; choose rows by "
-            "columns that both have, and leave out missing values in both."
+            f"{other.table.source}: other rows are used than of {first.table.source}; choose rows "
+            "by columns that both have, and leave out missing values in both."
         )
-    words = f"the same target as in this row of {first.table.path}"
+    words = f"the same target as in this row of {first.table.source}"
     other.table.check(other.target, other.targets == first.targets, words)
     return other
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import typer
 
-from calibjax.cli._table import Table, Text
+from calibjax.cli._table import FileTable, Text
 from calibjax.cli._terminal import BadInput
 
 # What some programs write before a text in UTF-8.
@@ -26,7 +26,7 @@ _OF_THOUSANDS = r"^\s*[+-]?\d{1,3}(,\d{3})+\s*$"
 
 def read_delimited(
     path: Path, content: bytes, separator: str | None = None, decimal: str | None = None
-) -> Table:
+) -> FileTable:
     """The columns of a text, whose header is line 1.
 
     Args:
@@ -59,7 +59,7 @@ def read_delimited(
         typer.echo(f"{path}: read with {' and '.join(seen)}.", err=True)
     columns = zip(names, frame.iter_columns(), strict=True)
     named = {name: x.alias(name) for name, x in columns if name}
-    return Table(path, named, rows[kept], text=Text(found, "," if with_commas else "."))
+    return FileTable(path, named, rows[kept], text=Text(found, "," if with_commas else "."))
 
 
 def _lines(content: bytes, separator: str) -> Any:

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from calibjax import evaluation
 from calibjax.cli._columns import Columns
 from calibjax.cli._options import (
     AsJson,
@@ -21,16 +20,9 @@ from calibjax.cli._options import (
     Time,
     Weight,
 )
-from calibjax.cli._rows import (
-    censored_targets,
-    columns_of_rows,
-    dependence_of,
-    groups_of,
-    weights_of,
-)
 from calibjax.cli._terminal import check_folder, check_level, one_line_errors, working
 from calibjax.cli._with_columns import with_columns
-from calibjax.evaluation import Evaluation, GroupVerdicts
+from calibjax.evaluation import Evaluation, GroupVerdicts, evaluate_model, groups_of
 
 
 @with_columns
@@ -69,28 +61,31 @@ def evaluate(
         if html is not None:
             check_folder(html)
         model = columns.read(*files, others=(censored, weight, cluster, time))
-        targets = model.targets if censored is None else censored_targets(model, censored)
-        weights = None if weight is None else weights_of(model, weight)
-        dependence = dependence_of(model, cluster, time, horizon)
         with working(f"Testing {len(model.targets)} rows"):
-            found = evaluation.evaluate_read(
-                model.predictions,
-                targets,
+            found = evaluate_model(
+                model,
+                columns,
                 seed=seed,
-                classes=model.classes,
                 level=level,
-                weights=weights,
-                dependence=dependence,
-                columns=columns_of_rows(model, columns),
-                groups=None if segments is None else groups_of(model, segments),
+                censored=censored,
+                weights=weight,
+                clusters=cluster,
+                times=time,
+                horizon=horizon,
+                groups=_names(segments),
             )
             if html is not None:
                 found.to_html(html)
-            table = None if by is None else found.by(groups_of(model, by))
+            table = None if by is None else found.by(groups_of(model, _names(by)))
         typer.echo(_as_json(found, table) if as_json else found)
         if table is not None and not as_json:
             typer.echo(f"\n{table}")
     raise typer.Exit(int(found.rejected))
+
+
+def _names(given: str | None) -> list[str]:
+    """The names of a list such as "region,lead"."""
+    return [name for name in map(str.strip, (given or "").split(",")) if name]
 
 
 def _as_json(found: Evaluation, table: GroupVerdicts | None) -> str:

@@ -12,7 +12,7 @@ import polars as pl
 
 from calibjax.cli._delimited import read_delimited
 from calibjax.cli._json import read_json, read_json_lines
-from calibjax.cli._table import Table
+from calibjax.cli._table import FileTable
 from calibjax.cli._terminal import BadInput
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".npz")
@@ -23,12 +23,12 @@ _GZIP = b"\x1f\x8b"
 
 def read_tables(
     paths: Sequence[Path], separator: str | None = None, decimal: str | None = None
-) -> Table:
+) -> FileTable:
     """The rows of one file after those of the other; all have the columns of the first."""
-    return Table.joined([_read(path, separator, decimal) for path in paths])
+    return FileTable.joined([_read(path, separator, decimal) for path in paths])
 
 
-def _read(path: Path, separator: str | None, decimal: str | None) -> Table:
+def _read(path: Path, separator: str | None, decimal: str | None) -> FileTable:
     if path == _STANDARD_INPUT:
         path, content = Path("standard input"), sys.stdin.buffer.read()
         content = gzip.decompress(content) if content.startswith(_GZIP) else content
@@ -54,11 +54,11 @@ def _read(path: Path, separator: str | None, decimal: str | None) -> Table:
                 return read_json(path, content)
             case ".parquet":
                 frame = pl.read_parquet(io.BytesIO(content))
-                return Table(path, {x.name: x for x in frame.iter_columns()})
+                return FileTable(path, {x.name: x for x in frame.iter_columns()})
             case ".npz":
                 with np.load(io.BytesIO(content), allow_pickle=False) as file:
                     arrays = {name: np.atleast_1d(file[name]) for name in file.files}
-                return Table(path, {k: pl.Series(k, x) for k, x in arrays.items()})
+                return FileTable(path, {k: pl.Series(k, x) for k, x in arrays.items()})
             case _:
                 tabs = "\t" if ending == ".tsv" else None
                 return read_delimited(path, content, separator or tabs, decimal)

@@ -8,8 +8,8 @@ import numpy as np
 from jax.scipy.special import ndtr
 
 from calibjax._distribution import Distribution
-from calibjax.cli._columns import Model
 from calibjax.distributions import Empirical, Normal, Quantiles
+from calibjax.evaluation import Model
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.recalibration import cross_fit
 from calibjax.scores import crps, log_score

@@ -9,26 +9,28 @@ import numpy as np
 import polars as pl
 
 from calibjax.cli._harness import with_probabilities
-from calibjax.cli._table import Table
+from calibjax.cli._table import FileTable
 from calibjax.cli._terminal import BadInput
 
 
-def read_json_lines(path: Path, content: bytes) -> Table:
+def read_json_lines(path: Path, content: bytes) -> FileTable:
     """A line is an object; rows are called by their lines."""
     records = {}
     for k, line in enumerate(content.split(b"\n"), 1):
         if line.strip():
             place = f"{path}, line {k}"
             records[k] = _record(place, _loaded(place, line))
-    return Table(path, _columns(list(records.values())), np.array(list(records), int))
+    return FileTable(path, _columns(list(records.values())), np.array(list(records), int))
 
 
-def read_json(path: Path, content: bytes) -> Table:
+def read_json(path: Path, content: bytes) -> FileTable:
     """A list of objects; rows are counted from 0."""
     records = _loaded(str(path), content)
     if not isinstance(records, list):
         raise BadInput(f"{path}: expected a list of objects, one for each row.")
-    return Table(path, _columns([_record(f"{path}, row {k}", x) for k, x in enumerate(records)]))
+    return FileTable(
+        path, _columns([_record(f"{path}, row {k}", x) for k, x in enumerate(records)])
+    )
 
 
 def _loaded(place: str, text: bytes) -> Any:

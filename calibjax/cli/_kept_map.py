@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from calibjax.cli._columns import Columns
-from calibjax.cli._places import Place
-from calibjax.cli._table import Table, listed
 from calibjax.cli._terminal import BadInput
+from calibjax.evaluation import Place, Table, listed
 from calibjax.recalibration import Recalibrator, content_of, load_recalibrator
 
 
@@ -45,14 +44,14 @@ class Fitted:
                 if old != new:
                     was, now = (listed(x) if isinstance(x, list) else str(x) for x in (old, new))
                     raise BadInput(
-                        f"{table.path}: expected {what} {was} as in {self.path}, got {now}."
+                        f"{table.source}: expected {what} {was} as in {self.path}, got {now}."
                     )
             return place
         if "*" in self.place.pattern:
             found = table.names_of(self.place.pattern, self.target) or []
             if sorted(found) != sorted(self.place.names):
                 raise BadInput(
-                    f"{table.path}: expected the columns {listed(self.place.names)} as in "
+                    f"{table.source}: expected the columns {listed(self.place.names)} as in "
                     f"{self.path}, got {listed(found)}."
                 )
         return self.place

@@ -12,10 +12,9 @@ import numpy as np
 
 from calibjax import monitoring
 from calibjax.cli._batches import Batch, Fingerprint, Fingerprints, batches_of, data_of, place_of
-from calibjax.cli._columns import Columns, Model
-from calibjax.cli._rows import dependence_of
-from calibjax.cli._table import listed
+from calibjax.cli._columns import Columns
 from calibjax.cli._terminal import BadInput
+from calibjax.evaluation import Model, dependence_of, listed
 
 # The number of the version changes with what a file holds.
 _KIND = {"schema": "calibjax monitor", "version": 2}
@@ -109,13 +108,13 @@ class KeptMonitor:
             try:
                 monitor = monitor.update(predictions, targets, **options)
             except ValueError as error:
-                raise BadInput(f"{model.table.path}, batch {batch.name}: {error}") from error
+                raise BadInput(f"{model.table.source}, batch {batch.name}: {error}") from error
             # JSON has no infinity.
             evidence.append(min(float(monitor.log_e_value), _LARGEST))
             n_rows += batch.n_rows
             if first_alarm is None and monitor.alarm(self.level):
                 first_alarm = FirstAlarm(batch.name, n_rows)
-        call = str(model.table.path), datetime.now(UTC).isoformat(" ", "minutes")
+        call = model.table.source, datetime.now(UTC).isoformat(" ", "minutes")
         counted = [
             Counted(x.name, x.n_rows, fingerprints.of(x), len(self.calls), log_e_value)
             for x, log_e_value in zip(batches, evidence, strict=True)
@@ -147,13 +146,14 @@ class KeptMonitor:
         if len(new) < len(batches):
             hint = f" from {new[0].name} on they are new;" if new else ""
             raise BadInput(
-                f"{model.table.path}, column {by}: expected values after {last}, the last one that "
-                f"{self.path} has counted, got {batches[0].name};{hint} --again counts all rows."
+                f"{model.table.source}, column {by}: expected values after {last}, the last one "
+                f"that {self.path} has counted, got {batches[0].name};{hint} --again counts all "
+                "rows."
             )
 
     def _check_copies(self, model: Model, batches: list[Batch], fingerprints: Fingerprints) -> None:
         """An error if rows were counted before, by the name of this file or of another one."""
-        file, by, n = str(model.table.path), self.meaning["--by"], len(model.targets)
+        file, by, n = model.table.source, self.meaning["--by"], len(model.targets)
         if by is None:
             # A log that has grown begins with what it was.
             sizes = sorted({x.n_rows for x in self.counted if x.n_rows <= n})
@@ -216,7 +216,7 @@ def kept_monitor(
     key, n = jax.random.key(seed), len(model.targets)
     if not path.exists():
         if n < 2:
-            raise BadInput(f"{model.table.path}: a new --state needs at least 2 rows, got {n}.")
+            raise BadInput(f"{model.table.source}: a new --state needs at least 2 rows, got {n}.")
         # What bets are made of must not be chosen by later predictions, which may know targets.
         n_rows = batches_of(model, by)[0].n_rows
         example = jax.tree.map(lambda x: x[: max(n_rows, 2)], model.predictions)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from filelock import FileLock, Timeout
 
-from calibjax.cli._columns import Columns
+from calibjax.cli._columns import Columns, in_order
 from calibjax.cli._kept_monitor import KeptMonitor, kept_monitor
 from calibjax.cli._options import AsJson, File, Seed
 from calibjax.cli._terminal import (
@@ -103,7 +103,7 @@ def monitor(
             check_picture(plot)
         model = columns.read(file, at_least=1, others=(by, cluster))
         # The same on each day, in whatever order the columns are.
-        model = model.in_order(model.classes and sorted(model.classes))
+        model = in_order(model, model.classes and sorted(model.classes))
         with one_at_a_time(state):
             with working(f"Adding {len(model.targets)} rows"):
                 kept = kept_monitor(state, model, columns, by, cluster, level, seed)

@@ -11,11 +11,10 @@ from calibjax.cli._columns import Columns
 from calibjax.cli._held_out import HeldOut, held_out, normal_again
 from calibjax.cli._kept_map import Fitted, as_file, described, kept_map
 from calibjax.cli._options import AsJson, Cluster, Seed
-from calibjax.cli._places import Place
 from calibjax.cli._rewrite import WRITTEN, with_columns_of
-from calibjax.cli._rows import dependence_of
 from calibjax.cli._terminal import BadInput, as_text, check_folder, one_line_errors, working
 from calibjax.cli._with_columns import with_columns
+from calibjax.evaluation import Place, dependence_of
 from calibjax.monitoring import replacing
 from calibjax.recalibration import fit_recalibrator
 

@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 
 from calibjax.cli._delimited import BOM, names_of_columns
-from calibjax.cli._table import Table
+from calibjax.cli._table import FileTable
 
 Columns = Mapping[str, np.ndarray]
 
 
-def with_columns_of(table: Table, columns: Columns) -> bytes:
+def with_columns_of(table: FileTable, columns: Columns) -> bytes:
     """The content of the file of a table, in which columns have other numbers.
 
     All other columns and all rows stay as they are, and so does the order of both.
@@ -25,7 +25,7 @@ def with_columns_of(table: Table, columns: Columns) -> bytes:
     return _WRITERS[table.path.suffix.lower()](table, columns)
 
 
-def _text(table: Table, columns: Columns) -> bytes:
+def _text(table: FileTable, columns: Columns) -> bytes:
     """Of the text only the new numbers are replaced: quotes and line ends are kept."""
     content, assumed = table.path.read_bytes(), table.text
     assert assumed is not None
@@ -50,7 +50,7 @@ def _text(table: Table, columns: Columns) -> bytes:
     return "".join(found).encode(encoding)
 
 
-def _npz(table: Table, columns: Columns) -> bytes:
+def _npz(table: FileTable, columns: Columns) -> bytes:
     with np.load(table.path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     for name, values in columns.items():
@@ -61,7 +61,7 @@ def _npz(table: Table, columns: Columns) -> bytes:
     return found.getvalue()
 
 
-def _parquet(table: Table, columns: Columns) -> bytes:
+def _parquet(table: FileTable, columns: Columns) -> bytes:
     new = []
     for name, values in columns.items():
         old, series = table.columns[name].dtype, pl.Series(name, values)

@@ -1,15 +1,18 @@
 """For people: from predictions in whatever form they have them to a verdict and a report."""
 
 from calibjax.evaluation._by import GroupVerdicts as GroupVerdicts
-from calibjax.evaluation._dependence import cluster_numbers as cluster_numbers
-from calibjax.evaluation._dependence import read_times as read_times
 from calibjax.evaluation._evaluate import evaluate as evaluate
-from calibjax.evaluation._evaluate import evaluate_read as evaluate_read
+from calibjax.evaluation._evaluate_read import evaluate_model as evaluate_model
+from calibjax.evaluation._evaluate_read import evaluate_read as evaluate_read
 from calibjax.evaluation._evaluation import Evaluation as Evaluation
-from calibjax.evaluation._labels import LabelError as LabelError
-from calibjax.evaluation._labels import Labels as Labels
-from calibjax.evaluation._labels import read_events as read_events
-from calibjax.evaluation._labels import read_labels as read_labels
+from calibjax.evaluation._frames import ColumnNames as ColumnNames
+from calibjax.evaluation._frames import Model as Model
+from calibjax.evaluation._frames import Place as Place
+from calibjax.evaluation._frames import Table as Table
+from calibjax.evaluation._frames import cells_of as cells_of
+from calibjax.evaluation._frames import dependence_of as dependence_of
+from calibjax.evaluation._frames import groups_of as groups_of
+from calibjax.evaluation._frames import listed as listed
 from calibjax.evaluation._neighbours import Column as Column
 from calibjax.evaluation._posterior import ParameterCheck as ParameterCheck
 from calibjax.evaluation._posterior import PosteriorCheck as PosteriorCheck

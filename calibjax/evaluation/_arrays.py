@@ -33,7 +33,7 @@ def as_numpy(name: str, value: Any) -> np.ndarray:
     if value is None or isinstance(value, (str, bytes, dict)) or callable(value):
         raise TypeError(f"{name} must be an array, a list or a frame, got {_described(value)}.")
     try:
-        array = _read(value)
+        array = read_array(value)
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
         reason = str(error).split("\n")[0].rstrip(".")
         raise ValueError(
@@ -63,7 +63,8 @@ def column_names(value: Any) -> list[Any] | None:
     return None if columns is None or callable(columns) else list(columns)
 
 
-def _read(value: Any) -> np.ndarray:
+def read_array(value: Any) -> np.ndarray:
+    """An array of whatever dtype NumPy finds."""
     if hasattr(value, "detach"):  # a tensor of torch, which may lie on a GPU or have a gradient
         value = value.detach().cpu()
     if hasattr(value, "to_numpy"):  # of pandas and polars

@@ -32,11 +32,11 @@ def labels_in_python(
     """
     names = None
     if classes is not None:
-        names = _checked("classes", classes, n_classes)
+        names = checked_classes("classes", classes, n_classes)
         if columns is not None:
             _check_order(names, columns)
     elif columns is not None and len(columns) == n_classes and all(map(_is_name, columns)):
-        names = _checked("columns of predictions", columns, n_classes)
+        names = checked_classes("columns of predictions", columns, n_classes)
     try:
         if is_event and names is None:
             return read_events(targets)
@@ -87,7 +87,7 @@ def _scalar(value: Any) -> Any:
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
-def _checked(argument: str, classes: Any, n_classes: int) -> list[Any]:
+def checked_classes(argument: str, classes: Any, n_classes: int) -> list[Any]:
     """A list of m different strings, numbers or truth values."""
     if isinstance(classes, (str, set)) or not hasattr(classes, "__len__"):
         raise TypeError(f"{argument} must be a list of names, got {type(classes).__name__}.")

@@ -52,7 +52,7 @@ def read_dependence(clusters: Any, times: Any, horizon: Any) -> Dependence:
         raise ValueError(
             f"times must be numbers, or dates such as 2026-03-31; row {row} is {column[row]}."
         )
-    return Dependence(clusters, found.values, _in_units(horizon, found.are_dates))
+    return Dependence(clusters, found.values, in_units(horizon, found.are_dates))
 
 
 def cluster_numbers(names: np.ndarray) -> np.ndarray:
@@ -159,7 +159,7 @@ def _number(text: str) -> float:
     return number if np.isfinite(number) else np.nan
 
 
-def _in_units(horizon: Any, are_dates: bool) -> Any:
+def in_units(horizon: Any, are_dates: bool) -> Any:
     """A horizon as a number of days, if it is a difference of times."""
     if isinstance(horizon, np.timedelta64):
         horizon = horizon.astype("timedelta64[us]").item()

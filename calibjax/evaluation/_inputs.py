@@ -39,6 +39,11 @@ def read_inputs(
             f"targets must hold values, got {type(targets).__name__}: predictions come first, "
             "evaluate(predictions, targets)."
         )
+    if isinstance(predictions, Between):
+        raise TypeError(
+            "predictions must be a distribution, got Between: predictions come first, "
+            "evaluate(predictions, targets)."
+        )
     if isinstance(targets, Between):
         for name, given in {"classes": classes is not None, "normalize": normalize}.items():
             if given:
@@ -88,6 +93,12 @@ def _probabilities(array: np.ndarray, targets: np.ndarray, normalize: bool) -> n
             "predictions must be probabilities, got labels, and probabilities as targets: "
             "predictions come first, evaluate(predictions, targets)."
         )
+    if array.ndim == 1 and targets.ndim == 2 and targets.shape[1] > 1 and not _are_labels(array):
+        raise ValueError(
+            f"predictions must be probabilities or a distribution, got numbers, and targets of "
+            f"shape {list(targets.shape)}: predictions come first, and of draws make "
+            "calibjax.Empirical(draws)."
+        )
     if array.dtype.kind == "U":
         raise TypeError(
             "predictions must be probabilities or a distribution, got strings: of predicted names "
@@ -95,6 +106,13 @@ def _probabilities(array: np.ndarray, targets: np.ndarray, normalize: bool) -> n
         )
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
+    if array.ndim > 2 and targets.shape == array.shape[:-1]:
+        raise ValueError(
+            "predictions must be probabilities [n] of an event or [n, m] of classes, got shape "
+            f"{list(array.shape)}; of a grid name the dimensions, as in evaluate({{'y': (('time', "
+            "'station'), targets), 'x': (('time', 'station', 'member'), predictions)}, target='y', "
+            "draws='x')."
+        )
     if array.ndim not in (1, 2):
         raise ValueError(
             "predictions must be probabilities [n] of an event or [n, m] of classes, got shape "

@@ -65,6 +65,9 @@ def read_labels(
     if known.have_numbers or any(place is not None for place in found):
         may_count = all(number_of(value) in range(n_classes) for value in column.values)
         hint = ": if labels count the classes from 0, write the names" if may_count else ""
+        numbers = [number_of(value) for value in column.values]
+        if [number_of(name) for name in names] == list(range(n_classes)) and n_classes in numbers:
+            hint = ": if labels count the classes from 1, subtract 1"
         column.check((place is not None for place in found), among, hint)
         places = [place for place in found if place is not None]
     else:

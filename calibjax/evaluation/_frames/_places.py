@@ -1,4 +1,4 @@
-"""Where the predictions of a file are: its columns, what they mean, and how they are written."""
+"""Where the predictions of a table are: its columns, what they mean, and how they are written."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,18 +9,17 @@ import numpy as np
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import TOLERANCE
-from calibjax.cli._table import Table
-from calibjax.cli._terminal import BadInput
 from calibjax.distributions import Bernoulli, Categorical, Empirical, Normal, Quantiles
+from calibjax.evaluation._frames._table import Table
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Which columns hold predictions, and of which kind; the same columns of other files do, too.
+    """Which columns hold predictions, and of which kind; the same columns of other tables do, too.
 
     Args:
         kind: the option that names them: "probs", "prob", "mean", "quantiles" or "draws".
-        names: the columns, of "mean" also that of the deviations; or one array of an npz file.
+        names: the columns, of "mean" also that of the deviations; or one array ``[n, m]``.
         pattern: what the option says, for errors about whole rows.
         classes: the classes of the columns of "probs"; None for an array and other kinds.
         levels: the levels of "quantiles", in the order of the columns; None for other kinds.
@@ -37,7 +36,7 @@ class Place:
     sort: bool = False
 
     def read(self, table: Table) -> Distribution:
-        """The predictions of a file; a BadInput names the first bad row."""
+        """The predictions of a table; a ValueError names the first bad row."""
         return self._readers()[self.kind](table)
 
     def _readers(self) -> dict[str, Callable[[Table], Distribution]]:
@@ -106,10 +105,8 @@ class Place:
         if self.normalize:
             table.check(self.pattern, sums > 0, "a positive sum", sums)
         else:
-            words, got = (
-                "a sum of 1 (--normalize divides by the sum)",
-                [f"{x:.5g}" for x in sums],
-            )
+            words = f"a sum of 1 ({table.option('normalize', True)} divides by the sum)"
+            got = [f"{x:.5g}" for x in sums]
             table.check(self.pattern, np.abs(sums - 1) <= TOLERANCE, words, got)
         return Categorical(jnp.asarray(probs), normalize=self.normalize)
 
@@ -131,16 +128,17 @@ class Place:
         values, order = self._values(table), self._order()
         assert self.levels is not None
         if len(order) != values.shape[1]:
-            raise BadInput(
-                f"{table.path}, column {self.pattern}: expected quantiles at {len(order)} levels, "
-                f"got {values.shape[1]}."
+            raise ValueError(
+                f"{table.source}, column {self.pattern}: expected quantiles at {len(order)} "
+                f"levels, got {values.shape[1]}."
             )
         levels = [self.levels[k] for k in order]
         predictions = Quantiles(jnp.asarray(values[:, order]), levels, sort=self.sort)
         values = np.asarray(predictions.values)
         for k, (low, high) in enumerate(zip(values.T[:-1], values.T[1:], strict=True)):
             name = self.names[0] if len(self.names) == 1 else self.names[order[k + 1]]
-            words = "at least the quantile at the level below (--sort-quantiles sorts each row)"
+            sort = table.option("sort_quantiles", True)
+            words = f"at least the quantile at the level below ({sort} sorts each row)"
             table.check(name, high >= low, words, high)
         return predictions
 

@@ -1,0 +1,225 @@
+"""From predictions and targets that were read to a verdict."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax._between import Between
+from calibjax._check import check_integer
+from calibjax._distribution import Distribution
+from calibjax._rows import Dependence, check_data, padded, with_dependence
+from calibjax.evaluation._dependence import (
+    INDEPENDENT,
+    rows_in_words,
+)
+from calibjax.evaluation._direction import Direction
+from calibjax.evaluation._directions import directions_of
+from calibjax.evaluation._effect import effect_of
+from calibjax.evaluation._evaluation import Evaluation
+from calibjax.evaluation._frames import (
+    ColumnNames,
+    Model,
+    columns_of_rows,
+    dependence_of,
+    groups_of,
+    targets_of,
+    weights_of,
+)
+from calibjax.evaluation._hidden import n_hidden, on_numpy, shift_in_words
+from calibjax.evaluation._keys import keys_of
+from calibjax.evaluation._measures import MEAN_PLACE, measures
+from calibjax.evaluation._mending import Mending, mending_of
+from calibjax.evaluation._neighbours import (
+    Column,
+    Neighbours,
+    neighbour_dependence_test_of_data,
+    neighbours_in_columns,
+)
+from calibjax.evaluation._pictures import map_of
+from calibjax.evaluation._remarks import Impossible, impossible_rows
+from calibjax.evaluation._segments import segments_in_words, segments_of_groups
+from calibjax.evaluation._summary import verdict
+from calibjax.evaluation._words import worst_level, worst_place
+from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test_of_data
+from calibjax.segments import Groups
+
+_N_RESAMPLES = 999
+# The smallest p-value there can be; no model could be rejected at a smaller level.
+_LEAST_LEVEL = 1 / (_N_RESAMPLES + 1)
+# A larger level is meant as a confidence, and intervals so narrow need not contain the estimate.
+_LARGEST_LEVEL = 0.5
+
+
+def evaluate_model(
+    model: Model,
+    names: ColumnNames,
+    *,
+    seed: int,
+    level: float,
+    censored: str | None,
+    weights: str | None,
+    clusters: str | None,
+    times: str | None,
+    horizon: Any,
+    groups: Sequence[str],
+) -> Evaluation:
+    """`evaluate` of the columns of a table, whose predictions and targets are read.
+
+    Args:
+        model: the table, predictions and targets.
+        names: which columns hold what; others may say which rows depend on each other.
+        seed: as in `evaluate`.
+        level: as in `evaluate`.
+        censored: a column, or None, as for all that follow.
+        weights: a column.
+        clusters: a column.
+        times: a column.
+        horizon: as in `evaluate`.
+        groups: columns whose segments are tested.
+    """
+    return evaluate_read(
+        model.predictions,
+        targets_of(model, censored),
+        seed=seed,
+        classes=model.classes,
+        level=level,
+        weights=weights_of(model, weights),
+        dependence=dependence_of(model, clusters, times, horizon),
+        columns=columns_of_rows(model, names),
+        groups=groups_of(model, groups) or None,
+    )
+
+
+def evaluate_read(
+    predictions: Distribution,
+    observed: np.ndarray | Between,
+    *,
+    seed: int,
+    classes: list[Any] | None,
+    level: float,
+    weights: np.ndarray | None = None,
+    dependence: Dependence = INDEPENDENT,
+    columns: Sequence[Column] = (),
+    groups: Groups | None = None,
+) -> Evaluation:
+    """`evaluate` of a distribution, and of targets as it counts them, which need no more reading.
+
+    Args:
+        predictions: n predictions.
+        observed: targets ``[n]`` or ``[n, d]``, or Between; labels are ``0 … m-1``.
+        seed: as in `evaluate`.
+        classes: the names of the m classes, or None.
+        level: as in `evaluate`.
+        weights: how much each row counts, ``[n]``, or None.
+        dependence: clusters as integers ``[n]``, or times as numbers ``[n]`` and a horizon.
+        columns: other columns of the table, which may say which rows depend on each other.
+        groups: columns whose segments are tested, or None.
+    """
+    seed = check_integer("seed", seed, 0, 2**63 - 1)
+    if not (isinstance(level, (float, np.floating)) and _LEAST_LEVEL <= level <= _LARGEST_LEVEL):
+        raise ValueError(
+            f"level must be a number from {_LEAST_LEVEL} to {_LARGEST_LEVEL}, such as 0.05 for a "
+            f"confidence of 95 %, got {level!r}."
+        )
+    level = float(level)
+    checked = check_data(predictions, observed, weights=weights, intervals=True)
+    checked = with_dependence(checked, dependence)
+    data, n, keys = padded(checked), checked.n, keys_of(seed)
+    test = calibration_test_of_data(keys.test, data, n_resamples=_N_RESAMPLES)
+    if np.isnan(test.pvalue):
+        raise ValueError(f"predictions cannot be tested{_first_nan(predictions, observed)}.")
+    pvalue = _pvalue(test)
+    impossible = Impossible(impossible_rows(data))
+    if pvalue <= level and 2 <= n - len(impossible.rows) < n:
+        others = np.arange(data.n) < n
+        others[impossible.rows] = False
+        possible = dataclasses.replace(data, where=jax.device_put(others))
+        without = calibration_test_of_data(keys.test, possible, n_resamples=_N_RESAMPLES)
+        impossible = dataclasses.replace(impossible, pvalue_without=_pvalue(without))
+    segments = segments_of_groups(keys.segments, checked, groups, _N_RESAMPLES)
+    effect = effect_of(keys.effect, data, 1 - level, _N_RESAMPLES)
+    found = measures(keys.measures, data, 1 - level, _N_RESAMPLES)
+    rows, units = f"{n} rows", rows_in_words(dependence)
+    worst = towards = neighbours = None
+    directions: tuple[Direction, ...] = ()
+    in_columns: tuple[Neighbours, ...] = ()
+    mending: Mending | None = None
+    if units is None:
+        neighbours = neighbour_dependence_test_of_data(keys.neighbours, data)
+        in_columns = neighbours_in_columns(keys.neighbours, data, columns)
+    else:
+        rows += f", {units}"
+    if isinstance(observed, Between):
+        rows += f", {n_hidden(observed)} of hidden targets"
+        towards = shift_in_words(found[MEAN_PLACE])
+    elif pvalue <= level and not impossible.is_all(level):
+        directions = directions_of(
+            keys.measures, data, effect.best_temperature, impossible.rows, level, classes
+        )
+        worst = worst_level(predictions, observed, 1 - level)
+        if worst is None:
+            maps = map_of(keys.curves, data, 1 - level, _N_RESAMPLES)
+            worst = worst_place(maps, classes)
+        if units is None and weights is None:
+            labels = np.asarray(checked.targets)
+            mending = mending_of(keys.test, checked.predictions, labels, _N_RESAMPLES)
+    return Evaluation(
+        verdict=verdict(
+            pvalue,
+            level,
+            predictions,
+            effect,
+            directions,
+            worst,
+            impossible,
+            towards,
+            rows,
+            segments_in_words(segments, level),
+            None if mending is None else mending.in_words(level),
+        ),
+        pvalue=pvalue,
+        level=level,
+        test=test,
+        effect=effect,
+        directions=directions,
+        measures=found,
+        impossible=impossible,
+        predictions=predictions,
+        targets=on_numpy(checked.targets),
+        classes=classes,
+        seed=seed,
+        weights=weights,
+        dependence=dependence,
+        pvalue_of_neighbours=neighbours,
+        neighbours=in_columns,
+        segments=segments,
+        mending=mending,
+    )
+
+
+def _pvalue(test: CalibrationTestResult) -> float:
+    """A multiple of 1 / 1000, without the rounding of float32: 0.05 is not above the level 0.05."""
+    return round(float(test.pvalue) * (_N_RESAMPLES + 1)) / (_N_RESAMPLES + 1)
+
+
+def _first_nan(predictions: Distribution, observed: Any) -> str:
+    """In words, of which row something is NaN."""
+    found = {"location": predictions.location, "spread": predictions.spread}
+    if not isinstance(observed, Between):
+        targets = jnp.asarray(observed)
+        found["log_prob"] = lambda: predictions.log_prob(targets)
+        found["cdf"] = lambda: predictions.cdf(targets)
+    for name, compute in found.items():
+        try:
+            values = np.asarray(compute())
+        except TypeError:
+            continue
+        is_nan = np.isnan(values).reshape(len(values), -1).any(axis=1)
+        if is_nan.any():
+            row = int(np.argmax(is_nan))
+            return f": the {name} of row {row} is NaN, as where quantiles fall as levels rise"
+    return ": the p-value is NaN"

@@ -1,0 +1,60 @@
+"""Labels from a column of a table; errors name the table, the column and the row."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from calibjax.evaluation._classes import checked_classes
+from calibjax.evaluation._frames._table import Table
+from calibjax.evaluation._labels import LabelError, Labels, read_events, read_labels
+
+
+def labels_of_classes(
+    table: Table,
+    name: str,
+    classes: Sequence[Any] | None,
+    columns: Sequence[Any] | None,
+    n_classes: int,
+) -> Labels:
+    """The places of labels among the columns of probabilities, and the names of the classes.
+
+    Args:
+        table: the columns.
+        name: the column of labels.
+        classes: the names of the classes, if they are said.
+        columns: the names that the columns of probabilities have, if they are named.
+        n_classes: the number of classes.
+    """
+    is_said = classes is not None
+    if is_said:
+        columns = checked_classes("classes", classes, n_classes)
+    return _read(table, name, lambda x: read_labels(x, columns, n_classes, ordered=is_said))
+
+
+def labels_of_event(table: Table, name: str, event: str | None) -> Labels:
+    """Labels, 1 of an event and 0 of its absence, and the names of both."""
+    labels = _read(table, name, lambda column: read_events(column, event))
+    if event is not None and not labels.places.any():
+        # It may be rare, or have another name.
+        table.say(f"{table.source}, column {name}: no row is {event}.")
+    return labels
+
+
+def _read(table: Table, name: str, read: Callable[[np.ndarray], Labels]) -> Labels:
+    try:
+        return read(table.labels(name))
+    except LabelError as error:
+        option = table.option
+        advice = {
+            None: "",
+            "classes": ": name the columns by the classes, such as p_cat and p_dog with "
+            + option("probs", "p_*"),
+            "event": f": {option('event')} must say which of them is the event",
+            "distribution": f"; for real targets take {option('mean')} and {option('sd')}, "
+            f"{option('quantiles')} or {option('draws')}",
+        }
+        message = f"expected {error.expected}, got {error.got}{advice[error.needs]}."
+        if error.row is not None:
+            table.fail(name, error.row, message)
+        raise ValueError(f"{table.source}, column {name}: {message}") from None

@@ -1,0 +1,113 @@
+"""Columns that say what else is known of rows."""
+
+import fnmatch
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from calibjax._between import Between
+from calibjax._rows import Dependence
+from calibjax.distributions import Normal
+from calibjax.evaluation._dependence import cluster_numbers, in_units, read_times
+from calibjax.evaluation._frames._columns import ColumnNames, Model
+from calibjax.evaluation._frames._table import as_numbers, is_missing
+from calibjax.evaluation._neighbours import Column
+
+
+def targets_of(model: Model, censored: str | None) -> np.ndarray | Between:
+    """The targets, of which some may only be known to be larger."""
+    if censored is None:
+        return model.targets
+    if not isinstance(model.predictions, Normal):
+        option = model.table.option
+        raise ValueError(f"{option('censored')} can be used only together with {option('mean')}.")
+    is_censored = _of_rows(model, censored, model.table.truths(censored))
+    return Between(model.targets, np.where(is_censored, np.inf, model.targets))
+
+
+def weights_of(model: Model, name: str | None) -> np.ndarray | None:
+    """How much each row counts."""
+    if name is None:
+        return None
+    weights = _of_rows(model, name, model.table.numbers(name))
+    model.table.check(name, weights >= 0, "a weight, which is not negative")
+    return weights
+
+
+def dependence_of(model: Model, cluster: str | None, time: str | None, horizon: Any) -> Dependence:
+    """Which rows may depend on each other."""
+    table = model.table
+    option = table.option
+    if cluster is not None and time is not None:
+        raise ValueError(f"{option('clusters')} and {option('times')} cannot be used together.")
+    if horizon is not None and time is None:
+        raise ValueError(f"{option('horizon')} can be used only together with {option('times')}.")
+    if cluster is not None:
+        return Dependence(clusters=cluster_numbers(_of_rows(model, cluster, table.texts(cluster))))
+    if time is None:
+        return Dependence()
+    cells = table.one_value(time)
+    table.check(time, ~is_missing(cells), "a value")
+    is_date = cells.dtype.kind == "M"
+    values, are_dates = read_times(cells if is_date else table.texts(time))
+    words = "a number, or a date such as 2026-03-31"
+    table.check(time, np.isfinite(_of_rows(model, time, values)), words)
+    return Dependence(times=values, horizon=in_units(horizon, are_dates))
+
+
+def columns_of_rows(model: Model, used: ColumnNames) -> list[Column]:
+    """The first other column of dates, and the first one of names that come again and again.
+
+    Names are texts, or integers of a column whose name ends with id.
+    """
+    table = model.table
+    values = [x for x in vars(used).values() if x is not None]
+    patterns = [x for value in values for x in ([value] if isinstance(value, str) else [])]
+    listed = {x for value in values if isinstance(value, (list, tuple)) for x in value}
+    found: dict[bool, Column] = {}
+    for name in table.names:
+        if name in listed or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+            continue
+        cells = table.cells(name)
+        if cells.ndim > 1 or len(cells) != len(model.targets):
+            continue
+        is_id = cells.dtype.kind in "iu" and name.lower().endswith("id")
+        is_text = cells.dtype == object and all(_is_name(x) for x in cells)
+        if not (is_text or is_id or cells.dtype.kind == "M") or is_missing(cells).any():
+            continue
+        texts = table.texts(name)
+        n_names = len(set(texts.tolist()))
+        if n_names < 2:
+            continue
+        times = read_times(texts)
+        is_time = times.are_dates and bool(np.isfinite(times.values).all())
+        if is_time or n_names <= len(texts) / 2:
+            found.setdefault(
+                is_time, Column(name, is_time, times.values if is_time else cluster_numbers(texts))
+            )
+    return list(found.values())
+
+
+def groups_of(model: Model, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Columns by their names, with None or NaN where a value is missing."""
+    found = {}
+    for name in names:
+        cells = as_numbers(model.table.one_value(name))
+        found[name] = _of_rows(model, name, cells)
+    return found
+
+
+def _is_name(value: object) -> bool:
+    """A text or a date."""
+    return isinstance(value, str) or hasattr(value, "isoformat")
+
+
+def _of_rows(model: Model, name: str, values: np.ndarray) -> np.ndarray:
+    """Values of which each row has one."""
+    if len(values) != len(model.targets):
+        raise ValueError(
+            f"{model.table.source}, column {name}: expected one value for each of "
+            f"{len(model.targets)} rows, got {len(values)}."
+        )
+    return values

@@ -1,0 +1,322 @@
+"""Columns of numbers and of labels; errors name the table, the column and the row."""
+
+import abc
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any, Never, Self
+
+import jax.numpy as jnp
+import numpy as np
+
+# What pandas and R write where a value is missing.
+_MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>")
+_TRUE, _FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
+
+
+class Table(abc.ABC):
+    """Columns by their names: of a file, of a frame, or of arrays with named dimensions.
+
+    A subclass says what the columns are called and what is in their cells; what these mean is read
+    here, once for all of them.
+    """
+
+    @property
+    @abc.abstractmethod
+    def source(self) -> str:
+        """What errors call the table, such as the path of a file."""
+
+    @property
+    @abc.abstractmethod
+    def names(self) -> list[str]:
+        """The names of the columns."""
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """The number of rows."""
+
+    @abc.abstractmethod
+    def _cells(self, name: str) -> np.ndarray:
+        """A column that is there, ``[n]`` or ``[n, m]``.
+
+        Texts, lists, and what else NumPy has no dtype for, are objects.  Missing values are None,
+        NaN, NaT or NA of pandas.
+        """
+
+    @abc.abstractmethod
+    def _kept(self, kept: np.ndarray) -> Self:
+        """Some of the rows, which errors call as before."""
+
+    @abc.abstractmethod
+    def option(self, name: str, value: object = None) -> str:
+        """How users write an argument, such as ``level=0.1`` or ``--level 0.1``."""
+
+    @abc.abstractmethod
+    def say(self, message: str) -> None:
+        """Tells users something that is no error."""
+
+    @property
+    @abc.abstractmethod
+    def row_numbers(self) -> np.ndarray:
+        """The number of each row, which it keeps when others are left out."""
+
+    def place_of(self, name: str, row: int) -> str:
+        """What errors call a row of a column."""
+        return f"{self.source}, column {name}, row {self.row_numbers[row]}"
+
+    def names_within(self, name: str) -> list[Any] | None:
+        """What the columns of an array ``[n, m]`` are called; None if nothing says it."""
+        return None
+
+    def check_name(self, name: str) -> None:
+        """An error if there is no column of this name."""
+        if name not in self.names:
+            near = difflib.get_close_matches(name, self.names, 2)
+            hint = f"; is it {' or '.join(near)}?" if near else "."
+            raise ValueError(
+                f"{self.source}: there is no column {name}, only {listed(self.names)}{hint}"
+            )
+
+    def cells(self, name: str) -> np.ndarray:
+        """A column; an error if there is none of this name."""
+        self.check_name(name)
+        return self._cells(name)
+
+    def one_value(self, name: str) -> np.ndarray:
+        """The cells ``[n]`` of a column that has one value in each row."""
+        cells = self.cells(name)
+        if cells.ndim > 1 or _has_lists(cells):
+            raise ValueError(f"{self.source}, column {name}: expected one value in each row.")
+        return cells
+
+    def without_missing(self, names: Iterable[str], but: Sequence[str]) -> Self:
+        """The rows that miss no value of these columns; a text of `but` is a value: a class NA."""
+        present = np.ones(len(self), bool)
+        texts = {x for x in _MISSING if x not in but}
+        for name in names:
+            cells = self.cells(name)
+            if len(cells) != len(self):
+                raise ValueError(
+                    f"{self.source}: expected columns of the same length to choose rows of."
+                )
+            found = is_missing(cells)
+            if cells.dtype == object:
+                found |= np.array([isinstance(x, str) and x.strip() in texts for x in cells], bool)
+            present &= ~found
+        kept = self._kept(present)
+        self.say(
+            f"{self.source}: {len(kept)} of {len(self)} rows are used, without missing values."
+        )
+        return kept
+
+    def truths(self, name: str) -> np.ndarray:
+        """A column of truth values ``[n]``: true and false, yes and no, or 1 and 0."""
+        words = [text_of(x).strip().lower() for x in self.one_value(name)]
+        self.check(name, np.isin(words, [*_TRUE, *_FALSE]), "true or false")
+        return np.isin(words, _TRUE)
+
+    def texts(self, name: str) -> np.ndarray:
+        """A column as text, without missing values."""
+        cells = self.one_value(name)
+        self.check(name, ~is_missing(cells), "a value")
+        return np.array([text_of(x) for x in cells], dtype=str)
+
+    def labels(self, name: str) -> np.ndarray:
+        """A column without missing values; all but floats as text, which is exact."""
+        cells = self.cells(name)
+        self.check(name, ~is_missing(cells), "a label")
+        if cells.dtype.kind == "f" or cells.ndim > 1:
+            return cells
+        if _has_lists(cells):
+            raise ValueError(f"{self.source}, column {name}: expected labels, got lists.")
+        return np.array([text_of(x) for x in cells], dtype=str)
+
+    def numbers(self, name: str) -> np.ndarray:
+        """A column of finite numbers ``[n]``, in the dtype of jax."""
+        values = self._values(name)
+        if values.ndim > 1 and values.shape[1] > 1:
+            raise ValueError(
+                f"{self.source}, column {name}: expected one number in each row, got "
+                f"{values.shape[1]}."
+            )
+        return values.reshape(len(values))
+
+    def array(self, name: str, filled: bool = False) -> np.ndarray:
+        """The numbers of one array of two dimensions, ``[n, m]``.
+
+        Args:
+            name: the column.
+            filled: whether zeros follow the numbers of rows that have fewer than others.
+        """
+        values = self._values(name, filled)
+        if values.ndim == 2:
+            return values
+        raise ValueError(
+            f"{self.source}, column {name}: expected a pattern with one *, such as '{name}_*', or "
+            "an array of two dimensions."
+        )
+
+    def _values(self, name: str, filled: bool = False) -> np.ndarray:
+        """Finite numbers ``[n]`` or ``[n, m]``."""
+        cells = self.cells(name)
+        if _has_lists(cells):
+            cells = self._array_of_lists(name, cells, filled)
+        if cells.ndim > 2 or cells.dtype.kind not in "biufO" or _has_dates(cells):
+            shape = f"an array of shape {list(cells.shape)}" if cells.ndim > 2 else ""
+            came = shape or ("dates" if cells.dtype.kind in "MO" else str(cells.dtype))
+            raise ValueError(f"{self.source}, column {name}: expected numbers, got {came}.")
+        # A number that is too large for the dtype becomes infinite, which is an error below.
+        with np.errstate(over="ignore"):
+            values = as_floats(cells).astype(jnp.result_type(float))
+        finite = np.isfinite(values)
+        words = "a finite number"
+        if cells.dtype == object and any(isinstance(x, str) and "," in x for x in cells.flat):
+            words += ", whose decimals come after a point"
+        self.check(name, finite if values.ndim == 1 else finite.all(axis=1), words)
+        return values
+
+    def _array_of_lists(self, name: str, cells: np.ndarray, filled: bool) -> np.ndarray:
+        """Lists of numbers as the rows of an array."""
+        valid = np.array([isinstance(x, (list, np.ndarray)) for x in cells], bool)
+        self.check(name, valid, "a list of numbers")
+        sizes = np.array([len(x) for x in cells])
+        if not filled and len(cells):
+            words = f"{sizes[0]} numbers as in the first row"
+            self.check(name, sizes == sizes[0], words, [f"{size} numbers" for size in sizes])
+        size = int(max(sizes, default=0))
+        if min(sizes, default=0) < size:
+            self.say(
+                f"{self.source}, column {name}: rows have {min(sizes)} to {size} numbers; the "
+                "probability of what a row lacks is 0."
+            )
+        found = np.zeros((len(cells), size), object)
+        for row, x in enumerate(cells):
+            found[row, : len(x)] = x
+        return as_floats(found)
+
+    def names_of(self, pattern: str, target: str | None) -> list[str] | None:
+        """The names of several columns; None for one array.
+
+        Args:
+            pattern: the names, with one ``*``, or the name of an array.
+            target: the column of targets, which is none of them.
+        """
+        if "*" not in pattern:
+            return None
+        start, end = _halves(pattern)
+        names = [
+            name
+            for name in self.names
+            if name.startswith(start) and name.endswith(end) and name != target
+            if len(name) > len(start + end)
+        ]
+        if len(names) < 2:
+            raise ValueError(
+                f"{self.source}: expected at least two columns {pattern}, got "
+                f"{listed(names) or 'none'}; the columns are {listed(self.names)}."
+            )
+        return names
+
+    def check(self, name: str, valid: np.ndarray, expected: str, got: Any = None) -> None:
+        """An error that names the first row which is not valid.
+
+        Args:
+            name: the column.
+            valid: truth values ``[n]``.
+            expected: what a value should be, in words.
+            got: what came, for each row; None for the values of the column.
+        """
+        if valid.all():
+            return
+        row = int(np.argmin(valid))
+        value = (self.cells(name) if got is None else got)[row]
+        came = "nothing" if value is None else text_of(value) or "an empty text"
+        self.fail(name, row, f"expected {expected}, got {came}.")
+
+    def fail(self, name: str, row: int, message: str) -> Never:
+        """An error at a row, which is counted from 0 here and as users count it in the message."""
+        raise ValueError(f"{self.place_of(name, row)}: {message}")
+
+
+def is_missing(cells: np.ndarray) -> np.ndarray:
+    """Which rows miss a value, ``[n]``: None, NaN, NaT or NA of pandas."""
+    if cells.dtype.kind in "mM":
+        found = np.isnat(cells)
+    elif cells.dtype.kind == "f":
+        found = np.isnan(cells)
+    elif cells.dtype == object:
+        found = np.array([_is_none(x) for x in cells.flat], bool).reshape(cells.shape)
+    else:
+        found = np.zeros(cells.shape, bool)
+    return np.asarray(found.any(axis=tuple(range(1, found.ndim))))
+
+
+def _is_none(value: object) -> bool:
+    # A list is there, whatever is in it, and NA of pandas refuses to say whether it is itself.
+    if value is None or isinstance(value, (str, list, np.ndarray, dict)):
+        return value is None
+    try:
+        return bool(value != value)
+    except TypeError:
+        return True
+
+
+def as_floats(cells: np.ndarray) -> np.ndarray:
+    """Numbers and texts of numbers as floats; NaN for anything else."""
+    if cells.dtype != object:
+        return cells.astype(float)
+    found = np.array([_as_float(x) for x in cells.flat], float)
+    return found.reshape(cells.shape)
+
+
+def _as_float(value: Any) -> float:
+    # Python reads 1_000 as a number, and no other program does.
+    if isinstance(value, str) and "_" in value:
+        return np.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return np.nan
+
+
+def as_numbers(cells: np.ndarray) -> np.ndarray:
+    """Texts that are all numbers as numbers, where missing ones are NaN, and all else as it is."""
+    if cells.dtype != object or cells.ndim > 1:
+        return cells
+    if not all(isinstance(x, str) or _is_none(x) for x in cells):
+        return cells
+    numbers = as_floats(cells)
+    texts = cells[np.isnan(numbers)]
+    return numbers if all(_is_none(x) or x.strip().lower() == "nan" for x in texts) else cells
+
+
+def text_of(value: Any) -> str:
+    """A value as it is written."""
+    return str(value.item() if isinstance(value, np.generic) else value)
+
+
+def stems(pattern: str, names: Sequence[str]) -> list[str]:
+    """What the * of a pattern stands for in each name."""
+    start, end = _halves(pattern)
+    return [name[len(start) : len(name) - len(end)] for name in names]
+
+
+def listed(items: Sequence[object]) -> str:
+    """Names or numbers in an error; the first ten of many."""
+    shown = [f"{x:g}" if isinstance(x, float) else str(x) for x in items[:10]]
+    return ", ".join([*shown, f"… {len(items)} in all"] if len(items) > 10 else shown)
+
+
+def _halves(pattern: str) -> tuple[str, str]:
+    start, _, end = pattern.partition("*")
+    if "*" in end:
+        raise ValueError(f"A pattern of columns must have one *, got {pattern}.")
+    return start, end
+
+
+def _has_lists(cells: np.ndarray) -> bool:
+    is_objects = cells.dtype == object and cells.ndim == 1
+    return is_objects and any(isinstance(x, (list, np.ndarray, dict)) for x in cells)
+
+
+def _has_dates(cells: np.ndarray) -> bool:
+    return cells.dtype == object and any(hasattr(x, "isoformat") for x in cells.flat)

@@ -1,0 +1,283 @@
+"""Frames and grids, whose columns are named with the words of the command line."""
+
+import datetime
+import re
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import xarray
+
+import calibjax as cj
+
+N, DAYS, PLACES, MEMBERS = 6, 5, 3, 4
+DATES = np.datetime64("2026-01-01") + np.arange(N)
+COLUMNS = {
+    "p_cat": [0.25, 0.5, 0.5, 0.125, 0.25, 0.75],
+    "p_dog": [0.75, 0.5, 0.5, 0.875, 0.75, 0.25],
+    "label": ["cat", "dog"] * 3,
+    "region": ["north", "south", None, "north", "south", "north"],
+    "week": DATES.tolist(),
+    "lead": [1, 2, 3, 1, 2, 3],
+    "count": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+    "sold": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0],
+    "q90": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+    "q10": [-1.0, 0.0, 1.0, 2.0, 3.0, 4.0],
+    "mu": [0.0] * N,
+    "sd": [1.0] * N,
+    "alive": [True, False] * 3,
+}
+FRAMES = {
+    "pandas": pd.DataFrame(COLUMNS),
+    "index": pd.DataFrame(COLUMNS).set_index("week"),
+    "polars": pl.DataFrame(COLUMNS),
+    "lists": COLUMNS,
+}
+CALLS = {
+    "probs": {"probs": "p_*", "target": "label"},
+    "list": {"probs": ["p_dog", "p_cat"], "target": "label", "classes": ["dog", "cat"]},
+    "prob": {"prob": "p_cat", "target": "label", "event": "cat"},
+    "quantiles": {"quantiles": "q*", "target": "sold"},
+    "normal": {"mean": "mu", "sd": "sd", "target": "sold", "censored": "alive"},
+    "draws": {"draws": ["mu", "q10", "q90"], "target": "sold"},
+}
+
+
+class Call:
+    """What `evaluate` makes of its arguments; the tests behind it take long to compile."""
+
+    def __init__(self, predictions, targets, **options):
+        self.predictions, self.targets, self.options = predictions, targets, options
+
+
+@pytest.fixture(autouse=True)
+def read(monkeypatch):
+    for module in "_evaluate", "_evaluate_read":
+        monkeypatch.setattr(f"calibjax.evaluation.{module}.evaluate_read", Call)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("frame", FRAMES)
+def test_frames_are_read_as_arrays(frame, call):
+    found = cj.evaluate(FRAMES[frame], **CALLS[call])
+    order = [1, 0] if call == "list" else [0, 1]
+    is_cat = np.array(COLUMNS["label"]) == "cat"
+    labels = is_cat if call == "prob" else np.where(is_cat, order[0], order[1])
+    expected = {
+        "probs": lambda: np.stack([COLUMNS["p_cat"], COLUMNS["p_dog"]], 1)[:, order],
+        "prob": lambda: COLUMNS["p_cat"],
+        "quantiles": lambda: np.stack([COLUMNS["q10"], COLUMNS["q90"]], 1),
+        "draws": lambda: np.stack([COLUMNS["mu"], COLUMNS["q10"], COLUMNS["q90"]], 1),
+    }
+    fields = {"list": "probs", "prob": "probs", "quantiles": "values", "draws": "samples"}
+    if call == "normal":
+        assert found.targets.high.tolist() == [np.inf, 1, np.inf, 3, np.inf, 5]
+        np.testing.assert_array_equal(found.predictions.scale, 1)
+        return
+    values = getattr(found.predictions, fields.get(call, "probs"))
+    np.testing.assert_array_equal(values, expected.get(call, expected["probs"])())
+    real = call in ("quantiles", "draws")
+    np.testing.assert_array_equal(found.targets, COLUMNS["sold"] if real else labels)
+    if call == "quantiles":
+        assert [float(x) for x in found.predictions.levels] == pytest.approx([0.1, 0.9])
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_what_else_is_known_of_rows(frame):
+    options = {"groups": ["region", "lead"], "weights": "count", "times": "week"}
+    horizon = datetime.timedelta(days=2)
+    found = cj.evaluate(FRAMES[frame], **CALLS["probs"], **options, horizon=horizon).options
+    assert found["classes"] == ["cat", "dog"]
+    region = found["groups"]["region"]
+    assert region[[0, 1, 3]].tolist() == ["north", "south", "north"] and pd.isna(region[2])
+    assert found["groups"]["lead"].tolist() == COLUMNS["lead"]
+    assert found["weights"].tolist() == COLUMNS["count"]
+    days = (DATES - np.datetime64("1970-01-01")).astype(float)
+    assert found["dependence"].times.tolist() == days.tolist()
+    assert found["dependence"].horizon == 2
+    clusters = cj.evaluate(FRAMES[frame], **CALLS["probs"], clusters="lead").options["dependence"]
+    assert clusters.clusters.tolist() == [0, 1, 2, 0, 1, 2]
+
+
+def test_types_of_columns():
+    frame = pd.DataFrame(COLUMNS).astype({"label": "category", "lead": "Int64", "mu": str})
+    assert cj.evaluate(frame, **CALLS["probs"]).targets.tolist() == [0, 1] * 3
+    assert cj.evaluate(frame, mean="mu", sd="sd", target="lead").targets.tolist()[:2] == [1, 2]
+    assert cj.evaluate(frame, prob="p_cat", target="alive").targets.tolist() == [1, 0] * 3
+    numbered = pd.DataFrame({0: [0.5, 0.5], 1: [0.5, 0.5], "y": [0, 1]})
+    assert cj.evaluate(numbered, probs=[0, 1], target="y").targets.tolist() == [0, 1]
+
+
+def test_missing_values_are_left_out_if_asked():
+    frame = pd.DataFrame(COLUMNS).assign(sold=[0, None, 2, 3, 4, 5])
+    with pytest.warns(UserWarning, match="data: 5 of 6 rows are used, without missing values"):
+        found = cj.evaluate(frame, **CALLS["quantiles"], drop_missing=True, groups="lead")
+    assert found.targets.tolist() == [0, 2, 3, 4, 5]
+    assert found.options["groups"]["lead"].tolist() == [1, 3, 1, 2, 3]
+    with pytest.raises(ValueError, match="data, column sold, row 1: expected a finite .* got nan"):
+        cj.evaluate(frame, **CALLS["quantiles"])
+
+
+# Arguments beside a frame in which some columns are replaced.
+BAD = {
+    "no column": ({}, {"probs": "p_*", "target": "labels"}, "no column labels, .* is it label?"),
+    "no predictions": ({}, {"target": "label"}, "probs, prob, mean, quantiles, draws .* got 0"),
+    "two kinds": ({}, {"target": "label", "probs": "p_*", "prob": "mu"}, "got 2 of them"),
+    "no target": ({}, {"probs": "p_*"}, "target must say which column"),
+    "no deviation": ({}, {"mean": "mu", "target": "sold"}, "mean needs sd"),
+    "one column": ({}, {"probs": ["p_cat"], "target": "label"}, "two names .* or more"),
+    "the same twice": ({}, {"draws": ["mu", "mu"], "target": "sold"}, "different columns"),
+    "no pattern": ({}, {"probs": "x_*", "target": "label"}, r"two columns x_\*, got none"),
+    "no levels": ({}, {"quantiles": ["mu", "sd"], "target": "sold"}, "must be numbers, got mu"),
+    "crossing": ({"q10": 9}, CALLS["quantiles"], "column q90, row 0: .*sort_quantiles=True"),
+    "no sum": ({"p_cat": 0.75}, CALLS["probs"], r"column p_\*, row 0: .*normalize=True divides"),
+    "no number": ({"mu": "much"}, CALLS["normal"], "column mu, row 0: .*number, got much"),
+    "no class": ({"label": "fox"}, CALLS["probs"], "column label, row 0: .*got 'fox'"),
+    "from 1": ({"label": [1, 2] * 3}, CALLS["probs"], "column label: .*got 1 … 2: subtract 1"),
+    "no event": ({}, {"prob": "p_cat", "target": "label"}, "event must say which of them"),
+    "classes": ({}, CALLS["list"] | {"classes": ["dog"]}, "classes must be 2 names"),
+    "dates": ({}, {"mean": "mu", "sd": "sd", "target": "week"}, "week: expected numbers, got date"),
+    "missing": ({}, CALLS["probs"] | {"clusters": "region"}, "region, row 2: expected a value"),
+    "no date": ({}, CALLS["probs"] | {"times": "label"}, "label, row 0: .*, or a date"),
+    "no weight": ({"mu": -1}, CALLS["probs"] | {"weights": "mu"}, "mu, row 0: .*a weight"),
+    "units": ({}, CALLS["probs"] | {"clusters": "lead", "times": "week"}, "clusters and times"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_errors_of_columns(case):
+    new, options, message = BAD[case]
+    with pytest.raises(ValueError, match=message) as error:
+        cj.evaluate(pd.DataFrame(COLUMNS).assign(**new), **options)
+    assert "\n" not in str(error.value) and "--" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((COLUMNS,), {}, "got nothing; of a frame target .* name columns"),
+        ((COLUMNS, "label"), {}, "got the text 'label'; .*evaluate.frame, target='label'"),
+        ((COLUMNS, [0, 1]), CALLS["probs"], "targets must not be given where arguments name"),
+        ((np.ones((3, 2)),), CALLS["probs"], "data must be a frame .*, got ndarray"),
+        ((pl.LazyFrame(COLUMNS),), CALLS["probs"], r"data.collect\(\)"),
+        (
+            (COLUMNS,),
+            CALLS["probs"] | {"clusters": [0, 1]},
+            "clusters must be the name of",
+        ),
+        ((COLUMNS,), CALLS["probs"] | {"groups": {"a": [0]}}, "groups must be a list of names"),
+        ((COLUMNS,), CALLS["probs"] | {"normalize": "yes"}, "normalize"),
+    ],
+    ids=["nothing", "text", "both", "array", "lazy", "clusters", "groups", "flag"],
+)
+def test_errors_of_arguments(arguments, options, message):
+    with pytest.raises(TypeError, match=message):
+        cj.evaluate(*arguments, **options)
+
+
+def test_columns_of_bad_frames():
+    twice = pd.DataFrame([[0.5, 0, 0]] * 2, columns=["p", "y", "y"])
+    for frame, message in (
+        (twice, "different names, got y twice"),
+        ({"p": [0.5, 0.5], "y": [1]}, "same length, got 2 of p, 1 of y"),
+        ({"p": 0.5, "y": [1, 0]}, "column p: expected one value for each row, got 0.5"),
+        ({"p": np.ones((2, 2, 2)), "y": [1, 0]}, r"\[2, 2, 2\]; name the dimensions"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            cj.evaluate(frame, prob="p", target="y")
+
+
+def grid():
+    rng = np.random.default_rng(0)
+    observed = rng.normal(size=(DAYS, PLACES)).astype(np.float32)
+    forecast = rng.normal(size=(DAYS, PLACES, MEMBERS)).astype(np.float32)
+    return {
+        "observed": (("time", "station"), observed),
+        "forecast": (("time", "station", "member"), forecast),
+        "time": DATES[:DAYS],
+        "station": ["Oslo", "Rome", "Bern"],
+    }
+
+
+@pytest.mark.parametrize("form", ["arrays", "turned", "dataset"])
+def test_grids(form):
+    data = grid()
+    observed, forecast = data["observed"][1], data["forecast"][1]
+    if form == "turned":
+        data["forecast"] = ("member", "time", "station"), np.moveaxis(forecast, 2, 0)
+    if form == "dataset":
+        coords = {name: data.pop(name) for name in ("time", "station")}
+        data = xarray.Dataset(data, coords=coords)
+    options = {"target": "observed", "draws": "forecast", "times": "time", "groups": ["station"]}
+    found = cj.evaluate(data, **options)
+    np.testing.assert_array_equal(found.targets, observed.ravel())
+    np.testing.assert_array_equal(found.predictions.samples, forecast.reshape(-1, MEMBERS))
+    assert found.options["groups"]["station"].tolist() == ["Oslo", "Rome", "Bern"] * DAYS
+    assert np.diff(found.options["dependence"].times).tolist() == ([0, 0, 1] * DAYS)[:-1]
+    observed[1, 2] = np.nan
+    at = "data, variable observed, time 2026-01-02.*, station Bern: expected a finite number"
+    with pytest.raises(ValueError, match=at):
+        cj.evaluate(data, **options)
+    with pytest.warns(UserWarning, match="14 of 15 rows are used"):
+        found = cj.evaluate(data, **options, drop_missing=True)
+    assert len(found.targets) == len(found.options["groups"]["station"]) == 14
+
+
+def test_dimensions_name_levels_and_classes():
+    data = grid()
+    values = np.sort(data["forecast"][1][..., :3])
+    data |= {"q": (("time", "station", "level"), values), "level": [0.1, 0.5, 0.9]}
+    found = cj.evaluate(data, target="observed", quantiles="q").predictions
+    np.testing.assert_array_equal(found.values, values.reshape(-1, 3))
+    assert [float(x) for x in found.levels] == pytest.approx([0.1, 0.5, 0.9])
+    probs = np.random.default_rng(1).dirichlet([1, 1], DAYS)
+    data |= {"p": (("time", "kind"), probs), "kind": ["dry", "wet"]}
+    data["weather"] = ("time", "station"), np.array([["wet", "dry", "wet"]] * DAYS)
+    found = cj.evaluate(data, target="weather", probs="p")
+    np.testing.assert_allclose(found.predictions.probs, probs.repeat(PLACES, 0), rtol=1e-6)
+    assert found.targets.tolist() == [1, 0, 1] * DAYS and found.options["classes"] == ["dry", "wet"]
+
+
+@pytest.mark.parametrize(
+    ("new", "message"),
+    [
+        (
+            {"forecast": (("time", "station", "lead", "member"), np.ones((DAYS, PLACES, 2, 2)))},
+            "one",
+        ),
+        ({"forecast": (("time", "place", "member"), np.ones((DAYS, 2, 2)))}, "got time, place"),
+        ({"forecast": (("time", "station", "member"), np.ones((DAYS, 2, 2)))}, "expected 3 places"),
+        ({"forecast": (("time", "station", "member"), np.ones((DAYS, PLACES)))}, "expected 3 dim"),
+        ({"forecast": (("time", "station"), np.ones((DAYS, PLACES)))}, "array of two dimensions"),
+        ({"observed": (("time", "height"), np.ones((DAYS, 2)))}, "got time, station, member"),
+    ],
+    ids=["two more", "other names", "other size", "too few", "no member", "other targets"],
+)
+def test_errors_of_grids(new, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        cj.evaluate(grid() | new, target="observed", draws="forecast")
+
+
+def test_arrays_of_xarray():
+    data = xarray.Dataset({name: grid()[name] for name in ("observed", "forecast")})
+    with pytest.raises(TypeError, match="must be a Dataset .* got a DataArray"):
+        cj.evaluate(data.forecast, target="observed", draws="forecast")
+    with pytest.raises(ValueError, match="of a grid name the dimensions"):
+        cj.evaluate(data.forecast, data.observed)
+    empty = data.isel(time=[])
+    with pytest.raises(ValueError, match="expected at least 2 rows, got 0"):
+        cj.evaluate(empty, target="observed", draws="forecast")
+
+
+def test_swapped_arguments():
+    numbers = np.linspace(-1, 1, N)
+    for predictions, targets in (
+        (cj.Between(numbers, numbers), numbers),
+        (numbers, np.stack([numbers] * 3, axis=1)),
+        (numbers, cj.Normal(numbers, np.ones(N))),
+    ):
+        with pytest.raises((TypeError, ValueError), match="predictions come first"):
+            cj.evaluate(predictions, targets)
+    with pytest.raises(ValueError, match="count the classes from 1, subtract 1"):
+        cj.evaluate(pd.DataFrame(np.full((3, 3), 1 / 3)), [1, 2, 3])
