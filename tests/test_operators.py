@@ -52,7 +52,7 @@ def test_sums_of_each_kind(make, key, float64):
         moments = operator.row_sums_and_squares()
         forms = operator.quadratic_forms(vectors)
         eigenvalues = jnp.linalg.eigvalsh(operator.core())
-        return operator.diagonal(), *moments, *forms, operator.trace(power=2), eigenvalues
+        return operator.diagonal, *moments, *forms, operator.trace(power=2), eigenvalues
 
     found = jax.jit(sums)(operator, jnp.asarray(vectors))
     diagonal, row_sums, squares, forms, again, trace, eigenvalues = map(np.asarray, found)

@@ -15,6 +15,7 @@ from calibjax.discrepancy._terms import deviation as deviation
 from calibjax.discrepancy._terms import deviation_tile as deviation_tile
 from calibjax.discrepancy._terms import h as h
 from calibjax.discrepancy._terms import h_tile as h_tile
+from calibjax.discrepancy._terms import h_with_itself as h_with_itself
 from calibjax.discrepancy._terms import normal_form as normal_form
 from calibjax.discrepancy._terms import prepared as prepared
 from calibjax.discrepancy._terms import separate as separate

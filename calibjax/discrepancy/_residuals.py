@@ -57,6 +57,10 @@ class TargetResidual(ABC):
     def product(self, a: Sample, b: Sample) -> jax.Array:
         """<r(p, y), r(q, z)> of one pair of samples, a scalar."""
 
+    def square(self, a: Sample) -> jax.Array:
+        """<r(p, y), r(p, y)> of one sample, a scalar."""
+        return self.product(a, a)
+
     def tile(self, a: Sample, b: Sample) -> jax.Array:
         """The products of all pairs of two batches of prepared samples, ``[S, T]``."""
         return vmap_pairs(self.product)(a, b)
@@ -146,6 +150,10 @@ class PITResidual(TargetResidual):
 
     def product(self, a: Sample, b: Sample) -> jax.Array:
         return dot(self.feature(*a), self.feature(*b))
+
+    def square(self, a: Sample) -> jax.Array:
+        feature = self.feature(*a)
+        return dot(feature, feature)
 
     def tile(self, a: Sample, b: Sample) -> jax.Array:
         return dot(a[0].features, b[0].features.T)

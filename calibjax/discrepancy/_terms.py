@@ -90,6 +90,15 @@ class Term:
         ]
         return times(self.factor, _mean(values))
 
+    def h_with_itself(self, a: Sample) -> jax.Array:
+        """h of a sample and itself."""
+        a = self.residual.judged(a)
+        values = [
+            kernel_value(self.prediction_kernel, p, p) * self.residual.square((r, a[1]))
+            for p, r in _cross_fit(a[0])
+        ]
+        return times(self.factor, _mean(values))
+
     def h_tile(self, a: Sample, b: Sample) -> jax.Array:
         """h of all pairs of two batches of prepared samples, ``[S, T]``."""
         ps, qs = jax.vmap(_cross_fit)(a[0]), jax.vmap(_cross_fit)(b[0])
@@ -203,6 +212,11 @@ def prepared(kernel: SumOfTerms, rows: Sample, axis: Axis) -> PreparedRows:
 def h(kernel: SumOfTerms, a: Sample, b: Sample) -> jax.Array:
     """h of one pair of samples, a scalar."""
     return kernel.total(lambda term: term.h(a, b))
+
+
+def h_with_itself(kernel: SumOfTerms, a: Sample) -> jax.Array:
+    """h of a sample and itself, a scalar; what `h` computes of both samples is computed once."""
+    return kernel.total(lambda term: term.h_with_itself(a))
 
 
 def h_tile(kernel: SumOfTerms, a: PreparedRows, b: PreparedRows) -> jax.Array:

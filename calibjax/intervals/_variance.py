@@ -8,8 +8,7 @@ from calibjax._distribution import Distribution
 from calibjax._numbers import dot
 from calibjax._rows import Data
 from calibjax._sharding import Axis, all_sum, axis_size, evenly_spaced, rows_at
-from calibjax.discrepancy import SumOfTerms, h
-from calibjax.operators import in_tiles
+from calibjax.discrepancy import SumOfTerms, h_tile, h_with_itself, prepared
 from calibjax.resampling import draw_targets
 
 # The number of rows that show the largest eigenvalue.
@@ -39,10 +38,11 @@ def largest_variance(
     # What does not count is a valid row too: of one that is 0, h may be NaN.
     index = jnp.where(is_row, evenly_spaced(n_rows, count, size), 0)
     samples = rows_at(data.samples, n_kept, index, axis)
-    dense = in_tiles(kernel, samples, is_row.astype(data.weights.dtype)).dense()
-    weights, count = dense.weights, count.astype(data.weights.dtype)
-    means = dot(dense.matrix, weights) / count
-    centred = dense.matrix - means[:, None] - means[None, :] + dot(weights, means) / count
+    weights, count = is_row.astype(data.weights.dtype), count.astype(data.weights.dtype)
+    rows = prepared(kernel, samples, None)
+    matrix = h_tile(kernel, rows, rows)
+    means = dot(matrix, weights) / count
+    centred = matrix - means[:, None] - means[None, :] + dot(weights, means) / count
     return _largest_eigenvalue(weights[:, None] * centred * weights[None, :]) / (count - 1)
 
 
@@ -79,7 +79,7 @@ def variance_under_model(
         prediction, number = row
         batch, rows = jax.tree.map(lambda x: x[None], (prediction, number))
         targets = draw_targets(key, batch, rows, jnp.int32(0))[0].astype(data.targets.dtype)
-        values = jax.vmap(lambda y: h(kernel, (prediction, y), (prediction, y)))(targets)
+        values = jax.vmap(lambda y: h_with_itself(kernel, (prediction, y)))(targets)
         return jnp.mean(values), jnp.var(values)
 
     moments = lax.map(mean_and_variance, (data.predictions, numbers), batch_size=_ROWS)

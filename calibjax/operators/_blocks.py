@@ -12,7 +12,7 @@ from calibjax._pairwise import cut, in_chunks, most_tile_rows
 from calibjax._rows import Data, clean, in_dtype
 from calibjax._sharding import Axis, all_sum, axis_size, index_on, rows_from_here
 from calibjax._struct import static, struct
-from calibjax.discrepancy import Sample, SumOfTerms, h
+from calibjax.discrepancy import Sample, SumOfTerms, h_with_itself
 from calibjax.operators._tiled import in_tiles, poisoned_unless_symmetric
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ class BlockH:
 
     def trace(self) -> jax.Array:
         """sum_i w_i^2 h_ii, over the rows of all devices."""
-        diagonal = jax.vmap(lambda a: h(self.kernel, a, a))(self.samples)
+        diagonal = jax.vmap(lambda a: h_with_itself(self.kernel, a))(self.samples)
         return all_sum(jnp.sum(jnp.square(self.weights.reshape(-1)) * diagonal), self.axis)
 
 

@@ -16,6 +16,7 @@ class DenseH(DiscrepancyMatrix):
     weights: jax.Array
     axis: None = static(default=None)
 
+    @property
     def diagonal(self) -> jax.Array:
         return jnp.diagonal(self.matrix)
 

@@ -1,5 +1,6 @@
 """H of random features: H = Psi Psi^T, where Psi has few columns."""
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -39,6 +40,7 @@ class LowRankH(DiscrepancyMatrix):
         """None, because the row sums do not show the error of the features."""
         return None
 
+    @functools.cached_property
     def diagonal(self) -> jax.Array:
         return self._map_rows_of_psi(lambda rows: jnp.sum(jnp.square(rows), axis=1))
 

@@ -30,7 +30,7 @@ class DiscrepancyMatrix(ABC):
 
     def trace(self, power: int = 1) -> jax.Array:
         """sum_i w_i^2 h_ii^power."""
-        terms = jnp.square(self.weights) * self.diagonal() ** power
+        terms = jnp.square(self.weights) * self.diagonal**power
         return all_sum(jnp.sum(terms), self.axis)
 
     def unbiased(self, row_sums: jax.Array) -> jax.Array:
@@ -48,6 +48,7 @@ class DiscrepancyMatrix(ABC):
         deviations = self.weights * (row_sums / (n - 1) - estimate)
         return 2 * jnp.sqrt(all_sum(jnp.sum(jnp.square(deviations)), self.axis) / (n * (n - 1)))
 
+    @property
     @abstractmethod
     def diagonal(self) -> jax.Array:
         """h_ii, ``[n]``."""

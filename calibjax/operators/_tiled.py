@@ -1,6 +1,7 @@
 """H computed tile by tile, and never stored."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from calibjax._pairwise import Tile, Trees, cut, pad, ring, ring_sum, tile_sizes
 from calibjax._rows import Data, in_dtype
 from calibjax._sharding import Axis, all_of, all_sum, as_varying
 from calibjax._struct import PyTree, static, struct
-from calibjax.discrepancy import Sample, SumOfTerms, deviation_tile, h, h_tile, prepared
+from calibjax.discrepancy import Sample, SumOfTerms, deviation_tile, h_tile, h_with_itself, prepared
 from calibjax.kernels import is_symmetric, users_functions
 from calibjax.operators._dense import DenseH
 from calibjax.operators._operator import DiscrepancyMatrix
@@ -59,8 +60,9 @@ class TiledH(DiscrepancyMatrix):
         """sum_{i, j} w_i w_j."""
         return jnp.square(self.count())
 
+    @functools.cached_property
     def diagonal(self) -> jax.Array:
-        return jax.vmap(lambda a: h(self.kernel, a, a))(self.samples)
+        return jax.vmap(lambda a: h_with_itself(self.kernel, a))(self.samples)
 
     def row_sums_and_squares(self) -> tuple[jax.Array, jax.Array]:
         def visit(
@@ -108,7 +110,7 @@ class TiledH(DiscrepancyMatrix):
         samples = prepared(self.kernel, self.samples, self.axis)
         matrix = h_tile(self.kernel, samples, samples)
         # A tile may round h_ii otherwise than `diagonal` does.
-        matrix = jnp.fill_diagonal(matrix, self.diagonal(), inplace=False)
+        matrix = jnp.fill_diagonal(matrix, self.diagonal, inplace=False)
         return DenseH(matrix, self.weights)
 
     def deviations(self, locations: Data) -> jax.Array:

@@ -80,7 +80,7 @@ def resampled_forms(
     The first `n_kept` rows of this device have weight 1, the other rows 0.  One pass over H serves
     1024 resamples, and the memory is one byte for each of these resamples and each row.
     """
-    n, diagonal = h.weights.shape[0], h.diagonal()
+    n, diagonal = h.weights.shape[0], h.diagonal
 
     def forms_of(numbers: jax.Array) -> tuple[ResampledForms, jax.Array]:
         excess = centred_counts(key, numbers, n, n_kept, h.axis)

@@ -93,7 +93,7 @@ def dependent_sums(
     order of clusters or times.  With `is_normal` clusters have normal multipliers, as residuals of
     labels need them.  O(n^2 n_resamples) time; O(n) memory, some hundreds of numbers for each row.
     """
-    h_diagonal, weights, axis = h.diagonal(), h.weights, h.axis
+    h_diagonal, weights, axis = h.diagonal, h.weights, h.axis
     is_alone = data.clusters is None and data.times is None
     if is_alone:
         data = dataclasses.replace(data, clusters=row_numbers(data.weights, axis))
