@@ -34,6 +34,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if not config.option.optimised:
         jax.config.update("jax_disable_most_optimizations", True)
+        # Which line of Python an operation comes from is for profiles.
+        jax.config.update("jax_include_full_tracebacks_in_locations", False)
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {SIMPLE_CODE}"
     # Programs that took long to compile are there in the next run; --cache-clear removes them. Each
     # worker has a folder, since jax does not write a file in one step, and each machine its code.
