@@ -176,7 +176,9 @@ def results_of(case: Case) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for method in METHODS:
         start = time.process_time()
-        recalibrator = cj.fit_recalibrator(case.fit.predictions, case.fit.targets, method)
+        recalibrator = cj.fit_recalibrator(
+            case.fit.predictions, case.fit.targets, method, times=case.fit.times
+        )
         seconds = time.process_time() - start
         found[method] = judged(case, recalibrator(case.judge.predictions)) | {"seconds": seconds}
         found[method]["chosen"] = recalibrator.fit.method

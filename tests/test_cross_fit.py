@@ -47,6 +47,18 @@ def test_numbers():
         assert abs(np.mean(targets <= values[:, k]) - level) < 0.1
 
 
+def test_rows_without_weight_fit_no_map():
+    counts = np.arange(N) % 3 > 0
+    folds = np.arange(N) % 2
+    found = np.asarray(
+        cj.cross_fit(
+            PREDICTIONS, EVENTS, "temperature", folds, weights=counts.astype(np.float32)
+        ).probs
+    )
+    alone = cj.fit_recalibrator(PREDICTIONS, EVENTS, "temperature", where=counts & (folds == 1))
+    np.testing.assert_allclose(found[::2], np.asarray(alone(PREDICTIONS).probs)[::2], atol=1e-6)
+
+
 ERRORS = {
     "one fold": (lambda: cj.cross_fit(PREDICTIONS, EVENTS, "beta", 1), "folds must be between 2"),
     "many folds": (

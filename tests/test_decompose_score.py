@@ -41,6 +41,19 @@ def test_parts_are_scores_of_scikit_learn(score):
     assert found.calibration.low > 0
 
 
+@pytest.mark.parametrize("form", ["events", "numbers"])
+def test_rows_without_weight_do_not_count(form):
+    numbers = cj.Normal(LOGITS.astype(np.float32), np.ones(N, np.float32))
+    p, y = {"events": (cj.Bernoulli(PROBS), EVENTS), "numbers": (numbers, EVENTS + 0.5)}[form]
+    kept = np.arange(N) % 4 < 3
+    method = "temperature" if form == "events" else "shift_scale"
+    folds = np.arange(N) % 3
+    found = cj.decompose_score(p, y, method=method, folds=folds, weights=3 * kept)
+    alone = cj.decompose_score(p[kept], y[kept], method=method, folds=folds[kept])
+    for a, b in zip(found[:5], alone[:5], strict=True):
+        np.testing.assert_allclose(a.estimate, b.estimate, rtol=1e-5, atol=1e-6)
+
+
 def test_two_columns_have_the_parts_of_one():
     columns = cj.Categorical(np.stack([1 - PROBS, PROBS], axis=1))
     pairs = [

@@ -12,8 +12,11 @@ from scipy.optimize import minimize
 from scipy.special import expit, ndtr, ndtri
 
 import calibjax as cj
-from calibjax.recalibration._fit_recalibrator import OF_NUMBERS
-from calibjax.recalibration._unit_line import LEVELS, LINES, UnitLine
+from calibjax._rows import Dependence, check_data
+from calibjax.recalibration._fit_to_numbers import OF_NUMBERS
+from calibjax.recalibration._folds import parts_of
+from calibjax.recalibration._mixture import least_squares_weights
+from calibjax.recalibration._unit_line import LEVELS, LINES, LineRows, UnitLine, distances_of
 from calibjax.recalibration._unit_line._spline import smooth_line
 
 N = 400
@@ -194,6 +197,96 @@ def test_conditional_of_equal_forecasts_is_one_map():
     same = cj.Quantiles(np.tile(ndtri(LEVELS), (N, 1)).astype(np.float32), LEVELS)
     values = cj.fit_recalibrator(same, TARGETS, "conditional")(same).values
     assert np.all(np.isfinite(values)) and np.ptp(values, axis=0).max() < 1e-5
+
+
+COVARIATE = np.random.default_rng(8).normal(size=N).astype(np.float32)
+# The median of a forecast is right on average, and 0.8 off to a side that the covariate tells.
+HIDDEN_TARGETS = (LOC + 0.8 * np.sign(COVARIATE) + 0.6 * (TARGETS - LOC - 0.2)).astype(np.float32)
+
+
+def test_a_covariate_mends_what_the_forecast_does_not_tell(tmp_path):
+    recalibrator = cj.fit_recalibrator(
+        QUANTILES, HIDDEN_TARGETS, "conditional", covariates={"wind": COVARIATE}
+    )
+    assert recalibrator.steps[0].grid.shape == (3, 64) and recalibrator.fit.covariates == ("wind",)
+    values = np.asarray(recalibrator(QUANTILES, covariates={"wind": COVARIATE}).values)
+    medians = values[:, LEVELS.index(0.5)] - LOC
+    # It was 0.8 before, and the map is drawn to the one for all forecasts.
+    assert np.mean(np.abs(medians - 0.8 * np.sign(COVARIATE))) < 0.4
+    path = tmp_path / "map.json"
+    recalibrator.save(path)
+    loaded = cj.load_recalibrator(path)
+    assert loaded.fit == recalibrator.fit
+    again = loaded(QUANTILES, covariates={"wind": COVARIATE}).values
+    np.testing.assert_array_equal(again, values)
+    for given, message in (
+        (None, "covariates must be given.*: wind"),
+        ({"rain": COVARIATE}, "columns of the fit, wind, got rain"),
+        (COVARIATE[:, None].repeat(2, 1), "columns of the fit, wind, got 0, 1"),
+    ):
+        check_message(lambda x=given: recalibrator(QUANTILES, covariates=x), ValueError, message)
+
+
+# What judges candidates
+
+
+def test_scores_of_quantiles_are_the_crps():
+    """Of a shifted and wider normal law, whose CRPS has a closed form."""
+    levels = ndtri_levels()
+    z, y = ndtri(levels), np.array([-1.3, 0.2, 2.5])
+    # G(F(y)) is the cdf of N(0.3, 1.5) where F is that of N(0, 1).
+    below = (ndtri(levels) >= y[:, None]).astype(float)
+    distances = distances_of(np.tile(z, (3, 1)))
+    rows = LineRows(levels, below, np.ones(3), np.zeros(3, int), distances)
+    w = (y - 0.3) / 1.5
+    density = np.exp(-(w**2) / 2) / np.sqrt(2 * np.pi)
+    expected = 1.5 * (w * (2 * ndtr(w) - 1) + 2 * density - 1 / np.sqrt(np.pi))
+    np.testing.assert_allclose(rows.scores(ndtr((z - 0.3) / 1.5)), expected, rtol=2e-3)
+
+
+def ndtri_levels():
+    """Levels of evenly spaced normal scores."""
+    return ndtr(np.linspace(-6, 6, 2401))
+
+
+def test_scores_of_densities_are_log_scores():
+    """Of the same map, with fine cells: the log score less that before."""
+    levels, y = ndtri_levels(), np.array([-1.3, 0.2, 2.5])
+    below = (ndtri(levels) >= y[:, None]).astype(float)
+    rows = LineRows(levels, below, np.ones(3), np.zeros(3, int))
+    after = stats.norm(0.3, 1.5).logpdf(y)
+    expected = stats.norm.logpdf(y) - after
+    found = rows.scores(ndtr((ndtri(levels) - 0.3) / 1.5))
+    np.testing.assert_allclose(found, expected, atol=0.01)
+
+
+def test_least_squares_weights_are_those_that_scipy_finds():
+    rng = np.random.default_rng(5)
+    values, w = rng.random((40, 3)), rng.random(40)
+    targets = values @ [0.7, 0.5, -0.2] + 0.1 * rng.normal(size=40)
+    found = minimize(
+        lambda s: w @ (values @ s - targets) ** 2,
+        np.full(3, 1 / 3),
+        bounds=[(0, 1)] * 3,
+        constraints={"type": "eq", "fun": lambda s: s.sum() - 1},
+        options={"ftol": 1e-14},
+    )
+    np.testing.assert_allclose(least_squares_weights(values, targets, w), found.x, atol=1e-4)
+
+
+def test_parts_keep_together_what_depends_on_each_other():
+    numbers = np.random.default_rng(6).integers(0, 30, N).astype(np.int32)
+    kept = np.arange(N) % 7 > 0
+    data = check_data(NORMAL, TARGETS, kept)
+    assert parts_of(data, Dependence(), kept, 10) is None
+    for dependence in (Dependence(clusters=numbers), Dependence(times=numbers / 4)):
+        part = parts_of(data, dependence, kept, 10)
+        assert part.shape == (kept.sum(),) and set(part) == set(range(10))
+        for number in range(30):
+            assert np.unique(part[numbers[kept] == number]).size == 1
+    # Times of one part follow each other.
+    first = np.array([part[numbers[kept] == number][0] for number in range(30)])
+    assert np.all(np.diff(first) >= 0)
 
 
 # Conformal quantiles
@@ -460,6 +553,31 @@ ERRORS = {
         lambda: cj.fit_recalibrator(NORMAL, CENSORED, "conformal"),
         ValueError,
         "targets must be known for method 'conformal', got Between",
+    ),
+    "clusters and times": (
+        lambda: cj.fit_recalibrator(NORMAL, TARGETS, clusters=np.ones(N, int), times=np.ones(N)),
+        ValueError,
+        "clusters and times must not both be given",
+    ),
+    "one cluster": (
+        lambda: cj.fit_recalibrator(NORMAL, TARGETS, clusters=np.ones(N, int)),
+        ValueError,
+        "clusters must have at least 2 different values",
+    ),
+    "covariates of a global map": (
+        lambda: cj.fit_recalibrator(NORMAL, TARGETS, "pit_beta", covariates={"x": LOC}),
+        ValueError,
+        "covariates must be None for method 'pit_beta'",
+    ),
+    "unknown covariates": (
+        lambda: cj.fit_recalibrator(NORMAL, TARGETS, covariates={"x": np.full(N, np.nan)}),
+        ValueError,
+        "covariates must be finite in every row, got .nan. in row 0",
+    ),
+    "covariates of labels": (
+        lambda: cj.fit_recalibrator(cj.Bernoulli(np.full(9, 0.5)), np.ones(9), covariates=LOC),
+        ValueError,
+        "covariates must be None for predictions of labels",
     ),
     "vectors": (
         lambda: cj.fit_recalibrator(cj.Empirical(np.ones((5, 3, 2))), np.ones((5, 2))),

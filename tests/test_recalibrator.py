@@ -17,7 +17,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 import calibjax as cj
-from calibjax.recalibration._fit_recalibrator import OF_LABELS
+from calibjax.recalibration._fit_to_labels import OF_LABELS
 from calibjax.recalibration._labels._curves import of_curves
 from calibjax.recalibration._labels._logistic import logistic_regression
 from calibjax.recalibration._labels._venn_abers import venn_abers
@@ -256,6 +256,7 @@ ODD = {
     "constant": (np.full(20, 0.3), [0, 1] * 10),
     "perfect": (np.repeat([0.2, 0.7], 10), [0] * 10 + [1] * 10),
     "always wrong": (np.repeat([0.0, 1.0], 10), [1] * 10 + [0] * 10),
+    "one event": (np.linspace(0.1, 0.9, 20), [1] + [0] * 19),
     "one class": (np.linspace(0.1, 0.9, 20), [0] * 20),
 }
 

@@ -26,6 +26,7 @@ from calibjax._rows._ladder import filled_up as filled_up
 from calibjax._rows._ladder import first_rows as first_rows
 from calibjax._rows._ladder import padded as padded
 from calibjax._rows._ladder import rung as rung
+from calibjax._rows._named_columns import Frame as Frame
 from calibjax._rows._named_columns import NamedColumns as NamedColumns
 from calibjax._rows._named_columns import column_values as column_values
 from calibjax._rows._named_columns import in_one_kind as in_one_kind

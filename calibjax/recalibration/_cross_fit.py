@@ -1,17 +1,17 @@
 """Predictions that are recalibrated by maps which did not see their rows."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._check import check_array, check_integer, check_shapes
 from calibjax._distribution import Distribution
-from calibjax._rows import NamedColumns, check_data
+from calibjax._rows import CovariatesLike, NamedColumns, check_data
 from calibjax._struct import is_traced
 from calibjax.recalibration._fit_recalibrator import fit_recalibrator
+from calibjax.recalibration._folds import numbers_of_folds
 
 
 def cross_fit(
@@ -22,6 +22,8 @@ def cross_fit(
     *,
     clusters: ArrayLike | None = None,
     groups: NamedColumns | None = None,
+    weights: ArrayLike | None = None,
+    covariates: CovariatesLike | None = None,
 ) -> Any:
     """Recalibrated predictions of all rows, each by a map that was fitted without its fold.
 
@@ -36,8 +38,12 @@ def cross_fit(
         folds: a number of folds of 2 or more, to which rows (or clusters) go by chance, always the
             same; or the number of the fold of each row, integers ``[n]``, such as weeks in blocks.
         clusters: numbers of clusters, integers ``[n]``; rows of one, which may depend on each
-            other, stay together.  Only with a number of folds.
+            other, stay together, in the parts that "auto" leaves out, too.  Only with a number of
+            folds.
         groups: as in `fit_recalibrator`.
+        weights: how much each row counts in the fits, nonnegative numbers ``[n]``; a row of weight
+            0 fits no map, and is mended.
+        covariates: as in `fit_recalibrator`.
 
     Returns:
         What the maps make of the predictions, in the order of the rows.
@@ -63,41 +69,41 @@ def cross_fit(
     Reference: Stone, Cross-validatory choice and assessment of statistical predictions, Journal of
     the Royal Statistical Society B 1974.
     """
-    if is_traced((predictions, targets, folds, clusters)):
+    given = predictions, targets, folds, clusters, weights, covariates
+    if is_traced(given):
         raise TypeError("cross_fit must be called outside of jit, got traced arguments.")
     n = check_data(predictions, targets).n
     fold = numbers_of_folds(folds, clusters, n)
-    mended = [
-        fit_recalibrator(predictions, targets, method, where=fold != k, groups=groups)(
-            predictions, groups
+    options = FitOptions(weights, groups, covariates, clusters)
+    return out_of_folds(predictions, targets, method, fold, options)
+
+
+class FitOptions(NamedTuple):
+    """Arguments of `fit_recalibrator`, of all rows."""
+
+    weights: ArrayLike | None = None
+    groups: NamedColumns | None = None
+    covariates: CovariatesLike | None = None
+    clusters: ArrayLike | None = None
+
+
+def out_of_folds(
+    predictions: Distribution,
+    targets: ArrayLike,
+    method: str,
+    fold: np.ndarray,
+    options: FitOptions,
+) -> Any:
+    """Predictions of each row by a map without its fold, which is a number from 0, ``[n]``."""
+    mended = []
+    for k in range(fold.max() + 1):
+        recalibrator = fit_recalibrator(
+            predictions, targets, method, where=fold != k, **options._asdict()
         )
-        for k in range(fold.max() + 1)
-    ]
+        mended.append(recalibrator(predictions, options.groups, options.covariates))
 
     def chosen(*parts: Any) -> Any:
         stacked = np.stack([np.asarray(x) for x in parts])
-        return jnp.asarray(stacked[fold, np.arange(n)])
+        return jnp.asarray(stacked[fold, np.arange(len(fold))])
 
     return jax.tree.map(chosen, *mended)
-
-
-def numbers_of_folds(folds: Any, clusters: Any, n: int) -> np.ndarray:
-    """The number of the fold of each row, from 0, ``[n]``."""
-    if np.ndim(folds) > 0:
-        check_array("folds", folds, "integer")
-        check_shapes({"folds": (folds, "n")}, {"n": n})
-        if clusters is not None:
-            raise ValueError("clusters must be None with the fold of each row, got an array.")
-        numbers, fold = np.unique(np.asarray(folds), return_inverse=True)
-        if numbers.size < 2:
-            raise ValueError("folds must hold at least 2 different numbers, got 1.")
-        return fold
-    units = np.arange(n)
-    if clusters is not None:
-        check_array("clusters", clusters, "integer")
-        check_shapes({"clusters": (clusters, "n")}, {"n": n})
-        units = np.unique(np.asarray(clusters), return_inverse=True)[1]
-    n_units = int(units.max()) + 1
-    count = check_integer("folds", folds, 2, n_units, "the number of rows or clusters, ")
-    by_chance = np.random.default_rng(0).permutation(n_units) % count
-    return by_chance[units]

@@ -10,7 +10,8 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_data, first_rows, padded
 from calibjax._struct import is_traced
 from calibjax.intervals import Estimated, Sampling, mean_interval
-from calibjax.recalibration._cross_fit import cross_fit, numbers_of_folds
+from calibjax.recalibration._cross_fit import FitOptions, out_of_folds
+from calibjax.recalibration._folds import numbers_of_folds
 from calibjax.recalibration._recalibrator import check_labels
 from calibjax.resampling import one_level
 from calibjax.scores import crps_of_data, log_score_of_data
@@ -69,6 +70,7 @@ def decompose_score(
     method: str | None = None,
     folds: int | ArrayLike = 5,
     clusters: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
     confidence_level: float = 0.95,
 ) -> ScoreDecomposition:
     """How much of a proper score is miscalibration, and how much is left after it is mended.
@@ -107,6 +109,8 @@ def decompose_score(
             as weeks in blocks.
         clusters: numbers of clusters, integers ``[n]``: rows of one may depend on each other.  They
             stay together in given numbers of folds, and count as one in intervals.
+        weights: how much each row counts, nonnegative numbers ``[n]``, in the fits, in the means,
+            and in what c says.
         confidence_level: the probability of each interval, in (0, 1).
 
     Returns:
@@ -133,9 +137,9 @@ def decompose_score(
     and Bach, Rethinking early stopping: refine, then calibrate, 2025, for calibration as the gain
     of recalibration.
     """
-    if is_traced((predictions, targets, folds, clusters)):
+    if is_traced((predictions, targets, folds, clusters, weights)):
         raise TypeError("decompose_score must be called outside of jit, got traced arguments.")
-    data = check_data(predictions, targets)
+    data = check_data(predictions, targets, None, weights)
     level = float(one_level(confidence_level, np.float64))
     has_labels = predictions.has_labels
     if score is None:
@@ -149,16 +153,20 @@ def decompose_score(
         check_shapes({"clusters": (clusters, "n")}, {"n": data.n})
     together = clusters if np.ndim(folds) == 0 else None
     fold = numbers_of_folds(folds, together, data.n)
-    mended = cross_fit(predictions, targets, method, fold)
+    options = FitOptions(weights=weights, clusters=clusters)
+    mended = out_of_folds(predictions, targets, method, fold, options)
     of_model, of_mended = _scores(score, predictions, targets), _scores(score, mended, targets)
-    of_frequencies = _scores_of_frequencies(score, predictions, np.asarray(targets), fold)
+    counts = None if weights is None else np.asarray(weights, np.float64)
+    every = np.ones(data.n) if counts is None else counts
+    of_frequencies = _scores_of_frequencies(score, predictions, np.asarray(targets), fold, every)
     unit = None if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
-    sampling = Sampling(data.n, clusters=unit)
+    sampling = Sampling(data.n, weights=counts, clusters=unit)
 
     def part(values: np.ndarray) -> Estimated:
         interval = mean_interval(values, level, sampling=sampling)
         low, high = interval or (np.nan, np.nan)
-        return Estimated(float(np.mean(values)), low, high)
+        # An infinite score of a row without weight counts for nothing.
+        return Estimated(float(np.average(values[every > 0], weights=every[every > 0])), low, high)
 
     n_folds = int(fold.max()) + 1
     words = f"{method} in {n_folds} folds of {data.n} rows; intervals of {100 * level:.4g} %"
@@ -194,30 +202,40 @@ def _brier(probs: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def _scores_of_frequencies(
-    score: str, predictions: Distribution, targets: np.ndarray, fold: np.ndarray
+    score: str,
+    predictions: Distribution,
+    targets: np.ndarray,
+    fold: np.ndarray,
+    weights: np.ndarray,
 ) -> np.ndarray:
     """The score of each row if the targets of the other folds are its forecast, ``[n]``."""
     scores = np.zeros(len(targets))
     for k in range(fold.max() + 1):
         inside = fold == k
-        others, own = targets[~inside], targets[inside]
+        others, own, counts = targets[~inside], targets[inside], weights[~inside]
+        # Their sum is how many rows of equal weights would be as exact.
+        counts = counts * (counts.sum() / np.sum(counts**2))
         if score == "crps":
-            scores[inside] = _crps_of_sample(others.astype(np.float64), own.astype(np.float64))
+            sample = others.astype(np.float64)
+            scores[inside] = _crps_of_sample(sample, counts, own.astype(np.float64))
             continue
         m = check_labels(predictions)
         # As of a map: what did not happen in so many rows may happen.
-        share = (np.bincount(others.astype(int), minlength=m) + 1 / m) / (len(others) + 1)
+        share = np.bincount(others.astype(int), counts, minlength=m)
+        share = (share + 1 / m) / (counts.sum() + 1)
         own = own.astype(int)
         rows = np.broadcast_to(share, (len(own), m))
         scores[inside] = -np.log(share[own]) if score == "log" else _brier(rows, own)
     return scores
 
 
-def _crps_of_sample(sample: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """E|Y - y| - E|Y - Y'| / 2 for the law of a sample, in O(n log n)."""
-    ordered, n = np.sort(sample), sample.size
-    sums = np.concatenate([[0.0], np.cumsum(ordered)])
+def _crps_of_sample(sample: np.ndarray, weights: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """E|Y - y| - E|Y - Y'| / 2 for the law of a sample with weights, in O(n log n)."""
+    order = np.argsort(sample)
+    ordered, share = sample[order], weights[order] / weights.sum()
+    ends = np.concatenate([[0.0], np.cumsum(share)])
+    sums = np.concatenate([[0.0], np.cumsum(share * ordered)])
     below = np.searchsorted(ordered, targets)
-    distance = targets * (2 * below - n) - 2 * sums[below] + sums[-1]
-    spread = 2 * np.sum((2 * np.arange(1, n + 1) - n - 1) * ordered) / n**2
-    return distance / n - spread / 2
+    distance = targets * (2 * ends[below] - 1) - 2 * sums[below] + sums[-1]
+    # Half of E|Y - Y'| is sum_i s_i y_i (S_i + S_{i-1} - 1), with sums S of the shares s.
+    return distance - np.sum((ends[1:] + ends[:-1] - 1) * share * ordered)

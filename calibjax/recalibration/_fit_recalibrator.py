@@ -1,43 +1,15 @@
 """A map from predictions to predictions that are calibrated, fitted to data."""
 
-from typing import Any
-
-import jax
-import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._between import Between, Targets
+from calibjax._between import Targets
 from calibjax._check import check_choice
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, NamedColumns, check_data, padded
-from calibjax._sharding import on_one_device
-from calibjax._struct import is_traced, on_host, widest_dtype
-from calibjax.recalibration._groups import GroupCurve, fit_groups
-from calibjax.recalibration._labels import (
-    FITS,
-    ONLY_TWO,
-    Fitted,
-    LabelRows,
-    fit_auto,
-    fit_nothing,
-    run,
-)
-from calibjax.recalibration._recalibrator import Fit, Recalibrator, check_labels
-from calibjax.recalibration._unit_line import (
-    LINES,
-    LineRows,
-    check_numbers_to_mend,
-    fit_conformal,
-    fit_line,
-    hidden_below,
-    known_levels,
-    median_and_spread,
-)
-from calibjax.scores import check_numbers, mass_below, pit_interval_of_data
-
-OF_LABELS = ("auto", "nothing", *FITS)
-OF_NUMBERS = ("auto", "nothing", *LINES, "conditional", "conformal")
+from calibjax._rows import CovariatesLike, Dependence, NamedColumns
+from calibjax._struct import is_traced
+from calibjax.recalibration._fit_to_labels import OF_LABELS, fit_to_labels
+from calibjax.recalibration._fit_to_numbers import OF_NUMBERS, fit_to_numbers
+from calibjax.recalibration._recalibrator import Recalibrator
 
 
 def fit_recalibrator(
@@ -48,6 +20,9 @@ def fit_recalibrator(
     weights: ArrayLike | None = None,
     where: ArrayLike | None = None,
     groups: NamedColumns | None = None,
+    covariates: CovariatesLike | None = None,
+    clusters: ArrayLike | None = None,
+    times: ArrayLike | None = None,
 ) -> Recalibrator:
     """A map that makes predictions calibrated, fitted to rows that did not train the model.
 
@@ -80,8 +55,9 @@ def fit_recalibrator(
     alone, and rows are divided by their sums.
 
     "auto" predicts each fifth of the rows by fits to the others, of "nothing" as well, and takes
-    the mixture sum_k w_k q_k with the least log loss there, found by EM, without small parts.
-    Of more than 30 classes it tries no curves, and of more than 200 no matrix.
+    the mixture sum_k w_k q_k with the least log loss there, found by EM, without small parts.  With
+    clusters or times, fifths of them are left out.  Of more than 30 classes it tries no curves, and
+    of more than 200 no matrix.
 
     Probabilities of 0 become max(half of the smallest positive one, 1e-15) if the fitting rows have
     zeros, else 1e-15: one impossible target would decide over everything.  The rule is part of the
@@ -112,21 +88,28 @@ def fit_recalibrator(
                         and spread among those of the fit, and the best G for all forecasts
     ``"conformal"``     the quantile at level u becomes F^{-1}(U_(k)), of the k-th smallest of the
                         n numbers U = F(Y), k = ceil((n + 1) u) if u >= 1/2, else floor((n + 1) u)
-    ``"auto"``          the mixture of the maps for all forecasts, by what they predict of blocks of
-                        rows that did not fit them; "conditional" if that is clearly better there
+    ``"auto"``          "nothing", or the mixture of the maps for all forecasts if that predicts
+                        parts of the rows that did not fit it better, or "conditional" if that is
+                        better still, each by more than a standard error of the gain in parts
     ==================  ============================================================================
 
     All but "conformal" minimise the mean over levels u of the log loss of G(u) as the probability
     of U <= u, so that the targets of quantiles and of samples need not be known better than they
     are.  The levels are those of the quantiles, k / (S + 1) of S <= 40 samples, and else 0.01,
-    0.025, 0.05, 0.1, …, 0.95, 0.975, 0.99, between which `Recalibrated` says what happens.  Blocks
-    are five parts of the rows in their order, since neighbours in time may be alike; of fewer than
-    20 rows "auto" is "nothing".
+    0.025, 0.05, 0.1, …, 0.95, 0.975, 0.99, between which `Recalibrated` says what happens.
 
-    "conditional" mends local errors of bias and spread.  How many rows c the map G stands for,
-    20 to 2000, and the width h, 1, 0.5 or 0.25, are those that predict blocks best; if none is
-    better than G there (for "auto": by more than a standard error), or of fewer than 100 rows, the
-    map is G.  It keeps 4096 of the rows at most, every so manyth of more.
+    "auto" and "conditional" leave out one of ten parts of the rows in turn: with `clusters` these
+    are tenths of the clusters, by chance, with `times` consecutive ones, and else parts of the rows
+    in their order, since neighbours may be alike.  They are judged by the score that counts for
+    such forecasts: of quantiles and samples by the CRPS, in units of the targets, of densities and
+    counts by the log score, with the levels as ends of cells.  Mixtures have the least such score,
+    too.  A season that comes next may still be another one than all parts of those before.
+
+    "conditional" mends local errors of bias and spread.  With `covariates` s has their normal
+    scores, too, if that predicts parts better.  How many rows c the map G stands for, 20 to 2000,
+    and the width h, 1, 0.5 or 0.25, are those that predict parts best; if none is better than G
+    there, or of fewer than 100 rows, the map is G.  It keeps 4096 of the rows at most, every so
+    manyth of more.  Of fewer than 20 rows "auto" and "conditional" are "nothing".
 
     Of counts, whose U lies between F(y - 1) and F(y), a map makes `Ordinal` predictions, tables of
     G(F(k)) - G(F(k - 1)) for k = 0 … max_count, whose last class has all counts from there on:
@@ -163,6 +146,12 @@ def fit_recalibrator(
         groups: columns ``[n]`` by their names, a dict or a frame, for predictions of labels.
             Numbers with more than 12 different values are cut at their quartiles, and all else is a
             category; missing values are a level.
+        covariates: of "auto" and "conditional" for numbers, what is known of a row beside its
+            forecast: real numbers ``[n, d]``, or columns ``[n]`` by their names, a dict or a frame.
+        clusters: numbers of clusters, integers ``[n]``: rows of one may depend on each other, and
+            are left out together.
+        times: numbers ``[n]``, such as days: rows of one time, or of near ones, may depend on each
+            other, and are left out together.  Not with clusters.
 
     Returns:
         Recalibrator, a function of predictions; print it.
@@ -200,130 +189,19 @@ def fit_recalibrator(
     (computationally-identifiable) masses, ICML 2018 (groups).
     """
     check_choice("method", method, dict.fromkeys(OF_LABELS + OF_NUMBERS))
-    if is_traced((predictions, targets, weights, where)):
+    given = predictions, targets, weights, where, covariates, clusters, times
+    if is_traced(given):
         raise TypeError("fit_recalibrator must be called outside of jit, got traced arguments.")
+    dependence = Dependence(clusters, times)
     if isinstance(predictions, Distribution) and not predictions.has_labels:
         if groups is not None:
             raise ValueError(
                 "groups must be None for predictions of numbers: maps of segments are "
                 "for labels and events."
             )
-        return _fit_to_numbers(predictions, targets, method, weights, where)
-    n_classes = check_labels(predictions)
-    check_choice("method for labels", method, OF_LABELS)
-    if n_classes < 2:
+        return fit_to_numbers(predictions, targets, method, weights, where, covariates, dependence)
+    if covariates is not None:
         raise ValueError(
-            f"predictions must have at least 2 classes, got {n_classes}; one column of "
-            "probabilities is Bernoulli(probs[:, 0])."
+            "covariates must be None for predictions of labels, whose maps know groups."
         )
-    if method in ONLY_TWO and n_classes > 2:
-        raise ValueError(
-            f"method {method!r} is for two classes, got predictions of {n_classes}; "
-            "'spline' and 'sms' are for more."
-        )
-    rows, kept, dtype = label_rows(predictions, targets, weights, where)
-    impossible = int(np.sum(rows.of_targets() == 0))
-    losses: dict[str, float] = {}
-    if method == "auto":
-        chosen, fitted, losses = fit_auto(rows)
-    else:
-        chosen, fitted = method, (FITS | {"nothing": fit_nothing})[method](rows)
-    of_groups: GroupCurve | None = None
-    if groups is not None:
-        after = rows._replace(probs=run(fitted.steps, rows.probs))
-        found = fit_groups(groups, kept, after)
-        of_groups, words = found.curve, f"{fitted.words}; {found.words}"
-        fitted = fitted._replace(converged=fitted.converged and found.converged, words=words)
-    n_rows = len(rows.targets)
-    return _recalibrator(chosen, fitted, losses, n_classes, n_rows, impossible, dtype, of_groups)
-
-
-def _fit_to_numbers(
-    predictions: Distribution, targets: Any, method: str, weights: Any, where: Any
-) -> Recalibrator:
-    check_choice("method for numbers", method, OF_NUMBERS)
-    check_numbers_to_mend(predictions)
-    is_hidden = isinstance(targets, Between)
-    data = on_one_device(check_numbers(predictions, targets, where, weights, intervals=True))
-    kept, every = _counted(data)
-    levels = np.asarray(known_levels(predictions))
-    losses: dict[str, float] = {}
-    if method == "conformal":
-        if weights is not None:
-            raise ValueError("weights must be None for method 'conformal', which counts rows.")
-        if is_hidden:
-            raise ValueError("targets must be known for method 'conformal', got Between.")
-        chosen, fitted = method, fit_conformal(data, levels, kept)
-    else:
-        counts = every[kept] * (every[kept].sum() / np.sum(every[kept] ** 2))
-        rows = padded(data)
-        place = pit_interval_of_data(rows)
-        if is_hidden or predictions.target_kind == "integer":
-            low, high = (np.asarray(x, float)[: data.n][kept] for x in place)
-            below = hidden_below(method, levels, low, high, counts)
-        else:
-            below = np.asarray(_mass_below(place, levels.astype(place.low.dtype)), float)
-            below = below[: data.n][kept]
-        features = None
-        if method in ("auto", "conditional"):
-            features = np.asarray(_median_and_spread(rows.predictions), float)[: data.n][kept]
-        chosen, fitted, losses = fit_line(method, LineRows(levels, below, counts, features))
-    return _recalibrator(chosen, fitted, losses, None, int(kept.sum()), 0, _dtype_of(predictions))
-
-
-def _recalibrator(
-    chosen: str,
-    fitted: Fitted,
-    losses: dict[str, float],
-    n_classes: int | None,
-    n_rows: int,
-    n_impossible: int,
-    dtype: Any,
-    of_groups: GroupCurve | None = None,
-) -> Recalibrator:
-    fit = Fit(
-        method=chosen,
-        words=fitted.words,
-        converged=fitted.converged,
-        n_classes=n_classes,
-        n_rows=n_rows,
-        n_impossible=n_impossible,
-        losses=tuple(losses.items()),
-    )
-    steps, curves = jax.tree.map(lambda x: np.asarray(x, dtype), (fitted.steps, of_groups))
-    return Recalibrator(steps, curves, fit)
-
-
-_median_and_spread = jax.jit(median_and_spread)
-_mass_below = jax.jit(mass_below)
-
-
-def _counted(data: Data) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows count, and how much each, in units of the largest weight."""
-    kept = np.ones(data.n, bool) if data.where is None else np.asarray(data.where)
-    every = np.ones(data.n) if data.weights is None else np.asarray(data.weights, float)
-    kept = kept & (every > 0)
-    return kept, every / every[kept].max()
-
-
-def _dtype_of(predictions: Distribution) -> Any:
-    """The floating dtype of the predictions, as jax holds it."""
-    return jnp.dtype(widest_dtype(*jax.tree.leaves(predictions)))
-
-
-def label_rows(
-    predictions: Distribution,
-    targets: Targets,
-    weights: ArrayLike | None,
-    where: ArrayLike | None,
-) -> tuple[LabelRows, np.ndarray, np.dtype]:
-    """The checked rows that count, in NumPy, which these are, and the dtype of the predictions."""
-    data = on_one_device(check_data(predictions, targets, where, weights, at_least=1))
-    kept, every = _counted(data)
-    with jax.ensure_compile_time_eval():
-        probs = on_host(data.predictions.label_probabilities())
-    probs = np.asarray(probs, float)[kept]
-    # Their sums are 1 up to rounding of the user.
-    probs = probs / probs.sum(axis=1, keepdims=True)
-    labels = np.asarray(data.targets)[kept].astype(int)
-    return LabelRows(probs, labels, every[kept]), kept, _dtype_of(predictions)
+    return fit_to_labels(predictions, targets, method, weights, where, groups, dependence)

@@ -6,10 +6,12 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
+from calibjax._rows import check_data
+from calibjax._sharding import on_one_device
 from calibjax._struct import is_traced
 from calibjax.estimators import check_binary
 from calibjax.intervals import Estimated, Sampling, wilson_interval
-from calibjax.recalibration._fit_recalibrator import label_rows
+from calibjax.recalibration._fit_to_labels import rows_of_labels
 from calibjax.recalibration._labels import fit_spline, run
 from calibjax.recalibration._logistic_likelihood import (
     LogisticLikelihood,
@@ -137,7 +139,8 @@ def logistic_calibration(
         raise TypeError("logistic_calibration must be called outside of jit, got traced arguments.")
     check_binary(predictions, targets, where, weights)
     level = float(one_level(confidence_level, np.float64))
-    rows = label_rows(predictions, targets, weights, where)[0].kept()
+    data = on_one_device(check_data(predictions, targets, where, weights, at_least=1))
+    rows, _ = rows_of_labels(data)
     n_certain = int(np.sum((rows.probs == 0).any(axis=1)))
     if n_certain:
         raise ValueError(

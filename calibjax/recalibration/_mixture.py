@@ -18,7 +18,11 @@ def best_mixture(
         held_out: the probability of what happened, by each candidate, ``[n, k]``.
         weights: how much each row counts, ``[n]``.
     """
-    shares = mixture_weights(held_out, weights)
+    return in_words(names, mixture_weights(held_out, weights))
+
+
+def in_words(names: tuple[str, ...], shares: np.ndarray) -> tuple[dict[str, float], str]:
+    """The candidates without those of small shares, the largest first, and in words."""
     shares = np.where(shares < _SMALL_SHARE, 0.0, shares)
     shares /= shares.sum()
     ranked = sorted(zip(names, map(float, shares), strict=True), key=lambda x: -x[1])
@@ -38,3 +42,17 @@ def mixture_weights(probabilities: np.ndarray, weights: np.ndarray) -> np.ndarra
         if change < 1e-7:
             break
     return shares
+
+
+def least_squares_weights(
+    values: np.ndarray, targets: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """The shares s >= 0 of sum 1 with the least sum of w (V s - t)^2; V is ``[n, k]``."""
+    from scipy.optimize import nnls
+
+    root = np.sqrt(weights / weights.sum())
+    # A row with the sum of the shares, which counts so much that the sum is 1 up to rounding.
+    factor = 1e3 * max(1.0, float(np.abs(values).max()))
+    rows = np.vstack([root[:, None] * values, np.full(values.shape[1], factor)])
+    shares, _ = nnls(rows, np.append(root * targets, factor))
+    return shares / shares.sum()

@@ -8,12 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._distribution import Distribution
-from calibjax._rows import NamedColumns, check_distribution, in_dtype, valid_rows
-from calibjax._struct import static, struct, widened
+from calibjax._rows import (
+    CovariatesLike,
+    NamedColumns,
+    check_distribution,
+    in_dtype,
+    valid_rows,
+)
+from calibjax._struct import static, struct, widened, widest_dtype
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
+from calibjax.recalibration._covariates import covariates_of
 from calibjax.recalibration._groups import GroupCurve
 from calibjax.recalibration._labels import apply_jit
-from calibjax.recalibration._unit_line import check_numbers_to_mend
+from calibjax.recalibration._unit_line import ConditionalLine, check_numbers_to_mend
 
 
 class Fit(NamedTuple):
@@ -26,6 +33,7 @@ class Fit(NamedTuple):
     n_rows: int
     n_impossible: int
     losses: tuple[tuple[str, float], ...]
+    covariates: tuple[str, ...] = ()
 
 
 @struct
@@ -41,7 +49,8 @@ class Recalibrator:
     of predictions), with a matrix O(n m^2).
 
     Groups are columns of the same names as those of the fit, which are read outside of jit.  Levels
-    that the fit has not seen move nothing.
+    that the fit has not seen move nothing.  A map that was fitted with covariates is called with
+    them, ``recalibrator(predictions, covariates=covariates)``.
 
     Raises:
         TypeError, ValueError: predictions of another kind, or of another number of classes; groups
@@ -64,12 +73,18 @@ class Recalibrator:
     of_groups: GroupCurve | None
     fit: Fit = static()
 
-    def __call__(self, predictions: Distribution, groups: NamedColumns | None = None) -> Any:
+    def __call__(
+        self,
+        predictions: Distribution,
+        groups: NamedColumns | None = None,
+        covariates: CovariatesLike | None = None,
+    ) -> Any:
         if (groups is None) != (self.of_groups is None):
             raise ValueError(_about_groups(self.of_groups))
         if self.fit.n_classes is None:
             check_numbers_to_mend(predictions)
-            return _line_applied(self.steps, predictions)
+            columns = covariates_of(covariates, self.fit.covariates, len(predictions))
+            return _line_applied(self.steps, predictions, columns)
         n_classes = check_labels(predictions)
         if n_classes != self.fit.n_classes:
             raise ValueError(
@@ -95,7 +110,8 @@ class Recalibrator:
         if fit.losses:
             least = sorted(fit.losses, key=lambda x: x[1])
             held_out = ", ".join(f"{name} {loss:.4f}" for name, loss in least)
-            lines.append(f"  mean log loss of held-out rows: {held_out}")
+            name = "score" if fit.n_classes is None else "log loss"
+            lines.append(f"  mean {name} of held-out rows: {held_out}")
         ended = "the search found a minimum" if fit.converged else "the search found no minimum"
         rows = "1 row" if fit.n_rows == 1 else f"{fit.n_rows} rows"
         classes = "" if fit.n_classes is None else f" of {fit.n_classes} classes"
@@ -118,9 +134,18 @@ def check_labels(predictions: Distribution) -> int:
 
 
 @jax.jit
-def _line_applied(steps: tuple, predictions: Distribution) -> Distribution:
+def _line_applied(
+    steps: tuple, predictions: Distribution, covariates: jax.Array | None
+) -> Distribution:
     (line,) = steps
+    if isinstance(line, ConditionalLine):
+        return line(predictions, covariates)
     return line(predictions)
+
+
+def dtype_of(predictions: Distribution) -> jnp.dtype:
+    """The floating dtype of the predictions, as jax holds it."""
+    return jnp.dtype(widest_dtype(*jax.tree.leaves(predictions)))
 
 
 def _about_groups(curve: GroupCurve | None) -> str:

@@ -143,7 +143,8 @@ def _coding_of(node: dict[str, Any]) -> Coding:
 
 def _fit_of(node: dict[str, Any]) -> Fit:
     losses = tuple((str(name), float(loss)) for name, loss in node["losses"])
-    fit = Fit(**{**node, "losses": losses})
+    covariates = tuple(map(str, node["covariates"]))
+    fit = Fit(**{**node, "losses": losses, "covariates": covariates})
     counts = fit.n_rows, fit.n_impossible
     if not (fit.n_classes is None or type(fit.n_classes) is int):
         raise ValueError("n_classes must be an integer or null")
@@ -162,6 +163,9 @@ def _checked(recalibrator: Recalibrator) -> Recalibrator:
     if m is None:
         (line,) = recalibrator.steps
         line.check()
+        n_known = 2 + len(recalibrator.fit.covariates)
+        if isinstance(line, ConditionalLine) and len(line.grid) not in (2, n_known):
+            raise ValueError("there must be as many covariates as the map has")
         return recalibrator
     shape = jax.eval_shape(apply_jit, recalibrator.steps, jax.ShapeDtypeStruct((2, m), np.float32))
     curves = recalibrator.of_groups

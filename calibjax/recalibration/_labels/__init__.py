@@ -1,6 +1,7 @@
 """Maps of class probabilities: their steps, the fit of each method, and the choice of one."""
 
 from calibjax.recalibration._labels._auto import FITS as FITS
+from calibjax.recalibration._labels._auto import N_FOLDS as N_FOLDS
 from calibjax.recalibration._labels._auto import ONLY_TWO as ONLY_TWO
 from calibjax.recalibration._labels._auto import fit_auto as fit_auto
 from calibjax.recalibration._labels._auto import fit_nothing as fit_nothing

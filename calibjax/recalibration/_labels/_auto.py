@@ -14,7 +14,7 @@ FITS = SCALINGS | CURVES
 #: Methods that have one curve, which two classes allow.
 ONLY_TWO = ("quadratic", "venn_abers")
 
-_FOLDS = 5
+N_FOLDS = 5
 _OF_TWO = ("temperature", "ets", "svs", "beta", "quadratic", "spline", "isotonic")
 _OF_MANY = ("temperature", "ets", "svs", "sms", "beta", "spline", "isotonic")
 # Of more classes, a curve of each or a number of each pair takes minutes.
@@ -36,13 +36,21 @@ def fit_nothing(rows: LabelRows) -> Fitted:
     return Fitted((floor,), True, "")
 
 
-def fit_auto(rows: LabelRows) -> tuple[str, Fitted, dict[str, float]]:
-    """What was chosen, its fit, and the mean log loss of each candidate on held-out rows."""
-    rows = rows.kept()
+def fit_auto(
+    rows: LabelRows, part: np.ndarray | None = None
+) -> tuple[str, Fitted, dict[str, float]]:
+    """What was chosen, its fit, and the mean log loss of each candidate on held-out rows.
+
+    Args:
+        rows: all of which have weights above 0.
+        part: the number of the part of each row that is left out in turn, ``[n]``; by chance if it
+            is not given.
+    """
     names = ("nothing", *candidates(rows.n_classes))
     if len(rows.targets) < 2:
         return "nothing", fit_nothing(rows), {}
-    held_out = np.stack([held_out_probabilities(name, rows) for name in names], axis=1)
+    fold = _folds(rows.targets) if part is None else part
+    held_out = np.stack([held_out_probabilities(name, rows, fold) for name in names], axis=1)
     share = rows.weights / rows.weights.sum()
     losses = -share @ np.log(held_out)
     return *_mixture(rows, names, held_out), dict(zip(names, map(float, losses), strict=True))
@@ -61,9 +69,8 @@ def _fit(name: str, rows: LabelRows) -> Fitted:
     return fit_nothing(rows) if name == "nothing" else FITS[name](rows)
 
 
-def held_out_probabilities(name: str, rows: LabelRows) -> np.ndarray:
+def held_out_probabilities(name: str, rows: LabelRows, fold: np.ndarray) -> np.ndarray:
     """The probability of each target by a map that was fitted without its fold, ``[n]``."""
-    fold = _folds(rows.targets)
     found = np.zeros(len(fold))
     for k in range(fold.max() + 1):
         without = rows._replace(weights=np.where(fold == k, 0.0, rows.weights))
@@ -78,5 +85,5 @@ def _folds(targets: np.ndarray) -> np.ndarray:
     order = np.random.default_rng(0).permutation(n)
     by_class = order[np.argsort(targets[order], kind="stable")]
     fold = np.empty(n, int)
-    fold[by_class] = np.arange(n) % min(_FOLDS, n)
+    fold[by_class] = np.arange(n) % min(N_FOLDS, n)
     return fold

@@ -1,14 +1,12 @@
-"""The map of the unit line for given rows: candidates are judged in blocks that did not fit them.
+"""The map of the unit line for given rows: candidates are judged in parts that did not fit them."""
 
-Blocks are of rows one after another: neighbours in time may be alike.
-"""
-
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
 from calibjax.recalibration._labels import Fitted
-from calibjax.recalibration._mixture import best_mixture
+from calibjax.recalibration._mixture import in_words, least_squares_weights, mixture_weights
 from calibjax.recalibration._unit_line._conditional import (
     MOST_ROWS,
     ConditionalLine,
@@ -16,48 +14,24 @@ from calibjax.recalibration._unit_line._conditional import (
     scores_among,
 )
 from calibjax.recalibration._unit_line._fits import LINES, FittedLine, fit_nothing, increasing
-from calibjax.recalibration._unit_line._hidden import mass_below_given
 from calibjax.recalibration._unit_line._line import UnitLine
+from calibjax.recalibration._unit_line._rows import LineRows, cells
 
-_BLOCKS = 5
-# A block of fewer rows has hardly a target in the tails.
+# Parts of fewer rows have hardly a target in the tails.
 _LEAST_ROWS = 20
 # With fewer rows next to none are alike.
 _LEAST_CONDITIONAL = 100
 # How many rows the map of all forecasts may stand for, and widths of what is alike.
 _COUNTS = (20.0, 60.0, 200.0, 600.0, 2000.0)
 _WIDTHS = (1.0, 0.5, 0.25)
-
-
-class LineRows(NamedTuple):
-    """What rows say of a map of the unit line.
-
-    Args:
-        levels: where the map is fitted, ``[K]``.
-        below: how much of U of each row is at most each level, from 0 to 1, ``[n, K]``.
-        weights: positive, ``[n]``; their sum is how many equal ones would be as exact.
-        features: the median and the logarithm of the spread of each forecast, ``[n, 2]``, or None
-            if no map looks at them.
-    """
-
-    levels: np.ndarray
-    below: np.ndarray
-    weights: np.ndarray
-    features: np.ndarray | None = None
-
-    def part(self, chosen: np.ndarray) -> "LineRows":
-        features = None if self.features is None else self.features[chosen]
-        return LineRows(self.levels, self.below[chosen], self.weights[chosen], features)
-
-    def blocks(self) -> np.ndarray:
-        """The number of the block of each row, ``[n]``."""
-        return np.arange(len(self.weights)) * _BLOCKS // len(self.weights)
+# The median and the spread come before covariates.
+_N_OF_FORECAST = 2
 
 
 class _Mixture(NamedTuple):
-    """A mixture of maps for all forecasts: its name, G at the levels, and that without each block.
+    """A mixture of maps for all forecasts: its name, G at the levels, and that without each part.
 
-    The losses are those of candidates, and of the mixture in each block.
+    The losses are those of candidates.
     """
 
     name: str
@@ -75,9 +49,9 @@ def fit_line(method: str, rows: LineRows) -> tuple[str, Fitted, dict[str, float]
     """
     n = len(rows.weights)
     if method not in ("auto", "conditional"):
-        return method, _for_all(method, _fit(method, rows), rows), {}
+        return method, _for_all(method, fit_of(method, rows), rows), {}
     if n < _LEAST_ROWS:
-        return "nothing", _for_all("nothing", _fit("nothing", rows), rows), {}
+        return "nothing", _for_all("nothing", fit_of("nothing", rows), rows), {}
     mixture = _mixture(rows)
     if rows.features is None or n < _LEAST_CONDITIONAL:
         return mixture.name, _for_all(mixture.name, mixture.line, rows), mixture.losses
@@ -88,19 +62,11 @@ def fit_line(method: str, rows: LineRows) -> tuple[str, Fitted, dict[str, float]
     return "conditional", found, losses
 
 
-def hidden_below(
-    method: str, levels: np.ndarray, low: np.ndarray, high: np.ndarray, weights: np.ndarray
-) -> np.ndarray:
-    """What is below each level ``[n, K]`` of targets that are known by intervals of U alone.
-
-    A map of `LINES` finds it for itself, and a smooth one for choices among several maps.
-    """
-    name = method if method in LINES else "pit_spline"
-
-    def fit(below: np.ndarray) -> np.ndarray:
-        return increasing(_fit(name, LineRows(levels, below, weights)).probabilities)
-
-    return mass_below_given(fit, levels, low, high)
+def fit_of(name: str, rows: LineRows) -> FittedLine:
+    """One map for all forecasts."""
+    n = rows.weights.sum()
+    shares = rows.weights @ rows.below / n
+    return (LINES | {"nothing": fit_nothing})[name](rows.levels, shares, float(n))
 
 
 def _for_all(name: str, line: FittedLine, rows: LineRows) -> Fitted:
@@ -108,96 +74,121 @@ def _for_all(name: str, line: FittedLine, rows: LineRows) -> Fitted:
     return Fitted((UnitLine(g, tuple(rows.levels.tolist())),), line.converged, line.words)
 
 
-def _fit(name: str, rows: LineRows) -> FittedLine:
-    n = rows.weights.sum()
-    shares = rows.weights @ rows.below / n
-    return (LINES | {"nothing": fit_nothing})[name](rows.levels, shares, float(n))
-
-
 def _mixture(rows: LineRows) -> _Mixture:
-    """The mixture of candidates with the least loss in blocks that did not fit them."""
+    """The mixture of candidates with the least loss in parts that did not fit them.
+
+    It is "nothing" unless the mixture is better by more than a standard error.
+    """
     names = ("nothing", *LINES)
-    block = rows.blocks()
-    # A block and a level are an event of a certain weight, and its opposite.
-    curves, counts = [], []
-    for k in range(_BLOCKS):
-        others, inside = rows.part(block != k), rows.part(block == k)
-        fits = [increasing(_fit(name, others).probabilities) for name in names]
+    parts = [rows.part == k for k in range(rows.part.max() + 1)]
+    curves = []
+    for inside in parts:
+        others = rows.chosen(~inside)
+        fits = [increasing(fit_of(name, others).probabilities) for name in names]
         curves.append(np.stack(fits, axis=1))
-        events, total = inside.weights @ inside.below, inside.weights.sum()
-        counts.append(np.concatenate([events, total - events]))
-    p = np.concatenate([np.concatenate([g, 1 - g]) for g in curves])
-    count = np.concatenate(counts)
-    losses = -(count @ np.log(p)) / count.sum()
-    of_losses = dict(zip(names, map(float, losses), strict=True))
-    shares, words = best_mixture(names, p, count)
-    chosen = [_fit(name, rows) for name in shares]
+    shares, words = in_words(names, _shares(rows, parts, np.stack(curves)))
     every = np.array([shares.get(name, 0.0) for name in names])
     without = np.stack([g @ every for g in curves])
+    table = np.array([[_loss(rows, k, g) for g in curves[k].T] for k in range(len(parts))])
+    mixed = np.array([_loss(rows, k, g) for k, g in enumerate(without)])
+    losses = dict(zip(names, (table.sum(axis=0) / rows.weights.sum()).tolist(), strict=True))
+    if not is_clear(table[:, 0] - mixed):
+        nothing = np.stack([g[:, 0] for g in curves])
+        return _Mixture("nothing", fit_of("nothing", rows), nothing, losses)
+    chosen = [fit_of(name, rows) for name in shares]
     if len(chosen) == 1:
-        return _Mixture(next(iter(shares)), chosen[0], without, of_losses)
-    mixed = np.array(list(shares.values())) @ np.stack([fit.probabilities for fit in chosen])
+        return _Mixture(next(iter(shares)), chosen[0], without, losses)
+    g = np.array(list(shares.values())) @ np.stack([fit.probabilities for fit in chosen])
     converged = all(fit.converged for fit in chosen)
-    return _Mixture("mixture", FittedLine(mixed, converged, words), without, of_losses)
+    return _Mixture("mixture", FittedLine(g, converged, words), without, losses)
+
+
+def _shares(rows: LineRows, parts: list[np.ndarray], curves: np.ndarray) -> np.ndarray:
+    """The shares of candidates with the least loss, from their G without each part, ``[P, K, J]``.
+
+    The rows of one part have one curve, so that sums over them are all that counts.
+    """
+    if rows.distances is None:
+        of_cells = np.stack([rows.weights[i] @ cells(rows.below[i]) for i in parts])
+        between = cells(np.swapaxes(curves, 1, 2))
+        n_candidates = curves.shape[2]
+        p = np.swapaxes(between, 1, 2).reshape(-1, n_candidates)
+        return mixture_weights(p, of_cells.ravel())
+    counts = rows.weights[:, None] * rows.distances
+    of_levels = np.stack([counts[i].sum(axis=0) for i in parts])
+    below = np.stack([(counts * rows.below)[i].sum(axis=0) for i in parts])
+    shares = below / np.where(of_levels > 0, of_levels, 1.0)
+    values = curves.reshape(-1, curves.shape[2])
+    return least_squares_weights(values, shares.ravel(), of_levels.ravel())
+
+
+def _loss(rows: LineRows, k: int, g: np.ndarray) -> float:
+    """The sum of the scores of a part, weighted."""
+    inside = rows.chosen(rows.part == k)
+    return float(inside.weights @ inside.scores(g))
+
+
+def is_clear(gains: np.ndarray, errors: float = 1.0) -> bool:
+    """Whether a sum of gains in parts is larger than so many of its standard errors."""
+    return bool(gains.sum() > errors * np.sqrt(gains.size) * np.std(gains, ddof=1))
 
 
 def _conditional(rows: LineRows, mixture: _Mixture, is_sure: bool) -> tuple[Fitted | None, float]:
-    """The map for each forecast that predicts blocks best, and its loss there.
+    """The map for each forecast that predicts parts best, and its loss there.
 
     None if the map for all forecasts predicts them better; if `is_sure`, also if it is worse by
-    less than a standard error of the difference between blocks.
+    less than a standard error of the difference between parts.
     """
     kept = rows
     if len(rows.weights) > MOST_ROWS:
-        kept = rows.part(np.linspace(0, len(rows.weights) - 1, MOST_ROWS).astype(int))
+        kept = rows.chosen(np.linspace(0, len(rows.weights) - 1, MOST_ROWS).astype(int))
     assert kept.features is not None  # the caller has looked
     grid = grid_of(kept.features)
     scores = np.asarray(scores_among(grid, kept.features), float)
-    losses = _held_out_losses(kept, scores, mixture.without)
-    means = losses.mean(axis=1)
-    best = int(np.argmin(means[1:])) + 1
-    gain = losses[0] - losses[best]
-    least = np.std(gain, ddof=1) / np.sqrt(_BLOCKS) if is_sure else 0.0
-    if not gain.mean() > least:
-        return None, float(means[best])
-    width, count = _WIDTHS[(best - 1) // len(_COUNTS)], _COUNTS[(best - 1) % len(_COUNTS)]
+    # What a forecast tells alone, and with all covariates.
+    sizes = sorted({_N_OF_FORECAST, scores.shape[1]})
+    tables = [_held_out_losses(kept, scores[:, :size], mixture.without) for size in sizes]
+    of_all, losses = tables[0][0], np.stack([table[1:] for table in tables])
+    choices = list(product(sizes, _WIDTHS, _COUNTS))
+    losses = losses.reshape(len(choices), -1)
+    best = int(np.argmin(losses.sum(axis=1)))
+    loss = float(losses[best].sum() / kept.weights.sum())
+    if not is_clear(of_all - losses[best], 1.0 if is_sure else 0.0):
+        return None, loss
+    size, width, count = choices[best]
     line = ConditionalLine(
         probabilities=increasing(mixture.line.probabilities),
         count=np.array(count),
         width=np.array(width),
         below=kept.below,
-        scores=scores,
+        scores=scores[:, :size],
         weights=kept.weights,
-        grid=grid,
+        grid=grid[:size],
         levels=tuple(rows.levels.tolist()),
     )
-    of_all = mixture.line.words if mixture.name == "mixture" else mixture.name
-    words = f"by {len(scores)} rows, beside which {of_all} counts as {count:.0f}, width {width}"
-    return Fitted((line,), mixture.line.converged, words), float(means[best])
+    name = mixture.line.words if mixture.name == "mixture" else mixture.name
+    words = f"by {len(scores)} rows, beside which {name} counts as {count:.0f}, width {width}"
+    if len(sizes) > 1:
+        words += ", with covariates" if size > _N_OF_FORECAST else ", without covariates"
+    return Fitted((line,), mixture.line.converged, words), loss
 
 
 def _held_out_losses(rows: LineRows, scores: np.ndarray, without: np.ndarray) -> np.ndarray:
-    """The mean loss in each block, of the map for all, and of maps by rows of other blocks.
+    """The loss of each part, of the map for all, and of maps by rows of other parts.
 
     The first row is that of the map for all, and one for each width and count follows.
     """
-    block = rows.blocks()
     found = []
-    for k in range(_BLOCKS):
-        inside, others = block == k, block != k
-        below, weights = rows.below[inside], rows.weights[inside]
-        gaps = np.sum((scores[inside, None] - scores[None, others]) ** 2, axis=2)
-
-        def loss(g: np.ndarray, below: np.ndarray = below, weights: np.ndarray = weights) -> float:
-            of_rows = -np.mean(below * np.log(g) + (1 - below) * np.log1p(-g), axis=1)
-            return float(weights @ of_rows / weights.sum())
-
-        losses = [loss(without[k][None])]
+    for k in range(rows.part.max() + 1):
+        is_inside = rows.part == k
+        inside, others = rows.chosen(is_inside), rows.chosen(~is_inside)
+        gaps = np.sum((scores[is_inside, None] - scores[None, ~is_inside]) ** 2, axis=2)
+        losses = [inside.weights @ inside.scores(without[k])]
         for width in _WIDTHS:
-            alike = rows.weights[others] * np.exp(-gaps / (2 * width**2))
-            sums, total = alike @ rows.below[others], alike.sum(axis=1, keepdims=True)
+            alike = others.weights * np.exp(-gaps / (2 * width**2))
+            sums, total = alike @ others.below, alike.sum(axis=1, keepdims=True)
             for count in _COUNTS:
                 g = increasing((sums + count * without[k]) / (total + count))
-                losses.append(loss(g))
+                losses.append(inside.weights @ inside.scores(g))
         found.append(losses)
     return np.array(found).T

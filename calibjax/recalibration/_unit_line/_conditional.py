@@ -32,17 +32,18 @@ _TILE = 256
 class ConditionalLine:
     """G of a forecast x, G_x(u) = (sum_i w_i 1[U_i <= u] + c G(u)) / (sum_i w_i + c).
 
-    The weights are w_i = exp(-|s(x) - s(x_i)|^2 / (2 h^2)) for the normal scores s of the median
-    and of the spread among those of the fit.
+    The weights are w_i = exp(-|s(x) - s(x_i)|^2 / (2 h^2)) for the normal scores s of the median,
+    of the spread and of covariates among those of the fit.
 
     Args:
         probabilities: G at the levels ``[K]``.
         count: c > 0, how many rows G stands for, a scalar.
         width: h > 0, a scalar.
         below: how much of U_i is at most each level, ``[m, K]``.
-        scores: s(x_i), ``[m, 2]``.
+        scores: s(x_i), ``[m, F]``.
         weights: how much each row counts, ``[m]``.
-        grid: medians and logarithms of spreads of evenly spaced ranks, nondecreasing, ``[2, Q]``.
+        grid: medians, logarithms of spreads, and covariates if they help, of evenly spaced ranks,
+            nondecreasing, ``[F, Q]``.
         levels: of the unit line.
     """
 
@@ -55,15 +56,19 @@ class ConditionalLine:
     grid: Numbers
     levels: Sequence[float] = static()
 
-    def __call__(self, predictions: Distribution) -> Any:
+    def __call__(self, predictions: Distribution, covariates: jax.Array | None = None) -> Any:
         dtype = widest_dtype(*jax.tree.leaves(predictions))
         line = jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
-        scores = scores_among(line.grid, median_and_spread(predictions).astype(dtype))
+        features = median_and_spread(predictions).astype(dtype)
+        if covariates is not None:
+            features = jnp.concatenate([features, covariates.astype(dtype)], axis=1)
+        # Without covariates that help the grid has two rows.
+        scores = scores_among(line.grid, features[:, : line.grid.shape[0]])
         g = jax.lax.map(line.at, scores, batch_size=_TILE)
         return mended(predictions, g, self.levels)
 
     def at(self, scores: jax.Array) -> jax.Array:
-        """G of *one* forecast with given normal scores ``[2]``, at the levels ``[K]``."""
+        """G of *one* forecast with given normal scores ``[F]``, at the levels ``[K]``."""
         gaps = jnp.sum(jnp.square(jnp.asarray(self.scores) - scores[None]), axis=1)
         alike = self.weights * jnp.exp(-gaps / (2 * jnp.square(self.width)))
         sums = dot(jnp.asarray(alike), jnp.asarray(self.below)) + self.count * self.probabilities
@@ -78,7 +83,9 @@ class ConditionalLine:
         grid = np.asarray(self.grid)
         shapes = [np.shape(x) for x in (g, self.count, self.width, below, self.scores)]
         k = len(self.levels)
-        if shapes != [(k,), (), (), (m, k), (m, 2)] or grid.ndim != 2 or len(grid) != 2:
+        n_features = len(grid)
+        known = [(k,), (), (), (m, k), (m, n_features)]
+        if shapes != known or grid.ndim != 2 or n_features < 2:
             raise ValueError("shapes do not fit together")
         if not (np.all(np.diff(below) >= 0) and np.all(np.diff(grid) >= 0)):
             raise ValueError("below and grid must not decrease")
@@ -106,22 +113,25 @@ def median_and_spread(predictions: Distribution) -> jax.Array:
 
 
 def grid_of(features: np.ndarray) -> np.ndarray:
-    """Numbers ``[2, Q]`` of evenly spaced ranks among features ``[m, 2]``.
+    """Numbers ``[F, Q]`` of evenly spaced ranks among features ``[m, F]``.
 
-    If medians or spreads hardly differ, what differs is rounding: all have nearly the rank 1/2.
+    If medians or spreads hardly differ, what differs is rounding: all have nearly the rank 1/2.  So
+    have equal covariates.
     """
     ranks = (np.arange(_PLACES) + 0.5) / _PLACES
     grid = np.quantile(features, ranks, axis=0).T
     centres = np.median(features, axis=0)
-    units = np.array([np.exp(centres[1]), 1.0])
-    is_even = grid[:, -1] - grid[:, 0] < 0.01 * units
+    units = np.ones(len(centres))
+    units[0] = np.exp(centres[1])
+    ranges = grid[:, -1] - grid[:, 0]
+    is_even = np.where(np.arange(len(units)) < 2, ranges < 0.01 * units, ranges <= 0)
     wide = centres[:, None] + units[:, None] * (ranks - 0.5)
     return np.where(is_even[:, None], wide, grid)
 
 
 @jax.jit
 def scores_among(grid: jax.Array, features: jax.Array) -> jax.Array:
-    """The normal scores of the ranks of features ``[n, 2]``, linear between those of the grid."""
+    """The normal scores of the ranks of features ``[n, F]``, linear between those of the grid."""
     ranks = (jnp.arange(grid.shape[1], dtype=features.dtype) + 0.5) / grid.shape[1]
     columns = [jnp.interp(x, of_grid, ranks) for x, of_grid in zip(features.T, grid, strict=True)]
     # No place is nearer to a forecast that is not known.

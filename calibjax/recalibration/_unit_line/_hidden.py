@@ -4,10 +4,27 @@ from collections.abc import Callable
 
 import numpy as np
 
+from calibjax.recalibration._unit_line._fits import LINES, increasing
+
 # Where the map is linear in normal scores, ends of intervals are read off at so many scores at
 # most; the mass beyond is that of a single target.
 _FARTHEST = 8.0
 _MOST_STEPS, _SMALL_CHANGE = 100, 1e-5
+
+
+def hidden_below(
+    method: str, levels: np.ndarray, low: np.ndarray, high: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """What is below each level ``[n, K]`` of targets that are known by intervals of U alone.
+
+    A map of `LINES` finds it for itself, and a smooth one for choices among several maps.
+    """
+    line, n = LINES[method if method in LINES else "pit_spline"], float(weights.sum())
+
+    def fit(below: np.ndarray) -> np.ndarray:
+        return increasing(line(levels, weights @ below / n, n).probabilities)
+
+    return mass_below_given(fit, levels, low, high)
 
 
 def mass_below_given(

@@ -97,6 +97,12 @@ def known_quantiles(predictions: Quantiles | Empirical) -> tuple[jax.Array, jax.
     return ndtri(jnp.arange(1, n_samples + 1, dtype=dtype) / (n_samples + 1)), samples
 
 
+def quantiles_at(predictions: Quantiles | Empirical, levels: jax.Array) -> jax.Array:
+    """Quantiles of these forecasts at levels ``[K]``: ``[n, K]``."""
+    z, values = known_quantiles(predictions)
+    return interpolated(z, values, ndtri(levels.astype(z.dtype)))
+
+
 def quantiles_of(
     predictions: Distribution, scores: jax.Array, levels: Sequence[float]
 ) -> Quantiles:

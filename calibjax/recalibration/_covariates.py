@@ -1,0 +1,78 @@
+"""Covariates of a map: numbers of which the ranks among those of the fit count."""
+
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax._check import check_array, check_shapes
+from calibjax._rows import CovariatesLike, Frame, NamedColumns, named_columns
+from calibjax._struct import is_array
+
+
+def read_covariates(
+    given: CovariatesLike | None, n: int, kept: np.ndarray
+) -> tuple[tuple[str, ...], np.ndarray | None]:
+    """Names of columns, and numbers ``[n, d]`` that are known in all rows that count."""
+    columns = _columns(given, n)
+    if not columns:
+        return (), None
+    found = np.stack([np.asarray(x, float) for x in columns.values()], axis=1)
+    unknown = np.flatnonzero(kept & ~np.isfinite(found).all(axis=1))
+    if unknown.size:
+        raise ValueError(
+            f"covariates must be finite in every row, got {found[unknown[0]].tolist()} in row "
+            f"{unknown[0]}."
+        )
+    return tuple(columns), found
+
+
+def covariates_of(given: CovariatesLike | None, names: tuple[str, ...], n: int) -> jax.Array | None:
+    """The columns ``[n, d]`` that a map was fitted with, in their order."""
+    if (given is None) != (not names):
+        if names:
+            raise ValueError(
+                f"covariates must be given, since the map was fitted with them: {', '.join(names)}."
+            )
+        raise ValueError(
+            "covariates must be None for a map that was fitted without covariates, got columns."
+        )
+    columns = _columns(given, n)
+    lacking = [name for name in names if name not in columns]
+    if lacking or (is_array(given) and len(columns) != len(names)):
+        raise ValueError(
+            f"covariates must have the columns of the fit, {', '.join(names)}, got "
+            f"{', '.join(columns)}."
+        )
+    if not names:
+        return None
+    return jnp.stack([jnp.asarray(columns[name]) for name in names], axis=1)
+
+
+def _columns(given: CovariatesLike | None, n: int) -> dict[str, jax.Array | np.ndarray]:
+    if given is None:
+        return {}
+    found: dict[str, jax.Array | np.ndarray]
+    if is_array(given) and not isinstance(given, Frame):
+        check_array("covariates", given, "real")
+        hint = "; array[:, None] makes one column of [n]"
+        check_shapes({"covariates": (given, "n d")}, {"n": n}, one_axis_less=hint)
+        array = cast("jax.Array", given)
+        found = {str(j): array[:, j] for j in range(array.shape[1])}
+    else:
+        named = named_columns("covariates", cast("NamedColumns", given))
+        found = {name: _numbers(name, values, n) for name, values in named.items()}
+    if not found:
+        raise ValueError("covariates must have at least one column, got none.")
+    return found
+
+
+def _numbers(name: str, values: object, n: int) -> jax.Array | np.ndarray:
+    array = values if isinstance(values, jax.Array) else np.asarray(values)
+    of_column = f"column {name} of covariates"
+    if array.dtype == bool:
+        array = array.astype(np.float32)
+    check_array(of_column, array, "real")
+    check_shapes({of_column: (array, "n")}, {"n": n})
+    return array

@@ -1,0 +1,88 @@
+"""A map of predictions of labels: the rows that count, the fit, and what is known of it."""
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+
+from calibjax._between import Targets
+from calibjax._check import check_choice
+from calibjax._distribution import Distribution
+from calibjax._rows import Data, Dependence, NamedColumns, check_data
+from calibjax._sharding import on_one_device
+from calibjax._struct import on_host
+from calibjax.recalibration._folds import counted, parts_of
+from calibjax.recalibration._groups import GroupCurve, fit_groups
+from calibjax.recalibration._labels import (
+    FITS,
+    N_FOLDS,
+    ONLY_TWO,
+    LabelRows,
+    fit_auto,
+    fit_nothing,
+    run,
+)
+from calibjax.recalibration._recalibrator import Fit, Recalibrator, check_labels, dtype_of
+
+OF_LABELS = ("auto", "nothing", *FITS)
+
+
+def fit_to_labels(
+    predictions: Distribution,
+    targets: Targets,
+    method: str,
+    weights: ArrayLike | None,
+    where: ArrayLike | None,
+    groups: NamedColumns | None,
+    dependence: Dependence,
+) -> Recalibrator:
+    """See `fit_recalibrator`."""
+    n_classes = check_labels(predictions)
+    check_choice("method for labels", method, OF_LABELS)
+    if n_classes < 2:
+        raise ValueError(
+            f"predictions must have at least 2 classes, got {n_classes}; one column of "
+            "probabilities is Bernoulli(probs[:, 0])."
+        )
+    if method in ONLY_TWO and n_classes > 2:
+        raise ValueError(
+            f"method {method!r} is for two classes, got predictions of {n_classes}; "
+            "'spline' and 'sms' are for more."
+        )
+    data = on_one_device(check_data(predictions, targets, where, weights, at_least=1))
+    rows, kept = rows_of_labels(data)
+    part = parts_of(data, dependence, kept, N_FOLDS)
+    losses: dict[str, float] = {}
+    if method == "auto":
+        chosen, fitted, losses = fit_auto(rows, part)
+    else:
+        chosen, fitted = method, (FITS | {"nothing": fit_nothing})[method](rows)
+    of_groups: GroupCurve | None = None
+    if groups is not None:
+        after = rows._replace(probs=run(fitted.steps, rows.probs))
+        found = fit_groups(groups, kept, after)
+        of_groups, words = found.curve, f"{fitted.words}; {found.words}"
+        fitted = fitted._replace(converged=fitted.converged and found.converged, words=words)
+    fit = Fit(
+        method=chosen,
+        words=fitted.words,
+        converged=fitted.converged,
+        n_classes=n_classes,
+        n_rows=len(rows.targets),
+        n_impossible=int(np.sum(rows.of_targets() == 0)),
+        losses=tuple(losses.items()),
+    )
+    dtype = dtype_of(predictions)
+    steps, curves = jax.tree.map(lambda x: np.asarray(x, dtype), (fitted.steps, of_groups))
+    return Recalibrator(steps, curves, fit)
+
+
+def rows_of_labels(data: Data) -> tuple[LabelRows, np.ndarray]:
+    """The rows of checked data that count, in NumPy, and which these are, ``[n]``."""
+    kept, counts = counted(data)
+    with jax.ensure_compile_time_eval():
+        probs = on_host(data.predictions.label_probabilities())
+    probs = np.asarray(probs, float)[kept]
+    # Their sums are 1 up to rounding of the user.
+    probs = probs / probs.sum(axis=1, keepdims=True)
+    labels = np.asarray(data.targets)[kept].astype(int)
+    return LabelRows(probs, labels, counts[kept]), kept

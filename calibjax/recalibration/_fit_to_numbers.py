@@ -1,0 +1,118 @@
+"""A map of predictions of numbers: what rows say of the unit line, the fit, what is known of it."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+
+from calibjax._between import Between, Targets
+from calibjax._check import check_choice
+from calibjax._distribution import Distribution
+from calibjax._rows import CovariatesLike, Data, Dependence, padded
+from calibjax._sharding import on_one_device
+from calibjax.distributions import Empirical, Quantiles
+from calibjax.recalibration._covariates import read_covariates
+from calibjax.recalibration._folds import counted, parts_of
+from calibjax.recalibration._recalibrator import Fit, Recalibrator, dtype_of
+from calibjax.recalibration._unit_line import (
+    LINES,
+    LineRows,
+    check_numbers_to_mend,
+    distances_of,
+    fit_conformal,
+    fit_line,
+    hidden_below,
+    known_levels,
+    median_and_spread,
+    quantiles_at,
+)
+from calibjax.scores import check_numbers, mass_below, pit_interval_of_data
+
+OF_NUMBERS = ("auto", "nothing", *LINES, "conditional", "conformal")
+# Parts of the rows that are left out in turn.
+_N_PARTS = 10
+
+
+def fit_to_numbers(
+    predictions: Distribution,
+    targets: Targets,
+    method: str,
+    weights: ArrayLike | None,
+    where: ArrayLike | None,
+    covariates: CovariatesLike | None,
+    dependence: Dependence,
+) -> Recalibrator:
+    """See `fit_recalibrator`."""
+    check_choice("method for numbers", method, OF_NUMBERS)
+    check_numbers_to_mend(predictions)
+    is_conditional = method in ("auto", "conditional")
+    if covariates is not None and not is_conditional:
+        raise ValueError(
+            f"covariates must be None for method {method!r}: 'conditional' and 'auto' know them."
+        )
+    data = on_one_device(check_numbers(predictions, targets, where, weights, intervals=True))
+    kept, counts = counted(data)
+    names, columns = read_covariates(covariates, data.n, kept)
+    part = parts_of(data, dependence, kept, _N_PARTS)
+    losses: dict[str, float] = {}
+    if method == "conformal":
+        if weights is not None:
+            raise ValueError("weights must be None for method 'conformal', which counts rows.")
+        if isinstance(targets, Between):
+            raise ValueError("targets must be known for method 'conformal', got Between.")
+        levels = np.asarray(known_levels(predictions))
+        chosen, fitted = method, fit_conformal(data, levels, kept)
+    else:
+        n = int(kept.sum())
+        if part is None:
+            # Neighbours in the order of the rows may be alike.
+            part = np.arange(n) * min(_N_PARTS, n) // n
+        rows = _line_rows(data, method, kept, counts[kept], part)
+        if is_conditional:
+            features = np.asarray(_median_and_spread(padded(data).predictions), float)
+            features = features[: data.n][kept]
+            if columns is not None:
+                features = np.concatenate([features, columns[kept]], axis=1)
+            rows = rows._replace(features=features)
+        chosen, fitted, losses = fit_line(method, rows)
+    fit = Fit(
+        method=chosen,
+        words=fitted.words,
+        converged=fitted.converged,
+        n_classes=None,
+        n_rows=int(kept.sum()),
+        n_impossible=0,
+        losses=tuple(losses.items()),
+        covariates=names,
+    )
+    dtype = dtype_of(predictions)
+    return Recalibrator(jax.tree.map(lambda x: np.asarray(x, dtype), fitted.steps), None, fit)
+
+
+def _line_rows(
+    data: Data, method: str, kept: np.ndarray, counts: np.ndarray, part: np.ndarray
+) -> LineRows:
+    predictions = data.predictions
+    levels = np.asarray(known_levels(predictions))
+    counts = counts * (counts.sum() / np.sum(counts**2))
+    rows = padded(data)
+    place = pit_interval_of_data(rows)
+    if isinstance(data.targets, Between) or predictions.target_kind == "integer":
+        low, high = (np.asarray(x, float)[: data.n][kept] for x in place)
+        below = hidden_below(method, levels, low, high, counts)
+    else:
+        below = _known(_mass_below(place, levels.astype(place.low.dtype)), kept)
+    distances = None
+    if isinstance(predictions, (Quantiles, Empirical)):
+        distances = distances_of(_known(_quantiles_at(rows.predictions, levels), kept))
+    return LineRows(levels, below, counts, part, distances)
+
+
+def _known(rows: Any, kept: np.ndarray) -> np.ndarray:
+    return np.asarray(rows, float)[: kept.size][kept]
+
+
+_median_and_spread = jax.jit(median_and_spread)
+_mass_below = jax.jit(mass_below)
+_quantiles_at = jax.jit(quantiles_at)

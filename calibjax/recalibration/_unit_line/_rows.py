@@ -1,0 +1,72 @@
+"""What rows say of a map of the unit line, and the score of a map that did not see them.
+
+Of quantiles and samples this is the CRPS of the mended forecast, in units of the targets: with
+D_ik the distance of the quantiles around level k, half of that to either side,
+
+    sum_k (G(u_k) - 1[U_i <= u_k])^2 D_ik.
+
+Of densities and counts it is the log score, less that of the forecast as it is: with the levels as
+ends of cells of the unit line, -log((G(u_k) - G(u_{k-1})) / (u_k - u_{k-1})) for the cell with U_i.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class LineRows(NamedTuple):
+    """Rows that fit a map of the unit line, or that judge one.
+
+    Args:
+        levels: where the map is fitted, ``[K]``.
+        below: how much of U of each row is at most each level, from 0 to 1, ``[n, K]``.
+        weights: positive, ``[n]``; their sum is how many equal ones would be as exact.
+        part: the number of the part of each row that is left out in turn, ``[n]``.
+        distances: D, of quantiles and samples, ``[n, K]``, else None.
+        features: what a map of each forecast looks at, ``[n, F]``, of which the first two are the
+            median and the logarithm of the spread; None if no map looks at them.
+    """
+
+    levels: np.ndarray
+    below: np.ndarray
+    weights: np.ndarray
+    part: np.ndarray
+    distances: np.ndarray | None = None
+    features: np.ndarray | None = None
+
+    def chosen(self, which: np.ndarray) -> "LineRows":
+        """Some of the rows."""
+        distances, features = (
+            None if x is None else x[which] for x in (self.distances, self.features)
+        )
+        return self._replace(
+            below=self.below[which],
+            weights=self.weights[which],
+            part=self.part[which],
+            distances=distances,
+            features=features,
+        )
+
+    def scores(self, g: np.ndarray) -> np.ndarray:
+        """The score of each row by values of G at the levels, ``[K]`` or ``[n, K]``."""
+        if self.distances is not None:
+            return np.sum((g - self.below) ** 2 * self.distances, axis=1)
+        return -np.sum(cells(self.below) * np.log(cells(g) / cells(self.levels)), axis=-1)
+
+
+def cells(g: np.ndarray) -> np.ndarray:
+    """What is between levels, and beyond the outer ones: ``[…, K + 1]``."""
+    ends = np.zeros_like(g[..., :1])
+    return np.diff(np.concatenate([ends, g, ends + 1], axis=-1), axis=-1)
+
+
+def distances_of(quantiles: np.ndarray) -> np.ndarray | None:
+    """Half of the distances from quantiles to both neighbours, ``[n, K]``.
+
+    Beyond the outer ones the next quantile is taken to be as far as the last.  Without any distance
+    there is None.
+    """
+    gaps = np.maximum(np.diff(quantiles, axis=1), 0.0)
+    gaps = np.concatenate([gaps[:, :1], gaps, gaps[:, -1:]], axis=1)
+    found = (gaps[:, :-1] + gaps[:, 1:]) / 2
+    return found if np.all(np.isfinite(found)) and found.any() else None
