@@ -1,12 +1,15 @@
 """Posteriors of simulators: right ones, wrong ones, and the prior in their place."""
 
 import re
+import types
 
 import numpy as np
 import pytest
+import xarray
 
 import calibjax as cj
 from calibjax.evaluation import _posterior
+from calibjax.evaluation._draws import named_draws
 
 N, S = 250, 20
 
@@ -108,3 +111,67 @@ def test_errors(case):
 def test_too_few_resamples_for_the_level():
     with pytest.raises(ValueError, match="n_resamples must be at least 99 for 5 tests"):
         cj.check_posterior(np.zeros((9, 2)), np.zeros((9, 4, 2)), np.zeros(9), n_resamples=98)
+
+
+def posteriors():
+    """Parameters of three simulations, and draws in two chains of three."""
+    rng = np.random.default_rng(0)
+    theta = {"scale": rng.normal(size=3), "effect": rng.normal(size=(3, 2))}
+    drawn = {"scale": rng.normal(size=(3, 2, 3)), "effect": rng.normal(size=(3, 2, 3, 2))}
+    dims = {"scale": ("simulation", "chain", "draw")}
+    dims["effect"] = *dims["scale"], "place"
+    coords = {"place": ["Oslo", "Rome"]}
+    draws = xarray.Dataset({name: (dims[name], x) for name, x in drawn.items()}, coords=coords)
+    return theta, draws.assign(other=draws.scale), drawn
+
+
+@pytest.mark.parametrize("form", ["dataset", "turned", "group", "list", "both"])
+def test_posteriors_of_arviz(form):
+    theta, draws, drawn = posteriors()
+    given = {
+        "dataset": lambda: (theta, draws),
+        "turned": lambda: (theta, draws.transpose("place", "draw", "simulation", "chain")),
+        "group": lambda: (theta, types.SimpleNamespace(posterior=draws)),
+        "list": lambda: (
+            theta,
+            [types.SimpleNamespace(posterior=draws.isel(simulation=k)) for k in range(3)],
+        ),
+        "both": lambda: (
+            xarray.Dataset(
+                {
+                    "scale": ("simulation", theta["scale"]),
+                    "effect": (("place", "simulation"), theta["effect"].T),
+                }
+            ),
+            draws,
+        ),
+    }
+    found = _posterior._parameters(*named_draws(*given[form]()))
+    assert list(found) == ["scale", "effect[Oslo]", "effect[Rome]"]
+    np.testing.assert_allclose(found["effect[Rome]"][0], theta["effect"][:, 1], rtol=1e-6)
+    # Chains follow each other.
+    if form != "turned":
+        expected = drawn["effect"][..., 1].reshape(3, 6)
+        np.testing.assert_allclose(found["effect[Rome]"][1], expected, rtol=1e-6)
+    expected = np.sort(drawn["scale"].reshape(3, 6))
+    np.testing.assert_allclose(np.sort(found["scale"][1]), expected, rtol=1e-6)
+
+
+def test_errors_of_posteriors():
+    theta, draws, _ = posteriors()
+    each = [draws.isel(simulation=k) for k in range(3)]
+    for arguments, message in (
+        ((np.ones(3), draws), "theta must be a mapping .* got ndarray"),
+        ((draws, np.ones((3, 6))), "draws must be a dataset"),
+        (({"rate": np.ones(3)}, draws), "none called rate, only scale, effect, other"),
+        (({"scale": np.ones(4)}, draws), "of simulations, which is missing"),
+        ((theta, each[0]), "simulations, which is missing; scale has chain, draw. .*a list"),
+        ((theta, draws.rename(draw="sample")), "expected the dimension draw, got"),
+        ((theta, [*each[:2], None]), r"draws\[2\] must be a posterior"),
+        ((theta, [*each[:2], each[2].isel(draw=[0])]), r"one shape of scale, .* in draws\[2\]"),
+        (({"scale": np.ones((3, 1))}, draws), r"expected theta of shape \[3\] for 3 posteriors"),
+        ((theta, each[:2]), r"expected theta of shape \[2\] for 2 posteriors, got \[3\]"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message) as error:
+            cj.check_posterior(*arguments)
+        assert "\n" not in str(error.value)

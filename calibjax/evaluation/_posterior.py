@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax.distributions import Empirical
+from calibjax.evaluation._draws import named_draws
 from calibjax.evaluation._saved import plain
 from calibjax.hypothesis_tests import calibration_test
 
@@ -147,9 +148,12 @@ def check_posterior(
 
     Args:
         theta: the true parameters, array ``[n]`` or ``[n, d]``, or a mapping of names to such
-            arrays.
+            arrays, or a dataset of xarray.
         draws: draws of the posteriors, ``[n, S]`` or ``[n, S, d]``, or a mapping of the same names;
-            independent of each other, or thinned until they nearly are.
+            independent of each other, or thinned until they nearly are.  Or a list of n posteriors
+            of ArviZ, with the dimensions chain and draw, or one that has a dimension of simulations
+            as well; then parameters that theta lacks are left out, and others are called by their
+            coordinates, such as effect[Oslo].
         x: the observations or a summary of them, ``[n]`` or ``[n, k]``, or a frame; None if the
             test given x is not wanted.
         seed: what all random numbers come from.
@@ -179,7 +183,7 @@ def check_posterior(
     calibration, 2018; Widmann, Lindsten and Zachariah, Calibration tests beyond classification,
     ICLR 2021.
     """
-    parameters = _parameters(theta, draws)
+    parameters = _parameters(*named_draws(theta, draws))
     n, n_draws = next(iter(parameters.values()))[1].shape
     has_several = len(parameters) > 1
     n_tests = len(parameters) * (1 + (x is not None)) + has_several
