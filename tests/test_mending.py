@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.metrics import log_loss
 
 import calibjax as cj
@@ -54,13 +55,43 @@ def test_a_sentence(tested):
     assert mending.in_words(0.45) == said.format("still rejects")
 
 
+LOC = RNG.normal(size=N)
+NUMBERS = LOC + 0.5 + RNG.normal(size=N)
+FORMS = {
+    "normal": cj.Normal(LOC.astype(np.float32), np.full(N, 0.5, np.float32)),
+    "quantiles": cj.Quantiles(
+        (LOC[:, None] + [-0.64, -0.34, 0, 0.34, 0.64]).astype(np.float32),
+        (0.1, 0.25, 0.5, 0.75, 0.9),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_sentence_of_numbers(tested, form):
+    """Half of the deviation is missing, and all medians are 0.5 too low."""
+    p, y = FORMS[form], NUMBERS.astype(np.float32)
+    mending = _mending.mending_of(KEY, p, y, 999)
+    assert isinstance(tested[0], type(p))
+    said = r"takes the CRPS from \S+ to \S+ on rows that did not fit it, and then the test"
+    assert re.search(said, mending.in_words(0.05))
+    np.testing.assert_allclose(mending.before, np.mean(cj.crps(p, y)), rtol=1e-5)
+    # Of N(LOC + 0.5, 1) it is 1 / sqrt(pi) on average, with a deviation of 0.41 / sqrt(N).
+    truth = stats.norm(LOC + 0.5, 1)
+    w = NUMBERS - LOC - 0.5
+    best = w * (2 * truth.cdf(NUMBERS) - 1) + 2 * truth.pdf(NUMBERS) - np.pi**-0.5
+    assert best.mean() - 0.02 < mending.after < 0.9 * mending.before
+    if form == "normal":
+        np.testing.assert_allclose(tested[0].scale[:N], 1, atol=0.15)
+        np.testing.assert_allclose(tested[0].loc[:N] - LOC, 0.5, atol=0.2)
+
+
 def test_nothing_is_said():
     calibrated = np.full((N, M), 1 / 3, np.float32)
     mending = _mending.mending_of(KEY, cj.Categorical(calibrated), np.arange(N) % M, 999)
     assert mending.after > mending.before and mending.in_words(0.05) == ""
     assert _mending.mending_of(KEY, PREDICTIONS[:100], LABELS[:100], 999) is None
-    normal = cj.Normal(np.zeros(N, np.float32), np.ones(N, np.float32))
-    assert _mending.mending_of(KEY, normal, np.zeros(N, np.float32), 999) is None
+    laplace = cj.Laplace(np.zeros(N, np.float32), np.ones(N, np.float32))
+    assert _mending.mending_of(KEY, laplace, np.zeros(N, np.float32), 999) is None
     assert _mending.best_method(2) == "spline" and _mending.best_method(1000) == "svs"
 
 

@@ -67,9 +67,10 @@ class Evaluation:
         neighbours: the same in the order of other columns of a file, of dates and of names.
         segments: the result of `segment_test` of the groups; None without groups.
         mending: what a recalibration does to rows that did not fit it, ``method``, the mean log
-            scores ``before`` and ``after``, and the ``pvalue`` after it; None unless labels are
-            rejected, for fewer than 200 rows or 10^5 and more, and for rows that have weights or
-            depend on each other.
+            scores of labels or the CRPS of numbers, ``before`` and ``after``, and the ``pvalue``
+            after it; None unless labels, quantiles, samples or normal predictions are rejected, for
+            fewer than 200 rows or 10^5 and more, and for rows that have weights or depend on each
+            other.
 
     Example:
         >>> import calibjax as cj
