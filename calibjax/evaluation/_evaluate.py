@@ -116,13 +116,16 @@ def evaluate(
         predictions: probabilities ``[n, m]`` of m classes, or ``[n]`` of an event, as an array of
             NumPy, JAX or torch, nested lists, or a frame of pandas or polars; or a distribution of
             calibjax, such as ``Normal(mean, sd)`` or ``Empirical(draws)``, of numpyro, distrax, TFP
-            or scipy.stats.
+            or scipy.stats; or survival curves as scikit-survival, lifelines and pycox predict them,
+            step functions or a frame with times as its index.
         targets: names of classes, where 1, 1.0 and "1" are the same name; or if no class has such a
             name, labels ``0 … m-1`` in the order of the columns, unless classes such as "yes" and
             "no" give these numbers another meaning, which is an error; of an event 0 and 1, truth
             values, or names such as "no" and "yes"; else numbers.  An array, list or column.  Where
             numbers are censored, rounded or binned, `Between`: then measures and pictures that need
-            exact targets are left out.
+            exact targets are left out.  Beside survival curves, times and events: a structured
+            array of scikit-survival, or two columns, of which one holds 1 or True where there was
+            an event.
         data: in place of both, a frame of pandas, Polars or Arrow, a mapping of names to arrays, or
             a dataset of xarray, whose rows are the places of its target; beside an array of a
             mapping may stand the names of its dimensions, ``(("time", "member"), array)``.

@@ -15,6 +15,7 @@ from calibjax.distributions import Bernoulli, Categorical, as_predictions, is_fo
 from calibjax.evaluation._arrays import as_numpy, column_names
 from calibjax.evaluation._classes import labels_in_python
 from calibjax.evaluation._hidden import read_hidden
+from calibjax.evaluation._lifetimes import read_lifetimes
 from calibjax.evaluation._rows import n_labels
 
 
@@ -39,6 +40,7 @@ def read_inputs(
             f"targets must hold values, got {type(targets).__name__}: predictions come first, "
             "evaluate(predictions, targets)."
         )
+    predictions, targets = read_lifetimes(predictions, targets)
     if isinstance(predictions, Between):
         raise TypeError(
             "predictions must be a distribution, got Between: predictions come first, "
@@ -160,7 +162,10 @@ def _check_rows(array: np.ndarray, targets: np.ndarray) -> None:
         return
     hint = ""
     if array.ndim == 2 and len(targets) == array.shape[1]:
-        hint = "; if rows are classes, pass the transpose, predictions.T"
+        hint = (
+            "; if rows are classes, pass the transpose, predictions.T, and of survival curves "
+            "targets must be times and events"
+        )
     raise ValueError(
         f"targets must have one row for each of the {n} rows of predictions, got {len(targets)}"
         f"{hint}."

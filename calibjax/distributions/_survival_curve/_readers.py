@@ -9,7 +9,12 @@ import numpy as np
 def times_and_probabilities(curves: Any) -> tuple[Any, Any]:
     """Times ``[K]`` or ``[n, K]`` and probabilities ``[n, K]`` of a frame or of functions."""
     if hasattr(curves, "index") and hasattr(curves, "columns"):
-        return np.asarray(curves.index, float), np.asarray(curves, float).T
+        try:
+            return np.asarray(curves.index, float), np.asarray(curves, float).T
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"curves must be numbers, with times as their index: {error}."
+            ) from None
     functions = list(curves) if isinstance(curves, Iterable) else [curves]
     for function in functions:
         if not (callable(function) and hasattr(function, "x")):

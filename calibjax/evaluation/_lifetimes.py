@@ -1,0 +1,134 @@
+"""Survival curves and times of events as packages of survival analysis have them."""
+
+from typing import Any
+
+import numpy as np
+
+from calibjax._between import Between
+from calibjax._distribution import Distribution
+from calibjax.distributions import SurvivalCurve
+from calibjax.evaluation._arrays import as_numpy
+
+
+def read_lifetimes(predictions: Any, targets: Any) -> tuple[Any, Any]:
+    """A `SurvivalCurve` and `Between` of curves and of times with events; all else as it is.
+
+    Args:
+        predictions: step functions of scikit-survival, or with such targets a frame of curves whose
+            index are times, as lifelines and pycox have it; or a distribution.
+        targets: a structured array of events and times, as scikit-survival has it, or two columns
+            of them; or `Between`, or times that are all of events.
+
+    Raises:
+        TypeError: curves are an array, which does not say the times, or stand in place of targets.
+        ValueError: it is not clear which column says whether there was an event, or curves and
+            targets have other rows.
+    """
+    if _are_functions(targets):
+        raise TypeError(
+            "targets must hold times and events, got functions: predictions come first, "
+            "evaluate(predictions, targets)."
+        )
+    if _are_functions(predictions):
+        predictions = SurvivalCurve.from_curves(predictions)
+    columns = _two_columns(targets)
+    is_structured = getattr(getattr(targets, "dtype", None), "names", None) is not None
+    if columns is None or isinstance(targets, Between):
+        if isinstance(targets, Between) and _is_frame(predictions):
+            predictions = _curves_of(predictions, len(targets.low))
+        return predictions, targets
+    if _is_frame(predictions):
+        n = len(next(iter(columns.values())))
+        if not is_structured and predictions.shape[1] == 2 != n:
+            return predictions, targets  # of classes, and targets are no labels
+        _check_order(predictions, targets)
+        predictions = _curves_of(predictions, n)
+    if is_structured and not isinstance(predictions, Distribution):
+        raise TypeError(
+            f"predictions must be survival curves for targets with events, got "
+            f"{type(predictions).__name__}, which does not say the times: pass "
+            "calibjax.SurvivalCurve(times, curves)."
+        )
+    if is_structured or isinstance(predictions, SurvivalCurve):
+        targets = _with_events(columns)
+    return predictions, targets
+
+
+def _are_functions(predictions: Any) -> bool:
+    """Whether it is a list or an array of step functions."""
+    is_array = isinstance(predictions, np.ndarray) and predictions.dtype == object
+    if not (is_array or isinstance(predictions, (list, tuple))) or len(predictions) == 0:
+        return False
+    return callable(predictions[0]) and hasattr(predictions[0], "x")
+
+
+def _is_frame(predictions: Any) -> bool:
+    return hasattr(predictions, "index") and hasattr(predictions, "columns")
+
+
+def _curves_of(frame: Any, n: int) -> SurvivalCurve:
+    if frame.shape[1] != n:
+        hint = ": pass the transpose, predictions.T" if len(frame) == n else ""
+        raise ValueError(
+            f"predictions must have a column of survival for each of {n} targets, and times as "
+            f"their index, got {frame.shape[1]} columns{hint}."
+        )
+    return SurvivalCurve.from_curves(frame)
+
+
+def _check_order(curves: Any, targets: Any) -> None:
+    """An error if columns of curves are called like the rows of targets, in another order."""
+    if not _is_frame(targets):
+        return
+    ours, theirs = list(curves.columns), list(targets.index)
+    if ours != theirs and set(ours) == set(theirs):
+        raise ValueError(
+            "predictions must have a curve for each target in their order, got columns in another "
+            "order than the index of targets: targets.loc[predictions.columns] has theirs."
+        )
+
+
+def _two_columns(targets: Any) -> dict[str, Any] | None:
+    """The fields of a structured array, or the columns of two that are no list of pairs."""
+    names = getattr(getattr(targets, "dtype", None), "names", None)
+    if names is not None:
+        return {name: targets[name] for name in names} if len(names) == 2 else None
+    if isinstance(targets, tuple) and len(targets) == 2:
+        return {"the first of targets": targets[0], "the second of targets": targets[1]}
+    if list(getattr(targets, "shape", ()))[1:] != [2]:
+        return None
+    if hasattr(targets, "columns"):
+        return {str(name): targets[name] for name in targets.columns}
+    return {f"column {k}": targets[:, k] for k in range(2)}
+
+
+def _with_events(columns: dict[str, Any]) -> Between:
+    """Times, which are known where there was an event."""
+    arrays = {name: as_numpy("targets", x) for name, x in columns.items()}
+    sizes = {len(x) for x in arrays.values()}
+    if len(sizes) > 1:
+        raise ValueError(f"targets must have as many events as times, got {sorted(sizes)}.")
+    events = [name for name, x in arrays.items() if np.isin(x, (0, 1)).all()]
+    truths = [name for name in events if arrays[name].dtype.kind == "b"]
+    found = truths or events
+    if len(found) != 1:
+        raise ValueError(
+            "targets must be times and events, and the events be truth values, or 1 and 0, got "
+            f"{len(found)} such columns among {', '.join(columns)}: pass "
+            "calibjax.Between.right_censored(time, observed)."
+        )
+    (event,) = found
+    (time,) = [name for name in arrays if name != event]
+    if "cens" in event.lower():
+        raise ValueError(
+            f"targets must say where there was an event, got the column {event}, which may say "
+            "where there was none: pass calibjax.Between.right_censored(time, ~censored)."
+        )
+    times = arrays[time]
+    if times.dtype.kind not in "iuf":
+        raise TypeError(f"targets must have numbers as times, got {time} of {times.dtype}.")
+    times = times.astype(float)
+    if not np.isfinite(times).all():
+        row = int(np.argmin(np.isfinite(times)))
+        raise ValueError(f"targets must have finite times; row {row} of {time} is {times[row]}.")
+    return Between(times, np.where(arrays[event].astype(bool), times, np.inf))

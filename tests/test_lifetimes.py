@@ -1,0 +1,98 @@
+"""Survival curves and times of events as packages of survival analysis have them."""
+
+import types
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import calibjax as cj
+from calibjax.evaluation._inputs import read_inputs
+
+TIMES = np.array([1.0, 2.0, 4.0])
+PROBS = np.array([[0.75, 0.5, 0.25], [0.875, 0.5, 0.5], [0.5, 0.25, 0.0], [1.0, 0.5, 0.125]])
+TIME, EVENT = np.array([1.5, 2.0, 3.0, 9.0]), np.array([True, False, True, False])
+ROWS = ["a", "b", "c", "d"]
+FRAME = pd.DataFrame(PROBS.T, index=TIMES, columns=ROWS)
+COLUMNS = pd.DataFrame({"week": TIME, "arrest": EVENT.astype(int)}, index=ROWS)
+# What scikit-survival calls y.
+STRUCTURED = np.rec.fromarrays([EVENT, TIME], names="status,days").view(np.ndarray)
+
+
+class Step:
+    """What scikit-survival's StepFunction has."""
+
+    def __init__(self, probs):
+        self.x, self.probs = TIMES, probs
+
+    def __call__(self, times):
+        return np.interp(times, self.x, self.probs)
+
+
+CURVES = {
+    "frame": FRAME,
+    "functions": [Step(row) for row in PROBS],
+    "array of functions": np.array([Step(row) for row in PROBS], object),
+    "distribution": cj.SurvivalCurve(TIMES, PROBS),
+}
+EVENTS = {
+    "structured": STRUCTURED,
+    "columns": COLUMNS,
+    "events first": COLUMNS[["arrest", "week"]],
+    "pair": (TIME, EVENT),
+    "array": np.stack([TIME, EVENT], axis=1),
+    "between": cj.Between.right_censored(TIME, EVENT),
+}
+
+
+@pytest.mark.parametrize("events", EVENTS)
+@pytest.mark.parametrize("curves", CURVES)
+def test_curves_and_events(curves, events):
+    found = read_inputs(CURVES[curves], EVENTS[events], None, False)
+    np.testing.assert_array_equal(found.predictions.probs, PROBS)
+    np.testing.assert_array_equal(found.predictions.times, np.tile(TIMES, (4, 1)))
+    np.testing.assert_array_equal(found.targets.low, TIME)
+    np.testing.assert_array_equal(found.targets.high, [1.5, np.inf, 3, np.inf])
+
+
+def test_times_that_are_all_of_events():
+    found = read_inputs(CURVES["functions"], TIME, None, False)
+    assert found.targets.tolist() == TIME.tolist()
+    weibull = cj.Weibull(np.ones(4), np.ones(4))
+    assert read_inputs(weibull, STRUCTURED, None, False).targets.high[1] == np.inf
+
+
+BAD = {
+    "transposed": (FRAME.T, COLUMNS, "times as their index, got 3 .*: pass the transpose"),
+    "fewer": (FRAME, COLUMNS[:3], "a column of survival for each of 3 targets, .* got 4 columns"),
+    "another order": (FRAME, COLUMNS[::-1], "columns in another order than the index of targets"),
+    "no event": (FRAME, COLUMNS.assign(arrest=2), "1 and 0, got 0 such columns among week, arrest"),
+    "two events": (FRAME, COLUMNS.assign(week=1), "got 2 such columns"),
+    "censored": (FRAME, COLUMNS.rename(columns={"arrest": "censored"}), "~censored"),
+    "lengths": (CURVES["functions"], (TIME, EVENT[:2]), "as many events as times"),
+    "missing": (FRAME, COLUMNS.assign(week=np.nan), "finite times; row 0 of week is nan"),
+    "names": (FRAME, COLUMNS.assign(week="late"), "numbers as times, got week"),
+    "no times": (PROBS, STRUCTURED, r"got ndarray, .*SurvivalCurve\(times, curves\)"),
+    "swapped": (STRUCTURED, CURVES["functions"], "predictions come first"),
+    "only times": (FRAME, TIME, "of survival curves targets must be times and events"),
+    "classes": (cj.Bernoulli(np.full(4, 0.5)), STRUCTURED, "predictions of numbers"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_errors(case):
+    curves, events, message = BAD[case]
+    with pytest.raises((TypeError, ValueError), match=message) as error:
+        read_inputs(curves, events, None, False)
+    assert "\n" not in str(error.value)
+
+
+def test_other_frames_and_columns_are_no_lifetimes():
+    probs = pd.DataFrame({"dry": [0.25, 0.5, 0.5], "wet": [0.75, 0.5, 0.5]})
+    with pytest.raises(ValueError, match="one-hot"):
+        read_inputs(probs, np.eye(2)[[0, 1, 0]], None, False)
+    vectors = cj.MultivariateNormalDiag(np.zeros((3, 2)), np.ones((3, 2)))
+    assert read_inputs(vectors, np.eye(2)[[0, 1, 0]], None, False).targets.shape == (3, 2)
+    lists = [types.SimpleNamespace()]
+    with pytest.raises(TypeError, match="predictions must"):
+        read_inputs(lists, [0, 1], None, False)
