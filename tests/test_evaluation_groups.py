@@ -50,6 +50,9 @@ def test_the_page_has_segments_and_never_says_fair(evaluation):
     # Four pictures of all rows, that of segments, and those of three stations.
     assert page.count("<svg") == 8 and page.count("</svg>") == 8
     assert page.index("C, n = 40") < page.index("B, n = 40")  # the clearest first
+    assert ">NOT CALIBRATED<" in page
+    on_the_whole = dataclasses.replace(evaluation, pvalue=0.3)
+    assert ">WRONG FOR SOME<" in on_the_whole.to_html()
 
 
 def test_the_picture(evaluation):

@@ -13,6 +13,7 @@ from calibjax.evaluation._hidden import target_in_words
 from calibjax.evaluation._report._figures import figures_of, figures_of_groups
 from calibjax.evaluation._report._kernels import lines_of_kernels
 from calibjax.evaluation._rows import named_rows
+from calibjax.evaluation._segments import segments_in_words
 from calibjax.evaluation._summary import interval_text, number, rows_of_summary, value_text
 from calibjax.evaluation._words import class_name, shown_names
 from calibjax.segments import SegmentTestResult
@@ -68,8 +69,12 @@ def page(evaluation: Any) -> str:
         lstrip_blocks=True,
     )
     numbers = _numbers(evaluation)
+    badge = "NOT CALIBRATED" if evaluation.rejected else "NOT REJECTED"
+    if not evaluation.rejected and segments_in_words(evaluation.segments, evaluation.level):
+        badge = "WRONG FOR SOME"
     return environment.get_template("page.html.j2").render(
         evaluation=evaluation,
+        badge=badge,
         number=number,
         confidence=f"{100 * (1 - evaluation.level):.3g}\N{NO-BREAK SPACE}%",
         classes=shown_names(evaluation.classes),
