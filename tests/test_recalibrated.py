@@ -227,6 +227,48 @@ def test_a_covariate_mends_what_the_forecast_does_not_tell(tmp_path):
         check_message(lambda x=given: recalibrator(QUANTILES, covariates=x), ValueError, message)
 
 
+STATION = np.arange(N) % 4
+# Forecasts of station 1 are 0.8 too low, and those of station 2 too narrow by a factor of 2.
+OF_STATIONS = (
+    LOC + 0.6 * (TARGETS - LOC - 0.2) * np.where(STATION == 2, 2, 1) + 0.8 * (STATION == 1)
+)
+OF_STATIONS = OF_STATIONS.astype(np.float32)
+
+
+@pytest.mark.parametrize("form", ["quantiles", "density"])
+def test_groups_have_shifts_and_spreads(form, tmp_path):
+    p, groups = FORMS[form], {"station": STATION}
+    recalibrator = cj.fit_recalibrator(p, OF_STATIONS, "nothing", groups=groups)
+    assert "shifts and slopes of station" in recalibrator.fit.words
+    mended = recalibrator(p, groups)
+    level = jax.jit(lambda q, u: q.quantile(u))
+    low, middle, high = (np.asarray(level(mended, u)) - LOC for u in np.float32([0.25, 0.5, 0.75]))
+    for station, (shift, factor) in enumerate([(0, 1), (0.8, 1), (0, 2), (0, 1)]):
+        own = STATION == station
+        # Of 100 rows a median has the standard error 0.075, and the half of the spread 0.05.
+        np.testing.assert_allclose(np.mean(middle[own]), shift, atol=0.25)
+        spread = np.mean(high[own] - low[own]) / (2 * 0.6 * ndtri(0.75))
+        np.testing.assert_allclose(spread, factor, rtol=0.3)
+    recalibrator.save(tmp_path / "map.json")
+    again = cj.load_recalibrator(tmp_path / "map.json")(p, groups)
+    jax.tree.map(np.testing.assert_array_equal, again, mended)
+
+
+def test_groups_of_calibrated_forecasts_stay_as_they_are():
+    calibrated = LOC + 0.6 * (TARGETS - LOC - 0.2)
+    clusters = np.arange(N) // 10
+    recalibrator = cj.fit_recalibrator(
+        QUANTILES,
+        calibrated.astype(np.float32),
+        "nothing",
+        groups={"station": STATION},
+        clusters=clusters,
+    )
+    assert "no segment of station differs" in str(recalibrator)
+    found = recalibrator(QUANTILES, {"station": STATION}).values
+    np.testing.assert_allclose(found, QUANTILES.values, atol=1e-3)
+
+
 # What judges candidates
 
 
@@ -578,6 +620,11 @@ ERRORS = {
         lambda: cj.fit_recalibrator(cj.Bernoulli(np.full(9, 0.5)), np.ones(9), covariates=LOC),
         ValueError,
         "covariates must be None for predictions of labels",
+    ),
+    "groups of conformal": (
+        lambda: cj.fit_recalibrator(NORMAL, TARGETS, "conformal", groups={"x": STATION}),
+        ValueError,
+        "groups must be None for method 'conformal'",
     ),
     "vectors": (
         lambda: cj.fit_recalibrator(cj.Empirical(np.ones((5, 3, 2))), np.ones((5, 2))),

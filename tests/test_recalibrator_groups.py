@@ -179,13 +179,6 @@ ERRORS = {
         ValueError,
         r"region in groups must have shape \[n\] with n = 600",
     ),
-    "numbers": (
-        lambda: cj.fit_recalibrator(
-            cj.Normal(np.zeros(5), np.ones(5)), np.zeros(5), groups={"a": np.arange(5)}
-        ),
-        ValueError,
-        "groups must be None for predictions of numbers",
-    ),
     "none": (
         lambda: fitted(groups={}),
         ValueError,

@@ -72,7 +72,9 @@ def fit_recalibrator(
     least 20 rows, the 200 largest; pairs have no b.  Ridge penalties draw a and b to 0.  Shifts of
     levels, slopes, and shifts of pairs are added one after another, each with the strength of 5 for
     which rows left out lose least, and only if that is more than a standard error less.  Of many
-    classes each one is moved alone.  O(n S^2) time for S segments.
+    classes each one is moved alone.  Of numbers l are the logits of G at the levels, l becomes
+    l + sum_s (a_s + b_s l), so that b mends spreads, and rows are left out at all levels, and with
+    the others of their cluster or part of the times.  O(n S^2) time for S segments.
 
     **Numbers.**  A monotone map G of the unit line makes of the cdf F the cdf G(F(y)), of quantiles
     F^{-1}(u) the quantiles F^{-1}(G^{-1}(u)), and so of samples:
@@ -143,8 +145,8 @@ def fit_recalibrator(
         weights: how much each row counts, nonnegative numbers ``[n]``; of n rows of unequal weights
             (sum w)^2 / sum w^2 count in penalties.
         where: boolean mask ``[n]``; masked rows may hold anything.
-        groups: columns ``[n]`` by their names, a dict or a frame, for predictions of labels.
-            Numbers with more than 12 different values are cut at their quartiles, and all else is a
+        groups: columns ``[n]`` by their names, a dict or a frame; not for "conformal".  Numbers
+            with more than 12 different values are cut at their quartiles, and all else is a
             category; missing values are a level.
         covariates: of "auto" and "conditional" for numbers, what is known of a row beside its
             forecast: real numbers ``[n, d]``, or columns ``[n]`` by their names, a dict or a frame.
@@ -194,12 +196,8 @@ def fit_recalibrator(
         raise TypeError("fit_recalibrator must be called outside of jit, got traced arguments.")
     dependence = Dependence(clusters, times)
     if isinstance(predictions, Distribution) and not predictions.has_labels:
-        if groups is not None:
-            raise ValueError(
-                "groups must be None for predictions of numbers: maps of segments are "
-                "for labels and events."
-            )
-        return fit_to_numbers(predictions, targets, method, weights, where, covariates, dependence)
+        columns = groups, covariates
+        return fit_to_numbers(predictions, targets, method, weights, where, *columns, dependence)
     if covariates is not None:
         raise ValueError(
             "covariates must be None for predictions of labels, whose maps know groups."

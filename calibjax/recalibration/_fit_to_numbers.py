@@ -9,15 +9,18 @@ from jax.typing import ArrayLike
 from calibjax._between import Between, Targets
 from calibjax._check import check_choice
 from calibjax._distribution import Distribution
-from calibjax._rows import CovariatesLike, Data, Dependence, padded
+from calibjax._rows import CovariatesLike, Data, Dependence, NamedColumns, padded
 from calibjax._sharding import on_one_device
 from calibjax.distributions import Empirical, Quantiles
 from calibjax.recalibration._covariates import read_covariates
 from calibjax.recalibration._folds import counted, parts_of
+from calibjax.recalibration._groups import GroupCurve, fit_line_groups
 from calibjax.recalibration._recalibrator import Fit, Recalibrator, dtype_of
 from calibjax.recalibration._unit_line import (
     LINES,
+    ConditionalLine,
     LineRows,
+    UnitLine,
     check_numbers_to_mend,
     distances_of,
     fit_conformal,
@@ -40,6 +43,7 @@ def fit_to_numbers(
     method: str,
     weights: ArrayLike | None,
     where: ArrayLike | None,
+    groups: NamedColumns | None,
     covariates: CovariatesLike | None,
     dependence: Dependence,
 ) -> Recalibrator:
@@ -55,20 +59,22 @@ def fit_to_numbers(
     kept, counts = counted(data)
     names, columns = read_covariates(covariates, data.n, kept)
     part = parts_of(data, dependence, kept, _N_PARTS)
+    of_groups: GroupCurve | None = None
     losses: dict[str, float] = {}
     if method == "conformal":
         if weights is not None:
             raise ValueError("weights must be None for method 'conformal', which counts rows.")
+        if groups is not None:
+            raise ValueError("groups must be None for method 'conformal', which counts all rows.")
         if isinstance(targets, Between):
             raise ValueError("targets must be known for method 'conformal', got Between.")
         levels = np.asarray(known_levels(predictions))
         chosen, fitted = method, fit_conformal(data, levels, kept)
     else:
         n = int(kept.sum())
-        if part is None:
-            # Neighbours in the order of the rows may be alike.
-            part = np.arange(n) * min(_N_PARTS, n) // n
-        rows = _line_rows(data, method, kept, counts[kept], part)
+        # Neighbours in the order of the rows may be alike.
+        in_order = np.arange(n) * min(_N_PARTS, n) // n
+        rows = _line_rows(data, method, kept, counts[kept], in_order if part is None else part)
         if is_conditional:
             features = np.asarray(_median_and_spread(padded(data).predictions), float)
             features = features[: data.n][kept]
@@ -76,6 +82,14 @@ def fit_to_numbers(
                 features = np.concatenate([features, columns[kept]], axis=1)
             rows = rows._replace(features=features)
         chosen, fitted, losses = fit_line(method, rows)
+        if groups is not None:
+            (line,) = fitted.steps
+            g = _values(line, padded(data).predictions, _filled(columns, padded(data).n))
+            g = np.broadcast_to(np.asarray(g, float), (padded(data).n, rows.levels.size))
+            g = np.maximum(g[: data.n][kept], np.finfo(np.float32).tiny)
+            found = fit_line_groups(groups, kept, g, rows.below, rows.weights, part)
+            of_groups, words = found.curve, f"{fitted.words}; {found.words}".removeprefix("; ")
+            fitted = fitted._replace(converged=fitted.converged and found.converged, words=words)
     fit = Fit(
         method=chosen,
         words=fitted.words,
@@ -87,7 +101,8 @@ def fit_to_numbers(
         covariates=names,
     )
     dtype = dtype_of(predictions)
-    return Recalibrator(jax.tree.map(lambda x: np.asarray(x, dtype), fitted.steps), None, fit)
+    steps, curves = jax.tree.map(lambda x: np.asarray(x, dtype), (fitted.steps, of_groups))
+    return Recalibrator(steps, curves, fit)
 
 
 def _line_rows(
@@ -111,6 +126,20 @@ def _line_rows(
 
 def _known(rows: Any, kept: np.ndarray) -> np.ndarray:
     return np.asarray(rows, float)[: kept.size][kept]
+
+
+def _filled(columns: np.ndarray | None, n: int) -> np.ndarray | None:
+    """Columns of the rows that padding adds, too."""
+    if columns is None:
+        return None
+    return np.concatenate([columns, np.zeros((n - len(columns), columns.shape[1]))])
+
+
+@jax.jit
+def _values(
+    line: UnitLine | ConditionalLine, predictions: Distribution, columns: jax.Array | None
+) -> jax.Array:
+    return line.values(predictions, columns)
 
 
 _median_and_spread = jax.jit(median_and_spread)

@@ -20,7 +20,7 @@ from calibjax.distributions import Bernoulli, Categorical, Ordinal
 from calibjax.recalibration._covariates import covariates_of
 from calibjax.recalibration._groups import GroupCurve
 from calibjax.recalibration._labels import apply_jit
-from calibjax.recalibration._unit_line import ConditionalLine, check_numbers_to_mend
+from calibjax.recalibration._unit_line import ConformalLine, check_numbers_to_mend, mended
 
 
 class Fit(NamedTuple):
@@ -84,7 +84,10 @@ class Recalibrator:
         if self.fit.n_classes is None:
             check_numbers_to_mend(predictions)
             columns = covariates_of(covariates, self.fit.covariates, len(predictions))
-            return _line_applied(self.steps, predictions, columns)
+            if self.of_groups is None or groups is None:
+                return _line_applied(self.steps, predictions, columns)
+            segments = self.of_groups.coding.segments(groups, len(predictions))
+            return _line_applied(self.steps, predictions, columns, self.of_groups, segments)
         n_classes = check_labels(predictions)
         if n_classes != self.fit.n_classes:
             raise ValueError(
@@ -135,12 +138,21 @@ def check_labels(predictions: Distribution) -> int:
 
 @jax.jit
 def _line_applied(
-    steps: tuple, predictions: Distribution, covariates: jax.Array | None
+    steps: tuple,
+    predictions: Distribution,
+    covariates: jax.Array | None,
+    of_groups: GroupCurve | None = None,
+    segments: np.ndarray | None = None,
 ) -> Distribution:
     (line,) = steps
-    if isinstance(line, ConditionalLine):
+    if isinstance(line, ConformalLine):
+        return line(predictions)
+    if of_groups is None or segments is None:
         return line(predictions, covariates)
-    return line(predictions)
+    g = line.values(predictions, covariates)
+    g = jnp.broadcast_to(g, (len(predictions), g.shape[-1])).astype(widest_dtype(g))
+    moved = in_dtype(of_groups, g.dtype).of_line(g, segments)
+    return mended(predictions, moved, line.levels)
 
 
 def dtype_of(predictions: Distribution) -> jnp.dtype:

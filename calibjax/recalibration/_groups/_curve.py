@@ -10,6 +10,8 @@ from calibjax.recalibration._labels import Numbers, from_logits, log_odds
 
 #: Beyond so many standard deviations of logits a slope goes on no further.
 FARTHEST = 4.0
+#: Of a map of the unit line in a segment, beside that of all rows.
+LEAST_SLOPE = 0.2
 
 
 @struct
@@ -17,7 +19,8 @@ class GroupCurve:
     """logit q = l + sum_s (a_s + b_s x) over the segments s of a row, with l = logit p.
 
     x = (l - centre) / spread, cut off at -4 and 4.  Of more than two classes each one has its
-    numbers, and rows are divided by their sums.
+    numbers, and rows are divided by their sums.  Of a map of the unit line l are the logits of G at
+    its levels, with centre 0 and spread 1; b is in logits then, without ends.
 
     Args:
         shifts: a of each curve and segment, ``[c, S]``.
@@ -40,6 +43,14 @@ class GroupCurve:
         x = scaled_logits(logits, self.centres, self.spreads)
         a, b = (_sums_of(jnp.asarray(table), segments) for table in (self.shifts, self.slopes))
         return from_logits(logits + a + b * x)
+
+    def of_line(self, g: jax.Array, segments: np.ndarray | jax.Array) -> jax.Array:
+        """A map of the unit line at levels, ``[n, K]``, after what segments move it by."""
+        raised = jnp.clip(g, jnp.finfo(g.dtype).tiny, 1 - jnp.finfo(g.dtype).epsneg)
+        logits = jnp.log(raised) - jnp.log1p(-raised)
+        a, b = (_sums_of(jnp.asarray(table), segments) for table in (self.shifts, self.slopes))
+        # A map rises, whatever the segments of a row add up to.
+        return jax.nn.sigmoid(a + jnp.maximum(1 + b, LEAST_SLOPE) * logits)
 
     def check(self) -> None:
         """A ValueError unless these are numbers of a map."""

@@ -14,7 +14,7 @@ from calibjax.recalibration._groups._curve import FARTHEST, GroupCurve
 from calibjax.recalibration._labels import LabelRows, Regression, log_odds, logistic_regression
 
 # Of a penalty strength t^2 / n: 1 / (2 strength) is the variance of a number that is likely.
-_STRENGTHS = (256.0, 64.0, 16.0, 4.0, 1.0)
+STRENGTHS = (256.0, 64.0, 16.0, 4.0, 1.0)
 
 
 class FittedGroups(NamedTuple):
@@ -95,7 +95,7 @@ def _curve(
             continue
         best, start = None, None
         trial = np.concatenate([features, added], axis=1)
-        for strength in _STRENGTHS:
+        for strength in STRENGTHS:
             ridge = np.concatenate([strengths, np.full(added.shape[1], strength)]) / size
             found = logistic_regression(trial, happened, rows.weights, ridge, start, logits)
             start = found.numbers

@@ -13,6 +13,7 @@ from calibjax.recalibration._unit_line._hidden import hidden_below as hidden_bel
 from calibjax.recalibration._unit_line._line import UnitLine as UnitLine
 from calibjax.recalibration._unit_line._line import check_numbers_to_mend as check_numbers_to_mend
 from calibjax.recalibration._unit_line._line import known_levels as known_levels
+from calibjax.recalibration._unit_line._line import mended as mended
 from calibjax.recalibration._unit_line._line import quantiles_at as quantiles_at
 from calibjax.recalibration._unit_line._rows import LineRows as LineRows
 from calibjax.recalibration._unit_line._rows import distances_of as distances_of

@@ -57,6 +57,10 @@ class ConditionalLine:
     levels: Sequence[float] = static()
 
     def __call__(self, predictions: Distribution, covariates: jax.Array | None = None) -> Any:
+        return mended(predictions, self.values(predictions, covariates), self.levels)
+
+    def values(self, predictions: Distribution, covariates: jax.Array | None = None) -> jax.Array:
+        """G of each forecast at the levels, ``[n, K]``."""
         dtype = widest_dtype(*jax.tree.leaves(predictions))
         line = jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
         features = median_and_spread(predictions).astype(dtype)
@@ -64,8 +68,7 @@ class ConditionalLine:
             features = jnp.concatenate([features, covariates.astype(dtype)], axis=1)
         # Without covariates that help the grid has two rows.
         scores = scores_among(line.grid, features[:, : line.grid.shape[0]])
-        g = jax.lax.map(line.at, scores, batch_size=_TILE)
-        return mended(predictions, g, self.levels)
+        return jax.lax.map(line.at, scores, batch_size=_TILE)
 
     def at(self, scores: jax.Array) -> jax.Array:
         """G of *one* forecast with given normal scores ``[F]``, at the levels ``[K]``."""

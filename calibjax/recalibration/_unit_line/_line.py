@@ -30,8 +30,12 @@ class UnitLine:
     probabilities: Numbers
     levels: Sequence[float] = static()
 
-    def __call__(self, predictions: Distribution) -> Any:
-        return mended(predictions, jnp.asarray(self.probabilities), self.levels)
+    def __call__(self, predictions: Distribution, covariates: jax.Array | None = None) -> Any:
+        return mended(predictions, self.values(predictions, covariates), self.levels)
+
+    def values(self, predictions: Distribution, covariates: jax.Array | None = None) -> jax.Array:
+        """G at the levels ``[K]``, whatever the predictions are."""
+        return jnp.asarray(self.probabilities)
 
     def check(self) -> None:
         """A ValueError unless these are numbers of a map."""
