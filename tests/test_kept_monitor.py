@@ -126,6 +126,43 @@ def test_an_alarm_of_a_log_has_its_day(tmp_path, state):
     assert by_day(later, state).stdout.startswith("ALARM since 2026-03-01 (row 10): ")
 
 
+def test_streams_share_the_level(tmp_path, state):
+    """Evidence e^n for n events: two streams need e^n >= 40 for the first alarm, then 20."""
+    regions = np.tile(["south", "north"], 10)
+    counts = [{"north": 3, "south": 2}, {"north": 2, "south": 4}, {"north": 0, "south": 0}]
+    files = []
+    for k, of_regions in enumerate(counts, 1):
+        path = rows(tmp_path / f"{k}.csv", 0, k, by=f"day {k}")
+        events = np.arange(20) // 2 < np.array([of_regions[name] for name in regions.tolist()])
+        pl.read_csv(path).with_columns(y=events.astype(int), region=regions).write_csv(path)
+        files.append(path)
+    options = "--stream", "region"
+    result = by_day(files[0], state, *options)
+    assert result.exit_code == 0, result.output
+    said, _, *lines = result.stdout.splitlines()
+    assert said.startswith("No alarm of 2 streams of region, 20 rows; a false one ever rings")
+    assert lines[0].split() == ["north", "10", "20.1", "0.1"]
+    assert lines[1].split() == ["south", "10", "7.39", "0.14"]
+    picture = tmp_path / "evidence.png"
+    result = by_day(files[1], state, *options, "--plot", picture)
+    assert result.exit_code == 1 and picture.stat().st_size > 0
+    said, _, *lines = result.stdout.splitlines()
+    assert said.startswith("ALARM in 2 of 2 streams of region, 40 rows;")
+    assert lines[0].split() == "south 20 54.6 0.037 day 2 day 2".split()
+    found = json.loads(by_day(files[2], state, *options, "--json").stdout)
+    assert found["alarm"] and found["n_rows"] == 60
+    north = found["streams"]["north"]
+    assert (north["first_alarm"], north["first_alarm_row"]) == ("day 2", 20)
+    assert north["pvalue"] == pytest.approx(np.exp(-3)) and north["log_e_value"] == 0
+    check_refused(by_day(files[2], state, *options), "expected values after day 3")
+    check_refused(by_day(files[2], state), "the same --stream", "region, got none")
+    new = rows(tmp_path / "4.csv", 0, 4, by="day 4")
+    pl.read_csv(new).with_columns(region=pl.lit("west")).write_csv(new)
+    check_refused(by_day(new, state, *options), "row 2: expected one of the streams", "got west")
+    pl.read_csv(new).with_columns(region=pl.lit("south")).write_csv(new)
+    assert "80 rows" in by_day(new, state, *options).stdout
+
+
 def test_infinite_evidence(tmp_path, state):
     path = tmp_path / "impossible.csv"
     path.write_text("p,y\n0,1\n.5,0\n.5,1\n")
@@ -293,7 +330,7 @@ BROKEN = {
     "NaN": (lambda path: changed(path, lambda x: x | {"log_max": np.float32("nan")}), "log_max"),
     "array": (lambda path: changed(path, lambda x: x | {"more": np.ones(3)}), "more"),
     "shape": (lambda path: changed(path, lambda x: x | {"log_max": np.ones(3)}), "log_max must be"),
-    "version": (lambda path: with_header(path, version=1), "version 2, got 1"),
+    "version": (lambda path: with_header(path, version=1), "version 3, got 1"),
     "schema": (lambda path: with_header(path, schema="x"), "schema calibjax monitor, got x"),
     "family": (lambda path: with_header(path, family="Normal"), "Bernoulli, got Normal"),
     "kernels": (lambda path: with_header(path, kernels="K"), "kernels (sum), got K"),

@@ -5,12 +5,14 @@ import errno
 import functools
 import itertools
 import os
+import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from statsmodels.stats.multitest import multipletests
 
 import calibjax as cj
 from calibjax.monitoring._outcomes import _cell_edges
@@ -448,3 +450,22 @@ def test_what_hides_a_class_is_refused(key):
     monitor = cj.CalibrationMonitor.start(key, grades)
     hidden = cj.Between(jnp.zeros(20, int), jnp.ones(20, int))
     check_message(lambda: monitor.update(grades, hidden), TypeError, "targets.*labels.*Between")
+
+
+def test_alarms_of_streams():
+    """Holm's p-values as statsmodels has them, with ties, tiny ones and p-values of 1."""
+    logs = np.array([3.5, 0.0, 12.0, 3.5, 5.0, 80.0], np.float32)
+    monitors = {
+        f"stream {k}": types.SimpleNamespace(log_max=jnp.asarray(x)) for k, x in enumerate(logs)
+    }
+    found = cj.stream_pvalues(monitors)
+    assert list(found) == list(monitors)
+    expected = multipletests(np.exp(-logs.astype(float)), method="holm")[1]
+    np.testing.assert_allclose(np.array(list(found.values())), expected, rtol=1e-4)
+    for wrong, error, message in (
+        ({}, ValueError, "at least one"),
+        ([1], TypeError, "mapping of names to monitors, got list"),
+        ({"a": 1.0}, TypeError, "got float as a"),
+    ):
+        with pytest.raises(error, match=message):
+            cj.stream_pvalues(wrong)

@@ -69,18 +69,18 @@ def place_of(name: str) -> tuple[int, Any]:
 
 
 def data_of(
-    model: Model, clusters: np.ndarray | None, batch: Batch, size: int
+    model: Model, clusters: np.ndarray | None, rows: np.ndarray, size: int
 ) -> tuple[Any, np.ndarray, dict[str, Any]]:
-    """Predictions and targets of a batch, filled up to a number of rows, and what goes with them.
+    """Predictions and targets of some rows, filled up to a number of them, and what goes with them.
 
-    These are the clusters, and the mask of the rows of the batch.  If all have the same number of
-    rows, they are compiled once.
+    These are the clusters, and the mask of the rows.  If all have the same number of rows, they are
+    compiled once.
     """
-    place = np.arange(size)
-    rows = batch.start + np.minimum(place, batch.n_rows - 1)
+    is_row = np.arange(size) < rows.size
+    rows = rows[np.minimum(np.arange(size), rows.size - 1)]
     # With NumPy: jax would compile for each number of rows.
     predictions = jax.tree.map(lambda x: np.asarray(x)[rows], model.predictions)
-    options: dict[str, Any] = {"where": place < batch.n_rows}
+    options: dict[str, Any] = {"where": is_row}
     if clusters is not None:
         options["clusters"] = clusters[rows]
     return predictions, model.targets[rows], options

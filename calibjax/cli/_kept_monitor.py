@@ -17,7 +17,7 @@ from calibjax.cli._terminal import BadInput
 from calibjax.evaluation import Model, dependence_of, listed
 
 # The number of the version changes with what a file holds.
-_KIND = {"schema": "calibjax monitor", "version": 2}
+_KIND = {"schema": "calibjax monitor", "version": 3}
 _LEVEL = 0.05
 _LARGEST = 1e300
 # Options that may differ from call to call: levels are compared as numbers.
@@ -32,13 +32,19 @@ class Counted(NamedTuple):
         n_rows: the number of its rows.
         fingerprint: of its rows.
         call: the place of the call, among all calls.
-        log_e_value: the evidence after this batch.
     """
 
     name: str
     n_rows: int
     fingerprint: Fingerprint
     call: int
+
+
+class Evidence(NamedTuple):
+    """The evidence of a stream after a batch, and how many of its rows the batch has."""
+
+    name: str
+    n_rows: int
     log_e_value: float
 
 
@@ -50,28 +56,52 @@ class FirstAlarm(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class KeptMonitor:
-    """A monitor, and what it has counted.
+class Stream:
+    """The rows of one value of --stream; without --stream, all rows.
 
     Args:
-        path: where it is kept.
         monitor: the evidence.
-        meaning: what all calls must agree in, such as the columns and the level.
-        calls: the file and the time of each call.
-        counted: the batches of all calls, in their order.
+        batches: what it was after each batch that has rows of the stream, in their order.
         first_alarm: when the alarm rang, after which it is never withdrawn.
     """
 
-    path: Path
     monitor: monitoring.CalibrationMonitor
-    meaning: dict[str, Any]
-    calls: tuple[tuple[str, str], ...] = ()
-    counted: tuple[Counted, ...] = ()
+    batches: tuple[Evidence, ...] = ()
     first_alarm: FirstAlarm | None = None
 
     @property
+    def n_rows(self) -> int:
+        """The number of its rows in all calls."""
+        return sum(batch.n_rows for batch in self.batches)
+
+    def batch_of(self, row: int) -> str:
+        """The name of the batch of a row, which is counted from 0 in all calls."""
+        ends = itertools.accumulate(batch.n_rows for batch in self.batches)
+        after = (x.name for x, end in zip(self.batches, ends, strict=True) if end > row)
+        return next(after, self.batches[-1].name)
+
+
+@dataclasses.dataclass(frozen=True)
+class KeptMonitor:
+    """The monitors of one or several streams, and what they have counted.
+
+    Args:
+        path: where they are kept.
+        streams: the streams by their names; the only one without --stream is called "".
+        meaning: what all calls must agree in, such as the columns and the level.
+        calls: the file and the time of each call.
+        counted: the batches of all calls, in their order.
+    """
+
+    path: Path
+    streams: dict[str, Stream]
+    meaning: dict[str, Any]
+    calls: tuple[tuple[str, str], ...] = ()
+    counted: tuple[Counted, ...] = ()
+
+    @property
     def level(self) -> float:
-        """The level of the alarm."""
+        """The level of the alarm, of all streams together."""
         return self.meaning["--level"]
 
     @property
@@ -79,11 +109,15 @@ class KeptMonitor:
         """The number of rows in all calls."""
         return sum(batch.n_rows for batch in self.counted)
 
-    def batch_of(self, row: int) -> str:
-        """The name of the batch of a row, which is counted from 0 in all calls."""
-        ends = itertools.accumulate(batch.n_rows for batch in self.counted)
-        after = (x.name for x, end in zip(self.counted, ends, strict=True) if end > row)
-        return next(after, self.counted[-1].name)
+    @property
+    def has_alarm(self) -> bool:
+        """Whether an alarm ever rang in any stream."""
+        return any(stream.first_alarm is not None for stream in self.streams.values())
+
+    def pvalues(self) -> dict[str, float]:
+        """The p-values of the streams, adjusted for their number."""
+        monitors = {name: stream.monitor for name, stream in self.streams.items()}
+        return {name: float(p) for name, p in monitoring.stream_pvalues(monitors).items()}
 
     def after(self, model: Model, again: bool) -> "KeptMonitor":
         """The monitor after all batches of a file.
@@ -101,40 +135,80 @@ class KeptMonitor:
         if not again:
             self._check_order(model, batches)
             self._check_copies(model, batches, fingerprints)
-        monitor, first_alarm, n_rows = self.monitor, self.first_alarm, self.n_rows
-        largest, evidence = max(batch.n_rows for batch in batches), []
-        for batch in batches:
-            predictions, targets, options = data_of(model, clusters, batch, largest)
-            try:
-                monitor = monitor.update(predictions, targets, **options)
-            except ValueError as error:
-                raise BadInput(f"{model.table.source}, batch {batch.name}: {error}") from error
-            # JSON has no infinity.
-            evidence.append(min(float(monitor.log_e_value), _LARGEST))
-            n_rows += batch.n_rows
-            if first_alarm is None and monitor.alarm(self.level):
-                first_alarm = FirstAlarm(batch.name, n_rows)
-        call = model.table.source, datetime.now(UTC).isoformat(" ", "minutes")
-        counted = [
-            Counted(x.name, x.n_rows, fingerprints.of(x), len(self.calls), log_e_value)
-            for x, log_e_value in zip(batches, evidence, strict=True)
+        names = _streams_of(model, self.meaning["--stream"])
+        self._check_streams(model, names)
+        parts = [
+            {
+                name: x.start + np.flatnonzero(names[x.start :][: x.n_rows] == name)
+                for name in self.streams
+            }
+            for x in batches
         ]
+        size = max(rows.size for part in parts for rows in part.values())
+        kept = self
+        for batch, part in zip(batches, parts, strict=True):
+            for name, rows in part.items():
+                if rows.size:
+                    data = data_of(model, clusters, rows, size)
+                    kept = kept._updated(model, batch.name, name, rows.size, *data)
+            kept = kept._with_alarms(batch.name)
+        call = model.table.source, datetime.now(UTC).isoformat(" ", "minutes")
+        counted = [Counted(x.name, x.n_rows, fingerprints.of(x), len(self.calls)) for x in batches]
         return dataclasses.replace(
-            self,
-            monitor=monitor,
-            calls=(*self.calls, call),
-            counted=(*self.counted, *counted),
-            first_alarm=first_alarm,
+            kept, calls=(*self.calls, call), counted=(*self.counted, *counted)
         )
 
     def as_file(self) -> bytes:
         """The content of its file."""
-        kept = {name: getattr(self, name) for name in ("calls", "counted", "first_alarm")}
-        header = monitoring.header_of(self.monitor) | _KIND | {"meaning": self.meaning} | kept
+        monitors = [stream.monitor for stream in self.streams.values()]
+        kept = {name: [x.batches, x.first_alarm] for name, x in self.streams.items()}
+        header = monitoring.header_of(monitors[0]) | _KIND | {"meaning": self.meaning}
+        header |= {"calls": self.calls, "counted": self.counted, "streams": kept}
         try:
-            return monitoring.as_file(header, self.monitor)
+            return monitoring.as_file(header, _tree_of(monitors))
         except ValueError as error:
             raise BadInput(f"{self.path}: nothing was counted, because {error}") from error
+
+    def _updated(
+        self,
+        model: Model,
+        batch: str,
+        name: str,
+        n_rows: int,
+        predictions: Any,
+        targets: np.ndarray,
+        options: dict[str, Any],
+    ) -> "KeptMonitor":
+        """The same after the rows of one stream in a batch."""
+        stream = self.streams[name]
+        try:
+            monitor = stream.monitor.update(predictions, targets, **options)
+        except ValueError as error:
+            raise BadInput(f"{model.table.source}, batch {batch}: {error}") from error
+        # JSON has no infinity.
+        evidence = Evidence(batch, n_rows, min(float(monitor.log_e_value), _LARGEST))
+        after = dataclasses.replace(stream, monitor=monitor, batches=(*stream.batches, evidence))
+        return dataclasses.replace(self, streams=self.streams | {name: after})
+
+    def _with_alarms(self, batch: str) -> "KeptMonitor":
+        """The same at the end of a batch, in which alarms may have rung."""
+        pvalues, streams = self.pvalues(), {}
+        for name, stream in self.streams.items():
+            if stream.first_alarm is None and pvalues[name] <= self.level:
+                alarm = FirstAlarm(batch, stream.n_rows)
+                stream = dataclasses.replace(stream, first_alarm=alarm)
+            streams[name] = stream
+        return dataclasses.replace(self, streams=streams)
+
+    def _check_streams(self, model: Model, names: np.ndarray) -> None:
+        """An error if a row is of a stream that the first call did not have."""
+        known = np.isin(names, list(self.streams))
+        if not known.all():
+            words = (
+                f"one of the streams of the first call, {listed(list(self.streams))}, which share "
+                "the level (a new one needs another --state)"
+            )
+            model.table.check(self.meaning["--stream"], known, words)
 
     def _check_order(self, model: Model, batches: list[Batch]) -> None:
         """An error unless all values of --by come after those that were counted."""
@@ -187,6 +261,7 @@ def kept_monitor(
     columns: Columns,
     by: str | None,
     cluster: str | None,
+    stream: str | None,
     level: float | None,
     seed: int,
 ) -> KeptMonitor:
@@ -198,6 +273,7 @@ def kept_monitor(
         columns: which columns hold what.
         by: the column that names batches.
         cluster: the column that names clusters.
+        stream: the column that names streams.
         level: the level of the alarm; None stands for that of the first call, which is 0.05 if it
             did not say.
         seed: what the random numbers of a new monitor come from.
@@ -211,6 +287,7 @@ def kept_monitor(
         "levels": model.levels,
         "--by": by,
         "--cluster": cluster,
+        "--stream": stream,
         "--level": level or _LEVEL,
     }
     key, n = jax.random.key(seed), len(model.targets)
@@ -220,7 +297,10 @@ def kept_monitor(
         # What bets are made of must not be chosen by later predictions, which may know targets.
         n_rows = batches_of(model, by)[0].n_rows
         example = jax.tree.map(lambda x: x[: max(n_rows, 2)], model.predictions)
-        return KeptMonitor(path, monitoring.CalibrationMonitor.start(key, example), meaning)
+        names = sorted(set(_streams_of(model, stream).tolist()), key=place_of)
+        # All streams begin with the same functions.
+        first = Stream(monitoring.CalibrationMonitor.start(key, example))
+        return KeptMonitor(path, dict.fromkeys(names, first), meaning)
     header, arrays = monitoring.read_file(path)
     monitoring.check_header(path, header, _KIND)
     kept = header["meaning"]
@@ -237,17 +317,43 @@ def kept_monitor(
     example = jax.tree.map(lambda x: x[jnp.zeros(2, int)], model.predictions)
     like = monitoring.CalibrationMonitor.start(key, example)
     monitoring.check_header(path, header, monitoring.header_of(like) | _KIND)
+    streams = header["streams"]
+    monitors = monitoring.with_leaves(path, arrays, _tree_of([like] * len(streams)))
     return KeptMonitor(
         path,
-        monitoring.with_leaves(path, arrays, like),
+        {
+            name: Stream(
+                monitor, tuple(Evidence(*x) for x in batches), alarm and FirstAlarm(*alarm)
+            )
+            for (name, (batches, alarm)), monitor in zip(
+                streams.items(), monitors if len(streams) > 1 else [monitors], strict=True
+            )
+        },
         kept,
         calls=tuple((file, time) for file, time in header["calls"]),
         counted=tuple(
-            Counted(name, n_rows, Fingerprint(*fingerprint), call, log_e_value)
-            for name, n_rows, fingerprint, call, log_e_value in header["counted"]
+            Counted(name, n_rows, Fingerprint(*fingerprint), call)
+            for name, n_rows, fingerprint, call in header["counted"]
         ),
-        first_alarm=header["first_alarm"] and FirstAlarm(*header["first_alarm"]),
     )
+
+
+def _tree_of(monitors: list[monitoring.CalibrationMonitor]) -> Any:
+    """What a file keeps: the monitor, or a list of several."""
+    return monitors if len(monitors) > 1 else monitors[0]
+
+
+def _streams_of(model: Model, name: str | None) -> np.ndarray:
+    """The name of the stream of each row."""
+    if name is None:
+        return np.full(len(model.targets), "")
+    names = model.table.texts(name)
+    if len(names) != len(model.targets):
+        raise BadInput(
+            f"{model.table.source}, column {name}: expected one value for each of "
+            f"{len(model.targets)} rows, got {len(names)}."
+        )
+    return names
 
 
 def _clusters_of(model: Model, name: str | None) -> np.ndarray | None:

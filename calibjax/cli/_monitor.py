@@ -13,7 +13,7 @@ import typer
 from filelock import FileLock, Timeout
 
 from calibjax.cli._columns import Columns, in_order
-from calibjax.cli._kept_monitor import KeptMonitor, kept_monitor
+from calibjax.cli._kept_monitor import KeptMonitor, Stream, kept_monitor
 from calibjax.cli._options import AsJson, File, Seed
 from calibjax.cli._terminal import (
     BadInput,
@@ -49,6 +49,13 @@ def monitor(
         typer.Option(
             help="A column of names: rows of one cluster and one batch, such as stations under one "
             "weather, may depend on each other; with the column of --by, all rows of a day."
+        ),
+    ] = None,
+    stream: Annotated[
+        str | None,
+        typer.Option(
+            help="A column of names, such as region: each has a monitor of its own, and a false "
+            "alarm ever rings in any of them with a probability of at most --level."
         ),
     ] = None,
     again: Annotated[
@@ -92,6 +99,7 @@ def monitor(
       calibjax monitor today.csv --state model.npz --probs 'p_*' --target label
       calibjax monitor log.csv --state model.npz --by date --prob p_churn --target churned
       calibjax monitor rain.csv --state rain.npz --by day --cluster day --prob p --target rained
+      calibjax monitor log.csv --state log.npz --by day --stream region --prob p --target bought
     """
     with one_line_errors():
         if level is not None:
@@ -101,12 +109,12 @@ def monitor(
         check_folder(state)
         if plot is not None:
             check_picture(plot)
-        model = columns.read(file, at_least=1, others=(by, cluster))
+        model = columns.read(file, at_least=1, others=(by, cluster, stream))
         # The same on each day, in whatever order the columns are.
         model = in_order(model, model.classes and sorted(model.classes))
         with one_at_a_time(state):
             with working(f"Adding {len(model.targets)} rows"):
-                kept = kept_monitor(state, model, columns, by, cluster, level, seed)
+                kept = kept_monitor(state, model, columns, by, cluster, stream, level, seed)
                 kept = kept.after(model, again)
             text = as_text(_found(kept)) if as_json else _in_words(kept)
             # A result that nobody has seen is not counted.
@@ -114,39 +122,74 @@ def monitor(
                 _print_or_fail(text)
             if plot is not None:
                 _draw(kept, plot)
-    raise typer.Exit(int(kept.first_alarm is not None))
+    raise typer.Exit(int(kept.has_alarm))
 
 
 def _found(kept: KeptMonitor) -> dict[str, Any]:
-    """What a monitor says, for other programs."""
-    log_e_value, alarm = float(kept.monitor.log_e_value), kept.first_alarm
-    changed_at = None if alarm is None else int(kept.monitor.changed_at)
+    """What monitors say, for other programs."""
+    pvalues, level = kept.pvalues(), kept.level
+    found = {name: _of_stream(x, pvalues[name]) for name, x in kept.streams.items()}
+    if kept.meaning["--stream"] is None:
+        return found[""] | {"level": level}
+    return {"n_rows": kept.n_rows, "level": level, "alarm": kept.has_alarm, "streams": found}
+
+
+def _of_stream(stream: Stream, pvalue: float) -> dict[str, Any]:
+    log_e_value, alarm = float(stream.monitor.log_e_value), stream.first_alarm
+    changed_at = None if alarm is None else int(stream.monitor.changed_at)
     return {
-        "n_rows": kept.n_rows,
+        "n_rows": stream.n_rows,
         # JSON has no infinity.
         "log_e_value": log_e_value if math.isfinite(log_e_value) else "Infinity",
-        "pvalue": float(kept.monitor.pvalue),
-        "level": kept.level,
+        "pvalue": pvalue,
         "alarm": alarm is not None,
         "first_alarm": None if alarm is None else alarm.name,
         "first_alarm_row": None if alarm is None else alarm.row,
         "changed_at": changed_at,
-        "changed_in": None if changed_at is None else kept.batch_of(changed_at),
+        "changed_in": None if changed_at is None else stream.batch_of(changed_at),
     }
 
 
 def _in_words(kept: KeptMonitor) -> str:
-    # It may be too large for a float.
-    largest = Decimal(float(kept.monitor.log_max)).exp()
+    if kept.meaning["--stream"] is not None:
+        return _table(kept)
+    stream = kept.streams[""]
     beginning, since = "No alarm", ""
-    if kept.first_alarm is not None:
-        row = int(kept.monitor.changed_at)
-        beginning = f"ALARM since {kept.first_alarm.name} (row {kept.first_alarm.row})"
-        since = f", wrong since about {kept.batch_of(row)} (row {row})"
+    if stream.first_alarm is not None:
+        row = int(stream.monitor.changed_at)
+        beginning = f"ALARM since {stream.first_alarm.name} (row {stream.first_alarm.row})"
+        since = f", wrong since about {stream.batch_of(row)} (row {row})"
     return (
-        f"{beginning}: the largest e-value of {kept.n_rows} rows is {largest:.3g}, and an alarm "
-        f"needs {1 / kept.level:g}{since}."
+        f"{beginning}: the largest e-value of {kept.n_rows} rows is {_largest(stream)}, and an "
+        f"alarm needs {1 / kept.level:g}{since}."
     )
+
+
+def _table(kept: KeptMonitor) -> str:
+    """A line for each stream, those with the largest evidence first."""
+    pvalues = kept.pvalues()
+    names = sorted(pvalues, key=lambda name: pvalues[name])
+    head = "stream", "rows", "largest e-value", "adjusted p", "alarm since", "wrong since about"
+    lines = [list(head)]
+    for name in names:
+        stream, since = kept.streams[name], ["", ""]
+        if stream.first_alarm is not None:
+            since = [stream.first_alarm.name, stream.batch_of(int(stream.monitor.changed_at))]
+        lines.append([name, str(stream.n_rows), _largest(stream), f"{pvalues[name]:.2g}", *since])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    shown = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+    count = sum(stream.first_alarm is not None for stream in kept.streams.values())
+    said = (
+        f"{f'ALARM in {count}' if count else 'No alarm'} of {len(kept.streams)} streams of "
+        f"{kept.meaning['--stream']}, {kept.n_rows} rows; a false one ever rings in any of them "
+        f"with a probability of at most {kept.level:g}."
+    )
+    return "\n".join([said, *shown])
+
+
+def _largest(stream: Stream) -> str:
+    # It may be too large for a float.
+    return f"{Decimal(float(stream.monitor.log_max)).exp():.3g}"
 
 
 def _draw(kept: KeptMonitor, path: Path) -> None:
@@ -154,10 +197,16 @@ def _draw(kept: KeptMonitor, path: Path) -> None:
 
     from calibjax.plot import e_process
 
-    figure = Figure()
-    evidence = [batch.log_e_value for batch in kept.counted]
-    ax = e_process(evidence, ax=figure.add_subplot(), level=kept.level)
-    ax.set_xlabel(f"batches, from {kept.counted[0].name} to {kept.counted[-1].name}")
+    drawn = {name: x for name, x in kept.streams.items() if x.batches}
+    figure = Figure(figsize=(6.4, 4.8 * len(drawn) ** 0.8), layout="constrained")
+    all_axes = figure.subplots(len(drawn), squeeze=False)[:, 0]
+    for ax, (name, stream) in zip(all_axes, drawn.items(), strict=True):
+        evidence = [batch.log_e_value for batch in stream.batches]
+        # The line that the first alarm needs; after it, less is enough for the others.
+        e_process(evidence, ax=ax, level=kept.level / len(kept.streams))
+        ax.set_xlabel(f"batches, from {stream.batches[0].name} to {stream.batches[-1].name}")
+        if name:
+            ax.set_title(name)
     figure.savefig(path, dpi=200, bbox_inches="tight")
 
 

@@ -7,3 +7,4 @@ from calibjax.monitoring._file import read_file as read_file
 from calibjax.monitoring._file import replacing as replacing
 from calibjax.monitoring._file import with_leaves as with_leaves
 from calibjax.monitoring._monitor import CalibrationMonitor as CalibrationMonitor
+from calibjax.monitoring._streams import stream_pvalues as stream_pvalues

@@ -73,8 +73,8 @@ class CalibrationMonitor:
     beginning, and the other half starts later, for models that become wrong; `changed_at` says
     since when.
 
-    Several streams: a mean of their e-values is an e-value, too, if the predictions of each stream
-    are calibrated given the past of all streams; else give each of S streams the level a / S.
+    Several streams: `stream_pvalues` says in which of them an alarm rings.  A mean of e-values is
+    an e-value, too, if the predictions of each stream are calibrated given the past of all streams.
 
     Rows that depend on each other, such as stations under one weather or patients of a hospital:
     say so with ``clusters=`` in `update`.  All rows of a cluster are bet on before one of them is
