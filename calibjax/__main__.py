@@ -15,12 +15,12 @@ def main() -> None:
     except ModuleNotFoundError as error:
         print(f"{error.name} is missing: pip install 'calibjax[cli]' brings it.", file=sys.stderr)
         sys.exit(2)
-    _compile_quickly()
+    compile_quickly()
     _keep_compiled_programs()
     app(prog_name="calibjax")
 
 
-def _compile_quickly() -> None:
+def compile_quickly() -> None:
     """Most programs run once: the simpler emitter of XLA compiles them in two thirds of the time.
 
     Later versions of jax have it no more, and abort at an unknown flag.  The user's flags win.

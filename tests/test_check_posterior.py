@@ -36,7 +36,7 @@ WORDS = {
     "narrow": r"wrong \(p = [0.0-9]+\): theta\[1\] is too narrow",
     "shifted": r": theta\[0\] is too high \(by 0.[3-7]",
     "correlated": "the parameters are wrong together, and each of them is not",
-    "prior": r"theta\[0\], theta\[1\] given the observations, as if these were not used",
+    "prior": r"theta\[0\], theta\[1\] given the observations, of which not all is used",
 }
 
 

@@ -97,7 +97,7 @@ class PosteriorCheck:
             if check.given_x is not None and check.given_x <= least < check.pvalue
         ]
         if of_x:
-            words.append(f"{', '.join(of_x)} given the observations, as if these were not used")
+            words.append(f"{', '.join(of_x)} given the observations, of which not all is used")
         if not words:
             words = ["the parameters are wrong together, and each of them is not"]
         return f"The posteriors are wrong (p = {self.pvalue:.2g}): {'; '.join(words)}."
