@@ -497,6 +497,29 @@ def test_odd_rows_have_a_map():
     assert cj.fit_recalibrator(one, np.zeros(1, np.float32)).fit.method == "nothing"
 
 
+SIZES = 10 ** np.random.default_rng(9).uniform(-12, 12, N)
+FAR = np.where(np.arange(N) == 3, 1e30, TARGETS)
+ODD = {
+    "one target far outside": (LOC[:, None] + 0.6 * SCORES, FAR),
+    "constant forecasts": (np.tile(SCORES, (N, 1)), TARGETS),
+    "points": (np.tile(LOC[:, None], len(LEVELS)), TARGETS),
+    "ties": (LOC[:, None] + 0.6 * SCORES, LOC),
+    "sizes over decades": (SIZES[:, None] * (1 + 0.1 * SCORES), SIZES * (1 + 0.1 * TARGETS)),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_quantiles_have_a_map(odd):
+    values, targets = (x.astype(np.float32) for x in ODD[odd])
+    predictions = cj.Quantiles(values, LEVELS)
+    for method in ("auto", "pit_spline", "conformal"):
+        recalibrator = cj.fit_recalibrator(predictions, targets, method)
+        found = np.asarray(recalibrator(predictions).values)
+        assert np.all(np.isfinite(found)) and np.all(np.diff(found, axis=1) >= 0), method
+        if odd == "one target far outside" and method != "conformal":
+            assert np.ptp(found[3]) < 10 * np.ptp(values[3])
+
+
 @pytest.mark.parametrize("method", ["conformal", "auto", "conditional"])
 def test_a_file_has_the_same_map(tmp_path, method):
     path = tmp_path / "map.json"
