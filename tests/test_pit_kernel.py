@@ -94,8 +94,10 @@ def test_gradients_of_impossible_targets_are_finite(feature):
 def outcomes(name, n=4):
     """All targets ``[m, n]`` with their probabilities under the predictions."""
     predictions, _ = cast(FAMILIES[name](n, 0))
-    labels = predictions.label_probabilities()
-    m = predictions.max_count + 1 if labels is None else labels.shape[1]
+    if predictions.has_labels:
+        m = predictions.label_probabilities().shape[1]
+    else:
+        m = predictions.max_count + 1
     targets = np.broadcast_to(np.arange(m, dtype=np.int32)[:, None], (m, n))
     return predictions, targets, np.exp(jax.jit(jax.vmap(predictions.log_prob))(targets))
 

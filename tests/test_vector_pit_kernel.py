@@ -154,7 +154,7 @@ def test_level_and_power(family):
     def rejects(key, bias):
         keys = jax.random.split(key, 4)
         loc = jax.random.normal(keys[0], (n, 2)) @ root.T
-        targets = loc + jax.random.normal(keys[1], (n, 2)) @ root.T + jnp.array([bias, 0.0])
+        targets = loc + jax.random.normal(keys[1], (n, 2)) @ root.T + jnp.array([[bias, 0.0]])
         if family == "full":
             p = cj.MultivariateNormalFullCovariance(loc, jnp.tile(root @ root.T, (n, 1, 1)))
         else:

@@ -99,6 +99,11 @@ class ZeroInflated(Counts):
             count
         )
 
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(Y <= targets[i]), ``[n]``."""
+        p = widened(self)
+        return jnp.where(targets < 0, 0.0, p.gate + (1 - p.gate) * p.base.cdf(targets))
+
     def survival(self, targets: jax.Array) -> jax.Array:
         """P(Y > targets[i]), ``[n]``."""
         p = widened(self)

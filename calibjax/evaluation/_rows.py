@@ -5,7 +5,6 @@ import numpy as np
 
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
-from calibjax._struct import widened
 from calibjax.expectations import has_log_prob
 from calibjax.scores import log_score_of_data
 
@@ -22,7 +21,9 @@ def n_labels(predictions: Distribution) -> int | None:
     """The number of labels; None if the targets are no labels."""
     if not predictions.has_labels:
         return None
-    return jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions).shape[-1]
+    # Parameters of 64 bits may have been made where jax has such numbers, unlike here.
+    of_32_bits = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, np.float32), predictions)
+    return jax.eval_shape(lambda p: p.label_probabilities(), of_32_bits).shape[-1]
 
 
 def log_scores(data: Data) -> np.ndarray | None:

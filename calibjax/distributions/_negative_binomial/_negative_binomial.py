@@ -12,7 +12,7 @@ from calibjax.distributions._negative_binomial._probability import (
     deviance,
     log_probability,
     probability,
-    survival,
+    tails,
 )
 from calibjax.kernels import EmbeddingDistance
 
@@ -31,9 +31,10 @@ class NegativeBinomial(Counts):
         mu: means ``[n]``, nonnegative.
         concentration: ``[n]``, positive, also called size, dispersion or 1 / alpha.  SciPy's nbinom
             has n = concentration and p = concentration / (concentration + mu).
-        max_count: expectations of kernels, the cdf and quantiles are sums over 0 … max_count.  None
-            chooses a power of two of at most 4096 for concrete parameters (outside of jit), such
-            that larger counts have a probability of less than 4e-18; they have by Chernoff's bound
+        max_count: expectations of target kernels, the CRPS and quantiles are sums over
+            0 … max_count.  None chooses a power of two of at most 4096 for concrete parameters
+            (outside of jit), such that larger counts have a probability of less than 4e-18; they
+            have by Chernoff's bound
             P(Y >= k) <= exp(-(k log(k / m) - (k + r) log((k + r) / (m + r)))) for k > m.  Where it
             cannot be chosen, because 4096 is not enough or inside jit, these sums are a ValueError
             until you give it.  A row for which a given max_count is not enough gives NaN, never a
@@ -90,10 +91,15 @@ class NegativeBinomial(Counts):
         p = widened(self)
         return log_probability(targets, p.mu, p.concentration)
 
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(Y <= targets[i]), ``[n]``: 1 - I_q(targets[i] + 1, r) for q = m / (m + r)."""
+        p = widened(self)
+        return tails(widened_integers(targets), p.mu, p.concentration)[0]
+
     def survival(self, targets: jax.Array) -> jax.Array:
         """P(Y > targets[i]), ``[n]``: I_q(targets[i] + 1, r) for q = m / (m + r)."""
         p = widened(self)
-        return survival(widened_integers(targets), p.mu, p.concentration)
+        return tails(widened_integers(targets), p.mu, p.concentration)[1]
 
     def probability(self, count: jax.Array) -> jax.Array:
         return probability(count, self.mu, self.concentration)

@@ -98,23 +98,28 @@ def _probability_jvp(primals, tangents):
 
 
 @jax.custom_jvp
-def survival(count: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
-    """P(Y > count), which is I_q(count + 1, r) for q = m / (m + r), and 1 for negative counts."""
+def tails(count: jax.Array, m: jax.Array, r: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """P(Y <= count) and P(Y > count), elementwise; each has all its digits.
+
+    P(Y > count) is I_q(count + 1, r) for q = m / (m + r).  Negative counts have 0 and 1.
+    """
     after = jnp.maximum(count, 0).astype(m.dtype) + 1
-    lower, _ = beta_tails(after, r, m / (m + r))
-    return jnp.where(count < 0, 1.0, lower)
+    above, up_to = beta_tails(after, r, m / (m + r))
+    is_negative = count < 0
+    return jnp.where(is_negative, 0.0, up_to), jnp.where(is_negative, 1.0, above)
 
 
-@survival.defjvp
-def _survival_jvp(primals, tangents):
-    """The derivative in m is (count + r) P(Y = count) / (m + r), also at mean 0.
+@tails.defjvp
+def _tails_jvp(primals, tangents):
+    """The derivative of P(Y > count) in m is (count + r) P(Y = count) / (m + r), also at mean 0.
 
     It is the sum of the derivatives of P(Y = k) over k > count, where all other terms cancel.
     """
     (count, m, r), (_, dm, dr) = primals, tangents
-    value, by_concentration = jax.jvp(lambda r: survival.fun(count, m, r), (r,), (dr,))
+    values, (of_cdf, of_survival) = jax.jvp(lambda r: tails.fun(count, m, r), (r,), (dr,))
     by_mean = (count.astype(m.dtype) + r) / (m + r) * probability(jnp.maximum(count, 0), m, r)
-    return value, jnp.where(count < 0, 0.0, by_mean) * dm + by_concentration
+    change = jnp.where(count < 0, 0.0, by_mean) * dm
+    return values, (of_cdf - change, of_survival + change)
 
 
 def _slope_in_concentration(k: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:

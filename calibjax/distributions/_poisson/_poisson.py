@@ -9,7 +9,7 @@ from jax.scipy import special
 from calibjax._numbers import complex_exponential, is_nonnegative, safe_sqrt
 from calibjax._struct import static, struct, widened, widened_integers
 from calibjax.distributions._counts import Counts
-from calibjax.distributions._poisson._probability import log_probability, probability, survival
+from calibjax.distributions._poisson._probability import log_probability, probability, tails
 from calibjax.expectations import inner_product, mean_embedding
 from calibjax.kernels import EmbeddingDistance, WhiteKernel
 
@@ -20,8 +20,8 @@ class Poisson(Counts):
 
     Args:
         rate: means ``[n]``, nonnegative.
-        max_count: the cdf, quantiles, the CRPS and expectations of kernels other than WhiteKernel
-            are found by sums over 0 … max_count.
+        max_count: quantiles, and expectations of target kernels other than WhiteKernel, are found
+            by sums over 0 … max_count.
             None chooses a power of two of at most 4096 for concrete rates (outside of jit), such
             that larger counts have a probability of less than 4e-18; they have by Chernoff's bound
             P(Y >= k) <= exp(-(k log(k / rate) - k + rate)) for k > rate.  Where it cannot be
@@ -64,9 +64,13 @@ class Poisson(Counts):
         """The log probability at targets ``[n]``, ``[n]``."""
         return log_probability(targets, widened(self.rate))
 
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(Y <= targets[i]), ``[n]``, the probability that a gamma variable is above the rate."""
+        return tails(widened_integers(targets), widened(self.rate))[0]
+
     def survival(self, targets: jax.Array) -> jax.Array:
         """P(Y > targets[i]), ``[n]``, the probability that a gamma variable is below the rate."""
-        return survival(widened_integers(targets), widened(self.rate))
+        return tails(widened_integers(targets), widened(self.rate))[1]
 
     def probability(self, count: jax.Array) -> jax.Array:
         return probability(count, self.rate)

@@ -39,21 +39,23 @@ def _probability_jvp(primals, tangents):
 
 
 @jax.custom_jvp
-def survival(count: jax.Array, rate: jax.Array) -> jax.Array:
-    """P(Z > count), elementwise: the time of event count + 1 is below the rate, gamma distributed.
+def tails(count: jax.Array, rate: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """P(Z <= count) and P(Z > count), elementwise; each has all its digits.
 
-    It is 1 for negative counts.
+    Z > count if the time of event count + 1, which has a gamma distribution, is below the rate.
+    Negative counts have 0 and 1.
     """
-    lower, _ = gamma_tails(jnp.maximum(count, 0).astype(rate.dtype) + 1, rate)
-    return jnp.where(count < 0, 1.0, lower)
+    above, up_to = gamma_tails(jnp.maximum(count, 0).astype(rate.dtype) + 1, rate)
+    is_negative = count < 0
+    return jnp.where(is_negative, 0.0, up_to), jnp.where(is_negative, 1.0, above)
 
 
-@survival.defjvp
-def _survival_jvp(primals, tangents):
-    """The derivative in the rate is P(Z = count), also at rate 0."""
+@tails.defjvp
+def _tails_jvp(primals, tangents):
+    """The derivative of P(Z > count) in the rate is P(Z = count), also at rate 0."""
     (count, rate), (_, tangent) = primals, tangents
-    slope = jnp.where(count < 0, 0.0, probability(jnp.maximum(count, 0), rate))
-    return survival(count, rate), slope * tangent
+    slope = jnp.where(count < 0, 0.0, probability(jnp.maximum(count, 0), rate)) * tangent
+    return tails(count, rate), (-slope, slope)
 
 
 @jax.custom_jvp
