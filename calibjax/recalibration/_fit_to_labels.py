@@ -11,7 +11,7 @@ from calibjax._rows import Data, Dependence, NamedColumns, check_data
 from calibjax._sharding import on_one_device
 from calibjax._struct import on_host
 from calibjax.recalibration._folds import counted, parts_of
-from calibjax.recalibration._groups import GroupCurve, fit_groups
+from calibjax.recalibration._groups import fit_groups
 from calibjax.recalibration._labels import (
     FITS,
     N_FOLDS,
@@ -21,7 +21,7 @@ from calibjax.recalibration._labels import (
     fit_nothing,
     run,
 )
-from calibjax.recalibration._recalibrator import Fit, Recalibrator, check_labels, dtype_of
+from calibjax.recalibration._recalibrator import Recalibrator, check_labels, recalibrator_of
 
 OF_LABELS = ("auto", "nothing", *FITS)
 
@@ -56,24 +56,20 @@ def fit_to_labels(
         chosen, fitted, losses = fit_auto(rows, part)
     else:
         chosen, fitted = method, (FITS | {"nothing": fit_nothing})[method](rows)
-    of_groups: GroupCurve | None = None
+    of_groups = None
     if groups is not None:
         after = rows._replace(probs=run(fitted.steps, rows.probs))
-        found = fit_groups(groups, kept, after)
-        of_groups, words = found.curve, f"{fitted.words}; {found.words}"
-        fitted = fitted._replace(converged=fitted.converged and found.converged, words=words)
-    fit = Fit(
-        method=chosen,
-        words=fitted.words,
-        converged=fitted.converged,
-        n_classes=n_classes,
+        of_groups = fit_groups(groups, kept, after)
+    return recalibrator_of(
+        predictions,
+        chosen,
+        fitted,
+        of_groups,
+        losses=losses,
         n_rows=len(rows.targets),
+        n_classes=n_classes,
         n_impossible=int(np.sum(rows.of_targets() == 0)),
-        losses=tuple(losses.items()),
     )
-    dtype = dtype_of(predictions)
-    steps, curves = jax.tree.map(lambda x: np.asarray(x, dtype), (fitted.steps, of_groups))
-    return Recalibrator(steps, curves, fit)
 
 
 def rows_of_labels(data: Data) -> tuple[LabelRows, np.ndarray]:

@@ -14,8 +14,8 @@ from calibjax._sharding import on_one_device
 from calibjax.distributions import Empirical, Quantiles
 from calibjax.recalibration._covariates import read_covariates
 from calibjax.recalibration._folds import counted, parts_of
-from calibjax.recalibration._groups import GroupCurve, fit_line_groups
-from calibjax.recalibration._recalibrator import Fit, Recalibrator, dtype_of
+from calibjax.recalibration._groups import FittedGroups, fit_line_groups
+from calibjax.recalibration._recalibrator import Recalibrator, recalibrator_of
 from calibjax.recalibration._unit_line import (
     LINES,
     ConditionalLine,
@@ -59,7 +59,7 @@ def fit_to_numbers(
     kept, counts = counted(data)
     names, columns = read_covariates(covariates, data.n, kept)
     part = parts_of(data, dependence, kept, _N_PARTS)
-    of_groups: GroupCurve | None = None
+    of_groups: FittedGroups | None = None
     losses: dict[str, float] = {}
     if method == "conformal":
         if weights is not None:
@@ -74,57 +74,52 @@ def fit_to_numbers(
         n = int(kept.sum())
         # Neighbours in the order of the rows may be alike.
         in_order = np.arange(n) * min(_N_PARTS, n) // n
-        rows = _line_rows(data, method, kept, counts[kept], in_order if part is None else part)
+        whole = padded(data)
+        rows = _line_rows(whole, method, kept, counts[kept], in_order if part is None else part)
         if is_conditional:
-            features = np.asarray(_median_and_spread(padded(data).predictions), float)
-            features = features[: data.n][kept]
+            features = _known(_median_and_spread(whole.predictions), kept)
             if columns is not None:
                 features = np.concatenate([features, columns[kept]], axis=1)
             rows = rows._replace(features=features)
         chosen, fitted, losses = fit_line(method, rows)
         if groups is not None:
             (line,) = fitted.steps
-            g = _values(line, padded(data).predictions, _filled(columns, padded(data).n))
-            g = np.broadcast_to(np.asarray(g, float), (padded(data).n, rows.levels.size))
-            g = np.maximum(g[: data.n][kept], np.finfo(np.float32).tiny)
-            found = fit_line_groups(groups, kept, g, rows.below, rows.weights, part)
-            of_groups, words = found.curve, f"{fitted.words}; {found.words}".removeprefix("; ")
-            fitted = fitted._replace(converged=fitted.converged and found.converged, words=words)
-    fit = Fit(
-        method=chosen,
-        words=fitted.words,
-        converged=fitted.converged,
-        n_classes=None,
+            g = _values(line, whole.predictions, _filled(columns, whole.n))
+            g = _known(np.broadcast_to(g, (whole.n, rows.levels.size)), kept)
+            g = np.maximum(g, np.finfo(np.float32).tiny)
+            of_groups = fit_line_groups(groups, kept, g, rows.below, rows.weights, part)
+    return recalibrator_of(
+        predictions,
+        chosen,
+        fitted,
+        of_groups,
+        losses=losses,
         n_rows=int(kept.sum()),
-        n_impossible=0,
-        losses=tuple(losses.items()),
         covariates=names,
     )
-    dtype = dtype_of(predictions)
-    steps, curves = jax.tree.map(lambda x: np.asarray(x, dtype), (fitted.steps, of_groups))
-    return Recalibrator(steps, curves, fit)
 
 
 def _line_rows(
     data: Data, method: str, kept: np.ndarray, counts: np.ndarray, part: np.ndarray
 ) -> LineRows:
+    """What padded data say of the unit line in rows that count."""
     predictions = data.predictions
     levels = np.asarray(known_levels(predictions))
     counts = counts * (counts.sum() / np.sum(counts**2))
-    rows = padded(data)
-    place = pit_interval_of_data(rows)
+    place = pit_interval_of_data(data)
     if isinstance(data.targets, Between) or predictions.target_kind == "integer":
-        low, high = (np.asarray(x, float)[: data.n][kept] for x in place)
+        low, high = (_known(x, kept) for x in place)
         below = hidden_below(method, levels, low, high, counts)
     else:
         below = _known(_mass_below(place, levels.astype(place.low.dtype)), kept)
     distances = None
     if isinstance(predictions, (Quantiles, Empirical)):
-        distances = distances_of(_known(_quantiles_at(rows.predictions, levels), kept))
+        distances = distances_of(_known(_quantiles_at(predictions, levels), kept))
     return LineRows(levels, below, counts, part, distances)
 
 
 def _known(rows: Any, kept: np.ndarray) -> np.ndarray:
+    """What is known of the rows that count, which others follow that padding added."""
     return np.asarray(rows, float)[: kept.size][kept]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from calibjax._check import check_array, check_integer, check_shapes
-from calibjax._rows import Data, Dependence, with_dependence
+from calibjax._rows import Data, Dependence, counted_rows, with_dependence
 
 
 def numbers_of_folds(folds: Any, clusters: Any, n: int) -> np.ndarray:
@@ -53,9 +53,8 @@ def parts_of(data: Data, dependence: Dependence, kept: np.ndarray, count: int) -
 
 def counted(data: Data) -> tuple[np.ndarray, np.ndarray]:
     """Which rows count, and how much each ``[n]``, in units of the largest weight."""
-    kept = np.ones(data.n, bool) if data.where is None else np.asarray(data.where)
+    kept = counted_rows(data)
     every = np.ones(data.n) if data.weights is None else np.asarray(data.weights, float)
-    kept = kept & (every > 0)
     return kept, every / every[kept].max()
 
 

@@ -1,6 +1,7 @@
 """A fitted map from predictions to predictions."""
 
 import os
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -18,8 +19,8 @@ from calibjax._rows import (
 from calibjax._struct import static, struct, widened, widest_dtype
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
 from calibjax.recalibration._covariates import covariates_of
-from calibjax.recalibration._groups import GroupCurve
-from calibjax.recalibration._labels import apply_jit
+from calibjax.recalibration._groups import FittedGroups, GroupCurve
+from calibjax.recalibration._labels import Fitted, apply_jit
 from calibjax.recalibration._unit_line import ConformalLine, check_numbers_to_mend, mended
 
 
@@ -155,9 +156,40 @@ def _line_applied(
     return mended(predictions, moved, line.levels)
 
 
-def dtype_of(predictions: Distribution) -> jnp.dtype:
-    """The floating dtype of the predictions, as jax holds it."""
-    return jnp.dtype(widest_dtype(*jax.tree.leaves(predictions)))
+def recalibrator_of(
+    predictions: Distribution,
+    method: str,
+    fitted: Fitted,
+    of_groups: FittedGroups | None,
+    *,
+    losses: Mapping[str, float],
+    n_rows: int,
+    n_classes: int | None = None,
+    n_impossible: int = 0,
+    covariates: tuple[str, ...] = (),
+) -> Recalibrator:
+    """A map, and that of segments, in the floating dtype of predictions, as jax holds it.
+
+    Args:
+        predictions: those that it was fitted to.
+        method: the one that was chosen.
+        fitted: the map for all rows.
+        of_groups: the map of segments, or None.
+        losses: of rows left out, by method.
+        n_rows: as all that follow, what is known of the fit.
+        n_classes: None for numbers.
+        n_impossible: how many targets had probability 0.
+        covariates: names of columns.
+    """
+    words, converged, curve = fitted.words, fitted.converged, None
+    if of_groups is not None:
+        words = f"{words}; {of_groups.words}".removeprefix("; ")
+        converged, curve = converged and of_groups.converged, of_groups.curve
+    dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(predictions)))
+    steps, curve = jax.tree.map(lambda x: np.asarray(x, dtype), (fitted.steps, curve))
+    known = tuple(losses.items())
+    fit = Fit(method, words, converged, n_classes, n_rows, n_impossible, known, covariates)
+    return Recalibrator(steps, curve, fit)
 
 
 def _about_groups(curve: GroupCurve | None) -> str:

@@ -127,6 +127,13 @@ class Coding(NamedTuple):
         parts += [table[codes[i], codes[j]] for (i, j), table in tables.items()]
         return np.stack(parts, axis=1)
 
+    def members(self, groups: NamedColumns, kept: np.ndarray) -> np.ndarray:
+        """1 for the segments of each kept row, and else 0, ``[n, n_segments]``."""
+        segments = self.segments(groups, kept.size)[kept]
+        found = np.zeros((len(segments), self.n_segments + 1))
+        np.put_along_axis(found, segments, 1.0, axis=1)
+        return found[:, :-1]
+
 
 def _numbers(values: np.ndarray) -> np.ndarray:
     """Numbers, or times in seconds, as float64."""

@@ -44,14 +44,11 @@ def fit_groups(groups: NamedColumns, kept: np.ndarray, rows: LabelRows) -> Fitte
         rows: probabilities after the map for all rows, labels and weights.
     """
     coding = Coding.of(groups, kept)
-    segments = coding.segments(groups, kept.size)[kept]
+    members = coding.members(groups, kept)
     probs = np.maximum(rows.probs, 1e-15)
     logits = log_odds(np, probs)
     centres, spreads = logits.mean(axis=0), np.maximum(logits.std(axis=0), 1e-3)
     x = np.clip((logits - centres) / spreads, -FARTHEST, FARTHEST)
-    members = np.zeros((len(probs), coding.n_segments + 1))
-    np.put_along_axis(members, segments, 1.0, axis=1)
-    members = members[:, :-1]
     curves = []
     for c in range(logits.shape[1]):
         happened = rows.targets == (1 if rows.n_classes == 2 else c)

@@ -13,8 +13,7 @@ from calibjax._rows import NamedColumns
 from calibjax.recalibration._groups._coding import Coding
 from calibjax.recalibration._groups._curve import GroupCurve
 from calibjax.recalibration._groups._fit import STRENGTHS, FittedGroups
-
-_MOST_STEPS, _DECREMENT = 60, 1e-12
+from calibjax.recalibration._newton import newton
 
 
 class _Rows(NamedTuple):
@@ -56,7 +55,7 @@ def fit_line_groups(
         part: the number of the part of each row that is left out together, or None.
     """
     coding = Coding.of(groups, kept)
-    segments = coding.segments(groups, kept.size)[kept]
+    members = coding.members(groups, kept)
     n, size = len(weights), float(weights.sum())
     rows = _Rows(
         logits=np.log(g) - np.log1p(-g),
@@ -64,8 +63,6 @@ def fit_line_groups(
         share=weights / size,
         part=np.arange(n) if part is None else part,
     )
-    members = np.zeros((n, coding.n_segments + 1))
-    np.put_along_axis(members, segments, 1.0, axis=1)
     levels, pairs = np.split(np.arange(coding.n_segments), [coding.n_single])
     before = losses = _losses(rows, rows.logits)
     fit = _Numbers(np.zeros(0), True, losses)
@@ -120,7 +117,6 @@ def _regression(
     With gradients g_i of rows and the Hessian matrix H, leaving out the part P changes the fit by
     H^{-1} sum_P g_j w_j, and so the loss of its row i by g_i' H^{-1} sum_P g_j w_j.
     """
-    t = np.zeros(len(penalty))
     n_shifts = shifting.shape[1]
 
     def logits_at(t: np.ndarray) -> np.ndarray:
@@ -130,25 +126,16 @@ def _regression(
     def loss_at(t: np.ndarray) -> float:
         return float(rows.share @ _losses(rows, logits_at(t)) + penalty @ t**2)
 
-    least, converged = loss_at(t), False
-    for _ in range(_MOST_STEPS):
+    def derivatives_at(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         of_rows, hessian = _derivatives(rows, shifting, sloping, logits_at(t))
-        slope = rows.share @ of_rows + 2 * penalty * t
-        hessian += np.diag(2 * penalty)
-        step = -np.linalg.solve(hessian, slope)
-        decrement = -float(slope @ step)
-        if decrement < _DECREMENT:
-            converged = True
-            break
-        length = 1.0
-        while (new := loss_at(t + length * step)) > least - 0.1 * length * decrement:
-            length /= 2
-            if length < 1e-6:
-                break
-        if not new < least:
-            converged = decrement < 1e-8
-            break
-        t, least = t + length * step, new
+        return of_rows, hessian + np.diag(2 * penalty)
+
+    def slope_and_curvature(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        of_rows, hessian = derivatives_at(t)
+        return rows.share @ of_rows + 2 * penalty * t, hessian
+
+    t, converged = newton(loss_at, slope_and_curvature, np.zeros(len(penalty)))
+    of_rows, hessian = derivatives_at(t)
     together = np.zeros((rows.part.max() + 1, len(t)))
     np.add.at(together, rows.part, rows.share[:, None] * of_rows)
     moves = np.linalg.solve(hessian, together.T).T

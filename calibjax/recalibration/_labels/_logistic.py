@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-_MOST_STEPS = 60
-# Newton's method has converged if a step would lower the mean loss by less.
-_DECREMENT = 1e-12
+from calibjax.recalibration._newton import newton
+
 # A part of the curvature, so that numbers which the data do not determine stay where they are.
 _RIDGE = 1e-10
 
@@ -42,26 +41,12 @@ def logistic_regression(
     def loss_at(t: np.ndarray) -> float:
         return float(share @ np.logaddexp(0.0, -sign * (offset + features @ t)) + penalty @ t**2)
 
-    least = loss_at(t)
-    converged = False
-    for _ in range(_MOST_STEPS):
+    def slope_and_curvature(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         p = _sigmoid(offset + features @ t)
         slope = features.T @ (share * (p - happened)) + 2 * penalty * t
-        hessian = _curvature(features, share * p * (1 - p), penalty)
-        step = -np.linalg.solve(hessian, slope)
-        decrement = -float(slope @ step)
-        if decrement < _DECREMENT:
-            converged = True
-            break
-        length = 1.0
-        while (new := loss_at(t + length * step)) > least - 0.1 * length * decrement:
-            length /= 2
-            if length < 1e-6:
-                break
-        if not new < least:
-            converged = decrement < 1e-8
-            break
-        t, least = t + length * step, new
+        return slope, _curvature(features, share * p * (1 - p), penalty)
+
+    t, converged = newton(loss_at, slope_and_curvature, t)
     p = _sigmoid(offset + features @ t)
     variances = share * p * (1 - p)
     inverse = np.linalg.inv(_curvature(features, variances, penalty))
