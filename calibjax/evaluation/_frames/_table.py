@@ -168,10 +168,11 @@ class Table(abc.ABC):
         with np.errstate(over="ignore"):
             values = as_floats(cells).astype(jnp.result_type(float))
         finite = np.isfinite(values)
-        words = "a finite number"
-        if cells.dtype == object and any(isinstance(x, str) and "," in x for x in cells.flat):
-            words += ", whose decimals come after a point"
-        self.check(name, finite if values.ndim == 1 else finite.all(axis=1), words)
+        if not finite.all():
+            words = "a finite number"
+            if cells.dtype == object and any(isinstance(x, str) and "," in x for x in cells.flat):
+                words += ", whose decimals come after a point"
+            self.check(name, finite if values.ndim == 1 else finite.all(axis=1), words)
         return values
 
     def _array_of_lists(self, name: str, cells: np.ndarray, filled: bool) -> np.ndarray:
