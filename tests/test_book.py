@@ -28,7 +28,7 @@ def _check(page: str) -> None:
     shown = [block.strip() for block in _blocks(page, "text")]
     printed = _printed(page)
     pieces = [block for block in shown if block in printed]
-    assert "".join(pieces).split() == printed.split()
+    assert "\n".join(pieces).split() == printed.split()
 
 
 @pytest.mark.slow
