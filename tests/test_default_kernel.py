@@ -408,3 +408,14 @@ def test_large_covariances_of_predictions_that_differ():
 def test_predictions_that_coincide_have_no_units():
     same = cj.Normal(jnp.zeros(4), jnp.full(4, 1e-20))
     assert cj.median_heuristic(cj.Wasserstein(), same) == 1
+
+
+def test_few_rows_have_coordinates_without_steps():
+    """Two programs round a location differently: that may not change a kernel by more."""
+    loc = np.random.default_rng(0).normal(size=7).astype("float32")
+    scale = np.exp(loc[::-1])
+    nudged = [loc * np.float32(1 + step) for step in (-1e-6, 0, 1e-6)]
+    kernel = cj.default_kernel(cj.Normal(loc, scale)).prediction_kernel
+    below, at, above = (kernel.distance.pairwise(*[cj.Normal(x, scale)] * 2) for x in nudged)
+    np.testing.assert_allclose(below, at, atol=1e-4)
+    np.testing.assert_allclose(above, at, atol=1e-4)

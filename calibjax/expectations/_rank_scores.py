@@ -123,8 +123,7 @@ def _ranks_of_numbers(values: jax.Array, mask: jax.Array) -> tuple[jax.Array, ..
     """The same from locations and log spreads ``[2, n]`` of rows of which some are kept."""
     n = jnp.sum(mask, dtype=jnp.int32)
     ordered = jnp.sort(jnp.where(mask[None], values, jnp.inf), axis=1)
-    places = (jnp.asarray(_LEVELS, jnp.float32) * n.astype(jnp.float32)).astype(jnp.int32)
-    locations, log_spreads = ordered[:, places]
+    locations, log_spreads = _even_quantiles(ordered, n)
     a, b = (
         jnp.where(mask, jax.vmap(_score, (None, 0))(knots, x), 0.0)
         for knots, x in zip((locations, log_spreads), values, strict=True)
@@ -133,6 +132,23 @@ def _ranks_of_numbers(values: jax.Array, mask: jax.Array) -> tuple[jax.Array, ..
     correlation = jnp.sum(a * b) / jnp.sqrt(jnp.where(squares > 0, squares, 1.0))
     width = log_spreads[-1] - log_spreads[0]
     return locations, log_spreads, correlation, width / (width + _NEGLIGIBLE)
+
+
+def _even_quantiles(ordered: jax.Array, n: jax.Array) -> jax.Array:
+    """The knots ``[2, 64]`` of the first n of the sorted numbers ``[2, N]``.
+
+    Of fewer rows than knots they lie between the rows, so that different rows make different knots:
+    a score would jump where two of them are equal.
+    """
+    is_few = n < _N_KNOTS
+    steps = jnp.where(is_few, jnp.maximum(n - 1, 0), n)
+    places = jnp.asarray(_LEVELS, jnp.float32) * steps.astype(jnp.float32)
+    below = jnp.floor(places)
+    share = (places - below).astype(ordered.dtype)
+    below = below.astype(jnp.int32)
+    above = jnp.where(is_few, jnp.minimum(below + 1, steps), below)
+    low, high = ordered[:, below], ordered[:, above]
+    return jnp.where(low < high, low + share[None] * (high - low), low)
 
 
 def _both_scores(
