@@ -35,6 +35,23 @@ def test_clusters_stay_together():
     assert np.any(found[~inside] != again[~inside])
 
 
+def test_times_are_left_out_in_blocks():
+    rng = np.random.default_rng(1)
+    times = rng.permutation(CLUSTERS) / 4
+    found = np.asarray(cj.cross_fit(PREDICTIONS, EVENTS, "temperature", 4, times=times).probs)
+    # Twenty times make four blocks of five.
+    blocks = (4 * times // 5).astype(int)
+    expected = np.asarray(cj.cross_fit(PREDICTIONS, EVENTS, "temperature", blocks).probs)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_two_clusters_judge_a_map_that_leaves_nothing_out():
+    halves = CLUSTERS // 10
+    found = cj.cross_fit(PREDICTIONS, EVENTS, "temperature", 2, clusters=halves)
+    expected = cj.cross_fit(PREDICTIONS, EVENTS, "temperature", halves)
+    np.testing.assert_array_equal(found.probs, expected.probs)
+
+
 def test_numbers():
     loc = RNG.normal(size=N).astype(np.float32)
     targets = (loc + RNG.normal(size=N)).astype(np.float32)
@@ -63,7 +80,7 @@ ERRORS = {
     "one fold": (lambda: cj.cross_fit(PREDICTIONS, EVENTS, "beta", 1), "folds must be between 2"),
     "many folds": (
         lambda: cj.cross_fit(PREDICTIONS, EVENTS, "beta", 21, clusters=CLUSTERS),
-        "folds must be between 2 and the number of rows or clusters, 20, got 21",
+        "folds must be between 2 and the number of rows, clusters or times, 20, got 21",
     ),
     "equal": (
         lambda: cj.cross_fit(PREDICTIONS, EVENTS, "beta", np.zeros(N, int)),
@@ -76,6 +93,14 @@ ERRORS = {
     "both": (
         lambda: cj.cross_fit(PREDICTIONS, EVENTS, "beta", CLUSTERS, clusters=CLUSTERS),
         "clusters must be None with the fold of each row",
+    ),
+    "both times": (
+        lambda: cj.cross_fit(PREDICTIONS, EVENTS, "beta", CLUSTERS, times=CLUSTERS),
+        "times must be None with the fold of each row",
+    ),
+    "two for auto": (
+        lambda: cj.cross_fit(PREDICTIONS, EVENTS, "auto", 2, clusters=CLUSTERS // 10),
+        "clusters must have at least 2 different values, got 1",
     ),
 }
 

@@ -320,9 +320,9 @@ def test_parts_keep_together_what_depends_on_each_other():
     numbers = np.random.default_rng(6).integers(0, 30, N).astype(np.int32)
     kept = np.arange(N) % 7 > 0
     data = check_data(NORMAL, TARGETS, kept)
-    assert parts_of(data, Dependence(), kept, 10) is None
+    assert parts_of(data, Dependence(), kept, 10, True) is None
     for dependence in (Dependence(clusters=numbers), Dependence(times=numbers / 4)):
-        part = parts_of(data, dependence, kept, 10)
+        part = parts_of(data, dependence, kept, 10, True)
         assert part.shape == (kept.sum(),) and set(part) == set(range(10))
         for number in range(30):
             assert np.unique(part[numbers[kept] == number]).size == 1

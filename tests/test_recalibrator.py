@@ -217,6 +217,16 @@ def test_losses_of_rows_left_out_are_near_those_of_refits():
         t = logistic_regression(features[keep], happened[keep], weights[keep], penalty).numbers
         exact.append(np.logaddexp(0, -(1 if happened[i] else -1) * (features[i] @ t)))
     np.testing.assert_allclose(fit.left_out, exact, rtol=0.02, atol=2e-3)
+    # And parts of the rows, by scikit-learn, whose penalty is 1 / (2 C) of the sum of losses.
+    part, signs = np.arange(60) % 5, np.where(happened, -1, 1)
+    fit = logistic_regression(features, happened, weights, np.full(2, 0.05), part=part)
+    exact = np.zeros(60)
+    for k in range(5):
+        keep = part != k
+        model = LogisticRegression(C=1 / (2 * 0.05 * 60), fit_intercept=False, tol=1e-10)
+        t = model.fit(features[keep], happened[keep]).coef_[0]
+        exact[~keep] = np.logaddexp(0, signs[~keep] * (features[~keep] @ t))
+    np.testing.assert_allclose(fit.left_out, exact, rtol=0.02, atol=2e-3)
 
 
 def test_spline_finds_a_wave_that_no_line_has():

@@ -142,6 +142,25 @@ def test_out_of_fold_maps_know_groups():
     assert divergence(mended.probs) < 0.6 * divergence(PREDICTIONS.probs)
 
 
+@pytest.mark.parametrize("name", ["clusters", "times"])
+def test_rows_that_depend_are_left_out_together(name):
+    """What all rows of a cluster have in common says nothing of the next cluster of its level."""
+    rng = np.random.default_rng(2)
+    cluster = np.arange(N) // 20
+    events = (rng.random(N) < expit(LOGITS + 2 * rng.normal(size=30)[cluster])).astype(int)
+    level = rng.permutation(np.arange(30) % 10)[cluster]
+    groups = {"level": level}
+
+    def words(**dependence):
+        return str(cj.fit_recalibrator(PREDICTIONS, events, "beta", groups=groups, **dependence))
+
+    assert "; shifts of level" in words()
+    assert "no segment of level differs" in words(**{name: cluster})
+    # An error of a level that all of its clusters have is still found.
+    events = (rng.random(N) < expit(LOGITS + 2 * np.where(level < 5, 1, -1))).astype(int)
+    assert "; shifts" in words(**{name: cluster})
+
+
 @pytest.mark.slow
 def test_segments_pass_a_test_after_the_map(key):
     rng = np.random.default_rng(9)

@@ -8,7 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._rows import CovariatesLike, NamedColumns, check_data
+from calibjax._rows import CovariatesLike, Dependence, NamedColumns, check_data
 from calibjax._struct import is_traced
 from calibjax.recalibration._fit_recalibrator import fit_recalibrator
 from calibjax.recalibration._folds import numbers_of_folds
@@ -24,6 +24,7 @@ def cross_fit(
     groups: NamedColumns | None = None,
     weights: ArrayLike | None = None,
     covariates: CovariatesLike | None = None,
+    times: ArrayLike | None = None,
 ) -> Any:
     """Recalibrated predictions of all rows, each by a map that was fitted without its fold.
 
@@ -36,7 +37,8 @@ def cross_fit(
         targets: array ``[n]``.
         method: as in `fit_recalibrator`.
         folds: a number of folds of 2 or more, to which rows (or clusters) go by chance, always the
-            same; or the number of the fold of each row, integers ``[n]``, such as weeks in blocks.
+            same, and times in blocks of consecutive ones; or the number of the fold of each row,
+            integers ``[n]``.
         clusters: numbers of clusters, integers ``[n]``; rows of one, which may depend on each
             other, stay together, in the parts that "auto" leaves out, too.  Only with a number of
             folds.
@@ -44,13 +46,15 @@ def cross_fit(
         weights: how much each row counts in the fits, nonnegative numbers ``[n]``; a row of weight
             0 fits no map, and is mended.
         covariates: as in `fit_recalibrator`.
+        times: numbers ``[n]``, such as days; rows of one time stay together, as those of clusters
+            do.  Only with a number of folds, and not with clusters.
 
     Returns:
         What the maps make of the predictions, in the order of the rows.
 
     Raises:
         TypeError, ValueError: as `fit_recalibrator`; fewer than 2 folds, or more than there are
-            rows or clusters; clusters with given folds.
+            rows, clusters or times; clusters or times with given folds.
 
     See also:
         `fit_recalibrator`.
@@ -69,12 +73,12 @@ def cross_fit(
     Reference: Stone, Cross-validatory choice and assessment of statistical predictions, Journal of
     the Royal Statistical Society B 1974.
     """
-    given = predictions, targets, folds, clusters, weights, covariates
+    given = predictions, targets, folds, clusters, weights, covariates, times
     if is_traced(given):
         raise TypeError("cross_fit must be called outside of jit, got traced arguments.")
-    n = check_data(predictions, targets).n
-    fold = numbers_of_folds(folds, clusters, n)
-    options = FitOptions(weights, groups, covariates, clusters)
+    data = check_data(predictions, targets)
+    fold = numbers_of_folds(folds, Dependence(clusters, times), data)
+    options = FitOptions(weights, groups, covariates, clusters, times)
     return out_of_folds(predictions, targets, method, fold, options)
 
 
@@ -85,6 +89,7 @@ class FitOptions(NamedTuple):
     groups: NamedColumns | None = None
     covariates: CovariatesLike | None = None
     clusters: ArrayLike | None = None
+    times: ArrayLike | None = None
 
 
 def out_of_folds(

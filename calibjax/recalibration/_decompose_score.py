@@ -7,7 +7,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_array, check_choice, check_shapes
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data, first_rows, padded
+from calibjax._rows import Data, Dependence, check_data, first_rows, padded
 from calibjax._struct import is_traced
 from calibjax.intervals import Estimated, Sampling, mean_interval
 from calibjax.recalibration._cross_fit import FitOptions, out_of_folds
@@ -151,8 +151,8 @@ def decompose_score(
     if clusters is not None:
         check_array("clusters", clusters, "integer")
         check_shapes({"clusters": (clusters, "n")}, {"n": data.n})
-    together = clusters if np.ndim(folds) == 0 else None
-    fold = numbers_of_folds(folds, together, data.n)
+    together = Dependence(clusters if np.ndim(folds) == 0 else None)
+    fold = numbers_of_folds(folds, together, data)
     options = FitOptions(weights=weights, clusters=clusters)
     mended = out_of_folds(predictions, targets, method, fold, options)
     of_model, of_mended = _scores(score, predictions, targets), _scores(score, mended, targets)

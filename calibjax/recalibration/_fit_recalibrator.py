@@ -71,10 +71,11 @@ def fit_recalibrator(
     with x = (l - mean) / deviation.  Segments are levels of columns, and pairs of levels with at
     least 20 rows, the 200 largest; pairs have no b.  Ridge penalties draw a and b to 0.  Shifts of
     levels, slopes, and shifts of pairs are added one after another, each with the strength of 5 for
-    which rows left out lose least, and only if that is more than a standard error less.  Of many
+    which rows left out lose least, and only if that is more than a standard error less.  With
+    clusters or times, parts of them are left out, and the error is that between parts.  Of many
     classes each one is moved alone.  Of numbers l are the logits of G at the levels, l becomes
-    l + sum_s (a_s + b_s l), so that b mends spreads, and rows are left out at all levels, and with
-    the others of their cluster or part of the times.  O(n S^2) time for S segments.
+    l + sum_s (a_s + b_s l), so that b mends spreads, and rows are left out at all levels.
+    O(n S^2) time for S segments.
 
     **Numbers.**  A monotone map G of the unit line makes of the cdf F the cdf G(F(y)), of quantiles
     F^{-1}(u) the quantiles F^{-1}(G^{-1}(u)), and so of samples:

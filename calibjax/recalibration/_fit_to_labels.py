@@ -50,7 +50,8 @@ def fit_to_labels(
         )
     data = on_one_device(check_data(predictions, targets, where, weights, at_least=1))
     rows, kept = rows_of_labels(data)
-    part = parts_of(data, dependence, kept, N_FOLDS)
+    is_used = method == "auto" or groups is not None
+    part = parts_of(data, dependence, kept, N_FOLDS, is_used)
     losses: dict[str, float] = {}
     if method == "auto":
         chosen, fitted, losses = fit_auto(rows, part)
@@ -59,7 +60,7 @@ def fit_to_labels(
     of_groups = None
     if groups is not None:
         after = rows._replace(probs=run(fitted.steps, rows.probs))
-        of_groups = fit_groups(groups, kept, after)
+        of_groups = fit_groups(groups, kept, after, part)
     return recalibrator_of(
         predictions,
         chosen,

@@ -58,7 +58,7 @@ def fit_to_numbers(
     data = on_one_device(check_numbers(predictions, targets, where, weights, intervals=True))
     kept, counts = counted(data)
     names, columns = read_covariates(covariates, data.n, kept)
-    part = parts_of(data, dependence, kept, _N_PARTS)
+    part = parts_of(data, dependence, kept, _N_PARTS, is_conditional or groups is not None)
     of_groups: FittedGroups | None = None
     losses: dict[str, float] = {}
     if method == "conformal":

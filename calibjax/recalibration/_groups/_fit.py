@@ -35,13 +35,16 @@ class _Curve(NamedTuple):
     kinds: tuple[str, ...]
 
 
-def fit_groups(groups: NamedColumns, kept: np.ndarray, rows: LabelRows) -> FittedGroups:
+def fit_groups(
+    groups: NamedColumns, kept: np.ndarray, rows: LabelRows, part: np.ndarray | None
+) -> FittedGroups:
     """The map of segments for rows whose probabilities are those of the map for all rows.
 
     Args:
         groups: columns of all rows.
         kept: which rows count, ``[n]``; `rows` holds these.
         rows: probabilities after the map for all rows, labels and weights.
+        part: the number of the part of each row that is left out together; None for rows alone.
     """
     coding = Coding.of(groups, kept)
     members = coding.members(groups, kept)
@@ -52,7 +55,8 @@ def fit_groups(groups: NamedColumns, kept: np.ndarray, rows: LabelRows) -> Fitte
     curves = []
     for c in range(logits.shape[1]):
         happened = rows.targets == (1 if rows.n_classes == 2 else c)
-        curves.append(_curve(members, coding.n_single, logits[:, c], x[:, c], happened, rows))
+        of_class = logits[:, c], x[:, c], happened
+        curves.append(_curve(members, coding.n_single, *of_class, rows, part))
     kinds = tuple(dict.fromkeys(kind for curve in curves for kind in curve.kinds))
     gain = float(np.mean([curve.gain.mean() for curve in curves]))
     curve = GroupCurve(
@@ -76,6 +80,7 @@ def _curve(
     x: np.ndarray,
     happened: np.ndarray,
     rows: LabelRows,
+    part: np.ndarray | None,
 ) -> _Curve:
     n, size = len(happened), rows.size()
     share = rows.weights / rows.weights.sum()
@@ -94,11 +99,15 @@ def _curve(
         trial = np.concatenate([features, added], axis=1)
         for strength in STRENGTHS:
             ridge = np.concatenate([strengths, np.full(added.shape[1], strength)]) / size
-            found = logistic_regression(trial, happened, rows.weights, ridge, start, logits)
+            found = logistic_regression(trial, happened, rows.weights, ridge, start, logits, part)
             start = found.numbers
             gain = losses - found.left_out
             mean = float(share @ gain)
-            error = np.sqrt(float(share @ (gain - mean) ** 2) / size)
+            if part is None:
+                error = np.sqrt(float(share @ (gain - mean) ** 2) / size)
+            else:
+                of_parts = np.bincount(part, share * gain)
+                error = np.sqrt(of_parts.size) * np.std(of_parts, ddof=1)
             if mean > error and (best is None or mean > best[0]):
                 best = mean, strength, found
         if best is None:

@@ -25,11 +25,13 @@ def logistic_regression(
     penalty: np.ndarray | None = None,
     start: np.ndarray | None = None,
     offset: np.ndarray | float = 0.0,
+    part: np.ndarray | None = None,
 ) -> Regression:
     """The numbers t ``[k]`` of the least mean of log(1 + exp(-+(o + x't))) + sum_j penalty_j t_j^2.
 
     Losses of rows left out are those of one step of Newton's method without the row, which costs no
-    further fit (Rad and Maleki 2020).
+    further fit (Rad and Maleki 2020); with `part`, the number of the part of each row ``[n]``,
+    without all rows of its part.
     """
     share = weights / weights.sum()
     k = features.shape[1]
@@ -49,10 +51,19 @@ def logistic_regression(
     t, converged = newton(loss_at, slope_and_curvature, t)
     p = _sigmoid(offset + features @ t)
     variances = share * p * (1 - p)
-    inverse = np.linalg.inv(_curvature(features, variances, penalty))
-    leverage = np.sum((features @ inverse) * features, axis=1)
-    own = np.maximum(1 - variances * leverage, 1e-3)
-    without = offset + features @ t + leverage * share * (p - happened) / own
+    slopes = share * (p - happened)
+    if part is None:
+        inverse = np.linalg.inv(_curvature(features, variances, penalty))
+        leverage = np.sum((features @ inverse) * features, axis=1)
+        moves = leverage * slopes / np.maximum(1 - variances * leverage, 1e-3)
+    else:
+        moves = np.zeros(len(p))
+        for k in range(part.max() + 1):
+            inside = part == k
+            others = _curvature(features[~inside], variances[~inside], penalty)
+            step = np.linalg.solve(others, features[inside].T @ slopes[inside])
+            moves[inside] = features[inside] @ step
+    without = offset + features @ t + moves
     # If all decisions are right, larger numbers are always better.
     is_minimum = converged and not bool(np.all(sign * (offset + features @ t) > 0))
     return Regression(t, is_minimum, np.logaddexp(0.0, -sign * without))
