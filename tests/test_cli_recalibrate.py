@@ -33,8 +33,8 @@ def tested(monkeypatch):
     """What `calibration_test` was called with; the test itself takes long to compile."""
     calls = []
 
-    def calibration_test(key, predictions, targets, *, clusters):
-        calls.append((predictions, targets, clusters))
+    def calibration_test(key, predictions, targets, *, clusters, times):
+        calls.append((predictions, targets, clusters, times))
         return SimpleNamespace(pvalue=np.float32(0.001 if len(calls) % 2 else 0.4))
 
     monkeypatch.setattr("calibjax.cli._held_out.calibration_test", calibration_test)
@@ -64,6 +64,9 @@ def frame_of(n=N, seed=0):
             **{f"d_{k}": x + 0.2 * rng.normal(size=n) for k in range(3)},
             "value": target,
             "site": np.repeat(np.arange(n // 6), 6),
+            "day": [f"2026-03-{1 + k % 12:02}" for k in range(n)],
+            "shop": [["a", None, "b"][k % 3] for k in range(n)],
+            "lead": rng.normal(size=n),
         }
     )
 
@@ -210,7 +213,48 @@ def test_folds(tested, rows, tmp_path):
     assert tested[-1][2].tolist() == frame["site"].to_list() and "clusters" in done.stdout
     frame.with_columns(site=pl.lit("one")).write_csv(tmp_path / "one.csv")
     done = run(tmp_path / "one.csv", *PROBS, "--method", "svs", "--cluster", "site")
-    assert "none could be held out" in done.stdout
+    assert "too few clusters or times to hold" in done.stdout
+
+
+def test_times_segments_and_covariates(tested, rows, tmp_path):
+    options, *_ = KINDS["quantiles"]
+    new, out, kept = (tmp_path / x for x in ("new.csv", "out.csv", "map.json"))
+    frame = frame_of(seed=1)
+    frame.write_csv(new)
+    apply = "--apply", new, "--out", out
+    beside = "--time", "day", "--segments", "shop", "--covariates", "lead"
+    done = run(rows, *options, *beside, *apply, "--save", kept, "--method", "conditional")
+    assert done.exit_code == 0, done.stderr
+    assert "5 folds of times one after another" in done.stdout
+
+    def read(frame):
+        values = frame["q10", "q50", "q90"].to_numpy().astype(np.float32)
+        lead = {"lead": frame["lead"].to_numpy().astype(np.float32)}
+        return cj.Quantiles(values, (0.1, 0.5, 0.9)), {"shop": frame["shop"].to_numpy()}, lead
+
+    fit = frame_of()
+    (quantiles, groups, covariates), targets = read(fit), targets_of(fit, options)
+    known = {"groups": groups, "covariates": covariates, "times": np.arange(N) % 12}
+    recalibrator = cj.fit_recalibrator(quantiles, targets, "conditional", **known)
+    found = pl.read_csv(out)["q10", "q50", "q90"].to_numpy()
+    np.testing.assert_allclose(found, recalibrator(*read(frame)).values, rtol=1e-5)
+    mended = cj.cross_fit(quantiles, targets, "conditional", 5, **known)
+    np.testing.assert_allclose(tested[1][0].values, mended.values, rtol=1e-5)
+    assert np.unique(tested[1][3]).size == 12 and tested[1][2] is None
+    again = tmp_path / "again.csv"
+    assert run("--load", kept, "--apply", new, "--out", again).exit_code == 0
+    assert again.read_bytes() == out.read_bytes()
+    for column in ("shop", "lead"):
+        frame.drop(column).write_csv(new)
+        check_error(run("--load", kept, *apply), f"new.csv: there is no column {column}")
+    for arguments, message in [
+        ((*options, "--time", "day", "--cluster", "site"), "--cluster and --time cannot be used"),
+        ((*PROBS, "--covariates", "lead"), "--covariates is for forecasts of numbers"),
+        (("--mean", "mu", "--sd", "sd", "--target", "value", *beside), "after which .* not normal"),
+        ((*options, "--time", "shop"), "column shop, row .*: expected a value"),
+    ]:
+        check_error(run(rows, *arguments), message)
+    check_error(run("--load", kept, *apply, *beside), "--time cannot be used together with --load")
 
 
 def test_a_map_that_does_not_help(monkeypatch, rows):

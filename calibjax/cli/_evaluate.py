@@ -19,6 +19,7 @@ from calibjax.cli._options import (
     Segments,
     Time,
     Weight,
+    names_of_list,
 )
 from calibjax.cli._terminal import check_folder, check_level, one_line_errors, working
 from calibjax.cli._with_columns import with_columns
@@ -72,20 +73,15 @@ def evaluate(
                 clusters=cluster,
                 times=time,
                 horizon=horizon,
-                groups=_names(segments),
+                groups=names_of_list(segments),
             )
             if html is not None:
                 found.to_html(html)
-            table = None if by is None else found.by(groups_of(model, _names(by)))
+            table = None if by is None else found.by(groups_of(model, names_of_list(by)))
         typer.echo(_as_json(found, table) if as_json else found)
         if table is not None and not as_json:
             typer.echo(f"\n{table}")
     raise typer.Exit(int(found.rejected))
-
-
-def _names(given: str | None) -> list[str]:
-    """The names of a list such as "region,lead"."""
-    return [name for name in map(str.strip, (given or "").split(",")) if name]
 
 
 def _as_json(found: Evaluation, table: GroupVerdicts | None) -> str:

@@ -8,6 +8,8 @@ import numpy as np
 from jax.scipy.special import ndtr
 
 from calibjax._distribution import Distribution
+from calibjax._rows import Dependence
+from calibjax.cli._beside import Beside
 from calibjax.distributions import Empirical, Normal, Quantiles
 from calibjax.evaluation import Model
 from calibjax.hypothesis_tests import calibration_test
@@ -62,29 +64,37 @@ class HeldOut:
         }
 
 
-def held_out(model: Model, method: str, clusters: np.ndarray | None, seed: int) -> HeldOut | None:
-    """The judgement by `cross_fit`; None if all rows are of one cluster."""
+def held_out(
+    model: Model, method: str, beside: Beside, dependence: Dependence, seed: int
+) -> HeldOut | None:
+    """The judgement by `cross_fit`; None if there are fewer than three clusters or times."""
     predictions, targets = model.predictions, model.targets
-    n = len(targets)
-    count = min(_FOLDS, n if clusters is None else len(np.unique(clusters)))
-    if count < 2:
-        return None
-    folds: Any = count
-    by = "by chance" if clusters is None else "of clusters, by chance"
-    if clusters is None and not predictions.has_labels:
+    n, (clusters, times, _) = len(targets), dependence
+    folds: Any = min(_FOLDS, n)
+    by = "by chance"
+    if clusters is not None or times is not None:
+        # A map may leave out one more of those that fit it.
+        n_units = np.unique(np.asarray(times if clusters is None else clusters)).size
+        if n_units < 3:
+            return None
+        folds = min(_FOLDS, n_units)
+        by = "of times one after another" if clusters is None else "of clusters, by chance"
+    elif not predictions.has_labels:
         # Forecasts of one week are wrong together.
-        folds, by = np.arange(n) * count // n, "of rows one after another"
-    mended = cross_fit(predictions, targets, method, folds, clusters=clusters)
+        folds, by = np.arange(n) * folds // n, "of rows one after another"
+    together: dict[str, Any] = {"clusters": clusters, "times": times}
+    mended = cross_fit(predictions, targets, method, folds, **together, **beside._asdict())
     if isinstance(predictions, Normal):
         mended = normal_again(mended)
     key = jax.random.key(seed)
 
     def judged(predictions: Distribution) -> tuple[float, float]:
-        test = calibration_test(key, predictions, targets, clusters=clusters)
+        test = calibration_test(key, predictions, targets, **together)
         # A multiple of 1 / 1000, without the rounding of float32.
         return _mean_score(predictions, targets)[1], round(float(test.pvalue), 6)
 
     score = _mean_score(predictions, targets)[0]
+    count = int(np.max(folds)) + 1 if np.ndim(folds) else folds
     return HeldOut(score, count, by, judged(predictions), judged(mended))
 
 

@@ -122,3 +122,8 @@ Censored = Annotated[
 Level = Annotated[float, typer.Option(help="How often chance alone may give the exit status 1.")]
 Seed = Annotated[int, typer.Option(help="What all random numbers come from.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
+
+
+def names_of_list(given: str | None) -> list[str]:
+    """The names of a list such as "region,lead"."""
+    return [name for name in map(str.strip, (given or "").split(",")) if name]

@@ -1,16 +1,17 @@
 """The command `calibjax recalibrate`."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
+from calibjax.cli._beside import Beside, names_beside
 from calibjax.cli._columns import Columns
 from calibjax.cli._held_out import HeldOut, held_out, normal_again
 from calibjax.cli._kept_map import Fitted, as_file, described, kept_map
-from calibjax.cli._options import AsJson, Cluster, Seed
+from calibjax.cli._options import AsJson, Cluster, Seed, names_of_list
 from calibjax.cli._rewrite import WRITTEN, with_columns_of
 from calibjax.cli._terminal import BadInput, as_text, check_folder, one_line_errors, working
 from calibjax.cli._with_columns import with_columns
@@ -34,6 +35,27 @@ def recalibrate(
         ),
     ] = None,
     cluster: Cluster = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            help="A column of numbers or dates: rows of one time, or of near ones, may depend on "
+            "each other, and are held out together."
+        ),
+    ] = None,
+    segments: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns such as region,age: the map of all rows, and what else mends segments of "
+            "one or two of them. --apply needs these columns, too."
+        ),
+    ] = None,
+    covariates: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns of numbers such as lead,load, for forecasts of numbers: the map looks at "
+            "them, too, if that helps. --apply needs these columns, too."
+        ),
+    ] = None,
     apply: Annotated[
         Path | None, typer.Option(help="A file with the same columns of predictions, to mend.")
     ] = None,
@@ -50,8 +72,8 @@ def recalibrate(
 
     It prints the map, and what such maps do to rows that did not fit them: each of five folds of
     the rows is mended by a map that was fitted to the others.  Folds are by chance, of whole
-    clusters with --cluster, and of numbers they are blocks of rows in their order.  The map that is
-    kept and applied is fitted to all rows.
+    clusters with --cluster, and of numbers they are blocks of rows in their order, or of times with
+    --time.  The map that is kept and applied is fitted to all rows.
 
     The mended file has all columns and rows of --apply in their order; only the numbers of the
     predictions are new.  A map is applied to columns of the same names as those that fitted it, or
@@ -61,39 +83,60 @@ def recalibrate(
     Examples:
       calibjax recalibrate fit.csv --probs 'p_*' --target y --apply new.csv --out new_mended.csv
       calibjax recalibrate fit.csv --prob p_rain --target rained --cluster station --save map.json
+      calibjax recalibrate fit.csv --quantiles 'q*' --target sold --time week --segments shop
       calibjax recalibrate --load map.json --apply today.csv --out today_mended.csv
     """
     with one_line_errors(), ExitStack() as files:
-        _check_options(file, columns, method, cluster, apply, out, save, load)
+        of_fits = {
+            "--target": columns.target,
+            "--event": columns.event,
+            "--method": method,
+            "--cluster": cluster,
+            "--time": time,
+            "--segments": segments,
+            "--covariates": covariates,
+            "--save": save,
+        }
+        _check_options(file, of_fits, apply, out, save, load)
         if load is None:
             assert file is not None
-            model, said = columns.read(file, others=(cluster,)), Columns()
+            names = names_of_list(segments), names_of_list(covariates)
+            model, said = columns.read(file, others=(cluster, time, *names[1])), Columns()
+            if names[1] and model.predictions.has_labels:
+                raise BadInput("--covariates is for forecasts of numbers, got classes.")
             fitted = Fitted(file, model.place, model.target)
-            method = _method_of(model.place, method)
+            method = _method_of(model.place, method, any(names))
+            beside = Beside.of(model.table, *names)
+            dependence = dependence_of(model, cluster, time, None)
         else:
             recalibrator, fitted = kept_map(load)
-            said = columns
+            names, said = names_beside(recalibrator), columns
         if apply is not None:  # what is wrong with it is said before long work
             table = columns.table(apply)
             place = fitted.place_in(table, said)
             new = place.read(table)
             if len(new) < 1:
                 raise BadInput(f"{apply}: expected at least 1 row, got 0.")
+            beside_new = Beside.of(table, *names)
         judged: HeldOut | None = None
         if load is None:
-            clusters = None
-            if cluster is not None:
-                clusters = np.asarray(dependence_of(model, cluster, None, None).clusters)
             assert method is not None
             with working(f"Fitting maps to {len(model.targets)} rows"):
-                recalibrator = fit_recalibrator(model.predictions, model.targets, method)
-                judged = held_out(model, method, clusters, seed)
+                recalibrator = fit_recalibrator(
+                    model.predictions,
+                    model.targets,
+                    method,
+                    **beside._asdict(),
+                    clusters=dependence.clusters,
+                    times=dependence.times,
+                )
+                judged = held_out(model, method, beside, dependence, seed)
         written = []
         if apply is not None:
             assert out is not None
-            mended = recalibrator(new)
+            mended = recalibrator(new, *beside_new)
             if place.kind == "mean":
-                _method_of(place, recalibrator.fit.method)
+                _method_of(place, recalibrator.fit.method, any(names))
                 mended = normal_again(mended)
             columns_of = place.columns_of(mended)
             files.enter_context(replacing(out, with_columns_of(table, columns_of)))
@@ -107,14 +150,19 @@ def recalibrate(
         else:
             blocks = [] if judged is None else [str(judged)]
             if load is None and judged is None:
-                blocks = ["All rows are of one cluster, so that none could be held out."]
+                blocks = ["There are too few clusters or times to hold some of them out."]
             typer.echo("\n".join([str(recalibrator), *blocks, *written]))
 
 
-def _method_of(place: Place, method: str | None) -> str:
+def _method_of(place: Place, method: str | None, looks_beside: bool) -> str:
     """The method; of normal predictions one whose predictions are normal again."""
     if place.kind != "mean":
         return method or "auto"
+    if looks_beside:
+        raise BadInput(
+            "--mean and --sd cannot be mended with --segments or --covariates, after which "
+            "predictions are not normal; quantiles of them can be mended with --quantiles."
+        )
     if method not in (None, "shift_scale", "nothing"):
         raise BadInput(
             f"--mean and --sd can be mended by the method shift_scale, got {method}, after which "
@@ -125,9 +173,7 @@ def _method_of(place: Place, method: str | None) -> str:
 
 def _check_options(
     file: Path | None,
-    columns: Columns,
-    method: str | None,
-    cluster: str | None,
+    of_fits: Mapping[str, object],
     apply: Path | None,
     out: Path | None,
     save: Path | None,
@@ -139,15 +185,8 @@ def _check_options(
     if (apply is None) != (out is None):
         raise BadInput("--apply and --out can be used only together.")
     if load is not None:
-        of_fits = {
-            "--target": columns.target is not None,
-            "--event": columns.event is not None,
-            "--method": method is not None,
-            "--cluster": cluster is not None,
-            "--save": save is not None,
-        }
-        for option, is_given in of_fits.items():
-            if is_given:
+        for option, given in of_fits.items():
+            if given is not None:
                 raise BadInput(f"{option} cannot be used together with --load.")
         if apply is None:
             raise BadInput("--load needs --apply and --out, the file to mend and the mended one.")

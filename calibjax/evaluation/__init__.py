@@ -11,6 +11,7 @@ from calibjax.evaluation._frames import Place as Place
 from calibjax.evaluation._frames import Table as Table
 from calibjax.evaluation._frames import cells_of as cells_of
 from calibjax.evaluation._frames import dependence_of as dependence_of
+from calibjax.evaluation._frames import group_columns as group_columns
 from calibjax.evaluation._frames import groups_of as groups_of
 from calibjax.evaluation._frames import listed as listed
 from calibjax.evaluation._neighbours import Column as Column

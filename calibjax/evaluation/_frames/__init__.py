@@ -10,6 +10,7 @@ from calibjax.evaluation._frames._frame import read_frame as read_frame
 from calibjax.evaluation._frames._places import Place as Place
 from calibjax.evaluation._frames._rows import columns_of_rows as columns_of_rows
 from calibjax.evaluation._frames._rows import dependence_of as dependence_of
+from calibjax.evaluation._frames._rows import group_columns as group_columns
 from calibjax.evaluation._frames._rows import groups_of as groups_of
 from calibjax.evaluation._frames._rows import targets_of as targets_of
 from calibjax.evaluation._frames._rows import weights_of as weights_of

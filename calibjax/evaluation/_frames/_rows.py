@@ -11,7 +11,7 @@ from calibjax._rows import Dependence
 from calibjax.distributions import Normal
 from calibjax.evaluation._dependence import cluster_numbers, in_units, read_times
 from calibjax.evaluation._frames._columns import ColumnNames, Model
-from calibjax.evaluation._frames._table import as_numbers, is_missing
+from calibjax.evaluation._frames._table import Table, as_numbers, is_missing
 from calibjax.evaluation._neighbours import Column
 
 
@@ -91,11 +91,13 @@ def columns_of_rows(model: Model, used: ColumnNames) -> list[Column]:
 
 def groups_of(model: Model, names: Sequence[str]) -> dict[str, np.ndarray]:
     """Columns by their names, with None or NaN where a value is missing."""
-    found = {}
-    for name in names:
-        cells = as_numbers(model.table.one_value(name))
-        found[name] = _of_rows(model, name, cells)
-    return found
+    found = group_columns(model.table, names)
+    return {name: _of_rows(model, name, cells) for name, cells in found.items()}
+
+
+def group_columns(table: Table, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The same of a table without targets."""
+    return {name: as_numbers(table.one_value(name)) for name in names}
 
 
 def _is_name(value: object) -> bool:
