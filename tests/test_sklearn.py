@@ -16,7 +16,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import GroupKFold, StratifiedKFold, cross_val_predict, cross_val_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -154,6 +154,39 @@ def test_maps_of_regressors_are_those_of_the_library():
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["clusters", "times"])
+def test_maps_of_regressors_know_groups_and_what_depends(name):
+    units = np.random.default_rng(2).permutation(N) // 10
+    shop = np.array(["a", None, "b"], object)[np.arange(N) % 3]
+    targets = TARGETS + 2 * (np.arange(N) % 3)
+    # The estimator does not see the shop.
+    frame = pd.DataFrame({"x": Z[:, 0], "load": Z[:, 1], "shop": shop})
+    line = make_pipeline(FunctionTransformer(lambda X: X[["x"]]), LinearRegression())
+    model = RecalibratedRegressor(
+        line, method="conditional", cv=3, groups=["shop"], covariates=["load"]
+    ).fit(frame, targets, **{name: units})
+    predicted = np.zeros(N)
+    if name == "times":
+        folds = [(units // 10 != k, units // 10 == k) for k in range(3)]
+    else:
+        folds = GroupKFold(3).split(Z, groups=units)
+    for train, test in folds:
+        predicted[test] = LinearRegression().fit(Z[train, :1], targets[train]).predict(Z[test, :1])
+    beside = {"groups": {"shop": shop}, "covariates": {"load": Z[:, 1]}}
+    with jax.enable_x64(True):
+        law = cj.Normal(predicted, np.full(N, model.scale_))
+        np.testing.assert_allclose(model.scale_, np.std(predicted - targets), rtol=0.01)
+        expected = cj.fit_recalibrator(law, targets, "conditional", **beside, **{name: units})
+    assert str(model.recalibrator_) == str(expected) and "of shop" in str(expected)
+    # Rows are mended one by one, and by their shops.
+    medians = model.predict(frame)
+    np.testing.assert_allclose(model.predict(frame[:5]), medians[:5], rtol=1e-9)
+    law = model.predict_distribution(frame)
+    np.testing.assert_allclose(law.quantile(0.5), medians, rtol=1e-4)
+    errors = [np.mean((targets - medians)[np.arange(N) % 3 == k]) for k in range(3)]
+    assert np.ptp(errors) < 1
+
+
 def test_what_regressors_say():
     kinds = {
         HistGradientBoostingRegressor(loss="quantile"): ("quantiles", "quantile"),
@@ -230,6 +263,18 @@ ERRORS = {
     "coverage": (
         lambda: RecalibratedRegressor(method="nothing").fit(Z, TARGETS).predict_interval(Z, 90),
         "coverage must be between 0 and 1, got 90",
+    ),
+    "one time": (
+        lambda: RecalibratedRegressor().fit(Z, TARGETS, times=np.ones(N)),
+        "times must have at least 2 different values",
+    ),
+    "column": (
+        lambda: RecalibratedRegressor(groups=["shop"]).fit(pd.DataFrame(Z), TARGETS),
+        r"X must have the columns \['shop'\]",
+    ),
+    "position": (
+        lambda: RecalibratedRegressor(covariates=[2]).fit(Z, TARGETS),
+        r"X must have the columns \[2\]",
     ),
     "class": (
         lambda: ReliabilityDisplay.from_estimator(clone(BAYES).fit(X, Y), X, Y),

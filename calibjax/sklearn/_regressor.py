@@ -9,16 +9,22 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression
-from sklearn.model_selection import check_cv
 from sklearn.utils import _safe_indexing, indexable
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+)
 
 from calibjax._distribution import Distribution
 from calibjax._rows import filled_up
 from calibjax.distributions import Normal, Quantiles
+from calibjax.evaluation import read_dependence
 from calibjax.recalibration import Recalibrator, fit_recalibrator
 from calibjax.sklearn._forecasters import fitted, kind_of, numbers_of
 from calibjax.sklearn._meta import Wrapper
+from calibjax.sklearn._rows import columns_of, filled_columns, folds_of
 
 
 class RecalibratedRegressor(RegressorMixin, Wrapper):
@@ -45,6 +51,10 @@ class RecalibratedRegressor(RegressorMixin, Wrapper):
         method: as in `fit_recalibrator`, such as "auto", "shift_scale" or "pit_isotonic".
         cv: what `sklearn.model_selection.check_cv` takes: a number of folds, a splitter, or a list
             of pairs of rows.
+        groups: names of columns of X, or positions in an array, such as ``["region"]``: the map
+            knows these groups of rows. The estimator sees them, too; a ``ColumnTransformer`` in
+            front of it may drop them.
+        covariates: the same of columns of numbers that "auto" and "conditional" may look at.
 
     After `fit`: ``estimators_``, one, or one for each level, fitted to all rows; ``recalibrator_``,
     the map; ``scale_``, the deviation around a number, None if the estimator says more.
@@ -73,14 +83,19 @@ class RecalibratedRegressor(RegressorMixin, Wrapper):
         levels: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95),
         method: str = "auto",
         cv: Any = 5,
+        groups: Sequence[str | int] | None = None,
+        covariates: Sequence[str | int] | None = None,
     ) -> None:
         self.estimator, self.levels, self.method, self.cv = estimator, levels, method, cv
+        self.groups, self.covariates = groups, covariates
 
     estimators_: list[Any]
     recalibrator_: Recalibrator
     scale_: float | None
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "RecalibratedRegressor":
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, clusters: Any = None, times: Any = None
+    ) -> "RecalibratedRegressor":
         """Fits the estimator and the map.
 
         Args:
@@ -88,8 +103,14 @@ class RecalibratedRegressor(RegressorMixin, Wrapper):
             y: numbers ``[n]``.
             sample_weight: how much each row counts, for the map, and for an estimator that takes
                 it; None if all count the same.
+            clusters: names or numbers of clusters ``[n]``: rows of one, such as a patient, may
+                depend on each other, and are in one fold.
+            times: numbers or dates ``[n]``, of which neighbours may depend on each other: folds are
+                blocks of consecutive ones. Not with clusters.
         """
         X, y = indexable(X, column_or_1d(y, warn=True))
+        check_consistent_length(y, clusters, times)
+        dependence = read_dependence(clusters, times, None)
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
         estimator, levels = self._base(), [float(level) for level in self.levels]
         kind, _ = kind_of(estimator)
@@ -101,7 +122,7 @@ class RecalibratedRegressor(RegressorMixin, Wrapper):
             numbers = np.zeros((len(y), len(levels) if kind == "quantiles" else 1))
             if kind == "deviation":
                 numbers = np.zeros((len(y), 2))
-            for train, test in check_cv(self.cv, y).split(X, y):
+            for train, test in folds_of(self.cv, X, y, dependence):
                 some = None if weights is None else weights[train]
                 models = fitted(estimator, levels, _safe_indexing(X, train), y[train], some)
                 numbers[test] = numbers_of(models, kind, _safe_indexing(X, test))
@@ -113,19 +134,28 @@ class RecalibratedRegressor(RegressorMixin, Wrapper):
             self.scale_ = float(np.sqrt(squared)) or 1.0
         with jax.enable_x64(True):
             self.recalibrator_ = fit_recalibrator(
-                self._forecasts(numbers), jnp.asarray(y), self.method, weights=weights
+                self._forecasts(numbers),
+                jnp.asarray(y),
+                self.method,
+                weights=weights,
+                groups=columns_of(X, self.groups),
+                covariates=columns_of(X, self.covariates),
+                clusters=dependence.clusters,
+                times=dependence.times,
             )
         return self
 
     def predict_distribution(self, X: Any) -> Distribution:
         """The mended predictions, which all functions of calibjax take, such as `evaluate`."""
-        return self.recalibrator_(self._forecasts(self._numbers(X)))
+        beside = columns_of(X, self.groups), columns_of(X, self.covariates)
+        return self.recalibrator_(self._forecasts(self._numbers(X)), *beside)
 
     def predict_quantiles(self, X: Any, levels: Sequence[float] | None = None) -> np.ndarray:
         """Mended quantiles at levels in (0, 1), ``[n, K]``; at those of the estimator if None."""
         numbers = self._numbers(X)
         with jax.enable_x64(True):
-            mended = self.recalibrator_(self._forecasts(filled_up(numbers)))
+            beside = [filled_columns(columns_of(X, x)) for x in (self.groups, self.covariates)]
+            mended = self.recalibrator_(self._forecasts(filled_up(numbers)), *beside)
             at = jnp.asarray(self.levels if levels is None else levels, float)
             return np.asarray(_quantiles(mended, at))[: len(numbers)]
 

@@ -1,0 +1,48 @@
+"""What is known of rows beside their targets: columns that a map looks at, and what depends."""
+
+from collections.abc import Iterator, Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import GroupKFold, PredefinedSplit, check_cv
+from sklearn.utils import _safe_indexing
+
+from calibjax._rows import Dependence, filled_up
+
+
+def columns_of(X: Any, names: Sequence[str | int] | None) -> dict[str, np.ndarray] | None:
+    """Columns of features, by names in frames and by positions in arrays; None of none."""
+    if names is None:
+        return None
+    try:
+        return {str(name): np.asarray(_safe_indexing(X, name, axis=1)) for name in names}
+    except (LookupError, ValueError) as error:
+        raise ValueError(f"X must have the columns {list(names)}: {error}.") from error
+
+
+def filled_columns(columns: dict[str, np.ndarray] | None) -> dict[str, np.ndarray] | None:
+    """The columns with as many rows as `filled_up` makes of predictions."""
+    if columns is None:
+        return None
+    return {name: filled_up(values) for name, values in columns.items()}
+
+
+def folds_of(
+    cv: Any, X: Any, y: np.ndarray, dependence: Dependence
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows that train a model, and others that fit the map to its predictions.
+
+    Of a number of folds, rows of one cluster are in one fold, and times make blocks of consecutive
+    ones.  Splitters are given clusters or times as groups.
+    """
+    clusters, times, _ = dependence
+    if not isinstance(cv, Integral) or (clusters is None and times is None):
+        return check_cv(cv, y).split(X, y, times if clusters is None else clusters)
+    if clusters is not None:
+        return GroupKFold(int(cv)).split(X, y, clusters)
+    number = np.unique(np.asarray(times), return_inverse=True)[1]
+    n_times = int(number.max()) + 1
+    if n_times < 2:
+        raise ValueError("times must have at least 2 different values, got 1.")
+    return PredefinedSplit(number * min(int(cv), n_times) // n_times).split()
