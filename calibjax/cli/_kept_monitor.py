@@ -1,4 +1,4 @@
-"""The monitor that a file keeps from one call to the next, and what it has counted."""
+"""The monitors of the streams of a file, and what they have counted."""
 
 import dataclasses
 import itertools
@@ -6,38 +6,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calibjax import monitoring
-from calibjax.cli._batches import Batch, Fingerprint, Fingerprints, batches_of, data_of, place_of
-from calibjax.cli._columns import Columns
+from calibjax.cli._batches import Fingerprints, batches_of, data_of
+from calibjax.cli._counted import Counted, check_copies, check_order
 from calibjax.cli._terminal import BadInput
 from calibjax.evaluation import Model, dependence_of, listed
 
-# The number of the version changes with what a file holds.
-_KIND = {"schema": "calibjax monitor", "version": 3}
-_LEVEL = 0.05
 _LARGEST = 1e300
-# Options that may differ from call to call: levels are compared as numbers.
-_NO_MEANING = "levels", "normalize", "sort_quantiles", "separator", "decimal", "drop_missing"
-
-
-class Counted(NamedTuple):
-    """A batch that was counted: a value of --by, or a file.
-
-    Args:
-        name: the value, or the file.
-        n_rows: the number of its rows.
-        fingerprint: of its rows.
-        call: the place of the call, among all calls.
-    """
-
-    name: str
-    n_rows: int
-    fingerprint: Fingerprint
-    call: int
 
 
 class Evidence(NamedTuple):
@@ -129,13 +106,15 @@ class KeptMonitor:
         Raises:
             BadInput: it may not, and was.
         """
-        batches = batches_of(model, self.meaning["--by"])
+        by = self.meaning["--by"]
+        batches = batches_of(model, by)
         clusters = _clusters_of(model, self.meaning["--cluster"])
         fingerprints = Fingerprints(model)
         if not again:
-            self._check_order(model, batches)
-            self._check_copies(model, batches, fingerprints)
-        names = _streams_of(model, self.meaning["--stream"])
+            if by is not None:
+                check_order(self.path, model.table.source, by, self.counted, batches)
+            check_copies(model, by, self.calls, self.counted, batches, fingerprints)
+        names = streams_of(model, self.meaning["--stream"])
         self._check_streams(model, names)
         parts = [
             {
@@ -157,17 +136,6 @@ class KeptMonitor:
         return dataclasses.replace(
             kept, calls=(*self.calls, call), counted=(*self.counted, *counted)
         )
-
-    def as_file(self) -> bytes:
-        """The content of its file."""
-        monitors = [stream.monitor for stream in self.streams.values()]
-        kept = {name: [x.batches, x.first_alarm] for name, x in self.streams.items()}
-        header = monitoring.header_of(monitors[0]) | _KIND | {"meaning": self.meaning}
-        header |= {"calls": self.calls, "counted": self.counted, "streams": kept}
-        try:
-            return monitoring.as_file(header, _tree_of(monitors))
-        except ValueError as error:
-            raise BadInput(f"{self.path}: nothing was counted, because {error}") from error
 
     def _updated(
         self,
@@ -210,140 +178,8 @@ class KeptMonitor:
             )
             model.table.check(self.meaning["--stream"], known, words)
 
-    def _check_order(self, model: Model, batches: list[Batch]) -> None:
-        """An error unless all values of --by come after those that were counted."""
-        by = self.meaning["--by"]
-        if by is None or not self.counted:
-            return
-        last = max((x.name for x in self.counted), key=place_of)
-        new = [x for x in batches if place_of(x.name) > place_of(last)]
-        if len(new) < len(batches):
-            hint = f" from {new[0].name} on they are new;" if new else ""
-            raise BadInput(
-                f"{model.table.source}, column {by}: expected values after {last}, the last one "
-                f"that {self.path} has counted, got {batches[0].name};{hint} --again counts all "
-                "rows."
-            )
 
-    def _check_copies(self, model: Model, batches: list[Batch], fingerprints: Fingerprints) -> None:
-        """An error if rows were counted before, by the name of this file or of another one."""
-        file, by, n = model.table.source, self.meaning["--by"], len(model.targets)
-        if by is None:
-            # A log that has grown begins with what it was.
-            sizes = sorted({x.n_rows for x in self.counted if x.n_rows <= n})
-            batches = [Batch(file, 0, size) for size in sizes]
-            found = fingerprints.of_first_rows(sizes)
-        else:
-            found = list(map(fingerprints.of, batches))
-        for k, order in enumerate(("", " in another order")):
-            seen = {(x.n_rows, x.fingerprint[k]): x for x in self.counted}
-            for batch, fingerprint in zip(batches, found, strict=True):
-                counted = seen.get((batch.n_rows, fingerprint[k]))
-                is_whole = by is None and batch.n_rows == n
-                is_same_file = is_whole and not order
-                if counted is None or not (
-                    is_same_file or fingerprints.is_telling(batch, in_order=not order)
-                ):
-                    continue
-                source, time = self.calls[counted.call]
-                rows = f"the {n} rows" if is_whole else f"the first {batch.n_rows} rows"
-                if by is not None:
-                    rows, source = f"the rows of {batch.name}", f"{source}, as {counted.name},"
-                raise BadInput(
-                    f"{file}: {rows} were counted before{order}, from {source} at {time}; --again "
-                    "counts them again."
-                )
-
-
-def kept_monitor(
-    path: Path,
-    model: Model,
-    columns: Columns,
-    by: str | None,
-    cluster: str | None,
-    stream: str | None,
-    level: float | None,
-    seed: int,
-) -> KeptMonitor:
-    """The monitor that a file keeps, or a new one for predictions like those of a first batch.
-
-    Args:
-        path: the file.
-        model: predictions, of which the first batch makes a new monitor.
-        columns: which columns hold what.
-        by: the column that names batches.
-        cluster: the column that names clusters.
-        stream: the column that names streams.
-        level: the level of the alarm; None stands for that of the first call, which is 0.05 if it
-            did not say.
-        seed: what the random numbers of a new monitor come from.
-
-    Raises:
-        BadInput: the file is of something else.
-    """
-    meaning = {
-        "columns": _in_words(columns),
-        "classes": model.classes,
-        "levels": model.levels,
-        "--by": by,
-        "--cluster": cluster,
-        "--stream": stream,
-        "--level": level or _LEVEL,
-    }
-    key, n = jax.random.key(seed), len(model.targets)
-    if not path.exists():
-        if n < 2:
-            raise BadInput(f"{model.table.source}: a new --state needs at least 2 rows, got {n}.")
-        # What bets are made of must not be chosen by later predictions, which may know targets.
-        n_rows = batches_of(model, by)[0].n_rows
-        example = jax.tree.map(lambda x: x[: max(n_rows, 2)], model.predictions)
-        names = sorted(set(_streams_of(model, stream).tolist()), key=place_of)
-        # All streams begin with the same functions.
-        first = Stream(monitoring.CalibrationMonitor.start(key, example))
-        return KeptMonitor(path, dict.fromkeys(names, first), meaning)
-    header, arrays = monitoring.read_file(path)
-    monitoring.check_header(path, header, _KIND)
-    kept = header["meaning"]
-    if level is None:
-        meaning["--level"] = kept["--level"]
-    for name, value in meaning.items():
-        if kept[name] != value:
-            was, now = (_as_text(x) for x in (kept[name], value))
-            raise BadInput(
-                f"{path}: expected the same {name} as in its first call, {was}, got {now}; another "
-                "model needs another --state."
-            )
-    # The same row twice, because one row is no example; which one does not matter here.
-    example = jax.tree.map(lambda x: x[jnp.zeros(2, int)], model.predictions)
-    like = monitoring.CalibrationMonitor.start(key, example)
-    monitoring.check_header(path, header, monitoring.header_of(like) | _KIND)
-    streams = header["streams"]
-    monitors = monitoring.with_leaves(path, arrays, _tree_of([like] * len(streams)))
-    return KeptMonitor(
-        path,
-        {
-            name: Stream(
-                monitor, tuple(Evidence(*x) for x in batches), alarm and FirstAlarm(*alarm)
-            )
-            for (name, (batches, alarm)), monitor in zip(
-                streams.items(), monitors if len(streams) > 1 else [monitors], strict=True
-            )
-        },
-        kept,
-        calls=tuple((file, time) for file, time in header["calls"]),
-        counted=tuple(
-            Counted(name, n_rows, Fingerprint(*fingerprint), call)
-            for name, n_rows, fingerprint, call in header["counted"]
-        ),
-    )
-
-
-def _tree_of(monitors: list[monitoring.CalibrationMonitor]) -> Any:
-    """What a file keeps: the monitor, or a list of several."""
-    return monitors if len(monitors) > 1 else monitors[0]
-
-
-def _streams_of(model: Model, name: str | None) -> np.ndarray:
+def streams_of(model: Model, name: str | None) -> np.ndarray:
     """The name of the stream of each row."""
     if name is None:
         return np.full(len(model.targets), "")
@@ -359,17 +195,3 @@ def _streams_of(model: Model, name: str | None) -> np.ndarray:
 def _clusters_of(model: Model, name: str | None) -> np.ndarray | None:
     """The number of the cluster of each row."""
     return None if name is None else np.asarray(dependence_of(model, name, None, None).clusters)
-
-
-def _as_text(value: Any) -> str:
-    if value is None:
-        return "none"
-    return listed(value) if isinstance(value, list) else str(value)
-
-
-def _in_words(columns: Columns) -> str:
-    """The options that say which columns hold what; `meaning` has the levels as numbers."""
-    options = dataclasses.asdict(columns)
-    # A file whose probabilities are rounded may need what another one does not.
-    given = {k: x for k, x in options.items() if x and k not in _NO_MEANING}
-    return " ".join(f"--{name} {value}" for name, value in given.items())

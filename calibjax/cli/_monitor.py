@@ -13,7 +13,8 @@ import typer
 from filelock import FileLock, Timeout
 
 from calibjax.cli._columns import Columns, in_order
-from calibjax.cli._kept_monitor import KeptMonitor, Stream, kept_monitor
+from calibjax.cli._kept_monitor import KeptMonitor, Stream
+from calibjax.cli._monitor_state import as_file, read_state
 from calibjax.cli._options import AsJson, File, Seed
 from calibjax.cli._terminal import (
     BadInput,
@@ -114,11 +115,11 @@ def monitor(
         model = in_order(model, model.classes and sorted(model.classes))
         with one_at_a_time(state):
             with working(f"Adding {len(model.targets)} rows"):
-                kept = kept_monitor(state, model, columns, by, cluster, stream, level, seed)
+                kept = read_state(state, model, columns, by, cluster, stream, level, seed)
                 kept = kept.after(model, again)
             text = as_text(_found(kept)) if as_json else _in_words(kept)
             # A result that nobody has seen is not counted.
-            with replacing(state, kept.as_file()):
+            with replacing(state, as_file(kept)):
                 _print_or_fail(text)
             if plot is not None:
                 _draw(kept, plot)
