@@ -3,9 +3,9 @@
 from calibjax.evaluation._frames._arguments import are_columns as are_columns
 from calibjax.evaluation._frames._arguments import check_names as check_names
 from calibjax.evaluation._frames._arguments import names_of_groups as names_of_groups
+from calibjax.evaluation._frames._cells import cells_of as cells_of
 from calibjax.evaluation._frames._columns import ColumnNames as ColumnNames
 from calibjax.evaluation._frames._columns import Model as Model
-from calibjax.evaluation._frames._frame import cells_of as cells_of
 from calibjax.evaluation._frames._frame import read_frame as read_frame
 from calibjax.evaluation._frames._places import Place as Place
 from calibjax.evaluation._frames._rows import columns_of_rows as columns_of_rows

@@ -1,16 +1,16 @@
 """Frames of pandas, Polars and Arrow, mappings of arrays, and datasets of xarray, as tables."""
 
 import dataclasses
-import math
-import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 
 from calibjax._rows import named_columns
-from calibjax.evaluation._arrays import read_array
-from calibjax.evaluation._frames._table import Table, listed, text_of
+from calibjax.evaluation._frames._cells import cells_of
+from calibjax.evaluation._frames._grid import Grid, Variable
+from calibjax.evaluation._frames._python_table import PythonTable
+from calibjax.evaluation._frames._table import Table
 
 
 def read_frame(data: Any, target: str | None) -> Table:
@@ -28,8 +28,8 @@ def read_frame(data: Any, target: str | None) -> Table:
     """
     if hasattr(data, "data_vars"):
         names = [*map(str, data.data_vars), *map(str, data.coords)]
-        variables = {name: _Variable.of(name, data[name].dims, data[name]) for name in names}
-        return _Grid.of(variables, target)
+        variables = {name: Variable.of(name, data[name].dims, data[name]) for name in names}
+        return Grid.of(variables, target)
     if hasattr(data, "dims") and hasattr(data, "to_dataset"):
         raise TypeError(
             "data must be a Dataset of predictions and targets, got a DataArray: "
@@ -38,11 +38,11 @@ def read_frame(data: Any, target: str | None) -> Table:
     if hasattr(data, "collect_schema") and hasattr(data, "collect"):
         raise TypeError("data must be a frame, got a lazy one: data.collect() computes it.")
     if isinstance(data, Mapping) and any(map(_has_dimensions, data.values())):
-        return _Grid.of(
+        return Grid.of(
             {
-                str(name): _Variable.of(str(name), *value)
+                str(name): Variable.of(str(name), *value)
                 if _has_dimensions(value)
-                else _Variable.of(str(name), [str(name)], value)
+                else Variable.of(str(name), [str(name)], value)
                 for name, value in data.items()
             },
             target,
@@ -75,22 +75,8 @@ def read_frame(data: Any, target: str | None) -> Table:
     return _Frame(cells, np.arange(max(sizes, default=0)))
 
 
-class _PythonTable(Table):
-    """What errors call a table in Python, and how arguments are written there."""
-
-    @property
-    def source(self) -> str:
-        return "data"
-
-    def option(self, name: str, value: object = None) -> str:
-        return name if value is None else f"{name}={value!r}"
-
-    def say(self, message: str) -> None:
-        warnings.warn(message, stacklevel=2)
-
-
 @dataclasses.dataclass(frozen=True)
-class _Frame(_PythonTable):
+class _Frame(PythonTable):
     """Columns ``[n]`` or ``[n, m]``.
 
     Args:
@@ -120,116 +106,6 @@ class _Frame(_PythonTable):
         return dataclasses.replace(self, columns=columns, rows=self.rows[kept])
 
 
-@dataclasses.dataclass(frozen=True)
-class _Variable:
-    """An array with the names of its dimensions."""
-
-    dims: tuple[str, ...]
-    values: np.ndarray
-
-    @staticmethod
-    def of(name: str, dims: Any, values: Any) -> "_Variable":
-        named = (dims,) if isinstance(dims, str) else tuple(map(str, dims))
-        array = cells_of(name, values, at_least=0)
-        if array.ndim != len(named):
-            raise ValueError(
-                f"data, variable {name}: expected {len(named)} dimensions, {listed(named)}, got "
-                f"shape {list(array.shape)}."
-            )
-        return _Variable(named, array)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Grid(_PythonTable):
-    """Arrays with named dimensions, whose rows are the places of the targets.
-
-    Args:
-        variables: the arrays by their names; one that has the name of its only dimension says what
-            the places there are called.
-        target: the array of targets.
-        dims: the dimensions of the targets, which are the rows.
-        sizes: how long all dimensions are.
-        rows: the number of each row among all places of the targets.
-    """
-
-    variables: dict[str, _Variable]
-    target: str
-    dims: tuple[str, ...]
-    sizes: dict[str, int]
-    rows: np.ndarray
-
-    @staticmethod
-    def of(variables: dict[str, _Variable], target: str | None) -> "_Grid":
-        """All places of the targets."""
-        sizes: dict[str, int] = {}
-        for name, variable in variables.items():
-            for dim, size in zip(variable.dims, variable.values.shape, strict=True):
-                if sizes.setdefault(dim, size) != size:
-                    raise ValueError(
-                        f"data, variable {name}: expected {sizes[dim]} places along {dim} as in "
-                        f"other variables, got {size}."
-                    )
-        for dim, size in sizes.items():
-            variables.setdefault(dim, _Variable((dim,), np.arange(size)))
-        dims = variables[target].dims if target in variables else ()
-        n = math.prod(sizes[dim] for dim in dims)
-        return _Grid(variables, target or "", dims, sizes, np.arange(n))
-
-    @property
-    def row_numbers(self) -> np.ndarray:
-        return self.rows
-
-    @property
-    def names(self) -> list[str]:
-        return list(self.variables)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def _cells(self, name: str) -> np.ndarray:
-        """An array in the order of the rows, ``[n]``, or ``[n, m]`` if it has one dimension more.
-
-        It is the same along dimensions of the targets that it does not have.
-        """
-        variable, dims = self.variables[name], self.dims
-        others = self._within(name)
-        if len(others) > 1:
-            raise ValueError(
-                f"data, variable {name}: expected the dimensions {listed(dims) or 'none'} of the "
-                f"target {self.target} and at most one more, got {listed(variable.dims)}."
-            )
-        present = [dim for dim in dims if dim in variable.dims]
-        axes = [variable.dims.index(dim) for dim in (*present, *others)]
-        shape = [self.sizes[dim] if dim in present else 1 for dim in dims]
-        within = [self.sizes[dim] for dim in others]
-        values = variable.values.transpose(axes).reshape(*shape, *within)
-        places = [self.sizes[dim] for dim in dims]
-        full = np.broadcast_to(values, [*places, *within])
-        return full.reshape(math.prod(places), *within)[self.rows]
-
-    def _kept(self, kept: np.ndarray) -> Self:
-        return dataclasses.replace(self, rows=self.rows[kept])
-
-    def _within(self, name: str) -> list[str]:
-        return [dim for dim in self.variables[name].dims if dim not in self.dims]
-
-    def names_within(self, name: str) -> list[Any] | None:
-        """The places along the dimension that targets do not have, such as levels or classes."""
-        others = self._within(name) if name in self.variables else []
-        if len(others) != 1 or others[0] not in self.variables:
-            return None
-        return [text_of(x) for x in self.variables[others[0]].values]
-
-    def place_of(self, name: str, row: int) -> str:
-        shape = [self.sizes[dim] for dim in self.dims]
-        places = np.unravel_index(self.rows[row], shape)
-        at = [
-            f"{dim} {text_of(self.variables[dim].values[place])}"
-            for dim, place in zip(self.dims, places, strict=True)
-        ]
-        return f"{self.source}, variable {name}, {', '.join(at)}"
-
-
 def _index_of(data: Any) -> dict[str, object]:
     """The levels of the index of pandas that have names, as columns have them."""
     names = [
@@ -246,43 +122,3 @@ def _has_dimensions(value: object) -> bool:
         return False
     dims = (value[0],) if isinstance(value[0], str) else value[0]
     return isinstance(dims, (tuple, list)) and all(isinstance(dim, str) for dim in dims)
-
-
-def cells_of(name: str, values: Any, at_least: int = 1) -> np.ndarray:
-    """An array whose texts are objects, and whose missing values are None, NaN or NaT."""
-    try:
-        array = _array_of(values)
-    except (TypeError, ValueError, RuntimeError, BufferError) as error:
-        reason = str(error).split("\n")[0].rstrip(".")
-        raise ValueError(f"data, column {name}: NumPy cannot read it: {reason}.") from error
-    if array.ndim < at_least:
-        raise ValueError(f"data, column {name}: expected one value for each row, got {values!r}.")
-    if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8")
-    if array.dtype.kind in "UT":
-        return array.astype(object)
-    if array.dtype.kind == "V" and np.can_cast(array.dtype, np.float32):  # bfloat16
-        return array.astype(np.float32)
-    return array
-
-
-def _array_of(values: Any) -> np.ndarray:
-    """An array, of objects if something is missing that would be NaN among numbers otherwise."""
-    if isinstance(values, np.ma.MaskedArray):
-        objects = np.asarray(values.data).astype(object)
-        objects[np.ma.getmaskarray(values)] = None
-        return objects
-    if isinstance(values, list) and any(isinstance(x, str) for x in values):
-        return _objects(values)  # NumPy would make the text "nan" of what is missing
-    count = getattr(values, "null_count", 0)  # of Polars a method, and of Arrow a number
-    if not (count() if callable(count) else count):
-        return read_array(values)
-    return _objects(values.to_list() if hasattr(values, "to_list") else values.to_pylist())
-
-
-def _objects(items: list[Any]) -> np.ndarray:
-    """An array of the items, also where these are lists."""
-    array = np.empty(len(items), object)
-    for row, item in enumerate(items):
-        array[row] = item
-    return array
