@@ -101,7 +101,7 @@ def check_values(name: str, value: ArrayLike, expected: str, valid: ArrayLike) -
         raise ValueError(f"{name} must be {expected}, got {value}.")
     row = int(valid.argmin())
     # A number that is too large for its dtype in jax is infinite, and is not called finite.
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"), np.printoptions(threshold=10, linewidth=1000):
         raise ValueError(f"{name} must be {expected}; row {row} is {on_host(value)[row]!s}.")
 
 

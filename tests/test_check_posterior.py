@@ -90,8 +90,8 @@ BAD = {
     "a mapping and an array": ({"a": np.zeros(9)}, np.zeros((9, 2)), "must both be arrays"),
     "names": ({"a": np.zeros(9)}, {"b": np.zeros((9, 2))}, r"names of theta, \['a'\], got \['b'\]"),
     "axes": (np.zeros(9), np.zeros(9), r"got shapes \[9\] and \[9\]"),
-    "rows": (np.zeros(9), np.zeros((8, 2)), r"\[9, 'S'\] for theta .* got \[8, 2\]"),
-    "draws first": (np.zeros((9, 2)), np.zeros((5, 9, 2)), r"\[9, 'S', 2\]"),
+    "rows": (np.zeros(9), np.zeros((8, 2)), r"\[9, S\] for theta .* got \[8, 2\]"),
+    "draws first": (np.zeros((9, 2)), np.zeros((5, 9, 2)), r"\[9, S, 2\] .*; numpy.swapaxes\("),
     "not finite": (np.zeros(9), np.full((9, 2), np.nan), "theta: expected finite numbers"),
     "different draws": (
         {"a": np.zeros(9), "b": np.zeros(9)},

@@ -66,6 +66,18 @@ def test_formats(case, tmp_path, capsys):
     assert re.search(said, err) if said else err == ""
 
 
+def test_options_of_questions_whose_number_differs(tmp_path, capsys):
+    text = '{"p": {"A": 0.5, "B": 0.5}, "y": "B"}\n{"p": {"A": 0.2, "B": 0.2, "C": 0.6}, "y": "C"}'
+    columns = Columns("y", probs="p.*")
+    model = columns.read(write(tmp_path, "x.jsonl", text))
+    np.testing.assert_allclose(model.predictions.probs, [[0.5, 0.5, 0], [0.2, 0.2, 0.6]], rtol=1e-6)
+    assert model.targets.tolist() == [1, 2]
+    assert "objects p have different keys; the probability of what" in capsys.readouterr().err
+    # What does not sum to 1 without it is missing.
+    with pytest.raises(ERRORS, match="column p.C, row 1: .*got nothing"):
+        columns.read(write(tmp_path, "x.jsonl", text.replace('"B": 0.5}', '"B": 0.3}')))
+
+
 NUMBERS = "p,y\n0.5,1\n"
 # The name, the content, and the error.
 BAD = {
@@ -82,7 +94,7 @@ BAD = {
     "no list": ("x.json", '{"p": [0.5], "y": [1]}', "expected a list of objects"),
     "a missing key": ("x.jsonl", '{"p": 0.5, "y": 1}\n{"p": 0.5}\n', "y, row 2: .* got nothing"),
     "no number": ("x.jsonl", '{"p": "much", "y": 1}\n', "p, row 1: .*finite number, got much"),
-    "not a number": ("x.jsonl", '{"p": NaN, "y": 1}\n', "p, row 1: .*finite number, got nan"),
+    "not a number": ("x.jsonl", '{"p": NaN, "y": 1}\n', "p, row 1: .*number .--drop-m.*, got nan"),
     "lists": ("x.jsonl", '{"p": [0.5, 0.5], "y": 1}\n', "p: expected one number in each row"),
 }
 

@@ -117,6 +117,13 @@ def test_missing_values_are_left_out_if_asked():
     assert found.options["groups"]["lead"].tolist() == [1, 3, 1, 2, 3]
     with pytest.raises(ValueError, match="data, column sold, row 1: expected a finite .* got nan"):
         cj.evaluate(frame, **CALLS["quantiles"])
+    with pytest.raises(ValueError, match=r"number \(drop_missing=True leaves out rows without"):
+        cj.evaluate(frame, **CALLS["quantiles"])
+    # A name such as that of Namibia is not lost in silence.
+    frame = pd.DataFrame(COLUMNS).assign(land=["DE", "NA", "FR", "", "NA", "FR"])
+    words = "3 of 6 rows .* missing values; of land, NA and an empty text is taken for missing"
+    with pytest.warns(UserWarning, match=words):
+        cj.evaluate(frame, **CALLS["quantiles"], drop_missing=True, clusters="land")
 
 
 # Arguments beside a frame in which some columns are replaced.
@@ -265,6 +272,8 @@ def test_arrays_of_xarray():
         cj.evaluate(data.forecast, target="observed", draws="forecast")
     with pytest.raises(ValueError, match="of a grid name the dimensions"):
         cj.evaluate(data.forecast, data.observed)
+    with pytest.raises(ValueError, match="of a grid name the dimensions"):
+        cj.evaluate(3 * data.forecast.transpose("member", "station", "time"), data.observed)
     empty = data.isel(time=[])
     with pytest.raises(ValueError, match="expected at least 2 rows, got 0"):
         cj.evaluate(empty, target="observed", draws="forecast")

@@ -246,7 +246,7 @@ def test_days_ascend(tmp_path, state):
     assert by_day(log("day 8", "day 9", "day 10"), state).exit_code == 0
     before = state.read_bytes()
     column = "column day: expected values after day 10, the last one"
-    check_refused(by_day(log("day 10", seed=1), state), column, "got day 10; --again")
+    check_refused(by_day(log("day 10", seed=1), state), column, "got day 10; none is new; --again")
     part = by_day(log("day 9", "day 10", "day 11", seed=1), state)
     check_refused(part, column, "got day 9; from day 11 on they are new")
     descending = log("day 12", "day 11", "day 12", seed=1)
@@ -263,6 +263,16 @@ def test_days_ascend(tmp_path, state):
     check_refused(by_day(log(9, seed=3), numbers), "after 10")
     missing = rows(tmp_path / "missing.csv", 0, by=[11] * 19 + [None])
     check_refused(by_day(missing, numbers), "column day, row 21: expected a value, got nothing")
+
+
+def test_days_with_points_have_the_day_first(tmp_path, state):
+    def log(*days):
+        return rows(tmp_path / "log.csv", 0, len(days[0]), n=10, by=np.repeat(days, 5))
+
+    assert "of 10 rows" in by_day(log("30.09.2026", "1.10.2026"), state).stdout
+    check_refused(by_day(log("30.9.2026", "1.10.2026"), state), "after 1.10.2026", "none is new")
+    for days in (("09/30/2026", "10/01/2026"), ("30-09-2026", "01-10-2026")):
+        check_refused(by_day(log(*days), state), "row 2: expected a date such as 2026-03-31, got")
 
 
 def test_a_day_that_is_a_copy(tmp_path, state):

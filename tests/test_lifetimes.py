@@ -73,6 +73,7 @@ BAD = {
     "missing": (FRAME, COLUMNS.assign(week=np.nan), "finite times; row 0 of week is nan"),
     "names": (FRAME, COLUMNS.assign(week="late"), "numbers as times, got week"),
     "no times": (PROBS, STRUCTURED, r"got ndarray, .*SurvivalCurve\(times, curves\)"),
+    "array": (FRAME.to_numpy(), COLUMNS, r"of survival curves the times, calibjax.SurvivalCurve\("),
     "swapped": (STRUCTURED, CURVES["functions"], "predictions come first"),
     "only times": (FRAME, TIME, "of survival curves targets must be times and events"),
     "classes": (cj.Bernoulli(np.full(4, 0.5)), STRUCTURED, "predictions of numbers"),
@@ -85,6 +86,12 @@ def test_errors(case):
     with pytest.raises((TypeError, ValueError), match=message) as error:
         read_inputs(curves, events, None, False)
     assert "\n" not in str(error.value)
+
+
+def test_many_numbers_of_a_row_are_not_all_in_its_error():
+    rising = pd.DataFrame(np.linspace(0, 1, 90)[:, None].repeat(4, 1), np.arange(90.0))
+    with pytest.raises(ValueError, match=r"nonincreasing .* row 0 is \[0. .* \.\.\. .* 1. *\]\.$"):
+        cj.evaluate(rising, COLUMNS.reset_index(drop=True))
 
 
 def test_other_frames_and_columns_are_no_lifetimes():

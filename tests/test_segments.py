@@ -329,6 +329,7 @@ def test_phrases():
             "code": ["1", "2", "1", "2"],
             "month": np.array([1, 1, 2, 2]),
             "day": np.array(["2026-03-01", "2026-03-01", "2026-03-02", "2026-03-02"], "M8[D]"),
+            "lead": np.array([24, 24, 36, 36], "m8[h]").astype("m8[ns]"),
         }
     )
     assert [column.phrases for column in columns] == [
@@ -338,6 +339,7 @@ def test_phrases():
         ("code 1", "code 2"),
         ("month 1", "month 2"),
         ("day 2026-03-01", "day 2026-03-02"),
+        ("lead 24 h", "lead 36 h"),
     ]
 
 

@@ -32,3 +32,4 @@ from calibjax._rows._named_columns import column_values as column_values
 from calibjax._rows._named_columns import in_one_kind as in_one_kind
 from calibjax._rows._named_columns import is_missing as is_missing
 from calibjax._rows._named_columns import named_columns as named_columns
+from calibjax._rows._named_columns import text_of_time as text_of_time

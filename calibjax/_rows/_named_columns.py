@@ -71,6 +71,13 @@ def is_missing(values: np.ndarray) -> np.ndarray:
     return np.array([x is None or str(x) in ("nan", "NaT", "<NA>") for x in values], bool)
 
 
+def text_of_time(value: np.datetime64 | np.timedelta64) -> str:
+    """A date, with the time of the day unless it is midnight; a difference of times in hours."""
+    if isinstance(value, np.timedelta64):
+        return f"{value / np.timedelta64(1, 'h'):g} h"
+    return str(np.datetime_as_string(value, unit="auto"))
+
+
 def in_one_kind(values: np.ndarray) -> np.ndarray:
     """Values that are known in an array of their own kind; objects of several kinds as texts."""
     if values.dtype.kind != "O":

@@ -10,7 +10,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calibjax.evaluation import Model
+from calibjax.evaluation import Model, with_year_first
+
+# Dates of which nobody knows whether the day or the month is first.
+_UNCLEAR = re.compile(r"\s*[0-9]{1,2}([/-])[0-9]{1,2}\1[0-9]{4}\b")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +43,8 @@ def batches_of(model: Model, by: str | None) -> list[Batch]:
     values = table.texts(by)
     if len(values) != n:
         raise ValueError(f"{table.source}, column {by}: expected one value for each of {n} rows.")
+    is_unclear = np.array([_UNCLEAR.match(str(name)) is not None for name in values])
+    table.check(by, ~is_unclear, "a date such as 2026-03-31")
     starts = np.flatnonzero(np.append(True, values[1:] != values[:-1])).tolist()
     found = [
         Batch(str(values[start]), start, stop - start)
@@ -56,8 +61,9 @@ def place_of(name: str) -> tuple[int, Any]:
     """What values of --by are ordered by.
 
     Numbers are compared as numbers, and texts with the whole numbers in them as numbers: 2026-03-31
-    comes before 2026-04-01, and day 9 before day 10.
+    comes before 2026-04-01, as 31.03.2026 does, and day 9 before day 10.
     """
+    name = with_year_first(name)
     try:
         number = Decimal(name)
     except InvalidOperation:

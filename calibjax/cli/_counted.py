@@ -34,7 +34,7 @@ def check_order(
     last = max((x.name for x in counted), key=place_of)
     new = [x for x in batches if place_of(x.name) > place_of(last)]
     if len(new) < len(batches):
-        hint = f" from {new[0].name} on they are new;" if new else ""
+        hint = f" from {new[0].name} on they are new;" if new else " none is new;"
         raise BadInput(
             f"{source}, column {by}: expected values after {last}, the last one that {path} has "
             f"counted, got {batches[0].name};{hint} --again counts all rows."

@@ -42,7 +42,7 @@ def monitor(
         typer.Option(
             help="The column of the day, or of whatever batch a row belongs to: the evidence is "
             "looked at after each of them, and an alarm says when it rang. Its values must ascend: "
-            "dates such as 2026-03-31, numbers, or names with numbers."
+            "dates such as 2026-03-31 or 31.03.2026, numbers, or names with numbers."
         ),
     ] = None,
     cluster: Annotated[
@@ -207,7 +207,7 @@ def _draw(kept: KeptMonitor, path: Path) -> None:
         e_process(evidence, ax=ax, level=kept.level / len(kept.streams))
         ax.set_xlabel(f"batches, from {stream.batches[0].name} to {stream.batches[-1].name}")
         if name:
-            ax.set_title(name)
+            ax.set_title(f"Evidence against calibration: {name}", loc="left")
     figure.savefig(path, dpi=200, bbox_inches="tight")
 
 

@@ -10,7 +10,9 @@ from calibjax.cli._columns import Columns
 
 def with_columns(command: Callable[..., None]) -> Callable[..., None]:
     """Decorator: in place of its argument `columns` the command has an option for each field."""
-    own, options = (inspect.signature(x).parameters for x in (command, Columns))
+    own = inspect.signature(command).parameters
+    # On a command line the names of classes are those of their columns.
+    options = {k: x for k, x in inspect.signature(Columns).parameters.items() if k != "classes"}
     parameters = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for name, argument in own.items()

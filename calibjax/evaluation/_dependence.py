@@ -1,6 +1,7 @@
 """Weights, clusters, times and horizons as people have them."""
 
 import datetime
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,10 +141,16 @@ def _with_dates(name: str, value: Any) -> np.ndarray:
     return as_numpy(name, value)
 
 
+def with_year_first(text: str) -> str:
+    """A date such as 31.03.2026 as 2026-03-31; with points the day is always first."""
+    found = re.fullmatch(r"([0-9]{1,2})\.([0-9]{1,2})\.([0-9]{4})", text.strip())
+    return text if found is None else "{2}-{1:0>2}-{0:0>2}".format(*found.groups())
+
+
 def _days(text: str) -> float:
     """Days since 1970 of a date or a time in the forms of ISO 8601; NaN of other texts."""
     try:
-        date = datetime.datetime.fromisoformat(text.strip())
+        date = datetime.datetime.fromisoformat(with_year_first(text).strip())
     except ValueError:
         return np.nan
     if date.tzinfo is not None:

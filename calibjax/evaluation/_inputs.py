@@ -108,7 +108,8 @@ def _probabilities(array: np.ndarray, targets: np.ndarray, normalize: bool) -> n
         )
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
-    if array.ndim > 2 and targets.shape == array.shape[:-1]:
+    is_grid = targets.ndim > 1 and not np.all((array >= 0) & (array <= 1))
+    if array.ndim > 2 and (is_grid or targets.shape == array.shape[:-1]):
         raise ValueError(
             "predictions must be probabilities [n] of an event or [n, m] of classes, got shape "
             f"{list(array.shape)}; of a grid name the dimensions, as in evaluate({{'y': (('time', "
@@ -161,7 +162,12 @@ def _check_rows(array: np.ndarray, targets: np.ndarray) -> None:
     if len(targets) == n:
         return
     hint = ""
-    if array.ndim == 2 and len(targets) == array.shape[1]:
+    if array.ndim == 2 and targets.ndim == 2 and len(targets) == array.shape[1]:
+        hint = (
+            "; if rows are classes, pass the transpose, predictions.T, and of survival curves the "
+            "times, calibjax.SurvivalCurve(times, predictions.T)"
+        )
+    elif array.ndim == 2 and len(targets) == array.shape[1]:
         hint = (
             "; if rows are classes, pass the transpose, predictions.T, and of survival curves "
             "targets must be times and events"

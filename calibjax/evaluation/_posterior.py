@@ -234,9 +234,12 @@ def _parameters(theta: Any, draws: Any) -> dict[str, tuple[np.ndarray, np.ndarra
                 f"[n, S, d], got shapes {list(true.shape)} and {list(drawn.shape)}."
             )
         if drawn.shape[0] != len(true) or drawn.shape[2:] != true.shape[1:]:
+            expected = map(str, (len(true), "S", *true.shape[1:]))
+            is_turned = drawn.shape[1] == len(true)
+            hint = "; numpy.swapaxes(draws, 0, 1) has it" if is_turned else ""
             raise ValueError(
-                f"{name}: expected draws of shape {[len(true), 'S', *true.shape[1:]]} for theta of "
-                f"shape {list(true.shape)}, got {list(drawn.shape)}."
+                f"{name}: expected draws of shape [{', '.join(expected)}] for theta of shape "
+                f"{list(true.shape)}, got {list(drawn.shape)}{hint}."
             )
         if not (np.isfinite(true).all() and np.isfinite(drawn).all()):
             raise ValueError(f"{name}: expected finite numbers.")

@@ -13,6 +13,7 @@ from calibjax.hub._forecasts import HubForecasts
 from calibjax.hub._tables import (
     OBSERVED,
     OUTPUT,
+    check_zeros,
     models_in,
     observed_of,
     one_observation,
@@ -192,6 +193,7 @@ def _with_targets(
     if kind == "cdf" and has_types:  # 1 at all thresholds that are not below
         below = (pl.col(OBSERVED).cast(pl.Float64) < 0.5).sum()
         known = known.group_by(keys, maintain_order=True).agg(below.alias(OBSERVED))
+    check_zeros(path, wide, known, keys)
     joined = wide.join(one_observation(path, known, keys), on=keys, how="inner")
     if kind == "pmf":
         places = pl.col(OBSERVED).replace_strict(
@@ -208,8 +210,9 @@ def _with_targets(
                 return_dtype=pl.Float64,
             )
         joined, words = joined.with_columns(number.alias(_TARGET)), "a number"
-    if joined[_TARGET].null_count():
-        bad = joined.filter(pl.col(_TARGET).is_null())[OBSERVED][0]
+    is_number = pl.col(_TARGET).is_finite().fill_null(False)
+    if not joined.select(is_number.all()).item():
+        bad = joined.filter(~is_number)[OBSERVED][0]
         raise ValueError(f"{path}: expected {words} as {OBSERVED}, got {bad}.")
     return joined
 

@@ -55,7 +55,8 @@ def _check(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
     if missing:
         raise ValueError(
             f"{path}: expected the columns {', '.join(OUTPUT)} of a hub, got no "
-            f"{', '.join(missing)}, only {', '.join(frame.columns)}."
+            f"{', '.join(missing)}, only {', '.join(frame.columns)}; a table with a column for "
+            "each quantile is read by calibjax evaluate, with --quantiles."
         )
     return frame
 
@@ -84,7 +85,7 @@ def read_observed(path: Path) -> pl.DataFrame:
     if "as_of" in frame.columns:
         keys = [name for name in frame.columns if name not in ("as_of", OBSERVED)]
         frame = frame.sort("as_of").unique(keys, keep="last", maintain_order=True).drop("as_of")
-    return frame.drop_nulls(OBSERVED)
+    return frame.filter(pl.col(OBSERVED).str.to_lowercase() != "nan")
 
 
 def observed_of(
@@ -102,6 +103,22 @@ def observed_of(
             f"{', '.join(observed.columns)}."
         )
     return observed, keys
+
+
+def check_zeros(
+    path: Path, forecasts: pl.DataFrame, observed: pl.DataFrame, keys: Sequence[str]
+) -> None:
+    """An error if a column lost the zeros of its texts, such as 01, in one of two tables."""
+    for key in keys:
+        ours, theirs = (set(x[key].drop_nulls()) for x in (forecasts, observed))
+        without = {text.lstrip("0"): text for text in theirs - ours}
+        lost = sorted(text for text in ours - theirs if text.lstrip("0") in without)
+        if lost:
+            there = without[lost[0].lstrip("0")]
+            raise ValueError(
+                f"{path}, column {key}: expected the texts of the forecasts, such as {lost[0]}, "
+                f"got {there}: a program took them for numbers."
+            )
 
 
 def one_observation(path: Path, observed: pl.DataFrame, keys: list[str]) -> pl.DataFrame:

@@ -48,7 +48,7 @@ def e_process(log_e_values: ArrayLike, *, ax: Axes | None = None, level: float =
     line = -np.log10(level)
     ax.plot(powers, **style.CURVE)
     ax.axhline(0.0, **style.IDEAL)
-    ax.axhline(line, color=style.VERMILLION, linewidth=style.THIN, label=f"1 / {level:g}")
+    ax.axhline(line, color=style.VERMILLION, linewidth=style.THIN, label=f"1 / {level:.3g}")
     over = np.flatnonzero(powers >= line)
     if over.size:
         first = over[0]

@@ -10,6 +10,7 @@ from calibjax._rows import (
     in_one_kind,
     is_missing,
     named_columns,
+    text_of_time,
 )
 
 # Numbers with more different values than this are cut at their quartiles.
@@ -125,7 +126,6 @@ def _cut(values: np.ndarray) -> tuple[np.ndarray, list[str]]:
 def _text(value: object) -> str:
     if isinstance(value, (float, np.floating)):
         return f"{value:.4g}"
-    if isinstance(value, np.datetime64):
-        text = np.datetime_as_string(value, unit="s")
-        return text.removesuffix("T00:00:00")
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return text_of_time(value)
     return value.decode() if isinstance(value, bytes) else str(value)

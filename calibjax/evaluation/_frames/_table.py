@@ -8,6 +8,8 @@ from typing import Any, Never, Self
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._rows import text_of_time
+
 # What pandas and R write where a value is missing.
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>")
 _TRUE, _FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
@@ -92,6 +94,7 @@ class Table(abc.ABC):
         """The rows that miss no value of these columns; a text of `but` is a value: a class NA."""
         present = np.ones(len(self), bool)
         texts = {x for x in _MISSING if x not in but}
+        words = ""
         for name in names:
             cells = self.cells(name)
             if len(cells) != len(self):
@@ -100,11 +103,17 @@ class Table(abc.ABC):
                 )
             found = is_missing(cells)
             if cells.dtype == object:
-                found |= np.array([isinstance(x, str) and x.strip() in texts for x in cells], bool)
+                is_text = np.array([isinstance(x, str) and x.strip() in texts for x in cells], bool)
+                if is_text.any() and np.isnan(as_floats(cells[~(found | is_text)])).any():
+                    # Among names it may be one, such as that of Namibia.
+                    taken = sorted({x.strip() or "an empty text" for x in cells[is_text]})
+                    words += f"; of {name}, {' and '.join(taken)} is taken for missing"
+                found |= is_text
             present &= ~found
         kept = self._kept(present)
         self.say(
-            f"{self.source}: {len(kept)} of {len(self)} rows are used, without missing values."
+            f"{self.source}: {len(kept)} of {len(self)} rows are used, without missing values"
+            f"{words}."
         )
         return kept
 
@@ -172,6 +181,8 @@ class Table(abc.ABC):
             words = "a finite number"
             if cells.dtype == object and any(isinstance(x, str) and "," in x for x in cells.flat):
                 words += ", whose decimals come after a point"
+            elif is_missing(cells).any():
+                words += f" ({self.option('drop_missing', True)} leaves out rows without one)"
             self.check(name, finite if values.ndim == 1 else finite.all(axis=1), words)
         return values
 
@@ -292,6 +303,8 @@ def as_numbers(cells: np.ndarray) -> np.ndarray:
 
 def text_of(value: Any) -> str:
     """A value as it is written."""
+    if isinstance(value, (np.datetime64, np.timedelta64)) and not np.isnat(value):
+        return text_of_time(value)
     return str(value.item() if isinstance(value, np.generic) else value)
 
 
