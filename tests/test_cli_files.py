@@ -95,6 +95,23 @@ BAD = {
     "a missing key": ("x.jsonl", '{"p": 0.5, "y": 1}\n{"p": 0.5}\n', "y, row 2: .* got nothing"),
     "no number": ("x.jsonl", '{"p": "much", "y": 1}\n', "p, row 1: .*finite number, got much"),
     "not a number": ("x.jsonl", '{"p": NaN, "y": 1}\n', "p, row 1: .*number .--drop-m.*, got nan"),
+    "no line of JSON": ("x.jsonl", "", "an object on each line, got an empty file"),
+    "too deep": ("x.jsonl", '{"p": ' + "[" * 9000 + "]" * 9000 + "}", "line 1: this is no JSON"),
+    "a table of the web": (
+        "x.csv",
+        "<!DOCTYPE html>\n<html></html>\n",
+        "there is no column y, only",
+    ),
+    "text in quotes that do not end": ("x.csv", 'p,y\n"0.5,1\n', "no .csv file that can be read"),
+    "percent": ("x.csv", "p,y\n50%,1\n20%,0\n", "p, row 2: expected a finite number, got 50%"),
+    "percentages": ("x.csv", "p,y\n50,1\n20,0\n", "p, row 2: expected a probability, got 50"),
+    "the header again": (
+        "x.csv",
+        f"{NUMBERS}{NUMBERS}",
+        "p, row 3: expected a finite number, got p",
+    ),
+    "blanks between columns": ("x.csv", "p y\n0.5 1\n", "there is no column y, only p y"),
+    "same names": ("x.csv", "p,p,y\n0.5,0.5,1\n", "different names of columns, got p twice"),
     "lists": ("x.jsonl", '{"p": [0.5, 0.5], "y": 1}\n', "p: expected one number in each row"),
 }
 
@@ -121,6 +138,119 @@ def test_bytes_that_are_no_text(content, message, tmp_path):
     path.write_bytes(content)
     with pytest.raises(ERRORS, match=message):
         read_tables([path])
+
+
+def npz(**arrays):
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def parquet(**columns):
+    file = io.BytesIO()
+    pl.DataFrame(columns).write_parquet(file)
+    return file.getvalue()
+
+
+HALF, FLIPS = np.array([0.5, 0.5, 0.5]), np.array([0, 1, 0])
+ONE_ARRAY = io.BytesIO()
+np.save(ONE_ARRAY, HALF)
+BINARY = {
+    "npz empty": ("x.npz", b"", "no .npz file that can be read"),
+    "npz cut off": ("x.npz", npz(p=HALF, y=FLIPS)[:-30], "no .npz file that can be read"),
+    "npz one array": ("x.npz", ONE_ARRAY.getvalue(), "one array without a name, as of numpy.save"),
+    "npz complex": ("x.npz", npz(p=HALF * 1j, y=FLIPS), "the array p has the dtype complex128"),
+    "npz structured": (
+        "x.npz",
+        npz(p=np.zeros(3, [("a", float)]), y=FLIPS),
+        "array p has the dtype",
+    ),
+    "npz objects": (
+        "x.npz",
+        npz(p=np.array([{}], object), y=FLIPS),
+        "Object arrays cannot be loaded",
+    ),
+    "npz lengths": (
+        "x.npz",
+        npz(p=HALF, y=FLIPS[:2]),
+        "one target for each of 3 predictions, got 2",
+    ),
+    "npz text": ("x.npz", npz(p=np.array(["a", "b", "c"]), y=FLIPS), "p, row 0: .*number, got a"),
+    "npz missing": (
+        "x.npz",
+        npz(p=HALF * np.nan, y=FLIPS),
+        "p, row 0: .*--drop-missing .* got nan",
+    ),
+    "npz dates": ("x.npz", npz(p=HALF.astype("M8[D]"), y=FLIPS), "p: expected numbers, got dates"),
+    "npz too many axes": (
+        "x.npz",
+        npz(p=np.ones((3, 2, 2)), y=FLIPS),
+        "an array of shape .3, 2, 2",
+    ),
+    "npz one number": ("x.npz", npz(p=np.float64(0.5), y=FLIPS), "each of 1 predictions, got 3"),
+    "npz real targets": (
+        "x.npz",
+        npz(p=HALF, y=HALF),
+        "row 0: expected labels 0 … 1, got 0.5; for real",
+    ),
+    "npz from 1": ("x.npz", npz(p=HALF, y=FLIPS + 1), "got .'1', '2'.: --event must say"),
+    "npz no target": ("x.npz", npz(p=HALF), "there is no column y, only p"),
+    "parquet empty": ("x.parquet", b"", "no .parquet file that can be read"),
+    "parquet cut off": ("x.parquet", parquet(p=HALF, y=FLIPS)[:-9], "no .parquet file that can be"),
+    "parquet of text": ("x.parquet", NUMBERS.encode(), "no .parquet file that can be read"),
+    "parquet no row": ("x.parquet", parquet(p=[], y=[]), "expected at least 2 rows, got 0"),
+    "parquet missing": ("x.parquet", parquet(p=[0.5, None], y=[0, 1]), "row 1: .*got nothing"),
+    "parquet target": ("x.parquet", parquet(p=[0.5, 0.5], y=[0, None]), "y, row 1: .*got nothing"),
+    "parquet text": ("x.parquet", parquet(p=["0.5", "x"], y=[0, 1]), "p, row 1: .*number, got x"),
+    "parquet bytes": (
+        "x.parquet",
+        parquet(p=[b"a", b"b"], y=[0, 1]),
+        "p, row 0: expected a finite",
+    ),
+    "parquet lists": (
+        "x.parquet",
+        parquet(p=[[0.5], [0.5]], y=[0, 1]),
+        "expected a list|one|sever",
+    ),
+    "parquet no column": ("x.parquet", parquet(q=[0.5, 0.5], y=[0, 1]), "there is no column p"),
+    "an image": ("x.csv", b"\x89PNG\r\n\x1a\n\0", "expected a text in UTF-8"),
+    "JSON in latin": (
+        "x.jsonl",
+        '{"p": "é"}'.encode("latin-1"),
+        "line 1: this is no JSON: 'utf-8'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BINARY)
+def test_errors_of_binary_files(case, tmp_path):
+    name, content, message = BINARY[case]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ERRORS, match=message) as error:
+        Columns("y", prob="p").read(tmp_path / name)
+    assert "\n" not in str(error.value) and name in str(error.value)
+
+
+def test_formats_that_the_name_does_not_say(tmp_path):
+    """JSON with an object on each line in a .json file, and gzip without .gz."""
+    lines = tmp_path / "x.json"
+    lines.write_text(LINES)
+    packed = tmp_path / "x.csv"
+    packed.write_bytes(gzip.compress(COMMAS.encode()))
+    for path in (lines, packed):
+        assert Columns("label", probs="p_*").read(path).targets.tolist() == [0, 1]
+
+
+def test_a_label_is_an_option_of_its_row(tmp_path):
+    text = '{"p": [0.5, 0.5], "y": 2}\n{"p": [0.2, 0.2, 0.6], "y": 1}\n'
+    with pytest.raises(ERRORS, match="y, row 1: expected one of the options .* got 2, with 2 opt"):
+        Columns("y", probs="p").read(write(tmp_path, "x.jsonl", text))
+
+
+def test_answers_in_words_have_no_probabilities(tmp_path):
+    text = '{"doc_id": 0, "target": "1", "filtered_resps": ["a word"]}\n'
+    with pytest.raises(ERRORS, match="expected a log of questions of multiple choice"):
+        Columns().read(write(tmp_path, "samples_x.jsonl", 2 * text))
 
 
 def test_separators_and_decimals_that_are_said(tmp_path):

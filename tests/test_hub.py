@@ -1,5 +1,8 @@
 """Forecast hubs: from long tables to predictions and targets, and all models in one table."""
 
+import datetime
+import gzip
+
 import jax
 import numpy as np
 import polars as pl
@@ -61,6 +64,14 @@ def test_samples_and_versions_of_a_series(tmp_path):
     assert a.targets.tolist() == [5.0, 1.0]
 
 
+def test_times_of_the_day_at_midnight_are_dates(tmp_path):
+    paths = write(tmp_path, lines([[1, 3], [2, 6]], "quantile", (0.1, 0.9)), SERIES)
+    days = [datetime.datetime(2026, 1, 10), datetime.datetime(2026, 1, 24)]
+    observed = {"location": ["01", "US"], "target_end_date": days, "observation": [4.0, 2.5]}
+    pl.DataFrame(observed).write_parquet(tmp_path / "observed.parquet")
+    assert read_hub(paths[0], tmp_path / "observed.parquet")["a"].targets.tolist() == [4.0, 2.5]
+
+
 ORACLE = "location,target_end_date,output_type,output_type_id,oracle_value\n"
 
 
@@ -103,6 +114,37 @@ BAD = {
     "no outcome": (QUANTILES, "location,observation\n77,1\n", "no forecast is complete and has an"),
     "zeros lost": (QUANTILES, "location,observation\n1,1\nUS,2\n", "such as 01, got 1: a program"),
     "infinite": (QUANTILES, "location,observation\n01,inf\n", "a number as oracle_value, got inf"),
+    "twice": (
+        QUANTILES,
+        "location,observation,location\n01,1,01\n",
+        "names of columns, got location",
+    ),
+    "crossing": (
+        QUANTILES.replace("0.9,6", "0.9,1"),
+        SERIES,
+        "model-output/a: values must be .* nonde",
+    ),
+    "percent": (
+        lines([[1, 3], [2, 6]], "quantile", (10, 90)),
+        SERIES,
+        "a: levels must be at least 2",
+    ),
+    "one row": (QUANTILES, SERIES.replace("US", "77"), "a: predictions must hold at least 2 rows"),
+    "falling": (
+        lines([[0.6, 0.1]] * 2, "cdf", (2, 9)),
+        SERIES,
+        "a: .* ascend along the thresholds",
+    ),
+    "pmf": (
+        lines([[0.6, 0.1]] * 2, "pmf", "ab"),
+        "location,observation\n01,a\nUS,b\n",
+        "sum to one",
+    ),
+    "other dates": (
+        QUANTILES.replace("2026-01-03", "1/3/2026"),
+        SERIES,
+        "column reference_date: expected dates such as 2026-03-31, got 1/3/2026",
+    ),
     "no number at all": (QUANTILES, "location,observation\n01,NaN\nUS,\n", "no forecast is comp"),
     "two outcomes": (QUANTILES, "location,observation\n01,1\n01,2\n", "two for location = 01"),
     "no number": (QUANTILES, "location,observation\n01,much\n", "expected a number as oracle_v"),
@@ -129,9 +171,18 @@ def test_errors_of_files(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "wide.csv").write_text("q0.1,q0.9,y\n1,2,3\n")
     (tmp_path / "observed.csv").write_text(SERIES)
+    for name, content in (
+        ("no.csv", b""),
+        ("no.parquet", b"\x89PNG"),
+        ("cut.csv.gz", gzip.compress(HEADER.encode())[:-9]),
+    ):
+        (tmp_path / name).write_bytes(content)
     for name, message in (
         ("none", "no such file or folder"),
         ("empty", "no files that end in .csv"),
+        ("no.csv", "no.csv: this is no table that can be read: empty CSV"),
+        ("no.parquet", "no.parquet: this is no table that can be read: parquet: File out of spec"),
+        ("cut.csv.gz", "cut.csv.gz: this is no table that can be read: unexpected end"),
         ("wide.csv", "expected the columns output_type, output_type_id, value of a hub"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -9,7 +9,7 @@ import numpy as np
 
 from calibjax.cli import _options as options
 from calibjax.cli._files import read_tables
-from calibjax.cli._harness import PROBS, TARGET
+from calibjax.cli._harness import ANSWERS, PROBS, TARGET
 from calibjax.cli._table import FileTable
 from calibjax.cli._terminal import BadInput
 from calibjax.distributions import Categorical
@@ -53,6 +53,12 @@ class Columns(ColumnNames):
         table, names = self.table(*paths), self
         if not self.are_said and PROBS in table.columns:
             names = dataclasses.replace(self, probs=PROBS, target=self.target or TARGET)
+        elif not self.are_said and ANSWERS in table.columns:
+            raise BadInput(
+                f"{table.source}: expected a log of questions of multiple choice, with the "
+                f"log-likelihood of each option in {ANSWERS}, got none; of other logs --prob or "
+                "--probs and --target name columns."
+            )
         if self.where is not None:
             table = table.where(self.where)
         return names.of(table, at_least, others)

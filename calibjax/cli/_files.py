@@ -43,7 +43,9 @@ def _read(path: Path, separator: str | None, decimal: str | None) -> FileTable:
         if not path.is_file():
             raise BadInput(f"{path}: there is no such file.")
         try:
-            content = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
+            content = path.read_bytes()
+            if packed or content.startswith(_GZIP):
+                content = gzip.decompress(content)
         except (EOFError, gzip.BadGzipFile) as error:
             raise BadInput(f"{path}: this is no .gz file that can be read: {error}.") from None
     try:
@@ -56,8 +58,15 @@ def _read(path: Path, separator: str | None, decimal: str | None) -> FileTable:
                 frame = pl.read_parquet(io.BytesIO(content))
                 return FileTable(path, {x.name: x for x in frame.iter_columns()})
             case ".npz":
-                with np.load(io.BytesIO(content), allow_pickle=False) as file:
+                file = np.load(io.BytesIO(content), allow_pickle=False)
+                if isinstance(file, np.ndarray):
+                    raise ValueError("it holds one array without a name, as of numpy.save")
+                with file:
                     arrays = {name: np.atleast_1d(file[name]) for name in file.files}
+                bad = [name for name, x in arrays.items() if x.dtype.kind not in "biufUSMm"]
+                if bad:
+                    kind = arrays[bad[0]].dtype
+                    raise ValueError(f"the array {bad[0]} has the dtype {kind}")
                 return FileTable(path, {k: pl.Series(k, x) for k, x in arrays.items()})
             case _:
                 tabs = "\t" if ending == ".tsv" else None

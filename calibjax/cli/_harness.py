@@ -11,7 +11,8 @@ import numpy as np
 
 # The columns that stand for what such a log says.
 PROBS, TARGET = "option_probabilities", "target"
-_KEYS = {"doc_id", "filtered_resps", TARGET}
+ANSWERS = "filtered_resps"
+_KEYS = {"doc_id", ANSWERS, TARGET}
 
 
 def with_probabilities(record: dict[str, Any]) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def with_probabilities(record: dict[str, Any]) -> dict[str, Any]:
     if not _KEYS <= record.keys():
         return record
     try:
-        values = np.array([float(value) for value, _ in record["filtered_resps"]])
+        values = np.array([float(value) for value, _ in record[ANSWERS]])
     except (TypeError, ValueError):
         return record  # an answer in words
     shares = np.exp(values - values.max(initial=-np.inf))

@@ -24,13 +24,20 @@ def read_json_lines(path: Path, content: bytes) -> FileTable:
         if line.strip():
             place = f"{path}, line {k}"
             records[k] = _record(place, _loaded(place, line))
+    if not records:
+        raise BadInput(f"{path}: expected an object on each line, got an empty file.")
     columns = _columns(path, list(records.values()))
     return FileTable(path, columns, np.array(list(records), int))
 
 
 def read_json(path: Path, content: bytes) -> FileTable:
-    """A list of objects; rows are counted from 0."""
-    records = _loaded(str(path), content)
+    """A list of objects, whose rows are counted from 0; or an object on each line."""
+    try:
+        records = _loaded(str(path), content)
+    except BadInput:
+        if content.lstrip()[:1] != b"{":
+            raise
+        return read_json_lines(path, content)
     if not isinstance(records, list):
         raise BadInput(f"{path}: expected a list of objects, one for each row.")
     rows = [_record(f"{path}, row {k}", x) for k, x in enumerate(records)]
@@ -40,7 +47,7 @@ def read_json(path: Path, content: bytes) -> FileTable:
 def _loaded(place: str, text: bytes) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:  # also a text that is not UTF-8
+    except (ValueError, RecursionError) as error:  # also a text that is not UTF-8
         raise BadInput(f"{place}: this is no JSON: {error}.") from None
 
 

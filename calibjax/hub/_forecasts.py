@@ -1,6 +1,7 @@
 """The forecasts of one model of a hub, with what was observed."""
 
 import dataclasses
+import re
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from calibjax._distribution import Distribution
 # The columns of the day that a forecast is about, and of the day when it was made.
 _DAYS = "target_end_date", "target_date"
 _ORIGINS = "reference_date", "origin_date", "forecast_date", "nowcast_date"
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +36,10 @@ class HubForecasts:
     categories: list[str] | None = None
     n_unobserved: int = 0
     n_incomplete: int = 0
+
+    def __post_init__(self) -> None:
+        for names in (_DAYS, _ORIGINS):
+            _days(self.tasks, names)
 
     @property
     def times(self) -> np.ndarray | None:
@@ -72,11 +78,20 @@ class HubForecasts:
 
 
 def _days(tasks: dict[str, np.ndarray], names: tuple[str, ...]) -> np.ndarray | None:
-    """The first of some columns that holds dates, in days since 1970."""
+    """The first of some columns that has dates, in days since 1970; None if there is none.
+
+    Raises:
+        ValueError: a column has such a name, and something else than dates.
+    """
     for name in names:
-        if name in tasks:
-            try:
-                return tasks[name].astype("datetime64[D]").astype(float)
-            except ValueError:
-                continue
+        texts = tasks.get(name, np.array(["None"]))
+        if np.all(texts == "None"):  # as in a hub of peaks, whose day is what they predict
+            continue
+        bad = next((text for text in texts if not _DATE.match(text)), None)
+        if bad is not None:
+            raise ValueError(
+                f"column {name}: expected dates such as 2026-03-31, got {bad}; they say which "
+                "forecasts depend on each other."
+            )
+        return texts.astype("datetime64[D]").astype(float)
     return None

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from calibjax._distribution import Distribution
+from calibjax._rows import check_data
 from calibjax.distributions import Categorical, Empirical, Ordinal, Quantiles
 from calibjax.hub._forecasts import HubForecasts
 from calibjax.hub._tables import (
@@ -150,17 +151,22 @@ def _of_model(
             f"{path}: no forecast is complete and has an outcome in {observed_path}, which is "
             f"looked up by {', '.join(keys)}."
         )
-    targets = complete[_TARGET].to_numpy()
-    predictions = _predictions(complete.select(names).to_numpy(), names, kind, ordered)
-    return HubForecasts(
-        model=model,
-        predictions=predictions,
-        targets=targets.astype(np.int32 if kind in ("pmf", "cdf") else jnp.result_type(float)),
-        tasks={name: complete[name].to_numpy().astype(str) for name in tasks},
-        categories=names if kind == "pmf" else None,
-        n_unobserved=n_unobserved,
-        n_incomplete=len(with_targets) - len(complete),
-    )
+    integer = kind in ("pmf", "cdf")
+    targets = complete[_TARGET].to_numpy().astype(np.int32 if integer else jnp.result_type(float))
+    try:
+        predictions = _predictions(complete.select(names).to_numpy(), names, kind, ordered)
+        check_data(predictions, targets, None)
+        return HubForecasts(
+            model=model,
+            predictions=predictions,
+            targets=targets,
+            tasks={name: complete[name].to_numpy().astype(str) for name in tasks},
+            categories=names if kind == "pmf" else None,
+            n_unobserved=n_unobserved,
+            n_incomplete=len(with_targets) - len(complete),
+        )
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 _TARGET = "calibjax_target"
@@ -227,6 +233,8 @@ def _predictions(
         case "sample":
             return Empirical(array)
         case "cdf":
+            if np.any(values[:, 1:] < values[:, :-1]) or values.max() > 1:
+                raise ValueError("expected probabilities of cdf that ascend along the thresholds.")
             zeros, ones = np.zeros((len(values), 1)), np.ones((len(values), 1))
             bins = np.diff(np.concatenate([zeros, values, ones], axis=1), axis=1)
             return Ordinal(jnp.asarray(bins.astype(array.dtype)))

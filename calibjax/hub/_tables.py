@@ -15,10 +15,24 @@ _OF_NUMBERS = ("quantile", "sample", "mean", "median")
 
 def read_text(path: Path) -> pl.DataFrame:
     """A table of texts, in which whole numbers have no decimals and dates are as in 2026-03-31."""
-    if path.suffix != ".parquet":
-        frame = pl.read_csv(path, infer_schema=False, null_values=["", "NA"])
-    else:
-        frame = pl.read_parquet(path)
+    try:
+        if path.suffix != ".parquet":
+            frame = pl.read_csv(path, infer_schema=False, null_values=["", "NA"])
+        else:
+            frame = pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise ValueError(f"{path}: this is no table that can be read: {reason}.") from None
+    twice = [name for name in frame.columns if name.endswith("_duplicated_0")]
+    if twice:
+        name = twice[0].removesuffix("_duplicated_0")
+        raise ValueError(f"{path}: expected different names of columns, got {name} twice.")
+    days = [name for name, kind in frame.schema.items() if kind == pl.Datetime]
+    frame = frame.with_columns(
+        pl.col(name).cast(pl.Date)
+        for name in days
+        if (frame[name].dt.truncate("1d") == frame[name]).all()
+    )
     floats = [name for name, kind in frame.schema.items() if kind.is_float() and name != "value"]
     whole = pl.col(floats)
     whole = pl.when(whole == whole.round()).then(whole.cast(pl.Int64, strict=False).cast(pl.String))

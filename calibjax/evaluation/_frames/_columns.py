@@ -107,6 +107,7 @@ class ColumnNames:
             targets, classes = labels_of_classes(
                 table, target, self.classes, place.classes, predictions.probs.shape[1]
             )
+            table.check_options(place.names, target, targets)
         elif isinstance(predictions, Bernoulli):
             targets, classes = labels_of_event(table, target, self.event)
         else:

@@ -205,6 +205,14 @@ class Table(abc.ABC):
             found[row, : len(x)] = x
         return as_floats(found)
 
+    def check_options(self, names: Sequence[str], target: str, labels: np.ndarray) -> None:
+        """An error if a label is none of the options of its row, if these are lists."""
+        cells = self.cells(names[0])
+        if len(names) == 1 and _has_lists(cells) and len(cells) == len(labels):
+            sizes = np.array([len(x) for x in cells])
+            words = [f"{x}, with {size} options" for x, size in zip(labels, sizes, strict=True)]
+            self.check(target, labels < sizes, "one of the options of its row, from 0", words)
+
     def names_of(self, pattern: str, target: str | None) -> list[str] | None:
         """The names of several columns; None for one array.
 
