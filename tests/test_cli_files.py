@@ -209,8 +209,8 @@ BINARY = {
     ),
     "parquet lists": (
         "x.parquet",
-        parquet(p=[[0.5], [0.5]], y=[0, 1]),
-        "expected a list|one|sever",
+        parquet(p=[[0.5, 0.5]] * 2, y=[0, 1]),
+        "number in each row, got 2",
     ),
     "parquet no column": ("x.parquet", parquet(q=[0.5, 0.5], y=[0, 1]), "there is no column p"),
     "an image": ("x.csv", b"\x89PNG\r\n\x1a\n\0", "expected a text in UTF-8"),
