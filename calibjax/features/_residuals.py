@@ -10,7 +10,7 @@ for each of D data sets of targets with the same predictions, and the squares |r
 one, the observed targets.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -177,17 +177,21 @@ _MANY_CLASSES = 32
 
 def residual_sums(
     feature: Feature,
-    weights: jax.Array,
+    weights: Sequence[jax.Array],
     predictions: Distribution,
     targets: PyTree,
     others: jax.Array,
-) -> ResidualSums:
-    """The sums and squares of ``feature.residuals(predictions, targets, others)``."""
+) -> list[ResidualSums]:
+    """The sums and squares of ``feature.residuals(predictions, targets, others)``.
+
+    One for each of the weights ``[n, F]``, for all of which the residuals are computed once.
+    """
     if isinstance(feature, Indicators):
         probabilities = predictions.label_probabilities()
         if probabilities.shape[1] > _MANY_CLASSES:
-            return _sums_of_many_classes(weights, probabilities, targets)
-    return sums_of_residuals(weights, feature.residuals(predictions, targets, others))
+            return [_sums_of_many_classes(w, probabilities, targets) for w in weights]
+    residuals = feature.residuals(predictions, targets, others)
+    return [sums_of_residuals(w, residuals) for w in weights]
 
 
 def sums_of_residuals(weights: jax.Array, residuals: jax.Array) -> ResidualSums:

@@ -271,4 +271,5 @@ def one_residual(kernel: SumOfTerms, a: Any, b: Any) -> jax.Array:
     p, y = jax.tree.map(lambda x: x[None], a)
     if isinstance(y, Between):
         y = known_point(p, y)
-    return residual_sums(feature, jnp.ones((1, 1)), p, y[:, None], y[:, None]).squares[0]
+    (sums,) = residual_sums(feature, [jnp.ones((1, 1))], p, y[:, None], y[:, None])
+    return sums.squares[0]

@@ -1,5 +1,7 @@
 """What a test sums over rows, for the observed targets and for some data sets under H0."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 
@@ -72,9 +74,17 @@ class RowSums:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """The bases and sources that go together."""
+        """The bases and sources that go together, those of each source side by side."""
+        return [(b, s) for s, bases in enumerate(self.bases_of_features) for b in bases]
+
+    @property
+    def bases_of_features(self) -> list[list[int]]:
+        """The bases that go with each source."""
         groups: list[Group | ColumnGroup] = [*self.terms.groups, *self.terms.of_columns]
-        return sorted({(group.base, group.source) for group in groups})
+        return [
+            sorted({group.base for group in groups if group.source == source})
+            for source in range(len(self.features))
+        ]
 
     def missing_in(self, rows: Rows, weights: jax.Array, axis: Axis) -> list[jax.Array]:
         """lambda of each feature; `rows` are those that `arguments` takes."""
@@ -109,7 +119,10 @@ class RowSums:
         ]
         of_multipliers = []
         if self.multipliers is None:
-            sums = [residual_sums(self.features[s], w[b], *arguments) for b, s in self.pairs]
+            of_features = [
+                residual_sums(feature, [w[b] for b in bases], *arguments)
+                for feature, bases in zip(self.features, self.bases_of_features, strict=True)
+            ]
         else:
             xi = self.multipliers.values(units, shared)
             of_multipliers = [dot(weights[None], xi)]
@@ -117,7 +130,11 @@ class RowSums:
                 multiplied(feature.residuals(*arguments), xi, missing)
                 for feature, missing in zip(self.features, self.missing, strict=True)
             ]
-            sums = [sums_of_residuals(w[b], residuals[s]) for b, s in self.pairs]
+            of_features = [
+                [sums_of_residuals(w[b], x) for b in bases]
+                for x, bases in zip(residuals, self.bases_of_features, strict=True)
+            ]
+        sums = list(itertools.chain.from_iterable(of_features))
         squares = {pair: x.squares for pair, x in zip(self.pairs, sums, strict=True)}
         shapes = jax.eval_shape(self._diagonals, w, squares)
         diagonals = jax.lax.cond(

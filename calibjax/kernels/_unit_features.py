@@ -65,7 +65,12 @@ def _multiples(x: jax.Array, orders: Orders) -> jax.Array:
 
 def hermite(u: jax.Array, above: jax.Array, orders: Orders) -> jax.Array:
     """He_k(z) / sqrt(k!) for the orders k and the normal scores z of u, ``[K]`` behind its axes."""
-    values = _polynomials(normal_score(u, above), max(orders))
+    return _hermite(normal_score(u, above), orders)
+
+
+def _hermite(z: jax.Array, orders: Orders) -> jax.Array:
+    """He_k(z) / sqrt(k!) for the orders k, ``[K]`` behind the axes of z."""
+    values = _polynomials(z, max(orders))
     return _normalised([values[k] for k in orders], orders)
 
 
@@ -73,11 +78,12 @@ def mean_hermite(interval: UnitInterval, orders: Orders) -> jax.Array:
     """The means of He_k(z) / sqrt(k!) for the orders k, ``[K]`` behind the axes of the interval."""
     width = interval.width()
     narrow = width <= _NARROW * jnp.minimum(interval.high, interval.above_low)
-    first, second = (hermite(*interval.at(x), orders) for x in (_FIRST, _SECOND))
-    low = _integrals(normal_score(interval.low, interval.above_low), orders)
-    high = _integrals(normal_score(interval.high, interval.above_high), orders)
+    points = interval.at(_FIRST), interval.at(_SECOND), interval[0::2], interval[1::2]
+    # In one call, whose program is long: two points within, and both ends.
+    z = normal_score(*map(jnp.stack, zip(*points, strict=True)))
+    low, high = _integrals(z[2:], orders)
     of_wide = (low - high) / jnp.where(narrow, 1.0, width)[..., None]
-    return jnp.where(narrow[..., None], (first + second) / 2, of_wide)
+    return jnp.where(narrow[..., None], jnp.mean(_hermite(z[:2], orders), axis=0), of_wide)
 
 
 def _integrals(z: jax.Array, orders: Orders) -> jax.Array:
