@@ -11,10 +11,10 @@ import scoringrules
 from compiled import call
 from jax.test_util import check_grads
 from marks import fast_in_float32, fast_in_float64
+from own_counts import Geometric
 from scipy import stats
 
 import calibjax as cj
-from calibjax._struct import static, struct
 
 D = decimal.Decimal
 GAUSSIAN, WHITE = cj.GaussianKernel(1.5), cj.WhiteKernel()
@@ -298,34 +298,6 @@ def test_characteristic_function(r, float64):
     expected = np.exp(1j * np.array(v)[:, None] * counts) @ weights
     found = jax.jit(lambda p, v: jax.vmap(p.characteristic)(v))(p, v)
     np.testing.assert_allclose(found, expected, atol=1e-9)
-
-
-@struct
-class Geometric(cj.Counts):
-    """What a user would write: P(Y = k) = (1 - q) q^k."""
-
-    q: jax.Array
-    max_count: int | None = static(default=None)
-
-    shapes = {"q": "n"}
-
-    def constraints(self):
-        return {"q": ("in [0, 1)", (self.q >= 0) & (self.q < 1))}
-
-    def mean(self):
-        return self.q / (1 - self.q)
-
-    def variance(self):
-        return self.q / jnp.square(1 - self.q)
-
-    def sample(self, key, shape=()):
-        return (jax.random.geometric(key, 1 - self.q, (*shape, *self.q.shape)) - 1).astype("int32")
-
-    def probability(self, count):
-        return (1 - self.q) * self.q ** count.astype(self.q.dtype)
-
-    def tail_exponent(self, count, numpy=jnp):
-        return -(count + 1) * numpy.log(self.q)
 
 
 @pytest.mark.slow
