@@ -560,6 +560,15 @@ def test_a_map_of_counts_is_its_formula():
     )
 
 
+def test_counts_beyond_a_table_are_no_class_of_it():
+    """A map is refused where max_count is too small, and predictions of such rows are NaN."""
+    rates = np.array([0.0, 1.0, 40.0], np.float32)
+    recalibrator = cj.fit_recalibrator(POISSON, OVERDISPERSED, "pit_beta")
+    probs = np.asarray(recalibrator(cj.Poisson(rates, max_count=64)).probs)
+    np.testing.assert_array_equal(np.isnan(probs).any(axis=1), rates > 30)
+    np.testing.assert_allclose(probs[0], np.arange(65) == 0, atol=1e-6)
+
+
 @pytest.mark.parametrize("method", ["auto", *LINES, "conditional"])
 def test_overdispersed_counts_are_mended(method):
     recalibrator = cj.fit_recalibrator(POISSON, OVERDISPERSED, method, where=np.arange(N) < 250)
@@ -584,6 +593,13 @@ def test_conformal_quantiles_of_counts_hold_their_share():
 
 COUNTS = cj.Poisson(np.ones(5, np.float32))
 ERRORS = {
+    "small max_count": (
+        lambda: cj.fit_recalibrator(
+            cj.Poisson(np.array([1, 30], np.float32), max_count=64), np.ones(2, int), "pit_beta"
+        ),
+        ValueError,
+        "max_count must be so large .* got 64, which row 1 may exceed",
+    ),
     "max_count": (
         lambda: cj.fit_recalibrator(cj.Poisson(np.full(5, 1e5, np.float32)), np.ones(5, int)),
         ValueError,
@@ -656,7 +672,7 @@ ERRORS = {
     ),
     "one sample": (
         lambda: cj.fit_recalibrator(cj.Empirical(np.ones((5, 1))), np.ones(5)),
-        TypeError,
+        ValueError,
         "at least 2 samples",
     ),
 }

@@ -43,6 +43,14 @@ def test_chapters_of_numbers_and_groups():
     assert "| nothing | 0.5000 | 20.0 | north: +0.100 | 2 | 0.020 |  |" in page
 
 
+def test_chapter_of_seconds():
+    ours = {"svs": {"first": 1.5, "warm": 0.2}, "auto": {"first": 2.0, "warm": 1.0}}
+    peer = {"svs": {"first": 0.5, "warm": 0.4}}
+    page = recalibration.page({"seconds": {"10": {"ours": ours, "peer": peer}}})
+    assert "| 10 | `svs` | 1.500 | 0.200 | 0.500 | 0.400 | 3.00 | 0.50 |" in page
+    assert "| 10 | `auto` | 2.000 | 1.000 |  |  |  |  |" in page
+
+
 def test_quantiles_of_a_case_have_the_same_levels():
     rows = np.zeros(3, np.float32)
     normal = cj.Normal(rows, rows + 1)

@@ -411,25 +411,59 @@ def test_a_file_has_the_same_map(method, tmp_path):
     assert a.tobytes() == b.tobytes()
 
 
+# Fits maps of all kinds and keeps them, or reads them; and then writes what they predict.
+PREDICT = """
+import sys
+import jax, numpy as np, calibjax as cj
+
+rng, n = np.random.default_rng(0), 150
+x = rng.normal(size=n).astype(np.float32)
+events = (rng.random(n) < 1 / (1 + np.exp(-x))).astype(int)
+targets = (x + rng.normal(size=n) ** 3).astype(np.float32)
+counts = rng.poisson(np.exp(x / 2))
+probs = rng.dirichlet(np.ones(3), n).astype(np.float32)
+groups = {"site": np.arange(n) % 3, "age": x}
+wind = {"wind": rng.normal(size=n).astype(np.float32)}
+normal = cj.Normal(x, np.ones(n, np.float32))
+quantiles = cj.Quantiles(x[:, None] + np.array([-1, 0, 1], np.float32), (0.1, 0.5, 0.9))
+samples = cj.Empirical(x[:, None] + rng.normal(size=(n, 9)).astype(np.float32))
+hidden = cj.Between(targets, np.where(targets > 1, np.inf, targets))
+event = cj.Bernoulli(1 / (1 + np.exp(-3 * x)))
+kinds = [
+    (cj.Categorical(probs), rng.integers(0, 3, n), "auto", None, None),
+    (cj.Categorical(probs), rng.integers(0, 3, n), "sms", groups, None),
+    (event, events, "venn_abers", None, None),
+    (event, events, "spline", groups, None),
+    (normal, targets, "pit_spline", None, None),
+    (normal, hidden, "pit_isotonic", groups, None),
+    (quantiles, targets + np.sign(wind["wind"]), "conditional", groups, wind),
+    (samples, targets, "conformal", None, None),
+    (cj.Poisson(np.exp(x / 2), max_count=64), counts, "pit_beta", groups, None),
+]
+for k, (predictions, targets, method, groups, covariates) in enumerate(kinds):
+    path = f"{sys.argv[2]}/{k}.json"
+    if sys.argv[1] == "fit":
+        beside = {"groups": groups, "covariates": covariates}
+        recalibrator = cj.fit_recalibrator(predictions, targets, method, **beside)
+        recalibrator.save(path)
+    else:
+        recalibrator = cj.load_recalibrator(path)
+    mended = recalibrator(predictions, groups, covariates)
+    for leaf in jax.tree.leaves(mended):
+        sys.stdout.buffer.write(np.asarray(leaf).tobytes())
+    sys.stdout.buffer.write(str(recalibrator).encode())
+"""
+
+
 @pytest.mark.slow
 def test_another_process_makes_the_same_bytes(tmp_path):
-    recalibrator = cj.fit_recalibrator(cj.Categorical(PROBS), LABELS, "spline")
-    recalibrator.save(tmp_path / "map.json")
-    np.save(tmp_path / "probs.npy", PROBS)
-    program = (
-        "import calibjax as cj, numpy as np, sys;"
-        f"r = cj.load_recalibrator({str(tmp_path / 'map.json')!r});"
-        f"q = r(cj.Categorical(np.load({str(tmp_path / 'probs.npy')!r}))).probs;"
-        "sys.stdout.buffer.write(np.asarray(q).tobytes())"
-    )
-
-    def written():
+    def written(what):
         folder = Path(cj.__file__).parent.parent
-        return subprocess.run(
-            [sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, cwd=folder
-        ).stdout
+        command = [sys.executable, "-c", PREDICT, what, str(tmp_path)]
+        return subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=folder).stdout
 
-    assert written() == written() != b""
+    kept = written("fit")
+    assert len(kept) > 10_000 and written("load") == kept
 
 
 def test_a_foreign_or_damaged_file_is_refused(tmp_path):
@@ -445,6 +479,7 @@ def test_a_foreign_or_damaged_file_is_refused(tmp_path):
         node[keys[-1]] = value
         return json.dumps(content)
 
+    two = {"dtype": "float32", "shape": [2], "values": [1.0, 1.0]}
     for text, message in {
         json.dumps(whole)[:-30]: "map.json: expected a file that Recalibrator.save has written",
         "[]": "expected a file that Recalibrator.save has written",
@@ -455,6 +490,7 @@ def test_a_foreign_or_damaged_file_is_refused(tmp_path):
         changed("steps", 0, "step", value="Other"): "damaged .*Other",
         changed("steps", 1, "weight", "values", value=[float("nan")]): "damaged .*finite",
         changed("steps", 0, "least", "dtype", value="object"): "damaged .*dtype",
+        changed("steps", 1, "weight", value=two): "damaged .shapes do not fit together",
     }.items():
         path.write_text(text)
         check_message(lambda: cj.load_recalibrator(path), ValueError, message)

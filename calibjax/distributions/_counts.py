@@ -88,7 +88,7 @@ class Counts(Distribution):
         def cdf_of_one(p: Counts, y: jax.Array) -> jax.Array:
             sums = _cumulative(p, "with a cdf")
             largest = sums.size - 1
-            beyond = jnp.where(p._is_complete(), 1.0, jnp.nan)
+            beyond = jnp.where(p.is_complete(), 1.0, jnp.nan)
             within = sums[jnp.clip(y, 0, largest)]
             return jnp.where(y < 0, 0.0, jnp.where(y <= largest, within, beyond))
 
@@ -119,7 +119,7 @@ class Counts(Distribution):
         first = np.argmax(enough, axis=0)[np.any(enough, axis=0)]
         return _AUTOMATIC[np.max(first)] if first.size else None
 
-    def _is_complete(self) -> jax.Array:
+    def is_complete(self) -> jax.Array:
         """Whether counts above max_count are improbable for *one* prediction."""
         count: Any = self.max_count
         return self.tail_exponent(count) >= _TAIL
@@ -146,7 +146,7 @@ def _cumulative(p: Counts, use: str) -> jax.Array:
 def _probabilities(p: Counts, kernel: KernelLike) -> tuple[jax.Array, jax.Array]:
     """The counts 0 … max_count, and their probabilities, NaN if larger counts are likely."""
     counts = _all_counts(p, f"with a {type_name(kernel)}")
-    return counts, jnp.where(p._is_complete(), jax.vmap(p.probability)(counts), jnp.nan)
+    return counts, jnp.where(p.is_complete(), jax.vmap(p.probability)(counts), jnp.nan)
 
 
 @mean_embedding.register(Counts, object)

@@ -11,7 +11,7 @@ from calibjax._check import check_choice
 from calibjax._distribution import Distribution
 from calibjax._rows import CovariatesLike, Data, Dependence, NamedColumns, padded
 from calibjax._sharding import on_one_device
-from calibjax.distributions import Empirical, Quantiles
+from calibjax.distributions import Counts, Empirical, Quantiles
 from calibjax.recalibration._covariates import read_covariates
 from calibjax.recalibration._folds import counted, parts_of
 from calibjax.recalibration._groups import FittedGroups, fit_line_groups
@@ -21,6 +21,7 @@ from calibjax.recalibration._unit_line import (
     ConditionalLine,
     LineRows,
     UnitLine,
+    are_complete,
     check_numbers_to_mend,
     distances_of,
     fit_conformal,
@@ -57,6 +58,7 @@ def fit_to_numbers(
         )
     data = on_one_device(check_numbers(predictions, targets, where, weights, intervals=True))
     kept, counts = counted(data)
+    _check_complete(data, kept)
     names, columns = read_covariates(covariates, data.n, kept)
     part = parts_of(data, dependence, kept, _N_PARTS, is_conditional or groups is not None)
     of_groups: FittedGroups | None = None
@@ -99,6 +101,19 @@ def fit_to_numbers(
     )
 
 
+def _check_complete(data: Data, kept: np.ndarray) -> None:
+    """A ValueError if a table up to max_count would lack counts that are likely."""
+    if not isinstance(data.predictions, Counts):
+        return
+    too_few = kept & ~np.asarray(_are_complete(padded(data).predictions))[: data.n]
+    if too_few.any():
+        raise ValueError(
+            "max_count must be so large that larger counts have a probability below 4e-18 in "
+            f"every row, got {data.predictions.max_count}, which row {np.argmax(too_few)} may "
+            "exceed."
+        )
+
+
 def _line_rows(
     data: Data, method: str, kept: np.ndarray, counts: np.ndarray, part: np.ndarray
 ) -> LineRows:
@@ -137,6 +152,7 @@ def _values(
     return line.values(predictions, columns)
 
 
+_are_complete = jax.jit(are_complete)
 _median_and_spread = jax.jit(median_and_spread)
 _mass_below = jax.jit(mass_below)
 _quantiles_at = jax.jit(quantiles_at)

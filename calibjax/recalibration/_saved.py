@@ -128,6 +128,9 @@ def _of_json(node: Any) -> Any:
 
 
 def _coding_of(node: dict[str, Any]) -> Coding:
+    names = [x["name"] for x in node["columns"]]
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError("names of columns must be strings")
     columns = tuple(
         ColumnCode(str(x["name"]), tuple(map(str, x["levels"])), tuple(map(float, x["cuts"])))
         for x in node["columns"]
@@ -167,9 +170,12 @@ def _checked(recalibrator: Recalibrator) -> Recalibrator:
         if isinstance(line, ConditionalLine) and len(line.grid) not in (2, n_known):
             raise ValueError("there must be as many covariates as the map has")
         return recalibrator
-    shape = jax.eval_shape(apply_jit, recalibrator.steps, jax.ShapeDtypeStruct((2, m), np.float32))
+    rows = jax.ShapeDtypeStruct((2, m), np.float32)
+    try:
+        fits = jax.eval_shape(apply_jit, recalibrator.steps, rows).shape == (2, m)
+    except (TypeError, ValueError):  # jax says in many lines which shapes they are
+        fits = False
     curves = recalibrator.of_groups
-    fits = curves is None or np.shape(curves.centres) == (1 if m == 2 else m,)
-    if shape.shape != (2, m) or not fits:
+    if not fits or (curves and np.shape(curves.centres) != (1 if m == 2 else m,)):
         raise ValueError("shapes do not fit together")
     return recalibrator

@@ -7,6 +7,7 @@ from calibjax.recalibration._unit_line._conditional import (
 )
 from calibjax.recalibration._unit_line._conformal import ConformalLine as ConformalLine
 from calibjax.recalibration._unit_line._conformal import fit_conformal as fit_conformal
+from calibjax.recalibration._unit_line._counts import are_complete as are_complete
 from calibjax.recalibration._unit_line._fits import LEVELS as LEVELS
 from calibjax.recalibration._unit_line._fits import LINES as LINES
 from calibjax.recalibration._unit_line._hidden import hidden_below as hidden_below

@@ -1,7 +1,8 @@
 """Counts after a map of the unit line: a table of probabilities.
 
 A table is a law that every function takes, whatever the map is.  Counts above the last one of the
-sums of a family, which have a probability of less than 4e-18 before, go to its last class.
+sums of a family go to its last class: they have a probability of less than 4e-18 before, or else
+the table is NaN.
 """
 
 import jax
@@ -37,4 +38,10 @@ def mended_counts(predictions: Counts, scores: jax.Array, moved: jax.Array) -> O
     upper = jnp.concatenate([ones, upper, zeros], axis=1)
     of_lower, of_upper = jnp.diff(lower, axis=1), -jnp.diff(upper, axis=1)
     q = jnp.maximum(jnp.where(lower[:, 1:] < 0.5, of_lower, of_upper), 0.0)
-    return Ordinal(q / jnp.sum(q, axis=1, keepdims=True))
+    q = q / jnp.sum(q, axis=1, keepdims=True)
+    return Ordinal(jnp.where(are_complete(predictions)[:, None], q, jnp.nan))
+
+
+def are_complete(predictions: Counts) -> jax.Array:
+    """Whether counts above max_count are improbable, ``[n]``."""
+    return jax.vmap(lambda one: one.is_complete())(widened(predictions))

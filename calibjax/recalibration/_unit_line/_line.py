@@ -130,7 +130,7 @@ def known_levels(predictions: Distribution) -> Sequence[float]:
 
 
 def check_numbers_to_mend(predictions: Any) -> None:
-    """A TypeError unless these are predictions of numbers that a map of the unit line mends."""
+    """An error unless these are predictions of numbers that a map of the unit line mends."""
     if isinstance(predictions, Empirical):
         if predictions.weights is not None or predictions.target_shape != "n":
             raise TypeError(
@@ -138,7 +138,7 @@ def check_numbers_to_mend(predictions: Any) -> None:
                 "vectors."
             )
         if jnp.shape(predictions.samples)[1] < 2:
-            raise TypeError("predictions must have at least 2 samples for each target, got 1.")
+            raise ValueError("predictions must have at least 2 samples for each target, got 1.")
     elif isinstance(predictions, Counts):
         if predictions.max_count is None:
             raise ValueError(
