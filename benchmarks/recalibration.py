@@ -258,7 +258,8 @@ def page(results: dict) -> str:
     parts = [
         "# Recalibration",
         "Made by `python -m benchmarks.recalibration`. Models of scikit-learn are fitted to 40 % "
-        "of the rows of data sets, maps to 30 %, and the rest judges them.",
+        "of the rows of data sets, maps to 30 %, and the rest judges them. Cases may be of several "
+        "runs, of which `--missing` goes on from the last.",
     ]
     n_pairs = len(results.get("pairs", {}))
     if 0 < n_pairs < N_PAIRS:
