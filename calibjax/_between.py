@@ -211,9 +211,11 @@ def unit_interval(predictions: Distribution, targets: PyTree) -> UnitInterval:
         """F and 1 - F at an end, also where it is open; derivatives there are 0."""
         is_last = end > 0
         at = jnp.where(is_open, point, as_targets(predictions, end))
-        below = jnp.where(is_open, jnp.where(is_last, 1.0, 0.0), predictions.cdf(at))
-        above = jnp.where(is_open, jnp.where(is_last, 0.0, 1.0), predictions.survival(at))
-        return below, above
+        below, above = predictions.tails(at)
+        return (
+            jnp.where(is_open, jnp.where(is_last, 1.0, 0.0), below),
+            jnp.where(is_open, jnp.where(is_last, 0.0, 1.0), above),
+        )
 
     # An end that is later than all that a forecast is about is not known.
     start, end = (predictions.restricted(x) for x in (targets.low, targets.high))

@@ -152,6 +152,10 @@ class Distribution(ABC):
         """
         return 1 - self.cdf(targets)
 
+    def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """`cdf` and `survival`; a family that finds both at once overrides it."""
+        return self.cdf(targets), self.survival(targets)
+
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """P(Y < targets[i]) and P(Y <= targets[i]), each ``[n]``; by default only integers jump."""
         if self.target_kind == "real":
@@ -233,13 +237,13 @@ class Distribution(ABC):
 
     def unit_interval(self, targets: jax.Array) -> UnitInterval:
         """What predictions say about targets: where U = F(y) lies, each end ``[n]``."""
-        low, high = self.cdf_jump(targets)
         if self.target_kind == "integer":
-            return UnitInterval(low, high, *jax.vmap(self.survival)(_both_ends(targets)))
+            below, above = jax.vmap(self.tails)(_both_ends(targets))
+            return UnitInterval(*below, *above)
         if self.has_atoms:
-            return interval(low, high)
-        above = self.survival(targets)
-        return UnitInterval(low, low, above, above)
+            return interval(*self.cdf_jump(targets))
+        at, above = self.tails(targets)
+        return UnitInterval(at, at, above, above)
 
     def law_of_pit(self) -> Any:
         """The laws of U = F(Y), for predictions of which tests judge U and not the target.

@@ -104,21 +104,21 @@ class Recalibrated(Univariate):
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``."""
-        below, above = self._tails(targets)
+        below, above = self._outside(targets)
         return jnp.where(below, 0.0, jnp.where(above, 1.0, ndtr(self._score_of(targets)[1])))
 
     def survival(self, targets: jax.Array) -> jax.Array:
         """P(Y > targets), ``[n]``."""
-        below, above = self._tails(targets)
+        below, above = self._outside(targets)
         return jnp.where(below, 1.0, jnp.where(above, 0.0, ndtr(-self._score_of(targets)[1])))
 
-    def _tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _outside(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Whether targets are beyond all numbers that the base knows, ``[n]``.
 
         Nothing is there; else a steep map would have some of its mass at infinity.
         """
         p, targets = widened((self, targets))
-        below, above = p.base.cdf(targets), p.base.survival(targets)
+        below, above = p.base.tails(targets)
         least = jnp.finfo(below.dtype).tiny
         return below <= least, above <= least
 
@@ -145,7 +145,7 @@ class Recalibrated(Univariate):
     def _score_of(self, targets: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Normal scores of F(y) and of G(F(y)), and the slope of one in the other, ``[n]``."""
         p, targets = widened((self, targets))
-        z = normal_score(p.base.cdf(targets), p.base.survival(targets))
+        z = normal_score(*p.base.tails(targets))
         scores = jnp.broadcast_to(p._scores(), p._moved().shape)
         return z, *line_through(scores, p._moved(), z)
 

@@ -101,13 +101,17 @@ class ZeroInflated(Counts):
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets[i]), ``[n]``."""
-        p = widened(self)
-        return jnp.where(targets < 0, 0.0, p.gate + (1 - p.gate) * p.base.cdf(targets))
+        return self.tails(targets)[0]
 
     def survival(self, targets: jax.Array) -> jax.Array:
         """P(Y > targets[i]), ``[n]``."""
+        return self.tails(targets)[1]
+
+    def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         p = widened(self)
-        return jnp.where(targets < 0, 1.0, (1 - p.gate) * p.base.survival(targets))
+        (below, above), is_none = p.base.tails(targets), targets < 0
+        below, above = p.gate + (1 - p.gate) * below, (1 - p.gate) * above
+        return jnp.where(is_none, 0.0, below), jnp.where(is_none, 1.0, above)
 
     def tail_exponent(self, count: jax.Array, numpy: ModuleType = jnp) -> jax.Array:
         return self.base.tail_exponent(count, numpy)

@@ -92,13 +92,15 @@ class Beta(Univariate):
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``."""
-        p, targets = widened((self, targets))
-        return beta_tails(p.concentration1, p.concentration0, targets)[0]
+        return self.tails(targets)[0]
 
     def survival(self, targets: jax.Array) -> jax.Array:
         """P(Y > targets), ``[n]``."""
+        return self.tails(targets)[1]
+
+    def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         p, targets = widened((self, targets))
-        return beta_tails(p.concentration1, p.concentration0, targets)[1]
+        return beta_tails(p.concentration1, p.concentration0, targets)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``: by bisection on the cdf."""

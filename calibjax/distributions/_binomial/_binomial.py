@@ -119,13 +119,15 @@ class Binomial(Counts):
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets[i]), ``[n]``."""
-        p = widened(self)
-        return tails(widened_integers(targets), p.total, p.probs)[0]
+        return self.tails(targets)[0]
 
     def survival(self, targets: jax.Array) -> jax.Array:
         """P(Y > targets[i]), ``[n]``."""
+        return self.tails(targets)[1]
+
+    def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         p = widened(self)
-        return tails(widened_integers(targets), p.total, p.probs)[1]
+        return tails(widened_integers(targets), p.total, p.probs)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest count y with P(Y <= y) >= level, ``[n]``; `total` at level 1."""

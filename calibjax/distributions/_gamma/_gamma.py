@@ -100,11 +100,11 @@ class Gamma(Univariate):
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``."""
-        return self._tails(targets)[0]
+        return self.tails(targets)[0]
 
     def survival(self, targets: jax.Array) -> jax.Array:
         """P(Y > targets), ``[n]``."""
-        return self._tails(targets)[1]
+        return self.tails(targets)[1]
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``: by bisection on the cdf."""
@@ -124,7 +124,7 @@ class Gamma(Univariate):
         points, weights = gamma_rule(self.concentration)
         return points / self.rate, weights
 
-    def _tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         p, targets = widened((self, targets))
         # A product that underflows would be the impossible target 0.
         least = jnp.finfo(targets.dtype).tiny

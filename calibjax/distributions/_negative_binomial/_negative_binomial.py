@@ -93,13 +93,15 @@ class NegativeBinomial(Counts):
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets[i]), ``[n]``: 1 - I_q(targets[i] + 1, r) for q = m / (m + r)."""
-        p = widened(self)
-        return tails(widened_integers(targets), p.mu, p.concentration)[0]
+        return self.tails(targets)[0]
 
     def survival(self, targets: jax.Array) -> jax.Array:
         """P(Y > targets[i]), ``[n]``: I_q(targets[i] + 1, r) for q = m / (m + r)."""
+        return self.tails(targets)[1]
+
+    def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         p = widened(self)
-        return tails(widened_integers(targets), p.mu, p.concentration)[1]
+        return tails(widened_integers(targets), p.mu, p.concentration)
 
     def probability(self, count: jax.Array) -> jax.Array:
         return probability(count, self.mu, self.concentration)

@@ -66,11 +66,14 @@ class Poisson(Counts):
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets[i]), ``[n]``, the probability that a gamma variable is above the rate."""
-        return tails(widened_integers(targets), widened(self.rate))[0]
+        return self.tails(targets)[0]
 
     def survival(self, targets: jax.Array) -> jax.Array:
         """P(Y > targets[i]), ``[n]``, the probability that a gamma variable is below the rate."""
-        return tails(widened_integers(targets), widened(self.rate))[1]
+        return self.tails(targets)[1]
+
+    def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return tails(widened_integers(targets), widened(self.rate))
 
     def probability(self, count: jax.Array) -> jax.Array:
         return probability(count, self.rate)
