@@ -6,10 +6,10 @@
     python -m benchmarks.recalibration --missing        # what old results lack, such as peers
 
 Models of scikit-learn are fitted to 40 % of the rows of data sets, maps to 30 %, and the rest
-judges them.  The packages probmetrics, crepes and mcgrad are peers where they are installed, and
-``CALIBJAX_REFERENCE`` may point to a folder whose ``data/`` has predictions of CIFAR, of the flu
-hub, and of recidivism.  It writes `RECALIBRATION.md` and `recalibration.json` into `benchmarks/`,
-or into the folder ``--output``.
+judges them.  The packages probmetrics, crepes, MAPIE and mcgrad are peers where they are installed,
+and ``CALIBJAX_REFERENCE`` may point to a folder whose ``data/`` has predictions of CIFAR, of the
+flu hub, and of recidivism.  It writes `RECALIBRATION.md` and `recalibration.json` into
+`benchmarks/`, or into the folder ``--output``.
 """
 
 import argparse
@@ -372,8 +372,9 @@ def main() -> None:
         for k, (name, case) in enumerate(part.cases()):
             if options.quick and k == 2:
                 break
-            if not old(chapter, name):
-                keep(chapter, name, part.results_of(case))
+            known = old(chapter, name)
+            if (new := part.results_of(case, known)) != known:
+                keep(chapter, name, new)
     for chapter, source in (("cifar", cifar), ("pairs", pairs)):
         if chapter not in chapters:
             continue

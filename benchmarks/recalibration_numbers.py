@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from sklearn import datasets
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import train_test_split
@@ -171,10 +172,12 @@ def judged(case: Case, predictions: Any) -> dict[str, float]:
     return found | {"p": float(test.pvalue)}
 
 
-def results_of(case: Case) -> dict[str, dict[str, Any]]:
-    """What each map makes of the rows that judge."""
-    found: dict[str, dict[str, Any]] = {}
+def results_of(case: Case, known: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What each map makes of the rows that judge, beside what is known already."""
+    found = dict(known)
     for method in METHODS:
+        if method in known:
+            continue
         start = time.process_time()
         recalibrator = cj.fit_recalibrator(
             case.fit.predictions, case.fit.targets, method, times=case.fit.times
@@ -182,7 +185,10 @@ def results_of(case: Case) -> dict[str, dict[str, Any]]:
         seconds = time.process_time() - start
         found[method] = judged(case, recalibrator(case.judge.predictions)) | {"seconds": seconds}
         found[method]["chosen"] = recalibrator.fit.method
-    for name, peer in (("plain shift", shifted), ("crepes", of_crepes)):
+    peers = {"plain shift": shifted, "crepes": of_crepes, "MAPIE": of_mapie}
+    for name, peer in peers.items():
+        if name in known:
+            continue
         start = time.process_time()
         mended = peer(case)
         if mended is not None:
@@ -228,6 +234,43 @@ def of_crepes(case: Case) -> cj.Quantiles | None:
     return cj.Quantiles(np.sort(finite, axis=1).astype(np.float32), tuple(levels))
 
 
+class _Column(RegressorMixin, BaseEstimator):
+    """A regressor whose prediction is one column of its features."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+        self.is_fitted_ = True
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> "_Column":
+        return self
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return np.asarray(X)[:, self.place]
+
+
+def of_mapie(case: Case) -> cj.Quantiles | None:
+    """Conformalized quantile regression of the package MAPIE, of each pair of opposite levels."""
+    if importlib.util.find_spec("mapie") is None:
+        return None
+    from mapie.regression import ConformalizedQuantileRegressor
+
+    (levels, fit), (_, judge) = (
+        quantiles(x.predictions, case.fit.predictions) for x in (case.fit, case.judge)
+    )
+    middle, values = len(levels) // 2, judge.copy()
+    for low in range(middle):
+        high = len(levels) - 1 - low
+        columns = [_Column(low), _Column(high), _Column(middle)]
+        share = float(levels[high] - levels[low])
+        # Fewer rows cannot hold such a share.
+        if len(fit) * (1 - share) / 2 < 1:
+            continue
+        system = ConformalizedQuantileRegressor(columns, confidence_level=share, prefit=True)
+        system.conformalize(fit, case.fit.targets)
+        values[:, [low, high]] = system.predict_interval(judge)[1][:, :, 0]
+    return cj.Quantiles(np.sort(values, axis=1).astype(np.float32), tuple(levels))
+
+
 def part_of_page(
     results: dict[str, Any], table: Callable[[list[str], list[list[str]]], str]
 ) -> str:
@@ -239,7 +282,8 @@ def part_of_page(
         "size. Coverage is that of central intervals of 50 and 90 % (of quantiles at other levels: "
         "the nearest ones). p is that of `calibration_test`, at most "
         f"{N_TEST} rows; of flu weeks less than 4 apart may depend on each other. `pit_isotonic` "
-        "is the map of Kuleshov et al.; crepes are its normalised predictive systems."
+        "is the map of Kuleshov et al.; crepes are its normalised predictive systems, and MAPIE is "
+        "its conformalized quantile regression of each pair of opposite levels."
     ]
     for name, found in results.items():
         before = found["nothing"]
