@@ -497,6 +497,39 @@ def test_odd_rows_have_a_map():
     assert cj.fit_recalibrator(one, np.zeros(1, np.float32)).fit.method == "nothing"
 
 
+FEW = slice(0, 120)
+ONES = np.ones(120, np.float32)
+FORECASTS = {
+    "equal samples": (cj.Empirical(np.tile(LOC[FEW, None], (1, 6)).astype(np.float32)), TARGETS),
+    "points": (cj.Normal(LOC[FEW].astype(np.float32), 1e-30 * ONES), TARGETS),
+    "points that are right": (cj.Normal(LOC[FEW].astype(np.float32), 1e-30 * ONES), LOC),
+    "impossible": (
+        cj.Normal(LOC[FEW].astype(np.float32), ONES),
+        np.where(np.arange(N) == 3, 1e6, TARGETS),
+    ),
+    "no counts": (cj.Poisson(0 * ONES, max_count=5), np.zeros(N, int)),
+    "impossible counts": (cj.Poisson(0 * ONES, max_count=5), np.arange(N) % 3),
+}
+
+
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(x, marks=() if x == "pit_isotonic" else pytest.mark.slow) for x in OF_NUMBERS],
+)
+def test_odd_forecasts_have_a_map(method):
+    quantiles = jax.jit(lambda p: jax.vmap(p.quantile)(np.float32([0.1, 0.5, 0.9])))
+    for name, (predictions, targets) in FORECASTS.items():
+        targets = targets[FEW] if name.endswith("counts") else targets[FEW].astype(np.float32)
+        mended = cj.fit_recalibrator(predictions, targets, method)(predictions)
+        if isinstance(mended, cj.Ordinal):
+            probs = np.asarray(mended.probs)
+            assert np.all(probs >= 0), name
+            np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-5)
+        else:
+            found = np.asarray(quantiles(mended), float)
+            assert np.all(np.isfinite(found)) and np.all(np.diff(found, axis=0) >= 0), name
+
+
 SIZES = 10 ** np.random.default_rng(9).uniform(-12, 12, N)
 FAR = np.where(np.arange(N) == 3, 1e30, TARGETS)
 ODD = {

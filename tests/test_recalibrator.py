@@ -285,8 +285,15 @@ def test_odd_events_have_a_map(odd):
         assert after > min(before, -0.7) - 0.1, (method, before, after)
 
 
+# Nearly all of what naive Bayes says is 0 or 1, and one class is impossible.
+SURE = np.eye(M, dtype=np.float32)[np.argmax(PROBS, axis=1)]
+WITHOUT = PROBS[:, [0, 1, 1]] * np.array([1, 1, 0], np.float32)
+WITHOUT /= WITHOUT.sum(axis=1, keepdims=True)
+
+
 def test_labels_without_a_class_and_alone_have_a_map():
-    for labels, probs in ((LABELS % 2, PROBS), (LABELS[:1], PROBS[:1])):
+    odd = (LABELS % 2, PROBS), (LABELS[:1], PROBS[:1]), (LABELS, SURE), (LABELS, WITHOUT)
+    for labels, probs in (*odd, (LABELS % 2, WITHOUT), (np.argmax(SURE, axis=1), SURE)):
         for method in MANY:
             recalibrator = cj.fit_recalibrator(cj.Categorical(probs), labels, method)
             q = np.asarray(recalibrator(cj.Categorical(PROBS)).probs)
