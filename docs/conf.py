@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 
+import jax
 from docutils import nodes
 
 import calibjax
@@ -14,6 +15,14 @@ HERE = Path(__file__).parent
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(HERE / "_build" / ".jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Most of the time of a page is compilation, most of that optimisations of machine code, which its
+# small examples do not repay.  Later versions of XLA do not know the second flag, and abort.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault("JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS", "0")
+SIMPLE_CODE = "--xla_cpu_parallel_codegen_split_count=1"
+if jax.__version_info__ < (0, 11):
+    SIMPLE_CODE += " --xla_cpu_use_fusion_emitters=false"
+os.environ.setdefault("XLA_FLAGS", SIMPLE_CODE)
 
 project = "calibjax"
 author = "the authors of calibjax"
