@@ -7,13 +7,26 @@ import numpy as np
 import pandas as pd
 import pytest
 from messages import check_message
+from scipy.special import expit
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import BayesianRidge, LinearRegression, QuantileRegressor, Ridge
+from sklearn.linear_model import (
+    BayesianRidge,
+    LinearRegression,
+    LogisticRegression,
+    QuantileRegressor,
+    Ridge,
+)
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GroupKFold, StratifiedKFold, cross_val_predict, cross_val_score
+from sklearn.model_selection import (
+    GroupKFold,
+    StratifiedGroupKFold,
+    StratifiedKFold,
+    cross_val_predict,
+    cross_val_score,
+)
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -185,6 +198,36 @@ def test_maps_of_regressors_know_groups_and_what_depends(name):
     np.testing.assert_allclose(law.quantile(0.5), medians, rtol=1e-4)
     errors = [np.mean((targets - medians)[np.arange(N) % 3 == k]) for k in range(3)]
     assert np.ptp(errors) < 1
+
+
+@pytest.mark.parametrize("name", ["clusters", "times"])
+def test_maps_of_classifiers_know_groups_and_what_depends(name):
+    units = np.arange(N) // 10
+    ward = np.array(["a", "b"])[np.arange(N) % 2]
+    # One ward has three times as many events as the model, which does not see it, can say.
+    chance = expit(Z[:, 0] - 1 + 2 * (ward == "b"))
+    labels = (np.random.default_rng(5).random(N) < chance).astype(int)
+    frame = pd.DataFrame({"x": Z[:, 0], "ward": ward})
+    seen = make_pipeline(FunctionTransformer(lambda X: X[["x"]]), LogisticRegression())
+    model = RecalibratedClassifier(seen, method="temperature", cv=3, groups=["ward"])
+    model.fit(frame, labels, **{name: units})
+    if name == "times":
+        folds = [(units // 10 != k, units // 10 == k) for k in range(3)]
+    else:
+        folds = StratifiedGroupKFold(3).split(frame, labels, units)
+    probs = np.zeros((N, 2))
+    for train, test in folds:
+        fitted = LogisticRegression().fit(Z[train, :1], labels[train])
+        probs[test] = fitted.predict_proba(Z[test, :1])
+    with jax.enable_x64(True):
+        law = cj.Categorical(probs)
+        expected = cj.fit_recalibrator(
+            law, labels, "temperature", groups={"ward": ward}, **{name: units}
+        )
+    assert str(model.recalibrator_) == str(expected) and "of ward" in str(expected)
+    events = model.predict_proba(frame)[:, 1]
+    np.testing.assert_allclose(model.predict_proba(frame[:5])[:, 1], events[:5], rtol=1e-9)
+    assert abs(np.mean((labels - events)[ward == "b"])) < 0.05
 
 
 def test_what_regressors_say():

@@ -1,5 +1,6 @@
 """A classifier whose probabilities are mended."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -11,13 +12,20 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 from sklearn.utils import indexable
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+)
 
 from calibjax._rows import filled_up
 from calibjax.distributions import Categorical
+from calibjax.evaluation import read_dependence
 from calibjax.recalibration import Recalibrator, fit_recalibrator
 from calibjax.sklearn._labels import check_has_probabilities, places_of, probabilities_of
 from calibjax.sklearn._meta import Wrapper, fit_parameters, fitted_clone
+from calibjax.sklearn._rows import columns_of, filled_columns, folds_of
 
 
 class RecalibratedClassifier(ClassifierMixin, Wrapper):
@@ -33,7 +41,10 @@ class RecalibratedClassifier(ClassifierMixin, Wrapper):
         estimator: a classifier with `predict_proba`; None for ``LogisticRegression()``.
         method: as in `fit_recalibrator`, such as "auto", "temperature" or "sms".
         cv: what `sklearn.model_selection.check_cv` takes: a number of folds, a splitter, or a list
-            of pairs of rows, such as ``list(GroupKFold().split(X, y, patients))``.
+            of pairs of rows.
+        groups: names of columns of X, or positions in an array, such as ``["region"]``: the map
+            knows these groups of rows. The estimator sees them, too; a ``ColumnTransformer`` in
+            front of it may drop them.
 
     After `fit`: ``classes_``; ``estimator_``, fitted to all rows; ``recalibrator_``, the map.
 
@@ -53,14 +64,23 @@ class RecalibratedClassifier(ClassifierMixin, Wrapper):
         0.6
     """
 
-    def __init__(self, estimator: Any = None, *, method: str = "auto", cv: Any = 5) -> None:
-        self.estimator, self.method, self.cv = estimator, method, cv
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        method: str = "auto",
+        cv: Any = 5,
+        groups: Sequence[str | int] | None = None,
+    ) -> None:
+        self.estimator, self.method, self.cv, self.groups = estimator, method, cv, groups
 
     classes_: np.ndarray
     estimator_: Any
     recalibrator_: Recalibrator
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "RecalibratedClassifier":
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, clusters: Any = None, times: Any = None
+    ) -> "RecalibratedClassifier":
         """Fits the estimator and the map.
 
         Args:
@@ -68,9 +88,15 @@ class RecalibratedClassifier(ClassifierMixin, Wrapper):
             y: classes ``[n]``.
             sample_weight: how much each row counts, for the map, and for an estimator that takes
                 it; None if all count the same.
+            clusters: names or numbers of clusters ``[n]``: rows of one, such as a patient, may
+                depend on each other, and are in one fold.
+            times: numbers or dates ``[n]``, of which neighbours may depend on each other: folds are
+                blocks of consecutive ones. Not with clusters.
         """
         X, y = indexable(X, column_or_1d(y, warn=True))
         check_classification_targets(y)
+        check_consistent_length(y, clusters, times)
+        dependence = read_dependence(clusters, times, None)
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
         estimator = self._base()
         if isinstance(estimator, FrozenEstimator):
@@ -83,7 +109,7 @@ class RecalibratedClassifier(ClassifierMixin, Wrapper):
                 estimator,
                 X,
                 y,
-                cv=self.cv,
+                cv=list(folds_of(self.cv, X, y, dependence, of_classes=True)),
                 method="predict_proba",
                 params=fit_parameters(estimator, weights),
             )
@@ -92,7 +118,15 @@ class RecalibratedClassifier(ClassifierMixin, Wrapper):
         labels = places_of(y, self.classes_)
         with jax.enable_x64(True):
             predictions = Categorical(jnp.asarray(np.asarray(probs, float)))
-            self.recalibrator_ = fit_recalibrator(predictions, labels, self.method, weights=weights)
+            self.recalibrator_ = fit_recalibrator(
+                predictions,
+                labels,
+                self.method,
+                weights=weights,
+                groups=columns_of(X, self.groups),
+                clusters=dependence.clusters,
+                times=dependence.times,
+            )
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -100,7 +134,8 @@ class RecalibratedClassifier(ClassifierMixin, Wrapper):
         check_is_fitted(self)
         probs = probabilities_of(self.estimator_, X)
         with jax.enable_x64(True):
-            mended = self.recalibrator_(Categorical(jnp.asarray(filled_up(probs))))
+            groups = filled_columns(columns_of(X, self.groups))
+            mended = self.recalibrator_(Categorical(jnp.asarray(filled_up(probs))), groups)
             found = np.asarray(mended.probs)[: len(probs)]
         return found / found.sum(axis=1, keepdims=True)
 

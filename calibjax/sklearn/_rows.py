@@ -5,7 +5,7 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import GroupKFold, PredefinedSplit, check_cv
+from sklearn.model_selection import GroupKFold, PredefinedSplit, StratifiedGroupKFold, check_cv
 from sklearn.utils import _safe_indexing
 
 from calibjax._rows import Dependence, filled_up
@@ -29,18 +29,21 @@ def filled_columns(columns: dict[str, np.ndarray] | None) -> dict[str, np.ndarra
 
 
 def folds_of(
-    cv: Any, X: Any, y: np.ndarray, dependence: Dependence
+    cv: Any, X: Any, y: np.ndarray, dependence: Dependence, of_classes: bool = False
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Rows that train a model, and others that fit the map to its predictions.
 
     Of a number of folds, rows of one cluster are in one fold, and times make blocks of consecutive
-    ones.  Splitters are given clusters or times as groups.
+    ones.  Splitters are given clusters or times as groups.  Folds of classes have all of them, as
+    far as that can be.
     """
     clusters, times, _ = dependence
     if not isinstance(cv, Integral) or (clusters is None and times is None):
-        return check_cv(cv, y).split(X, y, times if clusters is None else clusters)
+        splitter = check_cv(cv, y, classifier=of_classes)
+        return splitter.split(X, y, times if clusters is None else clusters)
     if clusters is not None:
-        return GroupKFold(int(cv)).split(X, y, clusters)
+        by_cluster = StratifiedGroupKFold if of_classes else GroupKFold
+        return by_cluster(int(cv)).split(X, y, clusters)
     number = np.unique(np.asarray(times), return_inverse=True)[1]
     n_times = int(number.max()) + 1
     if n_times < 2:
