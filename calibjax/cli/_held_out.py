@@ -70,18 +70,21 @@ def held_out(
     """The judgement by `cross_fit`; None if there are fewer than three clusters or times."""
     predictions, targets = model.predictions, model.targets
     n, (clusters, times, _) = len(targets), dependence
-    folds: Any = min(_FOLDS, n)
-    by = "by chance"
-    if clusters is not None or times is not None:
-        # A map may leave out one more of those that fit it.
-        n_units = np.unique(np.asarray(times if clusters is None else clusters)).size
-        if n_units < 3:
-            return None
-        folds = min(_FOLDS, n_units)
-        by = "of times one after another" if clusters is None else "of clusters, by chance"
-    elif not predictions.has_labels:
-        # Forecasts of one week are wrong together.
-        folds, by = np.arange(n) * folds // n, "of rows one after another"
+    units = times if clusters is None else clusters
+    n_units = n if units is None else np.unique(np.asarray(units)).size
+    # A map may leave out one more of those that fit it.
+    if units is not None and n_units < 3:
+        return None
+    count = min(_FOLDS, n_units)
+    folds: Any = count
+    if clusters is not None:
+        by = "of clusters, by chance"
+    elif times is not None:
+        by = "of times one after another"
+    elif predictions.has_labels:
+        by = "by chance"
+    else:  # forecasts of one week are wrong together
+        folds, by = np.arange(n) * count // n, "of rows one after another"
     together: dict[str, Any] = {"clusters": clusters, "times": times}
     mended = cross_fit(predictions, targets, method, folds, **together, **beside._asdict())
     if isinstance(predictions, Normal):
@@ -94,7 +97,6 @@ def held_out(
         return _mean_score(predictions, targets)[1], round(float(test.pvalue), 6)
 
     score = _mean_score(predictions, targets)[0]
-    count = int(np.max(folds)) + 1 if np.ndim(folds) else folds
     return HeldOut(score, count, by, judged(predictions), judged(mended))
 
 

@@ -58,7 +58,8 @@ def fit_to_numbers(
         )
     data = on_one_device(check_numbers(predictions, targets, where, weights, intervals=True))
     kept, counts = counted(data)
-    _check_complete(data, kept)
+    whole = padded(data)
+    _check_complete(whole, kept)
     names, columns = read_covariates(covariates, data.n, kept)
     part = parts_of(data, dependence, kept, _N_PARTS, is_conditional or groups is not None)
     of_groups: FittedGroups | None = None
@@ -76,7 +77,6 @@ def fit_to_numbers(
         n = int(kept.sum())
         # Neighbours in the order of the rows may be alike.
         in_order = np.arange(n) * min(_N_PARTS, n) // n
-        whole = padded(data)
         rows = _line_rows(whole, method, kept, counts[kept], in_order if part is None else part)
         if is_conditional:
             features = _known(_median_and_spread(whole.predictions), kept)
@@ -102,10 +102,10 @@ def fit_to_numbers(
 
 
 def _check_complete(data: Data, kept: np.ndarray) -> None:
-    """A ValueError if a table up to max_count would lack counts that are likely."""
+    """A ValueError if in padded data a table up to max_count would lack counts that are likely."""
     if not isinstance(data.predictions, Counts):
         return
-    too_few = kept & ~np.asarray(_are_complete(padded(data).predictions))[: data.n]
+    too_few = kept & ~np.asarray(_are_complete(data.predictions))[: kept.size]
     if too_few.any():
         raise ValueError(
             "max_count must be so large that larger counts have a probability below 4e-18 in "

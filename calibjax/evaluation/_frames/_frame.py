@@ -72,7 +72,7 @@ def read_frame(data: Any, target: str | None) -> Table:
     if len(sizes) > 1:
         lengths = ", ".join(f"{len(values)} of {name}" for name, values in cells.items())
         raise ValueError(f"data must have columns of the same length, got {lengths}.")
-    return _Frame(cells, np.arange(max(sizes, default=0)))
+    return _Frame(np.arange(max(sizes, default=0)), cells)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,22 +81,13 @@ class _Frame(PythonTable):
 
     Args:
         columns: the columns by their names.
-        rows: what errors call each row, counted from 0.
     """
 
     columns: dict[str, np.ndarray]
-    rows: np.ndarray
-
-    @property
-    def row_numbers(self) -> np.ndarray:
-        return self.rows
 
     @property
     def names(self) -> list[str]:
         return list(self.columns)
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def _cells(self, name: str) -> np.ndarray:
         return self.columns[name]

@@ -40,14 +40,12 @@ class Grid(PythonTable):
         target: the array of targets.
         dims: the dimensions of the targets, which are the rows.
         sizes: how long all dimensions are.
-        rows: the number of each row among all places of the targets.
     """
 
     variables: dict[str, Variable]
     target: str
     dims: tuple[str, ...]
     sizes: dict[str, int]
-    rows: np.ndarray
 
     @staticmethod
     def of(variables: dict[str, Variable], target: str | None) -> "Grid":
@@ -64,18 +62,11 @@ class Grid(PythonTable):
             variables.setdefault(dim, Variable((dim,), np.arange(size)))
         dims = variables[target].dims if target in variables else ()
         n = math.prod(sizes[dim] for dim in dims)
-        return Grid(variables, target or "", dims, sizes, np.arange(n))
-
-    @property
-    def row_numbers(self) -> np.ndarray:
-        return self.rows
+        return Grid(np.arange(n), variables, target or "", dims, sizes)
 
     @property
     def names(self) -> list[str]:
         return list(self.variables)
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def _cells(self, name: str) -> np.ndarray:
         """An array in the order of the rows, ``[n]``, or ``[n, m]`` if it has one dimension more.

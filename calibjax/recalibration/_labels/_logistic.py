@@ -58,8 +58,8 @@ def logistic_regression(
         moves = leverage * slopes / np.maximum(1 - variances * leverage, 1e-3)
     else:
         moves = np.zeros(len(p))
-        for k in range(part.max() + 1):
-            inside = part == k
+        for left_out in range(part.max() + 1):
+            inside = part == left_out
             others = _curvature(features[~inside], variances[~inside], penalty)
             step = np.linalg.solve(others, features[inside].T @ slopes[inside])
             moves[inside] = features[inside] @ step
