@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
+import numpy as np
 
 from calibjax._struct import is_traced
 
@@ -22,6 +23,9 @@ _FEWER_PASSES: Option = ("xla_backend_optimization_level", 1)
 # Another third less, but loops over pairs of rows take up to seven times as long.  From 0.11 on jax
 # does not know the option.
 _SIMPLE_LOOPS: Option = ("xla_cpu_use_fusion_emitters", False)
+# With more numbers than this in its arguments, a program takes as long to run as to compile, and
+# all optimisations are worth some hundredths of that.
+_MANY_NUMBERS = 2**18
 
 
 def on_cpu() -> bool:
@@ -49,7 +53,8 @@ def quick_jit(
         is_part = is_traced((args, kwargs, jax.device_put(0.0)))
         # Who asks jax for no optimisations gets none, as in our tests.
         is_quick = jax.config.values["jax_disable_most_optimizations"]
-        is_plain = is_part or is_quick or not on_cpu()
+        is_long = sum(np.size(x) for x in jax.tree.leaves((args, kwargs))) > _MANY_NUMBERS
+        is_plain = is_part or is_quick or is_long or not on_cpu()
         return compiled(() if is_plain else tuple(filter(_is_known, wanted)))(*args, **kwargs)
 
     return run
