@@ -22,15 +22,16 @@ def test_coordinates_in_float32():
     @jax.jit
     def coordinates(points, predictions):
         landmarks = landmarks_with_base(points, np.int32(n), base, True)
-        return landmarks.coordinates(predictions, np.arange(n, dtype=np.int32))
+        rows = np.arange(n, dtype=np.int32)
+        return landmarks.coordinates(predictions, rows), landmarks.matrix(base)
 
-    found = np.float64(coordinates(cj.Bernoulli(points), cj.Bernoulli(p)))
+    found, form = map(np.float64, coordinates(cj.Bernoulli(points), cj.Bernoulli(p)))
     gram = kernel(points, points)
     expected = np.linalg.solve(gram + 1e-6 * np.trace(gram) * np.eye(size), kernel(points, p)).T
     for _ in range(10):
         residuals = rng.normal(size=n)
         g, exact = residuals @ found, residuals @ expected
-        np.testing.assert_allclose(g @ gram @ g, exact @ gram @ exact, rtol=1e-4)
+        np.testing.assert_allclose(g @ form @ g, exact @ gram @ exact, rtol=1e-4)
 
 
 def test_predictions_that_differ_in_their_last_digits():

@@ -7,8 +7,9 @@ With landmarks l_1, …, l_F and a vector w(p) of F numbers for each prediction,
 so that sums over all pairs of rows become sums over rows and a form on F numbers.  w(p)
 interpolates from the landmarks with a base kernel b, as kriging does: w(p) = B^-1 (b(l_1, p), …,
 b(l_F, p)) with B_ab = b(l_a, l_b) (Nyström's method, if b = k_P).  One w serves all kernels of a
-distance.  If there are at most F rows, all are landmarks, w(p) is a unit vector, and both sides are
-equal.
+distance.  With S S^T = B^-1 the form is S^T K S on z(p) = S^T (b(l_1, p), …, b(l_F, p)), which is
+one product for each row.  If there are at most F rows, all are landmarks, the coordinates of a row
+are a unit vector, their matrix is K, and both sides are equal.
 
 The right side is a positive definite kernel itself if k_P is one.  It depends on predictions only.
 """
@@ -39,7 +40,7 @@ class Landmarks:
         points: the landmarks, F predictions or what stands for them in kernels.
         n_rows: the number of rows that they stand for.
         base: the kernel b.
-        factor: S with S^T S = B^-1, ``[F, F]``; None if every batch of this size consists of
+        factor: S with S S^T = B^-1, ``[F, F]``; None if every batch of this size consists of
             landmarks.
     """
 
@@ -54,7 +55,7 @@ class Landmarks:
         return jax.tree.leaves(self.points)[0].shape[0]
 
     def coordinates(self, predictions: PyTree, rows: jax.Array) -> jax.Array:
-        """w(p) of a batch of predictions with the numbers `rows` among all rows, ``[n, F]``."""
+        """z(p) of a batch of predictions with the numbers `rows` among all rows, ``[n, F]``."""
         dtype = widest_dtype(*jax.tree.leaves(predictions))
         # The first landmark that is this row, if all rows are landmarks.
         first = (rows * self.n_points + self.n_rows - 1) // jnp.maximum(self.n_rows, 1)
@@ -62,13 +63,16 @@ class Landmarks:
         if self.factor is None:
             return units
         # B^-1 itself has entries so large that sums with it are wrong by percents in float32.
-        values = pairwise(self.base, predictions, self.points)
-        interpolated = dot(dot(values, self.factor.T), self.factor)
+        interpolated = dot(pairwise(self.base, predictions, self.points), self.factor)
         return jnp.where(self.n_rows <= self.n_points, units, interpolated)
 
     def matrix(self, kernel: KernelLike) -> jax.Array:
-        """K of a kernel on predictions, ``[F, F]``."""
-        return pairwise(kernel, self.points, self.points)
+        """S^T K S of a kernel on predictions, the form on coordinates, ``[F, F]``."""
+        matrix = pairwise(kernel, self.points, self.points)
+        if self.factor is None:
+            return matrix
+        whitened = dot(self.factor.T, dot(matrix, self.factor))
+        return jnp.where(self.n_rows <= self.n_points, matrix, whitened)
 
 
 def choose_landmarks(
@@ -96,7 +100,9 @@ def landmarks_with_base(
 
 
 def _inverse_factor(matrix: jax.Array, nugget: jax.Array) -> jax.Array:
-    """S with S^T S = (B + nugget I)^-1 = (L D L^T)^-1: D^(-1/2) L^-1, by elimination.
+    """S with S S^T = (B + nugget I)^-1 = (L D L^T)^-1: S^T = D^(-1/2) L^-1.
+
+    L^-1 is found by elimination.
 
     In exact arithmetic no entry of D is below the nugget.  Rounding makes B indefinite where
     predictions differ in their last digits alone: a hundred times the nugget is tried then.
@@ -123,4 +129,4 @@ def _inverse_factor(matrix: jax.Array, nugget: jax.Array) -> jax.Array:
 
     _, found = lax.while_loop(is_indefinite, with_more, (nugget / 100, 0 * matrix))
     lower = jnp.where(i > j, found, jnp.where(i == j, 1.0, 0.0))
-    return lower / jnp.sqrt(jnp.diagonal(found))[:, None]
+    return (lower / jnp.sqrt(jnp.diagonal(found))[:, None]).T

@@ -31,7 +31,7 @@ _EXPECTATION_GROUP, _VARIANCE_GROUP = 2**31 - 1, 2**31 - 2
 
 #: Samples, between which ends draws of them are hidden, or None, and their numbers in all data.
 Rows = tuple[tuple[Distribution, PyTree], Between | None, jax.Array]
-#: G of each pair, the diagonal of each term as observed, and the sums of multipliers, if any.
+#: G of each pair, what the diagonals of groups follow from, and the sums of multipliers, if any.
 Sums = tuple[list[jax.Array], list[jax.Array], list[jax.Array]]
 
 
@@ -107,9 +107,9 @@ class RowSums:
         return None if self.multipliers is None else self.multipliers.shared(groups)
 
     def of_rows(self, chunk: tuple[PyTree, jax.Array], groups: jax.Array, shared: PyTree) -> Sums:
-        """G of each pair, the diagonal of each term as observed, and the sums of multipliers.
+        """G of each pair, moments of each group as observed, and the sums of multipliers.
 
-        Only the pass that begins with group 0 has diagonals; in the others they are 0.
+        Only the pass that begins with group 0 has moments; in the others they are 0.
         """
         (of_targets, compared, units), weights = chunk
         arguments, numbers = self.arguments(of_targets, groups), of_targets[-1]
@@ -136,53 +136,52 @@ class RowSums:
             ]
         sums = list(itertools.chain.from_iterable(of_features))
         squares = {pair: x.squares for pair, x in zip(self.pairs, sums, strict=True)}
-        shapes = jax.eval_shape(self._diagonals, w, squares)
-        diagonals = jax.lax.cond(
+        shapes = jax.eval_shape(self._moments, w, squares)
+        moments = jax.lax.cond(
             groups[0] == 0,
-            self._diagonals,
-            lambda *_: as_varying(
-                [jnp.zeros(x.shape, x.dtype) for x in shapes], (w, self.matrices)
-            ),
+            self._moments,
+            lambda *_: as_varying([jnp.zeros(x.shape, x.dtype) for x in shapes], w),
             *(w, squares),
         )
-        return [x.sums for x in sums], diagonals, of_multipliers
+        return [x.sums for x in sums], moments, of_multipliers
 
-    def _diagonals(
+    def _moments(
         self, w: list[jax.Array], squares: dict[tuple[int, int], jax.Array]
     ) -> list[jax.Array]:
-        """sum_i k_P(p_i, p_i) |r_i|^2 of each term, from w and |r_i|^2 of each pair."""
-        diagonals = [
-            dot(_diagonal(k, w[group.base]), squares[group.base, group.source])
-            for group, k in zip(self.terms.groups, self.matrices, strict=True)
-        ]
-        for group in self.terms.of_columns:
-            of_features = dot(squares[group.base, group.source], jnp.square(w[group.base]))
-            diagonals.append(group.kernels.of_features(of_features))
-        return diagonals
+        """sum_i |r_i|^2 w_i w_i^T of each group, ``[F, F]``; of columns its diagonal ``[F]``."""
+        moments = []
+        for group in self.terms.groups:
+            of_base, of_source = w[group.base], squares[group.base, group.source]
+            moments.append(dot((of_source[:, None] * of_base).T, of_base))
+        for columns in self.terms.of_columns:
+            of_source = squares[columns.base, columns.source]
+            moments.append(dot(of_source, jnp.square(w[columns.base])))
+        return moments
 
     def forms(self, summed: Sums, total_weight: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The sums over pairs of each kernel ``[K, 1 + D]``, and the diagonals ``[K]``.
 
         `summed` is what `of_rows` gives, summed over all rows.
         """
-        sums, of_terms, of_multipliers = summed
+        sums, moments, of_multipliers = summed
         if isinstance(self.multipliers, TimeMultipliers):
             sums = [centred(x, of_multipliers[0] / total_weight) for x in sums]
         of_pair = dict(zip(self.pairs, sums, strict=True))
         values = jnp.zeros((self.terms.n_kernels, sums[0].shape[1]), sums[0].dtype)
         diagonals = jnp.zeros(self.terms.n_kernels, sums[0].dtype)
         n_groups = len(self.terms.groups)
-        for group, k, diagonal in zip(
-            self.terms.groups, self.matrices, of_terms[:n_groups], strict=True
+        for group, k, moment in zip(
+            self.terms.groups, self.matrices, moments[:n_groups], strict=True
         ):
             owners = jnp.array(group.owners)
             values = values.at[owners].add(_forms(k, of_pair[group.base, group.source]))
-            diagonals = diagonals.at[owners].add(diagonal)
-        for columns, diagonal in zip(self.terms.of_columns, of_terms[n_groups:], strict=True):
+            # sum_i k_P(p_i, p_i) |r_i|^2 = sum_ab K_ab sum_i |r_i|^2 w_ia w_ib.
+            diagonals = diagonals.at[owners].add(jnp.sum(k * moment[None], axis=(1, 2)))
+        for columns, moment in zip(self.terms.of_columns, moments[n_groups:], strict=True):
             squares = jnp.sum(jnp.square(of_pair[columns.base, columns.source]), axis=2)
             own = slice(columns.first, columns.first + columns.kernels.n_kernels)
             values = values.at[own].set(columns.kernels.of_features(squares))
-            diagonals = diagonals.at[own].set(diagonal)
+            diagonals = diagonals.at[own].set(columns.kernels.of_features(moment))
         return values, diagonals
 
 
@@ -194,8 +193,3 @@ def _forms(matrices: jax.Array, sums: jax.Array) -> jax.Array:
         return jnp.sum(sums * dot(matrix, flat).reshape(sums.shape), axis=(0, 2))
 
     return jax.lax.map(form, matrices)
-
-
-def _diagonal(matrices: jax.Array, w: jax.Array) -> jax.Array:
-    """w_i^T K w_i for each K of ``[T, F, F]`` and each row of w ``[n, F]``, ``[T, n]``."""
-    return jax.lax.map(lambda matrix: jnp.sum(dot(w, matrix) * w, axis=1), matrices)
