@@ -9,6 +9,7 @@ from calibjax._between import conditions
 from calibjax._check import check_values
 from calibjax._numbers import is_nonnegative
 from calibjax._rows._data import Data
+from calibjax._rows._digits import check_digits
 from calibjax._rows._ladder import filled_up
 from calibjax._sharding import Axis, all_sum, devices_of, on_devices, on_one_device
 from calibjax._struct import is_traced, on_host
@@ -50,6 +51,8 @@ def check_values_of_rows(
             raise ValueError(
                 f"where and weights must keep at least {at_least} rows, got {kept.sum()}."
             )
+        if isinstance(data.targets, np.ndarray | jax.Array) and not is_traced(data.targets):
+            check_digits(data.predictions, data.targets, kept, of_batch, targets_name)
 
 
 def _on_host(rows: Data) -> Data:

@@ -127,7 +127,8 @@ def evaluate_read(
         )
     level = float(level)
     checked = check_data(predictions, observed, weights=weights, intervals=True)
-    checked = with_dependence(checked, dependence)
+    checked = jax.tree.map(_in_dtype_of_jax, with_dependence(checked, dependence))
+    predictions, observed = checked.predictions, on_numpy(checked.targets)
     data, n, keys = padded(checked), checked.n, keys_of(seed)
     test = calibration_test_of_data(keys.test, data, n_resamples=_N_RESAMPLES)
     if np.isnan(test.pvalue):
@@ -189,7 +190,7 @@ def evaluate_read(
         measures=found,
         impossible=impossible,
         predictions=predictions,
-        targets=on_numpy(checked.targets),
+        targets=observed,
         classes=classes,
         seed=seed,
         weights=weights,
@@ -199,6 +200,10 @@ def evaluate_read(
         segments=segments,
         mending=mending,
     )
+
+
+def _in_dtype_of_jax(x: Any) -> Any:
+    return jax.device_put(x) if isinstance(x, np.ndarray) else x
 
 
 def _pvalue(test: CalibrationTestResult) -> float:

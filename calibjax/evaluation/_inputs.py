@@ -85,7 +85,8 @@ def read_inputs(
             f"targets must be integers of 32 bits; row {row} is {observed[row]}. "
             "jax.enable_x64(True) allows for more."
         )
-    return Inputs(family, held, names)
+    # What float32 cannot tell apart, `check_data` finds in the numbers as they came.
+    return Inputs(family, observed if observed.dtype.kind == "f" else held, names)
 
 
 def _probabilities(array: np.ndarray, targets: np.ndarray, normalize: bool) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -152,7 +153,7 @@ def _of_model(
             f"looked up by {', '.join(keys)}."
         )
     integer = kind in ("pmf", "cdf")
-    targets = complete[_TARGET].to_numpy().astype(np.int32 if integer else jnp.result_type(float))
+    targets = complete[_TARGET].to_numpy().astype(np.int32 if integer else float)
     try:
         predictions = _predictions(complete.select(names).to_numpy(), names, kind, ordered)
         check_data(predictions, targets, None)
@@ -226,12 +227,13 @@ def _with_targets(
 def _predictions(
     values: np.ndarray, names: list[str], kind: str, ordered: Sequence[str] | None
 ) -> Distribution:
-    array = jnp.asarray(values.astype(jnp.result_type(float)))
+    numbers: Any = values.astype(float)
+    array = jnp.asarray(numbers)
     match kind:
         case "quantile":
-            return Quantiles(array, [float(name) for name in names])
+            return Quantiles(numbers, [float(name) for name in names])
         case "sample":
-            return Empirical(array)
+            return Empirical(numbers)
         case "cdf":
             if np.any(values[:, 1:] < values[:, :-1]) or values.max() > 1:
                 raise ValueError("expected probabilities of cdf that ascend along the thresholds.")

@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calibjax.estimators import skce
@@ -70,6 +69,6 @@ def calibration_pvalue_scorer(estimator: Any, X: Any, y: Any) -> float:
     """
     key = jax.random.key(0)
     if hasattr(estimator, "predict_distribution"):
-        predictions, targets = estimator.predict_distribution(X), jnp.asarray(np.asarray(y, float))
+        predictions, targets = estimator.predict_distribution(X), np.asarray(y, float)
         return float(calibration_test(key, predictions, targets).pvalue)
     return float(calibration_test(key, *labels_and_forecasts(estimator, X, y)).pvalue)

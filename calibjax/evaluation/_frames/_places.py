@@ -9,6 +9,7 @@ import numpy as np
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import TOLERANCE
+from calibjax._struct import on_host
 from calibjax.distributions import Bernoulli, Categorical, Empirical, Normal, Quantiles
 from calibjax.evaluation._frames._table import Table
 
@@ -90,14 +91,14 @@ class Place:
             return "levels are of quantiles"
         return None
 
-    def _values(self, table: Table) -> np.ndarray:
-        """The numbers of all columns, or of the array, ``[n, m]``."""
+    def _values(self, table: Table) -> Any:
+        """The numbers of all columns, or of the array, ``[n, m]``, in NumPy."""
         if len(self.names) == 1:
             return table.array(self.names[0], filled=self.kind == "probs")
         return np.stack([table.numbers(name) for name in self.names], axis=1)
 
     def _categorical(self, table: Table) -> Categorical:
-        probs = self._values(table)
+        probs = on_host(self._values(table))
         names = self.names if len(self.names) > 1 else self.names * probs.shape[1]
         for name, column in zip(names, probs.T, strict=True):
             table.check(name, column >= 0, "a probability", column)
@@ -111,21 +112,22 @@ class Place:
         return Categorical(jnp.asarray(probs), normalize=self.normalize)
 
     def _bernoulli(self, table: Table) -> Bernoulli:
-        probs = table.numbers(self.names[0])
+        probs = on_host(table.numbers(self.names[0]))
         table.check(self.names[0], (probs >= 0) & (probs <= 1), "a probability")
         return Bernoulli(jnp.asarray(probs))
 
     def _normal(self, table: Table) -> Normal:
-        mean, sd = map(table.numbers, self.names)
+        mean, sd = self._values(table).T
         table.check(self.names[1], sd > 0, "a positive standard deviation")
-        return Normal(jnp.asarray(mean), jnp.asarray(sd))
+        return Normal(mean, sd)
 
     def _order(self) -> np.ndarray:
         assert self.levels is not None
         return np.argsort(self.levels, kind="stable")
 
     def _quantiles(self, table: Table) -> Quantiles:
-        values, order = self._values(table), self._order()
+        values: Any = self._values(table)
+        order = self._order()
         assert self.levels is not None
         if len(order) != values.shape[1]:
             raise ValueError(
@@ -133,8 +135,9 @@ class Place:
                 f"levels, got {values.shape[1]}."
             )
         levels = [self.levels[k] for k in order]
-        predictions = Quantiles(jnp.asarray(values[:, order]), levels, sort=self.sort)
-        values = np.asarray(predictions.values)
+        values = np.sort(values[:, order], axis=1) if self.sort else values[:, order]
+        predictions = Quantiles(values, levels)
+        values = on_host(values)
         for k, (low, high) in enumerate(zip(values.T[:-1], values.T[1:], strict=True)):
             name = self.names[0] if len(self.names) == 1 else self.names[order[k + 1]]
             sort = table.option("sort_quantiles", True)
@@ -143,4 +146,4 @@ class Place:
         return predictions
 
     def _empirical(self, table: Table) -> Empirical:
-        return Empirical(jnp.asarray(self._values(table)))
+        return Empirical(self._values(table))

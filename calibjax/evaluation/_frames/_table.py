@@ -5,10 +5,10 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any, Never, Self
 
-import jax.numpy as jnp
 import numpy as np
 
 from calibjax._rows import text_of_time
+from calibjax._struct import on_host
 
 # What pandas and R write where a value is missing.
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>")
@@ -173,10 +173,10 @@ class Table(abc.ABC):
             shape = f"an array of shape {list(cells.shape)}" if cells.ndim > 2 else ""
             came = shape or ("dates" if cells.dtype.kind in "MO" else str(cells.dtype))
             raise ValueError(f"{self.source}, column {name}: expected numbers, got {came}.")
-        # A number that is too large for the dtype becomes infinite, which is an error below.
+        values = as_floats(cells)
+        # A number that is too large for the dtype of jax becomes infinite, which is an error below.
         with np.errstate(over="ignore"):
-            values = as_floats(cells).astype(jnp.result_type(float))
-        finite = np.isfinite(values)
+            finite = np.isfinite(on_host(values))
         if not finite.all():
             words = "a finite number"
             if cells.dtype == object and any(isinstance(x, str) and "," in x for x in cells.flat):

@@ -1,0 +1,85 @@
+"""Whether float32 has enough digits for rows that are given in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from calibjax._distribution import Distribution
+from calibjax._struct import is_traced, on_host
+
+# So many rows, evenly spaced, say what all are like.
+_MOST_ROWS = 1000
+# Differences that are lost if rounding errors are a larger share of them.
+_MOST_ERROR = 0.05
+# Relative differences up to this are rounding errors of float64: the values are meant to be equal.
+_EQUAL = 1e-12
+
+
+def check_digits(
+    predictions: Distribution,
+    targets: ArrayLike,
+    kept: np.ndarray,
+    of_batch: str = "",
+    targets_name: str = "targets",
+) -> None:
+    """A ValueError if float32 cannot tell most targets from values of their own predictions.
+
+    Dates as large numbers are such rows.  Only what jax would round is looked at: numbers of
+    float64 in NumPy, unless jax_enable_x64 is set.
+
+    Args:
+        predictions: n predictions of real numbers or vectors; of others, and of those known by
+            their score alone, nothing is looked at.
+        targets: ``[n]`` or ``[n, d]``, concrete.
+        kept: which rows count, ``[n]``.
+        of_batch: stands behind the names of parameters in the error.
+        targets_name: what the error calls the targets.
+    """
+    if predictions.target_kind != "real" or predictions.score_only:
+        return
+    rows = np.flatnonzero(kept)
+    rows = rows[:: max(len(rows) // _MOST_ROWS, 1)]
+    for name, axes in predictions.shapes.items():
+        values = predictions.parameter(name)
+        if is_traced(values) or not (_is_rounded(values) or _is_rounded(targets)) or not rows.size:
+            continue
+        y, v = (np.asarray(x)[rows].astype(np.float64) for x in (targets, values))
+        if axes.split()[0] != "n" or (y.ndim > 1 and axes.split()[-1] != "d"):
+            continue
+        # Of each coordinate of a row its values, [rows, …, values].
+        v = v.reshape(len(y), -1) if y.ndim == 1 else np.moveaxis(v, -1, 1).reshape(*y.shape, -1)
+        if not _share_lost(y, v).max() > 0.5:
+            continue
+        with jax.enable_x64(True):
+            some = jax.tree.map(lambda x: np.asarray(x)[rows].astype(np.float64), predictions)
+            spread = np.asarray(some.spread())
+        share = np.atleast_1d(_share_lost(y, v, spread))
+        if share.max() > 0.5:
+            k = int(share.argmax())
+            y, v = y.reshape(len(y), -1)[:, k], v.reshape(len(y), share.size, -1)[:, k]
+            both = np.append(y, v)
+            raise ValueError(
+                f"{targets_name} and {name}{of_batch} must not lose their differences in float32, "
+                f"in which jax computes: {np.unique(both).size} different values become "
+                f"{np.unique(on_host(both)).size}. Subtract a common number such as "
+                f"{np.round(np.median(y)):.16g} from both in float64, or call "
+                'jax.config.update("jax_enable_x64", True) first.'
+            )
+
+
+def _is_rounded(values: ArrayLike) -> bool:
+    is_double = isinstance(values, np.ndarray) and values.dtype == np.float64
+    return is_double and jnp.result_type(values) == jnp.float32
+
+
+def _share_lost(y: np.ndarray, v: np.ndarray, spread: np.ndarray | None = None) -> np.ndarray:
+    """The share of rows where rounding moves y too far from most of its v, of each coordinate."""
+    with np.errstate(all="ignore"):
+        exact, rounded = y[..., None] - v, on_host(y)[..., None].astype(float) - on_host(v)
+        size = np.median(np.abs(exact), axis=-1)
+        error = np.median(np.abs(rounded - exact), axis=-1)
+        is_lost = (error > _MOST_ERROR * size) & (size > _EQUAL * np.abs(y))
+        if spread is not None:
+            is_lost &= error > _MOST_ERROR * spread
+        return np.mean(is_lost, axis=0)
