@@ -23,7 +23,7 @@ from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._measures import Measure, measures
-from calibjax.evaluation._remarks import Impossible, impossible_rows, remarks
+from calibjax.evaluation._remarks import Impossible, impossible_rows, in_words, remarks
 from calibjax.evaluation._report._kernels import kernel_in_words, lines_of_kernels
 from calibjax.evaluation._report._page import rows_of_page
 from calibjax.evaluation._summary import interval_text, number, value_text, verdict
@@ -193,6 +193,15 @@ def test_which_targets_are_impossible():
     # The curve is flat between its first two times, where the target is.
     curves = cj.SurvivalCurve(jnp.array([1.0, 2.0, 3.0]), jnp.array([[0.5, 0.5, 0.2]] * 2))
     assert impossible(curves, jnp.array([1.5, 0.5])) == []
+    # Before a curve falls, and after it has reached 0.
+    curves = cj.SurvivalCurve(jnp.array([1.0, 2.0, 3.0]), jnp.array([[1.0, 0.5, 0.0]] * 3))
+    assert impossible(curves, jnp.array([0.5, 1.5, 4.0])) == [0, 2]
+    words = in_words(Impossible(np.array([0])), curves)
+    assert "the probability 0, before the curve falls or after it has reached 0 (row 0)" in words
+    known = cj.Between.right_censored(jnp.array([0.5, 1.5, 4.0]), jnp.ones(3, bool))
+    data = padded(check_data(curves, known, intervals=True))
+    score = measures(jax.random.key(0), data, 0.95, 9)["log score"]
+    assert (score.value, score.note) == (np.inf, "2 events where curves are flat: rows 0, 2")
 
 
 def direction(name, explained):

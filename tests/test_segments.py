@@ -10,11 +10,13 @@ import scipy.integrate
 import scipy.stats
 
 import calibjax as cj
+from calibjax._numbers import UnitInterval
 from calibjax._rows import Dependence, check_data, clean, with_dependence
 from calibjax.resampling import draw_places, draw_targets, multipliers
 from calibjax.segments import _columns, _segments
 from calibjax.segments._effects import effects_of
 from calibjax.segments._maxima import SegmentSums
+from calibjax.segments._number_statistics import NumberStatistics
 from calibjax.segments._scores import scores_of, sums_at
 
 N, R = 120, 99
@@ -403,6 +405,36 @@ def test_censored_targets():
     assert first.conditions == {"region": "north"} and first.pvalue <= 0.01 + 1e-6
     assert first.statistic == "location" and first.observed < 0
     assert first.n == np.sum(region == "north")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_impossible", [0, 4])
+def test_impossible_events_hide_no_others(n_impossible):
+    """All die early; some so early that their curves, flat at first, give them probability 0."""
+    rng, n = RNG(10), 400
+    region, scale = rng.choice(["north", "south"], n), rng.uniform(1, 3, n)
+    deaths, limits = 0.6 * (scale * rng.exponential(size=n) + 0.5), rng.uniform(1, 6, n)
+    deaths[:n_impossible] = 0.05
+    grid = np.linspace(0.1, 6, 60)
+    curves = np.exp(-np.maximum(grid - 0.3, 0) / scale[:, None])
+    predictions = cj.SurvivalCurve(grid.astype(np.float32), curves.astype(np.float32))
+    seen = np.minimum(deaths, limits).astype(np.float32)
+    known = cj.Between.right_censored(seen, deaths <= limits)
+    found = cj.segment_test(KEY, predictions, known, {"region": region}, n_resamples=R)
+    early = next(x for x in found.rejected() if not x.conditions and x.statistic == "location")
+    assert -0.8 < early.observed < -0.6
+    assert found.critical(0.95) < 4.5
+
+
+def test_residuals_at_the_ends_of_the_unit_line():
+    """Targets of probability 0 count as those of 1e-5; others near the ends as what they are."""
+    u = np.array([0.0, 1e-30, 1e-5, 0.5, 1.0], np.float32)
+    above = np.array([1.0, 1.0, 1.0, 0.5, 0.0], np.float32)
+    statistics = NumberStatistics(knows_moments=False)
+    found = jax.jit(statistics.residuals)(cj.Normal(LOC, LOC), UnitInterval(u, u, above, above))
+    z = scipy.stats.norm.ppf([1e-5, 1e-30, 1e-5, 0.5, 1 - 1e-5])
+    expected = normal_residuals(z)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_errors():

@@ -10,10 +10,10 @@ import numpy as np
 from calibjax._between import Between
 from calibjax._distribution import Distribution
 from calibjax._rows import Data
-from calibjax.distributions import Quantiles
+from calibjax.distributions import Quantiles, SurvivalCurve
 from calibjax.evaluation._label_statistics import label_statistics, smooth_ece_of_labels
 from calibjax.evaluation._measure import Measure, mean_measure, share_measure, unknown_rows
-from calibjax.evaluation._rows import log_scores, n_labels
+from calibjax.evaluation._rows import log_scores, n_labels, named_rows
 from calibjax.intervals import Interval, Sampling, mean_interval, wilson_interval
 from calibjax.scores import crps_of_data, pit_interval_of_data, pit_of_data
 
@@ -50,6 +50,16 @@ def _log_score(data: Data, confidence_level: float) -> dict[str, Measure]:
     scores = log_scores(data)
     if scores is None:
         return {}
+    rows = np.flatnonzero(np.isposinf(scores))
+    if isinstance(data.predictions, SurvivalCurve) and len(rows):
+        one = len(rows) == 1
+        return {
+            "log score": Measure(
+                math.inf,
+                note=f"{'an event' if one else f'{len(rows)} events'} where "
+                f"{'its curve is' if one else 'curves are'} flat: {named_rows(rows)}",
+            )
+        }
     # No probability is above 1; a density may be.
     least = 0.0 if data.predictions.target_kind == "integer" else -math.inf
     return {"log score": mean_measure(scores, confidence_level, Sampling.of_data(data), least)}

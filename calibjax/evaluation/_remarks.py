@@ -16,6 +16,7 @@ from calibjax.evaluation._dependence import INDEPENDENT, remarks_on_rows
 from calibjax.evaluation._hidden import remark_on_hidden
 from calibjax.evaluation._rows import log_scores, n_labels, named_rows, without_targets
 from calibjax.intervals import FEW_EVENTS, expected_rare_events
+from calibjax.scores import pit_interval_of_data
 
 # With fewer rows intervals of means, and of the SKCE, miss more often than they say.
 _FEW_ROWS = 50
@@ -81,14 +82,18 @@ class Impossible:
 def impossible_rows(data: Data) -> np.ndarray:
     """The kept rows with an infinite log score: of probability 0, or of less than can be held.
 
-    Quantiles say nothing about densities beyond the last of them, and an estimated survival curve
-    falls at the times of its own data: a target between two of them does not refute it.
+    Quantiles say nothing about densities beyond the last of them.  An estimated survival curve
+    falls at the times of its own data: a target between two of them does not refute it, but one
+    does that comes before the curve falls at all, or after it has reached 0.
     """
-    says_no_density = isinstance(data.predictions, SurvivalCurve)
-    if says_no_density or data.predictions.law_of_pit() is not None:
+    scores = None if data.predictions.law_of_pit() is not None else log_scores(data)
+    if scores is None:
         return np.empty(0, int)
-    scores = log_scores(data)
-    return np.empty(0, int) if scores is None else np.flatnonzero(np.isposinf(scores))
+    is_impossible = np.isposinf(scores)
+    if isinstance(data.predictions, SurvivalCurve):
+        low, high = (np.asarray(x)[: data.n_kept()] for x in pit_interval_of_data(data))
+        is_impossible &= (high <= 0) | (low >= 1)
+    return np.flatnonzero(is_impossible)
 
 
 def in_words(impossible: Impossible, predictions: Distribution) -> str | None:
@@ -108,6 +113,8 @@ def in_words(impossible: Impossible, predictions: Distribution) -> str | None:
 def _zero(predictions: Distribution) -> str:
     if n_labels(predictions) is not None:
         return "probability 0"
+    if isinstance(predictions, SurvivalCurve):
+        return "probability 0, before the curve falls or after it has reached 0"
     least = float(jnp.finfo(widest_dtype(*jax.tree.leaves(predictions))).tiny)
     kind = "probability" if predictions.target_kind == "integer" else "density"
     return f"{kind} 0 or less than {least:.2g}"

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import UnitInterval
@@ -34,6 +35,8 @@ class EventStatistics:
     #: The statistic whose variance says how many events a segment has, for each statistic.
     measured_by: ClassVar = (0, 0)
     unit_of_variance: ClassVar = 1.0
+    #: Observed residuals are no larger where they have multipliers.
+    most_multiplied: ClassVar = (np.inf, np.inf)
 
     def residuals(self, predictions: Distribution, labels: Sets) -> jax.Array:
         """r and r l for labels ``[n, D]``, ``[n, D, 2]``."""
@@ -90,6 +93,7 @@ class ClassStatistics(Uncentred):
 
     knows_moments: ClassVar = True
     unit_of_variance: ClassVar = 1.0
+    most_multiplied: ClassVar = np.inf
 
     @property
     def has_classes(self) -> bool:

@@ -9,8 +9,9 @@ Data sets under H0 have redrawn targets.  In clusters and over times they have t
 
     sum_i w_i xi_i r_i + lambda sum_i w_i s_i,    lambda^2 = max(0, 1 - sum w_i^2 r_i^2 / V)
 
-with multipliers xi and residuals s of redrawn targets, and of times, the mean of the segment's
-residuals is taken out; these sums are symmetric, and g is 0.
+with multipliers xi, residuals r that are cut off where they are so large that they would make the
+band of all segments too wide, and residuals s of redrawn targets, and of times, the mean of the
+segment's residuals is taken out; these sums are symmetric, and g is 0.
 
 All segments and statistics share draws and multipliers, so that the largest absolute score of a
 data set knows how they depend on each other.

@@ -12,10 +12,15 @@ from calibjax._numbers import UnitInterval
 from calibjax._struct import static, struct
 from calibjax.features import DrawnPlaces
 from calibjax.kernels import UnitFeature
-from calibjax.segments._row_moments import RowMoments, Sets, Uncentred
+from calibjax.segments._row_moments import RowMoments, Sets, Uncentred, bounded
 
 # The nominal coverage of the central interval.
 COVERAGE = 0.9
+# A target at an end of the unit line counts as one that is so far from it.
+_LEAST_PLACE = 1e-5
+# The largest normal score that is multiplied.  Larger ones are too rare under H0 to matter, and a
+# few targets that are nearly impossible would leave nothing else beyond chance.
+_MOST_SCORE = 3.0
 _NORMAL_SCORES = UnitFeature(np.ones(2, np.float32), "normal scores", (1, 2))
 
 
@@ -35,6 +40,8 @@ class NumberStatistics(Uncentred):
     measured_by: ClassVar = (0, 0, 0)
     #: A number says as much as a fair coin, whether it is above the median.
     unit_of_variance: ClassVar = 0.25
+    #: Observed residuals are no larger where they have multipliers.
+    most_multiplied: ClassVar = (_MOST_SCORE, (_MOST_SCORE**2 - 1) / math.sqrt(2), 1.0)
 
     def residuals(self, predictions: Distribution, sets: Sets) -> jax.Array:
         """``[n, D, 3]`` for targets ``[n, D]``, or for places of targets and draws."""
@@ -54,7 +61,8 @@ class NumberStatistics(Uncentred):
 
     def moments(self, predictions: Distribution, residuals: jax.Array) -> RowMoments:
         """The residuals are those of many draws behind the observed ones, ``[n, 1 + D, 3]``."""
-        squares, drawn = jnp.square(residuals[:, 0]), residuals[:, 1:]
+        drawn = residuals[:, 1:]
+        squares = jnp.square(bounded(residuals[:, 0], self.most_multiplied))
         second, third = jnp.mean(jnp.square(drawn), axis=1), jnp.mean(drawn**3, axis=1)
         if self.knows_moments:
             of_coverage = COVERAGE * (1 - COVERAGE)
@@ -74,7 +82,18 @@ def _of_intervals(interval: UnitInterval) -> jax.Array:
     share = jnp.clip(inside / jnp.where(is_point, 1.0, width), 0.0, 1.0)
     share = jnp.where(is_point, (inside >= 0).astype(share.dtype), share)
     scores = _NORMAL_SCORES.of_intervals(interval)
+    is_first, is_last = interval.high <= 0, interval.above_low <= 0
+    scores = jnp.where((is_first | is_last)[..., None], _of_end(is_last), scores)
     return jnp.concatenate([scores, share[..., None] - COVERAGE], axis=-1)
+
+
+def _of_end(is_last: jax.Array) -> jax.Array:
+    """Location and spread of targets at an end of the line, which the model called impossible.
+
+    Their normal score is infinite: beside four of them hundreds of others would not be seen.
+    """
+    place = jnp.where(is_last, 1 - _LEAST_PLACE, _LEAST_PLACE)
+    return _NORMAL_SCORES.of_points(place, jnp.where(is_last, _LEAST_PLACE, 1 - _LEAST_PLACE))
 
 
 def _of_points(u: jax.Array, above: jax.Array) -> jax.Array:

@@ -18,7 +18,7 @@ class RowMoments(NamedTuple):
     Args:
         second: what the variances of the J statistics are made of, ``[n, A]``.
         third: what their third moments are made of, ``[n, B]``.
-        squares: as `second`, of the observed residuals.
+        squares: as `second`, of the observed residuals as they are multiplied.
         predicted: what is predicted of an observed mean, ``[n, J]``.
     """
 
@@ -26,6 +26,12 @@ class RowMoments(NamedTuple):
     third: jax.Array
     squares: jax.Array
     predicted: jax.Array
+
+
+def bounded(residuals: jax.Array, most: float | tuple[float, ...]) -> jax.Array:
+    """Residuals ``[…, K]``, no larger than `most` of each statistic."""
+    limit = jnp.broadcast_to(jnp.asarray(most, residuals.dtype), residuals.shape)
+    return jnp.clip(residuals, -limit, limit)
 
 
 class Uncentred:

@@ -16,6 +16,7 @@ from calibjax._sharding import Axis
 from calibjax._struct import PyTree, struct
 from calibjax.hypothesis_tests import target_sets
 from calibjax.resampling import DRAWS_PER_GROUP, Multipliers, sum_over_rows
+from calibjax.segments._row_moments import bounded
 from calibjax.segments._segments import SegmentTable
 from calibjax.segments._statistics import Statistics
 
@@ -114,11 +115,13 @@ class SetSums:
 
         def of_rows(chunk: tuple[Rows, jax.Array]) -> jax.Array:
             rows, weights = chunk
-            residuals = weights[:, None, None] * self.residuals(rows, groups)
+            residuals, w = self.residuals(rows, groups), weights[:, None, None]
+            observed = bounded(residuals[:, :1], self.statistics.most_multiplied)
+            residuals = w * residuals
             columns = residuals.reshape(weights.size, -1)
             if self.multipliers is not None:
                 xi = self.multipliers.values(rows.units, shared)
-                multiplied = (xi[..., None] * residuals[:, :1]).reshape(weights.size, -1)
+                multiplied = (xi[..., None] * (w * observed)).reshape(weights.size, -1)
                 columns = jnp.concatenate([columns, multiplied, weights[:, None] * xi], axis=1)
             return self.table.sums(rows.codes, columns)
 
