@@ -10,13 +10,14 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._check import check_array, check_shapes
 from calibjax._distribution import Distribution
 from calibjax._numbers import UnitInterval, is_finite
 from calibjax._sharding import Axis, all_max
-from calibjax._struct import PyTree, is_floating, struct, widened, widest_dtype
+from calibjax._struct import PyTree, is_floating, is_traced, struct, widened, widest_dtype
 
 #: One end of all ranges, an array ``[n]`` of NumPy or of jax, or None.
 Ends = Any
@@ -88,22 +89,27 @@ class Between:
     ) -> Self:
         """Times of events, and of the last sight of what had no event until then.
 
+        Arguments are arrays, lists or columns of a frame.
+
         Args:
             time: ``[n]``, in units of the targets.
-            observed: booleans ``[n]``: True where y = time, False where only y > time is known.
+            observed: ``[n]``, True or 1 where y = time, False or 0 where only y > time is known;
+                inside jit booleans.
             censored_at: when each row is or would have been censored, ``[n]``, such as the end of a
                 study; inf if never, and None if that is not known of all rows.
 
         Raises:
-            TypeError, ValueError: an argument of the wrong type, or of another shape.
+            TypeError, ValueError: an argument of the wrong type, or of another shape; observed
+                holds other numbers.
 
         Example:
             >>> import jax.numpy as jnp, calibjax as cj
             >>> cj.Between.right_censored(jnp.array([2.0, 3.0]), jnp.array([True, False])).high
             Array([ 2., inf], dtype=float32)
         """
+        time, observed, censored_at = map(_as_array, (time, observed, censored_at))
         check_array("time", time, "real")
-        check_array("observed", observed, "boolean")
+        observed = _as_truths(observed)
         check_shapes({"time": (time, "n"), "observed": (observed, "n")})
         if censored_at is not None:
             check_array("censored_at", censored_at, "real")
@@ -144,6 +150,30 @@ class Between:
         has_fraction = is_floating(self.low) or is_floating(self.high)
         dtype = widest_dtype(self.low, self.high) if has_fraction else jnp.int32
         return Between(self.low.astype(dtype), self.high.astype(dtype), self.censored_at)
+
+
+def _as_array(values: Any) -> Any:
+    """Lists, and columns of a frame, as arrays; all else as it is."""
+    is_list = isinstance(values, (list, tuple))
+    is_column = hasattr(values, "__array__") and not isinstance(values, (jax.Array, np.ndarray))
+    return np.asarray(values) if is_list or is_column else values
+
+
+def _as_truths(observed: Any) -> Any:
+    """Booleans, also of numbers that are 1 and 0, whose values can be looked at outside of jit."""
+    is_number = getattr(getattr(observed, "dtype", None), "kind", "") in "iuf"
+    if is_traced(observed) or not is_number:
+        check_array("observed", observed, "boolean")
+        return observed
+    numbers = np.atleast_1d(observed)
+    is_truth = np.isin(numbers, (0, 1))
+    if not is_truth.all():
+        row = int(np.argmin(is_truth.reshape(len(numbers), -1).all(axis=1)))
+        raise ValueError(
+            "observed must be True or 1 where there was an event, and False or 0 elsewhere; row "
+            f"{row} is {numbers[row]}. Of other values, observed == value says where it was."
+        )
+    return np.asarray(observed).astype(bool)
 
 
 #: The targets of n rows: an array, or what is known of them.

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from instances import FAMILIES, cast
 from marks import fast_in_float64, slow
@@ -381,8 +382,14 @@ def test_right_censored():
     targets = cj.Between.right_censored(time, observed)
     np.testing.assert_array_equal(targets.low, time)
     np.testing.assert_array_equal(targets.high, [2.0, np.inf, 1.0])
+    frame = pd.DataFrame({"time": time, "event": [1, 0, 1]})
+    for given in (frame.time, frame.event), (time.tolist(), frame.event.tolist()):
+        found = cj.Between.right_censored(*given)
+        np.testing.assert_array_equal(found.low, targets.low)
+        np.testing.assert_array_equal(found.high, targets.high)
     for arguments, exception, message in (
-        ((time, time), TypeError, "observed must hold boolean values, got dtype"),
+        ((time, time), ValueError, "observed must be True or 1 .*; row 0 is 2. .* == value"),
+        ((time, ["yes", "no", "no"]), TypeError, "observed must hold boolean values, got strings"),
         ((time, observed[:2]), ValueError, r"observed must have shape \[n\] with n = 3"),
         (("a", observed), TypeError, "time must be an array"),
     ):

@@ -166,6 +166,11 @@ def test_errors_of_columns(case):
         ((COLUMNS,), {}, "got nothing; of a frame target .* name columns"),
         ((COLUMNS, "label"), {}, "got the text 'label'; .*evaluate.frame, target='label'"),
         ((COLUMNS, [0, 1]), CALLS["probs"], "targets must not be given where arguments name"),
+        (
+            (COLUMNS, [0, 1]),
+            {"drop_missing": True},
+            "drop_missing must be False for arrays, .* known",
+        ),
         ((np.ones((3, 2)),), CALLS["probs"], "data must be a frame .*, got ndarray"),
         ((pl.LazyFrame(COLUMNS),), CALLS["probs"], r"data.collect\(\)"),
         (
@@ -176,7 +181,7 @@ def test_errors_of_columns(case):
         ((COLUMNS,), CALLS["probs"] | {"groups": {"a": [0]}}, "groups must be a list of names"),
         ((COLUMNS,), CALLS["probs"] | {"normalize": "yes"}, "normalize"),
     ],
-    ids=["nothing", "text", "both", "array", "lazy", "clusters", "groups", "flag"],
+    ids=["nothing", "text", "both", "missing", "array", "lazy", "clusters", "groups", "flag"],
 )
 def test_errors_of_arguments(arguments, options, message):
     with pytest.raises(TypeError, match=message):

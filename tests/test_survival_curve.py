@@ -270,6 +270,16 @@ def test_bad_arguments():
     lines = [
         (lambda: cj.SurvivalCurve(TIMES[:2], PROBS), ValueError, r"times .* \[2\] and \[4, 3\]"),
         (lambda: cj.SurvivalCurve(TIMES, PROBS.T), ValueError, r"got shapes \[3\] and \[3, 4\]"),
+        (
+            lambda: cj.SurvivalCurve(curves("float32").times, PROBS[:2]),
+            ValueError,
+            r"predictions\[rows\]",
+        ),
+        (
+            lambda: cj.fit_recalibrator(curves("float32"), y),
+            TypeError,
+            "laws of all times to be mended",
+        ),
         (lambda: cj.crps(cj.SurvivalCurve(TIMES[::-1], PROBS), y), ValueError, times),
         (lambda: cj.crps(cj.SurvivalCurve(TIMES - 2, PROBS), y), ValueError, times),
         (lambda: cj.crps(cj.SurvivalCurve(TIMES * np.nan, PROBS), y), ValueError, times),

@@ -68,7 +68,8 @@ def risk_curve(
         \\bar F_b = \\frac{1}{n_b} \\sum_{i \\in b} F_i(t), \\qquad
         \\hat R_b = 1 - \\prod_{s \\le t} \\Big(1 - \\frac{d_{bs}}{r_{bs}}\\Big)
 
-    The rows are ordered by their predicted risk F_i(t) = P(Y_i <= t) and cut into B = n_bins groups
+    The rows are ordered by their predicted risk F_i(t) = P(Y_i <= t), which is linear between the
+    times of a `SurvivalCurve` and constant after the last one, and cut into B = n_bins groups
     of equal size; rows with equal risks are in one group.  The observed risk is the estimate of
     Kaplan and Meier, from d_bs events at time s among the r_bs rows of the group that are then at
     risk, so that rows that are censored before t count as long as they are seen.  It is right if

@@ -102,6 +102,17 @@ def _two_columns(targets: Any) -> dict[str, Any] | None:
     return {f"column {k}": targets[:, k] for k in range(2)}
 
 
+def _no_events(columns: dict[str, np.ndarray]) -> str:
+    """What to pass in place of columns without truth values, whose values may be names."""
+    values = {name: np.unique(x).tolist() for name, x in columns.items()}
+    name = min(values, key=lambda name: len(values[name]))
+    shown = ", ".join(map(repr, values[name][:3])) + (", …" if len(values[name]) > 3 else "")
+    return (
+        f"targets must be times and events, True or 1 where there was an event, got {name} of "
+        f"{shown}: pass the pair (time, event == value), with the value of an event."
+    )
+
+
 def _with_events(columns: dict[str, Any]) -> Between:
     """Times, which are known where there was an event."""
     arrays = {name: as_numpy("targets", x) for name, x in columns.items()}
@@ -111,18 +122,23 @@ def _with_events(columns: dict[str, Any]) -> Between:
     events = [name for name, x in arrays.items() if np.isin(x, (0, 1)).all()]
     truths = [name for name in events if arrays[name].dtype.kind == "b"]
     found = truths or events
-    if len(found) != 1:
+    if not found:
+        raise ValueError(_no_events(arrays))
+    if len(found) > 1:
         raise ValueError(
-            "targets must be times and events, and the events be truth values, or 1 and 0, got "
-            f"{len(found)} such columns among {', '.join(columns)}: pass "
-            "calibjax.Between.right_censored(time, observed)."
+            "targets must be times and events, True or 1 where there was an event, got two columns "
+            f"of such values, {' and '.join(columns)}: pass calibjax.Between.right_censored(time, "
+            "observed)."
         )
     (event,) = found
     (time,) = [name for name in arrays if name != event]
     if "cens" in event.lower():
+        n, n_ones = len(arrays[event]), int(np.sum(arrays[event]))
+        n_zeros = n - n_ones
         raise ValueError(
-            f"targets must say where there was an event, got the column {event}, which may say "
-            "where there was none: pass calibjax.Between.right_censored(time, ~censored)."
+            f"targets must say where there was an event, got {event}, which is 1 in {n_ones} of "
+            f"{n} rows: if 1 is an event, as in GBSG2, pass the pair (time, {event} == 1), of "
+            f"{n_ones} events; if 1 is a censored row, (time, {event} == 0), of {n_zeros} events."
         )
     times = arrays[time]
     if times.dtype.kind not in "iuf":

@@ -55,8 +55,8 @@ class SurvivalCurve(Distribution):
     are not defined, since they would need to know times after the last one.
 
     Raises:
-        ValueError: times have not one number for each column of probs; at the first use outside
-            of jit, values that are not such times or curves.
+        ValueError: times have not one number for each column of probs, or another number of rows;
+            at the first use outside of jit, values that are not such times or curves.
 
     See also:
         `Between`; `Weibull` and `LogNormal` for laws that are known at all times.  An ensemble of
@@ -95,6 +95,11 @@ class SurvivalCurve(Distribution):
             raise ValueError(
                 "times must be at least one number for each column of probs, [n, K], got shapes "
                 f"{list(of_times)} and {list(shape)}."
+            )
+        if len(of_times) > 1 and of_times[:-1] != shape[:-1]:
+            raise ValueError(
+                "times must be [K], or have a row for each row of probs, got shapes "
+                f"{list(of_times)} and {list(shape)}; predictions[rows] chooses rows of both."
             )
         if len(of_times) == 1:
             shared = jnp.broadcast_to(jnp.asarray(self.times), shape)

@@ -1,5 +1,6 @@
 """Arguments of `evaluate` that name columns, and those that hold values."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,12 @@ def are_columns(targets: Any, names: ColumnNames, censored: str | None) -> bool:
                 f"name columns, as in evaluate(frame, target={targets or 'label'!r}, probs='p_*')."
             )
         return False
+    if targets is not None and names == dataclasses.replace(known, drop_missing=True):
+        raise TypeError(
+            "drop_missing must be False for arrays, whose rows you drop: known = "
+            "~numpy.isnan(targets), evaluate(predictions[known], targets[known]); it is for names "
+            "of columns, as in evaluate(frame, target='label', probs='p_*', drop_missing=True)."
+        )
     if targets is not None:
         raise TypeError(
             "targets must not be given where arguments name columns: in "

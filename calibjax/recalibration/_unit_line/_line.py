@@ -11,7 +11,13 @@ from jax.scipy.special import ndtr, ndtri
 from calibjax._distribution import Distribution
 from calibjax._numbers import normal_score
 from calibjax._struct import static, struct, widest_dtype
-from calibjax.distributions import Counts, Empirical, Quantiles, Recalibrated
+from calibjax.distributions import (
+    Counts,
+    Empirical,
+    Quantiles,
+    Recalibrated,
+    SurvivalCurve,
+)
 from calibjax.recalibration._labels import Numbers
 from calibjax.recalibration._unit_line._counts import mended_counts
 from calibjax.recalibration._unit_line._fits import LEVELS
@@ -145,5 +151,10 @@ def check_numbers_to_mend(predictions: Any) -> None:
                 f"max_count must be given for {type(predictions).__name__} predictions that are "
                 "mended, which makes tables of the probabilities of 0 … max_count."
             )
+    elif isinstance(predictions, SurvivalCurve):
+        raise TypeError(
+            "predictions must be laws of all times to be mended, such as Weibull(concentration, "
+            "scale) or LogNormal(loc, scale), got SurvivalCurve, which ends at its last time."
+        )
     elif not isinstance(predictions, Quantiles):
         Recalibrated.check_base("predictions", predictions)
