@@ -537,19 +537,27 @@ def test_monitor_of_a_log(tmp_path):
     pl.concat(days).write_csv(log)
     state = tmp_path / "state.npz"
     done = run("monitor", log, "--state", state, "--by", "day", *OPTIONS)
+    late = tmp_path / "late.npz"
+    of_late = run("monitor", log, "--state", late, "--by", "day", "--lag", "2", *OPTIONS, "--json")
 
     def batch(frame):
         targets = jnp.asarray((frame["label"] == "yes").to_numpy().astype(int))
         return cj.Categorical(jnp.asarray(frame["p_no", "p_yes"].to_numpy())), targets
 
-    expected, rang = cj.CalibrationMonitor.start(jax.random.key(0), batch(days[0])[0]), []
+    example, rang = batch(days[0])[0], []
+    expected = cj.CalibrationMonitor.start(jax.random.key(0), example)
+    with_lag = cj.CalibrationMonitor.start(jax.random.key(0), example, lag=2)
     for k, day in enumerate(days):
         expected = expected.update(*batch(day))
+        with_lag = with_lag.update(*batch(day))
         rang += [k] * bool(expected.alarm())
     assert rang and done.exit_code == 1
     largest = f"the largest e-value of {sum(n_rows)} rows is {np.exp(float(expected.log_max)):.3g}"
     since = f"ALARM since day {rang[0]} (row {sum(n_rows[: rang[0] + 1])}): "
     assert done.stdout.startswith(f"{since}{largest}, and an alarm needs 20")
+    found = json.loads(of_late.stdout)["log_e_value"]
+    assert found == pytest.approx(float(with_lag.log_e_value), rel=1e-4)
+    assert found != pytest.approx(float(expected.log_e_value), rel=1e-4)
 
     shuffled = tmp_path / "shuffled.csv"
     pl.concat([days[1], days[0], days[1]]).write_csv(shuffled)

@@ -37,8 +37,9 @@ class Ones:
     lag: int = dataclasses.field(default=1, metadata={"static": True})
 
     @classmethod
-    def start(cls, key, example):
-        return cls(jax.tree.map(lambda x: x[:2], example), jnp.zeros(()), jnp.zeros(()))
+    def start(cls, key, example, lag=1):
+        first = jax.tree.map(lambda x: x[:2], example)
+        return cls(first, jnp.zeros(()), jnp.zeros(()), lag=lag)
 
     def update(self, predictions, targets, where, clusters=None):
         events = where & (targets == 1)
@@ -109,11 +110,23 @@ def test_an_alarm_remains(tmp_path, state):
         result = run(file, state)
         assert result.exit_code == 1
         assert result.stdout.startswith(f"{beginning} {n_rows} rows is 54.6, and an alarm needs 20")
-        assert result.stdout.endswith(f"wrong since about {files[1]} (row 25).\n")
+        said, granted = result.stdout.splitlines()
+        assert said.endswith(f"wrong since about {files[1]} (row 25).")
+        assert granted.endswith("if they were not, begin a new --state with --lag.")
     found = json.loads(run(files[2], state, "--again", "--json").stdout)
     expected = {"alarm": True, "first_alarm": str(files[1]), "first_alarm_row": 40, "n_rows": 80}
     expected |= {"log_e_value": 0.0, "level": 0.05, "changed_at": 25, "changed_in": str(files[1])}
     assert {name: found[name] for name in expected} == expected
+
+
+def test_the_lag_of_the_first_call_is_kept(tmp_path, state):
+    files = [rows(tmp_path / f"{k}.csv", 4, k) for k in range(3)]
+    (said,) = run(files[0], state, "--lag", "4").stdout.splitlines()
+    assert said.startswith("ALARM since")
+    # `load` refuses a file of another lag than that of the monitor.
+    assert json.loads(run(files[1], state, "--json").stdout)["lag"] == 4
+    check_refused(run(files[2], state, "--lag", "2"), "the same --lag as in its first call, 4, got")
+    assert run(files[2], tmp_path / "other.npz", "--lag", "0").exit_code == 2
 
 
 def test_an_alarm_of_a_log_has_its_day(tmp_path, state):

@@ -82,6 +82,11 @@ class KeptMonitor:
         return self.meaning["--level"]
 
     @property
+    def lag(self) -> int:
+        """The number of batches until targets are known."""
+        return self.meaning["--lag"]
+
+    @property
     def n_rows(self) -> int:
         """The number of rows in all calls."""
         return sum(batch.n_rows for batch in self.counted)

@@ -59,6 +59,15 @@ def monitor(
             "alarm ever rings in any of them with a probability of at most --level."
         ),
     ] = None,
+    lag: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="How many batches are predicted before the targets of the first of them are "
+            "known, 1 if nothing is said: 4 of weekly forecasts three weeks ahead. With too few, "
+            "alarms are false. The first call decides it.",
+        ),
+    ] = None,
     again: Annotated[
         bool,
         typer.Option(
@@ -83,11 +92,11 @@ def monitor(
     """Is a model still calibrated, asked after every new file?
 
     Each call adds the rows of one file to the evidence against the model, in the order of time.
-    The targets of a file must be known before the next file is predicted; if they come later, use
-    CalibrationMonitor in Python, with its argument lag.  The probability that a calibrated model
-    ever raises an alarm is at most the level, however many files there are: the evidence, called
-    e-value, must reach 1 / level once, 20 for 0.05.  The exit status is 1 from the first alarm on,
-    for ever.
+    The targets of a batch, which is a file or with --by a day, must be known before the next batch
+    is predicted; if they come later, say --lag, because errors of forecasts that overlap are alike.
+    The probability that a calibrated model ever raises an alarm is at most the level, however many
+    batches there are: the evidence, called e-value, must reach 1 / level once, 20 for 0.05.  The
+    exit status is 1 from the first alarm on, for ever.
 
     The state remembers what it has counted.  A file that was counted before, under whatever name,
     one that begins with it, and days that do not come after the last one are refused; so are other
@@ -100,6 +109,7 @@ def monitor(
       calibjax monitor today.csv --state model.npz --probs 'p_*' --target label
       calibjax monitor log.csv --state model.npz --by date --prob p_churn --target churned
       calibjax monitor rain.csv --state rain.npz --by day --cluster day --prob p --target rained
+      calibjax monitor flu.csv --state flu.npz --by week --lag 4 --quantiles 'q*' --target admitted
       calibjax monitor log.csv --state log.npz --by day --stream region --prob p --target bought
     """
     with one_line_errors():
@@ -115,7 +125,7 @@ def monitor(
         model = in_order(model, model.classes and sorted(model.classes))
         with one_at_a_time(state):
             with working(f"Adding {len(model.targets)} rows"):
-                kept = read_state(state, model, columns, by, cluster, stream, level, seed)
+                kept = read_state(state, model, columns, by, cluster, stream, lag, level, seed)
                 kept = kept.after(model, again)
             text = as_text(_found(kept)) if as_json else _in_words(kept)
             # A result that nobody has seen is not counted.
@@ -131,8 +141,9 @@ def _found(kept: KeptMonitor) -> dict[str, Any]:
     pvalues, level = kept.pvalues(), kept.level
     found = {name: _of_stream(x, pvalues[name]) for name, x in kept.streams.items()}
     if kept.meaning["--stream"] is None:
-        return found[""] | {"level": level}
-    return {"n_rows": kept.n_rows, "level": level, "alarm": kept.has_alarm, "streams": found}
+        return found[""] | {"level": level, "lag": kept.lag}
+    of_all = {"n_rows": kept.n_rows, "level": level, "lag": kept.lag, "alarm": kept.has_alarm}
+    return of_all | {"streams": found}
 
 
 def _of_stream(stream: Stream, pvalue: float) -> dict[str, Any]:
@@ -151,9 +162,19 @@ def _of_stream(stream: Stream, pvalue: float) -> dict[str, Any]:
     }
 
 
+# What an alarm takes for granted, unless the user has said how late targets are.
+_IN_TIME = (
+    "This takes for granted that the targets of each batch were known before the next one was "
+    "predicted; if they were not, begin a new --state with --lag."
+)
+
+
 def _in_words(kept: KeptMonitor) -> str:
-    if kept.meaning["--stream"] is not None:
-        return _table(kept)
+    text = _of_all_rows(kept) if kept.meaning["--stream"] is None else _table(kept)
+    return f"{text}\n{_IN_TIME}" if kept.has_alarm and kept.lag == 1 else text
+
+
+def _of_all_rows(kept: KeptMonitor) -> str:
     stream = kept.streams[""]
     beginning, since = "No alarm", ""
     if stream.first_alarm is not None:

@@ -29,6 +29,7 @@ def read_state(
     by: str | None,
     cluster: str | None,
     stream: str | None,
+    lag: int | None,
     level: float | None,
     seed: int,
 ) -> KeptMonitor:
@@ -41,6 +42,8 @@ def read_state(
         by: the column that names batches.
         cluster: the column that names clusters.
         stream: the column that names streams.
+        lag: the number of batches until targets are known; None stands for that of the first
+            call, which is 1 if it did not say.
         level: the level of the alarm; None stands for that of the first call, which is 0.05 if it
             did not say.
         seed: what the random numbers of a new monitor come from.
@@ -48,13 +51,14 @@ def read_state(
     Raises:
         BadInput: the file is of something else.
     """
-    meaning = {
+    meaning: dict[str, Any] = {
         "columns": _in_words(columns),
         "classes": model.classes,
         "levels": model.levels,
         "--by": by,
         "--cluster": cluster,
         "--stream": stream,
+        "--lag": lag or 1,
         "--level": level or _LEVEL,
     }
     key, n = jax.random.key(seed), len(model.targets)
@@ -66,13 +70,14 @@ def read_state(
         example = jax.tree.map(lambda x: x[: max(n_rows, 2)], model.predictions)
         names = sorted(set(streams_of(model, stream).tolist()), key=place_of)
         # All streams begin with the same functions.
-        first = Stream(monitoring.CalibrationMonitor.start(key, example))
+        first = Stream(monitoring.CalibrationMonitor.start(key, example, lag=meaning["--lag"]))
         return KeptMonitor(path, dict.fromkeys(names, first), meaning)
     header, arrays = monitoring.read_file(path)
     monitoring.check_header(path, header, _KIND)
-    kept = header["meaning"]
-    if level is None:
-        meaning["--level"] = kept["--level"]
+    kept = header["meaning"] | {"--lag": header["lag"]}
+    for name, given in (("--lag", lag), ("--level", level)):
+        if given is None:
+            meaning[name] = kept[name]
     for name, value in meaning.items():
         if kept[name] != value:
             was, now = (_as_text(x) for x in (kept[name], value))
@@ -82,7 +87,7 @@ def read_state(
             )
     # The same row twice, because one row is no example; which one does not matter here.
     example = jax.tree.map(lambda x: x[jnp.zeros(2, int)], model.predictions)
-    like = monitoring.CalibrationMonitor.start(key, example)
+    like = monitoring.CalibrationMonitor.start(key, example, lag=kept["--lag"])
     monitoring.check_header(path, header, monitoring.header_of(like) | _KIND)
     streams = header["streams"]
     monitors = monitoring.with_leaves(path, arrays, _tree_of([like] * len(streams)))
