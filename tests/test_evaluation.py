@@ -23,10 +23,16 @@ from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._measures import Measure, measures
+from calibjax.evaluation._number import number
 from calibjax.evaluation._remarks import Impossible, impossible_rows, in_words, remarks
 from calibjax.evaluation._report._kernels import kernel_in_words, lines_of_kernels
 from calibjax.evaluation._report._page import rows_of_page
-from calibjax.evaluation._summary import interval_text, number, value_text, verdict
+from calibjax.evaluation._summary import (
+    _skce_in_words,
+    interval_text,
+    value_text,
+    verdict,
+)
 from calibjax.evaluation._words import class_name, shown_names, worst_level
 from calibjax.intervals import ConfidenceInterval, mean_interval, wilson_interval
 
@@ -250,6 +256,17 @@ def test_a_temperature_is_named_only_if_it_is_the_error():
     beside = said(best=0.946, temperature=1.1, found=[direction("not sure enough", 0.2)])
     assert "not sure enough (of the test), which is less than half of the error" in beside
     assert "logits should" not in beside
+
+
+def test_the_size_of_an_error_in_a_sentence():
+    def words(value, *interval):
+        return _skce_in_words(value, interval, 95.0)
+
+    assert words(0.00404, 0.00171, 0.00747) == "0.0040 (95 % CI 0.0017 to 0.0075)"
+    assert words(4.4e-5, 0.0, 0.00142) == "4.4e-05 (95 % CI 0 to 0.0014)"
+    negative = "0 (95 % CI 0 to 0.0014; the unbiased estimate is -4.4e-05)"
+    assert words(-4.44e-5, 0.0, 0.00142) == negative
+    assert words(0.0, 0.0, 0.0) == "0 (95 % CI 0 to 0)"
 
 
 def test_the_sentence_of_a_paper(evaluation):
@@ -532,6 +549,8 @@ def test_names_of_classes_of_any_letters():
 
 def test_numbers_that_are_infinite_or_none():
     assert number(np.inf) == "∞" and number(-0.0) == "0" and number(np.nan) == ""
+    large = ("1128", "-999999", "1e+06", "999", "0.0123")
+    assert tuple(map(number, (1128.4, -999_999.0, 1e6, 999.4, 0.01234))) == large
     assert interval_text((1.0, np.inf)) == "1 … ∞"
 
 

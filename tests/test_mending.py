@@ -106,7 +106,7 @@ def test_impossible_targets():
     probs = np.where(TOO_SURE < 0.1, 0, TOO_SURE)
     probs /= probs.sum(axis=1, keepdims=True)
     mending = _mending.mending_of(KEY, cj.Categorical(probs.astype(np.float32)), LABELS, 999)
-    assert re.search("log score from inf to [0-9.]+ on", mending.in_words(0.05))
+    assert re.search("log score from ∞ to [0-9.]+ on", mending.in_words(0.05))
 
 
 def test_remedies_of_labels():

@@ -10,8 +10,8 @@ import numpy as np
 from calibjax._rows import Data, rung
 from calibjax._struct import on_host
 from calibjax.evaluation._direction import Direction
+from calibjax.evaluation._number import number
 from calibjax.evaluation._saved import plain
-from calibjax.evaluation._summary import number
 from calibjax.hypothesis_tests import calibration_test_of_data
 from calibjax.segments import Groups, read_columns
 

@@ -12,6 +12,7 @@ from calibjax._struct import on_host
 from calibjax.distributions import as_predictions, is_foreign
 from calibjax.evaluation._arrays import as_numpy
 from calibjax.evaluation._measure import Measure
+from calibjax.evaluation._number import number
 from calibjax.evaluation._rows import n_labels
 
 
@@ -80,7 +81,7 @@ def shift_in_words(mean_place: Measure) -> str | None:
 def target_in_words(low: float, high: float) -> str:
     """An interval low < y <= high, or the target itself."""
     if low == high:
-        return f"{low:.3g}"
+        return number(low)
     if high == np.inf:
-        return f"> {low:.3g}"
-    return f"≤ {high:.3g}" if low == -np.inf else f"{low:.3g} … {high:.3g}"
+        return f"> {number(low)}"
+    return f"≤ {number(high)}" if low == -np.inf else f"{number(low)} … {number(high)}"

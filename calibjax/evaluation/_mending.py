@@ -10,6 +10,7 @@ from jax.scipy.special import ndtr
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, first_rows, padded
 from calibjax.distributions import Empirical, Normal, Quantiles
+from calibjax.evaluation._number import number
 from calibjax.evaluation._rows import n_labels
 from calibjax.hypothesis_tests import calibration_test_of_data
 from calibjax.recalibration import cross_fit
@@ -51,9 +52,9 @@ class Mending:
             return ""
         ends = "no longer rejects" if self.pvalue > level else "still rejects"
         return (
-            f"Recalibrating with {self.method} takes the {self.score} from {self.before:.3g} to "
-            f"{self.after:.3g} on rows that did not fit it, and then the test {ends} "
-            f"(p = {self.pvalue:.3g})."
+            f"Recalibrating with {self.method} takes the {self.score} from "
+            f"{number(self.before)} to {number(self.after)} on rows that did not fit it, "
+            f"and then the test {ends} (p = {self.pvalue:.3g})."
         )
 
 

@@ -9,6 +9,7 @@ from calibjax._distribution import Distribution
 from calibjax.evaluation._direction import Direction, directions_in_words
 from calibjax.evaluation._effect import Effect, deviation_ratio
 from calibjax.evaluation._measures import Measure
+from calibjax.evaluation._number import number
 from calibjax.evaluation._remarks import Impossible, in_words
 from calibjax.evaluation._rows import n_labels
 from calibjax.recalibration import is_end_of_range
@@ -117,10 +118,9 @@ def _not_sure_enough(predictions: Distribution, temperature: float) -> str:
 def sentence(evaluation: Any) -> str:
     """The size of the error with its interval, and the test, as a paper reports them."""
     effect, confidence = evaluation.effect, 100 * (1 - evaluation.level)
-    value, low, high = _decimals(effect.skce.value, *effect.skce.interval)
     size = (
         "The squared kernel calibration error (SKCE) with the default kernel was "
-        f"{value} ({confidence:.3g} % CI {low} to {high})"
+        f"{_skce_in_words(effect.skce.value, effect.skce.interval, confidence)}"
     )
     if effect.equivalent is not None:
         ends = effect.equivalent.confidence_interval
@@ -136,11 +136,24 @@ def sentence(evaluation: Any) -> str:
     )
 
 
+def _skce_in_words(value: float, interval: tuple[float, float], confidence: float) -> str:
+    """The size of an error with its interval; an estimate without bias may be negative."""
+    shown, low, high = _decimals(value, *interval)
+    ends = f"{confidence:.3g} % CI {low} to {high}"
+    if value >= 0:
+        return f"{shown} ({ends})"
+    return f"0 ({ends}; the unbiased estimate is {value:.2g})"
+
+
 def _decimals(*values: float) -> list[str]:
-    """Numbers with as many decimals as the largest one needs for two digits."""
+    """Numbers with as many decimals as the largest one needs for two digits, or with two digits."""
     size = max((abs(x) for x in values if math.isfinite(x)), default=0.0)
-    n_decimals = 1 - math.floor(math.log10(size)) if size > 0 else 2
-    return [f"{x + 0.0:.{min(max(n_decimals, 0), 12)}f}" for x in values]
+    n_decimals = min(max(1 - math.floor(math.log10(size)), 0), 12) if size > 0 else 0
+    found = [f"{x:.{n_decimals}f}" for x in values]
+    return [
+        text if math.isnan(x) or float(text) != 0 else f"{x + 0.0:.2g}"
+        for x, text in zip(values, found, strict=True)
+    ]
 
 
 def _equivalent(predictions: Distribution, temperature: float, low: float, high: float) -> str:
@@ -206,14 +219,6 @@ def value_text(name: str, measure: Measure) -> str:
     if name == BEST_TEMPERATURE and is_end_of_range(measure.value):
         return f"{'≥' if measure.value > 1 else '≤'} {number(measure.value)}"
     return number(measure.value)
-
-
-def number(value: float, digits: int = 3) -> str:
-    """A number with so many digits, also if it is infinite; nothing if there is none."""
-    if math.isnan(value):
-        return ""
-    # Zero has no sign for people.
-    return f"{value + 0.0:.{digits}g}".replace("inf", "∞")
 
 
 def interval_text(interval: tuple[float, float] | None) -> str:

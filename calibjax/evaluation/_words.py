@@ -8,6 +8,7 @@ import numpy as np
 from calibjax._distribution import Distribution
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._measures import shares_of_levels
+from calibjax.evaluation._number import number
 from calibjax.evaluation._rows import n_labels
 
 # Longer names of classes are cut in sentences, tables and pictures.
@@ -121,7 +122,7 @@ def _place_of_number(residuals: Any, cell: tuple[int, int, int], _: Any) -> str:
     layer, place, width = cell
     locations, spreads = map(np.asarray, (residuals.location_edges, residuals.spread_edges))
     edges = locations[place : place + 2], spreads[width : width + 2]
-    means, deviations = (_from_to(f"{float(low):.3g}", f"{float(high):.3g}") for low, high in edges)
+    means, deviations = (_from_to(number(float(low)), number(float(high))) for low, high in edges)
     value = float(np.asarray(residuals.value)[cell])
     if layer == 0:
         found = f"targets are {abs(value):.2g} deviations {'higher' if value > 0 else 'lower'}"

@@ -95,9 +95,9 @@ def in_words(statistic: str, observed: float, predicted: float) -> str:
         return f"targets {abs(observed):.2g} predicted deviations {words}"
     if statistic == "spread":
         if observed <= 0:
-            return "spread much too large"
+            return "predicted spread much too large"
         change, words = (1 - 1 / observed, "small") if observed > 1 else (1 / observed - 1, "large")
-        return f"spread {100 * change:.0f} % too {words}"
+        return f"predicted spread {100 * change:.0f} % too {words}"
     if statistic == "coverage":
         return f"{100 * predicted:.0f} % intervals hold {100 * observed:.0f} %"
     name = "accuracy" if statistic == "top label" else statistic

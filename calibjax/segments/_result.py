@@ -47,7 +47,7 @@ class Segment:
         expected: the range of `observed` if the model is calibrated, with 95 % for all at once.
         score: nearly standard normal if the model is calibrated.
         pvalue: adjusted for all segments and statistics.
-        words: the error in words, such as "spread 18 % too small".
+        words: the error in words, such as "predicted spread 18 % too small".
 
     Example:
         >>> import jax, numpy as np, calibjax as cj
