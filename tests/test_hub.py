@@ -7,13 +7,15 @@ import jax
 import numpy as np
 import polars as pl
 import pytest
-from scipy.stats import norm
+from scipy.stats import norm, t, ttest_rel
 from typer.testing import CliRunner
 
 import calibjax as cj
 from calibjax import evaluation
 from calibjax.cli import app
+from calibjax.evaluation._keys import keys_of
 from calibjax.hub import HubForecasts, hub_table, read_hub
+from calibjax.hub._scores import mean_scores
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 HEADER = "reference_date,location,target_end_date,output_type,output_type_id,value\n"
@@ -226,10 +228,58 @@ def test_all_models_in_one_table(two_models):
     assert table.models["narrow"]["p"] < 0.01 < table.models["good"]["p"]
     inside = norm.ppf(0.75) * 0.3 >= np.abs(two_models[2] - hub["good"].predictions.values[:, 2])
     np.testing.assert_allclose(table.models["narrow"]["covers 50 %"], inside[:-1].mean(), rtol=1e-6)
+    key = keys_of(0).test  # what `evaluate` tests with
+    narrow = hub["narrow"]
+    test = cj.calibration_test(key, narrow.predictions, narrow.targets, n_resamples=199)
+    assert table.models["narrow"]["p"] == float(test.pvalue)
+    # Scores on the tasks of both models, and the paired test of SciPy.
+    y = two_models[2][:-1].astype(np.float32)
+    good, bad = (cj.crps(hub[x].predictions[: N - 1], y) for x in ("good", "narrow"))
+    means = table.scores.means
+    np.testing.assert_allclose(list(means.values()), [good.mean(), bad.mean()], rtol=1e-5)
+    paired = ttest_rel(good, bad)
+    found = table.scores.differences["narrow"]
+    np.testing.assert_allclose(found.difference, np.mean(good - bad), rtol=1e-4)
+    np.testing.assert_allclose(found.pvalue, paired.pvalue, rtol=1e-3)
+    assert found.low < found.difference < found.high < 0
+    assert f"on the {N - 1} tasks" in str(table) and "good is better" in str(table)
     assert table.comparison.names == ("good", "narrow")
     assert np.all(table.comparison.difference < 0)
     assert "narrow: SKCE" in str(table) and "taken for independent" in str(table)
     assert table.to_dict()["comparison"]["others"][0]["model"] == "narrow"
+
+
+def test_intervals_of_scores_know_which_days_depend():
+    """By the sum over all pairs of rows, each with the weight 1 - d / L, for L = 3 horizons."""
+    made = np.datetime64("2026-01-03") + 7 * np.arange(60)
+    tasks = {"reference_date": made.astype(str), "target_end_date": (made + 7).astype(str)}
+    y = np.convolve(np.random.default_rng(0).normal(size=61), [1, 1], "valid")
+    laws = {"a": cj.Normal(np.zeros(60), 1.0), "b": cj.Normal(np.full(60, 0.5), 1.0)}
+    models = [HubForecasts(name, law, y, tasks) for name, law in laws.items()]
+    assert models[0].horizon == 14
+    found = mean_scores(models)
+    gaps = np.subtract(*(np.asarray(cj.crps(law, y), float) for law in laws.values()))
+    parts, weeks = (gaps - gaps.mean()) / 60, np.arange(60)
+    weights = np.maximum(0, 1 - np.abs(weeks[:, None] - weeks) / 6)
+    freedom = 60 / 6 - 1  # windows of six weeks
+    b = 1 / (freedom + 1)
+    error = (parts @ weights @ parts / (1 - b + b**2 / 3)) ** 0.5
+    difference, low, high, pvalue = found.differences["b"]
+    half = t.ppf(0.975, freedom) * error
+    np.testing.assert_allclose([low, high], gaps.mean() + half * np.array([-1, 1]), rtol=1e-4)
+    np.testing.assert_allclose(pvalue, 2 * t.sf(abs(gaps.mean()) / error, freedom), rtol=1e-4)
+    assert found.differences.keys() == {"b"} and difference == pytest.approx(gaps.mean())
+
+
+def test_infinite_scores_have_no_difference():
+    laws = {"a": np.array([[0.5, 0.5], [1.0, 0.0]]), "b": np.array([[0.5, 0.5], [0.5, 0.5]])}
+    y = np.array([0, 1])
+    models = [
+        HubForecasts(x, cj.Categorical(p), y, {"day": y.astype(str)}) for x, p in laws.items()
+    ]
+    found = mean_scores(models)
+    assert found.differences == {} and found.to_dict()["means"]["a"] == "Infinity"
+    assert mean_scores(models[::-1]).differences == {} and found.lines()[0] == "  a: log score inf"
 
 
 def test_models_without_common_tasks():

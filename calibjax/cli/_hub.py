@@ -92,8 +92,8 @@ def hub(
             typer.echo(found.to_json() if as_json else found)
             rejected = bool(found.rejected)
         else:
-            with working(f"Testing {len(read)} models"):
-                table = hub_table(jax.random.key(seed), read, first=first)
+            with working(f"Testing {len(read)} models") as now:
+                table = hub_table(jax.random.key(seed), read, first=first, watch=now)
             typer.echo(as_text(table.to_dict()) if as_json else table)
             rejected = any(row["p"] <= level for row in table.models.values())
     raise typer.Exit(int(rejected))

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -64,8 +64,8 @@ def as_text(found: dict[str, Any]) -> str:
 
 
 @contextmanager
-def working(text: str) -> Iterator[None]:
-    """Shows on a terminal that something is going on."""
+def working(text: str) -> Iterator[Callable[[str], None]]:
+    """Shows on a terminal that something is going on; the function that it gives says what now."""
     console = Console(stderr=True, force_terminal=sys.stderr.isatty())
-    with console.status(f"{text} …"):
-        yield
+    with console.status(f"{text} …") as status:
+        yield lambda now: status.update(f"{text}: {now} …")

@@ -13,6 +13,7 @@ from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._number import number
 from calibjax.evaluation._saved import plain
 from calibjax.hypothesis_tests import calibration_test_of_data
+from calibjax.resampling import holm
 from calibjax.segments import Groups, read_columns
 
 # Fewer rows show nothing.
@@ -123,7 +124,7 @@ def verdicts_of_groups(
         for name, x in chosen.items()
     }
     pvalues = np.array([float(test.pvalue) for test in tests.values()])
-    adjusted = _holm(pvalues)
+    adjusted = holm(pvalues)
     found = [
         GroupVerdict(
             name,
@@ -153,12 +154,3 @@ def _chosen(data: Data, rows: np.ndarray, size: int) -> Data:
     places = np.concatenate([rows, np.full(size - rows.size, rows[-1])])
     found: Data = jax.tree.map(lambda x: x[places], data)
     return dataclasses.replace(found, where=np.arange(size) < rows.size)
-
-
-def _holm(pvalues: np.ndarray) -> np.ndarray:
-    """Holm, A simple sequentially rejective multiple test procedure, 1979."""
-    order = np.argsort(pvalues)
-    factors = np.arange(pvalues.size, 0, -1)
-    found = np.empty_like(pvalues)
-    found[order] = np.minimum(np.maximum.accumulate(factors * pvalues[order]), 1.0)
-    return found

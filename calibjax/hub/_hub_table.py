@@ -1,7 +1,7 @@
 """All models of a hub in one table: is each of them calibrated, and which one better?"""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -9,9 +9,9 @@ import numpy as np
 
 from calibjax.distributions import Quantiles
 from calibjax.hub._forecasts import HubForecasts
+from calibjax.hub._scores import MeanScores, mean_scores
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import CalibrationComparison, compare_calibration
-from calibjax.scores import crps, log_score
 
 _INTERVALS = {"covers 50 %": (0.25, 0.75), "covers 90 %": (0.05, 0.95)}
 
@@ -21,9 +21,11 @@ class HubTable:
     """What `hub_table` found; it prints the table.
 
     Args:
-        models: for each model the number of its forecasts, the p-value of `calibration_test`, the
-            mean score (CRPS of numbers, log score of categories), and for quantiles how often
-            central intervals contain the target.
+        models: for each model, of all its own forecasts, their number, the p-value of
+            `calibration_test`, and for quantiles how often central intervals contain the target.
+        scores: the mean scores on the tasks that all models have, CRPS of numbers and log scores of
+            categories, and the differences from the first model, with 95 % intervals and p-values
+            that know which forecasts may depend on each other, adjusted for all of these.
         comparison: the squared kernel calibration errors on the tasks that all models have, the
             differences from the first model, and p-values adjusted for all of these; None for one
             model.
@@ -32,6 +34,7 @@ class HubTable:
     """
 
     models: dict[str, dict[str, float]]
+    scores: MeanScores
     comparison: CalibrationComparison | None
     n_common: int
     dependence: str
@@ -39,6 +42,7 @@ class HubTable:
     def to_dict(self) -> dict[str, Any]:
         """The same as numbers and texts, for JSON."""
         found: dict[str, Any] = {"dependence": self.dependence, "models": self.models}
+        found["scores"] = {"n_tasks": self.n_common} | self.scores.to_dict()
         if self.comparison is not None:
             arrays = (self.comparison.difference, self.comparison.pvalue)
             first, *others = self.comparison.names
@@ -67,9 +71,15 @@ class HubTable:
             for row in cells
         ]
         lines.append(f"p-values: {self.dependence}.")
-        if self.comparison is not None:
-            lines.append(f"Calibration errors on the {self.n_common} tasks of all models:")
-            lines.append(str(self.comparison).split("\n", 1)[1])
+        if self.comparison is None:
+            return "\n".join([*lines, "Mean score:", *self.scores.lines()])
+        lines.append(
+            f"Mean scores on the {self.n_common} tasks of all models, with 95 % intervals of "
+            "differences from the first, and p-values adjusted for all of them:"
+        )
+        lines += self.scores.lines()
+        lines.append(f"Calibration errors on the {self.n_common} tasks of all models:")
+        lines.append(str(self.comparison).split("\n", 1)[1])
         return "\n".join(lines)
 
 
@@ -79,19 +89,22 @@ def hub_table(
     *,
     first: str | None = None,
     n_resamples: int = 999,
+    watch: Callable[[str], None] = lambda name: None,
 ) -> HubTable:
     """Is each model of a hub calibrated, and which one is better calibrated than the first?
 
-    Every model is tested by `calibration_test` on all of its forecasts, and compared with the first
-    by `compare_calibration` on the tasks that all models have.  If tasks say on which day a
-    forecast was made and which day it is about, forecasts about days that are closer than
-    `HubForecasts.horizon` may depend on each other, and else they are taken for independent.
+    Every model is tested by `calibration_test` on all of its forecasts.  On the tasks that all
+    models have it is compared with the first: calibration errors by `compare_calibration`, and mean
+    scores, which say who predicts better, by Student's interval of their difference.  If tasks say
+    on which day a forecast was made and which day it is about, forecasts about days that are closer
+    than `HubForecasts.horizon` may depend on each other, and else they are taken for independent.
 
     Args:
         key: a key of ``jax.random``.
         hub: forecasts by model, as `read_hub` returns them.
         first: the model that the others are compared with; None for the first one of the hub.
         n_resamples: the number of data sets that the p-values come from.
+        watch: a function of the name of a model, called before its test, which may take minutes.
 
     Returns:
         HubTable; print it.
@@ -121,20 +134,24 @@ def hub_table(
     if first is not None and first not in hub:
         raise ValueError(f"first must be one of {', '.join(names)}, got {first}.")
     names = names if first is None else [first, *(name for name in names if name != first)]
-    keys = jax.random.split(key, len(names) + 1)
+    # The first key is that of `evaluate` for its test: both have the same p-value.
+    of_tests, of_comparison = jax.random.split(key)
     common, comparison = _on_common_tasks([hub[name] for name in names]), None
     models, horizons = {}, []
-    for of_model, name in zip(keys[1:], names, strict=True):
+    for name in names:
+        watch(name)
         forecasts = hub[name]
         when = _dependence(forecasts)
         horizons += [when["horizon"]] if when else []
         test = calibration_test(
-            of_model, forecasts.predictions, forecasts.targets, n_resamples=n_resamples, **when
+            of_tests, forecasts.predictions, forecasts.targets, n_resamples=n_resamples, **when
         )
-        models[name] = {"n": len(forecasts.targets), "p": float(test.pvalue)} | _scores(forecasts)
+        models[name] = {"n": len(forecasts.targets), "p": float(test.pvalue)} | _coverages(
+            forecasts
+        )
     if len(names) > 1:
         comparison = compare_calibration(
-            keys[0],
+            of_comparison,
             None,
             common[0].predictions,
             [forecasts.predictions for forecasts in common[1:]],
@@ -147,7 +164,7 @@ def hub_table(
     if len(horizons) == len(names):
         least = max(horizons)
         words = f"forecasts about days less than {least:g} days apart may depend on each other"
-    return HubTable(models, comparison, len(common[0].targets), words)
+    return HubTable(models, mean_scores(common), comparison, len(common[0].targets), words)
 
 
 def _dependence(forecasts: HubForecasts) -> dict[str, Any]:
@@ -156,12 +173,10 @@ def _dependence(forecasts: HubForecasts) -> dict[str, Any]:
     return {"times": forecasts.times, "horizon": forecasts.horizon}
 
 
-def _scores(forecasts: HubForecasts) -> dict[str, float]:
-    """The mean score, and of quantiles the share of targets in central intervals."""
+def _coverages(forecasts: HubForecasts) -> dict[str, float]:
+    """The share of targets in central intervals, of quantiles."""
     predictions, targets = forecasts.predictions, forecasts.targets
-    if predictions.has_labels:
-        return {"log score": float(np.mean(log_score(predictions, targets)))}
-    found = {"CRPS": float(np.mean(crps(predictions, targets)))}
+    found = {}
     if isinstance(predictions, Quantiles):
         levels, values = list(predictions.levels), np.asarray(predictions.values)
         for name, (low, high) in _INTERVALS.items():
@@ -194,4 +209,4 @@ def _on_common_tasks(models: list[HubForecasts]) -> list[HubForecasts]:
 def _shown(column: str, value: float) -> str:
     if column == "n":
         return str(value)
-    return f"{value:.3f}" if column == "p" or column.startswith("covers") else f"{value:.4g}"
+    return f"{value:.3f}"

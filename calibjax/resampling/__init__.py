@@ -25,6 +25,7 @@ from calibjax.resampling._rank import checked_level as checked_level
 from calibjax.resampling._rank import counted_pvalue as counted_pvalue
 from calibjax.resampling._rank import counted_pvalue_with_ties as counted_pvalue_with_ties
 from calibjax.resampling._rank import critical_value as critical_value
+from calibjax.resampling._rank import holm as holm
 from calibjax.resampling._rank import normal_quantile as normal_quantile
 from calibjax.resampling._rank import one_level as one_level
 from calibjax.resampling._rank import rank_of_level as rank_of_level

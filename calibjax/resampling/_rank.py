@@ -117,3 +117,15 @@ def critical_value(distances: jax.Array, level: jax.Array) -> jax.Array:
     One more data set from the same law exceeds it with a probability of at most 1 - level.
     """
     return upper_quantile(distances, level.astype(distances.dtype))[0]
+
+
+def holm(pvalues: np.ndarray) -> np.ndarray:
+    """P-values adjusted for their number, whatever depends on what ``[n]``.
+
+    Holm, A simple sequentially rejective multiple test procedure, 1979.
+    """
+    order = np.argsort(pvalues)
+    factors = np.arange(pvalues.size, 0, -1)
+    found = np.empty_like(pvalues)
+    found[order] = np.minimum(np.maximum.accumulate(factors * pvalues[order]), 1.0)
+    return found
