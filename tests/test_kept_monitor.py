@@ -37,7 +37,7 @@ class Ones:
     lag: int = dataclasses.field(default=1, metadata={"static": True})
 
     @classmethod
-    def start(cls, key, example, lag=1):
+    def start(cls, key, example, lag=1, level=0.05):
         first = jax.tree.map(lambda x: x[:2], example)
         return cls(first, jnp.zeros(()), jnp.zeros(()), lag=lag)
 
@@ -56,7 +56,7 @@ class Ones:
         return self.log_max >= -math.log(level)
 
     pvalue = property(lambda self: jnp.exp(-self.log_max))
-    changed_at = property(lambda self: 25)
+    changed_at = property(lambda self: 25 if self.log_e_value > 0 else 5)
 
 
 @pytest.fixture(autouse=True)
@@ -353,7 +353,7 @@ BROKEN = {
     "NaN": (lambda path: changed(path, lambda x: x | {"log_max": np.float32("nan")}), "log_max"),
     "array": (lambda path: changed(path, lambda x: x | {"more": np.ones(3)}), "more"),
     "shape": (lambda path: changed(path, lambda x: x | {"log_max": np.ones(3)}), "log_max must be"),
-    "version": (lambda path: with_header(path, version=1), "version 3, got 1"),
+    "version": (lambda path: with_header(path, version=1), "version 4, got 1"),
     "schema": (lambda path: with_header(path, schema="x"), "schema calibjax monitor, got x"),
     "family": (lambda path: with_header(path, family="Normal"), "Bernoulli, got Normal"),
     "kernels": (lambda path: with_header(path, kernels="K"), "kernels (sum), got K"),

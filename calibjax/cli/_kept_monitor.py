@@ -26,10 +26,17 @@ class Evidence(NamedTuple):
 
 
 class FirstAlarm(NamedTuple):
-    """The batch in which the alarm rang, and the number of rows until the end of this batch."""
+    """The batch in which the alarm rang, and what was known at its end.
+
+    Args:
+        name: the batch.
+        row: the number of rows until its end.
+        changed_at: the number of rows after which the model began to be wrong, as estimated then.
+    """
 
     name: str
     row: int
+    changed_at: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +175,7 @@ class KeptMonitor:
         pvalues, streams = self.pvalues(), {}
         for name, stream in self.streams.items():
             if stream.first_alarm is None and pvalues[name] <= self.level:
-                alarm = FirstAlarm(batch, stream.n_rows)
+                alarm = FirstAlarm(batch, stream.n_rows, int(stream.monitor.changed_at))
                 stream = dataclasses.replace(stream, first_alarm=alarm)
             streams[name] = stream
         return dataclasses.replace(self, streams=streams)

@@ -148,7 +148,6 @@ def _found(kept: KeptMonitor) -> dict[str, Any]:
 
 def _of_stream(stream: Stream, pvalue: float) -> dict[str, Any]:
     log_e_value, alarm = float(stream.monitor.log_e_value), stream.first_alarm
-    changed_at = None if alarm is None else int(stream.monitor.changed_at)
     return {
         "n_rows": stream.n_rows,
         # JSON has no infinity.
@@ -157,8 +156,8 @@ def _of_stream(stream: Stream, pvalue: float) -> dict[str, Any]:
         "alarm": alarm is not None,
         "first_alarm": None if alarm is None else alarm.name,
         "first_alarm_row": None if alarm is None else alarm.row,
-        "changed_at": changed_at,
-        "changed_in": None if changed_at is None else stream.batch_of(changed_at),
+        "changed_at": None if alarm is None else alarm.changed_at,
+        "changed_in": None if alarm is None else stream.batch_of(alarm.changed_at),
     }
 
 
@@ -178,7 +177,7 @@ def _of_all_rows(kept: KeptMonitor) -> str:
     stream = kept.streams[""]
     beginning, since = "No alarm", ""
     if stream.first_alarm is not None:
-        row = int(stream.monitor.changed_at)
+        row = stream.first_alarm.changed_at
         beginning = f"ALARM since {stream.first_alarm.name} (row {stream.first_alarm.row})"
         since = f", wrong since about {stream.batch_of(row)} (row {row})"
     return (
@@ -196,7 +195,7 @@ def _table(kept: KeptMonitor) -> str:
     for name in names:
         stream, since = kept.streams[name], ["", ""]
         if stream.first_alarm is not None:
-            since = [stream.first_alarm.name, stream.batch_of(int(stream.monitor.changed_at))]
+            since = [stream.first_alarm.name, stream.batch_of(stream.first_alarm.changed_at)]
         lines.append([name, str(stream.n_rows), _largest(stream), f"{pvalues[name]:.2g}", *since])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     shown = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]

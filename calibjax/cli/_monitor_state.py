@@ -16,7 +16,7 @@ from calibjax.cli._terminal import BadInput
 from calibjax.evaluation import Model, listed
 
 # The number of the version changes with what a file holds.
-_KIND = {"schema": "calibjax monitor", "version": 3}
+_KIND = {"schema": "calibjax monitor", "version": 4}
 _LEVEL = 0.05
 # Options that may differ from call to call: levels are compared as numbers.
 _NO_MEANING = "levels", "normalize", "sort_quantiles", "separator", "decimal", "drop_missing"
@@ -69,8 +69,9 @@ def read_state(
         n_rows = batches_of(model, by)[0].n_rows
         example = jax.tree.map(lambda x: x[: max(n_rows, 2)], model.predictions)
         names = sorted(set(streams_of(model, stream).tolist()), key=place_of)
-        # All streams begin with the same functions.
-        first = Stream(monitoring.CalibrationMonitor.start(key, example, lag=meaning["--lag"]))
+        # All streams begin with the same functions, and the first alarm needs the whole evidence.
+        options = {"lag": meaning["--lag"], "level": meaning["--level"] / len(names)}
+        first = Stream(monitoring.CalibrationMonitor.start(key, example, **options))
         return KeptMonitor(path, dict.fromkeys(names, first), meaning)
     header, arrays = monitoring.read_file(path)
     monitoring.check_header(path, header, _KIND)

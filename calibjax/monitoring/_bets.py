@@ -110,6 +110,10 @@ class Bets:
         left = jnp.maximum(_not_at_stake(self.n_updates, self.wealth.dtype), 0.0)
         return jnp.logaddexp(mean, jnp.log(left))
 
+    def changed_at(self) -> jax.Array:
+        """The number of rows when the sum of the richest bet was last near its smallest one."""
+        return self.low_until.reshape(-1)[jnp.argmax(self.wealth)]
+
 
 #: The sums of each kind of features, and the number of rows in each memory.
 Known = tuple[list[jax.Array], jax.Array]
@@ -137,8 +141,8 @@ def after_rows(
     outcomes: Outcomes,
     weights: jax.Array,
     clusters: jax.Array | None,
-) -> tuple[Bets, jax.Array]:
-    """The state after n more rows, and the largest log evidence on the way.
+) -> tuple[Bets, jax.Array, jax.Array]:
+    """The state after n more rows, and after each chunk the log evidence and `changed_at`, ``[C]``.
 
     Args:
         bases: the bases of all kinds of features.
@@ -177,13 +181,15 @@ def after_rows(
     gains = chunks.gains(lax.map(log_e, (known, rows, chunks.boldness)))
     counts = chunks.sums_at_end(lambda weights: jnp.sum(weights > 0, axis=1, dtype=jnp.int32))
 
-    def step(bets: Bets, gain: tuple[jax.Array, jax.Array]) -> tuple[Bets, jax.Array]:
+    def step(
+        bets: Bets, gain: tuple[jax.Array, jax.Array]
+    ) -> tuple[Bets, tuple[jax.Array, jax.Array]]:
         bets = _after_gain(bets, *gain)
-        return bets, bets.log_evidence()
+        return bets, (bets.log_evidence(), bets.changed_at())
 
     start = as_varying(_with_new_start(bets), (gains, counts))
-    bets, evidence = lax.scan(step, start, (gains, counts))
-    return bets, jnp.max(evidence)
+    bets, (evidence, changes) = lax.scan(step, start, (gains, counts))
+    return bets, evidence, changes
 
 
 def _learnt(

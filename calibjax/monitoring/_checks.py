@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
 from calibjax._parameters import family_name
-from calibjax._rows import (
-    Data,
-)
+from calibjax._rows import Data
+from calibjax._struct import is_traced
 from calibjax.kernels import KernelLike
 
 
@@ -19,6 +19,13 @@ def checked_list(kernels: Sequence[KernelLike]) -> Sequence[KernelLike]:
         actual = "none" if isinstance(kernels, Sequence) else type(kernels).__name__
         raise TypeError(f"kernels must be a list of kernels on predictions, got {actual}.")
     return kernels
+
+
+def check_level(level: ArrayLike) -> None:
+    if not is_traced(level):
+        given = np.asarray(level)
+        if not np.all((given > 0) & (given < 1)):
+            raise ValueError(f"level must be in (0, 1), got {level}.")
 
 
 def check_family(landmarks: Distribution, data: Data) -> None:

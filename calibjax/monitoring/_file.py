@@ -162,7 +162,7 @@ def _as_leaf(name: str, stored: np.ndarray, like: jax.Array) -> jax.Array:
 
 
 # The number of the version changes with what a file holds.
-_SCHEMA, _VERSION = "calibjax.CalibrationMonitor", 1
+_SCHEMA, _VERSION = "calibjax.CalibrationMonitor", 2
 
 
 def header_of(monitor: "CalibrationMonitor") -> dict[str, Any]:
