@@ -157,8 +157,7 @@ def test_public_names_are_on_the_site():
     ]
     of_sklearn = importlib.import_module("calibjax.sklearn")
     wrapped = [name for name in vars(of_sklearn) if name[0] != "_" and name != "find_spec"]
-    of_hubs = [name for name in vars(importlib.import_module("calibjax.hub")) if name[0] != "_"]
-    of_hubs = [name for name in of_hubs if "hub" in name.lower()]
+    of_hubs = importlib.import_module("calibjax.hub").__all__
     pages = (PACKAGE.parent / "docs" / "api").glob("*.md")
     found = [
         x for page in pages for x in re.findall(r"^\.\. auto\w+:: (\w+)", page.read_text(), re.M)
