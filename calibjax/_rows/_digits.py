@@ -58,13 +58,14 @@ def check_digits(
         if share.max() > 0.5:
             k = int(share.argmax())
             y, v = y.reshape(len(y), -1)[:, k], v.reshape(len(y), share.size, -1)[:, k]
-            both = np.append(y, v)
+            both, common = np.append(y, v), np.round(np.median(y))
+            cure = 'Call jax.config.update("jax_enable_x64", True) first'
+            if not _share_lost(y - common, v - common) > 0.5:
+                cure += f", or subtract a common number such as {common:.16g} from both in float64"
             raise ValueError(
                 f"{targets_name} and {name}{of_batch} must not lose their differences in float32, "
                 f"in which jax computes: {np.unique(both).size} different values become "
-                f"{np.unique(on_host(both)).size}. Subtract a common number such as "
-                f"{np.round(np.median(y)):.16g} from both in float64, or call "
-                'jax.config.update("jax_enable_x64", True) first.'
+                f"{np.unique(on_host(both)).size}. {cure}."
             )
 
 
