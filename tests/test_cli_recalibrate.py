@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import polars as pl
 import pytest
+from scipy.stats import t
 from sklearn.metrics import mean_pinball_loss
 from typer.testing import CliRunner
 
@@ -33,8 +34,8 @@ def tested(monkeypatch):
     """What `calibration_test` was called with; the test itself takes long to compile."""
     calls = []
 
-    def calibration_test(key, predictions, targets, *, clusters, times):
-        calls.append((predictions, targets, clusters, times))
+    def calibration_test(key, predictions, targets, *, clusters, times, horizon):
+        calls.append((predictions, targets, clusters, times, horizon))
         return SimpleNamespace(pvalue=np.float32(0.001 if len(calls) % 2 else 0.4))
 
     monkeypatch.setattr("calibjax.cli._held_out.calibration_test", calibration_test)
@@ -257,6 +258,24 @@ def test_times_segments_and_covariates(tested, rows, tmp_path):
     check_error(run("--load", kept, *apply, *beside), "--time cannot be used together with --load")
 
 
+def test_a_lower_bound_and_a_horizon(tested, tmp_path):
+    frame, names = frame_of(), ["q10", "q50", "q90"]
+    least = frame.select(pl.min_horizontal(*names, "value").min()).item()
+    frame = frame.with_columns(pl.col(*names, "value") - least)
+    fit, out = tmp_path / "fit.csv", tmp_path / "out.csv"
+    frame.write_csv(fit)
+    options = *KINDS["quantiles"][0], "--method", "pit_beta", "--time", "day", "--horizon", "3"
+    apply = "--apply", fit, "--out", out
+    said = run(fit, *options, *apply).stdout
+    free = pl.read_csv(out)[names].to_numpy()
+    n_below = np.sum(np.any(free < 0, axis=1))
+    assert n_below > 0 and f"{n_below} rows have new numbers below 0, where none was" in said
+    assert tested[0][4] == tested[1][4] == 3
+    done = run(fit, *options, *apply, "--lower", "0")
+    np.testing.assert_allclose(pl.read_csv(out)[names].to_numpy(), np.maximum(free, 0), rtol=1e-6)
+    assert "below 0, where" not in done.stdout and "below 0 become 0" in done.stdout
+
+
 def test_a_map_that_does_not_help(monkeypatch, rows):
     """Scores say so if they become worse, as if the map were that of another model."""
     monkeypatch.setattr(
@@ -266,7 +285,26 @@ def test_a_map_that_does_not_help(monkeypatch, rows):
         "calibjax.cli._held_out.cross_fit",
         lambda p, *_, **__: cj.Categorical(np.roll(p.probs, 1, axis=1)),
     )
-    assert "better as they are" in run(rows, *PROBS, "--method", "svs").stdout
+    said = run(rows, *PROBS, "--method", "svs", "--cluster", "site").stdout
+    assert "better as they are" in said
+    frame = frame_of()
+    probs, labels = frame["p_a", "p_b", "p_c"].to_numpy(), targets_of(frame, PROBS)
+    before, after = (np.log(np.roll(probs, k, axis=1)[np.arange(N), labels]) for k in (0, 1))
+    # Sites have six rows each: Student's interval of their means, but for its skewness.
+    gaps = (before - after).reshape(-1, 6).mean(axis=1)
+    low, high = map(float, re.search(r"interval ([-\d.]+) … ([-\d.]+)\)", said).groups())
+    error = gaps.std(ddof=1) / gaps.size**0.5
+    assert abs(high - low - 2 * t.ppf(0.975, gaps.size - 1) * error) < 0.2 * (high - low)
+    assert low < gaps.mean() < high and f"after - before: {gaps.mean():.3g} " in said
+
+
+def test_a_difference_that_may_be_chance(monkeypatch, rows):
+    monkeypatch.setattr(
+        "calibjax.cli._held_out.calibration_test", lambda *_, **__: SimpleNamespace(pvalue=0.5)
+    )
+    monkeypatch.setattr("calibjax.cli._held_out.cross_fit", lambda p, *_, **__: p)
+    said = run(rows, *PROBS, "--method", "svs").stdout
+    assert "after - before: 0 (95 % interval 0 … 0), which may be chance" in said
 
 
 def test_the_file_stays_as_it_is(tested, tmp_path):

@@ -1,5 +1,6 @@
 """Maps of the unit line: laws beside SciPy, fits, and forecasts in every form."""
 
+import dataclasses
 import json
 
 import jax
@@ -444,6 +445,24 @@ def test_samples_stay_samples_in_their_order():
     assert np.mean(found.std(axis=1)) > 1.3 * np.mean(SAMPLES.std(axis=1))
 
 
+@pytest.mark.parametrize("form", ["values", "samples"])
+def test_mended_values_keep_a_lower_bound(form, tmp_path):
+    """Forecasts and targets of 0 and more, which are too narrow: widened, some go below 0."""
+    base = QUANTILES if form == "values" else EMPIRICAL
+    values = np.asarray(getattr(base, form))
+    shift = -min(values.min(), TARGETS.min())
+    predictions, targets = dataclasses.replace(base, **{form: values + shift}), TARGETS + shift
+    free = cj.fit_recalibrator(predictions, targets, "shift_scale")
+    bound = cj.fit_recalibrator(predictions, targets, "shift_scale", lower=0)
+    expected = np.asarray(getattr(free(predictions), form))
+    assert expected.min() < 0
+    bound.save(tmp_path / "map.json")
+    for recalibrator in (bound, cj.load_recalibrator(tmp_path / "map.json")):
+        assert "mended values below 0 become 0" in str(recalibrator)
+        found = np.asarray(getattr(recalibrator(predictions), form))
+        np.testing.assert_array_equal(found, np.maximum(expected, 0))
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_auto_is_better_on_new_rows(form):
     predictions, half = FORMS[form], N // 2
@@ -697,6 +716,26 @@ ERRORS = {
         lambda: cj.fit_recalibrator(NORMAL, TARGETS, "conformal", groups={"x": STATION}),
         ValueError,
         "groups must be None for method 'conformal'",
+    ),
+    "bound of densities": (
+        lambda: cj.fit_recalibrator(NORMAL, TARGETS, lower=-9.0),
+        ValueError,
+        "lower must be None for predictions that are no quantiles or samples, got Normal",
+    ),
+    "bound of labels": (
+        lambda: cj.fit_recalibrator(cj.Bernoulli(np.full(9, 0.5)), np.ones(9), lower=0.0),
+        ValueError,
+        "lower must be None for predictions of labels",
+    ),
+    "bound above targets": (
+        lambda: cj.fit_recalibrator(QUANTILES, TARGETS, lower=1),
+        ValueError,
+        "lower must be a number that no target is below, got 1, and .* in row 0",
+    ),
+    "no bound": (
+        lambda: cj.fit_recalibrator(QUANTILES, TARGETS, lower=np.nan),
+        ValueError,
+        "lower must be a finite number or None, got nan",
     ),
     "vectors": (
         lambda: cj.fit_recalibrator(cj.Empirical(np.ones((5, 3, 2))), np.ones((5, 2))),

@@ -8,15 +8,17 @@ import numpy as np
 from jax.scipy.special import ndtr
 
 from calibjax._distribution import Distribution
-from calibjax._rows import Dependence
+from calibjax._rows import Dependence, check_data, with_dependence
 from calibjax.cli._beside import Beside
 from calibjax.distributions import Empirical, Normal, Quantiles
 from calibjax.evaluation import Model
 from calibjax.hypothesis_tests import calibration_test
+from calibjax.intervals import Interval, Sampling, mean_interval
 from calibjax.recalibration import cross_fit
 from calibjax.scores import crps, log_score
 
 _FOLDS = 5
+_LEVEL = 0.95
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +31,8 @@ class HeldOut:
         by: how rows came into folds, in words.
         before: the mean score and the p-value of `calibration_test` of the predictions as they are.
         after: both of the mended predictions.
+        interval: 95 % for the difference of the mean scores, after minus before; None if a score is
+            infinite.
     """
 
     score: str
@@ -36,6 +40,7 @@ class HeldOut:
     by: str
     before: tuple[float, float]
     after: tuple[float, float]
+    interval: Interval | None
 
     def __str__(self) -> str:
         width = len(self.score)
@@ -45,7 +50,17 @@ class HeldOut:
         ]
         for name, (score, pvalue) in (("before", self.before), ("after", self.after)):
             lines.append(f"  {name:6}  {score:{width}.4g}   {pvalue:25.3g}")
-        if self.after[0] > self.before[0]:
+        if self.interval is not None:
+            low, high = self.interval
+            words = "which may be chance"
+            if low > 0:
+                words = "worse: the predictions are better as they are"
+            elif high < 0:
+                words = "better"
+            difference = self.after[0] - self.before[0]
+            interval = f"95 % interval {low:.3g} … {high:.3g}"
+            lines.append(f"  after - before: {difference:.3g} ({interval}), {words}.")
+        elif self.after[0] > self.before[0]:
             lines.append("  It is worse after than before: the predictions are better as they are.")
         return "\n".join(lines)
 
@@ -61,11 +76,17 @@ class HeldOut:
             "by": self.by,
             "before": numbers(*self.before),
             "after": numbers(*self.after),
+            "interval": self.interval,
         }
 
 
 def held_out(
-    model: Model, method: str, beside: Beside, dependence: Dependence, seed: int
+    model: Model,
+    method: str,
+    beside: Beside,
+    dependence: Dependence,
+    lower: float | None,
+    seed: int,
 ) -> HeldOut | None:
     """The judgement by `cross_fit`; None if there are fewer than three clusters or times."""
     predictions, targets = model.predictions, model.targets
@@ -86,29 +107,43 @@ def held_out(
     else:  # forecasts of one week are wrong together
         folds, by = np.arange(n) * count // n, "of rows one after another"
     together: dict[str, Any] = {"clusters": clusters, "times": times}
-    mended = cross_fit(predictions, targets, method, folds, **together, **beside._asdict())
+    mended = cross_fit(
+        predictions, targets, method, folds, lower=lower, **together, **beside._asdict()
+    )
     if isinstance(predictions, Normal):
         mended = normal_again(mended)
     key = jax.random.key(seed)
 
-    def judged(predictions: Distribution) -> tuple[float, float]:
-        test = calibration_test(key, predictions, targets, **together)
+    def pvalue(predictions: Distribution) -> float:
+        test = calibration_test(key, predictions, targets, **dependence._asdict())
         # A multiple of 1 / 1000, without the rounding of float32.
-        return _mean_score(predictions, targets)[1], round(float(test.pvalue), 6)
+        return round(float(test.pvalue), 6)
 
-    score = _mean_score(predictions, targets)[0]
-    return HeldOut(score, count, by, judged(predictions), judged(mended))
+    score, before = _scores(predictions, targets)
+    after = _scores(mended, targets)[1]
+    with np.errstate(invalid="ignore"):  # an infinite score before and after
+        gaps = after - before
+    sampling = Sampling.of_data(with_dependence(check_data(predictions, targets), dependence))
+    return HeldOut(
+        score,
+        count,
+        by,
+        (float(before.mean()), pvalue(predictions)),
+        (float(after.mean()), pvalue(mended)),
+        mean_interval(gaps, _LEVEL, sampling=sampling),
+    )
 
 
-def _mean_score(predictions: Distribution, targets: np.ndarray) -> tuple[str, float]:
-    """What the score is, and its mean over the rows."""
+def _scores(predictions: Distribution, targets: np.ndarray) -> tuple[str, np.ndarray]:
+    """What the mean score is called, and the score of each row."""
     if isinstance(predictions, Quantiles):
         levels = np.asarray(predictions.levels)
         above = targets[:, None] - np.asarray(predictions.values, float)
-        return "mean pinball loss", float(np.mean(np.maximum(levels * above, (levels - 1) * above)))
+        losses = np.maximum(levels * above, (levels - 1) * above)
+        return "mean pinball loss (about CRPS / 2)", losses.mean(axis=1)
     if isinstance(predictions, Empirical):
-        return "mean CRPS", float(np.mean(np.asarray(crps(predictions, targets), float)))
-    return "mean log score", float(np.mean(np.asarray(log_score(predictions, targets), float)))
+        return "mean CRPS", np.asarray(crps(predictions, targets), float)
+    return "mean log score", np.asarray(log_score(predictions, targets), float)
 
 
 @jax.jit

@@ -5,16 +5,20 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
+import jax
+import numpy as np
 import typer
 
+from calibjax._distribution import Distribution
 from calibjax.cli._beside import Beside, names_beside
 from calibjax.cli._columns import Columns
 from calibjax.cli._held_out import HeldOut, held_out, normal_again
 from calibjax.cli._kept_map import Fitted, as_file, described, kept_map
-from calibjax.cli._options import AsJson, Cluster, Seed, names_of_list
+from calibjax.cli._options import AsJson, Cluster, Horizon, Seed, names_of_list
 from calibjax.cli._rewrite import WRITTEN, with_columns_of
 from calibjax.cli._terminal import BadInput, as_text, check_folder, one_line_errors, working
 from calibjax.cli._with_columns import with_columns
+from calibjax.distributions import Empirical, Quantiles
 from calibjax.evaluation import Place, dependence_of
 from calibjax.monitoring import replacing
 from calibjax.recalibration import fit_recalibrator
@@ -42,6 +46,7 @@ def recalibrate(
             "each other, and are held out together."
         ),
     ] = None,
+    horizon: Horizon = None,
     segments: Annotated[
         str | None,
         typer.Option(
@@ -54,6 +59,13 @@ def recalibrate(
         typer.Option(
             help="Columns of numbers such as lead,load, for forecasts of numbers: the map looks at "
             "them, too, if that helps. --apply needs these columns, too."
+        ),
+    ] = None,
+    lower: Annotated[
+        float | None,
+        typer.Option(
+            help="Of quantiles and draws of what is never less, such as 0 of admissions: mended "
+            "values below it become this number."
         ),
     ] = None,
     apply: Annotated[
@@ -73,7 +85,8 @@ def recalibrate(
     It prints the map, and what such maps do to rows that did not fit them: each of five folds of
     the rows is mended by a map that was fitted to the others.  Folds are by chance, of whole
     clusters with --cluster, and of numbers they are blocks of rows in their order, or of times with
-    --time.  The map that is kept and applied is fitted to all rows.
+    --time.  P-values and the interval of the difference know --cluster, --time and --horizon, as
+    those of evaluate do.  The map that is kept and applied is fitted to all rows.
 
     The mended file has all columns and rows of --apply in their order; only the numbers of the
     predictions are new.  A map is applied to columns of the same names as those that fitted it, or
@@ -93,8 +106,10 @@ def recalibrate(
             "--method": method,
             "--cluster": cluster,
             "--time": time,
+            "--horizon": horizon,
             "--segments": segments,
             "--covariates": covariates,
+            "--lower": lower,
             "--save": save,
         }
         _check_options(file, of_fits, apply, out, save, load)
@@ -107,7 +122,7 @@ def recalibrate(
             fitted = Fitted(file, model.place, model.target)
             method = _method_of(model.place, method, any(names))
             beside = Beside.of(model.table, *names)
-            dependence = dependence_of(model, cluster, time, None)
+            dependence = dependence_of(model, cluster, time, horizon)
         else:
             recalibrator, fitted = kept_map(load)
             names, said = names_beside(recalibrator), columns
@@ -129,8 +144,9 @@ def recalibrate(
                     **beside._asdict(),
                     clusters=dependence.clusters,
                     times=dependence.times,
+                    lower=lower,
                 )
-                judged = held_out(model, method, beside, dependence, seed)
+                judged = held_out(model, method, beside, dependence, lower, seed)
         written = []
         if apply is not None:
             assert out is not None
@@ -141,6 +157,7 @@ def recalibrate(
             columns_of = place.columns_of(mended)
             files.enter_context(replacing(out, with_columns_of(table, columns_of)))
             written.append(f"{out}: {len(new)} rows with new {' and '.join(place.shown())}.")
+            written += _below_zero(new, mended)
         if save is not None:
             files.enter_context(replacing(save, as_file(recalibrator, fitted)))
             written.append(f"{save}: the map, fitted to all rows.")
@@ -152,6 +169,20 @@ def recalibrate(
             if load is None and judged is None:
                 blocks = ["There are too few clusters or times to hold some of them out."]
             typer.echo("\n".join([str(recalibrator), *blocks, *written]))
+
+
+def _below_zero(new: Distribution, mended: Distribution) -> list[str]:
+    """A line about rows that a map brought below 0, where no forecast is."""
+    if not isinstance(mended, (Quantiles, Empirical)):
+        return []
+    before, after = (np.asarray(jax.tree.leaves(p)[0]) for p in (new, mended))
+    n_below = int(np.sum(np.any(after < 0, axis=1)))
+    if not n_below or np.any(before < 0):
+        return []
+    return [
+        f"{n_below} rows have new numbers below 0, where none was: if nothing below 0 can happen, "
+        "fit the map with --lower 0."
+    ]
 
 
 def _method_of(place: Place, method: str | None, looks_beside: bool) -> str:

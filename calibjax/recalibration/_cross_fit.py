@@ -25,6 +25,7 @@ def cross_fit(
     weights: ArrayLike | None = None,
     covariates: CovariatesLike | None = None,
     times: ArrayLike | None = None,
+    lower: float | None = None,
 ) -> Any:
     """Recalibrated predictions of all rows, each by a map that was fitted without its fold.
 
@@ -48,6 +49,7 @@ def cross_fit(
         covariates: as in `fit_recalibrator`.
         times: numbers ``[n]``, such as days; rows of one time stay together, as those of clusters
             do.  Only with a number of folds, and not with clusters.
+        lower: as in `fit_recalibrator`.
 
     Returns:
         What the maps make of the predictions, in the order of the rows.
@@ -78,7 +80,7 @@ def cross_fit(
         raise TypeError("cross_fit must be called outside of jit, got traced arguments.")
     data = check_data(predictions, targets)
     fold = numbers_of_folds(folds, Dependence(clusters, times), data)
-    options = FitOptions(weights, groups, covariates, clusters, times)
+    options = FitOptions(weights, groups, covariates, clusters, times, lower)
     return out_of_folds(predictions, targets, method, fold, options)
 
 
@@ -90,6 +92,7 @@ class FitOptions(NamedTuple):
     covariates: CovariatesLike | None = None
     clusters: ArrayLike | None = None
     times: ArrayLike | None = None
+    lower: float | None = None
 
 
 def out_of_folds(

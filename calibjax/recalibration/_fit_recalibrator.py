@@ -23,6 +23,7 @@ def fit_recalibrator(
     covariates: CovariatesLike | None = None,
     clusters: ArrayLike | None = None,
     times: ArrayLike | None = None,
+    lower: float | None = None,
 ) -> Recalibrator:
     """A map that makes predictions calibrated, fitted to rows that did not train the model.
 
@@ -155,6 +156,9 @@ def fit_recalibrator(
             are left out together.
         times: numbers ``[n]``, such as days: rows of one time, or of near ones, may depend on each
             other, and are left out together.  Not with clusters.
+        lower: of quantiles and samples of what is never less, such as 0 of admissions: mended
+            values below it become this number.  None for no bound; then a forecast that is widened
+            may go below 0 where no forecast and no target does.
 
     Returns:
         Recalibrator, a function of predictions; print it.
@@ -198,7 +202,11 @@ def fit_recalibrator(
     dependence = Dependence(clusters, times)
     if isinstance(predictions, Distribution) and not predictions.has_labels:
         columns = groups, covariates
-        return fit_to_numbers(predictions, targets, method, weights, where, *columns, dependence)
+        return fit_to_numbers(
+            predictions, targets, method, weights, where, *columns, dependence, lower
+        )
+    if lower is not None:
+        raise ValueError("lower must be None for predictions of labels.")
     if covariates is not None:
         raise ValueError(
             "covariates must be None for predictions of labels, whose maps know groups."

@@ -47,6 +47,7 @@ def fit_to_numbers(
     groups: NamedColumns | None,
     covariates: CovariatesLike | None,
     dependence: Dependence,
+    lower: float | None,
 ) -> Recalibrator:
     """See `fit_recalibrator`."""
     check_choice("method for numbers", method, OF_NUMBERS)
@@ -58,12 +59,14 @@ def fit_to_numbers(
         )
     data = on_one_device(check_numbers(predictions, targets, where, weights, intervals=True))
     kept, counts = counted(data)
+    lower = _checked_bound(lower, data, kept)
     whole = padded(data)
     _check_complete(whole, kept)
     names, columns = read_covariates(covariates, data.n, kept)
     part = parts_of(data, dependence, kept, _N_PARTS, is_conditional or groups is not None)
     of_groups: FittedGroups | None = None
     losses: dict[str, float] = {}
+    distances = None
     if method == "conformal":
         if weights is not None:
             raise ValueError("weights must be None for method 'conformal', which counts rows.")
@@ -78,6 +81,7 @@ def fit_to_numbers(
         # Neighbours in the order of the rows may be alike.
         in_order = np.arange(n) * min(_N_PARTS, n) // n
         rows = _line_rows(whole, method, kept, counts[kept], in_order if part is None else part)
+        distances = rows.distances
         if is_conditional:
             features = _known(_median_and_spread(whole.predictions), kept)
             if columns is not None:
@@ -98,7 +102,34 @@ def fit_to_numbers(
         losses=losses,
         n_rows=int(kept.sum()),
         covariates=names,
+        lower=lower,
+        score="log score" if distances is None else "CRPS",
     )
+
+
+def _checked_bound(lower: float | None, data: Data, kept: np.ndarray) -> float | None:
+    """The bound, if mended predictions can keep it and no target that counts is below it."""
+    if lower is None:
+        return None
+    if isinstance(lower, bool) or not (
+        isinstance(lower, (int, float, np.number)) and np.isfinite(lower)
+    ):
+        raise ValueError(f"lower must be a finite number or None, got {lower!r}.")
+    if not isinstance(data.predictions, (Quantiles, Empirical)):
+        raise ValueError(
+            "lower must be None for predictions that are no quantiles or samples, got "
+            f"{type(data.predictions).__name__} predictions."
+        )
+    targets = data.targets
+    ends = np.asarray(targets.high if isinstance(targets, Between) else targets)
+    below = kept & (ends < lower)
+    if below.any():
+        row = int(np.argmax(below))
+        raise ValueError(
+            f"lower must be a number that no target is below, got {lower:g}, and {ends[row]:g} in "
+            f"row {row}."
+        )
+    return float(lower)
 
 
 def _check_complete(data: Data, kept: np.ndarray) -> None:

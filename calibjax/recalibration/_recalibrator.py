@@ -1,5 +1,6 @@
 """A fitted map from predictions to predictions."""
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from calibjax._rows import (
     valid_rows,
 )
 from calibjax._struct import static, struct, widened, widest_dtype
-from calibjax.distributions import Bernoulli, Categorical, Ordinal
+from calibjax.distributions import Bernoulli, Categorical, Empirical, Ordinal, Quantiles
 from calibjax.recalibration._covariates import covariates_of
 from calibjax.recalibration._groups import FittedGroups, GroupCurve
 from calibjax.recalibration._labels import Fitted, apply_jit
@@ -35,6 +36,8 @@ class Fit(NamedTuple):
     n_impossible: int
     losses: tuple[tuple[str, float], ...]
     covariates: tuple[str, ...] = ()
+    lower: float | None = None
+    score: str = "log loss"
 
 
 @struct
@@ -85,10 +88,11 @@ class Recalibrator:
         if self.fit.n_classes is None:
             check_numbers_to_mend(predictions)
             columns = covariates_of(covariates, self.fit.covariates, len(predictions))
-            if self.of_groups is None or groups is None:
-                return _line_applied(self.steps, predictions, columns)
-            segments = self.of_groups.coding.segments(groups, len(predictions))
-            return _line_applied(self.steps, predictions, columns, self.of_groups, segments)
+            segments = None
+            if self.of_groups is not None and groups is not None:
+                segments = self.of_groups.coding.segments(groups, len(predictions))
+            found = _line_applied(self.steps, predictions, columns, self.of_groups, segments)
+            return found if self.fit.lower is None else _at_least(found, self.fit.lower)
         n_classes = check_labels(predictions)
         if n_classes != self.fit.n_classes:
             raise ValueError(
@@ -114,12 +118,13 @@ class Recalibrator:
         if fit.losses:
             least = sorted(fit.losses, key=lambda x: x[1])
             held_out = ", ".join(f"{name} {loss:.4f}" for name, loss in least)
-            name = "score" if fit.n_classes is None else "log loss"
-            lines.append(f"  mean {name} of held-out rows: {held_out}")
+            lines.append(f"  mean {fit.score} of held-out rows: {held_out}")
         ended = "the search found a minimum" if fit.converged else "the search found no minimum"
         rows = "1 row" if fit.n_rows == 1 else f"{fit.n_rows} rows"
         classes = "" if fit.n_classes is None else f" of {fit.n_classes} classes"
         lines.append(f"  fitted to {rows}{classes}; {ended}")
+        if fit.lower is not None:
+            lines.append(f"  mended values below {fit.lower:g} become {fit.lower:g}")
         if fit.n_impossible:
             some = "1 target" if fit.n_impossible == 1 else f"{fit.n_impossible} targets"
             lines.append(f"  {some} had probability 0; zeros were raised")
@@ -156,6 +161,13 @@ def _line_applied(
     return mended(predictions, moved, line.levels)
 
 
+def _at_least(predictions: Quantiles | Empirical, lower: float) -> Quantiles | Empirical:
+    """Quantiles and samples of which none is below a bound."""
+    if isinstance(predictions, Quantiles):
+        return dataclasses.replace(predictions, values=jnp.maximum(predictions.values, lower))
+    return dataclasses.replace(predictions, samples=jnp.maximum(predictions.samples, lower))
+
+
 def recalibrator_of(
     predictions: Distribution,
     method: str,
@@ -167,6 +179,8 @@ def recalibrator_of(
     n_classes: int | None = None,
     n_impossible: int = 0,
     covariates: tuple[str, ...] = (),
+    lower: float | None = None,
+    score: str = "log loss",
 ) -> Recalibrator:
     """A map, and that of segments, in the floating dtype of predictions, as jax holds it.
 
@@ -180,6 +194,8 @@ def recalibrator_of(
         n_classes: None for numbers.
         n_impossible: how many targets had probability 0.
         covariates: names of columns.
+        lower: a bound of mended values, or None.
+        score: what the losses are, in words.
     """
     words, converged, curve = fitted.words, fitted.converged, None
     if of_groups is not None:
@@ -188,7 +204,9 @@ def recalibrator_of(
     dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(predictions)))
     steps, curve = jax.tree.map(lambda x: np.asarray(x, dtype), (fitted.steps, curve))
     known = tuple(losses.items())
-    fit = Fit(method, words, converged, n_classes, n_rows, n_impossible, known, covariates)
+    fit = Fit(
+        method, words, converged, n_classes, n_rows, n_impossible, known, covariates, lower, score
+    )
     return Recalibrator(steps, curve, fit)
 
 

@@ -149,10 +149,12 @@ def _fit_of(node: dict[str, Any]) -> Fit:
     covariates = tuple(map(str, node["covariates"]))
     fit = Fit(**{**node, "losses": losses, "covariates": covariates})
     counts = fit.n_rows, fit.n_impossible
+    if not (fit.lower is None or isinstance(fit.lower, float)):
+        raise ValueError("lower must be a number or null")
     if not (fit.n_classes is None or type(fit.n_classes) is int):
         raise ValueError("n_classes must be an integer or null")
-    if not (isinstance(fit.method, str) and isinstance(fit.words, str)):
-        raise ValueError("method and words must be strings")
+    if not all(isinstance(x, str) for x in (fit.method, fit.words, fit.score)):
+        raise ValueError("method, words and score must be strings")
     if not (isinstance(fit.converged, bool) and all(type(x) is int for x in counts)):
         raise ValueError("converged must be a boolean, and counts integers")
     return fit
