@@ -17,7 +17,14 @@ from calibjax._rows import Dependence, check_data
 from calibjax.recalibration._fit_to_numbers import OF_NUMBERS
 from calibjax.recalibration._folds import parts_of
 from calibjax.recalibration._mixture import least_squares_weights
-from calibjax.recalibration._unit_line import LEVELS, LINES, LineRows, UnitLine, distances_of
+from calibjax.recalibration._unit_line import (
+    LEVELS,
+    LINES,
+    LineRows,
+    UnitLine,
+    distances_of,
+    seen_cells,
+)
 from calibjax.recalibration._unit_line._spline import smooth_line
 
 N = 400
@@ -301,6 +308,35 @@ def test_scores_of_densities_are_log_scores():
     expected = stats.norm.logpdf(y) - after
     found = rows.scores(ndtr((ndtri(levels) - 0.3) / 1.5))
     np.testing.assert_allclose(found, expected, atol=0.01)
+
+
+def test_scores_of_ranges_are_log_scores_of_ranges():
+    """Whatever fills their hidden parts."""
+    levels = np.array([0.1, 0.25, 0.5, 0.75, 0.9])
+    g = np.array([0.3, 0.4, 0.6, 0.7, 0.8])
+    low, high = np.array([0.2, 0.05, 0.3, 0.6, 0.95]), np.array([1.0, 0.6, 0.4, 0.6, 1.0])
+    ends = (np.interp(x, [0, *levels, 1], [0, *g, 1]) for x in (high, low))
+    mass = np.subtract(*ends)
+    # The fourth is known, in the cell from 0.5 to 0.75.
+    mass[3], width = 0.1, np.where(low == high, 0.25, high - low)
+    filled = np.random.default_rng(0).uniform(size=(5, 5))
+    rows = LineRows(levels, filled, np.ones(5), np.zeros(5, int))
+    rows = rows._replace(seen=seen_cells(levels, low, high))
+    np.testing.assert_allclose(rows.scores(g), -np.log(mass / width))
+    np.testing.assert_allclose(rows.scores(np.tile(g, (5, 1))), -np.log(mass / width))
+    np.testing.assert_allclose(rows.scores(levels), 0, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_no_map_is_worth_having_where_censored_forecasts_are_right():
+    """Events in a third of the rows: what a map fills hidden parts with is no gain of this map."""
+    rng, n = np.random.default_rng(5), 200
+    scale = np.exp(0.5 * rng.normal(size=n))
+    life, end = scale * rng.weibull(1.5, n), rng.uniform(0, 1.2, n)
+    predictions = cj.Weibull(np.full(n, 1.5, np.float32), scale.astype(np.float32))
+    known = cj.Between.right_censored(np.minimum(life, end).astype(np.float32), life <= end)
+    fit = cj.fit_recalibrator(predictions, known).fit
+    assert fit.method == "nothing" and dict(fit.losses)["shift_scale"] > -0.002
 
 
 def test_least_squares_weights_are_those_that_scipy_finds():

@@ -106,8 +106,9 @@ def fit_recalibrator(
     are tenths of the clusters, by chance, with `times` consecutive ones, and else parts of the rows
     in their order, since neighbours may be alike.  They are judged by the score that counts for
     such forecasts: of quantiles and samples by the CRPS, in units of the targets, of densities and
-    counts by the log score, with the levels as ends of cells.  Mixtures have the least such score,
-    too.  A season that comes next may still be another one than all parts of those before.
+    counts by the log score, less that of the forecast as it is, with the levels as ends of cells;
+    of ranges it is the log score of the range.  Mixtures have the least such score, too.  A season
+    that comes next may still be another one than all parts of those before.
 
     "conditional" mends local errors of bias and spread.  With `covariates` s has their normal
     scores, too, if that predicts parts better.  How many rows c the map G stands for, 20 to 2000,

@@ -30,6 +30,7 @@ from calibjax.recalibration._unit_line import (
     known_levels,
     median_and_spread,
     quantiles_at,
+    seen_cells,
 )
 from calibjax.scores import check_numbers, mass_below, pit_interval_of_data
 
@@ -152,16 +153,17 @@ def _line_rows(
     predictions = data.predictions
     levels = np.asarray(known_levels(predictions))
     counts = counts * (counts.sum() / np.sum(counts**2))
-    place = pit_interval_of_data(data)
+    place, seen = pit_interval_of_data(data), None
     if isinstance(data.targets, Between) or predictions.target_kind == "integer":
         low, high = (_known(x, kept) for x in place)
         below = hidden_below(method, levels, low, high, counts)
+        seen = seen_cells(levels, low, high)
     else:
         below = _known(_mass_below(place, levels.astype(place.low.dtype)), kept)
     distances = None
     if isinstance(predictions, (Quantiles, Empirical)):
         distances = distances_of(_known(_quantiles_at(predictions, levels), kept))
-    return LineRows(levels, below, counts, part, distances)
+    return LineRows(levels, below, counts, part, distances, seen=seen)
 
 
 def _known(rows: Any, kept: np.ndarray) -> np.ndarray:

@@ -106,8 +106,12 @@ def _mixture(rows: LineRows) -> _Mixture:
 def _shares(rows: LineRows, parts: list[np.ndarray], curves: np.ndarray) -> np.ndarray:
     """The shares of candidates with the least loss, from their G without each part, ``[P, K, J]``.
 
-    The rows of one part have one curve, so that sums over them are all that counts.
+    The rows of one part have one curve, so that sums over them are all that counts, unless
+    intervals are known of them.
     """
+    if rows.seen is not None:
+        of_rows = [rows.probabilities(g[rows.part]) for g in np.moveaxis(curves, 2, 0)]
+        return mixture_weights(np.stack(of_rows, axis=1), rows.weights)
     if rows.distances is None:
         of_cells = np.stack([rows.weights[i] @ cells(rows.below[i]) for i in parts])
         between = cells(np.swapaxes(curves, 1, 2))

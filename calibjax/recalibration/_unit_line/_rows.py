@@ -7,6 +7,11 @@ D_ik the distance of the quantiles around level k, half of that to either side,
 
 Of densities and counts it is the log score, less that of the forecast as it is: with the levels as
 ends of cells of the unit line, -log((G(u_k) - G(u_{k-1})) / (u_k - u_{k-1})) for the cell with U_i.
+Of counts and of hidden targets, of which an interval [l, h] of U is known, it is
+
+    -log((G(h) - G(l)) / (h - l))
+
+with G linear in each cell: nothing that another map says of the hidden part is in this score.
 """
 
 from typing import NamedTuple
@@ -25,6 +30,8 @@ class LineRows(NamedTuple):
         distances: D, of quantiles and samples, ``[n, K]``, else None.
         features: what a map of each forecast looks at, ``[n, F]``, of which the first two are the
             median and the logarithm of the spread; None if no map looks at them.
+        seen: how much of each cell between levels U may lie in, ``[n, K + 1]``, where intervals of
+            U are known; else None.
     """
 
     levels: np.ndarray
@@ -33,11 +40,12 @@ class LineRows(NamedTuple):
     part: np.ndarray
     distances: np.ndarray | None = None
     features: np.ndarray | None = None
+    seen: np.ndarray | None = None
 
     def chosen(self, which: np.ndarray) -> "LineRows":
         """Some of the rows."""
-        distances, features = (
-            None if x is None else x[which] for x in (self.distances, self.features)
+        distances, features, seen = (
+            None if x is None else x[which] for x in (self.distances, self.features, self.seen)
         )
         return self._replace(
             below=self.below[which],
@@ -45,19 +53,39 @@ class LineRows(NamedTuple):
             part=self.part[which],
             distances=distances,
             features=features,
+            seen=seen,
         )
 
     def scores(self, g: np.ndarray) -> np.ndarray:
         """The score of each row by values of G at the levels, ``[K]`` or ``[n, K]``."""
         if self.distances is not None:
             return np.sum((g - self.below) ** 2 * self.distances, axis=1)
+        if self.seen is not None:
+            return -np.log(self.probabilities(g) / self.probabilities(self.levels))
         return -np.sum(cells(self.below) * np.log(cells(g) / cells(self.levels)), axis=-1)
+
+    def probabilities(self, g: np.ndarray) -> np.ndarray:
+        """G(h) - G(l) of intervals of U by values of G at the levels, ``[K]`` or ``[n, K]``."""
+        assert self.seen is not None  # the caller has looked
+        return np.sum(self.seen * cells(g), axis=-1)
 
 
 def cells(g: np.ndarray) -> np.ndarray:
     """What is between levels, and beyond the outer ones: ``[…, K + 1]``."""
     ends = np.zeros_like(g[..., :1])
     return np.diff(np.concatenate([ends, g, ends + 1], axis=-1), axis=-1)
+
+
+def seen_cells(levels: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """How much of each cell between levels is in intervals of U, ``[n, K + 1]``.
+
+    Where U is known, low == high, it is 1 for the cell that U is in.
+    """
+    start, end = np.append(0.0, levels), np.append(levels, 1.0)
+    common = np.minimum(high[:, None], end) - np.maximum(low[:, None], start)
+    is_in = np.searchsorted(levels, low)[:, None] == np.arange(start.size)
+    is_known = (low == high)[:, None]
+    return np.where(is_known, is_in, np.maximum(common, 0.0) / (end - start))
 
 
 def distances_of(quantiles: np.ndarray) -> np.ndarray | None:
