@@ -89,6 +89,41 @@ def test_columns_are_named_by_classes(calls, tmp_path, ending):
     np.testing.assert_allclose(call.predictions.probs, expected, rtol=1e-6)
 
 
+CURVES = """S_730;S_365;days;died;arm
+0,5;0,75;400;1;a
+0,25;0,5;900;0;b
+1;1;300;0;a
+"""
+
+
+def test_survival_curves_in_columns(calls, tmp_path):
+    path = write(tmp_path / "cox.csv", CURVES)
+    options = "--survival", "S_*", "--target", "days", "--event", "died", "--segments", "arm"
+    assert run("evaluate", path, *options).exit_code == 0
+    (call,) = calls
+    assert isinstance(call.predictions, cj.SurvivalCurve)
+    np.testing.assert_array_equal(call.predictions.times[0], [365, 730])
+    np.testing.assert_array_equal(call.predictions.probs, [[0.75, 0.5], [0.5, 0.25], [1, 1]])
+    np.testing.assert_array_equal(call.targets.low, [400, 900, 300])
+    np.testing.assert_array_equal(call.targets.high, [400, np.inf, np.inf])
+    frame = pl.read_csv(path, separator=";", decimal_comma=True)
+    words = {"survival": ["S_365", "S_730"], "target": "days", "event": "died"}
+    found = cj.evaluate(frame.to_dict(as_series=False), **words)
+    np.testing.assert_array_equal(found.predictions.probs, call.predictions.probs)
+    np.testing.assert_array_equal(found.targets.high, call.targets.high)
+    rising = frame.with_columns(S_730=pl.Series([0.5, 0.75, 1.0]))
+    with pytest.raises(ValueError, match=r"column S_730, row 1: .* at most that of the time"):
+        cj.evaluate(rising, **words)
+    with pytest.raises(ValueError, match="must have one number in each name"):
+        cj.evaluate(frame, **words | {"survival": ["S_365", "days_of_arm"]})
+    with pytest.raises(ValueError, match="survival needs event, the column"):
+        cj.evaluate(frame, survival="S_*", target="days")
+    with pytest.raises(ValueError, match="percentages, got .*of survival curves .* has survival"):
+        cj.evaluate(frame, quantiles="S_*", target="days")
+    no = run("compare", path, path, "--survival", "S_*", "--target", "days")
+    assert no.exit_code == 2 and "No such option" in no.output
+
+
 @pytest.mark.parametrize(
     "text, expected, classes",
     [

@@ -1,5 +1,6 @@
 """The command `calibjax evaluate`."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +18,7 @@ from calibjax.cli._options import (
     Level,
     Seed,
     Segments,
+    Survival,
     Time,
     Weight,
     names_of_list,
@@ -30,6 +32,7 @@ from calibjax.evaluation import Evaluation, GroupVerdicts, evaluate_model, group
 def evaluate(
     files: Files,
     columns: Columns,
+    survival: Survival = None,
     censored: Censored = None,
     weight: Weight = None,
     cluster: Cluster = None,
@@ -52,6 +55,7 @@ def evaluate(
       calibjax evaluate rain.csv --prob p_rain --target rained
       calibjax evaluate heights.parquet --mean mu --sd sigma --target height
       calibjax evaluate log_lifetimes.csv --mean mu --sd sigma --target log_time --censored alive
+      calibjax evaluate cox.csv --survival 'S_*' --target time --event died
       calibjax evaluate wind.csv --mean mu --sd sigma --target mw --time day --horizon 4
       calibjax evaluate demand.csv --quantiles 'q*' --target sold
       calibjax evaluate rain.csv --prob p_rain --target rained --segments station,month
@@ -61,6 +65,7 @@ def evaluate(
         check_level(level)
         if html is not None:
             check_folder(html)
+        columns = dataclasses.replace(columns, survival=survival)
         model = columns.read(*files, others=(censored, weight, cluster, time))
         with working(f"Testing {len(model.targets)} rows"):
             found = evaluate_model(

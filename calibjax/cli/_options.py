@@ -34,7 +34,10 @@ Prob = Annotated[
 ]
 Event = Annotated[
     str | None,
-    typer.Option(help="The label of the event of --prob, such as rain of labels rain and dry."),
+    typer.Option(
+        help="The label of the event of --prob, such as rain of labels rain and dry; with "
+        "--survival the column that says whether there was an event."
+    ),
 ]
 Mean = Annotated[str | None, typer.Option(help="The column of means of normal predictions.")]
 Sd = Annotated[str | None, typer.Option(help="The column of their standard deviations.")]
@@ -57,6 +60,13 @@ SortQuantiles = Annotated[
 ]
 Draws = Annotated[
     str | None, typer.Option(help="The columns of draws from each prediction, such as 'draw_*'.")
+]
+Survival = Annotated[
+    str | None,
+    typer.Option(
+        help="The columns of survival curves, such as 'S_*': the * stands for the time. --target "
+        "is then the time of an event or of censoring, and --event the column that says which."
+    ),
 ]
 By = Annotated[
     str | None,

@@ -11,8 +11,10 @@ from calibjax.cli._columns import Columns
 def with_columns(command: Callable[..., None]) -> Callable[..., None]:
     """Decorator: in place of its argument `columns` the command has an option for each field."""
     own = inspect.signature(command).parameters
-    # On a command line the names of classes are those of their columns.
-    options = {k: x for k, x in inspect.signature(Columns).parameters.items() if k != "classes"}
+    # On a command line the names of classes are those of their columns, and one command takes
+    # survival curves.
+    unused = "classes", "survival"
+    options = {k: x for k, x in inspect.signature(Columns).parameters.items() if k not in unused}
     parameters = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for name, argument in own.items()

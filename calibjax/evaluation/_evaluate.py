@@ -51,6 +51,7 @@ def evaluate(
     levels: Sequence[float] | None = None,
     sort_quantiles: bool = False,
     draws: str | Sequence[str] | None = None,
+    survival: str | Sequence[str] | None = None,
     censored: str | None = None,
     drop_missing: bool = False,
     seed: int = 0,
@@ -77,6 +78,7 @@ def evaluate(
     levels: Sequence[float] | None = None,
     sort_quantiles: bool = False,
     draws: str | Sequence[str] | None = None,
+    survival: str | Sequence[str] | None = None,
     censored: str | None = None,
     drop_missing: bool = False,
     seed: int = 0,
@@ -129,12 +131,13 @@ def evaluate(
         data: in place of both, a frame of pandas, Polars or Arrow, a mapping of names to arrays, or
             a dataset of xarray, whose rows are the places of its target; beside an array of a
             mapping may stand the names of its dimensions, ``(("time", "member"), array)``.
-        target: the column of targets.  One of probs, prob, mean with sd, quantiles, and draws says
-            where the predictions are.
+        target: the column of targets.  One of probs, prob, mean with sd, quantiles, draws, and
+            survival says where the predictions are.
         probs: the columns of probabilities of classes, a list, or a pattern such as "p_*", where *
             stands for the names of the classes, or an array ``[n, m]``.
         prob: the column of the probability of an event.
-        event: the label of this event; None for labels such as "no" and "yes".
+        event: the label of this event; None for labels such as "no" and "yes".  With survival, the
+            column that says whether there was an event at the time in the column of targets.
         mean: the column of means of normal predictions.
         sd: the column of their standard deviations.
         quantiles: the columns of quantiles, a list, or a pattern such as "q*", where * stands for
@@ -142,6 +145,8 @@ def evaluate(
         levels: the levels of the quantiles, if names do not say them.
         sort_quantiles: whether to sort the quantiles of each row, if they cross.
         draws: the columns of draws, a list, a pattern such as "draw_*", or an array ``[n, S]``.
+        survival: the columns of survival curves, a list or a pattern such as "S_*", where * stands
+            for the time, as in S_365.
         censored: for mean and sd, a column of truth values: true if the target is only known to be
             larger.
         drop_missing: whether to leave out rows that miss a value of a column that is used; a
@@ -203,6 +208,7 @@ def evaluate(
         levels=levels,
         sort_quantiles=check_flag("sort_quantiles", sort_quantiles),
         draws=draws,
+        survival=survival,
         normalize=normalize,
         drop_missing=check_flag("drop_missing", drop_missing),
         classes=classes,

@@ -28,6 +28,7 @@ class Model:
         predictions: n predictions.
         targets: what was observed ``[n]``; labels are ``0 … m-1``.
         classes: the names of the m classes; None if they are numbers, or there are none.
+        events: beside survival curves, whether there was an event at the target, ``[n]``.
     """
 
     table: Table
@@ -36,6 +37,7 @@ class Model:
     predictions: Distribution
     targets: np.ndarray
     classes: list[Any] | None = None
+    events: np.ndarray | None = None
 
     @property
     def levels(self) -> list[float] | None:
@@ -51,7 +53,8 @@ class ColumnNames:
         target: the column of what was observed; None where nothing was observed yet.
         probs: the columns of class probabilities, a pattern or a list.
         prob: the column of the probability of an event.
-        event: the label of this event; None if labels say it, such as yes and no.
+        event: the label of this event; None if labels say it, such as yes and no.  Of survival it
+            is the column that says whether there was an event.
         mean: the column of means of normal predictions.
         sd: the column of their standard deviations.
         quantiles: the columns of quantiles, a pattern or a list.
@@ -59,6 +62,7 @@ class ColumnNames:
             hold them.
         sort_quantiles: whether to sort the quantiles of each row, which may cross.
         draws: the columns of draws, a pattern or a list.
+        survival: the columns of survival at some times, which their names hold.
         normalize: whether to divide each row of class probabilities by its sum.
         drop_missing: whether to leave out rows that miss a value of a column that is used.
         classes: the names of the classes in the order of the columns of probs; None if names of
@@ -75,6 +79,7 @@ class ColumnNames:
     levels: str | Sequence[float] | None = None
     sort_quantiles: bool = False
     draws: str | Sequence[str] | None = None
+    survival: str | Sequence[str] | None = None
     normalize: bool = False
     drop_missing: bool = False
     classes: Sequence[Any] | None = None
@@ -98,11 +103,13 @@ class ColumnNames:
             raise ValueError(
                 f"{source}, column {target}: it cannot hold predictions and the targets."
             )
+        if self.survival is not None:
+            others = [*others, self.event]
         if self.drop_missing:
             used = [*place.names, target, *(name for name in others if name is not None)]
             table = table.without_missing(dict.fromkeys(used), place.classes or [])
         predictions = place.read(table)
-        n, classes = len(predictions), None
+        n, classes, events = len(predictions), None, None
         if isinstance(predictions, Categorical):
             targets, classes = labels_of_classes(
                 table, target, self.classes, place.classes, predictions.probs.shape[1]
@@ -112,6 +119,8 @@ class ColumnNames:
             targets, classes = labels_of_event(table, target, self.event)
         else:
             targets = table.numbers(target)
+        if self.survival is not None and self.event is not None:
+            events = table.truths(self.event)
         if len(targets) != n:
             raise ValueError(
                 f"{source}, column {target}: expected one target for each of {n} predictions, got "
@@ -119,12 +128,12 @@ class ColumnNames:
             )
         if n < at_least:
             raise ValueError(f"{source}: expected at least {at_least} rows, got {n}.")
-        return Model(table, place, target, predictions, targets, classes)
+        return Model(table, place, target, predictions, targets, classes, events)
 
     @property
     def are_said(self) -> bool:
         """Whether anything says which columns hold the predictions."""
-        kinds = self.probs, self.prob, self.mean, self.sd, self.quantiles, self.draws
+        kinds = self.probs, self.prob, self.mean, self.sd, self.quantiles, self.draws, self.survival
         return any(kind is not None for kind in kinds)
 
     def place(self, table: Table) -> Place:
@@ -135,17 +144,19 @@ class ColumnNames:
             "mean": self.mean,
             "quantiles": self.quantiles,
             "draws": self.draws,
+            "survival": self.survival,
         }
         given = {kind: pattern for kind, pattern in kinds.items() if pattern is not None}
         if len(given) != 1:
-            options = ", ".join(map(table.option, kinds))
+            # Only some commands take survival curves.
+            options = ", ".join(table.option(kind) for kind in kinds if kind != "survival")
             raise ValueError(
                 f"One of the options {options} must say which columns hold the predictions, got "
                 f"{len(given)} of them."
             )
         for option, value, needed in (
             ("sd", self.sd, "mean"),
-            ("event", self.event, "prob"),
+            ("event", self.event, "survival" if self.survival is not None else "prob"),
             ("levels", self.levels, "quantiles"),
             ("sort_quantiles", self.sort_quantiles or None, "quantiles"),
             ("normalize", self.normalize or None, "probs"),
@@ -168,6 +179,13 @@ class ColumnNames:
                 )
             return Place(kind, [pattern, self.sd], pattern)
         place, names = self._several(table, kind, pattern)
+        if kind == "survival":
+            if self.event is None:
+                raise ValueError(
+                    f"{table.option('survival')} needs {table.option('event')}, the column that "
+                    "says whether there was an event."
+                )
+            return dataclasses.replace(place, times=_times(names or []))
         if kind == "probs":
             return dataclasses.replace(place, classes=names, normalize=self.normalize)
         if kind == "quantiles":
@@ -217,4 +235,20 @@ class ColumnNames:
                 f"Levels of quantiles must be numbers, got {listed(texts)}; "
                 f"{table.option('levels')} names them in the order of the columns."
             ) from None
+        if max(levels) > 100:
+            raise ValueError(
+                f"Levels of quantiles must be in (0, 1), or percentages, got {listed(texts)}; of "
+                "survival curves at such times evaluate has survival with event."
+            )
         return [level / 100 for level in levels] if max(levels) >= 1 else levels
+
+
+def _times(names: Sequence[str]) -> list[float]:
+    """The times in names of columns, such as 365 of S_365."""
+    numbers = [re.findall(_NUMBER, str(name)) for name in names]
+    if not names or any(len(found) != 1 for found in numbers):
+        raise ValueError(
+            "Columns of survival curves must have one number in each name, the time, such as "
+            f"S_365, got {listed(names) or 'an array'}."
+        )
+    return [float(found[0]) for found in numbers]

@@ -10,7 +10,14 @@ import numpy as np
 from calibjax._distribution import Distribution
 from calibjax._numbers import TOLERANCE
 from calibjax._struct import on_host
-from calibjax.distributions import Bernoulli, Categorical, Empirical, Normal, Quantiles
+from calibjax.distributions import (
+    Bernoulli,
+    Categorical,
+    Empirical,
+    Normal,
+    Quantiles,
+    SurvivalCurve,
+)
 from calibjax.evaluation._frames._table import Table
 
 
@@ -19,11 +26,13 @@ class Place:
     """Which columns hold predictions, and of which kind; the same columns of other tables do, too.
 
     Args:
-        kind: the option that names them: "probs", "prob", "mean", "quantiles" or "draws".
+        kind: the option that names them: "probs", "prob", "mean", "quantiles", "draws" or
+            "survival".
         names: the columns, of "mean" also that of the deviations; or one array ``[n, m]``.
         pattern: what the option says, for errors about whole rows.
         classes: the classes of the columns of "probs"; None for an array and other kinds.
         levels: the levels of "quantiles", in the order of the columns; None for other kinds.
+        times: the times of "survival", in the order of the columns; None for other kinds.
         normalize: whether to divide each row of class probabilities by its sum.
         sort: whether to sort the quantiles of each row.
     """
@@ -33,6 +42,7 @@ class Place:
     pattern: str
     classes: list[str] | None = None
     levels: list[float] | None = None
+    times: list[float] | None = None
     normalize: bool = False
     sort: bool = False
 
@@ -47,6 +57,7 @@ class Place:
             "mean": self._normal,
             "quantiles": self._quantiles,
             "draws": self._empirical,
+            "survival": self._curves,
         }
 
     def columns_of(self, predictions: Any) -> dict[str, np.ndarray]:
@@ -72,7 +83,7 @@ class Place:
     def damage(self) -> str | None:
         """What is wrong with a place that comes from a file; None if nothing is."""
         texts = {"kind": str, "pattern": str, "normalize": bool, "sort": bool}
-        lists = {"names": str, "classes": str, "levels": float}
+        lists = {"names": str, "classes": str, "levels": float, "times": float}
         for name, kind in texts.items():
             if not isinstance(getattr(self, name), kind):
                 return f"{name} is no {kind.__name__}"
@@ -89,6 +100,8 @@ class Place:
             return f"kind {self.kind} with {len(self.names)} columns"
         if (self.kind == "quantiles") != (self.levels is not None):
             return "levels are of quantiles"
+        if self.kind == "survival" or self.times is not None:
+            return "survival curves have no map"
         return None
 
     def _values(self, table: Table) -> Any:
@@ -144,6 +157,18 @@ class Place:
             words = f"at least the quantile at the level below ({sort} sorts each row)"
             table.check(name, high >= low, words, high)
         return predictions
+
+    def _curves(self, table: Table) -> SurvivalCurve:
+        assert self.times is not None
+        order = np.argsort(self.times, kind="stable")
+        times, probs = np.asarray(self.times)[order], on_host(self._values(table))[:, order]
+        above = np.ones(len(probs))
+        for k, column in zip(order, probs.T, strict=True):
+            words = "a probability, at most that of the time before"
+            is_valid = (column >= 0) & (column <= above + TOLERANCE)
+            table.check(self.names[k], is_valid, words, column)
+            above = column
+        return SurvivalCurve(jnp.asarray(times), jnp.asarray(probs))
 
     def _empirical(self, table: Table) -> Empirical:
         return Empirical(self._values(table))

@@ -17,6 +17,8 @@ from calibjax.evaluation._neighbours import Column
 
 def targets_of(model: Model, censored: str | None) -> np.ndarray | Between:
     """The targets, of which some may only be known to be larger."""
+    if model.events is not None:
+        return Between(model.targets, np.where(model.events, model.targets, np.inf))
     if censored is None:
         return model.targets
     if not isinstance(model.predictions, Normal):
