@@ -113,8 +113,27 @@ QUANTILES = lines([[1, 3], [2, 6]], "quantile", (0.1, 0.9))
 BAD = {
     "no column": (QUANTILES, "location,y\n01,1\n", "expected a column oracle_value, or observ"),
     "no shared column": (QUANTILES, "place,observation\n01,1\n", "columns that forecasts have too"),
-    "no outcome": (QUANTILES, "location,observation\n77,1\n", "no forecast is complete and has an"),
-    "zeros lost": (QUANTILES, "location,observation\n1,1\nUS,2\n", "such as 01, got 1: a program"),
+    "no outcome": (
+        QUANTILES,
+        "location,observation\n77,1\n",
+        "no forecast is complete and has an .*: 2 without an outcome have location 01, US, which "
+        r"the observations do not have \(they have 77\)",
+    ),
+    "zeros lost": (
+        QUANTILES,
+        "location,observation\n1,1\nUS,2\n",
+        "observed.csv, column location: expected the texts of the forecasts, such as 01, got 1: a",
+    ),
+    "zeros lost by all forecasts": (
+        QUANTILES.replace(",01,", ",1,"),
+        SERIES,
+        "2026-a.csv, column location: expected the texts of the observations, such as 01, got 1: a",
+    ),
+    "zeros lost by some forecasts": (
+        QUANTILES + QUANTILES.replace(",01,", ",1,").replace("US", "02"),
+        SERIES,
+        "2026-a.csv, column location: expected the texts of the observations, such as 01, got 1: a",
+    ),
     "infinite": (QUANTILES, "location,observation\n01,inf\n", "a number as oracle_value, got inf"),
     "twice": (
         QUANTILES,
@@ -124,7 +143,8 @@ BAD = {
     "crossing": (
         QUANTILES.replace("0.9,6", "0.9,1"),
         SERIES,
-        "model-output/a: values must be .* nonde",
+        "2026-a.csv: expected quantiles that do not fall .* got 2 at 0.1 and 1 at 0.9 for "
+        "reference_date = 2026-01-10, location = US, .* in 1 of 2 forecasts",
     ),
     "percent": (
         lines([[1, 3], [2, 6]], "quantile", (10, 90)),
@@ -151,13 +171,13 @@ BAD = {
     "two outcomes": (QUANTILES, "location,observation\n01,1\n01,2\n", "two for location = 01"),
     "no number": (QUANTILES, "location,observation\n01,much\n", "expected a number as oracle_v"),
     "two values": (QUANTILES * 2, SERIES, "got two for reference_date = 2026-01-03, .*id = 0.1"),
-    "no value": (QUANTILES.replace(",6\n", ",NA\n"), SERIES, "finite numbers as values, got None"),
+    "no number as value": (QUANTILES.replace(",6\n", ",x\n"), SERIES, "numbers as values, got x"),
     "no level": (QUANTILES.replace("0.9,", "top,"), SERIES, "numbers as output_type_id .*got top"),
     "no type": (QUANTILES.replace("quantile", "mean"), SERIES, "no output of a type of quantile"),
     "two types": (
         QUANTILES + QUANTILES.replace("quantile", "sample"),
         SERIES,
-        "one of quantile, s",
+        "output_type must be one of quantile, sample, got None; .* --output-type chooses",
     ),
 }
 
@@ -167,6 +187,85 @@ def test_errors(tmp_path, case):
     forecasts, observed, message = BAD[case]
     with pytest.raises(ValueError, match=message):
         read_hub(*write(tmp_path, forecasts, observed))
+
+
+def test_an_odd_file_does_not_count_for_all(tmp_path):
+    """Levels are equal up to rounding; one file misses a level, one has another one."""
+    tasks = HEADER, "location,target_end_date,observation\n"
+    for k, ids in enumerate(
+        [(0.1, 0.3, 0.9), (0.1, 0.1 + 0.2, 0.9), (0.1, 0.9), (0.1, 0.3, 0.5, 0.9)]
+    ):
+        path = write(tmp_path, "", "")[0] / "a" / f"{k}.csv"
+        rows = lines([range(len(ids))] * 2, "quantile", ids).replace("2026-01", f"2026-0{k + 1}")
+        path.write_text(tasks[0] + rows)
+    (tmp_path / "model-output" / "a" / "2026-a.csv").unlink()
+    observed = tasks[1] + "".join(
+        f"{place},{day.replace('2026-01', f'2026-0{k + 1}')},1\n"
+        for k in range(4)
+        for _, place, day in TASKS
+    )
+    (tmp_path / "observed.csv").write_text(observed)
+    a = read_hub(tmp_path / "model-output", tmp_path / "observed.csv")["a"]
+    assert a.predictions.levels == (0.1, 0.3, 0.9) and a.n_incomplete == 2
+    np.testing.assert_array_equal(a.predictions.values, [[0, 1, 2]] * 4 + [[0, 1, 3]] * 2)
+    assert str(a) == (
+        "6 forecasts (Quantiles) of a, 2 incomplete ones left out: 2 miss the level 0.3 (in "
+        "2.csv); the level 0.5 is not used, which only 2 have (in 3.csv)"
+    )
+
+
+def test_what_was_left_out_is_said(tmp_path):
+    rows = QUANTILES + "2026-01-10,03,2026-01-17,quantile,0.1,1\n"
+    rows += "2026-01-10,03,2026-01-17,quantile,0.9,2\n"
+    more = QUANTILES.replace("2026-01", "2026-02").replace(",6\n", ",NA\n")
+    series = SERIES + SERIES.replace("2026-01", "2026-02").split("\n", 1)[1]
+    a = read_hub(*write(tmp_path, rows + more, series))["a"]
+    assert len(a.targets) == 3 and (a.n_unobserved, a.n_incomplete) == (1, 1)
+    assert a.left_out == (
+        "1 without an outcome have location 03, which the observations do not have (they have "
+        "01, US)",
+        "1 without an outcome have target_end_date 2026-01-17, which the observations do not have "
+        "(they have 2026-01-10, 2026-01-24, 2026-02-10, 2026-02-24)",
+        "1 miss the level 0.9 (in 2026-a.csv)",
+    )
+
+
+def test_crossing_quantiles_are_sorted(tmp_path):
+    paths = write(tmp_path, lines([[3, 1], [2, 6]], "quantile", (0.1, 0.9)), SERIES)
+    a = read_hub(*paths, sort=True)["a"]
+    np.testing.assert_array_equal(a.predictions.values, [[1, 3], [2, 6]])
+    arguments = ["hub", str(paths[0]), "--target-data", str(paths[1])]
+    assert "0.9 for reference_date" in CliRunner().invoke(app, arguments).stderr
+    # A model that is unknown is an error after all files were read.
+    result = CliRunner().invoke(app, [*arguments, "--sort-quantiles", "--model", "b"])
+    assert result.stderr == "--model must be one of a, got b.\n"
+
+
+def test_models_without_the_target_are_left_out(tmp_path):
+    def with_target(name):
+        rows = QUANTILES.replace(",quantile", f",{name},quantile")
+        return HEADER.replace(",output_type,", ",target,output_type,", 1) + rows
+
+    for model, content in {
+        "a": with_target("x"),
+        "b": with_target("y"),
+        "c": with_target("x") + with_target("y").split("\n", 1)[1],
+    }.items():
+        folder = write(tmp_path, "", SERIES, model)[0]
+        (folder / model / f"2026-{model}.csv").write_text(content)
+    paths = folder, tmp_path / "observed.csv"
+    with pytest.warns(UserWarning, match=r"b left out, without output of .*, of the target x\."):
+        assert list(read_hub(*paths, target="x")) == ["a", "c"]
+    arguments = ["hub", str(paths[0]), "--target-data", str(paths[1]), "--target", "x"]
+    said, _ = CliRunner().invoke(app, [*arguments, "--model", "d"]).stderr.splitlines()
+    assert said.startswith("b left out")
+    with pytest.raises(ValueError, match="of the target z, only output_type quantile; target x, y"):
+        read_hub(*paths, target="z")
+    with pytest.raises(ValueError, match="c: target must be one of x, y, got None"):
+        read_hub(*paths)
+    (folder / "c" / "2026-c.csv").unlink()
+    with pytest.raises(ValueError, match="model-output: target must be one of x, y, got None"):
+        read_hub(*paths)
 
 
 def test_errors_of_files(tmp_path):

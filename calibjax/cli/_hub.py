@@ -1,5 +1,6 @@
 """The command `calibjax hub`."""
 
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +9,7 @@ import typer
 
 from calibjax import evaluation
 from calibjax._rows import Dependence
-from calibjax.cli._options import AsJson, Level, Seed
+from calibjax.cli._options import AsJson, Level, Seed, SortQuantiles
 from calibjax.cli._terminal import (
     BadInput,
     as_text,
@@ -38,6 +39,7 @@ def hub(
         str | None,
         typer.Option(help="The categories of pmf in their order, such as low,moderate,high."),
     ] = None,
+    sort_quantiles: SortQuantiles = False,
     model: Annotated[
         str | None, typer.Option(help="Evaluate this model as `calibjax evaluate` does.")
     ] = None,
@@ -72,18 +74,22 @@ def hub(
         if html is not None:
             check_folder(html)
         categories = None if ordered is None else ordered.split(",")
-        with working("Reading"):
+        with working("Reading"), warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
             read = read_hub(
                 model_output,
                 target_data,
                 target=target,
                 output_type=output_type,
                 ordered=categories,
+                sort=sort_quantiles,
             )
+        for warning in warned:
+            typer.echo(str(warning.message), err=True)
         if model is not None and model not in read:
             raise BadInput(f"--model must be one of {', '.join(read)}, got {model}.")
         for forecasts in read.values() if model is None else [read[model]]:
-            if forecasts.n_incomplete or forecasts.n_unobserved:
+            if forecasts.n_unobserved or forecasts.left_out:
                 typer.echo(str(forecasts), err=True)
         if model is not None:
             found = _evaluated(read[model], level, seed, segments)

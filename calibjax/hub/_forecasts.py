@@ -8,9 +8,9 @@ import numpy as np
 from calibjax._distribution import Distribution
 
 # The columns of the day that a forecast is about, and of the day when it was made.
-_DAYS = "target_end_date", "target_date"
-_ORIGINS = "reference_date", "origin_date", "forecast_date", "nowcast_date"
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+DAYS = "target_end_date", "target_date"
+ORIGINS = "reference_date", "origin_date", "forecast_date", "nowcast_date"
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +27,7 @@ class HubForecasts:
         n_unobserved: the number of other forecasts, whose outcome is not known.
         n_incomplete: the number of forecasts that were left out because they miss a level, a
             category or a sample.
+        left_out: why these were left out, and what else was not read, in words.
     """
 
     model: str
@@ -36,15 +37,16 @@ class HubForecasts:
     categories: list[str] | None = None
     n_unobserved: int = 0
     n_incomplete: int = 0
+    left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for names in (_DAYS, _ORIGINS):
+        for names in (DAYS, ORIGINS):
             _days(self.tasks, names)
 
     @property
     def times(self) -> np.ndarray | None:
         """The day that each forecast is about, in days; None if no column says it."""
-        return _days(self.tasks, _DAYS)
+        return _days(self.tasks, DAYS)
 
     @property
     def horizon(self) -> float | None:
@@ -53,7 +55,7 @@ class HubForecasts:
         When a forecast is made, what happened before the last forecast is known, and the rest is
         not: the largest lead, and the least time between two days on which forecasts were made.
         """
-        made, about = _days(self.tasks, _ORIGINS), self.times
+        made, about = _days(self.tasks, ORIGINS), self.times
         if made is None or about is None:
             return None
         gaps = np.diff(np.unique(made))
@@ -74,7 +76,7 @@ class HubForecasts:
             words.append(f"{self.n_unobserved} others, whose outcome is not known")
         if self.n_incomplete:
             words.append(f"{self.n_incomplete} incomplete ones left out")
-        return ", ".join(words)
+        return ": ".join([", ".join(words), *(["; ".join(self.left_out)] * bool(self.left_out))])
 
 
 def _days(tasks: dict[str, np.ndarray], names: tuple[str, ...]) -> np.ndarray | None:
@@ -87,7 +89,7 @@ def _days(tasks: dict[str, np.ndarray], names: tuple[str, ...]) -> np.ndarray | 
         texts = tasks.get(name, np.array(["None"]))
         if np.all(texts == "None"):  # as in a hub of peaks, whose day is what they predict
             continue
-        bad = next((text for text in texts if not _DATE.match(text)), None)
+        bad = next((text for text in texts if not DATE.match(text)), None)
         if bad is not None:
             raise ValueError(
                 f"column {name}: expected dates such as 2026-03-31, got {bad}; they say which "

@@ -1,8 +1,9 @@
 """From the files of a hub to predictions and targets of each model."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,9 +13,11 @@ from calibjax._distribution import Distribution
 from calibjax._rows import check_data
 from calibjax.distributions import Categorical, Empirical, Ordinal, Quantiles
 from calibjax.hub._forecasts import HubForecasts
+from calibjax.hub._left_out import why_incomplete, why_unobserved
 from calibjax.hub._tables import (
+    FILE,
     OBSERVED,
-    OUTPUT,
+    check_dates,
     check_zeros,
     models_in,
     observed_of,
@@ -22,6 +25,7 @@ from calibjax.hub._tables import (
     one_of,
     read_observed,
 )
+from calibjax.hub._wide import check_crossing, tasks_of, usual_columns, wide_table
 
 _TYPES = ("quantile", "sample", "cdf", "pmf")
 
@@ -33,6 +37,7 @@ def read_hub(
     target: str | None = None,
     output_type: str | None = None,
     ordered: Sequence[str] | None = None,
+    sort: bool = False,
 ) -> dict[str, HubForecasts]:
     """All forecasts of a hub whose outcome is known, by model.
 
@@ -40,7 +45,7 @@ def read_hub(
     and value, and columns that say what a forecast is about, its task.
 
     ============  =============================================================================
-    ``quantile``  `Quantiles` at the levels that all forecasts of the model have
+    ``quantile``  `Quantiles` at the levels that most forecasts of the model have
     ``sample``    `Empirical`, the samples of each task
     ``pmf``       `Categorical`, or `Ordinal` if the order of the categories is given
     ``cdf``       `Ordinal`, probabilities of the bins between thresholds; targets are bins
@@ -54,9 +59,12 @@ def read_hub(
         target: the value of the column ``target``, if there are several.
         output_type: one of the table; None for the one that there is, means and medians apart.
         ordered: the categories of ``pmf`` in their order.
+        sort: whether to sort quantiles that cross, which are an error without it.
 
     Returns:
-        HubForecasts of each model: predictions, targets, tasks, times, horizon.
+        HubForecasts of each model: predictions, targets, tasks, times, horizon; print them to see
+        what was left out.  A model without forecasts of the target or of the type of output is
+        left out, with a warning.
 
     Raises:
         ValueError: a file or column is missing, a choice must be made, or a task has two values.
@@ -86,21 +94,55 @@ def read_hub(
         raise ValueError(f"output_type must be one of {', '.join(_TYPES)}, got {output_type!r}.")
     path, observed_path = Path(model_output), Path(target_data)
     observed = read_observed(observed_path)
-    found = {}
+    found, seen, without = {}, set(), []
+    offered: dict[str, set[str]] = {"output_type": set(), "target": set()}
     for model, frame in models_in(path):
-        types = [x for x in _TYPES if x in set(frame["output_type"])]
-        kind = one_of(path / model, "output_type", types, output_type) if types else None
-        if kind is None:
-            raise ValueError(
-                f"{path / model}: there is no output of a type of {', '.join(_TYPES)}."
-            )
-        frame = frame.filter(pl.col("output_type") == kind).drop("output_type")
-        if "target" in frame.columns:
-            targets = sorted(set(frame["target"].drop_nulls()))
-            chosen = one_of(path / model, "target", targets, target)
-            frame = frame.filter(pl.col("target") == chosen)
-        found[model] = _of_model(model, path / model, frame, observed_path, observed, kind, ordered)
+        for column in offered.keys() & set(frame.columns):
+            offered[column] |= set(frame[column].drop_nulls())
+        rows = _rows_of(path / model, frame, "output_type", output_type)
+        if rows is not None and "target" in rows.columns:
+            rows = _rows_of(path / model, rows, "target", target)
+        if rows is None:
+            without.append(model)
+            continue
+        kind = rows["output_type"][0]
+        seen.add((kind, rows["target"][0] if "target" in rows.columns else None))
+        options = _Options(kind, ordered, sort)
+        found[model] = _of_model(model, path / model, rows, observed_path, observed, options)
+    wanted = f"a type of {', '.join(_TYPES)}" if output_type is None else f"the type {output_type}"
+    if target is not None:
+        wanted += f", of the target {target}"
+    if not found:
+        there = "; ".join(f"{name} {', '.join(sorted(x))}" for name, x in offered.items() if x)
+        raise ValueError(f"{path}: there is no output of {wanted}, only {there}.")
+    for column, values in zip(("output_type", "target"), zip(*seen, strict=True), strict=True):
+        if len(set(values)) > 1:
+            one_of(path, column, sorted(set(map(str, values))), None)
+    if without:
+        warnings.warn(f"{', '.join(without)} left out, without output of {wanted}.", stacklevel=2)
     return found
+
+
+class _Options(NamedTuple):
+    """The type of output, and what else says how it is read; see `read_hub`."""
+
+    kind: str
+    ordered: Sequence[str] | None
+    sort: bool
+
+
+def _rows_of(
+    path: Path, frame: pl.DataFrame, column: str, chosen: str | None
+) -> pl.DataFrame | None:
+    """The rows of one type of output, or of one target; None if there are none."""
+    values = sorted(set(frame[column].drop_nulls()))
+    if column == "output_type":
+        values = [x for x in _TYPES if x in values]
+    if chosen is None and not values:
+        return frame if column == "target" else None
+    if chosen is not None and chosen not in values:
+        return None
+    return frame.filter(pl.col(column) == one_of(path, column, values, chosen))
 
 
 def _of_model(
@@ -109,53 +151,35 @@ def _of_model(
     frame: pl.DataFrame,
     observed_path: Path,
     observed: pl.DataFrame,
-    kind: str,
-    ordered: Sequence[str] | None,
+    options: _Options,
 ) -> HubForecasts:
-    tasks = [name for name in frame.columns if name not in OUTPUT]
-    values = frame["value"].cast(pl.Float64, strict=False)
-    if values.null_count() or not values.is_finite().all():
-        bad = frame.filter(values.is_null() | ~values.is_finite())["value"][0]
-        raise ValueError(f"{path}: expected finite numbers as values, got {bad}.")
-    frame = frame.with_columns(value=values)
-    if kind == "sample":  # an index may go on from task to task
-        frame = frame.with_columns(
-            output_type_id=pl.int_range(pl.len()).over(tasks).cast(pl.String)
-        )
-    elif kind != "pmf":
-        levels = frame["output_type_id"].cast(pl.Float64, strict=False)
-        if levels.null_count():
-            bad = frame.filter(levels.is_null())["output_type_id"][0]
-            raise ValueError(f"{path}: expected numbers as output_type_id of {kind}, got {bad}.")
-        frame = frame.with_columns(output_type_id=levels.cast(pl.String))
-    try:
-        wide = frame.pivot(
-            on="output_type_id", index=tasks, values="value", aggregate_function=None
-        )
-    except pl.exceptions.PolarsError:
-        twice = frame.filter(pl.struct([*tasks, "output_type_id"]).is_duplicated())
-        row = twice.select([*tasks, "output_type_id"]).row(0, named=True)
-        words = ", ".join(f"{name} = {value}" for name, value in row.items())
-        raise ValueError(
-            f"{path}: expected one value for each task, got two for {words}."
-        ) from None
-    names = [name for name in wide.columns if name not in tasks]
+    kind, ordered, sort = options
+    tasks = tasks_of(frame)
+    check_dates(frame)
+    wide = wide_table(path, frame, kind)
+    names = [name for name in wide.columns if name not in (*tasks, FILE)]
     names = _in_order(path, names, kind, ordered)
     known, keys = observed_of(observed_path, observed, tasks, kind)
     with_targets = _with_targets(
-        observed_path, wide.select([*tasks, *names]), known, keys, kind, names
+        observed_path, wide.select([*tasks, FILE, *names]), known, keys, kind, names
     )
-    n_unobserved = len(wide) - len(with_targets)
-    complete = with_targets.drop_nulls(names)
+    others = wide.join(with_targets, on=tasks, how="anti", nulls_equal=True)
+    used = names if kind in ("pmf", "cdf") else usual_columns(with_targets, names)
+    complete = with_targets.drop_nulls(used)
+    left_out = why_unobserved(others, known, keys)
+    if incomplete := why_incomplete(with_targets, names, used, kind):
+        left_out.append(incomplete)
     if not len(complete):
         raise ValueError(
             f"{path}: no forecast is complete and has an outcome in {observed_path}, which is "
-            f"looked up by {', '.join(keys)}."
+            f"looked up by {', '.join(keys)}{': ' * bool(left_out)}{'; '.join(left_out)}."
         )
-    integer = kind in ("pmf", "cdf")
-    targets = complete[_TARGET].to_numpy().astype(np.int32 if integer else float)
+    if kind == "quantile" and not sort:
+        check_crossing(complete, used, tasks)
+    values = complete.select(used).to_numpy()
+    targets = complete[_TARGET].to_numpy().astype(np.int32 if kind in ("pmf", "cdf") else float)
     try:
-        predictions = _predictions(complete.select(names).to_numpy(), names, kind, ordered)
+        predictions = _predictions(values, used, options)
         check_data(predictions, targets, None)
         return HubForecasts(
             model=model,
@@ -163,8 +187,9 @@ def _of_model(
             targets=targets,
             tasks={name: complete[name].to_numpy().astype(str) for name in tasks},
             categories=names if kind == "pmf" else None,
-            n_unobserved=n_unobserved,
+            n_unobserved=len(wide) - len(with_targets),
             n_incomplete=len(with_targets) - len(complete),
+            left_out=tuple(left_out),
         )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
@@ -224,16 +249,14 @@ def _with_targets(
     return joined
 
 
-def _predictions(
-    values: np.ndarray, names: list[str], kind: str, ordered: Sequence[str] | None
-) -> Distribution:
-    numbers: Any = values.astype(float)
-    array = jnp.asarray(numbers)
-    match kind:
+def _predictions(values: np.ndarray, names: list[str], options: _Options) -> Distribution:
+    numbers: Any = np.sort(values, axis=1) if options.sort else values
+    array = jnp.asarray(values.astype(float))
+    match options.kind:
         case "quantile":
-            return Quantiles(numbers, [float(name) for name in names])
+            return Quantiles(numbers.astype(float), [float(name) for name in names])
         case "sample":
-            return Empirical(numbers)
+            return Empirical(numbers.astype(float))
         case "cdf":
             if np.any(values[:, 1:] < values[:, :-1]) or values.max() > 1:
                 raise ValueError("expected probabilities of cdf that ascend along the thresholds.")
@@ -241,4 +264,4 @@ def _predictions(
             bins = np.diff(np.concatenate([zeros, values, ones], axis=1), axis=1)
             return Ordinal(jnp.asarray(bins.astype(array.dtype)))
         case _:
-            return Ordinal(array) if ordered is not None else Categorical(array)
+            return Ordinal(array) if options.ordered is not None else Categorical(array)

@@ -5,8 +5,12 @@ from pathlib import Path
 
 import polars as pl
 
+from calibjax.hub._forecasts import DATE, DAYS, ORIGINS
+
 OUTPUT = ("output_type", "output_type_id", "value")
 MODEL = "model_id"
+# The file of each row, beside the columns that it has.
+FILE = "calibjax_file"
 OBSERVED = "oracle_value"
 _ENDINGS = (".csv", ".csv.gz", ".parquet")
 # Tasks whose numbers were observed have one of these types in tables of oracle output, or none.
@@ -72,7 +76,7 @@ def _check(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
             f"{', '.join(missing)}, only {', '.join(frame.columns)}; a table with a column for "
             "each quantile is read by calibjax evaluate, with --quantiles."
         )
-    return frame
+    return frame.with_columns(pl.lit(str(path)).alias(FILE))
 
 
 def one_of(path: Path, column: str, values: Sequence[str], chosen: str | None) -> str:
@@ -80,7 +84,10 @@ def one_of(path: Path, column: str, values: Sequence[str], chosen: str | None) -
     if chosen is None and len(values) == 1:
         return values[0]
     if chosen is None or chosen not in values:
-        raise ValueError(f"{path}: {column} must be one of {', '.join(values)}, got {chosen}.")
+        raise ValueError(
+            f"{path}: {column} must be one of {', '.join(values)}, got {chosen}; on the command "
+            f"line --{column.replace('_', '-')} chooses."
+        )
     return chosen
 
 
@@ -125,13 +132,30 @@ def check_zeros(
     """An error if a column lost the zeros of its texts, such as 01, in one of two tables."""
     for key in keys:
         ours, theirs = (set(x[key].drop_nulls()) for x in (forecasts, observed))
-        without = {text.lstrip("0"): text for text in theirs - ours}
-        lost = sorted(text for text in ours - theirs if text.lstrip("0") in without)
-        if lost:
-            there = without[lost[0].lstrip("0")]
+        numbers = {text.lstrip("0"): text for text in sorted(theirs) if text.isdigit()}
+        for text in sorted(ours - theirs):
+            there = numbers.get(text.lstrip("0")) if text.isdigit() else None
+            if there is None:
+                continue
+            if len(text) < len(there):
+                file = forecasts.filter(pl.col(key) == text)[FILE][0]
+                of, expected, got = "observations", there, text
+            else:
+                file, of, expected, got = str(path), "forecasts", text, there
             raise ValueError(
-                f"{path}, column {key}: expected the texts of the forecasts, such as {lost[0]}, "
-                f"got {there}: a program took them for numbers."
+                f"{file}, column {key}: expected the texts of the {of}, such as {expected}, got "
+                f"{got}: a program took them for numbers."
+            )
+
+
+def check_dates(frame: pl.DataFrame) -> None:
+    """An error if a column of days has something else than dates; it names the file."""
+    for name in set(frame.columns) & set(DAYS + ORIGINS):
+        bad = frame.filter(~pl.col(name).str.contains(f"^{DATE.pattern}"))
+        if len(bad):
+            raise ValueError(
+                f"{bad[FILE][0]}, column {name}: expected dates such as 2026-03-31, got "
+                f"{bad[name][0]}."
             )
 
 
