@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import calibjax.cli._monitor
 import calibjax.monitoring
-from calibjax.cli import app
+from calibjax.cli import _seen, app
 
 
 @jax.tree_util.register_dataclass
@@ -153,17 +153,17 @@ def test_streams_share_the_level(tmp_path, state):
     result = by_day(files[0], state, *options)
     assert result.exit_code == 0, result.output
     said, _, *lines = result.stdout.splitlines()
-    assert said.startswith("No alarm of 2 streams of region, 20 rows; a false one ever rings")
+    assert said.startswith("No alarm in 2 streams of region; 20 rows; a false one ever rings")
     assert lines[0].split() == ["north", "10", "20.1", "0.1"]
     assert lines[1].split() == ["south", "10", "7.39", "0.14"]
     picture = tmp_path / "evidence.png"
     result = by_day(files[1], state, *options, "--plot", picture)
     assert result.exit_code == 1 and picture.stat().st_size > 0
     said, _, *lines = result.stdout.splitlines()
-    assert said.startswith("ALARM in 2 of 2 streams of region, 40 rows;")
+    assert said.startswith("ALARM in 2 of 2 streams of region, new: north, south; 40 rows;")
     assert lines[0].split() == "south 20 54.6 0.037 day 2 day 2".split()
     found = json.loads(by_day(files[2], state, *options, "--json").stdout)
-    assert found["alarm"] and found["n_rows"] == 60
+    assert found["alarm"] and found["n_rows"] == 60 and found["new_alarms"] == []
     north = found["streams"]["north"]
     assert (north["first_alarm"], north["first_alarm_row"]) == ("day 2", 20)
     assert north["pvalue"] == pytest.approx(np.exp(-3)) and north["log_e_value"] == 0
@@ -182,9 +182,13 @@ def test_infinite_evidence(tmp_path, state):
     result = run(path, state, "--json")
     found = json.loads(result.stdout, parse_constant=pytest.fail)
     assert result.exit_code == 1 and found["alarm"]
-    assert found["log_e_value"] == "Infinity" and found["pvalue"] == 0
+    assert found["log_e_value"] == "Infinity" and found["pvalue"] == "< 1e-37"
+    place = f"{path}, column y, row 2"
+    assert found["impossible"].startswith(f"{place}: 1 had the probability 0")
     result = run(path, state, "--again")
-    assert result.exit_code == 1 and "6 rows is Infinity" in result.stdout
+    assert (
+        result.exit_code == 1 and "6 rows is Infinity" in result.stdout and place in result.stdout
+    )
 
 
 def test_rows_are_counted_once(tmp_path, state):
@@ -259,7 +263,11 @@ def test_days_ascend(tmp_path, state):
     assert by_day(log("day 8", "day 9", "day 10"), state).exit_code == 0
     before = state.read_bytes()
     column = "column day: expected values after day 10, the last one"
-    check_refused(by_day(log("day 10", seed=1), state), column, "got day 10; none is new; --again")
+    check_refused(
+        by_day(log("day 10", seed=1), state),
+        column,
+        "got day 10; none is new; 5 of the 5 rows up to then were not counted",
+    )
     part = by_day(log("day 9", "day 10", "day 11", seed=1), state)
     check_refused(part, column, "got day 9; from day 11 on they are new")
     descending = log("day 12", "day 11", "day 12", seed=1)
@@ -285,7 +293,143 @@ def test_days_with_points_have_the_day_first(tmp_path, state):
     assert "of 10 rows" in by_day(log("30.09.2026", "1.10.2026"), state).stdout
     check_refused(by_day(log("30.9.2026", "1.10.2026"), state), "after 1.10.2026", "none is new")
     for days in (("09/30/2026", "10/01/2026"), ("30-09-2026", "01-10-2026")):
-        check_refused(by_day(log(*days), state), "row 2: expected a date such as 2026-03-31, got")
+        check_refused(
+            by_day(log(*days), state), "row 2: expected a date such as 2026-03-31 or", "got"
+        )
+
+
+def test_a_corrected_file_is_refused(tmp_path, state):
+    """Of 20 rows 15 are as they were: more than half, and at least ten."""
+    first = rows(tmp_path / "first.csv", 2)
+    run(first, state)
+    run(rows(tmp_path / "second.csv", 2, 1), state)
+    before = state.read_bytes()
+    corrected = tmp_path / "corrected.csv"
+    frame = pl.read_csv(first).with_row_index()
+    flipped = pl.when(pl.col("index") < 5).then(1 - pl.col("y")).otherwise(pl.col("y"))
+    frame.with_columns(y=flipped).drop("index").sample(20, shuffle=True, seed=0).write_csv(
+        corrected
+    )
+    words = (
+        f"{corrected}: 15 of the 20 rows are among the 20 that were counted before, from {first}"
+    )
+    check_refused(run(corrected, state), words, "--again counts all")
+    # So is a log that has grown, if its old rows were corrected.
+    grown = tmp_path / "grown.csv"
+    more = pl.read_csv(rows(tmp_path / "more.csv", 2, 3, n=40))
+    pl.concat([pl.read_csv(corrected), more]).write_csv(grown)
+    check_refused(run(grown, state), f"{grown}: 15 of the 60 rows are among the 20 that")
+    assert state.read_bytes() == before
+    frame.with_columns(y=pl.lit(1), p=1 - pl.col("p")).drop("index").write_csv(corrected)
+    assert "of 60 rows" in run(corrected, state).stdout
+    # Under the day of its delivery, of a stream of days.
+    days = tmp_path / "days.npz"
+    by_day(rows(tmp_path / "day.csv", 2, by="2026-03-04"), days)
+    flipped = frame.with_columns(y=flipped, day=pl.lit("2026-03-05")).drop("index")
+    flipped.write_csv(corrected)
+    words = "15 of the 20 rows of 2026-03-05 are among the 20", "as 2026-03-04, at"
+    check_refused(by_day(corrected, days), *words)
+
+
+def test_rows_that_are_few_or_alike_are_no_correction(tmp_path, state):
+    """Nine rows, and 20 of two kinds, are the same by chance."""
+    nine = rows(tmp_path / "nine.csv", 2, n=9)
+    run(nine, state)
+    pl.read_csv(nine).with_columns(y=1 - pl.col("y")).head(1).write_csv(tmp_path / "one.csv")
+    one = pl.concat([pl.read_csv(nine).tail(8), pl.read_csv(tmp_path / "one.csv")])
+    one.write_csv(tmp_path / "one.csv")
+    assert "of 18 rows" in run(tmp_path / "one.csv", state).stdout
+    for k in 1, 2:
+        path = tmp_path / f"alike{k}.csv"
+        pl.DataFrame({"p": [0.5] * 20, "y": [1] * k + [0] * (20 - k)}).write_csv(path)
+        assert run(path, tmp_path / "alike.npz").exit_code == 0
+
+
+def test_the_rows_that_are_remembered_are_the_last_ones():
+    rows_of = np.arange(3, dtype=np.uint32)
+    kept = _seen.remembered(np.arange(_seen.N_REMEMBERED, dtype=np.uint32) + 10, rows_of)
+    assert len(kept) == _seen.N_REMEMBERED and kept[[0, -4, -1]].tolist() == [13, 65545, 2]
+    parts = _seen.parts_of(np.array([5, 6, 7]), [4, 2, 1])
+    assert [x.tolist() for x in parts] == [[], [5, 6], [7]]
+    assert [x.tolist() for x in _seen.parts_of(np.array([5, 6, 7]), [4, 2])] == [[5], [6, 7]]
+
+
+def test_a_late_file_is_no_copy(tmp_path, state):
+    by_day(rows(tmp_path / "first.csv", 2, by=np.repeat([1, 2], 10)), state)
+    late = rows(tmp_path / "late.csv", 2, 1, by=1)
+    words = "after 2, the last one", "got 1; none is new; 20 of the 20 rows up to then were not"
+    check_refused(by_day(late, state), *words, "--again counts all rows")
+    again = tmp_path / "again.csv"
+    pl.concat([pl.read_csv(tmp_path / "first.csv"), pl.read_csv(late)[:3]]).write_csv(again)
+    words = "the rows were sorted by day", "20 of the 23 rows up to then were counted before"
+    result = by_day(again, state)
+    assert result.exit_code == 2 and all(x in result.stderr for x in words), result.stderr
+
+
+def test_streams_that_come_later(tmp_path, state):
+    """Places are reserved: with three streams of which one comes later the alarm needs 60."""
+
+    def log(day, region, n_events):
+        path = rows(tmp_path / f"{day}.csv", n_events, day, by=day)
+        pl.read_csv(path).with_columns(region=pl.Series(region)).write_csv(path)
+        return path
+
+    two = ["north"] * 10 + ["south"] * 10
+    first, east = log(1, two, 4), log(2, ["east"] * 20, 5)
+    plain = tmp_path / "plain.npz"
+    options = "--stream", "region"
+    by_day(first, plain, *options)
+    words = "row 2: expected one of the streams that share the level, north, south", "--reserve"
+    check_refused(by_day(east, plain, *options), *words, "--where \"region != 'east'\"", "got east")
+    result = by_day(east, plain, *options, "--where", "region = 'east'")
+    assert "the same" not in result.stderr and "got east" in result.stderr
+    result = by_day(first, state, *options, "--reserve", "1")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("No alarm in 2 streams of region; 20 rows; a false one ever")
+    assert "in any of them or of 1 to come with" in result.stdout
+    assert result.stdout.splitlines()[2].split() == ["north", "10", "54.6", "0.055"]
+    found = json.loads(by_day(east, state, *options, "--json").stdout)
+    assert found["new_alarms"] == ["north", "east"] and found["streams"]["east"]["n_rows"] == 20
+    assert found["streams"]["east"]["pvalue"] == pytest.approx(3 * np.exp(-5))
+    # Holm: without east, two are left, and north has had evidence enough since the same day.
+    assert found["streams"]["north"]["pvalue"] == pytest.approx(2 * np.exp(-4))
+    west = log(3, ["west"] * 20, 0)
+    check_refused(by_day(west, state, *options), "north, south, east", "got west")
+    check_refused(by_day(west, state, *options, "--reserve", "2"), "the same --reserve", "1, got 2")
+    check_refused(run(first, tmp_path / "x.npz", "--reserve", "1"), "--reserve expects --stream")
+
+
+def test_rows_are_sorted_by_their_days(tmp_path, state):
+    """The last day has 10 rows, 3 of them events: all of the log e-value."""
+    log = rows(tmp_path / "log.csv", 13, n=30, by=np.repeat([9, 10, 11], 10))
+    pl.read_csv(log).reverse().write_csv(log)
+    result = by_day(log, state, "--json")
+    assert "log.csv: the rows were sorted by day, those of one value as they were" in result.stderr
+    assert json.loads(result.stdout)["log_e_value"] == 0
+    assert json.loads(result.stdout)["first_alarm"] == "9"
+
+
+def test_weeks_of_a_new_year_and_dates_in_words(tmp_path, state):
+    weeks = rows(tmp_path / "weeks.csv", 0, by=np.repeat([51, 52, 1, 2], 5))
+    hint = "got 1 after 52; for weeks or months of several years, name the year first"
+    check_refused(by_day(weeks, state), hint)
+    by_day(rows(tmp_path / "old.csv", 0, 1, by=52), state)
+    check_refused(by_day(rows(tmp_path / "new.csv", 0, 2, by=1), state), "name the year first")
+    for day in "30.06.25", "Jun 30 2025", "6/30/25", "3 March":
+        path = rows(tmp_path / "day.csv", 0, 3, by=day)
+        check_refused(by_day(path, state), f"other formats are not understood, got {day}")
+    assert by_day(rows(tmp_path / "day.csv", 0, 3, by="market 5"), state).exit_code == 0
+
+
+def test_pairs_of_rows_are_seen(tmp_path, state):
+    path = rows(tmp_path / "games.csv", 4)
+    one = pl.read_csv(path).with_row_index()
+    other = one.with_columns(p=1 - pl.col("p"), y=1 - pl.col("y"))
+    pl.concat([one, other]).sort("index").drop("index").write_csv(path)
+    hint = "games.csv: rows come in pairs whose probabilities and events add up to 1"
+    assert hint in run(path, state).stderr
+    pl.concat([one, one]).sort("index").drop("index").write_csv(path)
+    assert run(path, tmp_path / "new.npz").stderr == ""
 
 
 def test_a_day_that_is_a_copy(tmp_path, state):
@@ -353,7 +497,7 @@ BROKEN = {
     "NaN": (lambda path: changed(path, lambda x: x | {"log_max": np.float32("nan")}), "log_max"),
     "array": (lambda path: changed(path, lambda x: x | {"more": np.ones(3)}), "more"),
     "shape": (lambda path: changed(path, lambda x: x | {"log_max": np.ones(3)}), "log_max must be"),
-    "version": (lambda path: with_header(path, version=1), "version 4, got 1"),
+    "version": (lambda path: with_header(path, version=1), "version 5, got 1"),
     "schema": (lambda path: with_header(path, schema="x"), "schema calibjax monitor, got x"),
     "family": (lambda path: with_header(path, family="Normal"), "Bernoulli, got Normal"),
     "kernels": (lambda path: with_header(path, kernels="K"), "kernels (sum), got K"),

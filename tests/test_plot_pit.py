@@ -83,12 +83,28 @@ def test_the_first_crossing_is_an_alarm():
     log_e = np.log([2.0, 19.0, 21.0, 5.0, 1e3])
     ax = plot.e_process(log_e)
     np.testing.assert_allclose(ax.lines[0].get_ydata(), np.r_[0, log_e] / np.log(10))
-    assert words(ax) == ["1 / 0.05", "alarm at 3"]
-    (alarm,) = [line for line in ax.lines if line.get_label().startswith("alarm")]
+    assert words(ax) == ["alarm line, 1 / 0.05", "alarm at 3"]
+    (alarm,) = [line for line in ax.lines if line.get_label().startswith("alarm at")]
     assert not alarm.get_clip_on()  # at the last update one half of it is beyond the axes
-    assert words(plot.e_process(log_e[:2])) == ["1 / 0.05"]
+    assert words(plot.e_process(log_e[:2])) == ["alarm line, 1 / 0.05"]
     # Beyond the largest float64.
-    assert words(plot.e_process(jnp.array([900.0]), level=0.01)) == ["1 / 0.01", "alarm at 1"]
+    ax = plot.e_process(jnp.array([900.0]), level=0.01)
+    assert words(ax) == ["alarm line, 1 / 0.01", "alarm at 1"]
+
+
+def test_updates_have_names():
+    log_e = np.log([2.0, 19.0, 21.0])
+    days = ["1 May", "2 May", "3 May"]
+    ax = plot.e_process(log_e, names=days, alarm=2, changed=1)
+    assert words(ax) == ["alarm line, 1 / 0.05", "wrong since about 1 May", "alarm at 2 May"]
+    (alarm,) = [line for line in ax.lines if line.get_label().startswith("alarm at")]
+    np.testing.assert_allclose(alarm.get_xydata(), [[2, np.log10(19)]])
+    name_of = ax.xaxis.get_major_formatter()
+    assert [name_of(x) for x in (0, 1, 3, 4)] == ["", "1 May", "3 May", ""]
+    with pytest.raises(ValueError, match="names must be 3 names of updates, got 2"):
+        plot.e_process(log_e, names=days[:2])
+    with pytest.raises(ValueError, match="alarm must be from 1 to 3, got 4"):
+        plot.e_process(log_e, alarm=4)
 
 
 def test_pictures_are_drawn_into_given_axes():

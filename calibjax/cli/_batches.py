@@ -8,12 +8,26 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from calibjax.cli._table import FileTable
 from calibjax.evaluation import Model, with_year_first
 
-# Dates of which nobody knows whether the day or the month is first.
-_UNCLEAR = re.compile(r"\s*[0-9]{1,2}([/-])[0-9]{1,2}\1[0-9]{4}\b")
+# Dates that are not understood: nobody knows whether the day or the month is first, or which
+# century it is, and names of months are not ordered by the alphabet.
+_MONTHS = (
+    "jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?|oct(ober)?|"
+    "nov(ember)?|dec(ember)?"
+)
+_UNCLEAR = re.compile(
+    r"\s*[0-9]{1,2}([/-])[0-9]{1,2}\1[0-9]{4}\b"
+    r"|\s*[0-9]{1,2}([./-])[0-9]{1,2}\2[0-9]{2}\s*$"
+    rf"|(?=.*[0-9]).*\b({_MONTHS})\b",
+    re.IGNORECASE,
+)
+# What is ordered without a doubt: numbers, and dates with the year first.
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\b")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,11 +54,7 @@ def batches_of(model: Model, by: str | None) -> list[Batch]:
     table, n = model.table, len(model.targets)
     if by is None:
         return [Batch(table.source, 0, n)]
-    values = table.texts(by)
-    if len(values) != n:
-        raise ValueError(f"{table.source}, column {by}: expected one value for each of {n} rows.")
-    is_unclear = np.array([_UNCLEAR.match(str(name)) is not None for name in values])
-    table.check(by, ~is_unclear, "a date such as 2026-03-31")
+    values = _values_of(model, by)
     starts = np.flatnonzero(np.append(True, values[1:] != values[:-1])).tolist()
     found = [
         Batch(str(values[start]), start, stop - start)
@@ -52,9 +62,53 @@ def batches_of(model: Model, by: str | None) -> list[Batch]:
     ]
     for before, batch in zip(found, found[1:], strict=False):
         if not place_of(batch.name) > place_of(before.name):
-            words = f"expected values in ascending order, got {batch.name} after {before.name}; "
-            table.fail(by, batch.start, f"{words}sort the rows by {by}.")
+            words = f"expected values in ascending order, got {batch.name} after {before.name}"
+            hint = restart_of(before.name, batch.name) or f"; sort the rows by {by}"
+            table.fail(by, batch.start, f"{words}{hint}.")
     return found
+
+
+def in_order_of(model: Model, by: str | None) -> Model:
+    """The model with its rows sorted by numbers or dates, those of one value as they were."""
+    if by is None:
+        return model
+    table, values = model.table, _values_of(model, by)
+    places = [place_of(str(x)) for x in values]
+    falls = [k for k in range(1, len(places)) if places[k] < places[k - 1]]
+    is_clear = all(
+        kind == 0 or _DATE.match(with_year_first(x))
+        for (kind, _), x in zip(places, values.tolist(), strict=True)
+    )
+    begins_again = len(falls) == 1 and restart_of(*values[falls[0] - 1 :][:2].tolist())
+    if not falls or not is_clear or begins_again:
+        return model
+    assert isinstance(table, FileTable)
+    order = np.array(sorted(range(len(places)), key=places.__getitem__))
+    table.say(f"{table.source}: the rows were sorted by {by}, those of one value as they were.")
+    predictions = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[order]), model.predictions)
+    return dataclasses.replace(
+        model, table=table.taken(order), predictions=predictions, targets=model.targets[order]
+    )
+
+
+def restart_of(before: str, after: str) -> str:
+    """A hint if numbers begin again, such as those of weeks in a new year; else nothing."""
+    is_number = before.strip().isdigit() and after.strip().isdigit()
+    if not (is_number and int(before) in (12, 52, 53, 365, 366) and int(after) == 1):
+        return ""
+    return "; for weeks or months of several years, name the year first, such as 2026-01"
+
+
+def _values_of(model: Model, by: str) -> np.ndarray:
+    """The values of --by, as texts."""
+    table, n = model.table, len(model.targets)
+    values = table.texts(by)
+    if len(values) != n:
+        raise ValueError(f"{table.source}, column {by}: expected one value for each of {n} rows.")
+    is_unclear = np.array([_UNCLEAR.match(str(name)) is not None for name in values])
+    words = "a date such as 2026-03-31 or 31.03.2026, as other formats are not understood"
+    table.check(by, ~is_unclear, words)
+    return values
 
 
 def place_of(name: str) -> tuple[int, Any]:
@@ -122,6 +176,10 @@ class Fingerprints:
         """The fingerprint of a batch."""
         hashes = self._hashes[batch.start : batch.start + batch.n_rows]
         return _fingerprints(hashes, [batch.n_rows])[0]
+
+    def rows_of(self, batch: Batch) -> np.ndarray:
+        """32 bits for each row of a batch."""
+        return self._hashes[batch.start :][: batch.n_rows].astype(np.uint32)
 
     def of_first_rows(self, sizes: Sequence[int]) -> list[Fingerprint]:
         """The fingerprints of the first rows, for several numbers of rows."""

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from calibjax.cli._batches import Batch, Fingerprint, Fingerprints, place_of
+import numpy as np
+
+from calibjax.cli._batches import Batch, Fingerprint, Fingerprints, place_of, restart_of
+from calibjax.cli._seen import copies_of, is_telling, parts_of
 from calibjax.cli._terminal import BadInput
 from calibjax.evaluation import Model
 
@@ -26,18 +29,92 @@ class Counted(NamedTuple):
 
 
 def check_order(
-    path: Path, source: str, by: str, counted: Sequence[Counted], batches: Sequence[Batch]
+    path: Path,
+    model: Model,
+    by: str,
+    counted: Sequence[Counted],
+    rows: np.ndarray,
+    batches: Sequence[Batch],
+    fingerprints: Fingerprints,
 ) -> None:
-    """An error unless all values of --by in a file come after those that were counted."""
+    """An error unless all values of --by in a file come after those that were counted.
+
+    Args:
+        path: where the monitor is kept.
+        model: the content of the file.
+        by: the column that names batches.
+        counted: the batches of all calls.
+        rows: what is remembered of their rows.
+        batches: those of this file.
+        fingerprints: those of its rows.
+    """
     if not counted:
         return
     last = max((x.name for x in counted), key=place_of)
+    old = [x for x in batches if place_of(x.name) <= place_of(last)]
+    if not old:
+        return
+    n = sum(x.n_rows for x in old)
+    n_before = sum(_n_counted(x, counted, rows, fingerprints) for x in old)
+    if 2 * n_before > n:
+        reason = f"{n_before} of the {n} rows up to then were counted before"
+    else:
+        reason = f"{n - n_before} of the {n} rows up to then were not counted, and come late"
     new = [x for x in batches if place_of(x.name) > place_of(last)]
-    if len(new) < len(batches):
-        hint = f" from {new[0].name} on they are new;" if new else " none is new;"
+    hint = f"from {new[0].name} on they are new" if new else "none is new"
+    raise BadInput(
+        f"{model.table.source}, column {by}: expected values after {last}, the last one that "
+        f"{path} has counted, got {old[0].name}; {hint}; {reason}; "
+        f"--again counts all rows{restart_of(last, old[0].name)}."
+    )
+
+
+def _n_counted(
+    batch: Batch, counted: Sequence[Counted], rows: np.ndarray, fingerprints: Fingerprints
+) -> int:
+    """The number of rows of a batch that were counted in a batch of the same name."""
+    fingerprint, now = fingerprints.of(batch), fingerprints.rows_of(batch)
+    n_rows = 0
+    for before, part in zip(counted, parts_of(rows, [x.n_rows for x in counted]), strict=True):
+        if place_of(before.name) != place_of(batch.name):
+            continue
+        if before.fingerprint.in_any_order == fingerprint.in_any_order:
+            return batch.n_rows
+        if is_telling(part):
+            n_rows = max(n_rows, int(np.isin(now, part).sum()))
+    return n_rows
+
+
+def check_corrections(
+    model: Model,
+    by: str | None,
+    calls: Sequence[tuple[str, str]],
+    counted: Sequence[Counted],
+    rows: np.ndarray,
+    batches: Sequence[Batch],
+    fingerprints: Fingerprints,
+) -> None:
+    """An error if most rows of a batch were counted before, such as in a file that was corrected.
+
+    Args:
+        model: the content of the file.
+        by: the column that names batches.
+        calls: the file and the time of each call.
+        counted: the batches of all calls.
+        rows: what is remembered of their rows.
+        batches: those of this file.
+        fingerprints: those of its rows.
+    """
+    old = parts_of(rows, [x.n_rows for x in counted])
+    for copy in copies_of([fingerprints.rows_of(x) for x in batches], old):
+        batch, before = batches[copy.batch], counted[copy.counted]
+        source, time = calls[before.call]
+        of_batch = "" if by is None else f" of {batch.name}"
+        source = source if by is None else f"{source}, as {before.name},"
         raise BadInput(
-            f"{source}, column {by}: expected values after {last}, the last one that {path} has "
-            f"counted, got {batches[0].name};{hint} --again counts all rows."
+            f"{model.table.source}: {copy.n_rows} of the {batch.n_rows} rows{of_batch} are among "
+            f"the {before.n_rows} that were counted before, from {source} at {time}; give only new "
+            "rows, or --again counts all of them."
         )
 
 

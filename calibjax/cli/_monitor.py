@@ -1,21 +1,22 @@
 """The command `calibjax monitor`."""
 
-import math
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from filelock import FileLock, Timeout
 
+from calibjax.cli._batches import in_order_of
 from calibjax.cli._columns import Columns, in_order
-from calibjax.cli._kept_monitor import KeptMonitor, Stream
+from calibjax.cli._monitor_picture import draw
+from calibjax.cli._monitor_report import found_of, in_words
 from calibjax.cli._monitor_state import as_file, read_state
 from calibjax.cli._options import AsJson, File, Seed
+from calibjax.cli._pairs import say_if_pairs
 from calibjax.cli._terminal import (
     BadInput,
     as_text,
@@ -59,6 +60,14 @@ def monitor(
             "alarm ever rings in any of them with a probability of at most --level."
         ),
     ] = None,
+    reserve: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="How many streams may come later that the first file does not have; they share "
+            "the level from the start. The first call decides it.",
+        ),
+    ] = None,
     lag: Annotated[
         int | None,
         typer.Option(
@@ -72,7 +81,8 @@ def monitor(
         bool,
         typer.Option(
             "--again",
-            help="Count rows that were counted before, or days before the last one, once more.",
+            help="Count all rows, also if they were counted before or are of days before the last "
+            "one.",
         ),
     ] = False,
     plot: Annotated[
@@ -118,117 +128,28 @@ def monitor(
         if state.suffix != ".npz":
             raise BadInput(f"{state}: expected a file that ends in .npz.")
         check_folder(state)
+        if reserve and stream is None:
+            raise BadInput("--reserve expects --stream, the column of the streams, got none.")
         if plot is not None:
             check_picture(plot)
         model = columns.read(file, at_least=1, others=(by, cluster, stream))
         # The same on each day, in whatever order the columns are.
-        model = in_order(model, model.classes and sorted(model.classes))
+        model = in_order_of(in_order(model, model.classes and sorted(model.classes)), by)
+        if cluster is None:
+            say_if_pairs(model)
         with one_at_a_time(state):
             with working(f"Adding {len(model.targets)} rows"):
-                kept = read_state(state, model, columns, by, cluster, stream, lag, level, seed)
+                kept = read_state(
+                    state, model, columns, by, cluster, stream, reserve, lag, level, seed
+                )
                 kept = kept.after(model, again)
-            text = as_text(_found(kept)) if as_json else _in_words(kept)
+            text = as_text(found_of(kept)) if as_json else in_words(kept)
             # A result that nobody has seen is not counted.
             with replacing(state, as_file(kept)):
                 _print_or_fail(text)
             if plot is not None:
-                _draw(kept, plot)
+                draw(kept, plot)
     raise typer.Exit(int(kept.has_alarm))
-
-
-def _found(kept: KeptMonitor) -> dict[str, Any]:
-    """What monitors say, for other programs."""
-    pvalues, level = kept.pvalues(), kept.level
-    found = {name: _of_stream(x, pvalues[name]) for name, x in kept.streams.items()}
-    if kept.meaning["--stream"] is None:
-        return found[""] | {"level": level, "lag": kept.lag}
-    of_all = {"n_rows": kept.n_rows, "level": level, "lag": kept.lag, "alarm": kept.has_alarm}
-    return of_all | {"streams": found}
-
-
-def _of_stream(stream: Stream, pvalue: float) -> dict[str, Any]:
-    log_e_value, alarm = float(stream.monitor.log_e_value), stream.first_alarm
-    return {
-        "n_rows": stream.n_rows,
-        # JSON has no infinity.
-        "log_e_value": log_e_value if math.isfinite(log_e_value) else "Infinity",
-        "pvalue": pvalue,
-        "alarm": alarm is not None,
-        "first_alarm": None if alarm is None else alarm.name,
-        "first_alarm_row": None if alarm is None else alarm.row,
-        "changed_at": None if alarm is None else alarm.changed_at,
-        "changed_in": None if alarm is None else stream.batch_of(alarm.changed_at),
-    }
-
-
-# What an alarm takes for granted, unless the user has said how late targets are.
-_IN_TIME = (
-    "This takes for granted that the targets of each batch were known before the next one was "
-    "predicted; if they were not, begin a new --state with --lag."
-)
-
-
-def _in_words(kept: KeptMonitor) -> str:
-    text = _of_all_rows(kept) if kept.meaning["--stream"] is None else _table(kept)
-    return f"{text}\n{_IN_TIME}" if kept.has_alarm and kept.lag == 1 else text
-
-
-def _of_all_rows(kept: KeptMonitor) -> str:
-    stream = kept.streams[""]
-    beginning, since = "No alarm", ""
-    if stream.first_alarm is not None:
-        row = stream.first_alarm.changed_at
-        beginning = f"ALARM since {stream.first_alarm.name} (row {stream.first_alarm.row})"
-        since = f", wrong since about {stream.batch_of(row)} (row {row})"
-    return (
-        f"{beginning}: the largest e-value of {kept.n_rows} rows is {_largest(stream)}, and an "
-        f"alarm needs {1 / kept.level:g}{since}."
-    )
-
-
-def _table(kept: KeptMonitor) -> str:
-    """A line for each stream, those with the largest evidence first."""
-    pvalues = kept.pvalues()
-    names = sorted(pvalues, key=lambda name: pvalues[name])
-    head = "stream", "rows", "largest e-value", "adjusted p", "alarm since", "wrong since about"
-    lines = [list(head)]
-    for name in names:
-        stream, since = kept.streams[name], ["", ""]
-        if stream.first_alarm is not None:
-            since = [stream.first_alarm.name, stream.batch_of(stream.first_alarm.changed_at)]
-        lines.append([name, str(stream.n_rows), _largest(stream), f"{pvalues[name]:.2g}", *since])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    shown = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-    count = sum(stream.first_alarm is not None for stream in kept.streams.values())
-    said = (
-        f"{f'ALARM in {count}' if count else 'No alarm'} of {len(kept.streams)} streams of "
-        f"{kept.meaning['--stream']}, {kept.n_rows} rows; a false one ever rings in any of them "
-        f"with a probability of at most {kept.level:g}."
-    )
-    return "\n".join([said, *shown])
-
-
-def _largest(stream: Stream) -> str:
-    # It may be too large for a float.
-    return f"{Decimal(float(stream.monitor.log_max)).exp():.3g}"
-
-
-def _draw(kept: KeptMonitor, path: Path) -> None:
-    from matplotlib.figure import Figure  # takes long to import
-
-    from calibjax.plot import e_process
-
-    drawn = {name: x for name, x in kept.streams.items() if x.batches}
-    figure = Figure(figsize=(6.4, 4.8 * len(drawn) ** 0.8), layout="constrained")
-    all_axes = figure.subplots(len(drawn), squeeze=False)[:, 0]
-    for ax, (name, stream) in zip(all_axes, drawn.items(), strict=True):
-        evidence = [batch.log_e_value for batch in stream.batches]
-        # The line that the first alarm needs; after it, less is enough for the others.
-        e_process(evidence, ax=ax, level=kept.level / len(kept.streams))
-        ax.set_xlabel(f"batches, from {stream.batches[0].name} to {stream.batches[-1].name}")
-        if name:
-            ax.set_title(f"Evidence against calibration: {name}", loc="left")
-    figure.savefig(path, dpi=200, bbox_inches="tight")
 
 
 def _print_or_fail(text: str) -> None:

@@ -1,11 +1,13 @@
 """The file that keeps a monitor from one call to the next."""
 
+import base64
 import dataclasses
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from calibjax import monitoring
 from calibjax.cli._batches import Fingerprint, batches_of, place_of
@@ -16,10 +18,20 @@ from calibjax.cli._terminal import BadInput
 from calibjax.evaluation import Model, listed
 
 # The number of the version changes with what a file holds.
-_KIND = {"schema": "calibjax monitor", "version": 4}
+_KIND = {"schema": "calibjax monitor", "version": 5}
 _LEVEL = 0.05
 # Options that may differ from call to call: levels are compared as numbers.
-_NO_MEANING = "levels", "normalize", "sort_quantiles", "separator", "decimal", "drop_missing"
+_NO_MEANING = (
+    "levels",
+    "normalize",
+    "sort_quantiles",
+    "separator",
+    "decimal",
+    "drop_missing",
+    "where",
+)
+# How a model goes on whose columns have new names.
+_RENAMED = "; if it is the same model with another header, give the columns their old names"
 
 
 def read_state(
@@ -29,6 +41,7 @@ def read_state(
     by: str | None,
     cluster: str | None,
     stream: str | None,
+    reserve: int | None,
     lag: int | None,
     level: float | None,
     seed: int,
@@ -42,6 +55,8 @@ def read_state(
         by: the column that names batches.
         cluster: the column that names clusters.
         stream: the column that names streams.
+        reserve: the number of streams that are still to come; None stands for that of the first
+            call, which is 0 if it did not say.
         lag: the number of batches until targets are known; None stands for that of the first
             call, which is 1 if it did not say.
         level: the level of the alarm; None stands for that of the first call, which is 0.05 if it
@@ -58,6 +73,7 @@ def read_state(
         "--by": by,
         "--cluster": cluster,
         "--stream": stream,
+        "--reserve": reserve or 0,
         "--lag": lag or 1,
         "--level": level or _LEVEL,
     }
@@ -70,13 +86,17 @@ def read_state(
         example = jax.tree.map(lambda x: x[: max(n_rows, 2)], model.predictions)
         names = sorted(set(streams_of(model, stream).tolist()), key=place_of)
         # All streams begin with the same functions, and the first alarm needs the whole evidence.
-        options = {"lag": meaning["--lag"], "level": meaning["--level"] / len(names)}
-        first = Stream(monitoring.CalibrationMonitor.start(key, example, **options))
-        return KeptMonitor(path, dict.fromkeys(names, first), meaning)
+        options = {
+            "lag": meaning["--lag"],
+            "level": meaning["--level"] / (len(names) + meaning["--reserve"]),
+        }
+        first = monitoring.CalibrationMonitor.start(key, example, **options)
+        streams = dict.fromkeys(names, Stream(first))
+        return KeptMonitor(path, streams, meaning, reserve=(first,) * meaning["--reserve"])
     header, arrays = monitoring.read_file(path)
     monitoring.check_header(path, header, _KIND)
     kept = header["meaning"] | {"--lag": header["lag"]}
-    for name, given in (("--lag", lag), ("--level", level)):
+    for name, given in (("--reserve", reserve), ("--lag", lag), ("--level", level)):
         if given is None:
             meaning[name] = kept[name]
     for name, value in meaning.items():
@@ -84,22 +104,28 @@ def read_state(
             was, now = (_as_text(x) for x in (kept[name], value))
             raise BadInput(
                 f"{path}: expected the same {name} as in its first call, {was}, got {now}; another "
-                "model needs another --state."
+                f"model needs another --state{_RENAMED if name == 'columns' else ''}."
             )
     # The same row twice, because one row is no example; which one does not matter here.
     example = jax.tree.map(lambda x: x[jnp.zeros(2, int)], model.predictions)
     like = monitoring.CalibrationMonitor.start(key, example, lag=kept["--lag"])
     monitoring.check_header(path, header, monitoring.header_of(like) | _KIND)
-    streams = header["streams"]
-    monitors = monitoring.with_leaves(path, arrays, _tree_of([like] * len(streams)))
+    streams, n_reserved = header["streams"], header["n_reserved"]
+    # All that are reserved are at the start, and one of them is kept.
+    n_monitors = len(streams) + min(n_reserved, 1)
+    tree = monitoring.with_leaves(path, arrays, _tree_of([like] * n_monitors))
+    monitors = tree if n_monitors > 1 else [tree]
     return KeptMonitor(
         path,
         {
             name: Stream(
-                monitor, tuple(Evidence(*x) for x in batches), alarm and FirstAlarm(*alarm)
+                monitor,
+                tuple(Evidence(*x) for x in batches),
+                alarm and FirstAlarm(*alarm),
+                impossible,
             )
-            for (name, (batches, alarm)), monitor in zip(
-                streams.items(), monitors if len(streams) > 1 else [monitors], strict=True
+            for (name, (batches, alarm, impossible)), monitor in zip(
+                streams.items(), monitors, strict=False
             )
         },
         kept,
@@ -108,17 +134,21 @@ def read_state(
             Counted(name, n_rows, Fingerprint(*fingerprint), call)
             for name, n_rows, fingerprint, call in header["counted"]
         ),
+        rows=np.frombuffer(base64.b64decode(header["rows"]), "<u4"),
+        reserve=(monitors[-1],) * n_reserved,
     )
 
 
 def as_file(kept: KeptMonitor) -> bytes:
     """The content of the file of a monitor."""
     monitors = [stream.monitor for stream in kept.streams.values()]
-    streams = {name: [x.batches, x.first_alarm] for name, x in kept.streams.items()}
+    streams = {name: [x.batches, x.first_alarm, x.impossible] for name, x in kept.streams.items()}
     header = monitoring.header_of(monitors[0]) | _KIND | {"meaning": kept.meaning}
     header |= {"calls": kept.calls, "counted": kept.counted, "streams": streams}
+    header |= {"n_reserved": len(kept.reserve)}
+    header |= {"rows": base64.b64encode(kept.rows.astype("<u4").tobytes()).decode()}
     try:
-        return monitoring.as_file(header, _tree_of(monitors))
+        return monitoring.as_file(header, _tree_of([*monitors, *kept.reserve[:1]]))
     except ValueError as error:
         raise BadInput(f"{kept.path}: nothing was counted, because {error}") from error
 
