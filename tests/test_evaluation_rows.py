@@ -14,7 +14,7 @@ from scipy import stats
 import calibjax as cj
 from calibjax._rows import Dependence, check_data, padded
 from calibjax.evaluation._dependence import read_dependence, read_weights, remarks_on_rows
-from calibjax.evaluation._hidden import shift_in_words, target_in_words
+from calibjax.evaluation._hidden import events_of, shift_in_words, target_in_words
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._label_statistics import label_statistics
@@ -58,10 +58,16 @@ def test_the_verdict_on_hidden_targets(of_hidden, lifetimes):
 def test_measures_of_hidden_targets(of_hidden, lifetimes):
     predictions, seen, observed = lifetimes
     law = stats.weibull_min(1.5, scale=np.asarray(predictions.scale))
-    assert list(of_hidden.measures) == ["log score", "mean place of targets"]
+    assert list(of_hidden.measures) == ["log score", "mean place of targets", "events"]
     scores = -np.where(observed, law.logpdf(seen), law.logsf(seen))
     assert of_hidden.measures["log score"].value == pytest.approx(scores.mean(), rel=1e-5)
     places = np.where(observed, law.cdf(seen), (1 + law.cdf(seen)) / 2)
+    events = of_hidden.measures["events"]
+    expected = -law.logsf(seen).sum()
+    assert events.value == observed.sum() < expected
+    np.testing.assert_allclose(events.if_calibrated, (expected, expected), rtol=1e-4)
+    words = f"with {observed.sum()} events where {expected:.3g} were expected."
+    assert of_hidden.verdict.endswith(words)
     place = of_hidden.measures["mean place of targets"]
     assert place.value == pytest.approx(places.mean(), rel=1e-5)
     student = stats.t(N - 1, places.mean(), stats.sem(places)).interval(0.95)
@@ -90,6 +96,21 @@ def test_times_of_censoring_make_the_test_exact(lifetimes):
     ends = np.where(observed, 10.0, seen)
     found = cj.evaluate(predictions, cj.Between.right_censored(seen, observed, ends))
     assert found.is_redrawn and "hides them as their rows" in repr(found)
+
+
+def test_of_which_targets_events_are_counted():
+    curves = cj.SurvivalCurve(jnp.array([1.0, 2.0]), jnp.array([[0.5, 0.25]] * 3))
+    low = np.array([1.0, 1.5, 9.0])
+
+    def events(high):
+        return events_of(padded(check_data(curves, cj.Between(low, high), intervals=True)))
+
+    # The last event is after the last time, where the curve says nothing.
+    found = events(np.array([1.0, np.inf, 9.0]))
+    assert found.value == 1
+    expected = -np.log([0.5, 0.375, 0.25]).sum()
+    np.testing.assert_allclose(found.if_calibrated, expected, rtol=1e-6)
+    assert events(low) is None and events(low + 1) is None
 
 
 def test_few_units_are_said():

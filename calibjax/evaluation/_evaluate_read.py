@@ -31,7 +31,7 @@ from calibjax.evaluation._frames import (
 )
 from calibjax.evaluation._hidden import n_hidden, on_numpy, shift_in_words
 from calibjax.evaluation._keys import keys_of
-from calibjax.evaluation._measures import MEAN_PLACE, measures
+from calibjax.evaluation._measures import EVENTS, MEAN_PLACE, measures
 from calibjax.evaluation._mending import Mending, mending_of
 from calibjax.evaluation._neighbours import (
     Column,
@@ -156,7 +156,7 @@ def evaluate_read(
         rows += f", {units}"
     if isinstance(observed, Between):
         rows += f", {n_hidden(observed)} of hidden targets"
-        towards = shift_in_words(found[MEAN_PLACE])
+        towards = shift_in_words(found[MEAN_PLACE], found.get(EVENTS))
     elif pvalue <= level and not impossible.is_all(level):
         directions = directions_of(
             keys.measures, data, effect.best_temperature, impossible.rows, level, classes

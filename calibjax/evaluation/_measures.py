@@ -11,6 +11,7 @@ from calibjax._between import Between
 from calibjax._distribution import Distribution
 from calibjax._rows import Data
 from calibjax.distributions import Quantiles, SurvivalCurve
+from calibjax.evaluation._hidden import events_of
 from calibjax.evaluation._label_statistics import label_statistics, smooth_ece_of_labels
 from calibjax.evaluation._measure import Measure, mean_measure, share_measure, unknown_rows
 from calibjax.evaluation._rows import log_scores, n_labels, named_rows
@@ -25,6 +26,8 @@ TOP_LABEL = "top-label "
 _ROUNDING = 1e-9
 # The mean of U = F(y), or of what is known of it.
 MEAN_PLACE = "mean place of targets"
+# How many came, and how many should have.
+EVENTS = "events"
 # The largest number of levels of quantiles that are shown.
 _MOST_LEVELS = 9
 
@@ -80,7 +83,8 @@ def _hidden_measures(data: Data, confidence_level: float) -> dict[str, Measure]:
         if_calibrated=0.5,
         most=1.0,
     )
-    return _log_score(data, confidence_level) | {MEAN_PLACE: middle}
+    found, events = _log_score(data, confidence_level) | {MEAN_PLACE: middle}, events_of(data)
+    return found if events is None else found | {EVENTS: events}
 
 
 def _label_measures(

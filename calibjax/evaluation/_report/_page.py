@@ -41,6 +41,7 @@ _MEANINGS = {
     "top-label ECE": "expected calibration error of the most likely class, ten bins; biased "
     "upwards",
     "top-label smooth ECE": "the same without bins",
+    "events": "how many came, and how many a calibrated model has until rows were last seen",
     "mean place of targets": "mean share of the predicted probability below the target, or of what "
     "is known of it; above 1/2: targets are higher than predicted",
     "CRPS": "continuous ranked probability score, in units of the target; smaller is better",
