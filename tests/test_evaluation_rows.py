@@ -87,6 +87,7 @@ def test_files_of_hidden_targets(of_hidden):
     found = json.loads(of_hidden.to_json())
     assert found["n_hidden"] > 20 and found["curves"] == {} and found["worst_rows"] == []
     text = of_hidden.to_html()
+    assert "“If calibrated” is where the number would lie" in text
     assert text.count("<svg") == 1 and "random signs and sizes" in text
     assert "Would a few numbers" not in text
 
@@ -239,6 +240,7 @@ def test_words_and_files_of_clusters_and_weights(of_clusters):
     saved = json.loads(found.to_json())
     assert saved["assumes"] == "40 clusters" and saved["n_effective"] < N
     page = found.to_html()
+    assert "“If calibrated” is the mean of the number" in page
     assert "40 clusters" in page and "it rejects about 5" in page
 
 

@@ -16,12 +16,14 @@ from calibjax.evaluation import Model, Place
 from calibjax.evaluation._frames import columns_of_rows
 from calibjax.evaluation._neighbours import (
     Column,
+    Neighbours,
     _cosines,
     _judged_labels,
     _products,
     neighbour_dependence_test_of_data,
     neighbours_in_columns,
     remark_on_neighbours,
+    remarks_on_columns,
 )
 
 N = 160
@@ -164,6 +166,33 @@ def test_columns_of_dates_and_of_names():
     assert day.name == "day" and day.is_time and np.argsort(day.values).tolist() == [1, 2, 0, 3]
     (day,) = columns_of_rows(model, ColumnOptions(target="ward", probs="nurse_*"))
     assert day.name == "day"
+
+
+def test_days_that_forecasts_are_about_and_their_leads():
+    """Made in six weeks, each for one and two weeks ahead; birthdays have nothing to do with it."""
+    made = np.repeat(np.datetime64("2026-01-03") + 7 * np.arange(6), 2)
+    about = made + 7 * np.tile([1, 2], 6)
+    born = np.datetime64("1980-01-01") + np.random.default_rng(0).permutation(9999)[:12]
+
+    def found(**days):
+        columns = {name: pl.Series(x.astype(str)) for name, x in days.items()}
+        table = FileTable(Path("a.csv"), {"mu": pl.Series([0.0] * 12)} | columns)
+        model = Model(table, Place("mean", ["mu", "sd"], "mu"), "y", normal(np.zeros(12)), made)
+        (column,) = columns_of_rows(model, ColumnOptions(mean="mu", sd="sd"))
+        return column
+
+    for names in (("made", "about"), ("about", "made")):
+        column = found(**{name: {"made": made, "about": about}[name] for name in names})
+        assert (column.name, column.horizon) == ("about", 14 + 7)
+    assert (found(born=born, made=made).name, found(made=made).horizon) == ("born", None)
+
+
+def test_which_option_is_the_right_one():
+    day, ward = Neighbours("day", True, 0.003, 21.0), Neighbours("ward", False, 0.003)
+    of_day, of_ward, which = remarks_on_columns([ward, day])
+    assert "pass --time day --horizon 21, the longest lead" in of_day
+    assert "pass --cluster ward." in of_ward and which.startswith("Only one of --time and")
+    assert remarks_on_columns([ward._replace(pvalue=0.5), day]) == [of_day]
 
 
 @pytest.mark.slow

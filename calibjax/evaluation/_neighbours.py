@@ -65,11 +65,14 @@ class Column(NamedTuple):
         name: its name.
         is_time: whether it holds times, and else names.
         values: numbers in the order of the times or names, ``[n]``.
+        horizon: of the days that forecasts are about, in days: they may depend on each other if
+            they are closer; None if it is not known when they were made.
     """
 
     name: str
     is_time: bool
     values: np.ndarray
+    horizon: float | None = None
 
 
 class Neighbours(NamedTuple):
@@ -78,6 +81,7 @@ class Neighbours(NamedTuple):
     name: str
     is_time: bool
     pvalue: float
+    horizon: float | None = None
 
     def remark(self) -> str | None:
         """A warning that the p-value of an evaluation assumes too much; None if nothing is seen."""
@@ -86,11 +90,26 @@ class Neighbours(NamedTuple):
         rows, option = f"Rows of one {self.name}", f"--cluster {self.name}"
         if self.is_time:
             rows, option = f"Rows next to each other in {self.name}", f"--time {self.name}"
-            option += ", and --horizon if forecasts look further ahead than one step"
+            if self.horizon is None:
+                option += ", and --horizon if forecasts look further ahead than one step"
+            else:
+                option += f" --horizon {self.horizon:g}, the longest lead and one step of forecasts"
         return (
             f"{rows} depend on each other (p = {self.pvalue:.2g}); the p-value assumes independent "
             f"rows: pass {option}."
         )
+
+
+def remarks_on_columns(found: Sequence[Neighbours]) -> list[str]:
+    """The warnings of all columns, and which of two options is the right one."""
+    warned = [(column, words) for column in found if (words := column.remark()) is not None]
+    remarks = [words for _, words in sorted(warned, key=lambda x: not x[0].is_time)]
+    if len(remarks) > 1:
+        remarks.append(
+            "Only one of --time and --cluster can be passed: --time if errors on near days are "
+            "alike, as those of forecasts are, and --cluster if those of one name always are."
+        )
+    return remarks
 
 
 def neighbours_in_columns(
@@ -98,7 +117,7 @@ def neighbours_in_columns(
 ) -> tuple[Neighbours, ...]:
     """`neighbour_dependence_test_of_data` of the rows in the order of each column."""
     found = []
-    for name, is_time, values in columns:
+    for name, is_time, values, horizon in columns:
         order = np.arange(data.n)
         order[: values.size] = np.argsort(values, kind="stable")
         rows = jnp.asarray(order)
@@ -109,7 +128,7 @@ def neighbours_in_columns(
         )
         pvalue = neighbour_dependence_test_of_data(key, ordered)
         if pvalue is not None:
-            found.append(Neighbours(name, is_time, pvalue))
+            found.append(Neighbours(name, is_time, pvalue, horizon))
     return tuple(found)
 
 

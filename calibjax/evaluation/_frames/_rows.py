@@ -61,7 +61,8 @@ def dependence_of(model: Model, cluster: str | None, time: str | None, horizon: 
 def columns_of_rows(model: Model, used: ColumnNames) -> list[Column]:
     """The first other column of dates, and the first one of names that come again and again.
 
-    Names are texts, or integers of a column whose name ends with id.
+    Names are texts, or integers of a column whose name ends with id.  Of the days when forecasts
+    were made and those that they are about, it is the latter.
     """
     table = model.table
     values = [x for x in vars(used).values() if x is not None]
@@ -84,11 +85,27 @@ def columns_of_rows(model: Model, used: ColumnNames) -> list[Column]:
             continue
         times = read_times(texts)
         is_time = times.are_dates and bool(np.isfinite(times.values).all())
-        if is_time or n_names <= len(texts) / 2:
+        if is_time and is_time in found:
+            found[is_time] = _of_leads(found[is_time], Column(name, is_time, times.values))
+        elif is_time or n_names <= len(texts) / 2:
             found.setdefault(
                 is_time, Column(name, is_time, times.values if is_time else cluster_numbers(texts))
             )
     return list(found.values())
+
+
+def _of_leads(first: Column, other: Column) -> Column:
+    """The column of the days that forecasts are about, if the other has those when they were made.
+
+    Then there are few leads among many days.  If not, it is the first column.
+    """
+    made, about = sorted((first, other), key=lambda column: float(np.mean(column.values)))
+    leads = np.unique(about.values - made.values)
+    days = np.unique(made.values)
+    if first.horizon is not None or len(leads) > len(days) / 2:
+        return first
+    horizon = max(float(leads[-1]), 0.0) + float(np.diff(days).min())
+    return about._replace(horizon=horizon)
 
 
 def groups_of(model: Model, names: Sequence[str]) -> dict[str, np.ndarray]:
