@@ -33,7 +33,7 @@ class Found:
     """What stands for the result of `evaluate`, which takes long to compile."""
 
     def __init__(self, predictions, targets, *, seed, classes, level, **of_rows):
-        assert of_rows.keys() == {"weights", "dependence", "columns", "groups"}
+        assert of_rows.keys() == {"weights", "dependence", "columns", "groups", "row_names"}
         self.groups = of_rows["groups"]
         self.weights, self.dependence = of_rows["weights"], of_rows["dependence"]
         self.predictions, self.targets, self.classes = predictions, targets, classes

@@ -268,6 +268,7 @@ def test_rows_of_several_files(tmp_path):
     second = write(tmp_path, "b.csv", "label,p_b,p_a\nb,0.1,0.9\na,?,1\n")
     model = Columns("label", probs="p_*").read(first, first)
     assert model.targets.tolist() == [0, 1, 0, 1]
+    assert model.row_names.tolist() == [f"{row} of {first}" for row in (2, 3, 2, 3)]
     with pytest.raises(ERRORS, match="b.csv, column p_b, row 3: .*got ?"):
         Columns("label", probs="p_*").read(first, second)
     with pytest.raises(
@@ -282,7 +283,7 @@ def test_some_rows(tmp_path, capsys):
     columns = Columns("y", prob="p", where="lead == 3", drop_missing=True)
     model = columns.read(path)
     np.testing.assert_allclose(model.predictions.probs, [0.1, 0.5], rtol=1e-6)
-    assert model.table.rows.tolist() == [2, 6]
+    assert model.row_names.tolist() == [2, 6]
     err = capsys.readouterr().err
     assert "x.csv: 4 of 5 rows are used, where lead == 3.\n" in err
     assert "x.csv: 2 of 4 rows are used, without missing values.\n" in err

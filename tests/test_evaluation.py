@@ -164,6 +164,23 @@ def test_the_brier_score_of_events_is_that_of_scikit_learn():
 
 
 @pytest.mark.slow
+def test_rows_are_called_as_they_were_given():
+    """Behind a row without a target, the next row of a question was named."""
+    probabilities, labels = too_sure(factor=1.0)
+    probabilities[7], labels[7] = [0.0, 1.0, 0.0], 2
+    labels = labels.astype(float)
+    labels[3] = np.nan
+    frame = {"p_0": probabilities[:, 0], "p_1": probabilities[:, 1], "p_2": probabilities[:, 2]}
+    with pytest.warns(UserWarning, match="119 of 120 rows"):
+        found = cj.evaluate(frame | {"y": labels}, target="y", probs="p_*", drop_missing=True)
+    assert "the probability 0 (row 7)" in found.verdict
+    assert found.to_dict()["impossible_rows"] == [7]
+    assert found.worst_rows(1).tolist() == [7] and found.worst_places(1).tolist() == [6]
+    assert found.targets[6] == 2 and 3 not in found.worst_rows(119)
+    assert '<tr><th scope="row">7</th>' in found.to_html()
+
+
+@pytest.mark.slow
 def test_impossible_targets_are_named():
     """One of them rejects a model in which nothing else is wrong."""
     probabilities, labels = too_sure(factor=1.0)
@@ -424,11 +441,12 @@ def test_equal_rows_of_the_report_are_one_line(evaluation):
         targets=np.zeros(120, int),
         classes=None,
         contributions=shares,
-        worst_rows=lambda count: np.argsort(-shares, kind="stable")[:count],
+        row_names=rows + 2,
+        worst_places=lambda count: np.argsort(-shares, kind="stable")[:count],
     )
     lines = rows_of_page(equal)
-    assert len(lines) == 10 and lines[0]["row"] == "30 equal rows: 0, 1, 2, 3, 4 and 25 more"
-    assert lines[0]["observed"] == "class 0: 0.25" and lines[1]["row"] == "30"
+    assert len(lines) == 10 and lines[0]["row"] == "30 equal rows: 2, 3, 4, 5, 6 and 25 more"
+    assert lines[0]["observed"] == "class 0: 0.25" and lines[1]["row"] == "32"
 
 
 def test_the_overview(evaluation):

@@ -48,8 +48,8 @@ def _calibjax(
       calibjax evaluate preds.csv --probs 'p_*' --target label
 
     The exit status is 0 if nothing was found, 1 if the model is not calibrated, and 2 if the input
-    is bad.  Errors count rows as lines of a CSV file, whose header is line 1; rows of npz and
-    Parquet files are counted from 0.
+    is bad.  Rows are called by their lines in CSV and JSON Lines files, where a header is line 1;
+    rows of other files are counted from 0.
 
     What is not calibrated is mended by calibjax recalibrate.
 

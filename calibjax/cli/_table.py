@@ -65,6 +65,13 @@ class FileTable(Table):
         path = self.path if self.paths is None else self.paths[row]
         return f"{path}, column {name}, row {self.row_numbers[row]}"
 
+    @property
+    def row_names(self) -> np.ndarray:
+        if self.paths is None:
+            return self.row_numbers
+        pairs = zip(self.row_numbers, self.paths, strict=True)
+        return np.array([f"{row} of {path}" for row, path in pairs], object)
+
     @staticmethod
     def joined(tables: "Sequence[FileTable]") -> "FileTable":
         """The rows of one table after those of the other, with the columns of the first."""

@@ -90,6 +90,7 @@ def evaluate_model(
         weights=weights_of(model, weights),
         dependence=dependence_of(model, clusters, times, horizon),
         columns=columns_of_rows(model, names),
+        row_names=model.row_names,
         groups=groups_of(model, groups) or None,
     )
 
@@ -105,6 +106,7 @@ def evaluate_read(
     dependence: Dependence = INDEPENDENT,
     columns: Sequence[Column] = (),
     groups: Groups | None = None,
+    row_names: np.ndarray | None = None,
 ) -> Evaluation:
     """`evaluate` of a distribution, and of targets as it counts them, which need no more reading.
 
@@ -118,6 +120,7 @@ def evaluate_read(
         dependence: clusters as integers ``[n]``, or times as numbers ``[n]`` and a horizon.
         columns: other columns of the table, which may say which rows depend on each other.
         groups: columns whose segments are tested, or None.
+        row_names: what rows are called, ``[n]``; None for their numbers, from 0.
     """
     seed = check_integer("seed", seed, 0, 2**63 - 1)
     if not (isinstance(level, (float, np.floating)) and _LEAST_LEVEL <= level <= _LARGEST_LEVEL):
@@ -130,20 +133,24 @@ def evaluate_read(
     checked = jax.tree.map(_in_dtype_of_jax, with_dependence(checked, dependence))
     predictions, observed = checked.predictions, on_numpy(checked.targets)
     data, n, keys = padded(checked), checked.n, keys_of(seed)
+    row_names = np.arange(n) if row_names is None else row_names
     test = calibration_test_of_data(keys.test, data, n_resamples=_N_RESAMPLES)
     if np.isnan(test.pvalue):
-        raise ValueError(f"predictions cannot be tested{_first_nan(predictions, observed)}.")
+        raise ValueError(
+            f"predictions cannot be tested{_first_nan(predictions, observed, row_names)}."
+        )
     pvalue = _pvalue(test)
-    impossible = Impossible(impossible_rows(data))
-    if pvalue <= level and 2 <= n - len(impossible.rows) < n:
+    places = impossible_rows(data)
+    impossible = Impossible(row_names[places])
+    if pvalue <= level and 2 <= n - len(places) < n:
         others = np.arange(data.n) < n
-        others[impossible.rows] = False
+        others[places] = False
         possible = dataclasses.replace(data, where=jax.device_put(others))
         without = calibration_test_of_data(keys.test, possible, n_resamples=_N_RESAMPLES)
         impossible = dataclasses.replace(impossible, pvalue_without=_pvalue(without))
     segments = segments_of_groups(keys.segments, checked, groups, _N_RESAMPLES)
     effect = effect_of(keys.effect, data, 1 - level, _N_RESAMPLES)
-    found = measures(keys.measures, data, 1 - level, _N_RESAMPLES)
+    found = measures(keys.measures, data, 1 - level, _N_RESAMPLES, row_names)
     rows, units = f"{n} rows", rows_in_words(dependence)
     worst = towards = neighbours = None
     directions: tuple[Direction, ...] = ()
@@ -159,7 +166,7 @@ def evaluate_read(
         towards = shift_in_words(found[MEAN_PLACE], found.get(EVENTS))
     elif pvalue <= level and not impossible.is_all(level):
         directions = directions_of(
-            keys.measures, data, effect.best_temperature, impossible.rows, level, classes
+            keys.measures, data, effect.best_temperature, places, level, classes
         )
         worst = worst_level(predictions, observed, 1 - level)
         if worst is None:
@@ -193,6 +200,7 @@ def evaluate_read(
         targets=observed,
         classes=classes,
         seed=seed,
+        row_names=row_names,
         weights=weights,
         dependence=dependence,
         pvalue_of_neighbours=neighbours,
@@ -211,7 +219,7 @@ def _pvalue(test: CalibrationTestResult) -> float:
     return round(float(test.pvalue) * (_N_RESAMPLES + 1)) / (_N_RESAMPLES + 1)
 
 
-def _first_nan(predictions: Distribution, observed: Any) -> str:
+def _first_nan(predictions: Distribution, observed: Any, row_names: np.ndarray) -> str:
     """In words, of which row something is NaN."""
     found = {"location": predictions.location, "spread": predictions.spread}
     if not isinstance(observed, Between):
@@ -225,6 +233,6 @@ def _first_nan(predictions: Distribution, observed: Any) -> str:
             continue
         is_nan = np.isnan(values).reshape(len(values), -1).any(axis=1)
         if is_nan.any():
-            row = int(np.argmax(is_nan))
+            row = row_names[np.argmax(is_nan)]
             return f": the {name} of row {row} is NaN, as where quantiles fall as levels rise"
     return ": the p-value is NaN"

@@ -60,6 +60,8 @@ class Evaluation:
             `Between`.
         classes: the names of the classes, or None.
         seed: what all random numbers came from.
+        row_names: what each row is called, ``[n]``: its number among the rows that were given, from
+            0; of a text file its line, and of several files both number and file.
         weights: how much each row counts, ``[n]``; None if all count the same.
         dependence: the clusters as integers, or the times, as numbers or days, and the horizon.
         pvalue_of_neighbours: that of a test whether rows next to each other are independent of each
@@ -91,6 +93,7 @@ class Evaluation:
     targets: np.ndarray | Between
     classes: list[Any] | None
     seed: int
+    row_names: np.ndarray
     weights: np.ndarray | None = None
     dependence: Dependence = INDEPENDENT
     pvalue_of_neighbours: float | None = None
@@ -170,11 +173,18 @@ class Evaluation:
         return f"<pre>{html.escape(repr(self))}</pre>"
 
     def worst_rows(self, count: int = 10) -> np.ndarray:
-        """The numbers of rows: impossible ones, then those that contribute most to the SKCE."""
+        """What rows are called: impossible ones, then those that contribute most to the SKCE."""
+        return self.row_names[self.worst_places(count)]
+
+    def worst_places(self, count: int = 10) -> np.ndarray:
+        """The same rows by their places in `predictions` and `targets`, from 0.
+
+        They differ from `worst_rows` where rows with missing values were left out, and in files.
+        """
+        is_impossible = np.isin(self.row_names, self.impossible.rows)
         if self.contributions is None:
-            return self.impossible.rows[:count]
-        shares = self.contributions.copy()
-        shares[self.impossible.rows] = np.inf
+            return np.flatnonzero(is_impossible)[:count]
+        shares = np.where(is_impossible, np.inf, self.contributions)
         return np.argsort(-shares, kind="stable")[:count]
 
     @functools.cached_property

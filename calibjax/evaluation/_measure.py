@@ -55,10 +55,12 @@ def mean_measure(
     least: float,
     if_calibrated: float | None = None,
     most: float = math.inf,
+    *,
+    row_names: np.ndarray,
 ) -> Measure:
     """The mean of scores that are at least `least` and at most `most`."""
     values = np.asarray(values, np.float64)
-    unknown = unknown_rows(values)
+    unknown = unknown_rows(values, row_names)
     if unknown is not None:
         return unknown
     expected = None if if_calibrated is None else (if_calibrated, if_calibrated)
@@ -66,7 +68,8 @@ def mean_measure(
     return Measure(float(sampling.shares() @ values), interval, expected)
 
 
-def unknown_rows(values: np.ndarray) -> Measure | None:
+def unknown_rows(values: np.ndarray, row_names: np.ndarray) -> Measure | None:
     """No number, if a row is NaN: what is computed has no digits left there."""
     rows = np.flatnonzero(np.isnan(values))
-    return Measure(math.nan, note=f"NaN in {named_rows(rows)}") if len(rows) else None
+    note = f"NaN in {named_rows(row_names[rows])}"
+    return Measure(math.nan, note=note) if len(rows) else None

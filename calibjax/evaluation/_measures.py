@@ -33,23 +33,31 @@ _MOST_LEVELS = 9
 
 
 def measures(
-    key: jax.Array, data: Data, confidence_level: float, n_resamples: int
+    key: jax.Array,
+    data: Data,
+    confidence_level: float,
+    n_resamples: int,
+    row_names: np.ndarray | None = None,
 ) -> dict[str, Measure]:
-    """The classical numbers that exist for predictions of this family, by their names."""
+    """The classical numbers that exist for predictions of this family, by their names.
+
+    Notes call a row by its name, or by its number from 0.
+    """
     predictions = data.predictions
+    row_names = np.arange(data.n_kept()) if row_names is None else row_names
     if isinstance(data.targets, Between):
-        return _hidden_measures(data, confidence_level)
+        return _hidden_measures(data, confidence_level, row_names)
     if n_labels(predictions) is not None:
         return _label_measures(key, data, confidence_level, n_resamples)
     if isinstance(predictions, Quantiles):
-        return _quantile_measures(data, confidence_level)
-    found = _log_score(data, confidence_level)
+        return _quantile_measures(data, confidence_level, row_names)
+    found = _log_score(data, confidence_level, row_names)
     if predictions.target_shape == "n":
-        found |= _number_measures(key, data, confidence_level)
+        found |= _number_measures(key, data, confidence_level, row_names)
     return found
 
 
-def _log_score(data: Data, confidence_level: float) -> dict[str, Measure]:
+def _log_score(data: Data, confidence_level: float, row_names: np.ndarray) -> dict[str, Measure]:
     scores = log_scores(data)
     if scores is None:
         return {}
@@ -60,15 +68,19 @@ def _log_score(data: Data, confidence_level: float) -> dict[str, Measure]:
             "log score": Measure(
                 math.inf,
                 note=f"{'an event' if one else f'{len(rows)} events'} where "
-                f"{'its curve is' if one else 'curves are'} flat: {named_rows(rows)}",
+                f"{'its curve is' if one else 'curves are'} flat: {named_rows(row_names[rows])}",
             )
         }
     # No probability is above 1; a density may be.
     least = 0.0 if data.predictions.target_kind == "integer" else -math.inf
-    return {"log score": mean_measure(scores, confidence_level, Sampling.of_data(data), least)}
+    sampling = Sampling.of_data(data)
+    found = mean_measure(scores, confidence_level, sampling, least, row_names=row_names)
+    return {"log score": found}
 
 
-def _hidden_measures(data: Data, confidence_level: float) -> dict[str, Measure]:
+def _hidden_measures(
+    data: Data, confidence_level: float, row_names: np.ndarray
+) -> dict[str, Measure]:
     """What does not need to know the targets; what readers of survival times know belongs here.
 
     If U = F(y) is uniform, so it is in the interval that is known, and the middle of this interval
@@ -82,9 +94,11 @@ def _hidden_measures(data: Data, confidence_level: float) -> dict[str, Measure]:
         least=0.0,
         if_calibrated=0.5,
         most=1.0,
+        row_names=row_names,
     )
-    found, events = _log_score(data, confidence_level) | {MEAN_PLACE: middle}, events_of(data)
-    return found if events is None else found | {EVENTS: events}
+    known = _log_score(data, confidence_level, row_names) | {MEAN_PLACE: middle}
+    events = events_of(data)
+    return known if events is None else known | {EVENTS: events}
 
 
 def _label_measures(
@@ -121,22 +135,23 @@ def _label_measures(
     }
 
 
-def _number_measures(key: jax.Array, data: Data, confidence_level: float) -> dict[str, Measure]:
+def _number_measures(
+    key: jax.Array, data: Data, confidence_level: float, row_names: np.ndarray
+) -> dict[str, Measure]:
     n, sampling = data.n_kept(), Sampling.of_data(data)
-    found = {
-        "CRPS": mean_measure(np.asarray(crps_of_data(data))[:n], confidence_level, sampling, 0.0)
-    }
+    scores = np.asarray(crps_of_data(data))[:n]
+    found = {"CRPS": mean_measure(scores, confidence_level, sampling, 0.0, row_names=row_names)}
     seen = data.predictions.restricted(data.targets)
     means, deviations = (np.asarray(x, np.float64)[:n] for x in moments(data.predictions))
     with np.errstate(divide="ignore", invalid="ignore"):
         errors = (np.asarray(seen, np.float64)[:n] - means) / deviations
     if np.isfinite(errors).all() and np.isfinite(deviations).all():
         found["squared error / variance"] = mean_measure(
-            np.square(errors), confidence_level, sampling, 0.0, if_calibrated=1.0
+            np.square(errors), confidence_level, sampling, 0.0, 1.0, row_names=row_names
         )
     place = np.asarray(pit_of_data(key, data))[:n]
     covered = np.abs(2 * place - 1) <= COVERAGE
-    unknown = unknown_rows(place)
+    unknown = unknown_rows(place, row_names)
     found[_coverage_name(COVERAGE)] = unknown or share_measure(
         covered, COVERAGE, confidence_level, sampling
     )
@@ -153,16 +168,17 @@ def _coverage_name(coverage: float) -> str:
     return f"coverage of {100 * coverage:.3g} % intervals"
 
 
-def _quantile_measures(data: Data, confidence_level: float) -> dict[str, Measure]:
+def _quantile_measures(
+    data: Data, confidence_level: float, row_names: np.ndarray
+) -> dict[str, Measure]:
     """What was predicted and no more: at each level the share of targets that lie below.
 
     Where targets are equal to quantiles, the share below may be smaller than the level, and the
     share up to the quantile may be larger.
     """
     n, sampling = data.n_kept(), Sampling.of_data(data)
-    found = {
-        "CRPS": mean_measure(np.asarray(crps_of_data(data))[:n], confidence_level, sampling, 0.0)
-    }
+    scores = np.asarray(crps_of_data(data))[:n]
+    found = {"CRPS": mean_measure(scores, confidence_level, sampling, 0.0, row_names=row_names)}
     levels, below, up_to = shares_of_levels(*data.samples)
     below, up_to = below[:n], up_to[:n]
 

@@ -66,7 +66,7 @@ class Impossible:
     """The rows whose targets the model called impossible; one of them may decide a test.
 
     Args:
-        rows: their numbers, from 0.
+        rows: what they are called: their numbers in what was given, from 0, or in a file.
         pvalue_without: the p-value of `calibration_test` without them; None if all rows were not
             rejected, or too few are left.
     """

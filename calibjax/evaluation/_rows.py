@@ -34,7 +34,7 @@ def log_scores(data: Data) -> np.ndarray | None:
 
 
 def named_rows(rows: np.ndarray) -> str:
-    """Rows by their numbers, from 0: "row 17", or "rows 0, 1, 2, 3, 4 and 12 more"."""
+    """Rows by their names: "row 17", or "rows 0, 1, 2, 3, 4 and 12 more"."""
     named = ", ".join(map(str, rows[:_MOST_ROWS].tolist()))
     others = len(rows) - _MOST_ROWS
     more = f" and {others} more" if others > 0 else ""

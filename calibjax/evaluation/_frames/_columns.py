@@ -40,6 +40,13 @@ class Model:
     events: np.ndarray | None = None
 
     @property
+    def row_names(self) -> np.ndarray:
+        """What each row is called in the table."""
+        names = self.table.row_names
+        # Other arrays of an npz file may have other lengths, from which no rows are chosen.
+        return names if len(names) == len(self.targets) else np.arange(len(self.targets))
+
+    @property
     def levels(self) -> list[float] | None:
         """The levels of quantiles, ascending; None for other predictions."""
         return None if self.place.levels is None else sorted(self.place.levels)

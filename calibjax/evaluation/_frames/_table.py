@@ -61,6 +61,11 @@ class Table(abc.ABC):
     def row_numbers(self) -> np.ndarray:
         """The number of each row, which it keeps when others are left out."""
 
+    @property
+    def row_names(self) -> np.ndarray:
+        """What each row is called, among the rows of all sources."""
+        return self.row_numbers
+
     def place_of(self, name: str, row: int) -> str:
         """What errors call a row of a column."""
         return f"{self.source}, column {name}, row {self.row_numbers[row]}"

@@ -137,13 +137,18 @@ def rows_of_page(evaluation: Any) -> list[dict[str, str]]:
     Rows that are equal in all of it are one line.
     """
     rows: dict[tuple[str, str, str], list[int]] = {}
-    for row in evaluation.worst_rows(_MOST_EQUAL_ROWS).tolist():
+    for row in evaluation.worst_places(_MOST_EQUAL_ROWS).tolist():
         line = _line(evaluation, row)
         if line not in rows and len(rows) == _N_ROWS:
             break
         rows.setdefault(line, []).append(row)
     return [
-        {"row": _numbers_of_rows(equal), "predicted": said, "observed": came, "share": share}
+        {
+            "row": _names_of_rows(evaluation.row_names[equal]),
+            "predicted": said,
+            "observed": came,
+            "share": share,
+        }
         for (said, came, share), equal in rows.items()
     ]
 
@@ -170,10 +175,10 @@ def _line(evaluation: Any, row: int) -> tuple[str, str, str]:
     return said, came, "" if shares is None else number(float(shares[row]))
 
 
-def _numbers_of_rows(rows: list[int]) -> str:
-    if len(rows) == 1:
-        return str(rows[0])
-    return f"{len(rows)} equal rows: {named_rows(np.array(rows)).removeprefix('rows ')}"
+def _names_of_rows(names: np.ndarray) -> str:
+    if len(names) == 1:
+        return str(names[0])
+    return f"{len(names)} equal rows: {named_rows(names).removeprefix('rows ')}"
 
 
 def _middle(prediction: Any) -> np.ndarray:
