@@ -46,7 +46,7 @@ class Found:
     def to_json(self):
         return '{"verdict": "the verdict"}'
 
-    def to_html(self, path):
+    def to_html(self, path, by):
         path.write_text("<p>the verdict</p>")
 
 

@@ -96,8 +96,12 @@ def test_by_groups(evaluation):
 def test_small_groups_are_left_out(evaluation):
     names = np.where(np.arange(N) < 5, "few", "many")
     table = evaluation.by({"size": names})
-    assert [x.name for x in table.groups] == ["many"] and table.n_left_out == 1
-    assert "and 1 group of fewer than 8 rows" in repr(table)
+    assert [x.name for x in table.groups] == ["many"] and table.too_small == ("few",)
+    said = "1 of 2 groups have fewer than 8 rows, too few to tell: few"
+    assert said == repr(table).splitlines()[-1] and table.to_dict()["too_small"] == ["few"]
+    html = evaluation.to_html(by=table)
+    assert f"<p>{said}.</p>" in html and '<th scope="row">many</th><td>115</td>' in html
+    assert "Each group alone" not in evaluation.to_html()
 
 
 def test_without_groups_nothing_is_said():

@@ -178,6 +178,17 @@ def test_residuals_of_dependent_rows_are_multiplied(unit):
     np.testing.assert_allclose(result.null_distribution, maxima, atol=2e-3)
 
 
+def test_levels_that_are_too_small_are_named():
+    """They were missing from the table without a word."""
+    topic = np.where(np.arange(N) < 5, "art", "law")
+    groups = {"topic": topic, "copy": topic == "law", "half": np.arange(N) // (N // 2)}
+    predictions = cj.Normal(LOC, np.ones(N, np.float32))
+    result = cj.segment_test(KEY, predictions, NUMBERS, groups, n_resamples=R)
+    assert result.too_small == {"topic": ["art"], "copy": ["False"]}
+    assert "1 of 2 levels of topic have too few rows to tell: art" in repr(result).splitlines()
+    assert result.to_dict()["too_small"] == result.too_small
+
+
 def test_what_is_printed_and_saved():
     result = numbers()
     worst = result.segments[0]

@@ -80,9 +80,9 @@ def evaluate(
                 horizon=horizon,
                 groups=names_of_list(segments),
             )
-            if html is not None:
-                found.to_html(html)
             table = None if by is None else found.by(groups_of(model, names_of_list(by)))
+            if html is not None:
+                found.to_html(html, by=table)
         typer.echo(_as_json(found, table) if as_json else found)
         if table is not None and not as_json:
             typer.echo(f"\n{table}")

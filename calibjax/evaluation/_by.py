@@ -18,6 +18,8 @@ from calibjax.segments import Groups, read_columns
 
 # Fewer rows show nothing.
 _LEAST_ROWS = 8
+# So many groups that are too small are named.
+_SHOWN = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +51,7 @@ class GroupVerdicts:
     Args:
         groups: what the rows of each group say.
         level: the probability that any group is wrongly called not calibrated, at most.
-        n_left_out: the number of groups with fewer than eight rows.
+        too_small: the groups with fewer than eight rows, which are not tested.
 
     Example:
         >>> import calibjax as cj
@@ -61,7 +63,7 @@ class GroupVerdicts:
 
     groups: tuple[GroupVerdict, ...]
     level: float
-    n_left_out: int
+    too_small: tuple[str, ...]
 
     def rejected(self) -> list[GroupVerdict]:
         """The groups for which the model is not calibrated, all at once."""
@@ -85,10 +87,18 @@ class GroupVerdicts:
             ).rstrip()
             for row in rows
         ]
-        if self.n_left_out:
-            groups = "group" if self.n_left_out == 1 else "groups"
-            lines.append(f"and {self.n_left_out} {groups} of fewer than {_LEAST_ROWS} rows")
+        if self.too_small:
+            lines.append(self.note())
         return "\n".join(lines)
+
+    def note(self) -> str:
+        """Which groups are not tested."""
+        n_small, n_more = len(self.too_small), len(self.too_small) - _SHOWN
+        more = f" and {n_more} more" if n_more > 0 else ""
+        return (
+            f"{n_small} of {n_small + len(self.groups)} groups have fewer than {_LEAST_ROWS} rows, "
+            f"too few to tell: {'; '.join(self.too_small[:_SHOWN])}{more}"
+        )
 
 
 def verdicts_of_groups(
@@ -137,7 +147,8 @@ def verdicts_of_groups(
         for (name, test), p, a in zip(tests.items(), pvalues, adjusted, strict=True)
     ]
     found.sort(key=lambda x: (x.adjusted, x.pvalue, -x.n))
-    return GroupVerdicts(tuple(found), level, len(members) - len(tested))
+    small = tuple(name for name in members if name not in tested)
+    return GroupVerdicts(tuple(found), level, small)
 
 
 def _rows_of_groups(groups: Groups, n: int) -> Iterator[tuple[str, np.ndarray]]:

@@ -273,10 +273,14 @@ class Evaluation:
         with self._precision():
             return overview(self)
 
-    def to_html(self, path: str | Path | None = None) -> str:
+    def to_html(self, path: str | Path | None = None, *, by: GroupVerdicts | None = None) -> str:
         """A report as the text of one HTML file, which is also written if a path is given.
 
         The same arguments of `evaluate` give the same text.
+
+        Args:
+            path: where it is written, or None.
+            by: what `by` returns, for a table of the verdict of each group, or None.
 
         Raises:
             ImportError: matplotlib or jinja2 is not installed; ``pip install 'calibjax[report]'``.
@@ -284,7 +288,7 @@ class Evaluation:
         from calibjax.evaluation._report._page import page
 
         with self._precision():
-            text = page(self)
+            text = page(self, by)
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text

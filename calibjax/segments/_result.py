@@ -11,6 +11,7 @@ from calibjax._struct import is_array, is_traced, static, struct
 from calibjax.resampling import rank_of_level
 from calibjax.segments._effects import Effects, effects_of, in_words
 from calibjax.segments._maxima import SegmentSums
+from calibjax.segments._segments import LEAST_ROWS
 
 # Intervals and expected ranges hold for all segments and statistics with this probability.
 _CONFIDENCE = 0.95
@@ -84,6 +85,7 @@ class Names(NamedTuple):
         conditions: pairs of a column and its level for each segment, in words.
         places: the same as numbers of columns and of levels.
         statistics: of each statistic.
+        levels: pairs of a column and all its levels, in words.
         left_out: columns that make no segments, each with the reason.
     """
 
@@ -91,6 +93,7 @@ class Names(NamedTuple):
     conditions: tuple[tuple[tuple[str, str], ...], ...]
     places: tuple[tuple[tuple[int, int], ...], ...]
     statistics: tuple[str, ...]
+    levels: tuple[tuple[str, tuple[str, ...]], ...]
     left_out: tuple[tuple[str, str], ...]
 
 
@@ -185,6 +188,32 @@ class SegmentTestResult:
         """How many segments have enough variance for a test."""
         return int(np.sum(np.any(np.asarray(self.sums.is_tested), axis=1)))
 
+    @property
+    def too_small(self) -> dict[str, list[str]]:
+        """The levels of each column that have too few rows, or events, for a test of their own."""
+        tested = np.any(np.asarray(self.sums.is_tested), axis=1)
+        is_tested = dict(zip(self.names.conditions, tested.tolist(), strict=False))
+        codes, found = np.asarray(self.codes), {}
+        for c, (name, levels) in enumerate(self.names.levels):
+            counts = np.bincount(codes[codes[:, c] != _NO_ROW, c], minlength=len(levels))
+            # A level with the rows of another column's level is tested there.
+            found[name] = [
+                level
+                for level, n in zip(levels, counts, strict=True)
+                if not is_tested.get(((name, level),), n >= LEAST_ROWS)
+            ]
+        return {name: levels for name, levels in found.items() if levels}
+
+    def notes(self) -> list[str]:
+        """Which columns and levels are not tested, a line for each column with the reason."""
+        n_levels = {name: len(levels) for name, levels in self.names.levels}
+        small = [
+            f"{len(levels)} of {n_levels[name]} levels of {name} have too few rows to tell: "
+            f"{_listed(levels)}"
+            for name, levels in self.too_small.items()
+        ]
+        return small + [f"{name} is left out: it {reason}" for name, reason in self.names.left_out]
+
     def sentence(self, level: float = 0.05) -> str:
         """The first segment, or that none is beyond chance."""
         n = self.n_segments
@@ -203,6 +232,7 @@ class SegmentTestResult:
             "pvalue": float(self.pvalue),
             "n_segments": self.n_segments,
             "left_out": dict(self.names.left_out),
+            "too_small": self.too_small,
             "segments": [dataclasses.asdict(x) | _as_lists(x) for x in self.segments],
         }
 
@@ -226,12 +256,16 @@ class SegmentTestResult:
         ]
         n_left = sum(map(int, np.asarray(self.sums.is_tested).ravel())) - len(shown)
         notes = [f"and {n_left} more"] if n_left else []
-        notes += [f"{name} is left out: it {reason}" for name, reason in self.names.left_out]
-        return "\n".join([self.sentence(), f"({self.method})", "", *lines, *notes])
+        return "\n".join([self.sentence(), f"({self.method})", "", *lines, *notes, *self.notes()])
 
 
 #: The code of rows that do not count.
 _NO_ROW = -1
+
+
+def _listed(names: list[str]) -> str:
+    n_more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {n_more} more" if n_more > 0 else "")
 
 
 def _as_lists(segment: Segment) -> dict[str, list[float]]:

@@ -199,5 +199,6 @@ def _names(
         conditions=tuple(map(in_words, segments)),
         places=tuple(tuple((int(c), int(k)) for c, k in conditions) for conditions in segments),
         statistics=names_of_statistics(predictions),
+        levels=tuple((column.name, column.levels) for column in columns),
         left_out=tuple(left_out.items()),
     )

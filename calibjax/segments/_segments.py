@@ -17,7 +17,7 @@ from calibjax.segments._columns import Column
 #: The least variance of a count of events in a segment that is tested, and the least number of
 #: rows that can have it: a probability p has p (1 - p) <= 1/4.
 LEAST_VARIANCE = 2.0
-_LEAST_ROWS = 8
+LEAST_ROWS = 8
 # With more segments than this, names are no answer.
 _MOST_SEGMENTS = 2**16
 # So many segments are multiplied with rows at a time.
@@ -39,7 +39,7 @@ Conditions = tuple[Condition, ...]
 
 
 def segments_of(columns: list[Column], kept: np.ndarray, order: int) -> dict[Conditions, int]:
-    """All different sets of at least `_LEAST_ROWS` kept rows with the same levels, and their sizes.
+    """All different sets of at least `LEAST_ROWS` kept rows with the same levels, and their sizes.
 
     They have up to `order` conditions.  Of conditions that choose the same rows, the first and
     shortest remain.
@@ -48,7 +48,7 @@ def segments_of(columns: list[Column], kept: np.ndarray, order: int) -> dict[Con
     # Equal sets have equal sums of random numbers of their rows, and different sets do not.
     marks = np.random.default_rng(0).integers(2**63, size=codes.shape[0], dtype=np.uint64)
     found: dict[int, tuple[Conditions, int]] = {}
-    if codes.shape[0] >= _LEAST_ROWS:
+    if codes.shape[0] >= LEAST_ROWS:
         found[int(np.sum(marks))] = (), codes.shape[0]
     for size in range(1, min(order, len(columns)) + 1):
         for chosen in itertools.combinations(range(len(columns)), size):
@@ -57,7 +57,7 @@ def segments_of(columns: list[Column], kept: np.ndarray, order: int) -> dict[Con
             )
             sums = np.zeros(len(levels), np.uint64)
             np.add.at(sums, places.reshape(-1), marks)
-            for row in np.flatnonzero(counts >= _LEAST_ROWS):
+            for row in np.flatnonzero(counts >= LEAST_ROWS):
                 pairs = zip(chosen, levels[row].tolist(), strict=True)
                 conditions = tuple(itertools.starmap(Condition, pairs))
                 found.setdefault(int(sums[row]), (conditions, int(counts[row])))

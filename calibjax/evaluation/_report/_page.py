@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._between import Between
+from calibjax.evaluation._by import GroupVerdicts
 from calibjax.evaluation._hidden import target_in_words
 from calibjax.evaluation._number import number
 from calibjax.evaluation._report._figures import figures_of, figures_of_groups
@@ -49,13 +50,14 @@ _MEANINGS = {
 }
 
 
-def page(evaluation: Any) -> str:
+def page(evaluation: Any, by: GroupVerdicts | None = None) -> str:
     """An `Evaluation` as the text of one HTML file.
 
     The same evaluation gives the same text: it says no date.
 
     Args:
         evaluation: what `evaluate` returns.
+        by: the verdict of each group, for a table, or None.
     """
     try:
         import jinja2
@@ -87,6 +89,7 @@ def page(evaluation: Any) -> str:
         remedies=evaluation.remedies,
         segments=_segments(evaluation.segments),
         groups=figures_of_groups(evaluation),
+        by=by,
         rows=rows_of_page(evaluation),
         fingerprint=fingerprint(evaluation),
         versions={name: metadata.version(name) for name in ("calibjax", "jax", "numpy")},
