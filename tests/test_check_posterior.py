@@ -18,6 +18,7 @@ from calibjax.evaluation._posterior._ranks import (
     normal_scores,
     shift_and_spread,
 )
+from calibjax.evaluation._saved import plain
 
 N, S = 250, 20
 
@@ -228,3 +229,11 @@ def test_histograms_of_ranks():
     assert "outside" in labels[1] and "outside" not in labels[0]
     with pytest.raises(ValueError, match="plot needs the rows"):
         cj.PosteriorCheck(checks, 0.5, 1.0, 0.05, N, S).plot()
+
+
+def test_numbers_of_float32_have_the_digits_that_they_have():
+    values = np.float32([0.001, 1 / 3, 1e-30, np.nan])
+    found = plain({"a": values, "b": np.float32(0.05)})
+    assert found == {"a": [0.001, 0.33333334, 1e-30, None], "b": 0.05}
+    assert np.all(np.float32(found["a"][:3]) == values[:3])
+    assert plain(np.float64(1 / 3)) == 1 / 3

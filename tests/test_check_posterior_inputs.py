@@ -11,7 +11,7 @@ import calibjax as cj
 from calibjax.evaluation._posterior._arrays import read_arrays
 from calibjax.evaluation._posterior._datasets import read_datasets
 from calibjax.evaluation._posterior._observations import read_observations
-from calibjax.evaluation._posterior._simulations import matched, stuck, swapped
+from calibjax.evaluation._posterior._simulations import matched, shared, stuck, swapped
 
 BAD = {
     "a mapping and an array": ({"a": np.zeros(9)}, np.zeros((9, 2)), "must both be arrays"),
@@ -277,3 +277,16 @@ def test_axes_that_look_swapped():
     assert "numpy.swapaxes(draws, 0, 1)" in swapped({"a": (true, drawn.T)})[0]
     assert swapped({"a": (true, drawn)}) == swapped({"a": (true, rng.normal(size=(50, 50)))}) == []
     assert swapped({"a": (true, drawn[:, :49])}) == []
+
+
+def test_draws_of_a_common_bank():
+    rng = np.random.default_rng(0)
+    true, bank = rng.normal(size=50), rng.normal(size=1000)
+    nearest = np.argsort(np.abs(true[:, None] + rng.normal(size=(50, 1)) - bank), axis=1)[:, :40]
+    (said,) = shared({"a": (true, bank[nearest])})
+    assert "share draws" in said
+    assert shared({"a": (true, rng.choice(bank, (50, 40)))}) == []
+    assert shared({"a": (true, true[:, None] + rng.normal(size=(50, 40)))}) == []
+    # Counts are equal anyway.
+    counts = rng.poisson(3.0, 50), rng.poisson(3.0, (50, 40))
+    assert shared({"a": counts}) == []

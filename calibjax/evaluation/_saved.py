@@ -75,7 +75,10 @@ def _thinned(value: Any) -> Any:
 def plain(value: Any) -> Any:
     """Arrays as lists, numbers as Python has them, and None for what JSON has no number for."""
     if isinstance(value, (jax.Array, np.ndarray, np.generic)):
-        value = np.asarray(value).tolist()
+        array = np.asarray(value)
+        if array.dtype == np.float32:  # 0.001, and not 0.0010000000474974513
+            array = array.astype(str).astype(float)
+        value = array.tolist()
     if isinstance(value, dict):
         return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -58,7 +58,9 @@ def pit(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
     ax.axhline(1.0, **{**style.IDEAL, "zorder": 5})
     ax.set_xlim(0, 1)
     _show(ax, 0.0, 1.3 * np.nanmax([*density, *high, 1.0]))
-    style.words(ax, f"PIT of {_rows(curve)}", "probability integral transform", "density")
+    style.words(
+        ax, f"Histogram of the PIT, {_rows(curve)}", "probability integral transform", "density"
+    )
     style.legend(ax, loc="upper right", ncols=2)
     return ax
 
@@ -99,7 +101,7 @@ def pit_difference(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
     ax.set_xlim(0, 1)
     bottom, top = np.min([low, difference]), np.max([high, difference])
     _show(ax, bottom - 0.05 * (top - bottom), top + 0.25 * (top - bottom))
-    style.words(ax, f"PIT of {_rows(curve)}", "probability z", "ECDF of the PIT − z")
+    style.words(ax, f"ECDF of the PIT, {_rows(curve)}", "probability z", "ECDF of the PIT − z")
     style.legend(ax, loc="upper right", ncols=2)
     return ax
 

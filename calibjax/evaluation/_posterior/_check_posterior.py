@@ -14,7 +14,7 @@ from calibjax.evaluation._posterior._datasets import read_datasets
 from calibjax.evaluation._posterior._observations import read_observations
 from calibjax.evaluation._posterior._ranks import chance_in_column, normal_scores, shift_and_spread
 from calibjax.evaluation._posterior._result import ParameterCheck, PosteriorCheck
-from calibjax.evaluation._posterior._simulations import matched, stuck, swapped
+from calibjax.evaluation._posterior._simulations import matched, shared, stuck, swapped
 from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test
 
 # What is nearer than this to a common number, as a share of it, is its distance from the number.
@@ -100,6 +100,7 @@ def check_posterior(
         *found.remarks,
         *stuck(rows, found.names),
         *swapped(rows),
+        *shared(rows),
         *dependence(rows, parameters.n_chains),
     ]
     n, n_draws = next(iter(rows.values()))[1].shape

@@ -1,5 +1,6 @@
 """Simulations that all arguments have, and what looks wrong about them."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -8,6 +9,9 @@ import numpy as np
 from calibjax._rows import is_missing
 from calibjax.evaluation._posterior._observations import Observations
 from calibjax.evaluation._posterior._parameters import Parameters, common_rows, in_words, listed
+
+# Right posteriors that share a larger part of their draws are rejected too often.
+_MOST_SHARED = 0.1
 
 
 class Simulations(NamedTuple):
@@ -114,6 +118,28 @@ def swapped(found: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[str]:
             "There are as many draws as simulations, and posteriors look like the prior, but means "
             "over the first axis go with theta: are the axes of draws swapped? "
             "numpy.swapaxes(draws, 0, 1) swaps them back."
+        ]
+    return []
+
+
+def shared(found: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[str]:
+    """A sentence if posteriors of different simulations have the same draws.
+
+    Neighbours are compared by their medians of the first parameter that is no integer or category,
+    of which no two true values are equal.
+    """
+    for true, drawn in found.values():
+        if len(np.unique(true)) < len(true):
+            continue
+        ordered = drawn[np.argsort(np.median(drawn, axis=1))]
+        common = [np.intersect1d(*pair).size for pair in itertools.pairwise(ordered)]
+        share = float(np.mean(common)) / drawn.shape[1]
+        if share <= _MOST_SHARED:
+            return []
+        return [
+            f"Similar simulations share draws, {share:.0%} of them, as from one bank of "
+            "simulations: what is wrong by chance with one posterior is wrong with all around it, "
+            "so that right posteriors are rejected, too. Give each simulation a bank of its own."
         ]
     return []
 
