@@ -88,6 +88,10 @@ def of_rate_and_slope(row, w):
     """What residuals of events are multiplied with in a segment, and their variance."""
     p = PROBS.astype(float)
     v, logits = p * (1 - p), np.log(p / (1 - p))
+    # No further from the mean of all rows than two deviations.
+    mean = np.average(logits, weights=w * v)
+    most = 2 * np.average((logits - mean) ** 2, weights=w * v) ** 0.5
+    logits = np.clip(logits, mean - most, mean + most)
     middle = np.sum(row * w**2 * v * logits) / np.sum(row * w**2 * v)
     return np.stack([np.ones(N), logits - middle], axis=1), v
 
@@ -435,6 +439,20 @@ def test_impossible_events_hide_no_others(n_impossible):
     early = next(x for x in found.rejected() if not x.conditions and x.statistic == "location")
     assert -0.8 < early.observed < -0.6
     assert found.critical(0.95) < 4.5
+
+
+@pytest.mark.parametrize("n_classes", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_one_wrong_label_at_probability_1_hides_no_segments(n_classes):
+    """A third of the rows never has the event; of six rows with p = 1 one is wrong."""
+    p, labels = PROBS.copy(), np.where(GROUPS["lead"] == 1, 0, EVENTS).astype(np.int32)
+    p[:6], labels[:6], labels[3] = 1.0, 1, 0
+    probs = np.stack([1 - p, p] + [0 * p] * (n_classes - 2), axis=1)
+    predictions = cj.Bernoulli(p) if n_classes == 2 else cj.Categorical(probs)
+    clusters = (np.arange(N) // 6).astype(np.int32)
+    found = cj.segment_test(KEY, predictions, labels, GROUPS, n_resamples=R, clusters=clusters)
+    assert found.critical(0.95) < 6
+    assert {"lead": "1"} in [x.conditions for x in found.rejected()]
+    assert all(abs(x.observed) < 9 for x in found.segments)
 
 
 def test_residuals_at_the_ends_of_the_unit_line():

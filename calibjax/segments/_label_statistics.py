@@ -8,6 +8,7 @@ import numpy as np
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import UnitInterval
+from calibjax._sharding import Axis, all_sum
 from calibjax._struct import static, struct
 from calibjax.features import DrawnPlaces
 from calibjax.segments._row_moments import RowMoments, Sets, Uncentred
@@ -16,6 +17,10 @@ from calibjax.segments._row_moments import RowMoments, Sets, Uncentred
 _MOST_CLASSES = 20
 # In units of the precision of the dtype.
 _ROUNDING = 64
+# Logits count as no further from their mean than so many of their deviations, both weighted by the
+# variances of the targets.  The logit of a wrong row at p = 1 is infinite: the row would be all
+# that a segment says, and its multipliers would hide all other segments.
+_MOST_DEVIATIONS = 2.0
 
 
 @struct
@@ -24,9 +29,11 @@ class EventStatistics:
 
     Args:
         middle: the mean logit of all rows, from which logits are counted: sums keep more digits.
+        most: the largest distance from it that counts.
     """
 
     middle: jax.Array
+    most: jax.Array
 
     names: ClassVar = ("rate", "sureness")
     n_residuals: ClassVar = 2
@@ -41,13 +48,13 @@ class EventStatistics:
     def residuals(self, predictions: Distribution, labels: Sets) -> jax.Array:
         """r and r l for labels ``[n, D]``, ``[n, D, 2]``."""
         assert not isinstance(labels, UnitInterval | DrawnPlaces)
-        p, logits = probability_and_logit(predictions)
+        p, distances = self._probability_and_distance(predictions)
         r = (labels == 1).astype(p.dtype) - p[:, None]
-        return jnp.stack([r, r * (logits - self.middle)[:, None]], axis=2)
+        return jnp.stack([r, r * distances[:, None]], axis=2)
 
     def moments(self, predictions: Distribution, residuals: jax.Array) -> RowMoments:
-        p, logits = probability_and_logit(predictions)
-        powers = jnp.stack([(logits - self.middle) ** k for k in range(4)], axis=1)
+        p, distances = self._probability_and_distance(predictions)
+        powers = jnp.stack([distances**k for k in range(4)], axis=1)
         variance = p * (1 - p)
         third = variance * (1 - 2 * p)
         squares = jnp.square(residuals[:, 0, 0])
@@ -80,6 +87,11 @@ class EventStatistics:
         of_slope = x[:, 3] - 3 * c * x[:, 2] + 3 * c**2 * x[:, 1] - c**3 * x[:, 0]
         return jnp.stack([x[:, 0], of_slope], axis=1)
 
+    def _probability_and_distance(self, predictions: Distribution) -> tuple[jax.Array, jax.Array]:
+        """P(Y = 1), and how far its logit is from the middle, ``[n]``."""
+        p, logits = probability_and_logit(predictions)
+        return p, jnp.clip(logits - self.middle, -self.most, self.most)
+
 
 @struct
 class ClassStatistics(Uncentred):
@@ -87,9 +99,11 @@ class ClassStatistics(Uncentred):
 
     Args:
         n_classes: m.
+        most: a target's log probability counts as no further below its mean.
     """
 
     n_classes: int = static()
+    most: jax.Array
 
     knows_moments: ClassVar = True
     unit_of_variance: ClassVar = 1.0
@@ -102,8 +116,7 @@ class ClassStatistics(Uncentred):
 
     @property
     def names(self) -> tuple[str, ...]:
-        classes = [f"class {c}" for c in range(self.n_classes)] if self.has_classes else []
-        return (*classes, "top label", "sureness")
+        return names_of_classes(self.n_classes)
 
     @property
     def n_residuals(self) -> int:
@@ -117,10 +130,10 @@ class ClassStatistics(Uncentred):
     def residuals(self, predictions: Distribution, labels: Sets) -> jax.Array:
         """``[n, D, J]`` for labels ``[n, D]``."""
         assert not isinstance(labels, UnitInterval | DrawnPlaces)
-        p, log_p, mean = _probabilities_and_logs(predictions)
+        p, deviations = self._probabilities_and_deviations(predictions)
         top = jnp.argmax(p, axis=1).astype(labels.dtype)
         is_top = (labels == top[:, None]).astype(p.dtype) - jnp.max(p, axis=1)[:, None]
-        sureness = jnp.take_along_axis(log_p, labels, axis=1) - mean[:, None]
+        sureness = jnp.take_along_axis(deviations, labels, axis=1)
         found = jnp.stack([is_top, sureness], axis=2)
         if not self.has_classes:
             return found
@@ -128,11 +141,10 @@ class ClassStatistics(Uncentred):
         return jnp.concatenate([indicators - p[:, None], found], axis=2)
 
     def moments(self, predictions: Distribution, residuals: jax.Array) -> RowMoments:
-        p, log_p, mean = _probabilities_and_logs(predictions)
+        p, deviations = self._probabilities_and_deviations(predictions)
         events = jnp.max(p, axis=1, keepdims=True)
         if self.has_classes:
             events = jnp.concatenate([p, events], axis=1)
-        deviations = log_p - mean[:, None]
         second, third = (
             jnp.concatenate([of_events, jnp.sum(p * deviations**k, axis=1, keepdims=True)], axis=1)
             for k, of_events in (
@@ -142,6 +154,38 @@ class ClassStatistics(Uncentred):
         )
         predicted = jnp.concatenate([events, jnp.ones_like(events[:, :1])], axis=1)
         return RowMoments(second, third, jnp.square(residuals[:, 0]), predicted)
+
+    def _probabilities_and_deviations(
+        self, predictions: Distribution
+    ) -> tuple[jax.Array, jax.Array]:
+        """Probabilities, and the deviations of their logs, of mean 0 in each row, ``[n, m]``."""
+        p, deviations = _probabilities_and_deviations(predictions)
+        deviations = jnp.maximum(deviations, -self.most)
+        return p, deviations - jnp.sum(p * deviations, axis=1, keepdims=True)
+
+
+def names_of_classes(n_classes: int) -> tuple[str, ...]:
+    """What the statistics of so many classes are called."""
+    classes = [f"class {c}" for c in range(n_classes)] if n_classes <= _MOST_CLASSES else []
+    return (*classes, "top label", "sureness")
+
+
+def event_statistics(predictions: Distribution, weights: jax.Array, axis: Axis) -> EventStatistics:
+    """With the mean and the deviation of the logits of all rows."""
+    p, logits = probability_and_logit(predictions)
+    v = weights * p * (1 - p)
+    middle = _ratio(*all_sum((jnp.sum(v * logits), jnp.sum(v)), axis))
+    square = _ratio(*all_sum((jnp.sum(v * (logits - middle) ** 2), jnp.sum(v)), axis))
+    return EventStatistics(middle, _MOST_DEVIATIONS * jnp.sqrt(square))
+
+
+def class_statistics(predictions: Distribution, weights: jax.Array, axis: Axis) -> ClassStatistics:
+    """With the deviation of the log probabilities of all rows; of two classes, of their logits."""
+    p, deviations = _probabilities_and_deviations(predictions)
+    top = jnp.max(p, axis=1)
+    squares = weights * jnp.sum(p * deviations**2, axis=1)
+    sums = jnp.sum(squares), jnp.sum(weights * top * (1 - top))
+    return ClassStatistics(p.shape[1], _MOST_DEVIATIONS * jnp.sqrt(_ratio(*all_sum(sums, axis))))
 
 
 def probability_and_logit(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
@@ -153,11 +197,13 @@ def probability_and_logit(predictions: Distribution) -> tuple[jax.Array, jax.Arr
     return p, jnp.log(jnp.maximum(p, least)) - jnp.log(jnp.maximum(other, least))
 
 
-def _probabilities_and_logs(
-    predictions: Distribution,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Probabilities and their finite logs ``[n, m]``, and the means of the logs ``[n]``."""
+def _probabilities_and_deviations(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
+    """Probabilities, and their finite logs minus the mean of these, ``[n, m]``."""
     probabilities = predictions.label_probabilities()
     p = probabilities / jnp.sum(probabilities, axis=1, keepdims=True)
     log_p = jnp.log(jnp.maximum(p, jnp.finfo(p.dtype).tiny))
-    return p, log_p, jnp.sum(p * log_p, axis=1)
+    return p, log_p - jnp.sum(p * log_p, axis=1, keepdims=True)
+
+
+def _ratio(x: jax.Array, y: jax.Array) -> jax.Array:
+    return x / jnp.where(y > 0, y, 1.0)

@@ -5,13 +5,16 @@ r"""What is tested of a segment: residuals of rows that a person can read, with 
 - rate: r;
 - sureness: r (l - c) with the logit l of p and the centre c = sum w^2 v l / sum w^2 v of the
   segment, v = p (1 - p).  It is the derivative of the log likelihood in the slope of logits, and
-  under the model it is not correlated with the rate.
+  under the model it is not correlated with the rate.  Logits count as no further from their mean
+  over all rows than 2 deviations, both weighted by v: a wrong row at p = 1 is not all there is.
 
 **Classes**, with the indicators e of the target and its probabilities p:
 
 - the frequency of each class, e_c - p_c, of up to 20 classes;
 - top label: whether the most probable class came, minus its probability;
-- sureness: log p_y - E log p_Y, the derivative of the log likelihood in the inverse temperature.
+- sureness: log p_y - E log p_Y, the derivative of the log likelihood in the inverse temperature,
+  where log p - E log p is cut off at -2 deviations of all rows, each row weighted as for events by
+  the variance of its most probable class.
 
 **Numbers**, counts and ordered classes, with the normal score z of U = F(y):
 
@@ -23,14 +26,15 @@ Of an interval of U, each is the mean over the interval.
 """
 
 import jax
-import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
-from calibjax._sharding import Axis, all_sum
+from calibjax._sharding import Axis
 from calibjax.segments._label_statistics import (
     ClassStatistics,
     EventStatistics,
-    probability_and_logit,
+    class_statistics,
+    event_statistics,
+    names_of_classes,
 )
 from calibjax.segments._number_statistics import NumberStatistics
 
@@ -44,13 +48,8 @@ def statistics_of(
     """The statistics for a family; `is_exact` says whether all targets are known."""
     if predictions.is_ordered:
         return NumberStatistics(is_exact and not predictions.has_atoms)
-    n_classes = _n_classes(predictions)
-    if n_classes > 2:
-        return ClassStatistics(n_classes)
-    p, logits = probability_and_logit(predictions)
-    variance = weights * p * (1 - p)
-    total, sums = all_sum((jnp.sum(variance), jnp.sum(variance * logits)), axis)
-    return EventStatistics(sums / jnp.where(total > 0, total, 1.0))
+    make = class_statistics if _n_classes(predictions) > 2 else event_statistics
+    return make(predictions, weights, axis)
 
 
 def names_of_statistics(predictions: Distribution) -> tuple[str, ...]:
@@ -58,7 +57,7 @@ def names_of_statistics(predictions: Distribution) -> tuple[str, ...]:
     if predictions.is_ordered:
         return NumberStatistics.names
     n_classes = _n_classes(predictions)
-    return ClassStatistics(n_classes).names if n_classes > 2 else EventStatistics.names
+    return names_of_classes(n_classes) if n_classes > 2 else EventStatistics.names
 
 
 def _n_classes(predictions: Distribution) -> int:
