@@ -109,10 +109,11 @@ def monitor(
     exit status is 1 from the first alarm on, for ever.
 
     The state remembers what it has counted.  A file that was counted before, under whatever name,
-    one that begins with it, and days that do not come after the last one are refused; so are other
-    columns, classes or levels than those of the first call.  Calls for one state wait for each
-    other.  If a call fails, with the exit status 2, then it has counted nothing, and can be made
-    again.
+    one that begins with it or has most of its rows, as after a correction, and days that do not
+    come after the last one are refused; so are other columns, classes or levels than those of the
+    first call.  From cron use --by, which knows days by their names.  Calls for one state wait for
+    each other.  If a call fails, with the exit status 2, then it has counted nothing, and can be
+    made again.
 
     \b
     Examples, every evening, and for a log of many days:
