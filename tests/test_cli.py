@@ -444,6 +444,7 @@ def brier_comparison(key, kernel, first, others, targets, **options):
 
 def test_compare(monkeypatch, tmp_path):
     monkeypatch.setattr("calibjax.cli._compare.compare_calibration", brier_comparison)
+    monkeypatch.setattr("calibjax.cli._compare.remarks_on_independence", lambda *_: [])
     good = binary_file(tmp_path / "good.csv", 1.0, 0)
     bad = binary_file(tmp_path / "bad.csv", 8.0, 0)
     # Classes have one order in all files.
@@ -467,6 +468,41 @@ def test_compare(monkeypatch, tmp_path):
     assert result.exit_code == 0
     assert f"No sign that one of {good} and {good} is better calibrated (p = 1" in result.stdout
     assert f"{good} is better calibrated than {bad} (p = 0.001" in result.stdout
+
+
+def test_compare_of_rows_that_depend(monkeypatch, tmp_path):
+    given = []
+
+    def comparison(key, kernel, first, others, targets, **options):
+        given.append(options)
+        numbers = np.ones(2), np.zeros(1), np.ones(1), np.ones(1), np.ones((2, 999))
+        return cj.CalibrationComparison(*map(jnp.asarray, numbers), several=True, method="none")
+
+    monkeypatch.setattr("calibjax.cli._compare.compare_calibration", comparison)
+    # All 15 forecasts of a day have one error, and the days come in no order.
+    days = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 15))
+    errors = np.random.default_rng(1).normal(size=10)[days]
+    path = tmp_path / "days.csv"
+    dates = [f"2026-03-{day + 1:02}" for day in days]
+    pl.DataFrame({"mu": np.zeros(150), "sd": np.ones(150), "y": errors, "day": dates}).write_csv(
+        path
+    )
+    command = "compare", path, path, "--mean", "mu", "--sd", "sd", "--target", "y"
+    warning = r"Rows next to each other in day depend on each other .*: pass --time day"
+    assert re.search(warning, run(*command).stdout)
+    (remark,) = json.loads(run(*command, "--json").stdout)["remarks"]
+    assert re.search(warning, remark)
+    assert given == [{"clusters": None, "times": None, "horizon": None}] * 2
+
+    assert "depend" not in run(*command, "--time", "day").stdout
+    few = run(*command, "--time", "day", "--horizon", 2)
+    assert "Few horizons" in few.stdout
+    for options in given[2:]:
+        np.testing.assert_array_equal(options["times"] - options["times"].min(), days)
+    assert [options["horizon"] for options in given[2:]] == [None, 2]
+    run(*command, "--cluster", "day")
+    np.testing.assert_array_equal(given[-1]["clusters"], days)
+    check_error(run(*command, "--horizon", 2), "--horizon .* --time")
 
 
 @pytest.mark.slow

@@ -8,10 +8,10 @@ import numpy as np
 import typer
 
 from calibjax.cli._columns import Columns, in_order
-from calibjax.cli._options import AsJson, Level, Seed
+from calibjax.cli._options import AsJson, Cluster, Horizon, Level, Seed, Time
 from calibjax.cli._terminal import BadInput, as_text, check_level, one_line_errors, working
 from calibjax.cli._with_columns import with_columns
-from calibjax.evaluation import Model
+from calibjax.evaluation import Model, dependence_of, remarks_on_independence
 from calibjax.intervals import compare_calibration
 
 
@@ -19,6 +19,9 @@ from calibjax.intervals import compare_calibration
 def compare(
     files: Annotated[list[Path], typer.Argument(help="Two files or more, with the same targets.")],
     columns: Columns,
+    cluster: Cluster = None,
+    time: Time = None,
+    horizon: Horizon = None,
     as_json: AsJson = False,
     level: Level = 0.05,
     seed: Seed = 0,
@@ -30,15 +33,17 @@ def compare(
     status is 1 if the first two models differ at the level.
 
     \b
-    Example:
+    Examples:
       calibjax compare old.csv new.csv --probs 'p_*' --target label
+      calibjax compare old.csv new.csv --mean mu --sd sigma --target mw --time day --horizon 4
     """
     with one_line_errors():
         check_level(level)
         if len(files) < 2:
             raise BadInput(f"{files[0]}: expected at least one more file to compare it with.")
-        first, *others = (columns.read(file) for file in files)
+        first, *others = (columns.read(file, others=(cluster, time)) for file in files)
         others = [_with_same_targets(first, other) for other in others]
+        dependence = dependence_of(first, cluster, time, horizon)
         with working(f"Comparing {len(files)} models on {len(first.targets)} rows"):
             result = compare_calibration(
                 jax.random.key(seed),
@@ -46,7 +51,9 @@ def compare(
                 first.predictions,
                 [other.predictions for other in others],
                 first.targets,
+                **dependence._asdict(),
             )
+            remarks = remarks_on_independence(first, columns, dependence, seed)
             interval = result.confidence_interval(1 - level)
         pairs: list[dict[str, Any]] = [
             {
@@ -64,7 +71,13 @@ def compare(
             for file, estimate in zip(files, result.estimates, strict=True)
         ]
         if as_json:
-            found = {"method": result.method, "level": level, "models": estimates, "pairs": pairs}
+            found = {
+                "method": result.method,
+                "level": level,
+                "models": estimates,
+                "pairs": pairs,
+                "remarks": remarks,
+            }
             typer.echo(as_text(found))
         else:
             for model in estimates:
@@ -72,6 +85,8 @@ def compare(
             for pair in pairs:
                 typer.echo(_sentence(pair))
             typer.echo(f"({result.method}, intervals with confidence {1 - level:g})")
+            for remark in remarks:
+                typer.echo(remark)
     raise typer.Exit(int(pairs[0]["rejected"]))
 
 

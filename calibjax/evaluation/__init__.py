@@ -16,6 +16,7 @@ from calibjax.evaluation._frames import dependence_of as dependence_of
 from calibjax.evaluation._frames import group_columns as group_columns
 from calibjax.evaluation._frames import groups_of as groups_of
 from calibjax.evaluation._frames import listed as listed
+from calibjax.evaluation._independence import remarks_on_independence as remarks_on_independence
 from calibjax.evaluation._neighbours import Column as Column
 from calibjax.evaluation._posterior import ParameterCheck as ParameterCheck
 from calibjax.evaluation._posterior import PosteriorCheck as PosteriorCheck

@@ -99,21 +99,21 @@ def remarks_on_rows(weights: np.ndarray | None, dependence: Dependence) -> list[
             "reliability, PIT and coverage allow for it. The CORP curve, maps, and where it is "
             "worst, assume independent rows; recalibrations are left out."
         )
-    few = _few_units(dependence)
-    if few is not None:
-        found.append(f"Few {few} tests find only large errors, and intervals are wide.")
-    return found
+    return found + remarks_on_few_units(dependence)
 
 
-def _few_units(dependence: Dependence) -> str | None:
-    """Whether there are too few clusters or horizons to learn much from, in words."""
-    if dependence.clusters is not None:
-        few = np.unique(np.asarray(dependence.clusters)).size < _FEW_CLUSTERS
-        return f"clusters: with fewer than {_FEW_CLUSTERS}," if few else None
-    if dependence.times is None or dependence.horizon is None:
-        return None
-    few = np.ptp(np.asarray(dependence.times)) < _FEW_HORIZONS * dependence.horizon
-    return f"horizons: where times span fewer than {_FEW_HORIZONS}," if few else None
+def remarks_on_few_units(dependence: Dependence) -> list[str]:
+    """Whether there are too few clusters or horizons to learn much from."""
+    clusters, times, horizon = dependence
+    if clusters is not None:
+        is_few = np.unique(np.asarray(clusters)).size < _FEW_CLUSTERS
+        words = f"clusters: with fewer than {_FEW_CLUSTERS},"
+    elif times is not None and horizon is not None:
+        is_few = np.ptp(np.asarray(times)) < _FEW_HORIZONS * horizon
+        words = f"horizons: where times span fewer than {_FEW_HORIZONS},"
+    else:
+        return []
+    return [f"Few {words} tests find only large errors, and intervals are wide."] if is_few else []
 
 
 def _column(name: str, found: np.ndarray) -> np.ndarray:

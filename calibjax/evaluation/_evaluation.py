@@ -25,7 +25,7 @@ from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._mending import Mending
-from calibjax.evaluation._neighbours import Neighbours, remark_on_neighbours, remarks_on_columns
+from calibjax.evaluation._neighbours import Neighbours, remarks_on_order
 from calibjax.evaluation._pictures import curves_of
 from calibjax.evaluation._remarks import Impossible, impossible_rows, remarks
 from calibjax.evaluation._remedies import Remedy, remedies_of
@@ -120,12 +120,7 @@ class Evaluation:
     def remarks(self) -> list[str]:
         """What is left out, and why intervals may be too narrow: few rows; mostly empty."""
         found = remarks(self.predictions, self.targets, self.weights, self.dependence)
-        # A column says which option to use, the order of the rows does not.
-        warnings = remarks_on_columns(self.neighbours)
-        of_neighbours = remark_on_neighbours(self.pvalue_of_neighbours)
-        if of_neighbours is not None and not warnings:
-            warnings = [of_neighbours]
-        return [*warnings, *found]
+        return [*remarks_on_order(self.pvalue_of_neighbours, self.neighbours), *found]
 
     @property
     def units(self) -> str | None:

@@ -100,6 +100,12 @@ class Neighbours(NamedTuple):
         )
 
 
+def remarks_on_order(of_rows: float | None, in_columns: Sequence[Neighbours]) -> list[str]:
+    """The warnings of columns, else that of the order of the rows, which names no option."""
+    of_columns, of_order = remarks_on_columns(in_columns), remark_on_neighbours(of_rows)
+    return of_columns or ([] if of_order is None else [of_order])
+
+
 def remarks_on_columns(found: Sequence[Neighbours]) -> list[str]:
     """The warnings of all columns, and which of two options is the right one."""
     warned = [(column, words) for column in found if (words := column.remark()) is not None]
