@@ -103,8 +103,8 @@ BAD = {
         "there is no column y, only",
     ),
     "text in quotes that do not end": ("x.csv", 'p,y\n"0.5,1\n', "no .csv file that can be read"),
-    "percent": ("x.csv", "p,y\n50%,1\n20%,0\n", "p, row 2: expected a finite number, got 50%"),
-    "percentages": ("x.csv", "p,y\n50,1\n20,0\n", "p, row 2: expected a probability, got 50"),
+    "percent": ("x.csv", "p,y\n50%,1\n0.2,0\n", "p, row 2: expected a finite number, got 50%"),
+    "percentages": ("x.csv", "p,y\n50,1\n20,0\n", "p, row 2: .*divide it by 100.*got 50"),
     "the header again": (
         "x.csv",
         f"{NUMBERS}{NUMBERS}",
@@ -335,6 +335,83 @@ def test_logs_of_the_harness(tmp_path, monkeypatch):
     CliRunner().invoke(app, ["evaluate", "-"], input=path.read_bytes())
     ((predictions, _),) = evaluated
     np.testing.assert_array_equal(predictions.probs, model.predictions.probs)
+
+
+def lines_of(*records):
+    return "\n".join(map(json.dumps, records))
+
+
+def test_letters_of_options(tmp_path, capsys):
+    records = [{"p": [0.5, 0.5], "y": "B"}, {"p": [0.2, 0.1, 0.7], "y": "A"}]
+    model = Columns("y", probs="p").read(write(tmp_path, "x.jsonl", lines_of(*records)))
+    assert model.targets.tolist() == [1, 0] and model.classes == ["A", "B", "C"]
+    assert "column y: A is the first of p" in capsys.readouterr().err
+    for target, message in [
+        ("C", "row 1: expected one of the options of its row, from 0, got 2, with 2 options"),
+        ("D", "got 'D': name .* of lists write the places of options, from 0, or A, B, …"),
+        (-1, "got '-1'; if -1 stands for no label, leave out its rows"),
+    ]:
+        bad = [records[0] | {"y": target}, records[1] | {"y": 0 if target == -1 else "A"}]
+        with pytest.raises(ERRORS, match=message):
+            Columns("y", probs="p").read(write(tmp_path, "bad.jsonl", lines_of(*bad)))
+
+
+def test_what_is_missing_in_a_log(tmp_path, capsys):
+    records = [{"p": [0.5, 0.5], "y": k % 2, "q": {"a": 0.5, "b": 0.5}} for k in range(4)]
+    records += [
+        {"p": [None, 1.0], "y": 0},
+        {"p": [0.5, 0.5], "y": None},
+        {"p": [0.5, 0.5], "y": ""},
+    ]
+    path = write(tmp_path, "x.jsonl", lines_of(*records))
+    model = Columns("y", probs="p", drop_missing=True).read(path)
+    assert model.row_names.tolist() == [1, 2, 3, 4]
+    with pytest.raises(ERRORS, match=r"no column q, .* is it 'q\.\*', for the keys of an object"):
+        Columns("y", probs="q").read(path)
+
+
+def test_names_with_dots_in_a_condition(tmp_path):
+    records = [{"doc": {"subject": s, "x.y": 1}, "p": 0.5, "y": 1} for s in ("law", "art", "doc.x")]
+    path = write(tmp_path, "x.jsonl", lines_of(*records))
+    for condition, rows in [
+        ("doc.subject = 'law'", [1]),
+        ("doc.subject IN ('law', 'doc.x') AND doc.x.y = 1", [1, 3]),
+        ("\"doc.subject\" <> 'doc.subject'", [1, 2, 3]),
+    ]:
+        model = Columns("y", prob="p", where=condition).read(path, at_least=1)
+        assert model.row_names.tolist() == rows
+    with pytest.raises(BadInput, match="numbers is compared with a text; write numbers without"):
+        Columns("y", prob="p", where="y <> '-1'").read(path)
+
+
+def test_options_that_a_row_of_text_lacks(tmp_path, capsys):
+    text = "p_A,p_B,p_C,y\n0.5,0.5,,B\n0.2,0.1,0.7,A\n1,,,A\n"
+    path = write(tmp_path, "x.csv", text)
+    columns = Columns("y", probs="p_*")
+    expected = np.array([[0.5, 0.5, 0], [0.2, 0.1, 0.7], [1, 0, 0]])
+    np.testing.assert_allclose(columns.read(path).predictions.probs, expected, rtol=1e-6)
+    assert "columns p_*: the last cells of some rows are empty" in capsys.readouterr().err
+    dropping = Columns("y", probs="p_*", drop_missing=True)
+    model = dropping.read(write(tmp_path, "y.csv", text + ",,,B\n0.3,0.7,,\n"))
+    np.testing.assert_allclose(model.predictions.probs, expected, rtol=1e-6)
+    # Something else is missing where others come behind it, or the rest is no probability.
+    for row in ("0.3,,0.7,A", "0.3,0.3,,A"):
+        with pytest.raises(ERRORS, match="got nothing"):
+            columns.read(write(tmp_path, "y.csv", f"{text}{row}\n"))
+
+
+def test_percentages(tmp_path, capsys):
+    path = write(tmp_path, "x.csv", "p,y\n50%,1\n 7.5 %,0\n")
+    model = Columns("y", prob="p").read(path)
+    np.testing.assert_allclose(model.predictions.probs, [0.5, 0.075], rtol=1e-6)
+    assert "column p: percentages are read as shares" in capsys.readouterr().err
+    path = write(tmp_path, "x.csv", "p,y\n0,0\n85,1\n100,0\n")
+    with pytest.raises(
+        ERRORS, match="p, row 3: .* percentages, 0 to 100: divide it by 100., got 85"
+    ):
+        Columns("y", prob="p").read(path)
+    with pytest.raises(ERRORS, match="row 3: expected a probability, got 1.5"):
+        Columns("y", prob="p").read(write(tmp_path, "x.csv", "p,y\n0,0\n1.5,1\n0.3,0\n"))
 
 
 def test_texts_are_written_as_they_were(tmp_path):

@@ -42,6 +42,16 @@ def tested(monkeypatch):
     return calls
 
 
+def test_every_row_of_a_file_is_mended(rows, tmp_path):
+    """The option that was passed already was the advice."""
+    frame = frame_of().with_columns(p_b=pl.when(pl.col("site") > 3).then("p_b"))
+    frame.write_csv(tmp_path / "new.csv")
+    files = "--apply", tmp_path / "new.csv", "--out", tmp_path / "out.csv"
+    result = run(rows, *PROBS, "--drop-missing", *files)
+    message = "column p_b, row .*: expected a value in all rows of --apply, which .* got nothing"
+    assert result.exit_code == 2 and re.search(message, result.stderr.splitlines()[-1])
+
+
 def frame_of(n=N, seed=0):
     """Predictions of all kinds that are too sure, and what is beside them in a file."""
     rng = np.random.default_rng(seed)

@@ -111,7 +111,11 @@ def _column(name: str, values: list[Any]) -> pl.Series:
         return pl.Series(name, values, pl.Int64)
     if float in kinds and kinds <= {int, float}:
         return pl.Series(name, values, pl.Float64, strict=False)
-    if kinds == {list} and {type(x) for value in values for x in value or ()} <= {int, float}:
+    if kinds == {list} and {type(x) for value in values for x in value or ()} <= {
+        int,
+        float,
+        type(None),
+    }:
         return pl.Series(name, values, pl.List(pl.Float64), strict=False)
     texts = [x if x is None or isinstance(x, str) else json.dumps(x) for x in values]
     return pl.Series(name, texts, pl.String)

@@ -129,6 +129,8 @@ def recalibrate(
         if apply is not None:  # what is wrong with it is said before long work
             table = columns.table(apply)
             place = fitted.place_in(table, said)
+            for name in place.names if not place.have_options(table) else place.names[:1]:
+                table.check_present(name, "a value in all rows of --apply, which are all mended")
             new = place.read(table)
             if len(new) < 1:
                 raise BadInput(f"{apply}: expected at least 1 row, got 0.")

@@ -1,6 +1,7 @@
 """The columns of files; errors name the file, the column and the row."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -102,9 +103,13 @@ class FileTable(Table):
         flat = {name: x for name, x in self.columns.items() if not x.dtype.is_nested()}
         try:
             frame = pl.DataFrame([_as_numbers(x).alias(name) for name, x in flat.items()])
-            (found,) = frame.select(pl.sql_expr(condition).alias("found")).iter_columns()
+            sql = _with_quoted_names(condition, self.names)
+            (found,) = frame.select(pl.sql_expr(sql).alias("found")).iter_columns()
         except (pl.exceptions.PolarsError, ValueError) as error:
-            raise BadInput(f"--where {condition}: {str(error).splitlines()[0]}.") from None
+            reason = str(error).splitlines()[0]
+            if "cannot compare string with numeric" in reason:
+                reason = "a column of numbers is compared with a text; write numbers without quotes"
+            raise BadInput(f"--where {condition}: {reason}.") from None
         if found.dtype != pl.Boolean or len(found) != len(frame):
             raise BadInput(
                 f"--where {condition}: expected true or false for each row, such as 'lead == 3', "
@@ -136,6 +141,17 @@ class FileTable(Table):
     def row_numbers(self) -> np.ndarray:
         """What errors call each row."""
         return np.arange(len(self)) if self.rows is None else self.rows
+
+
+def _with_quoted_names(condition: str, names: Sequence[str]) -> str:
+    """A condition in which names with a dot, which SQL takes for those of tables, have quotes."""
+    dotted = sorted((x for x in names if "." in x), key=len, reverse=True)
+    if not dotted:
+        return condition
+    # Texts and names in quotes stay as they are.
+    bare = "|".join(map(re.escape, dotted))
+    pattern = rf"""('[^']*'|"[^"]*")|(?<![\w.])({bare})(?![\w.])"""
+    return re.sub(pattern, lambda found: found[1] or f'"{found[2]}"', condition)
 
 
 def _as_numbers(column: pl.Series) -> pl.Series:

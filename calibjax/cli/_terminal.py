@@ -1,6 +1,7 @@
 """What all commands do before and after their work, and errors that end them in one line."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,9 @@ def one_line_errors() -> Iterator[None]:
         yield
     except BadInput as error:
         _end(str(error))
+    except BrokenPipeError:  # as of head, which has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(_BAD_INPUT) from None
     except OSError as error:
         _end(f"{error.filename}: {error.strerror}" if error.strerror else str(error))
     except (TypeError, ValueError) as error:

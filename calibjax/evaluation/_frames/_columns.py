@@ -9,7 +9,11 @@ import numpy as np
 
 from calibjax._distribution import Distribution
 from calibjax.distributions import Bernoulli, Categorical
-from calibjax.evaluation._frames._labels import labels_of_classes, labels_of_event
+from calibjax.evaluation._frames._labels import (
+    labels_of_classes,
+    labels_of_event,
+    letters_of_options,
+)
 from calibjax.evaluation._frames._places import Place
 from calibjax.evaluation._frames._table import Table, listed, stems
 
@@ -113,13 +117,20 @@ class ColumnNames:
         if self.survival is not None:
             others = [*others, self.event]
         if self.drop_missing:
-            used = [*place.names, target, *(name for name in others if name is not None)]
+            # A question with few options lacks the last ones, and a row without any the first.
+            needed = place.names[:1] if place.have_options(table) else place.names
+            used = [*needed, target, *(name for name in others if name is not None)]
             table = table.without_missing(dict.fromkeys(used), place.classes or [])
         predictions = place.read(table)
         n, classes, events = len(predictions), None, None
         if isinstance(predictions, Categorical):
+            is_open = self.classes is None and place.classes is None
             targets, classes = labels_of_classes(
-                table, target, self.classes, place.classes, predictions.probs.shape[1]
+                table,
+                target,
+                letters_of_options(table, place.names, target) if is_open else self.classes,
+                place.classes,
+                predictions.probs.shape[1],
             )
             table.check_options(place.names, target, targets)
         elif isinstance(predictions, Bernoulli):

@@ -1,12 +1,13 @@
 """Labels from a column of a table; errors name the table, the column and the row."""
 
+import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from calibjax.evaluation._classes import checked_classes
-from calibjax.evaluation._frames._table import Table
+from calibjax.evaluation._frames._table import Table, has_lists
 from calibjax.evaluation._labels import LabelError, Labels, read_events, read_labels
 
 
@@ -41,6 +42,18 @@ def labels_of_event(table: Table, name: str, event: str | None) -> Labels:
     return labels
 
 
+def letters_of_options(table: Table, names: Sequence[str], target: str) -> list[str] | None:
+    """Letters that call the numbers of lists, if all targets are such; None if they are not."""
+    cells = table.cells(names[0])
+    if len(names) > 1 or not has_lists(cells):
+        return None
+    letters = string.ascii_uppercase[: max(len(x) for x in cells)]
+    if not all(isinstance(x, str) and x.strip() in list(letters) for x in table.cells(target)):
+        return None
+    table.say(f"{table.source}, column {target}: A is the first of {names[0]}, and so on.")
+    return list(letters)
+
+
 def _read(table: Table, name: str, read: Callable[[np.ndarray], Labels]) -> Labels:
     try:
         return read(table.labels(name))
@@ -49,12 +62,14 @@ def _read(table: Table, name: str, read: Callable[[np.ndarray], Labels]) -> Labe
         advice = {
             None: "",
             "classes": ": name the columns by the classes, such as p_cat and p_dog with "
-            + option("probs", "p_*"),
+            f"{option('probs', 'p_*')}; of lists write the places of options, from 0, or A, B, …",
             "event": f": {option('event')} must say which of them is the event",
             "distribution": f"; for real targets take {option('mean')} and {option('sd')}, "
             f"{option('quantiles')} or {option('draws')}",
         }
         message = f"expected {error.expected}, got {error.got}{advice[error.needs]}."
         if error.row is not None:
+            if error.got.strip("'").startswith("-1"):
+                message = f"{message[:-1]}; if -1 stands for no label, leave out its rows."
             table.fail(name, error.row, message)
         raise ValueError(f"{table.source}, column {name}: {message}") from None

@@ -18,7 +18,7 @@ from calibjax.distributions import (
     Quantiles,
     SurvivalCurve,
 )
-from calibjax.evaluation._frames._table import Table
+from calibjax.evaluation._frames._table import Table, as_floats, is_missing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +108,31 @@ class Place:
         """The numbers of all columns, or of the array, ``[n, m]``, in NumPy."""
         if len(self.names) == 1:
             return table.array(self.names[0], filled=self.kind == "probs")
+        if self.have_options(table):
+            table.say(
+                f"{table.source}, columns {self.pattern}: the last cells of some rows are empty; "
+                "the probability of what a row lacks is 0."
+            )
+            return np.stack([np.nan_to_num(as_floats(table.cells(x))) for x in self.names], axis=1)
         return np.stack([table.numbers(name) for name in self.names], axis=1)
+
+    def have_options(self, table: Table) -> bool:
+        """Whether columns hold questions with fewer options or more, whose last cells are empty.
+
+        Then the numbers of each row sum to 1; rows without any are missing.
+        """
+        if self.kind != "probs" or len(self.names) == 1:
+            return False
+        columns = [table.one_value(name) for name in self.names]
+        if len({len(x) for x in columns}) > 1:
+            return False
+        missing = np.stack([is_missing(x) for x in columns], axis=1)
+        known = ~missing.all(axis=1)
+        if not missing[known].any() or np.any(missing[known, :-1] & ~missing[known, 1:]):
+            return False
+        probs = np.stack([as_floats(x) for x in columns], axis=1)[known]
+        sums = np.where(missing[known], 0.0, probs).sum(axis=1)
+        return bool(np.all(np.abs(sums - 1) <= TOLERANCE))
 
     def _categorical(self, table: Table) -> Categorical:
         probs = on_host(self._values(table))
@@ -126,7 +150,10 @@ class Place:
 
     def _bernoulli(self, table: Table) -> Bernoulli:
         probs = on_host(table.numbers(self.names[0]))
-        table.check(self.names[0], (probs >= 0) & (probs <= 1), "a probability")
+        words = "a probability"
+        if np.all((probs >= 0) & (probs <= 100)) and np.sum(probs > 1) > len(probs) / 2:
+            words += " (the column holds percentages, 0 to 100: divide it by 100)"
+        table.check(self.names[0], (probs >= 0) & (probs <= 1), words)
         return Bernoulli(jnp.asarray(probs))
 
     def _normal(self, table: Table) -> Normal:

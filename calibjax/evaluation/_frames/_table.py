@@ -78,6 +78,8 @@ class Table(abc.ABC):
         """An error if there is no column of this name."""
         if name not in self.names:
             near = difflib.get_close_matches(name, self.names, 2)
+            if any(x.startswith(f"{name}.") for x in self.names):
+                near = [f"'{name}.*', for the keys of an object"]
             hint = f"; is it {' or '.join(near)}?" if near else "."
             raise ValueError(
                 f"{self.source}: there is no column {name}, only {listed(self.names)}{hint}"
@@ -91,7 +93,7 @@ class Table(abc.ABC):
     def one_value(self, name: str) -> np.ndarray:
         """The cells ``[n]`` of a column that has one value in each row."""
         cells = self.cells(name)
-        if cells.ndim > 1 or _has_lists(cells):
+        if cells.ndim > 1 or has_lists(cells):
             raise ValueError(f"{self.source}, column {name}: expected one value in each row.")
         return cells
 
@@ -122,6 +124,10 @@ class Table(abc.ABC):
         )
         return kept
 
+    def check_present(self, name: str, expected: str) -> None:
+        """An error at the first row without a value."""
+        self.check(name, ~is_missing(self.cells(name)), expected)
+
     def truths(self, name: str) -> np.ndarray:
         """A column of truth values ``[n]``: true and false, yes and no, or 1 and 0."""
         words = [text_of(x).strip().lower() for x in self.one_value(name)]
@@ -131,7 +137,7 @@ class Table(abc.ABC):
     def texts(self, name: str) -> np.ndarray:
         """A column as text, without missing values."""
         cells = self.one_value(name)
-        self.check(name, ~is_missing(cells), "a value")
+        self.check_present(name, "a value")
         return np.array([text_of(x) for x in cells], dtype=str)
 
     def labels(self, name: str) -> np.ndarray:
@@ -140,7 +146,7 @@ class Table(abc.ABC):
         self.check(name, ~is_missing(cells), "a label")
         if cells.dtype.kind == "f" or cells.ndim > 1:
             return cells
-        if _has_lists(cells):
+        if has_lists(cells):
             raise ValueError(f"{self.source}, column {name}: expected labels, got lists.")
         return np.array([text_of(x) for x in cells], dtype=str)
 
@@ -172,13 +178,19 @@ class Table(abc.ABC):
     def _values(self, name: str, filled: bool = False) -> np.ndarray:
         """Finite numbers ``[n]`` or ``[n, m]``."""
         cells = self.cells(name)
-        if _has_lists(cells):
+        if has_lists(cells):
             cells = self._array_of_lists(name, cells, filled)
         if cells.ndim > 2 or cells.dtype.kind not in "biufO" or _has_dates(cells):
             shape = f"an array of shape {list(cells.shape)}" if cells.ndim > 2 else ""
             came = shape or ("dates" if cells.dtype.kind in "MO" else str(cells.dtype))
             raise ValueError(f"{self.source}, column {name}: expected numbers, got {came}.")
-        values = as_floats(cells)
+        texts = cells[~is_missing(cells)] if cells.ndim == 1 else cells
+        if len(texts) and all(isinstance(x, str) and x.strip().endswith("%") for x in texts.flat):
+            shown = [x.strip()[:-1] if isinstance(x, str) else x for x in cells.flat]
+            values = as_floats(np.array(shown, object)).reshape(cells.shape) / 100
+            self.say(f"{self.source}, column {name}: percentages are read as shares, 50% as 0.5.")
+        else:
+            values = as_floats(cells)
         # A number that is too large for the dtype of jax becomes infinite, which is an error below.
         with np.errstate(over="ignore"):
             finite = np.isfinite(on_host(values))
@@ -213,7 +225,7 @@ class Table(abc.ABC):
     def check_options(self, names: Sequence[str], target: str, labels: np.ndarray) -> None:
         """An error if a label is none of the options of its row, if these are lists."""
         cells = self.cells(names[0])
-        if len(names) == 1 and _has_lists(cells) and len(cells) == len(labels):
+        if len(names) == 1 and has_lists(cells) and len(cells) == len(labels):
             sizes = np.array([len(x) for x in cells])
             words = [f"{x}, with {size} options" for x, size in zip(labels, sizes, strict=True)]
             self.check(target, labels < sizes, "one of the options of its row, from 0", words)
@@ -263,7 +275,7 @@ class Table(abc.ABC):
 
 
 def is_missing(cells: np.ndarray) -> np.ndarray:
-    """Which rows miss a value, ``[n]``: None, NaN, NaT or NA of pandas."""
+    """Which rows miss a value, ``[n]``: None, NaN, NaT or NA of pandas, also one in a list."""
     if cells.dtype.kind in "mM":
         found = np.isnat(cells)
     elif cells.dtype.kind == "f":
@@ -276,8 +288,10 @@ def is_missing(cells: np.ndarray) -> np.ndarray:
 
 
 def _is_none(value: object) -> bool:
-    # A list is there, whatever is in it, and NA of pandas refuses to say whether it is itself.
-    if value is None or isinstance(value, (str, list, np.ndarray, dict)):
+    if isinstance(value, (list, np.ndarray)):
+        return any(map(_is_none, value))
+    # NA of pandas refuses to say whether it is itself.
+    if value is None or isinstance(value, (str, dict)):
         return value is None
     try:
         return bool(value != value)
@@ -340,7 +354,7 @@ def _halves(pattern: str) -> tuple[str, str]:
     return start, end
 
 
-def _has_lists(cells: np.ndarray) -> bool:
+def has_lists(cells: np.ndarray) -> bool:
     is_objects = cells.dtype == object and cells.ndim == 1
     return is_objects and any(isinstance(x, (list, np.ndarray, dict)) for x in cells)
 
