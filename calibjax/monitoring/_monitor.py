@@ -315,9 +315,11 @@ class CalibrationMonitor:
             return f"CalibrationMonitor({family_name(self.landmarks)} predictions)"
         rows, e_value, pvalue = map(float, numbers)
         lost = f", n_lost = {int(self.n_lost)}" if self.n_lost else ""
+        # Smaller ones are 0 in float32.
+        of_pvalue = f"= {pvalue:.3g}" if pvalue else "< 1e-37"
         return (
             f"CalibrationMonitor({family_name(self.landmarks)} predictions, {rows:.0f} rows{lost}, "
-            f"e_value = {e_value:.3g}, pvalue = {pvalue:.3g})"
+            f"e_value = {e_value:.3g}, pvalue {of_pvalue})"
         )
 
 
