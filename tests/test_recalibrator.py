@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from messages import check_message
 from scipy.interpolate import CubicSpline
-from scipy.optimize import isotonic_regression, minimize
-from scipy.special import expit, log_softmax, softmax
+from scipy.optimize import isotonic_regression, minimize, minimize_scalar
+from scipy.special import expit, log_softmax, logsumexp, softmax
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
@@ -259,6 +259,32 @@ def test_zeros_become_half_of_the_smallest_and_are_counted():
     np.testing.assert_allclose(found[0], [0.05 / 1.05, 1 / 1.05], rtol=1e-6)
     np.testing.assert_allclose(found[1], [0.2, 0.8], rtol=1e-6)
     assert "10 targets had probability 0" in str(recalibrator)
+
+
+def test_rows_of_fewer_options_are_filled_up_with_zeros():
+    """The temperature is that of the options of each row, and the others get nothing."""
+    rng, n = np.random.default_rng(5), len(LABELS)
+    logits = rng.normal(size=(n, M))
+    logits[np.arange(M) >= rng.integers(2, M + 1, n)[:, None]] = -np.inf
+    labels = np.array([rng.choice(M, p=p) for p in softmax(logits, axis=1)])
+    probs = softmax(8 * logits, axis=1).astype(np.float32)
+    logs = [np.log(row[row > 0].astype(float)) for row in probs]
+
+    def loss(s):
+        return sum(logsumexp(s * x) - s * x[y] for x, y in zip(logs, labels, strict=True))
+
+    best = minimize_scalar(loss, bounds=(0.01, 1), options={"xatol": 1e-9}, method="bounded").x
+    predictions = cj.Categorical(probs)
+    recalibrator = cj.fit_recalibrator(predictions, labels, "temperature")
+    found = np.asarray(recalibrator(predictions).probs)
+    np.testing.assert_array_equal(found == 0, probs == 0)
+    expected = np.asarray(cj.temper(predictions, 1 / best).probs)
+    np.testing.assert_allclose(found, expected, atol=4 / n)
+    assert recalibrator.fit.words == f"T = {1 / best:.3g}"
+    # A target on a zero: zeros are rare, and not absent.
+    labels[np.argmax(probs[:, -1] == 0)] = M - 1
+    found = cj.fit_recalibrator(predictions, labels, "temperature")(predictions).probs
+    assert np.all(np.asarray(found) > 0)
 
 
 ODD = {

@@ -17,8 +17,9 @@ from calibjax.recalibration._labels import (
     N_FOLDS,
     ONLY_TWO,
     LabelRows,
+    are_filled_up,
     fit_auto,
-    fit_nothing,
+    fit_method,
     run,
 )
 from calibjax.recalibration._recalibrator import Recalibrator, check_labels, recalibrator_of
@@ -56,7 +57,7 @@ def fit_to_labels(
     if method == "auto":
         chosen, fitted, losses = fit_auto(rows, part)
     else:
-        chosen, fitted = method, (FITS | {"nothing": fit_nothing})[method](rows)
+        chosen, fitted = method, fit_method(method, rows)
     of_groups = None
     if groups is not None:
         after = rows._replace(probs=run(fitted.steps, rows.probs))
@@ -82,4 +83,5 @@ def rows_of_labels(data: Data) -> tuple[LabelRows, np.ndarray]:
     # Their sums are 1 up to rounding of the user.
     probs = probs / probs.sum(axis=1, keepdims=True)
     labels = np.asarray(data.targets)[kept].astype(int)
-    return LabelRows(probs, labels, counts[kept]), kept
+    rows = LabelRows(probs, labels, counts[kept])
+    return rows._replace(is_filled_up=are_filled_up(rows)), kept

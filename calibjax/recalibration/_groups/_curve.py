@@ -42,7 +42,8 @@ class GroupCurve:
         logits = log_odds(jnp, raised)
         x = scaled_logits(logits, self.centres, self.spreads)
         a, b = (_sums_of(jnp.asarray(table), segments) for table in (self.shifts, self.slopes))
-        return from_logits(logits + a + b * x)
+        # Options that a row does not have stay away.
+        return jnp.where(probs > 0, from_logits(logits + a + b * x), 0.0)
 
     def of_line(self, g: jax.Array, segments: np.ndarray | jax.Array) -> jax.Array:
         """A map of the unit line at levels, ``[n, K]``, after what segments move it by."""

@@ -4,7 +4,7 @@ from calibjax.recalibration._labels._auto import FITS as FITS
 from calibjax.recalibration._labels._auto import N_FOLDS as N_FOLDS
 from calibjax.recalibration._labels._auto import ONLY_TWO as ONLY_TWO
 from calibjax.recalibration._labels._auto import fit_auto as fit_auto
-from calibjax.recalibration._labels._auto import fit_nothing as fit_nothing
+from calibjax.recalibration._labels._auto import fit_method as fit_method
 from calibjax.recalibration._labels._curves import (
     BetaCurve,
     IsotonicCurve,
@@ -19,10 +19,12 @@ from calibjax.recalibration._labels._fitted import Fitted as Fitted
 from calibjax.recalibration._labels._logistic import Regression as Regression
 from calibjax.recalibration._labels._logistic import logistic_regression as logistic_regression
 from calibjax.recalibration._labels._rows import LabelRows as LabelRows
+from calibjax.recalibration._labels._rows import are_filled_up as are_filled_up
 from calibjax.recalibration._labels._steps import (
     Average,
     Floor,
     MixedWithUniform,
+    OfOptions,
     Scaling,
     TemperedAndUniform,
 )
@@ -39,6 +41,7 @@ STEPS: dict[str, type] = {
         Floor,
         IsotonicCurve,
         MixedWithUniform,
+        OfOptions,
         QuadraticCurve,
         Scaling,
         SplineCurve,

@@ -6,7 +6,7 @@ from calibjax.recalibration._labels._fit_curves import CURVES
 from calibjax.recalibration._labels._fitted import Fitted
 from calibjax.recalibration._labels._rows import LabelRows, with_floor
 from calibjax.recalibration._labels._scalings import SCALINGS
-from calibjax.recalibration._labels._steps import Average, run
+from calibjax.recalibration._labels._steps import Average, OfOptions, run
 from calibjax.recalibration._mixture import best_mixture
 
 #: The fit of each method, by its name.
@@ -36,6 +36,12 @@ def fit_nothing(rows: LabelRows) -> Fitted:
     return Fitted((floor,), True, "")
 
 
+def fit_method(name: str, rows: LabelRows) -> Fitted:
+    """The fit of a method, or of "nothing"."""
+    fitted = fit_nothing(rows) if name == "nothing" else FITS[name](rows)
+    return fitted._replace(steps=(OfOptions(fitted.steps),)) if rows.is_filled_up else fitted
+
+
 def fit_auto(
     rows: LabelRows, part: np.ndarray | None = None
 ) -> tuple[str, Fitted, dict[str, float]]:
@@ -48,7 +54,7 @@ def fit_auto(
     """
     names = ("nothing", *candidates(rows.n_classes))
     if len(rows.targets) < 2:
-        return "nothing", fit_nothing(rows), {}
+        return "nothing", fit_method("nothing", rows), {}
     fold = _folds(rows.targets) if part is None else part
     held_out = np.stack([held_out_probabilities(name, rows, fold) for name in names], axis=1)
     share = rows.weights / rows.weights.sum()
@@ -58,15 +64,11 @@ def fit_auto(
 
 def _mixture(rows: LabelRows, names: tuple[str, ...], held_out: np.ndarray) -> tuple[str, Fitted]:
     shares, words = best_mixture(names, held_out, rows.weights)
-    fits = [_fit(name, rows) for name in shares]
+    fits = [fit_method(name, rows) for name in shares]
     if len(fits) == 1:
         return next(iter(shares)), fits[0]
     average = Average(np.array(list(shares.values())), tuple(fit.steps for fit in fits))
     return "mixture", Fitted((average,), all(fit.converged for fit in fits), words)
-
-
-def _fit(name: str, rows: LabelRows) -> Fitted:
-    return fit_nothing(rows) if name == "nothing" else FITS[name](rows)
 
 
 def held_out_probabilities(name: str, rows: LabelRows, fold: np.ndarray) -> np.ndarray:
@@ -74,7 +76,7 @@ def held_out_probabilities(name: str, rows: LabelRows, fold: np.ndarray) -> np.n
     found = np.zeros(len(fold))
     for k in range(fold.max() + 1):
         without = rows._replace(weights=np.where(fold == k, 0.0, rows.weights))
-        probs = run(_fit(name, without).steps, rows.probs)
+        probs = run(fit_method(name, without).steps, rows.probs)
         found = np.where(fold == k, rows.of_targets(probs), found)
     return np.maximum(found, np.finfo(np.float32).tiny)
 

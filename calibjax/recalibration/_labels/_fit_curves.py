@@ -30,6 +30,13 @@ def _happened(rows: LabelRows, curve: int) -> np.ndarray:
     return rows.targets == (1 if rows.n_classes == 2 else curve)
 
 
+def _has_option(rows: LabelRows, curve: int) -> np.ndarray:
+    """Which rows have the class of a curve, or all if there is none."""
+    has_option = rows.probs[:, curve] > 0
+    is_used = rows.is_filled_up and has_option.any()
+    return has_option if is_used else np.ones(len(has_option), bool)
+
+
 def fit_beta(rows: LabelRows) -> Fitted:
     """logit q = c + a ln p - b ln(1 - p) with a, b >= 0 (Kull 2017), of each class alone."""
     floor, raised = with_floor(rows)
@@ -73,7 +80,10 @@ def fit_spline(rows: LabelRows) -> Fitted:
     floor, raised = with_floor(rows)
     kept = raised.kept()
     x = log_odds(np, kept.probs)
-    fits = [_spline(x[:, c], _happened(kept, c), kept.weights) for c in range(x.shape[1])]
+    fits = []
+    for c in range(x.shape[1]):
+        used = _has_option(rows.kept(), c)
+        fits.append(_spline(x[used, c], _happened(kept, c)[used], kept.weights[used]))
     knots, values, curvatures, converged = zip(*fits, strict=True)
     steps = (
         floor,

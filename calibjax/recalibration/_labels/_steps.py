@@ -75,6 +75,17 @@ class Average:
         )
 
 
+@struct
+class OfOptions:
+    """What steps make of the probabilities of those classes that a row has: zeros stay zeros."""
+
+    steps: tuple
+
+    def __call__(self, probs: jax.Array) -> jax.Array:
+        found = jnp.where(probs > 0, apply(self.steps, probs), 0.0)
+        return found / jnp.sum(found, axis=1, keepdims=True)
+
+
 def apply(steps: tuple, probs: jax.Array) -> jax.Array:
     """What all steps make of probabilities, one after another."""
     for step in steps:
