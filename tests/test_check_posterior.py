@@ -170,6 +170,9 @@ def test_only_what_is_beyond_chance_is_named():
     assert "a is too wide (spread 0.6, where 1 is right) and too low (by 0.2 of" in check_of(
         shift=0.2, spread=0.6
     )
+    # A shift by itself, as of a normal law around 1; and one so large that ranks are at their end.
+    for shift, spread in ((-1.0, 2**0.5), (-2.6, 2.7)):
+        assert check_of(shift=shift, spread=spread).endswith(f"(by {-shift:.2g} of its spread).")
     assert "a is wrong, but on average neither" in check_of(shift=0.03, spread=1.01)
 
 

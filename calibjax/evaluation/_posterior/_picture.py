@@ -27,5 +27,5 @@ def histograms(rows: Mapping[str, tuple[np.ndarray, np.ndarray]], level: float) 
         key = jax.random.fold_in(jax.random.key(0), number)
         curve = pit_curve(key, Empirical(drawn_as), true, n_bins=n_bins, confidence_level=1 - level)
         ax = pit(curve, ax=figure.add_subplot(n_down, n_across, number + 1))
-        ax.set_title(name, fontsize=ax.title.get_fontsize(), loc="left")
+        ax.set_title(name, fontsize=ax.xaxis.label.get_fontsize(), loc="left")
     return figure

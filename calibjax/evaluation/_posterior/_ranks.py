@@ -28,14 +28,21 @@ def shift_and_spread(scores: np.ndarray, n_draws: int) -> tuple[float, float]:
 
 
 def chance_of(shift: float, spread: float, n: int, n_draws: int) -> Chance:
-    """How often right posteriors have such a shift, and such a spread, by normal laws."""
+    """How often right posteriors have such a shift, and such a spread, by normal laws.
+
+    A shift makes the spread larger, too: the p-value of the spread is 1 if the spread around the
+    shift does not err to the same side, and else the larger one of both spreads.
+    """
     from scipy.special import ndtr  # imported where it is used, as SciPy takes long to import
 
     squares = _right(n_draws) ** 2
     size = np.mean(squares)
     of_shift = abs(shift) * np.sqrt(n / size)
     error = np.std(squares / size)
-    of_spread = abs(spread**2 - 1) * np.sqrt(n) / error if error else 0.0
+    excesses = spread**2 - 1, spread**2 - shift**2 / size - 1
+    of_spread = 0.0
+    if error and excesses[0] * excesses[1] > 0:
+        of_spread = min(map(abs, excesses)) * np.sqrt(n) / error
     return Chance(*(2 * float(ndtr(-z)) for z in (of_shift, of_spread)))
 
 
