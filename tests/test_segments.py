@@ -145,8 +145,14 @@ def test_numbers_are_those_of_plain_loops():
     u, above = (np.asarray(x, float).T[:R] for x in draw_places(KEY, *DRAWS, jnp.float32))
     drawn = np.where(u < 0.5, scipy.stats.norm.ppf(u), scipy.stats.norm.isf(above))
     z = np.concatenate([(NUMBERS - LOC)[None], drawn])
-    rows = members(result)
-    expected = scores_by_hand(normal_residuals(z), np.ones(N), rows, second, third)
+    expected = np.zeros((R + 1, *result.sums.scores.shape))
+    for s, row in enumerate(members(result)):
+        residuals = normal_residuals(z)
+        # The sum of squares around the mean of a segment of n rows has the mean n - 1.
+        around = z - z[:, row].mean(axis=1, keepdims=True)
+        residuals[..., 1] = (around**2 - 1 + 1 / row.sum()) / 2**0.5
+        by_hand = scores_by_hand(residuals, np.ones(N), row[None], second, third)
+        expected[:, s] = by_hand[:, 0]
     np.testing.assert_allclose(result.sums.scores, expected[0], atol=1e-3)
     maxima = np.abs(expected[1:]).max(axis=(1, 2))
     np.testing.assert_allclose(result.null_distribution, maxima, atol=1e-3)
@@ -296,9 +302,35 @@ def test_the_spread_is_a_ratio_of_deviations():
         assert (of_squares - 200) / np.sqrt(400) == pytest.approx(sign * 3.0)
 
 
+def test_a_shift_is_no_spread():
+    """Targets of one region that are only shifted, or only wider, than a model says."""
+    is_north = GROUPS["region"] == "north"
+    # Nearly the quantiles of a standard normal law, in each region.
+    ranks = np.where(is_north, np.cumsum(is_north), np.cumsum(~is_north)) - 0.5
+    noise = scipy.stats.norm.ppf(ranks / np.where(is_north, is_north.sum(), (~is_north).sum()))
+    predictions = cj.Normal(LOC, np.ones(N, np.float32))
+
+    def found_of(errors):
+        targets = (LOC + errors).astype(np.float32)
+        result = cj.segment_test(KEY, predictions, targets, GROUPS, n_resamples=R)
+        of_north = {x.statistic: x for x in result.segments if x.name == "north"}
+        return result.segments[0], of_north["location"], of_north["spread"]
+
+    first, location, spread = found_of(noise + 1.5 * is_north)
+    assert (first.name, first.statistic) == ("north", "location")
+    assert location.pvalue <= 0.05 < spread.pvalue
+    assert location.observed == pytest.approx(1.5, abs=0.01)
+    assert spread.observed == pytest.approx(1.0, abs=0.05)
+
+    first, location, spread = found_of(np.where(is_north, 2, 1) * noise + 0.2 * is_north)
+    assert (first.name, first.statistic) == ("north", "spread")
+    assert spread.pvalue <= 0.05 < location.pvalue
+    assert spread.observed == pytest.approx(2.0, abs=0.05)
+
+
 def test_exact_for_few_rows(monkeypatch):
     """The probability of each p-value, over all targets of four events, and many keys."""
-    monkeypatch.setattr(_segments, "_LEAST_ROWS", 1)
+    monkeypatch.setattr(_segments, "LEAST_ROWS", 1)
     monkeypatch.setattr("calibjax.segments._segment_test.LEAST_VARIANCE", 0.05)
     p = np.array([0.1, 0.3, 0.5, 0.8], np.float32)
     every = (np.arange(16)[:, None] >> np.arange(4)) & 1

@@ -87,6 +87,9 @@ class EventStatistics:
         of_slope = x[:, 3] - 3 * c * x[:, 2] + 3 * c**2 * x[:, 1] - c**3 * x[:, 0]
         return jnp.stack([x[:, 0], of_slope], axis=1)
 
+    def around_mean(self, sums: jax.Array, variance: jax.Array, known: jax.Array) -> jax.Array:
+        return sums
+
     def _probability_and_distance(self, predictions: Distribution) -> tuple[jax.Array, jax.Array]:
         """P(Y = 1), and how far its logit is from the middle, ``[n]``."""
         p, logits = probability_and_logit(predictions)

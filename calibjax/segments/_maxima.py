@@ -13,6 +13,8 @@ with multipliers xi, residuals r that are cut off where they are so large that t
 band of all segments too wide, and residuals s of redrawn targets, and of times, the mean of the
 segment's residuals is taken out; these sums are symmetric, and g is 0.
 
+From each sum of spreads, observed or not, then goes what the segment's own location adds to it.
+
 All segments and statistics share draws and multipliers, so that the largest absolute score of a
 data set knows how they depend on each other.
 O(n S R J) time as products of matrices, and memory that depends on neither n nor R.
@@ -109,7 +111,7 @@ def segment_sums(
     missing = lacking(statistics.squares(squares, centres), variance)
 
     def scores(sums: jax.Array) -> jax.Array:
-        """Of sums ``[S, D, J]``; 0 where nothing is tested."""
+        """Of sums ``[S, D, J]`` around the means; 0 where nothing is tested."""
         z = scores_of(sums / deviation[:, None], skewness[:, None])
         return jnp.where(is_tested[:, None], z, 0.0)
 
@@ -123,6 +125,9 @@ def segment_sums(
                 means = of_sets.factors / jnp.where(total > 0, total, 1.0)[:, None]
                 sums = sums - means[..., None] * observed
             sums = sums + missing[:, None] * redrawn
+        observed, sums = (
+            statistics.around_mean(x, variance, information) for x in (observed, sums)
+        )
         return observed[:, 0], jnp.max(jnp.abs(scores(sums)), axis=(0, 2))
 
     observed, maxima = lax.map(of_groups, sets.passes(n_resamples))

@@ -73,6 +73,15 @@ class NumberStatistics(Uncentred):
         predicted = jnp.array([0.0, 1.0, COVERAGE], squares.dtype)
         return RowMoments(second, third, squares, jnp.broadcast_to(predicted, squares.shape))
 
+    def around_mean(self, sums: jax.Array, variance: jax.Array, known: jax.Array) -> jax.Array:
+        """The spread around the segment's own location d, whose square a shift of all adds to it.
+
+        The estimate of d^2 has the mean 0 under H0.
+        """
+        known = jnp.where(known > 0, known, 1.0)[:, None]
+        squared_shift = (jnp.square(sums[..., 0]) - variance[:, None, 0]) / known[..., 0] ** 2
+        return sums.at[..., 1].add(-known[..., 1] * squared_shift / math.sqrt(2))
+
 
 def _of_intervals(interval: UnitInterval) -> jax.Array:
     """The three residuals of intervals, behind their axes."""

@@ -38,8 +38,8 @@ class Segment:
             classes; "location", "spread" and "coverage" of numbers.
         observed: frequencies as they are; of sureness the factor by which logits should be
             multiplied; of location the shift in predicted deviations; of spread the ratio of what
-            was observed to what was predicted; of coverage the share of central 90 % intervals that
-            hold their target.
+            was observed, around the location of the segment, to what was predicted; of coverage the
+            share of central 90 % intervals that hold their target.
         predicted: what a calibrated model has on average, in the same units.
         value: observed - predicted.
         interval: of the value; all intervals hold the true values with a probability of 95 %.

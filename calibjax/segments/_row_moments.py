@@ -48,3 +48,6 @@ class Uncentred:
 
     def cubes(self, x: jax.Array, c: jax.Array) -> jax.Array:
         return x
+
+    def around_mean(self, sums: jax.Array, variance: jax.Array, known: jax.Array) -> jax.Array:
+        return sums

@@ -61,8 +61,8 @@ def segment_test(
     - events: the rate, and sureness, the slope that logits should have;
     - classes: the frequency of each of up to 20 classes, the accuracy of the most probable class,
       and sureness;
-    - numbers, counts, ordered classes, samples and quantiles: location, spread, and the coverage of
-      central 90 % intervals.
+    - numbers, counts, ordered classes, samples and quantiles: location, spread around the location
+      of the segment, and the coverage of central 90 % intervals.
 
     With the sum S of a segment and its mean 0, variance and skewness under the model, z brings
     S to a scale on which it is nearly standard normal (Wilson and Hilferty).  The targets are

@@ -19,7 +19,10 @@ r"""What is tested of a segment: residuals of rows that a person can read, with 
 **Numbers**, counts and ordered classes, with the normal score z of U = F(y):
 
 - location: z;
-- spread: (z^2 - 1) / sqrt(2);
+- spread: (z^2 - 1) / sqrt(2), whose sum is taken around the location of the segment: with the sum
+  S, the variance V and the information I of the location, and I' of the spread, it loses
+  I' (S^2 - V) / (sqrt(2) I^2), which is what a shift alone would add.  Then targets that are only
+  shifted are no sign of a wrong spread;
 - coverage: whether U is in [0.05, 0.95], minus 0.9.
 
 Of an interval of U, each is the mean over the interval.
