@@ -234,9 +234,11 @@ def direction(name, explained):
 TOO_SURE, NOT_SURE = direction("too sure", 0.9), direction("not sure enough", 0.9)
 
 
-def said(pvalue=0.001, best=1.0, temperature=2.0, found=(), worst=None, impossible=((), None)):
+def said(
+    pvalue=0.001, best=1.0, temperature=2.0, found=(), worst=None, impossible=((), None), high=200.0
+):
     """The verdict on twelve predictions of events."""
-    interval = ConfidenceInterval(jnp.array(1.0), jnp.array(jnp.inf))
+    interval = ConfidenceInterval(jnp.array(1.5), jnp.array(high))
     equivalent = cj.EquivalentTemperature(jnp.array(temperature), interval)
     effect = Effect(Measure(0.1), equivalent, best)
     rows = Impossible(np.array(impossible[0], int), impossible[1])
@@ -269,10 +271,20 @@ def test_a_temperature_is_named_only_if_it_is_the_error():
     """A best temperature of 0.946, logits 1.06 times as large, beside an error of T = 1.1."""
     noise = said(best=0.946, temperature=1.1)
     assert "logits should" not in noise and "not sure enough" not in noise
-    assert "in places or in shape" in noise and "as if its logits were 1.1 times" in noise
+    assert "in places or in shape" in noise and "as if" not in noise
     beside = said(best=0.946, temperature=1.1, found=[direction("not sure enough", 0.2)])
     assert "not sure enough (of the test), which is less than half of the error" in beside
     assert "logits should" not in beside
+
+
+def test_when_an_error_is_told_as_a_temperature():
+    """A shift is if the best temperature is as large; one of any size up to infinity is not."""
+    shift = direction("too low", 0.9)
+    assert "too low (of the test), about as far off as if" in said(best=1.8, found=[shift])
+    for found in (said(best=1.3, found=[shift]), said(best=0.84, found=[shift])):
+        assert "too low (of the test)" in found and "as if" not in found
+    assert "as if" in said(best=1.3, found=[TOO_SURE])
+    assert "as if" not in said(best=2.0, found=[TOO_SURE], high=jnp.inf)
 
 
 def test_the_size_of_an_error_in_a_sentence():

@@ -15,6 +15,7 @@ from calibjax._rows import Dependence, check_data, clean, with_dependence
 from calibjax.resampling import draw_places, draw_targets, multipliers
 from calibjax.segments import _columns, _segments
 from calibjax.segments._effects import effects_of
+from calibjax.segments._effects import in_words as effect_in_words
 from calibjax.segments._maxima import SegmentSums
 from calibjax.segments._number_statistics import NumberStatistics
 from calibjax.segments._scores import scores_of, sums_at
@@ -268,6 +269,20 @@ def test_scores_of_gamma_variables():
         np.testing.assert_allclose(found, expected, atol=0.01)
         for score, value in zip(np.asarray(found), sign * z, strict=True):
             np.testing.assert_allclose(sums_at(score, np.array(skewness)), value, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("observed", "words"),
+    [
+        (-0.2, "much too sure"),
+        (0.16, "much too sure"),
+        (0.84, "too sure, logits should be about 0.84 times as large"),
+        (1.2, "not sure enough, logits should be about 1.2 times as large"),
+        (1.6, "far from sure enough"),
+    ],
+)
+def test_only_factors_near_1_are_stated(observed, words):
+    assert effect_in_words("sureness", observed, 1.0) == words
 
 
 def one_segment(**given):

@@ -80,7 +80,8 @@ def _how_far_off(predictions: Distribution, effect: Effect, directions: Sequence
     """The direction and the size of an error.
 
     A temperature is named if it is the main error.  One that is close to 1, or that leaves most of
-    the error, is not.
+    the error, is not.  The temperature that shows as large an error is left out where nobody knows
+    how large that is, and where it would say something else than the best one.
     """
     said, best = directions_in_words(directions), effect.best_temperature
     if best is not None and directions and directions[0].is_main and directions[0].is_sureness:
@@ -93,8 +94,19 @@ def _how_far_off(predictions: Distribution, effect: Effect, directions: Sequence
     temperature = float(effect.equivalent.temperature)
     if temperature == math.inf:
         return f"{said}, farther off than any temperature shows"
-    size = _too_sure(predictions, temperature)
+    size = _too_sure(predictions, temperature) if _suits(effect, directions) else None
     return f"{said}, about as far off as if {size}" if size else said
+
+
+def _suits(effect: Effect, directions: Sequence[Direction]) -> bool:
+    """Whether an error may be told as a temperature that is too low."""
+    assert effect.equivalent is not None
+    low, high = map(float, effect.equivalent.confidence_interval)
+    best = effect.best_temperature
+    if not math.isfinite(high) or (best is not None and best < 1):
+        return False
+    has_other = any(x.is_main and not x.is_sureness for x in directions)
+    return not has_other or best is None or low <= best <= high
 
 
 def _too_sure(predictions: Distribution, temperature: float) -> str | None:

@@ -28,6 +28,9 @@ import numpy as np
 from calibjax.segments._maxima import SegmentSums
 from calibjax.segments._scores import sums_at
 
+# Factors of logits between this one and its inverse are stated.
+_LEAST_FACTOR = 0.75
+
 
 class Effects(NamedTuple):
     """What was observed of some statistics, and ranges, arrays of one shape.
@@ -86,10 +89,11 @@ def _end(observed: np.ndarray, a: np.ndarray, sign: int) -> np.ndarray:
 def in_words(statistic: str, observed: float, predicted: float) -> str:
     """The error as part of a sentence."""
     if statistic == "sureness":
+        # Farther from 1 a step of Newton goes too far, or not far enough.
+        if not _LEAST_FACTOR <= observed <= 1 / _LEAST_FACTOR:
+            return "much too sure" if observed < 1 else "far from sure enough"
         words = "too sure" if observed < 1 else "not sure enough"
-        if observed <= 0:
-            return f"{words}, its logits do not tell targets apart"
-        return f"{words}, logits should be {observed:.2g} times as large"
+        return f"{words}, logits should be about {observed:.2g} times as large"
     if statistic == "location":
         words = "higher" if observed > 0 else "lower"
         return f"targets {abs(observed):.2g} predicted deviations {words}"

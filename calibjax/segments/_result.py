@@ -36,10 +36,11 @@ class Segment:
         n_effective: (sum w)^2 / sum w^2, which is n if all rows weigh the same.
         statistic: "rate" and "sureness" of events; "class 0", …, "top label" and "sureness" of
             classes; "location", "spread" and "coverage" of numbers.
-        observed: frequencies as they are; of sureness the factor by which logits should be
-            multiplied; of location the shift in predicted deviations; of spread the ratio of what
-            was observed, around the location of the segment, to what was predicted; of coverage the
-            share of central 90 % intervals that hold their target.
+        observed: frequencies as they are; of sureness about the factor by which logits should be
+            multiplied, one step of Newton from 1 to the most likely one: far from 1 it says which
+            way, and not how far; of location the shift in predicted deviations; of spread the ratio
+            of what was observed, around the location of the segment, to what was predicted; of
+            coverage the share of central 90 % intervals that hold their target.
         predicted: what a calibrated model has on average, in the same units.
         value: observed - predicted.
         interval: of the value; all intervals hold the true values with a probability of 95 %.
