@@ -22,7 +22,7 @@ from calibjax._rows import check_data, padded
 from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._inputs import read_inputs
-from calibjax.evaluation._measures import Measure, measures
+from calibjax.evaluation._measures import Measure, _ratios_to_variance, measures
 from calibjax.evaluation._number import number
 from calibjax.evaluation._remarks import Impossible, impossible_rows, in_words, remarks
 from calibjax.evaluation._report._kernels import kernel_in_words, lines_of_kernels
@@ -34,7 +34,7 @@ from calibjax.evaluation._summary import (
     verdict,
 )
 from calibjax.evaluation._words import class_name, shown_names, worst_level
-from calibjax.intervals import ConfidenceInterval, mean_interval, wilson_interval
+from calibjax.intervals import ConfidenceInterval, Sampling, mean_interval, wilson_interval
 
 NAMES = ["cat", "dog", "fox"]
 
@@ -589,6 +589,29 @@ def test_no_variance_no_ratio_to_it():
     x = jnp.linspace(-1, 1, 5)
     found = measures_of(cj.StudentT(2.0, x, 1.0), x)
     assert "CRPS" in found and "squared error / variance" not in found
+
+
+def test_the_squared_error_of_an_ensemble():
+    """Of five draws from the law of the targets, where the mean of ratios is about 3."""
+    rng = np.random.default_rng(0)
+    deviations = rng.gamma(4.0, 1.0, 20_000)
+    draws = deviations[:, None] * rng.normal(size=(20_000, 5))
+    squares = (deviations * rng.normal(size=20_000) - draws.mean(axis=1)) ** 2
+    variances, sampling = draws.var(axis=1), Sampling(20_000)
+    found = _ratios_to_variance(cj.Empirical(draws), squares, variances, sampling)
+    by_hand = squares.mean() / (draws.var(axis=1, ddof=1) * (1 + 1 / 5)).mean()
+    assert np.mean(found) == pytest.approx(by_hand)
+    assert np.mean(found) == pytest.approx(1, abs=0.03) and np.mean(squares / variances) > 2.5
+    # The standard error is that of the ratio, as resamples show it.
+    rows = rng.integers(20_000, size=(100, 20_000))
+    expected = 1.5 * variances
+    ratios = squares[rows].mean(axis=1) / expected[rows].mean(axis=1)
+    assert np.std(found) / 20_000**0.5 == pytest.approx(np.std(ratios), rel=0.3)
+    # Draws with weights are the law itself.
+    law = cj.Empirical(draws, np.full((20_000, 5), 0.2))
+    np.testing.assert_allclose(
+        _ratios_to_variance(law, squares, variances, sampling), squares / variances
+    )
 
 
 def test_a_p_value_that_is_no_number(monkeypatch):

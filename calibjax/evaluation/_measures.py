@@ -10,7 +10,7 @@ import numpy as np
 from calibjax._between import Between
 from calibjax._distribution import Distribution
 from calibjax._rows import Data
-from calibjax.distributions import Quantiles, SurvivalCurve
+from calibjax.distributions import Empirical, Quantiles, SurvivalCurve
 from calibjax.evaluation._hidden import events_of
 from calibjax.evaluation._label_statistics import label_statistics, smooth_ece_of_labels
 from calibjax.evaluation._measure import Measure, mean_measure, share_measure, unknown_rows
@@ -143,11 +143,11 @@ def _number_measures(
     found = {"CRPS": mean_measure(scores, confidence_level, sampling, 0.0, row_names=row_names)}
     seen = data.predictions.restricted(data.targets)
     means, deviations = (np.asarray(x, np.float64)[:n] for x in moments(data.predictions))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        errors = (np.asarray(seen, np.float64)[:n] - means) / deviations
-    if np.isfinite(errors).all() and np.isfinite(deviations).all():
+    squares = np.square(np.asarray(seen, np.float64)[:n] - means)
+    ratios = _ratios_to_variance(data.predictions, squares, np.square(deviations), sampling)
+    if np.isfinite(ratios).all() and np.isfinite(deviations).all():
         found["squared error / variance"] = mean_measure(
-            np.square(errors), confidence_level, sampling, 0.0, 1.0, row_names=row_names
+            ratios, confidence_level, sampling, 0.0, 1.0, row_names=row_names
         )
     place = np.asarray(pit_of_data(key, data))[:n]
     covered = np.abs(2 * place - 1) <= COVERAGE
@@ -156,6 +156,27 @@ def _number_measures(
         covered, COVERAGE, confidence_level, sampling
     )
     return found
+
+
+def _ratios_to_variance(
+    predictions: Distribution, squares: np.ndarray, variances: np.ndarray, sampling: Sampling
+) -> np.ndarray:
+    """Numbers of rows whose mean is 1 on average if the squared errors are as predicted.
+
+    The variance v of S draws from a law with the variance s^2 is s^2 (1 - 1/S) on average, and the
+    squared error of their mean s^2 (1 + 1/S).  The mean of their ratios is larger than that of the
+    laws, as a small v is in the denominator; so the mean of the squares is divided by that of
+    v (S + 1) / (S - 1), and the numbers of rows are those of its linear expansion.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if not isinstance(predictions, Empirical) or predictions.weights is not None:
+            return squares / variances
+        n_draws = predictions.samples.shape[1]
+        expected = variances * np.divide(n_draws + 1, n_draws - 1)
+        shares = sampling.shares()
+        mean = shares @ expected
+        ratio = shares @ squares / mean
+        return ratio + (squares - ratio * expected) / mean
 
 
 @jax.jit
