@@ -349,9 +349,10 @@ def test_letters_of_options(tmp_path, capsys):
     for target, message in [
         ("C", "row 1: expected one of the options of its row, from 0, got 2, with 2 options"),
         ("D", "got 'D': name .* of lists write the places of options, from 0, or A, B, …"),
+        ("", "expected a label, got an empty text; --drop-missing leaves out its row"),
         (-1, "got '-1'; if -1 stands for no label, leave out its rows"),
     ]:
-        bad = [records[0] | {"y": target}, records[1] | {"y": 0 if target == -1 else "A"}]
+        bad = [records[0] | {"y": target}, records[1] | {"y": 0 if target in (-1, "") else "A"}]
         with pytest.raises(ERRORS, match=message):
             Columns("y", probs="p").read(write(tmp_path, "bad.jsonl", lines_of(*bad)))
 
@@ -419,6 +420,44 @@ def test_texts_are_written_as_they_were(tmp_path):
     found = with_columns_of(read_tables([path]), {"p_b": np.array([0.25, 0.75, 0.125])})
     expected = "p_a;p_b;label\n0,5;0,25;a\n0,2;0,75;b\n0,1;0,125;'b\n"
     assert found.decode() == expected
+
+
+def test_logs_are_written_with_new_probabilities(tmp_path):
+    answers = [["-1.0", "False"], ["-2.0", "True"]]
+    log = {"doc_id": 0, "doc": {"q": "é?"}, "target": "1", "filtered_resps": answers}
+    new = np.array([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6]])
+    for name, records, expected in [
+        (
+            "p",
+            [{"p": [0.5, 0.5]}, {"p": [1, 0, 0]}],
+            [{"p": [2 / 3, 1 / 3]}, {"p": [0.2, 0.2, 0.6]}],
+        ),
+        (
+            "option_probabilities",
+            [log, log | {"filtered_resps": [["0", "True"]] * 3}],
+            [{"option_probabilities": [2 / 3, 1 / 3]}, {"option_probabilities": [0.2, 0.2, 0.6]}],
+        ),
+    ]:
+        path = write(tmp_path, "x.jsonl", "\n".join(map(json.dumps, records)) + "\n\n")
+        lines = with_columns_of(read_tables([path]), {name: new}).decode().split("\n")
+        for line, record, values in zip(lines, records, expected, strict=False):
+            assert json.loads(line) == record | {name: pytest.approx(values[name])}
+        again = write(tmp_path, "y.jsonl", "\n".join(lines))
+        assert read_tables([again]).columns[name].to_list()[0] == pytest.approx([2 / 3, 1 / 3])
+    # Keys of objects, of which a row may lack one.
+    path = write(tmp_path, "x.jsonl", '{"q": {"a": 0.5, "b": 0.5}}\n{"q": {"b": 0.9, "c": 0.1}}')
+    found = with_columns_of(read_tables([path]), {f"q.{x}": new[:, k] for k, x in enumerate("abc")})
+    records = [json.loads(line)["q"] for line in found.splitlines()]
+    assert records == [
+        pytest.approx({"a": 2 / 3, "b": 1 / 3}),
+        pytest.approx({"b": 0.25, "c": 0.75}),
+    ]
+    # Empty cells of text stay empty.
+    path = write(tmp_path, "x.csv", "a,b,c,y\n0.5,0.5,,B\n0.2,0.1,0.7,A\n")
+    found = with_columns_of(read_tables([path]), {x: new[:, k] for k, x in enumerate("abc")})
+    rows = found.decode().splitlines()[1:]
+    assert rows[0].endswith(",,B") and rows[1] == "0.2,0.2,0.6,A"
+    assert float(rows[0].split(",")[0]) == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize("form", ["csv", "gz", "jsonl", "json", "parquet", "npz"])

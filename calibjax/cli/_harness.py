@@ -16,8 +16,11 @@ _KEYS = {"doc_id", ANSWERS, TARGET}
 
 
 def with_probabilities(record: dict[str, Any]) -> dict[str, Any]:
-    """The record, with the probabilities of the options if it is one of such a log."""
-    if not _KEYS <= record.keys():
+    """The record, with the probabilities of the options if it is one of such a log.
+
+    Mended ones stand in it already.
+    """
+    if not _KEYS <= record.keys() or PROBS in record:
         return record
     try:
         values = np.array([float(value) for value, _ in record[ANSWERS]])

@@ -1,8 +1,10 @@
 """A file again, with new numbers in some of its columns."""
 
 import io
+import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,7 +18,8 @@ Columns = Mapping[str, np.ndarray]
 def with_columns_of(table: FileTable, columns: Columns) -> bytes:
     """The content of the file of a table, in which columns have other numbers.
 
-    All other columns and all rows stay as they are, and so does the order of both.
+    All other columns and all rows stay as they are, and so does the order of both.  Options that a
+    row lacks stay away, and its other probabilities are divided by their sum.
 
     Args:
         table: what was read from the file.
@@ -25,9 +28,60 @@ def with_columns_of(table: FileTable, columns: Columns) -> bytes:
     return _WRITERS[table.path.suffix.lower()](table, columns)
 
 
+def _of_options(table: FileTable, columns: Columns) -> Columns:
+    """The columns, with NaN in cells that are empty and rows that have a sum of 1 again."""
+    is_missing = np.stack([table.columns[name].is_null().to_numpy() for name in columns], axis=1)
+    if not is_missing.any():
+        return columns
+    values = np.where(is_missing, np.nan, np.stack(list(columns.values()), axis=1))
+    values = values / np.nansum(values, axis=1, keepdims=True)
+    return dict(zip(columns, values.T, strict=True))
+
+
+def _json_lines(table: FileTable, columns: Columns) -> bytes:
+    """Every object again; columns that are in none, such as those of a log, are new keys."""
+    cells = {name: table.columns[name].to_list() for name in columns}
+    row, lines = 0, table.path.read_bytes().split(b"\n")
+    for k, line in enumerate(lines):
+        if not line.strip():
+            continue
+        record = json.loads(line)
+        places = {name: _place_in(record, name) for name in columns}
+        if not any(places.values()):
+            places = {name: (record, name) for name in columns}
+        old = {name: np.size(cells[name][row]) for name in columns}
+        new = {name: np.atleast_1d(columns[name][row])[: old[name]] for name in columns}
+        held = [new[name] for name, place in places.items() if place is not None]
+        if sum(map(np.size, held)) < sum(np.size(columns[name][row]) for name in columns):
+            total = sum(map(np.sum, held))
+            new = {name: values / total for name, values in new.items()}
+        for name, place in places.items():
+            if place is not None:
+                inner, key = place
+                inner[key] = (
+                    new[name].tolist() if np.ndim(columns[name]) > 1 else float(new[name][0])
+                )
+        lines[k] = json.dumps(record, ensure_ascii=False).encode()
+        row += 1
+    return b"\n".join(lines)
+
+
+def _place_in(record: dict[str, Any], name: str) -> tuple[dict[str, Any], str] | None:
+    """The object inside of a record, and its key, that a name with points stands for."""
+    if name in record:
+        return record, name
+    for key, inner in record.items():
+        if isinstance(inner, dict) and name.startswith(f"{key}."):
+            place = _place_in(inner, name.removeprefix(f"{key}."))
+            if place is not None:
+                return place
+    return None
+
+
 def _text(table: FileTable, columns: Columns) -> bytes:
     """Of the text only the new numbers are replaced: quotes and line ends are kept."""
     content, assumed = table.path.read_bytes(), table.text
+    columns = _of_options(table, columns)
     assert assumed is not None
     encoding = "utf-8-sig" if content.startswith(BOM) else "utf-8"
     # A field as it is written, with its quotes, and what ends it.
@@ -41,7 +95,7 @@ def _text(table: FileTable, columns: Columns) -> bytes:
     found, line, place, row = [], 1, 0, rows.get(1)
     for text, end in field.findall(content.decode(encoding)):
         line += text.count("\n") + end.count("\n")
-        is_new = row is not None and place in places
+        is_new = row is not None and place in places and not np.isnan(places[place][row])
         number = str(places[place][row]).replace(".", assumed.decimal) if is_new else text
         found += [number, end]
         place += 1
@@ -63,14 +117,20 @@ def _npz(table: FileTable, columns: Columns) -> bytes:
 
 def _parquet(table: FileTable, columns: Columns) -> bytes:
     new = []
-    for name, values in columns.items():
-        old, series = table.columns[name].dtype, pl.Series(name, values)
+    for name, values in _of_options(table, columns).items():
+        old, series = table.columns[name].dtype, pl.Series(name, values, nan_to_null=True)
         new.append(series.cast(old) if old.is_float() else series)
     found = io.BytesIO()
     pl.DataFrame(list(table.columns.values())).with_columns(new).write_parquet(found)
     return found.getvalue()
 
 
-_WRITERS = {".csv": _text, ".tsv": _text, ".npz": _npz, ".parquet": _parquet}
+_WRITERS = {
+    ".csv": _text,
+    ".tsv": _text,
+    ".jsonl": _json_lines,
+    ".npz": _npz,
+    ".parquet": _parquet,
+}
 # Of the files that can be read, those that can be written again.
 WRITTEN = tuple(_WRITERS)

@@ -71,5 +71,8 @@ def _read(table: Table, name: str, read: Callable[[np.ndarray], Labels]) -> Labe
         if error.row is not None:
             if error.got.strip("'").startswith("-1"):
                 message = f"{message[:-1]}; if -1 stands for no label, leave out its rows."
+            if not error.got.split(":")[0].strip("' "):
+                dropping = table.option("drop_missing", True)
+                message = f"expected a label, got an empty text; {dropping} leaves out its row."
             table.fail(name, error.row, message)
         raise ValueError(f"{table.source}, column {name}: {message}") from None
