@@ -357,6 +357,11 @@ class Distribution(ABC):
             f"random features are defined for {families} predictions, got {type(self).__name__}."
         )
 
+    @property
+    def n_members(self) -> int | None:
+        """How many samples there are, for any of which `pool_target` exchanges a target."""
+        return None
+
     def pool_target(self, targets: jax.Array) -> tuple[Self, jax.Array]:
         """Predictions whose `sample` can be exchanged for the targets if the model is calibrated.
 

@@ -17,6 +17,7 @@ from calibjax.segments import _columns, _segments
 from calibjax.segments._effects import effects_of
 from calibjax.segments._effects import in_words as effect_in_words
 from calibjax.segments._maxima import SegmentSums
+from calibjax.segments._members import in_units_of_members
 from calibjax.segments._number_statistics import NumberStatistics
 from calibjax.segments._scores import scores_of, sums_at
 
@@ -315,6 +316,26 @@ def test_the_spread_is_a_ratio_of_deviations():
     for end, sign in ((found.low[0], 1), (found.high[0], -1)):
         of_squares = np.sum(z**2) / end**2
         assert (of_squares - 200) / np.sqrt(400) == pytest.approx(sign * 3.0)
+
+
+@pytest.mark.parametrize("n_members", [5, 20])
+def test_sizes_of_ensembles_are_those_of_their_members(n_members):
+    """Ranks of simulated targets among simulated members, with scores of pieces by quantiles."""
+    rng = RNG(n_members)
+    members = rng.normal(size=(20_000, n_members))
+    z = scipy.stats.norm.ppf((np.arange(1000 * (n_members + 1)) + 0.5) / (1000 * (n_members + 1)))
+    pieces = z.reshape(n_members + 1, 1000)
+    for statistic, shift, factor, size in (("location", 1.5, 1, 1.5), ("spread", 0, 2, 2)):
+        targets = shift + factor * rng.normal(size=20_000)
+        ranks = np.sum(members < targets[:, None], axis=1)
+        scores = (pieces if statistic == "location" else (pieces**2 - 1) / 2**0.5).mean(axis=1)
+        found = scores[ranks].mean() / np.mean(scores**2)
+        of_ranks = found if statistic == "location" else (1 + 2**0.5 * found) ** 0.5
+        of_members = in_units_of_members(statistic, np.array([of_ranks, np.inf]), n_members)
+        assert abs(of_ranks - size) > 0.1 or n_members == 5
+        np.testing.assert_allclose(of_members, [size, np.inf], rtol=0.04)
+    predicted = in_units_of_members("spread", np.array([0.0, 1.0]), n_members)
+    np.testing.assert_allclose(predicted, [0, 1], atol=1e-6)
 
 
 def test_a_shift_is_no_spread():

@@ -242,6 +242,10 @@ class Empirical(Distribution):
         """Samples without weights cannot have the target among them if it is not known."""
         return self.weights is not None and super().takes_intervals
 
+    @property
+    def n_members(self) -> int | None:
+        return self.samples.shape[1] if self.weights is None else None
+
     def pool_target(self, targets: jax.Array) -> tuple["Empirical", jax.Array]:
         """The samples with the target among them: any of the S + 1 values may be the target.
 

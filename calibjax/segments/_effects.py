@@ -13,6 +13,9 @@ I = sum w E r^2, the error and its interval are
 S / I is one step of Newton to the most likely slope, location or log of the spread.  Each interval
 holds what is predicted if and only if the score is between -c and c.
 
+Of ensembles the sizes of location and spread are then brought to units of the members, in
+`_members.py`.
+
 For this the intervals of slopes and locations take the deviation d that the model says.  Where the
 spread of the segment is wrong as well, they are too narrow or too wide by this factor, and hold the
 true value less or more often than they promise.
@@ -26,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calibjax.segments._maxima import SegmentSums
+from calibjax.segments._members import in_units_of_members
 from calibjax.segments._scores import sums_at
 
 # Factors of logits between this one and its inverse are stated.
@@ -50,8 +54,20 @@ class Effects(NamedTuple):
     expected_high: np.ndarray
 
 
-def effects_of(statistic: str, sums: SegmentSums, j: int, critical: float) -> Effects:
-    """The effects of statistic j in all segments; `critical` is c."""
+def effects_of(
+    statistic: str, sums: SegmentSums, j: int, critical: float, n_members: int | None = None
+) -> Effects:
+    """The effects of statistic j in all segments; `critical` is c.
+
+    Of an ensemble the sizes of its `n_members` ranks become those of its members.
+    """
+    found = _of_sums(statistic, sums, j, critical)
+    if n_members is None:
+        return found
+    return Effects(*(in_units_of_members(statistic, x, n_members) for x in found))
+
+
+def _of_sums(statistic: str, sums: SegmentSums, j: int, critical: float) -> Effects:
     total = np.asarray(sums.total, np.float64)
     observed_sums, variance, skewness, information, p = (
         np.asarray(x[:, j], np.float64)

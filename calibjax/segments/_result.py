@@ -39,8 +39,9 @@ class Segment:
         observed: frequencies as they are; of sureness about the factor by which logits should be
             multiplied, one step of Newton from 1 to the most likely one: far from 1 it says which
             way, and not how far; of location the shift in predicted deviations; of spread the ratio
-            of what was observed, around the location of the segment, to what was predicted; of
-            coverage the share of central 90 % intervals that hold their target.
+            of what was observed, around the location of the segment, to what was predicted, both as
+            if ensembles were draws from normal laws; of coverage the share of central 90 %
+            intervals that hold their target.
         predicted: what a calibrated model has on average, in the same units.
         value: observed - predicted.
         interval: of the value; all intervals hold the true values with a probability of 95 %.
@@ -88,6 +89,7 @@ class Names(NamedTuple):
         statistics: of each statistic.
         levels: pairs of a column and all its levels, in words.
         left_out: columns that make no segments, each with the reason.
+        n_members: of how many samples a target is exchangeable for any; None of other predictions.
     """
 
     segments: tuple[str, ...]
@@ -96,6 +98,7 @@ class Names(NamedTuple):
     statistics: tuple[str, ...]
     levels: tuple[tuple[str, tuple[str, ...]], ...]
     left_out: tuple[tuple[str, str], ...]
+    n_members: int | None
 
 
 @struct
@@ -140,7 +143,7 @@ class SegmentTestResult:
         critical, found = self.critical(_CONFIDENCE), []
         for j, statistic in enumerate(self.names.statistics):
             with np.errstate(all="ignore"):
-                effects = effects_of(statistic, sums, j, critical)
+                effects = effects_of(statistic, sums, j, critical, self.names.n_members)
             tested = np.flatnonzero(sums.is_tested[:, j])
             found += [self._segment(sums, effects, int(s), j) for s in tested]
         return sorted(found, key=lambda x: (x.pvalue, -abs(x.score)))

@@ -201,4 +201,5 @@ def _names(
         statistics=names_of_statistics(predictions),
         levels=tuple((column.name, column.levels) for column in columns),
         left_out=tuple(left_out.items()),
+        n_members=predictions.n_members,
     )
