@@ -235,3 +235,15 @@ def test_the_verdict_says_which_way(name):
 
 def says_too_narrow(verdict):
     return "): too narrow (" in verdict and "of the targets lie in intervals of 90 %)" in verdict
+
+
+@pytest.mark.parametrize(("classes", "event"), [(None, "the event"), (["no", "yes"], "'yes'")])
+def test_events_are_told_from_the_likelier_outcome(classes, event):
+    """Stated confidences of 90 %: what is predicted is the event, and not what is likelier."""
+    p, came = np.repeat([0.9, 0.3], 50), np.repeat([1, 0, 0, 1], [30, 20, 25, 25])
+    probabilities = np.stack([1 - p, p], axis=1)
+    *_, sureness = directions_of_labels(probabilities, came, Sampling(100, None), None, classes)
+    assert sureness.details == (
+        "the likelier of two outcomes: predicted 80.0% on average, observed 55.0%; "
+        f"{event}: predicted 60.0%, observed 55.0%"
+    )

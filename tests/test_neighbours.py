@@ -161,11 +161,20 @@ def test_columns_of_dates_and_of_names():
     )
     place = Place("mean", ["mu", "sd"], "mu")
     model = Model(table, place, "y", normal(np.zeros(4)), np.zeros(4))
-    ward, day = columns_of_rows(model, ColumnOptions(target="y", mean="mu", sd="sd"))
-    assert (ward.name, ward.is_time, ward.values.tolist()) == ("ward", False, [0, 1, 0, 1])
+    nurse, day = columns_of_rows(model, ColumnOptions(target="y", mean="mu", sd="sd"))
+    assert (nurse.name, nurse.is_time, nurse.values.tolist()) == ("nurse_id", False, [0, 0, 1, 1])
     assert day.name == "day" and day.is_time and np.argsort(day.values).tolist() == [1, 2, 0, 3]
     (day,) = columns_of_rows(model, ColumnOptions(target="ward", probs="nurse_*"))
     assert day.name == "day"
+
+
+def test_questions_come_before_topics():
+    """A log names the topic of a question first, whose rows depend less on each other."""
+    columns = {"mu": [0.0] * 4, "topic": ["a", "a", "b", "b"], "prompt_id": ["p", "q", "p", "q"]}
+    table = FileTable(Path("a.csv"), {name: pl.Series(x) for name, x in columns.items()})
+    model = Model(table, Place("mean", ["mu", "sd"], "mu"), "y", normal(np.zeros(4)), np.zeros(4))
+    (found,) = columns_of_rows(model, ColumnOptions(target="y", mean="mu", sd="sd"))
+    assert (found.name, found.values.tolist()) == ("prompt_id", [0, 1, 0, 1])
 
 
 def test_days_that_forecasts_are_about_and_their_leads():

@@ -12,7 +12,7 @@ from calibjax.evaluation._direction import (
     part_explained,
     score_of_mean,
 )
-from calibjax.evaluation._words import class_name
+from calibjax.evaluation._words import class_name, event_name
 from calibjax.intervals import Sampling
 
 # So many cells of equally many rows for each class, by its probability.
@@ -79,7 +79,8 @@ def directions_of_labels(
             )
         )
     after = left(_tempered(probabilities, temperature)) if temperature else math.nan
-    found.append(_sureness(probabilities, targets, sampling, part_explained(before, after)))
+    explained = part_explained(before, after)
+    found.append(_sureness(probabilities, targets, sampling, explained, classes))
     return found
 
 
@@ -88,7 +89,11 @@ def _score_of_class(p: np.ndarray, came: np.ndarray, sampling: Sampling) -> floa
 
 
 def _sureness(
-    probabilities: np.ndarray, targets: np.ndarray, sampling: Sampling, explained: float
+    probabilities: np.ndarray,
+    targets: np.ndarray,
+    sampling: Sampling,
+    explained: float,
+    classes: list[Any] | None,
 ) -> Direction:
     """Whether the log score is worse than predicted: a model that is too sure is surprised."""
     rows, shares = np.arange(len(targets)), sampling.shares()
@@ -103,9 +108,12 @@ def _sureness(
     predicted = float(shares @ probabilities[rows, most_likely])
     observed = float(shares @ (most_likely == targets))
     if (observed < predicted) == (score > 0):
-        details = (
-            f"the most likely class: predicted {predicted:.1%} on average, observed {observed:.1%}"
-        )
+        is_event = probabilities.shape[1] == 2
+        judged = "the likelier of two outcomes" if is_event else "the most likely class"
+        details = f"{judged}: predicted {predicted:.1%} on average, observed {observed:.1%}"
+        if is_event:
+            rates = float(shares @ probabilities[:, 1]), float(shares @ (targets == 1))
+            details += f"; {event_name(classes)}: predicted {rates[0]:.1%}, observed {rates[1]:.1%}"
     else:
         predicted = float(shares @ expected)
         observed = float(shares @ surprise[rows, targets])

@@ -126,7 +126,7 @@ def _label_measures(
         ece = Measure(ece.value, note="its p would assume independent rows")
     accuracy = wilson_interval(scores["accuracy"], confidence_level, sampling)
     return {
-        "accuracy": measure("accuracy", accuracy),
+        "accuracy at 1/2" if is_event else "accuracy": measure("accuracy", accuracy),
         "log score": mean("log score", math.inf),
         "Brier score": mean("Brier score", 1.0 if is_event else 2.0),
         **({"RPS": mean("RPS", n_classes - 1.0)} if data.predictions.is_ordered else {}),

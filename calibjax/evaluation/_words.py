@@ -21,6 +21,11 @@ def class_name(classes: list[Any] | None, label: int) -> str:
     return repr(_cut(name)) if isinstance(name, str) else f"class {name}"
 
 
+def event_name(classes: list[Any] | None) -> str:
+    """The second of two classes: its name in quotes, or the event if classes have no names."""
+    return "the event" if classes is None else class_name(classes, 1)
+
+
 def shown_names(classes: list[Any] | None) -> list[str] | None:
     """The names of the classes as pages and pictures can show them."""
     if classes is None:
@@ -40,7 +45,7 @@ def _printable(name: str) -> str:
 def judged_event(predictions: Distribution, classes: list[Any] | None) -> str:
     """The event of which a reliability diagram of label predictions shows the probability."""
     if n_labels(predictions) == 2:
-        return f"{class_name(classes, 1)} came"
+        return f"{event_name(classes)} came"
     return "the most likely class came"
 
 
@@ -107,7 +112,8 @@ def _place_of_class(witness: Any, cell: tuple[int, int], classes: list[Any] | No
     )
     row, place = cell
     low, high, predicted = float(edges[place]), float(edges[place + 1]), float(means[cell])
-    name = class_name(classes, int(labels[row]))
+    is_event = labels.tolist() == [1]
+    name = event_name(classes) if is_event else class_name(classes, int(labels[row]))
     return (
         f"{name} gets {low:.2g} to {high:.2g}: predicted {predicted:.1%} on average, "
         f"observed {predicted + float(values[cell]):.1%} ({int(counts[cell])} rows)"

@@ -59,17 +59,18 @@ def dependence_of(model: Model, cluster: str | None, time: str | None, horizon: 
 
 
 def columns_of_rows(model: Model, used: ColumnNames) -> list[Column]:
-    """The first other column of dates, and the first one of names that come again and again.
+    """The first other column of dates, and one of names that come again and again.
 
-    Names are texts, or integers of a column whose name ends with id.  Of the days when forecasts
-    were made and those that they are about, it is the latter.
+    Names are texts, or integers of a column whose name ends with id.  Such a column comes before
+    others: rows of one question are nearer to each other than rows of one topic.  Of the days when
+    forecasts were made and those that they are about, it is the latter.
     """
     table = model.table
     values = [x for x in vars(used).values() if x is not None]
     patterns = [x for value in values for x in ([value] if isinstance(value, str) else [])]
     listed = {x for value in values if isinstance(value, (list, tuple)) for x in value}
     found: dict[bool, Column] = {}
-    for name in table.names:
+    for name in sorted(table.names, key=lambda name: not name.lower().endswith("id")):
         if name in listed or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
             continue
         cells = table.cells(name)

@@ -32,6 +32,8 @@ _MEANINGS = {
     "best temperature": "the temperature between 0.01 and 100 that suits these rows best; above "
     "1: too sure",
     "accuracy": "how often the most likely class is the target",
+    "accuracy at 1/2": "how often what had a probability above 1/2 is the target, be it that an "
+    "event comes or that none does",
     "log score": "mean of −log p(target), in nats; smaller is better",
     "Brier score": "mean squared distance of probabilities and outcome, of two classes one half of "
     "it; smaller is better",
