@@ -219,3 +219,18 @@ ERRORS = {
 @pytest.mark.parametrize("case", ERRORS)
 def test_errors(case):
     check_message(*ERRORS[case])
+
+
+@pytest.mark.slow
+def test_chance_rarely_moves_segments_of_many_classes():
+    """Six segments without a difference: two kinds of numbers with a chance of 0.16 each."""
+    rng, n, n_moved = np.random.default_rng(1), 600, 0
+    for _ in range(30):
+        logits = rng.normal(size=(n, 5))
+        labels = np.argmax(logits + rng.gumbel(size=(n, 5)), axis=1)
+        powers = np.exp(1.5 * logits)
+        predictions = cj.Categorical((powers / powers.sum(axis=1, keepdims=True)).astype("f4"))
+        groups = {"region": rng.integers(0, 6, n).astype(str)}
+        found = cj.fit_recalibrator(predictions, labels, "temperature", groups=groups)
+        n_moved += "no segment of region differs" not in found.fit.words
+    assert n_moved <= 17

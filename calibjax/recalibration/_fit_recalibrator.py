@@ -76,7 +76,8 @@ def fit_recalibrator(
     levels, slopes, and shifts of pairs are added one after another, each with the strength of 5 for
     which rows left out lose least, and only if that is more than a standard error less.  With
     clusters or times, parts of them are left out, and the error is that between parts.  Of many
-    classes each one is moved alone.  Of numbers l are the logits of G at the levels, l becomes
+    classes each one is moved alone; it must gain more, so that chance moves one as seldom, and all
+    together must gain as well.  Of numbers l are the logits of G at the levels, l becomes
     l + sum_s (a_s + b_s l), so that b mends spreads, and rows are left out at all levels.
     O(n S^2) time for S segments.
 

@@ -1,9 +1,12 @@
 """Ridge regression of what is left of the error in segments, drawn towards the map for all rows.
 
 Three kinds of numbers have a strength each: shifts of levels, shifts of pairs of levels, and slopes
-of levels.  One kind after another is added if rows left out are predicted better with it.
+of levels.  One kind after another is added if rows left out are predicted better with it, by more
+than a standard error, or of m classes by so many that chance adds one of them as seldom.  All
+classes together must predict the labels of rows left out better by more than a standard error, too.
 """
 
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -26,12 +29,12 @@ class FittedGroups(NamedTuple):
 
 
 class _Curve(NamedTuple):
-    """Shifts and slopes of segments ``[S]``, and losses of rows left out before and after."""
+    """Shifts and slopes of segments ``[S]``, and losses of rows left out after them, ``[n]``."""
 
     shifts: np.ndarray
     slopes: np.ndarray
     converged: bool
-    gain: np.ndarray
+    losses: np.ndarray
     kinds: tuple[str, ...]
 
 
@@ -52,13 +55,17 @@ def fit_groups(
     logits = log_odds(np, probs)
     centres, spreads = logits.mean(axis=0), np.maximum(logits.std(axis=0), 1e-3)
     x = np.clip((logits - centres) / spreads, -FARTHEST, FARTHEST)
-    curves = []
+    normal, curves = NormalDist(), []
+    n_errors = -normal.inv_cdf(normal.cdf(-1.0) / logits.shape[1])
     for c in range(logits.shape[1]):
         happened = rows.targets == (1 if rows.n_classes == 2 else c)
         of_class = logits[:, c], x[:, c], happened
-        curves.append(_curve(members, coding.n_single, *of_class, rows, part))
+        curves.append(_curve(members, coding.n_single, *of_class, rows, part, n_errors))
+    mean, error = _mean_and_error(_gain(rows, logits, curves), rows, part)
+    if mean <= error:
+        nothing = np.zeros(members.shape[1])
+        curves = [x._replace(shifts=nothing, slopes=nothing, kinds=()) for x in curves]
     kinds = tuple(dict.fromkeys(kind for curve in curves for kind in curve.kinds))
-    gain = float(np.mean([curve.gain.mean() for curve in curves]))
     curve = GroupCurve(
         shifts=np.stack([curve.shifts for curve in curves]),
         slopes=np.stack([curve.slopes for curve in curves]),
@@ -69,7 +76,7 @@ def fit_groups(
     names = ", ".join(column.name for column in coding.columns)
     words = f"no segment of {names} differs"
     if kinds:
-        words = f"{' and '.join(kinds)} of {names}, which gain {gain:.2g} of rows left out"
+        words = f"{' and '.join(kinds)} of {names}, which gain {mean:.2g} of rows left out"
     return FittedGroups(curve, all(curve.converged for curve in curves), words)
 
 
@@ -81,11 +88,12 @@ def _curve(
     happened: np.ndarray,
     rows: LabelRows,
     part: np.ndarray | None,
+    n_errors: float,
 ) -> _Curve:
+    """The curve of one class; `n_errors` is how many standard errors a gain must have."""
     n, size = len(happened), rows.size()
-    share = rows.weights / rows.weights.sum()
     sign = np.where(happened, 1.0, -1.0)
-    before = losses = np.logaddexp(0.0, -sign * logits)
+    losses = np.logaddexp(0.0, -sign * logits)
     single, pairs = members[:, :n_single], members[:, n_single:]
     features, strengths = np.zeros((n, 0)), np.zeros(0)
     fit: Regression | None = None
@@ -102,13 +110,8 @@ def _curve(
             found = logistic_regression(trial, happened, rows.weights, ridge, start, logits, part)
             start = found.numbers
             gain = losses - found.left_out
-            mean = float(share @ gain)
-            if part is None:
-                error = np.sqrt(float(share @ (gain - mean) ** 2) / size)
-            else:
-                of_parts = np.bincount(part, share * gain)
-                error = np.sqrt(of_parts.size) * np.std(of_parts, ddof=1)
-            if mean > error and (best is None or mean > best[0]):
+            mean, error = _mean_and_error(gain, rows, part)
+            if mean > n_errors * error and (best is None or mean > best[0]):
                 best = mean, strength, found
         if best is None:
             continue
@@ -124,4 +127,34 @@ def _curve(
         shifts[n_single:] = of_kind.get("shifts of pairs", 0.0)
         slopes[:n_single] = of_kind.get("slopes", 0.0)
     converged = fit is None or fit.converged
-    return _Curve(shifts, slopes, converged, share * n * (before - losses), tuple(kinds))
+    return _Curve(shifts, slopes, converged, losses, tuple(kinds))
+
+
+def _gain(rows: LabelRows, logits: np.ndarray, curves: list[_Curve]) -> np.ndarray:
+    """How much larger the log probabilities of targets left out are after the curves, ``[n]``."""
+    losses = np.maximum(np.stack([curve.losses for curve in curves], axis=1), 1e-300)
+    if rows.n_classes == 2:
+        sign = np.where(rows.targets == 1, 1.0, -1.0)[:, None]
+        return (np.logaddexp(0.0, -sign * logits) - losses)[:, 0]
+    sign = np.where(np.arange(rows.n_classes) == rows.targets[:, None], 1.0, -1.0)
+    # A loss is log(1 + exp(-sign l)) of a logit l.
+    moved = -sign * (losses + np.log(-np.expm1(-losses)))
+    before, after = (_log_probs_of_targets(rows, x) for x in (logits, moved))
+    return after - before
+
+
+def _log_probs_of_targets(rows: LabelRows, logits: np.ndarray) -> np.ndarray:
+    logs = -np.logaddexp(0.0, -logits)
+    return rows.of_targets(logs) - np.logaddexp.reduce(logs, axis=1)
+
+
+def _mean_and_error(
+    gain: np.ndarray, rows: LabelRows, part: np.ndarray | None
+) -> tuple[float, float]:
+    """The mean of a gain and its standard error, between parts if there are any."""
+    share = rows.weights / rows.weights.sum()
+    mean = float(share @ gain)
+    if part is None:
+        return mean, float(np.sqrt(share @ (gain - mean) ** 2 / rows.size()))
+    of_parts = np.bincount(part, share * gain)
+    return mean, float(np.sqrt(of_parts.size) * np.std(of_parts, ddof=1))
