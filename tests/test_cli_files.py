@@ -94,7 +94,16 @@ BAD = {
     "no list": ("x.json", '{"p": [0.5], "y": [1]}', "expected a list of objects"),
     "a missing key": ("x.jsonl", '{"p": 0.5, "y": 1}\n{"p": 0.5}\n', "y, row 2: .* got nothing"),
     "no number": ("x.jsonl", '{"p": "much", "y": 1}\n', "p, row 1: .*finite number, got much"),
-    "not a number": ("x.jsonl", '{"p": NaN, "y": 1}\n', "p, row 1: .*number .--drop-m.*, got nan"),
+    "not a number": (
+        "x.jsonl",
+        '{"p": NaN, "y": 1}\n',
+        "p, row 1: .*number .no row has one.*, got nan",
+    ),
+    "no number among decimal commas": (
+        "x.csv",
+        "p;y\n0,5;1\n-;0\n0,25;1\n",
+        "p, row 3: .*as in other rows, with commas before decimals, got -",
+    ),
     "no line of JSON": ("x.jsonl", "", "an object on each line, got an empty file"),
     "too deep": ("x.jsonl", '{"p": ' + "[" * 9000 + "]" * 9000 + "}", "line 1: this is no JSON"),
     "a table of the web": (
@@ -179,7 +188,7 @@ BINARY = {
     "npz missing": (
         "x.npz",
         npz(p=HALF * np.nan, y=FLIPS),
-        "p, row 0: .*--drop-missing .* got nan",
+        "p, row 0: .*no row has one.* got nan",
     ),
     "npz dates": ("x.npz", npz(p=HALF.astype("M8[D]"), y=FLIPS), "p: expected numbers, got dates"),
     "npz too many axes": (
@@ -286,7 +295,7 @@ def test_some_rows(tmp_path, capsys):
     assert model.row_names.tolist() == [2, 6]
     err = capsys.readouterr().err
     assert "x.csv: 4 of 5 rows are used, where lead == 3.\n" in err
-    assert "x.csv: 2 of 4 rows are used, without missing values.\n" in err
+    assert "2 of 4 rows are used, without missing values (missing are 1 of p, 1 of y).\n" in err
     assert len(columns.read(path, at_least=1, others=["region"]).targets) == 2
     for where, message in (
         ("lead", "true or false for each row"),

@@ -90,6 +90,10 @@ def test_by_groups(evaluation):
     np.testing.assert_allclose([x.adjusted for x in table.groups], expected, atol=1e-6)
     assert repr(table).splitlines()[1].startswith("C        40  0.001  0.003")
     assert table.to_dict()["groups"][0]["name"] == "C"
+    # Columns that were groups of the evaluation need no more than their names.
+    assert evaluation.by("station").to_dict() == table.to_dict()
+    with pytest.raises(ValueError, match="among the groups of evaluate.*got .'height'"):
+        evaluation.by(["height"])
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ def test_missing_values_are_left_out_if_asked():
         cj.evaluate(frame, **CALLS["quantiles"])
     # A name such as that of Namibia is not lost in silence.
     frame = pd.DataFrame(COLUMNS).assign(land=["DE", "NA", "FR", "", "NA", "FR"])
-    words = "3 of 6 rows .* missing values; of land, NA and an empty text is taken for missing"
+    words = r"3 of 6 rows .* \(missing are 3 of land\); of land, NA and an empty text is taken"
     with pytest.warns(UserWarning, match=words):
         cj.evaluate(frame, **CALLS["quantiles"], drop_missing=True, clusters="land")
 
@@ -269,6 +269,33 @@ def test_dimensions_name_levels_and_classes():
 def test_errors_of_grids(new, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         cj.evaluate(grid() | new, target="observed", draws="forecast")
+
+
+def test_observations_by_the_time_that_forecasts_are_about():
+    """The lines of the error make a dataset that is read."""
+    dates = np.datetime64("2026-01-01", "ns") + np.arange(8) * np.timedelta64(1, "D")
+    leads = np.array([1, 2], "timedelta64[D]").astype("timedelta64[ns]")
+    ds = xarray.Dataset(
+        {
+            "obs": (("valid_time", "station"), np.arange(16.0).reshape(8, 2)),
+            "t2m": (("time", "lead", "station", "member"), np.ones((6, 2, 2, 3))),
+        },
+        {"time": dates[:6], "lead": leads, "valid_time": dates},
+    )
+    with pytest.raises(ValueError, match="if valid_time is time . lead") as error:
+        cj.evaluate(ds, target="obs", draws="t2m")
+    names = {"ds": ds}
+    exec(str(error.value).split("first: ")[1][:-1], names)
+    found = cj.evaluate(names["ds"], target="obs", draws="t2m")
+    by_hand = [
+        2 * (made + lead) + station for made in range(6) for lead in (1, 2) for station in (0, 1)
+    ]
+    assert found.targets.tolist() == by_hand
+    nothing = names["ds"].assign(obs=np.nan * names["ds"].obs)
+    with pytest.raises(ValueError, match=r"obs, .* number \(no row has one\), got nan"):
+        cj.evaluate(nothing, target="obs", draws="t2m")
+    with pytest.raises(ValueError, match="got 0"), pytest.warns(UserWarning, match="24 of obs"):
+        cj.evaluate(nothing, target="obs", draws="t2m", drop_missing=True)
 
 
 def test_arrays_of_xarray():

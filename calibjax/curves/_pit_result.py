@@ -1,8 +1,9 @@
 """What a PIT curve holds."""
 
 import jax
+import numpy as np
 
-from calibjax._struct import struct
+from calibjax._struct import is_array, is_traced, struct
 
 # The least number of cells of the grid on which the distribution function is looked at.
 _LEAST_CELLS = 100
@@ -45,6 +46,18 @@ class PITCurve:
     difference_low: jax.Array
     difference_high: jax.Array
     confidence_level: jax.Array
+
+    def __str__(self) -> str:
+        """The bins, their heights and the band for all of them."""
+        if is_traced(self) or not is_array(self.count) or np.ndim(self.count) != 1:
+            return repr(self)
+        columns = self.edges[:-1], self.edges[1:], self.density, self.density_low, self.density_high
+        lines = [
+            f"{low:.3g} … {high:.3g}: height {height:.3g}, if calibrated {least:.3g} … {most:.3g}"
+            for low, high, height, least, most in zip(*map(np.asarray, columns), strict=True)
+        ]
+        shown = f"PIT of {float(np.sum(np.asarray(self.count))):g} rows in {len(lines)} bins"
+        return "\n".join([f"{shown}, bands at {float(self.confidence_level):g}:", *lines])
 
 
 def cells_per_bin(n_bins: int) -> int:

@@ -4,9 +4,10 @@ import dataclasses
 import functools
 import html
 import json
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +31,7 @@ from calibjax.evaluation._pictures import curves_of
 from calibjax.evaluation._remarks import Impossible, impossible_rows, remarks
 from calibjax.evaluation._remedies import Remedy, remedies_of
 from calibjax.evaluation._saved import saved
+from calibjax.evaluation._segments import columns_of_segments
 from calibjax.evaluation._summary import sentence, summary
 from calibjax.expectations import default_kernel_of_data
 from calibjax.hypothesis_tests import CalibrationTestResult
@@ -226,18 +228,25 @@ class Evaluation:
             key = keys_of(self.seed).remedies
             return remedies_of(key, self.predictions, self.targets, self._n_resamples)
 
-    def by(self, groups: Groups) -> GroupVerdicts:
+    def by(self, groups: Groups | str | Sequence[str]) -> GroupVerdicts:
         """The test of each group alone, with p-values adjusted for all groups, by Holm.
 
         Groups are all combinations of the levels of the columns.  They share what is compiled.
         `evaluate(groups=)` finds segments with more power, where they are not known beforehand.
 
         Args:
-            groups: columns ``[n]`` by their names, a dict or a frame, as in `segment_test`.
+            groups: columns ``[n]`` by their names, a dict or a frame, as in `segment_test`; or the
+                names of columns among the `groups` of `evaluate`, one or a list, whose numbers
+                are cut as in `segments`.
 
         Raises:
             TypeError, ValueError: groups are not what they should be.
         """
+        names = [groups] if isinstance(groups, str) else groups
+        if isinstance(names, (list, tuple)):
+            columns: Groups = columns_of_segments(self.segments, names)
+        else:
+            columns = cast("Groups", names)
 
         def directions(data: Data) -> tuple[Direction, ...]:
             best = self.effect.best_temperature
@@ -254,7 +263,7 @@ class Evaluation:
             )
             data = with_dependence(data, self.dependence)
             return verdicts_of_groups(
-                keys.test, data, groups, self.level, self._n_resamples, directions
+                keys.test, data, columns, self.level, self._n_resamples, directions
             )
 
     def plot(self) -> Any:

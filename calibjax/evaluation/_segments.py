@@ -4,7 +4,10 @@ Calibration within a group is what is tested: whether its targets follow its pre
 groups differ, or that a model is fair to them, is another question, and no words here answer it.
 """
 
+from collections.abc import Sequence
+
 import jax
+import numpy as np
 
 from calibjax._rows import Data
 from calibjax.segments import Groups, Segment, SegmentTestResult, segment_test_of_data
@@ -20,6 +23,28 @@ def segments_of_groups(
     if groups is None:
         return None
     return segment_test_of_data(key, data, groups, order=_ORDER, n_resamples=n_resamples)
+
+
+def columns_of_segments(
+    result: SegmentTestResult | None, names: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """The levels of columns that were tested, in words ``[n]``; None for rows that do not count.
+
+    Raises:
+        ValueError: a name is none of these.
+    """
+    levels = {} if result is None else dict(result.names.levels)
+    unknown = [name for name in names if name not in levels]
+    if result is None or unknown:
+        raise ValueError(
+            f"groups must be columns, or names among the groups of evaluate, {list(levels)}, got "
+            f"{list(names)}."
+        )
+    codes, places = np.asarray(result.codes), list(levels)
+    return {
+        name: np.array([*levels[name], None], object)[codes[:, places.index(name)]]
+        for name in names
+    }
 
 
 def worst_segment(result: SegmentTestResult, level: float) -> Segment | None:

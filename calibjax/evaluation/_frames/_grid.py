@@ -78,7 +78,8 @@ class Grid(PythonTable):
         if len(others) > 1:
             raise ValueError(
                 f"data, variable {name}: expected the dimensions {listed(dims) or 'none'} of the "
-                f"target {self.target} and at most one more, got {listed(variable.dims)}."
+                f"target {self.target} and at most one more, got {listed(variable.dims)}"
+                f"{self._how_to_pair(name)}."
             )
         present = [dim for dim in dims if dim in variable.dims]
         axes = [variable.dims.index(dim) for dim in (*present, *others)]
@@ -94,6 +95,19 @@ class Grid(PythonTable):
 
     def _within(self, name: str) -> list[str]:
         return [dim for dim in self.variables[name].dims if dim not in self.dims]
+
+    def _how_to_pair(self, name: str) -> str:
+        """How a target of one time goes to forecasts made at one time for some time ahead."""
+        lacking = [dim for dim in self.dims if dim not in self.variables[name].dims]
+        others = self._within(name)
+        if len(lacking) != 1 or len(others) != 3:
+            return ""
+        (time,), target, made, lead = lacking, self.target, *others[:2]
+        return (
+            f"; if {time} is {made} + {lead}, bring the target to the dimensions of {name} first: "
+            f"valid = ds.{made} + ds.{lead}; {target} = ds.{target}.sel({time}=valid)."
+            f"drop_vars({time!r}); ds = ds.drop_dims({time!r}).assign({target}={target})"
+        )
 
     def names_within(self, name: str) -> list[Any] | None:
         """The places along the dimension that targets do not have, such as levels or classes."""

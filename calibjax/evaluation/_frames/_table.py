@@ -101,7 +101,7 @@ class Table(abc.ABC):
         """The rows that miss no value of these columns; a text of `but` is a value: a class NA."""
         present = np.ones(len(self), bool)
         texts = {x for x in _MISSING if x not in but}
-        words = ""
+        words, counts = "", {}
         for name in names:
             cells = self.cells(name)
             if len(cells) != len(self):
@@ -117,7 +117,12 @@ class Table(abc.ABC):
                     words += f"; of {name}, {' and '.join(taken)} is taken for missing"
                 found |= is_text
             present &= ~found
+            if found.any():
+                counts[name] = int(found.sum())
         kept = self._kept(present)
+        if counts:
+            missing = listed([f"{count} of {name}" for name, count in counts.items()])
+            words = f" (missing are {missing}){words}"
         self.say(
             f"{self.source}: {len(kept)} of {len(self)} rows are used, without missing values"
             f"{words}."
@@ -172,7 +177,7 @@ class Table(abc.ABC):
             return values
         raise ValueError(
             f"{self.source}, column {name}: expected a pattern with one *, such as '{name}_*', or "
-            "an array of two dimensions."
+            "an array of two dimensions; pivot a table with a row for each member or class first."
         )
 
     def _values(self, name: str, filled: bool = False) -> np.ndarray:
@@ -197,11 +202,23 @@ class Table(abc.ABC):
         if not finite.all():
             words = "a finite number"
             if cells.dtype == object and any(isinstance(x, str) and "," in x for x in cells.flat):
+                if cells.ndim == 1:
+                    self._check_decimals(name, cells)
                 words += ", whose decimals come after a point"
+            elif is_missing(cells).all():
+                words += " (no row has one)"
             elif is_missing(cells).any():
                 words += f" ({self.option('drop_missing', True)} leaves out rows without one)"
             self.check(name, finite if values.ndim == 1 else finite.all(axis=1), words)
         return values
+
+    def _check_decimals(self, name: str, cells: np.ndarray) -> None:
+        """An error at a text that is no number, if it is why commas of others are no decimals."""
+        points = np.array([x.replace(",", ".") if isinstance(x, str) else x for x in cells], object)
+        is_number = np.isfinite(as_floats(points)) | is_missing(cells)
+        if 2 * is_number.sum() > len(cells):
+            words = "a finite number, as in other rows, with commas before decimals"
+            self.check(name, is_number, words)
 
     def _array_of_lists(self, name: str, cells: np.ndarray, filled: bool) -> np.ndarray:
         """Lists of numbers as the rows of an array."""
