@@ -9,9 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibjax import monitoring
-from calibjax.cli._batches import Batch, Fingerprints, batches_of, data_of
-from calibjax.cli._counted import Counted, check_copies, check_corrections, check_order
-from calibjax.cli._seen import remembered
+from calibjax.cli._batches import Fingerprints, batches_of, data_of
+from calibjax.cli._counted import (
+    Counted,
+    History,
+    NewFile,
+    check_copies,
+    check_corrections,
+    check_order,
+)
+from calibjax.cli._seen import parts_of, remembered
 from calibjax.cli._terminal import BadInput
 from calibjax.evaluation import Model, dependence_of, listed
 
@@ -145,7 +152,7 @@ class KeptMonitor:
         clusters = _clusters_of(model, self.meaning["--cluster"])
         fingerprints = Fingerprints(model)
         if not again:
-            self._check_new(model, batches, fingerprints)
+            self._check_new(NewFile(model, by, batches, fingerprints))
         names = streams_of(model, self.meaning["--stream"])
         start = self._with_streams(model, names)
         parts = [
@@ -173,13 +180,14 @@ class KeptMonitor:
             rows=remembered(self.rows, rows),
         )
 
-    def _check_new(self, model: Model, batches: list[Batch], fingerprints: Fingerprints) -> None:
+    def _check_new(self, file: NewFile) -> None:
         """An error if rows were counted before, or do not come after those that were."""
-        by = self.meaning["--by"]
-        if by is not None:
-            check_order(self.path, model, by, self.counted, self.rows, batches, fingerprints)
-        check_copies(model, by, self.calls, self.counted, batches, fingerprints)
-        check_corrections(model, by, self.calls, self.counted, self.rows, batches, fingerprints)
+        rows = parts_of(self.rows, [x.n_rows for x in self.counted])
+        history = History(self.calls, self.counted, rows)
+        if file.by is not None:
+            check_order(self.path, history, file)
+        check_copies(history, file)
+        check_corrections(history, file)
 
     def _updated(
         self,
