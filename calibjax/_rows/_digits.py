@@ -38,12 +38,18 @@ def check_digits(
     """
     if predictions.target_kind != "real" or predictions.score_only:
         return
+    of_names = {name: predictions.parameter(name) for name in predictions.shapes}
+    rounded = [
+        name
+        for name, values in of_names.items()
+        if not is_traced(values) and (_is_rounded(values) or _is_rounded(targets))
+    ]
+    if not rounded or not kept.any():
+        return
     rows = np.flatnonzero(kept)
     rows = rows[:: max(len(rows) // _MOST_ROWS, 1)]
-    for name, axes in predictions.shapes.items():
-        values = predictions.parameter(name)
-        if is_traced(values) or not (_is_rounded(values) or _is_rounded(targets)) or not rows.size:
-            continue
+    for name in rounded:
+        axes, values = predictions.shapes[name], of_names[name]
         y, v = (np.asarray(x)[rows].astype(np.float64) for x in (targets, values))
         if axes.split()[0] != "n" or (y.ndim > 1 and axes.split()[-1] != "d"):
             continue

@@ -116,10 +116,9 @@ class SetSums:
         def of_rows(chunk: tuple[Rows, jax.Array]) -> jax.Array:
             rows, weights = chunk
             residuals, w = self.residuals(rows, groups), weights[:, None, None]
-            observed = bounded(residuals[:, :1], self.statistics.most_multiplied)
-            residuals = w * residuals
-            columns = residuals.reshape(weights.size, -1)
+            columns = (w * residuals).reshape(weights.size, -1)
             if self.multipliers is not None:
+                observed = bounded(residuals[:, :1], self.statistics.most_multiplied)
                 xi = self.multipliers.values(rows.units, shared)
                 multiplied = (xi[..., None] * (w * observed)).reshape(weights.size, -1)
                 columns = jnp.concatenate([columns, multiplied, weights[:, None] * xi], axis=1)

@@ -80,9 +80,9 @@ def fit_spline(rows: LabelRows) -> Fitted:
     floor, raised = with_floor(rows)
     kept = raised.kept()
     x = log_odds(np, kept.probs)
-    fits = []
+    before, fits = rows.kept(), []
     for c in range(x.shape[1]):
-        used = _has_option(rows.kept(), c)
+        used = _has_option(before, c)
         fits.append(_spline(x[used, c], _happened(kept, c)[used], kept.weights[used]))
     knots, values, curvatures, converged = zip(*fits, strict=True)
     steps = (
