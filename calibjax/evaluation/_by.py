@@ -14,7 +14,7 @@ from calibjax.evaluation._number import number
 from calibjax.evaluation._saved import plain
 from calibjax.hypothesis_tests import calibration_test_of_data
 from calibjax.resampling import holm
-from calibjax.segments import Groups, read_columns
+from calibjax.segments import Groups, first_of, read_columns
 
 # Fewer rows show nothing.
 _LEAST_ROWS = 8
@@ -93,11 +93,10 @@ class GroupVerdicts:
 
     def note(self) -> str:
         """Which groups are not tested."""
-        n_small, n_more = len(self.too_small), len(self.too_small) - _SHOWN
-        more = f" and {n_more} more" if n_more > 0 else ""
+        n_small = len(self.too_small)
         return (
             f"{n_small} of {n_small + len(self.groups)} groups have fewer than {_LEAST_ROWS} rows, "
-            f"too few to tell: {'; '.join(self.too_small[:_SHOWN])}{more}"
+            f"too few to tell: {first_of(self.too_small, _SHOWN, '; ')}"
         )
 
 

@@ -7,6 +7,7 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
 from calibjax.expectations import has_log_prob
 from calibjax.scores import log_score_of_data
+from calibjax.segments import first_of
 
 # Words name so many rows, and count the others.
 _MOST_ROWS = 5
@@ -35,7 +36,4 @@ def log_scores(data: Data) -> np.ndarray | None:
 
 def named_rows(rows: np.ndarray) -> str:
     """Rows by their names: "row 17", or "rows 0, 1, 2, 3, 4 and 12 more"."""
-    named = ", ".join(map(str, rows[:_MOST_ROWS].tolist()))
-    others = len(rows) - _MOST_ROWS
-    more = f" and {others} more" if others > 0 else ""
-    return f"{'row' if len(rows) == 1 else 'rows'} {named}{more}"
+    return f"{'row' if len(rows) == 1 else 'rows'} {first_of(rows.tolist(), _MOST_ROWS)}"

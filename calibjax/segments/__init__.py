@@ -7,5 +7,6 @@ from calibjax.segments._effects import effects_of as effects_of
 from calibjax.segments._maxima import SegmentSums as SegmentSums
 from calibjax.segments._result import Segment as Segment
 from calibjax.segments._result import SegmentTestResult as SegmentTestResult
+from calibjax.segments._result import first_of as first_of
 from calibjax.segments._segment_test import segment_test as segment_test
 from calibjax.segments._segment_test import segment_test_of_data as segment_test_of_data

@@ -1,6 +1,7 @@
 """The result of a test of segments."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -213,7 +214,7 @@ class SegmentTestResult:
         n_levels = {name: len(levels) for name, levels in self.names.levels}
         small = [
             f"{len(levels)} of {n_levels[name]} levels of {name} have too few rows to tell: "
-            f"{_listed(levels)}"
+            f"{first_of(levels, _SHOWN)}"
             for name, levels in self.too_small.items()
         ]
         return small + [f"{name} is left out: it {reason}" for name, reason in self.names.left_out]
@@ -267,9 +268,11 @@ class SegmentTestResult:
 _NO_ROW = -1
 
 
-def _listed(names: list[str]) -> str:
-    n_more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {n_more} more" if n_more > 0 else "")
+def first_of(names: Sequence[object], most: int, separator: str = ", ") -> str:
+    """The first names, and how many more there are."""
+    n_more = len(names) - most
+    shown = separator.join(map(str, names[:most]))
+    return shown + (f" and {n_more} more" if n_more > 0 else "")
 
 
 def _as_lists(segment: Segment) -> dict[str, list[float]]:
