@@ -14,7 +14,8 @@ from scipy import stats
 import calibjax as cj
 from calibjax._rows import Dependence, check_data, padded
 from calibjax.evaluation._dependence import read_dependence, read_weights, remarks_on_rows
-from calibjax.evaluation._hidden import events_of, shift_in_words, target_in_words
+from calibjax.evaluation._events import events_of
+from calibjax.evaluation._hidden import shift_in_words, target_in_words
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._label_statistics import label_statistics
@@ -65,8 +66,10 @@ def test_measures_of_hidden_targets(of_hidden, lifetimes):
     events = of_hidden.measures["events"]
     expected = -law.logsf(seen).sum()
     assert events.value == observed.sum() < expected
-    np.testing.assert_allclose(events.if_calibrated, (expected, expected), rtol=1e-4)
-    words = f"with {observed.sum()} events where {expected:.3g} were expected."
+    half = 1.959964 * expected**0.5
+    np.testing.assert_allclose(events.if_calibrated, (expected - half, expected + half), rtol=1e-4)
+    ends = f"{expected - half:.0f} to {expected + half:.0f}"
+    words = f"with {observed.sum()} events where {ends} were expected."
     assert of_hidden.verdict.endswith(words)
     place = of_hidden.measures["mean place of targets"]
     assert place.value == pytest.approx(places.mean(), rel=1e-5)
@@ -99,19 +102,40 @@ def test_times_of_censoring_make_the_test_exact(lifetimes):
     assert found.is_redrawn and "hides them as their rows" in repr(found)
 
 
+def _events(curves, low, high):
+    return events_of(padded(check_data(curves, cj.Between(low, high), intervals=True)), 0.95)
+
+
 def test_of_which_targets_events_are_counted():
     curves = cj.SurvivalCurve(jnp.array([1.0, 2.0]), jnp.array([[0.5, 0.25]] * 3))
     low = np.array([1.0, 1.5, 9.0])
-
-    def events(high):
-        return events_of(padded(check_data(curves, cj.Between(low, high), intervals=True)))
-
     # The last event is after the last time, where the curve says nothing.
-    found = events(np.array([1.0, np.inf, 9.0]))
+    found = _events(curves, low, np.array([1.0, np.inf, 9.0]))
     assert found.value == 1
+    # The only event of the first cell is at its end; the second cell has none, and S is linear.
     expected = -np.log([0.5, 0.375, 0.25]).sum()
-    np.testing.assert_allclose(found.if_calibrated, expected, rtol=1e-6)
-    assert events(low) is None and events(low + 1) is None
+    found = found.if_calibrated
+    np.testing.assert_allclose(found, [0, expected + 1.959964 * expected**0.5], rtol=1e-6)
+    assert _events(curves, low, low) is None and _events(curves, low + 1, low + 1) is None
+
+
+@pytest.mark.parametrize("times", [(12, 24, 36), range(1, 37)], ids=["years", "months"])
+@pytest.mark.parametrize("shape", [0.5, 1.0, 2.0])
+def test_coarse_curves_expect_as_many_events_as_their_distribution(shape, times):
+    """Of Weibull lifetimes, whose cumulative hazard (t / scale)^shape is known at all times."""
+    n, rng = 8000, np.random.default_rng(5)
+    scale = np.exp(3.6 - 0.8 * rng.normal(size=n))
+    time, censored_at = scale * rng.weibull(shape, n), rng.uniform(6, 60, n)
+    seen = np.minimum(time, censored_at)
+    high = np.where(time <= censored_at, seen, np.inf)
+    grid = np.array(times, float)
+    found = _events(cj.SurvivalCurve(grid, np.exp(-((grid / scale[:, None]) ** shape))), seen, high)
+    expected = np.sum((np.minimum(seen, 36) / scale) ** shape)
+    # The events of a cell, some 1400, say what its hazard is in between.
+    assert abs(np.mean(found.if_calibrated) / expected - 1) < 0.01
+    low, high = found.if_calibrated
+    assert low < found.value < high
+    np.testing.assert_allclose(high - low, 2 * 1.96 * expected**0.5, rtol=0.01)
 
 
 def test_few_units_are_said():

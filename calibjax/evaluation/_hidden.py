@@ -3,16 +3,15 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from calibjax._between import Between, known_point
+from calibjax._between import Between
 from calibjax._distribution import Distribution
-from calibjax._rows import Data
 from calibjax._sharding import on_one_device
 from calibjax._struct import on_host
 from calibjax.distributions import as_predictions, is_foreign
 from calibjax.evaluation._arrays import as_numpy
+from calibjax.evaluation._events import events_in_words
 from calibjax.evaluation._measure import Measure
 from calibjax.evaluation._number import number
 from calibjax.evaluation._rows import n_labels
@@ -68,35 +67,6 @@ def remark_on_hidden(targets: Any) -> str | None:
     )
 
 
-def events_of(data: Data) -> Measure | None:
-    """How many events came, and how many should have until rows were last seen.
-
-    The number of events and the sum of -log P(Y > t), over the times t of events and of censoring,
-    have one mean, whatever censors (a martingale).  None unless some rows are censored on the
-    right and all others are known, for counts, for weights, and if the sum is infinite.
-    """
-    targets, n = data.targets, data.n_kept()
-    low, high = (np.asarray(x)[:n] for x in (targets.low, targets.high))
-    is_seen, is_real = low == high, data.predictions.target_kind == "real"
-    is_censored = np.isposinf(high) & np.isfinite(low)
-    is_right = is_censored.any() and (is_seen | is_censored).all()
-    if not (is_right and is_real) or data.weights is not None:
-        return None
-    hazards, is_before_end = (np.asarray(x)[:n] for x in _hazards(data.predictions, targets))
-    expected = float(np.sum(hazards, dtype=np.float64))
-    if not np.isfinite(expected):
-        return None
-    return Measure(float(np.sum(is_seen & is_before_end)), None, (expected, expected))
-
-
-@jax.jit
-def _hazards(predictions: Distribution, targets: Between) -> tuple[jax.Array, jax.Array]:
-    """-log P(Y > t) for the times that rows were seen until, and which a forecast is about."""
-    at = known_point(predictions, targets)
-    until = predictions.restricted(at)
-    return -jnp.log(predictions.survival(until)), at <= until
-
-
 def shift_in_words(mean_place: Measure, events: Measure | None = None) -> str | None:
     """Whether targets are higher or lower than predicted, by their places; None if not clear.
 
@@ -109,14 +79,8 @@ def shift_in_words(mean_place: Measure, events: Measure | None = None) -> str | 
     return (
         f"targets are {towards} than predicted, as far as is known on average at "
         f"{100 * mean_place.value:.3g} % of the predicted probability, where 50 % is right"
-        f"{_events_in_words(events)}"
+        f"{events_in_words(events)}"
     )
-
-
-def _events_in_words(events: Measure | None) -> str:
-    if events is None or events.if_calibrated is None:
-        return ""
-    return f", with {events.value:.0f} events where {number(events.if_calibrated[0])} were expected"
 
 
 def target_in_words(low: float, high: float) -> str:

@@ -11,7 +11,7 @@ from calibjax._between import Between
 from calibjax._distribution import Distribution
 from calibjax._rows import Data
 from calibjax.distributions import Empirical, Quantiles, SurvivalCurve
-from calibjax.evaluation._hidden import events_of
+from calibjax.evaluation._events import events_of
 from calibjax.evaluation._label_statistics import label_statistics, smooth_ece_of_labels
 from calibjax.evaluation._measure import Measure, mean_measure, share_measure, unknown_rows
 from calibjax.evaluation._rows import log_scores, n_labels, named_rows
@@ -97,7 +97,7 @@ def _hidden_measures(
         row_names=row_names,
     )
     known = _log_score(data, confidence_level, row_names) | {MEAN_PLACE: middle}
-    events = events_of(data)
+    events = events_of(data, confidence_level)
     return known if events is None else known | {EVENTS: events}
 
 

@@ -1,0 +1,104 @@
+r"""How many events happened, and how many a model expects, where some rows are censored.
+
+The number of events and the sum of the cumulative hazards H(t) = -log P(Y > t), over the times t
+until which rows were seen, have one mean, whatever censors, and the variance of their difference is
+that mean (a martingale).
+
+A survival curve says H at its times and not in between.  With the gain G_ik of H over cell k, the
+hazard of row i in the cell is taken to be G_ik times a function of time that all rows share.  The
+events of the cell estimate it (Breslow), which leaves of the expected number of events
+
+    E_k = N_k / sum_{events e in k} 1 / sum_{i seen at t_e} G_ik,
+
+exact for linear H, for hazards t^a and for any others of this form, however coarse the times are.
+
+Reference: Andersen, Borgan, Gill and Keiding, Statistical models based on counting processes, 1993,
+section VII.2 for both.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtri
+
+from calibjax._between import Between, known_point
+from calibjax._distribution import Distribution
+from calibjax._rows import Data
+from calibjax.distributions import SurvivalCurve
+from calibjax.evaluation._measure import Measure
+from calibjax.evaluation._number import number
+from calibjax.intervals import Sampling
+
+
+def events_of(data: Data, confidence_level: float) -> Measure | None:
+    """How many events happened, and the range for it until rows were last seen.
+
+    For rows that depend on each other only the mean is known.  None unless some rows are censored
+    on the right and all others are known, for counts, for weights, and if the sum is infinite.
+    """
+    targets, n = data.targets, data.n_kept()
+    low, high = (np.asarray(x)[:n] for x in (targets.low, targets.high))
+    is_seen, is_real = low == high, data.predictions.target_kind == "real"
+    is_censored = np.isposinf(high) & np.isfinite(low)
+    is_right = is_censored.any() and (is_seen | is_censored).all()
+    if not (is_right and is_real) or data.weights is not None:
+        return None
+    found = (np.asarray(x)[:n] for x in _hazards(data.predictions, targets))
+    times, hazards, is_before_end = found
+    is_event = is_seen & is_before_end
+    expected = _expected(data.predictions[:n], times, hazards.astype(np.float64), is_event)
+    if not math.isfinite(expected):
+        return None
+    half = 0.0
+    if not Sampling.of_data(data).is_dependent:
+        half = float(ndtri((1 + confidence_level) / 2)) * math.sqrt(expected)
+    return Measure(float(np.sum(is_event)), None, (max(expected - half, 0.0), expected + half))
+
+
+@jax.jit
+def _hazards(predictions: Distribution, targets: Between) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Until when rows were seen, H there, and whether a forecast is about that time."""
+    at = known_point(predictions, targets)
+    until = predictions.restricted(at)
+    return until, -jnp.log(predictions.survival(until)), at <= until
+
+
+def _expected(
+    predictions: Distribution, times: np.ndarray, hazards: np.ndarray, is_event: np.ndarray
+) -> float:
+    """The expected number of events; H of curves on one grid is interpolated by their events."""
+    if not isinstance(predictions, SurvivalCurve):
+        return float(hazards.sum())
+    grid, probs = (np.asarray(x) for x in (predictions.times, predictions.probs))
+    if np.any(grid != grid[0]):
+        return float(hazards.sum())
+    survival = np.minimum.accumulate(np.clip(probs.astype(np.float64), 0.0, 1.0), axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ends = -np.log(np.pad(survival, ((0, 0), (1, 0)), constant_values=1.0))
+        gains = np.diff(ends, axis=1)
+    cells, expected = np.searchsorted(grid[0], times), 0.0
+    for k in range(grid.shape[1]):
+        inside = np.flatnonzero(cells == k)
+        inside = inside[np.argsort(-times[inside])]
+        later = gains[cells > k, k].sum()
+        at_risk = later + np.cumsum(gains[inside, k])
+        # Rows that were seen until the same time are all at risk.
+        last = np.searchsorted(-times[inside], -times[inside], side="right") - 1
+        events = is_event[inside]
+        ratio = np.sum(1 / at_risk[last][events])
+        if 0 < ratio < math.inf:
+            expected += events.sum() / ratio
+        else:  # S is taken to be linear in a cell without events.
+            expected += later + np.sum(hazards[inside] - ends[inside, k])
+    return float(expected)
+
+
+def events_in_words(events: Measure | None) -> str:
+    """How many events happened and were expected, as the end of a sentence."""
+    if events is None or events.if_calibrated is None:
+        return ""
+    low, high = events.if_calibrated
+    expected = number(low) if low == high else f"{low:.0f} to {high:.0f}"
+    return f", with {events.value:.0f} events where {expected} were expected"
