@@ -358,8 +358,11 @@ class Distribution(ABC):
         )
 
     @property
-    def n_members(self) -> int | None:
-        """How many samples there are, for any of which `pool_target` exchanges a target."""
+    def pieces_of_pit(self) -> int | tuple[float, ...] | None:
+        """What is known of a PIT: a rank among so many members, or between which levels it is.
+
+        None if it is a number, or if that depends on the row.
+        """
         return None
 
     def pool_target(self, targets: jax.Array) -> tuple[Self, jax.Array]:

@@ -14,10 +14,10 @@ from calibjax._numbers import UnitInterval
 from calibjax._rows import Dependence, check_data, clean, with_dependence
 from calibjax.resampling import draw_places, draw_targets, multipliers
 from calibjax.segments import _columns, _segments
+from calibjax.segments._coarse_sizes import in_units_of_forecast
 from calibjax.segments._effects import effects_of
 from calibjax.segments._effects import in_words as effect_in_words
 from calibjax.segments._maxima import SegmentSums
-from calibjax.segments._members import in_units_of_members
 from calibjax.segments._number_statistics import NumberStatistics
 from calibjax.segments._scores import scores_of, sums_at
 
@@ -329,13 +329,35 @@ def test_sizes_of_ensembles_are_those_of_their_members(n_members):
         targets = shift + factor * rng.normal(size=20_000)
         ranks = np.sum(members < targets[:, None], axis=1)
         scores = (pieces if statistic == "location" else (pieces**2 - 1) / 2**0.5).mean(axis=1)
-        found = scores[ranks].mean() / np.mean(scores**2)
-        of_ranks = found if statistic == "location" else (1 + 2**0.5 * found) ** 0.5
-        of_members = in_units_of_members(statistic, np.array([of_ranks, np.inf]), n_members)
-        assert abs(of_ranks - size) > 0.1 or n_members == 5
-        np.testing.assert_allclose(of_members, [size, np.inf], rtol=0.04)
-    predicted = in_units_of_members("spread", np.array([0.0, 1.0]), n_members)
+        step = scores[ranks].mean() / np.mean(scores**2)
+        np.testing.assert_allclose(
+            in_units_of_forecast(statistic, step, n_members), size, rtol=0.04
+        )
+    predicted = in_units_of_forecast("spread", np.array([-1.0, 0.0]), n_members)
     np.testing.assert_allclose(predicted, [0, 1], atol=1e-6)
+
+
+LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9), (0.025, 0.5, 0.975), tuple(np.arange(1, 20) / 20)
+
+
+@pytest.mark.parametrize("levels", LEVELS, ids=len)
+@pytest.mark.parametrize("shift, factor", [(0.8, 1.0), (0.0, 1 / 0.6), (0.0, 0.5)])
+def test_errors_of_quantiles_are_those_of_their_distribution(levels, shift, factor):
+    """Quantiles of a standard normal law, and targets that are those of another normal law."""
+    n = 4000
+    targets = scipy.stats.norm.ppf((np.arange(n) + 0.5) / n, shift, factor)
+    values = np.broadcast_to(scipy.stats.norm.ppf(levels), (n, len(levels)))
+    forecasts, parity = cj.Quantiles(values, levels), {"parity": np.arange(n) % 2 == 0}
+    result = cj.segment_test(KEY, forecasts, targets, parity, order=1, n_resamples=99)
+    found = {x.statistic: x for x in result.segments if not x.conditions}
+    low, high = values[0, 0], values[0, -1]
+    assert found["coverage"].predicted == pytest.approx(levels[-1] - levels[0], rel=1e-5)
+    covered = np.mean((targets > low) & (targets <= high))
+    assert found["coverage"].observed == pytest.approx(covered, abs=1e-3)
+    if factor == 1:
+        assert found["location"].observed == pytest.approx(shift, rel=0.02)
+    else:
+        assert found["spread"].observed == pytest.approx(factor, rel=0.02)
 
 
 def test_a_shift_is_no_spread():

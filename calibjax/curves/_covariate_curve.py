@@ -262,7 +262,7 @@ def _curve(result: SegmentTestResult, cells: _Cells, level: float) -> CovariateC
     of_cells = {int(level): s for s, conditions in segments for _, level in conditions}
     for j, statistic in enumerate(result.names.statistics):
         with np.errstate(all="ignore"):
-            effects = effects_of(statistic, sums, j, critical, result.names.n_members)
+            effects = effects_of(statistic, sums, j, critical, result.names.pieces)
         is_tested = sums.is_tested[:, j]
         if is_tested[_ALL_ROWS]:
             overall[j] = effects.observed[_ALL_ROWS] - effects.predicted[_ALL_ROWS]

@@ -243,7 +243,7 @@ class Empirical(Distribution):
         return self.weights is not None and super().takes_intervals
 
     @property
-    def n_members(self) -> int | None:
+    def pieces_of_pit(self) -> int | None:
         return self.samples.shape[1] if self.weights is None else None
 
     def pool_target(self, targets: jax.Array) -> tuple["Empirical", jax.Array]:

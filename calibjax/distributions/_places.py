@@ -51,6 +51,10 @@ class Places(Distribution):
         (values,) = jax.tree.leaves(self)
         return jax.random.uniform(key, (*shape, values.shape[0]), widest_dtype(values))
 
+    @property
+    def pieces_of_pit(self) -> tuple[float, ...]:
+        return tuple(self.levels)
+
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(U <= u) = u."""
         return targets

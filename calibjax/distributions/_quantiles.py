@@ -172,6 +172,10 @@ class Quantiles(Univariate):
         """The cdf between two levels is no part of a forecast."""
         return False
 
+    @property
+    def pieces_of_pit(self) -> tuple[float, ...]:
+        return tuple(self.levels)
+
     def law_of_pit(self) -> Places:
         return Places(self, self.levels)
 

@@ -12,7 +12,7 @@ _UNITS = {
     "sureness": "factor that logits should have − 1",
     "location": "targets − predictions\n(predicted deviations)",
     "spread": "observed spread / predicted − 1",
-    "coverage": "coverage of 90 % intervals − 0.9",
+    "coverage": "coverage of central intervals − predicted",
     "top label": "accuracy − predicted",
 }
 

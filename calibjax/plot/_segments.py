@@ -20,7 +20,7 @@ _UNITS = {
     "sureness": "factor that logits should have",
     "location": "targets above predictions (predicted deviations)",
     "spread": "observed spread / predicted spread",
-    "coverage": "coverage of 90 % intervals",
+    "coverage": "coverage of central intervals",
     "top label": "accuracy of the most probable class",
 }
 

@@ -13,8 +13,8 @@ I = sum w E r^2, the error and its interval are
 S / I is one step of Newton to the most likely slope, location or log of the spread.  Each interval
 holds what is predicted if and only if the score is between -c and c.
 
-Of ensembles the sizes of location and spread are then brought to units of the members, in
-`_members.py`.
+Of ensembles and quantiles S / I of location and spread is between z d / I, and `_coarse_sizes.py`
+brings all of these to units of the forecast.
 
 For this the intervals of slopes and locations take the deviation d that the model says.  Where the
 spread of the segment is wrong as well, they are too narrow or too wide by this factor, and hold the
@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calibjax.segments._coarse_sizes import Pieces, in_units_of_forecast
 from calibjax.segments._maxima import SegmentSums
-from calibjax.segments._members import in_units_of_members
 from calibjax.segments._scores import sums_at
 
 # Factors of logits between this one and its inverse are stated.
@@ -55,19 +55,12 @@ class Effects(NamedTuple):
 
 
 def effects_of(
-    statistic: str, sums: SegmentSums, j: int, critical: float, n_members: int | None = None
+    statistic: str, sums: SegmentSums, j: int, critical: float, pieces: Pieces | None = None
 ) -> Effects:
     """The effects of statistic j in all segments; `critical` is c.
 
-    Of an ensemble the sizes of its `n_members` ranks become those of its members.
+    Of ensembles and quantiles, whose PITs are known in pieces, sizes become those of the forecast.
     """
-    found = _of_sums(statistic, sums, j, critical)
-    if n_members is None:
-        return found
-    return Effects(*(in_units_of_members(statistic, x, n_members) for x in found))
-
-
-def _of_sums(statistic: str, sums: SegmentSums, j: int, critical: float) -> Effects:
     total = np.asarray(sums.total, np.float64)
     observed_sums, variance, skewness, information, p = (
         np.asarray(x[:, j], np.float64)
@@ -75,6 +68,11 @@ def _of_sums(statistic: str, sums: SegmentSums, j: int, critical: float) -> Effe
     )
     deviation = np.sqrt(variance)
     least, most = (sums_at(c, skewness) * deviation for c in (-critical, critical))
+    if pieces is not None and statistic in ("spread", "location"):
+        step, least, most = (s / information for s in (observed_sums, least, most))
+        steps = step, step - most, step - least, least, most
+        observed, *ends = (in_units_of_forecast(statistic, x, pieces) for x in steps)
+        return Effects(observed, p, *ends)
     if statistic == "spread":
         square, least, most = (
             np.maximum(1 + np.sqrt(2) * s / information, 0.0) for s in (observed_sums, least, most)

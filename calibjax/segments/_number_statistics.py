@@ -14,8 +14,8 @@ from calibjax.features import DrawnPlaces
 from calibjax.kernels import UnitFeature
 from calibjax.segments._row_moments import RowMoments, Sets, Uncentred, bounded
 
-# The nominal coverage of the central interval.
-COVERAGE = 0.9
+# The ends of the central interval whose coverage is counted.
+_CENTRAL = 0.05, 0.95
 # A target at an end of the unit line counts as one that is so far from it.
 _LEAST_PLACE = 1e-5
 # The largest normal score that is multiplied.  Larger ones are too rare under H0 to matter, and a
@@ -31,9 +31,11 @@ class NumberStatistics(Uncentred):
     Args:
         knows_moments: whether U of every target is one number, and uniform; else moments are
             those of draws.
+        central: the ends of the central interval of U.
     """
 
     knows_moments: bool = static()
+    central: tuple[float, float] = static(_CENTRAL)
 
     names: ClassVar = ("location", "spread", "coverage")
     n_residuals: ClassVar = 3
@@ -43,19 +45,24 @@ class NumberStatistics(Uncentred):
     #: Observed residuals are no larger where they have multipliers.
     most_multiplied: ClassVar = (_MOST_SCORE, (_MOST_SCORE**2 - 1) / math.sqrt(2), 1.0)
 
+    @property
+    def coverage(self) -> float:
+        """The probability of the central interval."""
+        return self.central[1] - self.central[0]
+
     def residuals(self, predictions: Distribution, sets: Sets) -> jax.Array:
         """``[n, D, 3]`` for targets ``[n, D]``, or for places of targets and draws."""
         if not isinstance(sets, UnitInterval | DrawnPlaces):
             sets = jax.vmap(predictions.unit_interval, 1, 1)(sets)
         if isinstance(sets, UnitInterval):
-            return _of_intervals(sets)
-        observed = _of_intervals(sets.observed)[:, None]
+            return self._of_intervals(sets)
+        observed = self._of_intervals(sets.observed)[:, None]
         if isinstance(sets.drawn, UnitInterval):
-            drawn = _of_intervals(sets.drawn)
+            drawn = self._of_intervals(sets.drawn)
         else:
-            drawn = _of_points(*sets.drawn)
+            drawn = self._of_points(*sets.drawn)
         if sets.hidden is not None:
-            of_hidden = _of_intervals(sets.hidden.interval)[:, None]
+            of_hidden = self._of_intervals(sets.hidden.interval)[:, None]
             drawn = jnp.where(sets.hidden.contains[..., None], of_hidden, drawn)
         return jnp.concatenate([observed, drawn], axis=1)
 
@@ -65,12 +72,12 @@ class NumberStatistics(Uncentred):
         squares = jnp.square(bounded(residuals[:, 0], self.most_multiplied))
         second, third = jnp.mean(jnp.square(drawn), axis=1), jnp.mean(drawn**3, axis=1)
         if self.knows_moments:
-            of_coverage = COVERAGE * (1 - COVERAGE)
+            of_coverage = self.coverage * (1 - self.coverage)
             known = jnp.array([1.0, 1.0, of_coverage], squares.dtype)
-            cubes = [0.0, math.sqrt(8), of_coverage * (1 - 2 * COVERAGE)]
+            cubes = [0.0, math.sqrt(8), of_coverage * (1 - 2 * self.coverage)]
             second = jnp.broadcast_to(known, squares.shape)
             third = jnp.broadcast_to(jnp.array(cubes, squares.dtype), squares.shape)
-        predicted = jnp.array([0.0, 1.0, COVERAGE], squares.dtype)
+        predicted = jnp.array([0.0, 1.0, self.coverage], squares.dtype)
         return RowMoments(second, third, squares, jnp.broadcast_to(predicted, squares.shape))
 
     def around_mean(self, sums: jax.Array, variance: jax.Array, known: jax.Array) -> jax.Array:
@@ -82,18 +89,31 @@ class NumberStatistics(Uncentred):
         squared_shift = (jnp.square(sums[..., 0]) - variance[:, None, 0]) / known[..., 0] ** 2
         return sums.at[..., 1].add(-known[..., 1] * squared_shift / math.sqrt(2))
 
+    def _of_intervals(self, interval: UnitInterval) -> jax.Array:
+        """The three residuals of intervals, behind their axes."""
+        (low, high), width = self.central, interval.width()
+        inside = jnp.minimum(interval.high, high) - jnp.maximum(interval.low, low)
+        is_point = width <= 0
+        share = jnp.clip(inside / jnp.where(is_point, 1.0, width), 0.0, 1.0)
+        share = jnp.where(is_point, (inside >= 0).astype(share.dtype), share)
+        scores = _NORMAL_SCORES.of_intervals(interval)
+        is_first, is_last = interval.high <= 0, interval.above_low <= 0
+        scores = jnp.where((is_first | is_last)[..., None], _of_end(is_last), scores)
+        return jnp.concatenate([scores, share[..., None] - self.coverage], axis=-1)
 
-def _of_intervals(interval: UnitInterval) -> jax.Array:
-    """The three residuals of intervals, behind their axes."""
-    half, width = (1 - COVERAGE) / 2, interval.width()
-    inside = jnp.minimum(interval.high, 1 - half) - jnp.maximum(interval.low, half)
-    is_point = width <= 0
-    share = jnp.clip(inside / jnp.where(is_point, 1.0, width), 0.0, 1.0)
-    share = jnp.where(is_point, (inside >= 0).astype(share.dtype), share)
-    scores = _NORMAL_SCORES.of_intervals(interval)
-    is_first, is_last = interval.high <= 0, interval.above_low <= 0
-    scores = jnp.where((is_first | is_last)[..., None], _of_end(is_last), scores)
-    return jnp.concatenate([scores, share[..., None] - COVERAGE], axis=-1)
+    def _of_points(self, u: jax.Array, above: jax.Array) -> jax.Array:
+        """The three residuals of points u of the unit line, behind their axes; above = 1 - u."""
+        low, high = self.central
+        inside = ((u >= low) & (above >= 1 - high)).astype(u.dtype) - self.coverage
+        return jnp.concatenate([_NORMAL_SCORES.of_points(u, above), inside[..., None]], axis=-1)
+
+
+def central_interval(pieces: int | tuple[float, ...] | None) -> tuple[float, float]:
+    """The ends of a central interval: of quantiles the two levels nearest to those of 90 %."""
+    if not isinstance(pieces, tuple):
+        return _CENTRAL
+    low, high = (min(pieces, key=lambda level: abs(level - end)) for end in _CENTRAL)
+    return (low, high) if low < high else (pieces[0], pieces[-1])
 
 
 def _of_end(is_last: jax.Array) -> jax.Array:
@@ -103,10 +123,3 @@ def _of_end(is_last: jax.Array) -> jax.Array:
     """
     place = jnp.where(is_last, 1 - _LEAST_PLACE, _LEAST_PLACE)
     return _NORMAL_SCORES.of_points(place, jnp.where(is_last, _LEAST_PLACE, 1 - _LEAST_PLACE))
-
-
-def _of_points(u: jax.Array, above: jax.Array) -> jax.Array:
-    """The three residuals of points u of the unit line, behind their axes; above = 1 - u."""
-    half = (1 - COVERAGE) / 2
-    inside = ((u >= half) & (above >= half)).astype(u.dtype) - COVERAGE
-    return jnp.concatenate([_NORMAL_SCORES.of_points(u, above), inside[..., None]], axis=-1)

@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 
 from calibjax._struct import is_array, is_traced, static, struct
 from calibjax.resampling import rank_of_level
+from calibjax.segments._coarse_sizes import Pieces
 from calibjax.segments._effects import Effects, effects_of, in_words
 from calibjax.segments._maxima import SegmentSums
 from calibjax.segments._segments import LEAST_ROWS
@@ -41,8 +42,8 @@ class Segment:
             multiplied, one step of Newton from 1 to the most likely one: far from 1 it says which
             way, and not how far; of location the shift in predicted deviations; of spread the ratio
             of what was observed, around the location of the segment, to what was predicted, both as
-            if ensembles were draws from normal laws; of coverage the share of central 90 %
-            intervals that hold their target.
+            if forecasts were normal; of coverage the share of central intervals that hold their
+            target, of 90 % or of the two levels of quantiles that are nearest to it.
         predicted: what a calibrated model has on average, in the same units.
         value: observed - predicted.
         interval: of the value; all intervals hold the true values with a probability of 95 %.
@@ -90,7 +91,7 @@ class Names(NamedTuple):
         statistics: of each statistic.
         levels: pairs of a column and all its levels, in words.
         left_out: columns that make no segments, each with the reason.
-        n_members: of how many samples a target is exchangeable for any; None of other predictions.
+        pieces: in which pieces of the unit line the PIT is known, as `Distribution.pieces_of_pit`.
     """
 
     segments: tuple[str, ...]
@@ -99,7 +100,7 @@ class Names(NamedTuple):
     statistics: tuple[str, ...]
     levels: tuple[tuple[str, tuple[str, ...]], ...]
     left_out: tuple[tuple[str, str], ...]
-    n_members: int | None
+    pieces: Pieces | None
 
 
 @struct
@@ -144,7 +145,7 @@ class SegmentTestResult:
         critical, found = self.critical(_CONFIDENCE), []
         for j, statistic in enumerate(self.names.statistics):
             with np.errstate(all="ignore"):
-                effects = effects_of(statistic, sums, j, critical, self.names.n_members)
+                effects = effects_of(statistic, sums, j, critical, self.names.pieces)
             tested = np.flatnonzero(sums.is_tested[:, j])
             found += [self._segment(sums, effects, int(s), j) for s in tested]
         return sorted(found, key=lambda x: (x.pvalue, -abs(x.score)))

@@ -62,7 +62,8 @@ def segment_test(
     - classes: the frequency of each of up to 20 classes, the accuracy of the most probable class,
       and sureness;
     - numbers, counts, ordered classes, samples and quantiles: location, spread around the location
-      of the segment, and the coverage of central 90 % intervals.
+      of the segment, and the coverage of central 90 % intervals, or of the two levels of
+      quantiles that are nearest to them.
 
     With the sum S of a segment and its mean 0, variance and skewness under the model, z brings
     S to a scale on which it is nearly standard normal (Wilson and Hilferty).  The targets are
@@ -151,6 +152,7 @@ def segment_test_of_data(
     if not segments:
         raise ValueError(f"where and weights must keep at least 8 rows, got {kept.sum()}.")
     codes = np.stack([column.codes for column in columns], axis=1)
+    predictions = data.predictions
     data = at_places(key, _PLACES, pooled(padded(data)))
     # What fills up the rows is masked, and what fills up the columns has no segments.
     filling = (0, data.n - n), (0, rung(len(columns)) - len(columns))
@@ -167,7 +169,7 @@ def segment_test_of_data(
         sums=sums,
         n_rows=np.array(list(segments.values()), np.int32),
         codes=codes,
-        names=_names(segments, columns, left_out, data.predictions),
+        names=_names(segments, columns, left_out, predictions),
         method=f"segment_test, {n_resamples} {describe_law(data, law)}",
     )
 
@@ -201,5 +203,5 @@ def _names(
         statistics=names_of_statistics(predictions),
         levels=tuple((column.name, column.levels) for column in columns),
         left_out=tuple(left_out.items()),
-        n_members=predictions.n_members,
+        pieces=predictions.pieces_of_pit,
     )

@@ -23,7 +23,8 @@ r"""What is tested of a segment: residuals of rows that a person can read, with 
   S, the variance V and the information I of the location, and I' of the spread, it loses
   I' (S^2 - V) / (sqrt(2) I^2), which is what a shift alone would add.  Then targets that are only
   shifted are no sign of a wrong spread;
-- coverage: whether U is in [0.05, 0.95], minus 0.9.
+- coverage: whether U is in [0.05, 0.95], minus 0.9; of quantiles the two levels take the place of
+  0.05 and 0.95 that are nearest to them.
 
 Of an interval of U, each is the mean over the interval.
 """
@@ -39,7 +40,7 @@ from calibjax.segments._label_statistics import (
     event_statistics,
     names_of_classes,
 )
-from calibjax.segments._number_statistics import NumberStatistics
+from calibjax.segments._number_statistics import NumberStatistics, central_interval
 
 #: The statistics of a family.
 Statistics = EventStatistics | ClassStatistics | NumberStatistics
@@ -50,7 +51,10 @@ def statistics_of(
 ) -> Statistics:
     """The statistics for a family; `is_exact` says whether all targets are known."""
     if predictions.is_ordered:
-        return NumberStatistics(is_exact and not predictions.has_atoms)
+        return NumberStatistics(
+            knows_moments=is_exact and not predictions.has_atoms,
+            central=central_interval(predictions.pieces_of_pit),
+        )
     make = class_statistics if _n_classes(predictions) > 2 else event_statistics
     return make(predictions, weights, axis)
 
