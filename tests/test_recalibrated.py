@@ -294,6 +294,14 @@ def test_scores_of_quantiles_are_the_crps():
     np.testing.assert_allclose(rows.scores(ndtr((z - 0.3) / 1.5)), expected, rtol=2e-3)
 
 
+@pytest.mark.parametrize("form", ["quantiles", "samples"])
+def test_losses_of_held_out_rows_are_in_units_of_the_targets(form):
+    """Of the forecasts as they are, whose CRPS `scores` computes from pieces and from samples."""
+    losses = dict(cj.fit_recalibrator(FORMS[form], TARGETS, "auto").fit.losses)
+    score = float(np.mean(cj.crps(FORMS[form], TARGETS)))
+    assert losses["nothing"] == pytest.approx(score, rel=0.02)
+
+
 def ndtri_levels():
     """Levels of evenly spaced normal scores."""
     return ndtr(np.linspace(-6, 6, 2401))

@@ -22,6 +22,7 @@ from calibjax.recalibration._unit_line import (
     LineRows,
     UnitLine,
     are_complete,
+    beyond_quantiles,
     check_numbers_to_mend,
     distances_of,
     fit_conformal,
@@ -67,7 +68,7 @@ def fit_to_numbers(
     part = parts_of(data, dependence, kept, _N_PARTS, is_conditional or groups is not None)
     of_groups: FittedGroups | None = None
     losses: dict[str, float] = {}
-    distances = None
+    score = "log score"
     if method == "conformal":
         if weights is not None:
             raise ValueError("weights must be None for method 'conformal', which counts rows.")
@@ -82,7 +83,9 @@ def fit_to_numbers(
         # Neighbours in the order of the rows may be alike.
         in_order = np.arange(n) * min(_N_PARTS, n) // n
         rows = _line_rows(whole, method, kept, counts[kept], in_order if part is None else part)
-        distances = rows.distances
+        if rows.distances is not None:
+            is_hidden = isinstance(targets, Between)
+            score = "CRPS with hidden targets filled in" if is_hidden else "CRPS"
         if is_conditional:
             features = _known(_median_and_spread(whole.predictions), kept)
             if columns is not None:
@@ -104,7 +107,7 @@ def fit_to_numbers(
         n_rows=int(kept.sum()),
         covariates=names,
         lower=lower,
-        score="log score" if distances is None else "CRPS",
+        score=score,
     )
 
 
@@ -160,10 +163,14 @@ def _line_rows(
         seen = seen_cells(levels, low, high)
     else:
         below = _known(_mass_below(place, levels.astype(place.low.dtype)), kept)
-    distances = None
-    if isinstance(predictions, (Quantiles, Empirical)):
-        distances = distances_of(_known(_quantiles_at(predictions, levels), kept))
-    return LineRows(levels, below, counts, part, distances, seen=seen)
+    rows = LineRows(levels, below, counts, part, seen=seen)
+    if not isinstance(predictions, (Quantiles, Empirical)):
+        return rows
+    quantiles = _known(_quantiles_at(predictions, levels), kept)
+    rows = rows._replace(distances=distances_of(quantiles))
+    if isinstance(data.targets, Between):
+        return rows
+    return rows._replace(beyond=beyond_quantiles(quantiles, _known(data.targets, kept)))
 
 
 def _known(rows: Any, kept: np.ndarray) -> np.ndarray:

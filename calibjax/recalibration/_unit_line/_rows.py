@@ -3,7 +3,9 @@
 Of quantiles and samples this is the CRPS of the mended forecast, in units of the targets: with
 D_ik the distance of the quantiles around level k, half of that to either side,
 
-    sum_k (G(u_k) - 1[U_i <= u_k])^2 D_ik.
+    sum_k (G(u_k) - 1[U_i <= u_k])^2 D_ik + o_i,
+
+where o_i is how far the target is beyond what all D_ik cover, which no map changes.
 
 Of densities and counts it is the log score, less that of the forecast as it is: with the levels as
 ends of cells of the unit line, -log((G(u_k) - G(u_{k-1})) / (u_k - u_{k-1})) for the cell with U_i.
@@ -28,6 +30,7 @@ class LineRows(NamedTuple):
         weights: positive, ``[n]``; their sum is how many equal ones would be as exact.
         part: the number of the part of each row that is left out in turn, ``[n]``.
         distances: D, of quantiles and samples, ``[n, K]``, else None.
+        beyond: o, beside distances, ``[n]``.
         features: what a map of each forecast looks at, ``[n, F]``, of which the first two are the
             median and the logarithm of the spread; None if no map looks at them.
         seen: how much of each cell between levels U may lie in, ``[n, K + 1]``, where intervals of
@@ -39,6 +42,7 @@ class LineRows(NamedTuple):
     weights: np.ndarray
     part: np.ndarray
     distances: np.ndarray | None = None
+    beyond: np.ndarray | float = 0.0
     features: np.ndarray | None = None
     seen: np.ndarray | None = None
 
@@ -52,6 +56,7 @@ class LineRows(NamedTuple):
             weights=self.weights[which],
             part=self.part[which],
             distances=distances,
+            beyond=np.broadcast_to(self.beyond, self.weights.shape)[which],
             features=features,
             seen=seen,
         )
@@ -59,7 +64,7 @@ class LineRows(NamedTuple):
     def scores(self, g: np.ndarray) -> np.ndarray:
         """The score of each row by values of G at the levels, ``[K]`` or ``[n, K]``."""
         if self.distances is not None:
-            return np.sum((g - self.below) ** 2 * self.distances, axis=1)
+            return np.sum((g - self.below) ** 2 * self.distances, axis=1) + self.beyond
         if self.seen is not None:
             return -np.log(self.probabilities(g) / self.probabilities(self.levels))
         return -np.sum(cells(self.below) * np.log(cells(g) / cells(self.levels)), axis=-1)
@@ -86,6 +91,13 @@ def seen_cells(levels: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndar
     is_in = np.searchsorted(levels, low)[:, None] == np.arange(start.size)
     is_known = (low == high)[:, None]
     return np.where(is_known, is_in, np.maximum(common, 0.0) / (end - start))
+
+
+def beyond_quantiles(quantiles: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """How far targets ``[n]`` are beyond what the distances of `distances_of` cover, ``[n]``."""
+    gaps = np.diff(quantiles, axis=1)
+    low, high = quantiles[:, 0] - gaps[:, 0] / 2, quantiles[:, -1] + gaps[:, -1] / 2
+    return np.maximum(low - targets, 0.0) + np.maximum(targets - high, 0.0)
 
 
 def distances_of(quantiles: np.ndarray) -> np.ndarray | None:
