@@ -11,6 +11,7 @@ from sklearn.metrics import log_loss
 
 import calibjax as cj
 from calibjax.evaluation import _mending, _remedies
+from calibjax.evaluation._keys import keys_of
 
 N, M = 240, 3
 RNG = np.random.default_rng(0)
@@ -26,13 +27,20 @@ def loss_of(probs):
     return log_loss(LABELS, probs / probs.sum(axis=1, keepdims=True))
 
 
+@pytest.fixture
+def keys():
+    """The keys with which was tested."""
+    return []
+
+
 @pytest.fixture(autouse=True)
-def tested(monkeypatch):
+def tested(monkeypatch, keys):
     """The predictions that were tested; the test itself takes long to compile."""
     found = []
 
     def test(key, data, *, n_resamples):
         found.append(data.predictions)
+        keys.append(key)
         return SimpleNamespace(pvalue=np.float32(0.4))
 
     monkeypatch.setattr(_mending, "calibration_test_of_data", test)
@@ -109,9 +117,16 @@ def test_impossible_targets():
     assert re.search("log score from ∞ to [0-9.]+ on", mending.in_words(0.05))
 
 
-def test_remedies_of_labels():
-    found = _remedies.remedies_of(KEY, PREDICTIONS, LABELS, 999)
+def test_remedies_of_labels(keys):
+    found = _remedies.remedies_of(keys_of(0), PREDICTIONS, LABELS, 999, 0.003)
     assert [x.name for x in found] == ["as it is", "temperature", "sms"]
+    # One question has one p-value: that of the evaluation, and that of the sentence on its maps.
+    mending = _mending.mending_of(keys_of(0).test, PREDICTIONS, LABELS, 999)
+    assert found[0].pvalue == 0.003 and found[2].pvalue == pytest.approx(mending.pvalue)
+    assert [tuple(jax.random.key_data(key)) for key in keys] == [
+        tuple(jax.random.key_data(keys_of(0).test))
+    ] * 3
+    assert found[0].log_score == pytest.approx(loss_of(TOO_SURE), rel=1e-5)
     for remedy in found[1:]:
         mended = cj.cross_fit(PREDICTIONS, LABELS, remedy.name, 5)
         np.testing.assert_allclose(remedy.log_score, loss_of(mended.probs), rtol=1e-5)

@@ -225,8 +225,8 @@ class Evaluation:
         if isinstance(self.targets, Between) or self.units or self.weights is not None:
             return []
         with self._precision():
-            key = keys_of(self.seed).remedies
-            return remedies_of(key, self.predictions, self.targets, self._n_resamples)
+            data = self.predictions, self.targets
+            return remedies_of(keys_of(self.seed), *data, self._n_resamples, self.pvalue)
 
     def by(self, groups: Groups | str | Sequence[str]) -> GroupVerdicts:
         """The test of each group alone, with p-values adjusted for all groups, by Holm.

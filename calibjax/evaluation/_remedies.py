@@ -9,6 +9,7 @@ import numpy as np
 from calibjax import recalibration
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
+from calibjax.evaluation._keys import Keys
 from calibjax.evaluation._mending import FOLDS, LEAST_ROWS, best_method, mean_log_score
 from calibjax.evaluation._rows import n_labels
 from calibjax.evaluation._summary import temperature_text
@@ -40,17 +41,18 @@ class Remedy:
 
 
 def remedies_of(
-    key: jax.Array, predictions: Distribution, targets: np.ndarray, n_resamples: int
+    keys: Keys, predictions: Distribution, targets: np.ndarray, n_resamples: int, pvalue: float
 ) -> list[Remedy]:
     """The model as it is and recalibrated, judged on rows that did not fit what mends them.
 
-    Of labels these are all rows, by `cross_fit`; else rows 1, 3, … by a fit to rows 0, 2, ….  There
+    Of labels these are all rows, by `cross_fit`, so that the model as it is has the p-value of the
+    evaluation; else rows 1, 3, … by a fit to rows 0, 2, ….  There
     are none for families that have no temperature, and for few rows.
     """
     if len(targets) < LEAST_ROWS or not has_temperature(predictions):
         return []
     if predictions.has_labels:
-        return _remedies_of_labels(key, predictions, targets, n_resamples)
+        return _remedies_of_labels(keys.test, predictions, targets, n_resamples, pvalue)
     # The same number of rows in both halves, which share what is compiled.
     n = len(targets) // 2
     if n * (n_labels(predictions) or 1) > _MANY_NUMBERS:
@@ -60,7 +62,7 @@ def remedies_of(
 
     def judged(name: str, fitted: str, recalibrated: Any) -> Remedy:
         data = dataclasses.replace(judge, predictions=recalibrated)
-        test = calibration_test_of_data(key, data, n_resamples=n_resamples)
+        test = calibration_test_of_data(keys.remedies, data, n_resamples=n_resamples)
         score = np.mean(np.asarray(log_score_of_data(data))[:n], dtype=np.float64)
         return Remedy(name, fitted, n, float(score), float(test.pvalue))
 
@@ -93,7 +95,7 @@ def _ending(is_minimum: bool) -> str:
 
 
 def _remedies_of_labels(
-    key: jax.Array, predictions: Distribution, targets: np.ndarray, n_resamples: int
+    key: jax.Array, predictions: Distribution, targets: np.ndarray, n_resamples: int, pvalue: float
 ) -> list[Remedy]:
     """By one number, and by the best method; the words are of maps fitted to all rows."""
     n, n_classes = len(targets), n_labels(predictions)
@@ -106,7 +108,7 @@ def _remedies_of_labels(
         test = calibration_test_of_data(key, data, n_resamples=n_resamples)
         return Remedy(name, fitted, n, mean_log_score(mended, targets), float(test.pvalue))
 
-    found = [judged("as it is", "", predictions)]
+    found = [Remedy("as it is", "", n, mean_log_score(predictions, targets), pvalue)]
     for method in ("temperature", best_method(n_classes)):
         fit = recalibration.fit_recalibrator(predictions, targets, method).fit
         mended = recalibration.cross_fit(predictions, targets, method, FOLDS)
