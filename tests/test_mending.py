@@ -61,6 +61,8 @@ def test_a_sentence(tested):
     )
     assert mending.in_words(0.05) == said.format("no longer rejects")
     assert mending.in_words(0.45) == said.format("still rejects")
+    of_segments = mending.in_words(0.05, is_segment_wrong=True)
+    assert "the test of all rows together no longer rejects (p = 0.4); a recal" in of_segments
 
 
 LOC = RNG.normal(size=N)

@@ -149,6 +149,7 @@ def evaluate_read(
         without = calibration_test_of_data(keys.test, possible, n_resamples=_N_RESAMPLES)
         impossible = dataclasses.replace(impossible, pvalue_without=_pvalue(without))
     segments = segments_of_groups(keys.segments, checked, groups, _N_RESAMPLES)
+    worst_segment = segments_in_words(segments, level)
     effect = effect_of(keys.effect, data, 1 - level, _N_RESAMPLES)
     found = measures(keys.measures, data, 1 - level, _N_RESAMPLES, row_names)
     rows, units = f"{n} rows", rows_in_words(dependence)
@@ -186,8 +187,8 @@ def evaluate_read(
             impossible,
             towards,
             rows,
-            segments_in_words(segments, level),
-            None if mending is None else mending.in_words(level),
+            worst_segment,
+            None if mending is None else mending.in_words(level, worst_segment is not None),
         ),
         pvalue=pvalue,
         level=level,

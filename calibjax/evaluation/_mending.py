@@ -46,15 +46,20 @@ class Mending:
     pvalue: float
     score: str = "log score"
 
-    def in_words(self, level: float) -> str:
-        """A sentence; empty if the score does not become smaller."""
+    def in_words(self, level: float, is_segment_wrong: bool = False) -> str:
+        """What it does, in one sentence; empty if the score does not become smaller.
+
+        Where a segment is wrong, the test of all rows together does not say that it no longer is.
+        """
         if not self.after < self.before:
             return ""
         ends = "no longer rejects" if self.pvalue > level else "still rejects"
+        of_all = " of all rows together" if is_segment_wrong else ""
+        beside = "; a recalibration with groups may mend segments, too" if is_segment_wrong else ""
         return (
             f"Recalibrating with {self.method} takes the {self.score} from "
             f"{number(self.before)} to {number(self.after)} on rows that did not fit it, "
-            f"and then the test {ends} (p = {self.pvalue:.3g})."
+            f"and then the test{of_all} {ends} (p = {self.pvalue:.3g}){beside}."
         )
 
 
