@@ -24,7 +24,6 @@ from calibjax._distribution import Distribution as Distribution
 from calibjax.curves import CORPCurve as CORPCurve
 from calibjax.curves import CovariateCurve as CovariateCurve
 from calibjax.curves import CoverageCurve as CoverageCurve
-from calibjax.curves import MurphyCurve as MurphyCurve
 from calibjax.curves import PITCurve as PITCurve
 from calibjax.curves import ReliabilityCurve as ReliabilityCurve
 from calibjax.curves import ResidualMap as ResidualMap
@@ -34,7 +33,6 @@ from calibjax.curves import contributions as contributions
 from calibjax.curves import corp_curve as corp_curve
 from calibjax.curves import covariate_curve as covariate_curve
 from calibjax.curves import coverage_curve as coverage_curve
-from calibjax.curves import murphy_curve as murphy_curve
 from calibjax.curves import pit_curve as pit_curve
 from calibjax.curves import reliability_curve as reliability_curve
 from calibjax.curves import residual_map as residual_map
@@ -71,14 +69,11 @@ from calibjax.distributions._unnormalized import Unnormalized as Unnormalized
 from calibjax.distributions._weibull import Weibull as Weibull
 from calibjax.distributions._zero_inflated import ZeroInflated as ZeroInflated
 from calibjax.estimators import CalibrationBins as CalibrationBins
-from calibjax.estimators import CumulativeErrors as CumulativeErrors
 from calibjax.estimators import MedianVarianceBinning as MedianVarianceBinning
 from calibjax.estimators import RandomFeatureEstimate as RandomFeatureEstimate
 from calibjax.estimators import UniformBinning as UniformBinning
-from calibjax.estimators import atb as atb
 from calibjax.estimators import calibration_bins as calibration_bins
 from calibjax.estimators import d_calibration as d_calibration
-from calibjax.estimators import ecce as ecce
 from calibjax.estimators import ece as ece
 from calibjax.estimators import h_matrix as h_matrix
 from calibjax.estimators import integrated_calibration_index as integrated_calibration_index

@@ -128,8 +128,6 @@ CALLS = {
         "reliability_curve": lambda p, y: cj.reliability_curve(KEY, p, y, n_bins=3, **R),
         "witness_map": lambda p, y: cj.witness_map(KEY, p, y, n_bins=3, **R),
         "smooth_ece": cj.smooth_ece,
-        "ecce": cj.ecce,
-        "atb": cj.atb,
         "calibration_bins": cj.calibration_bins,
         "fit_temperature": cj.fit_temperature,
     },

@@ -9,8 +9,6 @@ from calibjax.curves._covariate_curve import covariate_curve as covariate_curve
 from calibjax.curves._coverage_curve import CoverageCurve as CoverageCurve
 from calibjax.curves._coverage_curve import coverage_curve as coverage_curve
 from calibjax.curves._coverage_curve import coverage_curve_of_data as coverage_curve_of_data
-from calibjax.curves._murphy_curve import MurphyCurve as MurphyCurve
-from calibjax.curves._murphy_curve import murphy_curve as murphy_curve
 from calibjax.curves._pit_curve import pit_curve as pit_curve
 from calibjax.curves._pit_curve import pit_curve_of_data as pit_curve_of_data
 from calibjax.curves._pit_result import PITCurve as PITCurve

@@ -1,6 +1,5 @@
 """Estimators of calibration error."""
 
-from calibjax.estimators._atb import atb as atb
 from calibjax.estimators._binning import MedianVarianceBinning as MedianVarianceBinning
 from calibjax.estimators._binning import UniformBinning as UniformBinning
 from calibjax.estimators._binning import bin_means as bin_means
@@ -8,8 +7,6 @@ from calibjax.estimators._calibration_bins import CalibrationBins as Calibration
 from calibjax.estimators._calibration_bins import calibration_bins as calibration_bins
 from calibjax.estimators._d_calibration import DCalibration as DCalibration
 from calibjax.estimators._d_calibration import d_calibration as d_calibration
-from calibjax.estimators._ecce import CumulativeErrors as CumulativeErrors
-from calibjax.estimators._ecce import ecce as ecce
 from calibjax.estimators._ece import ece as ece
 from calibjax.estimators._ece import mce as mce
 from calibjax.estimators._h_matrix import h_matrix as h_matrix

@@ -1,7 +1,6 @@
 """Pictures of calibration: each function draws the result of a data function into matplotlib axes.
 
-- Labels: `reliability` of `reliability_curve` or `corp_curve`, `witness` of `witness_map`,
-  `murphy` of `murphy_curve`.
+- Labels: `reliability` of `reliability_curve` or `corp_curve`, `witness` of `witness_map`.
 - Numbers: `pit` and `pit_difference` of `pit_curve`, `coverage` of `coverage_curve`,
   `residual_location` and `residual_spread` of `residual_map`.
 - Lifetimes: `risk` of `risk_curve`, and `pit` too.
@@ -21,7 +20,6 @@ if find_spec("matplotlib") is None:
 from calibjax.plot._contributions import contributions as contributions
 from calibjax.plot._covariate import covariate as covariate
 from calibjax.plot._e_process import e_process as e_process
-from calibjax.plot._murphy import murphy as murphy
 from calibjax.plot._null_distribution import null_distribution as null_distribution
 from calibjax.plot._pit import coverage as coverage
 from calibjax.plot._pit import pit as pit
