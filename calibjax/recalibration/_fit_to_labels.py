@@ -84,10 +84,9 @@ def rows_of_labels(data: Data) -> tuple[LabelRows, np.ndarray]:
     with jax.ensure_compile_time_eval():
         probs = on_host(data.predictions.label_probabilities())
     probs = np.asarray(probs, float)[kept]
-    # Their sums are 1 up to rounding of the user.
-    probs = probs / probs.sum(axis=1, keepdims=True)
     labels = np.asarray(data.targets)[kept].astype(int)
-    rows = LabelRows(probs, labels, counts[kept], is_ragged(data.predictions))
+    said = is_ragged(data.predictions), data.predictions.is_binary
+    rows = LabelRows(probs, labels, counts[kept], *said)
     if rows.ragged and np.any(rows.of_targets() == 0):
         row = np.flatnonzero(kept)[int(np.argmin(rows.of_targets()))]
         raise ValueError(
