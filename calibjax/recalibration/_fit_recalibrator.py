@@ -60,18 +60,17 @@ def fit_recalibrator(
     clusters or times, fifths of them are left out.  Of more than 30 classes it tries no curves, and
     of more than 200 no matrix.
 
-    "isotonic" and "venn_abers" tie probabilities that differ by less than 1e-6 of their size, which is
-    some roundings of float32, whatever else is in their rows and in whatever dtype they come: at a
-    fit and where a map is used.  Above 1 - 2^-10 the sum of the other classes tells rows apart, up
-    to 0.1 %; of one number for an event all above 1 - 1e-6 are one.  Between them "isotonic" is
-    linear.
+    "isotonic" and "venn_abers" tie probabilities that differ by less than 1e-6 of their size, some
+    roundings of float32, whatever else is in their rows and in whatever dtype they come: at a fit
+    and where a map is used.  Above 1 - 2^-10 rows are told apart by the sum of the other classes,
+    up to 0.1 % of it; if an event was given by one number, all above 1 - 1e-6 are tied.
 
     Of other methods probabilities of 0 become max(half of the smallest positive one, 1e-15) if the
     fitting rows have zeros, else 1e-15: one impossible target would decide over everything.  The
-    rule is part of the map.  At the end (1 - 1 / (n + 1)) q + 1 / ((n + 1) m) takes the place of q, but of "nothing"
-    and "venn_abers": what did not happen in n rows may happen.  But of `Categorical` predictions
-    that are ``ragged``, whose rows have fewer classes or more, zeros stay zeros, at a fit and where
-    a map is used, and only what a row has counts.
+    rule is part of the map.  At the end (1 - 1 / (n + 1)) q + 1 / ((n + 1) m) takes the place of q,
+    but of "nothing" and "venn_abers": what did not happen in n rows may happen.  But of
+    `Categorical` predictions that are ``ragged``, whose rows have fewer classes or more, zeros stay
+    zeros, at a fit and where a map is used, and only what a row has counts.
     A row that comes alone, a class that never came, and decisions that are all right have a map
     too; ``fit.converged`` says whether there was a minimum.
 

@@ -136,8 +136,10 @@ def fit_isotonic(rows: LabelRows) -> Fitted:
         inner = np.r_[True, (values[1:-1] != values[:-2]) | (values[1:-1] != values[2:]), True]
         curves.append((edges[inner], values[inner]))
     size = _size(max(len(values) for _, values in curves))
-    table = [np.stack([_extended(x, size) for x in part]) for part in zip(*curves, strict=True)]
-    steps = IsotonicCurve(*table, end), mixed_with_uniform(rows)
+    edges, values = (
+        np.stack([_extended(x, size) for x in part]) for part in zip(*curves, strict=True)
+    )
+    steps = IsotonicCurve(edges, values, end), mixed_with_uniform(rows)
     most = max(len(np.unique(values)) for _, values in curves)
     return Fitted(steps, True, f"at most {most} different values of a class")
 
