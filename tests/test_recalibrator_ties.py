@@ -101,3 +101,90 @@ def test_classes_with_equal_probabilities_are_tied(m, votes, at_fit, at_use, x64
             recalibrator = cj.fit_recalibrator(fit, np.argsort(order)[labels], "isotonic")
             found = np.asarray(recalibrator(use).probs)
             np.testing.assert_allclose(found, right[:, order], atol=2e-6)
+
+
+# Conformal quantiles.  Errors are whole multiples of a step, so that whole numbers say who is tied.
+
+STEPS = np.random.default_rng(3).integers(-6, 7, N)
+TENTHS = np.random.default_rng(4).integers(0, 50, N)
+OFFSETS = np.array([-1.6, -0.9, -0.4, -0.1, 0.2, 0.5, 0.7, 1.2, 1.9])
+ONE = np.ones(N)
+FORECASTS = {
+    # The location, the step, and the family.
+    "normal": (TENTHS, 1.0, lambda x: cj.Normal(x, (2 * ONE).astype(x.dtype))),
+    "normal, of tenths": (TENTHS / 10, 0.1, lambda x: cj.Normal(x, (0.2 * ONE).astype(x.dtype))),
+    "normal, far from 0": (
+        273.15 + TENTHS / 10,
+        0.5,
+        lambda x: cj.Normal(x, (1.5 * ONE).astype(x.dtype)),
+    ),
+    "laplace": (TENTHS / 10, 0.3, lambda x: cj.Laplace(x, (0.7 * ONE).astype(x.dtype))),
+    "quantiles": (
+        TENTHS / 10,
+        0.1,
+        lambda x: cj.Quantiles(
+            (x[:, None] + OFFSETS).astype(x.dtype), tuple(np.arange(1, 10) / 10)
+        ),
+    ),
+    "samples": (TENTHS / 10, 0.1, lambda x: cj.Empirical((x[:, None] + OFFSETS).astype(x.dtype))),
+    "log-normal": (
+        0 * ONE,
+        1.0,
+        lambda x: cj.LogNormal(x, ONE.astype(x.dtype)),
+    ),
+    "gamma": (0 * ONE, 1.0, lambda x: cj.Gamma((x + 2.3).astype(x.dtype), ONE.astype(x.dtype))),
+    "poisson": (0 * ONE, 1.0, lambda x: cj.Poisson((x + 4.3).astype(x.dtype), max_count=64)),
+}
+MIXED = ("normal, of tenths", "normal, far from 0", "quantiles", "poisson")
+
+
+@pytest.mark.parametrize(
+    ("name", "at_fit", "at_use", "x64"),
+    [(name, "float32", "float32", False) for name in FORECASTS]
+    + [
+        (name, *types, True)
+        for name in MIXED
+        for types in itertools.product(("float32", "float64"), repeat=2)
+    ],
+)
+def test_conformal_quantiles_have_their_ties(name, at_fit, at_use, x64):
+    """How many targets of the fit are at or below, and below, an order statistic of the steps."""
+    loc, step, family = FORECASTS[name]
+    is_positive = not loc.any()
+    codes = np.abs(STEPS) + 1 if is_positive else STEPS
+    targets = loc + step * codes
+    with jax.enable_x64(x64):
+        y = codes if name == "poisson" else targets.astype(at_fit)
+        recalibrator = cj.fit_recalibrator(family(loc.astype(at_fit)), y, "conformal")
+        mended = recalibrator(family(loc.astype(at_use)))
+        if name == "samples":
+            levels, values = np.arange(1, 10) / 10, np.sort(np.asarray(mended.samples), axis=1)
+        else:
+            levels, values = np.array(mended.levels), np.asarray(mended.values)
+    new = targets.astype(at_use)[:, None]
+    ordered = np.sort(codes)
+    for k, level in enumerate(levels):
+        rank = (N + 1) * level
+        if level < 0.5:
+            at = ordered[int(np.floor(rank + 1e-9)) - 1]
+            assert np.sum(new[:, 0] < values[:, k]) == np.sum(codes < at), level
+        else:
+            at = ordered[int(np.ceil(rank - 1e-9)) - 1]
+            assert np.sum(new[:, 0] <= values[:, k]) == np.sum(codes <= at), level
+
+
+def test_conformal_guarantee_of_whole_numbers():
+    """40 times 2000 new rows: each bound holds within its standard error."""
+    n, rng, found = 199, np.random.default_rng(0), []
+    for _ in range(40):
+        mean = rng.integers(0, 4, n + 2000).astype(np.float32)
+        y = np.round(mean + rng.normal(size=n + 2000)).astype(np.float32)
+        predictions = cj.Normal(mean, np.ones_like(mean))
+        mended = cj.fit_recalibrator(predictions[:n], y[:n], "conformal")(predictions[n:])
+        values, levels = np.asarray(mended.values), list(mended.levels)
+        low, upper, high = (values[:, levels.index(x)] for x in (0.025, 0.95, 0.975))
+        new = y[n:]
+        held = (new >= low) & (new <= high)
+        found.append([np.mean(x) for x in (new <= upper, new <= high, held)])
+    mean, error = np.mean(found, axis=0), np.std(found, axis=0) / 40**0.5
+    assert np.all(mean + 2 * error > [0.95, 0.975, 0.95])

@@ -136,7 +136,8 @@ def fit_recalibrator(
     "conformal" has a guarantee, whatever the forecasts are.  If the new row and the n rows of the
     fit are exchangeable, the quantile q at a level u >= 1/2 has u <= P(Y <= q) < u + 1 / (n + 1),
     and one at a lower level P(Y < q) <= u and P(Y <= q) > u - 1 / (n + 1); with ties among U the
-    first inequality of each holds.  The probability is over all n + 1 rows.  Intervals between two
+    first inequality of each holds, and as targets that are equal up to rounding are tied, quantiles
+    go outwards by some roundings.  The probability is over all n + 1 rows.  Intervals between two
     quantiles hold at least their share.  It needs 1 / (n + 1) <= u <= n / (n + 1), else
     ``fit.converged`` is False; and no map of the unit line can mend a forecast where it has no
     tail, since its two outermost quantiles are equal, or where F(y) rounds to 0 or 1.  Of densities
