@@ -213,6 +213,14 @@ class Distribution(ABC):
         return self.target_kind == "integer" or is_vector or jumps
 
     @property
+    def compared_with_targets(self) -> tuple[str, ...]:
+        """The names of parameters that a target may be equal to, such as samples or quantiles.
+
+        Where these and the targets come in two precisions, both are rounded to the coarser one.
+        """
+        return ()
+
+    @property
     def has_unit_box(self) -> bool:
         """Whether a `PITKernel` sees vectors, by their `unit_box`."""
         return type(self).unit_box is not Distribution.unit_box

@@ -124,8 +124,108 @@ def test_ranks_of_a_right_posterior_have_shift_0_and_spread_1():
     drawn = np.tile(np.arange(20.0), (len(true), 1))
     shift, spread = shift_and_spread(normal_scores(true, drawn), 20)
     assert abs(shift) < 1e-12 and spread == pytest.approx(1.0)
-    ties = shift_and_spread(normal_scores(np.zeros(5), np.zeros((5, 20))), 20)
-    assert ties == (0.0, 0.0)
+
+
+def with_atoms(kind, rng, n=200, n_draws=20, sharper=1.0):
+    """True values and draws of right posteriors, or of such that are so much too sure."""
+    odds = rng.beta(1, 1, n)
+    odds = odds / (1 - odds)
+    p = odds / (1 + odds)
+    q = (odds**sharper / (1 + odds**sharper))[:, None]
+    uniform, uniforms = rng.random(n), rng.random((n, n_draws))
+    if kind == "binary":
+        return (uniform < p) * 1.0, (uniforms < q) * 1.0
+    if kind == "counts":
+        mean, drawn = 8 * p[:, None], stats.binom.ppf(uniforms, 8, p[:, None])
+        return stats.binom.ppf(uniform, 8, p), np.round(mean + (drawn - mean) / sharper)
+    if kind == "mixed":  # 0, or a number
+        amounts, drawn = rng.gamma(2, size=n), rng.gamma(2, size=(n, n_draws))
+        return np.where(uniform < p, 0.0, amounts), np.where(uniforms < q, 0.0, drawn)
+    return np.full(n, 3.0), np.full((n, n_draws), 3.0)
+
+
+ATOMS = ["binary", "counts", "mixed", "constant"]
+
+
+@pytest.mark.parametrize("kind", ATOMS)
+def test_ranks_of_right_posteriors_with_ties(kind):
+    """On average the shift is 0 and the spread 1, as with ties in random order."""
+    rng = np.random.default_rng(1)
+    found, chances = [], []
+    for _ in range(400):
+        true, drawn = rows = with_atoms(kind, rng)
+        shift, spread = shift_and_spread(normal_scores(true, drawn), 20)
+        found.append([shift, spread**2])
+        chances.append(chance_of(shift, spread, 200, 20, rows))
+    errors = np.std(found, axis=0) / 20
+    assert np.all(np.abs(np.mean(found, axis=0) - [0, 1]) <= 3.5 * errors + 1e-12)
+    share = np.mean(np.array(chances) <= 0.05, axis=0)
+    if kind == "constant":
+        assert found[0] == [0.0, pytest.approx(1.0)] and np.all(share == 0)
+    else:
+        # Binomial, three deviations; the p-value of a spread may be too large.
+        assert 0.017 < share[0] < 0.083 and share[1] < 0.083
+    # A hundred random orders of ties, for the last data set.
+    below, equal = (np.sum(f(drawn, true[:, None]), axis=1) for f in (np.less, np.equal))
+    ranks = below + np.floor(rng.random((100, 200)) * (equal + 1))
+    z = stats.norm.ppf((ranks + 0.5) / 21)
+    scores = normal_scores(true, drawn)
+    for mean, of_orders in zip(scores, (z, z**2), strict=True):
+        error = np.std(np.mean(of_orders, axis=1)) / 10
+        assert abs(np.mean(of_orders) - np.mean(mean)) <= 4 * error + 1e-12
+
+
+@pytest.mark.parametrize(("sharper", "word"), [(2.0, "narrow"), (0.5, "wide")])
+@pytest.mark.parametrize("kind", ["binary", "counts"])
+def test_directions_with_ties(kind, sharper, word):
+    rows = with_atoms(kind, np.random.default_rng(2), 2000, sharper=sharper)
+    numbers = shift_and_spread(normal_scores(*rows), 20)
+    check = ParameterCheck("a", *numbers, 0.001, None)
+    words = str(cj.PosteriorCheck((check,), None, 0.001, 0.05, 2000, 20, rows={"a": rows}))
+    assert f"a is too {word} (spread" in words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ATOMS)
+def test_level_with_ties(kind):
+    rng = np.random.default_rng(3)
+    checks = [cj.check_posterior(*with_atoms(kind, rng, 100), n_resamples=99) for _ in range(200)]
+    spreads = [check.parameters[0].spread for check in checks]
+    assert abs(np.mean(spreads) - 1) < 4 * np.std(spreads) / 200**0.5 + 0.01
+    # At most 5 %, with three deviations of 200 data sets.
+    assert sum(check.rejected for check in checks) <= 19
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["binary", "counts"])
+def test_verdicts_with_ties(kind):
+    sharp = with_atoms(kind, np.random.default_rng(4), sharper=2.0)
+    assert "theta is too narrow (spread" in str(cj.check_posterior(*sharp))
+
+
+PRECISIONS = [("float64", "float32"), ("float32", "float64"), ("float16", "float64")]
+
+
+@pytest.mark.parametrize("kind", ["arrays", "xarray"])
+@pytest.mark.parametrize(("of_theta", "of_draws"), PRECISIONS)
+def test_equal_values_of_two_precisions_are_ties(kind, of_theta, of_draws, calls):
+    rng = np.random.default_rng(5)
+    true, drawn = rng.choice([0.05, 0.15, 1.1], N), rng.choice([0.05, 0.15, 1.1], (N, S))
+    given = true.astype(of_theta), drawn.astype(of_draws)
+    if kind == "xarray":
+        xarray = pytest.importorskip("xarray")
+        dims = [("simulation",), ("simulation", "draw")]
+        given = [xarray.DataArray(x, dims=d) for x, d in zip(given, dims, strict=True)]
+    cj.check_posterior(*given)
+    predictions, targets, _ = calls[0]
+    found = np.float32(predictions.samples) == np.float32(targets)[:, None]
+    np.testing.assert_array_equal(found, drawn == true[:, None])
+
+
+def test_independent_draws_with_ties_are_worth_their_number():
+    rng = np.random.default_rng(6)
+    drawn = rng.integers(0, 2, (200, 50)) * 1.0
+    assert effective_draws(drawn, 1) > 40
 
 
 def test_chance_is_the_share_of_right_posteriors():
@@ -135,6 +235,7 @@ def test_chance_is_the_share_of_right_posteriors():
     for _ in range(1000):
         ranks = rng.integers(0, 8, 200)  # among 7 draws
         scores = stats.norm.ppf((ranks + 0.5) / 8)
+        scores = np.stack([scores, scores**2])
         groups = rng.normal(size=200)
         chance = chance_of(*shift_and_spread(scores, 7), 200, 7)
         found.append([*chance, chance_in_column(scores, groups)])
@@ -146,12 +247,16 @@ def test_chance_is_the_share_of_right_posteriors():
 def test_chance_in_a_column_sees_means_and_squares():
     rng = np.random.default_rng(1)
     noise, column = rng.normal(size=300), rng.normal(size=300)
-    assert chance_in_column(noise, column) > 0.01
-    assert chance_in_column(noise + np.sign(column), column) < 1e-6
-    assert chance_in_column(noise * np.where(np.abs(column) > 1, 3, 1), column) < 1e-3
+
+    def chance(scores, column):
+        return chance_in_column(np.stack([scores, scores**2]), column)
+
+    assert chance(noise, column) > 0.01
+    assert chance(noise + np.sign(column), column) < 1e-6
+    assert chance(noise * np.where(np.abs(column) > 1, 3, 1), column) < 1e-3
     names = np.where(column > 0, "high", "low")
-    assert chance_in_column(noise + np.sign(column), names) < 1e-6
-    assert chance_in_column(noise, np.ones(300)) == 1
+    assert chance(noise + np.sign(column), names) < 1e-6
+    assert chance(noise, np.ones(300)) == 1
 
 
 def check_of(n=500, **numbers):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from marks import slow
 from messages import check_message
+from sklearn.calibration import calibration_curve
 
 import calibjax as cj
 from calibjax import MedianVarianceBinning, UniformBinning, ece, mce, top_label
@@ -17,10 +18,15 @@ from calibjax import MedianVarianceBinning, UniformBinning, ece, mce, top_label
 
 
 def uniform_bins(probs, n_bins):
-    """Rows by the tuple of their intervals: 0 is in the first, others are closed on the right."""
+    """Rows by the tuple of their intervals: 0 is in the first, others are closed on the right.
+
+    Of two classes the second one counts alone.
+    """
+    ends = [k * (1 / n_bins) for k in range(1, n_bins)]
     bins = {}
     for i, p in enumerate(probs):
-        bins.setdefault(tuple(max(1, int(np.ceil(n_bins * x))) for x in p), []).append(i)
+        p = p[1:] if len(p) == 2 else p
+        bins.setdefault(tuple(sum(x > end for end in ends) for x in p), []).append(i)
     return list(bins.values())
 
 
@@ -133,24 +139,51 @@ def test_median_variance_bins(n, m, steps, min_size, max_bins, float64):
     assert partition(binning, probs, where) == expected
 
 
-def test_edges(float64):
-    # CalibrationErrors.jl, test/binning/uniform.jl; intervals counted from 1.
-    def interval(p, n_bins=10):
-        """Which of the middles of all intervals has the bin of p."""
-        middles = (np.arange(n_bins) + 0.5) / n_bins
-        rows = np.concatenate([[p], middles])[:, None]
-        (bin_of_p,) = (b for b in partition(UniformBinning(n_bins), rows) if 0 in b)
-        return max(bin_of_p)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n_bins", [2, 3, 5, 7, 10, 15, 20, 100])
+def test_edges(n_bins, dtype):
+    """On the ends of the intervals, beside them, and of votes: one rule for all that has bins."""
+    ends = np.linspace(0, 1, n_bins + 1).astype(dtype)
+    beside = [np.nextafter(ends, np.array(x, dtype)) for x in (0, 1)]
+    p = np.concatenate([ends, *beside, np.arange(101, dtype=dtype) / np.array(100, dtype)])
+    # In one shape.
+    p = np.resize(p, 404)
+    y = np.random.default_rng(n_bins).integers(0, 2, p.size)
+    with jax.enable_x64(dtype == "float64"):
+        binning = UniformBinning(n_bins)
+        np.testing.assert_array_equal(jax.jit(lambda: binning.edges(dtype))(), ends)
+        found = {
+            "event": ece(cj.Bernoulli(p), y, binning=binning),
+            "two classes": ece(cj.Categorical(np.stack([1 - p, p], axis=1)), y, binning=binning),
+        }
+        worst = mce(cj.Bernoulli(p), y, binning=binning)
+        bins = cj.calibration_bins(cj.Bernoulli(p), y, binning=binning)
+        n_filled = int(np.sum(bins.count > 0))
+        intervals = np.asarray(jax.jit(binning.intervals)(p))
+    # By hand: the first interval that ends at p or later.
+    by_hand = np.array([next(k for k, end in enumerate(ends[1:]) if x <= end) for x in p])
+    np.testing.assert_array_equal(intervals, by_hand)
+    numbers, counts = np.unique(by_hand, return_counts=True)
+    p, at = p.astype(float), [by_hand == k for k in numbers]
+    gaps = np.array([abs(np.sum(y[rows] - p[rows])) for rows in at])
+    tolerance = {"rtol": 1e-5 if dtype == "float32" else 1e-12}
+    for name, value in found.items():
+        np.testing.assert_allclose(value, gaps.sum() / p.size, err_msg=name, **tolerance)
+    np.testing.assert_allclose(worst, np.max(gaps / counts), **tolerance)
+    np.testing.assert_array_equal(bins.count[:n_filled], counts)
+    if dtype == "float64":
+        # scikit-learn has the ends in float64.
+        frequency, prediction = calibration_curve(y, p, n_bins=n_bins)
+        np.testing.assert_allclose(bins.frequency[:n_filled], frequency, **tolerance)
+        np.testing.assert_allclose(bins.prediction[:n_filled], prediction, **tolerance)
 
-    for p, expected in {0: 1, 0.1: 1, 0.45: 5, 0.55: 6, 1: 10, 1 + 1e-9: 10}.items():
-        assert interval(p) == expected
-    for p in (0.07, 0.14, 0.28, 0.55, 0.56):
-        assert interval(p, 100) == round(100 * p) + 1
-    assert interval(0.15, 100) == 15
-    assert interval(np.float32(0.07), 100) == 8  # a float64 beyond 0.07
-    with jax.enable_x64(False):
-        assert interval(np.float32(0.07), 100) == 7
-        assert interval(np.float32(0.15), 100) == 16
+
+def test_events_on_an_end():
+    # Each p was in two bins: its own, and that of 1 - p.
+    p, y = np.repeat([0.19, 0.2, 0.21], 40), np.zeros(120, int)
+    y[:16] = y[80:96] = 1
+    for predictions in (cj.Bernoulli(p), cj.Categorical(np.stack([1 - p, p], axis=1))):
+        np.testing.assert_allclose(ece(predictions, y), abs(16 - 0.39 * 40) / 120 + 7.6 / 120)
 
 
 P3 = np.array([[0.4, 0.1, 0.5], [0.5, 0.3, 0.2], [0.3, 0.7, 0]])

@@ -22,6 +22,7 @@ from calibjax._rows._dependence import check_unrelated as check_unrelated
 from calibjax._rows._dependence import describe_units as describe_units
 from calibjax._rows._dependence import n_units as n_units
 from calibjax._rows._dependence import with_dependence as with_dependence
+from calibjax._rows._digits import in_one_precision as in_one_precision
 from calibjax._rows._ladder import filled_up as filled_up
 from calibjax._rows._ladder import first_rows as first_rows
 from calibjax._rows._ladder import padded as padded

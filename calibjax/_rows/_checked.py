@@ -15,6 +15,7 @@ from calibjax._check import check_array, check_shapes
 from calibjax._distribution import Distribution
 from calibjax._parameters import family_name
 from calibjax._rows._data import Data
+from calibjax._rows._digits import compared_in_one_precision
 from calibjax._rows._ladder import padded
 from calibjax._rows._values import check_values_of_rows
 from calibjax._struct import is_array
@@ -84,7 +85,8 @@ def check_data(
 ) -> Data:
     """The arguments as `Data`; a ValueError or TypeError names an argument that is wrong.
 
-    At least `at_least` rows must be kept.  With `intervals` targets may be `Between`.
+    At least `at_least` rows must be kept.  With `intervals` targets may be `Between`.  Targets are
+    in one precision with the parameters that they are compared with.
     """
     sizes = predictions_sizes(predictions, where, at_least=at_least)
     if isinstance(targets, Between):
@@ -95,7 +97,7 @@ def check_data(
     if weights is not None:
         check_array("weights", weights, "real")
         check_shapes({"weights": (weights, "n")}, sizes)
-    data = Data(predictions, targets, where, weights)
+    data = compared_in_one_precision(Data(predictions, targets, where, weights))
     check_values_of_rows(data, at_least)
     return data
 
@@ -167,6 +169,6 @@ def check_locations(
         )
     check_array(targets_name, at_targets, predictions.target_kind)
     check_shapes({targets_name: (at_targets, predictions.target_shape)}, sizes)
-    data = Data(at_predictions, at_targets)
+    data = compared_in_one_precision(Data(at_predictions, at_targets))
     check_values_of_rows(data, 0, f" of {name}", targets_name)
     return data

@@ -1,12 +1,21 @@
-"""Whether float32 has enough digits for rows that are given in float64."""
+"""Digits of rows in several dtypes: comparisons in the coarser one, and whether float32 has enough.
+
+0.1 in float32 is another number than 0.1 in float64, and a target of the one would be no tie with a
+sample of the other.  Both are rounded to the coarser dtype before they are compared.  This keeps
+ties, and a target that could be exchanged for the samples remains exchangeable.
+"""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._struct import is_traced, on_host
+from calibjax._rows._data import Data
+from calibjax._struct import is_floating, is_traced, on_host
 
 # So many rows, evenly spaced, say what all are like.
 _MOST_ROWS = 1000
@@ -14,6 +23,35 @@ _MOST_ROWS = 1000
 _MOST_ERROR = 0.05
 # Relative differences up to this are rounding errors of float64: the values are meant to be equal.
 _EQUAL = 1e-12
+
+
+def compared_in_one_precision(data: Data) -> Data:
+    """The data, targets and the parameters that they are compared with in one precision."""
+    names = data.predictions.compared_with_targets
+    leaves = [*map(data.predictions.parameter, names), *jax.tree.leaves(data.targets)]
+    rounded = dict(zip(map(id, leaves), in_one_precision(*leaves), strict=True)) if names else {}
+    return jax.tree.map(lambda x: rounded.get(id(x), x), data)
+
+
+def in_one_precision(*arrays: Any) -> list[Any]:
+    """The arrays, those of floating-point numbers rounded to the coarsest dtype among them.
+
+    Numbers stay in their dtypes, and integers as they are.
+    """
+    dtypes = {jnp.result_type(x) for x in arrays if is_floating(x)}
+    if len(dtypes) < 2:
+        return list(arrays)
+    coarsest = max(dtypes, key=lambda dtype: jnp.finfo(dtype).eps)
+    return [_rounded(x, coarsest) if is_floating(x) else x for x in arrays]
+
+
+def _rounded(x: Any, dtype: np.dtype) -> Any:
+    if isinstance(x, np.ndarray):
+        with np.errstate(over="ignore"):  # Masked rows may hold anything.
+            return x.astype(dtype).astype(x.dtype)
+    # XLA may leave out two conversions, but not this.
+    digits = jnp.finfo(dtype)
+    return lax.reduce_precision(x, digits.nexp, digits.nmant)
 
 
 def check_digits(

@@ -16,6 +16,7 @@ from calibjax.curves._masses import is_plain, without_equal_weights
 from calibjax.curves._pit_masses import masses_of_parts
 from calibjax.curves._pit_parts import Parts
 from calibjax.curves._rows import on_all_rows
+from calibjax.estimators import UniformBinning
 from calibjax.hypothesis_tests import Law, law_under_h0
 from calibjax.resampling import check_resamples, fractions, law_of_cells, redrawn_uniform_counts
 from calibjax.scores import check_numbers, pit_of_data
@@ -165,7 +166,7 @@ def _curve_of_masses(
     # The interval of the level j / (n_levels + 1) is as many half cells to both sides of 1/2.
     half, j = n_levels + 1, jnp.arange(1, n_levels + 1, dtype=jnp.int32)
     dtype = widest_dtype(*jax.tree.leaves(data))
-    grid = jnp.linspace(0.0, 1.0, 2 * half + 1, dtype=dtype)
+    grid = UniformBinning(2 * half).edges(dtype)
     masses = masses_of_parts(key, data, grid, Parts(half - j, half + j), n_resamples, law)
     levels = j.astype(dtype) / half
     valid = jnp.where(jnp.any(jnp.isnan(masses.observed)), jnp.nan, 1.0).astype(dtype)

@@ -176,7 +176,7 @@ def _curve_of_points(
     low, high = at_grid.band(at_grid.critical(cumulative(redrawn), confidence_level))
     grid = at_grid.mean
     return PITCurve(
-        edges=jnp.linspace(0.0, 1.0, n_bins + 1, dtype=dtype),
+        edges=UniformBinning(n_bins).edges(dtype),
         count=in_bins(counts),
         density=n_bins * fractions(in_bins(counts), n, dtype) * valid,
         pointwise_low=n_bins * alone[0] * valid,

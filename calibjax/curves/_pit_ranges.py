@@ -8,6 +8,7 @@ from calibjax._struct import widest_dtype
 from calibjax.curves._pit_masses import Parts, masses_of_parts
 from calibjax.curves._pit_result import PITCurve, cells_per_bin
 from calibjax.curves._rows import on_all_rows
+from calibjax.estimators import UniformBinning
 from calibjax.hypothesis_tests import Law
 
 
@@ -24,7 +25,7 @@ def pit_curve_of_ranges(
     """`pit_curve` of checked `Between` targets, and of rows with weights or in clusters."""
     n_cells = n_bins * cells_per_bin(n_bins)
     dtype = widest_dtype(*jax.tree.leaves(data))
-    grid, edges = (jnp.linspace(0.0, 1.0, k + 1, dtype=dtype) for k in (n_cells, n_bins))
+    grid, edges = (UniformBinning(k).edges(dtype) for k in (n_cells, n_bins))
     places = jnp.arange(n_cells + 1, dtype=jnp.int32)
     ends = places[:: n_cells // n_bins]
     parts = Parts(

@@ -195,7 +195,7 @@ def _curve_of_sums(
     unit = of_filled / jnp.where(size > 0, size, 1.0)
     alone, together = (unit * x(confidence_level) for x in (masses.alone, masses.together))
     return ReliabilityCurve(
-        edges=jnp.linspace(0.0, 1.0, n_bins + 1, dtype=dtype),
+        edges=binning.edges(dtype),
         forecast=mean * of_filled,
         frequency=frequency * of_filled,
         count=count,
@@ -235,7 +235,7 @@ def _curve_of_counts(
     of_filled = jnp.where(sizes > 0, valid, jnp.nan).astype(dtype)
     (low, high), (all_low, all_high) = pointwise, simultaneous
     return ReliabilityCurve(
-        edges=jnp.linspace(0.0, 1.0, n_bins + 1, dtype=dtype),
+        edges=binning.edges(dtype),
         forecast=mean * of_filled,
         frequency=fractions(events, sizes, dtype) * of_filled,
         count=sizes,

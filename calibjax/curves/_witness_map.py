@@ -188,7 +188,7 @@ def witness_map_of_data(
 
     return WitnessMap(
         classes=jnp.arange(first, m, dtype=jnp.int32),
-        probability_edges=jnp.linspace(0.0, 1.0, n_bins + 1, dtype=dtype),
+        probability_edges=binning.edges(dtype),
         predicted=shaped(law.mean * of_filled),
         value=shaped(value * of_filled),
         count=sizes,

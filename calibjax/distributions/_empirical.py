@@ -83,6 +83,9 @@ class Empirical(Distribution):
     a perfect model looks worse than a wrong one.  `consistency_test` draws targets from the samples
     themselves, and with ``split=True`` it rejects too rarely if S is below 10.
 
+    A target may be equal to samples.  Where targets and samples come in two precisions, both are
+    rounded to the coarser one: 0.1 in float32 and in float64 are ties.
+
     See also:
         `Mixture` of laws that are known, `Quantiles` for sorted values.
 
@@ -111,6 +114,7 @@ class Empirical(Distribution):
     split: bool = static(default=False)
 
     target_kind = "real"
+    compared_with_targets = ("samples",)
     untempered = ", which has no density"
 
     def __post_init__(self) -> None:

@@ -38,7 +38,8 @@ class Quantiles(Univariate):
 
     A law with atoms, such as the amount of rain, has the quantile v at level u if
     P(Y < v) <= u <= P(Y <= v).  All of these judge a target that is equal to a quantile in favour
-    of the predictions: an error is one that no atom explains.
+    of the predictions: an error is one that no atom explains.  Where targets and values come in two
+    precisions, both are rounded to the coarser one: 0.1 in float32 and in float64 are equal.
 
     Args:
         values: quantiles ``[n, K]``, nondecreasing along the levels, in units of the targets.
@@ -69,6 +70,7 @@ class Quantiles(Univariate):
     sort: InitVar[bool] = False
 
     shapes = {"values": "n k"}
+    compared_with_targets = ("values",)
 
     def __post_init__(self, sort: bool) -> None:
         levels = np.asarray(self.levels, float)

@@ -46,6 +46,8 @@ class Truncated(Univariate):
     low: jax.Array
     high: jax.Array
 
+    compared_with_targets = ("low", "high")
+
     def __post_init__(self) -> None:
         if not isinstance(self.base, _FAMILIES):
             raise TypeError(

@@ -1,14 +1,19 @@
 """Partitions of predictions into bins, by their class probabilities."""
 
 import math
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.typing import DTypeLike
 
 from calibjax._check import check_integer
 from calibjax._sharding import as_varying
 from calibjax._struct import static, struct
+
+Numbers = TypeVar("Numbers", jax.Array, np.ndarray)
 
 
 @struct
@@ -16,10 +21,14 @@ class UniformBinning:
     """Bins of predictions whose probabilities fall into the same intervals for each class.
 
     [0, 1] is cut into `n_bins` equal intervals, which are closed on the right: probability p_c is
-    in interval ceil(n_bins p_c), and 0 is in interval 1.  A bin is one interval for each of the m
-    classes, so that the number of possible bins grows as n_bins^(m-1).  The product n_bins p_c is
-    rounded: 100 * 0.07 exceeds 7 in float64, and other products exceed an edge in float32.  Time
-    O(n log n) for every 9 classes (with 10 intervals).
+    in interval k if (k - 1) / n_bins < p_c <= k / n_bins, and 0 is in interval 1.  Their ends are
+    those of ``numpy.linspace(0, 1, n_bins + 1)`` in the dtype of the probabilities, so that 0.3 is
+    in interval 3 of 10 in float32 and in float64, as in ``sklearn.calibration.calibration_curve``.
+    (Of more than 10 000 intervals, an end in float32 may be the number beside it.)
+
+    Of two classes, or an event, the probability of the second class says which bin it is.  Of m
+    classes, m > 2, a bin is one interval for each of them, so that the number of possible bins
+    grows as n_bins^(m-1).  Time O(n log n) for every 9 classes (with 10 intervals).
 
     Args:
         n_bins: the number of intervals for each class, from 1 to 2^24.
@@ -45,19 +54,39 @@ class UniformBinning:
 
     def capacity(self, n: int, m: int) -> int:
         """The largest possible number of bins of n predictions of m classes."""
-        return min(n, self.n_bins**m)
+        return min(n, self.n_bins ** (1 if m == 2 else m))
 
     def bins(self, probs: jax.Array, where: jax.Array) -> jax.Array:
         """The number 0, 1, … of the bin of each row of `probs` ``[n, m]``: ``[n]``.
 
         Masked rows get a number like all other rows.
         """
+        # 1 - p is rounded, and would be on another side of an end than p is.
+        intervals = self.intervals(probs[:, 1:] if probs.shape[1] == 2 else probs)
         start = as_varying(jnp.zeros(probs.shape[0], jnp.int32), probs)
-        return lax.scan(_refine_groups, start, self._packed(self.intervals(probs)))[0]
+        return lax.scan(_refine_groups, start, self._packed(intervals))[0]
 
     def intervals(self, probs: jax.Array) -> jax.Array:
         """The number 0, 1, … of the interval of each probability, in the shape of `probs`."""
-        return jnp.clip(jnp.ceil(self.n_bins * probs), 1, self.n_bins).astype(jnp.int32) - 1
+        # A product with n_bins is rounded, and no more than a hint which end is the nearest one.
+        nearest = jnp.round(self.n_bins * probs)
+        is_above = (probs > self.ends(nearest)).astype(jnp.int32)
+        return jnp.clip(nearest.astype(jnp.int32) + is_above, 1, self.n_bins) - 1
+
+    def ends(self, k: Numbers) -> Numbers:
+        """k / n_bins as in ``numpy.linspace`` for whole k, an array of floating-point numbers.
+
+        In float64 `linspace` multiplies k by the step.  In float32 its ends are the numbers nearest
+        to k / n_bins.  So is the sum of the products with two parts of the step: the first part has
+        so few digits that its product is exact.
+        """
+        step = 1 / self.n_bins
+        first = step if k.dtype == jnp.float64 else 2**24 // self.n_bins / 2**24
+        return k * first + k * (step - first)
+
+    def edges(self, dtype: DTypeLike) -> jax.Array:
+        """The ends of all intervals, ``[n_bins + 1]``."""
+        return self.ends(jnp.arange(self.n_bins + 1, dtype=dtype)).at[-1].set(1.0)
 
     def _packed(self, intervals: jax.Array) -> jax.Array:
         """The intervals ``[n, m]`` packed into as few int32 words as possible, ``[w, n]``.

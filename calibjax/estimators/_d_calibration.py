@@ -96,7 +96,7 @@ def _d_calibration(
 ) -> DCalibration:
     data, place = rows
     weights = clean(data, axis).weights
-    grid = jnp.linspace(0.0, 1.0, n_bins + 1, dtype=weights.dtype)
+    grid = UniformBinning(n_bins).edges(weights.dtype)
     # Masked rows may hold NaN.
     place = PITInterval(*(jnp.where(weights == 0, 0.5, x) for x in place))
     inside = jnp.diff(mass_below(place, grid), axis=1)

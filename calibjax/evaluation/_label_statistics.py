@@ -14,13 +14,13 @@ import numpy as np
 from calibjax._compile import quick_jit
 from calibjax._rows import Data, clean
 from calibjax.curves import smooth_ece_of_data
-from calibjax.estimators import one_vs_rest_of_data, top_label_of_data
+from calibjax.estimators import UniformBinning, one_vs_rest_of_data, top_label_of_data
 from calibjax.evaluation._rows import n_labels
 from calibjax.intervals import Sampling
 from calibjax.resampling import DRAWS_PER_GROUP, draw_targets
 
-# The number of bins of an ECE.
-_BINS = 10
+# The bins of an ECE.
+_BINNING = UniformBinning(10)
 
 
 def label_statistics(
@@ -49,8 +49,9 @@ def label_statistics(
     first_of_row = n_classes * np.arange(n)
     event = np.ones(n, int) if n_classes == 2 else most_likely
     confidences = np.minimum(held[np.arange(n), event], 1)
-    bins = _bins_of(confidences)
-    expected = np.bincount(bins, shares * confidences)
+    ends = _BINNING.ends(np.arange(1, _BINNING.n_bins, dtype=confidences.dtype))
+    bins = np.searchsorted(ends, confidences)
+    expected = np.bincount(bins, shares * confidences, _BINNING.n_bins)
     is_in_bin = shares[:, None] * (bins[:, None] == np.arange(expected.size))
 
     def row_scores(targets: np.ndarray) -> dict[str, np.ndarray]:
@@ -98,13 +99,6 @@ def drawn_labels(key: jax.Array, data: Data, group: jax.Array) -> tuple[jax.Arra
 def smooth_ece_of_labels(data: Data) -> jax.Array:
     """`smooth_ece` of `judged`."""
     return smooth_ece_of_data(dataclasses.replace(judged(data), weights=data.weights))
-
-
-def _bins_of(confidences: np.ndarray) -> np.ndarray:
-    """The number of the bin of `ece`, whose intervals are those of both classes of an event."""
-    both = np.stack([1 - confidences, confidences])
-    intervals = np.clip(np.ceil(_BINS * both), 1, _BINS).astype(int)
-    return np.unique(intervals[0] * (_BINS + 1) + intervals[1], return_inverse=True)[1]
 
 
 def judged(data: Data) -> Data:

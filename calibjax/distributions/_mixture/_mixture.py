@@ -171,6 +171,10 @@ class Mixture(Distribution):
     def has_atoms(self) -> bool:
         return self.components.has_atoms
 
+    @property
+    def compared_with_targets(self) -> tuple[str, ...]:
+        return tuple(f"components.{name}" for name in self.components.compared_with_targets)
+
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``, where the cdf reaches the level, by bisection."""
         return quantile(self, level)

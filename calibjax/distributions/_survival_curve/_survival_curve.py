@@ -85,6 +85,7 @@ class SurvivalCurve(Distribution):
     target_shape = "n"
     target_kind = "real"
     has_atoms = True
+    compared_with_targets = ("times",)
     untempered = ", whose density after the last time is not known"
 
     def __post_init__(self) -> None:

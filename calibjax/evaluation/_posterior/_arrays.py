@@ -6,7 +6,12 @@ from typing import Any
 import numpy as np
 
 from calibjax._rows import Frame
-from calibjax.evaluation._posterior._parameters import Parameters, is_labelled, labels_along
+from calibjax.evaluation._posterior._parameters import (
+    Parameters,
+    is_labelled,
+    labels_along,
+    rounded,
+)
 
 
 def read_arrays(theta: Any, draws: Any) -> Parameters:
@@ -34,7 +39,7 @@ def read_arrays(theta: Any, draws: Any) -> Parameters:
     drawn: dict[str, np.ndarray] = {}
     sizes = set()
     for name, values in theta.items():
-        of_theta, of_draws = np.asarray(values, float), np.asarray(draws[name], float)
+        of_theta, of_draws = rounded(np.asarray(values), np.asarray(draws[name]))
         _check_shapes(name, of_theta.shape, of_draws.shape)
         sizes.add(of_draws.shape[:2])
         if of_theta.ndim == 1:

@@ -21,7 +21,8 @@ def effective_draws(drawn: np.ndarray, n_chains: int) -> float:
         n_chains: the number of chains, which are equally long.
     """
     n, n_draws = drawn.shape
-    ranks = np.argsort(np.argsort(drawn, axis=1, kind="stable"), axis=1, kind="stable")
+    # In the order of the draws, ties would ascend; their mean rank is that of both orders.
+    ranks = (_ordered_ranks(drawn) + _ordered_ranks(drawn[:, ::-1])[:, ::-1]) / 2
     # Draws that are all equal have no order.
     moving = drawn.max(axis=1) > drawn.min(axis=1)
     chains = (ranks[moving] - (n_draws - 1) / 2).reshape(-1, n_draws // n_chains)
@@ -39,6 +40,11 @@ def effective_draws(drawn: np.ndarray, n_chains: int) -> float:
         end = int(np.argmax(pairs <= 0)) if np.any(pairs <= 0) else len(pairs)
         tau = max(2 * float(np.sum(pairs[:end])) - 1, 1.0)
     return n_draws / min(tau, n_draws)
+
+
+def _ordered_ranks(drawn: np.ndarray) -> np.ndarray:
+    """The ranks of draws ``[n, S]`` in each row, those of ties in the order of the draws."""
+    return np.argsort(np.argsort(drawn, axis=1, kind="stable"), axis=1, kind="stable")
 
 
 def dependence(found: dict[str, tuple[np.ndarray, np.ndarray]], n_chains: int | None) -> list[str]:

@@ -66,7 +66,9 @@ def check_posterior(
     Simulations are paired by their places.  Where arrays of xarray have labels of simulations, they
     are paired by these, and simulations that some lack are left out; a remark says how many.
 
-    Units do not matter: each parameter is centred and scaled before it is rounded to float32.
+    Units do not matter: each parameter is centred and scaled before it is rounded to float32.  A
+    parameter may be a count or a category in numbers: a true value has any rank among the draws
+    that are equal to it.  Of two precisions, true values and draws are compared in the coarser one.
 
     Returns:
         PosteriorCheck; print it, or see its `plot`.

@@ -13,6 +13,7 @@ from calibjax.evaluation._posterior._parameters import (
     is_labelled,
     labels_along,
     places_along,
+    rounded,
 )
 
 _SIMULATION = "simulation"
@@ -55,6 +56,7 @@ def read_datasets(theta: Any, draws: Any) -> Parameters | None:
         else:
             values, rest = _draws_of_each(many, name)
         of_theta, along = _values_of(name, value, rest)
+        of_theta, values = rounded(of_theta, values)
         labels_of_theta += [] if along is None else [along]
         shape = values.shape[2:]
         if of_theta.ndim == 0 or of_theta.shape[1:] != shape:
@@ -150,7 +152,7 @@ def _draws_of(
             f"{words}, variable {name}: expected the dimension draw, got {_words(variable.dims)}."
         )
     rest = [dim for dim in variable.dims if dim not in (*leading, *of_draws)]
-    array = variable.transpose(*leading, *of_draws, *rest).to_numpy().astype(float)
+    array = variable.transpose(*leading, *of_draws, *rest).to_numpy()
     n_draws = math.prod(variable.sizes[dim] for dim in of_draws)
     shape = [variable.sizes[x] for x in leading], [variable.sizes[x] for x in rest]
     places = {dim: places_along(variable, dim) for dim in rest}
@@ -187,7 +189,7 @@ def _values_of(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """True values ``[n, …]`` in the order of the places of the draws, and labels of simulations."""
     if not is_labelled(value):
-        return np.asarray(value, float), None
+        return np.asarray(value), None
     others = [dim for dim in value.dims if dim not in rest]
     dims = [*others, *rest]
     if len(others) != 1 or set(dims) != set(value.dims):
@@ -195,7 +197,7 @@ def _values_of(
             f"theta, variable {name}: expected one dimension of simulations and "
             f"{_words(rest)}, got {_words(value.dims)}."
         )
-    array = value.transpose(*dims).to_numpy().astype(float)
+    array = value.transpose(*dims).to_numpy()
     for axis, (dim, places) in enumerate(rest.items()):
         if labels_along(value, dim) is not None:
             array = np.take(array, _order(name, dim, places, places_along(value, dim)), 1 + axis)

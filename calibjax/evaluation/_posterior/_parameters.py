@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+
+from calibjax._rows import in_one_precision
 
 # So many simulations are named in a message.
 _MOST_NAMED = 8
@@ -26,6 +29,12 @@ class Parameters(NamedTuple):
     n_chains: int | None
     labels: dict[str, np.ndarray | None]
     dimension: Any = None
+
+
+def rounded(true: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, ...]:
+    """True values and draws in float64, both rounded to the coarser dtype of the two."""
+    with jax.enable_x64(True):
+        return tuple(np.asarray(x, float) for x in in_one_precision(true, drawn))
 
 
 def is_labelled(value: Any) -> bool:

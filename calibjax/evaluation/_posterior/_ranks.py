@@ -1,6 +1,6 @@
 """Ranks of true values among draws as normal scores: shift, spread, and what chance does."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,34 +16,70 @@ class Chance(NamedTuple):
 
 
 def normal_scores(true: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-    """The normal scores of the ranks, ``[n]``; ties count half."""
-    below = np.sum(drawn < true[:, None], axis=1) + np.sum(drawn == true[:, None], axis=1) / 2
-    return _scores(below, drawn.shape[1])
+    """The normal scores z of the ranks of true values among the draws, and z^2, ``[2, n]``.
+
+    A true value may have any rank among the draws that are equal to it.  If all are as likely, as
+    with ties in random order, the rank of a right posterior is even on 0, …, S, and so means of z
+    and z^2 over these ranks are on average what they are without ties.
+    """
+    right = _right(drawn.shape[1])
+    sums = np.cumsum(np.pad([right, right**2], ((0, 0), (1, 0))), axis=1)
+    first = np.sum(drawn < true[:, None], axis=1)
+    end = np.sum(drawn <= true[:, None], axis=1) + 1
+    return (sums[:, end] - sums[:, first]) / (end - first)
 
 
 def shift_and_spread(scores: np.ndarray, n_draws: int) -> tuple[float, float]:
     """The mean and the root mean square, the latter in units of a right posterior's."""
-    right = _right(n_draws)
-    return float(np.mean(scores)), float(np.sqrt(np.mean(scores**2) / np.mean(right**2)))
+    shift, square = np.mean(scores, axis=1)
+    # Rounding leaves a little, of either sign, of what is 0.
+    shift = round(float(shift), 12) + 0.0
+    return shift, float(np.sqrt(square / np.mean(_right(n_draws) ** 2)))
 
 
-def chance_of(shift: float, spread: float, n: int, n_draws: int) -> Chance:
+def chance_of(shift: float, spread: float, n: int, n_draws: int, rows: Any = None) -> Chance:
     """How often right posteriors have such a shift, and such a spread, by normal laws.
 
     A shift makes the spread larger, too: the p-value of the spread is 1 if the spread around the
     shift does not err to the same side, and else the larger one of both spreads.
+
+    Args:
+        shift, spread: as in `shift_and_spread`.
+        n: the number of simulations.
+        n_draws: the number of draws of each posterior, S.
+        rows: true values ``[n]`` and draws ``[n, S]``, of which some may be equal; None if none is.
     """
     from scipy.special import ndtr  # imported where it is used, as SciPy takes long to import
 
-    squares = _right(n_draws) ** 2
-    size = np.mean(squares)
-    of_shift = abs(shift) * np.sqrt(n / size)
-    error = np.std(squares / size)
+    size = np.mean(_right(n_draws) ** 2)
+    pool = np.arange(n_draws + 1)[None] if rows is None else np.column_stack(rows)
+    of_mean, of_square = _deviations(np.sort(pool, axis=1))
     excesses = spread**2 - 1, spread**2 - shift**2 / size - 1
+    of_shift = abs(shift) * np.sqrt(n) / of_mean
     of_spread = 0.0
-    if error and excesses[0] * excesses[1] > 0:
-        of_spread = min(map(abs, excesses)) * np.sqrt(n) / error
+    if excesses[0] * excesses[1] > 0:
+        of_spread = min(map(abs, excesses)) * size * np.sqrt(n) / of_square
     return Chance(*(2 * float(ndtr(-z)) for z in (of_shift, of_spread)))
+
+
+def _deviations(pool: np.ndarray) -> tuple[float, float]:
+    """The standard deviations of z and z^2 if any of the values in a row may be the true one.
+
+    Values that are equal share the mean of their scores.
+
+    Args:
+        pool: true values and draws, ``[n, S + 1]``, in the order of each row.
+    """
+    groups = np.cumsum(np.diff(pool, axis=1, prepend=np.nan) != 0) - 1
+    right, sizes = _right(pool.shape[1] - 1), np.bincount(groups)
+
+    def deviation(x: np.ndarray) -> float:
+        sums = np.bincount(groups, np.tile(x, len(pool)))
+        # Rounding leaves a little of what is 0.
+        variance = np.sum(sums**2 / sizes) / pool.size - np.mean(x) ** 2
+        return float(np.sqrt(max(variance, 1e-12)))
+
+    return deviation(right), deviation(right**2)
 
 
 def chance_in_column(scores: np.ndarray, column: np.ndarray) -> float:
@@ -53,7 +89,7 @@ def chance_in_column(scores: np.ndarray, column: np.ndarray) -> float:
     """
     from scipy.special import chdtrc
 
-    n, n_groups = len(scores), _N_GROUPS
+    n, n_groups = len(column), _N_GROUPS
     if column.dtype.kind in "OSUT":
         places = np.unique(column.astype(str), return_inverse=True)[1]
     else:
@@ -64,7 +100,7 @@ def chance_in_column(scores: np.ndarray, column: np.ndarray) -> float:
     if n_groups < 2:
         return 1.0
     pvalues = []
-    for values in (scores, scores**2):
+    for values in scores:
         deviations = values - np.mean(values)
         sums = np.bincount(places, deviations)
         between = np.sum(sums**2 / np.maximum(counts, 1))
@@ -73,12 +109,8 @@ def chance_in_column(scores: np.ndarray, column: np.ndarray) -> float:
     return min(1.0, 2 * min(pvalues))
 
 
-def _scores(below: np.ndarray, n_draws: int) -> np.ndarray:
-    from scipy.special import ndtri
-
-    return np.asarray(ndtri((below + 0.5) / (n_draws + 1)))
-
-
 def _right(n_draws: int) -> np.ndarray:
     """The scores of the ranks 0 … S, which a right posterior has equally often."""
-    return _scores(np.arange(n_draws + 1), n_draws)
+    from scipy.special import ndtri
+
+    return np.asarray(ndtri((np.arange(n_draws + 1) + 0.5) / (n_draws + 1)))

@@ -23,7 +23,8 @@ class ParameterCheck:
             that the unit is the spread of the posterior; 0 for a right posterior, and positive if
             draws are too small.
         spread: the root of the mean of z^2, in units of that of a right posterior; above 1 if
-            posteriors are too narrow.
+            posteriors are too narrow.  Where draws are equal to the true value, z and z^2 are means
+            over the ranks that it may have among them.
         pvalue: of the test that looks at the posteriors alone.
         given_x: of the test that looks at the observations as well; None without observations.
         column: the column of the observations that carries what this test finds; None if none does.
@@ -126,7 +127,8 @@ class PosteriorCheck:
         is_wrong_given_x = check.given_x is not None and check.given_x <= least
         if not (is_wrong or is_wrong_given_x):
             return None
-        chance = chance_of(check.shift, check.spread, self.n, self.n_draws)
+        rows = self.rows.get(check.name)
+        chance = chance_of(check.shift, check.spread, self.n, self.n_draws, rows)
         found = []
         # What is named is beyond chance by itself.
         if is_wrong and chance.shift <= self.level / 2:
