@@ -61,9 +61,9 @@ def read_inputs(
     else:
         array = as_numpy("predictions", predictions)
         is_event = array.ndim == 1 or array.shape[1:] == (1,)
-        array = _probabilities(array, observed, normalize)
-        probs = jax.device_put(on_host(array))
-        family = Bernoulli(probs) if array.ndim == 1 else Categorical(probs)
+        probs: Any = _probabilities(array, observed, normalize)
+        made = Bernoulli(probs).keeping_digits() if probs.ndim == 1 else Categorical(probs)
+        family = jax.device_put(jax.tree.map(on_host, made))
         columns = column_names(predictions)
     n_classes, names = n_labels(family), None
     if n_classes is not None:
@@ -139,10 +139,6 @@ def _probabilities(array: np.ndarray, targets: np.ndarray, normalize: bool) -> n
     array = array.astype(float) if array.dtype.kind in "biu" else array
     if array.ndim == 1:
         _check_events(array)
-        rounded = on_host(array)
-        if np.any((rounded == 1) & (array < 1)):
-            # The probability of 0 is lost in 32 bits, unless it has a column.
-            return np.stack([1 - array, array], axis=1)
         return array
     return _rows_that_sum_to_one(array, normalize)
 

@@ -232,5 +232,5 @@ def _recalibrated(
         mended = in_dtype(of_groups, mended.dtype)(mended, segments)
     mended = jnp.where(valid, mended, jnp.nan)
     if predictions.is_binary:
-        return Bernoulli(mended[:, 1])
+        return Bernoulli(mended[:, 1], complement=mended[:, 0])
     return (Ordinal if isinstance(predictions, Ordinal) else Categorical)(mended)

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -19,6 +20,9 @@ from calibjax.distributions import (
     SurvivalCurve,
 )
 from calibjax.evaluation._frames._table import Table, as_floats, is_missing
+
+# A probability whose complement is less has more digits than float32 holds.
+_NEAR_ONE = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +67,10 @@ class Place:
     def columns_of(self, predictions: Any) -> dict[str, np.ndarray]:
         """The columns ``[n]``, or the array ``[n, m]``, of predictions of this kind."""
         if self.kind == "prob":
-            return {self.names[0]: np.asarray(predictions.probs)}
+            both = np.asarray(predictions.label_probabilities())
+            # As short as float32 writes them; near 1 the digits are those of the complement.
+            of_zero, of_one = both.T.astype(str).astype(float)
+            return {self.names[0]: np.where(of_zero < _NEAR_ONE, 1 - of_zero, of_one)}
         if self.kind == "mean":
             arrays = predictions.mean(), predictions.spread()
             return dict(zip(self.names, map(np.asarray, arrays), strict=True))
@@ -149,12 +156,13 @@ class Place:
         return Categorical(jnp.asarray(probs), normalize=self.normalize)
 
     def _bernoulli(self, table: Table) -> Bernoulli:
-        probs = on_host(table.numbers(self.names[0]))
+        exact: Any = table.numbers(self.names[0])
+        probs = on_host(exact)
         words = "a probability"
         if np.all((probs >= 0) & (probs <= 100)) and np.sum(probs > 1) > len(probs) / 2:
             words += " (the column holds percentages, 0 to 100: divide it by 100)"
         table.check(self.names[0], (probs >= 0) & (probs <= 1), words)
-        return Bernoulli(jnp.asarray(probs))
+        return jax.tree.map(jnp.asarray, Bernoulli(exact).keeping_digits())
 
     def _normal(self, table: Table) -> Normal:
         mean, sd = self._values(table).T
