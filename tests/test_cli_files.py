@@ -72,7 +72,7 @@ def test_options_of_questions_whose_number_differs(tmp_path, capsys):
     model = columns.read(write(tmp_path, "x.jsonl", text))
     np.testing.assert_allclose(model.predictions.probs, [[0.5, 0.5, 0], [0.2, 0.2, 0.6]], rtol=1e-6)
     assert model.targets.tolist() == [1, 2]
-    assert "objects p have different keys; the probability of what" in capsys.readouterr().err
+    assert "columns p.*: rows have 2 to 3 options; what a row lacks is" in capsys.readouterr().err
     # What does not sum to 1 without it is missing.
     with pytest.raises(ERRORS, match="column p.C, row 1: .*got nothing"):
         columns.read(write(tmp_path, "x.jsonl", text.replace('"B": 0.5}', '"B": 0.3}')))
@@ -319,7 +319,7 @@ def test_options_whose_number_differs(tmp_path, capsys):
     expected = [[0.5, 0.5, 0], [0.2, 0.1, 0.7], [1, 0, 0]]
     np.testing.assert_allclose(model.predictions.probs, expected, rtol=1e-6)
     assert model.targets.tolist() == [1, 2, 0]
-    assert "column p: rows have 1 to 3 numbers" in capsys.readouterr().err
+    assert "column p: rows have 1 to 3 options" in capsys.readouterr().err
     with pytest.raises(
         (BadInput, ValueError), match="p, row 2: expected 2 numbers as .* got 3 numbers"
     ):
@@ -356,7 +356,7 @@ def test_letters_of_options(tmp_path, capsys):
     assert model.targets.tolist() == [1, 0] and model.classes == ["A", "B", "C"]
     assert "column y: A is the first of p" in capsys.readouterr().err
     for target, message in [
-        ("C", "row 1: expected one of the options of its row, from 0, got 2, with 2 options"),
+        ("C", "row 1: expected one of the options of its row, got C, with 2 options"),
         ("D", "got 'D': name .* of lists write the places of options, from 0, or A, B, …"),
         ("", "expected a label, got an empty text; --drop-missing leaves out its row"),
         (-1, "got '-1'; if -1 stands for no label, leave out its rows"),
@@ -369,7 +369,7 @@ def test_letters_of_options(tmp_path, capsys):
 def test_what_is_missing_in_a_log(tmp_path, capsys):
     records = [{"p": [0.5, 0.5], "y": k % 2, "q": {"a": 0.5, "b": 0.5}} for k in range(4)]
     records += [
-        {"p": [None, 1.0], "y": 0},
+        {"p": [None, 0.7], "y": 0},
         {"p": [0.5, 0.5], "y": None},
         {"p": [0.5, 0.5], "y": ""},
     ]
@@ -400,14 +400,18 @@ def test_options_that_a_row_of_text_lacks(tmp_path, capsys):
     columns = Columns("y", probs="p_*")
     expected = np.array([[0.5, 0.5, 0], [0.2, 0.1, 0.7], [1, 0, 0]])
     np.testing.assert_allclose(columns.read(path).predictions.probs, expected, rtol=1e-6)
-    assert "columns p_*: the last cells of some rows are empty" in capsys.readouterr().err
+    assert "columns p_*: rows have 1 to 3 options; what a row" in capsys.readouterr().err
     dropping = Columns("y", probs="p_*", drop_missing=True)
     model = dropping.read(write(tmp_path, "y.csv", text + ",,,B\n0.3,0.7,,\n"))
     np.testing.assert_allclose(model.predictions.probs, expected, rtol=1e-6)
-    # Something else is missing where others come behind it, or the rest is no probability.
-    for row in ("0.3,,0.7,A", "0.3,0.3,,A"):
-        with pytest.raises(ERRORS, match="got nothing"):
-            columns.read(write(tmp_path, "y.csv", f"{text}{row}\n"))
+    # What is missing where the rest is no probability is missing, in these rows alone.
+    bad = write(tmp_path, "y.csv", f"{text}0.3,0.3,,A\nNA,0.3,0.7,B\n")
+    with pytest.raises(ERRORS, match="p_C, row 5: .*got nothing"):
+        columns.read(bad)
+    model = dropping.read(bad)
+    assert model.row_names.tolist() == [2, 3, 4, 6] and model.predictions.probs[3, 0] == 0
+    with pytest.raises(ERRORS, match="y, row 5: .* one of the options of its row, got A, with 2"):
+        columns.read(write(tmp_path, "y.csv", f"{text}NA,0.3,0.7,A\n"))
 
 
 def test_percentages(tmp_path, capsys):
