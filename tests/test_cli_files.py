@@ -72,7 +72,7 @@ def test_options_of_questions_whose_number_differs(tmp_path, capsys):
     model = columns.read(write(tmp_path, "x.jsonl", text))
     np.testing.assert_allclose(model.predictions.probs, [[0.5, 0.5, 0], [0.2, 0.2, 0.6]], rtol=1e-6)
     assert model.targets.tolist() == [1, 2]
-    assert "columns p.*: rows have 2 to 3 options; what a row lacks is" in capsys.readouterr().err
+    assert "x.jsonl, p.*: rows have 2 to 3 options; what a row lacks is" in capsys.readouterr().err
     # What does not sum to 1 without it is missing.
     with pytest.raises(ERRORS, match="column p.C, row 1: .*got nothing"):
         columns.read(write(tmp_path, "x.jsonl", text.replace('"B": 0.5}', '"B": 0.3}')))
@@ -252,7 +252,7 @@ def test_formats_that_the_name_does_not_say(tmp_path):
 
 def test_a_label_is_an_option_of_its_row(tmp_path):
     text = '{"p": [0.5, 0.5], "y": 2}\n{"p": [0.2, 0.2, 0.6], "y": 1}\n'
-    with pytest.raises(ERRORS, match="y, row 1: expected one of the options .* got 2, with 2 opt"):
+    with pytest.raises(ERRORS, match="y, row 1: expected options of their rows, got 2, with 2 opt"):
         Columns("y", probs="p").read(write(tmp_path, "x.jsonl", text))
 
 
@@ -319,7 +319,7 @@ def test_options_whose_number_differs(tmp_path, capsys):
     expected = [[0.5, 0.5, 0], [0.2, 0.1, 0.7], [1, 0, 0]]
     np.testing.assert_allclose(model.predictions.probs, expected, rtol=1e-6)
     assert model.targets.tolist() == [1, 2, 0]
-    assert "column p: rows have 1 to 3 options" in capsys.readouterr().err
+    assert "x.jsonl, p: rows have 1 to 3 options" in capsys.readouterr().err
     with pytest.raises(
         (BadInput, ValueError), match="p, row 2: expected 2 numbers as .* got 3 numbers"
     ):
@@ -398,7 +398,7 @@ def test_letters_of_options(tmp_path, capsys):
     assert model.targets.tolist() == [1, 0] and model.classes == ["A", "B", "C"]
     assert "column y: A is the first of p" in capsys.readouterr().err
     for target, message in [
-        ("C", "row 1: expected one of the options of its row, got C, with 2 options"),
+        ("C", "row 1: expected options of their rows, got C, with 2 options"),
         ("D", "got 'D': name .* of lists write the places of options, from 0, or A, B, …"),
         ("", "expected a label, got an empty text; --drop-missing leaves out its row"),
         (-1, "got '-1'; if -1 stands for no label, leave out its rows"),
@@ -442,7 +442,7 @@ def test_options_that_a_row_of_text_lacks(tmp_path, capsys):
     columns = Columns("y", probs="p_*")
     expected = np.array([[0.5, 0.5, 0], [0.2, 0.1, 0.7], [1, 0, 0]])
     np.testing.assert_allclose(columns.read(path).predictions.probs, expected, rtol=1e-6)
-    assert "columns p_*: rows have 1 to 3 options; what a row" in capsys.readouterr().err
+    assert "x.csv, p_*: rows have 1 to 3 options; what a row" in capsys.readouterr().err
     dropping = Columns("y", probs="p_*", drop_missing=True)
     model = dropping.read(write(tmp_path, "y.csv", text + ",,,B\n0.3,0.7,,\n"))
     np.testing.assert_allclose(model.predictions.probs, expected, rtol=1e-6)
@@ -452,7 +452,7 @@ def test_options_that_a_row_of_text_lacks(tmp_path, capsys):
         columns.read(bad)
     model = dropping.read(bad)
     assert model.row_names.tolist() == [2, 3, 4, 6] and model.predictions.probs[3, 0] == 0
-    with pytest.raises(ERRORS, match="y, row 5: .* one of the options of its row, got A, with 2"):
+    with pytest.raises(ERRORS, match="y, row 5: expected options of their rows, got A, with 2"):
         columns.read(write(tmp_path, "y.csv", f"{text}NA,0.3,0.7,A\n"))
 
 

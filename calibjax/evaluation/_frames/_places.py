@@ -171,10 +171,10 @@ class Place:
             table.check(self.pattern, np.abs(sums - 1) <= TOLERANCE, words, got)
         absent = np.zeros(probs.shape, bool) if absent is None else absent
         if absent.any():
-            columns, sizes = "column" if len(self.names) == 1 else "columns", (~absent).sum(axis=1)
+            sizes = (~absent).sum(axis=1)
             table.say(
-                f"{table.source}, {columns} {self.pattern}: rows have {sizes.min()} to "
-                f"{sizes.max()} options; what a row lacks is no class of it."
+                f"{table.source}, {self.pattern}: rows have {sizes.min()} to {sizes.max()} "
+                "options; what a row lacks is no class of it."
             )
         return with_options(probs, absent, self.normalize)
 
