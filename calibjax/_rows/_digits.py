@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
 from calibjax._rows._data import Data
-from calibjax._struct import is_floating, is_traced, on_host
+from calibjax._struct import is_floating, is_rounded, is_traced, on_host
 
 # So many rows, evenly spaced, say what all are like.
 _MOST_ROWS = 1000
@@ -29,8 +29,11 @@ def compared_in_one_precision(data: Data) -> Data:
     """The data, targets and the parameters that they are compared with in one precision."""
     names = data.predictions.compared_with_targets
     leaves = [*map(data.predictions.parameter, names), *jax.tree.leaves(data.targets)]
-    rounded = dict(zip(map(id, leaves), in_one_precision(*leaves), strict=True)) if names else {}
-    return jax.tree.map(lambda x: rounded.get(id(x), x), data)
+    rounded = in_one_precision(*leaves) if names else leaves
+    if all(x is y for x, y in zip(leaves, rounded, strict=True)):
+        return data
+    of_leaf = dict(zip(map(id, leaves), rounded, strict=True))
+    return jax.tree.map(lambda x: of_leaf.get(id(x), x), data)
 
 
 def in_one_precision(*arrays: Any) -> list[Any]:
@@ -80,7 +83,7 @@ def check_digits(
     rounded = [
         name
         for name, values in of_names.items()
-        if not is_traced(values) and (_is_rounded(values) or _is_rounded(targets))
+        if not is_traced(values) and (is_rounded(values) or is_rounded(targets))
     ]
     if not rounded or not kept.any():
         return
@@ -111,11 +114,6 @@ def check_digits(
                 f"in which jax computes: {np.unique(both).size} different values become "
                 f"{np.unique(on_host(both)).size}. {cure}."
             )
-
-
-def _is_rounded(values: ArrayLike) -> bool:
-    is_double = isinstance(values, np.ndarray) and values.dtype == np.float64
-    return is_double and jnp.result_type(values) == jnp.float32
 
 
 def _share_lost(y: np.ndarray, v: np.ndarray, spread: np.ndarray | None = None) -> np.ndarray:

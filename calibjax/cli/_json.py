@@ -7,14 +7,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import typer
 
 from calibjax.cli._harness import with_probabilities
 from calibjax.cli._table import FileTable
 from calibjax.cli._terminal import BadInput
-
-# How far sums of rounded probabilities may be from 1, to be taken for such.
-_ROUNDING = 0.01
 
 
 def read_json_lines(path: Path, content: bytes) -> FileTable:
@@ -26,7 +22,7 @@ def read_json_lines(path: Path, content: bytes) -> FileTable:
             records[k] = _record(place, _loaded(place, line))
     if not records:
         raise BadInput(f"{path}: expected an object on each line, got an empty file.")
-    columns = _columns(path, list(records.values()))
+    columns = _columns(list(records.values()))
     return FileTable(path, columns, np.array(list(records), int))
 
 
@@ -41,7 +37,7 @@ def read_json(path: Path, content: bytes) -> FileTable:
     if not isinstance(records, list):
         raise BadInput(f"{path}: expected a list of objects, one for each row.")
     rows = [_record(f"{path}, row {k}", x) for k, x in enumerate(records)]
-    return FileTable(path, _columns(path, rows))
+    return FileTable(path, _columns(rows))
 
 
 def _loaded(place: str, text: bytes) -> Any:
@@ -67,39 +63,9 @@ def _flat(record: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _columns(path: Path, records: Sequence[dict[str, Any]]) -> dict[str, pl.Series]:
+def _columns(records: Sequence[dict[str, Any]]) -> dict[str, pl.Series]:
     names = dict.fromkeys(name for record in records for name in record)
-    objects: dict[str, list[str]] = {}
-    for name in names:
-        if "." in name:
-            objects.setdefault(name.rpartition(".")[0], []).append(name)
-    lacking: dict[str, float] = {}
-    for name, keys in objects.items():
-        # Options of a question: their number differs, and what is not asked has no probability.
-        if _are_probabilities(records, keys) and any(
-            key not in record for record in records for key in keys
-        ):
-            lacking |= dict.fromkeys(keys, 0.0)
-            typer.echo(
-                f"{path}: objects {name} have different keys; the probability of what a row lacks "
-                "is 0.",
-                err=True,
-            )
-    return {
-        name: _column(name, [record.get(name, lacking.get(name)) for record in records])
-        for name in names
-    }
-
-
-def _are_probabilities(records: Sequence[dict[str, Any]], keys: Sequence[str]) -> bool:
-    """Whether the numbers of these keys sum to 1 in every record, up to rounding."""
-    for record in records:
-        values = [record[key] for key in keys if key in record]
-        if not all(type(x) in (int, float) and 0 <= x <= 1 for x in values):
-            return False
-        if abs(sum(values) - 1) > _ROUNDING:
-            return False
-    return True
+    return {name: _column(name, [record.get(name) for record in records]) for name in names}
 
 
 def _column(name: str, values: list[Any]) -> pl.Series:

@@ -129,8 +129,10 @@ def recalibrate(
         if apply is not None:  # what is wrong with it is said before long work
             table = columns.table(apply)
             place = fitted.place_in(table, said)
-            for name in place.names if not place.have_options(table) else place.names[:1]:
-                table.check_present(name, "a value in all rows of --apply, which are all mended")
+            absent, words = place.absent_by_column(table), "a value in all rows of --apply"
+            for name in place.names:
+                is_absent = absent.get(name, np.False_)
+                table.check_present(name, f"{words}, which are all mended", is_absent)
             new = place.read(table)
             if len(new) < 1:
                 raise BadInput(f"{apply}: expected at least 1 row, got 0.")

@@ -11,12 +11,11 @@ from calibjax._distribution import Distribution
 from calibjax._numbers import TOLERANCE
 from calibjax._sharding import on_one_device
 from calibjax._struct import on_host
-from calibjax.distributions import Bernoulli, Categorical, as_predictions, is_foreign
-from calibjax.evaluation._arrays import as_numpy, column_names
+from calibjax.distributions import Bernoulli, as_predictions, is_foreign
+from calibjax.evaluation._arrays import absent_options, as_numpy, column_names, with_options
 from calibjax.evaluation._classes import labels_in_python
 from calibjax.evaluation._hidden import read_hidden
 from calibjax.evaluation._lifetimes import read_lifetimes
-from calibjax.evaluation._rows import n_labels
 
 
 class Inputs(NamedTuple):
@@ -57,17 +56,21 @@ def read_inputs(
         if normalize:
             raise ValueError("normalize must be False for predictions that are a distribution.")
         family = on_one_device(predictions) if native else as_predictions(predictions)
-        is_event = isinstance(family, Bernoulli)
     else:
         array = as_numpy("predictions", predictions)
-        is_event = array.ndim == 1 or array.shape[1:] == (1,)
-        array = _probabilities(array, observed, normalize)
-        probs = jax.device_put(on_host(array))
-        family = Bernoulli(probs) if array.ndim == 1 else Categorical(probs)
+        absent = np.zeros(array.shape, bool)
+        if array.ndim == 2 and array.dtype.kind == "f" and np.isnan(array).any():
+            absent = absent_options(array, np.isnan(array))
+            array = np.where(absent, 0, array)
+        probs: Any = _probabilities(array, observed, normalize)
+        if probs.ndim == 1:
+            family = jax.device_put(jax.tree.map(on_host, Bernoulli(probs).keeping_digits()))
+        else:
+            family = with_options(probs, absent)
         columns = column_names(predictions)
-    n_classes, names = n_labels(family), None
-    if n_classes is not None:
-        observed, names = labels_in_python(observed, classes, columns, n_classes, is_event)
+    names = None
+    if family.has_labels:
+        observed, names = labels_in_python(observed, classes, columns, family)
     elif classes is not None:
         raise ValueError(
             f"classes must be None for predictions {type(family).__name__}, which have no classes."
@@ -139,10 +142,6 @@ def _probabilities(array: np.ndarray, targets: np.ndarray, normalize: bool) -> n
     array = array.astype(float) if array.dtype.kind in "biu" else array
     if array.ndim == 1:
         _check_events(array)
-        rounded = on_host(array)
-        if np.any((rounded == 1) & (array < 1)):
-            # The probability of 0 is lost in 32 bits, unless it has a column.
-            return np.stack([1 - array, array], axis=1)
         return array
     return _rows_that_sum_to_one(array, normalize)
 

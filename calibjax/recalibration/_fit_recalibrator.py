@@ -148,8 +148,7 @@ def fit_recalibrator(
 
     Args:
         predictions: a batch of n >= 1 predictions of labels (Categorical, Ordinal, Bernoulli or
-            mixtures of these; of Bernoulli ones probabilities near 1 have lost the digits that two
-            columns keep), of real numbers (a `Univariate` family, Normal, Laplace, mixtures of
+            mixtures of these), of real numbers (a `Univariate` family, Normal, Laplace, mixtures of
             these, Quantiles, Empirical), or of counts with a max_count.
         targets: labels ``0 … m-1``, numbers or counts, array ``[n]``; of densities and counts
             also `Between`.

@@ -93,7 +93,7 @@ class Recalibrator:
                 segments = self.of_groups.coding.segments(groups, len(predictions))
             found = _line_applied(self.steps, predictions, columns, self.of_groups, segments)
             return found if self.fit.lower is None else _at_least(found, self.fit.lower)
-        n_classes = check_labels(predictions)
+        n_classes, predictions = check_labels(predictions), predictions.keeping_digits()
         if n_classes != self.fit.n_classes:
             raise ValueError(
                 f"predictions must have the {self.fit.n_classes} classes of the fit, got "
@@ -240,5 +240,5 @@ def _recalibrated(
         mended = in_dtype(of_groups, mended.dtype)(mended, segments)
     mended = jnp.where(valid, mended, jnp.nan)
     if predictions.is_binary:
-        return Bernoulli(mended[:, 1])
+        return Bernoulli(mended[:, 1], complement=mended[:, 0])
     return (Ordinal if isinstance(predictions, Ordinal) else Categorical)(mended, ragged)

@@ -117,10 +117,9 @@ class ColumnNames:
         if self.survival is not None:
             others = [*others, self.event]
         if self.drop_missing:
-            # A question with few options lacks the last ones, and a row without any the first.
-            needed = place.names[:1] if place.have_options(table) else place.names
-            used = [*needed, target, *(name for name in others if name is not None)]
-            table = table.without_missing(dict.fromkeys(used), place.classes or [])
+            used = [*place.names, target, *(name for name in others if name is not None)]
+            absent = place.absent_by_column(table)
+            table = table.without_missing(dict.fromkeys(used), place.classes or [], absent)
         predictions = place.read(table)
         n, classes, events = len(predictions), None, None
         if isinstance(predictions, Categorical):
@@ -130,9 +129,8 @@ class ColumnNames:
                 target,
                 letters_of_options(table, place.names, target) if is_open else self.classes,
                 place.classes,
-                predictions.probs.shape[1],
+                predictions,
             )
-            table.check_options(place.names, target, targets)
         elif isinstance(predictions, Bernoulli):
             targets, classes = labels_of_event(table, target, self.event)
         else:
