@@ -14,10 +14,10 @@ from calibjax.cli._beside import Beside, names_beside
 from calibjax.cli._columns import Columns
 from calibjax.cli._held_out import HeldOut, held_out, normal_again
 from calibjax.cli._kept_map import Fitted, as_file, described, kept_map
-from calibjax.cli._options import AsJson, Cluster, Horizon, Seed, names_of_list
-from calibjax.cli._rewrite import WRITTEN, with_columns_of
+from calibjax.cli._options import AsJson, Seed, names_of_list
 from calibjax.cli._terminal import BadInput, as_text, check_folder, one_line_errors, working
 from calibjax.cli._with_columns import with_columns
+from calibjax.cli._write import WRITTEN, with_columns_of
 from calibjax.distributions import Empirical, Quantiles
 from calibjax.evaluation import Place, dependence_of
 from calibjax.monitoring import replacing
@@ -38,15 +38,9 @@ def recalibrate(
             "maps that predicts held-out rows best; for --mean and --sd it is shift_scale."
         ),
     ] = None,
-    cluster: Cluster = None,
-    time: Annotated[
-        str | None,
-        typer.Option(
-            help="A column of numbers or dates: rows of one time, or of near ones, may depend on "
-            "each other, and are held out together."
-        ),
-    ] = None,
-    horizon: Horizon = None,
+    cluster: str | None = None,
+    time: str | None = None,
+    horizon: float | None = None,
     segments: Annotated[
         str | None,
         typer.Option(
@@ -129,12 +123,17 @@ def recalibrate(
         if apply is not None:  # what is wrong with it is said before long work
             table = columns.table(apply)
             place = fitted.place_in(table, said)
-            for name in place.names if not place.have_options(table) else place.names[:1]:
-                table.check_present(name, "a value in all rows of --apply, which are all mended")
-            new = place.read(table)
+            needed = place.names[:1] if place.have_options(table) else place.names
+            rows = table
+            if columns.drop_missing:
+                rows = table.without_missing([*needed, *names[1]], place.classes or [])
+            for name in needed:
+                words = "a value (--drop-missing leaves rows without one as they are)"
+                rows.check_present(name, words)
+            new = place.read(rows)
             if len(new) < 1:
                 raise BadInput(f"{apply}: expected at least 1 row, got 0.")
-            beside_new = Beside.of(table, *names)
+            beside_new = Beside.of(rows, *names)
         judged: HeldOut | None = None
         if load is None:
             assert method is not None
@@ -156,9 +155,12 @@ def recalibrate(
             if place.kind == "mean":
                 _method_of(place, recalibrator.fit.method, any(names))
                 mended = normal_again(mended)
-            columns_of = place.columns_of(mended)
-            files.enter_context(replacing(out, with_columns_of(table, columns_of)))
-            written.append(f"{out}: {len(new)} rows with new {' and '.join(place.shown())}.")
+            content = with_columns_of(table, rows, place.columns_of(mended))
+            files.enter_context(replacing(out, content))
+            words = f"{len(new)} rows with new {' and '.join(place.shown())}"
+            if len(rows) < len(table):
+                words += f", and {len(table) - len(rows)} without a value, which stay as they are"
+            written.append(f"{out}: {words}.")
             written += _below_zero(new, mended)
         if save is not None:
             files.enter_context(replacing(save, as_file(recalibrator, fitted)))
@@ -191,14 +193,10 @@ def _method_of(place: Place, method: str | None, looks_beside: bool) -> str:
     """The method; of normal predictions one whose predictions are normal again."""
     if place.kind != "mean":
         return method or "auto"
-    if looks_beside:
+    if looks_beside or method not in (None, "shift_scale", "nothing"):
+        got = "--segments or --covariates" if looks_beside else method
         raise BadInput(
-            "--mean and --sd cannot be mended with --segments or --covariates, after which "
-            "predictions are not normal; quantiles of them can be mended with --quantiles."
-        )
-    if method not in (None, "shift_scale", "nothing"):
-        raise BadInput(
-            f"--mean and --sd can be mended by the method shift_scale, got {method}, after which "
+            f"--mean and --sd can be mended by the method shift_scale, got {got}, after which "
             "predictions are not normal; quantiles of them can be mended with --quantiles."
         )
     return method or "shift_scale"
