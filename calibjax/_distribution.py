@@ -73,6 +73,10 @@ class Distribution(ABC):
     def shapes(self) -> dict[str, str]:
         """The symbolic shape of each parameter, for example "n d"; "n" is the batch axis."""
 
+    def keeping_digits(self) -> Self:
+        """The same predictions, with numbers that differences need before jax rounds parameters."""
+        return self
+
     def parameter(self, name: str) -> jax.Array:
         """The parameter of this name in `shapes`."""
         return attrgetter(name)(self)

@@ -54,6 +54,11 @@ def share_numbers(predictions: HasParameters) -> None:
         object.__setattr__(predictions, name, shared)
 
 
+def row_shapes(predictions: HasParameters) -> list[list[int]]:
+    """The shape of each parameter without the batch axis."""
+    return [list(jnp.shape(predictions.parameter(name))[1:]) for name in predictions.shapes]
+
+
 def family_name(predictions: HasParameters) -> str:
     """The name of a family; for mixtures with the family of their components."""
     parts = [family_name(part) for part in _parts(predictions)]

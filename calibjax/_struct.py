@@ -187,6 +187,12 @@ def on_host(x: ArrayLike) -> np.ndarray:
     return np.asarray(x, jnp.result_type(x))
 
 
+def is_rounded(x: ArrayLike) -> bool:
+    """Whether jax would round these numbers: float64 of NumPy, unless jax_enable_x64 is set."""
+    is_double = isinstance(x, np.ndarray) and x.dtype == np.float64
+    return is_double and jnp.result_type(x) == jnp.float32
+
+
 def is_floating(leaf: ArrayLike | jax.ShapeDtypeStruct) -> bool:
     """Whether `leaf` holds floating-point numbers, so that gradients can flow to it."""
     return jnp.issubdtype(jnp.result_type(leaf), jnp.floating)

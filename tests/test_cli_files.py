@@ -71,7 +71,7 @@ def test_options_of_questions_whose_number_differs(tmp_path, capsys):
     model = columns.read(write(tmp_path, "x.jsonl", text))
     np.testing.assert_allclose(model.predictions.probs, [[0.5, 0.5, 0], [0.2, 0.2, 0.6]], rtol=1e-6)
     assert model.targets.tolist() == [1, 2]
-    assert "objects p have different keys; the probability of what" in capsys.readouterr().err
+    assert "columns p.*: rows have 2 to 3 options; what a row lacks is" in capsys.readouterr().err
     # What does not sum to 1 without it is missing.
     with pytest.raises(ERRORS, match="column p.C, row 1: .*got nothing"):
         columns.read(write(tmp_path, "x.jsonl", text.replace('"B": 0.5}', '"B": 0.3}')))
@@ -329,7 +329,7 @@ def test_options_whose_number_differs(tmp_path, capsys):
     expected = [[0.5, 0.5, 0], [0.2, 0.1, 0.7], [1, 0, 0]]
     np.testing.assert_allclose(model.predictions.probs, expected, rtol=1e-6)
     assert model.targets.tolist() == [1, 2, 0]
-    assert "column p: rows have 1 to 3 numbers" in capsys.readouterr().err
+    assert "column p: rows have 1 to 3 options" in capsys.readouterr().err
     with pytest.raises(
         (BadInput, ValueError), match="p, row 2: expected 2 numbers as .* got 3 numbers"
     ):
@@ -356,6 +356,48 @@ def test_logs_of_the_harness(tmp_path, monkeypatch):
     np.testing.assert_array_equal(predictions.probs, model.predictions.probs)
 
 
+def harness_log(values, choices, without_question=(), **metrics):
+    """A record as the harness writes it; `arguments` were lists of pairs in its older versions."""
+    pairs = [["Is it?", f" {text}"] for text in choices]
+    pairs += [["", text] for text in choices[: len(without_question)]]
+    named = {f"gen_args_{k}": {"arg_0": a, "arg_1": b} for k, (a, b) in enumerate(pairs)}
+    return {
+        "doc_id": 0,
+        "target": "0",
+        "arguments": named if metrics.pop("named", True) else pairs,
+        "filtered_resps": [[str(x), "False"] for x in (*values, *without_question)],
+    } | metrics
+
+
+@pytest.mark.parametrize("named", (True, False))
+def test_what_a_log_of_the_harness_holds(tmp_path, named):
+    values, choices = np.array([-1.0, -2.0, -6.0]), ["a", "bb", "four"]
+    without = (-9.0, -1.0, -1.0)
+    logs = [
+        harness_log(values, choices, acc=1.0, acc_norm=0.0, named=named),
+        # Its log-likelihoods without the question come last, whether it names their metric or not.
+        harness_log(values, choices, without, acc_norm=0.0, acc_mutual_info=1.0, named=named),
+        harness_log(values, choices, without, acc_norm=0.0, named=named),
+        harness_log([-3.0, -4.0], choices[:2], acc_norm=0.0, named=named),
+    ]
+    path = write(tmp_path, "samples.jsonl", lines_of(*logs))
+    for columns, scores in (
+        (Columns(), values),
+        (Columns(probs="option_probabilities_norm"), values / [1, 2, 4]),
+    ):
+        found = np.asarray(columns.read(path).predictions.probs)
+        expected = np.exp(scores) / np.exp(scores).sum()
+        np.testing.assert_allclose(found[:3], np.tile(expected, (3, 1)), rtol=1e-6)
+        assert found[3, 2] == 0
+    impossible = harness_log([-np.inf, -np.inf], choices[:2], acc=0.0)
+    path = write(tmp_path, "samples.jsonl", lines_of(*logs, impossible))
+    with pytest.raises(
+        ERRORS, match="row 5: expected some finite log-likelihood in filtered_resps"
+    ):
+        Columns().read(path)
+    assert Columns(drop_missing=True).read(path).row_names.tolist() == [1, 2, 3, 4]
+
+
 def lines_of(*records):
     return "\n".join(map(json.dumps, records))
 
@@ -366,7 +408,7 @@ def test_letters_of_options(tmp_path, capsys):
     assert model.targets.tolist() == [1, 0] and model.classes == ["A", "B", "C"]
     assert "column y: A is the first of p" in capsys.readouterr().err
     for target, message in [
-        ("C", "row 1: expected one of the options of its row, from 0, got 2, with 2 options"),
+        ("C", "row 1: expected one of the options of its row, got C, with 2 options"),
         ("D", "got 'D': name .* of lists write the places of options, from 0, or A, B, …"),
         ("", "expected a label, got an empty text; --drop-missing leaves out its row"),
         (-1, "got '-1'; if -1 stands for no label, leave out its rows"),
@@ -379,7 +421,7 @@ def test_letters_of_options(tmp_path, capsys):
 def test_what_is_missing_in_a_log(tmp_path, capsys):
     records = [{"p": [0.5, 0.5], "y": k % 2, "q": {"a": 0.5, "b": 0.5}} for k in range(4)]
     records += [
-        {"p": [None, 1.0], "y": 0},
+        {"p": [None, 0.7], "y": 0},
         {"p": [0.5, 0.5], "y": None},
         {"p": [0.5, 0.5], "y": ""},
     ]
@@ -410,14 +452,18 @@ def test_options_that_a_row_of_text_lacks(tmp_path, capsys):
     columns = Columns("y", probs="p_*")
     expected = np.array([[0.5, 0.5, 0], [0.2, 0.1, 0.7], [1, 0, 0]])
     np.testing.assert_allclose(columns.read(path).predictions.probs, expected, rtol=1e-6)
-    assert "columns p_*: the last cells of some rows are empty" in capsys.readouterr().err
+    assert "columns p_*: rows have 1 to 3 options; what a row" in capsys.readouterr().err
     dropping = Columns("y", probs="p_*", drop_missing=True)
     model = dropping.read(write(tmp_path, "y.csv", text + ",,,B\n0.3,0.7,,\n"))
     np.testing.assert_allclose(model.predictions.probs, expected, rtol=1e-6)
-    # Something else is missing where others come behind it, or the rest is no probability.
-    for row in ("0.3,,0.7,A", "0.3,0.3,,A"):
-        with pytest.raises(ERRORS, match="got nothing"):
-            columns.read(write(tmp_path, "y.csv", f"{text}{row}\n"))
+    # What is missing where the rest is no probability is missing, in these rows alone.
+    bad = write(tmp_path, "y.csv", f"{text}0.3,0.3,,A\nNA,0.3,0.7,B\n")
+    with pytest.raises(ERRORS, match="p_C, row 5: .*got nothing"):
+        columns.read(bad)
+    model = dropping.read(bad)
+    assert model.row_names.tolist() == [2, 3, 4, 6] and model.predictions.probs[3, 0] == 0
+    with pytest.raises(ERRORS, match="y, row 5: .* one of the options of its row, got A, with 2"):
+        columns.read(write(tmp_path, "y.csv", f"{text}NA,0.3,0.7,A\n"))
 
 
 def test_percentages(tmp_path, capsys):

@@ -125,7 +125,7 @@ def test_mended_columns(tested, rows, tmp_path, kind, ending):
     assert done.exit_code == 0, done.stderr
 
     def read(x):
-        return family(x[names].to_numpy().astype(np.float32))
+        return family(x[names].to_numpy())
 
     fit = frame_of()
     recalibrator = cj.fit_recalibrator(read(fit), targets_of(fit, options), method)

@@ -190,23 +190,20 @@ def test_arrays(fitted, tmp_path, dtype, shape):
         assert found[name].dtype == array.dtype and np.array_equal(found[name], array)
 
 
-# Of the first row an option is missing, of the second one none, or another one.
-NEW = np.array([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6]])
-REST = [[2 / 3, 1 / 3], [0.2, 0.2, 0.6]]
+# Of options that rows lack; what the others are is not asked here.
+NEW = np.array([[0.75, 0.25, np.nan], [np.nan, 0.5, 0.5]])
 LOG = {"doc_id": 0, "doc": {"q": "é?"}, "target": "1", "filtered_resps": [["-1", "a"]] * 2}
-LOGS = [LOG, LOG | {"filtered_resps": [["0", "b"]] * 3}]
 OPTIONS = {
-    "lists": ([{"p": [0.5, 0.5]}, {"p": [1, 0, 0]}], "p", REST),
-    "lists with gaps": (
-        [{"p": [0.5, 0.5]}, {"p": [None, 1, 0]}, {"p": []}],
-        "p",
-        [REST[0], [None, 0.25, 0.75], []],
+    "lists": ([{"p": [0.5, 0.5]}, {"p": [None, 1, 0]}], "p", [[0.75, 0.25], [None, 0.5, 0.5]]),
+    "a log": (
+        [LOG, LOG | {"filtered_resps": [["0", "b"]] * 3}],
+        "option_probabilities",
+        [[0.75, 0.25], [None, 0.5, 0.5]],
     ),
-    "a log": (LOGS, "option_probabilities", REST),
     "keys": (
         [{"q": {"a": 0.5, "b": 0.5}, "q.d": 1}, {"q": {"b": 0.9, "c": 0.1}}],
         "q",
-        [{"a": 2 / 3, "b": 1 / 3}, {"b": 0.25, "c": 0.75}],
+        [{"a": 0.75, "b": 0.25}, {"b": 0.5, "c": 0.5}],
     ),
 }
 
@@ -216,37 +213,39 @@ def test_options_that_objects_lack(tmp_path, case):
     records, name, expected = OPTIONS[case]
     path = tmp_path / "x.jsonl"
     path.write_text("\n\n".join(map(json.dumps, records)))
-    values = NEW if len(records) == 2 else np.vstack([NEW, NEW[:1] * np.nan])
-    new = {f"q.{x}": NEW[:, k] for k, x in enumerate("abc")} if case == "keys" else {name: values}
+    new = {f"q.{x}": NEW[:, k] for k, x in enumerate("abc")} if case == "keys" else {name: NEW}
     table = read_tables([path])
     found = list(map(json.loads, with_columns_of(table, table, new).splitlines()))
-    assert found == [
-        record | {name: pytest.approx(values)}
-        for record, values in zip(records, expected, strict=True)
+    assert found == [x | {name: values} for x, values in zip(records, expected, strict=True)]
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.parquet", "x.arrow", "x.jsonl"])
+def test_options_that_rows_lack(tmp_path, name):
+    probs = np.array([[0.5, 0.5, 0], [0, 0.3, 0.7], [0.2, 0.2, 0.6], [0.1, 0.8, 0.1]], np.float32)
+    recalibrator = cj.fit_recalibrator(cj.Categorical(probs[2:]), np.array([0, 1]), "temperature")
+    recalibrator.save(tmp_path / "map.json")
+    cells = [[float(x) or None for x in row] for row in probs]
+    frame = pl.DataFrame(cells, ["p_a", "p_b", "p_c"], orient="row")
+    frame, option = {
+        "x.arrow": (pl.DataFrame({"p": cells}), "p"),
+        "x.jsonl": (pl.DataFrame({"p": [cells[0][:2], *cells[1:]]}), "p"),
+    }.get(name, (frame, "p_*"))
+    path, out = tmp_path / name, tmp_path / f"out-{name}"
+    write = {"csv": "csv", "parquet": "parquet", "arrow": "ipc", "jsonl": "ndjson"}[name[2:]]
+    getattr(frame, f"write_{write}")(path)
+    options = "--load", tmp_path / "map.json", "--probs", option, "--apply", path, "--out", out
+    done = CliRunner().invoke(app, ["recalibrate", *map(str, options)])
+    assert done.exit_code == 0, done.stderr
+    table = read_tables([out])
+    found = table.columns["p"].to_list() if option == "p" else pl.DataFrame(table.columns).rows()
+    assert [[x is None for x in row] for row in found[1:]] == [
+        [x is None for x in row] for row in cells[1:]
     ]
-    path.write_text("\n".join(map(json.dumps, found)))
-    again = read_tables([path]).columns["q.b" if case == "keys" else name].to_list()[0]
-    assert again == pytest.approx(1 / 3 if case == "keys" else REST[0])
-
-
-def test_options_that_rows_of_columns_lack(tmp_path):
-    for name, frame in {
-        "x.csv": pl.DataFrame({"a": ["0.5", "0.2"], "b": ["0.5", "0.1"], "c": [None, "0.7"]}),
-        "x.parquet": pl.DataFrame({"a": [0.5, 0.2], "b": [0.5, 0.1], "c": [None, 0.7]}),
-        "x.arrow": pl.DataFrame({"p": [[0.5, 0.5], [0.2, 0.1, 0.7]]}),
-    }.items():
-        path = tmp_path / name
-        {"csv": frame.write_csv, "parquet": frame.write_parquet, "arrow": frame.write_ipc}[
-            name[2:]
-        ](path)
-        table = read_tables([path])
-        new = {"p": NEW} if "p" in frame else {x: NEW[:, k] for k, x in enumerate("abc")}
-        path.write_bytes(with_columns_of(table, table, new))
-        table = read_tables([path])
-        cells = [table.columns[x].to_list() for x in table.names]
-        rows = cells[0] if "p" in frame else [list(x) for x in zip(*cells, strict=True)]
-        rows = [[float(x) for x in row if x is not None] for row in rows]
-        assert rows == [pytest.approx(x) for x in REST]
+    assert len(found[0]) == 2 if name == "x.jsonl" else found[0][2] is None
+    expected = recalibrator(cj.Categorical(probs, ragged=True)).probs
+    filled = np.array([[*(float(x or 0) for x in row), 0.0][:3] for row in found])
+    np.testing.assert_allclose(filled, expected, rtol=1e-6)
+    assert np.all(np.abs(filled.sum(axis=1) - 1) < 1e-6)
 
 
 MISSING = {

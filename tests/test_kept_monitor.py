@@ -497,7 +497,7 @@ BROKEN = {
     "NaN": (lambda path: changed(path, lambda x: x | {"log_max": np.float32("nan")}), "log_max"),
     "array": (lambda path: changed(path, lambda x: x | {"more": np.ones(3)}), "more"),
     "shape": (lambda path: changed(path, lambda x: x | {"log_max": np.ones(3)}), "log_max must be"),
-    "version": (lambda path: with_header(path, version=1), "version 5, got 1"),
+    "version": (lambda path: with_header(path, version=1), "version 6, got 1"),
     "schema": (lambda path: with_header(path, schema="x"), "schema calibjax monitor, got x"),
     "family": (lambda path: with_header(path, family="Normal"), "Bernoulli, got Normal"),
     "kernels": (lambda path: with_header(path, kernels="K"), "kernels (sum), got K"),

@@ -261,7 +261,7 @@ def test_zeros_become_half_of_the_smallest_and_are_counted():
     assert "10 targets had probability 0" in str(recalibrator)
 
 
-def test_rows_of_fewer_options_are_filled_up_with_zeros():
+def test_zeros_of_ragged_rows_stay_zeros():
     """The temperature is that of the options of each row, and the others get nothing."""
     rng, n = np.random.default_rng(5), len(LABELS)
     logits = rng.normal(size=(n, M))
@@ -274,17 +274,21 @@ def test_rows_of_fewer_options_are_filled_up_with_zeros():
         return sum(logsumexp(s * x) - s * x[y] for x, y in zip(logs, labels, strict=True))
 
     best = minimize_scalar(loss, bounds=(0.01, 1), options={"xatol": 1e-9}, method="bounded").x
-    predictions = cj.Categorical(probs)
+    predictions, plain = cj.Categorical(probs, ragged=True), cj.Categorical(probs)
     recalibrator = cj.fit_recalibrator(predictions, labels, "temperature")
-    found = np.asarray(recalibrator(predictions).probs)
-    np.testing.assert_array_equal(found == 0, probs == 0)
+    found = recalibrator(predictions)
+    assert found.ragged
+    np.testing.assert_array_equal(np.asarray(found.probs) == 0, probs == 0)
     expected = np.asarray(cj.temper(predictions, 1 / best).probs)
-    np.testing.assert_allclose(found, expected, atol=4 / n)
+    np.testing.assert_allclose(found.probs, expected, atol=4 / n)
     assert recalibrator.fit.words == f"T = {1 / best:.3g}"
-    # A target on a zero: zeros are rare, and not absent.
-    labels[np.argmax(probs[:, -1] == 0)] = M - 1
-    found = cj.fit_recalibrator(predictions, labels, "temperature")(predictions).probs
-    assert np.all(np.asarray(found) > 0)
+    # Where nothing is said, zeros are small, whatever the order of the classes.
+    last = cj.fit_recalibrator(plain, labels, "temperature")
+    first = cj.fit_recalibrator(cj.Categorical(probs[:, ::-1]), M - 1 - labels, "temperature")
+    mended = np.asarray(last(plain).probs)
+    assert np.all(mended > 0) and np.all(np.asarray(recalibrator(plain).probs) > 0)
+    turned = np.asarray(first(cj.Categorical(probs[:, ::-1])).probs)[:, ::-1]
+    np.testing.assert_allclose(mended, turned, atol=1e-5)
 
 
 ODD = {
@@ -537,6 +541,13 @@ ERRORS = {
         lambda: cj.fit_recalibrator(CATEGORICAL, LABELS, "platt"),
         ValueError,
         "method must be one of auto, nothing, temperature.*got 'platt'",
+    ),
+    "a class that a row does not have": (
+        lambda: cj.fit_recalibrator(
+            cj.Categorical(np.eye(3), ragged=True), np.array([0, 1, 1]), "svs"
+        ),
+        ValueError,
+        "targets must be classes that their rows have.*got 1 in row 2",
     ),
     "two classes": (
         lambda: cj.fit_recalibrator(CATEGORICAL, LABELS, "quadratic"),

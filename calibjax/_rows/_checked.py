@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from calibjax._between import Between, Targets
 from calibjax._check import check_array, check_shapes
 from calibjax._distribution import Distribution
-from calibjax._parameters import family_name
+from calibjax._parameters import family_name, row_shapes
 from calibjax._rows._data import Data
 from calibjax._rows._ladder import padded
 from calibjax._rows._values import check_values_of_rows
@@ -95,7 +95,7 @@ def check_data(
     if weights is not None:
         check_array("weights", weights, "real")
         check_shapes({"weights": (weights, "n")}, sizes)
-    data = Data(predictions, targets, where, weights)
+    data = Data(predictions.keeping_digits(), targets, where, weights)
     check_values_of_rows(data, at_least)
     return data
 
@@ -157,13 +157,11 @@ def check_locations(
             f"{name} must be of the family of predictions, {family_name(predictions)}, got "
             f"{family_name(at_predictions)}."
         )
-    ours, theirs = (
-        [x.shape[1:] for x in jax.tree.leaves(p)] for p in (predictions, at_predictions)
-    )
+    ours, theirs = row_shapes(predictions), row_shapes(at_predictions)
     if ours != theirs:
         raise ValueError(
-            f"{name} must have the shapes of predictions, but for the leading axis, "
-            f"{list(map(list, ours))}, got {list(map(list, theirs))}."
+            f"{name} must have the shapes of predictions, but for the leading axis, {ours}, got "
+            f"{theirs}."
         )
     check_array(targets_name, at_targets, predictions.target_kind)
     check_shapes({targets_name: (at_targets, predictions.target_shape)}, sizes)

@@ -1,12 +1,11 @@
 """Whether float32 has enough digits for rows that are given in float64."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._struct import is_traced, on_host
+from calibjax._struct import is_rounded, is_traced, on_host
 
 # So many rows, evenly spaced, say what all are like.
 _MOST_ROWS = 1000
@@ -42,7 +41,7 @@ def check_digits(
     rounded = [
         name
         for name, values in of_names.items()
-        if not is_traced(values) and (_is_rounded(values) or _is_rounded(targets))
+        if not is_traced(values) and (is_rounded(values) or is_rounded(targets))
     ]
     if not rounded or not kept.any():
         return
@@ -73,11 +72,6 @@ def check_digits(
                 f"in which jax computes: {np.unique(both).size} different values become "
                 f"{np.unique(on_host(both)).size}. {cure}."
             )
-
-
-def _is_rounded(values: ArrayLike) -> bool:
-    is_double = isinstance(values, np.ndarray) and values.dtype == np.float64
-    return is_double and jnp.result_type(values) == jnp.float32
 
 
 def _share_lost(y: np.ndarray, v: np.ndarray, spread: np.ndarray | None = None) -> np.ndarray:

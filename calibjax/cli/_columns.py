@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax.cli._files import read_tables
-from calibjax.cli._harness import ANSWERS, PROBS, TARGET
+from calibjax.cli._harness import ANSWERS, PROBS, PROBS_PER_LETTER, TARGET
 from calibjax.cli._table import FileTable
 from calibjax.cli._terminal import BadInput
 from calibjax.distributions import Categorical
@@ -38,8 +38,14 @@ class Columns(ColumnNames):
             others: columns of which `drop_missing` leaves out missing values, too.
         """
         table, names = self.table(*paths), self
-        if not self.are_said and PROBS in table.columns:
-            names = dataclasses.replace(self, probs=PROBS, target=self.target or TARGET)
+        is_log = PROBS in table.columns
+        if is_log and (not self.are_said or self.probs == PROBS_PER_LETTER):
+            probs, target = self.probs or PROBS, self.target or TARGET
+            names = dataclasses.replace(self, probs=probs, target=target)
+            if not self.drop_missing:
+                dropping = table.option("drop_missing", True)
+                words = f"some finite log-likelihood in {ANSWERS} ({dropping} leaves out its row)"
+                table.check_present(PROBS, words)
         elif not self.are_said and ANSWERS in table.columns:
             raise BadInput(
                 f"{table.source}: expected a log of questions of multiple choice, with the "
@@ -79,7 +85,8 @@ def in_order(model: Model, classes: list[str] | None) -> Model:
         )
     old, new = list(model.classes or []), list(classes or [])
     probs = np.asarray(model.predictions.label_probabilities())
-    ordered = Categorical(jnp.asarray(probs[:, [old.index(name) for name in new]]))
+    is_ragged = isinstance(model.predictions, Categorical) and model.predictions.ragged
+    ordered = Categorical(jnp.asarray(probs[:, [old.index(name) for name in new]]), is_ragged)
     places = np.array([new.index(name) for name in old], np.int32)
     return dataclasses.replace(
         model, predictions=ordered, targets=places[model.targets], classes=new

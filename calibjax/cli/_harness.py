@@ -2,7 +2,9 @@
 
 `filtered_resps` holds [log-likelihood, is it greedy] for each option, as texts, and `target` the
 place of the right one.  The probabilities of the options are exp(log-likelihood), divided by their
-sum, as the harness itself compares them.
+sum, as the harness itself compares them for acc.  For acc_norm it compares log-likelihoods per
+letter, of which a second column is made.  With acc_mutual_info the second half of the
+log-likelihoods are those of the options without their question.
 """
 
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 
 # The columns that stand for what such a log says.
 PROBS, TARGET = "option_probabilities", "target"
+PROBS_PER_LETTER = f"{PROBS}_norm"
 ANSWERS = "filtered_resps"
 _KEYS = {"doc_id", ANSWERS, TARGET}
 
@@ -18,7 +21,7 @@ _KEYS = {"doc_id", ANSWERS, TARGET}
 def with_probabilities(record: dict[str, Any]) -> dict[str, Any]:
     """The record, with the probabilities of the options if it is one of such a log.
 
-    Mended ones stand in it already.
+    Mended ones stand in it already.  If no option has a finite log-likelihood they are None.
     """
     if not _KEYS <= record.keys() or PROBS in record:
         return record
@@ -26,5 +29,30 @@ def with_probabilities(record: dict[str, Any]) -> dict[str, Any]:
         values = np.array([float(value) for value, _ in record[ANSWERS]])
     except (TypeError, ValueError):
         return record  # an answer in words
-    shares = np.exp(values - values.max(initial=-np.inf))
-    return record | {PROBS: (shares / shares.sum()).tolist()}
+    half = len(values) // 2
+    if len(values) == 2 * half > 0 and _is_without_question(record, half):
+        values = values[:half]
+    found = record | {PROBS: _shares(values)}
+    letters = [len(_argument(record, k, 1).removeprefix(" ")) for k in range(len(values))]
+    if "acc_norm" in record and all(letters):
+        found[PROBS_PER_LETTER] = _shares(values / letters)
+    return found
+
+
+def _is_without_question(record: dict[str, Any], option: int) -> bool:
+    """Whether the log-likelihoods from an option on are those without the question."""
+    has_text = _argument(record, option, 1) != ""
+    return "acc_mutual_info" in record or (has_text and _argument(record, option, 0) == "")
+
+
+def _argument(record: dict[str, Any], option: int, place: int) -> str:
+    """The context (0) or the text (1) of an option, as versions of the harness write them."""
+    pairs, name = record.get("arguments"), f"arguments.gen_args_{option}.arg_{place}"
+    return str(pairs[option][place] if isinstance(pairs, list) else record.get(name, ""))
+
+
+def _shares(values: np.ndarray) -> list[float] | None:
+    if not values.max(initial=-np.inf) > -np.inf:
+        return None
+    shares = np.exp(values - values.max())
+    return (shares / shares.sum()).tolist()

@@ -4,45 +4,30 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
-import typer
 
 from calibjax.cli._harness import with_probabilities
 from calibjax.cli._table import FileTable
 from calibjax.cli._terminal import BadInput
 
-# How far sums of rounded probabilities may be from 1, to be taken for such.
-_ROUNDING = 0.01
 
+def lines_with(content: bytes, new: Sequence[pl.Series]) -> bytes:
+    """Objects on lines with new columns; where these are null, nothing is new.
 
-class Objects(NamedTuple):
-    """How objects are written.
-
-    Args:
-        content: an object on each line that is not blank.
-        columns: their values; null where an object lacks a key.
+    Columns that are in no object, such as those of a log, are new keys.
     """
-
-    content: bytes
-    columns: dict[str, pl.Series]
-
-    def content_of(self, new: Sequence[pl.Series]) -> bytes:
-        """The objects on lines, with new columns; where these are null, nothing is new.
-
-        Columns that are in no object, such as those of a log, are new keys.
-        """
-        texts = (x for x in self.content.splitlines() if x.strip())
-        found = []
-        for text, *values in zip(texts, *(column.to_list() for column in new), strict=True):
-            record = json.loads(text)
-            for column, value in zip(new, values, strict=True):
-                if value is not None:
-                    _put(record, column.name, value)
-            found.append(json.dumps(record, ensure_ascii=False))
-        return "\n".join([*found, ""]).encode()
+    texts = (line for line in content.splitlines() if line.strip())
+    found = []
+    for text, *values in zip(texts, *(column.to_list() for column in new), strict=True):
+        record = json.loads(text)
+        for column, value in zip(new, values, strict=True):
+            if value is not None:
+                _put(record, column.name, value)
+        found.append(json.dumps(record, ensure_ascii=False))
+    return "\n".join([*found, ""]).encode()
 
 
 def read_json(path: Path, content: bytes) -> FileTable:
@@ -57,11 +42,10 @@ def read_json(path: Path, content: bytes) -> FileTable:
                 rows[k] = _record(f"{path}, line {k}", _loaded(f"{path}, line {k}", line))
     if not rows:
         raise BadInput(f"{path}: expected an object on each line, got an empty file.")
-    flat, lines = list(rows.values()), np.array(list(rows), int)
-    names = list(dict.fromkeys(name for row in flat for name in row))
-    columns = {name: _column(name, [row.get(name) for row in flat]) for name in names}
-    filled = {name: columns[name].fill_null(0) for name in _options(path, flat, names)}
-    return FileTable(path, columns | filled, lines, written=Objects(content, columns))
+    records = list(rows.values())
+    names = dict.fromkeys(name for record in records for name in record)
+    columns = {name: _column(name, [record.get(name) for record in records]) for name in names}
+    return FileTable(path, columns, np.array(list(rows), int), written=content)
 
 
 def _loaded(place: str, text: bytes) -> Any:
@@ -101,31 +85,6 @@ def _put(record: dict[str, Any], name: str, value: Any) -> None:
         if isinstance(inner, dict) and rest != name and rest in _flat(inner):
             return _put(inner, rest, value)
     record[name] = value
-
-
-def _options(path: Path, flat: Sequence[dict[str, Any]], names: Sequence[str]) -> list[str]:
-    """Options of questions: their number differs, and what is not asked has the probability 0."""
-    objects: dict[str, list[str]] = {}
-    for name in names:
-        if "." in name:
-            objects.setdefault(name.rpartition(".")[0], []).append(name)
-    found = []
-    for name, keys in objects.items():
-        rows = [[row[key] for key in keys if key in row] for row in flat]
-        if min(map(len, rows)) < len(keys) and all(map(_are_probabilities, rows)):
-            found += keys
-            typer.echo(
-                f"{path}: objects {name} have different keys; the probability of what a row lacks "
-                "is 0.",
-                err=True,
-            )
-    return found
-
-
-def _are_probabilities(values: Sequence[Any]) -> bool:
-    """Whether numbers sum to 1, up to rounding."""
-    are_shares = all(type(x) in (int, float) and 0 <= x <= 1 for x in values)
-    return are_shares and abs(sum(values) - 1) <= _ROUNDING
 
 
 def _column(name: str, values: list[Any]) -> pl.Series:

@@ -18,7 +18,7 @@ from calibjax.cli._terminal import BadInput
 from calibjax.evaluation import Model, listed
 
 # The number of the version changes with what a file holds.
-_KIND = {"schema": "calibjax monitor", "version": 5}
+_KIND = {"schema": "calibjax monitor", "version": 6}
 _LEVEL = 0.05
 # Options that may differ from call to call: levels are compared as numbers.
 _NO_MEANING = (

@@ -123,13 +123,14 @@ def recalibrate(
         if apply is not None:  # what is wrong with it is said before long work
             table = columns.table(apply)
             place = fitted.place_in(table, said)
-            needed = place.names[:1] if place.have_options(table) else place.names
-            rows = table
+            rows, absent = table, place.absent_by_column(table)
             if columns.drop_missing:
-                rows = table.without_missing([*needed, *names[1]], place.classes or [])
-            for name in needed:
+                needed = [*place.names, *names[1]]
+                rows = table.without_missing(needed, place.classes or [], absent)
+            else:
                 words = "a value (--drop-missing leaves rows without one as they are)"
-                rows.check_present(name, words)
+                for name in place.names:
+                    table.check_present(name, words, absent.get(name, np.False_))
             new = place.read(rows)
             if len(new) < 1:
                 raise BadInput(f"{apply}: expected at least 1 row, got 0.")
@@ -155,7 +156,7 @@ def recalibrate(
             if place.kind == "mean":
                 _method_of(place, recalibrator.fit.method, any(names))
                 mended = normal_again(mended)
-            content = with_columns_of(table, rows, place.columns_of(mended))
+            content = with_columns_of(table, rows, place.columns_of(mended, place.absent(rows)))
             files.enter_context(replacing(out, content))
             words = f"{len(new)} rows with new {' and '.join(place.shown())}"
             if len(rows) < len(table):

@@ -28,7 +28,8 @@ class FileTable(Table):
         rows: what errors call each row: the line of a text, whose header is line 1; else None, and
             rows are counted from 0.
         paths: the file of each row; None if there is one file.
-        written: how the file is written, if its columns do not say it.
+        written: what the columns do not say of how the file is written: of a text a `Text`, of
+            JSON its content; else None.
     """
 
     path: Path

@@ -1,14 +1,16 @@
 """Predictions of an event: its probability."""
 
 import dataclasses
-from typing import Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import (
+    TOLERANCE,
     as_before,
     integer_or_invalid,
     tempered_label_log_prob,
@@ -16,7 +18,7 @@ from calibjax._numbers import (
     with_levels,
 )
 from calibjax._rows import valid_rows
-from calibjax._struct import struct, widened, widened_integers
+from calibjax._struct import is_rounded, struct, widened, widened_integers
 from calibjax.expectations import finite_sums
 from calibjax.kernels import TotalVariation
 
@@ -31,6 +33,9 @@ class Bernoulli(Distribution):
 
     Args:
         probs: array ``[n]`` with values in [0, 1].
+        complement: P(Y = 0), ``[n]``, where 1 - probs would lose its digits: in float32 1 - 1e-9
+            is 1.  None stands for 1 - probs; functions of rows take it from probabilities in
+            float64 of NumPy, before jax rounds these.
 
     Targets are booleans or integers 0 and 1 of shape ``[n]``.
 
@@ -41,6 +46,7 @@ class Bernoulli(Distribution):
     """
 
     probs: jax.Array
+    complement: jax.Array | None = dataclasses.field(default=None, kw_only=True)
 
     shapes = {"probs": "n"}
     target_shape = "n"
@@ -52,10 +58,26 @@ class Bernoulli(Distribution):
 
         The probabilities are at least float32, and their gradients are always finite.
         """
-        return cls(jax.nn.sigmoid(widened(jnp.asarray(logits))))
+        logits = widened(jnp.asarray(logits))
+        return cls(jax.nn.sigmoid(logits), complement=jax.nn.sigmoid(-logits))
+
+    def keeping_digits(self) -> Self:
+        if self.complement is not None or not is_rounded(self.probs):
+            return self
+        complement: Any = np.maximum(1 - self.probs, 0)
+        return dataclasses.replace(self, complement=complement)
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        return {"probs": ("in [0, 1]", (self.probs >= 0) & (self.probs <= 1))}
+        words, valid = "in [0, 1]", (self.probs >= 0) & (self.probs <= 1)
+        if self.complement is not None:
+            gap = self.probs + self.complement - 1
+            valid &= (self.complement >= 0) & (jnp.abs(gap) <= TOLERANCE)
+            words += ", and 1 together with complement"
+        return {"probs": (words, valid)}
+
+    def _of_zero(self) -> jax.Array:
+        """P(Y = 0)."""
+        return 1 - self.probs if self.complement is None else self.complement
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         targets = widened_integers(targets)
@@ -67,8 +89,8 @@ class Bernoulli(Distribution):
 
     def variance(self) -> jax.Array:
         """The variance of each target, ``[n]``."""
-        probs = widened(self.probs)
-        return probs * (1 - probs)
+        p = widened(self)
+        return p.probs * p._of_zero()
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws: integers 0 and 1, ``[*shape, n]``."""
@@ -77,14 +99,16 @@ class Bernoulli(Distribution):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log probability of targets 0 and 1, ``[n]``."""
-        probs, one = widened(self.probs), targets == 1
+        p, one = widened(self), targets == 1
         # The probability of the other target may be 0, and log has no finite derivative at 0.
-        of_one = jnp.log(jnp.where(one, probs, 1.0))
-        return jnp.where(one, of_one, jnp.log1p(-jnp.where(one, 0.0, probs)))
+        of_one = jnp.log(jnp.where(one, p.probs, 1.0))
+        if p.complement is not None:
+            return jnp.where(one, of_one, jnp.log(jnp.where(one, 1.0, p.complement)))
+        return jnp.where(one, of_one, jnp.log1p(-jnp.where(one, 0.0, p.probs)))
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """The probability of labels up to targets[i], ``[n]``."""
-        of_zero = 1 - widened(self.probs)
+        of_zero = widened(self)._of_zero()
         return jnp.where(targets >= 1, 1.0, jnp.where(targets >= 0, of_zero, 0.0))
 
     def survival(self, targets: jax.Array) -> jax.Array:
@@ -95,11 +119,11 @@ class Bernoulli(Distribution):
     def quantile(self, level: jax.Array) -> jax.Array:
         """0 where P(Y = 0) is at least the level, else 1, ``[n]``, int32."""
         p, level = with_levels(self, level)
-        return integer_or_invalid(level, 1 - p.probs < level)
+        return integer_or_invalid(level, p._of_zero() < level)
 
     def label_probabilities(self) -> jax.Array:
         """The probabilities of 0 and 1, ``[n, 2]``."""
-        return jnp.stack([1 - self.probs, self.probs], axis=-1)
+        return jnp.stack([self._of_zero(), self.probs], axis=-1)
 
     def binary_probability(self) -> jax.Array:
         """The probability of 1."""
@@ -109,10 +133,13 @@ class Bernoulli(Distribution):
         return TotalVariation()
 
     def tempered(self, temperature: jax.Array) -> Self:
-        probs = self.probs.astype(temperature.dtype)
-        probs = jnp.stack([1 - probs, probs], axis=-1)
+        probs = self.label_probabilities().astype(temperature.dtype)
         probs = tempered_probabilities(probs, valid_rows(self), temperature)
-        return dataclasses.replace(self, probs=as_before(self.probs, probs[..., 1]))
+        complement = self.complement
+        if complement is not None:
+            complement = as_before(complement, probs[..., 0])
+        probs = as_before(self.probs, probs[..., 1])
+        return dataclasses.replace(self, probs=probs, complement=complement)
 
     def tempered_log_prob(self, targets: jax.Array, temperature: jax.Array) -> jax.Array:
         return tempered_label_log_prob(self.label_probabilities(), targets, temperature)

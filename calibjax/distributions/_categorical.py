@@ -21,7 +21,7 @@ from calibjax._numbers import (
     with_levels,
 )
 from calibjax._rows import valid_rows
-from calibjax._struct import struct, widened, widened_integers
+from calibjax._struct import static, struct, widened, widened_integers
 from calibjax.expectations import finite_sums
 from calibjax.kernels import TotalVariation
 
@@ -33,6 +33,9 @@ class Categorical(Distribution):
 
     Args:
         probs: array ``[n, m]``; rows are nonnegative and sum to one (within 1e-3).
+        ragged: whether rows have fewer classes or more, as questions have options: a probability of
+            exactly 0 is a class that its row does not have.  Otherwise it is a small probability.
+            Recalibrators are told by it.
         normalize: divide each nonnegative row by its sum, whatever this is; for probabilities that
             were rounded, for percentages or for counts.
 
@@ -48,6 +51,7 @@ class Categorical(Distribution):
     """
 
     probs: jax.Array
+    ragged: bool = static(default=False)
     normalize: InitVar[bool] = field(default=False, kw_only=True)
 
     shapes = {"probs": "n m"}
@@ -64,6 +68,7 @@ class Categorical(Distribution):
         return cls(jax.nn.softmax(widened(jnp.asarray(logits)), axis=-1))
 
     def __post_init__(self, normalize: bool) -> None:
+        check_flag("ragged", self.ragged)
         if check_flag("normalize", normalize):
             object.__setattr__(self, "probs", _normalized(jnp.asarray(self.probs)))
 

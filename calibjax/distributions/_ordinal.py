@@ -22,6 +22,7 @@ class Ordinal(Categorical):
     Args:
         probs: array ``[n, m]``, classes in their order; rows are nonnegative and sum to one (within
             1e-3).
+        ragged: whether rows have fewer classes or more, as for `Categorical`.
         normalize: divide each nonnegative row by its sum, whatever this is.
 
     Targets are integer labels ``0 … m-1`` of shape ``[n]``.

@@ -2,7 +2,14 @@
 
 from typing import Any
 
+import jax
 import numpy as np
+
+from calibjax._struct import on_host
+from calibjax.distributions import Categorical
+
+# How far sums of rounded probabilities may be from 1, to be taken for such.
+_ROUNDING = 0.01
 
 
 def as_numpy(name: str, value: Any) -> np.ndarray:
@@ -55,6 +62,24 @@ def as_numpy(name: str, value: Any) -> np.ndarray:
     if array.dtype.kind not in "biuU":
         raise TypeError(f"{name} must hold numbers or strings, got dtype {array.dtype}.")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def absent_options(probs: np.ndarray, is_empty: np.ndarray) -> np.ndarray:
+    """Which options the rows do not have: empty cells where the other numbers sum to 1, ``[n, m]``.
+
+    In other rows what is empty is missing.
+    """
+    sums = np.where(is_empty, 0.0, probs).sum(axis=1)
+    return is_empty & (np.abs(sums - 1) <= _ROUNDING)[:, None]
+
+
+def with_options(probs: np.ndarray, absent: np.ndarray, normalize: bool = False) -> Categorical:
+    """Predictions of the options that rows have; only of the others the probability is 0."""
+    probs = on_host(probs)
+    if not absent.any():
+        return Categorical(jax.device_put(probs), normalize=normalize)
+    probs = np.where(absent, 0, np.maximum(probs, np.finfo(probs.dtype).tiny))
+    return Categorical(jax.device_put(probs), ragged=True, normalize=normalize)
 
 
 def column_names(value: Any) -> list[Any] | None:

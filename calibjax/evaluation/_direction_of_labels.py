@@ -23,9 +23,6 @@ _STEPS, _STEP = 30, 2.0
 
 def probabilities_of_labels(predictions: Distribution) -> np.ndarray:
     """The probabilities of all labels ``[n, m]``, which add up to 1."""
-    if predictions.is_binary:
-        event = np.asarray(predictions.binary_probability(), np.float64)
-        return np.stack([1 - event, event], axis=1)
     found = np.asarray(predictions.label_probabilities(), np.float64)
     return found / found.sum(axis=1, keepdims=True)
 

@@ -12,7 +12,7 @@ from calibjax._numbers import TOLERANCE
 from calibjax._sharding import on_one_device
 from calibjax._struct import on_host
 from calibjax.distributions import Bernoulli, Categorical, as_predictions, is_foreign
-from calibjax.evaluation._arrays import as_numpy, column_names
+from calibjax.evaluation._arrays import absent_options, as_numpy, column_names, with_options
 from calibjax.evaluation._classes import labels_in_python
 from calibjax.evaluation._hidden import read_hidden
 from calibjax.evaluation._lifetimes import read_lifetimes
@@ -61,13 +61,21 @@ def read_inputs(
     else:
         array = as_numpy("predictions", predictions)
         is_event = array.ndim == 1 or array.shape[1:] == (1,)
-        array = _probabilities(array, observed, normalize)
-        probs = jax.device_put(on_host(array))
-        family = Bernoulli(probs) if array.ndim == 1 else Categorical(probs)
+        absent = np.zeros(array.shape, bool)
+        if array.ndim == 2 and array.dtype.kind == "f" and np.isnan(array).any():
+            absent = absent_options(array, np.isnan(array))
+            array = np.where(absent, 0, array)
+        probs: Any = _probabilities(array, observed, normalize)
+        if probs.ndim == 1:
+            family = jax.device_put(jax.tree.map(on_host, Bernoulli(probs).keeping_digits()))
+        else:
+            family = with_options(probs, absent)
         columns = column_names(predictions)
     n_classes, names = n_labels(family), None
     if n_classes is not None:
         observed, names = labels_in_python(observed, classes, columns, n_classes, is_event)
+        if isinstance(family, Categorical) and family.ragged:
+            _check_options(np.asarray(family.probs) > 0, observed)
     elif classes is not None:
         raise ValueError(
             f"classes must be None for predictions {type(family).__name__}, which have no classes."
@@ -139,12 +147,18 @@ def _probabilities(array: np.ndarray, targets: np.ndarray, normalize: bool) -> n
     array = array.astype(float) if array.dtype.kind in "biu" else array
     if array.ndim == 1:
         _check_events(array)
-        rounded = on_host(array)
-        if np.any((rounded == 1) & (array < 1)):
-            # The probability of 0 is lost in 32 bits, unless it has a column.
-            return np.stack([1 - array, array], axis=1)
         return array
     return _rows_that_sum_to_one(array, normalize)
+
+
+def _check_options(has_option: np.ndarray, labels: np.ndarray) -> None:
+    wrong = ~has_option[np.arange(len(labels)), labels]
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"targets must be options of their rows; row {row} is {labels[row]}, of which "
+            "predictions are missing."
+        )
 
 
 def _are_labels(array: np.ndarray) -> bool:

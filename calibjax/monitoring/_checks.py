@@ -8,7 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._parameters import family_name
+from calibjax._parameters import family_name, row_shapes
 from calibjax._rows import Data
 from calibjax._struct import is_traced
 from calibjax.kernels import KernelLike
@@ -35,9 +35,7 @@ def check_family(landmarks: Distribution, data: Data) -> None:
     expected, actual = family_name(landmarks), family_name(predictions)
     if actual != expected:
         raise TypeError(f"predictions must be of the family {expected} of start, got {actual}.")
-    ours, theirs = (
-        [list(x.shape[1:]) for x in jax.tree.leaves(p)] for p in (landmarks, predictions)
-    )
+    ours, theirs = row_shapes(landmarks), row_shapes(predictions)
     if ours != theirs:
         raise ValueError(
             f"predictions must have the shapes that start has seen, but for the number of rows, "

@@ -63,9 +63,9 @@ def fit_recalibrator(
     Probabilities of 0 become max(half of the smallest positive one, 1e-15) if the fitting rows have
     zeros, else 1e-15: one impossible target would decide over everything.  The rule is part of the
     map.  At the end (1 - 1 / (n + 1)) q + 1 / ((n + 1) m) takes the place of q, but of "nothing"
-    and "venn_abers": what did not happen in n rows may happen.  But zeros stay zeros, and only what
-    a row has counts, where rows of fewer options than others are filled up with zeros: if all zeros
-    of the fit come last in their rows, after at least two other numbers, and none is a target.
+    and "venn_abers": what did not happen in n rows may happen.  But of `Categorical` predictions
+    that are ``ragged``, whose rows have fewer classes or more, zeros stay zeros, at a fit and where
+    a map is used, and only what a row has counts.
     A row that comes alone, a class that never came, and decisions that are all right have a map
     too; ``fit.converged`` says whether there was a minimum.
 
@@ -142,8 +142,7 @@ def fit_recalibrator(
 
     Args:
         predictions: a batch of n >= 1 predictions of labels (Categorical, Ordinal, Bernoulli or
-            mixtures of these; of Bernoulli ones probabilities near 1 have lost the digits that two
-            columns keep), of real numbers (a `Univariate` family, Normal, Laplace, mixtures of
+            mixtures of these), of real numbers (a `Univariate` family, Normal, Laplace, mixtures of
             these, Quantiles, Empirical), or of counts with a max_count.
         targets: labels ``0 … m-1``, numbers or counts, array ``[n]``; of densities and counts
             also `Between`.

@@ -17,12 +17,16 @@ from calibjax.recalibration._labels import (
     N_FOLDS,
     ONLY_TWO,
     LabelRows,
-    are_filled_up,
     fit_auto,
     fit_method,
     run,
 )
-from calibjax.recalibration._recalibrator import Recalibrator, check_labels, recalibrator_of
+from calibjax.recalibration._recalibrator import (
+    Recalibrator,
+    check_labels,
+    is_ragged,
+    recalibrator_of,
+)
 
 OF_LABELS = ("auto", "nothing", *FITS)
 
@@ -60,7 +64,7 @@ def fit_to_labels(
         chosen, fitted = method, fit_method(method, rows)
     of_groups = None
     if groups is not None:
-        after = rows._replace(probs=run(fitted.steps, rows.probs))
+        after = rows._replace(probs=run(fitted.steps, rows.probs, rows.ragged))
         of_groups = fit_groups(groups, kept, after, part)
     return recalibrator_of(
         predictions,
@@ -83,5 +87,11 @@ def rows_of_labels(data: Data) -> tuple[LabelRows, np.ndarray]:
     # Their sums are 1 up to rounding of the user.
     probs = probs / probs.sum(axis=1, keepdims=True)
     labels = np.asarray(data.targets)[kept].astype(int)
-    rows = LabelRows(probs, labels, counts[kept])
-    return rows._replace(is_filled_up=are_filled_up(rows)), kept
+    rows = LabelRows(probs, labels, counts[kept], is_ragged(data.predictions))
+    if rows.ragged and np.any(rows.of_targets() == 0):
+        row = np.flatnonzero(kept)[int(np.argmin(rows.of_targets()))]
+        raise ValueError(
+            "targets must be classes that their rows have, with probabilities above 0 in ragged "
+            f"predictions, got {labels[np.argmin(rows.of_targets())]} in row {row}."
+        )
+    return rows, kept

@@ -21,7 +21,7 @@ from calibjax._struct import static, struct, widened, widest_dtype
 from calibjax.distributions import Bernoulli, Categorical, Empirical, Ordinal, Quantiles
 from calibjax.recalibration._covariates import covariates_of
 from calibjax.recalibration._groups import FittedGroups, GroupCurve
-from calibjax.recalibration._labels import Fitted, apply_jit
+from calibjax.recalibration._labels import Fitted, apply_jit, of_present
 from calibjax.recalibration._unit_line import ConformalLine, check_numbers_to_mend, mended
 
 
@@ -93,7 +93,7 @@ class Recalibrator:
                 segments = self.of_groups.coding.segments(groups, len(predictions))
             found = _line_applied(self.steps, predictions, columns, self.of_groups, segments)
             return found if self.fit.lower is None else _at_least(found, self.fit.lower)
-        n_classes = check_labels(predictions)
+        n_classes, predictions = check_labels(predictions), predictions.keeping_digits()
         if n_classes != self.fit.n_classes:
             raise ValueError(
                 f"predictions must have the {self.fit.n_classes} classes of the fit, got "
@@ -140,6 +140,11 @@ def check_labels(predictions: Distribution) -> int:
             f"{type(predictions).__name__}."
         )
     return jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions).shape[1]
+
+
+def is_ragged(predictions: Distribution) -> bool:
+    """Whether probabilities of 0 are classes that rows do not have."""
+    return isinstance(predictions, Categorical) and predictions.ragged
 
 
 @jax.jit
@@ -227,10 +232,13 @@ def _recalibrated(
     valid = valid_rows(predictions)[:, None]
     probs = widened(predictions.label_probabilities())
     # Equal probabilities take the place of invalid rows, so that no gradient becomes NaN.
-    mended = apply_jit(steps, jnp.where(valid, probs, 1 / probs.shape[1]))
+    probs = jnp.where(valid, probs, 1 / probs.shape[1])
+    mended, ragged = apply_jit(steps, probs), is_ragged(predictions)
+    if ragged:
+        mended = of_present(jnp, mended, probs)
     if of_groups is not None and segments is not None:
         mended = in_dtype(of_groups, mended.dtype)(mended, segments)
     mended = jnp.where(valid, mended, jnp.nan)
     if predictions.is_binary:
-        return Bernoulli(mended[:, 1])
-    return (Ordinal if isinstance(predictions, Ordinal) else Categorical)(mended)
+        return Bernoulli(mended[:, 1], complement=mended[:, 0])
+    return (Ordinal if isinstance(predictions, Ordinal) else Categorical)(mended, ragged)

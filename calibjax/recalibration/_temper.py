@@ -57,7 +57,7 @@ def temper(predictions: Family, temperature: ArrayLike) -> Family:
         actual = "an array" if is_array(predictions) else type(predictions).__name__
         raise tempering_refused(actual)
     _check_temperature(temperature)
-    return _temper(predictions, temperature)
+    return _temper(predictions.keeping_digits(), temperature)
 
 
 def _check_temperature(temperature: ArrayLike) -> None:

@@ -71,11 +71,14 @@ def vector_scaling(
     slope, intercept = (jnp.broadcast_to(jnp.asarray(x), shape) for x in parameters)
     valid = valid_rows(predictions)
     if probs.ndim == 1:
-        p = jnp.where(valid, widened(probs), 0.5)
-        inside = (p >= jnp.finfo(p.dtype).tiny) & (p < 1)
-        inner = jnp.where(inside, p, 0.5)
-        scaled = jax.nn.sigmoid(slope * (jnp.log(inner) - jnp.log1p(-inner)) + intercept)
-        return Bernoulli(jnp.where(valid, jnp.where(inside, scaled, p), jnp.nan))
+        both = jnp.where(valid[:, None], widened(predictions.label_probabilities()), 0.5)
+        inside = jnp.all(both >= jnp.finfo(both.dtype).tiny, axis=1)
+        logs = jnp.log(jnp.where(inside[:, None], both, 0.5))
+        logits = slope * (logs[:, 1] - logs[:, 0]) + intercept
+        scaled = jax.nn.sigmoid(jnp.stack([-logits, logits], axis=1))
+        scaled = jnp.where(inside[:, None], scaled, both)
+        of_zero, of_one = jnp.where(valid[:, None], scaled, jnp.nan).T
+        return Bernoulli(of_one, complement=of_zero)
     p = jnp.where(valid[:, None], widened(probs), 1.0)
     # Devices disagree about comparisons and logarithms below the smallest normal number.
     positive = p >= jnp.finfo(p.dtype).tiny

@@ -117,10 +117,9 @@ class ColumnNames:
         if self.survival is not None:
             others = [*others, self.event]
         if self.drop_missing:
-            # A question with few options lacks the last ones, and a row without any the first.
-            needed = place.names[:1] if place.have_options(table) else place.names
-            used = [*needed, target, *(name for name in others if name is not None)]
-            table = table.without_missing(dict.fromkeys(used), place.classes or [])
+            used = [*place.names, target, *(name for name in others if name is not None)]
+            absent = place.absent_by_column(table)
+            table = table.without_missing(dict.fromkeys(used), place.classes or [], absent)
         predictions = place.read(table)
         n, classes, events = len(predictions), None, None
         if isinstance(predictions, Categorical):
@@ -132,7 +131,6 @@ class ColumnNames:
                 place.classes,
                 predictions.probs.shape[1],
             )
-            table.check_options(place.names, target, targets)
         elif isinstance(predictions, Bernoulli):
             targets, classes = labels_of_event(table, target, self.event)
         else:
@@ -144,6 +142,13 @@ class ColumnNames:
                 f"{source}, column {target}: expected one target for each of {n} predictions, got "
                 f"{len(targets)}."
             )
+        if isinstance(predictions, Categorical) and predictions.ragged:
+            has_option = np.asarray(predictions.probs) > 0
+            pairs = zip(table.texts(target), has_option.sum(axis=1), strict=True)
+            words = [f"{label}, with {size} options" for label, size in pairs]
+            is_option = has_option[np.arange(n), targets]
+            counted = ", from 0" if classes is None else ""
+            table.check(target, is_option, f"one of the options of its row{counted}", words)
         if n < at_least:
             raise ValueError(f"{source}: expected at least {at_least} rows, got {n}.")
         return Model(table, place, target, predictions, targets, classes, events)

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -18,7 +19,17 @@ from calibjax.distributions import (
     Quantiles,
     SurvivalCurve,
 )
-from calibjax.evaluation._frames._table import Table, as_floats, is_missing
+from calibjax.evaluation._arrays import absent_options, with_options
+from calibjax.evaluation._frames._table import (
+    Table,
+    are_empty,
+    as_floats,
+    has_lists,
+    padded_lists,
+)
+
+# A probability whose complement is less has more digits than float32 holds.
+_NEAR_ONE = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,10 +71,18 @@ class Place:
             "survival": self._curves,
         }
 
-    def columns_of(self, predictions: Any) -> dict[str, np.ndarray]:
-        """The columns ``[n]``, or the array ``[n, m]``, of predictions of this kind."""
+    def columns_of(
+        self, predictions: Any, absent: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]:
+        """The columns ``[n]``, or the array ``[n, m]``, of predictions of this kind.
+
+        Options that are absent are NaN.
+        """
         if self.kind == "prob":
-            return {self.names[0]: np.asarray(predictions.probs)}
+            both = np.asarray(predictions.label_probabilities())
+            # As short as float32 writes them; near 1 the digits are those of the complement.
+            of_zero, of_one = both.T.astype(str).astype(float)
+            return {self.names[0]: np.where(of_zero < _NEAR_ONE, 1 - of_zero, of_one)}
         if self.kind == "mean":
             arrays = predictions.mean(), predictions.spread()
             return dict(zip(self.names, map(np.asarray, arrays), strict=True))
@@ -72,6 +91,7 @@ class Place:
         else:
             name = "samples" if self.kind == "draws" else "probs"
             values = np.asarray(getattr(predictions, name))
+            values = values if absent is None else np.where(absent, np.nan, values)
         if len(self.names) == 1:
             return {self.names[0]: values}
         return dict(zip(self.names, values.T, strict=True))
@@ -104,38 +124,47 @@ class Place:
             return "survival curves have no map"
         return None
 
-    def _values(self, table: Table) -> Any:
-        """The numbers of all columns, or of the array, ``[n, m]``, in NumPy."""
+    def _values(self, table: Table, absent: np.ndarray | None = None) -> Any:
+        """The numbers of all columns, or of the array, ``[n, m]``, in NumPy; 0 if absent."""
         if len(self.names) == 1:
-            return table.array(self.names[0], filled=self.kind == "probs")
-        if self.have_options(table):
-            table.say(
-                f"{table.source}, columns {self.pattern}: the last cells of some rows are empty; "
-                "the probability of what a row lacks is 0."
-            )
-            return np.stack([np.nan_to_num(as_floats(table.cells(x))) for x in self.names], axis=1)
-        return np.stack([table.numbers(name) for name in self.names], axis=1)
+            return table.array(self.names[0], absent)
+        columns = [None] * len(self.names) if absent is None else absent.T
+        pairs = zip(self.names, columns, strict=True)
+        return np.stack([table.numbers(name, column) for name, column in pairs], axis=1)
 
-    def have_options(self, table: Table) -> bool:
-        """Whether columns hold questions with fewer options or more, whose last cells are empty.
+    def absent(self, table: Table) -> np.ndarray | None:
+        """Which options the rows do not have, ``[n, m]``; None of all but probabilities of classes.
 
-        Then the numbers of each row sum to 1; rows without any are missing.
+        They are beyond the end of a list, or empty in a row whose other numbers sum to 1.  In other
+        rows what is empty is missing.
         """
-        if self.kind != "probs" or len(self.names) == 1:
-            return False
-        columns = [table.one_value(name) for name in self.names]
-        if len({len(x) for x in columns}) > 1:
-            return False
-        missing = np.stack([is_missing(x) for x in columns], axis=1)
-        known = ~missing.all(axis=1)
-        if not missing[known].any() or np.any(missing[known, :-1] & ~missing[known, 1:]):
-            return False
-        probs = np.stack([as_floats(x) for x in columns], axis=1)[known]
-        sums = np.where(missing[known], 0.0, probs).sum(axis=1)
-        return bool(np.all(np.abs(sums - 1) <= TOLERANCE))
+        columns = [table.cells(name) for name in self.names] if self.kind == "probs" else []
+        if len({len(x) for x in columns}) != 1:
+            return None
+        cells = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+        is_beyond = np.zeros(cells.shape, bool)
+        if has_lists(cells):
+            cells, is_beyond = padded_lists(cells)
+        if cells.ndim != 2:
+            return None
+        is_empty = are_empty(cells)
+        if not is_empty.any():
+            return is_empty
+        is_whole = np.all(is_beyond | ~is_empty, axis=1, keepdims=True)
+        return (is_beyond & is_whole) | absent_options(as_floats(cells), is_empty)
+
+    def absent_by_column(self, table: Table) -> dict[str, np.ndarray]:
+        """For each column the rows ``[n]`` that miss nothing, though something is empty."""
+        absent = self.absent(table)
+        if absent is None:
+            return {}
+        return dict(
+            zip(self.names, absent.T if len(self.names) > 1 else [absent.any(axis=1)], strict=True)
+        )
 
     def _categorical(self, table: Table) -> Categorical:
-        probs = on_host(self._values(table))
+        absent = self.absent(table)
+        probs = on_host(self._values(table, absent))
         names = self.names if len(self.names) > 1 else self.names * probs.shape[1]
         for name, column in zip(names, probs.T, strict=True):
             table.check(name, column >= 0, "a probability", column)
@@ -146,15 +175,23 @@ class Place:
             words = f"a sum of 1 ({table.option('normalize', True)} divides by the sum)"
             got = [f"{x:.5g}" for x in sums]
             table.check(self.pattern, np.abs(sums - 1) <= TOLERANCE, words, got)
-        return Categorical(jnp.asarray(probs), normalize=self.normalize)
+        absent = np.zeros(probs.shape, bool) if absent is None else absent
+        if absent.any():
+            columns, sizes = "column" if len(self.names) == 1 else "columns", (~absent).sum(axis=1)
+            table.say(
+                f"{table.source}, {columns} {self.pattern}: rows have {sizes.min()} to "
+                f"{sizes.max()} options; what a row lacks is no class of it."
+            )
+        return with_options(probs, absent, self.normalize)
 
     def _bernoulli(self, table: Table) -> Bernoulli:
-        probs = on_host(table.numbers(self.names[0]))
+        exact: Any = table.numbers(self.names[0])
+        probs = on_host(exact)
         words = "a probability"
         if np.all((probs >= 0) & (probs <= 100)) and np.sum(probs > 1) > len(probs) / 2:
             words += " (the column holds percentages, 0 to 100: divide it by 100)"
         table.check(self.names[0], (probs >= 0) & (probs <= 1), words)
-        return Bernoulli(jnp.asarray(probs))
+        return jax.tree.map(jnp.asarray, Bernoulli(exact).keeping_digits())
 
     def _normal(self, table: Table) -> Normal:
         mean, sd = self._values(table).T

@@ -2,7 +2,7 @@
 
 import abc
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Never, Self
 
 import numpy as np
@@ -97,8 +97,16 @@ class Table(abc.ABC):
             raise ValueError(f"{self.source}, column {name}: expected one value in each row.")
         return cells
 
-    def without_missing(self, names: Iterable[str], but: Sequence[str]) -> Self:
-        """The rows that miss no value of these columns; a text of `but` is a value: a class NA."""
+    def without_missing(
+        self, names: Iterable[str], but: Sequence[str], absent: Mapping[str, np.ndarray]
+    ) -> Self:
+        """The rows that miss no value of these columns.
+
+        Args:
+            names: the columns.
+            but: texts that are values, such as the name of a class NA.
+            absent: for some columns the rows ``[n]`` that miss nothing, though something is empty.
+        """
         present = np.ones(len(self), bool)
         texts = {x for x in _MISSING if x not in but}
         words, counts = "", {}
@@ -116,6 +124,7 @@ class Table(abc.ABC):
                     taken = sorted({x.strip() or "an empty text" for x in cells[is_text]})
                     words += f"; of {name}, {' and '.join(taken)} is taken for missing"
                 found |= is_text
+            found &= ~absent.get(name, np.False_)
             present &= ~found
             if found.any():
                 counts[name] = int(found.sum())
@@ -129,9 +138,9 @@ class Table(abc.ABC):
         )
         return kept
 
-    def check_present(self, name: str, expected: str) -> None:
-        """An error at the first row without a value."""
-        self.check(name, ~is_missing(self.cells(name)), expected)
+    def check_present(self, name: str, expected: str, absent: Any = np.False_) -> None:
+        """An error at the first row without a value, where something is not absent."""
+        self.check(name, ~is_missing(self.cells(name)) | absent, expected)
 
     def truths(self, name: str) -> np.ndarray:
         """A column of truth values ``[n]``: true and false, yes and no, or 1 and 0."""
@@ -155,9 +164,9 @@ class Table(abc.ABC):
             raise ValueError(f"{self.source}, column {name}: expected labels, got lists.")
         return np.array([text_of(x) for x in cells], dtype=str)
 
-    def numbers(self, name: str) -> np.ndarray:
-        """A column of finite numbers ``[n]``, in the dtype of jax."""
-        values = self._values(name)
+    def numbers(self, name: str, absent: np.ndarray | None = None) -> np.ndarray:
+        """A column of finite numbers ``[n]``, and 0 where they are absent, in float64."""
+        values = self._values(name, absent)
         if values.ndim > 1 and values.shape[1] > 1:
             raise ValueError(
                 f"{self.source}, column {name}: expected one number in each row, got "
@@ -165,14 +174,15 @@ class Table(abc.ABC):
             )
         return values.reshape(len(values))
 
-    def array(self, name: str, filled: bool = False) -> np.ndarray:
+    def array(self, name: str, absent: np.ndarray | None = None) -> np.ndarray:
         """The numbers of one array of two dimensions, ``[n, m]``.
 
         Args:
             name: the column.
-            filled: whether zeros follow the numbers of rows that have fewer than others.
+            absent: which numbers rows do not have, ``[n, m]``, in whose place are zeros; None if
+                all have the same.
         """
-        values = self._values(name, filled)
+        values = self._values(name, absent)
         if values.ndim == 2:
             return values
         raise ValueError(
@@ -180,11 +190,13 @@ class Table(abc.ABC):
             "an array of two dimensions; pivot a table with a row for each member or class first."
         )
 
-    def _values(self, name: str, filled: bool = False) -> np.ndarray:
+    def _values(self, name: str, absent: np.ndarray | None = None) -> np.ndarray:
         """Finite numbers ``[n]`` or ``[n, m]``."""
         cells = self.cells(name)
         if has_lists(cells):
-            cells = self._array_of_lists(name, cells, filled)
+            cells = self._array_of_lists(name, cells, absent is not None)
+        if absent is not None:
+            cells = np.where(absent, 0, cells)
         if cells.ndim > 2 or cells.dtype.kind not in "biufO" or _has_dates(cells):
             shape = f"an array of shape {list(cells.shape)}" if cells.ndim > 2 else ""
             came = shape or ("dates" if cells.dtype.kind in "MO" else str(cells.dtype))
@@ -228,24 +240,7 @@ class Table(abc.ABC):
         if not filled and len(cells):
             words = f"{sizes[0]} numbers as in the first row"
             self.check(name, sizes == sizes[0], words, [f"{size} numbers" for size in sizes])
-        size = int(max(sizes, default=0))
-        if min(sizes, default=0) < size:
-            self.say(
-                f"{self.source}, column {name}: rows have {min(sizes)} to {size} numbers; the "
-                "probability of what a row lacks is 0."
-            )
-        found = np.zeros((len(cells), size), object)
-        for row, x in enumerate(cells):
-            found[row, : len(x)] = x
-        return as_floats(found)
-
-    def check_options(self, names: Sequence[str], target: str, labels: np.ndarray) -> None:
-        """An error if a label is none of the options of its row, if these are lists."""
-        cells = self.cells(names[0])
-        if len(names) == 1 and has_lists(cells) and len(cells) == len(labels):
-            sizes = np.array([len(x) for x in cells])
-            words = [f"{x}, with {size} options" for x, size in zip(labels, sizes, strict=True)]
-            self.check(target, labels < sizes, "one of the options of its row, from 0", words)
+        return as_floats(padded_lists(cells)[0])
 
     def names_of(self, pattern: str, target: str | None) -> list[str] | None:
         """The names of several columns; None for one array.
@@ -314,6 +309,25 @@ def _is_none(value: object) -> bool:
         return bool(value != value)
     except TypeError:
         return True
+
+
+def are_empty(cells: np.ndarray) -> np.ndarray:
+    """Which cells miss a value, or have a text that stands for that, in the shape of the cells."""
+    found = is_missing(cells.ravel())
+    if cells.dtype == object:
+        texts = (isinstance(x, str) and x.strip() in _MISSING for x in cells.flat)
+        found = found | np.fromiter(texts, bool, cells.size)
+    return found.reshape(cells.shape)
+
+
+def padded_lists(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lists as rows of one array, with None behind their ends, and which cells are behind these."""
+    lists = [x if isinstance(x, (list, np.ndarray)) else [None] for x in cells]
+    sizes = np.array([len(x) for x in lists], int)
+    found = np.full((len(lists), max(sizes, default=0)), None, object)
+    for row, x in enumerate(lists):
+        found[row, : len(x)] = x
+    return found, np.arange(found.shape[1]) >= sizes[:, None]
 
 
 def as_floats(cells: np.ndarray) -> np.ndarray:

@@ -19,17 +19,16 @@ from calibjax.recalibration._labels._fitted import Fitted as Fitted
 from calibjax.recalibration._labels._logistic import Regression as Regression
 from calibjax.recalibration._labels._logistic import logistic_regression as logistic_regression
 from calibjax.recalibration._labels._rows import LabelRows as LabelRows
-from calibjax.recalibration._labels._rows import are_filled_up as are_filled_up
 from calibjax.recalibration._labels._steps import (
     Average,
     Floor,
     MixedWithUniform,
-    OfOptions,
     Scaling,
     TemperedAndUniform,
 )
 from calibjax.recalibration._labels._steps import Numbers as Numbers
 from calibjax.recalibration._labels._steps import apply_jit as apply_jit
+from calibjax.recalibration._labels._steps import of_present as of_present
 from calibjax.recalibration._labels._steps import run as run
 
 #: The steps of maps, by their names in files.
@@ -41,7 +40,6 @@ STEPS: dict[str, type] = {
         Floor,
         IsotonicCurve,
         MixedWithUniform,
-        OfOptions,
         QuadraticCurve,
         Scaling,
         SplineCurve,

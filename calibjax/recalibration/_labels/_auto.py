@@ -6,7 +6,7 @@ from calibjax.recalibration._labels._fit_curves import CURVES
 from calibjax.recalibration._labels._fitted import Fitted
 from calibjax.recalibration._labels._rows import LabelRows, with_floor
 from calibjax.recalibration._labels._scalings import SCALINGS
-from calibjax.recalibration._labels._steps import Average, OfOptions, run
+from calibjax.recalibration._labels._steps import Average, run
 from calibjax.recalibration._mixture import best_mixture
 
 #: The fit of each method, by its name.
@@ -38,8 +38,7 @@ def fit_nothing(rows: LabelRows) -> Fitted:
 
 def fit_method(name: str, rows: LabelRows) -> Fitted:
     """The fit of a method, or of "nothing"."""
-    fitted = fit_nothing(rows) if name == "nothing" else FITS[name](rows)
-    return fitted._replace(steps=(OfOptions(fitted.steps),)) if rows.is_filled_up else fitted
+    return fit_nothing(rows) if name == "nothing" else FITS[name](rows)
 
 
 def fit_auto(
@@ -76,7 +75,7 @@ def held_out_probabilities(name: str, rows: LabelRows, fold: np.ndarray) -> np.n
     found = np.zeros(len(fold))
     for k in range(fold.max() + 1):
         without = rows._replace(weights=np.where(fold == k, 0.0, rows.weights))
-        probs = run(fit_method(name, without).steps, rows.probs)
+        probs = run(fit_method(name, without).steps, rows.probs, rows.ragged)
         found = np.where(fold == k, rows.of_targets(probs), found)
     return np.maximum(found, np.finfo(np.float32).tiny)
 

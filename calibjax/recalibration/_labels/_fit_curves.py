@@ -33,7 +33,7 @@ def _happened(rows: LabelRows, curve: int) -> np.ndarray:
 def _has_option(rows: LabelRows, curve: int) -> np.ndarray:
     """Which rows have the class of a curve, or all if there is none."""
     has_option = rows.probs[:, curve] > 0
-    is_used = rows.is_filled_up and has_option.any()
+    is_used = rows.ragged and has_option.any()
     return has_option if is_used else np.ones(len(has_option), bool)
 
 

@@ -8,20 +8,20 @@ from calibjax.recalibration._labels._steps import Floor, MixedWithUniform
 
 # Smaller probabilities than this are rounding, whatever a model says.
 _LEAST = 1e-15
-# Options that a row does not have: what a temperature makes of them should be next to nothing.
+# Classes that a row does not have: what a temperature makes of them should be next to nothing.
 _LEAST_ABSENT = 1e-37
 
 
 class LabelRows(NamedTuple):
     """Probabilities ``[n, m]`` in float64, labels and weights; a row of weight 0 is left out.
 
-    `is_filled_up` says that zeros are no probabilities, but options that a row does not have.
+    `ragged` says that zeros are no probabilities, but classes that a row does not have.
     """
 
     probs: np.ndarray
     targets: np.ndarray
     weights: np.ndarray
-    is_filled_up: bool = False
+    ragged: bool = False
 
     @property
     def n_classes(self) -> int:
@@ -45,25 +45,13 @@ class LabelRows(NamedTuple):
         return np.take_along_axis(probs, self.targets[:, None], axis=1)[:, 0]
 
 
-def are_filled_up(rows: LabelRows) -> bool:
-    """Whether zeros fill up rows with fewer options than others.
-
-    They do if they all come after the options of their row, of which there are two at least, and
-    none of them is a target.  Zeros of a model that is very sure stand between other probabilities,
-    or leave one class alone.
-    """
-    is_option = rows.probs > 0
-    are_last = not np.all(is_option) and np.all(is_option[:, :-1] >= is_option[:, 1:])
-    return bool(are_last and np.all(is_option[:, 1]) and np.all(rows.of_targets() > 0))
-
-
 def floor_of(rows: LabelRows) -> Floor:
     """Zeros become half of the smallest positive probability, if there are zeros in these rows.
 
     A zero means "rarer than whatever the model gives a number to".  Without this rule one target of
-    probability 0 decides over the whole fit.  Zeros that fill rows up are next to nothing.
+    probability 0 decides over the whole fit.  Zeros of ragged rows are next to nothing.
     """
-    if rows.is_filled_up:
+    if rows.ragged:
         return Floor(np.array(_LEAST_ABSENT))
     kept = rows.kept().probs
     positive = kept[kept > 0]

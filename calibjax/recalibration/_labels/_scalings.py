@@ -74,7 +74,7 @@ def fit_dirichlet(rows: LabelRows) -> Fitted:
                 continue
             held_out = rows._replace(weights=np.where(fold == k, rows.weights, 0.0)).kept()
             steps = fit(rows._replace(weights=without), strength).steps
-            log_probs = np.log(held_out.of_targets(np.asarray(run(steps, held_out.probs))))
+            log_probs = np.log(held_out.of_targets(run(steps, held_out.probs, rows.ragged)))
             loss -= float(held_out.weights @ log_probs)
         losses.append(loss)
     return fit(rows, _STRENGTHS[int(np.argmin(losses))])

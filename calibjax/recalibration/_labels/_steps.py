@@ -1,10 +1,12 @@
 """Steps from class probabilities ``[n, m]`` to class probabilities; a map is a tuple of steps."""
 
+from types import ModuleType
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._numbers import dot
+from calibjax._numbers import ArrayT, dot
 from calibjax._rows import filled_up, in_dtype
 from calibjax._struct import struct
 
@@ -75,17 +77,6 @@ class Average:
         )
 
 
-@struct
-class OfOptions:
-    """What steps make of the probabilities of those classes that a row has: zeros stay zeros."""
-
-    steps: tuple
-
-    def __call__(self, probs: jax.Array) -> jax.Array:
-        found = jnp.where(probs > 0, apply(self.steps, probs), 0.0)
-        return found / jnp.sum(found, axis=1, keepdims=True)
-
-
 def apply(steps: tuple, probs: jax.Array) -> jax.Array:
     """What all steps make of probabilities, one after another."""
     for step in steps:
@@ -93,10 +84,17 @@ def apply(steps: tuple, probs: jax.Array) -> jax.Array:
     return probs
 
 
-def run(steps: tuple, probs: np.ndarray) -> np.ndarray:
+def of_present(xp: ModuleType, mended: ArrayT, probs: ArrayT) -> ArrayT:
+    """New probabilities of the classes that ragged rows have: zeros stay zeros."""
+    found = xp.where(probs > 0, mended, 0.0)
+    return found / xp.sum(found, axis=1, keepdims=True)
+
+
+def run(steps: tuple, probs: np.ndarray, ragged: bool = False) -> np.ndarray:
     """What a map makes of probabilities of NumPy, on the ladder, in float64."""
     rows = filled_up(probs).astype(jnp.result_type(float))
-    return np.asarray(apply_jit(steps, rows), np.float64)[: len(probs)]
+    mended = np.asarray(apply_jit(steps, rows), np.float64)[: len(probs)]
+    return of_present(np, mended, probs) if ragged else mended
 
 
 @jax.jit

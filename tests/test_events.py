@@ -1,0 +1,120 @@
+"""Events whose absence has a probability that 1 - p loses in float32: the same at every door."""
+
+import jax
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy.special import log_expit
+
+import calibjax as cj
+from calibjax.cli._columns import Columns
+from calibjax.cli._kept_monitor import _impossible
+from calibjax.evaluation._evaluate_read import evaluate_read
+from calibjax.evaluation._frames import ColumnNames, Place, read_frame
+from calibjax.evaluation._inputs import read_inputs
+
+# 1 - p, of which float32 would keep 3, 1 and no digits.
+RARE = np.array([1e-4, 1e-7, 1e-9, 1e-12])
+# The unlikely and the likely label, of events that are likely, and of those that are not.
+P = np.concatenate([1 - RARE, 1 - RARE, RARE, RARE])
+Y = np.repeat([0, 1, 1, 0], RARE.size)
+FRAME = {"p": P, "p_0": 1 - P, "p_1": P, "y": Y}
+FORMATS = {
+    "csv": pl.DataFrame.write_csv,
+    "jsonl": pl.DataFrame.write_ndjson,
+    "parquet": pl.DataFrame.write_parquet,
+    "npz": lambda frame, path: np.savez(path, **frame.to_dict(as_series=False)),
+}
+
+
+def in_python(predictions):
+    return lambda _: read_inputs(predictions(), Y, None, False)[0]
+
+
+def in_frame(frame, **names):
+    return lambda _: ColumnNames("y", **names).of(read_frame(frame(FRAME), "y")).predictions
+
+
+def in_file(ending):
+    def read(folder):
+        path = folder / f"x.{ending}"
+        FORMATS[ending](pl.DataFrame(FRAME), path)
+        model = Columns("y", prob="p").read(path)
+        assert _impossible(model, np.arange(Y.size)) is None
+        return model.predictions
+
+    return read
+
+
+DOORS = {
+    "array": in_python(lambda: P),
+    "array [n, 1]": in_python(lambda: P[:, None]),
+    "list": in_python(P.tolist),
+    "two columns": in_python(lambda: np.stack([1 - P, P], axis=1)),
+    "Bernoulli": in_python(lambda: cj.Bernoulli(P)),
+    "Bernoulli, unread": lambda _: cj.Bernoulli(P),
+    "pandas column": in_python(lambda: pd.Series(P)),
+    "logits": lambda _: cj.Bernoulli.from_logits(np.log(P) - np.log1p(-P)),
+    "pandas": in_frame(pd.DataFrame, prob="p"),
+    "polars": in_frame(pl.DataFrame, prob="p"),
+    "pandas, two columns": in_frame(pd.DataFrame, probs="p_*"),
+    **{ending: in_file(ending) for ending in FORMATS},
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_the_log_score_is_that_of_float64(door, tmp_path):
+    predictions = DOORS[door](tmp_path)
+    expected = -np.log(np.where(Y == 1, P, 1 - P))
+    np.testing.assert_allclose(cj.log_score(predictions, Y), expected, rtol=3e-7, atol=1e-7)
+
+
+def test_maps_keep_them():
+    predictions = cj.Bernoulli(P)
+    fit = cj.fit_recalibrator(predictions, Y, "temperature")
+    two = np.asarray(fit(cj.Categorical(np.stack([1 - P, P], axis=1))).probs)
+    np.testing.assert_allclose(fit(predictions).label_probabilities(), two, rtol=1e-5)
+    # A quarter of the temperature takes the odds to the fourth power, and a file has them, too.
+    sharp = cj.temper(predictions, 0.25)
+    np.testing.assert_allclose(sharp.complement[:2], RARE[:2] ** 4, rtol=1e-3)
+    (column,) = Place("prob", ["p"], "p").columns_of(predictions.keeping_digits()).values()
+    np.testing.assert_allclose(1 - column, 1 - P, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_an_evaluation_keeps_them():
+    p, y = np.tile(P, 4), np.tile(Y, 4)
+    found = evaluate_read(*read_inputs(p, y, None, False)[:2], seed=0, classes=None, level=0.05)
+    assert len(found.impossible.rows) == 0 and "the event" in found.verdict
+    exact = -np.log(np.where(y == 1, p, 1 - p)).mean()
+    assert found.measures["log score"].value == pytest.approx(exact, rel=1e-6)
+
+
+def test_logits_far_from_zero():
+    logits = np.array([69.0, -69.0, 20.0, -20.0])
+    for y, sign in ((1, 1), (0, -1)):
+        found = cj.log_score(cj.Bernoulli.from_logits(logits), np.full(4, y))
+        np.testing.assert_allclose(found, -log_expit(sign * logits), rtol=1e-6, atol=1e-7)
+
+
+def test_certain_events_are_certain():
+    p, y = np.array([0.0, 1.0, 0.0, 1.0]), np.array([0, 1, 1, 0])
+    found = np.asarray(cj.log_score(cj.Bernoulli(p), y))
+    np.testing.assert_array_equal(found, [0, 0, np.inf, np.inf])
+
+
+def test_a_monitor_takes_events_with_and_without_complements():
+    y = np.tile([1, 0, 1, 1, 0, 0, 1, 0], 4)
+    p = np.where(np.arange(y.size) == 9, 1 - 1e-9, 0.5)
+    evidence = []
+    for family in (lambda p: cj.Bernoulli(p), lambda p: cj.Categorical(np.stack([1 - p, p], 1))):
+        monitor = cj.CalibrationMonitor.start(jax.random.key(0), family(np.full(y.size, 0.5)))
+        evidence.append(float(monitor.update(family(p), y).log_e_value))
+    assert np.isfinite(evidence).all() and evidence[0] == pytest.approx(evidence[1], abs=1e-3)
+
+
+def test_a_complement_belongs_to_its_probabilities():
+    p = cj.Bernoulli(np.array([0.25, 0.5]), complement=np.array([0.75, 0.75]))
+    with pytest.raises(ValueError, match="probs must be in .*, and 1 together with complement"):
+        cj.log_score(p, np.array([0, 1]))
