@@ -15,7 +15,7 @@ from calibjax.evaluation import Model, dependence_of, remarks_on_independence
 from calibjax.intervals import compare_calibration
 
 
-@with_columns
+@with_columns()
 def compare(
     files: Annotated[list[Path], typer.Argument(help="Two files or more, with the same targets.")],
     columns: Columns,

@@ -14,7 +14,7 @@ from calibjax.cli._with_columns import with_columns
 from calibjax.evaluation import Evaluation, GroupVerdicts, evaluate_model, groups_of
 
 
-@with_columns
+@with_columns()
 def evaluate(
     files: Files,
     columns: Columns,

@@ -24,53 +24,39 @@ from calibjax.monitoring import replacing
 from calibjax.recalibration import fit_recalibrator
 
 
-@with_columns
+@with_columns(
+    method="The map, such as sms or pit_beta. If nothing is said it is auto, the mixture of "
+    "maps that predicts held-out rows best; for --mean and --sd it is shift_scale.",
+    time="A column of numbers or dates: rows of one time, or of near ones, may depend on each "
+    "other, and are held out together.",
+    segments="Columns such as region,age: the map of all rows, and what else mends segments of "
+    "one or two of them. --apply needs these columns, too.",
+    covariates="Columns of numbers such as lead,load, for forecasts of numbers: the map looks at "
+    "them, too, if that helps. --apply needs these columns, too.",
+    lower="Of quantiles and draws of what is never less, such as 0 of admissions: mended "
+    "values below it become this number.",
+    apply="A file with the same columns of predictions, to mend.",
+    out="Where the mended file is written.",
+    save="Where the map is kept, a JSON file.",
+    load="A map that --save has kept, in place of rows that fit a new one.",
+)
 def recalibrate(
     columns: Columns,
     file: Annotated[
         Path | None,
         typer.Argument(help="Rows with known targets, which did not train the model."),
     ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            help="The map, such as sms or pit_beta. If nothing is said it is auto, the mixture of "
-            "maps that predicts held-out rows best; for --mean and --sd it is shift_scale."
-        ),
-    ] = None,
+    method: str | None = None,
     cluster: str | None = None,
     time: str | None = None,
     horizon: float | None = None,
-    segments: Annotated[
-        str | None,
-        typer.Option(
-            help="Columns such as region,age: the map of all rows, and what else mends segments of "
-            "one or two of them. --apply needs these columns, too."
-        ),
-    ] = None,
-    covariates: Annotated[
-        str | None,
-        typer.Option(
-            help="Columns of numbers such as lead,load, for forecasts of numbers: the map looks at "
-            "them, too, if that helps. --apply needs these columns, too."
-        ),
-    ] = None,
-    lower: Annotated[
-        float | None,
-        typer.Option(
-            help="Of quantiles and draws of what is never less, such as 0 of admissions: mended "
-            "values below it become this number."
-        ),
-    ] = None,
-    apply: Annotated[
-        Path | None, typer.Option(help="A file with the same columns of predictions, to mend.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where the mended file is written.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Where the map is kept, a JSON file.")] = None,
-    load: Annotated[
-        Path | None,
-        typer.Option(help="A map that --save has kept, in place of rows that fit a new one."),
-    ] = None,
+    segments: str | None = None,
+    covariates: str | None = None,
+    lower: float | None = None,
+    apply: Path | None = None,
+    out: Path | None = None,
+    save: Path | None = None,
+    load: Path | None = None,
     as_json: AsJson = False,
     seed: Seed = 0,
 ) -> None:

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, get_origin
 
 import typer
@@ -10,37 +10,47 @@ import typer
 from calibjax.cli._columns import Columns
 from calibjax.cli._options import COLUMNS, HELP
 
+Command = Callable[..., None]
 
-def with_columns(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorator: in place of its argument `columns` the command has an option for each field.
 
-    Other options without a help of their own have that of all commands.  The classes are no option,
-    because names of columns are theirs.
+def with_columns(**help: str) -> Callable[[Command], Command]:
+    """Decorator: in place of its argument `columns` a command has an option for each field.
+
+    The classes are no option, because names of columns are theirs.
+
+    Args:
+        help: what --help says of options, by their names; of others it says what `HELP` does.
     """
-    fields = inspect.signature(Columns).parameters
-    options = [
-        _option(fields[name], bool if fields[name].default is False else str | None)
-        for name in COLUMNS
-    ]
-    parameters = []
-    for name, argument in inspect.signature(command).parameters.items():
-        has_help = name not in HELP or get_origin(argument.annotation) is Annotated
-        option = argument if has_help else _option(argument, argument.annotation)
-        parameters += options if name == "columns" else [option]
-    parameters = [x.replace(kind=inspect.Parameter.KEYWORD_ONLY) for x in parameters]
 
-    def run(**given: Any) -> None:
-        columns = Columns(**{name: given.pop(name) for name in COLUMNS})
-        command(**given, columns=columns)
+    def decorate(command: Command) -> Command:
+        fields, parameters = inspect.signature(Columns).parameters, []
+        for name, argument in inspect.signature(command).parameters.items():
+            if name == "columns":
+                for field in map(fields.__getitem__, COLUMNS):
+                    kind = bool if field.default is False else str | None
+                    parameters.append(_option(field.replace(annotation=kind), COLUMNS))
+            else:
+                parameters.append(_option(argument, HELP | help))
 
-    with_options: Any = functools.update_wrapper(run, command)
-    # typer reads both.
-    with_options.__signature__ = inspect.Signature(parameters)
-    with_options.__annotations__ = {x.name: x.annotation for x in parameters}
-    return with_options
+        def run(**given: Any) -> None:
+            columns = Columns(**{name: given.pop(name) for name in COLUMNS})
+            command(**given, columns=columns)
+
+        with_options: Any = functools.update_wrapper(run, command)
+        # typer reads both.
+        with_options.__signature__ = inspect.Signature(parameters)
+        with_options.__annotations__ = {x.name: x.annotation for x in parameters}
+        return run
+
+    return decorate
 
 
-def _option(argument: inspect.Parameter, kind: Any) -> inspect.Parameter:
-    name = argument.name
-    default = typer.Option(argument.default, f"--{name.replace('_', '-')}", help=HELP[name])
-    return argument.replace(default=default, annotation=kind)
+def _option(argument: inspect.Parameter, help: Mapping[str, str]) -> inspect.Parameter:
+    """The argument as an option with its help, unless it says what it is itself."""
+    argument, name = argument.replace(kind=inspect.Parameter.KEYWORD_ONLY), argument.name
+    if get_origin(argument.annotation) is Annotated:
+        return argument
+    default = ... if argument.default is argument.empty else argument.default
+    return argument.replace(
+        default=typer.Option(default, f"--{name.replace('_', '-')}", help=help[name])
+    )
