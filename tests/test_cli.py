@@ -390,7 +390,7 @@ def test_errors_of_files(tmp_path):
     check_error(run("evaluate", uneven, "--probs", "cube", "--target", "p"), message)
     utf16 = tmp_path / "utf16.csv"
     utf16.write_text("p,y\n0.5,1\n", encoding="utf-16")
-    check_error(run("evaluate", utf16, *options), "utf16.csv: expected .* UTF-8, got UTF-16")
+    check_error(run("evaluate", utf16, *options), "utf16.csv: .* expected a text in UTF-8")
     header = write(tmp_path / "header.csv", "p,y\n")
     check_error(run("evaluate", header, *options), "header.csv: expected at least 2 rows, got 0")
     rows = tmp_path / "rows.parquet"

@@ -42,16 +42,6 @@ def tested(monkeypatch):
     return calls
 
 
-def test_every_row_of_a_file_is_mended(rows, tmp_path):
-    """The option that was passed already was the advice."""
-    frame = frame_of().with_columns(p_b=pl.when(pl.col("site") > 3).then("p_b"))
-    frame.write_csv(tmp_path / "new.csv")
-    files = "--apply", tmp_path / "new.csv", "--out", tmp_path / "out.csv"
-    result = run(rows, *PROBS, "--drop-missing", *files)
-    message = "column p_b, row .*: expected a value in all rows of --apply, which .* got nothing"
-    assert result.exit_code == 2 and re.search(message, result.stderr.splitlines()[-1])
-
-
 def frame_of(n=N, seed=0):
     """Predictions of all kinds that are too sure, and what is beside them in a file."""
     rng = np.random.default_rng(seed)
@@ -315,16 +305,6 @@ def test_a_difference_that_may_be_chance(monkeypatch, rows):
     monkeypatch.setattr("calibjax.cli._held_out.cross_fit", lambda p, *_, **__: p)
     said = run(rows, *PROBS, "--method", "svs").stdout
     assert "after - before: 0 (95 % interval 0 … 0), which may be chance" in said
-
-
-def test_the_file_stays_as_it_is(tested, tmp_path):
-    """Byte order mark, line ends, blank lines, columns without a name, and quotes."""
-    text = '\r\n,p_a,p_b,y,note\r\n0,0.9,0.1,a,"x, ""y"""\r\n\r\n1,.2,.8,b,\r\n2,0.7,0.3,b,z\r\n'
-    path, out = tmp_path / "fit.csv", tmp_path / "out.csv"
-    path.write_bytes(text.encode("utf-8-sig"))
-    done = run(path, *PROBS, "--method", "nothing", "--apply", path, "--out", out)
-    assert done.exit_code == 0, done.stderr
-    assert out.read_bytes() == text.replace(",.2,.8,", ",0.2,0.8,").encode("utf-8-sig")
 
 
 def test_arrays_of_npz(tested, tmp_path):

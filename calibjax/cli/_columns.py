@@ -7,7 +7,6 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax.cli import _options as options
 from calibjax.cli._files import read_tables
 from calibjax.cli._harness import ANSWERS, PROBS, PROBS_PER_LETTER, TARGET
 from calibjax.cli._table import FileTable
@@ -26,21 +25,9 @@ class Columns(ColumnNames):
         where: a condition of SQL that the rows fulfil.
     """
 
-    target: options.Target = None
-    probs: options.Probs = None
-    prob: options.Prob = None
-    event: options.Event = None
-    mean: options.Mean = None
-    sd: options.Sd = None
-    quantiles: options.QuantileColumns = None
-    levels: options.Levels = None
-    sort_quantiles: options.SortQuantiles = False
-    draws: options.Draws = None
-    normalize: options.Normalize = False
-    separator: options.Separator = None
-    decimal: options.Decimal = None
-    where: options.Where = None
-    drop_missing: options.DropMissing = False
+    separator: str | None = None
+    decimal: str | None = None
+    where: str | None = None
 
     def read(self, *paths: Path, at_least: int = 2, others: Sequence[str | None] = ()) -> Model:
         """The predictions and the targets of files.

@@ -1,33 +1,55 @@
 """Text with a separator between columns: commas, semicolons, tabs or bars."""
 
-import codecs
 import csv
 import io
 import itertools
+from codecs import BOM_UTF8
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 import typer
 
-from calibjax.cli._table import FileTable, Text
+from calibjax.cli._table import FileTable
 from calibjax.cli._terminal import BadInput
 
-# What some programs write before a text in UTF-8.
-BOM = codecs.BOM_UTF8
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 # Lines that say which separator a file has.
 _LINES = 20
-_WITH_COMMA = r"^\s*[+-]?(\d+,?\d*|,\d+)([eE][+-]?\d+)?\s*$"
-_WITH_POINT = r"^\s*[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?\s*$"
-_OF_THOUSANDS = r"^\s*[+-]?\d{1,3}(,\d{3})+\s*$"
+
+
+class Text(NamedTuple):
+    """How a text is written.
+
+    Args:
+        header: the names of all columns, of which some may be empty.
+        separator: what is between columns.
+        with_commas: the columns of numbers that have commas before decimals.
+        has_bom: whether a byte order mark is before it, without which spreadsheets garble accents.
+    """
+
+    header: tuple[str | None, ...]
+    separator: str
+    with_commas: list[str]
+    has_bom: bool
+
+    def content_of(self, frame: pl.DataFrame, new: list[str]) -> bytes:
+        """The frame as such a text; some of its columns are new numbers."""
+        commas = pl.col({*self.with_commas, *new} if self.with_commas else [])
+        frame = frame.with_columns(commas.cast(pl.String).str.replace(".", ",", literal=True))
+        header = pl.DataFrame([self.header], orient="row")
+        texts = (
+            x.write_csv(include_header=False, separator=self.separator) for x in (header, frame)
+        )
+        return (BOM_UTF8 if self.has_bom else b"") + "".join(texts).encode()
 
 
 def read_delimited(
     path: Path, content: bytes, separator: str | None = None, decimal: str | None = None
 ) -> FileTable:
-    """The columns of a text, whose header is line 1.
+    """The columns of a text, whose header is its first line that is not blank.
 
     Args:
         path: what errors call the file.
@@ -36,104 +58,108 @@ def read_delimited(
         decimal: the character before decimals, a point or a comma; None for a point, or for a comma
             where the separator is none and numbers say so.
     """
-    if b"\0" in content[:4]:
-        raise BadInput(f"{path}: expected a text in UTF-8, got UTF-16; save it as UTF-8.")
-    content = content.removeprefix(BOM)
-    try:
-        found = _separator_of(content) if separator is None else separator
-        names, n_before = names_of_columns(path, content, found)
-    except UnicodeDecodeError:
-        raise BadInput(f"{path}: expected a text in UTF-8; save it as UTF-8.") from None
-    frame = _cells(path, content, found, len(names), n_before)
-    breaks = frame.select(pl.sum_horizontal(pl.all().str.count_matches("\n", literal=True)))
-    lines_of_rows = breaks.to_series().to_numpy().astype(int) + 1
-    rows = n_before + 1 + np.cumsum(lines_of_rows) - lines_of_rows
-    kept = frame.select(~pl.all_horizontal(pl.all().is_null())).to_series().to_numpy().copy()
-    kept[0] = False
-    frame = frame.filter(kept)
-    with_commas = [] if found == "," and decimal is None else _with_commas(path, frame, decimal)
-    frame = frame.with_columns(pl.col(with_commas).str.replace(",", ".", literal=True))
+    text = content.removeprefix(BOM_UTF8)
+    found = separator or _separator_of(text)
+    if not text.strip(f'\r\n "{found}'.encode()):
+        raise ValueError("it is empty")
+    cells = _cells(path, text, found)
+    n_lines = 1 + pl.sum_horizontal(pl.all().str.count_matches("\n", literal=True))
+    lines = cells.select(1 + n_lines.cum_sum() - n_lines).to_series()
+    is_blank = cells.select(pl.all_horizontal(pl.all().is_null())).to_series()
+    lines, cells = lines.filter(~is_blank), cells.filter(~is_blank)
+    header = cells.row(0)
+    names = [(name or "").strip() or f"column {k}" for k, name in enumerate(header, 1)]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadInput(f"{path}: expected different names of columns, got {name} twice.")
+    frame = cells[1:].rename(dict(zip(cells.columns, names, strict=True)))
+    commas = [] if found == "," and decimal is None else _with_commas(path, frame, decimal)
+    frame = frame.with_columns(pl.col(commas).str.replace(",", ".", literal=True))
     seen = [f"{_SEPARATORS[found]} between columns"] if separator is None and found != "," else []
-    seen += ["commas before decimals"] if with_commas and decimal is None else []
+    seen += ["commas before decimals"] if commas and decimal is None else []
     if seen:
         typer.echo(f"{path}: read with {' and '.join(seen)}.", err=True)
-    columns = zip(names, frame.iter_columns(), strict=True)
-    named = {name: x.alias(name) for name, x in columns if name}
-    return FileTable(path, named, rows[kept], text=Text(found, "," if with_commas else "."))
+    written = Text(header, found, commas, content.startswith(BOM_UTF8))
+    return FileTable(path, frame.to_dict(), lines[1:].to_numpy(), written=written)
 
 
-def _lines(content: bytes, separator: str) -> Any:
-    """The reader of csv, which knows quotes and line breaks inside of them."""
-    text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="")
-    return csv.reader(text, delimiter=separator)
+def _reader(text: bytes, separator: str, strict: bool) -> Any:
+    """The rows by csv, for which quotation marks inside of a cell without quotes are text."""
+    lines = io.TextIOWrapper(io.BytesIO(text), encoding="utf-8", newline="")
+    return csv.reader(lines, delimiter=separator, strict=strict)
 
 
-def _separator_of(content: bytes) -> str:
+def _separator_of(text: bytes) -> str:
     """The first of all separators that gives the first lines equally many columns, two or more."""
     for separator in _SEPARATORS:
-        lines = itertools.islice(filter(any, _lines(content, separator)), _LINES)
-        sizes = {len(cells) for cells in lines}
+        rows = itertools.islice(filter(any, _reader(text, separator, strict=False)), _LINES)
+        sizes = {len(row) for row in rows}
         if len(sizes) == 1 and max(sizes) > 1:
             return separator
     return ","
 
 
-def names_of_columns(path: Path, content: bytes, separator: str) -> tuple[list[str], int]:
-    """The names of the columns, and the number of blank lines before them."""
-    names: list[str] = []
-    reader, n_before = _lines(content, separator), 0
-    for names in reader:
-        if any(names):
-            break
-        n_before = reader.line_num
-    names = [name.strip() for name in names]
-    for name in names:
-        if name and names.count(name) > 1:
-            raise BadInput(f"{path}: expected different names of columns, got {name} twice.")
-    return names, n_before
+def _cells(path: Path, text: bytes, separator: str) -> pl.DataFrame:
+    """All cells as texts, so that an error can quote what is there, with null for empty ones.
 
-
-def _cells(
-    path: Path, content: bytes, separator: str, n_columns: int, n_before: int
-) -> pl.DataFrame:
-    """All cells as text, so that an error can quote what is there; the header is the first row."""
+    Polars toggles at each quotation mark between what is inside of quotes and what is not: one that
+    stands for inches would join rows.  What is no standard text, or what it refuses, is for csv.
+    """
+    if _is_standard(text, separator):
+        with suppress(pl.exceptions.ComputeError):
+            return pl.read_csv(text, has_header=False, infer_schema=False, separator=separator)
+    reader, line, rows = _reader(text, separator, strict=True), 1, []
+    n_columns = 0
     try:
-        return pl.read_csv(
-            content,
-            has_header=False,
-            infer_schema=False,
-            skip_rows=n_before,
-            separator=separator,
-        )
-    except pl.exceptions.ComputeError:
-        reader = _lines(content, separator)
-        for cells in reader:
-            if len(cells) > n_columns:
-                raise BadInput(
-                    f"{path}, line {reader.line_num}: expected {n_columns} values, as the header "
-                    f"has names, got {len(cells)}; --separator says what is between columns."
-                ) from None
-        raise
+        for row in reader:
+            rows.append(row)
+            n_columns = n_columns or len(row)
+            if len(row) > n_columns:
+                raise csv.Error(f"expected {n_columns} values, as in the header, got {len(row)}")
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise BadInput(
+            f"{path}, line {line}: {error}; --separator says what is between columns, and marks of "
+            "quotation are around a whole value, or doubled inside of it."
+        ) from None
+    columns = itertools.zip_longest(*rows)
+    frame = pl.DataFrame([pl.Series(str(k), x, pl.String) for k, x in enumerate(columns)])
+    return frame.with_columns(pl.all().replace("", None))
+
+
+def _is_standard(text: bytes, separator: str) -> bool:
+    r"""Whether line ends of the first line and all quotation marks are where Polars expects them.
+
+    Lines end in \n or \r\n, and the first one is not blank.  Every other mark opens a quoted part,
+    behind the end of a cell or behind a mark that it doubles, and the next one closes it, before
+    the end of the cell or before its double.
+    """
+    characters = np.frombuffer(b"\n" + text + b"\n", np.uint8)
+    marks = np.flatnonzero(characters == ord('"'))
+    beside = np.concatenate([characters[marks[::2] - 1], characters[marks[1::2] + 1]])
+    are_around_cells = np.isin(beside, [*f'"\r\n{separator}'.encode()]).all()
+    first = text[: text.find(b"\n")].removesuffix(b"\r")
+    return bool(are_around_cells) and len(marks) % 2 == 0 and b"\r" not in first and bool(first)
 
 
 def _with_commas(path: Path, frame: pl.DataFrame, decimal: str | None) -> list[str]:
     """The columns of numbers that have commas before decimals."""
-    if decimal == ".":
-        return []
-    commas = frame.columns and [
-        name
-        for name in frame.columns
-        if frame[name].str.contains(_WITH_COMMA).drop_nulls().all()
-        and frame[name].str.contains(",", literal=True).any()
-    ]
-    if decimal is None and commas:
-        if any(frame[name].str.contains(_WITH_POINT).any() for name in frame.columns):
+    found, cells = [], [pl.Series([], dtype=pl.String)]
+    for column in frame if decimal != "." else ():
+        texts = column.drop_nulls().str.strip_chars(" \t%").alias("")
+        points, commas = (texts.filter(texts.str.contains(x, literal=True)) for x in ".,")
+        if decimal is None and points.cast(pl.Float64, strict=False).count():
             return []
-        cells = pl.concat([frame[name].alias("cell") for name in commas])
-        cells = cells.filter(cells.str.contains(",", literal=True).fill_null(False))
-        if cells.str.contains(_OF_THOUSANDS).all():
-            raise BadInput(
-                f"{path}: a number such as {cells[0].strip()} has two readings; --decimal , says "
-                "that a comma is before decimals, and --decimal . that it is not."
-            )
-    return list(commas)
+        numbers = texts.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
+        if len(commas) and points.is_empty() and not numbers.null_count():
+            found.append(column.name)
+            cells.append(commas)
+    # Of thousands there are three digits behind a comma, and no zero begins them.
+    shown = pl.concat(cells)
+    is_of_thousands = shown.str.tail(4).str.starts_with(",") & ~shown.str.starts_with("0")
+    if decimal is None and found and is_of_thousands.all():
+        raise BadInput(
+            f"{path}: a number such as {shown[0]} has two readings; --decimal , says that a comma "
+            "is before decimals, and --decimal . that it is not."
+        )
+    return found

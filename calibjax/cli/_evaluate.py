@@ -8,38 +8,24 @@ from typing import Annotated
 import typer
 
 from calibjax.cli._columns import Columns
-from calibjax.cli._options import (
-    AsJson,
-    By,
-    Censored,
-    Cluster,
-    Files,
-    Horizon,
-    Level,
-    Seed,
-    Segments,
-    Survival,
-    Time,
-    Weight,
-    names_of_list,
-)
+from calibjax.cli._options import AsJson, Files, Level, Seed, names_of_list
 from calibjax.cli._terminal import check_folder, check_level, one_line_errors, working
 from calibjax.cli._with_columns import with_columns
 from calibjax.evaluation import Evaluation, GroupVerdicts, evaluate_model, groups_of
 
 
-@with_columns
+@with_columns()
 def evaluate(
     files: Files,
     columns: Columns,
-    survival: Survival = None,
-    censored: Censored = None,
-    weight: Weight = None,
-    cluster: Cluster = None,
-    time: Time = None,
-    horizon: Horizon = None,
-    segments: Segments = None,
-    by: By = None,
+    survival: str | None = None,
+    censored: str | None = None,
+    weight: str | None = None,
+    cluster: str | None = None,
+    time: str | None = None,
+    horizon: float | None = None,
+    segments: str | None = None,
+    by: str | None = None,
     html: Annotated[Path | None, typer.Option(help="Write a report for browsers here.")] = None,
     as_json: AsJson = False,
     level: Level = 0.05,

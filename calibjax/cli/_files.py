@@ -3,6 +3,7 @@
 import gzip
 import io
 import sys
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from zipfile import BadZipFile
@@ -11,14 +12,25 @@ import numpy as np
 import polars as pl
 
 from calibjax.cli._delimited import read_delimited
-from calibjax.cli._json import read_json, read_json_lines
+from calibjax.cli._json import read_json
 from calibjax.cli._table import FileTable
 from calibjax.cli._terminal import BadInput
 
-ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".npz")
+ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".arrow", ".npz")
 # What stands for standard input on a command line.
 _STANDARD_INPUT = Path("-")
 _GZIP = b"\x1f\x8b"
+# The format of what has no name, by its first bytes; a text that is no JSON is CSV.
+_STARTS = {b"PAR1": ".parquet", b"ARROW1": ".arrow", b"PK": ".npz", b"{": ".jsonl", b"[": ".json"}
+# What is raised where a file is damaged, or of another format.
+_UNREADABLE = (
+    BadZipFile,
+    EOFError,
+    ValueError,
+    gzip.BadGzipFile,
+    pl.exceptions.PolarsError,
+    zlib.error,
+)
 
 
 def read_tables(
@@ -30,54 +42,49 @@ def read_tables(
 
 def _read(path: Path, separator: str | None, decimal: str | None) -> FileTable:
     if path == _STANDARD_INPUT:
-        path, content = Path("standard input"), sys.stdin.buffer.read()
-        content = gzip.decompress(content) if content.startswith(_GZIP) else content
-        ending = _ending_of(content)
+        path, content, ending = Path("standard input"), sys.stdin.buffer.read(), None
     else:
-        packed = path.suffix.lower() == ".gz"
-        ending = Path(path.stem if packed else path).suffix.lower()
+        ending = Path(path.stem if path.suffix.lower() == ".gz" else path).suffix.lower()
         if ending not in ENDINGS:
             raise BadInput(
                 f"{path}: expected a file that ends in {', '.join(ENDINGS)}, or these and .gz."
             )
         if not path.is_file():
             raise BadInput(f"{path}: there is no such file.")
-        try:
-            content = path.read_bytes()
-            if packed or content.startswith(_GZIP):
-                content = gzip.decompress(content)
-        except (EOFError, gzip.BadGzipFile) as error:
-            raise BadInput(f"{path}: this is no .gz file that can be read: {error}.") from None
+        content = path.read_bytes()
+    kind = ".gz"
     try:
-        match ending:
-            case ".jsonl":
-                return read_json_lines(path, content)
-            case ".json":
+        if path.suffix.lower() == kind or content.startswith(_GZIP):
+            content = gzip.decompress(content)
+        start = content.lstrip()[:6]
+        kind = ending or next((x for k, x in _STARTS.items() if start.startswith(k)), ".csv")
+        match kind:
+            case ".jsonl" | ".json":
                 return read_json(path, content)
             case ".parquet":
-                frame = pl.read_parquet(io.BytesIO(content))
-                return FileTable(path, {x.name: x for x in frame.iter_columns()})
+                return FileTable(path, pl.read_parquet(io.BytesIO(content)).to_dict())
+            case ".arrow":
+                return FileTable(path, pl.read_ipc(io.BytesIO(content)).to_dict())
             case ".npz":
-                file = np.load(io.BytesIO(content), allow_pickle=False)
-                if isinstance(file, np.ndarray):
-                    raise ValueError("it holds one array without a name, as of numpy.save")
-                with file:
-                    arrays = {name: np.atleast_1d(file[name]) for name in file.files}
-                bad = [name for name, x in arrays.items() if x.dtype.kind not in "biufUSMm"]
-                if bad:
-                    kind = arrays[bad[0]].dtype
-                    raise ValueError(f"the array {bad[0]} has the dtype {kind}")
-                return FileTable(path, {k: pl.Series(k, x) for k, x in arrays.items()})
+                return FileTable(path, _arrays(content))
             case _:
-                tabs = "\t" if ending == ".tsv" else None
+                tabs = "\t" if kind == ".tsv" else None
                 return read_delimited(path, content, separator or tabs, decimal)
-    except (pl.exceptions.PolarsError, BadZipFile, EOFError, ValueError) as error:
+    except _UNREADABLE as error:
         reason = str(error).strip().split("\n")[0].rstrip(".")
-        raise BadInput(f"{path}: this is no {ending} file that can be read: {reason}.") from error
+        if isinstance(error, UnicodeDecodeError):
+            reason = "expected a text in UTF-8; save it as UTF-8"
+        raise BadInput(f"{path}: this is no {kind} file that can be read: {reason}.") from error
 
 
-def _ending_of(content: bytes) -> str:
-    """The format, by the first bytes; a text that is no JSON is CSV."""
-    start = content.lstrip()[:4]
-    known = {b"PAR1": ".parquet", b"PK": ".npz", b"{": ".jsonl", b"[": ".json"}
-    return next((ending for first, ending in known.items() if start.startswith(first)), ".csv")
+def _arrays(content: bytes) -> dict[str, pl.Series]:
+    """The arrays of an npz file."""
+    file = np.load(io.BytesIO(content), allow_pickle=False)
+    if isinstance(file, np.ndarray):
+        raise ValueError("it holds one array without a name, as of numpy.save")
+    with file:
+        arrays = {name: np.atleast_1d(file[name]) for name in file.files}
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biufUSMm":
+            raise ValueError(f"the array {name} has the dtype {array.dtype}")
+    return {name: pl.Series(name, array) for name, array in arrays.items()}

@@ -9,7 +9,7 @@ import typer
 
 from calibjax import evaluation
 from calibjax._rows import Dependence
-from calibjax.cli._options import AsJson, Level, Seed, SortQuantiles
+from calibjax.cli._options import HELP, AsJson, Level, Seed
 from calibjax.cli._terminal import (
     BadInput,
     as_text,
@@ -39,7 +39,9 @@ def hub(
         str | None,
         typer.Option(help="The categories of pmf in their order, such as low,moderate,high."),
     ] = None,
-    sort_quantiles: SortQuantiles = False,
+    sort_quantiles: Annotated[
+        bool, typer.Option("--sort-quantiles", help=HELP["sort_quantiles"])
+    ] = False,
     model: Annotated[
         str | None, typer.Option(help="Evaluate this model as `calibjax evaluate` does.")
     ] = None,

@@ -1,6 +1,7 @@
 """JSON, an object for each row: columns are its keys, and p.cat is the key cat of an object p."""
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,38 +14,52 @@ from calibjax.cli._table import FileTable
 from calibjax.cli._terminal import BadInput
 
 
-def read_json_lines(path: Path, content: bytes) -> FileTable:
-    """A line is an object; rows are called by their lines."""
-    records = {}
-    for k, line in enumerate(content.split(b"\n"), 1):
-        if line.strip():
-            place = f"{path}, line {k}"
-            records[k] = _record(place, _loaded(place, line))
-    if not records:
-        raise BadInput(f"{path}: expected an object on each line, got an empty file.")
-    columns = _columns(list(records.values()))
-    return FileTable(path, columns, np.array(list(records), int))
+def lines_with(content: bytes, new: Sequence[pl.Series]) -> bytes:
+    """Objects on lines with new columns; where these are null, nothing is new.
+
+    Columns that are in no object, such as those of a log, are new keys.
+    """
+    texts = (line for line in content.splitlines() if line.strip())
+    found = []
+    for text, *values in zip(texts, *(column.to_list() for column in new), strict=True):
+        record = json.loads(text)
+        for column, value in zip(new, values, strict=True):
+            if value is not None:
+                _put(record, column.name, value)
+        found.append(json.dumps(record, ensure_ascii=False))
+    return "\n".join([*found, ""]).encode()
 
 
 def read_json(path: Path, content: bytes) -> FileTable:
-    """A list of objects, whose rows are counted from 0; or an object on each line."""
-    try:
-        records = _loaded(str(path), content)
-    except BadInput:
-        if content.lstrip()[:1] != b"{":
-            raise
-        return read_json_lines(path, content)
-    if not isinstance(records, list):
-        raise BadInput(f"{path}: expected a list of objects, one for each row.")
-    rows = [_record(f"{path}, row {k}", x) for k, x in enumerate(records)]
-    return FileTable(path, _columns(rows))
+    """A list of objects, whose rows are counted from 0, or lines, by which objects are called."""
+    rows = {}
+    if content.lstrip().startswith(b"["):
+        for k, value in enumerate(_loaded(str(path), content)):
+            rows[k] = _record(f"{path}, row {k}", value)
+    else:
+        for k, line in enumerate(content.splitlines(), 1):
+            if line.strip():
+                rows[k] = _record(f"{path}, line {k}", _loaded(f"{path}, line {k}", line))
+    if not rows:
+        raise BadInput(f"{path}: expected an object on each line, got an empty file.")
+    records = list(rows.values())
+    names = dict.fromkeys(name for record in records for name in record)
+    columns = {name: _column(name, [record.get(name) for record in records]) for name in names}
+    return FileTable(path, columns, np.array(list(rows), int), written=content)
 
 
 def _loaded(place: str, text: bytes) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=_finite)
     except (ValueError, RecursionError) as error:  # also a text that is not UTF-8
-        raise BadInput(f"{place}: this is no JSON: {error}.") from None
+        raise BadInput(f"{place}: this JSON cannot be read: {error}.") from None
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"expected numbers of 64 bits, got {text}")
+    return number
 
 
 def _record(place: str, value: Any) -> dict[str, Any]:
@@ -63,25 +78,26 @@ def _flat(record: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _columns(records: Sequence[dict[str, Any]]) -> dict[str, pl.Series]:
-    names = dict.fromkeys(name for record in records for name in record)
-    return {name: _column(name, [record.get(name) for record in records]) for name in names}
+def _put(record: dict[str, Any], name: str, value: Any) -> None:
+    """Sets the value that `_flat` has under a name."""
+    for key, inner in record.items():
+        rest = name.removeprefix(f"{key}.")
+        if isinstance(inner, dict) and rest != name and rest in _flat(inner):
+            return _put(inner, rest, value)
+    record[name] = value
 
 
 def _column(name: str, values: list[Any]) -> pl.Series:
     """Numbers, truth values and lists of numbers as they are, all else as text."""
-    kinds = {type(value) for value in values if value is not None}
-    if kinds <= {bool} or kinds <= {str}:
-        return pl.Series(name, values, pl.Boolean if kinds == {bool} else pl.String)
+    kinds = {type(x) for x in values if x is not None}
+    inner = {type(y) for x in values if type(x) is list for y in x if y is not None}
+    if kinds == {list} and inner <= {int, float}:
+        return pl.Series(name, values, pl.List(pl.Float64), strict=False)
+    if kinds == {bool}:
+        return pl.Series(name, values, pl.Boolean)
     if kinds == {int} and all(abs(x) < 2**63 for x in values if x is not None):
         return pl.Series(name, values, pl.Int64)
     if float in kinds and kinds <= {int, float}:
         return pl.Series(name, values, pl.Float64, strict=False)
-    if kinds == {list} and {type(x) for value in values for x in value or ()} <= {
-        int,
-        float,
-        type(None),
-    }:
-        return pl.Series(name, values, pl.List(pl.Float64), strict=False)
     texts = [x if x is None or isinstance(x, str) else json.dumps(x) for x in values]
     return pl.Series(name, texts, pl.String)

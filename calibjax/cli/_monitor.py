@@ -30,36 +30,27 @@ from calibjax.cli._with_columns import with_columns
 from calibjax.monitoring import replacing
 
 
-@with_columns
+@with_columns(
+    state="Where the evidence is kept, an npz file; the first call creates it.",
+    by="The column of the day, or of whatever batch a row belongs to: the evidence is "
+    "looked at after each of them, and an alarm says when it rang. Its values must ascend: "
+    "dates such as 2026-03-31 or 31.03.2026, numbers, or names with numbers.",
+    cluster="A column of names: rows of one cluster and one batch, such as stations under one "
+    "weather, may depend on each other; with the column of --by, all rows of a day.",
+    stream="A column of names, such as region: each has a monitor of its own, and a false "
+    "alarm ever rings in any of them with a probability of at most --level.",
+    again="Count all rows, also if they were counted before or are of days before the last one.",
+    plot="Draw the evidence after each batch here, such as evidence.png.",
+    level="How often a calibrated model may ever raise an alarm, 0.05 if nothing is said; "
+    "the first call decides it.",
+)
 def monitor(
     file: File,
     columns: Columns,
-    state: Annotated[
-        Path,
-        typer.Option(help="Where the evidence is kept, an npz file; the first call creates it."),
-    ],
-    by: Annotated[
-        str | None,
-        typer.Option(
-            help="The column of the day, or of whatever batch a row belongs to: the evidence is "
-            "looked at after each of them, and an alarm says when it rang. Its values must ascend: "
-            "dates such as 2026-03-31 or 31.03.2026, numbers, or names with numbers."
-        ),
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            help="A column of names: rows of one cluster and one batch, such as stations under one "
-            "weather, may depend on each other; with the column of --by, all rows of a day."
-        ),
-    ] = None,
-    stream: Annotated[
-        str | None,
-        typer.Option(
-            help="A column of names, such as region: each has a monitor of its own, and a false "
-            "alarm ever rings in any of them with a probability of at most --level."
-        ),
-    ] = None,
+    state: Path,
+    by: str | None = None,
+    cluster: str | None = None,
+    stream: str | None = None,
     reserve: Annotated[
         int | None,
         typer.Option(
@@ -77,26 +68,10 @@ def monitor(
             "alarms are false. The first call decides it.",
         ),
     ] = None,
-    again: Annotated[
-        bool,
-        typer.Option(
-            "--again",
-            help="Count all rows, also if they were counted before or are of days before the last "
-            "one.",
-        ),
-    ] = False,
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw the evidence after each batch here, such as evidence.png."),
-    ] = None,
+    again: bool = False,
+    plot: Path | None = None,
     as_json: AsJson = False,
-    level: Annotated[
-        float | None,
-        typer.Option(
-            help="How often a calibrated model may ever raise an alarm, 0.05 if nothing is said; "
-            "the first call decides it."
-        ),
-    ] = None,
+    level: float | None = None,
     seed: Seed = 0,
 ) -> None:
     """Is a model still calibrated, asked after every new file?

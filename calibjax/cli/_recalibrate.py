@@ -14,69 +14,49 @@ from calibjax.cli._beside import Beside, names_beside
 from calibjax.cli._columns import Columns
 from calibjax.cli._held_out import HeldOut, held_out, normal_again
 from calibjax.cli._kept_map import Fitted, as_file, described, kept_map
-from calibjax.cli._options import AsJson, Cluster, Horizon, Seed, names_of_list
-from calibjax.cli._rewrite import WRITTEN, with_columns_of
+from calibjax.cli._options import AsJson, Seed, names_of_list
 from calibjax.cli._terminal import BadInput, as_text, check_folder, one_line_errors, working
 from calibjax.cli._with_columns import with_columns
+from calibjax.cli._write import WRITTEN, with_columns_of
 from calibjax.distributions import Empirical, Quantiles
 from calibjax.evaluation import Place, dependence_of
 from calibjax.monitoring import replacing
 from calibjax.recalibration import fit_recalibrator
 
 
-@with_columns
+@with_columns(
+    method="The map, such as sms or pit_beta. If nothing is said it is auto, the mixture of "
+    "maps that predicts held-out rows best; for --mean and --sd it is shift_scale.",
+    time="A column of numbers or dates: rows of one time, or of near ones, may depend on each "
+    "other, and are held out together.",
+    segments="Columns such as region,age: the map of all rows, and what else mends segments of "
+    "one or two of them. --apply needs these columns, too.",
+    covariates="Columns of numbers such as lead,load, for forecasts of numbers: the map looks at "
+    "them, too, if that helps. --apply needs these columns, too.",
+    lower="Of quantiles and draws of what is never less, such as 0 of admissions: mended "
+    "values below it become this number.",
+    apply="A file with the same columns of predictions, to mend.",
+    out="Where the mended file is written.",
+    save="Where the map is kept, a JSON file.",
+    load="A map that --save has kept, in place of rows that fit a new one.",
+)
 def recalibrate(
     columns: Columns,
     file: Annotated[
         Path | None,
         typer.Argument(help="Rows with known targets, which did not train the model."),
     ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            help="The map, such as sms or pit_beta. If nothing is said it is auto, the mixture of "
-            "maps that predicts held-out rows best; for --mean and --sd it is shift_scale."
-        ),
-    ] = None,
-    cluster: Cluster = None,
-    time: Annotated[
-        str | None,
-        typer.Option(
-            help="A column of numbers or dates: rows of one time, or of near ones, may depend on "
-            "each other, and are held out together."
-        ),
-    ] = None,
-    horizon: Horizon = None,
-    segments: Annotated[
-        str | None,
-        typer.Option(
-            help="Columns such as region,age: the map of all rows, and what else mends segments of "
-            "one or two of them. --apply needs these columns, too."
-        ),
-    ] = None,
-    covariates: Annotated[
-        str | None,
-        typer.Option(
-            help="Columns of numbers such as lead,load, for forecasts of numbers: the map looks at "
-            "them, too, if that helps. --apply needs these columns, too."
-        ),
-    ] = None,
-    lower: Annotated[
-        float | None,
-        typer.Option(
-            help="Of quantiles and draws of what is never less, such as 0 of admissions: mended "
-            "values below it become this number."
-        ),
-    ] = None,
-    apply: Annotated[
-        Path | None, typer.Option(help="A file with the same columns of predictions, to mend.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where the mended file is written.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Where the map is kept, a JSON file.")] = None,
-    load: Annotated[
-        Path | None,
-        typer.Option(help="A map that --save has kept, in place of rows that fit a new one."),
-    ] = None,
+    method: str | None = None,
+    cluster: str | None = None,
+    time: str | None = None,
+    horizon: float | None = None,
+    segments: str | None = None,
+    covariates: str | None = None,
+    lower: float | None = None,
+    apply: Path | None = None,
+    out: Path | None = None,
+    save: Path | None = None,
+    load: Path | None = None,
     as_json: AsJson = False,
     seed: Seed = 0,
 ) -> None:
@@ -129,14 +109,18 @@ def recalibrate(
         if apply is not None:  # what is wrong with it is said before long work
             table = columns.table(apply)
             place = fitted.place_in(table, said)
-            absent, words = place.absent_by_column(table), "a value in all rows of --apply"
-            for name in place.names:
-                is_absent = absent.get(name, np.False_)
-                table.check_present(name, f"{words}, which are all mended", is_absent)
-            new = place.read(table)
+            rows, absent = table, place.absent_by_column(table)
+            if columns.drop_missing:
+                needed = [*place.names, *names[1]]
+                rows = table.without_missing(needed, place.classes or [], absent)
+            else:
+                words = "a value (--drop-missing leaves rows without one as they are)"
+                for name in place.names:
+                    table.check_present(name, words, absent.get(name, np.False_))
+            new = place.read(rows)
             if len(new) < 1:
                 raise BadInput(f"{apply}: expected at least 1 row, got 0.")
-            beside_new = Beside.of(table, *names)
+            beside_new = Beside.of(rows, *names)
         judged: HeldOut | None = None
         if load is None:
             assert method is not None
@@ -158,9 +142,12 @@ def recalibrate(
             if place.kind == "mean":
                 _method_of(place, recalibrator.fit.method, any(names))
                 mended = normal_again(mended)
-            columns_of = place.columns_of(mended)
-            files.enter_context(replacing(out, with_columns_of(table, columns_of)))
-            written.append(f"{out}: {len(new)} rows with new {' and '.join(place.shown())}.")
+            content = with_columns_of(table, rows, place.columns_of(mended, place.absent(rows)))
+            files.enter_context(replacing(out, content))
+            words = f"{len(new)} rows with new {' and '.join(place.shown())}"
+            if len(rows) < len(table):
+                words += f", and {len(table) - len(rows)} without a value, which stay as they are"
+            written.append(f"{out}: {words}.")
             written += _below_zero(new, mended)
         if save is not None:
             files.enter_context(replacing(save, as_file(recalibrator, fitted)))
@@ -193,14 +180,10 @@ def _method_of(place: Place, method: str | None, looks_beside: bool) -> str:
     """The method; of normal predictions one whose predictions are normal again."""
     if place.kind != "mean":
         return method or "auto"
-    if looks_beside:
+    if looks_beside or method not in (None, "shift_scale", "nothing"):
+        got = "--segments or --covariates" if looks_beside else method
         raise BadInput(
-            "--mean and --sd cannot be mended with --segments or --covariates, after which "
-            "predictions are not normal; quantiles of them can be mended with --quantiles."
-        )
-    if method not in (None, "shift_scale", "nothing"):
-        raise BadInput(
-            f"--mean and --sd can be mended by the method shift_scale, got {method}, after which "
+            f"--mean and --sd can be mended by the method shift_scale, got {got}, after which "
             "predictions are not normal; quantiles of them can be mended with --quantiles."
         )
     return method or "shift_scale"

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,13 +15,6 @@ from calibjax.evaluation import Table, cells_of, listed
 
 # What Python calls by a word for many rows has the word for one column on the command line.
 _OPTIONS = {"weights": "weight", "clusters": "cluster", "times": "time", "groups": "segments"}
-
-
-class Text(NamedTuple):
-    """How the numbers of a text are written: what is between columns, and before decimals."""
-
-    separator: str
-    decimal: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,14 +28,15 @@ class FileTable(Table):
         rows: what errors call each row: the line of a text, whose header is line 1; else None, and
             rows are counted from 0.
         paths: the file of each row; None if there is one file.
-        text: how the file is written; None if it is no text with separators.
+        written: what the columns do not say of how the file is written: of a text a `Text`, of
+            JSON its content; else None.
     """
 
     path: Path
     columns: dict[str, pl.Series]
     rows: np.ndarray | None = None
     paths: np.ndarray | None = None
-    text: Text | None = None
+    written: Any = None
 
     @property
     def source(self) -> str:
@@ -122,20 +116,16 @@ class FileTable(Table):
     def _cells(self, name: str) -> np.ndarray:
         return cells_of(name, self.columns[name])
 
-    def _kept(self, kept: np.ndarray) -> Self:
+    def _kept(self, kept: np.ndarray) -> "FileTable":
         if any(len(x) != len(kept) for x in self.columns.values()):
             raise BadInput(f"{self.path}: expected columns of the same length to choose rows of.")
-        rows = self.row_numbers
-        columns = {name: x.filter(kept) for name, x in self.columns.items()}
-        paths = None if self.paths is None else self.paths[kept]
-        return dataclasses.replace(self, columns=columns, rows=rows[kept], paths=paths, text=None)
+        return self.taken(np.flatnonzero(kept))
 
-    def taken(self, order: np.ndarray) -> Self:
-        """The rows in another order, which errors call as before."""
+    def taken(self, order: np.ndarray) -> "FileTable":
+        """Some rows, or all in another order, which errors call as before."""
         columns = {name: x.gather(order) for name, x in self.columns.items()}
         paths = None if self.paths is None else self.paths[order]
-        rows = self.row_numbers[order]
-        return dataclasses.replace(self, columns=columns, rows=rows, paths=paths, text=None)
+        return FileTable(self.path, columns, self.row_numbers[order], paths)
 
     @property
     def row_numbers(self) -> np.ndarray:

@@ -71,8 +71,13 @@ class Place:
             "survival": self._curves,
         }
 
-    def columns_of(self, predictions: Any) -> dict[str, np.ndarray]:
-        """The columns ``[n]``, or the array ``[n, m]``, of predictions of this kind."""
+    def columns_of(
+        self, predictions: Any, absent: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]:
+        """The columns ``[n]``, or the array ``[n, m]``, of predictions of this kind.
+
+        Options that are absent are NaN.
+        """
         if self.kind == "prob":
             both = np.asarray(predictions.label_probabilities())
             # As short as float32 writes them; near 1 the digits are those of the complement.
@@ -86,6 +91,7 @@ class Place:
         else:
             name = "samples" if self.kind == "draws" else "probs"
             values = np.asarray(getattr(predictions, name))
+            values = values if absent is None else np.where(absent, np.nan, values)
         if len(self.names) == 1:
             return {self.names[0]: values}
         return dict(zip(self.names, values.T, strict=True))
