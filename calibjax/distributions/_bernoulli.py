@@ -71,7 +71,7 @@ class Bernoulli(Distribution):
         words, valid = "in [0, 1]", (self.probs >= 0) & (self.probs <= 1)
         if self.complement is not None:
             gap = self.probs + self.complement - 1
-            valid &= (self.complement >= 0) & (jnp.abs(gap) <= TOLERANCE)
+            valid &= (self.complement >= 0) & (abs(gap) <= TOLERANCE)
             words += ", and 1 together with complement"
         return {"probs": (words, valid)}
 
