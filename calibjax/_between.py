@@ -144,11 +144,11 @@ class Between:
         return Between(low, jnp.where(is_exact & on_right, jnp.inf, self.high))
 
     def in_one_dtype(self) -> "Between":
-        """Both ends as integers, or as floating-point numbers if one of them is."""
-        if self.low.dtype == self.high.dtype:
+        """Both ends in one floating dtype if one of them has such a dtype; whole numbers as is."""
+        ends = self.low, self.high
+        if self.low.dtype == self.high.dtype or not any(map(is_floating, ends)):
             return self
-        has_fraction = is_floating(self.low) or is_floating(self.high)
-        dtype = widest_dtype(self.low, self.high) if has_fraction else jnp.int32
+        dtype = widest_dtype(*ends)
         return Between(self.low.astype(dtype), self.high.astype(dtype), self.censored_at)
 
 

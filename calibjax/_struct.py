@@ -183,8 +183,20 @@ def is_array(leaf: object) -> bool:
 
 
 def on_host(x: ArrayLike) -> np.ndarray:
-    """A number or a concrete array as jax would hold it, to look at without work for a device."""
-    return np.asarray(x, jnp.result_type(x))
+    """A number or a concrete array, to look at without work for a device.
+
+    Floating-point numbers are rounded as jax would round them.  Integers keep all of their bits:
+    jax would take 2^32 + 1 for 1.
+    """
+    return np.asarray(x, jnp.result_type(x) if is_floating(x) else None)
+
+
+def saturated(x: ArrayLike) -> ArrayLike:
+    """Integers of NumPy beyond the dtype of jax as its largest or least one, all else as it is."""
+    if not isinstance(x, np.ndarray) or x.dtype.kind not in "iu":
+        return x
+    limits = np.iinfo(jnp.result_type(x))
+    return np.clip(x, limits.min, limits.max)
 
 
 def is_rounded(x: ArrayLike) -> bool:

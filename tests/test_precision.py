@@ -1,4 +1,4 @@
-"""Targets and the numbers that they are compared with, in two precisions: ties remain ties."""
+"""Numbers of several dtypes: ties of two precisions, and integers of 64 bits."""
 
 import jax
 import jax.numpy as jnp
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import calibjax as cj
+from calibjax._rows import Data, Dependence, with_dependence
 
 N, GRID = 60, np.array([0.1, 0.3, 0.7])
 RNG = np.random.default_rng(0)
@@ -119,3 +120,78 @@ def test_level_of_right_forecasts(family, of_predictions, of_targets, float64):
         n_rejected += bool(result.pvalue <= 0.05)
     # Binomial, three deviations above 5 %.
     assert n_rejected <= 8
+
+
+# Integers of 64 bits, of which jax keeps 32: 2^32 + 1 is not taken for 1.
+
+KEY, TOO_LARGE = jax.random.key(0), 2**32 + 1
+CLASSES = cj.Categorical(np.full((8, 3), 1 / 3, "float32"))
+EVENTS, COUNTS = cj.Bernoulli(np.full(8, 0.5, "float32")), cj.Poisson(np.ones(8, "float32"))
+TOTALS = cj.Binomial(np.full(8, 5), np.full(8, 0.5, "float32"))
+MONITOR = cj.CalibrationMonitor.start
+LABEL_CALLS = {
+    "skce": lambda p, y: cj.skce(cj.default_kernel(p), p, y),
+    "calibration_test": lambda p, y: cj.calibration_test(KEY, p, y),
+    "log_score": cj.log_score,
+    "segment_test": lambda p, y: cj.segment_test(KEY, p, y, groups={"a": np.arange(8)}),
+    "compare_calibration": lambda p, y: cj.compare_calibration(KEY, p, p, p, y),
+    "monitor": lambda p, y: MONITOR(KEY, p).update(p, y),
+    "evaluate": cj.evaluate,
+    "pit": lambda p, y: cj.pit(KEY, p, y),
+}
+OF_CLASSES = {
+    "ece": cj.ece,
+    "ece of top_label": lambda p, y: cj.ece(*cj.top_label(p, y)),
+    "ece of one_vs_rest": lambda p, y: cj.ece(*cj.one_vs_rest(p, y, 1)),
+    "fit_recalibrator": lambda p, y: cj.fit_recalibrator(p, y, "temperature"),
+    "decompose_score": cj.decompose_score,
+    "calibration_bins": cj.calibration_bins,
+}
+INTEGERS = [
+    *((name, CLASSES, call) for name, call in (LABEL_CALLS | OF_CLASSES).items()),
+    *((name, COUNTS, call) for name, call in LABEL_CALLS.items()),
+    ("log_score", TOTALS, cj.log_score),
+    ("reliability_curve", EVENTS, lambda p, y: cj.reliability_curve(KEY, p, y)),
+    ("Between", COUNTS, lambda p, y: cj.log_score(p, cj.Between(y, y))),
+    ("Between of two dtypes", COUNTS, lambda p, y: cj.log_score(p, cj.Between(np.int32(y > 5), y))),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "predictions", "call"), INTEGERS, ids=lambda x: x if isinstance(x, str) else ""
+)
+@pytest.mark.parametrize("kind", ["int64", "uint64"])
+def test_integers_of_64_bits_are_no_others(name, predictions, call, kind):
+    targets = np.array([0, 1, 1, 0, 1, 0, 1, 1], kind)
+    targets[2] = TOO_LARGE
+    # An invalid label of `top_label` is -1.
+    shown = "-1" if "of" in name.split() and predictions is CLASSES else TOO_LARGE
+    with pytest.raises(ValueError, match=f"targets must .*row 2 is {shown}"):
+        call(predictions, targets)
+
+
+def test_masked_rows_may_hold_any_integer():
+    targets = np.array([0, 1, np.iinfo("int64").min, 0, 1, 0, TOO_LARGE, 1])
+    where = np.arange(8) % 4 != 2
+    found = cj.ece(CLASSES, targets, where=where)
+    assert found == cj.ece(CLASSES, targets % 2, where=where)
+
+
+@pytest.mark.parametrize("name", ["clusters", "times"])
+@pytest.mark.parametrize("how", ["plain", "traced", "masked inside of jit"])
+def test_ids_of_64_bits_are_all_told_apart(name, how):
+    """Ids of equal low or high bits, or of one float32, are as many clusters as small numbers."""
+    small = np.repeat(np.arange(4), 2)
+    ids = np.array([1, 2**32 + 1, 2**40, 2**40 + 1])[small]
+
+    def numbers(values, where=None):
+        dependence = Dependence(**{name: values})
+        return with_dependence(Data(EVENTS, np.zeros(8, int), where), dependence).clusters
+
+    with jax.enable_x64(how == "traced"):
+        if how == "masked inside of jit":
+            found = jax.jit(lambda where: numbers(ids, where))(np.ones(8, bool))
+        else:
+            found = (jax.jit(numbers) if how == "traced" else numbers)(ids)
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, small)

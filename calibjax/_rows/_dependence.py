@@ -109,9 +109,14 @@ def describe_units(data: Data) -> str:
 
 
 def _numbered(name: str, values: ArrayLike, data: Data, at_least: int) -> ArrayLike:
-    """Clusters as numbers from 0 on; integers remain as they are where they are not known here."""
+    """Clusters as numbers from 0 on; integers remain as they are where they are not known here.
+
+    Those of 64 bits are numbered there, too: two of them may have the same 32 bits.
+    """
     kept = kept_rows(data)
-    if kept is None or is_traced(values) or devices_of(values):
+    if is_traced(values) or devices_of(values):
+        if jnp.result_type(values).itemsize == 8:
+            return jnp.unique(values, return_inverse=True, size=data.n)[1].astype(jnp.int32)
         if not jnp.issubdtype(jnp.result_type(values), jnp.floating):
             return jnp.asarray(values).astype(jnp.int32)
         # Equal numbers are equal bits, but for the sign of 0.
@@ -120,7 +125,7 @@ def _numbered(name: str, values: ArrayLike, data: Data, at_least: int) -> ArrayL
     values = np.asarray(values)
     if at_least > 1:
         _refuse_one(name, values, data)
-    names = np.unique(values[kept])
+    names = np.unique(values if kept is None else values[kept])
     numbers = np.minimum(np.searchsorted(names, values), max(names.size - 1, 0))
     return jax.device_put(numbers.astype(np.int32))
 

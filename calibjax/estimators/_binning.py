@@ -70,8 +70,8 @@ class UniformBinning:
         """The number 0, 1, … of the interval of each probability, in the shape of `probs`."""
         # A product with n_bins is rounded, and no more than a hint which end is the nearest one.
         nearest = jnp.round(self.n_bins * probs)
-        is_above = (probs > self.ends(nearest)).astype(jnp.int32)
-        return jnp.clip(nearest.astype(jnp.int32) + is_above, 1, self.n_bins) - 1
+        interval = jnp.where(probs <= self.ends(nearest), nearest - 1, nearest)
+        return jnp.clip(interval, 0, self.n_bins - 1).astype(jnp.int32)
 
     def ends(self, k: Numbers) -> Numbers:
         """k / n_bins as in ``numpy.linspace`` for whole k, an array of floating-point numbers.

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from calibjax._check import check_array, check_integer, check_shapes
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, check_data, first_rows, padded, parameters, valid_rows
-from calibjax._struct import is_array, widened
+from calibjax._struct import is_array, saturated, widened
 from calibjax.distributions import Bernoulli
 
 
@@ -44,7 +44,7 @@ def top_label(predictions: Distribution, targets: ArrayLike) -> tuple[Bernoulli,
         ([0.7, 0.6], [1, 0])
     """
     check_labels(predictions, targets)
-    data = top_label_of_data(padded(Data(predictions, targets)))
+    data = top_label_of_data(padded(Data(predictions, saturated(targets))))
     return first_rows(data.samples, len(predictions))
 
 
@@ -85,7 +85,7 @@ def one_vs_rest(
     """
     n_labels = check_labels(predictions, targets)
     label = check_integer("label", label, 0, n_labels - 1, "m - 1 = ")
-    data = one_vs_rest_of_data(padded(Data(predictions, targets)), label)
+    data = one_vs_rest_of_data(padded(Data(predictions, saturated(targets))), label)
     return first_rows(data.samples, len(predictions))
 
 

@@ -81,15 +81,8 @@ def read_inputs(
         observed = observed[:, 0]
     if observed.dtype.kind in "iu" and family.target_kind == "real":
         observed = observed.astype(float)  # JAX would cut large integers off
-    held = on_host(observed)
-    if observed.dtype.kind in "iu" and not np.array_equal(held, observed):
-        row = int(np.argmax(held != observed))
-        raise ValueError(
-            f"targets must be integers of 32 bits; row {row} is {observed[row]}. "
-            "jax.enable_x64(True) allows for more."
-        )
     # What float32 cannot tell apart, `check_data` finds in the numbers as they came.
-    return Inputs(family, observed if observed.dtype.kind == "f" else held, names)
+    return Inputs(family, observed, names)
 
 
 def _probabilities(array: np.ndarray, targets: np.ndarray, normalize: bool) -> np.ndarray:

@@ -82,7 +82,8 @@ class Binomial(Counts):
         total, targets = self._whole_total(), widened_integers(targets)
         # A total of float32 may be rounded, and then a count is rounded likewise.
         at_most_total = targets.astype(jnp.result_type(total)) <= total
-        return "counts 0, 1, … up to the total of their row", (targets >= 0) & at_most_total
+        is_count = (targets >= 0) & (targets <= _LARGEST_TOTAL)
+        return "counts 0, 1, … up to the total of their row", is_count & at_most_total
 
     def mean(self) -> jax.Array:
         """n p, ``[n]``."""
