@@ -188,3 +188,18 @@ def test_conformal_guarantee_of_whole_numbers():
         found.append([np.mean(x) for x in (new <= upper, new <= high, held)])
     mean, error = np.mean(found, axis=0), np.std(found, axis=0) / 40**0.5
     assert np.all(mean + 2 * error > [0.95, 0.975, 0.95])
+
+
+@pytest.mark.parametrize(
+    ("at_fit", "x64"), [("float32", False), ("float32", True), ("float64", True)]
+)
+def test_targets_at_a_quantile_are_at_most_it(at_fit, x64):
+    """Of even predictions and twentieths, at those levels that are twentieths, too."""
+    codes, ones = np.random.default_rng(5).integers(1, 20, N), np.ones(N, at_fit)
+    with jax.enable_x64(x64):
+        targets = (codes / 20).astype(at_fit)
+        (line,) = cj.fit_recalibrator(cj.Beta(ones, ones), targets, "pit_isotonic").steps
+    levels = np.array(line.levels)
+    share = np.mean(codes[:, None] <= np.round(20 * levels, 9), axis=0)
+    # As the docstring says, one row more is even; and values are apart.
+    np.testing.assert_allclose(line.probabilities, (N * share + levels) / (N + 1), atol=4e-4)
