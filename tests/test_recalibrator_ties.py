@@ -15,11 +15,11 @@ RNG = np.random.default_rng(0)
 CODES = {
     "continuous": RNG.permutation(N),
     **{f"votes of {k}": RNG.integers(0, k + 1, N) for k in (5, 7, 10, 100)},
-    "saturated": RNG.integers(0, 7, N),
+    "saturated": RNG.integers(0, 8, N),
     "equal": np.zeros(N, int),
 }
 # Beside 1 float32 knows no difference of the last three.
-SATURATED = np.array([0.5, 1e-3, 1e-4, 1e-5, 1e-9, 1e-10, 1e-12])
+SATURATED = np.array([0.5, 1e-3, 1e-4, 1e-5, 3e-7, 1e-9, 1e-10, 1e-12])
 
 
 def _rest(kind):
@@ -69,7 +69,7 @@ def test_events_with_equal_probabilities_are_tied(kind, at_fit, at_use, x64):
     events = _events(codes)
     pair = np.stack([rest, 1 - rest], axis=1)
     # One number near 1 has not the digits of two columns.
-    of_one = np.minimum(codes, 4) if kind == "saturated" else codes
+    of_one = np.minimum(codes, 5) if kind == "saturated" else codes
     with jax.enable_x64(x64):
         for of, seen in ((lambda p: cj.Bernoulli(p[:, 1]), of_one), (cj.Categorical, codes)):
             for method, expected in (("isotonic", isotonic), ("venn_abers", venn_abers)):
@@ -101,6 +101,16 @@ def test_classes_with_equal_probabilities_are_tied(m, votes, at_fit, at_use, x64
             recalibrator = cj.fit_recalibrator(fit, np.argsort(order)[labels], "isotonic")
             found = np.asarray(recalibrator(use).probs)
             np.testing.assert_allclose(found, right[:, order], atol=2e-6)
+
+
+def test_dense_probabilities_are_not_one_tie():
+    """5000 floats one after another, each of which is next to the one before."""
+    probs = np.float32(0.5) + np.arange(5000, dtype=np.float32) * np.float32(2**-24)
+    events = np.arange(5000) // 2500
+    (curve, _) = cj.fit_recalibrator(cj.Bernoulli(probs), events, "isotonic").steps
+    at = np.interp(probs.astype(float), curve.scores[0], curve.values[0])
+    assert np.all(np.abs(np.flatnonzero((at > 0) & (at < 1)) - 2500) < 100)
+    assert at[0] == 0 and at[-1] == 1
 
 
 # Conformal quantiles.  Errors are whole multiples of a step, so that whole numbers say who is tied.
@@ -188,3 +198,18 @@ def test_conformal_guarantee_of_whole_numbers():
         found.append([np.mean(x) for x in (new <= upper, new <= high, held)])
     mean, error = np.mean(found, axis=0), np.std(found, axis=0) / 40**0.5
     assert np.all(mean + 2 * error > [0.95, 0.975, 0.95])
+
+
+@pytest.mark.parametrize(
+    ("at_fit", "x64"), [("float32", False), ("float32", True), ("float64", True)]
+)
+def test_targets_at_a_quantile_are_at_most_it(at_fit, x64):
+    """Of even predictions and twentieths, at those levels that are twentieths, too."""
+    codes, ones = np.random.default_rng(5).integers(1, 20, N), np.ones(N, at_fit)
+    with jax.enable_x64(x64):
+        targets = (codes / 20).astype(at_fit)
+        (line,) = cj.fit_recalibrator(cj.Beta(ones, ones), targets, "pit_isotonic").steps
+    levels = np.array(line.levels)
+    share = np.mean(codes[:, None] <= np.round(20 * levels, 9), axis=0)
+    # As the docstring says, one row more is even; and values are apart.
+    np.testing.assert_allclose(line.probabilities, (N * share + levels) / (N + 1), atol=4e-4)

@@ -63,7 +63,7 @@ def fit_recalibrator(
     "isotonic" and "venn_abers" tie probabilities that differ by less than 1e-6 of their size, some
     roundings of float32, whatever else is in their rows and in whatever dtype they come: at a fit
     and where a map is used.  Above 1 - 2^-10 rows are told apart by the sum of the other classes,
-    up to 0.1 % of it; if an event was given by one number, all above 1 - 1e-6 are tied.
+    up to 0.1 % of it; if an event was given by one number, as far as float32 tells this from 1.
 
     Of other methods probabilities of 0 become max(half of the smallest positive one, 1e-15) if the
     fitting rows have zeros, else 1e-15: one impossible target would decide over everything.  The

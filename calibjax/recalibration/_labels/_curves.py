@@ -11,11 +11,11 @@ from calibjax._struct import struct
 from calibjax.recalibration._labels._steps import Numbers
 from calibjax.recalibration._splines import natural_spline
 
-_SMALL = 2.0**-10
-#: The largest probability whose digits are enough, where those of other classes are known, too.
-END = 1 - _SMALL
-# Scores are positive, so that what is near to one is a range of factors.
-_LEAST = 1e-30
+#: How far from 1 the other classes tell probabilities apart.
+SMALL = 2.0**-10
+END = 1 - SMALL
+#: Smaller probabilities, and rests, are one: scores are positive, and what is near is a factor.
+LEAST = 1e-30
 
 
 @struct
@@ -68,10 +68,10 @@ class IsotonicCurve:
 
     scores: Numbers
     values: Numbers
-    end: Numbers
+    least: Numbers
 
     def __call__(self, probs: jax.Array) -> jax.Array:
-        x = scores_of(jnp, probs, self.end)
+        x = scores_of(jnp, probs, self.least)
         q = jax.vmap(jnp.interp, in_axes=(1, 0, 0), out_axes=1)(x, self.scores, self.values)
         if q.shape[1] == 1:
             return jnp.concatenate([1 - q, q], axis=1)
@@ -88,10 +88,10 @@ class VennAbersCurve:
 
     edges: Numbers
     values: Numbers
-    end: Numbers
+    least: Numbers
 
     def __call__(self, probs: jax.Array) -> jax.Array:
-        x = scores_of(jnp, probs, self.end)[:, 0]
+        x = scores_of(jnp, probs, self.least)[:, 0]
         q = jnp.asarray(self.values)[jnp.searchsorted(jnp.asarray(self.edges), x)]
         return jnp.stack([1 - q, q], axis=1)
 
@@ -111,18 +111,18 @@ def of_curves(xp: ModuleType, probs: ArrayT) -> tuple[ArrayT, ArrayT]:
     return probs, before + behind
 
 
-def scores_of(xp: ModuleType, probs: ArrayT, end: ArrayLike) -> ArrayT:
-    """Increasing functions of p and 1 - p that tell probabilities of curves apart, ``[n, c]``.
+def scores_of(xp: ModuleType, probs: ArrayT, least: ArrayLike) -> ArrayT:
+    """Increasing functions of p that tell the probabilities of curves apart, ``[n, c]``.
 
-    A score is p, on which no operation rounds, up to `end`.  Beyond it floats near 1 have lost the
-    digits that the other classes keep: there it is end + t log(t / (1 - p)) with t = 2^-10, which
-    goes on with the slope of p if end = 1 - t.
+    A score is p, on which no operation rounds, up to 1 - t with t = 2^-10.  Floats beyond have lost
+    digits that the other classes keep: the score is 1 - t + t log(t / (1 - p)) there, which goes on
+    with the same slope, for 1 - p of at least `least`.
     """
     p = probs[:, 1:] if probs.shape[1] == 2 else probs
     # One class of a row at most is beyond, and all others are the rest.
-    rest = xp.sum(xp.where(probs > end, 0.0, probs), axis=1, keepdims=True)
-    beyond = end + _SMALL * xp.log(_SMALL / xp.clip(rest, _LEAST, _SMALL))
-    return xp.where(p > end, beyond, xp.maximum(p, _LEAST))
+    rest = xp.sum(xp.where(probs > END, 0.0, probs), axis=1, keepdims=True)
+    beyond = END + SMALL * xp.log(SMALL / xp.clip(rest, least, SMALL))
+    return xp.where(p > END, beyond, xp.maximum(p, LEAST))
 
 
 def log_odds(xp: ModuleType, probs: ArrayT) -> ArrayT:

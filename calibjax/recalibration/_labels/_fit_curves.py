@@ -7,6 +7,8 @@ import numpy as np
 from calibjax._numbers import isotonic_frequencies
 from calibjax.recalibration._labels._curves import (
     END,
+    LEAST,
+    SMALL,
     BetaCurve,
     IsotonicCurve,
     QuadraticCurve,
@@ -25,10 +27,10 @@ from calibjax.recalibration._splines import natural_spline, smooth_basis
 # Of the spline: eight knots at quantiles, and strengths of the penalty of which one is chosen.
 _LEVELS = np.linspace(0.01, 0.99, 8)
 _STRENGTHS = 10.0 ** np.arange(1, -7, -1)
-# Scores that differ by at most 8 units in the last place of float32 are one, and edges are 4 away.
-# Chains of such differences are cut at a length of 64.
-_ROUNDING = 2.0**-21
-_LONGEST = 16 * _ROUNDING
+# Scores are one that differ by at most 8 units in the last place of float32, or by half of the last
+# one near 1, where an event is known by one number.  Chains of them are cut at a length of eight.
+_ROUNDING, _NEAR_ONE = 2.0**-20, 2.0**-25
+_LONGEST = 8
 
 
 def _happened(rows: LabelRows, curve: int) -> np.ndarray:
@@ -127,10 +129,10 @@ def _spline(
 
 def fit_isotonic(rows: LabelRows) -> Fitted:
     """The nondecreasing curve of each class that is nearest to its frequencies (Zadrozny 2002)."""
-    kept, end = rows.kept(), _end(rows)
-    scores, curves = scores_of(np, kept.probs, end), []
+    kept, least = rows.kept(), _least(rows)
+    scores, curves = scores_of(np, kept.probs, least), []
     for curve in range(scores.shape[1]):
-        edges, events, count = _ties(scores[:, curve], _happened(kept, curve), kept.weights)
+        edges, events, count = _ties(scores[:, curve], _happened(kept, curve), kept)
         values = np.repeat(isotonic_frequencies(events, count), 2)
         # Between equal values nothing is to be known.
         inner = np.r_[True, (values[1:-1] != values[:-2]) | (values[1:-1] != values[2:]), True]
@@ -139,52 +141,56 @@ def fit_isotonic(rows: LabelRows) -> Fitted:
     edges, values = (
         np.stack([_extended(x, size) for x in part]) for part in zip(*curves, strict=True)
     )
-    steps = IsotonicCurve(edges, values, end), mixed_with_uniform(rows)
+    steps = IsotonicCurve(edges, values, least), mixed_with_uniform(rows)
     most = max(len(np.unique(values)) for _, values in curves)
     return Fitted(steps, True, f"at most {most} different values of a class")
 
 
 def fit_venn_abers(rows: LabelRows) -> Fitted:
     """Isotonic regression with the new row as an event and as none, of two classes (Vovk 2015)."""
-    kept, end = rows.kept(), _end(rows)
-    scores = scores_of(np, kept.probs, end)[:, 0]
-    edges, events, count = _ties(scores, _happened(kept, 0), kept.weights)
+    kept, least = rows.kept(), _least(rows)
+    scores = scores_of(np, kept.probs, least)[:, 0]
+    edges, events, count = _ties(scores, _happened(kept, 0), kept)
     # One more row counts as one of the rows of equal weights.
     unit = count.sum() / kept.size()
     at, between = venn_abers(events / unit, count / unit)
     # Below, at, between, at, …, above.
     values = np.append(np.stack([between[:-1], at], axis=1), between[-1])
     size = _size(len(edges))
-    curve = VennAbersCurve(_extended(edges, size), _extended(values, size + 1), end)
+    curve = VennAbersCurve(_extended(edges, size), _extended(values, size + 1), least)
     return Fitted((curve,), True, f"{len(at)} different probabilities")
 
 
-def _end(rows: LabelRows) -> np.ndarray:
-    """How far p alone tells rows apart: everywhere if nothing else was given."""
-    return np.array(1.0 if rows.by_one else END)
+def _least(rows: LabelRows) -> np.ndarray:
+    """What is told from 0 beside a probability of 1: of one number what float32 tells from 1."""
+    return np.array(_NEAR_ONE if rows.by_one else LEAST)
 
 
 def _ties(
-    scores: np.ndarray, happened: np.ndarray, weights: np.ndarray
+    scores: np.ndarray, happened: np.ndarray, rows: LabelRows
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Edges below and above each score ``[2 u]``, the weight of its events, and of all its rows.
 
     Scores of one chain of differences that may be rounding are one score.
     """
     order = np.argsort(scores)
-    x = scores[order]
-    is_new = np.append(True, x[1:] > (1 + 2 * _ROUNDING) * x[:-1])
-    start = x[np.maximum.accumulate(np.where(is_new, np.arange(len(x)), 0))]
+    x, weights = scores[order], rows.weights[order]
+    rounding = _ROUNDING * x
+    if rows.by_one:
+        # The score has the slope t / (1 - p) there.
+        rounding += _NEAR_ONE * np.where(x > END, np.exp((x - END) / SMALL), 0.0)
+    is_new = np.append(True, np.diff(x) > rounding[:-1])
+    start = np.maximum.accumulate(np.where(is_new, np.arange(len(x)), 0))
     # Many rows may have scores so dense that a chain has no end.
-    part = np.floor((x / start - 1) / _LONGEST)
+    part = np.floor((x - x[start]) / (_LONGEST * rounding[start]))
     is_new[1:] |= part[1:] != part[:-1]
-    low, high = x[is_new], x[np.append(is_new[1:], True)]
-    middle = (high[:-1] + low[1:]) / 2
-    below = np.maximum((1 - _ROUNDING) * low, np.append(0.0, middle))
-    above = np.minimum((1 + _ROUNDING) * high, np.append(middle, np.inf))
+    is_last = np.append(is_new[1:], True)
+    below, above = (x - rounding)[is_new], (x + rounding)[is_last]
+    middle = (x[is_last][:-1] + x[is_new][1:]) / 2
+    below[1:], above[:-1] = np.maximum(below[1:], middle), np.minimum(above[:-1], middle)
     place = np.cumsum(is_new) - 1
-    events = np.bincount(place, (weights * happened)[order])
-    return np.stack([below, above], axis=1).ravel(), events, np.bincount(place, weights[order])
+    events, count = (np.bincount(place, w) for w in (weights * happened[order], weights))
+    return np.stack([below, above], axis=1).ravel(), events, count
 
 
 def _size(n: int) -> int:

@@ -17,6 +17,7 @@ from calibjax.recalibration._unit_line._line import known_levels as known_levels
 from calibjax.recalibration._unit_line._line import mended as mended
 from calibjax.recalibration._unit_line._line import quantiles_at as quantiles_at
 from calibjax.recalibration._unit_line._rows import LineRows as LineRows
+from calibjax.recalibration._unit_line._rows import at_levels as at_levels
 from calibjax.recalibration._unit_line._rows import beyond_quantiles as beyond_quantiles
 from calibjax.recalibration._unit_line._rows import distances_of as distances_of
 from calibjax.recalibration._unit_line._rows import seen_cells as seen_cells

@@ -35,8 +35,8 @@ from calibjax.scores import score_rows
 
 # Coordinates beyond are those of targets where a forecast has no tail.
 _LARGEST = 100.0
-# In units in the last place, or of 2^-40, the error of cdfs in float64: how far scores and values
-# go, and the most in scores.
+# How far scores and values go, in units in the last place, or of 2^-40, the error of cdfs in
+# float64; and the most in scores.
 _OF_SCORES, _OF_VALUES, _LEAST_EPS, _MOST = 8, 4, 2.0**-40, 0.1
 
 
