@@ -11,13 +11,8 @@ from jax.typing import ArrayLike
 from calibjax._check import check_array, check_shapes, check_values
 from calibjax._rows._data import Covariates, Data
 from calibjax._rows._dependence import kept_rows
-from calibjax._rows._named_columns import (
-    Frame,
-    NamedColumns,
-    in_one_kind,
-    is_missing,
-    named_columns,
-)
+from calibjax._rows._named_columns import Frame, NamedColumns, named_columns
+from calibjax._rows._typed_column import numbered, typed_column
 from calibjax._sharding import devices_of, on_one_device
 from calibjax._struct import is_array, is_traced, widest_dtype
 
@@ -73,24 +68,14 @@ def _column(
             at = np.asarray(on_one_device(values))
             check_values(of_column, at, "known in every row", ~(np.isnan(at) & kept))
         return jnp.asarray(values), 0
-    array = np.asarray(values)
-    check_shapes({of_column: (array, "n")}, {"n": n})
-    if array.dtype.kind not in "bifuOSUTMm":
-        raise TypeError(
-            f"{of_column} must hold real numbers, times or categories, got dtype {array.dtype}."
-        )
-    missing = np.flatnonzero(is_missing(array) & kept)
-    if missing.size:
-        raise ValueError(
-            f"{of_column} must be known in every row; row {missing[0]} is {array[missing[0]]}."
-        )
-    known = in_one_kind(array[kept])
-    different, places, counts = np.unique(known, return_inverse=True, return_counts=True)
+    column = typed_column(of_column, values, n)
+    column.check_known(kept)
+    levels, places = numbered(column.values[kept])
     numbers, size = np.zeros(n, np.int32), 0
-    if known.dtype.kind in "SUT":
+    if levels.dtype.kind == "O":
         # The most frequent category is 0.
-        ranks = np.argsort(np.argsort(-counts, kind="stable"))
-        size = min(different.size, _MOST_CATEGORIES)
-        places = np.minimum(ranks[places.reshape(-1)], size - 1)
-    numbers[kept] = places.reshape(-1)
+        ranks = np.argsort(np.argsort(-np.bincount(places), kind="stable"))
+        size = min(levels.size, _MOST_CATEGORIES)
+        places = np.minimum(ranks[places], size - 1)
+    numbers[kept] = places
     return numbers, size

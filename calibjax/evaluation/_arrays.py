@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from calibjax._rows import is_missing, read_array
+
 
 def as_numpy(name: str, value: Any) -> np.ndarray:
     """The numbers, truth values or strings of an argument as an array of NumPy.
@@ -63,17 +65,6 @@ def column_names(value: Any) -> list[Any] | None:
     return None if columns is None or callable(columns) else list(columns)
 
 
-def read_array(value: Any) -> np.ndarray:
-    """An array of whatever dtype NumPy finds."""
-    if hasattr(value, "detach"):  # a tensor of torch, which may lie on a GPU or have a gradient
-        value = value.detach().cpu()
-    if hasattr(value, "to_numpy"):  # of pandas and polars
-        return np.asarray(value.to_numpy())
-    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
-        return np.from_dlpack(value)
-    return np.asarray(value)
-
-
 def _from_objects(name: str, array: np.ndarray) -> np.ndarray:
     """An array of Python objects as strings, truth values or integers if all are, else floats."""
     for place, item in np.ndenumerate(array):
@@ -82,7 +73,7 @@ def _from_objects(name: str, array: np.ndarray) -> np.ndarray:
                 f"{name} must hold either numbers or strings; {_where(place)} is "
                 f"{_described(item)}: numpy.stack(list({name})) makes one array of all rows."
             )
-        if _is_missing(item):
+        if is_missing(item):
             raise ValueError(f"{name} must not have missing values; {_where(place)} is {item}.")
     if all(isinstance(item, str) for item in array.flat):
         return np.array(array.tolist())
@@ -96,14 +87,6 @@ def _from_objects(name: str, array: np.ndarray) -> np.ndarray:
     # Integers of pandas may be objects, and a float does not hold a long one.
     kept = np.array(array.tolist())
     return kept if kept.dtype.kind in "biu" else array.astype(float)
-
-
-def _is_missing(item: Any) -> bool:
-    """Whether it is None, or does not equal itself, as NaN; pandas.NA refuses to say even this."""
-    try:
-        return item is None or bool(item != item)
-    except TypeError:
-        return True
 
 
 def _where(place: tuple[int, ...]) -> str:

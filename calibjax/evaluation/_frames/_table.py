@@ -7,6 +7,7 @@ from typing import Any, Never, Self
 
 import numpy as np
 
+from calibjax._rows import is_missing as is_missing_item
 from calibjax._rows import text_of_time
 from calibjax._struct import on_host
 
@@ -293,27 +294,17 @@ class Table(abc.ABC):
 
 def is_missing(cells: np.ndarray) -> np.ndarray:
     """Which rows miss a value, ``[n]``: None, NaN, NaT or NA of pandas, also one in a list."""
-    if cells.dtype.kind in "mM":
-        found = np.isnat(cells)
-    elif cells.dtype.kind == "f":
-        found = np.isnan(cells)
-    elif cells.dtype == object:
+    if cells.dtype == object:
         found = np.array([_is_none(x) for x in cells.flat], bool).reshape(cells.shape)
     else:
-        found = np.zeros(cells.shape, bool)
+        found = cells != cells
     return np.asarray(found.any(axis=tuple(range(1, found.ndim))))
 
 
 def _is_none(value: object) -> bool:
     if isinstance(value, (list, np.ndarray)):
         return any(map(_is_none, value))
-    # NA of pandas refuses to say whether it is itself.
-    if value is None or isinstance(value, (str, dict)):
-        return value is None
-    try:
-        return bool(value != value)
-    except TypeError:
-        return True
+    return not isinstance(value, (str, dict)) and is_missing_item(value)
 
 
 def as_floats(cells: np.ndarray) -> np.ndarray:
