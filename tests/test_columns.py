@@ -346,3 +346,16 @@ def test_numbered_is_what_numpy_finds():
         expected, at = np.unique(x, return_inverse=True)
         np.testing.assert_array_equal(levels, expected)
         np.testing.assert_array_equal(places, at)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "times", "texts"])
+def test_masked_rows_may_hold_anything(kind):
+    forms, values = KINDS[kind]
+    items = np.array([*values, "unknown", b"?", 1j, None], object)
+    kept = np.arange(8) < 4
+    typed = typed_column("column x of groups", items, 8, kept)
+    assert ColumnCode.of("x", typed, kept) == code_of(
+        forms["objects" if kind != "times" else "datetime"](values)
+    )
+    with pytest.raises(ValueError, match="x must be known in every row; row 7 is None"):
+        typed_column("x", items, 8, np.arange(8) != 4, known=True)

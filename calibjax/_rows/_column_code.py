@@ -9,10 +9,6 @@ import numpy as np
 
 from calibjax._rows._typed_column import TypedColumn, different, of_kind, places_in
 
-# Numbers with more different values than this are cut, at their quartiles.
-_FEW_NUMBERS = 12
-_N_BINS = 4
-
 
 class ColumnCode(NamedTuple):
     """How values of a column become codes 0, 1, …, by rules that are made at a fit.
@@ -35,23 +31,18 @@ class ColumnCode(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        name: str,
-        column: TypedColumn,
-        kept: np.ndarray,
-        few: int = _FEW_NUMBERS,
-        n_bins: int = _N_BINS,
+        cls, name: str, column: TypedColumn, kept: np.ndarray, few: int = 12, n_bins: int = 4
     ) -> Self:
-        """The code that the kept rows of a column make; more than `few` numbers are cut."""
+        """The code that kept rows make; more different numbers than `few` are cut at quantiles."""
         known = column.values[kept & ~column.missing]
         levels, dtype = different(known), str(known.dtype)
         if not column.is_number or levels.size <= few:
-            return cls(name, dtype, tuple(plain_values(levels)), ())
+            return cls(name, dtype, tuple(_plain(levels)), ())
         starts = np.sort(known)[(np.arange(1, n_bins) * known.size) // n_bins]
         places = np.unique(np.searchsorted(levels, starts))
         # If most rows have the least value, all others are a bin.
         places = places[places > 0] if places.any() else np.array([1])
-        pairs = zip(plain_values(levels[places - 1]), plain_values(levels[places]), strict=True)
+        pairs = zip(_plain(levels[places - 1]), _plain(levels[places]), strict=True)
         return cls(name, dtype, (), tuple(_between(a, b) for a, b in pairs))
 
     @property
@@ -90,8 +81,8 @@ class ColumnCode(NamedTuple):
         return tuple(f"{column.text(a)} to {column.text(b)}" for a, b in ends)
 
     def _as_at_the_fit(self, column: TypedColumn) -> np.ndarray:
-        words, read = _KINDS.get(np.dtype(self.dtype).kind, _NUMBERS)
-        came, _ = _KINDS.get(column.values.dtype.kind, _NUMBERS)
+        words, read = _KINDS[np.dtype(self.dtype).kind]
+        came, _ = _KINDS[column.values.dtype.kind]
         if words == came:
             return column.values
         value = column.text(np.argmin(column.missing))
@@ -113,16 +104,15 @@ def _number_of(text: str) -> bool | Decimal:
 
 # Texts of other rows are read by the kind that the column had at the fit.
 _KINDS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    **dict.fromkeys("biuf", ("numbers", _number_of)),
     "M": ("times", datetime.datetime.fromisoformat),
     "O": ("texts", str),
 }
-_NUMBERS = "numbers", _number_of
 
 
-def plain_values(values: np.ndarray) -> list[Any]:
+def _plain(values: np.ndarray) -> Any:
     """Values of Python; times are integers."""
-    plain: list[Any] = (values.view(np.int64) if values.dtype.kind == "M" else values).tolist()
-    return plain
+    return (values.view(np.int64) if values.dtype.kind == "M" else values).tolist()
 
 
 def _between(a: Any, b: Any) -> Any:
@@ -130,4 +120,4 @@ def _between(a: Any, b: Any) -> Any:
     if isinstance(a, int):
         return a + (b - a + 1) // 2
     middle = a / 2 + b / 2
-    return middle if a < middle < b else b
+    return middle if a < middle < b else min(b, np.finfo(float).max)

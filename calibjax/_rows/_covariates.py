@@ -32,18 +32,7 @@ def with_covariates(data: Data, covariates: CovariatesLike | None) -> Data:
     """
     if covariates is None:
         return data
-    columns: dict[str, object]
-    # A frame can be made an array too.
-    if is_array(covariates) and not isinstance(covariates, Frame):
-        check_array("covariates", covariates, "real")
-        hint = "; array[:, None] makes one column of [n]"
-        check_shapes({"covariates": (covariates, "n d")}, {"n": data.n}, one_axis_less=hint)
-        array = cast("jax.Array", covariates)
-        columns = {str(j): array[:, j] for j in range(array.shape[1])}
-    else:
-        columns = named_columns("covariates", cast("NamedColumns", covariates))
-    if not columns:
-        raise ValueError("covariates must have at least one column, got none.")
+    columns = covariate_columns(covariates, data.n)
     kept = kept_rows(data)
     found = {name: _column(name, values, data.n, kept) for name, values in columns.items()}
     values, sizes = zip(*found.values(), strict=True)
@@ -53,6 +42,23 @@ def with_covariates(data: Data, covariates: CovariatesLike | None) -> Data:
         dtype = widest_dtype(*values)
         together = jnp.stack([jnp.asarray(x, dtype) for x in values], axis=1)
     return dataclasses.replace(data, covariates=Covariates(together, tuple(found), sizes))
+
+
+def covariate_columns(covariates: CovariatesLike, n: int) -> dict[str, object]:
+    """The columns of covariates by their names, in an array by their numbers."""
+    columns: dict[str, object]
+    # A frame can be made an array too.
+    if is_array(covariates) and not isinstance(covariates, Frame):
+        check_array("covariates", covariates, "real")
+        hint = "; array[:, None] makes one column of [n]"
+        check_shapes({"covariates": (covariates, "n d")}, {"n": n}, one_axis_less=hint)
+        array = cast("jax.Array", covariates)
+        columns = {str(j): array[:, j] for j in range(array.shape[1])}
+    else:
+        columns = named_columns("covariates", cast("NamedColumns", covariates))
+    if not columns:
+        raise ValueError("covariates must have at least one column, got none.")
+    return columns
 
 
 def _column(
@@ -68,8 +74,7 @@ def _column(
             at = np.asarray(on_one_device(values))
             check_values(of_column, at, "known in every row", ~(np.isnan(at) & kept))
         return jnp.asarray(values), 0
-    column = typed_column(of_column, values, n)
-    column.check_known(kept)
+    column = typed_column(of_column, values, n, kept, known=True)
     levels, places = numbered(column.values[kept])
     numbers, size = np.zeros(n, np.int32), 0
     if levels.dtype.kind == "O":

@@ -39,28 +39,24 @@ class TypedColumn(NamedTuple):
         """Whether values have distances, as numbers and times have, and not truth values."""
         return self.values.dtype.kind in "iufM"
 
-    def check_known(self, kept: np.ndarray | bool = True) -> None:
-        """A ValueError if a kept row has no value."""
-        for row in np.flatnonzero(self.missing & kept)[:1]:
-            raise ValueError(
-                f"{self.name} must be known in every row; row {row} is {self.text(row)}."
-            )
-
     def text(self, row: np.integer[Any] | int) -> str:
         """The value of a row, as people read it."""
         value = np.asarray(getattr(self.given, "iloc", self.given)[row : row + 1])[0]
-        return f"{value:.4g}" if isinstance(value, (float, np.floating)) else _text(value)
+        return f"{value + 0:.4g}" if isinstance(value, (float, np.floating)) else text_of(value)
 
 
-def typed_column(name: str, given: object, n: int) -> TypedColumn:
+def typed_column(
+    name: str, given: Any, n: int, kept: np.ndarray | bool = True, known: bool = False
+) -> TypedColumn:
     """A column ``[n]``; `name` is what errors call it, such as "column region of groups".
 
     Naive times are taken for those of UTC, a period is its start, a duration is its hours, and
     decimals are numbers.  Texts of numbers are texts.  Objects of several kinds are their texts.
+    Rows that are not `kept` may hold anything.
 
     Raises:
-        TypeError, ValueError: the column is traced, has another shape, or holds lists or complex
-            numbers.
+        TypeError, ValueError: the column is traced, has another shape, holds lists or complex
+            numbers, or misses a value although all must be `known`.
     """
     if is_traced(given):
         raise TypeError(
@@ -68,25 +64,22 @@ def typed_column(name: str, given: object, n: int) -> TypedColumn:
             "of NumPy."
         )
     given = np.asarray(given) if isinstance(given, jax.Array) else given
-    array = _in_utc(given)
+    has_zone = hasattr(getattr(given, "dtype", None), "tz")  # of pandas
+    array = given.to_numpy("M8[us]") if has_zone else read_array(given)
     check_shapes({name: (array, "n")}, {"n": n})
     if array.dtype.kind not in "bifuOSUTMm":
         raise TypeError(
             f"{name} must hold real numbers, times or categories, got dtype {array.dtype}."
         )
-    if array.dtype.kind not in "OST":
+    if array.dtype.kind in "OST":
+        values, missing = _of_objects(name, np.where(kept, array.astype(object), np.array(None)))
+    else:
         values = _in_kind(array)
-        return TypedColumn(name, values, values != values, given)
-    place: dict[Any, int] = {}
-    try:
-        rows = np.array([place.setdefault(x, len(place)) for x in array.tolist()], int)
-    except TypeError:
-        raise TypeError(f"{name} must hold one value in each row, got lists.") from None
-    missing = np.array([is_missing(x) for x in place], bool)
-    known = of_kind([x for x, lacks in zip(place, missing, strict=True) if not lacks])
-    values = np.zeros(missing.size, known.dtype)
-    values[~missing] = known
-    return TypedColumn(name, values[rows], missing[rows], given)
+        missing = values != values
+    column = TypedColumn(name, values, missing, given)
+    for row in np.flatnonzero(missing & kept & known)[:1]:
+        raise ValueError(f"{name} must be known in every row; row {row} is {column.text(row)}.")
+    return column
 
 
 def different(values: np.ndarray) -> np.ndarray:
@@ -138,7 +131,7 @@ def of_kind(items: list[Any]) -> np.ndarray:
         return np.array([_time(x) for x in items], "M8[us]")
     if are(datetime.timedelta, np.timedelta64):
         return np.array([x / _HOUR for x in items], float)
-    return np.array([_text(x) for x in items], object)
+    return np.array([text_of(x) for x in items], object)
 
 
 def is_missing(item: Any) -> bool:
@@ -149,11 +142,13 @@ def is_missing(item: Any) -> bool:
         return True
 
 
-def text_of_time(value: np.datetime64 | np.timedelta64) -> str:
-    """A date, with the time of the day unless it is midnight; a difference of times in hours."""
+def text_of(value: object) -> str:
+    """A date, with the time of the day unless it is midnight; a duration in hours; all else."""
     if isinstance(value, np.timedelta64):
         return f"{value / _HOUR:g} h"
-    return str(np.datetime_as_string(value, unit="auto"))
+    if isinstance(value, np.datetime64):
+        return str(np.datetime_as_string(value, unit="auto"))
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def read_array(value: Any) -> np.ndarray:
@@ -184,10 +179,17 @@ def _in_utc(given: Any) -> np.ndarray:
     return read_array(given)
 
 
-def _text(value: object) -> str:
-    if isinstance(value, (np.datetime64, np.timedelta64)):
-        return text_of_time(value)
-    return value.decode() if isinstance(value, bytes) else str(value)
+def _of_objects(name: str, array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    place: dict[Any, int] = {}
+    try:
+        rows = np.array([place.setdefault(x, len(place)) for x in array.tolist()], int)
+    except TypeError:
+        raise TypeError(f"{name} must hold one value in each row, got lists.") from None
+    missing = np.array([is_missing(x) for x in place], bool)
+    known = of_kind([x for x, lacks in zip(place, missing, strict=True) if not lacks])
+    values = np.zeros(missing.size, known.dtype)
+    values[~missing] = known
+    return values[rows], missing[rows]
 
 
 def _in_kind(array: np.ndarray) -> np.ndarray:
@@ -212,8 +214,6 @@ def _number(x: Any) -> Any:
 
 def _time(x: Any) -> np.datetime64:
     x = getattr(x, "start_time", x)
-    if hasattr(x, "to_datetime64"):  # of pandas; in UTC
-        x = x.to_datetime64()
-    elif getattr(x, "tzinfo", None) is not None:
+    if getattr(x, "tzinfo", None) is not None:
         x = x.astimezone(datetime.UTC).replace(tzinfo=None)
     return np.datetime64(x)

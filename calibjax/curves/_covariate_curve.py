@@ -211,8 +211,7 @@ def _cells_of(covariate: NamedColumns, kept: np.ndarray, n_bins: int) -> _Cells:
     if len(columns) != 1:
         raise ValueError(f"covariate must be one column, got {', '.join(columns) or 'none'}.")
     ((name, given),) = columns.items()
-    column = typed_column(f"column {name} of covariate", given, kept.size)
-    column.check_known(kept)
+    column = typed_column(f"column {name} of covariate", given, kept.size, kept, known=True)
     code = ColumnCode.of(name, column, kept, few=n_bins, n_bins=n_bins)
     if code.n_known < 2:
         raise ValueError(f"{column.name} must have two values, got {code.n_known}.")
@@ -226,10 +225,8 @@ def _cells_of(covariate: NamedColumns, kept: np.ndarray, n_bins: int) -> _Cells:
         numbers = np.arange(count.size)
         return _Cells(name, every, count, numbers, numbers, numbers, code.names(column, every))
     parts = [np.sort(column.values[every == c]) for c in range(count.size)]
-    middle, least, most = (
-        np.array([part[at(part.size)] for part in parts])
-        for at in (lambda n: n // 2, lambda n: 0, lambda n: n - 1)
-    )
+    ranges = [(part[part.size // 2], part[0], part[-1]) for part in parts]
+    middle, least, most = map(np.array, zip(*ranges, strict=True))
     return _Cells(name, every, count, middle, least, most, ())
 
 

@@ -65,6 +65,24 @@ def column_names(value: Any) -> list[Any] | None:
     return None if columns is None or callable(columns) else list(columns)
 
 
+def as_floats(cells: np.ndarray) -> np.ndarray:
+    """Numbers and texts of numbers as floats; NaN for anything else."""
+    if cells.dtype != object:
+        return cells.astype(float)
+    found = np.array([_as_float(x) for x in cells.flat], float)
+    return found.reshape(cells.shape)
+
+
+def _as_float(value: Any) -> float:
+    # Python reads 1_000 as a number, and no other program does.
+    if isinstance(value, str) and "_" in value:
+        return np.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return np.nan
+
+
 def _from_objects(name: str, array: np.ndarray) -> np.ndarray:
     """An array of Python objects as strings, truth values or integers if all are, else floats."""
     for place, item in np.ndenumerate(array):

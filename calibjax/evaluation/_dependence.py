@@ -8,7 +8,7 @@ import numpy as np
 
 from calibjax._rows import Dependence, TypedColumn, numbered, typed_column
 from calibjax._struct import on_host
-from calibjax.evaluation._arrays import as_numpy
+from calibjax.evaluation._arrays import as_floats, as_numpy
 
 #: What is assumed if people say nothing.
 INDEPENDENT = Dependence()
@@ -64,13 +64,12 @@ def read_times(column: TypedColumn) -> Times:
     """Numbers, dates, or texts that are all dates or all numbers."""
     values = column.values
     if values.dtype.kind == "M":
-        days = (values - np.datetime64(0, "us")) / np.timedelta64(1, "D")
-        return Times(days, True)
+        return Times((values - np.datetime64(0, "us")) / np.timedelta64(1, "D"), True)
     if values.dtype.kind != "O":
         return Times(values.astype(np.float64), False)
     texts, rows = numbered(values)
     dates = Times(np.array([_days(text) for text in texts.tolist()])[rows], True)
-    numbers = Times(np.array([_number(text) for text in texts.tolist()])[rows], False)
+    numbers = Times(as_floats(texts)[rows], False)
     return max(dates, numbers, key=lambda found: np.isfinite(found.values).sum())
 
 
@@ -127,9 +126,7 @@ def _of_rows(name: str, value: Any) -> Any:
 
 def _typed(name: str, value: Any) -> TypedColumn:
     value = _of_rows(name, value)
-    column = typed_column(name, value, len(value))
-    column.check_known()
-    return column
+    return typed_column(name, value, len(value), known=True)
 
 
 def as_iso(text: str) -> str:
@@ -153,14 +150,6 @@ def _days(text: str) -> float:
         return (datetime.datetime.fromisoformat(as_iso(text).strip()) - _EPOCH) / _DAY
     except ValueError:
         return np.nan
-
-
-def _number(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        return np.nan
-    return number if np.isfinite(number) else np.nan
 
 
 def in_units(horizon: Any, are_dates: bool) -> Any:

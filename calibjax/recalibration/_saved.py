@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from calibjax._rows import ColumnCode, different, plain_values
+from calibjax._rows import ColumnCode, different
 from calibjax._struct import is_array
 from calibjax.recalibration._groups import Coding, GroupCurve
 from calibjax.recalibration._labels import STEPS, apply_jit
@@ -88,7 +88,6 @@ def _as_json(node: Any) -> Any:
     if node is None:
         return None
     if isinstance(node, Coding):
-        # Of infinite numbers JSON has the texts.
         columns = [x._asdict() | {"levels": _in_json(x.levels)} for x in node.columns]
         return {"columns": columns, "pairs": [list(pair) for pair in node.pairs]}
     if isinstance(node, tuple):
@@ -102,7 +101,7 @@ def _as_json(node: Any) -> Any:
 
 
 def _in_json(levels: tuple[Any, ...]) -> list[Any]:
-    return [str(x) if isinstance(x, float) and np.isinf(x) else x for x in levels]
+    return [str(x) if x in (-np.inf, np.inf) else x for x in levels]
 
 
 def _decimals(array: np.ndarray) -> list[float]:
@@ -148,11 +147,12 @@ def _coding_of(node: dict[str, Any]) -> Coding:
 
 
 def _code_of(node: dict[str, Any]) -> ColumnCode:
-    levels = np.array(node["levels"], node["dtype"])
-    cuts = tuple(map(float if levels.dtype.kind == "f" else int, node["cuts"]))
-    if not np.array_equal(different(levels), levels) or list(cuts) != sorted(set(cuts)):
+    name, dtype, cuts = node["name"], np.dtype(node["dtype"]), tuple(node["cuts"])
+    levels = tuple(map(float, node["levels"]) if dtype.kind == "f" else node["levels"])
+    array = np.array(levels, dtype)
+    if not np.array_equal(different(array), array) or list(cuts) != sorted(set(cuts)):
         raise ValueError("levels and cuts must ascend")
-    return ColumnCode(node["name"], node["dtype"], tuple(plain_values(levels)), cuts)
+    return ColumnCode(name, str(dtype), levels, cuts)
 
 
 def _fit_of(node: dict[str, Any]) -> Fit:

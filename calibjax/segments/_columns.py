@@ -35,7 +35,7 @@ def read_columns(groups: Groups, kept: np.ndarray) -> tuple[list[Column], dict[s
     """The columns that make segments of the kept rows ``[n]``, and why others are left out."""
     columns, left_out = [], {}
     for name, given in named_columns("groups", groups).items():
-        typed = typed_column(f"column {name} of groups", given, kept.size)
+        typed = typed_column(f"column {name} of groups", given, kept.size, kept)
         column = _column(name, typed, kept)
         if isinstance(column, str):
             left_out[name] = column
@@ -59,13 +59,10 @@ def _column(name: str, column: TypedColumn, kept: np.ndarray) -> Column | str:
     if code.n_known > _MOST_LEVELS:
         return f"has {code.n_known} levels, more than {_MOST_LEVELS}"
     levels = code.names(column, codes) + (MISSING,) * has_missing
-    phrases: tuple[str, ...] = ()
-    if column.values.dtype.kind == "b":
-        words = {"True": name, "False": f"not {name}", MISSING: f"{name} {MISSING}"}
-        phrases = tuple(words[level] for level in levels)
-    if column.is_number:
-        phrases = tuple(f"{name} {level}" for level in levels)
-    return Column(name, levels, phrases, codes)
+    if column.values.dtype.kind == "O":
+        return Column(name, levels, (), codes)
+    words = {} if column.is_number else {"True": name, "False": f"not {name}"}
+    return Column(name, levels, tuple(words.get(x, f"{name} {x}") for x in levels), codes)
 
 
 def _in_phrases(columns: list[Column]) -> list[Column]:
@@ -77,10 +74,8 @@ def _in_phrases(columns: list[Column]) -> list[Column]:
         return level if is_clear else f"{column.name} {level}"
 
     return [
-        column
-        if column.phrases
-        else column._replace(phrases=tuple(phrase(column, level) for level in column.levels))
-        for column in columns
+        x if x.phrases else x._replace(phrases=tuple(phrase(x, level) for level in x.levels))
+        for x in columns
     ]
 
 

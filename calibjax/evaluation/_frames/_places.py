@@ -18,7 +18,8 @@ from calibjax.distributions import (
     Quantiles,
     SurvivalCurve,
 )
-from calibjax.evaluation._frames._table import Table, as_floats, is_missing
+from calibjax.evaluation._arrays import as_floats
+from calibjax.evaluation._frames._table import Table, is_missing
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,9 @@ from typing import Any, Never, Self
 import numpy as np
 
 from calibjax._rows import is_missing as is_missing_item
-from calibjax._rows import text_of_time
+from calibjax._rows import text_of
 from calibjax._struct import on_host
+from calibjax.evaluation._arrays import as_floats
 
 # What pandas and R write where a value is missing.
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>")
@@ -307,24 +308,6 @@ def _is_none(value: object) -> bool:
     return not isinstance(value, (str, dict)) and is_missing_item(value)
 
 
-def as_floats(cells: np.ndarray) -> np.ndarray:
-    """Numbers and texts of numbers as floats; NaN for anything else."""
-    if cells.dtype != object:
-        return cells.astype(float)
-    found = np.array([_as_float(x) for x in cells.flat], float)
-    return found.reshape(cells.shape)
-
-
-def _as_float(value: Any) -> float:
-    # Python reads 1_000 as a number, and no other program does.
-    if isinstance(value, str) and "_" in value:
-        return np.nan
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return np.nan
-
-
 def as_numbers(cells: np.ndarray) -> np.ndarray:
     """Texts that are all numbers as numbers, where missing ones are NaN, and all else as it is."""
     if cells.dtype != object or cells.ndim > 1:
@@ -334,13 +317,6 @@ def as_numbers(cells: np.ndarray) -> np.ndarray:
     numbers = as_floats(cells)
     texts = cells[np.isnan(numbers)]
     return numbers if all(_is_none(x) or x.strip().lower() == "nan" for x in texts) else cells
-
-
-def text_of(value: Any) -> str:
-    """A value as it is written."""
-    if isinstance(value, (np.datetime64, np.timedelta64)) and not np.isnat(value):
-        return text_of_time(value)
-    return str(value.item() if isinstance(value, np.generic) else value)
 
 
 def stems(pattern: str, names: Sequence[str]) -> list[str]:

@@ -28,9 +28,10 @@ class Coding(NamedTuple):
     @classmethod
     def of(cls, groups: NamedColumns, kept: np.ndarray) -> Self:
         """The segments of the kept rows ``[n]``."""
-        typed = _typed(groups, kept.size)
-        if not typed:
+        given = named_columns("groups", groups)
+        if not given:
             raise ValueError("groups must hold at least one column, got none.")
+        typed = {name: _typed(name, x, kept.size, kept) for name, x in given.items()}
         columns = tuple(_most_frequent(name, x, kept) for name, x in typed.items())
         codes = [column.codes(typed[column.name])[kept] for column in columns]
         found = []
@@ -55,14 +56,14 @@ class Coding(NamedTuple):
 
     def segments(self, groups: NamedColumns, n: int) -> np.ndarray:
         """The numbers of the segments of each row ``[n, J]``; `n_segments` stands for none."""
-        typed = _typed(groups, n)
-        lacking = [column.name for column in self.columns if column.name not in typed]
+        given = named_columns("groups", groups)
+        lacking = [column.name for column in self.columns if column.name not in given]
         if lacking:
             names = ", ".join(column.name for column in self.columns)
             raise ValueError(
                 f"groups must have the columns of the fit, {names}, got none called {lacking[0]}."
             )
-        codes = [column.codes(typed[column.name]) for column in self.columns]
+        codes = [x.codes(_typed(x.name, given[x.name], n)) for x in self.columns]
         none, parts, first = self.n_segments, [], 0
         for column, code in zip(self.columns, codes, strict=True):
             parts.append(np.where(code >= 0, first + code, none))
@@ -83,9 +84,8 @@ class Coding(NamedTuple):
         return found[:, :-1]
 
 
-def _typed(groups: NamedColumns, n: int) -> dict[str, TypedColumn]:
-    given = named_columns("groups", groups)
-    return {name: typed_column(f"column {name} of groups", x, n) for name, x in given.items()}
+def _typed(name: str, given: object, n: int, kept: np.ndarray | bool = True) -> TypedColumn:
+    return typed_column(f"column {name} of groups", given, n, kept)
 
 
 def _most_frequent(name: str, column: TypedColumn, kept: np.ndarray) -> ColumnCode:
