@@ -431,9 +431,9 @@ def test_errors_of_groups():
         "groups must hold at least two groups, got 1.",
     )
     check_message(
-        lambda: cj.compare_groups(KEY, None, predictions, targets, np.linspace(0, 1, 30)),
+        lambda: cj.compare_groups(KEY, None, predictions, targets, 1j * np.ones(30)),
         TypeError,
-        "groups must hold texts, integers or truth values, got dtype float64.",
+        "groups must hold real numbers, times or categories, got dtype complex128.",
     )
     one = np.where(np.arange(30) == 3, "b", "a")
     check_message(

@@ -84,15 +84,16 @@ def test_rows_are_coded_as_at_the_fit():
     kept = np.ones(N, bool)
     counts = np.arange(N) % 5
     coding = Coding.of({"count": counts, "age": GROUPS["age"]}, kept)
-    assert coding.columns[0].levels == ("0", "1", "2", "3", "4")
-    np.testing.assert_allclose(
-        coding.columns[1].cuts, np.sort(GROUPS["age"])[[150, 300, 450]], rtol=1e-6
-    )
+    assert coding.columns[0].levels == (0, 1, 2, 3, 4)
+    # Cuts are in the middle between the numbers of two rows.
+    ages = np.sort(GROUPS["age"]).astype(float)
+    starts = np.array([150, 300, 450])
+    np.testing.assert_allclose(coding.columns[1].cuts, (ages[starts - 1] + ages[starts]) / 2)
     whole = coding.segments({"count": counts, "age": GROUPS["age"]}, N)
     part = coding.segments({"age": list(GROUPS["age"][7:9]), "count": counts[7:9] * 1.0}, 2)
     np.testing.assert_array_equal(part, whole[7:9])
-    # Five levels, four quarters, and missing ages, which nobody has; pairs follow.
-    assert coding.n_single == 10 and len(coding.pairs) == 20 and whole.max() == 29
+    # Five levels, four quarters, and missing values of both, which nobody has; pairs follow.
+    assert coding.n_single == 11 and len(coding.pairs) == 20 and whole.max() == 30
     days = np.datetime64("2024-01-01") + np.arange(N) % 40
     coded = Coding.of({"day": days}, kept).segments({"day": days.astype("M8[ns]")}, N)
     assert np.bincount(coded[:, 0]).tolist() == [150, 150, 150, 150]
@@ -201,7 +202,7 @@ ERRORS = {
     "shape": (
         lambda: fitted(groups={"region": GROUPS["region"][:5]}),
         ValueError,
-        r"region in groups must have shape \[n\] with n = 600",
+        r"column region of groups must have shape \[n\] with n = 600",
     ),
     "none": (
         lambda: fitted(groups={}),
@@ -210,8 +211,8 @@ ERRORS = {
     ),
     "texts": (
         lambda: fitted()(PREDICTIONS[:1], {"region": ["a"], "age": ["old"], "night": [True]}),
-        TypeError,
-        "groups must hold numbers where the fit had numbers",
+        ValueError,
+        "column age of groups must hold numbers, as at the fit, got 'old'",
     ),
 }
 

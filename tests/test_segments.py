@@ -560,11 +560,11 @@ def test_errors():
     predictions, targets = cj.Bernoulli(PROBS), EVENTS
     with pytest.raises(TypeError, match='groups must be a mapping of names .*"region"'):
         cj.segment_test(KEY, predictions, targets, GROUPS["lead"])
-    with pytest.raises(ValueError, match=r"lead in groups must have shape \[n\] with n = 120"):
+    with pytest.raises(ValueError, match=r"lead of groups must have shape \[n\] with n = 120"):
         cj.segment_test(KEY, predictions, targets, {"lead": [1, 2]})
-    with pytest.raises(TypeError, match="lead in groups must hold categories or real numbers"):
+    with pytest.raises(TypeError, match="lead of groups must hold real numbers, times or cat"):
         cj.segment_test(KEY, predictions, targets, {"lead": 1j * np.arange(N)})
-    with pytest.raises(TypeError, match="groups must be known outside of jit"):
+    with pytest.raises(TypeError, match="column x of groups must be known outside of jit"):
         jax.jit(lambda x: cj.segment_test(KEY, predictions, targets, {"x": x}))(np.arange(N))
     with pytest.raises(ValueError, match="order must be at least 1"):
         cj.segment_test(KEY, predictions, targets, GROUPS, order=0)

@@ -6,7 +6,9 @@ from calibjax._rows._checked import check_locations as check_locations
 from calibjax._rows._checked import check_predictions as check_predictions
 from calibjax._rows._checked import check_rows as check_rows
 from calibjax._rows._checked import parameters as parameters
+from calibjax._rows._column_code import ColumnCode as ColumnCode
 from calibjax._rows._covariates import CovariatesLike as CovariatesLike
+from calibjax._rows._covariates import covariate_columns as covariate_columns
 from calibjax._rows._covariates import with_covariates as with_covariates
 from calibjax._rows._data import Covariates as Covariates
 from calibjax._rows._data import Data as Data
@@ -29,8 +31,11 @@ from calibjax._rows._ladder import padded as padded
 from calibjax._rows._ladder import rung as rung
 from calibjax._rows._named_columns import Frame as Frame
 from calibjax._rows._named_columns import NamedColumns as NamedColumns
-from calibjax._rows._named_columns import column_values as column_values
-from calibjax._rows._named_columns import in_one_kind as in_one_kind
-from calibjax._rows._named_columns import is_missing as is_missing
 from calibjax._rows._named_columns import named_columns as named_columns
-from calibjax._rows._named_columns import text_of_time as text_of_time
+from calibjax._rows._typed_column import TypedColumn as TypedColumn
+from calibjax._rows._typed_column import different as different
+from calibjax._rows._typed_column import is_missing as is_missing
+from calibjax._rows._typed_column import numbered as numbered
+from calibjax._rows._typed_column import read_array as read_array
+from calibjax._rows._typed_column import text_of as text_of
+from calibjax._rows._typed_column import typed_column as typed_column

@@ -11,13 +11,8 @@ from jax.typing import ArrayLike
 from calibjax._check import check_array, check_shapes, check_values
 from calibjax._rows._data import Covariates, Data
 from calibjax._rows._dependence import kept_rows
-from calibjax._rows._named_columns import (
-    Frame,
-    NamedColumns,
-    in_one_kind,
-    is_missing,
-    named_columns,
-)
+from calibjax._rows._named_columns import Frame, NamedColumns, named_columns
+from calibjax._rows._typed_column import numbered, typed_column
 from calibjax._sharding import devices_of, on_one_device
 from calibjax._struct import is_array, is_traced, widest_dtype
 
@@ -37,18 +32,7 @@ def with_covariates(data: Data, covariates: CovariatesLike | None) -> Data:
     """
     if covariates is None:
         return data
-    columns: dict[str, object]
-    # A frame can be made an array too.
-    if is_array(covariates) and not isinstance(covariates, Frame):
-        check_array("covariates", covariates, "real")
-        hint = "; array[:, None] makes one column of [n]"
-        check_shapes({"covariates": (covariates, "n d")}, {"n": data.n}, one_axis_less=hint)
-        array = cast("jax.Array", covariates)
-        columns = {str(j): array[:, j] for j in range(array.shape[1])}
-    else:
-        columns = named_columns("covariates", cast("NamedColumns", covariates))
-    if not columns:
-        raise ValueError("covariates must have at least one column, got none.")
+    columns = covariate_columns(covariates, data.n)
     kept = kept_rows(data)
     found = {name: _column(name, values, data.n, kept) for name, values in columns.items()}
     values, sizes = zip(*found.values(), strict=True)
@@ -58,6 +42,23 @@ def with_covariates(data: Data, covariates: CovariatesLike | None) -> Data:
         dtype = widest_dtype(*values)
         together = jnp.stack([jnp.asarray(x, dtype) for x in values], axis=1)
     return dataclasses.replace(data, covariates=Covariates(together, tuple(found), sizes))
+
+
+def covariate_columns(covariates: CovariatesLike, n: int) -> dict[str, object]:
+    """The columns of covariates by their names, in an array by their numbers."""
+    columns: dict[str, object]
+    # A frame can be made an array too.
+    if is_array(covariates) and not isinstance(covariates, Frame):
+        check_array("covariates", covariates, "real")
+        hint = "; array[:, None] makes one column of [n]"
+        check_shapes({"covariates": (covariates, "n d")}, {"n": n}, one_axis_less=hint)
+        array = cast("jax.Array", covariates)
+        columns = {str(j): array[:, j] for j in range(array.shape[1])}
+    else:
+        columns = named_columns("covariates", cast("NamedColumns", covariates))
+    if not columns:
+        raise ValueError("covariates must have at least one column, got none.")
+    return columns
 
 
 def _column(
@@ -73,24 +74,13 @@ def _column(
             at = np.asarray(on_one_device(values))
             check_values(of_column, at, "known in every row", ~(np.isnan(at) & kept))
         return jnp.asarray(values), 0
-    array = np.asarray(values)
-    check_shapes({of_column: (array, "n")}, {"n": n})
-    if array.dtype.kind not in "bifuOSUTMm":
-        raise TypeError(
-            f"{of_column} must hold real numbers, times or categories, got dtype {array.dtype}."
-        )
-    missing = np.flatnonzero(is_missing(array) & kept)
-    if missing.size:
-        raise ValueError(
-            f"{of_column} must be known in every row; row {missing[0]} is {array[missing[0]]}."
-        )
-    known = in_one_kind(array[kept])
-    different, places, counts = np.unique(known, return_inverse=True, return_counts=True)
+    column = typed_column(of_column, values, n, kept, known=True)
+    levels, places = numbered(column.values[kept])
     numbers, size = np.zeros(n, np.int32), 0
-    if known.dtype.kind in "SUT":
+    if levels.dtype.kind == "O":
         # The most frequent category is 0.
-        ranks = np.argsort(np.argsort(-counts, kind="stable"))
-        size = min(different.size, _MOST_CATEGORIES)
-        places = np.minimum(ranks[places.reshape(-1)], size - 1)
-    numbers[kept] = places.reshape(-1)
+        ranks = np.argsort(np.argsort(-np.bincount(places), kind="stable"))
+        size = min(levels.size, _MOST_CATEGORIES)
+        places = np.minimum(ranks[places], size - 1)
+    numbers[kept] = places
     return numbers, size

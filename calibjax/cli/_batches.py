@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax.cli._table import FileTable
-from calibjax.evaluation import Model, with_year_first
+from calibjax.evaluation import Model, as_iso
 
 # Dates that are not understood: nobody knows whether the day or the month is first, or which
 # century it is, and names of months are not ordered by the alphabet.
@@ -55,7 +55,8 @@ def batches_of(model: Model, by: str | None) -> list[Batch]:
     if by is None:
         return [Batch(table.source, 0, n)]
     values = _values_of(model, by)
-    starts = np.flatnonzero(np.append(True, values[1:] != values[:-1])).tolist()
+    changes = np.flatnonzero(values[1:] != values[:-1]).tolist()
+    starts = [0, *(k + 1 for k in changes if place_of(values[k]) != place_of(values[k + 1]))]
     found = [
         Batch(str(values[start]), start, stop - start)
         for start, stop in zip(starts, [*starts[1:], n], strict=True)
@@ -76,7 +77,7 @@ def in_order_of(model: Model, by: str | None) -> Model:
     places = [place_of(str(x)) for x in values]
     falls = [k for k in range(1, len(places)) if places[k] < places[k - 1]]
     is_clear = all(
-        kind == 0 or _DATE.match(with_year_first(x))
+        kind == 0 or _DATE.match(as_iso(x))
         for (kind, _), x in zip(places, values.tolist(), strict=True)
     )
     begins_again = len(falls) == 1 and restart_of(*values[falls[0] - 1 :][:2].tolist())
@@ -117,7 +118,7 @@ def place_of(name: str) -> tuple[int, Any]:
     Numbers are compared as numbers, and texts with the whole numbers in them as numbers: 2026-03-31
     comes before 2026-04-01, as 31.03.2026 does, and day 9 before day 10.
     """
-    name = with_year_first(name)
+    name = as_iso(name)
     try:
         number = Decimal(name)
     except InvalidOperation:

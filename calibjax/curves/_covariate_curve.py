@@ -7,15 +7,15 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._between import Targets
-from calibjax._check import check_integer, check_shapes
+from calibjax._check import check_integer
 from calibjax._distribution import Distribution
 from calibjax._rows import (
+    ColumnCode,
     NamedColumns,
     check_data,
     counted_rows,
-    in_one_kind,
-    is_missing,
     named_columns,
+    typed_column,
 )
 from calibjax._struct import is_traced, static, struct
 from calibjax.resampling import check_resamples
@@ -211,42 +211,22 @@ def _cells_of(covariate: NamedColumns, kept: np.ndarray, n_bins: int) -> _Cells:
     if len(columns) != 1:
         raise ValueError(f"covariate must be one column, got {', '.join(columns) or 'none'}.")
     ((name, given),) = columns.items()
-    values, of_column = np.asarray(given), f"column {name} of covariate"
-    check_shapes({of_column: (values, "n")}, {"n": kept.size})
-    if values.dtype.kind not in "bifuOSUTMm":
-        raise TypeError(
-            f"{of_column} must hold real numbers, times or categories, got dtype {values.dtype}."
-        )
-    missing = np.flatnonzero(is_missing(values) & kept)
-    if missing.size:
+    column = typed_column(f"column {name} of covariate", given, kept.size, kept, known=True)
+    code = ColumnCode.of(name, column, kept, few=n_bins, n_bins=n_bins)
+    if code.n_known < 2:
+        raise ValueError(f"{column.name} must have two values, got {code.n_known}.")
+    if code.n_known > _MOST_CATEGORIES and not column.is_number:
         raise ValueError(
-            f"{of_column} must be known in every row; row {missing[0]} is {values[missing[0]]}."
+            f"{column.name} must have at most {_MOST_CATEGORIES} categories, got {code.n_known}."
         )
-    known = in_one_kind(values[kept])
-    different, places = np.unique(known, return_inverse=True)
-    if different.size < 2:
-        raise ValueError(f"{of_column} must have two values, got {different.size}.")
-    is_number = known.dtype.kind in "iufMm"
-    if is_number and different.size > n_bins:
-        ordered = np.sort(known)
-        starts = np.unique(ordered[(np.arange(1, n_bins) * ordered.size) // n_bins])
-        places = np.unique(np.searchsorted(starts, known, side="right"), return_inverse=True)[1]
-    elif different.size > _MOST_CATEGORIES:
-        raise ValueError(
-            f"{of_column} must have at most {_MOST_CATEGORIES} categories, got {different.size}."
-        )
-    every = np.zeros(kept.size, int)
-    every[kept] = places
-    count = np.bincount(places)
-    if not is_number:
+    every = np.where(kept, code.codes(column), -1)
+    count = np.bincount(every[kept])
+    if not column.is_number:
         numbers = np.arange(count.size)
-        names = tuple(x.decode() if isinstance(x, bytes) else str(x) for x in different)
-        return _Cells(name, every, count, numbers, numbers, numbers, names)
-    parts = [np.sort(known[places == c]) for c in range(count.size)]
-    middle, least, most = (
-        np.array([part[at(part.size)] for part in parts])
-        for at in (lambda n: n // 2, lambda n: 0, lambda n: n - 1)
-    )
+        return _Cells(name, every, count, numbers, numbers, numbers, code.names(column, every))
+    parts = [np.sort(column.values[every == c]) for c in range(count.size)]
+    ranges = [(part[part.size // 2], part[0], part[-1]) for part in parts]
+    middle, least, most = map(np.array, zip(*ranges, strict=True))
     return _Cells(name, every, count, middle, least, most, ())
 
 

@@ -1,8 +1,8 @@
 """For people: from predictions in whatever form they have them to a verdict and a report."""
 
 from calibjax.evaluation._by import GroupVerdicts as GroupVerdicts
+from calibjax.evaluation._dependence import as_iso as as_iso
 from calibjax.evaluation._dependence import read_dependence as read_dependence
-from calibjax.evaluation._dependence import with_year_first as with_year_first
 from calibjax.evaluation._evaluate import evaluate as evaluate
 from calibjax.evaluation._evaluate_read import evaluate_model as evaluate_model
 from calibjax.evaluation._evaluate_read import evaluate_read as evaluate_read

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from calibjax._rows import is_missing, read_array
 from calibjax._struct import on_host
 from calibjax.distributions import Categorical
 
@@ -88,15 +89,22 @@ def column_names(value: Any) -> list[Any] | None:
     return None if columns is None or callable(columns) else list(columns)
 
 
-def read_array(value: Any) -> np.ndarray:
-    """An array of whatever dtype NumPy finds."""
-    if hasattr(value, "detach"):  # a tensor of torch, which may lie on a GPU or have a gradient
-        value = value.detach().cpu()
-    if hasattr(value, "to_numpy"):  # of pandas and polars
-        return np.asarray(value.to_numpy())
-    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
-        return np.from_dlpack(value)
-    return np.asarray(value)
+def as_floats(cells: np.ndarray) -> np.ndarray:
+    """Numbers and texts of numbers as floats; NaN for anything else."""
+    if cells.dtype != object:
+        return cells.astype(float)
+    found = np.array([_as_float(x) for x in cells.flat], float)
+    return found.reshape(cells.shape)
+
+
+def _as_float(value: Any) -> float:
+    # Python reads 1_000 as a number, and no other program does.
+    if isinstance(value, str) and "_" in value:
+        return np.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return np.nan
 
 
 def _from_objects(name: str, array: np.ndarray) -> np.ndarray:
@@ -107,7 +115,7 @@ def _from_objects(name: str, array: np.ndarray) -> np.ndarray:
                 f"{name} must hold either numbers or strings; {_where(place)} is "
                 f"{_described(item)}: numpy.stack(list({name})) makes one array of all rows."
             )
-        if _is_missing(item):
+        if is_missing(item):
             raise ValueError(f"{name} must not have missing values; {_where(place)} is {item}.")
     if all(isinstance(item, str) for item in array.flat):
         return np.array(array.tolist())
@@ -121,14 +129,6 @@ def _from_objects(name: str, array: np.ndarray) -> np.ndarray:
     # Integers of pandas may be objects, and a float does not hold a long one.
     kept = np.array(array.tolist())
     return kept if kept.dtype.kind in "biu" else array.astype(float)
-
-
-def _is_missing(item: Any) -> bool:
-    """Whether it is None, or does not equal itself, as NaN; pandas.NA refuses to say even this."""
-    try:
-        return item is None or bool(item != item)
-    except TypeError:
-        return True
 
 
 def _where(place: tuple[int, ...]) -> str:

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibjax._rows import Dependence
+from calibjax._rows import Dependence, TypedColumn, numbered, typed_column
 from calibjax._struct import on_host
-from calibjax.evaluation._arrays import as_numpy
+from calibjax.evaluation._arrays import as_floats, as_numpy
 
 #: What is assumed if people say nothing.
 INDEPENDENT = Dependence()
@@ -30,7 +30,7 @@ def read_weights(weights: Any) -> np.ndarray | None:
     """Weights as numbers ``[n]``, which `check_data` judges."""
     if weights is None:
         return None
-    found = _column("weights", as_numpy("weights", weights))
+    found = _of_rows("weights", as_numpy("weights", weights))
     if found.dtype.kind == "U":
         raise TypeError("weights must be numbers, got strings.")
     return on_host(found.astype(float))
@@ -43,33 +43,33 @@ def read_dependence(clusters: Any, times: Any, horizon: Any) -> Dependence:
         TypeError, ValueError: a value is missing, or is no number and no date.
     """
     if clusters is not None:
-        clusters = cluster_numbers(_column("clusters", _with_dates("clusters", clusters)))
+        clusters = cluster_numbers(_typed("clusters", clusters))
     if times is None:
         return Dependence(clusters, None, horizon)
-    column = _column("times", _with_dates("times", times))
+    column = _typed("times", times)
     found = read_times(column)
-    if np.isnan(found.values).any():
-        row = int(np.argmax(np.isnan(found.values)))
+    for row in np.flatnonzero(np.isnan(found.values))[:1]:
         raise ValueError(
-            f"times must be numbers, or dates such as 2026-03-31; row {row} is {column[row]}."
+            f"times must be numbers, or dates such as 2026-03-31; row {row} is {column.text(row)}."
         )
     return Dependence(clusters, found.values, in_units(horizon, found.are_dates))
 
 
-def cluster_numbers(names: np.ndarray) -> np.ndarray:
+def cluster_numbers(names: TypedColumn) -> np.ndarray:
     """The number of the cluster of each row, in the order of their names."""
-    return np.unique(names, return_inverse=True)[1].astype(np.int32)
+    return numbered(names.values)[1].astype(np.int32)
 
 
-def read_times(column: np.ndarray) -> Times:
+def read_times(column: TypedColumn) -> Times:
     """Numbers, dates, or texts that are all dates or all numbers."""
-    if column.dtype.kind == "M":
-        days = column.astype("datetime64[us]").astype(np.int64) / (_DAY / _DAY.resolution)
-        return Times(np.where(np.isnat(column), np.nan, days), True)
-    if column.dtype.kind != "U":
-        return Times(column.astype(np.float64), False)
-    dates = Times(np.array([_days(text) for text in column.tolist()]), True)
-    numbers = Times(np.array([_number(text) for text in column.tolist()]), False)
+    values = column.values
+    if values.dtype.kind == "M":
+        return Times((values - np.datetime64(0, "us")) / np.timedelta64(1, "D"), True)
+    if values.dtype.kind != "O":
+        return Times(values.astype(np.float64), False)
+    texts, rows = numbered(values)
+    dates = Times(np.array([_days(text) for text in texts.tolist()])[rows], True)
+    numbers = Times(as_floats(texts)[rows], False)
     return max(dates, numbers, key=lambda found: np.isfinite(found.values).sum())
 
 
@@ -116,54 +116,40 @@ def remarks_on_few_units(dependence: Dependence) -> list[str]:
     return [f"Few {words} tests find only large errors, and intervals are wide."] if is_few else []
 
 
-def _column(name: str, found: np.ndarray) -> np.ndarray:
-    """One value for each row."""
-    if found.ndim == 2 and found.shape[1] == 1:
-        found = found[:, 0]
-    if found.ndim != 1:
-        raise ValueError(f"{name} must have one value for each row, got shape {list(found.shape)}.")
-    if found.dtype.kind == "f" and np.isnan(found).any():
-        row = int(np.argmax(np.isnan(found)))
-        raise ValueError(f"{name} must not have missing values; row {row} is nan.")
-    return found
+def _of_rows(name: str, value: Any) -> Any:
+    """One value for each row, where it was an array ``[n, 1]`` too."""
+    if np.ndim(value) == 1:
+        return value
+    array = as_numpy(name, value)
+    return array[:, 0] if array.shape[1:] == (1,) else array
 
 
-def _with_dates(name: str, value: Any) -> np.ndarray:
-    """What `as_numpy` reads, and dates."""
-    array = np.asarray(value.to_numpy() if hasattr(value, "to_numpy") else value)
-    if array.dtype.kind == "M":
-        if np.isnat(array).any():
-            row = int(np.argmax(np.isnat(array.ravel())))
-            raise ValueError(f"{name} must not have missing values; row {row} is NaT.")
-        return array
-    if array.dtype.kind == "O" and any(isinstance(x, datetime.date) for x in array.flat):
-        value = [x.isoformat() if isinstance(x, datetime.date) else x for x in array.flat]
-    return as_numpy(name, value)
+def _typed(name: str, value: Any) -> TypedColumn:
+    value = _of_rows(name, value)
+    return typed_column(name, value, len(value), known=True)
 
 
-def with_year_first(text: str) -> str:
-    """A date such as 31.03.2026 as 2026-03-31; with points the day is always first."""
+def as_iso(text: str) -> str:
+    """A date such as 31.03.2026 as 2026-03-31, and a time with an offset as that of UTC.
+
+    With points the day is always first.
+    """
     found = re.fullmatch(r"([0-9]{1,2})\.([0-9]{1,2})\.([0-9]{4})", text.strip())
-    return text if found is None else "{2}-{1:0>2}-{0:0>2}".format(*found.groups())
+    if found is not None:
+        return "{2}-{1:0>2}-{0:0>2}".format(*found.groups())
+    try:
+        time = datetime.datetime.fromisoformat(text.strip())
+    except ValueError:
+        return text
+    return text if time.tzinfo is None else str(time.astimezone(datetime.UTC))[: -len("+00:00")]
 
 
 def _days(text: str) -> float:
     """Days since 1970 of a date or a time in the forms of ISO 8601; NaN of other texts."""
     try:
-        date = datetime.datetime.fromisoformat(with_year_first(text).strip())
+        return (datetime.datetime.fromisoformat(as_iso(text).strip()) - _EPOCH) / _DAY
     except ValueError:
         return np.nan
-    if date.tzinfo is not None:
-        date = date.astimezone(datetime.UTC).replace(tzinfo=None)
-    return (date - _EPOCH) / _DAY
-
-
-def _number(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        return np.nan
-    return number if np.isfinite(number) else np.nan
 
 
 def in_units(horizon: Any, are_dates: bool) -> Any:

@@ -73,8 +73,9 @@ def calibration_test(
         horizon: a number in units of the times: rows less than it apart may depend on each other.
         covariates: what is known of the rows beside their predictions: numbers ``[n, d]``, or a
             mapping of names to columns ``[n]`` (a dict, or a frame) of numbers, times or
-            categories.  Strings are categories, the 64 most frequent ones of each column; inside
-            jit all columns are numbers.  A column with one value says nothing.
+            categories.  Dates, times of a zone, periods and decimals have their order, too.
+            Strings are categories, the 64 most frequent ones of each column; inside jit all columns
+            are numbers.  A column with one value says nothing.
 
     Returns:
         CalibrationTestResult, whose `members` say what each kernel finds, and `columns` which

@@ -12,6 +12,7 @@ from calibjax._between import Targets
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import (
+    ColumnCode,
     Data,
     Dependence,
     check_data,
@@ -19,9 +20,9 @@ from calibjax._rows import (
     counted_rows,
     describe_units,
     padded,
+    typed_column,
     with_dependence,
 )
-from calibjax._struct import is_traced
 from calibjax.discrepancy import check_kernel_of
 from calibjax.expectations import default_kernel_of_data
 from calibjax.intervals._compare import comparison_of, resampled_skce
@@ -78,8 +79,8 @@ def compare_groups(
         predictions: a batch of n predictions of one family.
         targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  Of single numbers also
             `Between`, where they are censored or binned.
-        groups: the name of the group of each row, ``[n]``: texts, integers or truth values, which
-            are known outside of jit, and before the targets.
+        groups: the name of the group of each row, ``[n]``: texts, numbers, times or truth values,
+            which are known outside of jit, and before the targets.
         n_resamples: R; resample r depends only on (key, r).
         where: boolean mask ``[n]``; masked rows may hold anything.
         weights: how much each row counts, nonnegative numbers ``[n]``.
@@ -137,29 +138,16 @@ def compare_groups(
 
 def _read_groups(groups: Any, data: Data) -> tuple[tuple[str, ...], np.ndarray]:
     """The names of the groups, and the number of the group of each row, -1 if it does not count."""
-    if is_traced(groups):
-        raise TypeError("groups must be known outside of jit, got a traced array.")
-    values = np.asarray(groups)
-    if values.shape != (data.n,):
-        raise ValueError(
-            f"groups must have shape [n] with n = {data.n} as in the predictions, got shape "
-            f"{list(values.shape)}."
-        )
-    if values.dtype.kind == "O" and all(isinstance(x, str) for x in values):
-        values = values.astype(np.str_)
-    if values.dtype.kind not in "biuUS":
-        raise TypeError(
-            f"groups must hold texts, integers or truth values, got dtype {values.dtype}."
-        )
     kept = counted_rows(data)
-    levels, places, counts = np.unique(values[kept], return_inverse=True, return_counts=True)
-    if levels.size < 2:
-        raise ValueError(f"groups must hold at least two groups, got {levels.size}.")
+    column = typed_column("groups", groups, data.n, kept, known=True)
+    code = ColumnCode.of("groups", column, kept, few=data.n)
+    codes = np.where(kept, code.codes(column), -1)
+    if code.n_known < 2:
+        raise ValueError(f"groups must hold at least two groups, got {code.n_known}.")
+    names, counts = code.names(column, codes), np.bincount(codes[kept])
     if np.min(counts) < _LEAST_ROWS:
         raise ValueError(
             f"groups must have at least {_LEAST_ROWS} rows each, got {np.min(counts)} of "
-            f"{levels[np.argmin(counts)]}."
+            f"{names[np.argmin(counts)]}."
         )
-    codes = np.full(data.n, -1)
-    codes[kept] = places
-    return tuple(map(str, levels)), codes
+    return names, codes

@@ -1,13 +1,11 @@
 """Covariates of a map: numbers of which the ranks among those of the fit count."""
 
-from typing import cast
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from calibjax._check import check_array, check_shapes
-from calibjax._rows import CovariatesLike, Frame, NamedColumns, named_columns
+from calibjax._rows import CovariatesLike, covariate_columns
 from calibjax._struct import is_array
 
 
@@ -51,21 +49,8 @@ def covariates_of(given: CovariatesLike | None, names: tuple[str, ...], n: int) 
 
 
 def _columns(given: CovariatesLike | None, n: int) -> dict[str, jax.Array | np.ndarray]:
-    if given is None:
-        return {}
-    found: dict[str, jax.Array | np.ndarray]
-    if is_array(given) and not isinstance(given, Frame):
-        check_array("covariates", given, "real")
-        hint = "; array[:, None] makes one column of [n]"
-        check_shapes({"covariates": (given, "n d")}, {"n": n}, one_axis_less=hint)
-        array = cast("jax.Array", given)
-        found = {str(j): array[:, j] for j in range(array.shape[1])}
-    else:
-        named = named_columns("covariates", cast("NamedColumns", given))
-        found = {name: _numbers(name, values, n) for name, values in named.items()}
-    if not found:
-        raise ValueError("covariates must have at least one column, got none.")
-    return found
+    columns = {} if given is None else covariate_columns(given, n)
+    return {name: _numbers(name, values, n) for name, values in columns.items()}
 
 
 def _numbers(name: str, values: object, n: int) -> jax.Array | np.ndarray:

@@ -157,8 +157,10 @@ def fit_recalibrator(
             (sum w)^2 / sum w^2 count in penalties.
         where: boolean mask ``[n]``; masked rows may hold anything.
         groups: columns ``[n]`` by their names, a dict or a frame; not for "conformal".  Numbers
-            with more than 12 different values are cut at their quartiles, and all else is a
-            category; missing values are a level.
+            and times with more than 12 different values are cut at their quartiles, and all else is
+            a category; missing values are a level.  The map takes equal values for equal, whatever
+            their types are, such as 0.1 in float32 and in float64, or a date and its text; values
+            that cannot be read as those of the fit are errors.
         covariates: of "auto" and "conditional" for numbers, what is known of a row beside its
             forecast: real numbers ``[n, d]``, or columns ``[n]`` by their names, a dict or a frame.
         clusters: numbers of clusters, integers ``[n]``: rows of one may depend on each other, and

@@ -9,8 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from calibjax._rows import ColumnCode, different
 from calibjax._struct import is_array
-from calibjax.recalibration._groups import Coding, ColumnCode, GroupCurve
+from calibjax.recalibration._groups import Coding, GroupCurve
 from calibjax.recalibration._labels import STEPS, apply_jit
 from calibjax.recalibration._recalibrator import Fit, Recalibrator
 from calibjax.recalibration._unit_line import ConditionalLine, ConformalLine, UnitLine
@@ -87,7 +88,7 @@ def _as_json(node: Any) -> Any:
     if node is None:
         return None
     if isinstance(node, Coding):
-        columns = [column._asdict() for column in node.columns]
+        columns = [x._asdict() | {"levels": _in_json(x.levels)} for x in node.columns]
         return {"columns": columns, "pairs": [list(pair) for pair in node.pairs]}
     if isinstance(node, tuple):
         return [_as_json(x) for x in node]
@@ -97,6 +98,10 @@ def _as_json(node: Any) -> Any:
     # Levels of a line are part of the structure, and no array.
     fields = {k: np.asarray(x) if k == "levels" else x for k, x in vars(node).items()}
     return {"step": type(node).__name__, **{k: _as_json(x) for k, x in fields.items()}}
+
+
+def _in_json(levels: tuple[Any, ...]) -> list[Any]:
+    return [str(x) if x in (-np.inf, np.inf) else x for x in levels]
 
 
 def _decimals(array: np.ndarray) -> list[float]:
@@ -131,10 +136,7 @@ def _coding_of(node: dict[str, Any]) -> Coding:
     names = [x["name"] for x in node["columns"]]
     if not all(isinstance(name, str) for name in names):
         raise ValueError("names of columns must be strings")
-    columns = tuple(
-        ColumnCode(str(x["name"]), tuple(map(str, x["levels"])), tuple(map(float, x["cuts"])))
-        for x in node["columns"]
-    )
+    columns = tuple(map(_code_of, node["columns"]))
     pairs = [(int(i), int(a), int(j), int(b)) for i, a, j, b in node["pairs"]]
     for i, a, j, b in pairs:
         if not (0 <= i < j < len(columns)):
@@ -142,6 +144,15 @@ def _coding_of(node: dict[str, Any]) -> Coding:
         if not (0 <= a < columns[i].n_levels and 0 <= b < columns[j].n_levels):
             raise ValueError("pairs must be of levels of their columns")
     return Coding(columns, tuple(pairs))
+
+
+def _code_of(node: dict[str, Any]) -> ColumnCode:
+    name, dtype, cuts = node["name"], np.dtype(node["dtype"]), tuple(node["cuts"])
+    levels = tuple(map(float, node["levels"]) if dtype.kind == "f" else node["levels"])
+    array = np.array(levels, dtype)
+    if not np.array_equal(different(array), array) or list(cuts) != sorted(set(cuts)):
+        raise ValueError("levels and cuts must ascend")
+    return ColumnCode(name, str(dtype), levels, cuts)
 
 
 def _fit_of(node: dict[str, Any]) -> Fit:

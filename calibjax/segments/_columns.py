@@ -4,18 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibjax._rows import (
-    NamedColumns,
-    column_values,
-    in_one_kind,
-    is_missing,
-    named_columns,
-    text_of_time,
-)
+from calibjax._rows import ColumnCode, NamedColumns, TypedColumn, named_columns, typed_column
 
-# Numbers with more different values than this are cut at their quartiles.
-_FEW_NUMBERS = 12
-_N_CUTS = 4
 # With more levels than this, next to none of their pairs holds enough rows.
 _MOST_LEVELS = 256
 MISSING = "missing"
@@ -45,7 +35,8 @@ def read_columns(groups: Groups, kept: np.ndarray) -> tuple[list[Column], dict[s
     """The columns that make segments of the kept rows ``[n]``, and why others are left out."""
     columns, left_out = [], {}
     for name, given in named_columns("groups", groups).items():
-        column = _column(name, column_values("groups", name, given, kept.size), kept)
+        typed = typed_column(f"column {name} of groups", given, kept.size, kept)
+        column = _column(name, typed, kept)
         if isinstance(column, str):
             left_out[name] = column
         else:
@@ -56,37 +47,22 @@ def read_columns(groups: Groups, kept: np.ndarray) -> tuple[list[Column], dict[s
     return _in_phrases(columns), left_out
 
 
-def _column(name: str, values: np.ndarray, kept: np.ndarray) -> Column | str:
+def _column(name: str, column: TypedColumn, kept: np.ndarray) -> Column | str:
     """The column without phrases, or why it makes no segments."""
-    missing = is_missing(values)
-    present = kept & ~missing
-    known = in_one_kind(values[present])
-    is_number = known.dtype.kind in "iufMm"
-    different, places = np.unique(known, return_inverse=True)
-    if different.size <= 1 and not (different.size == 1 and np.any(missing & kept)):
+    code = ColumnCode.of(name, column, kept)
+    codes = np.where(kept, code.codes(column), -1).astype(np.int32)
+    has_missing = bool(np.any(column.missing & kept))
+    if code.n_known <= 1 and not (code.n_known == 1 and has_missing):
         return "has one level in all rows"
-    if is_number and different.size > _FEW_NUMBERS:
-        places, levels = _cut(known)
-    elif different.size == kept.sum() > 2:
+    if code.n_known == kept.sum() > 2:
         return "is different in all rows"
-    elif different.size > _MOST_LEVELS:
-        return f"has {different.size} levels, more than {_MOST_LEVELS}"
-    else:
-        levels = [_text(x) for x in different]
-    codes = np.full(values.size, -1, np.int32)
-    codes[present] = places
-    if np.any(missing & kept):
-        codes[missing & kept] = len(levels)
-        levels.append(MISSING)
-    phrases = _phrases_of_truth(name, levels) if known.dtype.kind == "b" else []
-    if is_number:
-        phrases = [f"{name} {level}" for level in levels]
-    return Column(name, tuple(levels), tuple(phrases), codes)
-
-
-def _phrases_of_truth(name: str, levels: list[str]) -> list[str]:
-    words = {"True": name, "False": f"not {name}", MISSING: f"{name} {MISSING}"}
-    return [words[level] for level in levels]
+    if code.n_known > _MOST_LEVELS:
+        return f"has {code.n_known} levels, more than {_MOST_LEVELS}"
+    levels = code.names(column, codes) + (MISSING,) * has_missing
+    if column.values.dtype.kind == "O":
+        return Column(name, levels, (), codes)
+    words = {} if column.is_number else {"True": name, "False": f"not {name}"}
+    return Column(name, levels, tuple(words.get(x, f"{name} {x}") for x in levels), codes)
 
 
 def _in_phrases(columns: list[Column]) -> list[Column]:
@@ -98,10 +74,8 @@ def _in_phrases(columns: list[Column]) -> list[Column]:
         return level if is_clear else f"{column.name} {level}"
 
     return [
-        column
-        if column.phrases
-        else column._replace(phrases=tuple(phrase(column, level) for level in column.levels))
-        for column in columns
+        x if x.phrases else x._replace(phrases=tuple(phrase(x, level) for level in x.levels))
+        for x in columns
     ]
 
 
@@ -111,21 +85,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _cut(values: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Which quarter of the numbers each number is in, and from where to where a quarter goes."""
-    ordered = np.sort(values)
-    starts = np.unique(ordered[(np.arange(1, _N_CUTS) * ordered.size) // _N_CUTS])
-    places = np.searchsorted(starts, values, side="right")
-    used, places = np.unique(places, return_inverse=True)
-    quarters = (values[places == k] for k in range(used.size))
-    return places, [f"{_text(x.min())} to {_text(x.max())}" for x in quarters]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, (float, np.floating)):
-        return f"{value:.4g}"
-    if isinstance(value, (np.datetime64, np.timedelta64)):
-        return text_of_time(value)
-    return value.decode() if isinstance(value, bytes) else str(value)

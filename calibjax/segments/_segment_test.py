@@ -94,8 +94,8 @@ def segment_test(
             among the kept rows.
         predictions: a batch of n >= 8 predictions of labels, counts or numbers.
         targets: array ``[n]``; class labels are ``0 … m-1``.  Of numbers also `Between`.
-        groups: columns ``[n]`` by their names: a dict, or a frame.  Texts, booleans and numbers
-            with at most 12 different values are categories, and other numbers are cut at their
+        groups: columns ``[n]`` by their names: a dict, or a frame.  Texts, booleans, and numbers
+            and times with at most 12 different values are categories, and others are cut at their
             quartiles; missing values are a level of their own.  Columns with one level, with
             another one in each row, or with more than 256 are left out, and the result says so.
             Groups must be known before the targets.

@@ -27,9 +27,7 @@ def columns_of(X: Any, names: Sequence[str | int] | None) -> dict[str, np.ndarra
 
 def filled_columns(columns: dict[str, np.ndarray] | None) -> dict[str, np.ndarray] | None:
     """The columns with as many rows as `filled_up` makes of predictions."""
-    if columns is None:
-        return None
-    return {name: filled_up(values) for name, values in columns.items()}
+    return columns and {name: filled_up(values) for name, values in columns.items()}
 
 
 def held_out(

@@ -16,4 +16,3 @@ from calibjax.evaluation._frames._rows import targets_of as targets_of
 from calibjax.evaluation._frames._rows import weights_of as weights_of
 from calibjax.evaluation._frames._table import Table as Table
 from calibjax.evaluation._frames._table import listed as listed
-from calibjax.evaluation._frames._table import text_of as text_of

@@ -19,11 +19,10 @@ from calibjax.distributions import (
     Quantiles,
     SurvivalCurve,
 )
-from calibjax.evaluation._arrays import absent_options, with_options
+from calibjax.evaluation._arrays import absent_options, as_floats, with_options
 from calibjax.evaluation._frames._table import (
     Table,
     are_empty,
-    as_floats,
     has_lists,
     padded_lists,
 )

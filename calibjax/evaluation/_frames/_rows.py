@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from calibjax._between import Between
-from calibjax._rows import Dependence
+from calibjax._rows import Dependence, TypedColumn, different, typed_column
 from calibjax.distributions import Normal
 from calibjax.evaluation._dependence import cluster_numbers, in_units, read_times
 from calibjax.evaluation._frames._columns import ColumnNames, Model
@@ -46,15 +46,11 @@ def dependence_of(model: Model, cluster: str | None, time: str | None, horizon: 
     if horizon is not None and time is None:
         raise ValueError(f"{option('horizon')} can be used only together with {option('times')}.")
     if cluster is not None:
-        return Dependence(clusters=cluster_numbers(_of_rows(model, cluster, table.texts(cluster))))
+        return Dependence(clusters=cluster_numbers(_typed(model, cluster)))
     if time is None:
         return Dependence()
-    cells = table.one_value(time)
-    table.check(time, ~is_missing(cells), "a value")
-    is_date = cells.dtype.kind == "M"
-    values, are_dates = read_times(cells if is_date else table.texts(time))
-    words = "a number, or a date such as 2026-03-31"
-    table.check(time, np.isfinite(_of_rows(model, time, values)), words)
+    values, are_dates = read_times(_typed(model, time))
+    table.check(time, np.isfinite(values), "a number, or a date such as 2026-03-31")
     return Dependence(times=values, horizon=in_units(horizon, are_dates))
 
 
@@ -82,18 +78,18 @@ def columns_of_rows(model: Model, used: ColumnNames) -> list[Column]:
         is_text = cells.dtype == object and all(_is_name(x) for x in cells)
         if not (is_text or is_id or cells.dtype.kind == "M") or is_missing(cells).any():
             continue
-        texts = table.texts(name)
-        n_names = len(set(texts.tolist()))
+        column = _typed(model, name)
+        n_names = different(column.values).size
         if n_names < 2:
             continue
-        times = read_times(texts)
+        times = read_times(column)
         is_time = times.are_dates and bool(np.isfinite(times.values).all())
         if is_time and is_time in found:
             found[is_time] = _of_leads(found[is_time], Column(name, is_time, times.values))
         elif is_time:
             found[is_time] = Column(name, is_time, times.values)
-        elif is_time not in found and n_names <= len(texts) / 2:
-            codes = cluster_numbers(texts)
+        elif is_time not in found and n_names <= len(cells) / 2:
+            codes = cluster_numbers(column)
             if not _say_outcome(model, codes):
                 found[is_time] = Column(name, is_time, codes)
     return list(found.values())
@@ -140,6 +136,12 @@ def groups_of(model: Model, names: Sequence[str]) -> dict[str, np.ndarray]:
 def group_columns(table: Table, names: Sequence[str]) -> dict[str, np.ndarray]:
     """The same of a table without targets."""
     return {name: as_numbers(table.one_value(name)) for name in names}
+
+
+def _typed(model: Model, name: str) -> TypedColumn:
+    model.table.check_present(name, "a value")
+    cells = _of_rows(model, name, model.table.one_value(name))
+    return typed_column(name, cells, len(cells))
 
 
 def _is_name(value: object) -> bool:

@@ -7,8 +7,10 @@ from typing import Any, Never, Self
 
 import numpy as np
 
-from calibjax._rows import text_of_time
+from calibjax._rows import is_missing as is_missing_item
+from calibjax._rows import text_of
 from calibjax._struct import on_host
+from calibjax.evaluation._arrays import as_floats
 
 # What pandas and R write where a value is missing.
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>")
@@ -289,27 +291,17 @@ class Table(abc.ABC):
 
 def is_missing(cells: np.ndarray) -> np.ndarray:
     """Which rows miss a value, ``[n]``: None, NaN, NaT or NA of pandas, also one in a list."""
-    if cells.dtype.kind in "mM":
-        found = np.isnat(cells)
-    elif cells.dtype.kind == "f":
-        found = np.isnan(cells)
-    elif cells.dtype == object:
+    if cells.dtype == object:
         found = np.array([_is_none(x) for x in cells.flat], bool).reshape(cells.shape)
     else:
-        found = np.zeros(cells.shape, bool)
+        found = cells != cells
     return np.asarray(found.any(axis=tuple(range(1, found.ndim))))
 
 
 def _is_none(value: object) -> bool:
     if isinstance(value, (list, np.ndarray)):
         return any(map(_is_none, value))
-    # NA of pandas refuses to say whether it is itself.
-    if value is None or isinstance(value, (str, dict)):
-        return value is None
-    try:
-        return bool(value != value)
-    except TypeError:
-        return True
+    return not isinstance(value, (str, dict)) and is_missing_item(value)
 
 
 def are_empty(cells: np.ndarray, texts: Collection[str] = _MISSING) -> np.ndarray:
@@ -330,24 +322,6 @@ def padded_lists(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return found, np.arange(found.shape[1]) >= sizes[:, None]
 
 
-def as_floats(cells: np.ndarray) -> np.ndarray:
-    """Numbers and texts of numbers as floats; NaN for anything else."""
-    if cells.dtype != object:
-        return cells.astype(float)
-    found = np.array([_as_float(x) for x in cells.flat], float)
-    return found.reshape(cells.shape)
-
-
-def _as_float(value: Any) -> float:
-    # Python reads 1_000 as a number, and no other program does.
-    if isinstance(value, str) and "_" in value:
-        return np.nan
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return np.nan
-
-
 def as_numbers(cells: np.ndarray) -> np.ndarray:
     """Texts that are all numbers as numbers, where missing ones are NaN, and all else as it is."""
     if cells.dtype != object or cells.ndim > 1:
@@ -357,13 +331,6 @@ def as_numbers(cells: np.ndarray) -> np.ndarray:
     numbers = as_floats(cells)
     texts = cells[np.isnan(numbers)]
     return numbers if all(_is_none(x) or x.strip().lower() == "nan" for x in texts) else cells
-
-
-def text_of(value: Any) -> str:
-    """A value as it is written."""
-    if isinstance(value, (np.datetime64, np.timedelta64)) and not np.isnat(value):
-        return text_of_time(value)
-    return str(value.item() if isinstance(value, np.generic) else value)
 
 
 def stems(pattern: str, names: Sequence[str]) -> list[str]:

@@ -71,6 +71,4 @@ def _array(name: str, value: Any) -> np.ndarray:
         raise ValueError(
             f"{name} must have shape [n] or [n, k], got shape {list(array.shape)}{cure}."
         )
-    if array.dtype.kind not in "bifuOSUTMm":
-        raise TypeError(f"{name} must hold numbers, times or categories, got {array.dtype}.")
     return array

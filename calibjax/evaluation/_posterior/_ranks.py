@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibjax._rows import numbered, typed_column
+
 # Numbers are cut into so many groups of equal size.
 _N_GROUPS = 8
 
@@ -89,12 +91,10 @@ def chance_in_column(scores: np.ndarray, column: np.ndarray) -> float:
     """
     from scipy.special import chdtrc
 
-    n, n_groups = len(column), _N_GROUPS
-    if column.dtype.kind in "OSUT":
-        places = np.unique(column.astype(str), return_inverse=True)[1]
-    else:
-        numbers = np.unique(column, return_inverse=True)[1]
-        places = np.searchsorted(np.sort(numbers), numbers) * n_groups // n
+    n, n_groups = len(scores), _N_GROUPS
+    levels, places = numbered(typed_column("x", column, n).values)
+    if levels.dtype.kind != "O":
+        places = np.searchsorted(np.sort(places), places) * n_groups // n
     counts = np.bincount(places)
     n_groups = int(np.sum(counts > 0))
     if n_groups < 2:

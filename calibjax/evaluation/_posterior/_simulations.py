@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibjax._rows import is_missing
+from calibjax._rows import typed_column
 from calibjax.evaluation._posterior._observations import Observations
 from calibjax.evaluation._posterior._parameters import Parameters, common_rows, in_words, listed
 
@@ -68,7 +68,7 @@ def matched(
         "draws": _any(~np.isfinite(x).all(axis=1) for x in drawn.values()),
     }
     if columns is not None:
-        bad["x"] = _any(is_missing(x) for x in columns.values())
+        bad["x"] = _any(typed_column("x", x, n).missing for x in columns.values())
     lost = _any(bad.values())
     if lost.any():
         got = [f"{argument} of {_count(names[x])}" for argument, x in bad.items() if x.any()]

@@ -5,64 +5,13 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from calibjax._rows import (
-    NamedColumns,
-    column_values,
-    in_one_kind,
-    is_missing,
-    named_columns,
-)
+from calibjax._rows import ColumnCode, NamedColumns, TypedColumn, named_columns, typed_column
 
-# Numbers with more different values than this are cut at their quartiles.
-_FEW_NUMBERS = 12
-_N_CUTS = 4
 # A column has at most so many levels, the most frequent ones.
 _MOST_LEVELS = 256
 # Of pairs of levels the largest are segments, if they have rows enough.
 _MOST_PAIRS = 200
 _LEAST_ROWS = 20
-_MISSING = "missing"
-
-
-class ColumnCode(NamedTuple):
-    """How values of one column become codes 0, 1, …, and -1 for what the fit has not seen.
-
-    Args:
-        name: what the user calls it.
-        levels: texts of categories, in the order of their codes; of numbers that are cut, empty.
-        cuts: where numbers are cut, increasing; code k is between cuts k - 1 and k.
-    """
-
-    name: str
-    levels: tuple[str, ...]
-    cuts: tuple[float, ...]
-
-    @classmethod
-    def of(cls, name: str, values: np.ndarray, kept: np.ndarray) -> Self:
-        """The code that the kept rows of a column make."""
-        known = in_one_kind(values[kept & ~is_missing(values)])
-        if known.dtype.kind in "iufMm" and np.unique(known).size > _FEW_NUMBERS:
-            numbers = np.sort(_numbers(known))
-            cuts = np.unique(numbers[(np.arange(1, _N_CUTS) * numbers.size) // _N_CUTS])
-            return cls(name, (), tuple(cuts.tolist()))
-        levels, count = np.unique(_texts(values)[kept], return_counts=True)
-        most = np.sort(np.argsort(-count, kind="stable")[:_MOST_LEVELS])
-        return cls(name, tuple(levels[most].tolist()), ())
-
-    @property
-    def n_levels(self) -> int:
-        """How many codes there are; of numbers that are cut, one more for missing ones."""
-        return len(self.levels) or len(self.cuts) + 2
-
-    def codes(self, values: np.ndarray) -> np.ndarray:
-        """The code of each value, ``[n]``."""
-        if self.levels:
-            places = {level: k for k, level in enumerate(self.levels)}
-            return np.array([places.get(text, -1) for text in _texts(values)], int)
-        missing = is_missing(values)
-        codes = np.full(len(values), len(self.cuts) + 1)
-        codes[~missing] = np.searchsorted(self.cuts, _numbers(values[~missing]), side="right")
-        return codes
 
 
 class Coding(NamedTuple):
@@ -82,9 +31,9 @@ class Coding(NamedTuple):
         given = named_columns("groups", groups)
         if not given:
             raise ValueError("groups must hold at least one column, got none.")
-        arrays = {name: column_values("groups", name, x, kept.size) for name, x in given.items()}
-        columns = tuple(ColumnCode.of(name, x, kept) for name, x in arrays.items())
-        codes = [column.codes(arrays[column.name])[kept] for column in columns]
+        typed = {name: _typed(name, x, kept.size, kept) for name, x in given.items()}
+        columns = tuple(_most_frequent(name, x, kept) for name, x in typed.items())
+        codes = [column.codes(typed[column.name])[kept] for column in columns]
         found = []
         for i, j in combinations(range(len(columns)), 2):
             known = (codes[i] >= 0) & (codes[j] >= 0)
@@ -114,7 +63,7 @@ class Coding(NamedTuple):
             raise ValueError(
                 f"groups must have the columns of the fit, {names}, got none called {lacking[0]}."
             )
-        codes = [c.codes(column_values("groups", c.name, given[c.name], n)) for c in self.columns]
+        codes = [x.codes(_typed(x.name, given[x.name], n)) for x in self.columns]
         none, parts, first = self.n_segments, [], 0
         for column, code in zip(self.columns, codes, strict=True):
             parts.append(np.where(code >= 0, first + code, none))
@@ -135,24 +84,15 @@ class Coding(NamedTuple):
         return found[:, :-1]
 
 
-def _numbers(values: np.ndarray) -> np.ndarray:
-    """Numbers, or times in seconds, as float64."""
-    values = in_one_kind(values)
-    if values.dtype.kind in "Mm":
-        values = values.astype(f"{values.dtype.kind}8[s]").astype(np.int64)
-    if values.dtype.kind not in "biuf":
-        raise TypeError(f"groups must hold numbers where the fit had numbers, got {values[:1]}.")
-    return values.astype(float)
+def _typed(name: str, given: object, n: int, kept: np.ndarray | bool = True) -> TypedColumn:
+    return typed_column(f"column {name} of groups", given, n, kept)
 
 
-def _texts(values: np.ndarray) -> np.ndarray:
-    """Levels as texts: the same for 1 and 1.0, and "missing" for what is not known."""
-    missing = is_missing(values)
-    known = in_one_kind(values[~missing])
-    if known.dtype.kind in "iuf":
-        texts = [f"{x:.17g}" for x in known.astype(float)]
-    else:
-        texts = [x.decode() if isinstance(x, bytes) else str(x) for x in known]
-    found = np.full(len(values), _MISSING, dtype=object)
-    found[~missing] = texts
-    return found.astype(np.str_)
+def _most_frequent(name: str, column: TypedColumn, kept: np.ndarray) -> ColumnCode:
+    """The code of a column, with its most frequent levels if it has many."""
+    code = ColumnCode.of(name, column, kept)
+    if len(code.levels) <= _MOST_LEVELS:
+        return code
+    count = np.bincount(code.codes(column)[kept])[: len(code.levels)]
+    most = np.sort(np.argsort(-count, kind="stable")[:_MOST_LEVELS])
+    return code._replace(levels=tuple(code.levels[k] for k in most))

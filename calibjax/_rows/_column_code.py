@@ -1,0 +1,123 @@
+"""Codes of the values of a column: its levels, or ranges of its numbers, as a fit has seen them."""
+
+import datetime
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from calibjax._rows._typed_column import TypedColumn, different, of_kind, places_in
+
+
+class ColumnCode(NamedTuple):
+    """How values of a column become codes 0, 1, …, by rules that are made at a fit.
+
+    Other rows have the codes of equal values, whatever their types are: see `places_in`.  Texts are
+    read as numbers or times if the fit had these.
+
+    Args:
+        name: what the user calls it.
+        dtype: of the values, as in `TypedColumn`.
+        levels: the values of the codes in ascending order, times in microseconds since 1970; none
+            if numbers are cut.
+        cuts: where they are cut, increasing; code k is between cuts k - 1 and k.
+    """
+
+    name: str
+    dtype: str
+    levels: tuple[bool | int | float | str, ...]
+    cuts: tuple[int | float, ...]
+
+    @classmethod
+    def of(
+        cls, name: str, column: TypedColumn, kept: np.ndarray, few: int = 12, n_bins: int = 4
+    ) -> Self:
+        """The code that kept rows make; more different numbers than `few` are cut at quantiles."""
+        known = column.values[kept & ~column.missing]
+        levels, dtype = different(known), str(known.dtype)
+        if not column.is_number or levels.size <= few:
+            return cls(name, dtype, tuple(_plain(levels)), ())
+        starts = np.sort(known)[(np.arange(1, n_bins) * known.size) // n_bins]
+        places = np.unique(np.searchsorted(levels, starts))
+        # If most rows have the least value, all others are a bin.
+        places = places[places > 0] if places.any() else np.array([1])
+        pairs = zip(_plain(levels[places - 1]), _plain(levels[places]), strict=True)
+        return cls(name, dtype, (), tuple(_between(a, b) for a, b in pairs))
+
+    @property
+    def n_known(self) -> int:
+        """How many codes known values have."""
+        return len(self.levels) or (len(self.cuts) + 1 if self.cuts else 0)
+
+    @property
+    def n_levels(self) -> int:
+        """How many codes there are: one more for missing values."""
+        return self.n_known + 1
+
+    def codes(self, column: TypedColumn) -> np.ndarray:
+        """The code of each value ``[n]``: the last for missing ones, -1 of those not seen before.
+
+        Raises:
+            TypeError, ValueError: the values are of another kind than those of the fit.
+        """
+        codes = np.full(column.values.size, -1)
+        if self.n_known and not column.missing.all():
+            values = self._as_at_the_fit(column)
+            if self.cuts:
+                numbers = values.view(np.int64) if values.dtype.kind == "M" else values
+                codes = np.searchsorted(self.cuts, numbers, side="right")
+            else:
+                codes = places_in(np.array(self.levels, self.dtype), values)
+        codes[column.missing] = self.n_known
+        return codes
+
+    def names(self, column: TypedColumn, codes: np.ndarray) -> tuple[str, ...]:
+        """What the known codes of the rows of the fit are called: levels, or ranges of numbers."""
+        if self.levels:
+            return tuple(column.text(np.argmax(codes == k)) for k in range(self.n_known))
+        rows = [np.flatnonzero(codes == k) for k in range(self.n_known)]
+        ends = [(x[np.argmin(column.values[x])], x[np.argmax(column.values[x])]) for x in rows]
+        return tuple(f"{column.text(a)} to {column.text(b)}" for a, b in ends)
+
+    def _as_at_the_fit(self, column: TypedColumn) -> np.ndarray:
+        words, read = _KINDS[np.dtype(self.dtype).kind]
+        came, _ = _KINDS[column.values.dtype.kind]
+        if words == came:
+            return column.values
+        value = column.text(np.argmin(column.missing))
+        expected = f"{column.name} must hold {words}, as at the fit, got"
+        if came != "texts":
+            raise TypeError(f"{expected} {value!r}.")
+        texts = different(column.values[~column.missing])
+        try:
+            items = [read(value := text) for text in texts.tolist()]
+        except (ValueError, ArithmeticError):
+            raise ValueError(f"{expected} {value!r}.") from None
+        return of_kind(items)[places_in(texts, column.values)]
+
+
+def _number_of(text: str) -> bool | Decimal:
+    truth = {"false": False, "true": True}.get(text.strip().lower())
+    return Decimal(text) if truth is None else truth
+
+
+# Texts of other rows are read by the kind that the column had at the fit.
+_KINDS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    **dict.fromkeys("biuf", ("numbers", _number_of)),
+    "M": ("times", datetime.datetime.fromisoformat),
+    "O": ("texts", str),
+}
+
+
+def _plain(values: np.ndarray) -> Any:
+    """Values of Python; times are integers."""
+    return (values.view(np.int64) if values.dtype.kind == "M" else values).tolist()
+
+
+def _between(a: Any, b: Any) -> Any:
+    """The middle of two numbers, above a: what rounding moves stays on its side."""
+    if isinstance(a, int):
+        return a + (b - a + 1) // 2
+    middle = a / 2 + b / 2
+    return middle if a < middle < b else min(b, np.finfo(float).max)

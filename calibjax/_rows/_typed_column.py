@@ -1,0 +1,219 @@
+"""Columns by the types that they have: numbers, truth values, times or texts.
+
+What is equal is decided here, once, by values and never by how they are printed.
+"""
+
+import datetime
+import math
+import numbers
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from calibjax._check import check_shapes
+from calibjax._struct import is_traced
+
+_HOUR = np.timedelta64(1, "h")
+
+
+class TypedColumn(NamedTuple):
+    """A column, whose values are compared as what they are.
+
+    Args:
+        name: what errors call it, such as "column region of groups".
+        values: ``[n]``, booleans, int64, or uint64 beyond it, floats, times of UTC as
+            datetime64[us], or texts, which are objects.
+        missing: which rows have no value, ``[n]``; `values` hold anything there.
+        given: the column as it came, which says how values are printed.
+    """
+
+    name: str
+    values: np.ndarray
+    missing: np.ndarray
+    given: Any
+
+    @property
+    def is_number(self) -> bool:
+        """Whether values have distances, as numbers and times have, and not truth values."""
+        return self.values.dtype.kind in "iufM"
+
+    def text(self, row: np.integer[Any] | int) -> str:
+        """The value of a row, as people read it."""
+        value = np.asarray(getattr(self.given, "iloc", self.given)[row : row + 1])[0]
+        return f"{value + 0:.4g}" if isinstance(value, (float, np.floating)) else text_of(value)
+
+
+def typed_column(
+    name: str, given: Any, n: int, kept: np.ndarray | bool = True, known: bool = False
+) -> TypedColumn:
+    """A column ``[n]``; `name` is what errors call it, such as "column region of groups".
+
+    Naive times are taken for those of UTC, a period is its start, a duration is its hours, and
+    decimals are numbers.  Texts of numbers are texts.  Objects of several kinds are their texts.
+    Rows that are not `kept` may hold anything.
+
+    Raises:
+        TypeError, ValueError: the column is traced, has another shape, holds lists or complex
+            numbers, or misses a value although all must be `known`.
+    """
+    if is_traced(given):
+        raise TypeError(
+            f"{name} must be known outside of jit, got a traced array: close over it as an array "
+            "of NumPy."
+        )
+    given = np.asarray(given) if isinstance(given, jax.Array) else given
+    has_zone = hasattr(getattr(given, "dtype", None), "tz")  # of pandas
+    array = given.to_numpy("M8[us]") if has_zone else read_array(given)
+    check_shapes({name: (array, "n")}, {"n": n})
+    if array.dtype.kind not in "bifuOSUTMm":
+        raise TypeError(
+            f"{name} must hold real numbers, times or categories, got dtype {array.dtype}."
+        )
+    if array.dtype.kind in "OST":
+        values, missing = _of_objects(name, np.where(kept, array.astype(object), np.array(None)))
+    else:
+        values = _in_kind(array)
+        missing = values != values
+    column = TypedColumn(name, values, missing, given)
+    for row in np.flatnonzero(missing & kept & known)[:1]:
+        raise ValueError(f"{name} must be known in every row; row {row} is {column.text(row)}.")
+    return column
+
+
+def different(values: np.ndarray) -> np.ndarray:
+    """The different values, in ascending order."""
+    if values.dtype.kind == "O":
+        return np.array(sorted(set(values.tolist())), object)
+    ordered = np.sort(values)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])[: ordered.size]]
+
+
+def numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different values in ascending order, and the place of each value among them."""
+    if values.dtype.kind != "O":
+        return np.unique(values, return_inverse=True)
+    levels = different(values)
+    return levels, places_in(levels, values)
+
+
+def places_in(levels: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The place of each value among ascending levels, ``[n]``; -1 of those that are none.
+
+    Numbers are compared in the coarser of the two precisions: the float32 that is nearest to 0.1
+    is equal to 0.1.  False and True are 0 and 1.
+    """
+    floats = [x.dtype for x in (levels, values) if x.dtype.kind == "f"]
+    if floats:
+        common = min(floats, key=lambda x: x.itemsize)
+        with np.errstate(over="ignore"):
+            levels, values = levels.astype(common), values.astype(common)
+    # NumPy has no integers that hold both int64 and uint64.
+    if {levels.dtype.kind, values.dtype.kind} in ({"O"}, {"i", "u"}):
+        place = {level: k for k, level in enumerate(levels.tolist())}
+        return np.array([place.get(x, -1) for x in values.tolist()], int)
+    places = np.minimum(np.searchsorted(levels, values), levels.size - 1)
+    return np.where(levels[places] == values, places, -1)
+
+
+def of_kind(items: list[Any]) -> np.ndarray:
+    """Known values of Python in an array of their kind; texts, if they are of several kinds."""
+    types = set(map(type, items))
+
+    def are(*kinds: type) -> bool:
+        return all(issubclass(x, kinds) for x in types)
+
+    if are(numbers.Real, Decimal, np.bool_):
+        found = np.array([_number(x) for x in items])
+        return _in_kind(found.astype(float) if found.dtype == object else found)
+    if are(datetime.date, np.datetime64) or all(hasattr(x, "start_time") for x in types):
+        return np.array([_time(x) for x in items], "M8[us]")
+    if are(datetime.timedelta, np.timedelta64):
+        return np.array([x / _HOUR for x in items], float)
+    return np.array([text_of(x) for x in items], object)
+
+
+def is_missing(item: Any) -> bool:
+    """Whether it is None, or does not equal itself, as NaN; pandas.NA refuses to say even this."""
+    try:
+        return item is None or bool(item != item)
+    except TypeError:
+        return True
+
+
+def text_of(value: object) -> str:
+    """A date, with the time of the day unless it is midnight; a duration in hours; all else."""
+    if isinstance(value, np.timedelta64):
+        return f"{value / _HOUR:g} h"
+    if isinstance(value, np.datetime64):
+        return str(np.datetime_as_string(value, unit="auto"))
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def read_array(value: Any) -> np.ndarray:
+    """An array of whatever dtype NumPy finds; missing values are None, NaN or NaT."""
+    if hasattr(value, "detach"):  # a tensor of torch, which may lie on a GPU or have a gradient
+        value = value.detach().cpu()
+    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        return np.from_dlpack(value)
+    array = np.asarray(value.to_numpy() if hasattr(value, "to_numpy") else value)
+    if isinstance(value, np.ma.MaskedArray):
+        array = array.astype(object)
+        array[np.ma.getmaskarray(value)] = None
+    # NumPy makes texts of all items if one is a text, and floats of integers if one is missing.
+    has_text = isinstance(value, (list, tuple)) and array.dtype.kind in "SU"
+    name = str(getattr(value, "dtype", getattr(value, "type", ""))).lower()
+    if array.ndim == 1 and (has_text or (array.dtype.kind == "f" and "int" in name)):
+        return np.array([*getattr(value, "to_pylist", value.__iter__)()], object)
+    return array
+
+
+def _in_utc(given: Any) -> np.ndarray:
+    """An array, with times instead of what pandas has for periods and for times of a zone."""
+    dtype = getattr(given, "dtype", None)
+    if hasattr(dtype, "tz"):
+        return np.asarray(given.to_numpy("M8[us]"))
+    if hasattr(dtype, "freq"):
+        return np.asarray(getattr(given, "dt", given).start_time)
+    return read_array(given)
+
+
+def _of_objects(name: str, array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    place: dict[Any, int] = {}
+    try:
+        rows = np.array([place.setdefault(x, len(place)) for x in array.tolist()], int)
+    except TypeError:
+        raise TypeError(f"{name} must hold one value in each row, got lists.") from None
+    missing = np.array([is_missing(x) for x in place], bool)
+    known = of_kind([x for x, lacks in zip(place, missing, strict=True) if not lacks])
+    values = np.zeros(missing.size, known.dtype)
+    values[~missing] = known
+    return values[rows], missing[rows]
+
+
+def _in_kind(array: np.ndarray) -> np.ndarray:
+    """An array in one of the few dtypes of values."""
+    kind = array.dtype.kind
+    if kind == "f":
+        # -0.0 becomes 0.0.
+        return array.astype(f"f{min(array.dtype.itemsize, 8)}") + np.float16(0)
+    if kind == "m":
+        return np.asarray(array / _HOUR)
+    if kind == "u" and np.any(array > 2**63 - 1):
+        return array
+    return array.astype({"b": "bool", "M": "M8[us]", "U": "O"}.get(kind, "int64"))
+
+
+def _number(x: Any) -> Any:
+    """A number that NumPy has; whole decimals and fractions are integers, which lose no digit."""
+    if isinstance(x, (int, float, np.generic)):
+        return x
+    return int(x) if math.isfinite(x) and x == int(x) else float(x)
+
+
+def _time(x: Any) -> np.datetime64:
+    x = getattr(x, "start_time", x)
+    if getattr(x, "tzinfo", None) is not None:
+        x = x.astimezone(datetime.UTC).replace(tzinfo=None)
+    return np.datetime64(x)
