@@ -96,8 +96,7 @@ def in_order(model: Model, classes: list[str] | None) -> Model:
         )
     old, new = list(model.classes or []), list(classes or [])
     probs = np.asarray(model.predictions.label_probabilities())
-    is_ragged = isinstance(model.predictions, Categorical) and model.predictions.ragged
-    ordered = Categorical(jnp.asarray(probs[:, [old.index(name) for name in new]]), is_ragged)
+    ordered = Categorical(jnp.asarray(probs[:, [old.index(name) for name in new]]))
     places = np.array([new.index(name) for name in old], np.int32)
     return dataclasses.replace(
         model, predictions=ordered, targets=places[model.targets], classes=new

@@ -67,6 +67,9 @@ class Bernoulli(Distribution):
         complement: Any = np.maximum(1 - self.probs, 0)
         return dataclasses.replace(self, complement=complement)
 
+    def without_marks(self) -> Self:
+        return dataclasses.replace(self, complement=None)
+
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         words, valid = "in [0, 1]", (self.probs >= 0) & (self.probs <= 1)
         if self.complement is not None:

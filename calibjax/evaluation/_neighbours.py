@@ -87,13 +87,12 @@ class Neighbours(NamedTuple):
     @property
     def option(self) -> str:
         """What tells the test so, on a command line and in Python."""
-        name, python = shlex.quote(self.name), "times" if self.is_time else "clusters"
-        python += f"={self.name!r}"
-        option = f"{'--time' if self.is_time else '--cluster'} {name}"
+        of_horizon = ["", ""]
         if self.horizon is not None:
-            option += f" --horizon {self.horizon:g}"
-            python += f", horizon={self.horizon:g}"
-        return f"{option} ({python})"
+            of_horizon = [f" --horizon {self.horizon:g}", f", horizon={self.horizon:g}"]
+        option, python = ("--time", "times") if self.is_time else ("--cluster", "clusters")
+        of_python = f"{python}={self.name!r}{of_horizon[1]}"
+        return f"{option} {shlex.quote(self.name)}{of_horizon[0]} ({of_python})"
 
 
 def remarks_on_order(of_rows: float | None, in_columns: Sequence[Neighbours]) -> list[str]:
