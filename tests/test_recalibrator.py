@@ -18,6 +18,7 @@ from sklearn.linear_model import LogisticRegression
 
 import calibjax as cj
 from calibjax.recalibration._fit_to_labels import OF_LABELS
+from calibjax.recalibration._labels._auto import candidates
 from calibjax.recalibration._labels._curves import of_curves
 from calibjax.recalibration._labels._logistic import logistic_regression
 from calibjax.recalibration._labels._venn_abers import venn_abers
@@ -350,6 +351,8 @@ def test_thousand_classes():
         recalibrator = cj.fit_recalibrator(predictions, labels, method)
         scores = cj.log_score(recalibrator(predictions), labels)
         assert np.mean(scores) < np.mean(cj.log_score(predictions, labels)), method
+    assert candidates(1000) == ("temperature", "ets", "svs")
+    assert set(candidates(30)) - set(candidates(31)) == {"beta", "spline", "isotonic"}
 
 
 # Arguments

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from messages import check_message
 from scipy.special import expit
+from sklearn import model_selection
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor
@@ -38,7 +39,9 @@ from calibjax.sklearn import (
     RecalibratedClassifier,
     RecalibratedRegressor,
     ReliabilityDisplay,
+    _classifier,
     _forecasters,
+    _regressor,
     _scorers,
     calibration_pvalue_scorer,
     skce_scorer,
@@ -251,6 +254,90 @@ def test_a_trained_regressor():
     errors = (TARGETS[100:] - trained.predict(Z[100:])) ** 2
     np.testing.assert_allclose(model.scale_**2, np.sum(np.arange(200) * errors) / 19900)
     np.testing.assert_allclose(model.predict(Z), trained.predict(Z), atol=1e-6)
+
+
+# Splitters of scikit-learn, by name.  Some hold a row out never, and some more than once.
+SPLITTERS = {
+    "GroupKFold": {"n_splits": 3},
+    "GroupShuffleSplit": {"random_state": 0},
+    "KFold": {"n_splits": 3, "shuffle": True, "random_state": 0},
+    "LeaveOneGroupOut": {},
+    "LeaveOneOut": {},
+    "LeavePGroupsOut": {"n_groups": 2},
+    "LeavePOut": {"p": 2},
+    "PredefinedSplit": {"test_fold": np.arange(24) % 4 - 1},
+    "RepeatedKFold": {"n_splits": 3, "n_repeats": 2, "random_state": 0},
+    "RepeatedStratifiedKFold": {"n_splits": 3, "n_repeats": 2, "random_state": 0},
+    "ShuffleSplit": {"n_splits": 3, "random_state": 0},
+    "StratifiedGroupKFold": {"n_splits": 3},
+    "StratifiedKFold": {"n_splits": 3},
+    "StratifiedShuffleSplit": {"n_splits": 3, "random_state": 0},
+    "TimeSeriesSplit": {"n_splits": 3},
+    "pairs of rows": None,
+    "pairs of masks": None,
+}
+
+
+def test_the_table_has_all_splitters_of_scikit_learn():
+    found = [getattr(model_selection, name) for name in model_selection.__all__]
+    splitters = {x.__name__ for x in found if isinstance(x, type) and hasattr(x, "split")}
+    abstract = {"BaseCrossValidator", "BaseShuffleSplit"}
+    assert splitters - abstract == {name for name in SPLITTERS if " " not in name}
+
+
+@pytest.mark.parametrize("of_classes", [False, True])
+@pytest.mark.parametrize("name", SPLITTERS)
+def test_maps_are_fitted_to_the_rows_that_were_held_out(name, of_classes, monkeypatch):
+    """Each as often as it was: none of the others, whose predictions nobody made, as 0."""
+    n, rng = 24, np.random.default_rng(0)
+    x, hospital = rng.normal(size=(n, 2)), np.arange(n) // 4
+    number = 50 + x[:, 0] + rng.normal(size=n)
+    if name.startswith("pairs"):
+        cv = [(np.arange(0, n, 2), np.array([1, 3])), (np.arange(1, n, 2), np.array([0, 2]))]
+        if name == "pairs of masks":
+            cv = [tuple(np.isin(np.arange(n), rows) for rows in pair) for pair in cv]
+    else:
+        cv = getattr(model_selection, name)(**SPLITTERS[name])
+    y = np.array(["no", "yes"])[np.arange(n) // 2 % 2] if of_classes else number
+    if "Stratified" in name and not of_classes:
+        pytest.skip("of classes alone")
+    base = GaussianNB() if of_classes else LinearRegression()
+    folds = (
+        cv
+        if name.startswith("pairs")
+        else list(cv.split(x, y, *([hospital] if "Group" in name else [])))
+    )
+    rows, said = [], []
+    for train, test in folds:
+        model = clone(base).fit(x[train], y[train])
+        rows += np.arange(n)[test].tolist()
+        said += (model.predict_proba if of_classes else model.predict)(x[test]).tolist()
+    order = np.argsort(rows, kind="stable")
+    rows, said = np.array(rows)[order], np.array(said)[order]
+
+    fits = []
+
+    def fit_recalibrator(predictions, targets, method, **known):
+        fits.append((jax.tree.leaves(predictions)[0], targets, known))
+
+    wrapper = RecalibratedClassifier if of_classes else RecalibratedRegressor
+    module = _classifier if of_classes else _regressor
+    monkeypatch.setattr(module, "fit_recalibrator", fit_recalibrator)
+    weights = np.ones(n)
+    clusters = hospital if "Group" in name else None
+    wrapper(base, cv=cv, groups=[1]).fit(x, y, weights, clusters=clusters)
+    ((found, targets, known),) = fits
+    np.testing.assert_allclose(found, said, atol=1e-12)
+    np.testing.assert_array_equal(targets, (y == "yes")[rows] if of_classes else y[rows])
+    np.testing.assert_array_equal(known["groups"]["1"], x[rows, 1])
+    np.testing.assert_array_equal(known["weights"], weights[rows])
+    # Copies of one row stay together.
+    together = known["clusters"]
+    if clusters is not None or np.unique(rows).size < rows.size:
+        expected = rows if clusters is None else clusters[rows]
+        assert np.all((together[:, None] == together) == (expected[:, None] == expected))
+    else:
+        assert together is None
 
 
 def test_scorers(monkeypatch):

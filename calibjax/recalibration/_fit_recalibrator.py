@@ -60,12 +60,17 @@ def fit_recalibrator(
     clusters or times, fifths of them are left out.  Of more than 30 classes it tries no curves, and
     of more than 200 no matrix.
 
-    Probabilities of 0 become max(half of the smallest positive one, 1e-15) if the fitting rows have
-    zeros, else 1e-15: one impossible target would decide over everything.  The rule is part of the
-    map.  At the end (1 - 1 / (n + 1)) q + 1 / ((n + 1) m) takes the place of q, but of "nothing"
-    and "venn_abers": what did not happen in n rows may happen.  But of `Categorical` predictions
-    that are ``ragged``, whose rows have fewer classes or more, zeros stay zeros, at a fit and where
-    a map is used, and only what a row has counts.
+    "isotonic" and "venn_abers" tie probabilities that differ by less than 1e-6 of their size, some
+    roundings of float32, whatever else is in their rows and in whatever dtype they come: at a fit
+    and where a map is used.  Above 1 - 2^-10 rows are told apart by the sum of the other classes,
+    up to 0.1 % of it; if an event was given by one number, as far as float32 tells this from 1.
+
+    Of other methods probabilities of 0 become max(half of the smallest positive one, 1e-15) if the
+    fitting rows have zeros, else 1e-15: one impossible target would decide over everything.  The
+    rule is part of the map.  At the end (1 - 1 / (n + 1)) q + 1 / ((n + 1) m) takes the place of q,
+    but of "nothing" and "venn_abers": what did not happen in n rows may happen.  But of
+    `Categorical` predictions that are ``ragged``, whose rows have fewer classes or more, zeros stay
+    zeros, at a fit and where a map is used, and only what a row has counts.
     A row that comes alone, a class that never came, and decisions that are all right have a map
     too; ``fit.converged`` says whether there was a minimum.
 
@@ -131,7 +136,8 @@ def fit_recalibrator(
     "conformal" has a guarantee, whatever the forecasts are.  If the new row and the n rows of the
     fit are exchangeable, the quantile q at a level u >= 1/2 has u <= P(Y <= q) < u + 1 / (n + 1),
     and one at a lower level P(Y < q) <= u and P(Y <= q) > u - 1 / (n + 1); with ties among U the
-    first inequality of each holds.  The probability is over all n + 1 rows.  Intervals between two
+    first inequality of each holds, and as targets that are equal up to rounding are tied, quantiles
+    go outwards by some roundings.  The probability is over all n + 1 rows.  Intervals between two
     quantiles hold at least their share.  It needs 1 / (n + 1) <= u <= n / (n + 1), else
     ``fit.converged`` is False; and no map of the unit line can mend a forecast where it has no
     tail, since its two outermost quantiles are equal, or where F(y) rounds to 0 or 1.  Of densities

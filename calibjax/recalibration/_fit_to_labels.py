@@ -1,5 +1,7 @@
 """A map of predictions of labels: the rows that count, the fit, and what is known of it."""
 
+import dataclasses
+
 import jax
 import numpy as np
 from jax.typing import ArrayLike
@@ -54,7 +56,9 @@ def fit_to_labels(
             "'spline' and 'sms' are for more."
         )
     data = on_one_device(check_data(predictions, targets, where, weights, at_least=1))
-    rows, kept = rows_of_labels(data)
+    # At the fit as where the map is used, 1 - p is what jax makes of p.
+    held = jax.tree.map(on_host, data.predictions)
+    rows, kept = rows_of_labels(dataclasses.replace(data, predictions=held))
     is_used = method == "auto" or groups is not None
     part = parts_of(data, dependence, kept, N_FOLDS, is_used)
     losses: dict[str, float] = {}
@@ -84,10 +88,9 @@ def rows_of_labels(data: Data) -> tuple[LabelRows, np.ndarray]:
     with jax.ensure_compile_time_eval():
         probs = on_host(data.predictions.label_probabilities())
     probs = np.asarray(probs, float)[kept]
-    # Their sums are 1 up to rounding of the user.
-    probs = probs / probs.sum(axis=1, keepdims=True)
     labels = np.asarray(data.targets)[kept].astype(int)
-    rows = LabelRows(probs, labels, counts[kept], is_ragged(data.predictions))
+    said = is_ragged(data.predictions), data.predictions.is_binary
+    rows = LabelRows(probs, labels, counts[kept], *said)
     if rows.ragged and np.any(rows.of_targets() == 0):
         row = np.flatnonzero(kept)[int(np.argmin(rows.of_targets()))]
         raise ValueError(

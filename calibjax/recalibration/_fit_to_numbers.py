@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -22,6 +23,7 @@ from calibjax.recalibration._unit_line import (
     LineRows,
     UnitLine,
     are_complete,
+    at_levels,
     check_numbers_to_mend,
     distances_of,
     fit_conformal,
@@ -32,7 +34,7 @@ from calibjax.recalibration._unit_line import (
     quantiles_at,
     seen_cells,
 )
-from calibjax.scores import check_numbers, mass_below, pit_interval_of_data
+from calibjax.scores import PITInterval, check_numbers, mass_below, pit_interval_of_data
 
 OF_NUMBERS = ("auto", "nothing", *LINES, "conditional", "conformal")
 # Parts of the rows that are left out in turn.
@@ -154,12 +156,15 @@ def _line_rows(
     levels = np.asarray(known_levels(predictions))
     counts = counts * (counts.sum() / np.sum(counts**2))
     place, seen = pit_interval_of_data(data), None
+    low, high = (at_levels(levels, np.asarray(x, float)) for x in place)
     if isinstance(data.targets, Between) or predictions.target_kind == "integer":
-        low, high = (_known(x, kept) for x in place)
+        low, high = _known(low, kept), _known(high, kept)
         below = hidden_below(method, levels, low, high, counts)
         seen = seen_cells(levels, low, high)
     else:
-        below = _known(_mass_below(place, levels.astype(place.low.dtype)), kept)
+        dtype = place.low.dtype
+        ends = PITInterval(jnp.asarray(low, dtype), jnp.asarray(high, dtype))
+        below = _known(_mass_below(ends, levels.astype(dtype)), kept)
     distances = None
     if isinstance(predictions, (Quantiles, Empirical)):
         distances = distances_of(_known(_quantiles_at(predictions, levels), kept))

@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import cross_val_predict
 from sklearn.utils import indexable
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -24,8 +23,8 @@ from calibjax.distributions import Categorical
 from calibjax.evaluation import read_dependence
 from calibjax.recalibration import Recalibrator, fit_recalibrator
 from calibjax.sklearn._labels import check_has_probabilities, places_of, probabilities_of
-from calibjax.sklearn._meta import Wrapper, fit_parameters, fitted_clone
-from calibjax.sklearn._rows import columns_of, filled_columns, folds_of
+from calibjax.sklearn._meta import Wrapper, fitted_clone
+from calibjax.sklearn._rows import columns_of, filled_columns, held_out, known_of
 
 
 class RecalibratedClassifier(ClassifierMixin, Wrapper):
@@ -34,6 +33,8 @@ class RecalibratedClassifier(ClassifierMixin, Wrapper):
     The map is fitted to predictions of rows that did not train the model that made them, by
     cross-validation, and the estimator is fitted again to all rows: as
     ``CalibratedClassifierCV(ensemble=False)`` does, with the maps of calibjax in place of its two.
+    Rows count as often as they are held out, and not at all if they never are, as the first ones of
+    a ``TimeSeriesSplit``.
     A model that is trained already is passed as ``FrozenEstimator(model)``; then all rows given to
     `fit` fit the map, and none of them should have trained the model.
 
@@ -101,32 +102,28 @@ class RecalibratedClassifier(ClassifierMixin, Wrapper):
         estimator = self._base()
         if isinstance(estimator, FrozenEstimator):
             self.estimator_ = estimator
-            probs = probabilities_of(estimator, X)
+            held, probs = np.arange(len(y)), probabilities_of(estimator, X)
         else:
             check_has_probabilities(estimator)
             self.estimator_ = fitted_clone(estimator, X, y, weights)
-            probs = cross_val_predict(
-                estimator,
-                X,
-                y,
-                cv=list(folds_of(self.cv, X, y, dependence, of_classes=True)),
-                method="predict_proba",
-                params=fit_parameters(estimator, weights),
-            )
+            classes = self.estimator_.classes_
+
+            def predict(X: Any, y: np.ndarray, weights: np.ndarray | None, new: Any) -> np.ndarray:
+                model = fitted_clone(estimator, X, y, weights)
+                found = probabilities_of(model, new)
+                # A class that did not train the model has the probability 0.
+                probs = np.zeros((len(found), len(classes)))
+                probs[:, places_of(model.classes_, classes)] = found
+                return probs
+
+            held, probs = held_out(self.cv, X, y, weights, dependence, predict, of_classes=True)
         self.classes_ = self.estimator_.classes_
         self._keep_features(self.estimator_)
-        labels = places_of(y, self.classes_)
+        labels = places_of(y, self.classes_)[held]
+        known = known_of(held, weights, dependence, groups=columns_of(X, self.groups))
         with jax.enable_x64(True):
             predictions = Categorical(jnp.asarray(np.asarray(probs, float)))
-            self.recalibrator_ = fit_recalibrator(
-                predictions,
-                labels,
-                self.method,
-                weights=weights,
-                groups=columns_of(X, self.groups),
-                clusters=dependence.clusters,
-                times=dependence.times,
-            )
+            self.recalibrator_ = fit_recalibrator(predictions, labels, self.method, **known)
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:

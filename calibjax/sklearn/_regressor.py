@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression
-from sklearn.utils import _safe_indexing, indexable
+from sklearn.utils import indexable
 from sklearn.utils.validation import (
     _check_sample_weight,
     check_consistent_length,
@@ -24,7 +24,7 @@ from calibjax.evaluation import read_dependence
 from calibjax.recalibration import Recalibrator, fit_recalibrator
 from calibjax.sklearn._forecasters import fitted, kind_of, numbers_of
 from calibjax.sklearn._meta import Wrapper
-from calibjax.sklearn._rows import columns_of, filled_columns, folds_of
+from calibjax.sklearn._rows import columns_of, filled_columns, held_out, known_of
 
 
 class RecalibratedRegressor(RegressorMixin, Wrapper):
@@ -41,9 +41,10 @@ class RecalibratedRegressor(RegressorMixin, Wrapper):
       squared error of held-out rows.
 
     The map is fitted to predictions of rows that did not train the model that made them, by
-    cross-validation, and the estimator is fitted again to all rows.  A model that is trained
-    already is passed as ``FrozenEstimator(model)``; then all rows given to `fit` fit the map, and
-    none of them should have trained the model.
+    cross-validation, and the estimator is fitted again to all rows.  Rows count as often as they
+    are held out, and not at all if they never are, as the first ones of a ``TimeSeriesSplit``.  A
+    model that is trained already is passed as ``FrozenEstimator(model)``; then all rows given to
+    `fit` fit the map, and none of them should have trained the model.
 
     Args:
         estimator: a regressor; None for ``LinearRegression()``.
@@ -116,32 +117,25 @@ class RecalibratedRegressor(RegressorMixin, Wrapper):
         kind, _ = kind_of(estimator)
         if isinstance(estimator, FrozenEstimator):
             self.estimators_ = [estimator]
-            numbers = numbers_of(self.estimators_, kind, X)
+            held, numbers = np.arange(len(y)), numbers_of(self.estimators_, kind, X)
         else:
             self.estimators_ = fitted(estimator, levels, X, y, weights)
-            numbers = np.zeros((len(y), len(levels) if kind == "quantiles" else 1))
-            if kind == "deviation":
-                numbers = np.zeros((len(y), 2))
-            for train, test in folds_of(self.cv, X, y, dependence):
-                some = None if weights is None else weights[train]
-                models = fitted(estimator, levels, _safe_indexing(X, train), y[train], some)
-                numbers[test] = numbers_of(models, kind, _safe_indexing(X, test))
+
+            def predict(X: Any, y: np.ndarray, weights: np.ndarray | None, new: Any) -> np.ndarray:
+                return numbers_of(fitted(estimator, levels, X, y, weights), kind, new)
+
+            held, numbers = held_out(self.cv, X, y, weights, dependence, predict)
         self._keep_features(self.estimators_[0])
-        y = np.asarray(y, float)
+        y = np.asarray(y, float)[held]
+        groups, covariates = columns_of(X, self.groups), columns_of(X, self.covariates)
+        known = known_of(held, weights, dependence, groups=groups, covariates=covariates)
         self.scale_ = None
         if kind == "number":
-            squared = np.average((y - numbers[:, 0]) ** 2, weights=weights)
+            squared = np.average((y - numbers[:, 0]) ** 2, weights=known["weights"])
             self.scale_ = float(np.sqrt(squared)) or 1.0
         with jax.enable_x64(True):
             self.recalibrator_ = fit_recalibrator(
-                self._forecasts(numbers),
-                jnp.asarray(y),
-                self.method,
-                weights=weights,
-                groups=columns_of(X, self.groups),
-                covariates=columns_of(X, self.covariates),
-                clusters=dependence.clusters,
-                times=dependence.times,
+                self._forecasts(numbers), jnp.asarray(y), self.method, **known
             )
         return self
 

@@ -1,14 +1,18 @@
 """What is known of rows beside their targets: columns that a map looks at, and what depends."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
+import jax
 import numpy as np
 from sklearn.model_selection import GroupKFold, PredefinedSplit, StratifiedGroupKFold, check_cv
 from sklearn.utils import _safe_indexing
 
 from calibjax._rows import Dependence, filled_up
+
+#: What a model says of features, that was fitted to features, targets and weights.
+Predict = Callable[[Any, np.ndarray, np.ndarray | None, Any], np.ndarray]
 
 
 def columns_of(X: Any, names: Sequence[str | int] | None) -> dict[str, np.ndarray] | None:
@@ -28,9 +32,59 @@ def filled_columns(columns: dict[str, np.ndarray] | None) -> dict[str, np.ndarra
     return {name: filled_up(values) for name, values in columns.items()}
 
 
-def folds_of(
-    cv: Any, X: Any, y: np.ndarray, dependence: Dependence, of_classes: bool = False
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def held_out(
+    cv: Any,
+    X: Any,
+    y: np.ndarray,
+    weights: np.ndarray | None,
+    dependence: Dependence,
+    predict: Predict,
+    of_classes: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that were held out, each as often as it was, and what models said that did not see them.
+
+    Args:
+        cv: a number of folds, a splitter, or pairs of rows.
+        X: features ``[n, d]``.
+        y: targets ``[n]``.
+        weights: of the rows ``[n]``, or None.
+        dependence: clusters, or times.
+        predict: what a model says of features, that was fitted to features, targets and weights.
+        of_classes: whether targets are classes.
+    """
+    held, found = [], []
+    for train, test in _folds_of(cv, X, y, dependence, of_classes):
+        others, rows = (np.arange(len(y))[np.asarray(x)] for x in (train, test))
+        some = None if weights is None else weights[others]
+        new = _safe_indexing(X, rows)
+        found.append(predict(_safe_indexing(X, others), y[others], some, new))
+        held.append(rows)
+    if not sum(map(len, held)):
+        raise ValueError("cv must hold out at least 1 row, got none.")
+    order = np.argsort(np.concatenate(held), kind="stable")
+    return np.concatenate(held)[order], np.concatenate(found)[order]
+
+
+def known_of(
+    held: np.ndarray,
+    weights: np.ndarray | None,
+    dependence: Dependence,
+    **columns: dict[str, np.ndarray] | None,
+) -> dict[str, Any]:
+    """Arguments of `fit_recalibrator` beside predictions and targets, of rows that were held out.
+
+    A row that was held out several times is a cluster, unless rows have clusters or times.
+    """
+    clusters, times, _ = dependence
+    if clusters is None and times is None and np.any(np.diff(held) == 0):
+        clusters = np.arange(held[-1] + 1)
+    known = {"weights": weights, "clusters": clusters, "times": times} | columns
+    return {name: jax.tree.map(lambda x: np.asarray(x)[held], x) for name, x in known.items()}
+
+
+def _folds_of(
+    cv: Any, X: Any, y: np.ndarray, dependence: Dependence, of_classes: bool
+) -> Iterable[tuple[np.ndarray, np.ndarray]]:
     """Rows that train a model, and others that fit the map to its predictions.
 
     Of a number of folds, rows of one cluster are in one fold, and times make blocks of consecutive

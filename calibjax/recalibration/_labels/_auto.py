@@ -25,7 +25,7 @@ def candidates(n_classes: int) -> tuple[str, ...]:
     """The methods that "auto" tries, besides nothing."""
     if n_classes == 2:
         return _OF_TWO
-    slow = {"spline", "beta"} if n_classes > _MOST_CURVES else set()
+    slow = {"spline", "beta", "isotonic"} if n_classes > _MOST_CURVES else set()
     slow |= {"sms"} if n_classes > _MOST_PAIRS else set()
     return tuple(name for name in _OF_MANY if name not in slow)
 

@@ -4,11 +4,18 @@ from types import ModuleType
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from calibjax._numbers import ArrayT
 from calibjax._struct import struct
 from calibjax.recalibration._labels._steps import Numbers
 from calibjax.recalibration._splines import natural_spline
+
+#: How far from 1 the other classes tell probabilities apart.
+SMALL = 2.0**-10
+END = 1 - SMALL
+#: Smaller probabilities, and rests, are one: scores are positive, and what is near is a factor.
+LEAST = 1e-30
 
 
 @struct
@@ -53,14 +60,19 @@ class SplineCurve:
 
 @struct
 class IsotonicCurve:
-    """q linear between increasing scores, where it has given values ``[c, k]``."""
+    """q linear between nondecreasing `scores`, with `values` there ``[c, k]``.
+
+    A score that a row of the fit had lies between two that have its value, so that rounding changes
+    nothing.
+    """
 
     scores: Numbers
     values: Numbers
+    least: Numbers
 
     def __call__(self, probs: jax.Array) -> jax.Array:
-        p, _ = of_curves(jnp, probs)
-        q = jax.vmap(jnp.interp, in_axes=(1, 0, 0), out_axes=1)(p, self.scores, self.values)
+        x = scores_of(jnp, probs, self.least)
+        q = jax.vmap(jnp.interp, in_axes=(1, 0, 0), out_axes=1)(x, self.scores, self.values)
         if q.shape[1] == 1:
             return jnp.concatenate([1 - q, q], axis=1)
         total = jnp.sum(q, axis=1, keepdims=True)
@@ -69,18 +81,18 @@ class IsotonicCurve:
 
 @struct
 class VennAbersCurve:
-    """q of an event by the place of p among scores ``[k]``: `at` one, or `between` ``[k + 1]``."""
+    """q of an event, constant between edges of scores ``[k]``, with `values` ``[k + 1]``.
 
-    scores: Numbers
-    at: Numbers
-    between: Numbers
+    They are below, at and above each score that a row of the fit had, whose edges lie around it.
+    """
+
+    edges: Numbers
+    values: Numbers
+    least: Numbers
 
     def __call__(self, probs: jax.Array) -> jax.Array:
-        p = probs[:, 1]
-        scores, at, between = map(jnp.asarray, (self.scores, self.at, self.between))
-        place = jnp.searchsorted(scores, p)
-        nearest = jnp.minimum(place, scores.shape[0] - 1)
-        q = jnp.where(scores[nearest] == p, at[nearest], between[place])
+        x = scores_of(jnp, probs, self.least)[:, 0]
+        q = jnp.asarray(self.values)[jnp.searchsorted(jnp.asarray(self.edges), x)]
         return jnp.stack([1 - q, q], axis=1)
 
 
@@ -97,6 +109,20 @@ def of_curves(xp: ModuleType, probs: ArrayT) -> tuple[ArrayT, ArrayT]:
     before = xp.concatenate([nothing, xp.cumsum(probs[:, :-1], axis=1)], axis=1)
     behind = xp.concatenate([nothing, xp.cumsum(probs[:, :0:-1], axis=1)], axis=1)[:, ::-1]
     return probs, before + behind
+
+
+def scores_of(xp: ModuleType, probs: ArrayT, least: ArrayLike) -> ArrayT:
+    """Increasing functions of p that tell the probabilities of curves apart, ``[n, c]``.
+
+    A score is p, on which no operation rounds, up to 1 - t with t = 2^-10.  Floats beyond have lost
+    digits that the other classes keep: the score is 1 - t + t log(t / (1 - p)) there, which goes on
+    with the same slope, for 1 - p of at least `least`.
+    """
+    p = probs[:, 1:] if probs.shape[1] == 2 else probs
+    # One class of a row at most is beyond, and all others are the rest.
+    rest = xp.sum(xp.where(probs > END, 0.0, probs), axis=1, keepdims=True)
+    beyond = END + SMALL * xp.log(SMALL / xp.clip(rest, least, SMALL))
+    return xp.where(p > END, beyond, xp.maximum(p, LEAST))
 
 
 def log_odds(xp: ModuleType, probs: ArrayT) -> ArrayT:

@@ -6,6 +6,9 @@ import numpy as np
 
 from calibjax._numbers import isotonic_frequencies
 from calibjax.recalibration._labels._curves import (
+    END,
+    LEAST,
+    SMALL,
     BetaCurve,
     IsotonicCurve,
     QuadraticCurve,
@@ -13,6 +16,7 @@ from calibjax.recalibration._labels._curves import (
     VennAbersCurve,
     log_odds,
     of_curves,
+    scores_of,
 )
 from calibjax.recalibration._labels._fitted import Fitted
 from calibjax.recalibration._labels._logistic import Regression, logistic_regression
@@ -23,6 +27,10 @@ from calibjax.recalibration._splines import natural_spline, smooth_basis
 # Of the spline: eight knots at quantiles, and strengths of the penalty of which one is chosen.
 _LEVELS = np.linspace(0.01, 0.99, 8)
 _STRENGTHS = 10.0 ** np.arange(1, -7, -1)
+# Scores are one that differ by at most 8 units in the last place of float32, or by half of the last
+# one near 1, where an event is known by one number.  Chains of them are cut at a length of eight.
+_ROUNDING, _NEAR_ONE = 2.0**-20, 2.0**-25
+_LONGEST = 8
 
 
 def _happened(rows: LabelRows, curve: int) -> np.ndarray:
@@ -121,44 +129,68 @@ def _spline(
 
 def fit_isotonic(rows: LabelRows) -> Fitted:
     """The nondecreasing curve of each class that is nearest to its frequencies (Zadrozny 2002)."""
-    floor, raised = with_floor(rows)
-    kept = raised.kept()
-    p, _ = of_curves(np, kept.probs)
-    curves = []
-    for curve in range(p.shape[1]):
-        scores, events, count = _frequencies(p[:, curve], _happened(kept, curve), kept.weights)
-        values = isotonic_frequencies(events, count)
+    kept, least = rows.kept(), _least(rows)
+    scores, curves = scores_of(np, kept.probs, least), []
+    for curve in range(scores.shape[1]):
+        edges, events, count = _ties(scores[:, curve], _happened(kept, curve), kept)
+        values = np.repeat(isotonic_frequencies(events, count), 2)
         # Between equal values nothing is to be known.
         inner = np.r_[True, (values[1:-1] != values[:-2]) | (values[1:-1] != values[2:]), True]
-        curves.append((scores[inner[: len(scores)]], values[inner[: len(scores)]]))
-    size = _size(max(len(scores) for scores, _ in curves))
-    table = [np.stack([_extended(x, size) for x in part]) for part in zip(*curves, strict=True)]
-    steps = floor, IsotonicCurve(*table), mixed_with_uniform(rows)
+        curves.append((edges[inner], values[inner]))
+    size = _size(max(len(values) for _, values in curves))
+    edges, values = (
+        np.stack([_extended(x, size) for x in part]) for part in zip(*curves, strict=True)
+    )
+    steps = IsotonicCurve(edges, values, least), mixed_with_uniform(rows)
     most = max(len(np.unique(values)) for _, values in curves)
     return Fitted(steps, True, f"at most {most} different values of a class")
 
 
 def fit_venn_abers(rows: LabelRows) -> Fitted:
     """Isotonic regression with the new row as an event and as none, of two classes (Vovk 2015)."""
-    floor, raised = with_floor(rows)
-    kept = raised.kept()
-    scores, events, count = _frequencies(kept.probs[:, 1], _happened(kept, 0), kept.weights)
+    kept, least = rows.kept(), _least(rows)
+    scores = scores_of(np, kept.probs, least)[:, 0]
+    edges, events, count = _ties(scores, _happened(kept, 0), kept)
     # One more row counts as one of the rows of equal weights.
     unit = count.sum() / kept.size()
     at, between = venn_abers(events / unit, count / unit)
-    size = _size(len(scores))
-    curve = VennAbersCurve(
-        _extended(scores, size), _extended(at, size), _extended(between, size + 1)
-    )
-    return Fitted((floor, curve), True, f"{len(scores)} different probabilities")
+    # Below, at, between, at, …, above.
+    values = np.append(np.stack([between[:-1], at], axis=1), between[-1])
+    size = _size(len(edges))
+    curve = VennAbersCurve(_extended(edges, size), _extended(values, size + 1), least)
+    return Fitted((curve,), True, f"{len(at)} different probabilities")
 
 
-def _frequencies(
-    p: np.ndarray, happened: np.ndarray, weights: np.ndarray
+def _least(rows: LabelRows) -> np.ndarray:
+    """What is told from 0 beside a probability of 1: of one number what float32 tells from 1."""
+    return np.array(_NEAR_ONE if rows.by_one else LEAST)
+
+
+def _ties(
+    scores: np.ndarray, happened: np.ndarray, rows: LabelRows
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The different probabilities, increasing, the weight of events at each, and of all rows."""
-    scores, place = np.unique(p, return_inverse=True)
-    return scores, np.bincount(place, weights * happened), np.bincount(place, weights)
+    """Edges below and above each score ``[2 u]``, the weight of its events, and of all its rows.
+
+    Scores of one chain of differences that may be rounding are one score.
+    """
+    order = np.argsort(scores)
+    x, weights = scores[order], rows.weights[order]
+    rounding = _ROUNDING * x
+    if rows.by_one:
+        # The score has the slope t / (1 - p) there.
+        rounding += _NEAR_ONE * np.where(x > END, np.exp((x - END) / SMALL), 0.0)
+    is_new = np.append(True, np.diff(x) > rounding[:-1])
+    start = np.maximum.accumulate(np.where(is_new, np.arange(len(x)), 0))
+    # Many rows may have scores so dense that a chain has no end.
+    part = np.floor((x - x[start]) / (_LONGEST * rounding[start]))
+    is_new[1:] |= part[1:] != part[:-1]
+    is_last = np.append(is_new[1:], True)
+    below, above = (x - rounding)[is_new], (x + rounding)[is_last]
+    middle = (x[is_last][:-1] + x[is_new][1:]) / 2
+    below[1:], above[:-1] = np.maximum(below[1:], middle), np.minimum(above[:-1], middle)
+    place = np.cumsum(is_new) - 1
+    events, count = (np.bincount(place, w) for w in (weights * happened[order], weights))
+    return np.stack([below, above], axis=1).ravel(), events, count
 
 
 def _size(n: int) -> int:

@@ -15,13 +15,15 @@ _LEAST_ABSENT = 1e-37
 class LabelRows(NamedTuple):
     """Probabilities ``[n, m]`` in float64, labels and weights; a row of weight 0 is left out.
 
-    `ragged` says that zeros are no probabilities, but classes that a row does not have.
+    `ragged` says that zeros are no probabilities, but classes that a row does not have, and
+    `by_one` that an event was given by one number, from 1 - p of which nothing more is known.
     """
 
     probs: np.ndarray
     targets: np.ndarray
     weights: np.ndarray
     ragged: bool = False
+    by_one: bool = False
 
     @property
     def n_classes(self) -> int:

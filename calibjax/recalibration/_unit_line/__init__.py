@@ -17,5 +17,6 @@ from calibjax.recalibration._unit_line._line import known_levels as known_levels
 from calibjax.recalibration._unit_line._line import mended as mended
 from calibjax.recalibration._unit_line._line import quantiles_at as quantiles_at
 from calibjax.recalibration._unit_line._rows import LineRows as LineRows
+from calibjax.recalibration._unit_line._rows import at_levels as at_levels
 from calibjax.recalibration._unit_line._rows import distances_of as distances_of
 from calibjax.recalibration._unit_line._rows import seen_cells as seen_cells

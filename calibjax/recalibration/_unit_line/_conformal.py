@@ -4,6 +4,9 @@ The coordinate of a target is its normal score under the forecast, T = Phi^{-1}(
 an end where F is known at some levels only.  If a new row and the n rows of the fit are
 exchangeable, the new T is at most the k-th smallest of the others with the probability k / (n + 1),
 whatever the forecast is.
+
+Equal T are equal up to rounding, and so is F^{-1}(F(y)) to y: quantiles go outwards by some
+roundings, so that a new target that is tied with one of the fit is not beyond it.
 """
 
 from collections.abc import Sequence
@@ -25,12 +28,16 @@ from calibjax.recalibration._unit_line._line import (
     are_levels,
     known_quantiles,
     moved,
+    outwards,
     quantiles_of,
 )
 from calibjax.scores import score_rows
 
 # Coordinates beyond are those of targets where a forecast has no tail.
 _LARGEST = 100.0
+# How far scores and values go, in units in the last place, or of 2^-40, the error of cdfs in
+# float64; and the most in scores.
+_OF_SCORES, _OF_VALUES, _LEAST_EPS, _MOST = 8, 4, 2.0**-40, 0.1
 
 
 @struct
@@ -42,15 +49,28 @@ class ConformalLine:
 
     def __call__(self, predictions: Distribution) -> Any:
         dtype = widest_dtype(*jax.tree.leaves(predictions))
+        dtypes = dtype, jnp.result_type(self.scores)
+        eps = max(_LEAST_EPS, *(float(jnp.finfo(x).eps) for x in dtypes))
         z = ndtri(jnp.asarray(self.levels, dtype))
         scores = jnp.asarray(self.scores, dtype)
-
-        def inverse(at: jax.Array) -> jax.Array:
-            return interpolated(z, scores, at)
-
+        rounding = _OF_SCORES * eps * (1 + jnp.abs(scores))
         if isinstance(predictions, (Quantiles, Empirical)):
-            return moved(predictions, inverse)
-        return quantiles_of(predictions, scores, self.levels)
+            scores = scores + outwards(z, 1.0) * rounding
+
+            def inverse(at: jax.Array) -> jax.Array:
+                return interpolated(z, scores, at)
+
+            return moved(predictions, inverse, _OF_VALUES * eps)
+        # A level near 1 has lost digits: eps / phi(z) in normal scores.
+        rounding = rounding + 2.5 * eps * jnp.exp(jnp.square(jnp.maximum(scores, 0.0)) / 2)
+        rounding = outwards(z, 1.0) * jnp.minimum(rounding, _MOST)
+        if predictions.target_kind == "integer":
+            # The quantile is the first count that reaches a level, of which an end is a cdf.
+            scores = jax.lax.cummax(scores - rounding)
+            return quantiles_of(predictions, scores, self.levels)
+        mended = quantiles_of(predictions, scores + rounding, self.levels)
+        by = outwards(z, _OF_VALUES * eps)[None] * jnp.abs(mended.values)
+        return Quantiles(mended.values + by, self.levels)
 
     def check(self) -> None:
         """A ValueError unless these are numbers of a map."""

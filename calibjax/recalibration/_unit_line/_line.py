@@ -81,20 +81,30 @@ def _with_tails(g: jax.Array, scores: jax.Array) -> jax.Array:
 
 
 def moved(
-    predictions: Quantiles | Empirical, inverse: Callable[[jax.Array], jax.Array]
+    predictions: Quantiles | Empirical,
+    inverse: Callable[[jax.Array], jax.Array],
+    rounding: float = 0.0,
 ) -> Quantiles | Empirical:
     """Quantiles Q(G^{-1}(u)) at the levels u where Q is known, or samples in their order.
 
     Args:
         predictions: of numbers, where Q is linear in normal scores between its levels, and beyond.
         inverse: the normal scores of G^{-1}(u), from those of u ``[L]``.
+        rounding: the share of their size by which values go outwards.
     """
     z, values = known_quantiles(predictions)
     values = interpolated(z, values, inverse(z))
+    if rounding:
+        values = values + outwards(z, rounding)[None] * jnp.abs(values)
     if isinstance(predictions, Quantiles):
         return Quantiles(values, predictions.levels)
     back = jnp.argsort(jnp.argsort(predictions.samples, axis=1), axis=1)
     return Empirical(jnp.take_along_axis(values, back, axis=1), split=predictions.split)
+
+
+def outwards(z: jax.Array, size: float) -> jax.Array:
+    """A move at normal scores of levels: downwards below the median, and upwards from there."""
+    return jnp.where(z < 0, -size, size).astype(z.dtype)
 
 
 def known_quantiles(predictions: Quantiles | Empirical) -> tuple[jax.Array, jax.Array]:

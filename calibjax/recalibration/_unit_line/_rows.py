@@ -18,6 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+# Of cdfs in float32: 16 units in the last place.
+_ROUNDING = 2.0**-19
+
 
 class LineRows(NamedTuple):
     """Rows that fit a map of the unit line, or that judge one.
@@ -74,6 +77,12 @@ def cells(g: np.ndarray) -> np.ndarray:
     """What is between levels, and beyond the outer ones: ``[…, K + 1]``."""
     ends = np.zeros_like(g[..., :1])
     return np.diff(np.concatenate([ends, g, ends + 1], axis=-1), axis=-1)
+
+
+def at_levels(levels: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """U ``[n]``, of which those that differ from a level by rounding are at this level."""
+    nearest = levels[np.searchsorted((levels[1:] + levels[:-1]) / 2, u)]
+    return np.where(np.abs(u - nearest) <= _ROUNDING * nearest, nearest, u)
 
 
 def seen_cells(levels: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
