@@ -77,6 +77,10 @@ class Distribution(ABC):
         """The same predictions, with numbers that differences need before jax rounds parameters."""
         return self
 
+    def without_marks(self) -> Self:
+        """The predictions as other batches of the family are: their structure depends on no row."""
+        return self
+
     def parameter(self, name: str) -> jax.Array:
         """The parameter of this name in `shapes`."""
         return attrgetter(name)(self)

@@ -357,28 +357,24 @@ def test_logs_of_the_harness(tmp_path, monkeypatch):
 
 
 def harness_log(values, choices, without_question=(), **metrics):
-    """A record as the harness writes it; `arguments` were lists of pairs in its older versions."""
     pairs = [["Is it?", f" {text}"] for text in choices]
     pairs += [["", text] for text in choices[: len(without_question)]]
-    named = {f"gen_args_{k}": {"arg_0": a, "arg_1": b} for k, (a, b) in enumerate(pairs)}
     return {
         "doc_id": 0,
         "target": "0",
-        "arguments": named if metrics.pop("named", True) else pairs,
+        "arguments": {f"gen_args_{k}": {"arg_0": a, "arg_1": b} for k, (a, b) in enumerate(pairs)},
         "filtered_resps": [[str(x), "False"] for x in (*values, *without_question)],
     } | metrics
 
 
-@pytest.mark.parametrize("named", (True, False))
-def test_what_a_log_of_the_harness_holds(tmp_path, named):
+def test_what_a_log_of_the_harness_holds(tmp_path):
     values, choices = np.array([-1.0, -2.0, -6.0]), ["a", "bb", "four"]
     without = (-9.0, -1.0, -1.0)
     logs = [
-        harness_log(values, choices, acc=1.0, acc_norm=0.0, named=named),
-        # Its log-likelihoods without the question come last, whether it names their metric or not.
-        harness_log(values, choices, without, acc_norm=0.0, acc_mutual_info=1.0, named=named),
-        harness_log(values, choices, without, acc_norm=0.0, named=named),
-        harness_log([-3.0, -4.0], choices[:2], acc_norm=0.0, named=named),
+        harness_log(values, choices, acc=1.0, acc_norm=0.0),
+        # Its log-likelihoods without the question come last.
+        harness_log(values, choices, without, acc_norm=0.0, acc_mutual_info=1.0),
+        harness_log([-3.0, -4.0], choices[:2], acc_norm=0.0),
     ]
     path = write(tmp_path, "samples.jsonl", lines_of(*logs))
     for columns, scores in (
@@ -387,15 +383,13 @@ def test_what_a_log_of_the_harness_holds(tmp_path, named):
     ):
         found = np.asarray(columns.read(path).predictions.probs)
         expected = np.exp(scores) / np.exp(scores).sum()
-        np.testing.assert_allclose(found[:3], np.tile(expected, (3, 1)), rtol=1e-6)
-        assert found[3, 2] == 0
+        np.testing.assert_allclose(found[:2], np.tile(expected, (2, 1)), rtol=1e-6)
+        assert found[2, 2] == 0
     impossible = harness_log([-np.inf, -np.inf], choices[:2], acc=0.0)
     path = write(tmp_path, "samples.jsonl", lines_of(*logs, impossible))
-    with pytest.raises(
-        ERRORS, match="row 5: expected some finite log-likelihood in filtered_resps"
-    ):
+    with pytest.raises(ERRORS, match="row 4: expected a finite log-likelihood in filtered_resps"):
         Columns().read(path)
-    assert Columns(drop_missing=True).read(path).row_names.tolist() == [1, 2, 3, 4]
+    assert Columns(drop_missing=True).read(path).row_names.tolist() == [1, 2, 3]
 
 
 def lines_of(*records):

@@ -104,7 +104,7 @@ def test_certain_events_are_certain():
     np.testing.assert_array_equal(found, [0, 0, np.inf, np.inf])
 
 
-def test_a_monitor_takes_events_with_and_without_complements():
+def test_a_monitor_takes_events_with_and_without_complements(tmp_path):
     y = np.tile([1, 0, 1, 1, 0, 0, 1, 0], 4)
     p = np.where(np.arange(y.size) == 9, 1 - 1e-9, 0.5)
     evidence = []
@@ -112,6 +112,13 @@ def test_a_monitor_takes_events_with_and_without_complements():
         monitor = cj.CalibrationMonitor.start(jax.random.key(0), family(np.full(y.size, 0.5)))
         evidence.append(float(monitor.update(family(p), y).log_e_value))
     assert np.isfinite(evidence).all() and evidence[0] == pytest.approx(evidence[1], abs=1e-3)
+    # Its file is of no batch: one row may lack options or digits, and not those of another day.
+    for one, other in (
+        (cj.Bernoulli.from_logits(np.zeros(4)), cj.Bernoulli(np.full(4, 0.5, np.float32))),
+        (cj.Categorical(np.eye(2), ragged=True), cj.Categorical(np.full((2, 2), 0.5))),
+    ):
+        cj.CalibrationMonitor.start(jax.random.key(0), one).save(tmp_path / "x.npz")
+        cj.CalibrationMonitor.start(jax.random.key(0), other).load(tmp_path / "x.npz")
 
 
 def test_a_complement_belongs_to_its_probabilities():

@@ -38,13 +38,13 @@ class Columns(ColumnNames):
             others: columns of which `drop_missing` leaves out missing values, too.
         """
         table, names = self.table(*paths), self
-        is_log = PROBS in table.columns
-        if is_log and (not self.are_said or self.probs == PROBS_PER_LETTER):
+        if self.where is not None:
+            table = table.where(self.where)
+        if PROBS in table.columns and (not self.are_said or self.probs == PROBS_PER_LETTER):
             probs, target = self.probs or PROBS, self.target or TARGET
             names = dataclasses.replace(self, probs=probs, target=target)
             if not self.drop_missing:
-                dropping = table.option("drop_missing", True)
-                words = f"some finite log-likelihood in {ANSWERS} ({dropping} leaves out its row)"
+                words = f"a finite log-likelihood in {ANSWERS} (--drop-missing leaves out others)"
                 table.check_present(PROBS, words)
         elif not self.are_said and ANSWERS in table.columns:
             raise BadInput(
@@ -52,8 +52,6 @@ class Columns(ColumnNames):
                 f"log-likelihood of each option in {ANSWERS}, got none; of other logs --prob or "
                 "--probs and --target name columns."
             )
-        if self.where is not None:
-            table = table.where(self.where)
         return names.of(table, at_least, others)
 
     def table(self, *paths: Path) -> FileTable:
@@ -85,8 +83,7 @@ def in_order(model: Model, classes: list[str] | None) -> Model:
         )
     old, new = list(model.classes or []), list(classes or [])
     probs = np.asarray(model.predictions.label_probabilities())
-    is_ragged = isinstance(model.predictions, Categorical) and model.predictions.ragged
-    ordered = Categorical(jnp.asarray(probs[:, [old.index(name) for name in new]]), is_ragged)
+    ordered = Categorical(jnp.asarray(probs[:, [old.index(name) for name in new]]))
     places = np.array([new.index(name) for name in old], np.int32)
     return dataclasses.replace(
         model, predictions=ordered, targets=places[model.targets], classes=new

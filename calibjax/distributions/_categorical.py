@@ -72,6 +72,9 @@ class Categorical(Distribution):
         if check_flag("normalize", normalize):
             object.__setattr__(self, "probs", _normalized(jnp.asarray(self.probs)))
 
+    def without_marks(self) -> Self:
+        return dataclasses.replace(self, ragged=False)
+
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         words, valid = probability_vectors(self.probs)
         advice = "normalize=True divides rows by their sums"

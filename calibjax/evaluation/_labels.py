@@ -120,9 +120,8 @@ def _of_rows(labels: Labels, predictions: Distribution) -> Labels:
         has_option = np.asarray(predictions.probs) > 0
         wrong = np.flatnonzero(~has_option[np.arange(len(has_option)), labels.places])
         if wrong.size:
-            row, place = int(wrong[0]), int(labels.places[wrong[0]])
-            label = place if labels.classes is None else labels.classes[place]
-            got = f"{label}, with {has_option[row].sum()} options"
+            row, names = int(wrong[0]), labels.classes or range(has_option.shape[1])
+            got = f"{names[labels.places[row]]}, with {has_option[row].sum()} options"
             raise LabelError("options of their rows", got, row)
     return labels
 

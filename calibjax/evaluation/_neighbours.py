@@ -85,20 +85,14 @@ class Neighbours(NamedTuple):
     horizon: float | None = None
 
     @property
-    def rows(self) -> str:
-        """Which rows depend on each other."""
-        return f"rows {'next to each other in' if self.is_time else 'of one'} {self.name}"
-
-    @property
     def option(self) -> str:
         """What tells the test so, on a command line and in Python."""
-        name, python = shlex.quote(self.name), "times" if self.is_time else "clusters"
-        python += f"={self.name!r}"
-        option = f"{'--time' if self.is_time else '--cluster'} {name}"
+        of_horizon = ["", ""]
         if self.horizon is not None:
-            option += f" --horizon {self.horizon:g}"
-            python += f", horizon={self.horizon:g}"
-        return f"{option} ({python})"
+            of_horizon = [f" --horizon {self.horizon:g}", f", horizon={self.horizon:g}"]
+        option, python = ("--time", "times") if self.is_time else ("--cluster", "clusters")
+        of_python = f"{python}={self.name!r}{of_horizon[1]}"
+        return f"{option} {shlex.quote(self.name)}{of_horizon[0]} ({of_python})"
 
 
 def remarks_on_order(of_rows: float | None, in_columns: Sequence[Neighbours]) -> list[str]:
@@ -112,7 +106,8 @@ def remark_on_columns(found: Sequence[Neighbours]) -> str | None:
     seen = sorted((x for x in found if x.pvalue <= _LEVEL), key=lambda x: not x.is_time)
     if not seen:
         return None
-    rows, options = " and ".join(x.rows for x in seen), [x.option for x in seen]
+    options = [x.option for x in seen]
+    rows = [f"ows {'next to each other in' if x.is_time else 'of one'} {x.name}" for x in seen]
     if seen[0].is_time and seen[0].horizon is None:
         options[0] += ", and --horizon (horizon=) if forecasts look further ahead than one step"
     advice = options[0]
@@ -123,7 +118,7 @@ def remark_on_columns(found: Sequence[Neighbours]) -> str | None:
         )
     pvalues = " and ".join(f"{x.pvalue:.2g}" for x in seen)
     return (
-        f"R{rows[1:]} depend on each other (p = {pvalues}); the p-value assumes "
+        f"R{' and r'.join(rows)} depend on each other (p = {pvalues}); the p-value assumes "
         f"independent rows: pass {advice}."
     )
 

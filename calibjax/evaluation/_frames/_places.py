@@ -27,9 +27,6 @@ from calibjax.evaluation._frames._table import (
     padded_lists,
 )
 
-# A probability whose complement is less has more digits than float32 holds.
-_NEAR_ONE = 1e-3
-
 
 @dataclasses.dataclass(frozen=True)
 class Place:
@@ -78,10 +75,9 @@ class Place:
         Options that are absent are NaN.
         """
         if self.kind == "prob":
-            both = np.asarray(predictions.label_probabilities())
-            # As short as float32 writes them; near 1 the digits are those of the complement.
-            of_zero, of_one = both.T.astype(str).astype(float)
-            return {self.names[0]: np.where(of_zero < _NEAR_ONE, 1 - of_zero, of_one)}
+            both = np.asarray(predictions.label_probabilities()).astype(str).astype(float)
+            # As short as float32 writes them; near 1 it has fewer digits than the complement.
+            return {self.names[0]: np.where(both[:, 0] < 1e-3, 1 - both[:, 0], both[:, 1])}
         if self.kind == "mean":
             arrays = predictions.mean(), predictions.spread()
             return dict(zip(self.names, map(np.asarray, arrays), strict=True))
@@ -157,9 +153,8 @@ class Place:
         absent = self.absent(table)
         if absent is None:
             return {}
-        return dict(
-            zip(self.names, absent.T if len(self.names) > 1 else [absent.any(axis=1)], strict=True)
-        )
+        columns: Any = absent.T if len(self.names) > 1 else [absent.any(axis=1)]
+        return dict(zip(self.names, columns, strict=True))
 
     def _categorical(self, table: Table) -> Categorical:
         absent = self.absent(table)
