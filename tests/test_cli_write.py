@@ -250,6 +250,7 @@ def test_options_that_rows_lack(tmp_path, name):
 
 MISSING = {
     "x.csv": "note,p,y\na,0.2,0\nb,,1\nc,NA,\nd,0.8,1\ne,0.3,0\nf,0.7,1",
+    "commas.csv": "note;p;y\na;0,2;0\nb;;1\nc;NA;\nd;0,8;1\ne;0,3;0\nf;0,7;1",
     "x.jsonl": "\n".join(
         json.dumps({"note": x, "p": p, "y": None})
         for x, p in zip("abcdef", [0.2, None, float("nan"), 0.8, 0.3, 0.7], strict=True)
@@ -280,7 +281,7 @@ def test_rows_without_a_prediction(fitted, tmp_path, name):
     found = read_tables([applied(fitted, path, "--drop-missing")])
     cells = found.columns["p"].cast(pl.String).to_list()
     assert found.columns["note"].to_list() == list("abcdef")
-    kept = {"x.csv": [None, "NA"], "x.npz": ["NaN", "NaN"]}
+    kept = {"x.csv": [None, "NA"], "commas.csv": [None, "NA"], "x.npz": ["NaN", "NaN"]}
     assert cells[1:3] == kept.get(name, [None, "NaN"])
     probs = np.array(cells[:1] + cells[3:], float)
     np.testing.assert_allclose(probs, fitted[1], rtol=1e-6)

@@ -14,6 +14,7 @@ import typer
 
 from calibjax.cli._table import FileTable
 from calibjax.cli._terminal import BadInput
+from calibjax.evaluation import are_empty
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 # Lines that say which separator a file has.
@@ -151,7 +152,8 @@ def _with_commas(path: Path, frame: pl.DataFrame, decimal: str | None) -> list[s
         if decimal is None and points.cast(pl.Float64, strict=False).count():
             return []
         numbers = texts.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
-        if len(commas) and points.is_empty() and not numbers.null_count():
+        are_numbers = are_empty(texts.filter(numbers.is_null()).to_numpy()).all()
+        if len(commas) and points.is_empty() and are_numbers:
             found.append(column.name)
             cells.append(commas)
     # Of thousands there are three digits behind a comma, and no zero begins them.

@@ -220,9 +220,9 @@ class Table(abc.ABC):
                 words += ", whose decimals come after a point"
             elif any(are_percent):
                 words += ", with a percent sign in all rows or in none"
-            elif is_missing(cells).all():
+            elif are_empty(cells).all():
                 words += " (no row has one)"
-            elif is_missing(cells).any():
+            elif are_empty(cells).any():
                 words += f" ({self.option('drop_missing', True)} leaves out rows without one)"
             self.check(name, finite if values.ndim == 1 else finite.all(axis=1), words)
         return values
