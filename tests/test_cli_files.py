@@ -71,7 +71,7 @@ def test_options_of_questions_whose_number_differs(tmp_path, capsys):
     model = columns.read(write(tmp_path, "x.jsonl", text))
     np.testing.assert_allclose(model.predictions.probs, [[0.5, 0.5, 0], [0.2, 0.2, 0.6]], rtol=1e-6)
     assert model.targets.tolist() == [1, 2]
-    assert "columns p.*: rows have 2 to 3 options; what a row lacks is" in capsys.readouterr().err
+    assert "x.jsonl, p.*: rows have 2 to 3 options; what a row lacks is" in capsys.readouterr().err
     # What does not sum to 1 without it is missing.
     with pytest.raises(ERRORS, match="column p.C, row 1: .*got nothing"):
         columns.read(write(tmp_path, "x.jsonl", text.replace('"B": 0.5}', '"B": 0.3}')))
@@ -266,7 +266,7 @@ def test_formats_that_the_name_does_not_say(tmp_path):
 
 def test_a_label_is_an_option_of_its_row(tmp_path):
     text = '{"p": [0.5, 0.5], "y": 2}\n{"p": [0.2, 0.2, 0.6], "y": 1}\n'
-    with pytest.raises(ERRORS, match="y, row 1: expected one of the options .* got 2, with 2 opt"):
+    with pytest.raises(ERRORS, match="y, row 1: expected options of their rows, got 2, with 2 opt"):
         Columns("y", probs="p").read(write(tmp_path, "x.jsonl", text))
 
 
@@ -333,7 +333,7 @@ def test_options_whose_number_differs(tmp_path, capsys):
     expected = [[0.5, 0.5, 0], [0.2, 0.1, 0.7], [1, 0, 0]]
     np.testing.assert_allclose(model.predictions.probs, expected, rtol=1e-6)
     assert model.targets.tolist() == [1, 2, 0]
-    assert "column p: rows have 1 to 3 options" in capsys.readouterr().err
+    assert "x.jsonl, p: rows have 1 to 3 options" in capsys.readouterr().err
     with pytest.raises(
         (BadInput, ValueError), match="p, row 2: expected 2 numbers as .* got 3 numbers"
     ):
@@ -361,28 +361,24 @@ def test_logs_of_the_harness(tmp_path, monkeypatch):
 
 
 def harness_log(values, choices, without_question=(), **metrics):
-    """A record as the harness writes it; `arguments` were lists of pairs in its older versions."""
     pairs = [["Is it?", f" {text}"] for text in choices]
     pairs += [["", text] for text in choices[: len(without_question)]]
-    named = {f"gen_args_{k}": {"arg_0": a, "arg_1": b} for k, (a, b) in enumerate(pairs)}
     return {
         "doc_id": 0,
         "target": "0",
-        "arguments": named if metrics.pop("named", True) else pairs,
+        "arguments": {f"gen_args_{k}": {"arg_0": a, "arg_1": b} for k, (a, b) in enumerate(pairs)},
         "filtered_resps": [[str(x), "False"] for x in (*values, *without_question)],
     } | metrics
 
 
-@pytest.mark.parametrize("named", (True, False))
-def test_what_a_log_of_the_harness_holds(tmp_path, named):
+def test_what_a_log_of_the_harness_holds(tmp_path):
     values, choices = np.array([-1.0, -2.0, -6.0]), ["a", "bb", "four"]
     without = (-9.0, -1.0, -1.0)
     logs = [
-        harness_log(values, choices, acc=1.0, acc_norm=0.0, named=named),
-        # Its log-likelihoods without the question come last, whether it names their metric or not.
-        harness_log(values, choices, without, acc_norm=0.0, acc_mutual_info=1.0, named=named),
-        harness_log(values, choices, without, acc_norm=0.0, named=named),
-        harness_log([-3.0, -4.0], choices[:2], acc_norm=0.0, named=named),
+        harness_log(values, choices, acc=1.0, acc_norm=0.0),
+        # Its log-likelihoods without the question come last.
+        harness_log(values, choices, without, acc_norm=0.0, acc_mutual_info=1.0),
+        harness_log([-3.0, -4.0], choices[:2], acc_norm=0.0),
     ]
     path = write(tmp_path, "samples.jsonl", lines_of(*logs))
     for columns, scores in (
@@ -391,15 +387,15 @@ def test_what_a_log_of_the_harness_holds(tmp_path, named):
     ):
         found = np.asarray(columns.read(path).predictions.probs)
         expected = np.exp(scores) / np.exp(scores).sum()
-        np.testing.assert_allclose(found[:3], np.tile(expected, (3, 1)), rtol=1e-6)
-        assert found[3, 2] == 0
+        np.testing.assert_allclose(found[:2], np.tile(expected, (2, 1)), rtol=1e-6)
+        assert found[2, 2] == 0
     impossible = harness_log([-np.inf, -np.inf], choices[:2], acc=0.0)
     path = write(tmp_path, "samples.jsonl", lines_of(*logs, impossible))
     with pytest.raises(
-        ERRORS, match="row 5: expected some finite log-likelihood in filtered_resps"
+        ERRORS, match="row 4: expected some finite log-likelihood in filtered_resps"
     ):
         Columns().read(path)
-    assert Columns(drop_missing=True).read(path).row_names.tolist() == [1, 2, 3, 4]
+    assert Columns(drop_missing=True).read(path).row_names.tolist() == [1, 2, 3]
 
 
 def lines_of(*records):
@@ -412,7 +408,7 @@ def test_letters_of_options(tmp_path, capsys):
     assert model.targets.tolist() == [1, 0] and model.classes == ["A", "B", "C"]
     assert "column y: A is the first of p" in capsys.readouterr().err
     for target, message in [
-        ("C", "row 1: expected one of the options of its row, got C, with 2 options"),
+        ("C", "row 1: expected options of their rows, got C, with 2 options"),
         ("D", "got 'D': name .* of lists write the places of options, from 0, or A, B, …"),
         ("", "expected a label, got an empty text; --drop-missing leaves out its row"),
         (-1, "got '-1'; if -1 stands for no label, leave out its rows"),
@@ -456,7 +452,7 @@ def test_options_that_a_row_of_text_lacks(tmp_path, capsys):
     columns = Columns("y", probs="p_*")
     expected = np.array([[0.5, 0.5, 0], [0.2, 0.1, 0.7], [1, 0, 0]])
     np.testing.assert_allclose(columns.read(path).predictions.probs, expected, rtol=1e-6)
-    assert "columns p_*: rows have 1 to 3 options; what a row" in capsys.readouterr().err
+    assert "x.csv, p_*: rows have 1 to 3 options; what a row" in capsys.readouterr().err
     dropping = Columns("y", probs="p_*", drop_missing=True)
     model = dropping.read(write(tmp_path, "y.csv", text + ",,,B\n0.3,0.7,,\n"))
     np.testing.assert_allclose(model.predictions.probs, expected, rtol=1e-6)
@@ -466,7 +462,7 @@ def test_options_that_a_row_of_text_lacks(tmp_path, capsys):
         columns.read(bad)
     model = dropping.read(bad)
     assert model.row_names.tolist() == [2, 3, 4, 6] and model.predictions.probs[3, 0] == 0
-    with pytest.raises(ERRORS, match="y, row 5: .* one of the options of its row, got A, with 2"):
+    with pytest.raises(ERRORS, match="y, row 5: expected options of their rows, got A, with 2"):
         columns.read(write(tmp_path, "y.csv", f"{text}NA,0.3,0.7,A\n"))
 
 

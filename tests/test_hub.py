@@ -162,6 +162,11 @@ BAD = {
         "location,observation\n01,a\nUS,b\n",
         "sum to one",
     ),
+    "percentages": (
+        lines([[60, 40]] * 2, "pmf", "ab"),
+        "location,observation\n01,a\nUS,b\n",
+        "expected probabilities, got 60; divide percents by 100",
+    ),
     "other dates": (
         QUANTILES.replace("2026-01-03", "1/3/2026"),
         SERIES,

@@ -22,8 +22,8 @@ from calibjax.evaluation._neighbours import (
     _products,
     neighbour_dependence_test_of_data,
     neighbours_in_columns,
+    remark_on_columns,
     remark_on_neighbours,
-    remarks_on_columns,
 )
 
 N = 160
@@ -140,9 +140,9 @@ def test_other_columns_say_which_rows_depend():
     columns = [Column("day", True, days.astype(float)), Column("ward", False, wards)]
     of_days, of_wards = neighbours_in_columns(jax.random.key(0), data, columns)
     assert of_days.pvalue == pytest.approx(1 / 300) and of_wards.pvalue > 0.01
-    assert "in day depend" in of_days.remark() and "pass --time day" in of_days.remark()
-    assert of_wards.remark() is None
-    assert "pass --cluster ward." in of_wards._replace(pvalue=0.01).remark()
+    of_both = remark_on_columns([of_wards, of_days])
+    assert "in day depend" in of_both and "pass --time day (times='day')" in of_both
+    assert remark_on_columns([of_wards]) is None
 
 
 def test_columns_of_dates_and_of_names():
@@ -197,11 +197,13 @@ def test_days_that_forecasts_are_about_and_their_leads():
 
 
 def test_which_option_is_the_right_one():
-    day, ward = Neighbours("day", True, 0.003, 21.0), Neighbours("ward", False, 0.003)
-    of_day, of_ward, which = remarks_on_columns([ward, day])
-    assert "pass --time day --horizon 21, the longest lead" in of_day
-    assert "pass --cluster ward." in of_ward and which.startswith("Only one of --time and")
-    assert remarks_on_columns([ward._replace(pvalue=0.5), day]) == [of_day]
+    day, ward = Neighbours("day", True, 0.003, 21.0), Neighbours("my ward", False, 0.003)
+    both = remark_on_columns([ward, day])
+    of_day = "pass --time day --horizon 21 (times='day', horizon=21)"
+    of_ward = "--cluster 'my ward' (clusters='my ward')"
+    assert f"{of_day} if errors" in both and f"or {of_ward} if" in both and "not both." in both
+    assert remark_on_columns([ward._replace(pvalue=0.5), day]).endswith(f"{of_day}.")
+    assert remark_on_columns([ward]).endswith(f"pass {of_ward}.")
 
 
 @pytest.mark.slow

@@ -38,13 +38,15 @@ class Columns(ColumnNames):
             others: columns of which `drop_missing` leaves out missing values, too.
         """
         table, names = self.table(*paths), self
-        is_log = PROBS in table.columns
-        if is_log and (not self.are_said or self.probs == PROBS_PER_LETTER):
+        if self.where is not None:
+            table = table.where(self.where)
+        if PROBS in table.columns and (not self.are_said or self.probs == PROBS_PER_LETTER):
             probs, target = self.probs or PROBS, self.target or TARGET
             names = dataclasses.replace(self, probs=probs, target=target)
             if not self.drop_missing:
-                dropping = table.option("drop_missing", True)
-                words = f"some finite log-likelihood in {ANSWERS} ({dropping} leaves out its row)"
+                words = (
+                    f"some finite log-likelihood in {ANSWERS} (--drop-missing leaves out others)"
+                )
                 table.check_present(PROBS, words)
         elif not self.are_said and ANSWERS in table.columns:
             raise BadInput(
@@ -52,8 +54,6 @@ class Columns(ColumnNames):
                 f"log-likelihood of each option in {ANSWERS}, got none; of other logs --prob or "
                 "--probs and --target name columns."
             )
-        if self.where is not None:
-            table = table.where(self.where)
         return names.of(table, at_least, others)
 
     def table(self, *paths: Path) -> FileTable:

@@ -29,26 +29,15 @@ def with_probabilities(record: dict[str, Any]) -> dict[str, Any]:
         values = np.array([float(value) for value, _ in record[ANSWERS]])
     except (TypeError, ValueError):
         return record  # an answer in words
-    half = len(values) // 2
-    if len(values) == 2 * half > 0 and _is_without_question(record, half):
-        values = values[:half]
+    if "acc_mutual_info" in record:
+        values = values[: len(values) // 2]
     found = record | {PROBS: _shares(values)}
-    letters = [len(_argument(record, k, 1).removeprefix(" ")) for k in range(len(values))]
+    texts = [str(record.get(f"arguments.gen_args_{k}.arg_1", "")) for k in range(len(values))]
+    # A blank comes before the text of an option.
+    letters = [len(text.removeprefix(" ")) for text in texts]
     if "acc_norm" in record and all(letters):
         found[PROBS_PER_LETTER] = _shares(values / letters)
     return found
-
-
-def _is_without_question(record: dict[str, Any], option: int) -> bool:
-    """Whether the log-likelihoods from an option on are those without the question."""
-    has_text = _argument(record, option, 1) != ""
-    return "acc_mutual_info" in record or (has_text and _argument(record, option, 0) == "")
-
-
-def _argument(record: dict[str, Any], option: int, place: int) -> str:
-    """The context (0) or the text (1) of an option, as versions of the harness write them."""
-    pairs, name = record.get("arguments"), f"arguments.gen_args_{option}.arg_{place}"
-    return str(pairs[option][place] if isinstance(pairs, list) else record.get(name, ""))
 
 
 def _shares(values: np.ndarray) -> list[float] | None:

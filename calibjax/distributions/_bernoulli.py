@@ -135,11 +135,9 @@ class Bernoulli(Distribution):
     def tempered(self, temperature: jax.Array) -> Self:
         probs = self.label_probabilities().astype(temperature.dtype)
         probs = tempered_probabilities(probs, valid_rows(self), temperature)
-        complement = self.complement
-        if complement is not None:
-            complement = as_before(complement, probs[..., 0])
-        probs = as_before(self.probs, probs[..., 1])
-        return dataclasses.replace(self, probs=probs, complement=complement)
+        complement = None if self.complement is None else probs[..., 0]
+        tempered = dataclasses.replace(self, probs=probs[..., 1], complement=complement)
+        return jax.tree.map(as_before, self, tempered)
 
     def tempered_log_prob(self, targets: jax.Array, temperature: jax.Array) -> jax.Array:
         return tempered_label_log_prob(self.label_probabilities(), targets, temperature)

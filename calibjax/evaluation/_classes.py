@@ -5,16 +5,18 @@ from typing import Any
 
 import numpy as np
 
+from calibjax._distribution import Distribution
+from calibjax.distributions import Bernoulli
 from calibjax.evaluation._labels import LabelError, Labels, read_events, read_labels, shortened
 from calibjax.evaluation._names import key_of, text_of
+from calibjax.evaluation._rows import n_labels
 
 
 def labels_in_python(
     targets: np.ndarray,
     classes: Sequence[Any] | None,
     columns: list[Any] | None,
-    n_classes: int,
-    is_event: bool,
+    predictions: Distribution,
 ) -> Labels:
     """The places of labels, and the names of the classes.
 
@@ -22,15 +24,14 @@ def labels_in_python(
         targets: labels of any kind.
         classes: the names of the classes in the order of predictions; None if people gave none.
         columns: the names of the columns if predictions are a frame.
-        n_classes: the number of classes, m.
-        is_event: whether predictions are probabilities of one event.
+        predictions: predictions of m classes, or of an event.
 
     Raises:
         TypeError: classes are no list of strings or numbers.
         ValueError: classes are not m different names, or have another order than columns; or labels
             are none of them, or may be two of them.
     """
-    names = None
+    n_classes, names = n_labels(predictions) or 0, None
     if classes is not None:
         names = checked_classes("classes", classes, n_classes)
         if columns is not None:
@@ -38,9 +39,9 @@ def labels_in_python(
     elif columns is not None and len(columns) == n_classes and all(map(_is_name, columns)):
         names = checked_classes("columns of predictions", columns, n_classes)
     try:
-        if is_event and names is None:
+        if isinstance(predictions, Bernoulli) and names is None:
             return read_events(targets)
-        return read_labels(targets, names, n_classes, ordered=classes is not None)
+        return read_labels(targets, names, predictions, ordered=classes is not None)
     except LabelError as error:
         place = ", got" if error.row is None else f"; row {error.row} is"
         advice = _advice(error, targets, names)
@@ -57,6 +58,8 @@ def _advice(error: LabelError, targets: np.ndarray, names: list[Any] | None) -> 
     found = np.unique(targets).tolist()
     if error.needs == "event":
         example = found if len(found) == 2 else ["no", "yes"]
+        if text_of(example[1]).endswith(text_of(example[0])):
+            example.reverse()  # "not_churn" is the absence of "churn"
         return f": classes must name them, the event last, as classes={example!r} does"
     if error.needs != "classes":
         return ""

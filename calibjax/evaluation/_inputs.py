@@ -11,12 +11,11 @@ from calibjax._distribution import Distribution
 from calibjax._numbers import TOLERANCE
 from calibjax._sharding import on_one_device
 from calibjax._struct import on_host
-from calibjax.distributions import Bernoulli, Categorical, as_predictions, is_foreign
+from calibjax.distributions import Bernoulli, as_predictions, is_foreign
 from calibjax.evaluation._arrays import absent_options, as_numpy, column_names, with_options
 from calibjax.evaluation._classes import labels_in_python
 from calibjax.evaluation._hidden import read_hidden
 from calibjax.evaluation._lifetimes import read_lifetimes
-from calibjax.evaluation._rows import n_labels
 
 
 class Inputs(NamedTuple):
@@ -57,10 +56,8 @@ def read_inputs(
         if normalize:
             raise ValueError("normalize must be False for predictions that are a distribution.")
         family = on_one_device(predictions) if native else as_predictions(predictions)
-        is_event = isinstance(family, Bernoulli)
     else:
         array = as_numpy("predictions", predictions)
-        is_event = array.ndim == 1 or array.shape[1:] == (1,)
         absent = np.zeros(array.shape, bool)
         if array.ndim == 2 and array.dtype.kind == "f" and np.isnan(array).any():
             absent = absent_options(array, np.isnan(array))
@@ -71,11 +68,9 @@ def read_inputs(
         else:
             family = with_options(probs, absent)
         columns = column_names(predictions)
-    n_classes, names = n_labels(family), None
-    if n_classes is not None:
-        observed, names = labels_in_python(observed, classes, columns, n_classes, is_event)
-        if isinstance(family, Categorical) and family.ragged:
-            _check_options(np.asarray(family.probs) > 0, observed)
+    names = None
+    if family.has_labels:
+        observed, names = labels_in_python(observed, classes, columns, family)
     elif classes is not None:
         raise ValueError(
             f"classes must be None for predictions {type(family).__name__}, which have no classes."
@@ -149,16 +144,6 @@ def _probabilities(array: np.ndarray, targets: np.ndarray, normalize: bool) -> n
         _check_events(array)
         return array
     return _rows_that_sum_to_one(array, normalize)
-
-
-def _check_options(has_option: np.ndarray, labels: np.ndarray) -> None:
-    wrong = ~has_option[np.arange(len(labels)), labels]
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise ValueError(
-            f"targets must be options of their rows; row {row} is {labels[row]}, of which "
-            "predictions are missing."
-        )
 
 
 def _are_labels(array: np.ndarray) -> bool:

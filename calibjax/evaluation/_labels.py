@@ -6,7 +6,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from calibjax._distribution import Distribution
+from calibjax.distributions import Categorical
 from calibjax.evaluation._names import EVENTS, Names, event_key, key_of, number_of
+from calibjax.evaluation._rows import n_labels
 
 Needs = Literal["classes", "event", "distribution"]
 
@@ -38,7 +41,7 @@ class LabelError(Exception):
 
 
 def read_labels(
-    targets: np.ndarray, names: Sequence[Any] | None, n_classes: int, ordered: bool = False
+    targets: np.ndarray, names: Sequence[Any] | None, predictions: Distribution, ordered: bool
 ) -> Labels:
     """Labels of m classes.
 
@@ -49,16 +52,17 @@ def read_labels(
     Args:
         targets: labels ``[n]`` or ``[n, 1]``: strings, numbers or truth values.
         names: the names of the classes in the order of the predictions, which differ; or None.
-        n_classes: the number of classes, m.
+        predictions: the probabilities of the m classes, of which rows may lack some.
         ordered: whether people have said that the names have this order, as columns do not.
 
     Raises:
-        LabelError: a label is no class, or may be two of them.
+        LabelError: a label is no class of its row, or may be two of them.
     """
+    n_classes = n_labels(predictions) or 0
     column = _Column(targets, n_classes)
     if names is None:
         places = _numbers(column, f"labels 0 … {n_classes - 1}", n_classes, "classes")
-        return Labels(column.spread(places), None)
+        return _of_rows(Labels(column.spread(places), None), predictions)
     column.check_exact()
     known, among = Names(names), f"labels among classes {shortened(names)}"
     found = [known.place(value) for value in column.values]
@@ -81,7 +85,8 @@ def read_labels(
                 "write the names",
             )
     is_counted = list(names) == list(range(n_classes))
-    return Labels(column.spread(places), None if is_counted else list(names))
+    labels = Labels(column.spread(places), None if is_counted else list(names))
+    return _of_rows(labels, predictions)
 
 
 def read_events(targets: np.ndarray, event: str | None = None) -> Labels:
@@ -107,6 +112,18 @@ def read_events(targets: np.ndarray, event: str | None = None) -> Labels:
     expected = "labels 1 of an event and 0 of its absence"
     needs: Needs | None = "event" if len(keys) <= 2 else None
     raise LabelError(expected, shortened(column.values.tolist()), needs=needs)
+
+
+def _of_rows(labels: Labels, predictions: Distribution) -> Labels:
+    """The labels; a LabelError if one is an option that its row does not have."""
+    if isinstance(predictions, Categorical) and predictions.ragged:
+        has_option = np.asarray(predictions.probs) > 0
+        wrong = np.flatnonzero(~has_option[np.arange(len(has_option)), labels.places])
+        if wrong.size:
+            row, names = int(wrong[0]), labels.classes or range(has_option.shape[1])
+            got = f"{names[labels.places[row]]}, with {has_option[row].sum()} options"
+            raise LabelError("options of their rows", got, row)
+    return labels
 
 
 def _labels_of_event(column: "_Column", event: str) -> Labels:

@@ -18,6 +18,7 @@ In NumPy: compiling it would take longer than it takes.
 """
 
 import dataclasses
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -83,39 +84,44 @@ class Neighbours(NamedTuple):
     pvalue: float
     horizon: float | None = None
 
-    def remark(self) -> str | None:
-        """A warning that the p-value of an evaluation assumes too much; None if nothing is seen."""
-        if self.pvalue > _LEVEL:
-            return None
-        rows, option = f"Rows of one {self.name}", f"--cluster {self.name}"
-        if self.is_time:
-            rows, option = f"Rows next to each other in {self.name}", f"--time {self.name}"
-            if self.horizon is None:
-                option += ", and --horizon if forecasts look further ahead than one step"
-            else:
-                option += f" --horizon {self.horizon:g}, the longest lead and one step of forecasts"
-        return (
-            f"{rows} depend on each other (p = {self.pvalue:.2g}); the p-value assumes independent "
-            f"rows: pass {option}."
-        )
+    @property
+    def option(self) -> str:
+        """What tells the test so, on a command line and in Python."""
+        name, python = shlex.quote(self.name), "times" if self.is_time else "clusters"
+        python += f"={self.name!r}"
+        option = f"{'--time' if self.is_time else '--cluster'} {name}"
+        if self.horizon is not None:
+            option += f" --horizon {self.horizon:g}"
+            python += f", horizon={self.horizon:g}"
+        return f"{option} ({python})"
 
 
 def remarks_on_order(of_rows: float | None, in_columns: Sequence[Neighbours]) -> list[str]:
-    """The warnings of columns, else that of the order of the rows, which names no option."""
-    of_columns, of_order = remarks_on_columns(in_columns), remark_on_neighbours(of_rows)
-    return of_columns or ([] if of_order is None else [of_order])
+    """The warning of columns, else that of the order of the rows, which names no option."""
+    found = remark_on_columns(in_columns) or remark_on_neighbours(of_rows)
+    return [] if found is None else [found]
 
 
-def remarks_on_columns(found: Sequence[Neighbours]) -> list[str]:
-    """The warnings of all columns, and which of two options is the right one."""
-    warned = [(column, words) for column in found if (words := column.remark()) is not None]
-    remarks = [words for _, words in sorted(warned, key=lambda x: not x[0].is_time)]
-    if len(remarks) > 1:
-        remarks.append(
-            "Only one of --time and --cluster can be passed: --time if errors on near days are "
-            "alike, as those of forecasts are, and --cluster if those of one name always are."
+def remark_on_columns(found: Sequence[Neighbours]) -> str | None:
+    """A warning, with the option that mends it; None if nothing is seen."""
+    seen = sorted((x for x in found if x.pvalue <= _LEVEL), key=lambda x: not x.is_time)
+    if not seen:
+        return None
+    options = [x.option for x in seen]
+    rows = [f"ows {'next to each other in' if x.is_time else 'of one'} {x.name}" for x in seen]
+    if seen[0].is_time and seen[0].horizon is None:
+        options[0] += ", and --horizon (horizon=) if forecasts look further ahead than one step"
+    advice = options[0]
+    if len(seen) > 1:
+        advice = (
+            f"{options[0]} if errors on near days are alike, as those of forecasts are, or "
+            f"{options[1]} if those of one name always are, and not both"
         )
-    return remarks
+    pvalues = " and ".join(f"{x.pvalue:.2g}" for x in seen)
+    return (
+        f"R{' and r'.join(rows)} depend on each other (p = {pvalues}); the p-value assumes "
+        f"independent rows: pass {advice}."
+    )
 
 
 def neighbours_in_columns(

@@ -252,6 +252,8 @@ def _with_targets(
 def _predictions(values: np.ndarray, names: list[str], options: _Options) -> Distribution:
     numbers: Any = np.sort(values, axis=1) if options.sort else values
     array = jnp.asarray(values.astype(float))
+    if options.kind in ("pmf", "cdf") and values.max() > 1.5:
+        raise ValueError(f"expected probabilities, got {values.max():g}; divide percents by 100.")
     match options.kind:
         case "quantile":
             return Quantiles(numbers.astype(float), [float(name) for name in names])

@@ -129,7 +129,7 @@ class ColumnNames:
                 target,
                 letters_of_options(table, place.names, target) if is_open else self.classes,
                 place.classes,
-                predictions.probs.shape[1],
+                predictions,
             )
         elif isinstance(predictions, Bernoulli):
             targets, classes = labels_of_event(table, target, self.event)
@@ -142,13 +142,6 @@ class ColumnNames:
                 f"{source}, column {target}: expected one target for each of {n} predictions, got "
                 f"{len(targets)}."
             )
-        if isinstance(predictions, Categorical) and predictions.ragged:
-            has_option = np.asarray(predictions.probs) > 0
-            pairs = zip(table.texts(target), has_option.sum(axis=1), strict=True)
-            words = [f"{label}, with {size} options" for label, size in pairs]
-            is_option = has_option[np.arange(n), targets]
-            counted = ", from 0" if classes is None else ""
-            table.check(target, is_option, f"one of the options of its row{counted}", words)
         if n < at_least:
             raise ValueError(f"{source}: expected at least {at_least} rows, got {n}.")
         return Model(table, place, target, predictions, targets, classes, events)

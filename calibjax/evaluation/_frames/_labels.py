@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from calibjax.distributions import Categorical
 from calibjax.evaluation._classes import checked_classes
 from calibjax.evaluation._frames._table import Table, has_lists
 from calibjax.evaluation._labels import LabelError, Labels, read_events, read_labels
@@ -16,7 +17,7 @@ def labels_of_classes(
     name: str,
     classes: Sequence[Any] | None,
     columns: Sequence[Any] | None,
-    n_classes: int,
+    predictions: Categorical,
 ) -> Labels:
     """The places of labels among the columns of probabilities, and the names of the classes.
 
@@ -25,12 +26,12 @@ def labels_of_classes(
         name: the column of labels.
         classes: the names of the classes, if they are said.
         columns: the names that the columns of probabilities have, if they are named.
-        n_classes: the number of classes.
+        predictions: the probabilities.
     """
     is_said = classes is not None
     if is_said:
-        columns = checked_classes("classes", classes, n_classes)
-    return _read(table, name, lambda x: read_labels(x, columns, n_classes, ordered=is_said))
+        columns = checked_classes("classes", classes, predictions.probs.shape[1])
+    return _read(table, name, lambda x: read_labels(x, columns, predictions, is_said))
 
 
 def labels_of_event(table: Table, name: str, event: str | None) -> Labels:

@@ -28,9 +28,6 @@ from calibjax.evaluation._frames._table import (
     padded_lists,
 )
 
-# A probability whose complement is less has more digits than float32 holds.
-_NEAR_ONE = 1e-3
-
 
 @dataclasses.dataclass(frozen=True)
 class Place:
@@ -80,9 +77,9 @@ class Place:
         """
         if self.kind == "prob":
             both = np.asarray(predictions.label_probabilities())
-            # As short as float32 writes them; near 1 the digits are those of the complement.
+            # As short as float32 writes them; near 1 it has fewer digits than the complement.
             of_zero, of_one = both.T.astype(str).astype(float)
-            return {self.names[0]: np.where(of_zero < _NEAR_ONE, 1 - of_zero, of_one)}
+            return {self.names[0]: np.where(of_zero < 1e-3, 1 - of_zero, of_one)}
         if self.kind == "mean":
             arrays = predictions.mean(), predictions.spread()
             return dict(zip(self.names, map(np.asarray, arrays), strict=True))
@@ -158,9 +155,8 @@ class Place:
         absent = self.absent(table)
         if absent is None:
             return {}
-        return dict(
-            zip(self.names, absent.T if len(self.names) > 1 else [absent.any(axis=1)], strict=True)
-        )
+        columns: Any = absent.T if len(self.names) > 1 else [absent.any(axis=1)]
+        return dict(zip(self.names, columns, strict=True))
 
     def _categorical(self, table: Table) -> Categorical:
         absent = self.absent(table)
@@ -177,10 +173,10 @@ class Place:
             table.check(self.pattern, np.abs(sums - 1) <= TOLERANCE, words, got)
         absent = np.zeros(probs.shape, bool) if absent is None else absent
         if absent.any():
-            columns, sizes = "column" if len(self.names) == 1 else "columns", (~absent).sum(axis=1)
+            sizes = (~absent).sum(axis=1)
             table.say(
-                f"{table.source}, {columns} {self.pattern}: rows have {sizes.min()} to "
-                f"{sizes.max()} options; what a row lacks is no class of it."
+                f"{table.source}, {self.pattern}: rows have {sizes.min()} to {sizes.max()} "
+                "options; what a row lacks is no class of it."
             )
         return with_options(probs, absent, self.normalize)
 

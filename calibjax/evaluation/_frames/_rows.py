@@ -11,7 +11,7 @@ from calibjax._rows import Dependence
 from calibjax.distributions import Normal
 from calibjax.evaluation._dependence import cluster_numbers, in_units, read_times
 from calibjax.evaluation._frames._columns import ColumnNames, Model
-from calibjax.evaluation._frames._table import Table, as_numbers, is_missing
+from calibjax.evaluation._frames._table import Table, as_floats, as_numbers, is_missing
 from calibjax.evaluation._neighbours import Column
 
 
@@ -63,12 +63,14 @@ def columns_of_rows(model: Model, used: ColumnNames) -> list[Column]:
 
     Names are texts, or integers of a column whose name ends with id.  Such a column comes before
     others: rows of one question are nearer to each other than rows of one topic.  Of the days when
-    forecasts were made and those that they are about, it is the latter.
+    forecasts were made and those that they are about, it is the latter.  Names that say the outcome
+    or the prediction are none: rows of one outcome are alike whatever they depend on.
     """
     table = model.table
     values = [x for x in vars(used).values() if x is not None]
     patterns = [x for value in values for x in ([value] if isinstance(value, str) else [])]
     listed = {x for value in values if isinstance(value, (list, tuple)) for x in value}
+    listed |= {model.target, *model.place.names}
     found: dict[bool, Column] = {}
     for name in sorted(table.names, key=lambda name: not name.lower().endswith("id")):
         if name in listed or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
@@ -88,11 +90,31 @@ def columns_of_rows(model: Model, used: ColumnNames) -> list[Column]:
         is_time = times.are_dates and bool(np.isfinite(times.values).all())
         if is_time and is_time in found:
             found[is_time] = _of_leads(found[is_time], Column(name, is_time, times.values))
-        elif is_time or n_names <= len(texts) / 2:
-            found.setdefault(
-                is_time, Column(name, is_time, times.values if is_time else cluster_numbers(texts))
-            )
+        elif is_time:
+            found[is_time] = Column(name, is_time, times.values)
+        elif is_time not in found and n_names <= len(texts) / 2:
+            codes = cluster_numbers(texts)
+            if not _say_outcome(model, codes):
+                found[is_time] = Column(name, is_time, codes)
     return list(found.values())
+
+
+def _say_outcome(model: Model, codes: np.ndarray) -> bool:
+    """Whether names follow from the target and what was predicted, as a copy or a band does."""
+    names = model.place.names
+    keys = [model.targets, as_floats(model.table.cells(names[(len(names) - 1) // 2]))]
+    if model.predictions.has_labels:
+        probs = np.asarray(model.predictions.label_probabilities())
+        keys.append(probs.shape[1] * probs.argmax(axis=1) + model.targets)
+    return any(key.ndim == 1 and _follows(codes, key) for key in keys)
+
+
+def _follows(codes: np.ndarray, numbers: np.ndarray) -> bool:
+    """Whether codes are a function of numbers; of numbers that hardly repeat, one of few steps."""
+    key = np.unique(numbers, return_inverse=True)[1]
+    n_keys, n_pairs = key.max() + 1, np.unique(np.stack([key, codes]), axis=1).shape[1]
+    n_steps = np.count_nonzero(np.diff(codes[np.lexsort([codes, key])]))
+    return bool(n_pairs == n_keys and (2 * n_keys <= len(key) or n_steps == codes.max()))
 
 
 def _of_leads(first: Column, other: Column) -> Column:

@@ -2,7 +2,7 @@
 
 import abc
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Never, Self
 
 import numpy as np
@@ -118,7 +118,7 @@ class Table(abc.ABC):
                 )
             found = is_missing(cells)
             if cells.dtype == object:
-                is_text = np.array([isinstance(x, str) and x.strip() in texts for x in cells], bool)
+                is_text = are_empty(cells, texts) & ~found
                 if is_text.any() and np.isnan(as_floats(cells[~(found | is_text)])).any():
                     # Among names it may be one, such as that of Namibia.
                     taken = sorted({x.strip() or "an empty text" for x in cells[is_text]})
@@ -157,7 +157,8 @@ class Table(abc.ABC):
     def labels(self, name: str) -> np.ndarray:
         """A column without missing values; all but floats as text, which is exact."""
         cells = self.cells(name)
-        self.check(name, ~is_missing(cells), "a label")
+        dropping = self.option("drop_missing", True)
+        self.check(name, ~is_missing(cells), f"a label ({dropping} leaves out rows without one)")
         if cells.dtype.kind == "f" or cells.ndim > 1:
             return cells
         if has_lists(cells):
@@ -314,12 +315,11 @@ def _is_none(value: object) -> bool:
         return True
 
 
-def are_empty(cells: np.ndarray) -> np.ndarray:
+def are_empty(cells: np.ndarray, texts: Collection[str] = _MISSING) -> np.ndarray:
     """Which cells miss a value, or have a text that stands for that, in the shape of the cells."""
     found = is_missing(cells.ravel())
     if cells.dtype == object:
-        texts = (isinstance(x, str) and x.strip() in _MISSING for x in cells.flat)
-        found = found | np.fromiter(texts, bool, cells.size)
+        found |= np.array([isinstance(x, str) and x.strip() in texts for x in cells.flat], bool)
     return found.reshape(cells.shape)
 
 
