@@ -120,6 +120,8 @@ def test_odd_texts(fitted, tmp_path, case):
     content = applied(fitted, path).read_bytes()
     header, *found = rows_of(content, separator)
     assert header == rows_of(text.encode(), separator)[0]
+    # What has no name is in no pattern.
+    assert read_tables([path]).names == [name.strip() for name in header if name]
     assert content.startswith(b"\xef\xbb\xbf") == text.startswith("\ufeff")
     assert [[row[0], row[2]] for row in found] == (expected or [[x[0], x[2]] for x in ROWS])
     probs = [float(row[1].replace(",", ".")) for row in found]
@@ -142,6 +144,17 @@ def test_objects(fitted, tmp_path, end):
     assert list(map(repr, found)) == [
         repr({"p": new["p"]} | x) for new, x in zip(found, others, strict=True)
     ]
+
+
+def test_numbers_that_are_too_large(fitted, tmp_path):
+    lines = [f'{{"p": {p}, "x": ["Infinity", Infinity, 1e300]}}' for p in P]
+    path = tmp_path / "x.jsonl"
+    path.write_text("\n".join(lines))
+    assert applied(fitted, path).read_text().count("Infinity") == 8
+    path.write_text("\n".join([*lines[:2], lines[2].replace("1e300", "-1e400"), lines[3]]))
+    options = "--load", fitted[0], "--prob", "p", "--apply", path, "--out", tmp_path / "x2.jsonl"
+    done = CliRunner().invoke(app, ["recalibrate", *map(str, options)])
+    assert done.exit_code == 2 and "x.jsonl, line 3: a number is larger than" in done.stderr
 
 
 TYPES = pl.DataFrame(
