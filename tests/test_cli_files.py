@@ -389,9 +389,7 @@ def test_what_a_log_of_the_harness_holds(tmp_path):
         assert found[2, 2] == 0
     impossible = harness_log([-np.inf, -np.inf], choices[:2], acc=0.0)
     path = write(tmp_path, "samples.jsonl", lines_of(*logs, impossible))
-    with pytest.raises(
-        ERRORS, match="row 4: expected some finite log-likelihood in filtered_resps"
-    ):
+    with pytest.raises(ERRORS, match="row 4: expected a finite log-likelihood in filtered_resps"):
         Columns().read(path)
     assert Columns(drop_missing=True).read(path).row_names.tolist() == [1, 2, 3]
 

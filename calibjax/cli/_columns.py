@@ -44,9 +44,7 @@ class Columns(ColumnNames):
             probs, target = self.probs or PROBS, self.target or TARGET
             names = dataclasses.replace(self, probs=probs, target=target)
             if not self.drop_missing:
-                words = (
-                    f"some finite log-likelihood in {ANSWERS} (--drop-missing leaves out others)"
-                )
+                words = f"a finite log-likelihood in {ANSWERS} (--drop-missing leaves out others)"
                 table.check_present(PROBS, words)
         elif not self.are_said and ANSWERS in table.columns:
             raise BadInput(

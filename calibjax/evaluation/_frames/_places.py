@@ -76,10 +76,9 @@ class Place:
         Options that are absent are NaN.
         """
         if self.kind == "prob":
-            both = np.asarray(predictions.label_probabilities())
+            both = np.asarray(predictions.label_probabilities()).astype(str).astype(float)
             # As short as float32 writes them; near 1 it has fewer digits than the complement.
-            of_zero, of_one = both.T.astype(str).astype(float)
-            return {self.names[0]: np.where(of_zero < 1e-3, 1 - of_zero, of_one)}
+            return {self.names[0]: np.where(both[:, 0] < 1e-3, 1 - both[:, 0], both[:, 1])}
         if self.kind == "mean":
             arrays = predictions.mean(), predictions.spread()
             return dict(zip(self.names, map(np.asarray, arrays), strict=True))
