@@ -276,7 +276,7 @@ BAD = {
     "missing": (f"{TEXT}x,0.5,0.5,a\nx,,0.5,a\n", "preds.csv, column p_a, row 3: .*got nothing"),
     "not finite": (
         f"{TEXT}x,0.5,nan,a\n",
-        "preds.csv, column p_b, row 2: .*finite number, got nan",
+        "preds.csv, column p_b, row 2: .*finite number .no row has one., got nan",
     ),
     "too large": (
         f"{TEXT}x,0.5,1e50,a\n",
@@ -296,7 +296,7 @@ BAD = {
     ),
     "no label": (
         f"{TEXT}x,0.5,0.5,a\nx,0.5,0.5,\n",
-        "preds.csv, column label, row 3: .*label, got nothing",
+        "preds.csv, column label, row 3: .*label .*got nothing",
     ),
     "number of label": (
         f"{TEXT}x,0.5,0.5,2\n",

@@ -35,7 +35,11 @@ HINTS = {
     "event": ("p,y\n.5,rain\n.2,dry\n", P, "--event rain"),
     "crossing": ("q10,q90,y\n2,1,0\n1,2,0\n", Q, "--sort-quantiles"),
     "levels": ("qa,qb,y\n1,2,0\n1,2,0\n", Q, "--levels .1,.9"),
-    "decimals": ("p;y\n0,500;1\n0,200;0\n", P, "--decimal ,"),
+    "decimals": (
+        "m;s;y\n1,500;2;0\n2,250;2;0\n",
+        ("--mean", "m", "--sd", "s", "--target", "y"),
+        "--decimal ,",
+    ),
     "separator": ("p~note~y\n.5~a~1\n.2~b,c~0\n", P, "--separator ~"),
     "sd": ("m,s,y\n1,2,0\n1,2,0\n", ("--mean", "m", "--target", "y"), "--sd s"),
     "target": ("p,y\n.5,1\n.2,0\n", ("--prob", "p"), "--target y"),

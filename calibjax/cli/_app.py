@@ -51,7 +51,7 @@ def _calibjax(
     is bad.  Rows are called by their lines in CSV and JSON Lines files, where a header is line 1;
     rows of other files are counted from 0.
 
-    What is not calibrated is mended by calibjax recalibrate.
+    calibjax recalibrate corrects predictions that are not calibrated.
 
     Compiled programs are kept in the folder of the user's caches, in calibjax: the first call for
     a number of columns, and for numbers of rows that differ by a quarter, takes some seconds

@@ -14,6 +14,7 @@ import typer
 
 from calibjax.cli._table import FileTable
 from calibjax.cli._terminal import BadInput
+from calibjax.evaluation import are_empty
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 # Lines that say which separator a file has.
@@ -25,12 +26,14 @@ class Text(NamedTuple):
 
     Args:
         header: the names of all columns, of which some may be empty.
+        columns: all of them; those without a name are called by their numbers, behind a blank.
         separator: what is between columns.
         with_commas: the columns of numbers that have commas before decimals.
         has_bom: whether a byte order mark is before it, without which spreadsheets garble accents.
     """
 
     header: tuple[str | None, ...]
+    columns: dict[str, pl.Series]
     separator: str
     with_commas: list[str]
     has_bom: bool
@@ -60,7 +63,7 @@ def read_delimited(
     """
     text = content.removeprefix(BOM_UTF8)
     found = separator or _separator_of(text)
-    if not text.strip(f'\r\n "{found}'.encode()):
+    if not any(map(any, _reader(text, found, strict=False))):
         raise ValueError("it is empty")
     cells = _cells(path, text, found)
     n_lines = 1 + pl.sum_horizontal(pl.all().str.count_matches("\n", literal=True))
@@ -68,7 +71,7 @@ def read_delimited(
     is_blank = cells.select(pl.all_horizontal(pl.all().is_null())).to_series()
     lines, cells = lines.filter(~is_blank), cells.filter(~is_blank)
     header = cells.row(0)
-    names = [(name or "").strip() or f"column {k}" for k, name in enumerate(header, 1)]
+    names = [(name or "").strip() or f" {k}" for k, name in enumerate(header, 1)]
     for name in names:
         if names.count(name) > 1:
             raise BadInput(f"{path}: expected different names of columns, got {name} twice.")
@@ -79,8 +82,10 @@ def read_delimited(
     seen += ["commas before decimals"] if commas and decimal is None else []
     if seen:
         typer.echo(f"{path}: read with {' and '.join(seen)}.", err=True)
-    written = Text(header, found, commas, content.startswith(BOM_UTF8))
-    return FileTable(path, frame.to_dict(), lines[1:].to_numpy(), written=written)
+    columns = frame.to_dict()
+    written = Text(header, columns, found, commas, content.startswith(BOM_UTF8))
+    named = {name: column for name, column in columns.items() if name.strip() == name}
+    return FileTable(path, named, lines[1:].to_numpy(), written=written)
 
 
 def _reader(text: bytes, separator: str, strict: bool) -> Any:
@@ -119,8 +124,8 @@ def _cells(path: Path, text: bytes, separator: str) -> pl.DataFrame:
             line = reader.line_num + 1
     except csv.Error as error:
         raise BadInput(
-            f"{path}, line {line}: {error}; --separator says what is between columns, and marks of "
-            "quotation are around a whole value, or doubled inside of it."
+            f"{path}, line {line}: {error}; --separator says what is between columns, and "
+            "quotation marks are around a whole value, and doubled inside of it."
         ) from None
     columns = itertools.zip_longest(*rows)
     frame = pl.DataFrame([pl.Series(str(k), x, pl.String) for k, x in enumerate(columns)])
@@ -134,10 +139,11 @@ def _is_standard(text: bytes, separator: str) -> bool:
     behind the end of a cell or behind a mark that it doubles, and the next one closes it, before
     the end of the cell or before its double.
     """
-    characters = np.frombuffer(b"\n" + text + b"\n", np.uint8)
-    marks = np.flatnonzero(characters == ord('"'))
-    beside = np.concatenate([characters[marks[::2] - 1], characters[marks[1::2] + 1]])
-    are_around_cells = np.isin(beside, [*f'"\r\n{separator}'.encode()]).all()
+    characters = np.frombuffer(text, np.uint8)
+    marks = np.flatnonzero(characters == ord('"')) if b'"' in text else np.zeros(0, int)
+    # The first and the last mark of a text have themselves beside them.
+    beside = np.concatenate([marks[::2] - 1, marks[1::2] + 1]).clip(0, len(text) - 1)
+    are_around_cells = np.isin(characters[beside], [*f'"\r\n{separator}'.encode()]).all()
     first = text[: text.find(b"\n")].removesuffix(b"\r")
     return bool(are_around_cells) and len(marks) % 2 == 0 and b"\r" not in first and bool(first)
 
@@ -151,7 +157,8 @@ def _with_commas(path: Path, frame: pl.DataFrame, decimal: str | None) -> list[s
         if decimal is None and points.cast(pl.Float64, strict=False).count():
             return []
         numbers = texts.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
-        if len(commas) and points.is_empty() and not numbers.null_count():
+        are_numbers = are_empty(texts.filter(numbers.is_null()).to_numpy()).all()
+        if len(commas) and points.is_empty() and are_numbers:
             found.append(column.name)
             cells.append(commas)
     # Of thousands there are three digits behind a comma, and no zero begins them.

@@ -1,7 +1,6 @@
 """JSON, an object for each row: columns are its keys, and p.cat is the key cat of an object p."""
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,19 +13,22 @@ from calibjax.cli._table import FileTable
 from calibjax.cli._terminal import BadInput
 
 
-def lines_with(content: bytes, new: Sequence[pl.Series]) -> bytes:
-    """Objects on lines with new columns; where these are null, nothing is new.
+def lines_with(table: FileTable, new: Sequence[pl.Series]) -> bytes:
+    """The objects of a file of lines with new columns; where these are null, nothing is new.
 
     Columns that are in no object, such as those of a log, are new keys.
     """
-    texts = (line for line in content.splitlines() if line.strip())
+    texts = (line for line in table.written.splitlines() if line.strip())
+    rows = zip(table.row_numbers, texts, *(column.to_list() for column in new), strict=True)
     found = []
-    for text, *values in zip(texts, *(column.to_list() for column in new), strict=True):
+    for number, text, *values in rows:
         record = json.loads(text)
         for column, value in zip(new, values, strict=True):
             if value is not None:
                 _put(record, column.name, value)
         found.append(json.dumps(record, ensure_ascii=False))
+        if found[-1].count("Infinity") > text.count(b"Infinity"):
+            raise BadInput(f"{table.path}, line {number}: a number is larger than all of 64 bits.")
     return "\n".join([*found, ""]).encode()
 
 
@@ -50,16 +52,9 @@ def read_json(path: Path, content: bytes) -> FileTable:
 
 def _loaded(place: str, text: bytes) -> Any:
     try:
-        return json.loads(text, parse_float=_finite)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:  # also a text that is not UTF-8
         raise BadInput(f"{place}: this JSON cannot be read: {error}.") from None
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError(f"expected numbers of 64 bits, got {text}")
-    return number
 
 
 def _record(place: str, value: Any) -> dict[str, Any]:

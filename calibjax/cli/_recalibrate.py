@@ -29,14 +29,14 @@ from calibjax.recalibration import fit_recalibrator
     "maps that predicts held-out rows best; for --mean and --sd it is shift_scale.",
     time="A column of numbers or dates: rows of one time, or of near ones, may depend on each "
     "other, and are held out together.",
-    segments="Columns such as region,age: the map of all rows, and what else mends segments of "
+    segments="Columns such as region,age: the map of all rows, and what else corrects segments of "
     "one or two of them. --apply needs these columns, too.",
     covariates="Columns of numbers such as lead,load, for forecasts of numbers: the map looks at "
     "them, too, if that helps. --apply needs these columns, too.",
-    lower="Of quantiles and draws of what is never less, such as 0 of admissions: mended "
-    "values below it become this number.",
-    apply="A file with the same columns of predictions, to mend.",
-    out="Where the mended file is written.",
+    lower="Of quantiles and draws of what is never less, such as 0 of admissions: new values "
+    "below it become this number.",
+    apply="A file with the same columns of predictions, to recalibrate.",
+    out="Where the recalibrated file is written, in the format of --apply.",
     save="Where the map is kept, a JSON file.",
     load="A map that --save has kept, in place of rows that fit a new one.",
 )
@@ -60,24 +60,25 @@ def recalibrate(
     as_json: AsJson = False,
     seed: Seed = 0,
 ) -> None:
-    """Mend predictions by a map that makes them calibrated, fitted to rows with known targets.
+    """Recalibrate predictions by a map that is fitted to rows with known targets.
 
     It prints the map, and what such maps do to rows that did not fit them: each of five folds of
-    the rows is mended by a map that was fitted to the others.  Folds are by chance, of whole
+    the rows is recalibrated by a map that was fitted to the others.  Folds are by chance, of whole
     clusters with --cluster, and of numbers they are blocks of rows in their order, or of times with
     --time.  P-values and the interval of the difference know --cluster, --time and --horizon, as
     those of evaluate do.  The map that is kept and applied is fitted to all rows.
 
-    The mended file has all columns and rows of --apply in their order; only the numbers of the
+    The file --out has all columns and rows of --apply in their order; only the numbers of the
     predictions are new.  A map is applied to columns of the same names as those that fitted it, or
-    to those that options such as --probs say, with the same classes in the same order.
+    to those that options such as --probs say, with the same classes in the same order.  Rows
+    without a prediction are an error, or with --drop-missing stay as they are.
 
     \b
     Examples:
-      calibjax recalibrate fit.csv --probs 'p_*' --target y --apply new.csv --out new_mended.csv
+      calibjax recalibrate fit.csv --probs 'p_*' --target y --apply new.csv --out new_calibrated.csv
       calibjax recalibrate fit.csv --prob p_rain --target rained --cluster station --save map.json
       calibjax recalibrate fit.csv --quantiles 'q*' --target sold --time week --segments shop
-      calibjax recalibrate --load map.json --apply today.csv --out today_mended.csv
+      calibjax recalibrate --load map.json --apply today.csv --out today_calibrated.csv
     """
     with one_line_errors(), ExitStack() as files:
         of_fits = {
@@ -183,8 +184,8 @@ def _method_of(place: Place, method: str | None, looks_beside: bool) -> str:
     if looks_beside or method not in (None, "shift_scale", "nothing"):
         got = "--segments or --covariates" if looks_beside else method
         raise BadInput(
-            f"--mean and --sd can be mended by the method shift_scale, got {got}, after which "
-            "predictions are not normal; quantiles of them can be mended with --quantiles."
+            f"--mean and --sd can be recalibrated by shift_scale, got {got}, after which "
+            "predictions are not normal; recalibrate quantiles of them, with --quantiles."
         )
     return method or "shift_scale"
 
@@ -207,7 +208,9 @@ def _check_options(
             if given is not None:
                 raise BadInput(f"{option} cannot be used together with --load.")
         if apply is None:
-            raise BadInput("--load needs --apply and --out, the file to mend and the mended one.")
+            raise BadInput(
+                "--load needs --apply and --out, the file to recalibrate and the new one."
+            )
     if save is not None and save.suffix != ".json":
         raise BadInput(f"{save}: expected a file that ends in .json.")
     if apply is not None and apply.suffix.lower() not in WRITTEN:

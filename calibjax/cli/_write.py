@@ -36,8 +36,8 @@ def with_columns_of(table: FileTable, rows: FileTable, columns: Mapping[str, np.
         return _npz(table.path, columns)
     new = [_series(table.columns[name], x) for name, x in columns.items()]
     if isinstance(written, bytes):
-        return lines_with(written, new)
-    frame = pl.DataFrame(table.columns)
+        return lines_with(table, new)
+    frame = pl.DataFrame(written.columns if isinstance(written, Text) else table.columns)
     frame = frame.with_columns(pl.coalesce(x, pl.col(x.name)) for x in new)
     if isinstance(written, Text):
         return written.content_of(frame, list(columns))

@@ -11,6 +11,7 @@ from calibjax.evaluation._frames import ColumnNames as ColumnNames
 from calibjax.evaluation._frames import Model as Model
 from calibjax.evaluation._frames import Place as Place
 from calibjax.evaluation._frames import Table as Table
+from calibjax.evaluation._frames import are_empty as are_empty
 from calibjax.evaluation._frames import cells_of as cells_of
 from calibjax.evaluation._frames import dependence_of as dependence_of
 from calibjax.evaluation._frames import group_columns as group_columns

@@ -15,4 +15,5 @@ from calibjax.evaluation._frames._rows import groups_of as groups_of
 from calibjax.evaluation._frames._rows import targets_of as targets_of
 from calibjax.evaluation._frames._rows import weights_of as weights_of
 from calibjax.evaluation._frames._table import Table as Table
+from calibjax.evaluation._frames._table import are_empty as are_empty
 from calibjax.evaluation._frames._table import listed as listed

@@ -205,7 +205,8 @@ class Table(abc.ABC):
             came = shape or ("dates" if cells.dtype.kind in "MO" else str(cells.dtype))
             raise ValueError(f"{self.source}, column {name}: expected numbers, got {came}.")
         texts = cells[~is_missing(cells)] if cells.ndim == 1 else cells
-        if len(texts) and all(isinstance(x, str) and x.strip().endswith("%") for x in texts.flat):
+        are_percent = [isinstance(x, str) and x.strip().endswith("%") for x in texts.flat]
+        if are_percent and all(are_percent):
             shown = [x.strip()[:-1] if isinstance(x, str) else x for x in cells.flat]
             values = as_floats(np.array(shown, object)).reshape(cells.shape) / 100
             self.say(f"{self.source}, column {name}: percentages are read as shares, 50% as 0.5.")
@@ -220,9 +221,11 @@ class Table(abc.ABC):
                 if cells.ndim == 1:
                     self._check_decimals(name, cells)
                 words += ", whose decimals come after a point"
-            elif is_missing(cells).all():
+            elif any(are_percent):
+                words += ", with a percent sign in all rows or in none"
+            elif are_empty(cells).all():
                 words += " (no row has one)"
-            elif is_missing(cells).any():
+            elif are_empty(cells).any():
                 words += f" ({self.option('drop_missing', True)} leaves out rows without one)"
             self.check(name, finite if values.ndim == 1 else finite.all(axis=1), words)
         return values
