@@ -154,7 +154,7 @@ def test_numbers_that_are_too_large(fitted, tmp_path):
     path.write_text("\n".join([*lines[:2], lines[2].replace("1e300", "-1e400"), lines[3]]))
     options = "--load", fitted[0], "--prob", "p", "--apply", path, "--out", tmp_path / "x2.jsonl"
     done = CliRunner().invoke(app, ["recalibrate", *map(str, options)])
-    assert done.exit_code == 2 and "x.jsonl, line 3: a number is larger than" in done.stderr
+    assert done.exit_code == 2 and "x.jsonl, line 3: a number is too large" in done.stderr
 
 
 TYPES = pl.DataFrame(

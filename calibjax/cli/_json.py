@@ -28,7 +28,9 @@ def lines_with(table: FileTable, new: Sequence[pl.Series]) -> bytes:
                 _put(record, column.name, value)
         found.append(json.dumps(record, ensure_ascii=False))
         if found[-1].count("Infinity") > text.count(b"Infinity"):
-            raise BadInput(f"{table.path}, line {number}: a number is larger than all of 64 bits.")
+            raise BadInput(
+                f"{table.path}, line {number}: a number is too large for 64 bits; write a text."
+            )
     return "\n".join([*found, ""]).encode()
 
 
