@@ -91,7 +91,7 @@ def chance_in_column(scores: np.ndarray, column: np.ndarray) -> float:
     """
     from scipy.special import chdtrc
 
-    n, n_groups = len(scores), _N_GROUPS
+    n, n_groups = len(column), _N_GROUPS
     levels, places = numbered(typed_column("x", column, n).values)
     if levels.dtype.kind != "O":
         places = np.searchsorted(np.sort(places), places) * n_groups // n
