@@ -127,7 +127,7 @@ def test_words():
     words = repr(found)
     assert "log score 0." in words and "in nats" in words and "5 folds of 200 rows" in words
     # A map has 1 - p in float32, where the model has it exactly.
-    assert abs(found.calibration.value) < 1e-7 and re.search("calibration [-0-9.e]+ ", words)
+    assert abs(found.calibration.estimate) < 1e-7 and re.search("calibration [-0-9.e]+ ", words)
 
 
 LOC = np.zeros(N, np.float32)
