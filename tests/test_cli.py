@@ -296,7 +296,7 @@ BAD = {
     ),
     "no label": (
         f"{TEXT}x,0.5,0.5,a\nx,0.5,0.5,\n",
-        "preds.csv, column label, row 3: .*label .*got nothing",
+        "preds.csv, column label, row 3: .*label .--drop-missing.*, got nothing",
     ),
     "number of label": (
         f"{TEXT}x,0.5,0.5,2\n",
