@@ -192,7 +192,9 @@ def conditions(
     low_name, high_name = f"low of {name}", f"high of {name}"
     number = "a whole number" if predictions.target_kind == "integer" else "a finite number"
     low_is_valid = _is_target(predictions, low) | (~is_finite(low) & (low < 0))
-    words, supported = predictions.supports(as_targets(predictions, high))
+    ends = as_targets(predictions, high)
+    words, supported = predictions.supports(ends)
+    supported = supported | ((high > low) & predictions.upper_ends(ends))
     possible = _is_target(predictions, high) & supported
     high_is_valid = possible | (~is_finite(high) & (high > 0))
     return (

@@ -2,7 +2,7 @@
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any, ClassVar, Self
 
@@ -12,8 +12,35 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._numbers import UnitInterval, interval, safe_sqrt
-from calibjax._parameters import as_table, in_words, share_numbers
-from calibjax._struct import widened, widened_integers
+from calibjax._parameters import as_table, in_words, n_batch_axes, share_numbers
+from calibjax._struct import batch_of_one, widened, widened_integers
+
+#: Methods that take a batch, of *one* prediction too: without targets, of targets, and others.
+_OF_ROWS = (
+    *("mean", "variance", "standard_deviation", "location", "spread", "off_mode_probability"),
+    *("has_stein_identity", "supports", "restricted", "log_prob", "score", "cdf", "survival"),
+    *("tails", "cdf_jump", "pit_intervals", "unit_interval", "unit_box", "crps_closed_form"),
+    *("quantile", "sample"),
+)
+
+
+def _also_of_one(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of a batch that also takes one prediction and its target, as a batch of one."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    def of_batch_or_one(self: "Distribution", *args: Any, **options: Any) -> Any:
+        if self.n_batch_axes:
+            return method(self, *args, **options)
+        # A level, a key and a shape are not those of a row.
+        is_given = name in ("quantile", "sample")
+        given, named = (args, options) if is_given else batch_of_one((args, options))
+        # The axes of `shape` stand in front of the batch.
+        shape = options.get("shape", (*args, (), ())[1]) if name == "sample" else ()
+        found = method(batch_of_one(self), *given, **named)
+        return jax.tree.map(lambda x: x if isinstance(x, str) else x.squeeze(len(shape)), found)
+
+    return of_batch_or_one
 
 
 class Distribution(ABC):
@@ -21,7 +48,8 @@ class Distribution(ABC):
 
     A family is a `struct` of arrays with the attributes and abstract methods below, and `log_prob`
     where it has a density.  Every other method has a default.  Inside a kernel or a closed form the
-    same class stands for *one* prediction, and its arrays have no batch axis.  A direct subclass of
+    same class stands for *one* prediction, and its arrays have no batch axis.  Methods are written
+    for a batch: of one prediction they are called with a batch of one.  A direct subclass of
     Distribution is registered as a pytree, by `jax.tree_util.register_dataclass`; a subclass of a
     family, such as `Univariate`, is one by itself.
 
@@ -46,6 +74,10 @@ class Distribution(ABC):
     #: What a parameter with an axis less may be: the end of an error message.
     one_axis_less: ClassVar[str] = ""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _take_one(cls)
+
     def __post_init__(self) -> None:
         share_numbers(self)
 
@@ -56,10 +88,9 @@ class Distribution(ABC):
         return as_table(self)
 
     def __len__(self) -> int:
-        shape = jnp.shape(jax.tree.leaves(self)[0])
-        if not shape:
+        if not self.n_batch_axes:
             raise TypeError(f"one prediction has no length, got {self}.")
-        return shape[0]
+        return jnp.shape(jax.tree.leaves(self)[0])[0]
 
     def __getitem__(self, rows: int | slice | ArrayLike) -> Self:
         """The predictions in some rows; `rows` indexes the leading axis of all arrays."""
@@ -86,6 +117,15 @@ class Distribution(ABC):
         return attrgetter(name)(self)
 
     @property
+    def n_batch_axes(self) -> int:
+        """1 for a batch, 0 for one prediction, and 2 for the components of a batch of mixtures."""
+        return n_batch_axes(self)
+
+    def with_batch_axes(self, n_axes: int) -> Self:
+        """The same predictions; a family whose arrays do not tell their `n_batch_axes` keeps it."""
+        return self
+
+    @property
     @abstractmethod
     def target_shape(self) -> str:
         """The symbolic shape of the targets."""
@@ -102,6 +142,10 @@ class Distribution(ABC):
     @abstractmethod
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         """The condition on targets in words, and which targets satisfy it, ``[n]``."""
+
+    def upper_ends(self, ends: jax.Array) -> jax.Array:
+        """Which numbers may be the upper end of an interval, ``[n]``, by default all targets."""
+        return self.supports(ends)[1]
 
     @abstractmethod
     def mean(self) -> jax.Array:
@@ -399,6 +443,15 @@ class Distribution(ABC):
     def tempered_log_prob(self, targets: jax.Array, temperature: jax.Array) -> jax.Array:
         """`log_prob` of the tempered predictions, ``[n]``."""
         return self.tempered(temperature).log_prob(targets)
+
+
+def _take_one(cls: type) -> None:
+    """Makes methods that a class defines take one prediction."""
+    for name in set(_OF_ROWS) & vars(cls).keys():
+        setattr(cls, name, _also_of_one(vars(cls)[name]))
+
+
+_take_one(Distribution)
 
 
 def _both_ends(counts: jax.Array) -> jax.Array:

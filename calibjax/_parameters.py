@@ -18,6 +18,11 @@ class HasParameters(Protocol):
         """The symbolic shape of each parameter."""
         ...
 
+    @property
+    def n_batch_axes(self) -> int:
+        """How many axes of the parameters stand in front of those of one prediction."""
+        ...
+
     def parameter(self, name: str) -> jax.Array:
         """The parameter of this name."""
         ...
@@ -57,6 +62,14 @@ def share_numbers(predictions: HasParameters) -> None:
 def row_shapes(predictions: HasParameters) -> list[list[int]]:
     """The shape of each parameter without the batch axis."""
     return [list(jnp.shape(predictions.parameter(name))[1:]) for name in predictions.shapes]
+
+
+def n_batch_axes(predictions: HasParameters) -> int:
+    """How many axes of the parameters stand in front of those of one prediction."""
+    for part in _parts(predictions):
+        return part.n_batch_axes
+    name, axes = next(item for item in predictions.shapes.items() if item[1].split()[0] == "n")
+    return jnp.ndim(predictions.parameter(name)) - len(axes.replace("...", "").split()) + 1
 
 
 def family_name(predictions: HasParameters) -> str:

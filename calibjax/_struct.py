@@ -1,5 +1,6 @@
 """Frozen dataclasses as pytrees, users' functions in them, and pytrees taken apart."""
 
+import copy
 import dataclasses
 import functools
 import types
@@ -64,6 +65,13 @@ def struct(cls: type[T]) -> type[T]:
 
     # jax knows a pytree by its very class: each subclass has to be registered too.
     made.__init_subclass__ = classmethod(make_struct)
+    return made
+
+
+def with_fields(instance: T, **fields: Any) -> T:
+    """A copy of a struct with other fields, for which its constructor is not called."""
+    made = copy.copy(instance)
+    vars(made).update(fields)
     return made
 
 
@@ -223,7 +231,7 @@ def widened(tree: T) -> T:
 
 def batch_of_one(tree: T) -> T:
     """A leading axis of length 1 in front of all arrays."""
-    return jax.tree.map(lambda x: x[None], tree)
+    return jax.tree.map(lambda x: jnp.asarray(x)[None], tree)
 
 
 def widened_integers(targets: jax.Array) -> jax.Array:

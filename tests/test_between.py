@@ -512,3 +512,13 @@ def test_intervals_of_censored_forecasts_contain_0(censored, key):
     found = np.asarray(jax.jit(lambda keys: jax.lax.map(contains, keys))(keys)).mean(0)
     print(found)
     assert found[0] > 0.95 - 3 * np.sqrt(0.95 * 0.05 / n_sets) and found[1] == 1
+
+
+def test_an_interval_may_end_where_the_targets_do():
+    p = cj.Beta(jnp.full(2, 2.0), jnp.full(2, 3.0))
+    targets = cj.Between(jnp.array([0.5, 0.25]), jnp.array([1.0, 0.25]))
+    expected = [-stats.beta(2, 3).logsf(0.5), -stats.beta(2, 3).logpdf(0.25)]
+    np.testing.assert_allclose(cj.log_score(p, targets), expected, rtol=1e-6)
+    for low, high in ((1.0, 1.0), (0.5, 1.5)):
+        with pytest.raises(ValueError, match="high of targets must be between 0 and 1, or inf"):
+            cj.log_score(p, cj.Between(jnp.array([low, 0.2]), jnp.array([high, 0.5])))

@@ -46,6 +46,37 @@ def test_law_of_a_truncated_normal(dtype):
     np.testing.assert_array_equal(p.supports(outside)[1], False)
 
 
+TAILS = [(2.5, np.inf), (4, np.inf), (5, 5.5), (10, 12), (11, np.inf), (-np.inf, -6), (-11, -10.5)]
+
+
+def test_intervals_in_tails_have_all_digits():
+    """Wind or rain whose mean is far below 0, in float32 against SciPy in float64."""
+    low, high = (np.array(x, np.float32) for x in zip(*TAILS, strict=True))
+    base = cj.Normal(np.zeros_like(low), np.ones_like(low))
+    p = cj.Truncated(base, low, high)
+    laws = [stats.truncnorm(*ends) for ends in TAILS]
+    y = np.array([law.ppf(0.4) for law in laws], np.float32)
+
+    @jax.jit
+    def found(p, y):
+        quantiles = [p.quantile(level) for level in (0.1, 0.99)]
+        return *quantiles, p.mean(), p.spread(), p.cdf(y), p.survival(y), p.log_prob(y)
+
+    expected = [
+        [law.ppf(0.1) for law in laws],
+        [law.ppf(0.99) for law in laws],
+        [law.mean() for law in laws],
+        [(law.ppf(stats.norm.cdf(1)) - law.ppf(stats.norm.cdf(-1))) / 2 for law in laws],
+        [law.cdf(float(x)) for law, x in zip(laws, y, strict=True)],
+        [law.sf(float(x)) for law, x in zip(laws, y, strict=True)],
+        [law.logpdf(float(x)) for law, x in zip(laws, y, strict=True)],
+    ]
+    deviations = np.array([law.std() for law in laws])
+    error = np.abs(np.array(found(p, y)) - expected)
+    error[:4] /= deviations
+    assert np.all(error < 2e-5)
+
+
 @fast_in_float64
 def test_expectations_and_moments(dtype):
     p = intervals(dtype)
@@ -97,12 +128,15 @@ def test_improbable_intervals():
     def truncated(low):
         return cj.Truncated(cj.Normal(jnp.zeros(2), jnp.ones(2)), low, jnp.inf)
 
-    with pytest.raises(ValueError, match="the probability of the interval is 0.01; row 0"):
-        cj.default_kernel(truncated(4.0))
+    with pytest.raises(ValueError, match="the interval has digits in float32; row 0 is inf"):
+        cj.default_kernel(truncated(13.0))
+    gammas = cj.Gamma(jnp.full(2, 2.0), jnp.ones(2))
+    with pytest.raises(ValueError, match="the interval has digits in float32; row 1 is inf"):
+        cj.default_kernel(cj.Truncated(gammas, jnp.array([9.0, 16.0]), jnp.inf))
     with pytest.raises(ValueError, match="low must be below high; row 0 is inf"):
         cj.default_kernel(truncated(jnp.inf))
     inside = jax.jit(lambda low: (truncated(low).log_prob(low + 1), truncated(low).quantile(0.5)))
-    assert np.all(np.isnan(inside(4.0 * jnp.ones(2)))) and np.all(np.isfinite(inside(jnp.ones(2))))
+    assert np.all(np.isnan(inside(13.0 * jnp.ones(2)))) and np.all(np.isfinite(inside(jnp.ones(2))))
     with pytest.raises(TypeError, match="base must be predictions of one real .* got Poisson"):
         cj.Truncated(cj.Poisson(jnp.ones(2)), 0.0, 1.0)
 

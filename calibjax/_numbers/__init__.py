@@ -35,6 +35,7 @@ from calibjax._numbers._slopes import absolute as absolute
 from calibjax._numbers._slopes import mirrored as mirrored
 from calibjax._numbers._slopes import reciprocal as reciprocal
 from calibjax._numbers._slopes import safe_sqrt as safe_sqrt
+from calibjax._numbers._slopes import sinc as sinc
 from calibjax._numbers._slopes import small_expm1 as small_expm1
 from calibjax._numbers._tempering import as_before as as_before
 from calibjax._numbers._tempering import moved as moved

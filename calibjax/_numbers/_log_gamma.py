@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy import special
 
+from calibjax._numbers._arithmetic import quotient
+
 #: The least number for which `stirling_remainder` is exact in float64.
 MANY_COUNTS = 16
 
@@ -30,7 +32,7 @@ def log_gamma_ratio(a: jax.Array) -> jax.Array:
 
 def log_quotient(a: jax.Array, b: jax.Array) -> jax.Array:
     """log(a / b) for positive numbers, with all its digits where a / b is near 1."""
-    excess = (a - b) / b
+    excess = quotient(a - b, b)
     near = jnp.abs(excess) < 0.5
     return jnp.where(near, jnp.log1p(jnp.where(near, excess, 0.0)), jnp.log(a) - jnp.log(b))
 

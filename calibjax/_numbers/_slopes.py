@@ -1,6 +1,7 @@
 """Functions with a derivative where the textbook form has none, or one that keeps its digits."""
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -62,6 +63,28 @@ def _reciprocal_jvp(primals, tangents):
     (x,), (dx,) = primals, tangents
     value = reciprocal(x)
     return value, -jnp.square(value) * dx
+
+
+# Where the slope of `sinc` is a series in t = pi x: sum_j 2 j (-1)^j t^(2 j - 1) / (2 j + 1)!.
+_SINC_SERIES = [2 * j * (-1) ** j / math.factorial(2 * j + 1) for j in range(10, 0, -1)]
+
+
+@jax.custom_jvp
+def sinc(x: jax.Array) -> jax.Array:
+    """sin(pi x) / (pi x), also where x^2 underflows, by which jax's own derivative divides."""
+    return jnp.sinc(x)
+
+
+@sinc.defjvp
+def _sinc_jvp(primals, tangents):
+    """sinc'(x) = (cos(pi x) - sinc(x)) / x, which cancels near 0: there it is its power series."""
+    (x,), (dx,) = primals, tangents
+    value, near = sinc(x), jnp.abs(x) < 0.5
+    t = math.pi * jnp.where(near, x, 0.0)
+    square = jnp.square(t)
+    series = functools.reduce(lambda sum, c: sum * square + c, _SINC_SERIES, jnp.zeros_like(x))
+    of_far = (jnp.cos(math.pi * x) - value) / jnp.where(near, 1.0, x)
+    return value, jnp.where(near, math.pi * t * series, of_far) * dx
 
 
 #: Where `small_expm1` is expm1.

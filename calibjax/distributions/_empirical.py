@@ -19,7 +19,15 @@ from calibjax._numbers import (
     root_mean_square,
     with_levels,
 )
-from calibjax._struct import is_array, is_floating, static, struct, widened, widest_dtype
+from calibjax._struct import (
+    is_array,
+    is_floating,
+    static,
+    struct,
+    widened,
+    widest_dtype,
+    with_fields,
+)
 from calibjax.distributions._weighted_samples import (
     cdf_jump,
     check_numbers,
@@ -112,12 +120,15 @@ class Empirical(Distribution):
     samples: jax.Array
     weights: jax.Array | None = None
     split: bool = static(default=False)
+    # The axes of the samples of one prediction, whose S vectors look like a batch of S predictions.
+    _n_axes: int = dataclasses.field(init=False, metadata={"static": True})
 
     target_kind = "real"
     compared_with_targets = ("samples",)
     untempered = ", which has no density"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_n_axes", max(jnp.ndim(self.samples) - 1, 1))
         if is_array(self.samples) and jnp.ndim(self.samples) > 1 and not is_floating(self.samples):
             raise TypeError(
                 f"samples must be floating-point numbers, got dtype {jnp.result_type(self.samples)}"
@@ -147,7 +158,14 @@ class Empirical(Distribution):
         return "n d" if self._has_vectors() else "n"
 
     def _has_vectors(self) -> bool:
-        return jnp.ndim(self.samples) == 3
+        return self._n_axes == 2
+
+    @property
+    def n_batch_axes(self) -> int:
+        return jnp.ndim(self.samples) - self._n_axes
+
+    def with_batch_axes(self, n_axes: int) -> Self:
+        return with_fields(self, _n_axes=jnp.ndim(self.samples) - n_axes)
 
     def probabilities(self) -> jax.Array:
         """The probability of each sample of *one* prediction, ``[S]``."""
@@ -279,7 +297,7 @@ class Empirical(Distribution):
             return super().cross_fit_pairs()
         half = -(-self.samples.shape[0] // 2)
         first, second = (
-            dataclasses.replace(self, samples=draws, split=False)
+            with_fields(self, samples=draws, split=False)
             for draws in (self.samples[:half], self.samples[half:])
         )
         return (first, second), (second, first)

@@ -5,12 +5,16 @@ import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import is_finite, with_levels
-from calibjax._struct import struct, widened
+from calibjax._struct import struct, widened, widest_dtype
 from calibjax.distributions._laplace import Laplace
 from calibjax.distributions._normal import Normal
+from calibjax.distributions._student_t import StudentT
 from calibjax.distributions._univariate import Univariate
 
 _FAMILIES = (Univariate, Normal, Laplace)
+_SYMMETRIC = (Normal, Laplace, StudentT)
+# The smallest tail of the base of which quantiles are found.
+_LEAST_TAIL = 1e-30
 
 
 @struct
@@ -22,8 +26,10 @@ class Truncated(Univariate):
     Args:
         base: predictions of a `Univariate` family, or Normal or Laplace, ``[n]``.
         low: ``[n]``, in units of the targets, or -inf.
-        high: ``[n]``, above low, or inf.  The probability of the interval must be at least 0.01 in
-            float32 and 1e-6 in float64: less has too few digits as a difference of two cdfs.
+        high: ``[n]``, above low, or inf.  The interval must have at least the share 0.01 (1e-6 in
+            float64) of the tail of the base that begins at one of its ends: less has too few digits
+            as a difference of two tails.  That tail may be as small as 1e-30; but an upper tail of
+            a base that is not symmetric has digits only down to 1e-4 (1e-10 in float64).
 
     Targets are real numbers between low and high, of shape ``[n]``.  Expectations of kernels take
     64 quantiles of the base, which are slow where it finds them by bisection (StudentT, Gamma,
@@ -67,8 +73,9 @@ class Truncated(Univariate):
             **{f"base.{name}": condition for name, condition in of_base},
             "low": ("below high", self.low < self.high),
             "high": (
-                f"so far above low that the probability of the interval is {self._least():g}",
-                _probability_of_interval(self) >= self._least(),
+                "so far above low that the probability of the interval has digits in "
+                f"{jnp.dtype(widest_dtype(self.low)).name}",
+                _has_digits(self),
             ),
         }
 
@@ -79,7 +86,7 @@ class Truncated(Univariate):
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``; -inf outside of the interval."""
         p, targets = widened((self, targets))
-        value = p.base.log_prob(jnp.clip(targets, p.low, p.high)) - jnp.log(p._mass()[1])
+        value = p.base.log_prob(jnp.clip(targets, p.low, p.high)) - jnp.log(p._mass()[2])
         return jnp.where((targets < p.low) | (targets > p.high), -jnp.inf, value)
 
     def has_stein_identity(self) -> tuple[str, jax.Array]:
@@ -91,14 +98,15 @@ class Truncated(Univariate):
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``."""
         p, targets = widened((self, targets))
-        below, mass = p._mass()
-        inside = (_cdf(p.base, targets) - below) / mass
+        below, above, mass = p._mass()
+        upper = above - _survival(p.base, targets)
+        inside = jnp.where(below > 0.5, upper, _cdf(p.base, targets) - below) / mass
         return jnp.where(targets < p.low, 0.0, jnp.where(targets > p.high, 1.0, inside))
 
     def survival(self, targets: jax.Array) -> jax.Array:
         """P(Y > targets), ``[n]``, from that tail of the base which is thinner at the target."""
         p, targets = widened((self, targets))
-        of_base, mass = _cdf(p.base, targets), p._mass()[1]
+        of_base, mass = _cdf(p.base, targets), p._mass()[2]
         upper = _survival(p.base, targets) - _survival(p.base, p.high)
         inside = jnp.where(of_base > 0.5, upper, _cdf(p.base, p.high) - of_base) / mass
         return jnp.where(targets < p.low, 1.0, jnp.where(targets > p.high, 0.0, inside))
@@ -106,29 +114,33 @@ class Truncated(Univariate):
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``."""
         p, level = with_levels(self, level)
-        below, mass = p._mass()
+        below, _, mass = p._mass()
         # At an end of the support the derivative of the base's quantile is infinite.
         inner = jnp.where((level > 0) & (level < 1), level, 0.5)
         most = 1 - jnp.finfo(level.dtype).epsneg
-        value = p.base.quantile(jnp.minimum(below + inner * mass, most))
+        of_base, tail = below + inner * mass, _survival(p.base, p.high) + (1 - inner) * mass
+        if isinstance(p.base, _SYMMETRIC):
+            is_upper = of_base > 0.5
+            value = p.base.quantile(jnp.where(is_upper, tail, of_base))
+            value = jnp.where(is_upper, 2 * p.base.loc - value, value)
+        else:
+            of_base = jnp.where(below > 0.5, 1 - tail, of_base)
+            value = p.base.quantile(jnp.minimum(of_base, most))
         # Rounding of the level may lead out of the interval.
         value = jnp.where(level <= 0, p.low, jnp.where(level >= 1, p.high, value))
         value = jnp.where(jnp.isnan(level), jnp.nan, value)
         return jnp.clip(value, p.low, p.high)
 
-    def _interval(self) -> tuple[jax.Array, jax.Array]:
-        """P(Y < low) and P(low <= Y <= high) of the base."""
+    def _mass(self) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """P(Y < low), P(Y > low) and P(low <= Y <= high) of the base, NaN without digits."""
         p = widened(self)
-        below = _cdf(p.base, p.low)
-        return below, _cdf(p.base, p.high) - below
-
-    def _mass(self) -> tuple[jax.Array, jax.Array]:
-        """As `_interval`, NaN where the difference has too few digits."""
-        below, mass = self._interval()
-        return below, jnp.where(mass >= self._least(), mass, jnp.nan)
-
-    def _least(self) -> float:
-        return 1e-6 if self.low.dtype == jnp.float64 else 0.01
+        below, above = _cdf(p.base, p.low), _survival(p.base, p.low)
+        up_to, is_upper = _cdf(p.base, p.high), below > 0.5
+        mass = jnp.where(is_upper, above - _survival(p.base, p.high), up_to - below)
+        share, least = (1e-6, 1e-10) if p.low.dtype == jnp.float64 else (0.01, 1e-4)
+        has_all = ~is_upper | isinstance(p.base, _SYMMETRIC)
+        tail, least_tail = jnp.minimum(above, up_to), jnp.where(has_all, _LEAST_TAIL, least)
+        return below, above, jnp.where((mass >= share * tail) & (tail >= least_tail), mass, jnp.nan)
 
 
 def _cdf(base: Distribution, x: jax.Array) -> jax.Array:
@@ -144,5 +156,5 @@ def _survival(base: Distribution, x: jax.Array) -> jax.Array:
 
 
 @jax.jit
-def _probability_of_interval(predictions: Truncated) -> jax.Array:
-    return predictions._interval()[1]
+def _has_digits(predictions: Truncated) -> jax.Array:
+    return ~jnp.isnan(predictions._mass()[2])

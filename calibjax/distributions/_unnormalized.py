@@ -131,6 +131,11 @@ class Unnormalized(Distribution):
         return {f"parameters{jax.tree_util.keystr(path)}": leaf for path, leaf in paths}
 
     @property
+    def n_batch_axes(self) -> int:
+        """0 where a parameter is a number; one prediction by vectors alone looks like a batch."""
+        return min(1, *map(jnp.ndim, jax.tree.leaves(self.parameters)))
+
+    @property
     def shapes(self) -> dict[str, str]:
         return {name: "n ..." for name in self._named()}
 

@@ -92,7 +92,10 @@ class ZeroInflated(Counts):
         """The log probability at targets ``[n]``, ``[n]``."""
         p = widened(self)
         of_base = p.base.log_prob(targets)
-        return jnp.where(targets == 0, _log_of_zero(p.gate, of_base), jnp.log1p(-p.gate) + of_base)
+        is_zero = targets == 0
+        # Where the gate is 1 its logarithm has no derivative, which a target of 0 does not need.
+        of_count = jnp.log1p(-jnp.where(is_zero, 0.0, p.gate)) + of_base
+        return jnp.where(is_zero, _log_of_zero(p.gate, of_base), of_count)
 
     def probability(self, count: jax.Array) -> jax.Array:
         return jnp.where(count == 0, self.gate, 0.0) + (1 - self.gate) * self.base.probability(
@@ -131,7 +134,7 @@ class ZeroInflated(Counts):
 
 def _log_of_zero(gate: jax.Array, log_base: jax.Array) -> jax.Array:
     """log(gate + (1 - gate) exp(log_base)) = log(1 + (1 - gate) (exp(log_base) - 1))."""
-    is_likely = log_base >= -1.0
+    is_likely = (log_base >= -1.0) | (gate >= 0.5)
     likely = jnp.log1p((1 - gate) * jnp.expm1(jnp.where(is_likely, log_base, 0.0)))
     # At gate 0, where log(gate) has no derivative, it is log_base + gate (exp(-log_base) - 1).
     has_gate = gate > 0

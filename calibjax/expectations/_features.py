@@ -30,8 +30,7 @@ def is_top_label(p: Distribution, y: jax.Array) -> jax.Array:
 
 def log_probability_of(p: Distribution, y: jax.Array) -> jax.Array:
     """log p(y), at least -1000."""
-    p, y = batch_of_one((p, y))
-    return jnp.maximum(p.log_prob(y)[0], _LEAST_LOG_PROB)
+    return jnp.maximum(p.log_prob(y), _LEAST_LOG_PROB)
 
 
 def squared_deviation(p: Distribution, y: jax.Array) -> jax.Array:

@@ -33,12 +33,16 @@ import math
 import jax
 import jax.numpy as jnp
 
-from calibjax._numbers import UnitInterval, normal_score
+from calibjax._numbers import UnitInterval, normal_score, quotient, sinc
 
 # An interval is narrow if it is less than this share of the tail beyond it.  Gauss' rule of two
 # points then errs by less than 1e-7, and a difference of two values of its integral would lose
 # more than a digit.
 _NARROW = 0.05
+# The normal scores of smaller tails are those of this one, -11.5 and 11.5 in every dtype, and have
+# the derivative 0: one target that a model calls impossible must not outweigh a batch.  Derivatives
+# of larger tails, up to the inverse of this number, may be multiplied by 1e8 in float32.
+_LEAST_TAIL = 2.0**-100
 # The two points of Gauss' rule on [0, 1].
 _FIRST, _SECOND = (1 - 1 / math.sqrt(3)) / 2, (1 + 1 / math.sqrt(3)) / 2
 
@@ -55,7 +59,7 @@ def cosines(u: jax.Array, above: jax.Array, orders: Orders) -> jax.Array:
 def mean_cosines(interval: UnitInterval, orders: Orders) -> jax.Array:
     """phibar_k for the orders k, ``[K]`` behind the axes of the interval."""
     middle, half = (interval.low + interval.high) / 2, interval.width() / 2
-    return cosines(middle, 1 - middle, orders) * jnp.sinc(_multiples(half, orders))
+    return cosines(middle, 1 - middle, orders) * sinc(_multiples(half, orders))
 
 
 def _multiples(x: jax.Array, orders: Orders) -> jax.Array:
@@ -65,7 +69,7 @@ def _multiples(x: jax.Array, orders: Orders) -> jax.Array:
 
 def hermite(u: jax.Array, above: jax.Array, orders: Orders) -> jax.Array:
     """He_k(z) / sqrt(k!) for the orders k and the normal scores z of u, ``[K]`` behind its axes."""
-    return _hermite(normal_score(u, above), orders)
+    return _hermite(normal_score(*_within_bound(u, above)), orders)
 
 
 def _hermite(z: jax.Array, orders: Orders) -> jax.Array:
@@ -76,14 +80,19 @@ def _hermite(z: jax.Array, orders: Orders) -> jax.Array:
 
 def mean_hermite(interval: UnitInterval, orders: Orders) -> jax.Array:
     """The means of He_k(z) / sqrt(k!) for the orders k, ``[K]`` behind the axes of the interval."""
-    width = interval.width()
-    narrow = width <= _NARROW * jnp.minimum(interval.high, interval.above_low)
-    points = interval.at(_FIRST), interval.at(_SECOND), interval[0::2], interval[1::2]
+    width, tail = interval.width(), jnp.minimum(interval.high, interval.above_low)
+    narrow = (width <= _NARROW * tail) | (tail <= _LEAST_TAIL)
+    inner = (_within_bound(*interval.at(place)) for place in (_FIRST, _SECOND))
+    points = *inner, interval[0::2], interval[1::2]
     # In one call, whose program is long: two points within, and both ends.
     z = normal_score(*map(jnp.stack, zip(*points, strict=True)))
     low, high = _integrals(z[2:], orders)
-    of_wide = (low - high) / jnp.where(narrow, 1.0, width)[..., None]
+    of_wide = quotient(low - high, jnp.where(narrow, 1.0, width)[..., None])
     return jnp.where(narrow[..., None], jnp.mean(_hermite(z[:2], orders), axis=0), of_wide)
+
+
+def _within_bound(u: jax.Array, above: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return jnp.maximum(u, _LEAST_TAIL), jnp.maximum(above, _LEAST_TAIL)
 
 
 def _integrals(z: jax.Array, orders: Orders) -> jax.Array:

@@ -51,6 +51,9 @@ class Beta(Univariate):
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         return "between 0 and 1", (targets > 0) & (targets < 1)
 
+    def upper_ends(self, ends: jax.Array) -> jax.Array:
+        return (ends > 0) & (ends <= 1)
+
     def mean(self) -> jax.Array:
         """a / (a + b), ``[n]``."""
         p = widened(self)

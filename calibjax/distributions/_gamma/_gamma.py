@@ -11,6 +11,7 @@ from calibjax._numbers import (
     log_gamma_step,
     log_quotient,
     quantile_from_cdf,
+    quotient,
     with_levels,
 )
 from calibjax._struct import struct, widened
@@ -57,7 +58,7 @@ class Gamma(Univariate):
     def mean(self) -> jax.Array:
         """concentration / rate, ``[n]``."""
         p = widened(self)
-        return p.concentration / p.rate
+        return quotient(p.concentration, p.rate)
 
     def variance(self) -> jax.Array:
         """concentration / rate^2, ``[n]``."""
@@ -65,7 +66,7 @@ class Gamma(Univariate):
 
     def standard_deviation(self) -> jax.Array:
         p = widened(self)
-        return jnp.sqrt(p.concentration) / p.rate
+        return quotient(jnp.sqrt(p.concentration), p.rate)
 
     def location(self) -> jax.Array:
         return self.mean()
@@ -87,10 +88,10 @@ class Gamma(Univariate):
         """The log density at targets ``[n]``, ``[n]``; -inf for targets that are not positive."""
         p, targets = widened((self, targets))
         is_valid = targets > 0
-        a, mean = p.concentration, p.concentration / p.rate
+        a, mean = p.concentration, quotient(p.concentration, p.rate)
         y = jnp.where(is_valid, targets, mean)
         # For y = (1 + x) a / rate, rate y - a log(rate y) is a (x - log(1 + x)) + a - a log a.
-        exponent = a * ((y - mean) / mean - log_quotient(y, mean))
+        exponent = a * (quotient(y - mean, mean) - log_quotient(y, mean))
         value = log_gamma_ratio(a) - exponent - jnp.log(y)
         return jnp.where(is_valid, value, -jnp.inf)
 
@@ -118,7 +119,7 @@ class Gamma(Univariate):
         sign = 2 * p.cdf(targets) - 1
         density = jnp.exp(p.log_prob(targets) + jnp.log(targets))
         constant = jnp.exp(log_gamma_step(p.concentration)) / math.sqrt(math.pi)
-        return (targets - p.mean()) * sign + (2 * density - constant) / p.rate
+        return (targets - p.mean()) * sign + quotient(2 * density - constant, p.rate)
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         points, weights = gamma_rule(self.concentration)

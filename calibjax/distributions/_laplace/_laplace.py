@@ -15,6 +15,7 @@ from calibjax._numbers import (
     is_positive,
     mirrored,
     moved,
+    quotient,
     tempered_scale,
     with_levels,
 )
@@ -76,17 +77,17 @@ class Laplace(Distribution):
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
         p, targets = widened((self, targets))
-        return -absolute(targets - p.loc) / p.scale - jnp.log(p.scale) - math.log(2)
+        return -quotient(absolute(targets - p.loc), p.scale) - jnp.log(p.scale) - math.log(2)
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets[i]), ``[n]``."""
         p, targets = widened((self, targets))
-        return _standard_cdf((targets - p.loc) / p.scale)
+        return _standard_cdf(quotient(targets - p.loc, p.scale))
 
     def survival(self, targets: jax.Array) -> jax.Array:
         """P(Y > targets[i]), ``[n]``."""
         p, targets = widened((self, targets))
-        return _standard_cdf((p.loc - targets) / p.scale)
+        return _standard_cdf(quotient(p.loc - targets, p.scale))
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``; -inf at level 0 and inf at level 1."""
@@ -100,7 +101,7 @@ class Laplace(Distribution):
         """|y - loc| + scale (exp(-|y - loc| / scale) - 3 / 4), ``[n]``."""
         p, targets = widened((self, targets))
         distance = mirrored(targets - p.loc)
-        return distance + p.scale * (jnp.exp(-distance / p.scale) - 0.75)
+        return distance + p.scale * (jnp.exp(-quotient(distance, p.scale)) - 0.75)
 
     def mean_absolute_difference(self, other: Self) -> jax.Array:
         """d + t exp(-d / t) + s^2 (s exp(-d / s) - t exp(-d / t)) / (s^2 - t^2).

@@ -10,7 +10,7 @@ from jax import lax
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import complex_average, probability_vectors, root_mean_square
-from calibjax._struct import struct, widened, widest_dtype
+from calibjax._struct import struct, widened, widest_dtype, with_fields
 from calibjax.distributions._categorical import label_log_prob
 from calibjax.distributions._mixture._sums import cdf, cdf_jump, crps, quantile, survival
 
@@ -50,10 +50,21 @@ class Mixture(Distribution):
     weights: jax.Array | None
     components: Distribution
 
+    def __post_init__(self) -> None:
+        if isinstance(self.components, Distribution):
+            object.__setattr__(self, "components", self.components.with_batch_axes(2))
+
     @classmethod
     def ensemble(cls, components: Distribution) -> "Mixture":
         """The mixture of components with the batch ``[n, K]`` and equal weights."""
         return cls(None, components)
+
+    @property
+    def n_batch_axes(self) -> int:
+        return self.components.n_batch_axes - 1
+
+    def with_batch_axes(self, n_axes: int) -> Self:
+        return with_fields(self, components=self.components.with_batch_axes(n_axes + 1))
 
     @property
     def shapes(self) -> dict[str, str]:
@@ -209,10 +220,7 @@ class Mixture(Distribution):
     def cross_fit_pairs(self) -> tuple[tuple[Self, Self], ...]:
         of_components = jax.vmap(lambda c: c.cross_fit_pairs())(self.components)
         return tuple(
-            (
-                dataclasses.replace(self, components=compared),
-                dataclasses.replace(self, components=subtracted),
-            )
+            (with_fields(self, components=compared), with_fields(self, components=subtracted))
             for compared, subtracted in of_components
         )
 

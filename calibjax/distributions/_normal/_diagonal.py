@@ -15,6 +15,7 @@ from calibjax._numbers import (
     is_positive,
     moved,
     normal_places,
+    quotient,
     tempered_scale,
 )
 from calibjax._struct import struct, widened
@@ -73,13 +74,13 @@ class MultivariateNormalDiag(Distribution):
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n, d]``, ``[n]``."""
         p, targets = widened((self, targets))
-        z = (targets - p.loc) / p.scale_diag
+        z = quotient(targets - p.loc, p.scale_diag)
         return jnp.sum(log_density(z, p.scale_diag), axis=-1)
 
     def unit_box(self, targets: jax.Array) -> UnitInterval:
         """The cdfs of the coordinates."""
         p, targets = widened((self, targets))
-        return normal_places((targets - p.loc) / p.scale_diag)
+        return normal_places(quotient(targets - p.loc, p.scale_diag))
 
     def default_distance(self) -> Wasserstein:
         return Wasserstein()

@@ -14,6 +14,7 @@ from calibjax._numbers import (
     is_finite,
     is_positive,
     moved,
+    quotient,
     tempered_scale,
     with_levels,
 )
@@ -28,7 +29,7 @@ def log_density(z: jax.Array, scale: jax.Array) -> jax.Array:
 
 def _mean_absolute(loc: jax.Array, scale: jax.Array) -> jax.Array:
     """E|X| for a normal variable X."""
-    z = loc / scale
+    z = quotient(loc, scale)
     return loc * erf(z / np.sqrt(2)) + scale * np.sqrt(2 / np.pi) * jnp.exp(-jnp.square(z) / 2)
 
 
@@ -85,17 +86,17 @@ class Normal(Distribution):
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
         p, targets = widened((self, targets))
-        return log_density((targets - p.loc) / p.scale, p.scale)
+        return log_density(quotient(targets - p.loc, p.scale), p.scale)
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets[i]), ``[n]``."""
         p, targets = widened((self, targets))
-        return ndtr((targets - p.loc) / p.scale)
+        return ndtr(quotient(targets - p.loc, p.scale))
 
     def survival(self, targets: jax.Array) -> jax.Array:
         """P(Y > targets[i]), ``[n]``."""
         p, targets = widened((self, targets))
-        return ndtr((p.loc - targets) / p.scale)
+        return ndtr(quotient(p.loc - targets, p.scale))
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``; -inf at level 0 and inf at level 1."""

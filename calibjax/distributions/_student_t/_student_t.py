@@ -12,6 +12,7 @@ from calibjax._numbers import (
     is_positive,
     moved,
     quantile_from_cdf,
+    quotient,
     tempered_scale,
     with_levels,
 )
@@ -87,17 +88,17 @@ class StudentT(Univariate):
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
         p, targets = widened((self, targets))
-        return log_density(p.df, (targets - p.loc) / p.scale) - jnp.log(p.scale)
+        return log_density(p.df, quotient(targets - p.loc, p.scale)) - jnp.log(p.scale)
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``."""
         p, targets = widened((self, targets))
-        return cdf(p.df, (targets - p.loc) / p.scale)
+        return cdf(p.df, quotient(targets - p.loc, p.scale))
 
     def survival(self, targets: jax.Array) -> jax.Array:
         """P(Y > targets), ``[n]``."""
         p, targets = widened((self, targets))
-        return cdf(p.df, (p.loc - targets) / p.scale)
+        return cdf(p.df, quotient(p.loc - targets, p.scale))
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``, by bisection on the cdf; -inf at level 0 and inf at level 1."""
@@ -112,7 +113,7 @@ class StudentT(Univariate):
         """The continuous ranked probability score, ``[n]``; infinite where df <= 1/2."""
         p, targets = widened((self, targets))
         deviation = targets - p.loc
-        t = deviation / p.scale
+        t = quotient(deviation, p.scale)
         # In one product with the scale, t would cancel in the derivative where it is large.
         return deviation * (1 - 2 * cdf(p.df, -t)) + p.scale * crps_beside_sign(p.df, t)
 
