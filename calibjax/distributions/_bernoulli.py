@@ -73,8 +73,7 @@ class Bernoulli(Distribution):
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         words, valid = "in [0, 1]", (self.probs >= 0) & (self.probs <= 1)
         if self.complement is not None:
-            gap = self.probs + self.complement - 1
-            valid &= (self.complement >= 0) & (abs(gap) <= TOLERANCE)
+            valid &= (self.complement >= 0) & (abs(self.probs + self.complement - 1) <= TOLERANCE)
             words += ", and 1 together with complement"
         return {"probs": (words, valid)}
 

@@ -76,11 +76,10 @@ def absent_options(probs: np.ndarray, is_empty: np.ndarray) -> np.ndarray:
 
 def with_options(probs: np.ndarray, absent: np.ndarray, normalize: bool = False) -> Categorical:
     """Predictions of the options that rows have; only of the others the probability is 0."""
-    probs = on_host(probs)
-    if not absent.any():
-        return Categorical(jax.device_put(probs), normalize=normalize)
-    probs = np.where(absent, 0, np.maximum(probs, np.finfo(probs.dtype).tiny))
-    return Categorical(jax.device_put(probs), ragged=True, normalize=normalize)
+    probs, is_ragged = on_host(probs), bool(absent.any())
+    if is_ragged:
+        probs = np.where(absent, 0, np.maximum(probs, np.finfo(probs.dtype).tiny))
+    return Categorical(jax.device_put(probs), is_ragged, normalize=normalize)
 
 
 def column_names(value: Any) -> list[Any] | None:

@@ -192,8 +192,7 @@ class CalibrationMonitor:
         check_level(level)
         check_predictions(predictions, where)
         draw_key, landmark_key, key = jax.random.split(key, 3)
-        predictions = predictions.without_marks()
-        predictions, _ = predictions.pool_target(predictions.sample(draw_key))
+        predictions, _ = predictions.without_marks().pool_target(predictions.sample(draw_key))
         if kernels is None:
             kernels = default_prediction_kernels(Data(predictions, None, where))
         for kernel in checked_list(kernels):
