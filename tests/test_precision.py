@@ -170,6 +170,21 @@ def test_integers_of_64_bits_are_no_others(name, predictions, call, kind):
         call(predictions, targets)
 
 
+@pytest.mark.parametrize(
+    ("name", "predictions", "call"), INTEGERS[:22], ids=lambda x: x if isinstance(x, str) else ""
+)
+def test_booleans_are_targets_of_events(name, predictions, call):
+    """Of three classes, and of counts, they were the labels 0 and 1."""
+    kind = "labels 0 … 2" if predictions is CLASSES else "counts"
+    with pytest.raises((TypeError, ValueError), match=f"targets must be {kind}.*(booleans|True)"):
+        call(predictions, np.arange(8) % 2 == 0)
+
+
+def test_booleans_of_two_classes_are_labels():
+    two, happened = cj.Categorical(np.full((8, 2), 0.5, "float32")), np.arange(8) < 3
+    assert cj.log_score(two, happened).tolist() == cj.log_score(two, happened.astype(int)).tolist()
+
+
 def test_masked_rows_may_hold_any_integer():
     targets = np.array([0, 1, np.iinfo("int64").min, 0, 1, 0, TOO_LARGE, 1])
     where = np.arange(8) % 4 != 2

@@ -2,6 +2,7 @@
 
 from calibjax._rows._checked import check_data as check_data
 from calibjax._rows._checked import check_distribution as check_distribution
+from calibjax._rows._checked import check_dtype_of_targets as check_dtype_of_targets
 from calibjax._rows._checked import check_locations as check_locations
 from calibjax._rows._checked import check_predictions as check_predictions
 from calibjax._rows._checked import check_rows as check_rows

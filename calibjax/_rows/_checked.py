@@ -18,7 +18,7 @@ from calibjax._rows._data import Data
 from calibjax._rows._digits import compared_in_one_precision
 from calibjax._rows._ladder import padded
 from calibjax._rows._values import check_values_of_rows
-from calibjax._struct import is_array
+from calibjax._struct import is_array, widened
 
 
 def check_distribution(name: str, predictions: Any) -> None:
@@ -75,6 +75,19 @@ def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple
     return arrays
 
 
+def check_dtype_of_targets(name: str, targets: Targets, predictions: Distribution) -> None:
+    """A TypeError unless targets are of the kind of predictions; booleans are of two labels only."""
+    check_array(name, targets, predictions.target_kind)
+    if jnp.result_type(targets) != jnp.bool_ or predictions.is_binary:
+        return
+    n_labels = None
+    if predictions.has_labels:
+        n_labels = jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions).shape[-1]
+    if n_labels != 2:
+        kind = "counts" if n_labels is None else f"labels 0 … {n_labels - 1}"
+        raise TypeError(f"{name} must be {kind}, got booleans, which are targets of events.")
+
+
 def check_data(
     predictions: Distribution,
     targets: Targets,
@@ -92,7 +105,7 @@ def check_data(
     if isinstance(targets, Between):
         targets = _check_intervals(predictions, targets, sizes, intervals)
     else:
-        check_array("targets", targets, predictions.target_kind)
+        check_dtype_of_targets("targets", targets, predictions)
         check_shapes({"targets": (targets, predictions.target_shape)}, sizes)
     if weights is not None:
         check_array("weights", weights, "real")
@@ -165,7 +178,7 @@ def check_locations(
             f"{name} must have the shapes of predictions, but for the leading axis, {ours}, got "
             f"{theirs}."
         )
-    check_array(targets_name, at_targets, predictions.target_kind)
+    check_dtype_of_targets(targets_name, at_targets, predictions)
     check_shapes({targets_name: (at_targets, predictions.target_shape)}, sizes)
     data = compared_in_one_precision(Data(at_predictions, at_targets))
     check_values_of_rows(data, 0, f" of {name}", targets_name)

@@ -6,9 +6,17 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._check import check_array, check_integer, check_shapes
+from calibjax._check import check_integer, check_shapes
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data, first_rows, padded, parameters, valid_rows
+from calibjax._rows import (
+    Data,
+    check_data,
+    check_dtype_of_targets,
+    first_rows,
+    padded,
+    parameters,
+    valid_rows,
+)
 from calibjax._struct import is_array, saturated, widened
 from calibjax.distributions import Bernoulli
 
@@ -114,7 +122,7 @@ def check_labels(predictions: Distribution, targets: ArrayLike) -> int:
     Values are not checked: which rows are masked, and may hold anything, is not known yet.
     """
     n_labels = check_classes(predictions)
-    check_array("targets", targets, "integer")
+    check_dtype_of_targets("targets", targets, predictions)
     check_shapes(parameters(predictions) | {"targets": (targets, predictions.target_shape)})
     return n_labels
 
