@@ -134,7 +134,8 @@ class ZeroInflated(Counts):
 
 def _log_of_zero(gate: jax.Array, log_base: jax.Array) -> jax.Array:
     """log(gate + (1 - gate) exp(log_base)) = log(1 + (1 - gate) (exp(log_base) - 1))."""
-    is_likely = (log_base >= -1.0) | (gate >= 0.5)
+    # log(1 - gate) has no derivative where the gate is 1.
+    is_likely = (log_base >= -1.0) | (gate == 1)
     likely = jnp.log1p((1 - gate) * jnp.expm1(jnp.where(is_likely, log_base, 0.0)))
     # At gate 0, where log(gate) has no derivative, it is log_base + gate (exp(-log_base) - 1).
     has_gate = gate > 0
