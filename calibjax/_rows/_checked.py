@@ -76,7 +76,7 @@ def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple
 
 
 def check_dtype_of_targets(name: str, targets: Targets, predictions: Distribution) -> None:
-    """A TypeError unless targets are of the kind of predictions; booleans are of two labels only."""
+    """A TypeError unless targets are of the kind of predictions; booleans are of two labels."""
     check_array(name, targets, predictions.target_kind)
     if jnp.result_type(targets) != jnp.bool_ or predictions.is_binary:
         return
