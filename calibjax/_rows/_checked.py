@@ -83,7 +83,7 @@ def check_dtype_of_targets(name: str, targets: Targets, predictions: Distributio
     n_labels = None
     if predictions.has_labels:
         n_labels = jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions).shape[-1]
-    if n_labels != 2:
+    if n_labels is None or n_labels > 2:
         kind = "counts" if n_labels is None else f"labels 0 … {n_labels - 1}"
         raise TypeError(f"{name} must be {kind}, got booleans, which are targets of events.")
 
