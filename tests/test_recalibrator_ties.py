@@ -5,6 +5,7 @@ import itertools
 import jax
 import numpy as np
 import pytest
+from marks import slow
 from sklearn.isotonic import IsotonicRegression
 
 import calibjax as cj
@@ -27,10 +28,9 @@ def _rest(kind):
     codes = CODES[kind]
     if kind == "saturated":
         return SATURATED[codes]
-    return 1 - (codes + 0.5 if kind in ("continuous", "equal") else codes) / {
-        "continuous": N,
-        "equal": 3,
-    }.get(kind, int(kind.split()[-1]) if kind.startswith("votes") else 1)
+    if kind.startswith("votes"):
+        return 1 - codes / int(kind.split()[-1])
+    return 1 - (codes + 0.5) / (N if kind == "continuous" else 3)
 
 
 def _events(codes):
@@ -55,11 +55,12 @@ def venn_abers(codes, happened):
     return found
 
 
-PRECISIONS = [
-    pytest.param(*types, x64, id=f"{types[0]}-{types[1]}-x64={x64}")
-    for types in itertools.product(("float32", "float64"), repeat=2)
-    for x64 in (False, True)
-]
+TYPES = list(itertools.product(("float32", "float64"), repeat=2))
+# The dtypes at the fit and at the use, and whether 64 bits are on.
+PRECISIONS = slow(
+    {(*types, True) for types in TYPES if types != ("float64", "float32")},
+    [(*types, x64) for types in TYPES for x64 in (False, True)],
+)
 
 
 @pytest.mark.parametrize(("at_fit", "at_use", "x64"), PRECISIONS)
@@ -151,11 +152,10 @@ MIXED = ("normal, of tenths", "normal, far from 0", "quantiles", "poisson")
 @pytest.mark.parametrize(
     ("name", "at_fit", "at_use", "x64"),
     [(name, "float32", "float32", False) for name in FORECASTS]
-    + [
-        (name, *types, True)
-        for name in MIXED
-        for types in itertools.product(("float32", "float64"), repeat=2)
-    ],
+    + slow(
+        {(name, *types, True) for name in MIXED[1:] for types in TYPES},
+        [(name, *types, True) for name in MIXED for types in TYPES],
+    ),
 )
 def test_conformal_quantiles_have_their_ties(name, at_fit, at_use, x64):
     """How many targets of the fit are at or below, and below, an order statistic of the steps."""
