@@ -110,3 +110,24 @@ def test_a_target_is_an_option_of_its_row():
         read_inputs(PROBS, [2, 1, 1, 1], None, False)
     with pytest.raises(ValueError, match="row 1 is .*nan"):
         read_inputs(np.where(EXISTS, PROBS, NAN) * 0.5, LABELS, None, False)
+
+
+def test_an_option_that_came_with_the_probability_0_is_impossible():
+    """And zeros of options are raised by the rule of dense tables, not by that of lacking ones."""
+    probs = np.tile(PROBS[[0, 1, 3]], (20, 1))
+    labels = np.tile([0, 2, 1], 20)
+    labels[0] = 2
+    found, targets, _ = read_inputs(probs, labels, None, False)
+    with np.errstate(divide="ignore"):
+        expected = -np.log(np.asarray(found.label_probabilities())[np.arange(60), labels])
+    np.testing.assert_allclose(cj.log_score(found, targets), expected)
+    assert np.isinf(expected[0]) and np.isfinite(expected[1:]).all()
+    tempered = cj.temper(found, 2.0)
+    assert np.isinf(cj.log_score(tempered, targets)[0])
+    np.testing.assert_array_equal(np.asarray(tempered.probs) == 0, np.isnan(probs))
+    recalibrator = cj.fit_recalibrator(found, targets, "nothing")
+    recalibrated = np.asarray(recalibrator(found).probs)
+    assert recalibrator.fit.n_impossible == 1
+    np.testing.assert_array_equal(recalibrated == 0, np.isnan(probs))
+    # Half of the smallest probability, which is 1/4.
+    np.testing.assert_allclose(recalibrated[0, 2], 0.125 / 1.125, rtol=1e-6)

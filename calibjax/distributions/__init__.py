@@ -5,6 +5,7 @@ that they construct, or know by their names, from this module.
 """
 
 from calibjax.distributions._bernoulli import Bernoulli as Bernoulli
+from calibjax.distributions._categorical import LEAST_OF_CLASS as LEAST_OF_CLASS
 from calibjax.distributions._categorical import Categorical as Categorical
 from calibjax.distributions._counts import Counts as Counts
 from calibjax.distributions._empirical import Empirical as Empirical

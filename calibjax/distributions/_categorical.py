@@ -25,6 +25,9 @@ from calibjax._struct import static, struct, widened, widened_integers
 from calibjax.expectations import finite_sums
 from calibjax.kernels import TotalVariation
 
+#: In ragged predictions up to this the probability of a class that a row has is 0.
+LEAST_OF_CLASS = 2.0**-119
+
 
 @finite_sums
 @struct
@@ -33,9 +36,10 @@ class Categorical(Distribution):
 
     Args:
         probs: array ``[n, m]``; rows are nonnegative and sum to one (within 1e-3).
-        ragged: whether rows have fewer classes or more, as questions have options: a probability of
-            exactly 0 is a class that its row does not have.  Otherwise it is a small probability.
-            Recalibrators are told by it.
+        ragged: whether rows have fewer classes or more, as questions have options: a number of
+            exactly 0 is a class that its row does not have, and numbers up to 2^-119 are the
+            probability 0 of a class that it has.  Otherwise 0 is a probability.  Recalibrators are
+            told by it.
         normalize: divide each nonnegative row by its sum, whatever this is; for probabilities that
             were rounded, for percentages or for counts.
 
@@ -73,7 +77,7 @@ class Categorical(Distribution):
             object.__setattr__(self, "probs", _normalized(jnp.asarray(self.probs)))
 
     def without_marks(self) -> Self:
-        return dataclasses.replace(self, ragged=False)
+        return dataclasses.replace(self, probs=self.label_probabilities(), ragged=False)
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         words, valid = probability_vectors(self.probs)
@@ -106,7 +110,7 @@ class Categorical(Distribution):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """log probs[i, targets[i]], ``[n]``."""
-        return label_log_prob(widened(self.probs), targets)
+        return label_log_prob(widened(self.label_probabilities()), targets)
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """The probability of labels up to targets[i], taken as numbers, ``[n]``."""
@@ -123,17 +127,19 @@ class Categorical(Distribution):
 
     def label_probabilities(self) -> jax.Array:
         """The probabilities of all classes, ``[n, m]``."""
-        return self.probs
+        return jnp.where(self.probs <= LEAST_OF_CLASS, 0, self.probs) if self.ragged else self.probs
 
     def default_distance(self) -> TotalVariation:
         return TotalVariation()
 
     def tempered(self, temperature: jax.Array) -> Self:
-        probs = tempered_probabilities(self.probs, valid_rows(self), temperature)
+        probs = tempered_probabilities(self.label_probabilities(), valid_rows(self), temperature)
+        if self.ragged:  # The classes that rows have are those that they had.
+            probs = jnp.maximum(probs, jnp.minimum(self.probs, LEAST_OF_CLASS / 2))
         return dataclasses.replace(self, probs=as_before(self.probs, probs))
 
     def tempered_log_prob(self, targets: jax.Array, temperature: jax.Array) -> jax.Array:
-        return tempered_label_log_prob(self.probs, targets, temperature)
+        return tempered_label_log_prob(self.label_probabilities(), targets, temperature)
 
 
 def _normalized(probs: jax.Array) -> jax.Array:

@@ -7,10 +7,10 @@ import numpy as np
 
 from calibjax._rows import is_missing, read_array
 from calibjax._struct import on_host
-from calibjax.distributions import Categorical
+from calibjax.distributions import LEAST_OF_CLASS, Categorical
 
-# How far sums of rounded probabilities may be from 1, to be taken for such.
-_ROUNDING = 0.01
+# Of probabilities that were rounded to two digits, whose sums may be so far from 1 for each.
+_ROUNDING = 0.005
 
 
 def as_numpy(name: str, value: Any) -> np.ndarray:
@@ -70,15 +70,15 @@ def absent_options(probs: np.ndarray, is_empty: np.ndarray) -> np.ndarray:
 
     In other rows what is empty is missing.
     """
-    sums = np.where(is_empty, 0.0, probs).sum(axis=1)
-    return is_empty & (np.abs(sums - 1) <= _ROUNDING)[:, None]
+    sums, sizes = np.where(is_empty, 0.0, probs).sum(axis=1), np.sum(~is_empty, axis=1)
+    return is_empty & (np.abs(sums - 1) <= _ROUNDING * sizes + 1e-6)[:, None]
 
 
 def with_options(probs: np.ndarray, absent: np.ndarray, normalize: bool = False) -> Categorical:
-    """Predictions of the options that rows have; only of the others the probability is 0."""
+    """Predictions of the options that rows have; of the others the number is 0."""
     probs, is_ragged = on_host(probs), bool(absent.any())
     if is_ragged:
-        probs = np.where(absent, 0, np.maximum(probs, np.finfo(probs.dtype).tiny))
+        probs = np.where(absent, 0, np.maximum(probs, LEAST_OF_CLASS / 2))
     return Categorical(jax.device_put(probs), is_ragged, normalize=normalize)
 
 

@@ -27,6 +27,7 @@ from calibjax.recalibration._recalibrator import (
     Recalibrator,
     check_labels,
     is_ragged,
+    numbers_of_classes,
     recalibrator_of,
 )
 
@@ -78,7 +79,7 @@ def fit_to_labels(
         losses=losses,
         n_rows=len(rows.targets),
         n_classes=n_classes,
-        n_impossible=int(np.sum(rows.of_targets() == 0)),
+        n_impossible=int(np.sum(rows.of_targets() <= rows.zero)),
     )
 
 
@@ -86,7 +87,7 @@ def rows_of_labels(data: Data) -> tuple[LabelRows, np.ndarray]:
     """The rows of checked data that count, in NumPy, and which these are, ``[n]``."""
     kept, counts = counted(data)
     with jax.ensure_compile_time_eval():
-        probs = on_host(data.predictions.label_probabilities())
+        probs = on_host(numbers_of_classes(data.predictions))
     probs = np.asarray(probs, float)[kept]
     labels = np.asarray(data.targets)[kept].astype(int)
     said = is_ragged(data.predictions), data.predictions.is_binary
@@ -94,7 +95,7 @@ def rows_of_labels(data: Data) -> tuple[LabelRows, np.ndarray]:
     if rows.ragged and np.any(rows.of_targets() == 0):
         row = np.flatnonzero(kept)[int(np.argmin(rows.of_targets()))]
         raise ValueError(
-            "targets must be classes that their rows have, with probabilities above 0 in ragged "
+            "targets must be classes that their rows have, whose numbers are above 0 in ragged "
             f"predictions, got {labels[np.argmin(rows.of_targets())]} in row {row}."
         )
     return rows, kept

@@ -147,6 +147,13 @@ def is_ragged(predictions: Distribution) -> bool:
     return isinstance(predictions, Categorical) and predictions.ragged
 
 
+def numbers_of_classes(predictions: Distribution) -> jax.Array:
+    """The probabilities of all labels; of ragged rows those that tell which classes they have."""
+    if isinstance(predictions, Categorical) and predictions.ragged:
+        return predictions.probs
+    return predictions.label_probabilities()
+
+
 @jax.jit
 def _line_applied(
     steps: tuple,
@@ -230,7 +237,7 @@ def _recalibrated(
     segments: np.ndarray | None = None,
 ) -> Distribution:
     valid = valid_rows(predictions)[:, None]
-    probs = widened(predictions.label_probabilities())
+    probs = widened(numbers_of_classes(predictions))
     # Equal probabilities take the place of invalid rows, so that no gradient becomes NaN.
     probs = jnp.where(valid, probs, 1 / probs.shape[1])
     mended, ragged = apply_jit(steps, probs), is_ragged(predictions)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calibjax.distributions import LEAST_OF_CLASS
 from calibjax.recalibration._labels._steps import Floor, MixedWithUniform
 
 # Smaller probabilities than this are rounding, whatever a model says.
@@ -15,8 +16,9 @@ _LEAST_ABSENT = 1e-37
 class LabelRows(NamedTuple):
     """Probabilities ``[n, m]`` in float64, labels and weights; a row of weight 0 is left out.
 
-    `ragged` says that zeros are no probabilities, but classes that a row does not have, and
-    `by_one` that an event was given by one number, from 1 - p of which nothing more is known.
+    `ragged` says that zeros are no probabilities, but classes that a row does not have, and that
+    what is up to `LEAST_OF_CLASS` is 0.  `by_one` says that an event was given by one number, from
+    1 - p of which nothing more is known.
     """
 
     probs: np.ndarray
@@ -28,6 +30,11 @@ class LabelRows(NamedTuple):
     @property
     def n_classes(self) -> int:
         return self.probs.shape[1]
+
+    @property
+    def zero(self) -> float:
+        """Up to this a number is the probability 0."""
+        return LEAST_OF_CLASS if self.ragged else 0.0
 
     def kept(self) -> "LabelRows":
         """The rows whose weight is not 0."""
@@ -51,21 +58,18 @@ def floor_of(rows: LabelRows) -> Floor:
     """Zeros become half of the smallest positive probability, if there are zeros in these rows.
 
     A zero means "rarer than whatever the model gives a number to".  Without this rule one target of
-    probability 0 decides over the whole fit.  Zeros of ragged rows are next to nothing.
+    probability 0 decides over the whole fit.  Classes that a row does not have are next to nothing.
     """
-    if rows.ragged:
-        return Floor(np.array(_LEAST_ABSENT))
     kept = rows.kept().probs
-    positive = kept[kept > 0]
-    has_zeros = positive.size < kept.size
-    return Floor(np.array(max(positive.min() / 2, _LEAST) if has_zeros else _LEAST))
+    positive, n_probs = kept[kept > rows.zero], np.sum(kept > 0) if rows.ragged else kept.size
+    least = max(positive.min() / 2, _LEAST) if positive.size < n_probs else _LEAST
+    return Floor(np.array(least), np.array(_LEAST_ABSENT if rows.ragged else least))
 
 
 def with_floor(rows: LabelRows) -> tuple[Floor, LabelRows]:
     """The rule for zeros, and the rows after it."""
     floor = floor_of(rows)
-    raised = np.maximum(rows.probs, floor.least)
-    return floor, rows._replace(probs=raised / raised.sum(axis=1, keepdims=True))
+    return floor, rows._replace(probs=floor.applied(np, rows.probs))
 
 
 def mixed_with_uniform(rows: LabelRows) -> MixedWithUniform:

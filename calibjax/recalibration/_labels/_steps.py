@@ -16,13 +16,20 @@ Numbers = jax.Array | np.ndarray
 
 @struct
 class Floor:
-    """Probabilities raised to `least`, and divided by their sum: no logarithm is infinite."""
+    """Probabilities raised to `least`, and divided by their sum: no logarithm is infinite.
+
+    What takes the place of 0 is `of_zero`.
+    """
 
     least: Numbers
+    of_zero: Numbers
 
     def __call__(self, probs: jax.Array) -> jax.Array:
-        raised = jnp.maximum(probs, self.least)
-        return raised / jnp.sum(raised, axis=1, keepdims=True)
+        return self.applied(jnp, probs)
+
+    def applied(self, xp: ModuleType, probs: ArrayT) -> ArrayT:
+        raised = xp.where(probs > 0, xp.maximum(probs, self.least), self.of_zero)
+        return raised / xp.sum(raised, axis=1, keepdims=True)
 
 
 @struct
