@@ -548,7 +548,7 @@ def test_monitor(tmp_path):
     assert first.exit_code == 0 and first.stdout.startswith("No alarm: the largest e-value")
     picture = tmp_path / "evidence.svg"
     second = run("monitor", days[1], "--state", state, *OPTIONS, "--json", "--plot", picture)
-    assert "batches, from" in picture.read_text()
+    assert "<!-- file -->" in picture.read_text() and "alarm at" in picture.read_text()
     found = json.loads(second.stdout)
     assert second.exit_code == 1 and found["alarm"] and found["n_rows"] == 120
 
