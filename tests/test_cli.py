@@ -565,7 +565,7 @@ def test_monitor(tmp_path):
         path.append(float(expected.log_e_value))
     with np.load(state) as file:
         kept = json.loads(file["header"].tobytes())["streams"]
-    batches, first_alarm = kept[""]
+    batches, first_alarm, *_ = kept[""]
     np.testing.assert_allclose([batch[-1] for batch in batches], path, rtol=1e-4)
     assert [batch[1] for batch in batches] == [60, 60] and first_alarm[1] == 120
     np.testing.assert_allclose(found["log_e_value"], expected.log_e_value, rtol=1e-4)
