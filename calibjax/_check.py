@@ -33,13 +33,15 @@ def check_array(name: str, value: object, kind: str) -> None:
             f"{name} must hold {kind} values, got strings or objects; of class labels make their "
             "places in the columns of predictions, [columns.index(label) for label in labels]."
         )
-    dtype = jnp.result_type(value)
+    # JAX has no times, and durations are integers for it.
+    is_time = isinstance(value, np.ndarray) and value.dtype.kind in "mM"
+    dtype = value.dtype if is_time else jnp.result_type(value)
     fits = {
         "real": jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer),
         "integer": jnp.issubdtype(dtype, jnp.integer) or dtype == jnp.bool_,
         "boolean": dtype == jnp.bool_,
     }
-    if not fits[kind]:
+    if is_time or not fits[kind]:
         hint = ""
         if kind == "integer" and jnp.issubdtype(dtype, jnp.floating):
             hint = "; whole numbers become integers by .astype(int)"

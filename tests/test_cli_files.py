@@ -39,6 +39,7 @@ GOOD = {
     "objects": ("x.jsonl", LINES, ""),
     "objects in gzip": ("x.jsonl.gz", LINES, ""),
     "a list of objects": ("x.json", json.dumps(RECORDS), ""),
+    "a list behind a byte order mark": ("x.json", "\ufeff" + json.dumps(RECORDS), ""),
     "objects in objects": ("x.jsonl", NESTED.replace('"p":', '"p_":'), ""),
 }
 

@@ -254,6 +254,25 @@ def test_options_that_rows_lack(tmp_path, name):
     assert np.all(np.abs(filled.sum(axis=1) - 1) < 1e-6)
 
 
+@pytest.mark.parametrize("name", ["parquet", "arrow"])
+@pytest.mark.parametrize(
+    "kind",
+    [pl.List(pl.Int64), pl.List(pl.UInt8), pl.List(pl.Float32), pl.Array(pl.Int64, 2)],
+    ids=str,
+)
+def test_lists_of_integers(tmp_path, name, kind):
+    """New probabilities of one-hot lists were cut off to integers."""
+    path, write = tmp_path / f"x.{name}", {"arrow": "ipc"}.get(name, name)
+    frame = pl.DataFrame({"p": pl.Series([[0, 1], [1, 0], [0, 1]], dtype=kind), "y": [1, 0, 1]})
+    getattr(frame, f"write_{write}")(path)
+    table = read_tables([path])
+    new = np.array([[0.25, 0.75], [np.nan, np.nan], [0.5, 0.5]])
+    path.write_bytes(with_columns_of(table, table, {"p": new}))
+    found = getattr(pl, f"read_{write}")(path)
+    assert found["p"].to_list() == [[0.25, 0.75], [1, 0], [0.5, 0.5]]
+    assert found.drop("p").equals(frame.drop("p"))
+
+
 MISSING = {
     "x.csv": "note,p,y\na,0.2,0\nb,,1\nc,NA,\nd,0.8,1\ne,0.3,0\nf,0.7,1",
     "commas.csv": "note;p;y\na;0,2;0\nb;;1\nc;NA;\nd;0,8;1\ne;0,3;0\nf;0,7;1",

@@ -70,6 +70,7 @@ INTEGERS = {
     "uint64": array(np.uint64),
     "Int64": lambda values: pd.Series(values, dtype="Int64"),
     "polars UInt8": lambda values: pl.Series(values, dtype=pl.UInt8),
+    "bfloat16": array(jnp.bfloat16),
 }
 TRUTHS = {"bool": array(bool), "pandas boolean": lambda x: pd.Series(x, dtype="boolean")} | {
     "list of bool": each(bool),
@@ -210,10 +211,76 @@ def test_text_of_a_number_is_text():
     assert code_of(["a", float("nan"), None, "nan", 1.5]).levels == ("1.5", "a", "nan")
     assert code_of(["1", "2"]).levels == ("1", "2")
     assert code_of([1, True, 2.5, Decimal("1.0")]).levels == (1.0, 2.5)
+    assert code_of([Decimal("sNaN"), Decimal(2), Decimal("NaN")]).levels == (2,)
+
+
+NEAR = [2**63 + k for k in range(-200, 200)]
+
+
+@pytest.mark.parametrize("form", KINDS["integers beyond int64"][0])
+@pytest.mark.parametrize("rows", [slice(None), slice(0, 200), slice(200, 400)])
+def test_cuts_may_be_on_both_sides_of_int64(form, rows):
+    """All rows had one code, which was an empty range of another."""
+    make = KINDS["integers beyond int64"][0][form]
+    code, given = code_of(make(NEAR)), column(make(NEAR[rows]))
+    np.testing.assert_array_equal(code.codes(given), np.repeat(range(4), 100)[rows])
+    names = code.names(column(make(NEAR)), code.codes(column(make(NEAR))))
+    assert names[2] == f"{2**63} to {2**63 + 99}"
+
+
+MIXED = ["1", 1, True, 1.0, "a", 2.5, None]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_objects_of_several_kinds_have_the_codes_of_their_texts(seed):
+    """1, True and 1.0 were the first of them, and their part of a column was an error."""
+    items = np.array(MIXED, object)[np.random.default_rng(seed).permutation(len(MIXED))]
+    code = code_of(items)
+    assert code.levels == ("1", "1.0", "2.5", "True", "a")
+    expected = [{"1": 0, "1.0": 1, "2.5": 2, "True": 3, "a": 4}.get(str(x), 5) for x in items]
+    for rows in [slice(None), *(slice(k, k + 1) for k in range(len(items)))]:
+        for part in (items[rows], items[rows].tolist(), pd.Series(items[rows], dtype=object)):
+            np.testing.assert_array_equal(code.codes(column(part)), expected[rows])
+    np.testing.assert_array_equal(code.codes(column(np.arange(4))), [-1, 0, -1, -1])
+
+
+@pytest.mark.parametrize("fit", [[1, 2, 3], [1.5, 2.5], [False, True], np.arange(99), DAYS])
+def test_texts_for_what_is_missing_are_missing_where_the_fit_had_numbers(fit):
+    code = code_of(fit)
+    for text in ("nan", "NaN", "-nan", "NA", " ", "null", "NaT"):
+        if text == "-nan" and fit is DAYS:
+            continue
+        given = [text, str(fit[1]), text]
+        found = code.codes(column(given))
+        assert found[0] == found[2] == code.n_known > found[1] >= 0
+        assert code.codes(column([text, text]))[0] == code.n_known
+
+
+NAMED = {
+    "months": np.array(["2019-12", "2020-01", "2020-02"], "M8[M]"),
+    "years": np.array(["2019", "2020"], "M8[Y]"),
+    "days": np.array(DAYS, "M8[D]"),
+    "periods of months": pd.Series(pd.period_range("2019-11", periods=3, freq="M")),
+    "periods of years": pd.period_range("2019", periods=3, freq="Y"),
+    "truths": np.array([False, True]),
+    "numbers": [0.1, 2, 1e-9],
+    "mixed": np.array(MIXED, object),
+}
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_names_of_levels_are_read_as_these(kind):
+    given = column(NAMED[kind])
+    code = code_of(NAMED[kind])
+    names = code.names(given, code.codes(given))
+    assert len(set(names)) == code.n_known
+    found = code.codes(column(np.array(names, object)))
+    np.testing.assert_array_equal(found, range(code.n_known))
 
 
 ERRORS = {
-    "numbers of texts": (["a", "b"], [1, 2], TypeError, "must hold texts, as at the fit, got '1'"),
+    "underscore": ([1000, 2], ["1_000"], ValueError, "must hold numbers, as .* got '1_000'"),
+    "a word": (DAYS, ["now"], ValueError, "must hold times, .* got 'now'"),
     "texts of numbers": ([1, 2], ["1", "x"], ValueError, "must hold numbers, as .* got 'x'"),
     "texts of times": (DAYS, ["1.1.2024"], ValueError, "must hold times, .* got '1.1.2024'"),
     "times of numbers": ([1, 2], DAYS, TypeError, "must hold numbers, .* '2024-10-04 00:00:00'"),
@@ -325,6 +392,52 @@ def test_files_of_other_types(tmp_path):
     np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
     np.testing.assert_allclose(found[2], found[0], rtol=1e-6)
     assert np.abs(found[0] - P).max() > 0.01
+
+
+TEXTS_OF_FILES = {
+    "texts that look like numbers": (["1", "2", "north"], ["1", "2"]),
+    "numbers, some missing at the fit": (["30", "41.5", "NA"], ["30", "41.5"]),
+    "numbers, some missing": (["30", "41.5"], ["30", "NA", "41.5"]),
+    "whole numbers": (["1", "2"], ["1.0", "2.0"]),
+    "texts, some empty": (["1", "x", ""], ["1", ""]),
+}
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+@pytest.mark.parametrize("case", TEXTS_OF_FILES)
+def test_the_fit_decides_what_texts_of_a_file_are(case, ending, tmp_path):
+    """Each file decided it by its own rows, and there was an error."""
+    levels, new = TEXTS_OF_FILES[case]
+    words = [levels[k] for k in (6 - WEEK) * len(levels) // 7]
+    kept = np.array([k for k in range(N) if words[k] in new or case == "whole numbers"])
+    others = [new[levels.index(words[k])] if case == "whole numbers" else words[k] for k in kept]
+    if case == "numbers, some missing":
+        others[::7] = ["NA"] * len(others[::7])
+    fit, file, out = tmp_path / "fit.csv", tmp_path / f"x{ending}", tmp_path / f"out{ending}"
+    events = np.where(np.array(words) == levels[0], np.arange(N) % 9 > 0, EVENTS).astype(np.int32)
+    frame = pl.DataFrame({"p": P, "y": events, "g": words})
+    frame.write_csv(fit)
+    frame = frame[kept].with_columns(g=pl.Series(others))
+    if ending == ".csv":
+        frame.write_csv(file)
+    else:
+        is_whole = all(x.isdecimal() for x in others)
+        frame.with_columns(pl.col("g").cast(pl.Int64) if is_whole else pl.col("g")).write_parquet(
+            file
+        )
+    options = ["--prob", "p", "--target", "y", "--segments", "g", "--method", "nothing"]
+    arguments = [fit, *options, "--apply", file, "--out", out]
+    done = CliRunner().invoke(app, ["recalibrate", *map(str, arguments)])
+    assert done.exit_code == 0, done.output
+    found = (pl.read_csv if ending == ".csv" else pl.read_parquet)(out)["p"].to_numpy()
+    # The levels by hand: floats, if all known texts are numbers.
+    are_texts = case in ("texts that look like numbers", "texts, some empty")
+    values, kind = {"": None, "NA": np.nan}, object if are_texts else float
+    groups = [np.array([values.get(x, x) for x in texts], kind) for texts in (words, others)]
+    fitted = cj.fit_recalibrator(PREDICTIONS, events, "nothing", groups={"g": groups[0]})
+    expected = fitted(cj.Bernoulli(P[kept]), {"g": groups[1]}).probs
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert np.abs(found - P[kept]).max() > 1e-3
 
 
 def test_times_with_offsets_are_ordered_by_when_they_are():

@@ -751,6 +751,18 @@ ERRORS = {
         ValueError,
         "covariates must be finite in every row, got .nan. in row 0",
     ),
+    "covariates of times": (
+        lambda: cj.fit_recalibrator(
+            NORMAL, TARGETS, covariates={"date": np.arange(N).astype("M8[D]")}
+        ),
+        TypeError,
+        "column date of covariates must hold real values, got dtype datetime64",
+    ),
+    "covariates of durations": (
+        lambda: cj.fit_recalibrator(NORMAL, TARGETS, covariates={"x": LOC.astype("m8[s]")}),
+        TypeError,
+        "column x of covariates must hold real values, got dtype timedelta64",
+    ),
     "covariates of labels": (
         lambda: cj.fit_recalibrator(cj.Bernoulli(np.full(9, 0.5)), np.ones(9), covariates=LOC),
         ValueError,

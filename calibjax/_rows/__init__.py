@@ -33,6 +33,7 @@ from calibjax._rows._ladder import rung as rung
 from calibjax._rows._named_columns import Frame as Frame
 from calibjax._rows._named_columns import NamedColumns as NamedColumns
 from calibjax._rows._named_columns import named_columns as named_columns
+from calibjax._rows._typed_column import NO_VALUE as NO_VALUE
 from calibjax._rows._typed_column import TypedColumn as TypedColumn
 from calibjax._rows._typed_column import different as different
 from calibjax._rows._typed_column import is_missing as is_missing

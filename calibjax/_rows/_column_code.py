@@ -2,19 +2,18 @@
 
 import datetime
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from calibjax._rows._typed_column import TypedColumn, different, of_kind, places_in
+from calibjax._rows._typed_column import NO_VALUE, TypedColumn, different, places_in, typed_column
 
 
 class ColumnCode(NamedTuple):
     """How values of a column become codes 0, 1, …, by rules that are made at a fit.
 
     Other rows have the codes of equal values, whatever their types are: see `places_in`.  Texts are
-    read as numbers or times if the fit had these.
+    read as numbers or times if the fit had these, and values are their texts if it had texts.
 
     Args:
         name: what the user calls it.
@@ -63,10 +62,15 @@ class ColumnCode(NamedTuple):
         """
         codes = np.full(column.values.size, -1)
         if self.n_known and not column.missing.all():
-            values = self._as_at_the_fit(column)
+            column = self._as_at_the_fit(column)
+            values = column.values
             if self.cuts:
-                numbers = values.view(np.int64) if values.dtype.kind == "M" else values
-                codes = np.searchsorted(self.cuts, numbers, side="right")
+                if values.dtype.kind == "M":
+                    values = values.view(np.int64)
+                elif values.dtype.kind == "f":
+                    values = values.astype(float)
+                # Numbers of Python, since no dtype holds integers on both sides of 2^63.
+                codes = np.sum([values >= cut for cut in self.cuts], axis=0)
             else:
                 codes = places_in(np.array(self.levels, self.dtype), values)
         codes[column.missing] = self.n_known
@@ -80,32 +84,48 @@ class ColumnCode(NamedTuple):
         ends = [(x[np.argmin(column.values[x])], x[np.argmax(column.values[x])]) for x in rows]
         return tuple(f"{column.text(a)} to {column.text(b)}" for a, b in ends)
 
-    def _as_at_the_fit(self, column: TypedColumn) -> np.ndarray:
+    def _as_at_the_fit(self, column: TypedColumn) -> TypedColumn:
+        """The column with values of the kind that the fit had."""
         words, read = _KINDS[np.dtype(self.dtype).kind]
         came, _ = _KINDS[column.values.dtype.kind]
         if words == came:
-            return column.values
+            return column
+        if words == "texts":
+            return column._replace(values=column.texts())
         value = column.text(np.argmin(column.missing))
         expected = f"{column.name} must hold {words}, as at the fit, got"
         if came != "texts":
             raise TypeError(f"{expected} {value!r}.")
-        texts = different(column.values[~column.missing])
+        texts = [*dict.fromkeys(column.values[~column.missing].tolist())]
         try:
-            items = [read(value := text) for text in texts.tolist()]
-        except (ValueError, ArithmeticError):
+            items = [None if x.strip() in NO_VALUE else read(value := x) for x in texts]
+        except ValueError:
             raise ValueError(f"{expected} {value!r}.") from None
-        return of_kind(items)[places_in(texts, column.values)]
+        found = typed_column(column.name, items, len(items))
+        places = places_in(np.array(texts, object), column.values)
+        missing = column.missing | found.missing[places]
+        return column._replace(values=found.values[places], missing=missing)
 
 
-def _number_of(text: str) -> bool | Decimal:
-    truth = {"false": False, "true": True}.get(text.strip().lower())
-    return Decimal(text) if truth is None else truth
+def _number_of(text: str) -> float:
+    word = text.strip().lower()
+    if word in ("false", "true"):
+        return word == "true"
+    if "_" in word:  # Python reads 1_000 as a number, and no other program does.
+        raise ValueError
+    return int(word) if word.lstrip("+-").isdecimal() else float(word)
+
+
+def _time_of(text: str) -> datetime.datetime:
+    """A time in a form of ISO 8601; a year or a month, as names of levels are, is its start."""
+    rest = {len("2020"): "-01-01", len("2020-01"): "-01"}.get(len(text), "")
+    return datetime.datetime.fromisoformat(text + rest)
 
 
 # Texts of other rows are read by the kind that the column had at the fit.
 _KINDS: dict[str, tuple[str, Callable[[str], Any]]] = {
     **dict.fromkeys("biuf", ("numbers", _number_of)),
-    "M": ("times", datetime.datetime.fromisoformat),
+    "M": ("times", _time_of),
     "O": ("texts", str),
 }
 

@@ -6,6 +6,7 @@ What is equal is decided here, once, by values and never by how they are printed
 import datetime
 import math
 import numbers
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from calibjax._check import check_shapes
 from calibjax._struct import is_traced
 
 _HOUR = np.timedelta64(1, "h")
+# What pandas and R write where a value is missing.
+NO_VALUE = ("", "NA", "N/A", "NaN", "nan", "NaT", "null", "NULL", "None", "<NA>")
 
 
 class TypedColumn(NamedTuple):
@@ -42,7 +45,14 @@ class TypedColumn(NamedTuple):
     def text(self, row: np.integer[Any] | int) -> str:
         """The value of a row, as people read it."""
         value = np.asarray(getattr(self.given, "iloc", self.given)[row : row + 1])[0]
-        return f"{value + 0:.4g}" if isinstance(value, (float, np.floating)) else text_of(value)
+        is_float = isinstance(value, (float, np.floating)) and self.values.dtype.kind != "O"
+        return f"{value + 0:.4g}" if is_float else text_of(value)
+
+    def texts(self) -> np.ndarray:
+        """The values as texts ``[n]``, which an item has whatever items stand beside it."""
+        is_list = isinstance(self.given, (list, tuple))
+        items = self.given if is_list else read_array(self.given)
+        return np.array([text_of(x) for x in items], object)
 
 
 def typed_column(
@@ -64,8 +74,7 @@ def typed_column(
             "of NumPy."
         )
     given = np.asarray(given) if isinstance(given, jax.Array) else given
-    has_zone = hasattr(getattr(given, "dtype", None), "tz")  # of pandas
-    array = given.to_numpy("M8[us]") if has_zone else read_array(given)
+    array = _in_utc(given)
     check_shapes({name: (array, "n")}, {"n": n})
     if array.dtype.kind not in "bifuOSUTMm":
         raise TypeError(
@@ -125,7 +134,9 @@ def of_kind(items: list[Any]) -> np.ndarray:
         return all(issubclass(x, kinds) for x in types)
 
     if are(numbers.Real, Decimal, np.bool_):
-        found = np.array([_number(x) for x in items])
+        found = np.array(known := [_number(x) for x in items])
+        if found.dtype.kind == "f" and _are_integers(known) and min(known, default=-1) >= 0:
+            found = np.array(known, np.uint64)
         return _in_kind(found.astype(float) if found.dtype == object else found)
     if are(datetime.date, np.datetime64) or all(hasattr(x, "start_time") for x in types):
         return np.array([_time(x) for x in items], "M8[us]")
@@ -135,10 +146,10 @@ def of_kind(items: list[Any]) -> np.ndarray:
 
 
 def is_missing(item: Any) -> bool:
-    """Whether it is None, or does not equal itself, as NaN; pandas.NA refuses to say even this."""
+    """Whether it is None, or does not equal itself, as NaN; pandas.NA and sNaN do not say."""
     try:
         return item is None or bool(item != item)
-    except TypeError:
+    except (TypeError, ArithmeticError):
         return True
 
 
@@ -161,10 +172,15 @@ def read_array(value: Any) -> np.ndarray:
     if isinstance(value, np.ma.MaskedArray):
         array = array.astype(object)
         array[np.ma.getmaskarray(value)] = None
+    if array.dtype.kind == "V" and np.can_cast(array.dtype, np.float32):  # bfloat16
+        return array.astype(np.float32)
     # NumPy makes texts of all items if one is a text, and floats of integers if one is missing.
-    has_text = isinstance(value, (list, tuple)) and array.dtype.kind in "SU"
+    # It makes floats of integers on both sides of 2^63, too.
+    is_list = isinstance(value, (list, tuple))
+    is_large = array.dtype.kind == "f" and is_list and np.any(array >= 2**63)
+    is_other = is_list and (array.dtype.kind in "SU" or (is_large and _are_integers(value)))
     name = str(getattr(value, "dtype", getattr(value, "type", ""))).lower()
-    if array.ndim == 1 and (has_text or (array.dtype.kind == "f" and "int" in name)):
+    if array.ndim == 1 and (is_other or (array.dtype.kind == "f" and "int" in name)):
         return np.array([*getattr(value, "to_pylist", value.__iter__)()], object)
     return array
 
@@ -181,12 +197,18 @@ def _in_utc(given: Any) -> np.ndarray:
 
 def _of_objects(name: str, array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     place: dict[Any, int] = {}
+    items = array.tolist()
+    # 1, 1.0 and True are one key of a dictionary, and have different texts.
+    keys = zip(map(type, items), items, strict=True)
     try:
-        rows = np.array([place.setdefault(x, len(place)) for x in array.tolist()], int)
+        rows = np.array([place.setdefault(x, len(place)) for x in keys], int)
     except TypeError:
+        has_no_hash = np.array([isinstance(x, Decimal) and x.is_snan() for x in items])
+        if has_no_hash.any():
+            return _of_objects(name, np.where(has_no_hash, np.array(None), array))
         raise TypeError(f"{name} must hold one value in each row, got lists.") from None
-    missing = np.array([is_missing(x) for x in place], bool)
-    known = of_kind([x for x, lacks in zip(place, missing, strict=True) if not lacks])
+    missing = np.array([is_missing(x) for _, x in place], bool)
+    known = of_kind([x for (_, x), lacks in zip(place, missing, strict=True) if not lacks])
     values = np.zeros(missing.size, known.dtype)
     values[~missing] = known
     return values[rows], missing[rows]
@@ -203,6 +225,10 @@ def _in_kind(array: np.ndarray) -> np.ndarray:
     if kind == "u" and np.any(array > 2**63 - 1):
         return array
     return array.astype({"b": "bool", "M": "M8[us]", "U": "O"}.get(kind, "int64"))
+
+
+def _are_integers(items: Iterable[Any]) -> bool:
+    return all(type(x) is int for x in items)
 
 
 def _number(x: Any) -> Any:

@@ -19,10 +19,15 @@ class Beside(NamedTuple):
     covariates: dict[str, np.ndarray] | None = None
 
     @classmethod
-    def of(cls, table: Table, groups: Sequence[str], covariates: Sequence[str]) -> Self:
-        """The columns of these names; numbers of covariates are finite."""
+    def of(
+        cls, table: Table, groups: Sequence[str], covariates: Sequence[str], is_fit: bool
+    ) -> Self:
+        """The columns of these names; numbers of covariates are finite.
+
+        The rows of the fit decide whether texts are numbers, and a map reads those of other rows.
+        """
         numbers = {name: table.numbers(name) for name in covariates}
-        return cls(group_columns(table, groups) or None, numbers or None)
+        return cls(group_columns(table, groups, read=is_fit) or None, numbers or None)
 
 
 def names_beside(recalibrator: Recalibrator) -> tuple[list[str], list[str]]:

@@ -4,6 +4,7 @@ import gzip
 import io
 import sys
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from pathlib import Path
 from zipfile import BadZipFile
@@ -56,7 +57,7 @@ def _read(path: Path, separator: str | None, decimal: str | None) -> FileTable:
     try:
         if path.suffix.lower() == kind or content.startswith(_GZIP):
             content = gzip.decompress(content)
-        start = content.lstrip()[:6]
+        start = content.removeprefix(BOM_UTF8).lstrip()[:6]
         kind = ending or next((x for k, x in _STARTS.items() if start.startswith(k)), ".csv")
         match kind:
             case ".jsonl" | ".json":

@@ -1,6 +1,7 @@
 """JSON, an object for each row: columns are its keys, and p.cat is the key cat of an object p."""
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def lines_with(table: FileTable, new: Sequence[pl.Series]) -> bytes:
 
 def read_json(path: Path, content: bytes) -> FileTable:
     """A list of objects, whose rows are counted from 0, or lines, by which objects are called."""
-    rows = {}
+    rows, content = {}, content.removeprefix(BOM_UTF8)
     if content.lstrip().startswith(b"["):
         for k, value in enumerate(_loaded(str(path), content)):
             rows[k] = _record(f"{path}, row {k}", value)
@@ -68,6 +69,8 @@ def _record(place: str, value: Any) -> dict[str, Any]:
 
 def _flat(record: dict[str, Any]) -> dict[str, Any]:
     """Keys of objects inside of a record follow its own after a point."""
+    if dict not in map(type, record.values()):
+        return record
     flat: dict[str, Any] = {}
     for name, value in record.items():
         inner = _flat(value) if isinstance(value, dict) else {}

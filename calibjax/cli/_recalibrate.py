@@ -102,7 +102,7 @@ def recalibrate(
                 raise BadInput("--covariates is for forecasts of numbers, got classes.")
             fitted = Fitted(file, model.place, model.target)
             method = _method_of(model.place, method, any(names))
-            beside = Beside.of(model.table, *names)
+            beside = Beside.of(model.table, *names, is_fit=True)
             dependence = dependence_of(model, cluster, time, horizon)
         else:
             recalibrator, fitted = kept_map(load)
@@ -121,7 +121,7 @@ def recalibrate(
             new = place.read(rows)
             if len(new) < 1:
                 raise BadInput(f"{apply}: expected at least 1 row, got 0.")
-            beside_new = Beside.of(rows, *names)
+            beside_new = Beside.of(rows, *names, is_fit=False)
         judged: HeldOut | None = None
         if load is None:
             assert method is not None

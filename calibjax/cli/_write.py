@@ -38,7 +38,9 @@ def with_columns_of(table: FileTable, rows: FileTable, columns: Mapping[str, np.
     if isinstance(written, bytes):
         return lines_with(table, new)
     frame = pl.DataFrame(written.columns if isinstance(written, Text) else table.columns)
-    frame = frame.with_columns(pl.coalesce(x, pl.col(x.name)) for x in new)
+    # Of two types of lists Polars takes the latter, and integers would cut off decimals.
+    old = (pl.col(x.name).cast(x.dtype) if x.dtype.is_nested() else pl.col(x.name) for x in new)
+    frame = frame.with_columns(pl.coalesce(*pair) for pair in zip(new, old, strict=True))
     if isinstance(written, Text):
         return written.content_of(frame, list(columns))
     write = frame.write_parquet if ending == ".parquet" else frame.write_ipc

@@ -17,7 +17,7 @@ from calibjax.recalibration._recalibrator import Fit, Recalibrator
 from calibjax.recalibration._unit_line import ConditionalLine, ConformalLine, UnitLine
 
 # The number of the version changes with what a file holds.
-_SCHEMA, _VERSION = "calibjax.Recalibrator", 1
+_SCHEMA, _VERSION = "calibjax.Recalibrator", 2
 _DTYPES = ("float32", "float64")
 _STEPS = STEPS | {x.__name__: x for x in (ConditionalLine, ConformalLine, GroupCurve, UnitLine)}
 

@@ -25,6 +25,4 @@ def cells_of(name: str, values: Any, at_least: int = 1) -> np.ndarray:
         array = np.char.decode(array, "utf-8")
     if array.dtype.kind in "UT":
         return array.astype(object)
-    if array.dtype.kind == "V" and np.can_cast(array.dtype, np.float32):  # bfloat16
-        return array.astype(np.float32)
     return array

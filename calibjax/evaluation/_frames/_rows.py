@@ -133,9 +133,10 @@ def groups_of(model: Model, names: Sequence[str]) -> dict[str, np.ndarray]:
     return {name: _of_rows(model, name, cells) for name, cells in found.items()}
 
 
-def group_columns(table: Table, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The same of a table without targets."""
-    return {name: as_numbers(table.one_value(name)) for name in names}
+def group_columns(table: Table, names: Sequence[str], read: bool = True) -> dict[str, np.ndarray]:
+    """The same of a table without targets; only if `read`, texts of numbers are numbers."""
+    cells = {name: table.one_value(name) for name in names}
+    return {name: as_numbers(x) for name, x in cells.items()} if read else cells
 
 
 def _typed(model: Model, name: str) -> TypedColumn:

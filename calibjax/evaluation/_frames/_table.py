@@ -7,13 +7,11 @@ from typing import Any, Never, Self
 
 import numpy as np
 
+from calibjax._rows import NO_VALUE, text_of
 from calibjax._rows import is_missing as is_missing_item
-from calibjax._rows import text_of
 from calibjax._struct import on_host
 from calibjax.evaluation._arrays import as_floats
 
-# What pandas and R write where a value is missing.
-_MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>")
 _TRUE, _FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
 
 
@@ -110,7 +108,7 @@ class Table(abc.ABC):
             absent: for some columns the rows ``[n]`` that miss nothing, though something is empty.
         """
         present = np.ones(len(self), bool)
-        texts = {x for x in _MISSING if x not in but}
+        texts = {x for x in NO_VALUE if x not in but}
         words, counts = "", {}
         for name in names:
             cells = self.cells(name)
@@ -307,7 +305,7 @@ def _is_none(value: object) -> bool:
     return not isinstance(value, (str, dict)) and is_missing_item(value)
 
 
-def are_empty(cells: np.ndarray, texts: Collection[str] = _MISSING) -> np.ndarray:
+def are_empty(cells: np.ndarray, texts: Collection[str] = NO_VALUE) -> np.ndarray:
     """Which cells miss a value, or have a text that stands for that, in the shape of the cells."""
     found = is_missing(cells.ravel())
     if cells.dtype == object:
@@ -326,14 +324,13 @@ def padded_lists(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def as_numbers(cells: np.ndarray) -> np.ndarray:
-    """Texts that are all numbers as numbers, where missing ones are NaN, and all else as it is."""
+    """Texts of numbers as numbers, with NaN where they are missing, and all else as it is."""
     if cells.dtype != object or cells.ndim > 1:
         return cells
     if not all(isinstance(x, str) or _is_none(x) for x in cells):
         return cells
     numbers = as_floats(cells)
-    texts = cells[np.isnan(numbers)]
-    return numbers if all(_is_none(x) or x.strip().lower() == "nan" for x in texts) else cells
+    return numbers if are_empty(cells[np.isnan(numbers)]).all() else cells
 
 
 def stems(pattern: str, names: Sequence[str]) -> list[str]:
