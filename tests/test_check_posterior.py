@@ -15,6 +15,7 @@ from calibjax.evaluation._posterior._chains import dependence, effective_draws
 from calibjax.evaluation._posterior._ranks import (
     chance_in_column,
     chance_of,
+    factor_of,
     normal_scores,
     shift_and_spread,
 )
@@ -100,8 +101,8 @@ def test_each_parameter_is_tested_alone_given_x_and_with_the_others(calls):
     assert check.pvalue == pytest.approx(5 * 0.002) and check.joint == pytest.approx(0.01)
     a, b = check.parameters
     # The deviation of the true posterior is 1 / 0.6 of that of the draws; of 250 rows the error
-    # is some 5 %, and the ranks among 20 draws cannot show all of it.
-    assert abs(a.spread - 1) < 0.15 and 1.2 < b.spread < 1.7
+    # is some 5 %.
+    assert abs(a.spread - 1) < 0.15 and abs(b.spread - 1 / 0.6) < 0.25
     assert abs(a.shift) < 0.2 and [a.name, b.name, a.column] == ["a", "b", "x"]
     found = json.loads(json.dumps(check.to_dict()))
     assert found["rejected"] is True and "rows" not in found
@@ -124,6 +125,18 @@ def test_ranks_of_a_right_posterior_have_shift_0_and_spread_1():
     drawn = np.tile(np.arange(20.0), (len(true), 1))
     shift, spread = shift_and_spread(normal_scores(true, drawn), 20)
     assert abs(shift) < 1e-12 and spread == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("n_draws", [5, 50, 400])
+@pytest.mark.parametrize("factor", [0.25, 0.5, 1.0, 2.0, 4.0])
+def test_factors_of_spreads(factor, n_draws):
+    """Of normal posteriors whose draws lie so much closer together than true values do."""
+    rng = np.random.default_rng(4)
+    found = []
+    for _ in range(16):
+        true, drawn = factor * rng.normal(size=1000), rng.normal(size=(1000, n_draws))
+        found.append(factor_of(shift_and_spread(normal_scores(true, drawn), n_draws)[1], n_draws))
+    assert abs(np.mean(found) - factor) < 4 * np.std(found) / 15**0.5 + 0.01 * factor
 
 
 def with_atoms(kind, rng, n=200, n_draws=20, sharper=1.0):

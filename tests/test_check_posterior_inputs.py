@@ -266,7 +266,13 @@ def test_stuck_samplers_are_counted():
     drawn[[2, 9]] = drawn[[2, 9], :1]
     drawn[5] = true[5]  # a parameter that is known for sure
     (said,) = stuck({"a": (true, drawn)}, np.arange(20))
-    assert "all equal in 2 simulations (2, 9)" in said
+    assert "all equal, and not equal to its true value, in 2 simulations (2, 9)" in said
+    # The posterior of a category may be sure, and wrong by chance.
+    category = (
+        np.arange(20) % 3,
+        np.where(np.arange(20)[:, None] < 4, 2, rng.integers(3, size=(20, 5))),
+    )
+    assert stuck({"a": category}, np.arange(20)) == []
     assert stuck({"a": (true, drawn[:, :1])}, np.arange(20)) == []
 
 

@@ -15,7 +15,7 @@ import calibjax as cj
 from calibjax._rows import Dependence, check_data, padded
 from calibjax.evaluation._dependence import read_dependence, read_weights, remarks_on_rows
 from calibjax.evaluation._events import events_of
-from calibjax.evaluation._hidden import shift_in_words, target_in_words
+from calibjax.evaluation._hidden import remark_on_hidden, shift_in_words, target_in_words
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._label_statistics import label_statistics
@@ -102,6 +102,26 @@ def test_times_of_censoring_make_the_test_exact(lifetimes):
     assert found.is_redrawn and "hides them as their rows" in repr(found)
 
 
+def test_rows_that_are_censored_between_few_times_of_curves_are_said():
+    curves = cj.SurvivalCurve(np.array([1.0, 2.0]), np.array([[0.95, 0.5]] * 40))
+    seen = np.full(40, 2.0)
+    # At a time, in a cell of 5 %, after the last time, an event, and at the start.
+    seen[:5] = [1.0, 0.5, 9.0, 1.5, 0.0]
+    observed = np.arange(40) == 3
+
+    def share_of(predictions, *ends):
+        said = remark_on_hidden(predictions, cj.Between.right_censored(seen, observed, *ends))
+        return [x for x in said.split() if x.endswith("%") and "may be too small" in said]
+
+    assert share_of(curves) == []
+    seen[5:7] = 1.5, 1.9
+    assert share_of(curves) == []  # 5 % of rows
+    seen[7:9] = 1.1
+    assert share_of(curves) == ["10%"]
+    ends = np.where(observed, 3.0, seen)
+    assert share_of(curves, ends) == share_of(cj.Weibull(np.ones(40), np.ones(40))) == []
+
+
 def _events(curves, low, high):
     return events_of(padded(check_data(curves, cj.Between(low, high), intervals=True)), 0.95)
 
@@ -117,6 +137,22 @@ def test_of_which_targets_events_are_counted():
     found = found.if_calibrated
     np.testing.assert_allclose(found, [0, expected + 1.959964 * expected**0.5], rtol=1e-6)
     assert _events(curves, low, low) is None and _events(curves, low + 1, low + 1) is None
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("probs", "ratios"), [((0.5, 0.5), [8]), ((0.5, 0.0), [8, 2, 1.25]), ((0.0, 0.0), None)]
+)
+def test_flat_curves_and_those_that_reach_zero_expect_events_without_warnings(probs, ratios):
+    """All rows are at risk in the first cell; S is linear in a cell that the curve cannot weigh."""
+    curves = cj.SurvivalCurve(jnp.array([1.0, 2.0]), jnp.array([probs] * 3))
+    found = _events(curves, np.array([1.5, 1.2, 0.5]), np.array([1.5, np.inf, 0.5]))
+    if ratios is None:
+        assert found is None
+    else:
+        expected = np.log(ratios).sum()
+        high = found.if_calibrated[1]
+        np.testing.assert_allclose(high, expected + 1.959964 * expected**0.5, rtol=1e-6)
 
 
 @pytest.mark.parametrize("times", [(12, 24, 36), range(1, 37)], ids=["years", "months"])

@@ -125,3 +125,38 @@ def test_a_complement_belongs_to_its_probabilities():
     p = cj.Bernoulli(np.array([0.25, 0.5]), complement=np.array([0.75, 0.75]))
     with pytest.raises(ValueError, match="probs must be in .*, and 1 together with complement"):
         cj.log_score(p, np.array([0, 1]))
+    # One leaf or two: predictions of one family.
+    kernel = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation()), cj.WhiteKernel())
+    plain, y = cj.Bernoulli(np.float32([0.25, 0.5])), np.array([0, 1])
+    logits = cj.Bernoulli.from_logits(np.log(np.float32([1 / 3, 1])))
+    for p in (plain, logits):
+        found = [cj.witness(kernel, p, y, at, y) for at in (plain, logits)]
+        np.testing.assert_allclose(*found, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("complement", "error", "words"),
+    [
+        (0.5, ValueError, "row 0 is 0.1"),
+        ([0.9, 0.8], TypeError, "^complement must be an array, got list"),
+        (np.array([True, True]), TypeError, "^complement must hold real values, got dtype bool"),
+        (np.array([0.9]), ValueError, r"^complement must have shape \[n\] with n = 2 .* \[1\]"),
+        (np.array([[0.9], [0.8]]), ValueError, r"^complement must have shape \[n\], .* \[2, 1\]"),
+        (np.array([1, 1]), ValueError, "and 1 together with complement; row 0 is 0.1"),
+    ],
+)
+def test_complements_are_checked_like_probabilities(complement, error, words):
+    with pytest.raises(error, match=words):
+        cj.log_score(cj.Bernoulli(np.array([0.1, 0.2]), complement=complement), np.array([0, 1]))
+
+
+@pytest.mark.parametrize("weights", [None, np.array([[0.25, 0.75]] * 4)], ids=["equal", "unequal"])
+def test_ensembles_of_events_keep_them(weights):
+    p = np.stack([1 - RARE, 1 - RARE / 2], axis=1)
+    mixtures = cj.Mixture(weights, cj.Bernoulli(p))
+    shares = [0.5, 0.5] if weights is None else weights[0]
+    found = cj.log_score(mixtures, np.zeros(4, int))
+    np.testing.assert_allclose(found, -np.log((1 - p) @ shares), rtol=1e-6)
+    # Monitors of mixtures with complements, and of those without, are of one family.
+    monitor = cj.CalibrationMonitor.start(jax.random.key(0), mixtures)
+    monitor.update(cj.Mixture(weights, cj.Bernoulli(np.float32(p))), np.ones(4, int))

@@ -107,6 +107,20 @@ def test_equal_values_at_the_last_levels():
     assert pvalue_of(0, values, targets) <= 0.01
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_quantiles_at_their_levels_are_their_values(dtype):
+    levels, rng = (0.05, 0.1, 0.3, 1 / 3, 0.5, 0.75, 0.9, 0.99), np.random.default_rng(0)
+    size = np.geomspace(1e-6, 1e6, 40)[:, None]
+    values = np.sort(size * rng.normal(size=(40, len(levels))), axis=1).astype(dtype)
+    with jax.enable_x64(dtype == "float64"):
+        predictions = cj.Quantiles(values, levels)
+        for level, value in zip(levels, values.T, strict=True):
+            np.testing.assert_array_equal(predictions.quantile(level), value)
+        slope = jax.jacobian(predictions.quantile)(jnp.asarray(0.9, dtype))
+    between = (values[:, 6] - values[:, 5]) / 0.15
+    np.testing.assert_allclose(slope, between, rtol=1e-4)
+
+
 def test_integers_are_numbers():
     predictions = cj.Quantiles(jnp.tile(jnp.array([VALUES]), (3, 1)), LEVELS)
     targets, key = jnp.array([0, 1, 3]), jax.random.key(0)

@@ -297,9 +297,19 @@ def test_scores_of_quantiles_are_the_crps():
 @pytest.mark.parametrize("form", ["quantiles", "samples"])
 def test_losses_of_held_out_rows_are_in_units_of_the_targets(form):
     """Of the forecasts as they are, whose CRPS `scores` computes from pieces and from samples."""
-    losses = dict(cj.fit_recalibrator(FORMS[form], TARGETS, "auto").fit.losses)
+    recalibrator = cj.fit_recalibrator(FORMS[form], TARGETS, "auto")
+    assert "mean CRPS of held-out rows: " in str(recalibrator)
+    losses = dict(recalibrator.fit.losses)
     score = float(np.mean(cj.crps(FORMS[form], TARGETS)))
     assert losses["nothing"] == pytest.approx(score, rel=0.02)
+
+
+def test_log_scores_of_held_out_rows_are_differences():
+    fit = cj.fit_recalibrator(NORMAL, TARGETS, "shift_scale")
+    known = (("nothing", -1e-6), ("shift_scale", -0.25))
+    fit = dataclasses.replace(fit, fit=fit.fit._replace(losses=known))
+    words = "mean log score, less that of the forecast as it is, of held-out rows: "
+    assert f"{words}shift_scale -0.2500, nothing 0.0000\n" in str(fit)
 
 
 def ndtri_levels():

@@ -172,7 +172,7 @@ def check_locations(
             f"{name} must be of the family of predictions, {family_name(predictions)}, got "
             f"{family_name(at_predictions)}."
         )
-    ours, theirs = row_shapes(predictions), row_shapes(at_predictions)
+    ours, theirs = (row_shapes(p.without_marks()) for p in (predictions, at_predictions))
     if ours != theirs:
         raise ValueError(
             f"{name} must have the shapes of predictions, but for the leading axis, {ours}, got "

@@ -37,6 +37,10 @@ class Bernoulli(Distribution):
             is 1.  None stands for 1 - probs; functions of rows take it from probabilities in
             float64 of NumPy, before jax rounds these.
 
+    Predictions of `from_logits` and of maps have a complement: they are pytrees of two arrays,
+    which ``jax.tree.map`` cannot combine with those of one, and other `probs` need another
+    complement; ``Bernoulli(predictions.probs)`` has none.
+
     Targets are booleans or integers 0 and 1 of shape ``[n]``.
 
     Example:
@@ -48,7 +52,6 @@ class Bernoulli(Distribution):
     probs: jax.Array
     complement: jax.Array | None = dataclasses.field(default=None, kw_only=True)
 
-    shapes = {"probs": "n"}
     target_shape = "n"
     target_kind = "integer"
 
@@ -60,6 +63,10 @@ class Bernoulli(Distribution):
         """
         logits = widened(jnp.asarray(logits))
         return cls(jax.nn.sigmoid(logits), complement=jax.nn.sigmoid(-logits))
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        return {"probs": "n"} if self.complement is None else {"probs": "n", "complement": "n"}
 
     def keeping_digits(self) -> Self:
         if self.complement is not None or not is_rounded(self.probs):

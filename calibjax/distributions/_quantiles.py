@@ -258,7 +258,9 @@ class Quantiles(Univariate):
         levels = jnp.asarray(self.levels, self.values.dtype)
         first, slopes, last = self._tails()
         piece = jnp.clip(jnp.sum(levels < level, dtype=jnp.int32) - 1, 0, slopes.size - 1)
-        inside = self.values[piece] + slopes[piece] * (level - levels[piece])
+        # At a level the quantile is its value, which a product with the slope may miss by rounding.
+        nearest = jnp.where(level == levels[piece + 1], piece + 1, piece)
+        inside = self.values[nearest] + slopes[piece] * (level - levels[nearest])
         is_below, is_above = level < levels[0], level > levels[-1]
         # A tail without width ends at the outer value.
         below = jnp.where(is_below & (first > 0), level / levels[0], 1.0)

@@ -23,8 +23,9 @@ class UniformBinning:
     [0, 1] is cut into `n_bins` equal intervals, which are closed on the right: probability p_c is
     in interval k if (k - 1) / n_bins < p_c <= k / n_bins, and 0 is in interval 1.  Their ends are
     those of ``numpy.linspace(0, 1, n_bins + 1)`` in the dtype of the probabilities, so that 0.3 is
-    in interval 3 of 10 in float32 and in float64, as in ``sklearn.calibration.calibration_curve``.
-    (Of more than 10 000 intervals, an end in float32 may be the number beside it.)
+    in interval 3 of 10 in float32 and in float64.  ``sklearn.calibration.calibration_curve`` has
+    ends in float64 only.  (Of some thousand intervals, an end in float32 may be the number beside
+    it.)
 
     Of two classes, or an event, the probability of the second class says which bin it is.  Of m
     classes, m > 2, a bin is one interval for each of them, so that the number of possible bins

@@ -65,6 +65,8 @@ def _hazards(predictions: Distribution, targets: Between) -> tuple[jax.Array, ja
     return until, -jnp.log(predictions.survival(until)), at <= until
 
 
+# Curves may be flat where events happened, and 0.
+@np.errstate(divide="ignore", invalid="ignore")
 def _expected(
     predictions: Distribution, times: np.ndarray, hazards: np.ndarray, is_event: np.ndarray
 ) -> float:
@@ -75,9 +77,8 @@ def _expected(
     if np.any(grid != grid[0]):
         return float(hazards.sum())
     survival = np.minimum.accumulate(np.clip(probs.astype(np.float64), 0.0, 1.0), axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ends = -np.log(np.pad(survival, ((0, 0), (1, 0)), constant_values=1.0))
-        gains = np.diff(ends, axis=1)
+    ends = -np.log(np.pad(survival, ((0, 0), (1, 0)), constant_values=1.0))
+    gains = np.diff(ends, axis=1)
     cells, expected = np.searchsorted(grid[0], times), 0.0
     for k in range(grid.shape[1]):
         inside = np.flatnonzero(cells == k)

@@ -36,7 +36,7 @@ def remarks(
             "narrow."
         )
     found += remarks_on_rows(weights, dependence)
-    hidden = remark_on_hidden(targets)
+    hidden = remark_on_hidden(predictions, targets)
     if hidden is not None:
         found.append(hidden)
     if isinstance(targets, Between):

@@ -29,13 +29,17 @@ def check_level(level: ArrayLike) -> None:
 
 
 def check_family(landmarks: Distribution, data: Data) -> None:
-    predictions, _ = jax.eval_shape(
-        lambda p, y: p.pool_target(y), data.predictions, jax.tree.map(jnp.asarray, data.targets)
-    )
-    expected, actual = family_name(landmarks), family_name(predictions)
+    seen: list[tuple[str, list[list[int]]]] = []
+
+    def look(p: Distribution, y: jax.Array) -> None:
+        pooled = p.pool_target(y)[0].without_marks()
+        seen.append((family_name(pooled), row_shapes(pooled)))
+
+    jax.eval_shape(look, data.predictions, jax.tree.map(jnp.asarray, data.targets))
+    expected, ours = family_name(landmarks), row_shapes(landmarks)
+    ((actual, theirs),) = seen
     if actual != expected:
         raise TypeError(f"predictions must be of the family {expected} of start, got {actual}.")
-    ours, theirs = row_shapes(landmarks), row_shapes(predictions)
     if ours != theirs:
         raise ValueError(
             f"predictions must have the shapes that start has seen, but for the number of rows, "

@@ -70,7 +70,7 @@ def fit_to_numbers(
     part = parts_of(data, dependence, kept, _N_PARTS, is_conditional or groups is not None)
     of_groups: FittedGroups | None = None
     losses: dict[str, float] = {}
-    score = "log score"
+    score = "log score, less that of the forecast as it is,"
     if method == "conformal":
         if weights is not None:
             raise ValueError("weights must be None for method 'conformal', which counts rows.")

@@ -117,7 +117,7 @@ class Recalibrator:
         lines = [f"Recalibrator: {chosen}"]
         if fit.losses:
             least = sorted(fit.losses, key=lambda x: x[1])
-            held_out = ", ".join(f"{name} {loss:.4f}" for name, loss in least)
+            held_out = ", ".join(f"{name} {round(loss, 4) + 0.0:.4f}" for name, loss in least)
             lines.append(f"  mean {fit.score} of held-out rows: {held_out}")
         ended = "the search found a minimum" if fit.converged else "the search found no minimum"
         rows = "1 row" if fit.n_rows == 1 else f"{fit.n_rows} rows"

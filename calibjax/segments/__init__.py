@@ -1,5 +1,6 @@
 """For whom is a model wrong?  Segments of rows, tested all at once."""
 
+from calibjax.segments._coarse_sizes import means_of_ranks as means_of_ranks
 from calibjax.segments._columns import Groups as Groups
 from calibjax.segments._columns import read_columns as read_columns
 from calibjax.segments._effects import Effects as Effects

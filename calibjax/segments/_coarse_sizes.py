@@ -43,9 +43,9 @@ def _sizes(pieces: Pieces) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     from scipy.special import ndtri
 
     if isinstance(pieces, int):
-        cuts, chances = np.arange(1, pieces + 1) / (pieces + 1), _of_members(pieces)
+        cuts, means = np.arange(1, pieces + 1) / (pieces + 1), means_of_ranks(pieces)
     else:
-        cuts, chances = np.asarray(pieces), _of_levels(ndtri(pieces))
+        cuts, means = np.asarray(pieces), _means_of_levels(ndtri(pieces))
     ends = ndtri(np.concatenate([[0.0], cuts, [1.0]]))
     widths = np.diff(cuts, prepend=0.0, append=1.0)
     density = np.exp(-np.square(ends) / 2) / np.sqrt(2 * np.pi)
@@ -55,14 +55,18 @@ def _sizes(pieces: Pieces) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     of_location, of_spread = scores / (np.square(scores) @ widths)[:, None]
     shifts = np.linspace(-_MOST_SHIFT, _MOST_SHIFT, _GRID)
     factors = np.append(_NO_FACTOR, np.geomspace(1 / _MOST_FACTOR, _MOST_FACTOR, _GRID))
-    locations = chances(shifts, np.ones_like(shifts)) @ of_location
-    spreads = chances(np.zeros_like(factors), factors) @ of_spread
+    locations = means(of_location, shifts, np.ones_like(shifts))
+    spreads = means(of_spread, np.zeros_like(factors), factors)
     factors[0] = 0.0
     return {"location": (locations, shifts), "spread": (spreads, factors)}
 
 
-def _of_members(n_members: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """The probabilities of the pieces by shifts and factors ``[G]``, ``[G, S + 1]``."""
+#: Means of scores of the pieces ``[K + 1]`` by shifts and factors ``[G]``, ``[G]``.
+Means = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+
+
+def means_of_ranks(n_members: int) -> Means:
+    """E s_k of the rank k of d + t X among S standard normal members."""
     from scipy.special import gammaln, log_ndtr
 
     k = np.arange(n_members + 1)
@@ -72,19 +76,19 @@ def _of_members(n_members: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray
     weights = np.exp(-np.square(_X) / 2)
     weights /= weights.sum()
 
-    def chances(shifts: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    def means(scores: np.ndarray, shifts: np.ndarray, factors: np.ndarray) -> np.ndarray:
         y = shifts[:, None] + factors[:, None] * _X
-        return np.stack([np.interp(y, _Y, column) @ weights for column in of_y.T], axis=1)
+        return np.interp(y, _Y, of_y @ scores) @ weights
 
-    return chances
+    return means
 
 
-def _of_levels(quantiles: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """The same between K quantiles of a standard normal distribution, ``[G, K + 1]``."""
+def _means_of_levels(quantiles: np.ndarray) -> Means:
+    """The same of the cell between K quantiles of a standard normal distribution."""
     from scipy.special import ndtr
 
-    def chances(shifts: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    def means(scores: np.ndarray, shifts: np.ndarray, factors: np.ndarray) -> np.ndarray:
         below = ndtr((quantiles - shifts[:, None]) / factors[:, None])
-        return np.diff(below, prepend=0.0, append=1.0)
+        return np.diff(below, prepend=0.0, append=1.0) @ scores
 
-    return chances
+    return means

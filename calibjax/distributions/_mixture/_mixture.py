@@ -82,6 +82,12 @@ class Mixture(Distribution):
     def target_kind(self) -> str:
         return self.components.target_kind
 
+    def keeping_digits(self) -> Self:
+        return with_fields(self, components=self.components.keeping_digits())
+
+    def without_marks(self) -> Self:
+        return with_fields(self, components=self.components.without_marks())
+
     def probabilities(self) -> jax.Array:
         """The weights of the components of *one* prediction, ``[K]``."""
         if self.weights is not None:

@@ -32,8 +32,9 @@ class SurvivalCurve(Distribution):
     - an event after the last time t_K is as good as censored there: U is in [F(t_K), 1];
     - of a target that is censored between two times, S is linear between them.  This is the only
       rule that the curve does not give.  It does not matter for targets that are censored at the
-      times or after the last one, and for others it costs about the square of the probability of
-      the cell in the mean of U.
+      times or after the last one.  Of others the mean of U errs by up to about the square of the
+      probability of the cell: right curves at one or two times are rejected if many of some hundred
+      rows are censored in between.  More times help, and so does `censored_at` of `Between`.
 
     So a `PITKernel`, as in `default_kernel`, with `skce` and `calibration_test`, judges the
     probabilities of the cells, and `Between` targets may be censored anywhere.  `log_score` is

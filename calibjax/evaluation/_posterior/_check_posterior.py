@@ -12,7 +12,13 @@ from calibjax.evaluation._posterior._arrays import read_arrays
 from calibjax.evaluation._posterior._chains import dependence
 from calibjax.evaluation._posterior._datasets import read_datasets
 from calibjax.evaluation._posterior._observations import read_observations
-from calibjax.evaluation._posterior._ranks import chance_in_column, normal_scores, shift_and_spread
+from calibjax.evaluation._posterior._ranks import (
+    chance_in_column,
+    factor_of,
+    has_few_values,
+    normal_scores,
+    shift_and_spread,
+)
 from calibjax.evaluation._posterior._result import ParameterCheck, PosteriorCheck
 from calibjax.evaluation._posterior._simulations import matched, shared, stuck, swapped
 from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test
@@ -125,7 +131,10 @@ def check_posterior(
     for name, (true, drawn) in rows.items():
         scores = normal_scores(true, drawn)
         _, pvalue = test(drawn, true)
-        check = ParameterCheck(name, *shift_and_spread(scores, n_draws), pvalue, None)
+        shift, spread = shift_and_spread(scores, n_draws)
+        if not has_few_values(true):
+            spread = factor_of(spread, n_draws)
+        check = ParameterCheck(name, shift, spread, pvalue, None)
         if found.columns is not None:
             result, given_x = test(drawn, true, found.columns)
             check = dataclasses.replace(check, given_x=given_x)

@@ -1,13 +1,17 @@
 """Ranks of true values among draws as normal scores: shift, spread, and what chance does."""
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from calibjax._rows import numbered, typed_column
+from calibjax.segments import means_of_ranks
 
 # Numbers are cut into so many groups of equal size.
 _N_GROUPS = 8
+# Larger factors of a spread show hardly more.
+_MOST_FACTOR = 20.0
 
 
 class Chance(NamedTuple):
@@ -37,6 +41,27 @@ def shift_and_spread(scores: np.ndarray, n_draws: int) -> tuple[float, float]:
     # Rounding leaves a little, of either sign, of what is 0.
     shift = round(float(shift), 12) + 0.0
     return shift, float(np.sqrt(square / np.mean(_right(n_draws) ** 2)))
+
+
+def has_few_values(true: np.ndarray) -> bool:
+    """Whether a parameter is a count or a category: fewer values than half of the simulations."""
+    return 2 * np.unique(true).size < true.size
+
+
+def factor_of(spread: float, n_draws: int) -> float:
+    """By how much true values lie wider than normal draws whose ranks have such a spread.
+
+    Ranks among few draws say less than this factor, since no score is beyond the last.
+    """
+    return spread if n_draws < 2 else float(np.interp(spread, *_factors(n_draws)))
+
+
+@functools.lru_cache(maxsize=8)
+def _factors(n_draws: int) -> tuple[np.ndarray, np.ndarray]:
+    """Increasing spreads of ranks, and the factors that give them."""
+    factors, squares = np.geomspace(1 / _MOST_FACTOR, _MOST_FACTOR, 301), _right(n_draws) ** 2
+    found = means_of_ranks(n_draws)(squares, np.zeros_like(factors), factors)
+    return np.sqrt(found / np.mean(squares)), factors
 
 
 def chance_of(shift: float, spread: float, n: int, n_draws: int, rows: Any = None) -> Chance:

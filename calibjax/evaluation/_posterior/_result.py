@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from calibjax.evaluation._posterior._ranks import chance_of
+from calibjax.evaluation._posterior._ranks import chance_of, normal_scores, shift_and_spread
 from calibjax.evaluation._saved import plain
 
 # With fewer simulations, a shift by half of the spread is no more than chance.
@@ -22,9 +22,11 @@ class ParameterCheck:
         shift: the mean of z, the normal score of the rank of the true value among the draws, so
             that the unit is the spread of the posterior; 0 for a right posterior, and positive if
             draws are too small.
-        spread: the root of the mean of z^2, in units of that of a right posterior; above 1 if
-            posteriors are too narrow.  Where draws are equal to the true value, z and z^2 are means
-            over the ranks that it may have among them.
+        spread: by how much wider true values lie than draws, from 1/20 to 20; above 1 if posteriors
+            are too narrow.  It is the factor of normal distributions whose ranks have this mean of
+            z^2; for a parameter with few values, or one draw, the root of the mean of z^2, in units
+            of that of a right posterior.  Where draws are equal to the true value, z and z^2 are
+            means over the ranks that it may have among them.
         pvalue: of the test that looks at the posteriors alone.
         given_x: of the test that looks at the observations as well; None without observations.
         column: the column of the observations that carries what this test finds; None if none does.
@@ -128,7 +130,10 @@ class PosteriorCheck:
         if not (is_wrong or is_wrong_given_x):
             return None
         rows = self.rows.get(check.name)
-        chance = chance_of(check.shift, check.spread, self.n, self.n_draws, rows)
+        seen = check.shift, check.spread
+        if rows is not None:
+            seen = shift_and_spread(normal_scores(*rows), self.n_draws)
+        chance = chance_of(*seen, self.n, self.n_draws, rows)
         found = []
         # What is named is beyond chance by itself.
         if is_wrong and chance.shift <= self.level / 2:

@@ -9,6 +9,7 @@ import numpy as np
 from calibjax._rows import typed_column
 from calibjax.evaluation._posterior._observations import Observations
 from calibjax.evaluation._posterior._parameters import Parameters, common_rows, in_words, listed
+from calibjax.evaluation._posterior._ranks import has_few_values
 
 # Right posteriors that share a larger part of their draws are rejected too often.
 _MOST_SHARED = 0.1
@@ -88,17 +89,20 @@ def matched(
 
 
 def stuck(found: Mapping[str, tuple[np.ndarray, np.ndarray]], names: np.ndarray) -> list[str]:
-    """A sentence on simulations whose draws are all equal, and not equal to the true value."""
+    """A sentence on simulations whose draws are all equal, and not equal to the true value.
+
+    Draws of a parameter with few values may be equal because its posterior is sure.
+    """
     is_stuck = _any(
         (drawn == drawn[:, :1]).all(axis=1) & (drawn[:, 0] != true)
         for true, drawn in found.values()
-        if drawn.shape[1] > 1
+        if drawn.shape[1] > 1 and not has_few_values(true)
     )
     if not np.any(is_stuck):
         return []
     return [
-        f"The draws of a parameter are all equal in {_count(names[is_stuck])}, as of a sampler "
-        "that is stuck."
+        "The draws of a parameter are all equal, and not equal to its true value, in "
+        f"{_count(names[is_stuck])}, as of a sampler that is stuck."
     ]
 
 
