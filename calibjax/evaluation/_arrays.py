@@ -55,9 +55,7 @@ def as_numpy(name: str, value: Any) -> np.ndarray:
         raise ValueError(f"{name} must not have missing values; {_where(place)} is masked.")
     if array.dtype.kind in "OT":
         return _from_objects(name, array)
-    if array.dtype.kind == "f" or (
-        array.dtype.kind == "V" and np.can_cast(array.dtype, np.float32)  # bfloat16
-    ):
+    if array.dtype.kind == "f":
         # JAX has no long doubles and no foreign byte order, and 16 bits are too few to compute in.
         return array.astype(np.float32 if array.dtype.itemsize <= 4 else np.float64, copy=False)
     if array.dtype.kind not in "biuU":
