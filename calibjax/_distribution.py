@@ -353,6 +353,15 @@ class Distribution(ABC):
         """Whether targets are labels, all of whose probabilities are known."""
         return type(self).label_probabilities is not Distribution.label_probabilities
 
+    @property
+    def n_labels(self) -> int | None:
+        """The number m of labels; None if the targets are no labels."""
+        if not self.has_labels:
+            return None
+        # Parameters of 64 bits may have been made where jax has such numbers, unlike here.
+        of_32_bits = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), np.float32), self)
+        return jax.eval_shape(lambda p: p.label_probabilities(), of_32_bits).shape[-1]
+
     def label_probabilities(self) -> jax.Array:
         """The probabilities of all m labels, ``[n, m]``, or ``[m]`` of one prediction."""
         raise TypeError(f"{type(self).__name__} predictions have no probabilities of labels.")

@@ -18,7 +18,7 @@ from calibjax._rows._data import Data
 from calibjax._rows._digits import compared_in_one_precision
 from calibjax._rows._ladder import padded
 from calibjax._rows._values import check_values_of_rows
-from calibjax._struct import is_array, widened
+from calibjax._struct import is_array
 
 
 def check_distribution(name: str, predictions: Any) -> None:
@@ -80,9 +80,7 @@ def check_dtype_of_targets(name: str, targets: Targets, predictions: Distributio
     check_array(name, targets, predictions.target_kind)
     if jnp.result_type(targets) != jnp.bool_ or predictions.is_binary:
         return
-    n_labels = None
-    if predictions.has_labels:
-        n_labels = jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions).shape[-1]
+    n_labels = predictions.n_labels
     if n_labels is None or n_labels > 2:
         kind = "counts" if n_labels is None else f"labels 0 … {n_labels - 1}"
         raise TypeError(f"{name} must be {kind}, got booleans, which are targets of events.")

@@ -106,9 +106,9 @@ def check_classes(predictions: Distribution) -> int:
     """The number of labels; TypeError if the predictions have no probabilities of labels."""
     if isinstance(predictions, Distribution):
         check_shapes(parameters(predictions), one_axis_less=predictions.one_axis_less)
-        if predictions.has_labels:
-            found = jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions)
-            return found.shape[-1]
+        n_labels = predictions.n_labels
+        if n_labels is not None:
+            return n_labels
     actual = "an array" if is_array(predictions) else type(predictions).__name__
     raise TypeError(
         "predictions must be Categorical(probs) or Bernoulli(probs), or a Mixture of these, got "

@@ -9,7 +9,6 @@ from calibjax._distribution import Distribution
 from calibjax.distributions import Bernoulli
 from calibjax.evaluation._labels import LabelError, Labels, read_events, read_labels, shortened
 from calibjax.evaluation._names import key_of, text_of
-from calibjax.evaluation._rows import n_labels
 
 
 def labels_in_python(
@@ -31,7 +30,7 @@ def labels_in_python(
         ValueError: classes are not m different names, or have another order than columns; or labels
             are none of them, or may be two of them.
     """
-    n_classes, names = n_labels(predictions) or 0, None
+    n_classes, names = predictions.n_labels or 0, None
     if classes is not None:
         names = checked_classes("classes", classes, n_classes)
         if columns is not None:

@@ -13,7 +13,6 @@ from calibjax.evaluation._direction import Direction, clear_directions
 from calibjax.evaluation._direction_of_labels import directions_of_labels, probabilities_of_labels
 from calibjax.evaluation._direction_of_numbers import directions_of_numbers, directions_of_vectors
 from calibjax.evaluation._measures import moments
-from calibjax.evaluation._rows import n_labels
 from calibjax.intervals import Sampling
 from calibjax.scores import pit_of_data
 
@@ -44,7 +43,7 @@ def directions_of(
     counts = np.ones(n, bool)
     counts[impossible] = False
     predictions = data.predictions
-    if n_labels(predictions) is not None:
+    if predictions.has_labels:
         probabilities = probabilities_of_labels(predictions)[:n][counts]
         targets = np.asarray(data.targets)[:n][counts]
         sampling = Sampling.of_data(data).of_rows(counts)

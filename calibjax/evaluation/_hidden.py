@@ -14,7 +14,6 @@ from calibjax.evaluation._arrays import as_numpy
 from calibjax.evaluation._events import events_in_words
 from calibjax.evaluation._measure import Measure
 from calibjax.evaluation._number import number
-from calibjax.evaluation._rows import n_labels
 
 # The p-value may be too small if a larger share of rows is censored between two times of a curve
 # that falls by more than this between them.
@@ -32,7 +31,7 @@ def read_hidden(predictions: Any, targets: Between) -> tuple[Distribution, Betwe
             "predictions must be a distribution for targets that are Between, such as "
             f"calibjax.Weibull(concentration, scale), got {type(predictions).__name__}."
         )
-    if n_labels(predictions) is not None:
+    if predictions.has_labels:
         raise TypeError(
             "targets must be an array, got Between: it is for predictions of numbers, got "
             f"{type(predictions).__name__} predictions of classes."

@@ -15,7 +15,6 @@ from calibjax._compile import quick_jit
 from calibjax._rows import Data, clean
 from calibjax.curves import smooth_ece_of_data
 from calibjax.estimators import UniformBinning, one_vs_rest_of_data, top_label_of_data
-from calibjax.evaluation._rows import n_labels
 from calibjax.intervals import Sampling
 from calibjax.resampling import DRAWS_PER_GROUP, draw_targets
 
@@ -106,6 +105,6 @@ def judged(data: Data) -> Data:
 
     Of two labels it is the probability of 1, and of more the probability of the most likely one.
     """
-    if n_labels(data.predictions) == 2:
+    if data.predictions.n_labels == 2:
         return one_vs_rest_of_data(data, 1)
     return top_label_of_data(data)

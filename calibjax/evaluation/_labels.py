@@ -9,7 +9,6 @@ import numpy as np
 from calibjax._distribution import Distribution
 from calibjax.distributions import Categorical
 from calibjax.evaluation._names import EVENTS, Names, event_key, key_of, number_of
-from calibjax.evaluation._rows import n_labels
 
 Needs = Literal["classes", "event", "distribution"]
 
@@ -58,7 +57,7 @@ def read_labels(
     Raises:
         LabelError: a label is no class of its row, or may be two of them.
     """
-    n_classes = n_labels(predictions) or 0
+    n_classes = predictions.n_labels or 0
     column = _Column(targets, n_classes)
     if names is None:
         places = _numbers(column, f"labels 0 … {n_classes - 1}", n_classes, "classes")

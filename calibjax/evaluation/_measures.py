@@ -14,7 +14,7 @@ from calibjax.distributions import Empirical, Quantiles, SurvivalCurve
 from calibjax.evaluation._events import events_of
 from calibjax.evaluation._label_statistics import label_statistics, smooth_ece_of_labels
 from calibjax.evaluation._measure import Measure, mean_measure, share_measure, unknown_rows
-from calibjax.evaluation._rows import log_scores, n_labels, named_rows
+from calibjax.evaluation._rows import log_scores, named_rows
 from calibjax.intervals import Interval, Sampling, mean_interval, wilson_interval
 from calibjax.scores import crps_of_data, pit_interval_of_data, pit_of_data
 
@@ -47,7 +47,7 @@ def measures(
     row_names = np.arange(data.n_kept()) if row_names is None else row_names
     if isinstance(data.targets, Between):
         return _hidden_measures(data, confidence_level, row_names)
-    if n_labels(predictions) is not None:
+    if predictions.has_labels:
         return _label_measures(key, data, confidence_level, n_resamples)
     if isinstance(predictions, Quantiles):
         return _quantile_measures(data, confidence_level, row_names)
@@ -116,7 +116,7 @@ def _label_measures(
     def mean(name: str, most: float) -> Measure:
         return measure(name, mean_interval(scores[name], confidence_level, (0.0, most), sampling))
 
-    n_classes = n_labels(data.predictions)
+    n_classes = data.predictions.n_labels
     assert n_classes is not None
     is_event = n_classes == 2
     of_event, errors = "" if is_event else TOP_LABEL, values["ECE"]

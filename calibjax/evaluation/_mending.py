@@ -11,7 +11,6 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, first_rows, padded
 from calibjax.distributions import Empirical, Normal, Quantiles
 from calibjax.evaluation._number import number
-from calibjax.evaluation._rows import n_labels
 from calibjax.hypothesis_tests import calibration_test_of_data
 from calibjax.recalibration import cross_fit
 from calibjax.scores import crps_of_data
@@ -80,7 +79,7 @@ def mending_of(
     """
     if len(targets) < LEAST_ROWS:
         return None
-    n_classes = n_labels(predictions)
+    n_classes = predictions.n_labels
     if n_classes is None:
         return _of_numbers(key, predictions, targets, n_resamples)
     if n_classes < 2 or len(targets) * n_classes > _MOST_NUMBERS:

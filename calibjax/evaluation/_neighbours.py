@@ -29,7 +29,6 @@ import numpy as np
 from calibjax._between import Between
 from calibjax._rows import Data, clean
 from calibjax.evaluation._label_statistics import drawn_labels
-from calibjax.evaluation._rows import n_labels
 from calibjax.resampling import DRAWS_PER_GROUP
 from calibjax.scores import pit_interval_of_data, pit_of_data
 
@@ -162,7 +161,7 @@ def neighbour_dependence_test_of_data(key: jax.Array, data: Data) -> float | Non
     if data.predictions.target_shape != "n" or data.n_kept() < _LEAST_ROWS:
         return None
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    is_label = n_labels(data.predictions) is not None and not isinstance(data.targets, Between)
+    is_label = data.predictions.has_labels and not isinstance(data.targets, Between)
     features = _features_of_labels if is_label else _features_of_places
     found = np.concatenate([_products(x, basis) for x, basis in features(rng, key, data)], axis=2)
     # Every group begins with the observed targets.

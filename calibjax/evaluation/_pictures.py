@@ -7,7 +7,6 @@ import jax
 from calibjax import curves
 from calibjax._rows import Data
 from calibjax.evaluation._label_statistics import judged
-from calibjax.evaluation._rows import n_labels
 
 
 def curves_of(
@@ -17,7 +16,7 @@ def curves_of(
     options: dict[str, Any] = {"confidence_level": confidence_level, "n_resamples": n_resamples}
     keys = jax.random.split(key)
     where = map_of(key, data, confidence_level, n_resamples)
-    if n_labels(data.predictions) is not None:
+    if data.predictions.has_labels:
         binary = judged(data)
         ordered = {}
         if data.predictions.is_ordered:
@@ -50,7 +49,7 @@ def curves_of(
 def map_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int) -> dict[str, Any]:
     """The map that shows where predictions of this family are wrong, by its name; or none."""
     options: dict[str, Any] = {"confidence_level": confidence_level, "n_resamples": n_resamples}
-    if n_labels(data.predictions) is not None:
+    if data.predictions.has_labels:
         return {"witness": curves.witness_map_of_data(key, data, n_bins=10, **options)}
     if data.predictions.target_shape != "n":
         return {}

@@ -14,7 +14,7 @@ from calibjax._struct import widest_dtype
 from calibjax.distributions import SurvivalCurve
 from calibjax.evaluation._dependence import INDEPENDENT, remarks_on_rows
 from calibjax.evaluation._hidden import remark_on_hidden
-from calibjax.evaluation._rows import log_scores, n_labels, named_rows, without_targets
+from calibjax.evaluation._rows import log_scores, named_rows, without_targets
 from calibjax.intervals import FEW_EVENTS, expected_rare_events
 from calibjax.scores import pit_interval_of_data
 
@@ -111,7 +111,7 @@ def in_words(impossible: Impossible, predictions: Distribution) -> str | None:
 
 
 def _zero(predictions: Distribution) -> str:
-    if n_labels(predictions) is not None:
+    if predictions.has_labels:
         return "probability 0"
     if isinstance(predictions, SurvivalCurve):
         return "probability 0, before the curve falls or after it has reached 0"

@@ -11,7 +11,6 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
 from calibjax.evaluation._keys import Keys
 from calibjax.evaluation._mending import FOLDS, LEAST_ROWS, best_method, mean_log_score
-from calibjax.evaluation._rows import n_labels
 from calibjax.evaluation._summary import temperature_text
 from calibjax.hypothesis_tests import calibration_test_of_data
 from calibjax.intervals import has_temperature
@@ -55,7 +54,7 @@ def remedies_of(
         return _remedies_of_labels(keys.test, predictions, targets, n_resamples, pvalue)
     # The same number of rows in both halves, which share what is compiled.
     n = len(targets) // 2
-    if n * (n_labels(predictions) or 1) > _MANY_NUMBERS:
+    if n * (predictions.n_labels or 1) > _MANY_NUMBERS:
         n_resamples = min(n_resamples, _FEW_DRAWS)
     rows = jax.tree.map(np.asarray, Data(predictions, targets))
     fit, judge = (padded(jax.tree.map(lambda x, k=k: x[k : 2 * n : 2], rows)) for k in (0, 1))
@@ -98,7 +97,7 @@ def _remedies_of_labels(
     key: jax.Array, predictions: Distribution, targets: np.ndarray, n_resamples: int, pvalue: float
 ) -> list[Remedy]:
     """By one number, and by the best method; the words are of maps fitted to all rows."""
-    n, n_classes = len(targets), n_labels(predictions)
+    n, n_classes = len(targets), predictions.n_labels
     assert n_classes is not None
     if n * n_classes > _MANY_NUMBERS:
         n_resamples = min(n_resamples, _FEW_DRAWS)

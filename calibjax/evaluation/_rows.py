@@ -1,6 +1,5 @@
 """Rows of predictions: on the ladder, and their numbers in words."""
 
-import jax
 import numpy as np
 
 from calibjax._distribution import Distribution
@@ -16,15 +15,6 @@ _MOST_ROWS = 5
 def without_targets(predictions: Distribution) -> Data:
     """Predictions that are checked already, on the ladder."""
     return padded(Data(predictions, None))
-
-
-def n_labels(predictions: Distribution) -> int | None:
-    """The number of labels; None if the targets are no labels."""
-    if not predictions.has_labels:
-        return None
-    # Parameters of 64 bits may have been made where jax has such numbers, unlike here.
-    of_32_bits = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, np.float32), predictions)
-    return jax.eval_shape(lambda p: p.label_probabilities(), of_32_bits).shape[-1]
 
 
 def log_scores(data: Data) -> np.ndarray | None:

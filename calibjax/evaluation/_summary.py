@@ -11,7 +11,6 @@ from calibjax.evaluation._effect import Effect, deviation_ratio
 from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._number import number
 from calibjax.evaluation._remarks import Impossible, in_words
-from calibjax.evaluation._rows import n_labels
 from calibjax.recalibration import is_end_of_range
 
 
@@ -113,7 +112,7 @@ def _too_sure(predictions: Distribution, temperature: float) -> str | None:
     """What is wrong with a model whose best temperature is above 1; None unless it is finite."""
     if not 1 < temperature < math.inf:
         return None
-    if n_labels(predictions) is not None:
+    if predictions.has_labels:
         return f"its logits were {temperature:.3g} times too large"
     ratio = deviation_ratio(predictions, temperature)
     return f"its standard deviations were {ratio:.2g} of the right ones"
@@ -121,7 +120,7 @@ def _too_sure(predictions: Distribution, temperature: float) -> str | None:
 
 def _not_sure_enough(predictions: Distribution, temperature: float) -> str:
     least = "at least " if is_end_of_range(temperature) else ""
-    if n_labels(predictions) is not None:
+    if predictions.has_labels:
         return f"its logits should be {least}{1 / temperature:.3g} times as large"
     ratio = deviation_ratio(predictions, temperature)
     return f"its standard deviations are {least}{ratio:.3g} times too large"
@@ -170,7 +169,7 @@ def _decimals(*values: float) -> list[str]:
 
 def _equivalent(predictions: Distribution, temperature: float, low: float, high: float) -> str:
     """The error of predictions with another temperature that is as large."""
-    if n_labels(predictions) is not None:
+    if predictions.has_labels:
         ends = f"{number(low)} to {number(high)}"
         return f"as large as if logits were {number(temperature)} times too large ({ends})"
     # A large temperature is a small deviation.

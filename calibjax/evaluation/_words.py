@@ -9,7 +9,6 @@ from calibjax._distribution import Distribution
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._measures import shares_of_levels
 from calibjax.evaluation._number import number
-from calibjax.evaluation._rows import n_labels
 
 # Longer names of classes are cut in sentences, tables and pictures.
 _MOST_LETTERS = 40
@@ -44,7 +43,7 @@ def _printable(name: str) -> str:
 
 def judged_event(predictions: Distribution, classes: list[Any] | None) -> str:
     """The event of which a reliability diagram of label predictions shows the probability."""
-    if n_labels(predictions) == 2:
+    if predictions.n_labels == 2:
         return f"{event_name(classes)} came"
     return "the most likely class came"
 

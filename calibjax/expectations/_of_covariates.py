@@ -20,10 +20,9 @@ def judging_kernels(data: Data) -> dict[str, int]:
     features cost power.
     """
     predictions = data.predictions
-    if predictions.has_labels:
-        probabilities = jax.eval_shape(lambda p: p.label_probabilities(), predictions)
-        is_few = probabilities.shape[1] <= _MANY_CLASSES
-        places = {"frequencies": 0} if is_few else {}
+    n_labels = predictions.n_labels
+    if n_labels is not None:
+        places = {"frequencies": 0} if n_labels <= _MANY_CLASSES else {}
         places |= {"most likely class": 3, "log probability": 5}
         return places | ({"order": 6} if predictions.is_ordered else {})
     if predictions.is_ordered or predictions.has_unit_box:

@@ -92,10 +92,11 @@ def rows_of_labels(data: Data) -> tuple[LabelRows, np.ndarray]:
     labels = np.asarray(data.targets)[kept].astype(int)
     said = is_ragged(data.predictions), data.predictions.is_binary
     rows = LabelRows(probs, labels, counts[kept], *said)
-    if rows.ragged and np.any(rows.of_targets() == 0):
-        row = np.flatnonzero(kept)[int(np.argmin(rows.of_targets()))]
+    lacking = np.flatnonzero(rows.of_targets() == 0)
+    if rows.ragged and lacking.size:
+        row = lacking[0]
         raise ValueError(
             "targets must be classes that their rows have, whose numbers are above 0 in ragged "
-            f"predictions, got {labels[np.argmin(rows.of_targets())]} in row {row}."
+            f"predictions, got {labels[row]} in row {np.flatnonzero(kept)[row]}."
         )
     return rows, kept

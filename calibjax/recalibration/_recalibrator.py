@@ -134,12 +134,13 @@ class Recalibrator:
 def check_labels(predictions: Distribution) -> int:
     """The number of classes; a TypeError unless these are predictions of labels."""
     check_distribution("predictions", predictions)
-    if not predictions.has_labels:
+    n_labels = predictions.n_labels
+    if n_labels is None:
         raise TypeError(
             "predictions must be predictions of labels, such as Categorical, got "
             f"{type(predictions).__name__}."
         )
-    return jax.eval_shape(lambda p: widened(p).label_probabilities(), predictions).shape[1]
+    return n_labels
 
 
 def is_ragged(predictions: Distribution) -> bool:
@@ -149,9 +150,8 @@ def is_ragged(predictions: Distribution) -> bool:
 
 def numbers_of_classes(predictions: Distribution) -> jax.Array:
     """The probabilities of all labels; of ragged rows those that tell which classes they have."""
-    if isinstance(predictions, Categorical) and predictions.ragged:
-        return predictions.probs
-    return predictions.label_probabilities()
+    is_marked = is_ragged(predictions)
+    return predictions.parameter("probs") if is_marked else predictions.label_probabilities()
 
 
 @jax.jit

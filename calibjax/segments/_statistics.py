@@ -55,7 +55,7 @@ def statistics_of(
             knows_moments=is_exact and not predictions.has_atoms,
             central=central_interval(predictions.pieces_of_pit),
         )
-    make = class_statistics if _n_classes(predictions) > 2 else event_statistics
+    make = class_statistics if (predictions.n_labels or 0) > 2 else event_statistics
     return make(predictions, weights, axis)
 
 
@@ -63,10 +63,5 @@ def names_of_statistics(predictions: Distribution) -> tuple[str, ...]:
     """What the statistics for a family are called."""
     if predictions.is_ordered:
         return NumberStatistics.names
-    n_classes = _n_classes(predictions)
+    n_classes = predictions.n_labels or 0
     return names_of_classes(n_classes) if n_classes > 2 else EventStatistics.names
-
-
-def _n_classes(predictions: Distribution) -> int:
-    probabilities = jax.eval_shape(lambda p: p.label_probabilities(), predictions)
-    return int(probabilities.shape[1])
