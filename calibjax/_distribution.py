@@ -2,7 +2,7 @@
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any, ClassVar, Self
 
@@ -12,35 +12,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._numbers import UnitInterval, interval, safe_sqrt
-from calibjax._parameters import as_table, in_words, n_batch_axes, share_numbers
-from calibjax._struct import batch_of_one, widened, widened_integers
-
-#: Methods that take a batch, of *one* prediction too: without targets, of targets, and others.
-_OF_ROWS = (
-    *("mean", "variance", "standard_deviation", "location", "spread", "off_mode_probability"),
-    *("has_stein_identity", "supports", "restricted", "log_prob", "score", "cdf", "survival"),
-    *("tails", "cdf_jump", "pit_intervals", "unit_interval", "unit_box", "crps_closed_form"),
-    *("quantile", "sample"),
-)
-
-
-def _also_of_one(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of a batch that also takes one prediction and its target, as a batch of one."""
-    name = method.__name__
-
-    @functools.wraps(method)
-    def of_batch_or_one(self: "Distribution", *args: Any, **options: Any) -> Any:
-        if self.n_batch_axes:
-            return method(self, *args, **options)
-        # A level, a key and a shape are not those of a row.
-        is_given = name in ("quantile", "sample")
-        given, named = (args, options) if is_given else batch_of_one((args, options))
-        # The axes of `shape` stand in front of the batch.
-        shape = options.get("shape", (*args, (), ())[1]) if name == "sample" else ()
-        found = method(batch_of_one(self), *given, **named)
-        return jax.tree.map(lambda x: x if isinstance(x, str) else x.squeeze(len(shape)), found)
-
-    return of_batch_or_one
+from calibjax._parameters import as_table, in_words, n_batch_axes, share_numbers, take_one
+from calibjax._struct import widened, widened_integers
 
 
 class Distribution(ABC):
@@ -76,7 +49,7 @@ class Distribution(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        _take_one(cls)
+        take_one(cls)
 
     def __post_init__(self) -> None:
         share_numbers(self)
@@ -454,13 +427,7 @@ class Distribution(ABC):
         return self.tempered(temperature).log_prob(targets)
 
 
-def _take_one(cls: type) -> None:
-    """Makes methods that a class defines take one prediction."""
-    for name in set(_OF_ROWS) & vars(cls).keys():
-        setattr(cls, name, _also_of_one(vars(cls)[name]))
-
-
-_take_one(Distribution)
+take_one(Distribution)
 
 
 def _both_ends(counts: jax.Array) -> jax.Array:
