@@ -1,58 +1,63 @@
 """Functions of numbers: what is computed, whatever it is computed for."""
 
-from calibjax._numbers._arithmetic import compensated_add as compensated_add
-from calibjax._numbers._arithmetic import dot as dot
-from calibjax._numbers._arithmetic import eigh_of_kernel as eigh_of_kernel
-from calibjax._numbers._arithmetic import exact_sum as exact_sum
-from calibjax._numbers._arithmetic import fractions_of as fractions_of
-from calibjax._numbers._arithmetic import mean_by_gauss as mean_by_gauss
-from calibjax._numbers._arithmetic import pairs_weight as pairs_weight
-from calibjax._numbers._arithmetic import power_of_two as power_of_two
-from calibjax._numbers._arithmetic import quotient as quotient
-from calibjax._numbers._arithmetic import root_mean_square as root_mean_square
-from calibjax._numbers._beyond_linear import exp_beyond_linear as exp_beyond_linear
-from calibjax._numbers._beyond_linear import log1p_beyond_linear as log1p_beyond_linear
-from calibjax._numbers._complex import complex_average as complex_average
-from calibjax._numbers._complex import complex_exponential as complex_exponential
-from calibjax._numbers._erfcx import coefficients as coefficients
-from calibjax._numbers._erfcx import erfcx as erfcx
-from calibjax._numbers._erfcx import erfcx_and_slope as erfcx_and_slope
-from calibjax._numbers._inversion import cdf_from_quantile as cdf_from_quantile
-from calibjax._numbers._inversion import falls_short as falls_short
-from calibjax._numbers._inversion import integer_or_invalid as integer_or_invalid
-from calibjax._numbers._inversion import quantile_from_cdf as quantile_from_cdf
-from calibjax._numbers._inversion import smallest_count_with as smallest_count_with
-from calibjax._numbers._inversion import smallest_with as smallest_with
-from calibjax._numbers._inversion import with_levels as with_levels
-from calibjax._numbers._isotonic import isotonic_frequencies as isotonic_frequencies
-from calibjax._numbers._log_gamma import MANY_COUNTS as MANY_COUNTS
-from calibjax._numbers._log_gamma import log_gamma_ratio as log_gamma_ratio
-from calibjax._numbers._log_gamma import log_gamma_step as log_gamma_step
-from calibjax._numbers._log_gamma import log_quotient as log_quotient
-from calibjax._numbers._log_gamma import stirling_remainder as stirling_remainder
-from calibjax._numbers._slopes import SMALL as SMALL
-from calibjax._numbers._slopes import absolute as absolute
-from calibjax._numbers._slopes import mirrored as mirrored
-from calibjax._numbers._slopes import reciprocal as reciprocal
-from calibjax._numbers._slopes import safe_sqrt as safe_sqrt
-from calibjax._numbers._slopes import sinc as sinc
-from calibjax._numbers._slopes import small_expm1 as small_expm1
-from calibjax._numbers._tempering import as_before as as_before
-from calibjax._numbers._tempering import moved as moved
-from calibjax._numbers._tempering import tempered_label_log_prob as tempered_label_log_prob
-from calibjax._numbers._tempering import tempered_probabilities as tempered_probabilities
-from calibjax._numbers._tempering import tempered_scale as tempered_scale
-from calibjax._numbers._unit_interval import UnitInterval as UnitInterval
-from calibjax._numbers._unit_interval import interval as interval
-from calibjax._numbers._unit_interval import normal_places as normal_places
-from calibjax._numbers._unit_interval import normal_score as normal_score
-from calibjax._numbers._valid import NONNEGATIVE as NONNEGATIVE
-from calibjax._numbers._valid import POSITIVE as POSITIVE
-from calibjax._numbers._valid import TOLERANCE as TOLERANCE
-from calibjax._numbers._valid import ArrayT as ArrayT
-from calibjax._numbers._valid import Constraint as Constraint
-from calibjax._numbers._valid import is_finite as is_finite
-from calibjax._numbers._valid import is_nonnegative as is_nonnegative
-from calibjax._numbers._valid import is_positive as is_positive
-from calibjax._numbers._valid import probability_vectors as probability_vectors
-from calibjax._numbers._valid import valid_or_nan as valid_or_nan
+from calibjax._numbers._arithmetic import (
+    compensated_add,
+    dot,
+    eigh_of_kernel,
+    exact_sum,
+    fractions_of,
+    mean_by_gauss,
+    pairs_weight,
+    power_of_two,
+    quotient,
+    root_mean_square,
+)
+from calibjax._numbers._beyond_linear import exp_beyond_linear, log1p_beyond_linear
+from calibjax._numbers._complex import complex_average, complex_exponential
+from calibjax._numbers._erfcx import coefficients, erfcx, erfcx_and_slope
+from calibjax._numbers._inversion import (
+    cdf_from_quantile,
+    falls_short,
+    integer_or_invalid,
+    quantile_from_cdf,
+    smallest_count_with,
+    smallest_with,
+    with_levels,
+)
+from calibjax._numbers._isotonic import isotonic_frequencies
+from calibjax._numbers._log_gamma import (
+    MANY_COUNTS,
+    log_gamma_ratio,
+    log_gamma_step,
+    log_quotient,
+    stirling_remainder,
+)
+from calibjax._numbers._slopes import (
+    SMALL,
+    absolute,
+    mirrored,
+    reciprocal,
+    safe_sqrt,
+    sinc,
+    small_expm1,
+)
+from calibjax._numbers._tempering import (
+    as_before,
+    moved,
+    tempered_label_log_prob,
+    tempered_probabilities,
+    tempered_scale,
+)
+from calibjax._numbers._unit_interval import UnitInterval, interval, normal_places, normal_score
+from calibjax._numbers._valid import (
+    NONNEGATIVE,
+    POSITIVE,
+    TOLERANCE,
+    ArrayT,
+    Constraint,
+    is_finite,
+    is_nonnegative,
+    is_positive,
+    probability_vectors,
+    valid_or_nan,
+)

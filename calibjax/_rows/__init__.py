@@ -1,43 +1,44 @@
 """Rows of predictions and targets: checked at the door, cleaned before they are used."""
 
-from calibjax._rows._checked import check_data as check_data
-from calibjax._rows._checked import check_distribution as check_distribution
-from calibjax._rows._checked import check_dtype_of_targets as check_dtype_of_targets
-from calibjax._rows._checked import check_locations as check_locations
-from calibjax._rows._checked import check_predictions as check_predictions
-from calibjax._rows._checked import check_rows as check_rows
-from calibjax._rows._checked import parameters as parameters
-from calibjax._rows._column_code import ColumnCode as ColumnCode
-from calibjax._rows._covariates import CovariatesLike as CovariatesLike
-from calibjax._rows._covariates import covariate_columns as covariate_columns
-from calibjax._rows._covariates import with_covariates as with_covariates
-from calibjax._rows._data import Covariates as Covariates
-from calibjax._rows._data import Data as Data
-from calibjax._rows._data import clean as clean
-from calibjax._rows._data import clean_kept_first as clean_kept_first
-from calibjax._rows._data import counted_rows as counted_rows
-from calibjax._rows._data import fill_masked as fill_masked
-from calibjax._rows._data import in_dtype as in_dtype
-from calibjax._rows._data import kept_first as kept_first
-from calibjax._rows._data import valid_rows as valid_rows
-from calibjax._rows._dependence import Dependence as Dependence
-from calibjax._rows._dependence import check_unrelated as check_unrelated
-from calibjax._rows._dependence import describe_units as describe_units
-from calibjax._rows._dependence import n_units as n_units
-from calibjax._rows._dependence import with_dependence as with_dependence
-from calibjax._rows._digits import in_one_precision as in_one_precision
-from calibjax._rows._ladder import filled_up as filled_up
-from calibjax._rows._ladder import first_rows as first_rows
-from calibjax._rows._ladder import padded as padded
-from calibjax._rows._ladder import rung as rung
-from calibjax._rows._named_columns import Frame as Frame
-from calibjax._rows._named_columns import NamedColumns as NamedColumns
-from calibjax._rows._named_columns import named_columns as named_columns
-from calibjax._rows._typed_column import NO_VALUE as NO_VALUE
-from calibjax._rows._typed_column import TypedColumn as TypedColumn
-from calibjax._rows._typed_column import different as different
-from calibjax._rows._typed_column import is_missing as is_missing
-from calibjax._rows._typed_column import numbered as numbered
-from calibjax._rows._typed_column import read_array as read_array
-from calibjax._rows._typed_column import text_of as text_of
-from calibjax._rows._typed_column import typed_column as typed_column
+from calibjax._rows._checked import (
+    check_data,
+    check_distribution,
+    check_dtype_of_targets,
+    check_locations,
+    check_predictions,
+    check_rows,
+    parameters,
+)
+from calibjax._rows._column_code import ColumnCode
+from calibjax._rows._covariates import CovariatesLike, covariate_columns, with_covariates
+from calibjax._rows._data import (
+    Covariates,
+    Data,
+    clean,
+    clean_kept_first,
+    counted_rows,
+    fill_masked,
+    in_dtype,
+    kept_first,
+    valid_rows,
+)
+from calibjax._rows._dependence import (
+    Dependence,
+    check_unrelated,
+    describe_units,
+    n_units,
+    with_dependence,
+)
+from calibjax._rows._digits import in_one_precision
+from calibjax._rows._ladder import filled_up, first_rows, padded, rung
+from calibjax._rows._named_columns import Frame, NamedColumns, named_columns
+from calibjax._rows._typed_column import (
+    NO_VALUE,
+    TypedColumn,
+    different,
+    is_missing,
+    numbered,
+    read_array,
+    text_of,
+    typed_column,
+)

@@ -1,3 +1,3 @@
 """The command line: from a file of predictions to a verdict and an exit status."""
 
-from calibjax.cli._app import app as app
+from calibjax.cli._app import app

@@ -4,16 +4,14 @@
 that they construct, or know by their names, from this module.
 """
 
-from calibjax.distributions._bernoulli import Bernoulli as Bernoulli
-from calibjax.distributions._categorical import LEAST_OF_CLASS as LEAST_OF_CLASS
-from calibjax.distributions._categorical import Categorical as Categorical
-from calibjax.distributions._counts import Counts as Counts
-from calibjax.distributions._empirical import Empirical as Empirical
-from calibjax.distributions._foreign import as_predictions as as_predictions
-from calibjax.distributions._foreign import is_foreign as is_foreign
-from calibjax.distributions._normal import Normal as Normal
-from calibjax.distributions._ordinal import Ordinal as Ordinal
-from calibjax.distributions._quantiles import Quantiles as Quantiles
-from calibjax.distributions._recalibrated import Recalibrated as Recalibrated
-from calibjax.distributions._survival_curve import SurvivalCurve as SurvivalCurve
-from calibjax.distributions._univariate import Univariate as Univariate
+from calibjax.distributions._bernoulli import Bernoulli
+from calibjax.distributions._categorical import LEAST_OF_CLASS, Categorical
+from calibjax.distributions._counts import Counts
+from calibjax.distributions._empirical import Empirical
+from calibjax.distributions._foreign import as_predictions, is_foreign
+from calibjax.distributions._normal import Normal
+from calibjax.distributions._ordinal import Ordinal
+from calibjax.distributions._quantiles import Quantiles
+from calibjax.distributions._recalibrated import Recalibrated
+from calibjax.distributions._survival_curve import SurvivalCurve
+from calibjax.distributions._univariate import Univariate

@@ -1,55 +1,46 @@
 """Kernels on targets, on predictions, and on pairs of both."""
 
-from calibjax.kernels._bandwidth import median_heuristic as median_heuristic
-from calibjax.kernels._bandwidth import median_heuristic_of_data as median_heuristic_of_data
-from calibjax.kernels._base import Kernel as Kernel
-from calibjax.kernels._base import KernelLike as KernelLike
-from calibjax.kernels._base import Product as Product
-from calibjax.kernels._base import Scaled as Scaled
-from calibjax.kernels._base import Sum as Sum
-from calibjax.kernels._base import kernel_value as kernel_value
-from calibjax.kernels._base import pairwise as pairwise
-from calibjax.kernels._base import sum_of_products as sum_of_products
-from calibjax.kernels._base import times as times
-from calibjax.kernels._base import upper_bound as upper_bound
-from calibjax.kernels._base import vmap_pairs as vmap_pairs
-from calibjax.kernels._check import check_kernel as check_kernel
-from calibjax.kernels._check import users_functions as users_functions
-from calibjax.kernels._check_formula import check_formula as check_formula
-from calibjax.kernels._check_formula import check_symmetric as check_symmetric
-from calibjax.kernels._check_formula import is_symmetric as is_symmetric
-from calibjax.kernels._describe import describe as describe
-from calibjax.kernels._distance import Distance as Distance
-from calibjax.kernels._distance import DistanceLike as DistanceLike
-from calibjax.kernels._distance import NormDistance as NormDistance
-from calibjax.kernels._distance import embedding as embedding
-from calibjax.kernels._embedding_distance import EmbeddingDistance as EmbeddingDistance
-from calibjax.kernels._feature_kernel import FeatureKernel as FeatureKernel
-from calibjax.kernels._feature_kernel import VectorFeature as VectorFeature
-from calibjax.kernels._fisher import FisherDistance as FisherDistance
-from calibjax.kernels._fisher import KernelizedFisherDistance as KernelizedFisherDistance
-from calibjax.kernels._label_distances import Euclidean as Euclidean
-from calibjax.kernels._label_distances import TotalVariation as TotalVariation
-from calibjax.kernels._pit import PITKernel as PITKernel
-from calibjax.kernels._pit import UnitFeature as UnitFeature
-from calibjax.kernels._pit import judged as judged
-from calibjax.kernels._pit import prepare_pit as prepare_pit
-from calibjax.kernels._predictions import DistanceKernel as DistanceKernel
-from calibjax.kernels._predictions import embedded_rows as embedded_rows
-from calibjax.kernels._stein import SteinKernel as SteinKernel
-from calibjax.kernels._stein import prepare_scores as prepare_scores
-from calibjax.kernels._stein import stein as stein
-from calibjax.kernels._stein import stein_scores as stein_scores
-from calibjax.kernels._stein import stein_tile as stein_tile
-from calibjax.kernels._stein import with_score as with_score
-from calibjax.kernels._targets import GaussianKernel as GaussianKernel
-from calibjax.kernels._targets import LaplacianKernel as LaplacianKernel
-from calibjax.kernels._targets import Lengthscaled as Lengthscaled
-from calibjax.kernels._targets import Matern32Kernel as Matern32Kernel
-from calibjax.kernels._targets import Matern52Kernel as Matern52Kernel
-from calibjax.kernels._targets import WhiteKernel as WhiteKernel
-from calibjax.kernels._targets import in_lengthscales as in_lengthscales
-from calibjax.kernels._tensor import TensorProduct as TensorProduct
-from calibjax.kernels._vector_pit import VectorPITKernel as VectorPITKernel
-from calibjax.kernels._wasserstein import Wasserstein as Wasserstein
-from calibjax.kernels._wasserstein import squared_wasserstein as squared_wasserstein
+from calibjax.kernels._bandwidth import median_heuristic, median_heuristic_of_data
+from calibjax.kernels._base import (
+    Kernel,
+    KernelLike,
+    Product,
+    Scaled,
+    Sum,
+    kernel_value,
+    pairwise,
+    sum_of_products,
+    times,
+    upper_bound,
+    vmap_pairs,
+)
+from calibjax.kernels._check import check_kernel, users_functions
+from calibjax.kernels._check_formula import check_formula, check_symmetric, is_symmetric
+from calibjax.kernels._describe import describe
+from calibjax.kernels._distance import Distance, DistanceLike, NormDistance, embedding
+from calibjax.kernels._embedding_distance import EmbeddingDistance
+from calibjax.kernels._feature_kernel import FeatureKernel, VectorFeature
+from calibjax.kernels._fisher import FisherDistance, KernelizedFisherDistance
+from calibjax.kernels._label_distances import Euclidean, TotalVariation
+from calibjax.kernels._pit import PITKernel, UnitFeature, judged, prepare_pit
+from calibjax.kernels._predictions import DistanceKernel, embedded_rows
+from calibjax.kernels._stein import (
+    SteinKernel,
+    prepare_scores,
+    stein,
+    stein_scores,
+    stein_tile,
+    with_score,
+)
+from calibjax.kernels._targets import (
+    GaussianKernel,
+    LaplacianKernel,
+    Lengthscaled,
+    Matern32Kernel,
+    Matern52Kernel,
+    WhiteKernel,
+    in_lengthscales,
+)
+from calibjax.kernels._tensor import TensorProduct
+from calibjax.kernels._vector_pit import VectorPITKernel
+from calibjax.kernels._wasserstein import Wasserstein, squared_wasserstein

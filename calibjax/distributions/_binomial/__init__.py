@@ -1,3 +1,3 @@
 """Binomial predictions of counts."""
 
-from calibjax.distributions._binomial._binomial import Binomial as Binomial
+from calibjax.distributions._binomial._binomial import Binomial

@@ -1,4 +1,3 @@
 """Distributions of other packages: a table for each package, of classes by their names."""
 
-from calibjax.distributions._foreign._as_predictions import as_predictions as as_predictions
-from calibjax.distributions._foreign._as_predictions import is_foreign as is_foreign
+from calibjax.distributions._foreign._as_predictions import as_predictions, is_foreign

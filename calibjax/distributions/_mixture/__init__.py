@@ -1,5 +1,5 @@
 """Mixtures of predictions of one family, and the distance between them."""
 
-from calibjax.distributions._mixture import _expectations as _expectations
-from calibjax.distributions._mixture._mixture import Mixture as Mixture
-from calibjax.distributions._mixture._wasserstein import MixtureWasserstein as MixtureWasserstein
+from calibjax.distributions._mixture import _expectations
+from calibjax.distributions._mixture._mixture import Mixture
+from calibjax.distributions._mixture._wasserstein import MixtureWasserstein

@@ -1,5 +1,3 @@
 """Negative binomial predictions of counts."""
 
-from calibjax.distributions._negative_binomial._negative_binomial import (
-    NegativeBinomial as NegativeBinomial,
-)
+from calibjax.distributions._negative_binomial._negative_binomial import NegativeBinomial

@@ -1,3 +1,3 @@
 """Poisson predictions of counts."""
 
-from calibjax.distributions._poisson._poisson import Poisson as Poisson
+from calibjax.distributions._poisson._poisson import Poisson

@@ -1,3 +1,3 @@
 """Student t predictions of real numbers."""
 
-from calibjax.distributions._student_t._student_t import StudentT as StudentT
+from calibjax.distributions._student_t._student_t import StudentT

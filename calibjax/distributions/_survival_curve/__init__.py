@@ -1,3 +1,3 @@
 """Predicted survival curves."""
 
-from calibjax.distributions._survival_curve._survival_curve import SurvivalCurve as SurvivalCurve
+from calibjax.distributions._survival_curve._survival_curve import SurvivalCurve

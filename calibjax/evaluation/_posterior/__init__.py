@@ -1,5 +1,4 @@
 """Is a posterior right? Simulations whose parameters are known, and draws of their posteriors."""
 
-from calibjax.evaluation._posterior._check_posterior import check_posterior as check_posterior
-from calibjax.evaluation._posterior._result import ParameterCheck as ParameterCheck
-from calibjax.evaluation._posterior._result import PosteriorCheck as PosteriorCheck
+from calibjax.evaluation._posterior._check_posterior import check_posterior
+from calibjax.evaluation._posterior._result import ParameterCheck, PosteriorCheck
