@@ -523,8 +523,8 @@ def test_a_foreign_or_damaged_file_is_refused(tmp_path):
     for text, message in {
         json.dumps(whole)[:-30]: "map.json: expected a file that Recalibrator.save has written",
         "[]": "expected a file that Recalibrator.save has written",
-        json.dumps({"schema": "other", "version": 1}): "expected schema .*, got other",
-        changed("version", value=1): "of version 2, got .* of version 1",
+        json.dumps({"schema": "other", "version": 1}): "with schema .*, got other",
+        changed("version", value=1): "version 2, got 1",
         changed("fit", "converged", value="yes"): "damaged .*boolean",
         changed("fit", "n_classes", value=4): "damaged",
         changed("steps", 0, "step", value="Other"): "damaged .*Other",

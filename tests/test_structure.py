@@ -26,6 +26,7 @@ ROOMS = [
     "_compile",
     "_sharding",
     "_check",
+    "_files",
     "_numbers",
     "_loops",
     "_parameters",

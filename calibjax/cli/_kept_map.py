@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from calibjax._files import json_of
 from calibjax.cli._columns import Columns
 from calibjax.cli._terminal import BadInput
 from calibjax.evaluation import Place, Table, listed
@@ -62,7 +63,7 @@ def as_file(recalibrator: Recalibrator, fitted: Fitted) -> bytes:
     assert fitted.place is not None
     columns = dataclasses.asdict(fitted.place) | {"target": fitted.target}
     content = content_of(recalibrator) | {"columns": columns}
-    return json.dumps(content, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+    return json_of(content)
 
 
 def kept_map(path: Path) -> tuple[Recalibrator, Fitted]:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from filelock import FileLock, Timeout
 
+from calibjax._files import replacing
 from calibjax.cli._batches import in_order_of
 from calibjax.cli._columns import Columns, in_order
 from calibjax.cli._monitor_picture import draw
@@ -27,7 +28,6 @@ from calibjax.cli._terminal import (
     working,
 )
 from calibjax.cli._with_columns import with_columns
-from calibjax.monitoring import replacing
 
 
 @with_columns(

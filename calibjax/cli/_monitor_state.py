@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax import monitoring
+from calibjax._files import check_header, npz_of, read_npz, with_leaves
 from calibjax.cli._batches import Fingerprint, batches_of, place_of
 from calibjax.cli._columns import Columns
 from calibjax.cli._counted import Counted
@@ -93,8 +94,8 @@ def read_state(
         first = monitoring.CalibrationMonitor.start(key, example, **options)
         streams = dict.fromkeys(names, Stream(first))
         return KeptMonitor(path, streams, meaning, reserve=(first,) * meaning["--reserve"])
-    header, arrays = monitoring.read_file(path)
-    monitoring.check_header(path, header, _KIND)
+    header, arrays = read_npz(path, "a monitor")
+    check_header(path, header, _KIND)
     kept = header["meaning"] | {"--lag": header["lag"]}
     for name, given in (("--reserve", reserve), ("--lag", lag), ("--level", level)):
         if given is None:
@@ -109,11 +110,11 @@ def read_state(
     # The same row twice, because one row is no example; which one does not matter here.
     example = jax.tree.map(lambda x: x[jnp.zeros(2, int)], model.predictions)
     like = monitoring.CalibrationMonitor.start(key, example, lag=kept["--lag"])
-    monitoring.check_header(path, header, monitoring.header_of(like) | _KIND)
+    check_header(path, header, monitoring.header_of(like) | _KIND)
     streams, n_reserved = header["streams"], header["n_reserved"]
     # All that are reserved are at the start, and one of them is kept.
     n_monitors = len(streams) + min(n_reserved, 1)
-    tree = monitoring.with_leaves(path, arrays, _tree_of([like] * n_monitors))
+    tree = with_leaves(path, arrays, _tree_of([like] * n_monitors))
     monitors = tree if n_monitors > 1 else [tree]
     return KeptMonitor(
         path,
@@ -148,7 +149,7 @@ def as_file(kept: KeptMonitor) -> bytes:
     header |= {"n_reserved": len(kept.reserve)}
     header |= {"rows": base64.b64encode(kept.rows.astype("<u4").tobytes()).decode()}
     try:
-        return monitoring.as_file(header, _tree_of([*monitors, *kept.reserve[:1]]))
+        return npz_of(header, _tree_of([*monitors, *kept.reserve[:1]]))
     except ValueError as error:
         raise BadInput(f"{kept.path}: nothing was counted, because {error}") from error
 

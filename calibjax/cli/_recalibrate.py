@@ -10,6 +10,7 @@ import numpy as np
 import typer
 
 from calibjax._distribution import Distribution
+from calibjax._files import replacing
 from calibjax.cli._beside import Beside, names_beside
 from calibjax.cli._columns import Columns
 from calibjax.cli._held_out import HeldOut, held_out, normal_again
@@ -20,7 +21,6 @@ from calibjax.cli._with_columns import with_columns
 from calibjax.cli._write import WRITTEN, with_columns_of
 from calibjax.distributions import Empirical, Quantiles
 from calibjax.evaluation import Place, dependence_of
-from calibjax.monitoring import replacing
 from calibjax.recalibration import fit_recalibrator
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,14 @@ from jax.typing import ArrayLike
 from calibjax._between import Between, Targets
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
+from calibjax._files import (
+    check_header,
+    npz_of,
+    read_npz,
+    structure_in_words,
+    with_leaves,
+    write_file,
+)
 from calibjax._parameters import family_name
 from calibjax._rows import (
     Data,
@@ -40,20 +48,14 @@ from calibjax.monitoring._checks import (
     not_counted,
 )
 from calibjax.monitoring._chunks import order_of_rows
-from calibjax.monitoring._file import (
-    as_file,
-    check_header,
-    header_of,
-    read_file,
-    replacing,
-    with_leaves,
-)
 from calibjax.monitoring._outcomes import outcomes_of
 
 T = TypeVar("T")
 
 # The number of predictions that the functions of predictions are made of.
 _LANDMARKS = 64
+# The number of the version changes with what a file holds.
+_SCHEMA, _VERSION = "calibjax.CalibrationMonitor", 2
 
 
 @struct
@@ -291,8 +293,7 @@ class CalibrationMonitor:
         Raises:
             ValueError: the monitor holds NaN; an older file remains.
         """
-        with replacing(path, as_file(header_of(self), self)):
-            pass
+        write_file(path, npz_of(header_of(self), self))
 
     def load(self, path: str | os.PathLike[str]) -> "CalibrationMonitor":
         """The monitor whose numbers are in a file, if it was started with the same arguments.
@@ -305,7 +306,7 @@ class CalibrationMonitor:
             ValueError: the file is of another family, of other kernels, shapes or dtypes, broken,
                 or something else; the error names the file.
         """
-        header, arrays = read_file(path)
+        header, arrays = read_npz(path, "a monitor")
         check_header(path, header, header_of(self))
         return with_leaves(path, arrays, self)
 
@@ -321,6 +322,17 @@ class CalibrationMonitor:
             f"CalibrationMonitor({family_name(self.landmarks)} predictions, {rows:.0f} rows{lost}, "
             f"e_value = {e_value:.3g}, pvalue {of_pvalue})"
         )
+
+
+def header_of(monitor: CalibrationMonitor) -> dict[str, Any]:
+    """What a file says of a monitor, next to its numbers."""
+    return {
+        "schema": _SCHEMA,
+        "version": _VERSION,
+        "family": structure_in_words(monitor.landmarks),
+        "kernels": structure_in_words(monitor.kernels),
+        "lag": monitor.lag,
+    }
 
 
 @optimised_on_devices

@@ -1,14 +1,13 @@
 """Recalibrators in files of JSON."""
 
 import dataclasses
-import json
 import os
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from calibjax._files import json_of, read_json, write_file
 from calibjax._rows import ColumnCode, different
 from calibjax._struct import is_array
 from calibjax.recalibration._groups import Coding, GroupCurve
@@ -17,25 +16,19 @@ from calibjax.recalibration._recalibrator import Fit, Recalibrator
 from calibjax.recalibration._unit_line import ConditionalLine, ConformalLine, UnitLine
 
 # The number of the version changes with what a file holds.
-_SCHEMA, _VERSION = "calibjax.Recalibrator", 2
+_KIND = {"schema": "calibjax.Recalibrator", "version": 2}
 _DTYPES = ("float32", "float64")
 _STEPS = STEPS | {x.__name__: x for x in (ConditionalLine, ConformalLine, GroupCurve, UnitLine)}
 
 
 def save(recalibrator: Recalibrator, path: str | os.PathLike[str]) -> None:
-    """Writes the file, first beside its place, so that an old one is replaced at once or not."""
-    # Python's shortest decimals of float64 are read back as the same numbers.
-    text = json.dumps(content_of(recalibrator), allow_nan=False, ensure_ascii=False)
-    beside = Path(f"{os.fspath(path)}.part")
-    beside.write_text(text + "\n", encoding="utf-8")
-    beside.replace(path)
+    """Writes the file, which replaces an old one at once or not."""
+    write_file(path, json_of(content_of(recalibrator)))
 
 
 def content_of(recalibrator: Recalibrator) -> dict[str, Any]:
     """What a file holds of a recalibrator, which JSON can write; more may stand beside it."""
-    return {
-        "schema": _SCHEMA,
-        "version": _VERSION,
+    return _KIND | {
         "fit": recalibrator.fit._asdict(),
         "steps": _as_json(recalibrator.steps),
         "groups": _as_json(recalibrator.of_groups),
@@ -63,17 +56,7 @@ def load_recalibrator(path: str | os.PathLike[str]) -> Recalibrator:
         >>> bool(jnp.all(loaded(predictions).probs == recalibrator(predictions).probs))
         True
     """
-    content = Path(path).read_bytes()
-    try:
-        found = json.loads(content)
-        schema, version = found["schema"], found["version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: expected a file that Recalibrator.save has written.") from error
-    if (schema, version) != (_SCHEMA, _VERSION):
-        raise ValueError(
-            f"{path}: expected schema {_SCHEMA} of version {_VERSION}, got {schema} of version "
-            f"{version}."
-        )
+    found = read_json(path, _KIND, "Recalibrator.save")
     try:
         fit = _fit_of(found["fit"])
         steps = _of_json(found["steps"])
