@@ -22,6 +22,7 @@ PACKAGE = Path(cj.__file__).parent
 
 # Imports point backwards in this list, or stay within a room.
 ROOMS = [
+    "_text",
     "_struct",
     "_compile",
     "_sharding",

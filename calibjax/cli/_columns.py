@@ -7,12 +7,13 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._text import listed
 from calibjax.cli._files import read_tables
 from calibjax.cli._harness import ANSWERS, PROBS, PROBS_PER_LETTER, TARGET
 from calibjax.cli._table import FileTable
 from calibjax.cli._terminal import BadInput
 from calibjax.distributions import Categorical
-from calibjax.evaluation import ColumnNames, Model, listed
+from calibjax.evaluation import ColumnNames, Model
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from calibjax._files import json_of
+from calibjax._text import listed
 from calibjax.cli._columns import Columns
 from calibjax.cli._terminal import BadInput
-from calibjax.evaluation import Place, Table, listed
+from calibjax.evaluation import Place, Table
 from calibjax.recalibration import Recalibrator, content_of, load_recalibrator
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibjax import monitoring
+from calibjax._text import listed
 from calibjax.cli._batches import Fingerprints, batches_of, data_of
 from calibjax.cli._counted import (
     Counted,
@@ -20,7 +21,7 @@ from calibjax.cli._counted import (
 )
 from calibjax.cli._seen import parts_of, remembered
 from calibjax.cli._terminal import BadInput
-from calibjax.evaluation import Model, dependence_of, listed
+from calibjax.evaluation import Model, dependence_of
 
 _LARGEST = 1e300
 

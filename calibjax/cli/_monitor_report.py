@@ -4,8 +4,8 @@ import math
 from decimal import Decimal
 from typing import Any
 
+from calibjax._text import listed, text_table
 from calibjax.cli._kept_monitor import KeptMonitor, Stream
-from calibjax.evaluation import listed
 
 
 def found_of(kept: KeptMonitor) -> dict[str, Any]:
@@ -75,8 +75,7 @@ def _table(kept: KeptMonitor) -> str:
             since = [stream.first_alarm.name, stream.batch_of(stream.first_alarm.changed_at)]
         pvalue = f"{pvalues[name]:.2g}" if pvalues[name] else _UNDERFLOW
         lines.append([name, str(stream.n_rows), _largest(stream), pvalue, *since])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    shown = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+    shown = text_table(lines, "<" * len(head))
     count = sum(stream.first_alarm is not None for stream in kept.streams.values())
     of_streams = f"{len(names)} stream{'s' * (len(names) > 1)} of {kept.meaning['--stream']}"
     if count:

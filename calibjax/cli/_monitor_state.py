@@ -11,12 +11,13 @@ import numpy as np
 
 from calibjax import monitoring
 from calibjax._files import check_header, npz_of, read_npz, with_leaves
+from calibjax._text import listed
 from calibjax.cli._batches import Fingerprint, batches_of, place_of
 from calibjax.cli._columns import Columns
 from calibjax.cli._counted import Counted
 from calibjax.cli._kept_monitor import Evidence, FirstAlarm, KeptMonitor, Stream, streams_of
 from calibjax.cli._terminal import BadInput
-from calibjax.evaluation import Model, listed
+from calibjax.evaluation import Model
 
 # The number of the version changes with what a file holds.
 _KIND = {"schema": "calibjax monitor", "version": 6}

@@ -10,8 +10,9 @@ import numpy as np
 import polars as pl
 import typer
 
+from calibjax._text import listed
 from calibjax.cli._terminal import BadInput
-from calibjax.evaluation import Table, cells_of, listed
+from calibjax.evaluation import Table, cells_of
 
 # What Python calls by a word for many rows has the word for one column on the command line.
 _OPTIONS = {"weights": "weight", "clusters": "cluster", "times": "time", "groups": "segments"}

@@ -15,7 +15,6 @@ from calibjax.evaluation._frames import (
     dependence_of,
     group_columns,
     groups_of,
-    listed,
 )
 from calibjax.evaluation._independence import remarks_on_independence
 from calibjax.evaluation._neighbours import Column

@@ -9,6 +9,7 @@ import numpy as np
 
 from calibjax._rows import Data, rung
 from calibjax._struct import on_host
+from calibjax._text import text_table
 from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._number import number
 from calibjax.evaluation._saved import plain
@@ -79,14 +80,7 @@ class GroupVerdicts:
         for x in self.groups:
             words = "" if not x.directions else str(x.directions[0])
             rows.append((x.name, str(x.n), number(x.pvalue), number(x.adjusted), words))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(
-                f"{cell:{side}{width}}"
-                for cell, side, width in zip(row, "<><<<", widths, strict=True)
-            ).rstrip()
-            for row in rows
-        ]
+        lines = text_table(rows, "<><<<")
         if self.too_small:
             lines.append(self.note())
         return "\n".join(lines)

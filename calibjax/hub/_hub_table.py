@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from calibjax._text import text_table
 from calibjax.distributions import Quantiles
 from calibjax.hub._forecasts import HubForecasts
 from calibjax.hub._scores import MeanScores, mean_scores
@@ -62,14 +63,7 @@ class HubTable:
         cells = [["model", *columns]]
         for name, row in self.models.items():
             cells.append([name, *(_shown(column, row[column]) for column in columns)])
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = [
-            "  ".join(
-                [row[0].ljust(widths[0])]
-                + [x.rjust(width) for x, width in zip(row[1:], widths[1:], strict=True)]
-            )
-            for row in cells
-        ]
+        lines = text_table(cells, "<" + ">" * len(columns))
         lines.append(f"p-values: {self.dependence}.")
         if self.comparison is None:
             return "\n".join([*lines, "Mean score:", *self.scores.lines()])

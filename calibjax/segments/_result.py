@@ -9,6 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._struct import is_array, is_traced, static, struct
+from calibjax._text import text_table
 from calibjax.resampling import rank_of_level
 from calibjax.segments._coarse_sizes import Pieces
 from calibjax.segments._effects import Effects, effects_of, in_words
@@ -251,15 +252,7 @@ class SegmentTestResult:
         for x in shown:
             expected = f"{x.expected.low:.3g} … {x.expected.high:.3g}"
             rows.append((x.name, str(x.n), x.words, expected, f"{x.score:.1f}", f"{x.pvalue:.3g}"))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        aligned = ["<", ">", "<", "<", ">", "<"]
-        lines = [
-            "  ".join(
-                f"{cell:{side}{width}}"
-                for cell, side, width in zip(row, aligned, widths, strict=True)
-            ).rstrip()
-            for row in rows
-        ]
+        lines = text_table(rows, "<><<><")
         n_left = sum(map(int, np.asarray(self.sums.is_tested).ravel())) - len(shown)
         notes = [f"and {n_left} more"] if n_left else []
         return "\n".join([self.sentence(), f"({self.method})", "", *lines, *notes, *self.notes()])

@@ -13,4 +13,4 @@ from calibjax.evaluation._frames._rows import (
     targets_of,
     weights_of,
 )
-from calibjax.evaluation._frames._table import Table, are_empty, listed
+from calibjax.evaluation._frames._table import Table, are_empty

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from calibjax._distribution import Distribution
+from calibjax._text import listed
 from calibjax.distributions import Bernoulli, Categorical
 from calibjax.evaluation._frames._labels import (
     labels_of_classes,
@@ -15,7 +16,7 @@ from calibjax.evaluation._frames._labels import (
     letters_of_options,
 )
 from calibjax.evaluation._frames._places import Place
-from calibjax.evaluation._frames._table import Table, listed, stems
+from calibjax.evaluation._frames._table import Table, stems
 
 # A level in the name of a column, such as q0.1, q10 and 10%.
 _NUMBER = r"\d+\.?\d*|\.\d+"

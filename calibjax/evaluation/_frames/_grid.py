@@ -7,9 +7,9 @@ from typing import Any, Self
 import numpy as np
 
 from calibjax._rows import text_of
+from calibjax._text import listed
 from calibjax.evaluation._frames._cells import cells_of
 from calibjax.evaluation._frames._python_table import PythonTable
-from calibjax.evaluation._frames._table import listed
 
 
 @dataclasses.dataclass(frozen=True)

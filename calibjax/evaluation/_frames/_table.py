@@ -10,6 +10,7 @@ import numpy as np
 from calibjax._rows import NO_VALUE, text_of
 from calibjax._rows import is_missing as is_missing_item
 from calibjax._struct import on_host
+from calibjax._text import listed
 from calibjax.evaluation._arrays import as_floats
 
 _TRUE, _FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
@@ -337,12 +338,6 @@ def stems(pattern: str, names: Sequence[str]) -> list[str]:
     """What the * of a pattern stands for in each name."""
     start, end = _halves(pattern)
     return [name[len(start) : len(name) - len(end)] for name in names]
-
-
-def listed(items: Sequence[object]) -> str:
-    """Names or numbers in an error; the first ten of many."""
-    shown = [f"{x:g}" if isinstance(x, float) else str(x) for x in items[:10]]
-    return ", ".join([*shown, f"… {len(items)} in all"] if len(items) > 10 else shown)
 
 
 def _halves(pattern: str) -> tuple[str, str]:

@@ -7,9 +7,7 @@ import jax
 import numpy as np
 
 from calibjax._rows import in_one_precision
-
-# So many simulations are named in a message.
-_MOST_NAMED = 8
+from calibjax._text import listed
 
 
 class Parameters(NamedTuple):
@@ -92,9 +90,3 @@ def common_rows(labels: Mapping[str, np.ndarray | None]) -> dict[str, np.ndarray
 def in_words(items: Sequence[str]) -> str:
     """All of them, with "and" before the last one."""
     return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]]))
-
-
-def listed(items: Sequence[Any]) -> str:
-    """The first of them in words."""
-    shown = [str(x) for x in items[:_MOST_NAMED]]
-    return ", ".join([*shown, "…"] if len(items) > _MOST_NAMED else shown)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from calibjax._text import text_table
 from calibjax.evaluation._posterior._ranks import chance_of, normal_scores, shift_and_spread
 from calibjax.evaluation._saved import plain
 
@@ -162,11 +163,7 @@ class PosteriorCheck:
             lines.append([check.name, *numbers, *given])
         if self.joint is not None:
             lines.append(["all together", "", "", f"{self.joint:.3f}", *([""] if has_x else [])])
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        shown = [
-            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
-            for row in lines
-        ]
+        shown = text_table(lines, "<" + ">" * (len(lines[0]) - 1))
         n_tests = self._n_tests()
         adjusted = f"; the p-value of the verdict is adjusted for {n_tests} tests"
         note = (

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from calibjax._rows import typed_column
+from calibjax._text import listed
 from calibjax.evaluation._posterior._observations import Observations
-from calibjax.evaluation._posterior._parameters import Parameters, common_rows, in_words, listed
+from calibjax.evaluation._posterior._parameters import Parameters, common_rows, in_words
 from calibjax.evaluation._posterior._ranks import has_few_values
 
 # Right posteriors that share a larger part of their draws are rejected too often.
