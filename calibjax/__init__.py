@@ -21,6 +21,7 @@ draws, and others; `as_predictions` takes those of other libraries.
 
 from calibjax._between import Between as Between
 from calibjax._distribution import Distribution as Distribution
+from calibjax._rows import Data as Data
 from calibjax.curves import CORPCurve as CORPCurve
 from calibjax.curves import CovariateCurve as CovariateCurve
 from calibjax.curves import CoverageCurve as CoverageCurve

@@ -14,7 +14,7 @@ from messages import check_message
 from scipy import special, stats
 
 import calibjax as cj
-from calibjax._rows import check_data, clean
+from calibjax._rows import as_data, clean
 from calibjax._struct import as_pytree
 from calibjax.discrepancy import normal_form
 from calibjax.features import residual_feature
@@ -124,7 +124,7 @@ def all_targets(key, data, n_draws):
 def test_every_draw_of_labels_is_a_plain_sum_over_pairs(name, key, float64):
     predictions, probs = LABELS[name](RNG(0))
     labels = RNG(1).integers(probs.shape[1], size=N)
-    data = check_data(cast(predictions), jnp.asarray(labels))
+    data = as_data(cast(predictions), jnp.asarray(labels))
     # More than one group of draws, and not a whole number of them.
     found = forms(key, terms_of(list(map(normal_form, as_pytree(LABEL_KERNELS)))), data, 130)
     targets = np.asarray(all_targets(key, data, 130))
@@ -146,7 +146,7 @@ def test_estimates_are_those_of_skce(key, float64):
 @pytest.mark.slow
 def test_many_pieces_and_draws_of_more_than_one_pass(key, float64, monkeypatch):
     predictions, probs = LABELS["3 classes"](RNG(0))
-    data = check_data(cast(predictions), jnp.asarray(RNG(1).integers(3, size=N)))
+    data = as_data(cast(predictions), jnp.asarray(RNG(1).integers(3, size=N)))
     terms = terms_of(list(map(normal_form, as_pytree(LABEL_KERNELS[:2]))))
     expected = jax.jit(lambda: redrawn_skce(key, terms, clean(data), 130, 3, None)[0])()
     monkeypatch.setattr("calibjax.hypothesis_tests._redrawn_skce._SUMS", 1)
@@ -177,7 +177,7 @@ def test_every_draw_of_reals_is_a_plain_sum_over_pairs(data_of, key, float64):
         cj.DistanceKernel(cj.Wasserstein(), 0.7),
         cj.GaussianKernel(0.8) + 0.5 * cj.LaplacianKernel(1.2),
     )
-    data = check_data(cast(predictions), jnp.asarray(targets))
+    data = as_data(cast(predictions), jnp.asarray(targets))
     terms = terms_of([normal_form(as_pytree(kernel))])
     found = forms(key, terms, data, B)[0]
     # The same waves.
@@ -500,7 +500,7 @@ def test_equal_data_are_equal_where_events_are_rare(expected_events, key):
     for events in (0, 1, 2):
         labels = jnp.asarray(np.arange(n) < events)
         result = cj.aggregated_skce_test(key, None, predictions, labels, n_resamples=n_draws)
-        data = check_data(predictions, labels)
+        data = as_data(predictions, labels)
         counts = np.array([y.sum() for y in np.asarray(all_targets(key, data, n_draws))[1:]])
         m = np.asarray(result.null_distribution)
         # The exact ranks of numbers of events, from medians of what rounding leaves apart.

@@ -17,7 +17,7 @@ from test_aggregated import all_targets, forms
 
 import calibjax as cj
 from benchmarks.works import covariates as benchmark
-from calibjax._rows import check_data, with_covariates
+from calibjax._rows import as_data
 from calibjax.discrepancy import normal_form
 from calibjax.expectations import default_kernels_of_data, judging_kernels
 from calibjax.hypothesis_tests import _aggregation
@@ -26,7 +26,7 @@ from calibjax.hypothesis_tests._kernel_terms import terms_of, with_columns
 from calibjax.hypothesis_tests._result import Members
 
 RNG = np.random.default_rng
-# With one masked row more, they stay on their rung.
+# With one masked row more, they stay on their bucket.
 N = 13
 AGE = np.array([30, 41, 30, 22, 57, 38, 41, 19, 63, 30, 25, 47, 33])
 FEE = RNG(7).normal(size=N)
@@ -103,8 +103,7 @@ def check_sums(found, names, kernels, residuals, weights):
 
 
 def test_every_draw_of_labels_is_a_plain_sum_over_pairs(key, float64):
-    data = check_data(*cast((cj.Categorical(PROBS), LABELS)), weights=WEIGHTS)
-    data = with_covariates(data, COLUMNS)
+    data = as_data(*cast((cj.Categorical(PROBS), LABELS)), weights=WEIGHTS, covariates=COLUMNS)
     terms, names = with_terms(data)
     found = forms(key, terms, data, 19)
     assert found.shape == (6 + 3 * (3 + 1 + 3 + 1 + 3 + 1), 20)
@@ -122,8 +121,7 @@ def test_every_draw_of_labels_is_a_plain_sum_over_pairs(key, float64):
 
 
 def test_sums_of_numbers_are_plain_sums_over_pairs(key, float64):
-    data = check_data(*cast((cj.Normal(LOC, SCALE), TARGETS)))
-    data = with_covariates(data, COLUMNS)
+    data = as_data(*cast((cj.Normal(LOC, SCALE), TARGETS)), covariates=COLUMNS)
     terms, names = with_terms(data)
     found = np.asarray(forms(key, terms, data, 1))[9:, :1]
     z = ((TARGETS - LOC) / SCALE)[:, None, None]
@@ -261,8 +259,8 @@ class Table:
 
 
 def test_frames_are_columns():
-    data = check_data(PREDICTIONS, EVENTS)
-    ours, theirs = (with_covariates(data, x).covariates for x in (COLUMNS, Table(COLUMNS)))
+    given = COLUMNS, Table(COLUMNS)
+    ours, theirs = (as_data(PREDICTIONS, EVENTS, covariates=x).covariates for x in given)
     assert ours.names == theirs.names == ("age", "race", "fee")
     assert ours.sizes == theirs.sizes == (0, 3, 0)
     np.testing.assert_array_equal(ours.values, theirs.values)
@@ -274,8 +272,8 @@ def test_frames_are_columns():
 def test_more_categories_than_can_be_told_apart():
     n = 400
     names = np.concatenate([np.repeat("often", 100), np.arange(300).astype(str)])
-    data = check_data(cj.Bernoulli(np.full(n, 0.5, np.float32)), np.zeros(n, int))
-    found = with_covariates(data, {"zip": names}).covariates
+    predictions = cj.Bernoulli(np.full(n, 0.5, np.float32))
+    found = as_data(predictions, np.zeros(n, int), covariates={"zip": names}).covariates
     assert found.sizes == (64,)
     codes, counts = np.unique(np.asarray(found.values), return_counts=True)
     np.testing.assert_array_equal(codes, np.arange(64))

@@ -100,7 +100,7 @@ ERRORS = {
     ),
     "two for auto": (
         lambda: cj.cross_fit(PREDICTIONS, EVENTS, "auto", 2, clusters=CLUSTERS // 10),
-        "clusters must have at least 2 different values, got 1",
+        "clusters or times must have at least 2 different values, got 1",
     ),
 }
 

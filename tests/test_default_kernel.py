@@ -226,7 +226,7 @@ def test_default_kernel_is_ready_to_use(family, dtype):
 def test_default_kernels_share_their_kernels_of_predictions(family, n_different):
     """Tests and monitors compute each of them once: a part that is shared stays one object."""
     predictions = FAMILIES[family](9, 0)[0]
-    assert len(default_prediction_kernels(Data(predictions, None))) == n_different
+    assert len(default_prediction_kernels(Data.unchecked(predictions))) == n_different
     assert n_different < len(default_kernels(predictions))
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 from test_between import KERNEL, by_hand, rows
 
 import calibjax as cj
-from calibjax._rows import Dependence, check_data, clean, with_dependence
+from calibjax._rows import Dependence, as_data, clean, with_dependence
 from calibjax.discrepancy import normal_form
 from calibjax.operators import tiled_h
 from calibjax.resampling import dependent_sums, multipliers
@@ -55,7 +55,7 @@ def sums_by_hand(name, h, v, w):
 
 
 def draws_of(name, predictions, targets, weights=WEIGHTS):
-    data = check_data(predictions, targets, None, weights, intervals=True)
+    data = as_data(predictions, targets, weights=weights, intervals=True)
     data = clean(with_dependence(data, Dependence(**CASES[name])))
     terms = normal_form(KERNEL)
     found = jax.jit(lambda data: dependent_sums(KEY, tiled_h(terms, data), data, R, False))(data)
@@ -193,7 +193,7 @@ def test_bad_arguments():
     lines = [
         (interval(clusters=times, times=times), "clusters and times must not both be given"),
         (interval(horizon=2), "times must be given with a horizon"),
-        (interval(clusters=times * 0), "clusters must have at least 2 different values"),
+        (interval(clusters=times * 0), "clusters or times must have at least 2 different values"),
         (interval(times=times, horizon=6), "times must be more than one horizon apart"),
         (interval(clusters=times[:5]), r"clusters must have shape \[n\] with n = 6"),
         (interval(weights=-times), "weights must be nonnegative"),

@@ -11,7 +11,7 @@ from messages import check_message
 from scipy import stats
 
 import calibjax as cj
-from calibjax._rows import Dependence, check_data, clean, with_dependence
+from calibjax._rows import Dependence, as_data, clean, with_dependence
 from calibjax.hypothesis_tests._multiplied_estimates import _MULTIPLIERS
 from calibjax.resampling import draw_targets, multipliers
 
@@ -49,7 +49,7 @@ def test_data_sets_are_multiplied_residuals(case):
     found = cj.consistency_test(KEY, estimator, predictions, TARGETS, **options)
 
     dependence = Dependence(*(given.get(x) for x in ("clusters", "times", "horizon")))
-    data = with_dependence(check_data(predictions, TARGETS, None, given.get("weights")), dependence)
+    data = with_dependence(as_data(predictions, TARGETS, weights=given.get("weights")), dependence)
     xi, drawn = (np.asarray(x) for x in parts(KEY, data, 24 if "times" in given else None))
     labels, weights = np.eye(3), weights / weights.max()
     observed = labels[TARGETS] - PROBS
@@ -96,7 +96,7 @@ def test_redraws_have_the_same_weights():
     predictions = cj.Categorical(PROBS)
     options = {"n_resamples": 99, "weights": WEIGHTS}
     found = cj.consistency_test(KEY, weighted_hits, predictions, TARGETS, **options)
-    data = check_data(predictions, TARGETS, None, WEIGHTS)
+    data = as_data(predictions, TARGETS, weights=WEIGHTS)
     data = with_dependence(data, Dependence(clusters=CLUSTERS))
     _, drawn = parts(KEY, data, None)
     hits = np.asarray(drawn) == PROBS.argmax(1)[:, None]
@@ -172,7 +172,7 @@ def test_reliability_band_by_plain_sums(case):
     dependence = Dependence(*(given.get(x) for x in ("clusters", "times", "horizon")))
     if not any(x in given for x in ("clusters", "times")):
         dependence = Dependence(clusters=CLUSTERS)
-    data = check_data(cj.Bernoulli(p), y, None, given.get("weights"))
+    data = as_data(cj.Bernoulli(p), y, weights=given.get("weights"))
     data = with_dependence(data, dependence)
     draw_key, multiplier_key = jax.random.split(KEY)
     n_times = 24 if "times" in given else None

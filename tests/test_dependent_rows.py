@@ -11,7 +11,7 @@ from messages import check_message
 from scipy import stats
 
 import calibjax as cj
-from calibjax._rows import Dependence, check_data, clean, with_dependence
+from calibjax._rows import Dependence, as_data, clean, with_dependence
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._kernel_terms import terms_of
 from calibjax.hypothesis_tests._law_under_h0 import MULTIPLIERS, Law
@@ -79,7 +79,7 @@ def test_every_data_set_is_a_plain_sum_over_pairs(name, key, float64):
     mean, sd, y = normal_data(RNG(0))
     # Weights over a decade, and residuals that are too small on average: lambda is above 0.
     y, weights = mean + 0.3 * (y - mean), RNG(1).uniform(0.1, 1.0, N)
-    data = check_data(cj.Normal(mean, sd), jnp.asarray(y), weights=weights / weights.max())
+    data = as_data(cj.Normal(mean, sd), jnp.asarray(y), weights=weights / weights.max())
     data = with_dependence(data, dependence)
     found, diagonal = found_sums(key, terms_of([normal_form(KERNEL)]), data, 130, law)
     xi = np.asarray(multipliers_of(key, data, 2, law))[:, :130]
@@ -119,7 +119,7 @@ def test_multipliers_of_clusters(key):
 
 
 def data_of_times():
-    return check_data(cj.Normal(np.zeros(N, np.float32), np.ones(N, np.float32)), jnp.zeros(N))
+    return as_data(cj.Normal(np.zeros(N, np.float32), np.ones(N, np.float32)), jnp.zeros(N))
 
 
 def test_multipliers_of_times(key):
@@ -220,7 +220,7 @@ def test_draws_are_hidden_as_the_rows_are(key, float64):
     targets = cj.Between.right_censored(
         jnp.minimum(time, censored_at), jnp.asarray(time <= censored_at), jnp.asarray(censored_at)
     )
-    data = check_data(cj.Weibull(np.ones(N), 1 / rate), targets, intervals=True)
+    data = as_data(cj.Weibull(np.ones(N), 1 / rate), targets, intervals=True)
     found, _ = found_sums(key, terms_of([normal_form(CONSTANT)]), data, 99, "redrawn")
     u = np.asarray(places(key, jnp.zeros(1, jnp.int32), jnp.float64))[:, :99]
     u = np.concatenate([1 - np.exp(-rate * time)[:, None], u], axis=1)
@@ -240,7 +240,7 @@ def test_counts_are_hidden_as_the_rows_are(key, float64):
         jnp.minimum(count, censored_at), jnp.asarray(count <= censored_at), jnp.asarray(censored_at)
     )
     kernel = cj.PITKernel(lambda p, q: 1.0, weights=np.array([1.0]))
-    data = check_data(cj.Poisson(rate), targets, intervals=True)
+    data = as_data(cj.Poisson(rate), targets, intervals=True)
     found, _ = found_sums(key, terms_of([normal_form(kernel)]), data, 99, "redrawn")
     draws = draw_targets(
         jax.random.split(key)[0], cj.Poisson(jnp.asarray(rate)), jnp.arange(N), jnp.int32(0)

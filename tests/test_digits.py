@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import calibjax as cj
-from calibjax._rows import check_data
+from calibjax._rows import as_data
 
 N, S = 200, 20
 DAY = 2460000.5  # whose neighbours in float32 are 0.25 away
@@ -32,9 +32,9 @@ def predictions(name, mean, draws, sd):
 def test_large_offsets_are_an_error_that_names_the_parameter(name):
     mean, draws, targets = rows(DAY, 0.1)
     with pytest.raises(ValueError, match=f"targets and {name} must not .* such as 2460000 from"):
-        check_data(predictions(name, mean, draws, 0.1), targets)
+        as_data(predictions(name, mean, draws, 0.1), targets)
     mean, draws, targets = rows(DAY, 100.0)
-    check_data(predictions(name, mean, draws, 100.0), targets)
+    as_data(predictions(name, mean, draws, 100.0), targets)
 
 
 def test_the_error_counts_what_is_left():
@@ -43,14 +43,14 @@ def test_the_error_counts_what_is_left():
     draws = targets[:, None] + 0.05 * (np.arange(S) % 3 - 1)
     values = np.unique(np.append(targets, draws)).size
     with pytest.raises(ValueError, match=f" {values} different values become [56]\\."):
-        check_data(cj.Empirical(draws), targets)
+        as_data(cj.Empirical(draws), targets)
 
 
 def test_one_coordinate_of_vectors_is_enough():
     _, draws, targets = rows(DAY, 0.1)
     vectors = cj.Empirical(np.stack([draws - DAY, draws], axis=-1))
     with pytest.raises(ValueError, match="targets and samples must not"):
-        check_data(vectors, np.stack([targets - DAY, targets], axis=-1))
+        as_data(vectors, np.stack([targets - DAY, targets], axis=-1))
 
 
 def test_evaluate_takes_the_numbers_as_they_came():
@@ -67,7 +67,7 @@ def test_evaluate_takes_the_numbers_as_they_came():
 def test_x64_takes_them():
     _, draws, targets = rows(DAY, 0.1)
     with jax.enable_x64(True):
-        check_data(cj.Empirical(draws), targets)
+        as_data(cj.Empirical(draws), targets)
 
 
 ORDINARY = {
@@ -86,19 +86,19 @@ ORDINARY = {
 
 @pytest.mark.parametrize("case", ORDINARY)
 def test_ordinary_rows_pass(case):
-    check_data(*ORDINARY[case](*rows(0.0, 1.0)))
+    as_data(*ORDINARY[case](*rows(0.0, 1.0)))
 
 
 def test_few_collisions_among_many_numbers_pass():
     rng = np.random.default_rng(0)
     draws = rng.random((10, 100_000))
     assert np.unique(draws.astype(np.float32)).size < draws.size
-    check_data(cj.Empirical(draws), rng.random(10))
+    as_data(cj.Empirical(draws), rng.random(10))
 
 
 def test_masked_rows_do_not_count():
     _, draws, targets = rows(DAY, 0.1)
     draws[::2], targets[::2] = draws[::2] - DAY, targets[::2] - DAY
     with pytest.raises(ValueError, match="must not"):
-        check_data(cj.Empirical(draws), targets, np.arange(N) % 2 == 1)
-    check_data(cj.Empirical(draws), targets, np.arange(N) % 2 == 0)
+        as_data(cj.Empirical(draws), targets, where=np.arange(N) % 2 == 1)
+    as_data(cj.Empirical(draws), targets, where=np.arange(N) % 2 == 0)

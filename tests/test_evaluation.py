@@ -18,7 +18,7 @@ from sklearn import metrics
 
 import calibjax as cj
 import calibjax.plot
-from calibjax._rows import check_data, padded
+from calibjax._rows import as_data, padded
 from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._inputs import read_inputs
@@ -148,7 +148,7 @@ def test_measures_are_those_of_scikit_learn(evaluation):
 
 
 def measures_of(predictions, targets):
-    return measures(jax.random.key(0), padded(check_data(predictions, targets)), 0.95, 9)
+    return measures(jax.random.key(0), padded(as_data(predictions, targets)), 0.95, 9)
 
 
 def test_the_brier_score_of_events_is_that_of_scikit_learn():
@@ -200,7 +200,7 @@ def test_impossible_targets_are_named():
 
 def test_which_targets_are_impossible():
     def impossible(predictions, targets):
-        return impossible_rows(check_data(predictions, targets)).tolist()
+        return impossible_rows(as_data(predictions, targets)).tolist()
 
     x = jnp.array([0.0, 0.5, 1.0, 1e-30])
     assert impossible(cj.Bernoulli(x), jnp.array([1, 1, 0, 1])) == [0, 2]
@@ -222,7 +222,7 @@ def test_which_targets_are_impossible():
     words = in_words(Impossible(np.array([0])), curves)
     assert "the probability 0, before the curve falls or after it has reached 0 (row 0)" in words
     known = cj.Between.right_censored(jnp.array([0.5, 1.5, 4.0]), jnp.ones(3, bool))
-    data = padded(check_data(curves, known, intervals=True))
+    data = padded(as_data(curves, known, intervals=True))
     score = measures(jax.random.key(0), data, 0.95, 9)["log score"]
     assert (score.value, score.note) == (np.inf, "2 events where curves are flat: rows 0, 2")
 

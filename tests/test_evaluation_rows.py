@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 import calibjax as cj
-from calibjax._rows import Dependence, check_data, padded
+from calibjax._rows import Dependence, as_data, padded
 from calibjax.evaluation._dependence import read_dependence, read_weights, remarks_on_rows
 from calibjax.evaluation._events import events_of
 from calibjax.evaluation._hidden import remark_on_hidden, shift_in_words, target_in_words
@@ -123,7 +123,7 @@ def test_rows_that_are_censored_between_few_times_of_curves_are_said():
 
 
 def _events(curves, low, high):
-    return events_of(padded(check_data(curves, cj.Between(low, high), intervals=True)), 0.95)
+    return events_of(padded(as_data(curves, cj.Between(low, high), intervals=True)), 0.95)
 
 
 def test_of_which_targets_events_are_counted():
@@ -313,7 +313,7 @@ def test_weighted_means_of_draws():
     kept = np.flatnonzero(weights)
     key, values = keys_of(0).measures, []
     for rows, w in ((twice, None), (kept, weights[kept])):
-        data = check_data(cj.Bernoulli(jnp.asarray(probabilities[rows])), y[rows], weights=w)
+        data = as_data(cj.Bernoulli(jnp.asarray(probabilities[rows])), y[rows], weights=w)
         values.append(label_statistics(key, padded(data), 9)[1])
     for name in values[0]:
         assert values[0][name][-1] == pytest.approx(values[1][name][-1], rel=1e-6), name

@@ -9,7 +9,7 @@ from scipy.special import expit, log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 
 import calibjax as cj
-from calibjax._rows import check_data
+from calibjax._rows import as_data
 from calibjax.recalibration import fit_recalibration_of_data
 
 M = 3
@@ -96,7 +96,7 @@ def test_a_search_that_goes_on_for_ever_found_no_minimum():
     probs = jnp.array([0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9])
     found = [
         fit_recalibration_of_data(
-            cj.vector_scaling, (1.0, 0.0), check_data(cj.Bernoulli(probs), jnp.array(labels))
+            cj.vector_scaling, (1.0, 0.0), as_data(cj.Bernoulli(probs), jnp.array(labels))
         )[1]
         for labels in ([0, 0, 1, 0, 1, 0, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1], [0] * 8)
     ]

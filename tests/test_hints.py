@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import calibjax as cj
-from calibjax._rows import check_data, padded
+from calibjax._rows import as_data, padded
 from calibjax.cli import app
 from calibjax.cli._columns import Columns
 from calibjax.evaluation import dependence_of
@@ -116,7 +116,7 @@ def test_rows_of_one_outcome_are_no_cluster(tmp_path):
         model = columns.read(path)
         found = columns_of_rows(model, columns)
         assert [column.name for column in found] == expected
-    data = padded(check_data(model.predictions, model.targets))
+    data = padded(as_data(model.predictions, model.targets))
     hint = remark_on_columns(neighbours_in_columns(jax.random.key(0), data, found))
     option, name = shlex.split(re.search(r"pass (--\w+ [\w']+)", hint)[1])
     assert option == "--cluster" and len(np.unique(dependence_of(model, name, None, None).clusters))

@@ -122,9 +122,9 @@ def test_the_score_interval_is_shorter_in_many_directions(key, float64):
 def test_largest_variance(float64):
     matrix = random_matrix(40, rank=6)
     kernel, predictions, targets = with_matrix(matrix)
-    from calibjax._rows import check_data, clean
+    from calibjax._rows import as_data, clean
 
-    data = clean(check_data(predictions, targets))
+    data = clean(as_data(predictions, targets))
     found = largest_variance(normal_form(kernel), data, 40, jnp.int32(40), None)
     centring = np.eye(40) - 1 / 40
     expected = np.linalg.eigvalsh(centring @ matrix @ centring)[-1] / 39
@@ -192,7 +192,7 @@ def test_few_rows_masks_and_batches(n, key, float64):
     np.testing.assert_allclose(high, alone.high, rtol=1e-9)
 
 
-def test_rows_between_two_rungs_of_the_ladder(key):
+def test_rows_between_two_buckets(key):
     """Rows that fill the data up are valid rows: a scale of 0 would make h of U NaN."""
     p = cj.Normal(jnp.linspace(1.0, 3.0, 9), jnp.ones(9))
     targets, kernel = p.sample(key), cj.default_kernel(p)

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import calibjax as cj
-from calibjax._rows import check_data, padded
+from calibjax._rows import as_data, padded
 from calibjax.cli._columns import Columns as ColumnOptions
 from calibjax.cli._table import FileTable
 from calibjax.evaluation import Model, Place
@@ -54,7 +54,7 @@ def labels(rng, together, n=N):
 def shares(draw, n_sets, levels=(0.01, 0.05)):
     """How many of the data sets have p-values up to the levels."""
     found = [
-        neighbour_dependence_test_of_data(jax.random.key(k), padded(check_data(*draw())))
+        neighbour_dependence_test_of_data(jax.random.key(k), padded(as_data(*draw())))
         for k in range(n_sets)
     ]
     return [np.mean(np.array(found) <= level) for level in levels]
@@ -116,16 +116,16 @@ def test_dependent_rows_are_flagged():
 
 def test_the_same_key_the_same_answer_and_few_rows_none():
     predictions, targets = autoregressive(np.random.default_rng(4))
-    data = padded(check_data(predictions, targets))
+    data = padded(as_data(predictions, targets))
     found = [neighbour_dependence_test_of_data(jax.random.key(0), data) for _ in range(2)]
     assert found[0] == found[1] == pytest.approx(1 / 300)
-    few = padded(check_data(predictions[:49], targets[:49]))
+    few = padded(as_data(predictions[:49], targets[:49]))
     assert neighbour_dependence_test_of_data(jax.random.key(0), few) is None
     both = cj.MultivariateNormalDiag(jnp.zeros((60, 2)), jnp.ones((60, 2)))
-    vectors = padded(check_data(both, jnp.zeros((60, 2))))
+    vectors = padded(as_data(both, jnp.zeros((60, 2))))
     assert neighbour_dependence_test_of_data(jax.random.key(0), vectors) is None
     hidden = cj.Between(targets, np.where(np.arange(N) % 4, targets, np.inf))
-    data = padded(check_data(predictions, hidden, intervals=True))
+    data = padded(as_data(predictions, hidden, intervals=True))
     assert neighbour_dependence_test_of_data(jax.random.key(0), data) <= 0.01
 
 
@@ -135,7 +135,7 @@ def test_other_columns_say_which_rows_depend():
     predictions, targets = autoregressive(rng)
     days = rng.permutation(N)
     predictions, targets = predictions[days], targets[days]
-    data = padded(check_data(predictions, targets))
+    data = padded(as_data(predictions, targets))
     wards = rng.integers(0, 10, N)
     columns = [Column("day", True, days.astype(float)), Column("ward", False, wards)]
     of_days, of_wards = neighbours_in_columns(jax.random.key(0), data, columns)

@@ -7,7 +7,7 @@ import pytest
 from instances import sample
 
 import calibjax as cj
-from calibjax._rows import Data, check_data, clean
+from calibjax._rows import Data, as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.operators import DenseH, low_rank_h, tiled_h
 
@@ -19,7 +19,7 @@ def tiles(key, float64):
     kernel, predictions, targets = sample("categorical-tv-white", N)
     where = jnp.arange(N) % 4 > 0
     matrix = np.array(cj.h_matrix(kernel, predictions, targets))
-    return tiled_h(normal_form(kernel), clean(check_data(predictions, targets, where))), matrix
+    return tiled_h(normal_form(kernel), clean(as_data(predictions, targets, where=where))), matrix
 
 
 def dense(key, float64):

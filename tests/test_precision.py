@@ -201,7 +201,7 @@ def test_ids_of_64_bits_are_all_told_apart(name, how):
 
     def numbers(values, where=None):
         dependence = Dependence(**{name: values})
-        return with_dependence(Data(EVENTS, np.zeros(8, int), where), dependence).clusters
+        return with_dependence(Data(EVENTS, np.zeros(8, int), where=where), dependence).clusters
 
     with jax.enable_x64(how == "traced"):
         if how == "masked inside of jit":

@@ -10,7 +10,7 @@ import scipy.stats
 from compiled import call
 
 import calibjax as cj
-from calibjax._rows import check_data
+from calibjax._rows import as_data
 from calibjax.evaluation._measures import measures
 from calibjax.evaluation._words import worst_level
 
@@ -131,7 +131,7 @@ def test_integers_are_numbers():
 def test_shares_below_and_up_to_quantiles():
     values, targets = of_rain(np.random.default_rng(0), 500)
     predictions = cj.Quantiles(jnp.asarray(values), LEVELS)
-    data = check_data(predictions, jnp.asarray(targets))
+    data = as_data(predictions, jnp.asarray(targets))
     found = measures(jax.random.key(0), data, 0.95, 9)
     below, up_to = found["share below level 0.3"], found["share up to level 0.3"]
     assert below.value == np.mean(targets < values[:, 1])

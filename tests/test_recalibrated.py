@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, ndtr, ndtri
 
 import calibjax as cj
-from calibjax._rows import Dependence, check_data
+from calibjax._rows import Dependence, as_data
 from calibjax.recalibration._fit_to_numbers import OF_NUMBERS
 from calibjax.recalibration._folds import parts_of
 from calibjax.recalibration._mixture import least_squares_weights
@@ -374,7 +374,7 @@ def test_least_squares_weights_are_those_that_scipy_finds():
 def test_parts_keep_together_what_depends_on_each_other():
     numbers = np.random.default_rng(6).integers(0, 30, N).astype(np.int32)
     kept = np.arange(N) % 7 > 0
-    data = check_data(NORMAL, TARGETS, kept)
+    data = as_data(NORMAL, TARGETS, where=kept)
     assert parts_of(data, Dependence(), kept, 10, True) is None
     for dependence in (Dependence(clusters=numbers), Dependence(times=numbers / 4)):
         part = parts_of(data, dependence, kept, 10, True)
@@ -749,7 +749,7 @@ ERRORS = {
     "one cluster": (
         lambda: cj.fit_recalibrator(NORMAL, TARGETS, clusters=np.ones(N, int)),
         ValueError,
-        "clusters must have at least 2 different values",
+        "clusters or times must have at least 2 different values",
     ),
     "covariates of a global map": (
         lambda: cj.fit_recalibrator(NORMAL, TARGETS, "pit_beta", covariates={"x": LOC}),

@@ -12,7 +12,7 @@ from marks import slow
 
 import calibjax as cj
 from calibjax._numbers import UnitInterval
-from calibjax._rows import Dependence, check_data, clean, with_dependence
+from calibjax._rows import Dependence, as_data, clean, with_dependence
 from calibjax.resampling import draw_places, draw_targets, multipliers
 from calibjax.segments import _columns, _segments
 from calibjax.segments._coarse_sizes import in_units_of_forecast
@@ -165,7 +165,7 @@ def test_numbers_are_those_of_plain_loops():
 def test_residuals_of_dependent_rows_are_multiplied(unit):
     numbers = (np.arange(N) // 6).astype(np.int32)
     data = with_dependence(
-        check_data(cj.Bernoulli(PROBS), EVENTS),
+        as_data(cj.Bernoulli(PROBS), EVENTS),
         Dependence(numbers) if unit == "clusters" else Dependence(None, numbers, 2),
     )
     options = {"clusters": numbers} if unit == "clusters" else {"times": numbers, "horizon": 2}

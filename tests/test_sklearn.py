@@ -397,7 +397,7 @@ ERRORS = {
     ),
     "one time": (
         lambda: RecalibratedRegressor().fit(Z, TARGETS, times=np.ones(N)),
-        "times must have at least 2 different values",
+        "clusters or times must have at least 2 different values",
     ),
     "column": (
         lambda: RecalibratedRegressor(groups=["shop"]).fit(pd.DataFrame(Z), TARGETS),

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 import calibjax as cj
-from calibjax._rows import check_data, clean
+from calibjax._rows import as_data, clean
 from calibjax._struct import as_pytree
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._aggregation import aggregate
@@ -99,7 +99,7 @@ def pvalues(key: jax.Array, predictions: Any, targets: jax.Array, n_draws: int) 
     ]
     alone = *grid, cj.default_kernel(predictions)
     kernels = [as_pytree(k) for k in (*alone, *cj.default_kernels(predictions))]
-    data = clean(check_data(predictions, targets))
+    data = clean(as_data(predictions, targets))
     n_landmarks = min(data.n, _MOST_LANDMARKS)
     terms = terms_of(list(map(normal_form, kernels)))
     values, _ = redrawn_skce(key, terms, data, n_draws, n_landmarks, None)

@@ -1,6 +1,5 @@
 """Covariates: what is known of a row beside its prediction."""
 
-import dataclasses
 from typing import cast
 
 import jax
@@ -9,12 +8,10 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._check import check_array, check_shapes, check_values
-from calibjax._rows._data import Covariates, Data
-from calibjax._rows._dependence import kept_rows
 from calibjax._rows._named_columns import Frame, NamedColumns, named_columns
 from calibjax._rows._typed_column import numbered, typed_column
 from calibjax._sharding import devices_of, on_one_device
-from calibjax._struct import is_array, is_traced, widest_dtype
+from calibjax._struct import is_array, is_traced, static, struct, widest_dtype
 
 # With more categories than this, the less frequent ones are one category.
 _MOST_CATEGORIES = 64
@@ -24,24 +21,36 @@ _MOST_CATEGORIES = 64
 CovariatesLike = ArrayLike | NamedColumns
 
 
-def with_covariates(data: Data, covariates: CovariatesLike | None) -> Data:
-    """Checked data and their covariates, checked too: an array ``[n, d]`` or named columns ``[n]``.
+@struct
+class Covariates:
+    """d columns of what is known of each row beside its prediction.
+
+    Args:
+        values: numbers, or numbers of categories, ``[n, d]``.
+        names: of the columns.
+        sizes: how many categories each column has, and 0 if it holds numbers.
+    """
+
+    values: jax.Array
+    names: tuple[str, ...] = static()
+    sizes: tuple[int, ...] = static()
+
+
+def coded_covariates(given: CovariatesLike, n: int, kept: np.ndarray | None) -> Covariates:
+    """Covariates ``[n, d]``, or named columns ``[n]``, as numbers.
 
     Only the order of numbers counts: where they are known, they become whole numbers, so that no
     digit is lost.
     """
-    if covariates is None:
-        return data
-    columns = covariate_columns(covariates, data.n)
-    kept = kept_rows(data)
-    found = {name: _column(name, values, data.n, kept) for name, values in columns.items()}
+    columns = covariate_columns(given, n)
+    found = {name: _column(name, values, n, kept) for name, values in columns.items()}
     values, sizes = zip(*found.values(), strict=True)
     if all(isinstance(x, np.ndarray) for x in values):
         together = jax.device_put(np.stack(values, axis=1))
     else:
         dtype = widest_dtype(*values)
         together = jnp.stack([jnp.asarray(x, dtype) for x in values], axis=1)
-    return dataclasses.replace(data, covariates=Covariates(together, tuple(found), sizes))
+    return Covariates(together, tuple(found), sizes)
 
 
 def covariate_columns(covariates: CovariatesLike, n: int) -> dict[str, object]:

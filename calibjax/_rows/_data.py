@@ -1,69 +1,133 @@
-"""Predictions and targets that are checked, and cleaned before they are used.
+"""A data set: predictions, their targets, and how rows count and depend on each other."""
 
-`clean` runs inside of jit.  It returns `Data` of one floating dtype with valid numbers in masked
-rows and a weight for each row.  If a kept row is invalid, which only a traced value can be at this
-point, all weights are NaN, and so is every result computed from them.
-"""
-
-import dataclasses
-from typing import Any, TypeVar
+from typing import Any, Self, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike
 
-from calibjax._between import conditions
+from calibjax._between import Between, Targets
+from calibjax._check import check_array, check_shapes
 from calibjax._distribution import Distribution
-from calibjax._numbers import fractions_of, is_nonnegative
-from calibjax._sharding import Axis, all_max, all_of, all_sum, index_on
-from calibjax._struct import is_floating, is_traced, on_host, static, struct, widest_dtype
-
-T = TypeVar("T")
+from calibjax._parameters import family_name, row_shapes
+from calibjax._rows._buckets import LARGEST_BUCKET, bucket, filled_up
+from calibjax._rows._checks import (
+    check_dtype_of_targets,
+    check_number_of_rows,
+    check_shapes_of_predictions,
+    check_shapes_of_targets,
+    check_values_of_rows,
+    valid_samples,
+)
+from calibjax._rows._covariates import Covariates, CovariatesLike, coded_covariates
+from calibjax._rows._dependence import Dependence, coded_dependence, kept_rows
+from calibjax._rows._digits import compared_in_one_precision
+from calibjax._sharding import devices_of
+from calibjax._struct import is_traced, on_host, struct, with_fields
 
 #: An array with a row for each sample, or None; targets may be `Between`.  The type does not say
 #: which: `clean` makes weights of None, and a public function refuses intervals before its core.
 PerRow = Any
 
 
-@struct
-class Covariates:
-    """d columns of what is known of each row beside its prediction.
+class RowOptions(TypedDict, total=False):
+    """How rows count and depend on each other, as `Data` documents it."""
 
-    Args:
-        values: numbers, or numbers of categories, ``[n, d]``.
-        names: of the columns.
-        sizes: how many categories each column has, and 0 if it holds numbers.
-    """
-
-    values: jax.Array
-    names: tuple[str, ...] = static()
-    sizes: tuple[int, ...] = static()
+    where: ArrayLike | None
+    weights: ArrayLike | None
+    clusters: ArrayLike | None
+    times: ArrayLike | None
+    horizon: float | None
 
 
 @struct
 class Data:
-    """n samples, each a prediction and a target.
+    """A data set of n predictions and targets, checked once, which every function takes.
+
+    ``f(predictions, targets, weights=w)`` is ``f(Data(predictions, targets, weights=w))``.
 
     Args:
-        predictions: a batch of n predictions.
-        targets: ``[n]`` or ``[n, d]``, or `Between`.
-        where: which rows count, ``[n]``, or None if all do.
-        weights: how much each row counts, ``[n]``; `check_data` sets None if all count 1.
-        clusters: numbers of clusters, ``[n]``: rows of one may depend on each other; or None.
-        times: times in units of the horizon, ``[n]``: rows less than 1 apart may depend on each
-            other; or None.
-        covariates: what else is known of each row, or None.
+        predictions: a batch of n predictions of one family.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  `Between` where they
+            are censored, rounded or binned.
+        where: boolean mask ``[n]``.  Masked rows may hold anything, NaN included; they change
+            neither results nor gradients.
+        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
+            targets; None for equal weights.  A row of weight 2 is not two rows: a test knows that
+            it varies as one row does.
+        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way, such as
+            the rows of one patient.
+        times: numbers ``[n]``: rows of one time may depend on each other in any way.
+        horizon: a number in units of the times: rows less than it apart may depend on each other,
+            as forecasts for h steps ahead do that are issued at every step; None for rows of one
+            time only.
+        covariates: what is known of the rows beside their predictions: numbers ``[n, d]``, or a
+            mapping of names to columns ``[n]`` (a dict, or a frame) of numbers, times or
+            categories.
+
+    A `Data` is a pytree, and can be an argument of jit.  Its `times` are in units of the horizon,
+    and its `clusters` are numbered.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
+            Inside jit a bad value makes results NaN.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.linspace(0.05, 0.95, 100))
+        >>> targets = predictions.sample(jax.random.key(0))
+        >>> data = cj.Data(predictions, targets, clusters=jnp.arange(100) // 5)
+        >>> float(cj.calibration_test(jax.random.key(1), data).pvalue) > 0.05
+        True
     """
 
     predictions: Distribution
     targets: PerRow
-    where: PerRow = None
-    weights: PerRow = None
-    clusters: PerRow = None
-    times: PerRow = None
-    covariates: Covariates | None = None
+    where: PerRow
+    weights: PerRow
+    clusters: PerRow
+    times: PerRow
+    covariates: Covariates | None
+
+    def __init__(
+        self,
+        predictions: Distribution,
+        targets: Targets,
+        *,
+        where: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        clusters: ArrayLike | None = None,
+        times: ArrayLike | None = None,
+        horizon: float | None = None,
+        covariates: CovariatesLike | None = None,
+    ) -> None:
+        sizes = check_shapes_of_predictions(predictions, where, at_least=0)
+        targets = check_shapes_of_targets(predictions, targets, sizes)
+        if weights is not None:
+            check_array("weights", weights, "real")
+            check_shapes({"weights": (weights, "n")}, sizes)
+        predictions, targets = compared_in_one_precision(predictions.keeping_digits(), targets)
+        check_values_of_rows(predictions, targets, where, weights)
+        n, columns = sizes["n"], None
+        if clusters is not None or times is not None or horizon is not None:
+            kept = kept_rows(n, where, weights)
+            clusters, times = coded_dependence(clusters, times, horizon, n, kept)
+        if covariates is not None:
+            columns = coded_covariates(covariates, n, kept_rows(n, where, weights))
+        rows = dict(where=where, weights=weights, clusters=clusters, times=times)
+        vars(self).update(predictions=predictions, targets=targets, **rows, covariates=columns)
+
+    @classmethod
+    def unchecked(cls, predictions: Distribution, targets: PerRow = None, **rows: PerRow) -> Self:
+        """Rows that are known to be right; targets are None for predictions alone."""
+        none = dict.fromkeys(("where", "weights", "clusters", "times", "covariates"))
+        rows = none | rows | {"predictions": predictions, "targets": targets}
+        return with_fields(object.__new__(cls), **rows)
+
+    def replace(self, **fields: Any) -> Self:
+        """The same data with other fields, which are not checked again."""
+        return with_fields(self, **fields)
 
     @property
     def n(self) -> int:
@@ -78,113 +142,194 @@ class Data:
 
     def n_kept(self) -> int:
         """The number of kept rows, or n if the mask is traced."""
-        if self.where is None or is_traced(self.where):
-            return self.n
-        return int(np.sum(np.asarray(self.where)))
+        return _count(self.where, self.n)
 
     def n_counted(self) -> int:
         """The number of kept rows whose weight is not 0, or n if that is traced."""
         if self.weights is None or is_traced((self.where, self.weights)):
             return self.n_kept()
-        kept = True if self.where is None else np.asarray(self.where)
-        return int(np.sum((np.asarray(self.weights) > 0) & kept))
+        counts = jnp.asarray(self.weights) > 0 if devices_of(self) else on_host(self.weights) > 0
+        return _count(counts if self.where is None else counts & self.where, self.n)
+
+    def kept_rows(self) -> np.ndarray | None:
+        """Which rows are kept and have a weight above 0, ``[n]``, or None if that is traced."""
+        return kept_rows(self.n, self.where, self.weights)
+
+    def counted_rows(self) -> np.ndarray:
+        """Which rows are kept and have a weight above 0, ``[n]``, as far as that is known."""
+        known = (None if is_traced(x) else x for x in (self.where, self.weights))
+        found = kept_rows(self.n, *known)
+        assert found is not None
+        return found
+
+    def n_units(self) -> int | None:
+        """The number of clusters, or of times; None if it is traced or nothing depends."""
+        values, kept = self.clusters if self.times is None else self.times, self.kept_rows()
+        if values is None or kept is None or is_traced(values):
+            return None
+        return int(np.unique(np.asarray(values)[kept]).size)
+
+    def describe_units(self) -> str:
+        """What rows depend on each other in, such as "60 clusters"; "rows" if they do not."""
+        if self.clusters is None and self.times is None:
+            return "rows"
+        number = self.n_units()
+        count = "" if number is None else f"{number} "
+        return f"{count}{'clusters' if self.times is None else 'times'}"
+
+    def check_unrelated(self) -> None:
+        """A ValueError if all kept rows are less than a horizon apart: no pair would be left."""
+        kept = self.kept_rows()
+        if self.times is None or kept is None or is_traced(self.times):
+            return
+        with jax.ensure_compile_time_eval():
+            at = np.asarray(self.times)[kept]
+        if at.size and np.max(at) - np.min(at) < 1:
+            raise ValueError(
+                "times must be more than one horizon apart for some rows, got all within "
+                f"{np.max(at) - np.min(at):.3g} horizons."
+            )
 
     def valid(self) -> jax.Array:
-        """Which rows have valid predictions, and targets and weights if there are any, ``[n]``."""
-        valid = valid_rows(self.predictions)
-        if self.targets is not None:
-            for *_, possible in conditions(self.predictions, self.targets):
-                valid = valid & possible
+        """Which rows have valid numbers, ``[n]``."""
+        valid = valid_samples(self.predictions, self.targets, self.weights)
         if self.times is not None:
             valid = valid & jnp.isfinite(self.times)
         if self.covariates is not None:
             valid = valid & ~jnp.any(jnp.isnan(self.covariates.values), axis=1)
-        return valid if self.weights is None else valid & is_nonnegative(self.weights)
+        return valid
 
 
-def counted_rows(data: Data) -> np.ndarray:
-    """Which rows are kept and have a weight above 0, ``[n]``, as far as that is known."""
-    counted = np.ones(data.n, bool)
-    if data.where is not None and not is_traced(data.where):
-        counted &= on_host(data.where)
-    if data.weights is not None and not is_traced(data.weights):
-        counted &= on_host(data.weights) > 0
-    return counted
+def _count(kept: PerRow, n: int) -> int:
+    """The number of rows of a mask, or n if it is None or traced."""
+    if kept is None or is_traced(kept):
+        return n
+    # A mask that lies on devices of several processes is counted there.
+    return int(jnp.sum(kept)) if devices_of(kept) else int(np.sum(np.asarray(kept)))
 
 
-def valid_rows(predictions: Distribution) -> jax.Array:
-    """Which rows satisfy all constraints of their family, ``[n]``."""
-    return jnp.all(jnp.stack([valid for _, valid in predictions.constraints().values()]), axis=0)
+def as_data(
+    predictions: Distribution | Data,
+    targets: Targets | None = None,
+    *,
+    covariates: CovariatesLike | None = None,
+    at_least: int = 2,
+    intervals: bool = False,
+    without: tuple[str, ...] = (),
+    **rows: Unpack[RowOptions],
+) -> Data:
+    """The arguments of a public function as `Data`, which are returned as they are.
 
-
-def fill_masked(rows: T, where: jax.Array, axis: Axis = None) -> T:
-    """Replaces masked rows by a copy of the first kept row, or by ones if no row is kept.
-
-    A masked row may hold anything.  Its replacement is valid and passes no gradient on.  The first
-    kept row may lie on another device than `rows`.
+    Args:
+        predictions, targets, covariates, rows: as in `Data`, or one `Data` and None.
+        at_least: how many rows must be kept, and how many clusters or times there must be.
+        intervals: whether targets may be `Between`.
+        without: the fields of `Data` that the caller does not use and would be wrong to ignore.
     """
-    first = jnp.argmax(where)
-    on_device = all_of(where[first], axis)
-    is_here = where[first] & (jnp.argmax(on_device).astype(jnp.int32) == index_on(axis))
+    if isinstance(predictions, Data):
+        data, others = predictions, {"targets": targets, "covariates": covariates, **rows}
+        for name, value in others.items():
+            if value is not None:
+                raise TypeError(f"{name} must be None beside Data, which has it, got both.")
+    else:
+        if targets is None:
+            check_shapes_of_predictions(predictions, None, at_least=at_least)
+            raise TypeError("targets must be an array, got None.")
+        data = Data(predictions, targets, covariates=covariates, **rows)
+    check_number_of_rows("predictions", data.n, at_least)
+    if isinstance(data.targets, Between) and not intervals:
+        raise TypeError("targets must be an array, got Between: this function takes no intervals.")
+    for name in without:
+        if getattr(data, name) is not None:
+            raise ValueError(f"{name} of Data must be None: this function does not use them.")
+    if data.n_counted() < at_least:
+        raise ValueError(
+            f"where and weights must keep at least {at_least} rows, got {data.n_counted()}."
+        )
+    if at_least > 1 and data.n_units() == 1:
+        raise ValueError("clusters or times must have at least 2 different values, got 1.")
+    return data
+
+
+def with_dependence(data: Data, dependence: Dependence, at_least: int = 2) -> Data:
+    """Checked data, and which of their rows may depend on each other, checked too."""
+    clusters, times = coded_dependence(*dependence, data.n, data.kept_rows())
+    data = data.replace(clusters=clusters, times=times)
+    return as_data(data, at_least=at_least, intervals=True)
+
+
+def check_predictions(
+    predictions: Distribution,
+    where: ArrayLike | None = None,
+    name: str = "predictions",
+    at_least: int = 2,
+) -> dict[str, int]:
+    """The size of each axis that the family names; an error says what is wrong with predictions."""
+    sizes = check_shapes_of_predictions(predictions, where, name, at_least)
+    of_batch = "" if name == "predictions" else f" of {name}"
+    check_values_of_rows(predictions, None, where, of_batch=of_batch)
+    return sizes
+
+
+def check_rows(predictions: Distribution | Data, where: ArrayLike | None) -> Data:
+    """Checked predictions without targets, filled up to a bucket; or `Data` as they are."""
+    if isinstance(predictions, Data):
+        if where is not None:
+            raise TypeError("where must be None beside Data, which has it, got both.")
+        return predictions
+    check_predictions(predictions, where)
+    return padded(Data.unchecked(predictions, where=where))
+
+
+def check_locations(
+    predictions: Distribution, at_predictions: Distribution, at_targets: ArrayLike, prefix: str
+) -> Data:
+    """The locations of a witness function as `Data`; `predictions` must be checked already."""
+    name, targets_name = f"{prefix}_predictions", f"{prefix}_targets"
+    sizes = check_shapes_of_predictions(at_predictions, None, name, at_least=1)
+    if family_name(at_predictions) != family_name(predictions):
+        raise TypeError(
+            f"{name} must be of the family of predictions, {family_name(predictions)}, got "
+            f"{family_name(at_predictions)}."
+        )
+    ours, theirs = (row_shapes(p.without_marks()) for p in (predictions, at_predictions))
+    if ours != theirs:
+        raise ValueError(
+            f"{name} must have the shapes of predictions, but for the leading axis, {ours}, got "
+            f"{theirs}."
+        )
+    check_dtype_of_targets(targets_name, at_targets, predictions)
+    check_shapes({targets_name: (at_targets, predictions.target_shape)}, sizes)
+    samples = compared_in_one_precision(at_predictions, at_targets)
+    check_values_of_rows(*samples, of_batch=f" of {name}", targets_name=targets_name)
+    return Data.unchecked(*samples)
+
+
+def padded(data: Data) -> Data:
+    """The data, filled up by masked rows to the size of a bucket; `where` is an array then.
+
+    Traced rows, rows on several devices, and more than 2^14 rows are returned as they are.  So are
+    predictions that are known by draws, because default kernels draw from all of their rows.  The
+    rows that are added are copies of the last one.
+    """
+    if (
+        data.n > LARGEST_BUCKET
+        or data.predictions.score_only
+        or is_traced(data)
+        or devices_of(data)
+    ):
+        return data
+    where = np.zeros(bucket(data.n), bool)
+    where[: data.n] = True if data.where is None else data.where
+    mask = jax.device_put(where)
+    if is_traced(mask):  # Nothing changes inside of a user's jit, where data may be constants.
+        return data
 
     def fill(x: jax.Array) -> jax.Array:
-        own = lax.stop_gradient(x[first])
-        row = all_sum(jnp.where(is_here, own, jnp.zeros_like(own)), axis)
-        row = jnp.where(jnp.any(on_device), row, 1).astype(x.dtype)
-        return jnp.where(where.reshape(-1, *(1,) * (x.ndim - 1)), x, row[None])
+        with np.errstate(over="ignore"):  # Masked rows may hold anything.
+            rows = filled_up(on_host(x))
+        is_placed = isinstance(x, jax.Array) and x.committed
+        return jax.device_put(rows, x.sharding if is_placed else None)
 
-    return jax.tree.map(fill, rows)
-
-
-def kept_first(rows: T, where: jax.Array | None) -> tuple[T, jax.Array | int]:
-    """The rows in a new order, kept rows first, and the number of kept rows."""
-    if where is None:
-        return rows, jax.tree.leaves(rows)[0].shape[0]
-    order = jnp.argsort(~where, stable=True)
-    return jax.tree.map(lambda x: x[order], rows), jnp.sum(where, dtype=jnp.int32)
-
-
-def clean(data: Data, axis: Axis = None) -> Data:
-    """The data in the widest floating dtype of their arrays, at least float32, ready for use.
-
-    Masked rows hold a copy of the first kept row and have weight 0.  Weights are divided by the
-    largest one: a common factor cancels in every estimate, and squares of weights must not
-    overflow.  If a kept row is invalid, all weights are NaN.
-    """
-    valid = data.valid()
-    dtype = widest_dtype(*jax.tree.leaves((data.targets, data.predictions)))
-    predictions = jax.tree.map(lambda x: x.astype(dtype), data.predictions)
-    is_real = predictions.target_kind == "real"
-    targets = jax.tree.map(
-        # Open ends of counts are infinite.
-        lambda x: x.astype(dtype if is_real or is_floating(x) else jnp.int32),
-        data.targets,
-    )
-    weights = jnp.ones(valid.shape, dtype) if data.weights is None else data.weights.astype(dtype)
-    others = data.clusters, data.times, data.covariates
-    if data.where is not None:
-        valid = valid | ~data.where
-        rows = predictions, targets, others
-        predictions, targets, others = fill_masked(rows, data.where, axis)
-        weights = jnp.where(data.where, weights, 0.0)
-    if data.weights is not None:
-        largest = all_max(jnp.max(weights), axis)
-        weights = fractions_of(jnp.where(largest > 0, largest, 1.0), weights)
-    weights = weights * jnp.where(jnp.all(valid), 1.0, jnp.nan)
-    return Data(predictions, targets, data.where, weights, *others)
-
-
-def clean_kept_first(data: Data, axis: Axis) -> tuple[Data, jax.Array | int]:
-    """The clean data, kept rows first, and how many of the rows of this device are kept.
-
-    All weights are NaN if fewer than two rows of all devices are: one row alone gives 0 / 0.
-    """
-    data, n_kept = kept_first(clean(data, axis), data.where)
-    enough = all_sum(jnp.asarray(n_kept), axis) > 1
-    weights = jnp.where(enough, data.weights, jnp.nan)
-    return dataclasses.replace(data, where=None, weights=weights), n_kept
-
-
-def in_dtype(tree: T, dtype: DTypeLike) -> T:
-    """The tree with all floating leaves in one dtype."""
-    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if is_floating(x) else x, tree)
+    rows = data.replace(where=None)
+    return jax.tree.map(fill, rows).replace(where=mask)

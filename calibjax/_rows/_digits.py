@@ -14,8 +14,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._rows._data import Data
-from calibjax._struct import is_floating, is_rounded, is_traced, on_host
+from calibjax._struct import PyTree, is_floating, is_rounded, is_traced, on_host
 
 # So many rows, evenly spaced, say what all are like.
 _MOST_ROWS = 1000
@@ -25,15 +24,17 @@ _MOST_ERROR = 0.05
 _EQUAL = 1e-12
 
 
-def compared_in_one_precision(data: Data) -> Data:
-    """The data, targets and the parameters that they are compared with in one precision."""
-    names = data.predictions.compared_with_targets
-    leaves = [*map(data.predictions.parameter, names), *jax.tree.leaves(data.targets)]
+def compared_in_one_precision(
+    predictions: Distribution, targets: PyTree
+) -> tuple[Distribution, PyTree]:
+    """Predictions and targets, those parameters that targets are compared with in one precision."""
+    names = predictions.compared_with_targets
+    leaves = [*map(predictions.parameter, names), *jax.tree.leaves(targets)]
     rounded = in_one_precision(*leaves) if names else leaves
     if all(x is y for x, y in zip(leaves, rounded, strict=True)):
-        return data
+        return predictions, targets
     of_leaf = dict(zip(map(id, leaves), rounded, strict=True))
-    return jax.tree.map(lambda x: of_leaf.get(id(x), x), data)
+    return jax.tree.map(lambda x: of_leaf.get(id(x), x), (predictions, targets))
 
 
 def in_one_precision(*arrays: Any) -> list[Any]:

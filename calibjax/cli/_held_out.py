@@ -8,7 +8,7 @@ import numpy as np
 from jax.scipy.special import ndtr
 
 from calibjax._distribution import Distribution
-from calibjax._rows import Dependence, check_data, with_dependence
+from calibjax._rows import Dependence, as_data, with_dependence
 from calibjax.cli._beside import Beside
 from calibjax.distributions import Empirical, Normal, Quantiles
 from calibjax.evaluation import Model
@@ -123,7 +123,7 @@ def held_out(
     after = _scores(mended, targets)[1]
     with np.errstate(invalid="ignore"):  # an infinite score before and after
         gaps = after - before
-    sampling = Sampling.of_data(with_dependence(check_data(predictions, targets), dependence))
+    sampling = Sampling.of_data(with_dependence(as_data(predictions, targets), dependence))
     return HeldOut(
         score,
         count,

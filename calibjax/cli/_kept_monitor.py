@@ -217,7 +217,7 @@ class KeptMonitor:
         return dataclasses.replace(self, streams=self.streams | {name: after})
 
     def _with_alarms(self, batch: str) -> "KeptMonitor":
-        """The same at the end of a batch, in which alarms may have rung."""
+        """The same at the end of a batch, in which alarms may have bucket."""
         pvalues, streams, n_sharing = self.pvalues(), dict(self.streams), self.n_sharing
         new = [
             name

@@ -64,7 +64,9 @@ def contributions(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     for h and the SKCE.
     """
-    terms, data = check_inputs(kernel, predictions, targets, where, weights, intervals=True)
+    terms, data = check_inputs(
+        kernel, predictions, targets, where=where, weights=weights, intervals=True
+    )
     return first_rows(contributions_of_data(terms, padded(data)), data.n)
 
 

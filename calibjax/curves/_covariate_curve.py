@@ -12,8 +12,7 @@ from calibjax._distribution import Distribution
 from calibjax._rows import (
     ColumnCode,
     NamedColumns,
-    check_data,
-    counted_rows,
+    as_data,
     named_columns,
     typed_column,
 )
@@ -166,9 +165,9 @@ def covariate_curve(
     """
     if is_traced((predictions, targets, covariate, where, weights)):
         raise TypeError("covariate_curve must be called outside of jit, got traced arguments.")
-    data = check_data(predictions, targets, where, weights, intervals=True)
+    data = as_data(predictions, targets, where=where, weights=weights, intervals=True)
     level = float(check_resamples(confidence_level, n_resamples)["confidence_level"])
-    cells = _cells_of(covariate, counted_rows(data), check_integer("n_bins", n_bins, 2))
+    cells = _cells_of(covariate, data.counted_rows(), check_integer("n_bins", n_bins, 2))
     result = segment_test(
         key,
         predictions,

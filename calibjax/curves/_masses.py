@@ -1,7 +1,5 @@
 """Sums over rows that are 0 on average if a model is calibrated, and how far they may be from 0."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +27,7 @@ def without_equal_weights(data: Data) -> Data:
         kept = kept & on_host(data.where)
     if not kept.any() or np.ptp(weights[kept]) != 0:
         return data
-    return dataclasses.replace(data, weights=None, where=jax.device_put(kept))
+    return data.replace(weights=None, where=jax.device_put(kept))
 
 
 @struct

@@ -20,8 +20,6 @@ variance that is missing: each row is hidden in what is open of it, and from an 
 (`Between.hiding`).
 """
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -86,7 +84,7 @@ def masses_of_parts(
     units = numbers
     if law.kind != "redrawn":
         if not depends:
-            data = dataclasses.replace(data, clusters=numbers)
+            data = data.replace(clusters=numbers)
         xi = multipliers(multiplier_key, data, law.kind == "normal", law.n_times, axis=None)
         units = xi.rows
     rows = place, hidden, numbers, units

@@ -5,8 +5,6 @@ if rows are independent, the variance sum_i w_i^2 p_i (1 - p_i).  Data sets unde
 targets, or, in clusters and over times, the residuals xi_i r_i + lambda s_i of `multiplied`.
 """
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -33,7 +31,7 @@ def masses_of_bins(
     Rows of the bin `n_bins` do not count.
     """
     draw_key, multiplier_key = jax.random.split(key)
-    data = dataclasses.replace(clean(data), targets=data.targets.astype(jnp.int32))
+    data = clean(data).replace(targets=data.targets.astype(jnp.int32))
     weights, probs = data.weights, data.predictions.binary_probability()
     dtype, numbers = weights.dtype, row_numbers(weights)
     xi: Multipliers | None = None

@@ -7,7 +7,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data, clean, padded
+from calibjax._rows import Data, as_data, clean, padded
 from calibjax._struct import struct
 from calibjax.curves._cells import worst_cell
 from calibjax.curves._rows import on_all_rows
@@ -132,7 +132,7 @@ def witness_map(
     Wiley 1993, for the largest of many scores.
     """
     check_key(key)
-    data = check_data(predictions, targets, where)
+    data = as_data(predictions, targets, where=where)
     if not data.predictions.has_labels:
         raise TypeError(
             "predictions must be Bernoulli or Categorical, got "

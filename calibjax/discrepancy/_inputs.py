@@ -1,15 +1,15 @@
 """Checks of a kernel and data, against each other too, for estimators and tests."""
 
 from collections.abc import Callable
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from calibjax._between import Between, Targets
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data
+from calibjax._rows import Data, RowOptions, as_data
 from calibjax._sharding import on_one_device
 from calibjax._struct import PyTree, as_pytree, is_floating, is_traced, type_name, widest_dtype
 from calibjax.discrepancy._residuals import PITResidual, SteinResidual
@@ -25,20 +25,20 @@ from calibjax.kernels import (
 
 def check_inputs(
     kernel: KernelLike,
-    predictions: Distribution,
-    targets: Targets,
-    where: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
+    predictions: Distribution | Data,
+    targets: Targets | None,
     *,
     intervals: bool = False,
+    without: tuple[str, ...] = (),
     formula: Callable[..., jax.Array] = h,
+    **rows: Unpack[RowOptions],
 ) -> tuple[SumOfTerms, Data]:
     """The kernel as a SumOfTerms, and the data; a ValueError or TypeError names a wrong argument.
 
-    `formula` is the function of (kernel, sample, sample) that the caller will evaluate.  With
-    `intervals` targets may be `Between`.
+    `formula` is the function of (kernel, sample, sample) that the caller will evaluate.  Other
+    options are those of `as_data`.
     """
-    data = check_data(predictions, targets, where, weights, intervals=intervals)
+    data = as_data(predictions, targets, intervals=intervals, without=without, **rows)
     return check_kernel_of(kernel, data, formula=formula), data
 
 

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from calibjax._check import check_choice
 from calibjax._compile import quick_jit
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data, clean, first_rows, padded
+from calibjax._rows import Data, as_data, clean, first_rows, padded
 from calibjax._sharding import gathered
 from calibjax._struct import as_pytree, struct
 from calibjax.distributions import Categorical
@@ -193,7 +193,7 @@ def check_bins(
 ) -> tuple[Data, VectorDistance]:
     """The checked data, and the distance as a pytree."""
     check_classes(predictions)
-    data = check_data(predictions, targets, where, weights)
+    data = as_data(predictions, targets, where=where, weights=weights)
     check_binning(binning, data.n_counted())
     if callable(distance):
         return data, as_pytree(distance)

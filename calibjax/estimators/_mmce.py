@@ -5,7 +5,7 @@ from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import safe_sqrt
-from calibjax._rows import check_data
+from calibjax._rows import as_data
 from calibjax.estimators._skce import skce
 from calibjax.estimators._top_label import check_classes, top_label
 from calibjax.kernels import DistanceKernel, TensorProduct, TotalVariation, WhiteKernel
@@ -57,7 +57,7 @@ def mmce(
     kernel mean embeddings, ICML 2018.
     """
     check_classes(predictions)
-    check_data(predictions, targets, where, weights)
+    as_data(predictions, targets, where=where, weights=weights)
     kernel = TensorProduct(DistanceKernel(TotalVariation(), lengthscale), WhiteKernel())
     # For two classes <e_c - p, e_c' - p'> is twice (c - r) (c' - r').
     binary = top_label(predictions, targets)

@@ -1,6 +1,5 @@
 """The Kaplan-Meier estimate, of all rows or of those around a prediction."""
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -73,7 +72,7 @@ def check_lifetimes(
     if not is_traced(at):
         check_values("at", at, "finite", np.isfinite(np.asarray(at)))
     if not isinstance(data.targets, Between):
-        return dataclasses.replace(data, targets=Between(data.targets, data.targets))
+        return data.replace(targets=Between(data.targets, data.targets))
     if not is_traced((data.targets, data.where)):
         low, high = (np.asarray(x) for x in (data.targets.low, data.targets.high))
         masked = False if data.where is None else ~np.asarray(data.where)
@@ -92,7 +91,7 @@ def clean_lifetimes(data: Data) -> Data:
     valid = jnp.all(_is_lifetime(data.targets.low, data.targets.high))
     low, high = (x.astype(data.weights.dtype) for x in (data.targets.low, data.targets.high))
     weights = data.weights * jnp.where(valid, 1.0, jnp.nan)
-    return Data(data.predictions, Between(low, high), data.where, weights)
+    return data.replace(targets=Between(low, high), weights=weights)
 
 
 def predicted_risks(predictions: Distribution, at: jax.Array) -> jax.Array:

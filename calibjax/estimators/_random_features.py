@@ -122,7 +122,7 @@ def random_feature_skce(
     """
     check_key(key)
     terms, data = check_inputs(
-        kernel, predictions, targets, where, intervals=True, formula=one_feature
+        kernel, predictions, targets, where=where, intervals=True, formula=one_feature
     )
     n_features = check_integer("n_features", n_features, 2)
     return _random_feature_skce((key, terms), data, n_features)

@@ -77,7 +77,9 @@ def skce(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Section 4 and Table 1.
     """
-    terms, data = check_inputs(kernel, predictions, targets, where, weights, intervals=True)
+    terms, data = check_inputs(
+        kernel, predictions, targets, where=where, weights=weights, intervals=True
+    )
     unbiased = check_flag("unbiased", unbiased)
     if block_size is not None:
         block_size = check_integer("block_size", block_size, 2, data.n, "n = ")

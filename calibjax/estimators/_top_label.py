@@ -1,7 +1,5 @@
 """Binary problems made from a problem with several classes."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -10,7 +8,7 @@ from calibjax._check import check_integer, check_shapes
 from calibjax._distribution import Distribution
 from calibjax._rows import (
     Data,
-    check_data,
+    as_data,
     check_dtype_of_targets,
     first_rows,
     padded,
@@ -58,7 +56,7 @@ def top_label(predictions: Distribution, targets: ArrayLike) -> tuple[Bernoulli,
 
 def top_label_of_data(data: Data) -> Data:
     """`top_label` of checked data."""
-    return dataclasses.replace(data, **_top_label(data.predictions, data.targets))
+    return data.replace(**_top_label(data.predictions, data.targets))
 
 
 def one_vs_rest(
@@ -99,7 +97,7 @@ def one_vs_rest(
 
 def one_vs_rest_of_data(data: Data, label: int) -> Data:
     """`one_vs_rest` of checked data."""
-    return dataclasses.replace(data, **_one_vs_rest(data.predictions, data.targets, label))
+    return data.replace(**_one_vs_rest(data.predictions, data.targets, label))
 
 
 def check_classes(predictions: Distribution) -> int:
@@ -140,7 +138,7 @@ def check_binary(
             "probabilities, top_label(predictions, targets) or one_vs_rest(predictions, targets, "
             "label) makes binary predictions and targets."
         )
-    return check_data(predictions, targets, where, weights)
+    return as_data(predictions, targets, where=where, weights=weights)
 
 
 @jax.jit

@@ -64,7 +64,7 @@ def ucme(
     Definition C.1.
     """
     terms, data = check_inputs(
-        kernel, predictions, targets, where, intervals=True, formula=deviation
+        kernel, predictions, targets, where=where, intervals=True, formula=deviation
     )
     locations = check_locations(predictions, test_predictions, test_targets, "test")
     return _ucme((terms, locations), data)
@@ -119,7 +119,7 @@ def witness(
     Appendix C.
     """
     terms, data = check_inputs(
-        kernel, predictions, targets, where, intervals=True, formula=deviation
+        kernel, predictions, targets, where=where, intervals=True, formula=deviation
     )
     locations = check_locations(predictions, at_predictions, at_targets, "at")
     return _witness((terms, locations), data)

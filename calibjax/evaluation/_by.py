@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from calibjax._rows import Data, rung
+from calibjax._rows import Data, bucket
 from calibjax._struct import on_host
 from calibjax._text import text_table
 from calibjax.evaluation._direction import Direction
@@ -119,7 +119,7 @@ def verdicts_of_groups(
     tested = {name: rows for name, rows in members.items() if rows.size >= _LEAST_ROWS}
     if not tested:
         raise ValueError(f"groups must hold {_LEAST_ROWS} rows of a group, got none with so many.")
-    size = rung(max(rows.size for rows in tested.values()))
+    size = bucket(max(rows.size for rows in tested.values()))
     on_host_rows = jax.tree.map(on_host, data)
     chosen = {name: _chosen(on_host_rows, rows, size) for name, rows in tested.items()}
     tests = {
@@ -157,4 +157,4 @@ def _chosen(data: Data, rows: np.ndarray, size: int) -> Data:
     """These rows, and copies of the last one, which are masked."""
     places = np.concatenate([rows, np.full(size - rows.size, rows[-1])])
     found: Data = jax.tree.map(lambda x: x[places], data)
-    return dataclasses.replace(found, where=np.arange(size) < rows.size)
+    return found.replace(where=np.arange(size) < rows.size)

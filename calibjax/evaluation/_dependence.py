@@ -27,7 +27,7 @@ class Times(NamedTuple):
 
 
 def read_weights(weights: Any) -> np.ndarray | None:
-    """Weights as numbers ``[n]``, which `check_data` judges."""
+    """Weights as numbers ``[n]``, which `as_data` judges."""
     if weights is None:
         return None
     found = _of_rows("weights", as_numpy("weights", weights))

@@ -11,7 +11,7 @@ import numpy as np
 from calibjax._between import Between
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
-from calibjax._rows import Dependence, check_data, padded, with_dependence
+from calibjax._rows import Dependence, as_data, padded, with_dependence
 from calibjax.evaluation._dependence import (
     INDEPENDENT,
     rows_in_words,
@@ -129,7 +129,7 @@ def evaluate_read(
             f"confidence of 95 %, got {level!r}."
         )
     level = float(level)
-    checked = check_data(predictions, observed, weights=weights, intervals=True)
+    checked = as_data(predictions, observed, weights=weights, intervals=True)
     checked = jax.tree.map(_in_dtype_of_jax, with_dependence(checked, dependence))
     predictions, observed = checked.predictions, on_numpy(checked.targets)
     data, n, keys = padded(checked), checked.n, keys_of(seed)
@@ -145,7 +145,7 @@ def evaluate_read(
     if pvalue <= level and 2 <= n - len(places) < n:
         others = np.arange(data.n) < n
         others[places] = False
-        possible = dataclasses.replace(data, where=jax.device_put(others))
+        possible = data.replace(where=jax.device_put(others))
         without = calibration_test_of_data(keys.test, possible, n_resamples=_N_RESAMPLES)
         impossible = dataclasses.replace(impossible, pvalue_without=_pvalue(without))
     segments = segments_of_groups(keys.segments, checked, groups, _N_RESAMPLES)

@@ -15,7 +15,7 @@ import numpy as np
 
 from calibjax._between import Between
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, Dependence, check_data, padded, with_dependence
+from calibjax._rows import Data, Dependence, as_data, padded, with_dependence
 from calibjax.curves import contributions_of_data
 from calibjax.discrepancy import normal_form
 from calibjax.evaluation._by import GroupVerdicts, verdicts_of_groups
@@ -195,7 +195,7 @@ class Evaluation:
         if isinstance(self.targets, Between):
             return {}
         with self._precision():
-            data = check_data(self.predictions, self.targets, weights=self.weights)
+            data = as_data(self.predictions, self.targets, weights=self.weights)
             data = padded(with_dependence(data, self.dependence))
             return curves_of(keys_of(self.seed).curves, data, 1 - self.level, self._n_resamples)
 
@@ -210,7 +210,7 @@ class Evaluation:
         if self.n > _MAX_CONTRIBUTIONS or hidden or self.weights is not None:
             return None
         with self._precision():
-            data = padded(Data(self.predictions, self.targets))
+            data = padded(Data.unchecked(self.predictions, self.targets))
             kernel = normal_form(default_kernel_of_data(data))
             return np.asarray(contributions_of_data(kernel, data))[: self.n]
 
@@ -258,9 +258,7 @@ class Evaluation:
         with self._precision():
             keys = keys_of(self.seed)
             hidden = isinstance(self.targets, Between)
-            data = check_data(
-                self.predictions, self.targets, weights=self.weights, intervals=hidden
-            )
+            data = as_data(self.predictions, self.targets, weights=self.weights, intervals=hidden)
             data = with_dependence(data, self.dependence)
             return verdicts_of_groups(
                 keys.test, data, columns, self.level, self._n_resamples, directions

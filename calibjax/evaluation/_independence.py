@@ -1,6 +1,6 @@
 """What to say of the rows of a table that are taken for independent, or for dependent."""
 
-from calibjax._rows import Dependence, check_data, padded
+from calibjax._rows import Dependence, as_data, padded
 from calibjax.evaluation._dependence import remarks_on_few_units, rows_in_words
 from calibjax.evaluation._frames import ColumnNames, Model, columns_of_rows
 from calibjax.evaluation._keys import keys_of
@@ -24,6 +24,6 @@ def remarks_on_independence(
     """
     if rows_in_words(dependence) is not None:
         return remarks_on_few_units(dependence)
-    key, data = keys_of(seed).neighbours, padded(check_data(model.predictions, model.targets))
+    key, data = keys_of(seed).neighbours, padded(as_data(model.predictions, model.targets))
     columns = neighbours_in_columns(key, data, columns_of_rows(model, names))
     return remarks_on_order(neighbour_dependence_test_of_data(key, data), columns)

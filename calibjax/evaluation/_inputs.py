@@ -81,7 +81,7 @@ def read_inputs(
         observed = observed[:, 0]
     if observed.dtype.kind in "iu" and family.target_kind == "real":
         observed = observed.astype(float)  # JAX would cut large integers off
-    # What float32 cannot tell apart, `check_data` finds in the numbers as they came.
+    # What float32 cannot tell apart, `as_data` finds in the numbers as they came.
     return Inputs(family, observed, names)
 
 

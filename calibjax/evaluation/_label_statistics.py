@@ -3,7 +3,6 @@
 In NumPy: a program that computes all of them takes longer to compile than they take to compute.
 """
 
-import dataclasses
 import functools
 import itertools
 
@@ -97,7 +96,7 @@ def drawn_labels(key: jax.Array, data: Data, group: jax.Array) -> tuple[jax.Arra
 @functools.partial(quick_jit, simple_loops=True)
 def smooth_ece_of_labels(data: Data) -> jax.Array:
     """`smooth_ece` of `judged`."""
-    return smooth_ece_of_data(dataclasses.replace(judged(data), weights=data.weights))
+    return smooth_ece_of_data(judged(data).replace(weights=data.weights))
 
 
 def judged(data: Data) -> Data:

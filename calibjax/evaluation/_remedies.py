@@ -56,11 +56,11 @@ def remedies_of(
     n = len(targets) // 2
     if n * (predictions.n_labels or 1) > _MANY_NUMBERS:
         n_resamples = min(n_resamples, _FEW_DRAWS)
-    rows = jax.tree.map(np.asarray, Data(predictions, targets))
+    rows = jax.tree.map(np.asarray, Data.unchecked(predictions, targets))
     fit, judge = (padded(jax.tree.map(lambda x, k=k: x[k : 2 * n : 2], rows)) for k in (0, 1))
 
     def judged(name: str, fitted: str, recalibrated: Any) -> Remedy:
-        data = dataclasses.replace(judge, predictions=recalibrated)
+        data = judge.replace(predictions=recalibrated)
         test = calibration_test_of_data(keys.remedies, data, n_resamples=n_resamples)
         score = np.mean(np.asarray(log_score_of_data(data))[:n], dtype=np.float64)
         return Remedy(name, fitted, n, float(score), float(test.pvalue))
@@ -103,7 +103,7 @@ def _remedies_of_labels(
         n_resamples = min(n_resamples, _FEW_DRAWS)
 
     def judged(name: str, fitted: str, mended: Distribution) -> Remedy:
-        data = padded(Data(mended, targets))
+        data = padded(Data.unchecked(mended, targets))
         test = calibration_test_of_data(key, data, n_resamples=n_resamples)
         return Remedy(name, fitted, n, mean_log_score(mended, targets), float(test.pvalue))
 

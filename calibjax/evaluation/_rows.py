@@ -14,7 +14,7 @@ _MOST_ROWS = 5
 
 def without_targets(predictions: Distribution) -> Data:
     """Predictions that are checked already, on the ladder."""
-    return padded(Data(predictions, None))
+    return padded(Data.unchecked(predictions))
 
 
 def log_scores(data: Data) -> np.ndarray | None:

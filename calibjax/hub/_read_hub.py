@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from calibjax._distribution import Distribution
-from calibjax._rows import check_data
+from calibjax._rows import as_data
 from calibjax.distributions import Categorical, Empirical, Ordinal, Quantiles
 from calibjax.hub._forecasts import HubForecasts
 from calibjax.hub._left_out import why_incomplete, why_unobserved
@@ -180,7 +180,7 @@ def _of_model(
     targets = complete[_TARGET].to_numpy().astype(np.int32 if kind in ("pmf", "cdf") else float)
     try:
         predictions = _predictions(values, used, options)
-        check_data(predictions, targets, None)
+        as_data(predictions, targets)
         return HubForecasts(
             model=model,
             predictions=predictions,

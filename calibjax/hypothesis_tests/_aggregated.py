@@ -13,12 +13,10 @@ from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import (
     Data,
-    Dependence,
-    check_data,
+    as_data,
     clean,
     in_dtype,
     padded,
-    with_dependence,
 )
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import as_pytree, widest_dtype
@@ -156,8 +154,16 @@ def aggregated_skce_test(
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     if n_features is not None:
         n_features = check_integer("n_features", n_features, 1)
-    data = check_data(predictions, targets, where, weights, intervals=True)
-    data = with_dependence(data, Dependence(clusters, times, horizon))
+    data = as_data(
+        predictions,
+        targets,
+        intervals=True,
+        where=where,
+        weights=weights,
+        clusters=clusters,
+        times=times,
+        horizon=horizon,
+    )
     if kernels is not None:
         if not isinstance(kernels, Sequence):
             raise TypeError(f"kernels must be a list of kernels, got {describe(kernels)}.")
@@ -204,7 +210,7 @@ def aggregated_skce_test_of_data(
         kernels = [*kernels, *named_kernels(data.covariates.names, list(of_columns))]
         # Other names are no other program.
         unnamed = dataclasses.replace(data.covariates, names=())
-        data = dataclasses.replace(data, covariates=unnamed)
+        data = data.replace(covariates=unnamed)
     law = law_under_h0(data)
     result = _aggregated_skce_test((key, terms), data, n_resamples, n_features, law)
     assert result.members is not None

@@ -13,12 +13,8 @@ from calibjax._check import check_choice, check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import (
     Data,
-    Dependence,
-    check_unrelated,
     clean_kept_first,
-    describe_units,
     padded,
-    with_dependence,
 )
 from calibjax._sharding import Axis, gathered, optimised_on_devices
 from calibjax.discrepancy import SumOfTerms, check_inputs, h
@@ -194,10 +190,17 @@ def asymptotic_skce_test(
     check_choice("method", method, _METHODS)
     chosen = _METHODS[method]
     terms, data = check_inputs(
-        kernel, predictions, targets, where, intervals=True, formula=chosen.formula
+        kernel,
+        predictions,
+        targets,
+        where=where,
+        intervals=True,
+        formula=chosen.formula,
+        clusters=clusters,
+        times=times,
+        horizon=horizon,
     )
-    data = with_dependence(data, Dependence(clusters, times, horizon))
-    check_unrelated(data)
+    data.check_unrelated()
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     n_features = check_integer("n_features", n_features, 1)
     if chosen.holds_matrix and data.n > _MAX_MATRIX_ROWS:
@@ -213,7 +216,7 @@ def asymptotic_skce_test(
                 "independent rows."
             )
         result = _dependent_skce_test((key, terms), data, n_resamples)
-        described = f"asymptotic_skce_test, {n_resamples} multipliers of {describe_units(data)}"
+        described = f"asymptotic_skce_test, {n_resamples} multipliers of {data.describe_units()}"
         result = dataclasses.replace(result, method=described)
         return remark_on_rare_events(result, data, "calibration_test")
     rows = gathered(data) if chosen.holds_matrix else data

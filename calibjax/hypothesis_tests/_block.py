@@ -112,7 +112,7 @@ def asymptotic_block_skce_test(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Remarks B.1 and B.3.
     """
-    terms, data = check_inputs(kernel, predictions, targets, where, intervals=True)
+    terms, data = check_inputs(kernel, predictions, targets, where=where, intervals=True)
     if data.n < 4:
         raise ValueError(f"predictions must hold two blocks of at least 2 rows, got {data.n} rows.")
     block_size = check_integer("block_size", block_size, 2, data.n // 2, "n / 2 = ")

@@ -1,36 +1,25 @@
 """The test with default choices, for a first look at a model."""
 
+from typing import Unpack
+
 import jax
-from jax.typing import ArrayLike
 
 from calibjax._between import Targets
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import (
-    CovariatesLike,
-    Data,
-    Dependence,
-    check_data,
-    padded,
-    with_covariates,
-    with_dependence,
-)
+from calibjax._rows import CovariatesLike, Data, RowOptions, as_data, padded
 from calibjax.hypothesis_tests._aggregated import aggregated_skce_test_of_data
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 
 
 def calibration_test(
     key: jax.Array,
-    predictions: Distribution,
+    predictions: Distribution | Data,
     targets: Targets | None = None,
     *,
-    where: ArrayLike | None = None,
     n_resamples: int = 999,
-    weights: ArrayLike | None = None,
-    clusters: ArrayLike | None = None,
-    times: ArrayLike | None = None,
-    horizon: float | None = None,
     covariates: CovariatesLike | None = None,
+    **rows: Unpack[RowOptions],
 ) -> CalibrationTestResult:
     """Is this model calibrated?  A small p-value says that it is not.
 
@@ -62,20 +51,12 @@ def calibration_test(
 
     Args:
         key: a key of `jax.random`, such as ``jax.random.key(0)``.
-        predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  Of single numbers also
-            `Between`, where they are censored or binned.
-        where: boolean mask ``[n]``; masked rows may hold anything.
+        predictions, targets: as in `Data`, or one `Data`; of single numbers also `Between`.
         n_resamples: the number of draws; p is a multiple of 1 / (n_resamples + 1).
-        weights: how much each row counts, nonnegative numbers ``[n]``.
-        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
-        times: numbers ``[n]``: rows of one time may depend on each other in any way.
-        horizon: a number in units of the times: rows less than it apart may depend on each other.
-        covariates: what is known of the rows beside their predictions: numbers ``[n, d]``, or a
-            mapping of names to columns ``[n]`` (a dict, or a frame) of numbers, times or
-            categories.  Dates, times of a zone, periods and decimals have their order, too.
-            Strings are categories, the 64 most frequent ones of each column; inside jit all columns
-            are numbers.  A column with one value says nothing.
+        covariates: as in `Data`.  Dates, times of a zone, periods and decimals have their order,
+            too.  Strings are categories, the 64 most frequent ones of each column; inside jit all
+            columns are numbers.  A column with one value says nothing.
+        rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
     Returns:
         CalibrationTestResult, whose `members` say what each kernel finds, and `columns` which
@@ -114,14 +95,10 @@ def calibration_test(
             "key must come first, calibration_test(jax.random.key(0), predictions, targets), got "
             f"{type(key).__name__} predictions in its place."
         )
-    if targets is None:
-        raise TypeError("targets must be an array, got None.")
     check_key(key)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
-    data = check_data(predictions, targets, where, weights, intervals=True)
-    data = with_dependence(data, Dependence(clusters, times, horizon))
-    data = padded(with_covariates(data, covariates))
-    return calibration_test_of_data(key, data, n_resamples=n_resamples)
+    data = as_data(predictions, targets, intervals=True, covariates=covariates, **rows)
+    return calibration_test_of_data(key, padded(data), n_resamples=n_resamples)
 
 
 def calibration_test_of_data(

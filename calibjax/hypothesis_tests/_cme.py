@@ -103,7 +103,7 @@ def asymptotic_cme_test(
     Appendix C.2.
     """
     terms, data = check_inputs(
-        kernel, predictions, targets, where, intervals=True, formula=deviation
+        kernel, predictions, targets, where=where, intervals=True, formula=deviation
     )
     locations = check_locations(predictions, test_predictions, test_targets, "test")
     n, n_locations = data.n_kept(), locations.n

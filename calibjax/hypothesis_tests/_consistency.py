@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._compile import quick_jit
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, Dependence, check_data, clean, kept_first, with_dependence
+from calibjax._rows import Data, as_data, clean, kept_first
 from calibjax._sharding import gathered
 from calibjax._struct import bind
 from calibjax.estimators import Form, residual_form
@@ -129,8 +129,15 @@ def consistency_test(
     check_key(key)
     if not callable(estimator):
         raise TypeError(f"estimator must be a callable, got {type(estimator).__name__}.")
-    data = check_data(predictions, targets, where, weights)
-    data = with_dependence(data, Dependence(clusters, times, horizon))
+    data = as_data(
+        predictions,
+        targets,
+        where=where,
+        weights=weights,
+        clusters=clusters,
+        times=times,
+        horizon=horizon,
+    )
     check_choice("null", null, _NULLS)
     _check_rows_of_null(null, {"weights": weights, "clusters": clusters, "times": times})
     n_resamples = check_integer("n_resamples", n_resamples, 1)

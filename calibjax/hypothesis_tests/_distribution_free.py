@@ -111,7 +111,7 @@ def distribution_free_skce_test(
     unifying framework, NeurIPS 2019, distribution-free bounds; Hoeffding, Probability inequalities
     for sums of bounded random variables, 1963, Section 5.
     """
-    checked, data = check_inputs(kernel, predictions, targets, where, intervals=True)
+    checked, data = check_inputs(kernel, predictions, targets, where=where, intervals=True)
     unbiased = check_flag("unbiased", unbiased)
     if block_size is not None:
         block_size = check_integer("block_size", block_size, 2, data.n, "n = ")

@@ -1,7 +1,5 @@
 """What a test judges: samples with the target among them, and places between quantiles."""
 
-import dataclasses
-
 import jax
 
 from calibjax._rows import Data
@@ -11,7 +9,7 @@ from calibjax.scores import places_of_targets
 def pooled(data: Data) -> Data:
     """The data that a test draws: samples with the target among them."""
     predictions, targets = data.predictions.pool_target(data.targets)
-    return dataclasses.replace(data, predictions=predictions, targets=targets)
+    return data.replace(predictions=predictions, targets=targets)
 
 
 def at_places(key: jax.Array, number: int, data: Data) -> Data:
@@ -23,4 +21,4 @@ def at_places(key: jax.Array, number: int, data: Data) -> Data:
     if law is None:
         return data
     places = places_of_targets(jax.random.fold_in(key, number), data)
-    return dataclasses.replace(data, predictions=law, targets=places)
+    return data.replace(predictions=law, targets=places)

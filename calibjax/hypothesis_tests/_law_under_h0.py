@@ -1,12 +1,11 @@
 """The data sets that a test compares with: redrawn targets, or residuals with multipliers."""
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
 
 from calibjax._between import Between
-from calibjax._rows import Data, describe_units, n_units, rung
+from calibjax._rows import Data, bucket
 from calibjax._sharding import Axis
 from calibjax.resampling import Multipliers, multipliers
 
@@ -39,8 +38,8 @@ def law_under_h0(data: Data) -> Law:
             return REDRAWN
         return Law("webb" if data.n_kept() <= _FEW_ROWS else "normal")
     kind = "normal" if data.predictions.has_labels else "webb"
-    n_times = None if data.times is None else n_units(data)
-    return Law(kind, None if n_times is None else rung(n_times))
+    n_times = None if data.times is None else data.n_units()
+    return Law(kind, None if n_times is None else bucket(n_times))
 
 
 def describe_law(data: Data, law: Law) -> str:
@@ -49,7 +48,7 @@ def describe_law(data: Data, law: Law) -> str:
         return "draws from the model"
     if data.clusters is None and data.times is None:
         return "multipliers of rows, as the law of the censoring is not known"
-    return f"multipliers of {describe_units(data)}"
+    return f"multipliers of {data.describe_units()}"
 
 
 def multipliers_of_law(
@@ -62,6 +61,6 @@ def multipliers_of_law(
     if law == REDRAWN:
         return None
     if data.clusters is None and data.times is None:
-        data = dataclasses.replace(data, clusters=numbers)
+        data = data.replace(clusters=numbers)
     multiplier_key = jax.random.fold_in(key, MULTIPLIERS)
     return multipliers(multiplier_key, data, law.kind == "normal", law.n_times, axis)

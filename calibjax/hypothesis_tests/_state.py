@@ -97,7 +97,7 @@ class SKCEState:
         Raises:
             TypeError, ValueError: as in `skce`.
         """
-        terms, data = check_inputs(kernel, predictions, targets, where, intervals=True)
+        terms, data = check_inputs(kernel, predictions, targets, where=where, intervals=True)
         if data.n < self.block_size:
             return self
         return _state_after_batch((self, terms), padded(data))

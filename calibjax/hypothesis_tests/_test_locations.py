@@ -46,7 +46,7 @@ def sample_test_locations(
     """
     check_key(key)
     check_predictions(predictions, where)
-    data = Data(predictions, None, where)
+    data = Data.unchecked(predictions, where=where)
     n_locations = check_integer("n_locations", n_locations, 1, data.n_kept(), "n = ")
     return _sample_test_locations(key, padded(data), n_locations)
 

@@ -39,15 +39,19 @@ def common_kernel(models: Sequence[Distribution], where: ArrayLike | None) -> Jo
     if len({_family_and_shapes(p) for p in models}) == 1:
         together = jax.tree.map(lambda *x: jnp.concatenate(_in_one_dtype(x)), *models)
         masks = None if where is None else jnp.concatenate([jnp.asarray(where)] * len(models))
-        return default_kernel_of_data(Data(together, None, masks))
+        return default_kernel_of_data(Data.unchecked(together, where=masks))
     if all(p.is_ordered for p in models):
         return default_kernel_of_models([(p, where) for p in models])
     are_labels = all(p.has_labels for p in models)
     distance = TotalVariation() if are_labels else EmbeddingDistance(location_and_spread)
-    lengthscale = _mean([median_heuristic_of_data(distance, Data(p, None, where)) for p in models])
+    lengthscale = _mean(
+        [median_heuristic_of_data(distance, Data.unchecked(p, where=where)) for p in models]
+    )
     real = [p for p in models if p.target_kind == "real"]
     # A family of real numbers has no closed form with a white kernel, and counts are real, too.
-    lengthscales = [jnp.asarray(gaussian_kernel(Data(p, None, where)).lengthscale) for p in real]
+    lengthscales = [
+        jnp.asarray(gaussian_kernel(Data.unchecked(p, where=where)).lengthscale) for p in real
+    ]
     target_kernel = GaussianKernel(_mean(lengthscales)) if real else WhiteKernel()
     on_pairs = SteinKernel if any(p.score_only for p in models) else TensorProduct
     return on_pairs(DistanceKernel(distance, lengthscale), target_kernel)

@@ -40,11 +40,9 @@ from calibjax._distribution import Distribution
 from calibjax._rows import (
     Data,
     Dependence,
-    check_data,
+    as_data,
     check_predictions,
-    check_unrelated,
     clean_kept_first,
-    describe_units,
     padded,
     parameters,
     with_dependence,
@@ -163,12 +161,12 @@ def compare_calibration(
         check_predictions(other, where, name=name)
     # The targets are checked for each family.
     checked = [
-        check_data(model, targets, where, weights, intervals=True)
+        as_data(model, targets, where=where, weights=weights, intervals=True)
         for model in [first, *others.values()]
     ]
     dependence = Dependence(clusters, times, horizon)
     checked = [with_dependence(data, dependence) for data in checked]
-    check_unrelated(checked[0])
+    checked[0].check_unrelated()
     # All models have the same rows, and those that are known by draws are not padded.
     score_only = any(data.predictions.score_only for data in checked)
     models = checked if score_only else [padded(data) for data in checked]
@@ -178,7 +176,7 @@ def compare_calibration(
     # All models have the same multipliers.
     is_normal = any(data.predictions.has_labels for data in models)
     found = [resampled_skce((key, terms), data, n_resamples, is_normal) for data in models]
-    draws = f"multipliers of {describe_units(checked[0])}" if depends(checked[0]) else "resamples"
+    draws = f"multipliers of {checked[0].describe_units()}" if depends(checked[0]) else "resamples"
     result = comparison_of(
         found, several, ("first", *others), f"compare_calibration, {n_resamples} {draws}"
     )

@@ -1,6 +1,5 @@
 """For which of several groups of rows one model is better calibrated."""
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -14,14 +13,9 @@ from calibjax._distribution import Distribution
 from calibjax._rows import (
     ColumnCode,
     Data,
-    Dependence,
-    check_data,
-    check_unrelated,
-    counted_rows,
-    describe_units,
+    as_data,
     padded,
     typed_column,
-    with_dependence,
 )
 from calibjax.discrepancy import check_kernel_of
 from calibjax.expectations import default_kernel_of_data
@@ -114,8 +108,16 @@ def compare_groups(
     """
     check_key(key)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
-    data = check_data(predictions, targets, where, weights, intervals=True)
-    data = with_dependence(data, Dependence(clusters, times, horizon))
+    data = as_data(
+        predictions,
+        targets,
+        intervals=True,
+        where=where,
+        weights=weights,
+        clusters=clusters,
+        times=times,
+        horizon=horizon,
+    )
     names, codes = _read_groups(groups, data)
     rows = data if data.predictions.score_only else padded(data)
     terms = check_kernel_of(default_kernel_of_data(rows) if kernel is None else kernel, rows)
@@ -123,13 +125,13 @@ def compare_groups(
     found, parts = [], []
     for group in range(len(names)):
         mask = jnp.asarray(codes == group)
-        part = dataclasses.replace(rows, where=mask if rows.where is None else rows.where & mask)
-        check_unrelated(part)
+        part = rows.replace(where=mask if rows.where is None else rows.where & mask)
+        part.check_unrelated()
         # Rows of two groups that do not depend on each other have resamples of their own.
         own = key if depends(rows) else jax.random.fold_in(key, group)
         found.append(resampled_skce((own, terms), part, n_resamples, rows.predictions.has_labels))
         parts.append(part)
-    draws = f"multipliers of {describe_units(data)}" if depends(data) else "resamples"
+    draws = f"multipliers of {data.describe_units()}" if depends(data) else "resamples"
     method = f"compare_groups, {n_resamples} {draws}"
     result = comparison_of(found, len(names) > 2, names, method)
     remarks = [remark_on_rare_events(result, part, "larger groups") for part in parts]
@@ -138,7 +140,7 @@ def compare_groups(
 
 def _read_groups(groups: Any, data: Data) -> tuple[tuple[str, ...], np.ndarray]:
     """The names of the groups, and the number of the group of each row, -1 if it does not count."""
-    kept = counted_rows(data)
+    kept = data.counted_rows()
     column = typed_column("groups", groups, data.n, kept, known=True)
     code = ColumnCode.of("groups", column, kept, few=data.n)
     codes = np.where(kept, code.codes(column), -1)

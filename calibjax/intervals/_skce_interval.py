@@ -42,12 +42,9 @@ from calibjax._check import check_choice, check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import (
     Data,
-    Dependence,
-    check_unrelated,
     clean,
     clean_kept_first,
     padded,
-    with_dependence,
 )
 from calibjax._sharding import Axis, global_offset, on_devices
 from calibjax._struct import widest_dtype
@@ -171,9 +168,18 @@ def skce_confidence_interval(
     method of bounded differences, 1989.
     """
     check_choice("method", method, ("bootstrap", "distribution_free"))
-    checked, data = check_inputs(kernel, predictions, targets, where, weights, intervals=True)
-    data = with_dependence(data, Dependence(clusters, times, horizon))
-    check_unrelated(data)
+    checked, data = check_inputs(
+        kernel,
+        predictions,
+        targets,
+        where=where,
+        weights=weights,
+        intervals=True,
+        clusters=clusters,
+        times=times,
+        horizon=horizon,
+    )
+    data.check_unrelated()
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     dtype = widest_dtype(*jax.tree.leaves((targets, predictions)))
     level = checked_level(confidence_level, dtype)

@@ -10,13 +10,10 @@ from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import (
     Data,
-    Dependence,
-    check_unrelated,
     clean,
     in_dtype,
     kept_first,
     padded,
-    with_dependence,
 )
 from calibjax._sharding import Axis, axis_size, global_offset, on_devices, rows_at
 from calibjax._struct import is_array, is_traced, struct, widest_dtype
@@ -149,10 +146,18 @@ def equivalent_temperature(
     """
     check_key(key)
     one_level(confidence_level, jnp.float32)
-    terms, data = check_inputs(kernel, predictions, targets, where, weights)
+    terms, data = check_inputs(
+        kernel,
+        predictions,
+        targets,
+        where=where,
+        weights=weights,
+        clusters=clusters,
+        times=times,
+        horizon=horizon,
+    )
     check_tempering(data.predictions)
-    data = with_dependence(data, Dependence(clusters, times, horizon))
-    check_unrelated(data)
+    data.check_unrelated()
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     level = checked_level(confidence_level, widest_dtype(targets, *jax.tree.leaves(predictions)))
     return _equivalent_temperature((key, terms, level), padded(data), n_resamples)

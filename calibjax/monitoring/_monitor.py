@@ -26,7 +26,7 @@ from calibjax._parameters import family_name
 from calibjax._rows import (
     Data,
     Dependence,
-    check_data,
+    as_data,
     check_predictions,
     clean,
     fill_masked,
@@ -196,7 +196,7 @@ class CalibrationMonitor:
         draw_key, landmark_key, key = jax.random.split(key, 3)
         predictions, _ = predictions.without_marks().pool_target(predictions.sample(draw_key))
         if kernels is None:
-            kernels = default_prediction_kernels(Data(predictions, None, where))
+            kernels = default_prediction_kernels(Data.unchecked(predictions, where=where))
         for kernel in checked_list(kernels):
             check_kernel(kernel, "kernels", "predictions")
         functions = as_pytree(list(kernels))
@@ -243,7 +243,7 @@ class CalibrationMonitor:
             TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete,
                 value; outside of jit, a row whose cdf or log density is NaN.
         """
-        data = check_data(predictions, targets, where, at_least=0, intervals=True)
+        data = as_data(predictions, targets, where=where, at_least=0, intervals=True)
         if isinstance(targets, Between) and predictions.has_labels:
             raise TypeError(
                 "targets must be an array of labels for predictions of classes, got Between."

@@ -110,7 +110,7 @@ def whole_blocks(data: Data, block_size: int, axis: Axis) -> Data:
     Blocks are cut from the rows of all devices, and a block that begins on this device may end on a
     later one.  Each device has the same number of blocks; a block that does not exist has weight 0.
     """
-    rows = Data(data.predictions, data.targets, weights=data.weights)
+    rows = Data.unchecked(data.predictions, data.targets, weights=data.weights)
     n, n_devices = data.n, axis_size(axis)
     if n_devices == 1 or n % block_size == 0:
         return jax.tree.map(lambda x: x[: n // block_size * block_size], rows)
@@ -124,4 +124,4 @@ def whole_blocks(data: Data, block_size: int, axis: Axis) -> Data:
     begins = offset + jnp.arange(n_blocks, dtype=jnp.int32) * block_size
     complete = (begins < n) & (first + begins + block_size <= n * n_devices)
     weights = jnp.where(jnp.repeat(complete, block_size), rows.weights, 0.0)
-    return Data(rows.predictions, rows.targets, weights=weights)
+    return Data.unchecked(rows.predictions, rows.targets, weights=weights)

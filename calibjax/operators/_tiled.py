@@ -1,6 +1,5 @@
 """H computed tile by tile, and never stored."""
 
-import dataclasses
 import functools
 
 import jax
@@ -179,7 +178,7 @@ def poisoned_unless_symmetric(kernel: SumOfTerms, data: Data) -> Data:
     for term in kernel.terms:
         if users_functions(term):
             symmetric = is_symmetric(term, *data.samples)
-            data = dataclasses.replace(data, weights=jnp.where(symmetric, data.weights, jnp.nan))
+            data = data.replace(weights=jnp.where(symmetric, data.weights, jnp.nan))
     return data
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._rows import CovariatesLike, Dependence, NamedColumns, check_data
+from calibjax._rows import CovariatesLike, Dependence, NamedColumns, as_data
 from calibjax._struct import is_traced
 from calibjax.recalibration._fit_recalibrator import fit_recalibrator
 from calibjax.recalibration._folds import numbers_of_folds
@@ -78,7 +78,7 @@ def cross_fit(
     given = predictions, targets, folds, clusters, weights, covariates, times
     if is_traced(given):
         raise TypeError("cross_fit must be called outside of jit, got traced arguments.")
-    data = check_data(predictions, targets)
+    data = as_data(predictions, targets)
     fold = numbers_of_folds(folds, Dependence(clusters, times), data)
     options = FitOptions(weights, groups, covariates, clusters, times, lower)
     return out_of_folds(predictions, targets, method, fold, options)

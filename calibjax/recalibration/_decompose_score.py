@@ -7,7 +7,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_array, check_choice, check_shapes
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, Dependence, check_data, first_rows, padded
+from calibjax._rows import Data, Dependence, as_data, first_rows, padded
 from calibjax._struct import is_traced
 from calibjax.intervals import Estimated, Sampling, mean_interval
 from calibjax.recalibration._cross_fit import FitOptions, out_of_folds
@@ -139,7 +139,7 @@ def decompose_score(
     """
     if is_traced((predictions, targets, folds, clusters, weights)):
         raise TypeError("decompose_score must be called outside of jit, got traced arguments.")
-    data = check_data(predictions, targets, None, weights)
+    data = as_data(predictions, targets, weights=weights)
     level = float(one_level(confidence_level, np.float64))
     has_labels = predictions.has_labels
     if score is None:
@@ -188,7 +188,7 @@ def _of(has_labels: bool) -> tuple[str, ...]:
 
 def _scores(score: str, predictions: Distribution, targets: ArrayLike) -> np.ndarray:
     """The score of each row, ``[n]``."""
-    data = Data(predictions, targets)
+    data = Data.unchecked(predictions, targets)
     if score == "brier":
         probs = np.asarray(predictions.label_probabilities(), np.float64)
         return _brier(probs, np.asarray(targets).astype(int))

@@ -14,7 +14,7 @@ from calibjax._check import check_array
 from calibjax._compile import quick_jit
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot
-from calibjax._rows import Data, check_data, clean, fill_masked, padded
+from calibjax._rows import Data, as_data, clean, fill_masked, padded
 from calibjax._sharding import gathered
 from calibjax._struct import PyTree, bind, is_array
 
@@ -108,7 +108,7 @@ def fit_recalibration(
         if not is_array(leaf):
             raise TypeError(f"parameters must hold numbers, got {type(leaf).__name__}.")
         check_array("parameters", jnp.asarray(leaf), "real")
-    data = check_data(predictions, targets, where, weights)
+    data = as_data(predictions, targets, where=where, weights=weights)
     if objective is None:
         return fit_recalibration_of_data(transform, parameters, padded(data))[0]
     # The rows are not padded: a user's objective need not know that there are masked rows.

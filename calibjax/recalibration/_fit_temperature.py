@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from calibjax._compile import quick_jit
 from calibjax._distribution import Distribution
 from calibjax._numbers import exact_sum
-from calibjax._rows import Data, check_data, clean, padded
+from calibjax._rows import Data, as_data, clean, padded
 from calibjax._sharding import gathered
 from calibjax._struct import bind
 from calibjax.recalibration._temper import temper
@@ -94,7 +94,7 @@ def fit_temperature(
     """
     if objective is not None and not callable(objective):
         raise TypeError(f"objective must be a callable or None, got {type(objective).__name__}.")
-    data = check_data(predictions, targets, where, weights)
+    data = as_data(predictions, targets, where=where, weights=weights)
     if objective is None:
         return fit_temperature_of_data(padded(data))
     # The rows are not padded: a user's objective need not know that there are masked rows.

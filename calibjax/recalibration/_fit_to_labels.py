@@ -1,7 +1,5 @@
 """A map of predictions of labels: the rows that count, the fit, and what is known of it."""
 
-import dataclasses
-
 import jax
 import numpy as np
 from jax.typing import ArrayLike
@@ -9,7 +7,7 @@ from jax.typing import ArrayLike
 from calibjax._between import Targets
 from calibjax._check import check_choice
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, Dependence, NamedColumns, check_data
+from calibjax._rows import Data, Dependence, NamedColumns, as_data
 from calibjax._sharding import on_one_device
 from calibjax._struct import on_host
 from calibjax.recalibration._folds import counted, parts_of
@@ -56,10 +54,10 @@ def fit_to_labels(
             f"method {method!r} is for two classes, got predictions of {n_classes}; "
             "'spline' and 'sms' are for more."
         )
-    data = on_one_device(check_data(predictions, targets, where, weights, at_least=1))
+    data = on_one_device(as_data(predictions, targets, where=where, weights=weights, at_least=1))
     # At the fit as where the map is used, 1 - p is what jax makes of p.
     held = jax.tree.map(on_host, data.predictions)
-    rows, kept = rows_of_labels(dataclasses.replace(data, predictions=held))
+    rows, kept = rows_of_labels(data.replace(predictions=held))
     is_used = method == "auto" or groups is not None
     part = parts_of(data, dependence, kept, N_FOLDS, is_used)
     losses: dict[str, float] = {}

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from calibjax._check import check_array, check_integer, check_shapes
-from calibjax._rows import Data, Dependence, counted_rows, with_dependence
+from calibjax._rows import Data, Dependence, with_dependence
 
 
 def numbers_of_folds(folds: Any, dependence: Dependence, data: Data) -> np.ndarray:
@@ -51,7 +51,7 @@ def parts_of(
 
 def counted(data: Data) -> tuple[np.ndarray, np.ndarray]:
     """Which rows count, and how much each ``[n]``, in units of the largest weight."""
-    kept = counted_rows(data)
+    kept = data.counted_rows()
     every = np.ones(data.n) if data.weights is None else np.asarray(data.weights, float)
     return kept, every / every[kept].max()
 

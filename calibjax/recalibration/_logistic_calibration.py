@@ -6,7 +6,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._rows import check_data
+from calibjax._rows import as_data
 from calibjax._sharding import on_one_device
 from calibjax._struct import is_traced
 from calibjax.estimators import check_binary
@@ -139,7 +139,7 @@ def logistic_calibration(
         raise TypeError("logistic_calibration must be called outside of jit, got traced arguments.")
     check_binary(predictions, targets, where, weights)
     level = float(one_level(confidence_level, np.float64))
-    data = on_one_device(check_data(predictions, targets, where, weights, at_least=1))
+    data = on_one_device(as_data(predictions, targets, where=where, weights=weights, at_least=1))
     rows, _ = rows_of_labels(data)
     n_certain = int(np.sum((rows.probs == 0).any(axis=1)))
     if n_certain:

@@ -45,7 +45,6 @@ of Multivariate Analysis 2013; Cameron, Gelbach and Miller, Bootstrap-based impr
 inference with clustered errors, Review of Economics and Statistics 2008.
 """
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -96,7 +95,7 @@ def dependent_sums(
     h_diagonal, weights, axis = h.diagonal, h.weights, h.axis
     is_alone = data.clusters is None and data.times is None
     if is_alone:
-        data = dataclasses.replace(data, clusters=row_numbers(data.weights, axis))
+        data = data.replace(clusters=row_numbers(data.weights, axis))
     of_pairs, n_pairs = (0.0, 0.0) if is_alone else related_sums(h, data)
     eta = multipliers(key, data, is_normal, None, axis)
     own = weights * h_diagonal

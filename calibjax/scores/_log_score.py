@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from calibjax._between import Between, Targets, known_point, unit_interval
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data, first_rows, padded
+from calibjax._rows import Data, as_data, first_rows, padded
 from calibjax._struct import PyTree
 from calibjax.scores._rows import score_rows
 
@@ -42,7 +42,7 @@ def log_score(predictions: Distribution, targets: Targets) -> jax.Array:
 
     Reference: Good, Rational decisions, Journal of the Royal Statistical Society B 1952.
     """
-    data = check_data(predictions, targets, at_least=1, intervals=True)
+    data = as_data(predictions, targets, at_least=1, intervals=True)
     return first_rows(log_score_of_data(padded(data)), data.n)
 
 

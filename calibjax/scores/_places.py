@@ -38,7 +38,7 @@ def places_of_targets(key: jax.Array, data: Data) -> jax.Array:
     That of a row depends on (key, the number of the row among the kept rows) and on all rows.
     For K levels O(n K (landmarks + R)) time for each step, and O(n K R) memory.
     """
-    rows = Data(data.predictions, None, data.where)
+    rows = Data.unchecked(data.predictions, where=data.where)
     base, *kernels = map(
         as_pytree,
         (default_kernel_of_data(rows).prediction_kernel, *default_prediction_kernels(rows)),

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from calibjax._between import Targets
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_data, clean
+from calibjax._rows import Data, as_data, clean
 from calibjax._sharding import Axis, row_by_row_on_devices
 
 
@@ -24,7 +24,9 @@ def check_numbers(
 
     With `intervals` targets may be `Between`.
     """
-    data = check_data(predictions, targets, where, weights, at_least=1, intervals=intervals)
+    data = as_data(
+        predictions, targets, where=where, weights=weights, at_least=1, intervals=intervals
+    )
     if predictions.target_shape != "n":
         raise TypeError(
             "predictions must be of labels, counts or real numbers, got "

@@ -14,11 +14,10 @@ from calibjax._parameters import family_name
 from calibjax._rows import (
     Data,
     Dependence,
-    check_data,
-    counted_rows,
+    as_data,
+    bucket,
     first_rows,
     padded,
-    rung,
     with_dependence,
 )
 from calibjax.hypothesis_tests import at_places, describe_law, law_under_h0, pooled
@@ -136,7 +135,7 @@ def segment_test(
     check_key(key)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     order = check_integer("order", order, 1)
-    data = check_data(predictions, targets, where, weights, intervals=True)
+    data = as_data(predictions, targets, where=where, weights=weights, intervals=True)
     _check_family(predictions, targets)
     data = with_dependence(data, Dependence(clusters, times, horizon))
     return segment_test_of_data(key, data, groups, order=order, n_resamples=n_resamples)
@@ -146,7 +145,7 @@ def segment_test_of_data(
     key: jax.Array, data: Data, groups: Groups, *, order: int, n_resamples: int
 ) -> SegmentTestResult:
     """`segment_test` of checked data."""
-    n, kept = data.n, counted_rows(data)
+    n, kept = data.n, data.counted_rows()
     columns, left_out = read_columns(groups, kept)
     segments = segments_of(columns, kept, order)
     if not segments:
@@ -155,7 +154,7 @@ def segment_test_of_data(
     predictions = data.predictions
     data = at_places(key, _PLACES, pooled(padded(data)))
     # What fills up the rows is masked, and what fills up the columns has no segments.
-    filling = (0, data.n - n), (0, rung(len(columns)) - len(columns))
+    filling = (0, data.n - n), (0, bucket(len(columns)) - len(columns))
     law = law_under_h0(data)
     shared = key, table_of(segments, order), np.float32(LEAST_VARIANCE)
     found, maxima = segment_sums(shared, (data, np.pad(codes, filling)), n_resamples, law)

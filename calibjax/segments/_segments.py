@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from calibjax._numbers import dot
-from calibjax._rows import rung
+from calibjax._rows import bucket
 from calibjax._struct import struct
 from calibjax.segments._columns import Column
 
@@ -111,10 +111,10 @@ class SegmentTable:
 
 
 def table_of(segments: Collection[Conditions], order: int) -> SegmentTable:
-    """The segments as arrays, filled up to a power of two, or to a rung of what is together."""
+    """The segments as arrays, filled up to a power of two, or to a bucket of what is together."""
     size = max(_LEAST_SIZE, 1 << (len(segments) - 1).bit_length())
     if size > _TOGETHER:
-        size = rung(-(-len(segments) // _TOGETHER)) * _TOGETHER
+        size = bucket(-(-len(segments) // _TOGETHER)) * _TOGETHER
     columns, levels = np.zeros((size, order), np.int32), np.full((size, order), -1, np.int32)
     for row, conditions in enumerate(segments):
         for place, (column, level) in enumerate(conditions):

@@ -1,6 +1,5 @@
 """Reliability or PIT pictures of named groups, with bands that hold for all of them at once."""
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from matplotlib.figure import Figure
 
 from calibjax import curves, plot
 from calibjax._between import Between
-from calibjax._rows import Data, check_data, padded, with_dependence
+from calibjax._rows import Data, as_data, padded, with_dependence
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._label_statistics import judged
 from calibjax.evaluation._segments import worst_segment
@@ -31,7 +30,7 @@ def pictures_of_groups(evaluation: Any) -> list[tuple[Segment, Figure]]:
     groups = _groups_of_a_column(result, evaluation.level)
     if not groups:
         return []
-    data = check_data(predictions, evaluation.targets, weights=evaluation.weights)
+    data = as_data(predictions, evaluation.targets, weights=evaluation.weights)
     data = padded(with_dependence(data, evaluation.dependence))
     drawn = [(group, _drawn(evaluation, data, result.rows(group), len(groups))) for group in groups]
     top = max(ax.get_ylim()[1] for _, ax in drawn)
@@ -69,12 +68,12 @@ def _drawn(evaluation: Any, data: Data, rows: np.ndarray, n_groups: int) -> Axes
     options: dict[str, Any] = {"confidence_level": level, "n_resamples": n_resamples}
     key = keys_of(evaluation.seed).curves
     if data.predictions.has_labels:
-        of_group = dataclasses.replace(judged(data), where=is_member)
+        of_group = judged(data).replace(where=is_member)
         curve = curves.reliability_curve_of_data(key, of_group, n_bins=15, **options)
         ax = plot.reliability(curve)
         # Behind the picture, the numbers of forecasts have the same axis.
         for axes in (ax, *ax.child_axes):
             axes.set_xlim(0.0, 1.0)
         return ax
-    of_group = dataclasses.replace(data, where=is_member)
+    of_group = data.replace(where=is_member)
     return plot.pit(curves.pit_curve_of_data(key, of_group, n_bins=20, **options))

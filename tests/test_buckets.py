@@ -1,4 +1,4 @@
-"""Outside of jit rows fill a rung of the ladder up: another number of rows compiles nothing.
+"""Outside of jit rows fill a bucket of the ladder up: another number of rows compiles nothing.
 
 The results are those of the rows as they are, which is what a user's jit sees.
 """
@@ -14,12 +14,12 @@ from instances import cast
 from marks import slow
 
 import calibjax as cj
-from calibjax._rows import check_data, first_rows, padded, rung
+from calibjax._rows import as_data, bucket, first_rows, padded
 from calibjax.hypothesis_tests._block import check_complete_blocks
 
 RNG = np.random.default_rng
 KEY = jax.random.key(1)
-# Two numbers of rows of one rung.
+# Two numbers of rows of one bucket.
 FIRST, OTHER, RUNG = 47, 45, 48
 R = {"n_resamples": 99}
 FROM_MODEL = {"null": "model", "key": KEY, **R}
@@ -214,8 +214,8 @@ def assert_same(found, expected, rtol=1e-4):
 def test_a_mask_remains():
     predictions, targets = events(OTHER)
     where = jnp.arange(OTHER) % 15 != 2
-    data = padded(check_data(predictions, targets, where))
-    assert rung(OTHER) == rung(FIRST) == rung(int(where.sum())) == data.n == RUNG
+    data = padded(as_data(predictions, targets, where=where))
+    assert bucket(OTHER) == bucket(FIRST) == bucket(int(where.sum())) == data.n == RUNG
     assert data.where.sum() == where.sum()
     kept = jax.tree.map(lambda x: x[where], (predictions, targets))
     masked = cj.calibration_test(KEY, predictions, targets, where=where, **R)
@@ -223,11 +223,11 @@ def test_a_mask_remains():
 
 
 def test_rungs():
-    rungs = sorted({rung(n) for n in range(1, 2**14 + 1)})
+    rungs = sorted({bucket(n) for n in range(1, 2**14 + 1)})
     assert rungs[:12] == [4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28] and rungs[-1] == 2**14
-    assert all(rung(n) == next(x for x in rungs if x >= n) for n in range(1, 300))
+    assert all(bucket(n) == next(x for x in rungs if x >= n) for n in range(1, 300))
     assert max(b / a for a, b in zip(rungs, rungs[1:], strict=False)) == 1.25
-    assert rung(2**14 + 1) == 2**14 + 1
+    assert bucket(2**14 + 1) == 2**14 + 1
 
 
 def test_what_is_filled_up():
@@ -235,16 +235,16 @@ def test_what_is_filled_up():
     targets = np.array(targets)
     targets[0] = -5
     where, weights = np.arange(OTHER) > 0, np.arange(OTHER, dtype=np.float32)
-    data = padded(check_data(predictions, targets, where, weights))
+    data = padded(as_data(predictions, targets, where=where, weights=weights))
     assert data.n == RUNG and data.n_kept() == OTHER - 1
     assert not np.any(data.where[OTHER:]) and not data.where[0]
     np.testing.assert_array_equal(data.targets[OTHER:], np.repeat(targets[-1:], RUNG - OTHER))
     np.testing.assert_array_equal(first_rows(data.targets, OTHER), targets)
-    # A rung has a mask, too, and large data are as they were.
+    # A bucket has a mask, too, and large data are as they were.
     whole = cj.Normal(np.zeros(RUNG, np.float32), 1.0)
-    assert np.all(padded(check_data(whole, np.zeros(RUNG, np.float32))).where)
+    assert np.all(padded(as_data(whole, np.zeros(RUNG, np.float32))).where)
     large = cj.Bernoulli(np.full(2**14 + 1, 0.5, np.float32))
-    assert padded(check_data(large, np.zeros(2**14 + 1, np.int32))).where is None
+    assert padded(as_data(large, np.zeros(2**14 + 1, np.int32))).where is None
 
 
 def test_what_is_known_by_draws_is_not_filled_up():
@@ -254,7 +254,7 @@ def test_what_is_known_by_draws_is_not_filled_up():
         return loc + jax.random.normal(key)
 
     predictions = cj.Unnormalized(lambda loc, y: loc - y, np.zeros(OTHER, np.float32), draw)
-    data = check_data(predictions, np.zeros(OTHER, np.float32))
+    data = as_data(predictions, np.zeros(OTHER, np.float32))
     assert padded(data) is data
     assert cj.default_kernel(predictions).prediction_kernel.distance.points.shape == (OTHER,)
 
@@ -276,7 +276,7 @@ def test_keys_and_kernels_may_be_traced_where_rows_are_not():
 
 
 def test_constants_of_a_jit_are_not_filled_up():
-    data = check_data(*numbers(OTHER))
+    data = as_data(*numbers(OTHER))
     assert jax.jit(lambda x: padded(data).n * x)(1) == OTHER
 
 
@@ -284,17 +284,17 @@ def test_checks_of_values_compile_nothing(caplog):
     rows = [jax.tree.map(np.asarray, family(11)) for family in FAMILIES]
     with jax.log_compiles(), warnings.catch_warnings():
         for data in rows:
-            check_data(*data)
+            as_data(*data)
     assert "Compiling" not in caplog.text
     bad = cj.Normal(np.zeros(11, np.float32), np.ones(11, np.float32))
     with pytest.raises(ValueError, match="targets must be finite; row 10 is nan"):
-        check_data(bad, jnp.full(11, jnp.nan).at[:10].set(0.0))
+        as_data(bad, jnp.full(11, jnp.nan).at[:10].set(0.0))
 
 
 def test_a_check_of_masked_blocks_compiles_nothing(caplog):
     predictions, targets = events(OTHER)
     where = np.arange(OTHER) % 15 != 2
-    data = check_data(predictions, targets, jnp.asarray(where))
+    data = as_data(predictions, targets, where=jnp.asarray(where))
     with jax.log_compiles(), warnings.catch_warnings():
         with pytest.raises(ValueError, match="at least 9 complete blocks of 5 rows, got 6"):
             check_complete_blocks(data, 5, at_least=9)
