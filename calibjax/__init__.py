@@ -44,6 +44,7 @@ from calibjax.distributions._bernoulli import Bernoulli as Bernoulli
 from calibjax.distributions._beta import Beta as Beta
 from calibjax.distributions._binomial import Binomial as Binomial
 from calibjax.distributions._categorical import Categorical as Categorical
+from calibjax.distributions._categorical import Ordinal as Ordinal
 from calibjax.distributions._counts import Counts as Counts
 from calibjax.distributions._empirical import Empirical as Empirical
 from calibjax.distributions._foreign import as_predictions as as_predictions
@@ -51,14 +52,13 @@ from calibjax.distributions._gamma import Gamma as Gamma
 from calibjax.distributions._laplace import Laplace as Laplace
 from calibjax.distributions._log_normal import LogNormal as LogNormal
 from calibjax.distributions._mixture import Mixture as Mixture
-from calibjax.distributions._mixture import MixtureWasserstein as MixtureWasserstein
+from calibjax.distributions._mixture_wasserstein import MixtureWasserstein as MixtureWasserstein
 from calibjax.distributions._multivariate_normal import (
     MultivariateNormalFullCovariance as MultivariateNormalFullCovariance,
 )
 from calibjax.distributions._negative_binomial import NegativeBinomial as NegativeBinomial
 from calibjax.distributions._normal import MultivariateNormalDiag as MultivariateNormalDiag
 from calibjax.distributions._normal import Normal as Normal
-from calibjax.distributions._ordinal import Ordinal as Ordinal
 from calibjax.distributions._poisson import Poisson as Poisson
 from calibjax.distributions._quantiles import Quantiles as Quantiles
 from calibjax.distributions._recalibrated import Recalibrated as Recalibrated

@@ -12,7 +12,7 @@ from marks import fast_in_float32, fast_in_float64, slow
 from scipy import special, stats
 
 import calibjax as cj
-from calibjax.distributions._poisson._probability import probability
+from calibjax.distributions._poisson import probability
 
 RATES = np.array([0.0, 1e-6, 0.3, 1.0, 7.5, 15.9, 16.1, 90.0, 3000.0], "float32").astype(float)
 

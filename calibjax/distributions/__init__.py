@@ -1,16 +1,23 @@
-"""Families of predictive distributions: a class and its closed forms in a file or folder each.
+"""Families of predictive distributions: a class in a file each, and its closed forms beside it.
 
 `calibjax/__init__.py` imports every family from its own module.  Later rooms import the families
 that they construct, or know by their names, from this module.
 """
 
+from calibjax.distributions import (
+    _laplace_expectations,
+    _multivariate_normal_gaussian,
+    _normal_gaussian,
+    _normal_laplacian,
+    _univariate_expectations,
+    _univariate_fourier,
+)
 from calibjax.distributions._bernoulli import Bernoulli
-from calibjax.distributions._categorical import LEAST_OF_CLASS, Categorical
+from calibjax.distributions._categorical import LEAST_OF_CLASS, Categorical, Ordinal
 from calibjax.distributions._counts import Counts
 from calibjax.distributions._empirical import Empirical
 from calibjax.distributions._foreign import as_predictions, is_foreign
 from calibjax.distributions._normal import Normal
-from calibjax.distributions._ordinal import Ordinal
 from calibjax.distributions._quantiles import Quantiles
 from calibjax.distributions._recalibrated import Recalibrated
 from calibjax.distributions._survival_curve import SurvivalCurve

@@ -9,9 +9,8 @@ from jax.scipy.special import gammaln
 
 from calibjax._numbers import is_positive, log_quotient, with_levels
 from calibjax._struct import struct, widened
-from calibjax.distributions._gamma import log_of_deviance, slope_of_deviance
-from calibjax.distributions._univariate import Univariate, positive_points
-from calibjax.distributions._univariate._univariate import N_ATOMS
+from calibjax.distributions._incomplete_gamma import log_of_deviance, slope_of_deviance
+from calibjax.distributions._univariate import N_ATOMS, Univariate, positive_points
 
 # exp(-exp(7)) is 0 in float64 too.
 _LARGEST_LOG_HAZARD = 7.0

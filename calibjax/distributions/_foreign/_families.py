@@ -9,17 +9,17 @@ from calibjax.distributions._binomial import Binomial as Binomial
 from calibjax.distributions._categorical import Categorical as Categorical
 from calibjax.distributions._counts import Counts as Counts
 from calibjax.distributions._gamma import Gamma as Gamma
-from calibjax.distributions._laplace._laplace import Laplace as Laplace
+from calibjax.distributions._laplace import Laplace as Laplace
 from calibjax.distributions._log_normal import LogNormal as LogNormal
-from calibjax.distributions._multivariate_normal._multivariate_normal import (
+from calibjax.distributions._multivariate_normal import (
     MultivariateNormalFullCovariance as MultivariateNormalFullCovariance,
 )
 from calibjax.distributions._negative_binomial import NegativeBinomial as NegativeBinomial
-from calibjax.distributions._normal._diagonal import (
+from calibjax.distributions._normal import (
     MultivariateNormalDiag as MultivariateNormalDiag,
 )
-from calibjax.distributions._normal._normal import Normal as Normal
-from calibjax.distributions._poisson._poisson import Poisson as Poisson
+from calibjax.distributions._normal import Normal as Normal
+from calibjax.distributions._poisson import Poisson as Poisson
 from calibjax.distributions._student_t import StudentT as StudentT
 from calibjax.distributions._weibull import Weibull as Weibull
 from calibjax.distributions._zero_inflated import ZeroInflated as ZeroInflated

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax.distributions._mixture._mixture import Mixture
-from calibjax.distributions._normal._diagonal import MultivariateNormalDiag
-from calibjax.distributions._normal._normal import Normal
+from calibjax.distributions._mixture import Mixture
+from calibjax.distributions._normal import MultivariateNormalDiag, Normal
 
 Batch = tuple[int, ...]
 #: A distribution of another package, which is never imported.

@@ -1,3 +1,0 @@
-"""Binomial predictions of counts."""
-
-from calibjax.distributions._binomial._binomial import Binomial

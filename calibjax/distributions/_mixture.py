@@ -1,0 +1,417 @@
+"""Mixtures of predictions of one family: ensembles and mixture density networks."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from calibjax._distribution import Distribution
+from calibjax._numbers import (
+    complex_average,
+    integer_or_invalid,
+    probability_vectors,
+    quantile_from_cdf,
+    root_mean_square,
+    smallest_count_with,
+    with_levels,
+)
+from calibjax._sharding import as_varying
+from calibjax._struct import PyTree, struct, widened, widest_dtype, with_fields
+from calibjax.distributions._categorical import label_log_prob
+from calibjax.expectations import inner_product, mean_embedding, residual_product
+from calibjax.kernels import KernelLike
+
+# The log density of a component of weight 0 may exceed the others by more.  The difference is
+# clipped, because its exponential must not overflow.
+_LARGEST_LOG_RATIO = 80.0
+
+
+@struct
+class Mixture(Distribution):
+    """The mixture of K components, P = sum_k weights[k] components[k].
+
+    Args:
+        weights: probabilities ``[n, K]``, nonnegative with rows that sum to one (within 1e-3);
+            None means equal weights, as in `Mixture.ensemble`.
+        components: one distribution of any family with the batch ``[n, K]``, for example
+            ``Normal(loc, scale)`` with arrays ``[n, K]``; arrays ``[K, n]`` must be transposed.
+
+    Targets are the targets of the components' family.  A target kernel that has a closed form for
+    the components also has one for the mixture: the sum over all K^2 pairs of components.
+
+    See also:
+        `Empirical` for draws.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> components = cj.Normal(jnp.array([[-1.0, 1.0]]), jnp.array([[1.0, 1.0]]))
+        >>> cj.Mixture(jnp.array([[0.25, 0.75]]), components).mean().tolist()
+        [0.5]
+        >>> cj.Mixture.ensemble(components).variance().tolist()
+        [2.0]
+
+    Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
+    Appendix D.
+    """
+
+    weights: jax.Array | None
+    components: Distribution
+
+    def __post_init__(self) -> None:
+        if isinstance(self.components, Distribution):
+            object.__setattr__(self, "components", self.components.with_batch_axes(2))
+
+    @classmethod
+    def ensemble(cls, components: Distribution) -> "Mixture":
+        """The mixture of components with the batch ``[n, K]`` and equal weights."""
+        return cls(None, components)
+
+    @property
+    def n_batch_axes(self) -> int:
+        return self.components.n_batch_axes - 1
+
+    def with_batch_axes(self, n_axes: int) -> Self:
+        return with_fields(self, components=self.components.with_batch_axes(n_axes + 1))
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        weights = {} if self.weights is None else {"weights": "n k"}
+        component_shapes = self._first_components().shapes.items()
+        return weights | {
+            f"components.{name}": _component_axes(axes) for name, axes in component_shapes
+        }
+
+    @property
+    def target_shape(self) -> str:
+        return self._first_components().target_shape
+
+    @property
+    def target_kind(self) -> str:
+        return self.components.target_kind
+
+    def keeping_digits(self) -> Self:
+        return with_fields(self, components=self.components.keeping_digits())
+
+    def without_marks(self) -> Self:
+        return with_fields(self, components=self.components.without_marks())
+
+    def probabilities(self) -> jax.Array:
+        """The weights of the components of *one* prediction, ``[K]``."""
+        if self.weights is not None:
+            return self.weights
+        leaves = jax.tree.leaves(self.components)
+        n_components = leaves[0].shape[0]
+        return jnp.full(n_components, 1 / n_components, widest_dtype(*leaves))
+
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        weights = {} if self.weights is None else {"weights": probability_vectors(self.weights)}
+        return weights | {
+            f"components.{name}": (words, self._by_component(valid).all(axis=1))
+            for name, (words, valid) in self._flat_components().constraints().items()
+        }
+
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        return self._first_components().supports(targets)
+
+    def restricted(self, targets: jax.Array) -> jax.Array:
+        return self._first_components().restricted(targets)
+
+    def mean(self) -> jax.Array:
+        """The means, ``[n]`` or ``[n, d]``."""
+        return _mean_of(self, lambda components: components.mean())
+
+    def location(self) -> jax.Array:
+        return _mean_of(self, lambda components: components.location())
+
+    def variance(self) -> jax.Array:
+        """The variances ``[n]``, or the variances of the coordinates ``[n, d]``.
+
+        They are the mean variance of the components plus the variance of their means.
+        """
+        p = widened(self)
+        within = p._by_component(p._flat_components().variance())
+        means = p._by_component(p._flat_components().mean())
+        return p._average(within + jnp.square(means - p._average(means)[:, None]))
+
+    def standard_deviation(self) -> jax.Array:
+        return _width(self, lambda c: c.mean(), lambda c: c.standard_deviation())
+
+    def spread(self) -> jax.Array:
+        return _width(self, lambda c: c.location(), lambda c: c.spread())
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Draws ``[*shape, n]`` or ``[*shape, n, d]``."""
+        choice_key, key = jax.random.split(key)
+        probabilities = widened(jax.vmap(Mixture.probabilities)(self))
+        logits = jnp.broadcast_to(jnp.log(probabilities), (*shape, *probabilities.shape))
+        chosen = jax.random.categorical(choice_key, logits)
+        if all(jnp.ndim(x) == 2 for x in jax.tree.leaves(self.components)):
+            rows = jnp.broadcast_to(jnp.arange(chosen.shape[-1]), chosen.shape)
+            drawn_from = jax.tree.map(lambda x: jnp.asarray(x)[rows, chosen], self.components)
+            flat = jax.tree.map(jnp.ravel, drawn_from)
+            return flat.sample(key).reshape(chosen.shape)
+        # Every component makes a draw, and one of the K draws is chosen: the parameters of a
+        # component may be more than a draw.
+        draws = self._flat_components().sample(key, shape)
+        draws = draws.reshape(*logits.shape, *draws.shape[len(shape) + 1 :])
+        chosen = chosen.reshape(*logits.shape[:-1], *(1,) * (draws.ndim - logits.ndim + 1))
+        return jnp.take_along_axis(draws, chosen, axis=len(shape) + 1).squeeze(len(shape) + 1)
+
+    def log_prob(self, targets: jax.Array) -> jax.Array:
+        """The log density or log probability at targets ``[n]`` or ``[n, d]``, ``[n]``."""
+        p = widened(self)
+        if p.has_labels:
+            # The log probability of a component may be -inf, where it has no derivative.
+            return label_log_prob(p.label_probabilities(), targets)
+        probabilities = jax.vmap(Mixture.probabilities)(p)
+        repeated = jnp.repeat(targets, probabilities.shape[1], axis=0)
+        values = p._by_component(p._flat_components().log_prob(repeated))
+        largest = jnp.max(jnp.where(probabilities > 0, values, -jnp.inf), axis=1, keepdims=True)
+        largest = lax.stop_gradient(jnp.where(jnp.isfinite(largest), largest, 0.0))
+        # Components of weight 0 take part, because the derivative in their weight is not 0.
+        ratios = jnp.exp(jnp.minimum(values - largest, _LARGEST_LOG_RATIO))
+        return jnp.log(jnp.sum(probabilities * ratios, axis=1)) + largest[:, 0]
+
+    def has_stein_identity(self) -> tuple[str, jax.Array]:
+        words, of_components = self._flat_components().has_stein_identity()
+        return words, jnp.all(self._by_component(of_components), axis=1)
+
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(Y <= targets[i]), the weighted sum over the components, ``[n]``."""
+        return self._average_at(targets, lambda components, y: components.cdf(y))
+
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """P(Y > targets[i]), the weighted sum over the components, ``[n]``."""
+        return self._average_at(targets, lambda components, y: components.survival(y))
+
+    def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        before = self._average_at(targets, lambda components, y: components.cdf_jump(y)[0])
+        return before, self._average_at(targets, lambda components, y: components.cdf_jump(y)[1])
+
+    @property
+    def is_ordered(self) -> bool:
+        return self._first_components().is_ordered
+
+    @property
+    def has_atoms(self) -> bool:
+        return self.components.has_atoms
+
+    @property
+    def compared_with_targets(self) -> tuple[str, ...]:
+        return tuple(f"components.{name}" for name in self.components.compared_with_targets)
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The quantiles ``[n]``, where the cdf reaches the level, by bisection.
+
+        At the levels 0 and 1 they are the ends of the supports of components with a positive
+        weight.
+        """
+        p, level = with_levels(self, level)
+        inside = (level > 0) & (level < 1)
+        inner_level = jnp.where(inside, level, 0.5)
+        ends = p._ends_of_support(level)
+        if p.target_kind == "real":
+            found = jnp.where(inside, quantile_from_cdf(p, inner_level), ends)
+            return jnp.where(jnp.isnan(level), jnp.nan, found)
+        found = smallest_count_with(lambda y: p.cdf(y) >= inner_level, level)
+        return integer_or_invalid(level, jnp.where(inside, found, ends))
+
+    def crps_closed_form(self, targets: jax.Array) -> jax.Array | None:
+        """sum_k w_k s_k - sum_kl w_k w_l (d_kl - (d_kk + d_ll) / 2) / 2, ``[n]``.
+
+        s_k is the score of component k, and d_kl = E|Z_k - Z_l|.  None if components have no
+        formulas.
+        """
+        p = widened(self)
+        one = jax.tree.map(lambda x: x[0, 0], p.components)
+        if jax.eval_shape(lambda c: c.mean_absolute_difference(c), one) is None:
+            return None
+
+        def divergence(c: Any, d: Any) -> jax.Array:
+            own = c.mean_absolute_difference(c) + d.mean_absolute_difference(d)
+            return c.mean_absolute_difference(d) - own / 2
+
+        of_components = p._average_at(targets, lambda c, y: c.crps_closed_form(y))
+        between = jax.vmap(lambda p: p._sum_over_pairs(p, divergence, ()))(p)
+        total = jax.vmap(lambda p: jnp.sum(p.probabilities()))(p)
+        return of_components - between / (2 * jnp.square(total))
+
+    @property
+    def max_count(self) -> int | None:
+        return self.components.max_count
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the components have."""
+        return self.components.has_labels
+
+    def label_probabilities(self) -> jax.Array:
+        """The probabilities of all labels, ``[n, m]``."""
+        component_probs = self.components.label_probabilities()
+        if self.weights is None:
+            return jnp.mean(component_probs, axis=-2)
+        weights = self.weights[..., None, :]
+        return jnp.matmul(weights, component_probs, precision=lax.Precision.HIGHEST)[..., 0, :]
+
+    def probability(self, count: jax.Array) -> jax.Array:
+        """P(Y = count) for *one* prediction, of components that are counts."""
+        components: Any = self.components
+        values = jax.vmap(lambda c: c.probability(count))(components)
+        probabilities = self.probabilities()
+        return jnp.sum(probabilities * values) / jnp.sum(probabilities)
+
+    def cross_fit_pairs(self) -> tuple[tuple[Self, Self], ...]:
+        of_components = jax.vmap(lambda c: c.cross_fit_pairs())(self.components)
+        return tuple(
+            (with_fields(self, components=compared), with_fields(self, components=subtracted))
+            for compared, subtracted in of_components
+        )
+
+    def off_mode_probability(self) -> jax.Array:
+        """P(Y is not its most probable value), ``[n]``; a lower bound for mixtures of counts.
+
+        For counts it is the mean of the components' probabilities.  Components that are nearly
+        certain are certain of the same count, 0, if they are Poisson, and the bound is sharp.
+        """
+        if self.target_kind == "real" or self.has_labels:
+            return super().off_mode_probability()
+        return self._average(self._by_component(self._flat_components().off_mode_probability()))
+
+    def characteristic(self, v: jax.Array) -> jax.Array:
+        return complex_average(self.probabilities(), self.components, lambda c: c.characteristic(v))
+
+    def tempered(self, temperature: jax.Array) -> Self:
+        return dataclasses.replace(self, components=self.components.tempered(temperature))
+
+    def shift_and_scale(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
+        components = self.components.shift_and_scale(intercept, slope, factor)
+        return dataclasses.replace(self, components=components)
+
+    def _first_components(self) -> Distribution:
+        """The first component of each mixture, a batch ``[n]``."""
+        leaves = jax.tree.leaves(self.components)
+        if not isinstance(self.components, Distribution) or any(jnp.ndim(x) < 2 for x in leaves):
+            actual = type(self.components).__name__
+            shapes = [list(jnp.shape(x)) for x in leaves]
+            raise ValueError(
+                "components must be one distribution of calibjax with arrays of shape [n, K, …], "
+                f"got {actual} with shapes {shapes}."
+            )
+        return jax.tree.map(lambda x: x[:, 0], self.components)
+
+    def _flat_components(self) -> Distribution:
+        """All components as one batch of n K predictions."""
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), self.components)
+
+    def _by_component(self, values: jax.Array) -> jax.Array:
+        """Values ``[n K, …]`` of the flat components, as ``[n, K, …]``."""
+        return values.reshape(*jax.tree.leaves(self.components)[0].shape[:2], *values.shape[1:])
+
+    def _weights(self) -> jax.Array:
+        """The weights of the components, ``[n, K]``."""
+        return jax.vmap(Mixture.probabilities)(self)
+
+    def _average_at(
+        self, targets: jax.Array, function: Callable[[Any, jax.Array], jax.Array]
+    ) -> jax.Array:
+        """The weighted mean of a function of the components and their targets, ``[n]``."""
+        p = widened(self)
+        weights = p._weights()
+        repeated = jnp.repeat(targets, weights.shape[1], axis=0)
+        values = p._by_component(function(p._flat_components(), repeated))
+        return jnp.sum(weights * values, axis=1) / jnp.sum(weights, axis=1)
+
+    def _ends_of_support(self, level: jax.Array) -> jax.Array:
+        """The largest possible target where the level is 1, else the smallest one."""
+        weights = self._weights()
+        at_end = jnp.where(level >= 1, 1.0, 0.0).astype(weights.dtype)
+        ends = self._flat_components().quantile(jnp.repeat(at_end, weights.shape[1]))
+        ends = lax.stop_gradient(self._by_component(ends))
+        likeliest = jnp.take_along_axis(ends, jnp.argmax(weights, axis=1)[:, None], axis=1)
+        ends = jnp.where(weights > 0, ends, likeliest)
+        return jnp.where(level >= 1, jnp.max(ends, axis=1), jnp.min(ends, axis=1))
+
+    def _sum_over_pairs(
+        self, other: Self, function: Callable[[Any, Any], jax.Array], captured: PyTree
+    ) -> jax.Array:
+        """sum_kl w_k v_l function(c_k, d_l), over the components of *two* mixtures.
+
+        `captured` holds the arrays that the function uses besides its arguments.  The sum is a loop
+        over pairs of components, and the derivative evaluates each pair again instead of storing
+        it.
+        """
+        ours, theirs = ((p.probabilities(), p.components) for p in (self, other))
+
+        @jax.checkpoint
+        def term(left, right):
+            return left[0] * right[0] * function(left[1], right[1])
+
+        def over_left(total, left):
+            def over_right(total, right):
+                return total + term(left, right), None
+
+            return lax.scan(over_right, total, theirs)[0], None
+
+        zero = as_varying(jnp.zeros((), ours[0].dtype), (ours, theirs, captured))
+        return lax.scan(over_left, zero, ours)[0]
+
+    def _average(self, values: jax.Array) -> jax.Array:
+        """The weighted sums of values ``[n, K, …]`` over the components, ``[n, …]``."""
+
+        def average_of_one(mixture: Mixture, values: jax.Array) -> jax.Array:
+            return jnp.tensordot(mixture.probabilities(), values, axes=1)
+
+        return jax.vmap(average_of_one)(self, values)
+
+
+def _mean_of(mixture: Mixture, center: Callable[[Distribution], jax.Array]) -> jax.Array:
+    """The mean of a center of the components."""
+    p = widened(mixture)
+    return p._average(p._by_component(center(p._flat_components())))
+
+
+def _width(
+    mixture: Mixture,
+    center: Callable[[Distribution], jax.Array],
+    width: Callable[[Distribution], jax.Array],
+) -> jax.Array:
+    """The root of the mean square of the components' widths and of their centers' deviations."""
+    p = widened(mixture)
+    within, centers = (p._by_component(f(p._flat_components())) for f in (width, center))
+    total = jnp.hypot(within, centers - p._average(centers)[:, None])
+    return jax.vmap(root_mean_square)(jax.vmap(Mixture.probabilities)(p), total)
+
+
+def _component_axes(axes: str) -> str:
+    """The symbolic shape of a component's parameter, with the axis "k" of components inserted.
+
+    If the components are mixtures themselves, their own axis "k" becomes "k'".
+    """
+    batch, *others = axes.split()
+    return " ".join([batch, "k", *(f"{axis}'" if axis[0] == "k" else axis for axis in others)])
+
+
+@mean_embedding.register(Mixture, object)
+def mixture_mean(p: Mixture, kernel: KernelLike, y: jax.Array) -> jax.Array:
+    values = jax.vmap(lambda c: mean_embedding(c, kernel, y))(p.components)
+    return jnp.sum(p.probabilities() * values)
+
+
+@inner_product.register(Mixture, object)
+def mixture_inner(p: Mixture, kernel: KernelLike, q: Mixture) -> jax.Array:
+    return p._sum_over_pairs(q, lambda c, d: inner_product(c, kernel, d), kernel)
+
+
+@residual_product.register(Mixture, object)
+def mixture_residual(
+    p: Mixture, kernel: KernelLike, y: jax.Array, q: Mixture, z: jax.Array
+) -> jax.Array:
+    # The weights sum to one, so that delta_y - p = sum_k weights[k] (delta_y - p_k).  The residual
+    # product of two components may have a form that does not cancel.
+    def component_product(c: Distribution, d: Distribution) -> jax.Array:
+        return residual_product(c, kernel, y, d, z)
+
+    return p._sum_over_pairs(q, component_product, (kernel, y, z))

@@ -1,0 +1,270 @@
+"""Predictions of lifetimes by survival curves on a grid of times."""
+
+import re
+from collections.abc import Iterable
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax._distribution import Distribution
+from calibjax._numbers import (
+    TOLERANCE,
+    UnitInterval,
+    is_finite,
+    is_nonnegative,
+    safe_sqrt,
+    with_levels,
+)
+from calibjax._struct import is_array, struct, widened, widest_dtype
+from calibjax.distributions._survival_cells import Cells, cells_of
+
+
+@struct
+class SurvivalCurve(Distribution):
+    """Survival curves S(t) = P(Y > t) at K times, as from a Cox model or a forest of lifetimes.
+
+    A curve says how probable each cell between two times is: P(t_k < Y <= t_(k+1)) is
+    S(t_k) - S(t_(k+1)), with S(0) = 1.  It does not say where in a cell a target lies, nor when it
+    comes after the last time:
+
+    - of an event in a cell, also at its upper end, `pit_interval` is from F(t_k) to F(t_(k+1)) with
+      F = 1 - S, whether lifetimes are continuous or are recorded at the times themselves;
+    - an event after the last time t_K is as good as censored there: U is in [F(t_K), 1];
+    - of a target that is censored between two times, S is linear between them.  This is the only
+      rule that the curve does not give.  It does not matter for targets that are censored at the
+      times or after the last one.  Of others the mean of U errs by up to about the square of the
+      probability of the cell: right curves at one or two times are rejected if many of some hundred
+      rows are censored in between.  More times help, and so does `censored_at` of `Between`.
+
+    So a `PITKernel`, as in `default_kernel`, with `skce` and `calibration_test`, judges the
+    probabilities of the cells, and `Between` targets may be censored anywhere.  `log_score` is
+    -log of the mean density in the cell of an event, infinite where the curve is flat, and
+    -log S(t_K) after the last time.  `crps` is the integral of (F(t) - 1{y <= t})^2 up to the last
+    time, the integrated Brier score of linear curves.  `mean`, `variance`, location and spread are
+    those of min(Y, t_K), the restricted lifetime.
+
+    Args:
+        times: ``[K]``, or ``[n, K]`` with a grid for each prediction; nonnegative, increasing, in
+            units of the targets.  It may begin with 0, where curves need not be 1.
+        probs: S(t) = P(Y > t) at the times, ``[n, K]``, in [0, 1] and nonincreasing along them, but
+            for rounding: rises of a row may sum to 1e-3.
+
+    Expectations, scores and draws take O(K) time for each row, pairs of rows do not see K.
+
+    Targets are nonnegative numbers ``[n]``, of which `Between` says which are censored.  A draw
+    after the last time is the next number of its dtype.  Kernels of targets, as in `TensorProduct`,
+    are not defined, since they would need to know times after the last one.
+
+    Raises:
+        ValueError: times have not one number for each column of probs, or another number of rows;
+            at the first use outside of jit, values that are not such times or curves.
+
+    See also:
+        `Between`; `Weibull` and `LogNormal` for laws that are known at all times.  An ensemble of
+        curves is the curve of their mean: ``SurvivalCurve(times, probs.mean(axis=1))``.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> times, probs = jnp.array([1.0, 2.0, 4.0]), jnp.array([[0.75, 0.5, 0.25]] * 4)
+        >>> predictions = cj.SurvivalCurve(times, probs)
+        >>> time = jnp.array([1.5, 2.0, 3.0, 9.0])
+        >>> targets = cj.Between.right_censored(time, jnp.array([True, True, False, False]))
+        >>> low, high = cj.pit_interval(predictions, targets)
+        >>> low.tolist(), high.tolist()
+        ([0.25, 0.25, 0.625, 0.75], [0.5, 0.5, 1.0, 1.0])
+        >>> predictions.mean()[:1].tolist(), predictions.quantile(0.5)[:1].tolist()
+        ([2.25], [2.0])
+
+    Reference: Graf, Schmoor, Sauerbrei and Schumacher, Assessment and comparison of prognostic
+    classification schemes for survival data, Statistics in Medicine 1999, for the integrated score.
+    """
+
+    times: jax.Array
+    probs: jax.Array
+
+    shapes = {"times": "n k", "probs": "n k"}
+    target_shape = "n"
+    target_kind = "real"
+    has_atoms = True
+    compared_with_targets = ("times",)
+    untempered = ", whose density after the last time is not known"
+
+    def __post_init__(self) -> None:
+        if not (is_array(self.times) and is_array(self.probs)) or jnp.ndim(self.probs) < 2:
+            return
+        shape, of_times = jnp.shape(self.probs), jnp.shape(self.times)
+        if shape[-1] == 0 or of_times[-1:] != shape[-1:]:
+            raise ValueError(
+                "times must be at least one number for each column of probs, [n, K], got shapes "
+                f"{list(of_times)} and {list(shape)}."
+            )
+        if len(of_times) > 1 and of_times[:-1] != shape[:-1]:
+            raise ValueError(
+                "times must be [K], or have a row for each row of probs, got shapes "
+                f"{list(of_times)} and {list(shape)}; predictions[rows] chooses rows of both."
+            )
+        if len(of_times) == 1:
+            shared = jnp.broadcast_to(jnp.asarray(self.times), shape)
+            object.__setattr__(self, "times", shared)
+
+    @classmethod
+    def from_curves(cls, curves: Any) -> Self:
+        """What ``predict_survival_function`` of lifelines or scikit-survival returns.
+
+        Args:
+            curves: a frame with K times as its index and a column for each prediction, or n step
+                functions with K times ``x``.
+
+        Raises:
+            TypeError: curves are neither.
+            ValueError: the functions have different numbers of times.
+
+        Example:
+            >>> import jax.numpy as jnp, pandas as pd, calibjax as cj
+            >>> frame = pd.DataFrame({"a": [0.9, 0.4], "b": [0.8, 0.7]}, index=[1.0, 2.0])
+            >>> cj.SurvivalCurve.from_curves(frame).survival(jnp.array([2.0, 2.0])).tolist()
+            [0.4, 0.7]
+        """
+        return cls(*times_and_probabilities(curves))
+
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        times, probs = (x.astype(widest_dtype(x)) for x in (self.times, self.probs))
+        increasing = (times[:, 1:] > times[:, :-1]).all(axis=1) & (times[:, -1] > 0)
+        steps = probs[:, 1:] - probs[:, :-1]
+        falls = (steps + abs(steps)).sum(axis=1) <= 2 * TOLERANCE
+        inside = ((probs >= -TOLERANCE) & (probs <= 1 + TOLERANCE)).all(axis=1)
+        return {
+            "times": (
+                "nonnegative, finite and increasing, with a positive last one",
+                increasing & is_nonnegative(times).all(axis=1),
+            ),
+            "probs": (
+                f"in [0, 1] and nonincreasing along the times, within {TOLERANCE:g}",
+                falls & inside & is_finite(probs).all(axis=1),
+            ),
+        }
+
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        return "nonnegative and finite", is_nonnegative(targets)
+
+    def restricted(self, targets: jax.Array) -> jax.Array:
+        """Targets, or the last time if that is before them."""
+        p, targets = widened((self, targets))
+        return jnp.minimum(targets, p.times[:, -1])
+
+    def mean(self) -> jax.Array:
+        """The means of min(Y, last time), ``[n]``."""
+        return self.times[:, -1] * jax.vmap(lambda p: p._cells().moments()[0])(widened(self))
+
+    def variance(self) -> jax.Array:
+        """The variances of min(Y, last time), ``[n]``."""
+        return jnp.square(self.standard_deviation())
+
+    def standard_deviation(self) -> jax.Array:
+        variance = jax.vmap(lambda p: p._cells().moments()[1])(widened(self))
+        return self.times[:, -1] * safe_sqrt(variance)
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Draws ``[*shape, n]``; one after the last time is the next number after it."""
+        p = widened(self)
+        limits = jnp.finfo(p.times.dtype)
+        size = (*shape, p.times.shape[0])
+        levels = jax.random.uniform(key, size, p.times.dtype, limits.tiny, 1 - limits.epsneg)
+
+        def of_one(p: SurvivalCurve, levels: jax.Array) -> jax.Array:
+            draws = jax.vmap(p._cells().quantile)(levels)
+            return jnp.where(jnp.isinf(draws), jnp.nextafter(p.times[-1], jnp.inf), draws)
+
+        draws = jax.vmap(of_one, (0, 1), 1)(p, levels.reshape(-1, size[-1]))
+        return draws.reshape(size)
+
+    def log_prob(self, targets: jax.Array) -> jax.Array:
+        """The log density, that of the cell of a target, ``[n]``; log S(t_K) after the last time.
+
+        At time 0, if that is one of the times, it is the log probability of an event at once.
+        """
+        return jax.vmap(lambda p, y: p._cells().log_prob(y))(*widened((self, targets)))
+
+    def has_stein_identity(self) -> tuple[str, jax.Array]:
+        """The density of linear pieces of a cdf jumps."""
+        return "a continuous density", jnp.zeros(len(self), bool)
+
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(Y <= targets), ``[n]``: linear in each cell, and constant after the last time."""
+        return jax.vmap(lambda p, y: p._cells().tails(y)[0])(*widened((self, targets)))
+
+    def survival(self, targets: jax.Array) -> jax.Array:
+        """P(Y > targets), ``[n]``: linear in each cell, and constant after the last time."""
+        return jax.vmap(lambda p, y: p._cells().tails(y)[1])(*widened((self, targets)))
+
+    def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The limits of the cdf, which jumps at 0, and somewhere after the last time."""
+        p, targets = widened((self, targets))
+        at = p.cdf(targets)
+        before = jnp.where(targets <= 0, 0.0, jnp.where(jnp.isinf(targets), 1 - p._last(), at))
+        return before, jnp.where(targets > p.times[:, -1], 1.0, at)
+
+    def pit_intervals(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The values of the cdf at both ends of the cell of a target, or after the last time."""
+        low, high, *_ = self.unit_interval(targets)
+        return low[:, None], high[:, None]
+
+    def unit_interval(self, targets: jax.Array) -> UnitInterval:
+        return jax.vmap(lambda p, y: p._cells().interval(y))(*widened((self, targets)))
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The times ``[n]`` at which the cdf reaches a level; inf where it does not."""
+        return jax.vmap(lambda p, level: p._cells().quantile(level))(*with_levels(self, level))
+
+    def crps_closed_form(self, targets: jax.Array) -> jax.Array:
+        """The score up to the last time, ``[n]``."""
+        return jax.vmap(lambda p, y: p._cells().crps(y))(*widened((self, targets)))
+
+    def mean_absolute_difference(self, other: Self) -> jax.Array:
+        """E|Z - Z'| of what *two* predictions say up to the last time of the first one."""
+        return self._cells().mean_absolute_difference(other._cells())
+
+    def _cells(self) -> Cells:
+        """The cells of *one* prediction."""
+        return cells_of(self.times, self.probs)
+
+    def _last(self) -> jax.Array:
+        """P(Y > last time), ``[n]``."""
+        return jax.vmap(lambda p: p._cells().above[-2])(self)
+
+
+def times_and_probabilities(curves: Any) -> tuple[Any, Any]:
+    """Times ``[K]`` or ``[n, K]`` and probabilities ``[n, K]`` of a frame or of functions."""
+    if hasattr(curves, "index") and hasattr(curves, "columns"):
+        try:
+            times = np.asarray(curves.index, float)
+        except (TypeError, ValueError):
+            raise ValueError(_no_times(list(map(str, curves.index)))) from None
+        try:
+            return times, np.asarray(curves, float).T
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"curves must be numbers: {error}.") from None
+    functions = list(curves) if isinstance(curves, Iterable) else [curves]
+    for function in functions:
+        if not (callable(function) and hasattr(function, "x")):
+            raise TypeError(
+                "curves must be a frame with times as its index, or step functions with times x, "
+                f"got {type(function).__name__}."
+            )
+    sizes = sorted({np.size(function.x) for function in functions})
+    if len(sizes) != 1:
+        raise ValueError(f"curves must have one number of times, got {sizes}.")
+    times = np.stack([np.asarray(function.x, float) for function in functions])
+    return times, np.stack([np.asarray(function(function.x), float) for function in functions])
+
+
+def _no_times(names: list[str]) -> str:
+    """What to do if the index of a frame holds names, each with one number or not."""
+    said = f"curves must have times as their index, got {names[0]}"
+    numbers = [re.findall(r"\d+\.?\d*", name) for name in names]
+    if any(len(found) != 1 for found in numbers):
+        return f"{said}: curves.set_axis(times) sets them."
+    times = ", ".join(found[0] for found in numbers[:3]) + (", …" if len(numbers) > 3 else "")
+    return f"{said}: curves.set_axis([{times}]) sets them."
