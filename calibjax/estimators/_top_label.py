@@ -50,7 +50,7 @@ def top_label(predictions: Distribution, targets: ArrayLike) -> tuple[Bernoulli,
         ([0.7, 0.6], [1, 0])
     """
     check_labels(predictions, targets)
-    data = top_label_of_data(padded(Data(predictions, saturated(targets))))
+    data = top_label_of_data(padded(Data.unchecked(predictions, saturated(targets))))
     return first_rows(data.samples, len(predictions))
 
 
@@ -91,7 +91,7 @@ def one_vs_rest(
     """
     n_labels = check_labels(predictions, targets)
     label = check_integer("label", label, 0, n_labels - 1, "m - 1 = ")
-    data = one_vs_rest_of_data(padded(Data(predictions, saturated(targets))), label)
+    data = one_vs_rest_of_data(padded(Data.unchecked(predictions, saturated(targets))), label)
     return first_rows(data.samples, len(predictions))
 
 
