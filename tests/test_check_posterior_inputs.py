@@ -8,9 +8,8 @@ import pytest
 import xarray
 
 import calibjax as cj
-from calibjax.evaluation._posterior._arrays import read_arrays
 from calibjax.evaluation._posterior._datasets import read_datasets
-from calibjax.evaluation._posterior._observations import read_observations
+from calibjax.evaluation._posterior._inputs import read_arrays, read_observations
 from calibjax.evaluation._posterior._simulations import matched, shared, stuck, swapped
 
 BAD = {

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import calibjax as cj
 from calibjax import plot
 from calibjax.cli import app
-from calibjax.evaluation._segments import segments_in_words, worst_segment
+from calibjax.evaluation._groups import segments_in_words, worst_segment
 
 N = 120
 STATION, LEAD = np.repeat(list("ABC"), N // 3), np.tile([1, 2], N // 2)

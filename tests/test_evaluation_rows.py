@@ -13,9 +13,13 @@ from scipy import stats
 
 import calibjax as cj
 from calibjax._rows import Dependence, as_data, padded
+from calibjax.evaluation._censored import (
+    events_of,
+    remark_on_hidden,
+    shift_in_words,
+    target_in_words,
+)
 from calibjax.evaluation._dependence import read_dependence, read_weights, remarks_on_rows
-from calibjax.evaluation._events import events_of
-from calibjax.evaluation._hidden import remark_on_hidden, shift_in_words, target_in_words
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._label_statistics import label_statistics

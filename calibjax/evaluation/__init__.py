@@ -1,6 +1,5 @@
 """For people: from predictions in whatever form they have them to a verdict and a report."""
 
-from calibjax.evaluation._by import GroupVerdicts
 from calibjax.evaluation._dependence import as_iso, read_dependence
 from calibjax.evaluation._evaluate import evaluate
 from calibjax.evaluation._evaluate_read import evaluate_model, evaluate_read
@@ -16,6 +15,7 @@ from calibjax.evaluation._frames import (
     group_columns,
     groups_of,
 )
+from calibjax.evaluation._groups import GroupVerdicts
 from calibjax.evaluation._independence import remarks_on_independence
 from calibjax.evaluation._neighbours import Column
 from calibjax.evaluation._posterior import ParameterCheck, PosteriorCheck, check_posterior

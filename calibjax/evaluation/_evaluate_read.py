@@ -12,6 +12,7 @@ from calibjax._between import Between
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
 from calibjax._rows import Dependence, as_data, padded, with_dependence
+from calibjax.evaluation._censored import n_hidden, on_numpy, shift_in_words
 from calibjax.evaluation._dependence import (
     INDEPENDENT,
     rows_in_words,
@@ -29,7 +30,7 @@ from calibjax.evaluation._frames import (
     targets_of,
     weights_of,
 )
-from calibjax.evaluation._hidden import n_hidden, on_numpy, shift_in_words
+from calibjax.evaluation._groups import segments_in_words, segments_of_groups
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import EVENTS, MEAN_PLACE, measures
 from calibjax.evaluation._mending import Mending, mending_of
@@ -41,7 +42,6 @@ from calibjax.evaluation._neighbours import (
 )
 from calibjax.evaluation._pictures import map_of
 from calibjax.evaluation._remarks import Impossible, impossible_rows
-from calibjax.evaluation._segments import segments_in_words, segments_of_groups
 from calibjax.evaluation._summary import verdict
 from calibjax.evaluation._words import worst_level, worst_place
 from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test_of_data

@@ -18,11 +18,11 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, Dependence, as_data, padded, with_dependence
 from calibjax.curves import contributions_of_data
 from calibjax.discrepancy import normal_form
-from calibjax.evaluation._by import GroupVerdicts, verdicts_of_groups
 from calibjax.evaluation._dependence import INDEPENDENT, rows_in_words
 from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._directions import directions_of
 from calibjax.evaluation._effect import Effect
+from calibjax.evaluation._groups import GroupVerdicts, columns_of_segments, verdicts_of_groups
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._mending import Mending
@@ -31,7 +31,6 @@ from calibjax.evaluation._pictures import curves_of
 from calibjax.evaluation._remarks import Impossible, impossible_rows, remarks
 from calibjax.evaluation._remedies import Remedy, remedies_of
 from calibjax.evaluation._saved import saved
-from calibjax.evaluation._segments import columns_of_segments
 from calibjax.evaluation._summary import sentence, summary
 from calibjax.expectations import default_kernel_of_data
 from calibjax.hypothesis_tests import CalibrationTestResult

@@ -13,9 +13,9 @@ from calibjax._sharding import on_one_device
 from calibjax._struct import on_host
 from calibjax.distributions import Bernoulli, as_predictions, is_foreign
 from calibjax.evaluation._arrays import absent_options, as_numpy, column_names, with_options
-from calibjax.evaluation._classes import labels_in_python
-from calibjax.evaluation._hidden import read_hidden
-from calibjax.evaluation._lifetimes import read_lifetimes
+from calibjax.evaluation._censored import read_hidden
+from calibjax.evaluation._labels import labels_in_python
+from calibjax.evaluation._survival_inputs import read_lifetimes
 
 
 class Inputs(NamedTuple):

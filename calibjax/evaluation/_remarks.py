@@ -12,8 +12,8 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, Dependence
 from calibjax._struct import widest_dtype
 from calibjax.distributions import SurvivalCurve
+from calibjax.evaluation._censored import remark_on_hidden
 from calibjax.evaluation._dependence import INDEPENDENT, remarks_on_rows
-from calibjax.evaluation._hidden import remark_on_hidden
 from calibjax.evaluation._rows import log_scores, named_rows, without_targets
 from calibjax.intervals import FEW_EVENTS, expected_rare_events
 from calibjax.scores import pit_interval_of_data

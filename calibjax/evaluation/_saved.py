@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from calibjax.evaluation._hidden import n_hidden
+from calibjax.evaluation._censored import n_hidden
 from calibjax.kernels import describe
 from calibjax.recalibration import is_end_of_range
 

@@ -15,7 +15,7 @@ from calibjax.evaluation._frames._labels import (
     labels_of_event,
     letters_of_options,
 )
-from calibjax.evaluation._frames._places import Place
+from calibjax.evaluation._frames._prediction_columns import Place
 from calibjax.evaluation._frames._table import Table, stems
 
 # A level in the name of a column, such as q0.1, q10 and 10%.

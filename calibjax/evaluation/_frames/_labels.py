@@ -7,9 +7,14 @@ from typing import Any
 import numpy as np
 
 from calibjax.distributions import Categorical
-from calibjax.evaluation._classes import checked_classes
 from calibjax.evaluation._frames._table import Table, has_lists
-from calibjax.evaluation._labels import LabelError, Labels, read_events, read_labels
+from calibjax.evaluation._labels import (
+    LabelError,
+    Labels,
+    checked_classes,
+    read_events,
+    read_labels,
+)
 
 
 def labels_of_classes(

@@ -8,10 +8,8 @@ import numpy as np
 
 from calibjax._check import check_flag
 from calibjax.distributions import Empirical
-from calibjax.evaluation._posterior._arrays import read_arrays
-from calibjax.evaluation._posterior._chains import dependence
 from calibjax.evaluation._posterior._datasets import read_datasets
-from calibjax.evaluation._posterior._observations import read_observations
+from calibjax.evaluation._posterior._inputs import read_arrays, read_observations
 from calibjax.evaluation._posterior._ranks import (
     chance_in_column,
     factor_of,
@@ -20,7 +18,7 @@ from calibjax.evaluation._posterior._ranks import (
     shift_and_spread,
 )
 from calibjax.evaluation._posterior._result import ParameterCheck, PosteriorCheck
-from calibjax.evaluation._posterior._simulations import matched, shared, stuck, swapped
+from calibjax.evaluation._posterior._simulations import dependence, matched, shared, stuck, swapped
 from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test
 
 # What is nearer than this to a common number, as a share of it, is its distance from the number.

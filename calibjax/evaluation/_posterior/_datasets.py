@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from calibjax._rows import Frame
-from calibjax.evaluation._posterior._parameters import (
+from calibjax.evaluation._posterior._inputs import (
     Parameters,
     is_labelled,
     labels_along,

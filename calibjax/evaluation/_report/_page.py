@@ -9,13 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._between import Between
-from calibjax.evaluation._by import GroupVerdicts
-from calibjax.evaluation._hidden import target_in_words
+from calibjax.evaluation._censored import target_in_words
+from calibjax.evaluation._groups import GroupVerdicts, segments_in_words
 from calibjax.evaluation._number import number
 from calibjax.evaluation._report._figures import figures_of, figures_of_groups
 from calibjax.evaluation._report._kernels import lines_of_kernels
 from calibjax.evaluation._rows import named_rows
-from calibjax.evaluation._segments import segments_in_words
 from calibjax.evaluation._summary import interval_text, rows_of_summary, value_text
 from calibjax.evaluation._words import class_name, shown_names
 from calibjax.segments import SegmentTestResult
