@@ -176,7 +176,11 @@ def _on_host(rows: Rows) -> Rows:
 
 def valid_rows(predictions: Distribution) -> jax.Array:
     """Which rows satisfy all constraints of their family, ``[n]``."""
-    return jnp.all(jnp.stack([valid for _, valid in predictions.constraints().values()]), axis=0)
+    constraints = iter(predictions.constraints().values())
+    valid = next(constraints)[1]
+    for _, others in constraints:
+        valid = valid & others
+    return valid
 
 
 def valid_samples(predictions: Distribution, targets: Any, weights: Any) -> jax.Array:

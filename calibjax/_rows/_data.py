@@ -242,11 +242,14 @@ def as_data(
     for name in without:
         if getattr(data, name) is not None:
             raise ValueError(f"{name} of Data must be None: this function does not use them.")
-    if data.n_counted() < at_least:
-        raise ValueError(
-            f"where and weights must keep at least {at_least} rows, got {data.n_counted()}."
-        )
-    if at_least > 1 and data.n_units() == 1:
+    if data.where is not None or data.weights is not None:
+        n_counted = data.n_counted()
+        if n_counted < at_least:
+            raise ValueError(
+                f"where and weights must keep at least {at_least} rows, got {n_counted}."
+            )
+    depends = data.clusters is not None or data.times is not None
+    if at_least > 1 and depends and data.n_units() == 1:
         raise ValueError("clusters or times must have at least 2 different values, got 1.")
     return data
 

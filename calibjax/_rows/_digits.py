@@ -29,8 +29,10 @@ def compared_in_one_precision(
 ) -> tuple[Distribution, PyTree]:
     """Predictions and targets, those parameters that targets are compared with in one precision."""
     names = predictions.compared_with_targets
+    if not names:
+        return predictions, targets
     leaves = [*map(predictions.parameter, names), *jax.tree.leaves(targets)]
-    rounded = in_one_precision(*leaves) if names else leaves
+    rounded = in_one_precision(*leaves)
     if all(x is y for x, y in zip(leaves, rounded, strict=True)):
         return predictions, targets
     of_leaf = dict(zip(map(id, leaves), rounded, strict=True))
