@@ -51,7 +51,8 @@ class Distribution(ABC):
         super().__init_subclass__(**options)
         take_one(cls)
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
+        """Checks and converts the parameters; jax rebuilds predictions without it."""
         share_numbers(self)
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._check import check_shapes
-from calibjax._struct import batch_of_one, is_array, is_traced
+from calibjax._struct import batch_of_one, is_array, is_traced, set_fields
 
 
 class HasParameters(Protocol):
@@ -58,7 +58,7 @@ def share_numbers(predictions: HasParameters) -> None:
         with jax.numpy_dtype_promotion("standard"):
             dtype = jnp.result_type(value, *leaves)
         shared = jnp.broadcast_to(jnp.asarray(value, dtype), batches[0])
-        object.__setattr__(predictions, name, shared)
+        set_fields(predictions, **{name: shared})
 
 
 def row_shapes(predictions: HasParameters) -> list[list[int]]:

@@ -29,16 +29,58 @@ def struct(cls: type[T]) -> type[T]:
     """Makes `cls` a frozen dataclass and a pytree of its fields, but for the `static` ones.
 
     `eq=False` because the generated equality fails on arrays.  A subclass is a struct too, with or
-    without the decorator.
+    without the decorator.  A class that checks or converts its fields does so in an `__init__` of
+    its own, or in a method `_complete`, which the generated `__init__` calls at the end.  jax
+    rebuilds its objects without either.
     """
     if "__dataclass_fields__" in vars(cls):  # by `make_struct` of a parent
         return cls
-    # A `__repr__` that was written for all subclasses is not replaced by the generated one.
-    author = next(base for base in cls.__mro__ if "__repr__" in vars(base))
-    generated = author is object or "__dataclass_fields__" in vars(author)
-    made: Any = dataclasses.dataclass(frozen=True, eq=False, repr=generated)(cls)
+    # What was written for all subclasses is not replaced by what is generated.
+    has_init, has_repr = _is_written("__init__", cls), _is_written("__repr__", cls)
+    decorator = dataclasses.dataclass(frozen=True, eq=False, init=not has_init, repr=not has_repr)
+    made: Any = decorator(cls)
     options = [x.name for x in dataclasses.fields(made) if x.metadata.get("static")]
     names = [x.name for x in dataclasses.fields(made) if not x.metadata.get("static")]
+    if hasattr(made, "_complete") and not has_init:
+        made.__init__ = _completing(made.__init__)
+    if hasattr(made, "_complete") or has_init:
+        _register(made, names, options)
+    else:
+        jax.tree_util.register_dataclass(made, names, options)
+
+    def make_struct(subclass: type, **kwargs: Any) -> None:
+        super(made, subclass).__init_subclass__(**kwargs)
+        struct(subclass)
+
+    # jax knows a pytree by its very class: each subclass has to be registered too.
+    made.__init_subclass__ = classmethod(make_struct)
+    return made
+
+
+def _is_written(method: str, cls: type) -> bool:
+    """Whether the class or a parent defines the method, and no dataclass has generated it."""
+    author = next(base for base in cls.__mro__ if method in vars(base))
+    made_by = vars(author).get("__dataclass_params__")
+    return author is not object and not getattr(made_by, method.strip("_"), False)
+
+
+def _completing(init: Callable[..., None]) -> Callable[..., None]:
+    """The constructor, which calls `_complete` at the end."""
+
+    @functools.wraps(init)
+    def init_and_complete(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        self._complete()
+
+    return init_and_complete
+
+
+def _register(cls: Any, names: list[str], options: list[str]) -> None:
+    """Registers a pytree that is rebuilt without its constructor.
+
+    The children may be tracers or placeholders, which a constructor would not take for parameters,
+    and `jax.tree_util.register_dataclass` would call it.
+    """
     keys = [GetAttrKey(name) for name in names]
 
     def flatten(instance):
@@ -50,28 +92,23 @@ def struct(cls: type[T]) -> type[T]:
         return list(zip(keys, children, strict=True)), structure
 
     def unflatten(structure, children):
-        # The constructor is not called, though `jax.tree_util.register_dataclass` would: children
-        # may be tracers or placeholders, which a family would not take for parameters.
-        instance = object.__new__(made)
-        instance.__dict__.update(zip(names, children, strict=True))
-        instance.__dict__.update(zip(options, structure, strict=True))
+        instance = object.__new__(cls)
+        set_fields(instance, **dict(zip(names, children, strict=True)))
+        set_fields(instance, **dict(zip(options, structure, strict=True)))
         return instance
 
-    jax.tree_util.register_pytree_with_keys(made, flatten_with_keys, unflatten, flatten)
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
-    def make_struct(subclass: type, **kwargs: Any) -> None:
-        super(made, subclass).__init_subclass__(**kwargs)
-        struct(subclass)
 
-    # jax knows a pytree by its very class: each subclass has to be registered too.
-    made.__init_subclass__ = classmethod(make_struct)
-    return made
+def set_fields(instance: object, **fields: Any) -> None:
+    """Sets the fields of a frozen struct that is being made."""
+    vars(instance).update(fields)
 
 
 def with_fields(instance: T, **fields: Any) -> T:
     """A copy of a struct with other fields, for which its constructor is not called."""
     made = copy.copy(instance)
-    vars(made).update(fields)
+    set_fields(made, **fields)
     return made
 
 

@@ -257,7 +257,11 @@ X, Y, IDS = cj.Normal(np.zeros(N, np.float32), np.ones(N, np.float32)), jnp.zero
 ERRORS = {
     "both": (dict(clusters=IDS, times=TIMES), ValueError, "clusters and times must not both"),
     "no times": (dict(horizon=1.0), ValueError, "times must be given with a horizon"),
-    "one cluster": (dict(clusters=IDS * 0), ValueError, "clusters or times must have at least 2 .* got 1"),
+    "one cluster": (
+        dict(clusters=IDS * 0),
+        ValueError,
+        "clusters or times must have at least 2 .* got 1",
+    ),
     "one time": (dict(times=IDS * 0.0, horizon=1), ValueError, "times must have at least 2"),
     "names": (dict(clusters=np.array(list("abcabcabcabc"))), TypeError, "clusters must hold int"),
     "fractions": (dict(clusters=TIMES), TypeError, "clusters must hold integer values"),

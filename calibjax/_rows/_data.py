@@ -24,7 +24,7 @@ from calibjax._rows._covariates import Covariates, CovariatesLike, coded_covaria
 from calibjax._rows._dependence import Dependence, coded_dependence, kept_rows
 from calibjax._rows._digits import compared_in_one_precision
 from calibjax._sharding import devices_of
-from calibjax._struct import is_traced, on_host, struct, with_fields
+from calibjax._struct import is_traced, on_host, set_fields, struct, with_fields
 
 #: An array with a row for each sample, or None; targets may be `Between`.  The type does not say
 #: which: `clean` makes weights of None, and a public function refuses intervals before its core.
@@ -116,7 +116,7 @@ class Data:
         if covariates is not None:
             columns = coded_covariates(covariates, n, kept_rows(n, where, weights))
         rows = dict(where=where, weights=weights, clusters=clusters, times=times)
-        vars(self).update(predictions=predictions, targets=targets, **rows, covariates=columns)
+        set_fields(self, predictions=predictions, targets=targets, **rows, covariates=columns)
 
     @classmethod
     def unchecked(cls, predictions: Distribution, targets: PerRow = None, **rows: PerRow) -> Self:

@@ -1,7 +1,6 @@
 """Predictions over finitely many classes."""
 
 import dataclasses
-from dataclasses import InitVar, field
 from typing import Self
 
 import jax
@@ -21,7 +20,7 @@ from calibjax._numbers import (
     with_levels,
 )
 from calibjax._rows import valid_rows
-from calibjax._struct import static, struct, widened, widened_integers
+from calibjax._struct import set_fields, static, struct, widened, widened_integers
 from calibjax.expectations import finite_sums
 from calibjax.kernels import TotalVariation
 
@@ -56,7 +55,6 @@ class Categorical(Distribution):
 
     probs: jax.Array
     ragged: bool = static(default=False)
-    normalize: InitVar[bool] = field(default=False, kw_only=True)
 
     shapes = {"probs": "n m"}
     target_shape = "n"
@@ -71,10 +69,10 @@ class Categorical(Distribution):
         """
         return cls(jax.nn.softmax(widened(jnp.asarray(logits)), axis=-1))
 
-    def __post_init__(self, normalize: bool) -> None:
-        check_flag("ragged", self.ragged)
+    def __init__(self, probs: jax.Array, ragged: bool = False, *, normalize: bool = False) -> None:
         if check_flag("normalize", normalize):
-            object.__setattr__(self, "probs", _normalized(jnp.asarray(self.probs)))
+            probs = _normalized(jnp.asarray(probs))
+        set_fields(self, probs=probs, ragged=check_flag("ragged", ragged))
 
     def without_marks(self) -> Self:
         return dataclasses.replace(self, probs=self.label_probabilities(), ragged=False)

@@ -15,7 +15,7 @@ from jax import lax
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot, integer_or_invalid, with_levels
-from calibjax._struct import is_array, is_traced, type_name, widened, widened_integers
+from calibjax._struct import is_array, is_traced, set_fields, type_name, widened, widened_integers
 from calibjax.expectations import inner_product, mean_embedding
 from calibjax.kernels import KernelLike, WhiteKernel
 
@@ -48,13 +48,13 @@ class Counts(Distribution):
     target_shape = "n"
     target_kind = "integer"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _complete(self) -> None:
+        super()._complete()
         if self.max_count is not None:
             max_count = check_integer("max_count", self.max_count, 1)
-            object.__setattr__(self, "max_count", max_count)
+            set_fields(self, max_count=max_count)
         elif all(is_array(x) and not is_traced(x) for x in jax.tree.leaves(self)):
-            object.__setattr__(self, "max_count", self._sufficient_count())
+            set_fields(self, max_count=self._sufficient_count())
 
     @property
     @abstractmethod

@@ -23,6 +23,7 @@ from calibjax._numbers import (
 from calibjax._struct import (
     is_array,
     is_floating,
+    set_fields,
     static,
     struct,
     widened,
@@ -120,20 +121,23 @@ class Empirical(Distribution):
     compared_with_targets = ("samples",)
     untempered = ", which has no density"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_n_axes", max(jnp.ndim(self.samples) - 1, 1))
-        if is_array(self.samples) and jnp.ndim(self.samples) > 1 and not is_floating(self.samples):
+    def __init__(
+        self, samples: jax.Array, weights: jax.Array | None = None, split: bool = False
+    ) -> None:
+        if is_array(samples) and jnp.ndim(samples) > 1 and not is_floating(samples):
             raise TypeError(
-                f"samples must be floating-point numbers, got dtype {jnp.result_type(self.samples)}"
+                f"samples must be floating-point numbers, got dtype {jnp.result_type(samples)}"
                 "; draws of counts are samples.astype(float), draws of labels 0 … m-1 are vectors "
                 "jax.nn.one_hot(samples, m), as the targets are then, and their frequencies are "
                 "Categorical(jax.nn.one_hot(samples, m).mean(axis=1))."
             )
-        if check_flag("split", self.split) and self.weights is not None:
+        if check_flag("split", split) and weights is not None:
             raise ValueError(
                 "weights must be None with split=True, because halves of weighted samples are no "
-                f"draws from one law, got {type(self.weights).__name__}."
+                f"draws from one law, got {type(weights).__name__}."
             )
+        n_axes = max(jnp.ndim(samples) - 1, 1)
+        set_fields(self, samples=samples, weights=weights, split=split, _n_axes=n_axes)
 
     @property
     def shapes(self) -> dict[str, str]:

@@ -19,7 +19,7 @@ from calibjax._numbers import (
     with_levels,
 )
 from calibjax._sharding import as_varying
-from calibjax._struct import PyTree, struct, widened, widest_dtype, with_fields
+from calibjax._struct import PyTree, set_fields, struct, widened, widest_dtype, with_fields
 from calibjax.distributions._categorical import label_log_prob
 from calibjax.expectations import inner_product, mean_embedding, residual_product
 from calibjax.kernels import KernelLike
@@ -60,9 +60,9 @@ class Mixture(Distribution):
     weights: jax.Array | None
     components: Distribution
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         if isinstance(self.components, Distribution):
-            object.__setattr__(self, "components", self.components.with_batch_axes(2))
+            set_fields(self, components=self.components.with_batch_axes(2))
 
     @classmethod
     def ensemble(cls, components: Distribution) -> "Mixture":

@@ -1,7 +1,6 @@
 """Predictions given by a few quantiles, or by an interval."""
 
 from collections.abc import Sequence
-from dataclasses import InitVar
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,7 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_flag
 from calibjax._numbers import UnitInterval, interval, is_finite, with_levels
-from calibjax._struct import static, struct, widened, widest_dtype
+from calibjax._struct import set_fields, static, struct, widened, widest_dtype
 from calibjax.distributions._places import Places
 from calibjax.distributions._univariate import Univariate
 from calibjax.kernels import EmbeddingDistance
@@ -66,26 +65,25 @@ class Quantiles(Univariate):
 
     values: jax.Array
     levels: Sequence[float] = static()
-    sort: InitVar[bool] = False
 
     shapes = {"values": "n k"}
     compared_with_targets = ("values",)
 
-    def __post_init__(self, sort: bool) -> None:
-        levels = np.asarray(self.levels, float)
-        if levels.ndim != 1 or levels.size < 2 or not _are_levels(levels):
+    def __init__(self, values: jax.Array, levels: Sequence[float], sort: bool = False) -> None:
+        numbers = np.asarray(levels, float)
+        if numbers.ndim != 1 or numbers.size < 2 or not _are_levels(numbers):
             raise ValueError(
                 "levels must be at least 2 increasing numbers in (0, 1), got "
-                f"{np.array2string(levels, threshold=10)}."
+                f"{np.array2string(numbers, threshold=10)}."
             )
-        object.__setattr__(self, "levels", tuple(levels.tolist()))
         if check_flag("sort", sort):
-            object.__setattr__(self, "values", jnp.sort(jnp.asarray(self.values), axis=-1))
-        if jnp.ndim(self.values) > 0 and jnp.shape(self.values)[-1] != levels.size:
+            values = jnp.sort(jnp.asarray(values), axis=-1)
+        if jnp.ndim(values) > 0 and jnp.shape(values)[-1] != numbers.size:
             raise ValueError(
-                f"values must have one column for each of {levels.size} levels, got shape "
-                f"{list(jnp.shape(self.values))}."
+                f"values must have one column for each of {numbers.size} levels, got shape "
+                f"{list(jnp.shape(values))}."
             )
+        set_fields(self, values=values, levels=tuple(numbers.tolist()))
 
     @classmethod
     def from_interval(cls, lower: ArrayLike, upper: ArrayLike, coverage: float) -> "Quantiles":

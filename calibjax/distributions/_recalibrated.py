@@ -11,7 +11,7 @@ from jax.scipy.special import ndtr, ndtri
 from calibjax._distribution import Distribution
 from calibjax._numbers import normal_score, with_levels
 from calibjax._parameters import family_name
-from calibjax._struct import static, struct, widened
+from calibjax._struct import set_fields, static, struct, widened
 from calibjax.distributions._laplace import Laplace
 from calibjax.distributions._mixture import Mixture
 from calibjax.distributions._normal import Normal
@@ -62,7 +62,7 @@ class Recalibrated(Univariate):
     probabilities: jax.Array
     levels: Sequence[float] = static()
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         self.check_base("base", self.base)
         levels = np.asarray(self.levels, float)
         if levels.ndim != 1 or levels.size < 2 or not _are_increasing(levels):
@@ -70,8 +70,8 @@ class Recalibrated(Univariate):
                 "levels must be at least 2 increasing numbers in (0, 1), got "
                 f"{np.array2string(levels, threshold=10)}."
             )
-        object.__setattr__(self, "levels", tuple(levels.tolist()))
-        super().__post_init__()
+        set_fields(self, levels=tuple(levels.tolist()))
+        super()._complete()
 
     @staticmethod
     def check_base(name: str, base: Any) -> None:

@@ -17,7 +17,7 @@ from calibjax._numbers import (
     safe_sqrt,
     with_levels,
 )
-from calibjax._struct import is_array, struct, widened, widest_dtype
+from calibjax._struct import is_array, set_fields, struct, widened, widest_dtype
 from calibjax.distributions._survival_cells import Cells, cells_of
 
 
@@ -91,7 +91,7 @@ class SurvivalCurve(Distribution):
     compared_with_targets = ("times",)
     untempered = ", whose density after the last time is not known"
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         if not (is_array(self.times) and is_array(self.probs)) or jnp.ndim(self.probs) < 2:
             return
         shape, of_times = jnp.shape(self.probs), jnp.shape(self.times)
@@ -107,7 +107,7 @@ class SurvivalCurve(Distribution):
             )
         if len(of_times) == 1:
             shared = jnp.broadcast_to(jnp.asarray(self.times), shape)
-            object.__setattr__(self, "times", shared)
+            set_fields(self, times=shared)
 
     @classmethod
     def from_curves(cls, curves: Any) -> Self:

@@ -54,13 +54,13 @@ class Truncated(Univariate):
 
     compared_with_targets = ("low", "high")
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         if not isinstance(self.base, _FAMILIES):
             raise TypeError(
                 "base must be predictions of one real number with a density, such as Normal(loc, "
                 f"scale), got {type(self.base).__name__}."
             )
-        super().__post_init__()
+        super()._complete()
 
     @property
     def shapes(self) -> dict[str, str]:

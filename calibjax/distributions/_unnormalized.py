@@ -10,7 +10,7 @@ from jax.tree_util import Partial
 from calibjax._check import check_array
 from calibjax._distribution import Distribution
 from calibjax._numbers import is_finite, root_mean_square
-from calibjax._struct import PyTree, as_pytree, struct, widened
+from calibjax._struct import PyTree, as_pytree, set_fields, struct, widened
 from calibjax.kernels import FisherDistance
 
 # No user is likely to choose this seed, and no draw of it is one of the targets: kernels must not
@@ -110,7 +110,7 @@ class Unnormalized(Distribution):
         gradient = Partial(_gradient, as_pytree(log_density, "log_density"))
         return cls(gradient, parameters, sampler)
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         for name in ("score_function", "sampler"):
             function = as_pytree(getattr(self, name), f"{name} of Unnormalized")
             is_plain = callable(function) and not jax.tree.leaves(function)
@@ -119,7 +119,7 @@ class Unnormalized(Distribution):
                     f"{name} must be a plain function of one prediction, whose closure may hold "
                     f"the weights of a network, got {type(function).__name__}."
                 )
-            object.__setattr__(self, name, function)
+            set_fields(self, **{name: function})
         if not jax.tree.leaves(self.parameters):
             raise ValueError("parameters must hold arrays with leading axis n, got none.")
 

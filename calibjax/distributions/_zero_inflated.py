@@ -43,14 +43,14 @@ class ZeroInflated(Counts):
 
     untempered = ", of which a power is not zero-inflated"
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         if not isinstance(self.base, Counts):
             raise TypeError(
                 "base must be predictions of counts, such as Poisson(rate), got "
                 f"{type(self.base).__name__}."
             )
         # The base has its max_count already.
-        Distribution.__post_init__(self)
+        Distribution._complete(self)
 
     @property
     def max_count(self) -> int | None:

@@ -11,7 +11,7 @@ from jax.typing import DTypeLike
 
 from calibjax._check import check_integer
 from calibjax._sharding import as_varying
-from calibjax._struct import static, struct
+from calibjax._struct import set_fields, static, struct
 
 Numbers = TypeVar("Numbers", jax.Array, np.ndarray)
 
@@ -49,9 +49,9 @@ class UniformBinning:
     #: The least number of predictions that can be binned.
     min_size = 0
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         # float32 holds all integers up to 2^24, but not beyond.
-        object.__setattr__(self, "n_bins", check_integer("n_bins", self.n_bins, 1, 2**24))
+        set_fields(self, n_bins=check_integer("n_bins", self.n_bins, 1, 2**24))
 
     def capacity(self, n: int, m: int) -> int:
         """The largest possible number of bins of n predictions of m classes."""
@@ -142,10 +142,10 @@ class MedianVarianceBinning:
     min_size: int = static(10)
     max_bins: int | None = static(None)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "min_size", check_integer("min_size", self.min_size, 1))
+    def _complete(self) -> None:
+        set_fields(self, min_size=check_integer("min_size", self.min_size, 1))
         if self.max_bins is not None:
-            object.__setattr__(self, "max_bins", check_integer("max_bins", self.max_bins, 1))
+            set_fields(self, max_bins=check_integer("max_bins", self.max_bins, 1))
 
     def capacity(self, n: int, m: int) -> int:
         """The largest possible number of bins of n predictions of m classes."""

@@ -39,10 +39,6 @@ class HubForecasts:
     n_incomplete: int = 0
     left_out: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        for names in (DAYS, ORIGINS):
-            _days(self.tasks, names)
-
     @property
     def times(self) -> np.ndarray | None:
         """The day that each forecast is about, in days; None if no column says it."""
@@ -77,6 +73,12 @@ class HubForecasts:
         if self.n_incomplete:
             words.append(f"{self.n_incomplete} incomplete ones left out")
         return ": ".join([", ".join(words), *(["; ".join(self.left_out)] * bool(self.left_out))])
+
+
+def check_days(tasks: dict[str, np.ndarray]) -> None:
+    """Raises a ValueError where a column of days holds something else than dates."""
+    for names in (DAYS, ORIGINS):
+        _days(tasks, names)
 
 
 def _days(tasks: dict[str, np.ndarray], names: tuple[str, ...]) -> np.ndarray | None:

@@ -12,7 +12,7 @@ import polars as pl
 from calibjax._distribution import Distribution
 from calibjax._rows import as_data
 from calibjax.distributions import Categorical, Empirical, Ordinal, Quantiles
-from calibjax.hub._forecasts import HubForecasts
+from calibjax.hub._forecasts import HubForecasts, check_days
 from calibjax.hub._left_out import why_incomplete, why_unobserved
 from calibjax.hub._tables import (
     FILE,
@@ -181,11 +181,13 @@ def _of_model(
     try:
         predictions = _predictions(values, used, options)
         as_data(predictions, targets)
+        texts = {name: complete[name].to_numpy().astype(str) for name in tasks}
+        check_days(texts)
         return HubForecasts(
             model=model,
             predictions=predictions,
             targets=targets,
-            tasks={name: complete[name].to_numpy().astype(str) for name in tasks},
+            tasks=texts,
             categories=names if kind == "pmf" else None,
             n_unobserved=len(wide) - len(with_targets),
             n_incomplete=len(with_targets) - len(complete),

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import NONNEGATIVE, Constraint, valid_or_nan
-from calibjax._struct import PyTree, as_pytree, is_floating, struct, type_name
+from calibjax._struct import PyTree, as_pytree, is_floating, set_fields, struct, type_name
 from calibjax.kernels._final import check_final
 
 Values = TypeVar("Values")
@@ -35,7 +35,13 @@ def hold_functions(owner: HasFunctions) -> None:
     """Makes a pytree of a kernel or distance with users' functions in its fields."""
     for field in owner.inner_functions:
         function = as_pytree(getattr(owner, field), f"{field} of {type(owner).__name__}")
-        object.__setattr__(owner, field, function)
+        set_fields(owner, **{field: function})
+
+
+def complete_functions(cls: type) -> None:
+    """Makes the constructor of a class with functions in its fields call `hold_functions`."""
+    if getattr(cls, "inner_functions", {}) and not hasattr(cls, "_complete"):
+        cls._complete = hold_functions  # type: ignore[attr-defined]
 
 
 class Kernel(ABC):
@@ -64,9 +70,7 @@ class Kernel(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         check_final(cls, ("__call__",), ("pairwise", "draw_frequency"))
-
-    def __post_init__(self) -> None:
-        hold_functions(self)
+        complete_functions(cls)
 
     @abstractmethod
     def __call__(self, x: PyTree, y: PyTree) -> jax.Array:

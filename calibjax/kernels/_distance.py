@@ -18,7 +18,7 @@ from calibjax._loops import (
 )
 from calibjax._numbers import Constraint, power_of_two, safe_sqrt
 from calibjax._struct import PyTree, struct, type_name
-from calibjax.kernels._base import hold_functions, vmap_pairs
+from calibjax.kernels._base import complete_functions, vmap_pairs
 from calibjax.kernels._final import check_final
 from calibjax.kernels._spectra import normal_mixture
 
@@ -45,9 +45,7 @@ class Distance(ABC):
         super().__init_subclass__(**options)
         known = "pairwise", "pairwise_squared", "draw_frequency"
         check_final(cls, ("__call__", "squared"), known)
-
-    def __post_init__(self) -> None:
-        hold_functions(self)
+        complete_functions(cls)
 
     @abstractmethod
     def __call__(self, p: Distribution, q: Distribution) -> jax.Array:

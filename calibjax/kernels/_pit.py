@@ -13,7 +13,14 @@ from calibjax._check import check_choice
 from calibjax._distribution import Distribution
 from calibjax._numbers import NONNEGATIVE, UnitInterval, dot, valid_or_nan
 from calibjax._struct import PyTree, batch_of_one, is_traced, on_host, static, struct
-from calibjax.kernels._base import Kernel, KernelLike, Sample, kernel_value, upper_bound
+from calibjax.kernels._base import (
+    Kernel,
+    KernelLike,
+    Sample,
+    hold_functions,
+    kernel_value,
+    upper_bound,
+)
 from calibjax.kernels._predictions import embedded_rows
 from calibjax.kernels._unit_features import (
     cosines,
@@ -98,8 +105,8 @@ class PITKernel(Kernel):
     parameter_constraints = {"weights": NONNEGATIVE}
     inner_functions = {"prediction_kernel": "predictions"}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _complete(self) -> None:
+        hold_functions(self)
         check_choice("features", self.features, tuple(_OF_POINTS))
         if self.weights is not None and (np.ndim(self.weights) != 1 or np.size(self.weights) == 0):
             raise ValueError(

@@ -26,6 +26,7 @@ from calibjax.kernels._base import (
     KernelLike,
     Product,
     Sample,
+    hold_functions,
     kernel_value,
     sum_of_products,
     times,
@@ -92,8 +93,8 @@ class SteinKernel(Kernel):
     domain = "pairs"
     inner_functions = {"prediction_kernel": "predictions", "target_kernel": "targets"}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _complete(self) -> None:
+        hold_functions(self)
         rough = _rough_part(self.target_kernel)
         if rough is not None:
             raise TypeError(
