@@ -134,7 +134,7 @@ from calibjax.kernels import Wasserstein as Wasserstein
 from calibjax.kernels import WhiteKernel as WhiteKernel
 from calibjax.kernels import median_heuristic as median_heuristic
 from calibjax.monitoring import CalibrationMonitor as CalibrationMonitor
-from calibjax.monitoring import stream_pvalues as stream_pvalues
+from calibjax.monitoring import holm_pvalues as holm_pvalues
 from calibjax.recalibration import LogisticCalibration as LogisticCalibration
 from calibjax.recalibration import Recalibrator as Recalibrator
 from calibjax.recalibration import ScoreDecomposition as ScoreDecomposition

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import calibjax as cj
 from calibjax._rows import ColumnCode, numbered, typed_column
 from calibjax.cli import app
-from calibjax.cli._batches import place_of
+from calibjax.cli._counted_batches import sort_key
 
 UTC = datetime.UTC
 EPOCH = datetime.datetime(1970, 1, 1)
@@ -447,9 +447,9 @@ def test_times_with_offsets_are_ordered_by_when_they_are():
         "2026-03-01 00:15",
         "01.03.2026 01:00",
     ]
-    places = [place_of(x) for x in ordered[:3]]
+    places = [sort_key(x) for x in ordered[:3]]
     assert places == sorted(places) and len({str(x) for x in places}) == 3
-    assert place_of("2026-03-01T01:00+02:00") == place_of("2026-02-28T18:00-05:00")
+    assert sort_key("2026-03-01T01:00+02:00") == sort_key("2026-02-28T18:00-05:00")
 
 
 def test_numbered_is_what_numpy_finds():

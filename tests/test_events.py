@@ -9,7 +9,7 @@ from scipy.special import log_expit
 
 import calibjax as cj
 from calibjax.cli._columns import Columns
-from calibjax.cli._kept_monitor import _impossible
+from calibjax.cli._monitor_state import impossible_row
 from calibjax.evaluation._evaluate_read import evaluate_read
 from calibjax.evaluation._frames import ColumnNames, Place, read_frame
 from calibjax.evaluation._inputs import read_inputs
@@ -41,7 +41,7 @@ def in_file(ending):
         path = folder / f"x.{ending}"
         FORMATS[ending](pl.DataFrame(FRAME), path)
         model = Columns("y", prob="p").read(path)
-        assert _impossible(model, np.arange(Y.size)) is None
+        assert impossible_row(model, np.arange(Y.size)) is None
         return model.predictions
 
     return read

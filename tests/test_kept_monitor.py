@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import filelock
 import jax
@@ -19,7 +20,8 @@ from typer.testing import CliRunner
 
 import calibjax.cli._monitor
 import calibjax.monitoring
-from calibjax.cli import _seen, app
+from calibjax.cli import app
+from calibjax.cli._counted_batches import N_REMEMBERED, Batch, Counted, History, NewFile
 
 
 @jax.tree_util.register_dataclass
@@ -346,12 +348,17 @@ def test_rows_that_are_few_or_alike_are_no_correction(tmp_path, state):
 
 
 def test_the_rows_that_are_remembered_are_the_last_ones():
-    rows_of = np.arange(3, dtype=np.uint32)
-    kept = _seen.remembered(np.arange(_seen.N_REMEMBERED, dtype=np.uint32) + 10, rows_of)
-    assert len(kept) == _seen.N_REMEMBERED and kept[[0, -4, -1]].tolist() == [13, 65545, 2]
-    parts = _seen.parts_of(np.array([5, 6, 7]), [4, 2, 1])
-    assert [x.tolist() for x in parts] == [[], [5, 6], [7]]
-    assert [x.tolist() for x in _seen.parts_of(np.array([5, 6, 7]), [4, 2])] == [[5], [6, 7]]
+    history = History(rows=np.arange(N_REMEMBERED, dtype=np.uint32) + 10)
+    model = SimpleNamespace(table=SimpleNamespace(source=""))
+    file = NewFile(model, None, [Batch("", 0, np.arange(3, dtype=np.uint64))])
+    kept = history.after(file, "").rows
+    assert len(kept) == N_REMEMBERED and kept[[0, -4, -1]].tolist() == [13, 65545, 2]
+
+    def parts(*sizes):
+        counted = tuple(Counted("", n, ("", ""), 0) for n in sizes)
+        return [x.tolist() for x in History((), counted, np.array([5, 6, 7])).remembered()]
+
+    assert parts(4, 2, 1) == [[], [5, 6], [7]] and parts(4, 2) == [[5], [6, 7]]
 
 
 def test_a_late_file_is_no_copy(tmp_path, state):

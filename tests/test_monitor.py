@@ -461,7 +461,7 @@ def test_alarms_of_streams():
     monitors = {
         f"stream {k}": types.SimpleNamespace(log_max=jnp.asarray(x)) for k, x in enumerate(logs)
     }
-    found = cj.stream_pvalues(monitors)
+    found = cj.holm_pvalues(monitors)
     assert list(found) == list(monitors)
     expected = multipletests(np.exp(-logs.astype(float)), method="holm")[1]
     np.testing.assert_allclose(np.array(list(found.values())), expected, rtol=1e-4)
@@ -471,4 +471,4 @@ def test_alarms_of_streams():
         ({"a": 1.0}, TypeError, "got float as a"),
     ):
         with pytest.raises(error, match=message):
-            cj.stream_pvalues(wrong)
+            cj.holm_pvalues(wrong)

@@ -1,23 +1,24 @@
 """The command `calibjax monitor`."""
 
+import math
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from decimal import Decimal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 from filelock import FileLock, Timeout
 
 from calibjax._files import replacing
-from calibjax.cli._batches import in_order_of
+from calibjax._text import listed, text_table
 from calibjax.cli._columns import Columns, in_order
-from calibjax.cli._monitor_picture import draw
-from calibjax.cli._monitor_report import found_of, in_words
-from calibjax.cli._monitor_state import as_file, read_state
+from calibjax.cli._counted_batches import NewFile
+from calibjax.cli._monitor_state import MonitorState, Stream, read_state
 from calibjax.cli._options import AsJson, File, Seed
-from calibjax.cli._pairs import say_if_pairs
 from calibjax.cli._terminal import (
     BadInput,
     as_text,
@@ -28,6 +29,19 @@ from calibjax.cli._terminal import (
     working,
 )
 from calibjax.cli._with_columns import with_columns
+from calibjax.evaluation import Model
+
+# What is said of a p-value that float32 cannot tell from 0.
+_UNDERFLOW = "< 1e-37"
+# What an alarm takes for granted, unless the user has said how late targets are.
+_IN_TIME = (
+    "This takes for granted that the targets of each batch were known before the next one was "
+    "predicted; if they were not, begin a new --state with --lag."
+)
+# For how many seconds a call waits for others.
+_PATIENCE = 300.0
+# The least number of pairs, the share of rows in them, and the rounding of their probabilities.
+_PAIRS, _MOST, _ROUNDING = 10, 0.9, 2e-3
 
 
 @with_columns(
@@ -110,22 +124,20 @@ def monitor(
             check_picture(plot)
         model = columns.read(file, at_least=1, others=(by, cluster, stream))
         # The same on each day, in whatever order the columns are.
-        model = in_order_of(in_order(model, model.classes and sorted(model.classes)), by)
+        new = NewFile.of(in_order(model, model.classes and sorted(model.classes)), by)
         if cluster is None:
-            say_if_pairs(model)
-        with one_at_a_time(state):
+            _say_if_pairs(new.model)
+        options: dict[str, Any] = {"--by": by, "--cluster": cluster, "--stream": stream}
+        options |= {"--reserve": reserve, "--lag": lag, "--level": level}
+        with _one_at_a_time(state):
             with working(f"Adding {len(model.targets)} rows"):
-                kept = read_state(
-                    state, model, columns, by, cluster, stream, reserve, lag, level, seed
-                )
-                kept = kept.after(model, again)
-            text = as_text(found_of(kept)) if as_json else in_words(kept)
+                found = read_state(state, new, columns, options, seed).after(new, again)
             # A result that nobody has seen is not counted.
-            with replacing(state, as_file(kept)):
-                _print_or_fail(text)
+            with replacing(state, found.as_file()):
+                _print_or_fail(as_text(_to_dict(found)) if as_json else _in_words(found))
             if plot is not None:
-                draw(kept, plot)
-    raise typer.Exit(int(kept.has_alarm))
+                _draw(found, plot)
+    raise typer.Exit(int(bool(found.alarms)))
 
 
 def _print_or_fail(text: str) -> None:
@@ -142,12 +154,8 @@ def _print_or_fail(text: str) -> None:
         ) from error
 
 
-# For how many seconds a call waits for others.
-_PATIENCE = 300.0
-
-
 @contextmanager
-def one_at_a_time(path: Path) -> Iterator[None]:
+def _one_at_a_time(path: Path) -> Iterator[None]:
     """Waits until no other call is inside of such a block for the same file.
 
     The lock is a file beside it, which remains.  It is open again when the process ends, however it
@@ -170,3 +178,129 @@ def one_at_a_time(path: Path) -> Iterator[None]:
             ) from None
     with held:
         yield
+
+
+def _say_if_pairs(model: Model) -> None:
+    """Says so if rows 1 and 2, 3 and 4 and so on say the same of an event and of its complement.
+
+    The second row of such a pair is known from the first one, and evidence would count it twice.
+    """
+    n = len(model.targets) // 2 * 2
+    if not model.predictions.has_labels or n < 2 * _PAIRS:
+        return
+    probabilities = np.asarray(model.predictions.label_probabilities())
+    if probabilities.shape[1] != 2:
+        return
+    stated = probabilities[:n, 1].reshape(-1, 2).sum(axis=1)
+    events = model.targets[:n].reshape(-1, 2).sum(axis=1)
+    n_pairs = np.sum((np.abs(stated - 1) <= _ROUNDING) & (events == 1))
+    if 2 * n_pairs >= _MOST * n:
+        model.table.say(
+            f"{model.table.source}: rows come in pairs whose probabilities and events add up to 1, "
+            "such as both teams of a game. The second one is known from the first, which makes "
+            "alarms false: keep one row of each, or name a column of pairs with --cluster."
+        )
+
+
+def _to_dict(state: MonitorState) -> dict[str, Any]:
+    """What monitors say, for other programs."""
+    pvalues, level = state.pvalues(), state.level
+    found = {name: _of_stream(x, pvalues[name]) for name, x in state.streams.items()}
+    if state.meaning["--stream"] is None:
+        return found[""] | {"level": level, "lag": state.lag, "new_alarm": bool(state.new_alarms)}
+    of_all: dict[str, Any] = {"n_rows": state.history.n_rows, "level": level, "lag": state.lag}
+    of_all |= {"alarm": bool(state.alarms), "new_alarms": state.new_alarms}
+    return of_all | {"streams": found}
+
+
+def _of_stream(stream: Stream, pvalue: float) -> dict[str, Any]:
+    log_e_value, alarm = float(stream.monitor.log_e_value), stream.first_alarm
+    return {
+        "n_rows": stream.n_rows,
+        # JSON has no infinity.
+        "log_e_value": log_e_value if math.isfinite(log_e_value) else "Infinity",
+        "pvalue": pvalue or _UNDERFLOW,
+        "alarm": alarm is not None,
+        "first_alarm": None if alarm is None else alarm.name,
+        "first_alarm_row": None if alarm is None else alarm.row,
+        "changed_at": None if alarm is None else alarm.changed_at,
+        "changed_in": None if alarm is None else stream.batch_of(alarm.changed_at),
+        "impossible": stream.impossible,
+    }
+
+
+def _in_words(state: MonitorState) -> str:
+    text = _of_all_rows(state) if state.meaning["--stream"] is None else _table(state)
+    impossible = [x.impossible for x in state.streams.values() if x.impossible is not None]
+    in_time = [_IN_TIME] if state.alarms and state.lag == 1 else []
+    return "\n".join([text, *impossible, *in_time])
+
+
+def _of_all_rows(state: MonitorState) -> str:
+    stream = state.streams[""]
+    beginning, since = "No alarm", ""
+    if stream.first_alarm is not None:
+        row = stream.first_alarm.changed_at
+        beginning = f"ALARM since {stream.first_alarm.name} (row {stream.first_alarm.row})"
+        since = f", wrong since about {stream.batch_of(row)} (row {row})"
+    return (
+        f"{beginning}: the largest e-value of {stream.n_rows} rows is {_largest(stream)}, and an "
+        f"alarm needs {1 / state.level:g}{since}."
+    )
+
+
+def _table(state: MonitorState) -> str:
+    """A line for each stream, those with the largest evidence first."""
+    pvalues = state.pvalues()
+    names = sorted(pvalues, key=lambda name: -float(state.streams[name].monitor.log_max))
+    head = "stream", "rows", "largest e-value", "adjusted p", "alarm since", "wrong since about"
+    lines = [list(head)]
+    for name in names:
+        stream, since = state.streams[name], ["", ""]
+        if stream.first_alarm is not None:
+            since = [stream.first_alarm.name, stream.batch_of(stream.first_alarm.changed_at)]
+        pvalue = f"{pvalues[name]:.2g}" if pvalues[name] else _UNDERFLOW
+        lines.append([name, str(stream.n_rows), _largest(stream), pvalue, *since])
+    shown = text_table(lines, "<" * len(head))
+    of_streams = f"{len(names)} stream{'s' * (len(names) > 1)} of {state.meaning['--stream']}"
+    beginning = f"No alarm in {of_streams}"
+    if state.alarms:
+        new = listed(state.new_alarms) or "none"
+        beginning = f"ALARM in {len(state.alarms)} of {of_streams}, new: {new}"
+    to_come = f" or of {len(state.reserve)} to come" if state.reserve else ""
+    said = (
+        f"{beginning}; {state.history.n_rows} rows; a false one ever rings in any of them{to_come} "
+        f"with a probability of at most {state.level:g}."
+    )
+    return "\n".join([said, *shown])
+
+
+def _largest(stream: Stream) -> str:
+    # It may be too large for a float.
+    return f"{Decimal(float(stream.monitor.log_max)).exp():.3g}"
+
+
+def _draw(state: MonitorState, path: Path) -> None:
+    """Draws the evidence of each stream after each of its batches, and the line of its alarm."""
+    from matplotlib.figure import Figure  # takes long to import
+
+    from calibjax.plot import e_process
+
+    drawn = {name: x for name, x in state.streams.items() if x.batches}
+    figure = Figure(figsize=(6.4, 4.8 * len(drawn) ** 0.8), layout="constrained")
+    all_axes = figure.subplots(len(drawn), squeeze=False)[:, 0]
+    for ax, (name, stream) in zip(all_axes, drawn.items(), strict=True):
+        alarm = stream.first_alarm
+        n_sharing = state.n_sharing if alarm is None else alarm.n_sharing
+        e_process(
+            [batch.log_e_value for batch in stream.batches],
+            ax=ax,
+            level=state.level / n_sharing,
+            names=[batch.name for batch in stream.batches],
+            alarm=None if alarm is None else stream.number_of(alarm.row - 1),
+            changed=None if alarm is None else stream.number_of(alarm.changed_at),
+        )
+        ax.set_xlabel(state.meaning["--by"] or "file")
+        if name:
+            ax.set_title(f"Evidence against calibration: {name}", loc="left")
+    figure.savefig(path, dpi=200, bbox_inches="tight")

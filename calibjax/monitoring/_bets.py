@@ -26,7 +26,7 @@ has a third of the money.
 
 Rows that depend on each other.  Each row of a cluster has E e = 1 by itself, given the past before
 the cluster, and so has the mean of e over its rows, whatever their joint law is: expectations of
-sums need no independence.  Such means are multiplied over clusters in place of the e of rows (Vovk
+sums need no independence.  Such means are multiplied over clusters instead of the e of rows (Vovk
 and Wang, E-values: calibration, combination and applications, Annals of Statistics 2021).  There,
 tilts are larger by the root of the number of rows.
 
@@ -44,6 +44,7 @@ The evidence is a mean over starts of wealths that begin with 1, and has their g
 """
 
 import dataclasses
+import functools
 import math
 
 import jax
@@ -58,15 +59,15 @@ from calibjax._struct import PyTree, struct
 from calibjax.monitoring._basis import Basis
 from calibjax.monitoring._chunks import Chunks, in_chunks
 from calibjax.monitoring._outcomes import Outcomes
-from calibjax.monitoring._tilts import (
-    DIRECTIONS,
-    FIXED,
-    SIZES,
-    SURPRISES,
-    learnt_thetas,
-    log_e_of_rows,
-)
 
+# Variances tau of w, and shares x of the bets on surprises.
+_SIZES = 1e-3, 3e-2, 1.0
+_SURPRISES = 1e-3, 1e-2, 1e-1
+# exp(80) is finite in float32.
+_LARGEST_TILT = 80.0
+
+# Coefficients of the bets that always bet on one direction, and the number of directions.
+_FIXED, _DIRECTIONS = (-0.3, -0.1, -0.03, 0.03, 0.1, 0.3), 3
 # After so many rows a row counts half.
 _MEMORIES = math.inf, 500.0
 # Gains of less than a factor e are chance.
@@ -75,7 +76,7 @@ _NEAR = 1.0
 _LAST_START = math.log(2**31)
 
 # The number of bets of each sort, and the logarithms of their shares of the money.
-_SORTS = len(SIZES) * len(_MEMORIES), len(FIXED) * DIRECTIONS, len(SURPRISES)
+_SORTS = len(_SIZES) * len(_MEMORIES), len(_FIXED) * _DIRECTIONS, len(_SURPRISES)
 _LOG_SHARES = np.concatenate([np.full(n, -math.log(len(_SORTS) * n)) for n in _SORTS])
 
 
@@ -174,8 +175,8 @@ def after_rows(
     def log_e(chunk: PyTree) -> jax.Array:
         known, (phi, shares, of_rows), boldness = chunk
         psi, probabilities = cells if are_shared else of_rows
-        return log_e_of_rows(
-            learnt_thetas(bases, *known), phi, shares, psi, probabilities, boldness
+        return _log_e_of_rows(
+            _learnt_thetas(bases, *known), phi, shares, psi, probabilities, boldness
         )
 
     gains = chunks.gains(lax.map(log_e, (known, rows, chunks.boldness)))
@@ -261,3 +262,81 @@ def _not_at_stake(n_updates: jax.Array, dtype: DTypeLike) -> jax.Array:
 def _one_more(n: jax.Array, more: jax.Array | int = 1) -> jax.Array:
     """n + more, or the largest number of its dtype: counts do not overflow."""
     return n + jnp.minimum(jnp.asarray(more, n.dtype), jnp.iinfo(n.dtype).max - n)
+
+
+def _learnt_thetas(bases: list[Basis], sums: list[jax.Array], counts: jax.Array) -> list[jax.Array]:
+    """theta of each kind, for each set and bet that learns, ``[T, B, J, K]``."""
+    sizes = jnp.asarray(_SIZES, counts.dtype)[:, None, None, None]
+    counts = counts[None, :, None, None]
+
+    def learnt_theta(prior: jax.Array, sums: jax.Array) -> jax.Array:
+        counts_here = prior > 0
+        inverse = 1.0 / (sizes * jnp.where(counts_here, prior, 1.0)[None, None])
+        theta = sums[:, None] / (counts + inverse)[None]
+        theta = jnp.where(counts_here[None, None, None], theta, 0.0)
+        return theta.reshape(sums.shape[0], -1, *prior.shape)
+
+    return [learnt_theta(basis.prior, x) for basis, x in zip(bases, sums, strict=True)]
+
+
+def _log_e_of_rows(
+    tilts: list[jax.Array],
+    phi: list[jax.Array],
+    shares: jax.Array,
+    psi: list[jax.Array],
+    probabilities: jax.Array,
+    boldness: jax.Array | None,
+) -> jax.Array:
+    """log e of each set and bet for each row, ``[T, B, n]``; tilts are multiplied by `boldness`.
+
+    Rows stand last in all arrays here: a CPU then takes many of them at a time.
+    """
+    rows_last = [jnp.moveaxis(x, 0, -1) for x in (shares, probabilities, *phi, *psi)]
+    shares, probabilities, *functions = rows_last
+    phi, psi = functions[: len(phi)], functions[len(phi) :]
+    learnt = _learnt_tilts(tilts, phi, psi)
+    main = _main_directions(phi, psi)
+    fixed = jnp.concatenate([size * main for size in _FIXED])
+    fixed = jnp.broadcast_to(fixed[None], (learnt.shape[0], *fixed.shape))
+    # w_a of each set, bet and row, [T, B, A, n].
+    w = jnp.concatenate([learnt, fixed], axis=1)
+    w = w if boldness is None else w * boldness[None, None, None]
+    possible = (probabilities > 0)[None, None]
+    largest = jnp.max(jnp.where(possible, w, -jnp.inf), axis=2, keepdims=True)
+    tilted = jnp.exp(jnp.minimum(w - largest, _LARGEST_TILT))
+    tiny = jnp.finfo(w.dtype).tiny
+    of_target = jnp.sum(tilted[:, :, None] * shares[:, None], axis=3)
+    of_target = jnp.log(jnp.maximum(jnp.min(of_target, axis=2), tiny))
+    mean = jnp.sum(jnp.where(possible, tilted * probabilities[None, None], 0.0), axis=2)
+    # Probabilities of labels sum to one up to rounding, and millions of rows would add it up.
+    total = jnp.sum(probabilities, axis=0)[None, None]
+    of_tilts = of_target - jnp.log(mean / total)
+    # A target in a cell of probability 0 is infinite evidence.
+    stated = jnp.where(shares > 0, probabilities[None, None], 1.0)
+    surprise = jnp.min(jnp.sum(shares / stated, axis=2), axis=1, keepdims=True)
+    surprise = surprise / probabilities.shape[0]
+    sizes = jnp.asarray(_SURPRISES, w.dtype)[None, :, None]
+    return jnp.concatenate([of_tilts, jnp.log1p(sizes * (surprise - 1.0))], axis=1)
+
+
+def _learnt_tilts(tilts: list[jax.Array], phi: list[jax.Array], psi: list[jax.Array]) -> jax.Array:
+    """sum_jk theta_jk phi_j psi_k at each cell for the bets that learn, ``[T, B, A, n]``."""
+    terms = []
+    for theta, of_prediction, of_cells in zip(tilts, phi, psi, strict=True):
+        of_row = jnp.einsum("tbjk,jn->tbkn", theta, of_prediction, precision="highest")
+        # A product of matrices would be slow here: there is a tiny one for each row.
+        terms += [of_row[:, :, k, None] * of_cells[None, None, :, k] for k in range(theta.shape[3])]
+    return functools.reduce(jnp.add, terms)
+
+
+def _main_directions(phi: list[jax.Array], psi: list[jax.Array]) -> jax.Array:
+    """phi_0 psi_k for the first k of each kind, whose priors are large, ``[D, A, n]``.
+
+    Labels have three kinds of features, and numbers have one kind.
+    """
+    return jnp.concatenate(
+        [
+            of_prediction[0][None, None] * jnp.moveaxis(of_cells, 1, 0)[: _DIRECTIONS // len(phi)]
+            for of_prediction, of_cells in zip(phi, psi, strict=True)
+        ]
+    )

@@ -24,8 +24,8 @@ class Chunks:
     """C chunks of at most m rows each.
 
     Args:
-        place: the row of the batch at each place, ``[C, m]``.
-        weights: 1 for a row that counts, 0 for a place without one, NaN as in the batch,
+        index: the row of the batch in each cell, ``[C, m]``.
+        weights: 1 for a row that counts, 0 in a cell without one, NaN as in the batch,
             ``[C, m]``.
         cluster: the number of the cluster of each row, ``[C, m]``, or None if all rows are alone.
         end: the chunk in which this cluster ends, ``[C, m]``, or None.
@@ -34,7 +34,7 @@ class Chunks:
             None.
     """
 
-    place: jax.Array
+    index: jax.Array
     weights: jax.Array
     cluster: jax.Array | None = None
     end: jax.Array | None = None
@@ -43,7 +43,7 @@ class Chunks:
 
     def rows_of(self, rows: T) -> T:
         """Arrays ``[n, …]`` of the batch, ``[C, m, …]``."""
-        return jax.tree.map(lambda x: x[self.place], rows)
+        return jax.tree.map(lambda x: x[self.index], rows)
 
     def sums_at_end(self, sums: Callable[[jax.Array], T]) -> T:
         """Sums over the rows of all clusters that end in a chunk, ``[C, …]``.
@@ -69,12 +69,12 @@ class Chunks:
         Args:
             log_e: log e of each row, ``[C, …, m]``.
         """
-        # A place without a row may have an infinite log e.
+        # A cell without a row may have an infinite log e.
         rows = jnp.where(_like(self.weights == 0, log_e), 0.0, log_e * _like(self.weights, log_e))
         if self.cluster is None or self.is_last is None:
             return jnp.sum(rows, axis=-1)
         of_clusters = _log_means(
-            jnp.moveaxis(rows, -1, 1).reshape(self.place.size, *rows.shape[1:-1]),
+            jnp.moveaxis(rows, -1, 1).reshape(self.index.size, *rows.shape[1:-1]),
             self.cluster.reshape(-1),
             self.weights.reshape(-1),
         )
@@ -94,25 +94,25 @@ def in_chunks(weights: jax.Array, clusters: jax.Array | None) -> Chunks:
     size = -(-n_kept // jnp.clip(n_kept, 1, _CHUNKS))
     n_chunks = min(n, _CHUNKS)
     within = jnp.arange(-(-n // n_chunks), dtype=jnp.int32)
-    place = jnp.arange(n_chunks, dtype=jnp.int32)[:, None] * size + within[None, :]
-    is_row = (within[None, :] < size) & (place < n_kept)
-    place = jnp.minimum(place, n - 1)
-    here = jnp.where(is_row, weights[place], 0.0)
+    index = jnp.arange(n_chunks, dtype=jnp.int32)[:, None] * size + within[None, :]
+    is_row = (within[None, :] < size) & (index < n_kept)
+    index = jnp.minimum(index, n - 1)
+    here = jnp.where(is_row, weights[index], 0.0)
     if clusters is None:
-        return Chunks(place, here)
+        return Chunks(index, here)
     rows = jnp.arange(n, dtype=jnp.int32)
     begins = _differs_from_last(clusters) | (rows == n_kept)
     cluster = jnp.cumsum(begins, dtype=jnp.int32) - 1
     last = jax.ops.segment_max(rows, cluster, n, indices_are_sorted=True)[cluster]
-    # A place without a row ends in its own chunk, so that no cluster seems to go on there.
+    # A cell without a row ends in its own chunk, so that no cluster seems to go on there.
     own = jnp.arange(n_chunks, dtype=jnp.int32)[:, None]
-    end = jnp.where(is_row, (last // jnp.maximum(size, 1))[place], own)
-    is_last = is_row & (last == rows)[place]
+    end = jnp.where(is_row, (last // jnp.maximum(size, 1))[index], own)
+    is_last = is_row & (last == rows)[index]
     n_rows = (last - jax.ops.segment_min(rows, cluster, n, indices_are_sorted=True)[cluster]) + 1
     # The mean of S rows has a variance between 1 / S and 1 of that of one row, and the bet that
     # gains most is larger by the inverse (Kelly).  Nothing is known of where it lies between.
     boldness = jnp.sqrt(n_rows.astype(weights.dtype))
-    return Chunks(place, here, cluster[place], end, is_last, boldness[place])
+    return Chunks(index, here, cluster[index], end, is_last, boldness[index])
 
 
 def order_of_rows(weights: jax.Array, clusters: jax.Array | None) -> jax.Array:

@@ -22,7 +22,7 @@ from calibjax._files import (
     with_leaves,
     write_file,
 )
-from calibjax._parameters import family_name
+from calibjax._parameters import family_name, row_shapes
 from calibjax._rows import (
     Data,
     Dependence,
@@ -41,12 +41,6 @@ from calibjax.features import choose_landmarks
 from calibjax.kernels import KernelLike, check_kernel
 from calibjax.monitoring._basis import Basis, kernel_at, make_basis
 from calibjax.monitoring._bets import Bets, after_rows, first_bets
-from calibjax.monitoring._checks import (
-    check_family,
-    check_level,
-    checked_list,
-    not_counted,
-)
 from calibjax.monitoring._chunks import order_of_rows
 from calibjax.monitoring._outcomes import outcomes_of
 
@@ -80,7 +74,7 @@ class CalibrationMonitor:
     beginning, and the other half starts later, for models that become wrong; `changed_at` says
     since when, as it was estimated when the alarm at `level` rang.
 
-    Several streams: `stream_pvalues` says in which of them an alarm rings.  A mean of e-values is
+    Several streams: `holm_pvalues` says in which of them an alarm rings.  A mean of e-values is
     an e-value, too, if the predictions of each stream are calibrated given the past of all streams.
 
     Rows that depend on each other, such as stations under one weather or patients of a hospital:
@@ -191,13 +185,13 @@ class CalibrationMonitor:
         check_key(key)
         n_features = check_integer("n_features", n_features, 1, _LANDMARKS)
         lag = check_integer("lag", lag, 1)
-        check_level(level)
+        _check_level(level)
         check_predictions(predictions, where)
         draw_key, landmark_key, key = jax.random.split(key, 3)
         predictions, _ = predictions.without_marks().pool_target(predictions.sample(draw_key))
         if kernels is None:
             kernels = default_prediction_kernels(Data.unchecked(predictions, where=where))
-        for kernel in checked_list(kernels):
+        for kernel in _checked_list(kernels):
             check_kernel(kernel, "kernels", "predictions")
         functions = as_pytree(list(kernels))
         landmarks, bases, bets = _start((landmark_key, functions), (predictions, where), n_features)
@@ -251,11 +245,11 @@ class CalibrationMonitor:
         if data.n == 0:
             return self
         data = with_dependence(data, Dependence(clusters), at_least=0)
-        check_family(self.landmarks, data)
-        after, has_place = _update(self, data)
+        _check_family(self.landmarks, data)
+        after, has_cell = _update(self, data)
         lost = after.n_lost != self.n_lost
         if not is_traced(lost) and np.any(lost):
-            raise not_counted(data, np.asarray(has_place))
+            raise _not_counted(data, np.asarray(has_cell))
         return after
 
     @property
@@ -284,7 +278,7 @@ class CalibrationMonitor:
         Raises:
             ValueError: level is not in (0, 1).
         """
-        check_level(level)
+        _check_level(level)
         return self.log_max >= -jnp.log(jnp.asarray(level, self.log_max.dtype))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -363,7 +357,7 @@ def _start(
 def _update(
     axis: Axis, monitor: CalibrationMonitor, data: Data
 ) -> tuple[CalibrationMonitor, jax.Array]:
-    """The monitor after a batch, and which rows have a place among the outcomes, ``[n]``."""
+    """The monitor after a batch, and which rows have a cell among the outcomes, ``[n]``."""
     data = in_dtype(clean(data, axis), monitor.log_max.dtype)
     # A batch is small: each device computes all of it.
     rows = jax.tree.map(
@@ -398,10 +392,58 @@ def _update(
     is_lost = jnp.any(jnp.stack([jnp.any(jnp.isnan(x)) for x in jax.tree.leaves(bets)]))
     before = dataclasses.replace(monitor, n_lost=monitor.n_lost + is_lost.astype(jnp.int32))
     counts = jnp.any(weights != 0) & ~is_lost
-    has_place = ~jnp.any(jnp.isnan(outcomes.shares), axis=(1, 2, 3)) | (weights == 0)
-    return _chosen(counts, after, before), jnp.zeros_like(has_place).at[order].set(has_place)
+    has_cell = ~jnp.any(jnp.isnan(outcomes.shares), axis=(1, 2, 3)) | (weights == 0)
+    return _chosen(counts, after, before), jnp.zeros_like(has_cell).at[order].set(has_cell)
 
 
 def _chosen(condition: jax.Array, one: T, other: T) -> T:
     """One pytree where a condition holds, else another with the same structure."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
+
+
+def _checked_list(kernels: Sequence[KernelLike]) -> Sequence[KernelLike]:
+    if not isinstance(kernels, Sequence) or not kernels:
+        actual = "none" if isinstance(kernels, Sequence) else type(kernels).__name__
+        raise TypeError(f"kernels must be a list of kernels on predictions, got {actual}.")
+    return kernels
+
+
+def _check_level(level: ArrayLike) -> None:
+    if not is_traced(level):
+        given = np.asarray(level)
+        if not np.all((given > 0) & (given < 1)):
+            raise ValueError(f"level must be in (0, 1), got {level}.")
+
+
+def _check_family(landmarks: Distribution, data: Data) -> None:
+    seen: list[tuple[str, list[list[int]]]] = []
+
+    def look(p: Distribution, y: jax.Array) -> None:
+        pooled = p.pool_target(y)[0].without_marks()
+        seen.append((family_name(pooled), row_shapes(pooled)))
+
+    jax.eval_shape(look, data.predictions, jax.tree.map(jnp.asarray, data.targets))
+    expected, ours = family_name(landmarks), row_shapes(landmarks)
+    ((actual, theirs),) = seen
+    if actual != expected:
+        raise TypeError(f"predictions must be of the family {expected} of start, got {actual}.")
+    if ours != theirs:
+        raise ValueError(
+            f"predictions must have the shapes that start has seen, but for the number of rows, "
+            f"{ours}, got {theirs}."
+        )
+
+
+def _not_counted(data: Data, has_cell: np.ndarray) -> ValueError:
+    """The error for a batch whose evidence is NaN, though its values are valid."""
+    if has_cell.all():
+        return ValueError("predictions are too extreme for the kernels of the monitor: NaN.")
+    row = int(np.argmin(has_cell))
+    prediction, target = jax.tree.map(lambda x: np.asarray(x[row]).tolist(), data.samples)
+    return ValueError(
+        "predictions must have a cdf or a log density at their targets; in "
+        f"{jnp.result_type(*jax.tree.leaves(data.predictions))} it is NaN for "
+        f"{np.sum(~has_cell)} of {data.n} rows, such as row {row}, "
+        f"{jax.tree.leaves(prediction)} with the target {jax.tree.leaves(target)}.  Mask "
+        "such rows with where, or compute in float64."
+    )

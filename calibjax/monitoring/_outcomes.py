@@ -54,7 +54,7 @@ class Outcomes:
 
     Args:
         shares: how much each target may belong to each cell, ``[n, T, R, A]``, with sums 1 over
-            cells; NaN if the prediction gives the target no place.
+            cells; NaN if the prediction gives the target no cell.
         probabilities: the probabilities of the cells, ``[n, A]``, or ``[1, A]`` if all rows have
             the same ones.
         features: features of the cells, one table ``[n, A, M]`` or ``[1, A, M]`` for each kind.

@@ -1,4 +1,4 @@
-"""Several monitors, such as one for each region, and the alarms of all of them together."""
+"""Holm's p-values of several monitors, such as one for each region."""
 
 from collections.abc import Hashable, Mapping
 from typing import TypeVar
@@ -11,29 +11,30 @@ from calibjax.monitoring._monitor import CalibrationMonitor
 K = TypeVar("K", bound=Hashable)
 
 
-def stream_pvalues(monitors: Mapping[K, CalibrationMonitor]) -> dict[K, jax.Array]:
-    r"""The p-values of several monitors, adjusted for their number, valid at every look.
+def holm_pvalues(monitors: Mapping[K, CalibrationMonitor]) -> dict[K, jax.Array]:
+    r"""The p-values of several monitors, adjusted by Holm for their number, valid at every look.
 
     Let p_(1) <= … <= p_(S) be ``pvalue`` of the S monitors, 1 / their largest e-values so far.  The
-    adjusted p-value of the i-th is that of Holm,
+    adjusted p-value of the i-th is
 
     .. math::
         \max_{j \le i} \min(1, (S - j + 1) p_{(j)}).
 
-    An alarm rings in each stream whose adjusted p-value is at most a.  The probability that one
-    ever rings in a stream whose model is calibrated is at most a, whatever the dependence between
-    the streams, and also if others are wrong: with a probability of at most u, p_s is ever at most
-    u (Ville), which is all that Holm's procedure asks for, and p_s only falls, so that no alarm is
-    withdrawn.  Of each stream it is assumed that its targets are drawn from its predictions given
-    *its own* past.  Means of e-values and e-BH, which controls the false discovery rate, do not
-    promise this: at times that depend on all streams they want e-values that are valid given the
-    past of all, and for the largest e-values so far they fail (Wang et al., Tavyrikov et al.).
+    An alarm rings in each monitor whose adjusted p-value is at most a.  The probability that one
+    ever rings where the model is calibrated is at most a, whatever the dependence between the
+    monitors, and also if others are right to ring: with a probability of at most u, p_s is ever at
+    most u (Ville), which is all that Holm's procedure asks for, and p_s only falls, so that no
+    alarm is withdrawn.  Of each monitor it is assumed that its targets are drawn from its
+    predictions given *its own* past.  Means of e-values and e-BH, which controls the false
+    discovery rate, do not promise this: at times that depend on all monitors they want e-values
+    that are valid given the past of all, and for the largest e-values so far they fail (Wang et
+    al., Tavyrikov et al.).
 
-    The streams are chosen before the first row, and all of them count, those without an update,
+    The monitors are chosen before the first row, and all of them count, those without an update,
     too.
 
     Args:
-        monitors: monitors by the names of their streams, at least one.
+        monitors: monitors by their names, such as those of regions, at least one.
 
     Returns:
         The adjusted p-values, scalars, by the same names.
@@ -53,7 +54,7 @@ def stream_pvalues(monitors: Mapping[K, CalibrationMonitor]) -> dict[K, jax.Arra
         >>> start = cj.CalibrationMonitor.start(jax.random.key(0), predictions)
         >>> events = {"north": jnp.arange(200) % 5 == 0, "south": jnp.arange(200) % 2 == 0}
         >>> monitors = {name: start.update(predictions, y) for name, y in events.items()}
-        >>> [name for name, p in cj.stream_pvalues(monitors).items() if p <= 0.05]
+        >>> [name for name, p in cj.holm_pvalues(monitors).items() if p <= 0.05]
         ['south']
 
     Reference: Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal
@@ -72,9 +73,8 @@ def stream_pvalues(monitors: Mapping[K, CalibrationMonitor]) -> dict[K, jax.Arra
             raise TypeError(f"monitors must hold monitors, got {type(monitor).__name__} as {name}.")
     logs = -jnp.stack([jnp.asarray(monitor.log_max) for monitor in monitors.values()])
     order = jnp.argsort(logs)
-    n_streams = len(monitors)
+    n = len(monitors)
     # In logarithms: the product of a tiny p-value with S is none of float32.
-    scaled = logs[order] + jnp.log(jnp.arange(n_streams, 0, -1, dtype=logs.dtype))
+    scaled = logs[order] + jnp.log(jnp.arange(n, 0, -1, dtype=logs.dtype))
     adjusted = jnp.exp(jnp.minimum(jax.lax.cummax(scaled), 0.0))
-    places = jnp.zeros_like(adjusted).at[order].set(adjusted)
-    return dict(zip(monitors, places, strict=True))
+    return dict(zip(monitors, jnp.zeros_like(adjusted).at[order].set(adjusted), strict=True))
