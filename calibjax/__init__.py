@@ -138,16 +138,13 @@ from calibjax.monitoring import holm_pvalues as holm_pvalues
 from calibjax.recalibration import LogisticCalibration as LogisticCalibration
 from calibjax.recalibration import Recalibrator as Recalibrator
 from calibjax.recalibration import ScoreDecomposition as ScoreDecomposition
-from calibjax.recalibration import affine_scaling as affine_scaling
 from calibjax.recalibration import cross_fit as cross_fit
 from calibjax.recalibration import decompose_score as decompose_score
-from calibjax.recalibration import fit_recalibration as fit_recalibration
 from calibjax.recalibration import fit_recalibrator as fit_recalibrator
 from calibjax.recalibration import fit_temperature as fit_temperature
 from calibjax.recalibration import load_recalibrator as load_recalibrator
 from calibjax.recalibration import logistic_calibration as logistic_calibration
 from calibjax.recalibration import temper as temper
-from calibjax.recalibration import vector_scaling as vector_scaling
 from calibjax.scores import crps as crps
 from calibjax.scores import log_score as log_score
 from calibjax.scores import pit as pit

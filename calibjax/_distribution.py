@@ -419,10 +419,6 @@ class Distribution(ABC):
         """The predictions with densities proportional to p^(1 / temperature)."""
         raise tempering_refused(type(self).__name__, self.untempered)
 
-    def shift_and_scale(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
-        """The predictions with the location intercept + slope loc and the scale factor scale."""
-        raise location_refused(type(self).__name__)
-
     def tempered_log_prob(self, targets: jax.Array, temperature: jax.Array) -> jax.Array:
         """`log_prob` of the tempered predictions, ``[n]``."""
         return self.tempered(temperature).log_prob(targets)
@@ -470,12 +466,4 @@ def tempering_refused(actual: str, reason: str = "") -> TypeError:
     return TypeError(
         f"predictions must be one of {families_with('tempered')} to be tempered, got "
         f"{actual}{reason}."
-    )
-
-
-def location_refused(actual: str) -> TypeError:
-    """The error for predictions without a location and a scale; `actual` says what came."""
-    return TypeError(
-        f"predictions must be one of {families_with('shift_and_scale')}, which have a location and "
-        f"a scale, got {actual}."
     )

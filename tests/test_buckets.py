@@ -149,9 +149,6 @@ CALLS = {
         "log_score": cj.log_score,
         "crps": cj.crps,
         "default_kernel": leaves_of(cj.default_kernel),
-        "fit_recalibration": lambda p, y: cj.fit_recalibration(
-            cj.affine_scaling, (0.0, 1.0, 0.0), p, y
-        ),
         **CURVES,
     },
     counts: {"crps": cj.crps, "pit": functools.partial(cj.pit, KEY), **CURVES},
@@ -169,7 +166,7 @@ RTOL = {
     **dict.fromkeys(["events, fit_temperature"], 0),
     **dict.fromkeys(["numbers, default_kernel", "labels, default_kernels"], 1e-6),
     **dict.fromkeys(["labels, ece", "labels, mce", "labels, bins by medians"], 1e-5),
-    **dict.fromkeys(["events, calibration_bins", "numbers, fit_recalibration"], 1e-5),
+    **dict.fromkeys(["events, calibration_bins"], 1e-5),
     "quantiles, pit": 1e-5,
 }
 # Others of their kind are fast.
@@ -180,7 +177,7 @@ SLOW |= {"numbers, segment_test"}
 SLOW |= {"numbers, calibration_test", "numbers, coverage_curve", "numbers, pit_curve"}
 SLOW |= {f"events, {name}" for name in ("calibration_test", "distribution free, model")}
 SLOW |= {f"events, {name}" for name in ("wild", "gamma", "spectrum", "witness_map")}
-SLOW |= {"events, equivalent_temperature", "numbers, fit_recalibration", "labels, mce"}
+SLOW |= {"events, equivalent_temperature", "labels, mce"}
 
 
 @pytest.mark.parametrize("name", slow(SLOW, CASES))

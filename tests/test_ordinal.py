@@ -49,8 +49,6 @@ def test_other_predictions_made_of_it_are_ordered():
     np.testing.assert_allclose(p.probs, PROBS, rtol=1e-5)
     assert type(p) is cj.Ordinal
     assert type(cj.temper(p, 2.0)) is cj.Ordinal
-    assert type(cj.vector_scaling((2.0, jnp.zeros(5)), p)) is cj.Ordinal
-    assert type(cj.vector_scaling((2.0, jnp.zeros(5)), cj.Categorical(p.probs))) is cj.Categorical
     assert (
         type(p[2:4]) is cj.Ordinal and type(cj.Ordinal(100 * PROBS, normalize=True)) is cj.Ordinal
     )

@@ -76,9 +76,6 @@ MEASURES = {
     "mmce": cj.mmce,
     "temperature": cj.fit_temperature,
     "temperature of a score": functools.partial(cj.fit_temperature, objective=brier),
-    "vector scaling": lambda *rows, **options: cj.fit_recalibration(
-        cj.vector_scaling, (jnp.ones(3), jnp.zeros(3)), *rows, **options
-    )[0],
 }
 
 

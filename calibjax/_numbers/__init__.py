@@ -43,7 +43,6 @@ from calibjax._numbers._slopes import (
 )
 from calibjax._numbers._tempering import (
     as_before,
-    moved,
     tempered_label_log_prob,
     tempered_probabilities,
     tempered_scale,

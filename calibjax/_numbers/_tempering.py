@@ -1,4 +1,4 @@
-"""Powers p^(1/T) of probabilities, locations on a line, and scales multiplied by a factor."""
+"""Powers p^(1/T) of probabilities, and scales multiplied by a factor."""
 
 import math
 
@@ -47,14 +47,6 @@ def _tempered_logits(
     logs = jnp.log(jnp.where(positive, ratios, 1.0))
     is_finite = positive & ~(logs < least * temperature)
     return jnp.where(is_finite, quotient(jnp.where(is_finite, logs, 0.0), temperature), -jnp.inf)
-
-
-def moved(loc: jax.Array, intercept: jax.Array, slope: jax.Array) -> jax.Array:
-    """intercept + slope * loc; an entry that is not finite stays as it is, without a gradient."""
-    finite = jnp.isfinite(loc)
-    intercept, slope = (jnp.broadcast_to(x, loc.shape) for x in (intercept, slope))
-    line = intercept + slope * jnp.where(finite, loc, 0).astype(slope.dtype)
-    return as_before(loc, jnp.where(finite, line, loc.astype(slope.dtype)))
 
 
 def tempered_scale(scale: jax.Array, factor: jax.Array) -> jax.Array:

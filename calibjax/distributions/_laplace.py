@@ -14,7 +14,6 @@ from calibjax._numbers import (
     is_finite,
     is_positive,
     mirrored,
-    moved,
     quotient,
     tempered_scale,
     with_levels,
@@ -129,10 +128,6 @@ class Laplace(Distribution):
 
     def tempered(self, temperature: jax.Array) -> Self:
         return dataclasses.replace(self, scale=tempered_scale(self.scale, temperature))
-
-    def shift_and_scale(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
-        loc = moved(self.loc, intercept, slope)
-        return dataclasses.replace(self, loc=loc, scale=tempered_scale(self.scale, factor))
 
 
 def _standard_cdf(z: jax.Array) -> jax.Array:

@@ -286,10 +286,6 @@ class Mixture(Distribution):
     def tempered(self, temperature: jax.Array) -> Self:
         return dataclasses.replace(self, components=self.components.tempered(temperature))
 
-    def shift_and_scale(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
-        components = self.components.shift_and_scale(intercept, slope, factor)
-        return dataclasses.replace(self, components=components)
-
     def _first_components(self) -> Distribution:
         """The first component of each mixture, a batch ``[n]``."""
         leaves = jax.tree.leaves(self.components)

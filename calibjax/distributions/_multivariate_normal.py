@@ -15,7 +15,6 @@ from calibjax._numbers import (
     complex_exponential,
     dot,
     is_finite,
-    moved,
     normal_places,
     tempered_scale,
 )
@@ -126,13 +125,6 @@ class MultivariateNormalFullCovariance(Distribution):
     def tempered(self, temperature: jax.Array) -> Self:
         covariance = tempered_scale(self.covariance_matrix, temperature)
         return dataclasses.replace(self, covariance_matrix=covariance)
-
-    def shift_and_scale(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
-        factors = jnp.broadcast_to(factor, self.loc.shape)
-        products = factors[..., :, None] * factors[..., None, :]
-        covariance = tempered_scale(self.covariance_matrix, products)
-        loc = moved(self.loc, intercept, slope)
-        return dataclasses.replace(self, loc=loc, covariance_matrix=covariance)
 
 
 def _in_deviations(factor: jax.Array, differences: jax.Array) -> jax.Array:

@@ -15,7 +15,6 @@ from calibjax._numbers import (
     dot,
     is_finite,
     is_positive,
-    moved,
     normal_places,
     quotient,
     tempered_scale,
@@ -130,10 +129,6 @@ class Normal(Distribution):
         scale = tempered_scale(self.scale, jnp.sqrt(temperature))
         return dataclasses.replace(self, scale=scale)
 
-    def shift_and_scale(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
-        loc = moved(self.loc, intercept, slope)
-        return dataclasses.replace(self, loc=loc, scale=tempered_scale(self.scale, factor))
-
 
 @struct
 class MultivariateNormalDiag(Distribution):
@@ -209,8 +204,3 @@ class MultivariateNormalDiag(Distribution):
     def tempered(self, temperature: jax.Array) -> Self:
         scale_diag = tempered_scale(self.scale_diag, jnp.sqrt(temperature))
         return dataclasses.replace(self, scale_diag=scale_diag)
-
-    def shift_and_scale(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
-        scale_diag = tempered_scale(self.scale_diag, factor)
-        loc = moved(self.loc, intercept, slope)
-        return dataclasses.replace(self, loc=loc, scale_diag=scale_diag)

@@ -1,8 +1,6 @@
 """Student t predictions of real numbers."""
 
-import dataclasses
 import math
-from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +11,9 @@ from calibjax._numbers import (
     log_gamma_step,
     mean_by_gauss,
     mirrored,
-    moved,
     quantile_from_cdf,
     quotient,
     safe_sqrt,
-    tempered_scale,
     with_levels,
 )
 from calibjax._struct import struct, widened
@@ -120,10 +116,6 @@ class StudentT(Univariate):
         t = quotient(deviation, p.scale)
         # In one product with the scale, t would cancel in the derivative where it is large.
         return deviation * (1 - 2 * cdf(p.df, -t)) + p.scale * crps_beside_sign(p.df, t)
-
-    def shift_and_scale(self, intercept: jax.Array, slope: jax.Array, factor: jax.Array) -> Self:
-        loc = moved(self.loc, intercept, slope)
-        return dataclasses.replace(self, loc=loc, scale=tempered_scale(self.scale, factor))
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         """Points t(z) on an even grid of z, with their density times dt/dz for weights.

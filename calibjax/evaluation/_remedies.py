@@ -66,27 +66,11 @@ def remedies_of(
         return Remedy(name, fitted, n, float(score), float(test.pvalue))
 
     temperature = recalibration.fit_temperature_of_data(fit)
-    parameters, is_minimum = recalibration.fit_recalibration_of_data(
-        recalibration.affine_scaling, (0.0, 1.0, 0.0), fit
-    )
-    intercept, slope, log_factor = map(float, parameters)
-    words = f"mean {intercept:+.3g} + {slope:.3g} mean; deviation × {np.exp(log_factor):.3g}"
-    tempered, transformed = _recalibrated(judge.predictions, temperature, parameters)
+    tempered = recalibration.temper(judge.predictions, temperature)
     return [
         judged("as it is", "", judge.predictions),
         judged("temperature", temperature_text(float(temperature)), tempered),
-        judged("location and scale", words + _ending(bool(is_minimum)), transformed),
     ]
-
-
-@jax.jit
-def _recalibrated(
-    predictions: Distribution, temperature: jax.Array, parameters: Any
-) -> tuple[Any, Any]:
-    return (
-        recalibration.temper(predictions, temperature),
-        recalibration.affine_scaling(parameters, predictions),
-    )
 
 
 def _ending(is_minimum: bool) -> str:

@@ -2,7 +2,6 @@
 
 from calibjax.recalibration._cross_fit import cross_fit
 from calibjax.recalibration._decompose_score import ScoreDecomposition, decompose_score
-from calibjax.recalibration._fit_recalibration import fit_recalibration, fit_recalibration_of_data
 from calibjax.recalibration._fit_recalibrator import fit_recalibrator
 from calibjax.recalibration._fit_temperature import (
     fit_temperature,
@@ -13,4 +12,3 @@ from calibjax.recalibration._logistic_calibration import LogisticCalibration, lo
 from calibjax.recalibration._recalibrator import Recalibrator
 from calibjax.recalibration._saved import content_of, load_recalibrator
 from calibjax.recalibration._temper import temper
-from calibjax.recalibration._transforms import affine_scaling, vector_scaling

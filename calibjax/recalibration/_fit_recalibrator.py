@@ -180,7 +180,7 @@ def fit_recalibrator(
 
     See also:
         `cross_fit` to judge a method on all rows, `segment_test` to judge segments,
-        `load_recalibrator`, `fit_recalibration` for a transform of your own.
+        `load_recalibrator`, `fit_temperature` for one number by any objective.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj

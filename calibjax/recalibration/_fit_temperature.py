@@ -77,7 +77,7 @@ def fit_temperature(
             Inside jit a bad value, or fewer than two kept rows, makes the result NaN.
 
     See also:
-        `temper` to use it, `fit_recalibration` for more than one number.
+        `temper` to use it, `fit_recalibrator` for maps with more than one number.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
