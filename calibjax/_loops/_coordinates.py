@@ -48,11 +48,17 @@ def _in_passes(f: Elementwise, passes: int, ps: jax.Array, qs: jax.Array) -> jax
 
     def add(i, tile):
         for c in range(per_pass):
-            tile += f(p[i * per_pass + c][:, None], q[i * per_pass + c][None, :])
+            row = i * per_pass + c
+            tile += f(_row(p, row)[:, None], _row(q, row)[None, :])
         return tile
 
     zeros = as_varying(jnp.zeros((ps.shape[0], qs.shape[0]), ps.dtype), (ps, qs))
     return lax.fori_loop(0, passes, add, zeros)
+
+
+def _row(x: jax.Array, index: jax.Array) -> jax.Array:
+    # `x[index]` would be six more operations, for an index that may be negative.
+    return lax.dynamic_index_in_dim(x, index, keepdims=False, allow_negative_indices=False)
 
 
 # The transpose that jax derives of these loops is several times slower.  What has been
@@ -95,7 +101,7 @@ def _slopes_in_passes(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights:
     def add(i, total):
         for k in range(per_pass):
             row = i * per_pass + k
-            total += slope(ps[row][:, None], q) * weights[row][None, :]
+            total += slope(_row(ps, row)[:, None], q) * _row(weights, row)[None, :]
         return total
 
     return lax.fori_loop(0, passes, add, as_varying(jnp.zeros_like(q), (ps, qs, weights))).T
