@@ -16,7 +16,7 @@ from calibjax._rows import Data
 from calibjax.discrepancy import normal_form
 from calibjax.estimators._random_features import _pair_sums
 from calibjax.features import draw_features
-from calibjax.features._spectra import prediction_frequency, target_frequency
+from calibjax.features._random_features import prediction_frequency, target_frequency
 from calibjax.kernels import embedding
 from calibjax.operators import low_rank_h
 from tests.messages import check_message

@@ -2,6 +2,7 @@
 
 from calibjax._loops._coordinates import (
     distance,
+    row_by_row,
     slope_of_distance,
     slope_of_square,
     slope_of_square_beyond_rounding,
@@ -10,4 +11,3 @@ from calibjax._loops._coordinates import (
     sum_over_coordinates,
 )
 from calibjax._loops._fusion import in_one_loop, is_of_numbers, materialised, with_fusion_hints
-from calibjax._loops._row_by_row import row_by_row

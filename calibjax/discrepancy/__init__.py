@@ -1,17 +1,15 @@
 """The function h, whose expectation is the squared kernel calibration error, and deviations."""
 
 from calibjax.discrepancy._inputs import check_inputs, check_kernel_of
-from calibjax.discrepancy._residuals import (
+from calibjax.discrepancy._terms import (
     EmbeddedTarget,
     FeatureResidual,
     JointResidual,
     PITResidual,
     Sample,
     SteinResidual,
-    TargetResidual,
-)
-from calibjax.discrepancy._terms import (
     SumOfTerms,
+    TargetResidual,
     Term,
     deviation,
     deviation_tile,

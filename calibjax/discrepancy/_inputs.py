@@ -12,8 +12,7 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, RowOptions, as_data
 from calibjax._sharding import on_one_device
 from calibjax._struct import PyTree, as_pytree, is_floating, is_traced, type_name, widest_dtype
-from calibjax.discrepancy._residuals import PITResidual, SteinResidual
-from calibjax.discrepancy._terms import SumOfTerms, h, normal_form
+from calibjax.discrepancy._terms import PITResidual, SteinResidual, SumOfTerms, h, normal_form
 from calibjax.kernels import (
     KernelLike,
     check_formula,

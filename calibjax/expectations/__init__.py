@@ -4,22 +4,23 @@ Each family registers its closed forms beside its class.  This room holds the di
 that many families share.
 """
 
-from calibjax.expectations import _algebra
-from calibjax.expectations._default_kernel import (
+from calibjax.expectations import _dispatch
+from calibjax.expectations._default_kernels import (
     JointKernel,
     default_kernel,
     default_kernel_of_data,
     default_kernel_of_models,
-    gaussian_kernel,
-    product_kernel,
-)
-from calibjax.expectations._default_kernels import (
     default_kernels,
     default_kernels_of_data,
     default_prediction_kernels,
+    gaussian_kernel,
     has_log_prob,
+    judging_kernels,
+    prediction_coordinates,
+    product_kernel,
 )
 from calibjax.expectations._dispatch import (
+    MeanEmbeddingDistance,
     inner_product,
     mean_embedding,
     prepare_rows,
@@ -36,7 +37,11 @@ from calibjax.expectations._features import (
     squared_deviation,
     standardised,
 )
-from calibjax.expectations._finite import all_labels, finite_sums, label_residual
-from calibjax.expectations._mean_embedding_distance import MeanEmbeddingDistance
-from calibjax.expectations._measures import measure_of_residual, register_sums, sums_over_atoms
-from calibjax.expectations._of_covariates import judging_kernels, prediction_coordinates
+from calibjax.expectations._sums import (
+    all_labels,
+    finite_sums,
+    label_residual,
+    measure_of_residual,
+    register_sums,
+    sums_over_atoms,
+)

@@ -1,12 +1,36 @@
-"""What default kernels look at: numbers of a prediction, and of its target."""
+"""What default kernels look at: numbers of a prediction, and of its target.
+
+Coordinates of predictions that no unit changes: normal scores of their ranks among the rows.
+
+Forecasts of 5 and of 5000 admissions differ by a thousand times as much as those of 1 and of 5, so
+that in a distance in units of the targets all small ones are alike.  Among n rows the normal score
+of a location is nearly the quantile of the normal law at its rank over n: it is the same for
+locations in other units, and for their logs.  With the scores a of the location and b of the
+logarithm of the spread, whose correlation is c, the coordinates of a prediction are
+
+    a    and    (b - c a) / sqrt(1 - c^2),
+
+so that the second one tells forecasts of one location by their spread.  Both have a deviation of
+about 1.  A prediction of vectors has these two for each coordinate of the vectors.  They are
+functions of predictions alone: tests with kernels of them are as exact as with any other.
+"""
+
+from collections.abc import Sequence
+from statistics import NormalDist
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 from jax.scipy.special import ndtri
+from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot
-from calibjax._struct import batch_of_one, static, struct
+from calibjax._rows import fill_masked
+from calibjax._sharding import Axis, all_of, on_devices
+from calibjax._struct import batch_of_one, static, struct, widened
+from calibjax.kernels import DistanceKernel, EmbeddingDistance
 
 # The number of frequencies v, of numbers and of vectors.
 _FREQUENCIES, _VECTOR_FREQUENCIES = 8, 32
@@ -76,3 +100,150 @@ class StandardisedFourierFeatures:
         direction = direction / jnp.linalg.norm(direction, axis=1, keepdims=True)
         angles = dot(length[:, None] / self.lengthscale * direction, u)
         return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)])
+
+
+# Between so many even quantiles of the rows a score is linear.
+_N_KNOTS = 64
+_LEVELS = (np.arange(_N_KNOTS) + 0.5) / _N_KNOTS
+_SCORES = tuple(map(NormalDist().inv_cdf, _LEVELS))
+# Spreads that differ by much less than this share are equal, and so are those of one location.
+_NEGLIGIBLE = 1e-3
+
+
+#: The predictions of one model, and its mask or None.
+Rows = tuple[Distribution, ArrayLike | None]
+
+
+@struct
+class RankScores:
+    """The coordinates of one prediction, a vector of the one or two numbers that count.
+
+    For vectors all arrays have a leading axis of their d coordinates, and one or two numbers of
+    each count.
+
+    Args:
+        locations: even quantiles of the locations of all rows, ``[64]``.
+        log_spreads: those of the logarithms of their spreads, ``[64]``.
+        correlation: c.
+        share: 1 if spreads differ, and nearly 0 if they are nearly equal.
+        weights: what the coordinates of location and spread are multiplied with; 0 leaves one out.
+    """
+
+    locations: jax.Array
+    log_spreads: jax.Array
+    correlation: jax.Array
+    share: jax.Array
+    weights: tuple[float, float] = static()
+
+    def __call__(self, p: Distribution) -> jax.Array:
+        (location,), (log_spread,) = location_and_log_spread(batch_of_one(p))
+        known = self.locations, self.log_spreads, self.correlation, self.share
+        of_one = _both_scores if location.ndim == 0 else jax.vmap(_both_scores)
+        both = of_one(known, location, log_spread)
+        return jnp.stack([w * x for w, x in zip(self.weights, both, strict=True) if w > 0]).ravel()
+
+
+def rank_score_kernels(
+    rows: Sequence[Rows], *kinds: tuple[tuple[float, float], float]
+) -> list[DistanceKernel]:
+    """exp(-|x - x'|^2 / l^2) of the coordinates x, for each (weights of the coordinates, l).
+
+    `rows` are the predictions of one or several models, each with its mask or None.
+    """
+    known = _ranks(None, rows)
+    return [
+        DistanceKernel(EmbeddingDistance(_with_weights(known, weights)), lengthscale, 2.0)
+        for weights, lengthscale in kinds
+    ]
+
+
+def rank_score_distance(rows: Sequence[Rows], weights: tuple[float, float]) -> EmbeddingDistance:
+    """|x - x'| of the coordinates x, with weights of location and spread."""
+    return EmbeddingDistance(_with_weights(_ranks(None, rows), weights))
+
+
+def _with_weights(known: tuple[jax.Array, ...], weights: tuple[float, float]) -> RankScores:
+    locations, log_spreads, correlation, share = known
+    return RankScores(locations, log_spreads, correlation, share, weights)
+
+
+def location_and_log_spread(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
+    """Both ``[n]``; equal samples have the spread 0."""
+    spread = predictions.spread()
+    return predictions.location(), jnp.log(jnp.maximum(spread, jnp.finfo(spread.dtype).tiny))
+
+
+@on_devices
+def _ranks(
+    axis: Axis, _: None, rows: Sequence[tuple[Distribution, jax.Array | None]]
+) -> tuple[jax.Array, ...]:
+    """What RankScores know of all rows."""
+    columns, kept = [], []
+    for predictions, where in rows:
+        if where is not None:
+            predictions = fill_masked(predictions, where, axis)
+        both = jnp.stack(location_and_log_spread(widened(predictions)))
+        values = jax.vmap(lambda x: all_of(x, axis).reshape(-1, *x.shape[1:]))(both)
+        columns.append(values)
+        mask = jnp.ones(both.shape[1], bool) if where is None else where
+        kept.append(all_of(mask, axis).ravel())
+    values, mask = lax.stop_gradient(jnp.concatenate(columns, axis=1)), jnp.concatenate(kept)
+    if values.ndim == 2:
+        return _ranks_of_numbers(values, mask)
+    return jax.vmap(_ranks_of_numbers, (2, None))(values, mask)
+
+
+def _ranks_of_numbers(values: jax.Array, mask: jax.Array) -> tuple[jax.Array, ...]:
+    """The same from locations and log spreads ``[2, n]`` of rows of which some are kept."""
+    n = jnp.sum(mask, dtype=jnp.int32)
+    ordered = jnp.sort(jnp.where(mask[None], values, jnp.inf), axis=1)
+    locations, log_spreads = _even_quantiles(ordered, n)
+    a, b = (
+        jnp.where(mask, jax.vmap(_score, (None, 0))(knots, x), 0.0)
+        for knots, x in zip((locations, log_spreads), values, strict=True)
+    )
+    squares = jnp.sum(jnp.square(a)) * jnp.sum(jnp.square(b))
+    correlation = jnp.sum(a * b) / jnp.sqrt(jnp.where(squares > 0, squares, 1.0))
+    width = log_spreads[-1] - log_spreads[0]
+    return locations, log_spreads, correlation, width / (width + _NEGLIGIBLE)
+
+
+def _even_quantiles(ordered: jax.Array, n: jax.Array) -> jax.Array:
+    """The knots ``[2, 64]`` of the first n of the sorted numbers ``[2, N]``.
+
+    Of fewer rows than knots they lie between the rows, so that different rows make different knots:
+    a score would jump where two of them are equal.
+    """
+    is_few = n < _N_KNOTS
+    steps = jnp.where(is_few, jnp.maximum(n - 1, 0), n)
+    places = jnp.asarray(_LEVELS, jnp.float32) * steps.astype(jnp.float32)
+    below = jnp.floor(places)
+    share = (places - below).astype(ordered.dtype)
+    below = below.astype(jnp.int32)
+    above = jnp.where(is_few, jnp.minimum(below + 1, steps), below)
+    low, high = ordered[:, below], ordered[:, above]
+    return jnp.where(low < high, low + share[None] * (high - low), low)
+
+
+def _both_scores(
+    known: tuple[jax.Array, ...], location: jax.Array, log_spread: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Both coordinates of a prediction of numbers."""
+    locations, log_spreads, correlation, share = known
+    a, b = _score(locations, location), _score(log_spreads, log_spread)
+    return a, share * _without(correlation, a, b)
+
+
+def _score(knots: jax.Array, x: jax.Array) -> jax.Array:
+    """The normal score of a number, linear between the knots, and constant beyond them."""
+    scores = jnp.array(_SCORES).astype(knots.dtype)
+    i = jnp.clip(jnp.searchsorted(knots, x, side="right"), 1, _N_KNOTS - 1)
+    step = knots[i] - knots[i - 1]
+    place = jnp.clip((x - knots[i - 1]) / jnp.where(step > 0, step, 1.0), 0.0, 1.0)
+    return scores[i - 1] + jnp.where(step > 0, place, 0.5) * (scores[i] - scores[i - 1])
+
+
+def _without(correlation: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
+    """(b - c a) / sqrt(1 - c^2), and 0 where the one says all about the other."""
+    rest = 1 - jnp.square(correlation)
+    return (b - correlation * a) / jnp.sqrt(rest + _NEGLIGIBLE)

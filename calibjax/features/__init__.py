@@ -1,7 +1,6 @@
 """Random features: h as an average over features of products of two numbers, one per sample."""
 
-from calibjax.features._column_kernels import ColumnKernels
-from calibjax.features._columns import ColumnFeatures, column_features, ranked
+from calibjax.features._columns import ColumnFeatures, ColumnKernels, column_features, ranked
 from calibjax.features._landmarks import Landmarks, choose_landmarks, landmarks_with_base
 from calibjax.features._random_features import Features, draw_features, one_feature
 from calibjax.features._residuals import (
@@ -10,8 +9,8 @@ from calibjax.features._residuals import (
     Feature,
     Hidden,
     numbers_of_row,
+    residual_feature,
     residual_sums,
     sums_of_residuals,
 )
 from calibjax.features._sums import map_rows, sum_rows
-from calibjax.features._target_features import residual_feature

@@ -1,4 +1,4 @@
-r"""Random features of a kernel, which replace h by an average over features.
+"""Random features of a kernel, which replace h by an average over features.
 
 With random frequencies w of the prediction kernel and v of the target kernel,
 
@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import complex_exponential, dot
@@ -32,18 +33,44 @@ from calibjax.discrepancy import (
     TargetResidual,
 )
 from calibjax.expectations import all_labels, label_residual
-from calibjax.features._spectra import prediction_frequency, target_frequency
 from calibjax.kernels import (
     DistanceKernel,
     DistanceLike,
+    Kernel,
     KernelLike,
     UnitFeature,
+    describe,
     embedding,
     judged,
     pairwise,
     sum_of_products,
     times,
 )
+
+
+def prediction_frequency(
+    kernel: KernelLike, key: jax.Array, p: Distribution, dtype: DTypeLike
+) -> jax.Array:
+    """One frequency of a DistanceKernel, in the shape of the embedding of a prediction p."""
+    if not isinstance(kernel, DistanceKernel):
+        raise TypeError(
+            "random features need prediction kernels that are DistanceKernels, or sums, products "
+            f"and multiples of them, got {type_name(kernel)}."
+        )
+    return kernel.draw_frequency(key, embedding(kernel.distance, p), dtype)
+
+
+def target_frequency(
+    kernel: KernelLike, key: jax.Array, y: jax.Array, dtype: DTypeLike
+) -> jax.Array:
+    """One frequency of a target kernel, in the shape of the target y."""
+    if not isinstance(kernel, Kernel):
+        raise TypeError(
+            "random features need a target kernel such as GaussianKernel, or WhiteKernel for "
+            f"counts, where targets are no labels, got {describe(kernel)}."
+        )
+    return kernel.draw_frequency(key, y, dtype)
+
 
 #: A factor, None for 1, kernels on predictions, and kernels on targets or features of U = F(y).
 Product = tuple[jax.Array | None, list[KernelLike], list[KernelLike] | UnitFeature]

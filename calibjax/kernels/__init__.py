@@ -7,6 +7,7 @@ from calibjax.kernels._base import (
     Product,
     Scaled,
     Sum,
+    describe,
     kernel_value,
     pairwise,
     sum_of_products,
@@ -14,15 +15,25 @@ from calibjax.kernels._base import (
     upper_bound,
     vmap_pairs,
 )
-from calibjax.kernels._check import check_kernel, users_functions
-from calibjax.kernels._check_formula import check_formula, check_symmetric, is_symmetric
-from calibjax.kernels._describe import describe
+from calibjax.kernels._check import (
+    check_formula,
+    check_kernel,
+    check_symmetric,
+    is_symmetric,
+    users_functions,
+)
 from calibjax.kernels._distance import Distance, DistanceLike, NormDistance, embedding
-from calibjax.kernels._embedding_distance import EmbeddingDistance
-from calibjax.kernels._feature_kernel import FeatureKernel, VectorFeature
-from calibjax.kernels._fisher import FisherDistance, KernelizedFisherDistance
-from calibjax.kernels._label_distances import Euclidean, TotalVariation
-from calibjax.kernels._pit import PITKernel, UnitFeature, judged, prepare_pit
+from calibjax.kernels._distances import (
+    EmbeddingDistance,
+    Euclidean,
+    FisherDistance,
+    KernelizedFisherDistance,
+    TotalVariation,
+    Wasserstein,
+    squared_wasserstein,
+)
+from calibjax.kernels._pairs import FeatureKernel, TensorProduct, VectorFeature
+from calibjax.kernels._pit import PITKernel, UnitFeature, VectorPITKernel, judged, prepare_pit
 from calibjax.kernels._predictions import DistanceKernel, embedded_rows
 from calibjax.kernels._stein import (
     SteinKernel,
@@ -41,6 +52,3 @@ from calibjax.kernels._targets import (
     WhiteKernel,
     in_lengthscales,
 )
-from calibjax.kernels._tensor import TensorProduct
-from calibjax.kernels._vector_pit import VectorPITKernel
-from calibjax.kernels._wasserstein import Wasserstein, squared_wasserstein

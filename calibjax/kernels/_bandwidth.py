@@ -20,8 +20,7 @@ from calibjax._sharding import (
 )
 from calibjax._struct import as_pytree, widest_dtype
 from calibjax.kernels._base import pairwise
-from calibjax.kernels._check import check_kernel
-from calibjax.kernels._check_formula import check_distance_formula
+from calibjax.kernels._check import check_distance_formula, check_kernel
 from calibjax.kernels._distance import DistanceLike, NormDistance, squares_keep_digits
 
 _MAX_ROWS = 1024

@@ -1,18 +1,69 @@
-"""Kernels of one pair of points, their algebra, and the one place where pairs become tiles."""
+"""Kernels of one pair of points, their algebra, and the one place where pairs become tiles.
 
+The formula of a kernel or a distance is final: what is registered for a class, such as closed
+forms, would be wrong for another function.
+"""
+
+import dataclasses
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import NONNEGATIVE, Constraint, valid_or_nan
-from calibjax._struct import PyTree, as_pytree, is_floating, set_fields, struct, type_name
-from calibjax.kernels._final import check_final
+from calibjax._struct import (
+    PyTree,
+    as_pytree,
+    is_array,
+    is_floating,
+    is_traced,
+    set_fields,
+    struct,
+    type_name,
+)
+
+
+def check_final(cls: type, formulas: Sequence[str], known: Sequence[str]) -> None:
+    """A TypeError for a class that overrides what is final in another class.
+
+    The `formulas` of a class are final, and so are the methods `known`, which compute the same
+    function in another way: they belong to the class that has the formula.  What is registered for
+    a class, such as closed forms, would be wrong for another function.
+    """
+    for method in formulas:
+        if len(authors := _authors(cls, method)) > 1:
+            raise _is_final(method, authors[1], cls)
+    order = cls.__mro__
+    places = [order.index(x) for method in formulas for x in _authors(cls, method)]
+    if any(_is_abstract(getattr(cls, method, None)) for method in formulas):
+        return  # The formula is still to come.
+    for method in known:
+        if any(method in vars(base) for base in order[: min(places)]):
+            raise _is_final(method, order[min(places)], cls)
+
+
+def _authors(cls: type, method: str) -> list[type]:
+    """The classes with the method, not as an abstract one, the most derived one first."""
+    return [x for x in cls.__mro__ if method in vars(x) and not _is_abstract(vars(x)[method])]
+
+
+def _is_abstract(method: object) -> bool:
+    return getattr(method, "__isabstractmethod__", False)
+
+
+def _is_final(method: str, author: type, cls: type) -> TypeError:
+    return TypeError(
+        f"{method} of {author.__name__} is final, and {cls.__name__} must not override it with "
+        f"another function: derive {cls.__name__} from calibjax.Kernel or calibjax.Distance, "
+        f"and let it hold {author.__name__} in a field if it needs one."
+    )
+
 
 Values = TypeVar("Values")
 Factor = TypeVar("Factor", jax.Array, jax.Array | None, ArrayLike)
@@ -227,3 +278,32 @@ def sum_of_products(kernel: KernelLike) -> list[tuple[jax.Array | None, list[Ker
 def times(a: jax.Array | None, b: Factor) -> Factor:
     """a b, where None stands for 1."""
     return b if a is None else a if b is None else a * b
+
+
+def describe(node: PyTree) -> str:
+    """A kernel, distance or feature as text: names of classes and functions, and their numbers.
+
+    Parameters that have their default value are left out, and an array shows its shape.  What has
+    `words` is described by them.
+    """
+    if is_array(node):
+        if is_traced(node) or np.ndim(node):
+            return f"array of shape {list(jnp.shape(node))}"
+        return f"{float(node):.3g}"
+    words = getattr(node, "words", None)
+    if isinstance(words, str):
+        return words
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+        fields = [
+            describe(getattr(node, field.name))
+            for field in dataclasses.fields(node)
+            if not _is(getattr(node, field.name), field.default)
+        ]
+        return f"{type(node).__name__}({', '.join(fields)})"
+    if isinstance(node, jax.tree_util.Partial):
+        return describe(node.func)
+    return getattr(node, "__name__", type(node).__name__)
+
+
+def _is(value: PyTree, default: PyTree) -> bool:
+    return isinstance(value, (int, float)) and value == default

@@ -1,23 +1,34 @@
 """Kernels and distances that came from the user, checked.
 
 Types, domains and parameters are those that the classes state.  What a user's own function returns
-is found by abstract evaluation of one pair, once for each structure.
+is found by abstract evaluation of one pair, once for each structure, and its symmetry by the values
+of a few pairs.
 """
 
+import functools
+import math
 from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
 from calibjax._check import check_values
+from calibjax._distribution import Distribution
 from calibjax._struct import (
     PyTree,
+    as_pytree,
     is_array,
+    is_floating,
     is_traced,
     on_host,
     unwrapped,
+    widest_dtype,
 )
-from calibjax.kernels._base import Kernel
-from calibjax.kernels._distance import Distance
+from calibjax.kernels._base import Kernel, KernelLike, vmap_pairs
+from calibjax.kernels._distance import Distance, DistanceLike
 
 #: A function in a kernel: its name, the function, and its domain or role.
 Part = tuple[str, PyTree, str]
@@ -86,3 +97,156 @@ def users_functions(kernel: PyTree, name: str = "kernel", role: str = "pairs") -
         if callable(function) and not is_ours:
             found.append(part)
     return found
+
+
+#: One prediction or target, or a batch; for abstract evaluation, of `jax.ShapeDtypeStruct`.
+Points = PyTree
+#: The shape and the dtype of an array.
+Shape = tuple[tuple[int, ...], DTypeLike]
+
+
+def check_formula(
+    kernel: KernelLike,
+    terms: PyTree,
+    prediction: Points,
+    target: Points,
+    formula: Callable[..., jax.Array],
+) -> None:
+    """What users' functions in a kernel return must be one number for one pair.
+
+    `prediction` and `target` are one of each, abstract or not; `formula`, the function of
+    (terms, sample, sample) that will be evaluated, must return a number too.  No function may close
+    over a traced value, whose gradient would be lost.
+    """
+    _check_once(_evaluate, (kernel, terms), (prediction, target), formula)
+
+
+def check_distance_formula(distance: DistanceLike, prediction: Points) -> None:
+    """What users' functions in a distance return must be one number for one pair."""
+    if users_functions(distance, "distance", "a distance"):
+        _check_once(_evaluate_distance, distance, prediction)
+
+
+def _check_once(
+    evaluate: Callable[..., None], function: PyTree, points: Points, *options: Callable[..., Any]
+) -> None:
+    dtype = widest_dtype(*jax.tree.leaves(points))
+
+    def abstract(x: jax.Array) -> Shape:
+        return getattr(x, "shape", ()), dtype if is_floating(x) else jnp.result_type(x)
+
+    leaves, structure = jax.tree.flatten((as_pytree(function), points))
+    _evaluate_once(evaluate, structure, tuple(map(abstract, leaves)), options)
+
+
+@functools.lru_cache(maxsize=512)
+def _evaluate_once(
+    evaluate: Callable[..., None],
+    structure: jax.tree_util.PyTreeDef,
+    avals: tuple[Shape, ...],
+    options: tuple[Callable[..., Any], ...],
+) -> None:
+    def evaluated(leaves: list[jax.Array]) -> None:
+        function, points = jax.tree.unflatten(structure, leaves)
+        evaluate(function, points, *options)
+
+    leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in avals]
+    if is_traced(jax.make_jaxpr(evaluated)(leaves).consts):
+        raise TypeError(
+            "kernel holds a function that closes over a traced value; pass that value to the "
+            "function as jax.tree_util.Partial(function, value) instead."
+        )
+
+
+def _evaluate(
+    kernels: tuple[KernelLike, PyTree], points: Points, formula: Callable[..., jax.Array]
+) -> None:
+    kernel, terms = kernels
+    _evaluate_functions(users_functions(kernel), *points)
+    _check_number("h of one pair", formula(terms, points, points))
+
+
+def _evaluate_distance(distance: DistanceLike, prediction: Points) -> None:
+    functions = users_functions(distance, "distance", "a distance")
+    _evaluate_functions(functions, prediction, None)
+
+
+def _evaluate_functions(functions: list[Part], prediction: Points, target: Points) -> None:
+    for name, function, role in functions:
+        point = _points(role, prediction, target)
+        if role == "an embedding":
+            _check_real(name, "a scalar or a vector", function(point))
+        elif role == "a feature":
+            _check_real(name, "a scalar or a vector", function(prediction, target))
+        else:
+            _check_number(name, function(point, point))
+
+
+def _points(role: str, prediction: Points, target: Points) -> Points:
+    """What a function of this role takes, one or two of them."""
+    return {"pairs": (prediction, target), "targets": target}.get(role, prediction)
+
+
+def _check_number(name: str, value: PyTree) -> None:
+    _check_real(name, "a number", value)
+    if jnp.ndim(value) > 0:
+        raise ValueError(
+            f"{name} must return a number, of shape [], for one pair, got shape "
+            f"{list(jnp.shape(value))}."
+        )
+
+
+def _check_real(name: str, what: str, value: PyTree) -> None:
+    if not is_array(value):
+        raise TypeError(f"{name} must return {what}, got {type(value).__name__}.")
+    dtype = jnp.result_type(value)
+    if not any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
+        raise TypeError(f"{name} must return real numbers, got dtype {dtype}.")
+
+
+# The number of rows of which all pairs are compared.
+_FEW = 8
+
+
+def check_symmetric(kernel: PyTree, predictions: Distribution, targets: PyTree) -> None:
+    """Users' functions of two points must be symmetric: ValueError if k(a, b) is not k(b, a).
+
+    Looked at are all pairs of the first few rows of a batch, where they are concrete.
+    """
+    functions = _functions_of_pairs(kernel)
+    if not functions or is_traced((kernel, predictions, targets)):
+        return
+    with jax.ensure_compile_time_eval():
+        symmetric = _are_symmetric(as_pytree(kernel), predictions, targets)
+        for (name, *_), is_symmetric in zip(functions, symmetric, strict=True):
+            if not bool(is_symmetric):
+                raise ValueError(
+                    f"{name} must be symmetric, k(a, b) = k(b, a), and is not for some of the "
+                    f"first {_FEW} rows."
+                )
+
+
+def is_symmetric(kernel: PyTree, predictions: Distribution, targets: PyTree) -> jax.Array:
+    """Whether `check_symmetric` would find no asymmetry, as a boolean that may be traced."""
+    symmetric = _are_symmetric(as_pytree(kernel), predictions, targets)
+    return functools.reduce(jnp.logical_and, symmetric, jnp.array(True))
+
+
+def _functions_of_pairs(kernel: PyTree) -> list[Part]:
+    functions = users_functions(kernel)
+    return [function for function in functions if function[2] not in ("an embedding", "a feature")]
+
+
+@jax.jit
+def _are_symmetric(kernel: PyTree, predictions: Distribution, targets: PyTree) -> list[jax.Array]:
+    predictions, targets = jax.tree.map(lambda x: x[:_FEW], (predictions, targets))
+
+    def check(function: Callable[..., Any], role: str) -> jax.Array:
+        points = _points(role, predictions, targets)
+        values = vmap_pairs(function)(points, points)
+        values = jnp.asarray(values, widest_dtype(values))
+        rounding = math.sqrt(jnp.finfo(values.dtype).eps)
+        # Comparisons with NaN are false: a NaN is no asymmetry.
+        return ~jnp.any(jnp.abs(values - values.T) > rounding * jnp.nanmax(jnp.abs(values)))
+
+    return [check(function, role) for _, function, role in _functions_of_pairs(kernel)]

@@ -9,7 +9,6 @@ from jax.typing import ArrayLike, DTypeLike
 from calibjax._numbers import POSITIVE, absolute, safe_sqrt, valid_or_nan
 from calibjax._struct import is_floating, struct
 from calibjax.kernels._base import Kernel
-from calibjax.kernels._spectra import student
 
 
 class Lengthscaled(Protocol):
@@ -128,7 +127,7 @@ class Matern32Kernel(Kernel):
 
     def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: DTypeLike) -> jax.Array:
         """A random w with E cos(<w, x - y>) = k(x, y), in the shape of a target."""
-        return in_lengthscales(self, student(3, key, point.shape, dtype))[0]
+        return in_lengthscales(self, _student(3, key, point.shape, dtype))[0]
 
 
 @struct
@@ -158,7 +157,7 @@ class Matern52Kernel(Kernel):
 
     def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: DTypeLike) -> jax.Array:
         """A random w with E cos(<w, x - y>) = k(x, y), in the shape of a target."""
-        return in_lengthscales(self, student(5, key, point.shape, dtype))[0]
+        return in_lengthscales(self, _student(5, key, point.shape, dtype))[0]
 
 
 def _squared_distance(kernel: Lengthscaled, x: jax.Array, y: jax.Array) -> jax.Array:
@@ -225,3 +224,10 @@ class WhiteKernel(Kernel):
             )
         # The mean of exp(i w k) over the circle is 0 for all integers k but 0.
         return jax.random.uniform(key, point.shape, dtype, minval=-jnp.pi, maxval=jnp.pi)
+
+
+def _student(freedom: int, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
+    """One draw of the multivariate t distribution, the frequencies of Matern kernels."""
+    normal_key, key = jax.random.split(key)
+    squares = jnp.square(jax.random.normal(key, (freedom,), dtype))
+    return jax.random.normal(normal_key, shape, dtype) / jnp.sqrt(jnp.mean(squares))

@@ -13,7 +13,7 @@ from calibjax._rows import Data, clean, in_dtype
 from calibjax._sharding import Axis, all_sum, axis_size, index_on, rows_from_here
 from calibjax._struct import static, struct
 from calibjax.discrepancy import Sample, SumOfTerms, h_with_itself
-from calibjax.operators._tiled import in_tiles, poisoned_unless_symmetric
+from calibjax.operators._matrix import in_tiles, poisoned_unless_symmetric
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from calibjax._struct import PyTree, static, struct
 from calibjax.discrepancy import Sample, SumOfTerms
 from calibjax.features import Features, draw_features, map_rows, sum_rows
 from calibjax.kernels import times
-from calibjax.operators._operator import DiscrepancyMatrix
+from calibjax.operators._matrix import DiscrepancyMatrix
 
 
 @struct

@@ -1,6 +1,7 @@
-"""H computed tile by tile, and never stored."""
+"""The matrix H of h: its interface, in memory, and tile by tile, never stored."""
 
 import functools
+from abc import ABC, abstractmethod
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +14,104 @@ from calibjax._sharding import Axis, all_of, all_sum, as_varying
 from calibjax._struct import PyTree, static, struct
 from calibjax.discrepancy import Sample, SumOfTerms, deviation_tile, h_tile, h_with_itself, prepared
 from calibjax.kernels import is_symmetric, users_functions
-from calibjax.operators._dense import DenseH
-from calibjax.operators._operator import DiscrepancyMatrix
+
+
+class DiscrepancyMatrix(ABC):
+    """The symmetric matrix of h_ij over n samples, accessed only through sums of its entries.
+
+    Tests use only these sums, so that each test runs on each operator: on tiles that are computed
+    and discarded (`TiledH`), on a product of two thin matrices (`LowRankH`), and on a matrix in
+    memory (`DenseH`).
+
+    Attributes:
+        weights: how much each row counts, ``[n]``: 1 or 0 for tests, NaN if the data are invalid.
+        axis: the mesh axes along which rows are cut among devices, or None.  Sums run over the rows
+            of all devices, and arrays ``[n]`` hold the n rows of this device.
+    """
+
+    weights: jax.Array
+    axis: Axis
+
+    def count(self) -> jax.Array:
+        """sum_i w_i, which is the number of kept rows if all weights are 0 or 1."""
+        return all_sum(jnp.sum(self.weights), self.axis)
+
+    def trace(self, power: int = 1) -> jax.Array:
+        """sum_i w_i^2 h_ii^power."""
+        terms = jnp.square(self.weights) * self.diagonal**power
+        return all_sum(jnp.sum(terms), self.axis)
+
+    def unbiased(self, row_sums: jax.Array) -> jax.Array:
+        """The unbiased SKCE, the mean of h_ij over i != j, from the row sums."""
+        n = self.count()
+        return all_sum(jnp.sum(self.weights * row_sums), self.axis) / (n * (n - 1))
+
+    def standard_error(self, row_sums: jax.Array) -> jax.Array | None:
+        """The standard error of `unbiased` if the model is not calibrated, from the row sums.
+
+        It is 2 / sqrt(n) times the standard deviation of E[h((p, y), .)], which the mean of a row
+        of H estimates (Hájek projection).  None if the operator cannot tell it.
+        """
+        n, estimate = self.count(), self.unbiased(row_sums)
+        deviations = self.weights * (row_sums / (n - 1) - estimate)
+        return 2 * jnp.sqrt(all_sum(jnp.sum(jnp.square(deviations)), self.axis) / (n * (n - 1)))
+
+    @property
+    @abstractmethod
+    def diagonal(self) -> jax.Array:
+        """h_ii, ``[n]``."""
+
+    @abstractmethod
+    def row_sums_and_squares(self) -> tuple[jax.Array, jax.Array]:
+        """The row sums sum_{j != i} w_j h_ij ``[n]``, and sum_{i != j} w_i w_j h_ij^2.
+
+        Both come from one pass over H.
+        """
+
+    @abstractmethod
+    def quadratic_forms(self, vectors: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """sum_{i != j} v_i v_j h_ij for each row v of `vectors` ``[R, n]``, and the row sums.
+
+        The row sums are sum_{j != i} w_j h_ij, ``[n]``.  Both come from one pass over H.
+        """
+
+    @abstractmethod
+    def core(self) -> jax.Array:
+        """A symmetric matrix with the nonzero eigenvalues of the matrix of w_i h_ij w_j.
+
+        It is that matrix itself, or a smaller one.
+        """
+
+
+@struct
+class DenseH(DiscrepancyMatrix):
+    """H as a matrix ``[n, n]`` in memory; all rows are on one device."""
+
+    matrix: jax.Array
+    weights: jax.Array
+    axis: None = static(default=None)
+
+    @property
+    def diagonal(self) -> jax.Array:
+        return jnp.diagonal(self.matrix)
+
+    def row_sums_and_squares(self) -> tuple[jax.Array, jax.Array]:
+        off_diagonal = self._off_diagonal()
+        squares = dot(self.weights, dot(jnp.square(off_diagonal), self.weights))
+        return dot(off_diagonal, self.weights), squares
+
+    def quadratic_forms(self, vectors: jax.Array) -> tuple[jax.Array, jax.Array]:
+        off_diagonal = self._off_diagonal()
+        vectors = vectors.astype(off_diagonal.dtype)
+        forms = jnp.sum(dot(vectors, off_diagonal) * vectors, axis=1)
+        return forms, dot(off_diagonal, self.weights)
+
+    def core(self) -> jax.Array:
+        return self.weights[:, None] * self.matrix * self.weights[None, :]
+
+    def _off_diagonal(self) -> jax.Array:
+        return jnp.fill_diagonal(self.matrix, 0, inplace=False)
+
 
 #: Samples, or what `tile` takes of them, and their weights.
 Rows = tuple[PyTree, jax.Array]
@@ -186,3 +283,40 @@ def tiled_h(kernel: SumOfTerms, data: Data, axis: Axis = None) -> TiledH:
     """H of a kernel on clean data."""
     data = poisoned_unless_symmetric(kernel, data)
     return in_tiles(in_dtype(kernel, data.weights.dtype), data.samples, data.weights, axis)
+
+
+# Rounded times that are one horizon apart may seem to be less.
+_LESS_THAN_ONE = 0.999
+
+
+def related_sums(h: TiledH, data: Data) -> tuple[jax.Array, jax.Array]:
+    """sum w_i w_j h_ij and sum w_i w_j over the pairs i != j of rows that may depend on each other.
+
+    They are rows of one cluster, or whose times are less than 1 apart.  `data` are the rows of H in
+    their order, without those that fill the last tile.  One pass over H.
+    """
+    units = data.clusters if data.times is None else data.times.astype(data.weights.dtype)
+    units = jnp.pad(units, (0, h.weights.shape[0] - units.shape[0]), mode="edge")
+
+    def related(a: jax.Array, b: jax.Array) -> jax.Array:
+        if data.times is None:
+            return a[:, None] == b[None, :]
+        return jnp.abs(a[:, None] - b[None, :]) < _LESS_THAN_ONE
+
+    def visit(
+        left: PyTree, right: PyTree, same: jax.Array, factor: jax.Array
+    ) -> tuple[jax.Array, Trees]:
+        (left, left_units), (right, right_units) = left, right
+        values = h.off_diagonal(left, right, same)
+        is_pair = ~(jnp.eye(h.tile_rows, dtype=bool) & same) & related(left_units, right_units)
+
+        def total(values: jax.Array) -> jax.Array:
+            return dot(left[1], dot(jnp.where(is_pair, values, 0.0), right[1]))
+
+        sums = jnp.stack([total(values), total(jnp.ones_like(values))])
+        return 2 * factor * sums, ([], [], [])
+
+    tiles = h.tiles(), cut(units, h.tile_rows)
+    sums, _, _ = ring(visit, tiles, jnp.zeros(2, h.weights.dtype), [], [], h.axis)
+    sums = all_sum(sums, h.axis)
+    return sums[0], sums[1]
