@@ -7,10 +7,10 @@ import pytest
 from scipy import special, stats
 
 import calibjax as cj
+from calibjax.evaluation._curves import worst_cell, worst_level
 from calibjax.evaluation._direction import clear_directions, directions_in_words
 from calibjax.evaluation._direction_of_labels import directions_of_labels
 from calibjax.evaluation._direction_of_numbers import directions_of_numbers, directions_of_vectors
-from calibjax.evaluation._words import worst_level, worst_place
 from calibjax.intervals import Sampling
 
 N = 1000
@@ -177,7 +177,7 @@ def test_the_largest_error_and_the_clearest_one():
         critical=np.array(3.0),
         confidence_level=np.array(0.95),
     )
-    assert worst_place({"witness": witness}, ["five", "eight"]) == (
+    assert worst_cell({"witness": witness}, ["five", "eight"]) == (
         "clearest where 'five' gets 0 to 0.5: predicted 3.1% on average, observed 5.9% (8123 "
         "rows); largest where 'eight' gets 0.5 to 1: predicted 95.0% on average, observed 8.0% (12 "
         "rows)"
@@ -192,13 +192,13 @@ def test_the_largest_error_and_the_clearest_one():
         critical=np.array(3.0),
         confidence_level=np.array(0.95),
     )
-    assert worst_place({"residuals": residuals}, None) == (
+    assert worst_cell({"residuals": residuals}, None) == (
         "clearest where means are 0 to 1 and deviations 1 to 2: targets are 0.2 deviations higher "
         "(900 rows); largest where means are 1 to 2 and deviations 1 to 2: errors are 2 times as "
         "large as predicted (9 rows)"
     )
     nowhere = types.SimpleNamespace(worst_cell=lambda: None, largest_cell=lambda: None)
-    assert worst_place({"witness": nowhere}, None) is None
+    assert worst_cell({"witness": nowhere}, None) is None
 
 
 def test_levels_of_quantiles():
@@ -206,7 +206,7 @@ def test_levels_of_quantiles():
     parts = np.arange(2000) / 2000
     targets = np.where(parts < 0.56, -1.0, np.where(parts < 0.95, 1.0, 3.0))
     values = np.tile(np.array([0.0, 2.0], np.float32), (2000, 1))
-    assert worst_level(cj.Quantiles(values, (0.5, 0.99)), targets, 0.95) == (
+    assert worst_level(cj.Data(cj.Quantiles(values, (0.5, 0.99)), targets), 0.95) == (
         "clearest where quantiles have the level 0.99: 95.0% of the targets lie below them; "
         "largest where quantiles have the level 0.5: 56.0% of the targets lie below them"
     )

@@ -19,11 +19,11 @@ from sklearn import metrics
 import calibjax as cj
 import calibjax.plot
 from calibjax._rows import as_data, padded
+from calibjax.evaluation._curves import worst_level
 from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._measures import Measure, _ratios_to_variance, measures
-from calibjax.evaluation._number import number
 from calibjax.evaluation._remarks import Impossible, impossible_rows, in_words, remarks
 from calibjax.evaluation._report._kernels import kernel_in_words, lines_of_kernels
 from calibjax.evaluation._report._page import rows_of_page
@@ -33,7 +33,7 @@ from calibjax.evaluation._summary import (
     value_text,
     verdict,
 )
-from calibjax.evaluation._words import class_name, shown_names, worst_level
+from calibjax.evaluation._wording import class_name, number, shown_names
 from calibjax.intervals import ConfidenceInterval, Sampling, mean_interval, wilson_interval
 
 NAMES = ["cat", "dog", "fox"]
@@ -175,7 +175,7 @@ def test_rows_are_called_as_they_were_given():
         found = cj.evaluate(frame | {"y": labels}, target="y", probs="p_*", drop_missing=True)
     assert "the probability 0 (row 7)" in found.verdict
     assert found.to_dict()["impossible_rows"] == [7]
-    assert found.worst_rows(1).tolist() == [7] and found.worst_places(1).tolist() == [6]
+    assert found.worst_rows(1).tolist() == [7] and found.worst_indices(1).tolist() == [6]
     assert found.targets[6] == 2 and 3 not in found.worst_rows(119)
     assert '<tr><th scope="row">7</th>' in found.to_html()
 
@@ -242,7 +242,23 @@ def said(
     equivalent = cj.EquivalentTemperature(jnp.array(temperature), interval)
     effect = Effect(Measure(0.1), equivalent, best)
     rows = Impossible(np.array(impossible[0], int), impossible[1])
-    return verdict(pvalue, 0.05, cj.Bernoulli(jnp.full(12, 0.5)), effect, found, worst, rows)
+    return verdict(
+        SimpleNamespace(
+            pvalue=pvalue,
+            level=0.05,
+            rejected=pvalue <= 0.05,
+            predictions=cj.Bernoulli(jnp.full(12, 0.5)),
+            targets=np.zeros(12, int),
+            n=12,
+            units=None,
+            effect=effect,
+            directions=found,
+            worst=worst,
+            impossible=rows,
+            segments=None,
+            mending=None,
+        )
+    )
 
 
 def test_what_a_verdict_says_of_impossible_targets():
@@ -345,13 +361,13 @@ def test_intervals_of_skewed_scores_miss_less_often():
 def test_few_rows_and_few_events_are_said():
     probs = np.full(60, 0.01)
     often, rarely = np.arange(60) % 2, np.arange(60) // 55
-    (remark,) = remarks(cj.Bernoulli(probs), rarely)
+    (remark,) = remarks(cj.Data(cj.Bernoulli(probs), rarely))
     assert remark.startswith("Few events: 5 targets differ from the most common one, and 0.6 are")
-    assert len(remarks(cj.Bernoulli(probs + 0.4), rarely)) == 1
-    assert remarks(cj.Bernoulli(probs + 0.4), often) == []
-    assert remarks(cj.Normal(probs, 1.0), probs) == []
-    assert len(remarks(cj.Normal(probs, 1.0)[:5], probs[:5])) == 1
-    (remark,) = remarks(cj.Normal(probs, 1.0)[:49], probs[:49])
+    assert len(remarks(cj.Data(cj.Bernoulli(probs + 0.4), rarely))) == 1
+    assert remarks(cj.Data(cj.Bernoulli(probs + 0.4), often)) == []
+    assert remarks(cj.Data(cj.Normal(probs, np.ones(60)), probs)) == []
+    assert len(remarks(cj.Data(cj.Normal(probs, np.ones(60))[:5], probs[:5]))) == 1
+    (remark,) = remarks(cj.Data(cj.Normal(probs, np.ones(60))[:49], probs[:49]))
     assert remark.startswith("Few rows: with fewer than 50")
 
 
@@ -454,7 +470,7 @@ def test_equal_rows_of_the_report_are_one_line(evaluation):
         classes=None,
         contributions=shares,
         row_names=rows + 2,
-        worst_places=lambda count: np.argsort(-shares, kind="stable")[:count],
+        worst_indices=lambda count: np.argsort(-shares, kind="stable")[:count],
     )
     lines = rows_of_page(equal)
     assert len(lines) == 10 and lines[0]["row"] == "30 equal rows: 2, 3, 4, 5, 6 and 25 more"
@@ -538,11 +554,11 @@ def test_measures_of_quantiles():
         np.testing.assert_allclose(found[name].interval, wilson, rtol=1e-9)
         expected = np.array(stats.binom(400, probability).interval(0.95)) / 400
         np.testing.assert_allclose(found[name].if_calibrated, expected)
-    worst = worst_level(predictions, y, 0.95)
+    worst = worst_level(cj.Data(predictions, y), 0.95)
     scores = [abs(hits[f"share below level {u}"].mean() - u) / (u * (1 - u)) ** 0.5 for u in levels]
     assert worst is not None and f"level {levels[np.argmax(scores)]}: " in worst
-    assert worst_level(predictions, x + z, 0.95) is None
-    assert worst_level(cj.Normal(x, jnp.ones(400)), y, 0.95) is None
+    assert worst_level(cj.Data(predictions, x + z), 0.95) is None
+    assert worst_level(cj.Data(cj.Normal(x, jnp.ones(400)), y), 0.95) is None
     many = cj.Quantiles(jnp.tile(jnp.arange(1.0, 100), (50, 1)), np.arange(1, 100) / 100)
     shown = list(measures_of(many, jnp.full(50, 7.0)))
     assert len(shown) == 2 + 9 and shown[2:][::8] == [

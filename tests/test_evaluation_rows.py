@@ -15,15 +15,15 @@ import calibjax as cj
 from calibjax._rows import Dependence, as_data, padded
 from calibjax.evaluation._censored import (
     events_of,
-    remark_on_hidden,
+    remark_on_censoring,
     shift_in_words,
     target_in_words,
 )
-from calibjax.evaluation._dependence import read_dependence, read_weights, remarks_on_rows
+from calibjax.evaluation._dependence import read_dependence, read_weights, remarks_on_few_units
 from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._keys import keys_of
-from calibjax.evaluation._label_statistics import label_statistics
 from calibjax.evaluation._measure import Measure
+from calibjax.evaluation._redrawn_statistics import label_statistics
 from calibjax.intervals import Sampling, mean_interval, wilson_interval
 
 N = 160
@@ -87,7 +87,7 @@ def test_neighbours_that_depend_on_each_other_are_said(of_hidden):
     words = "Rows next to each other depend on each other (p = 0.0033)"
     assert words not in repr(of_hidden)
     flagged = dataclasses.replace(of_hidden, pvalue_of_neighbours=1 / 300)
-    assert words in repr(flagged) and "pass times= and horizon=" in flagged.remarks[0]
+    assert words in repr(flagged) and "pass times and a horizon, or clusters" in flagged.remarks[0]
 
 
 def test_files_of_hidden_targets(of_hidden):
@@ -114,7 +114,9 @@ def test_rows_that_are_censored_between_few_times_of_curves_are_said():
     observed = np.arange(40) == 3
 
     def share_of(predictions, *ends):
-        said = remark_on_hidden(predictions, cj.Between.right_censored(seen, observed, *ends))
+        said = remark_on_censoring(
+            cj.Data(predictions, cj.Between.right_censored(seen, observed, *ends))
+        )
         return [x for x in said.split() if x.endswith("%") and "may be too small" in said]
 
     assert share_of(curves) == []
@@ -180,7 +182,7 @@ def test_coarse_curves_expect_as_many_events_as_their_distribution(shape, times)
 
 def test_few_units_are_said():
     def said(*dependence):
-        return "".join(remarks_on_rows(None, Dependence(*dependence)))
+        return "".join(remarks_on_few_units(Dependence(*dependence)))
 
     rows = np.arange(40)
     assert "fewer than 8, tests find only large errors" in said(rows % 7)

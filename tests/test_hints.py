@@ -3,7 +3,6 @@
 import ast
 import json
 import re
-import shlex
 import types
 
 import jax
@@ -19,7 +18,7 @@ from calibjax.cli._columns import Columns
 from calibjax.evaluation import dependence_of
 from calibjax.evaluation._frames import columns_of_rows
 from calibjax.evaluation._inputs import read_inputs
-from calibjax.evaluation._neighbours import neighbours_in_columns, remark_on_columns
+from calibjax.evaluation._neighbours import neighbours_in_columns, remarks_on_order
 
 # A file, options, and what is told; the first option in that is then given.
 P, Q = ("--prob", "p", "--target", "y"), ("--quantiles", "q*", "--target", "y")
@@ -117,10 +116,10 @@ def test_rows_of_one_outcome_are_no_cluster(tmp_path):
         found = columns_of_rows(model, columns)
         assert [column.name for column in found] == expected
     data = padded(as_data(model.predictions, model.targets))
-    hint = remark_on_columns(neighbours_in_columns(jax.random.key(0), data, found))
-    option, name = shlex.split(re.search(r"pass (--\w+ [\w']+)", hint)[1])
-    assert option == "--cluster" and len(np.unique(dependence_of(model, name, None, None).clusters))
-    assert evaluate(path, [*P, option, name]).exit_code == 0
+    (hint,) = remarks_on_order(None, neighbours_in_columns(jax.random.key(0), data, found))
+    name = re.search(r"pass '(\w+)' as clusters", hint)[1]
+    assert len(np.unique(dependence_of(model, name, None, None).clusters))
+    assert evaluate(path, [*P, "--cluster", name]).exit_code == 0
 
 
 def test_targets_of_a_log_are_no_cluster(tmp_path):

@@ -20,10 +20,9 @@ from calibjax.evaluation._neighbours import (
     _cosines,
     _judged_labels,
     _products,
-    neighbour_dependence_test_of_data,
+    neighbour_dependence_test,
     neighbours_in_columns,
-    remark_on_columns,
-    remark_on_neighbours,
+    remarks_on_order,
 )
 
 N = 160
@@ -54,7 +53,7 @@ def labels(rng, together, n=N):
 def shares(draw, n_sets, levels=(0.01, 0.05)):
     """How many of the data sets have p-values up to the levels."""
     found = [
-        neighbour_dependence_test_of_data(jax.random.key(k), padded(as_data(*draw())))
+        neighbour_dependence_test(jax.random.key(k), padded(as_data(*draw())))
         for k in range(n_sets)
     ]
     return [np.mean(np.array(found) <= level) for level in levels]
@@ -63,7 +62,7 @@ def shares(draw, n_sets, levels=(0.01, 0.05)):
 def test_products_beside_loops():
     rng = np.random.default_rng(0)
     features, values = rng.normal(size=(2, 30, 3)), rng.normal(size=30)
-    basis = np.stack([_cosines(rng, values)] * 2)
+    basis = np.stack([_cosines(values, rng.random(30))] * 2)
     np.testing.assert_allclose(basis[0] @ basis[0].T, np.eye(9), atol=1e-6)
     # Cosines are functions of the ranks: a step down of the first one at each rank.
     assert np.all(np.diff(basis[0][1][np.argsort(values)]) < 0)
@@ -117,16 +116,16 @@ def test_dependent_rows_are_flagged():
 def test_the_same_key_the_same_answer_and_few_rows_none():
     predictions, targets = autoregressive(np.random.default_rng(4))
     data = padded(as_data(predictions, targets))
-    found = [neighbour_dependence_test_of_data(jax.random.key(0), data) for _ in range(2)]
+    found = [neighbour_dependence_test(jax.random.key(0), data) for _ in range(2)]
     assert found[0] == found[1] == pytest.approx(1 / 300)
     few = padded(as_data(predictions[:49], targets[:49]))
-    assert neighbour_dependence_test_of_data(jax.random.key(0), few) is None
+    assert neighbour_dependence_test(jax.random.key(0), few) is None
     both = cj.MultivariateNormalDiag(jnp.zeros((60, 2)), jnp.ones((60, 2)))
     vectors = padded(as_data(both, jnp.zeros((60, 2))))
-    assert neighbour_dependence_test_of_data(jax.random.key(0), vectors) is None
+    assert neighbour_dependence_test(jax.random.key(0), vectors) is None
     hidden = cj.Between(targets, np.where(np.arange(N) % 4, targets, np.inf))
     data = padded(as_data(predictions, hidden, intervals=True))
-    assert neighbour_dependence_test_of_data(jax.random.key(0), data) <= 0.01
+    assert neighbour_dependence_test(jax.random.key(0), data) <= 0.01
 
 
 def test_other_columns_say_which_rows_depend():
@@ -140,9 +139,9 @@ def test_other_columns_say_which_rows_depend():
     columns = [Column("day", True, days.astype(float)), Column("ward", False, wards)]
     of_days, of_wards = neighbours_in_columns(jax.random.key(0), data, columns)
     assert of_days.pvalue == pytest.approx(1 / 300) and of_wards.pvalue > 0.01
-    of_both = remark_on_columns([of_wards, of_days])
-    assert "in day depend" in of_both and "pass --time day (times='day')" in of_both
-    assert remark_on_columns([of_wards]) is None
+    (of_both,) = remarks_on_order(None, [of_wards, of_days])
+    assert "in day depend" in of_both and "pass 'day' as times, and a horizon" in of_both
+    assert remarks_on_order(None, [of_wards]) == []
 
 
 def test_columns_of_dates_and_of_names():
@@ -196,14 +195,14 @@ def test_days_that_forecasts_are_about_and_their_leads():
     assert (found(born=born, made=made).name, found(made=made).horizon) == ("born", None)
 
 
-def test_which_option_is_the_right_one():
+def test_what_tells_the_test_is_said():
     day, ward = Neighbours("day", True, 0.003, 21.0), Neighbours("my ward", False, 0.003)
-    both = remark_on_columns([ward, day])
-    of_day = "pass --time day --horizon 21 (times='day', horizon=21)"
-    of_ward = "--cluster 'my ward' (clusters='my ward')"
+    (both,) = remarks_on_order(None, [ward, day])
+    of_day, of_ward = "pass 'day' as times with the horizon 21", "'my ward' as clusters"
     assert f"{of_day} if errors" in both and f"or {of_ward} if" in both and "not both." in both
-    assert remark_on_columns([ward._replace(pvalue=0.5), day]).endswith(f"{of_day}.")
-    assert remark_on_columns([ward]).endswith(f"pass {of_ward}.")
+    assert remarks_on_order(0.5, [ward._replace(pvalue=0.5), day])[0].endswith(f"{of_day}.")
+    assert remarks_on_order(0.003, [ward])[0].endswith(f"pass {of_ward}.")
+    assert remarks_on_order(0.003, [])[0].endswith("pass times and a horizon, or clusters.")
 
 
 @pytest.mark.slow
@@ -216,4 +215,4 @@ def test_evaluate_warns():
     told = cj.evaluate(predictions, targets, times=np.arange(N), horizon=4)
     assert told.pvalue_of_neighbours is None and "next to each other" not in repr(told)
     assert told.pvalue > found.pvalue and "160 times, horizon 4" in repr(told)
-    assert remark_on_neighbours(0.011) is None
+    assert remarks_on_order(0.011, []) == []

@@ -2,7 +2,11 @@
 
 from calibjax.evaluation._dependence import as_iso, read_dependence
 from calibjax.evaluation._evaluate import evaluate
-from calibjax.evaluation._evaluate_read import evaluate_model, evaluate_read
+from calibjax.evaluation._evaluate_read import (
+    evaluate_model,
+    evaluate_read,
+    remarks_on_independence,
+)
 from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._frames import (
     ColumnNames,
@@ -16,6 +20,5 @@ from calibjax.evaluation._frames import (
     groups_of,
 )
 from calibjax.evaluation._groups import GroupVerdicts
-from calibjax.evaluation._independence import remarks_on_independence
 from calibjax.evaluation._neighbours import Column
 from calibjax.evaluation._posterior import ParameterCheck, PosteriorCheck, check_posterior

@@ -32,7 +32,7 @@ from calibjax._struct import on_host
 from calibjax.distributions import SurvivalCurve, as_predictions, is_foreign
 from calibjax.evaluation._arrays import as_numpy
 from calibjax.evaluation._measure import Measure
-from calibjax.evaluation._number import number
+from calibjax.evaluation._wording import interval_text, number
 from calibjax.intervals import Sampling
 
 
@@ -83,7 +83,7 @@ def _expected(
     survival = np.minimum.accumulate(np.clip(probs.astype(np.float64), 0.0, 1.0), axis=1)
     ends = -np.log(np.pad(survival, ((0, 0), (1, 0)), constant_values=1.0))
     gains = np.diff(ends, axis=1)
-    cells, expected = np.searchsorted(grid[0], times), 0.0
+    cells, expected = _cells(predictions, times), 0.0
     for k in range(grid.shape[1]):
         inside = np.flatnonzero(cells == k)
         inside = inside[np.argsort(-times[inside])]
@@ -100,6 +100,11 @@ def _expected(
     return float(expected)
 
 
+def _cells(curves: SurvivalCurve, times: np.ndarray) -> np.ndarray:
+    """How many times of its curve are before each time, ``[n]``."""
+    return np.sum(np.asarray(curves.times) < times[:, None], axis=1)
+
+
 def events_in_words(events: Measure | None) -> str:
     """How many events happened and were expected, as the end of a sentence."""
     if events is None or events.if_calibrated is None:
@@ -114,7 +119,7 @@ def events_in_words(events: Measure | None) -> str:
 _MOST_INSIDE, _LARGE_CELL = 0.05, 0.1
 
 
-def read_hidden(predictions: Any, targets: Between) -> tuple[Distribution, Between]:
+def read_intervals(predictions: Any, targets: Between) -> tuple[Distribution, Between]:
     """Predictions that are a distribution, and both ends as arrays."""
     if is_foreign(predictions):
         predictions = as_predictions(predictions)
@@ -136,72 +141,64 @@ def read_hidden(predictions: Any, targets: Between) -> tuple[Distribution, Betwe
     return predictions, Between(*(on_host(as_numpy(name, x)) for name, x in ends.items()))
 
 
-def n_hidden(targets: Any) -> int:
+def n_unknown(targets: Any) -> int:
     """How many targets are not known exactly."""
     if not isinstance(targets, Between):
         return 0
     return int(np.sum(np.asarray(targets.low) != np.asarray(targets.high)))
 
 
-def on_numpy(targets: Any) -> Any:
-    """Targets as arrays of NumPy."""
-    return jax.tree.map(np.asarray, targets)
-
-
-def remark_on_hidden(predictions: Distribution, targets: Any) -> str | None:
-    """What an evaluation lacks because targets are not known exactly; None if all are."""
-    if not isinstance(targets, Between):
-        return None
-    share = _share_in_cells(predictions, targets)
+def remark_on_censoring(data: Data) -> str:
+    """What an evaluation lacks because only intervals of targets are known."""
+    targets, share = data.targets, _share_in_large_cells(data)
     if targets.censored_at is not None:
-        law = "The p-value draws targets and hides them as their rows would be hidden."
+        said = "The p-value draws targets and hides them as their rows would be hidden."
     elif share <= _MOST_INSIDE:
-        law = "The p-value needs no law of what hides them, and is right for many rows."
+        said = "The p-value needs no law of what hides them, and is right for many rows."
     else:
-        law = (
+        said = (
             f"The p-value may be too small: {share:.0%} of rows are censored between two times of "
             f"a curve with a probability above {_LARGE_CELL:g} between them, where S is taken to "
             "be linear. Give curves at more times, or censored_at of all rows."
         )
     return (
-        f"Hidden targets: of {n_hidden(targets)} of {len(targets.low)} only an interval is known. "
-        f"{law} Coverage, CRPS, temperatures, recalibrations and pictures of errors need exact "
+        f"Hidden targets: of {n_unknown(targets)} of {len(targets.low)} only an interval is known. "
+        f"{said} Coverage, CRPS, temperatures, recalibrations and pictures of errors need exact "
         "targets and are left out."
     )
 
 
-def _share_in_cells(predictions: Distribution, targets: Between) -> float:
+def _share_in_large_cells(data: Data) -> float:
     """The share of rows that are censored between two times of a curve that falls much there."""
-    if not isinstance(predictions, SurvivalCurve):
+    curves, targets = data.samples
+    if not isinstance(curves, SurvivalCurve):
         return 0.0
-    times, above, at = (np.asarray(x) for x in (predictions.times, predictions.probs, targets.low))
+    above, at, rows = np.asarray(curves.probs), np.asarray(targets.low), np.arange(data.n)
     falls = -np.diff(above, axis=1, prepend=1.0, append=above[:, -1:])
-    ends = np.pad(times, ((0, 0), (0, 1)), constant_values=np.inf)
-    rows, cell = np.arange(len(times)), np.sum(times < at[:, None], axis=1)
-    is_inside = np.isposinf(targets.high) & (at > 0) & (at < ends[rows, cell])
-    return float(np.mean(is_inside & (falls[rows, cell] > _LARGE_CELL)))
+    ends = np.pad(np.asarray(curves.times), ((0, 0), (0, 1)), constant_values=np.inf)
+    cells = _cells(curves, at)
+    is_inside = np.isposinf(targets.high) & (at > 0) & (at < ends[rows, cells])
+    return float(np.mean(is_inside & (falls[rows, cells] > _LARGE_CELL)))
 
 
-def shift_in_words(mean_place: Measure, events: Measure | None = None) -> str | None:
-    """Whether targets are higher or lower than predicted, by their places; None if not clear.
+def shift_in_words(mean_pit: Measure, events: Measure | None = None) -> str | None:
+    """Whether targets are higher or lower than predicted, by their mean PIT; None if not clear.
 
     What is known of events is said, too.
     """
-    interval = mean_place.interval
+    interval = mean_pit.interval
     if interval is None or interval[0] <= 0.5 <= interval[1]:
         return None
-    towards = "higher" if mean_place.value > 0.5 else "lower"
+    towards = "higher" if mean_pit.value > 0.5 else "lower"
     return (
         f"targets are {towards} than predicted, as far as is known on average at "
-        f"{100 * mean_place.value:.3g} % of the predicted probability, where 50 % is right"
+        f"{100 * mean_pit.value:.3g} % of the predicted probability, where 50 % is right"
         f"{events_in_words(events)}"
     )
 
 
 def target_in_words(low: float, high: float) -> str:
     """An interval low < y <= high, or the target itself."""
-    if low == high:
-        return number(low)
-    if high == np.inf:
+    if low < high == np.inf:
         return f"> {number(low)}"
-    return f"≤ {number(high)}" if low == -np.inf else f"{number(low)} … {number(high)}"
+    return f"≤ {number(high)}" if low == -np.inf < high else interval_text((low, high))

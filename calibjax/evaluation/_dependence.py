@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibjax._rows import Dependence, TypedColumn, numbered, typed_column
+from calibjax._rows import Data, Dependence, TypedColumn, numbered, typed_column
 from calibjax._struct import on_host
 from calibjax.evaluation._arrays import as_floats, as_numpy
 
@@ -84,10 +84,10 @@ def rows_in_words(dependence: Dependence) -> str | None:
     return f"{np.unique(np.asarray(times)).size} times{within}"
 
 
-def remarks_on_rows(weights: np.ndarray | None, dependence: Dependence) -> list[str]:
+def remarks_on_rows(data: Data, dependence: Dependence) -> list[str]:
     """What of an evaluation does not know about weights, and about dependence."""
     found, units = [], rows_in_words(dependence)
-    if weights is not None:
+    if data.weights is not None:
         found.append(
             "Weights: the p-value, the numbers and the curves know them. Maps, and where it is "
             "worst, count every row once; temperatures, recalibrations and rows that contribute "

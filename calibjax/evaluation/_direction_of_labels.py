@@ -12,7 +12,7 @@ from calibjax.evaluation._direction import (
     part_explained,
     score_of_mean,
 )
-from calibjax.evaluation._words import class_name, event_name
+from calibjax.evaluation._wording import class_name, event_name
 from calibjax.intervals import Sampling
 
 # So many cells of equally many rows for each class, by its probability.

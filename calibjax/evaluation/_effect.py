@@ -10,12 +10,11 @@ import numpy as np
 from calibjax import intervals
 from calibjax._between import Between
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, first_rows
+from calibjax._rows import Data, first_rows, padded
 from calibjax._struct import widest_dtype
 from calibjax.discrepancy import normal_form
 from calibjax.distributions import Univariate
 from calibjax.evaluation._measures import Measure
-from calibjax.evaluation._rows import without_targets
 from calibjax.expectations import default_kernel_of_data
 from calibjax.hypothesis_tests import aggregated_skce_test_of_data
 from calibjax.intervals import Sampling
@@ -71,7 +70,7 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
 
 def deviation_ratio(predictions: Distribution, temperature: float) -> float:
     """The standard deviation of a prediction over the one at a temperature; the median of rows."""
-    ratios = _deviation_ratios(without_targets(predictions).predictions, temperature)
+    ratios = _deviation_ratios(padded(Data.unchecked(predictions)).predictions, temperature)
     return float(np.median(first_rows(ratios, len(predictions))))
 
 

@@ -1,20 +1,20 @@
 """From predictions and targets that were read to a verdict."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calibjax._between import Between
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
-from calibjax._rows import Dependence, as_data, padded, with_dependence
-from calibjax.evaluation._censored import n_hidden, on_numpy, shift_in_words
+from calibjax._rows import Data, Dependence, as_data, padded
+from calibjax.evaluation._curves import map_of, worst_cell, worst_level
 from calibjax.evaluation._dependence import (
     INDEPENDENT,
+    remarks_on_few_units,
     rows_in_words,
 )
 from calibjax.evaluation._direction import Direction
@@ -30,21 +30,20 @@ from calibjax.evaluation._frames import (
     targets_of,
     weights_of,
 )
-from calibjax.evaluation._groups import segments_in_words, segments_of_groups
+from calibjax.evaluation._groups import segments_of_groups
 from calibjax.evaluation._keys import keys_of
-from calibjax.evaluation._measures import EVENTS, MEAN_PLACE, measures
-from calibjax.evaluation._mending import Mending, mending_of
+from calibjax.evaluation._measures import measures
+from calibjax.evaluation._mending import mending_of
 from calibjax.evaluation._neighbours import (
     Column,
     Neighbours,
-    neighbour_dependence_test_of_data,
+    neighbour_dependence_test,
     neighbours_in_columns,
+    remarks_on_order,
 )
-from calibjax.evaluation._pictures import map_of
 from calibjax.evaluation._remarks import Impossible, impossible_rows
-from calibjax.evaluation._summary import verdict
-from calibjax.evaluation._words import worst_level, worst_place
-from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test_of_data
+from calibjax.hypothesis_tests import calibration_test_of_data
+from calibjax.resampling import as_multiple
 from calibjax.segments import Groups
 
 _N_RESAMPLES = 999
@@ -95,6 +94,24 @@ def evaluate_model(
     )
 
 
+def remarks_on_independence(
+    model: Model, names: ColumnNames, dependence: Dependence, seed: int
+) -> list[str]:
+    """Warnings as those of `evaluate`: rows that depend on each other; few clusters or horizons.
+
+    Args:
+        model: the table, predictions and targets.
+        names: which columns hold what; others may say which rows depend on each other.
+        dependence: which rows are known to depend on each other.
+        seed: what random numbers come from.
+    """
+    if rows_in_words(dependence) is not None:
+        return remarks_on_few_units(dependence)
+    key, data = keys_of(seed).neighbours, padded(as_data(model.predictions, model.targets))
+    columns = neighbours_in_columns(key, data, columns_of_rows(model, names))
+    return remarks_on_order(neighbour_dependence_test(key, data), columns)
+
+
 def evaluate_read(
     predictions: Distribution,
     observed: np.ndarray | Between,
@@ -129,67 +146,46 @@ def evaluate_read(
             f"confidence of 95 %, got {level!r}."
         )
     level = float(level)
-    checked = as_data(predictions, observed, weights=weights, intervals=True)
-    checked = jax.tree.map(_in_dtype_of_jax, with_dependence(checked, dependence))
-    predictions, observed = checked.predictions, on_numpy(checked.targets)
+    rows: dict[str, Any] = dependence._asdict() | {"weights": weights}
+    checked = as_data(predictions, observed, intervals=True, **rows)
+    checked = jax.tree.map(_in_dtype_of_jax, checked)
     data, n, keys = padded(checked), checked.n, keys_of(seed)
     row_names = np.arange(n) if row_names is None else row_names
     test = calibration_test_of_data(keys.test, data, n_resamples=_N_RESAMPLES)
     if np.isnan(test.pvalue):
-        raise ValueError(
-            f"predictions cannot be tested{_first_nan(predictions, observed, row_names)}."
-        )
-    pvalue = _pvalue(test)
-    places = impossible_rows(data)
-    impossible = Impossible(row_names[places])
-    if pvalue <= level and 2 <= n - len(places) < n:
+        raise ValueError(f"predictions cannot be tested{_first_nan(checked, row_names)}.")
+    pvalue = as_multiple(test.pvalue, _N_RESAMPLES)
+    indices = impossible_rows(data)
+    impossible = Impossible(row_names[indices])
+    if pvalue <= level and 2 <= n - len(indices) < n:
         others = np.arange(data.n) < n
-        others[places] = False
+        others[indices] = False
         possible = data.replace(where=jax.device_put(others))
         without = calibration_test_of_data(keys.test, possible, n_resamples=_N_RESAMPLES)
-        impossible = dataclasses.replace(impossible, pvalue_without=_pvalue(without))
+        pvalue_without = as_multiple(without.pvalue, _N_RESAMPLES)
+        impossible = dataclasses.replace(impossible, pvalue_without=pvalue_without)
     segments = segments_of_groups(keys.segments, checked, groups, _N_RESAMPLES)
-    worst_segment = segments_in_words(segments, level)
     effect = effect_of(keys.effect, data, 1 - level, _N_RESAMPLES)
     found = measures(keys.measures, data, 1 - level, _N_RESAMPLES, row_names)
-    rows, units = f"{n} rows", rows_in_words(dependence)
-    worst = towards = neighbours = None
+    units = rows_in_words(dependence)
+    worst = neighbours = mending = None
     directions: tuple[Direction, ...] = ()
     in_columns: tuple[Neighbours, ...] = ()
-    mending: Mending | None = None
     if units is None:
-        neighbours = neighbour_dependence_test_of_data(keys.neighbours, data)
+        neighbours = neighbour_dependence_test(keys.neighbours, data)
         in_columns = neighbours_in_columns(keys.neighbours, data, columns)
-    else:
-        rows += f", {units}"
-    if isinstance(observed, Between):
-        rows += f", {n_hidden(observed)} of hidden targets"
-        towards = shift_in_words(found[MEAN_PLACE], found.get(EVENTS))
-    elif pvalue <= level and not impossible.is_all(level):
+    is_known = not isinstance(checked.targets, Between)
+    if is_known and pvalue <= level and not impossible.is_all(level):
         directions = directions_of(
-            keys.measures, data, effect.best_temperature, places, level, classes
+            keys.measures, data, effect.best_temperature, indices, level, classes
         )
-        worst = worst_level(predictions, observed, 1 - level)
+        worst = worst_level(checked, 1 - level)
         if worst is None:
-            maps = map_of(keys.curves, data, 1 - level, _N_RESAMPLES)
-            worst = worst_place(maps, classes)
+            worst = worst_cell(map_of(keys.curves, data, 1 - level, _N_RESAMPLES), classes)
         if units is None and weights is None:
             labels = np.asarray(checked.targets)
             mending = mending_of(keys.test, checked.predictions, labels, _N_RESAMPLES)
     return Evaluation(
-        verdict=verdict(
-            pvalue,
-            level,
-            predictions,
-            effect,
-            directions,
-            worst,
-            impossible,
-            towards,
-            rows,
-            worst_segment,
-            None if mending is None else mending.in_words(level, worst_segment is not None),
-        ),
         pvalue=pvalue,
         level=level,
         test=test,
@@ -197,12 +193,11 @@ def evaluate_read(
         directions=directions,
         measures=found,
         impossible=impossible,
-        predictions=predictions,
-        targets=observed,
+        data=checked,
+        worst=worst,
         classes=classes,
         seed=seed,
         row_names=row_names,
-        weights=weights,
         dependence=dependence,
         pvalue_of_neighbours=neighbours,
         neighbours=in_columns,
@@ -215,16 +210,14 @@ def _in_dtype_of_jax(x: Any) -> Any:
     return jax.device_put(x) if isinstance(x, np.ndarray) else x
 
 
-def _pvalue(test: CalibrationTestResult) -> float:
-    """A multiple of 1 / 1000, without the rounding of float32: 0.05 is not above the level 0.05."""
-    return round(float(test.pvalue) * (_N_RESAMPLES + 1)) / (_N_RESAMPLES + 1)
-
-
-def _first_nan(predictions: Distribution, observed: Any, row_names: np.ndarray) -> str:
+def _first_nan(data: Data, row_names: np.ndarray) -> str:
     """In words, of which row something is NaN."""
-    found = {"location": predictions.location, "spread": predictions.spread}
-    if not isinstance(observed, Between):
-        targets = jnp.asarray(observed)
+    predictions, targets = data.samples
+    found: dict[str, Callable[[], Any]] = {
+        "location": predictions.location,
+        "spread": predictions.spread,
+    }
+    if not isinstance(targets, Between):
         found["log_prob"] = lambda: predictions.log_prob(targets)
         found["cdf"] = lambda: predictions.cdf(targets)
     for name, compute in found.items():

@@ -15,9 +15,10 @@ import numpy as np
 
 from calibjax._between import Between
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, Dependence, as_data, padded, with_dependence
+from calibjax._rows import Data, Dependence, padded
 from calibjax.curves import contributions_of_data
 from calibjax.discrepancy import normal_form
+from calibjax.evaluation._curves import curves_of
 from calibjax.evaluation._dependence import INDEPENDENT, rows_in_words
 from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._directions import directions_of
@@ -27,11 +28,10 @@ from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._mending import Mending
 from calibjax.evaluation._neighbours import Neighbours, remarks_on_order
-from calibjax.evaluation._pictures import curves_of
 from calibjax.evaluation._remarks import Impossible, impossible_rows, remarks
 from calibjax.evaluation._remedies import Remedy, remedies_of
 from calibjax.evaluation._saved import saved
-from calibjax.evaluation._summary import sentence, summary
+from calibjax.evaluation._summary import sentence, summary, verdict
 from calibjax.expectations import default_kernel_of_data
 from calibjax.hypothesis_tests import CalibrationTestResult
 from calibjax.intervals import Sampling
@@ -47,7 +47,6 @@ class Evaluation:
     """What `evaluate` found out about predictions; it prints a summary.
 
     Args:
-        verdict: the result in one sentence.
         pvalue: the p-value of `calibration_test`.
         level: the level; intervals hold with the confidence 1 - level.
         test: the result of `calibration_test`, with what each kernel says.
@@ -56,14 +55,13 @@ class Evaluation:
             beyond chance and the model is rejected; the main one first.
         measures: accuracy, scores and classical calibration errors, by their names.
         impossible: the rows whose targets came although the model gave them the probability 0.
-        predictions: the predictions, as a distribution.
-        targets: the observed targets, ``[n]`` or ``[n, d]``, labels as ``0 … m-1``, or
-            `Between`.
+        data: the predictions, as a distribution, the observed targets, labels as ``0 … m-1``, and
+            how rows count.
+        worst: where the model is wrong most of all, in words, if that is known.
         classes: the names of the classes, or None.
         seed: what all random numbers came from.
         row_names: what each row is called, ``[n]``: its number among the rows that were given, from
             0; of a text file its line, and of several files both number and file.
-        weights: how much each row counts, ``[n]``; None if all count the same.
         dependence: the clusters as integers, or the times, as numbers or days, and the horizon.
         pvalue_of_neighbours: that of a test whether rows next to each other are independent of each
             other; None with clusters or times, for vectors, and for fewer than 50 rows.
@@ -82,7 +80,6 @@ class Evaluation:
         (True, 0.001, 60)
     """
 
-    verdict: str
     pvalue: float
     level: float
     test: CalibrationTestResult
@@ -90,12 +87,11 @@ class Evaluation:
     directions: tuple[Direction, ...]
     measures: dict[str, Measure]
     impossible: Impossible
-    predictions: Distribution
-    targets: np.ndarray | Between
+    data: Data
+    worst: str | None
     classes: list[Any] | None
     seed: int
     row_names: np.ndarray
-    weights: np.ndarray | None = None
     dependence: Dependence = INDEPENDENT
     pvalue_of_neighbours: float | None = None
     neighbours: tuple[Neighbours, ...] = ()
@@ -103,9 +99,30 @@ class Evaluation:
     mending: Mending | None = None
 
     @property
+    def predictions(self) -> Distribution:
+        """The n predictions."""
+        return self.data.predictions
+
+    @functools.cached_property
+    def targets(self) -> np.ndarray | Between:
+        """The observed targets, ``[n]`` or ``[n, d]``, labels as ``0 … m-1``, or `Between`."""
+        return jax.tree.map(np.asarray, self.data.targets)
+
+    @property
+    def weights(self) -> np.ndarray | None:
+        """How much each row counts, ``[n]``; None if all count the same."""
+        return None if self.data.weights is None else np.asarray(self.data.weights)
+
+    @property
     def rejected(self) -> bool:
         """Whether the p-value is at most the level: the model is not calibrated."""
         return self.pvalue <= self.level
+
+    @functools.cached_property
+    def verdict(self) -> str:
+        """The result in one sentence."""
+        with self._precision():
+            return verdict(self)
 
     @property
     def sentence(self) -> str:
@@ -115,13 +132,13 @@ class Evaluation:
     @property
     def n(self) -> int:
         """The number of rows."""
-        return len(self.predictions)
+        return self.data.n
 
     @property
     def remarks(self) -> list[str]:
         """What is left out, and why intervals may be too narrow: few rows; mostly empty."""
-        found = remarks(self.predictions, self.targets, self.weights, self.dependence)
-        return [*remarks_on_order(self.pvalue_of_neighbours, self.neighbours), *found]
+        found = remarks_on_order(self.pvalue_of_neighbours, self.neighbours)
+        return found + remarks(self.data, self.dependence)
 
     @property
     def units(self) -> str | None:
@@ -131,9 +148,7 @@ class Evaluation:
     @property
     def n_effective(self) -> float | None:
         """(sum w)^2 / sum w^2 of the weights w; None without weights."""
-        if self.weights is None:
-            return None
-        return Sampling(self.n, self.weights).n_effective()
+        return None if self.weights is None else Sampling.of_data(self.data).n_effective()
 
     @property
     def family(self) -> str:
@@ -170,10 +185,10 @@ class Evaluation:
 
     def worst_rows(self, count: int = 10) -> np.ndarray:
         """What rows are called: impossible ones, then those that contribute most to the SKCE."""
-        return self.row_names[self.worst_places(count)]
+        return self.row_names[self.worst_indices(count)]
 
-    def worst_places(self, count: int = 10) -> np.ndarray:
-        """The same rows by their places in `predictions` and `targets`, from 0.
+    def worst_indices(self, count: int = 10) -> np.ndarray:
+        """The indices of the same rows in `predictions` and `targets`, from 0.
 
         They differ from `worst_rows` where rows with missing values were left out, and in files.
         """
@@ -194,9 +209,8 @@ class Evaluation:
         if isinstance(self.targets, Between):
             return {}
         with self._precision():
-            data = as_data(self.predictions, self.targets, weights=self.weights)
-            data = padded(with_dependence(data, self.dependence))
-            return curves_of(keys_of(self.seed).curves, data, 1 - self.level, self._n_resamples)
+            key, data = keys_of(self.seed).curves, padded(self.data)
+            return curves_of(key, data, 1 - self.level, self._n_resamples)
 
     @functools.cached_property
     def contributions(self) -> np.ndarray | None:
@@ -205,11 +219,12 @@ class Evaluation:
 
         They need all pairs, and their mean is the unbiased SKCE with the default kernel.
         """
-        hidden = isinstance(self.targets, Between)
-        if self.n > _MAX_CONTRIBUTIONS or hidden or self.weights is not None:
+        if isinstance(self.targets, Between) or self.weights is not None:
+            return None
+        if self.n > _MAX_CONTRIBUTIONS:
             return None
         with self._precision():
-            data = padded(Data.unchecked(self.predictions, self.targets))
+            data = padded(Data.unchecked(*self.data.samples))
             kernel = normal_form(default_kernel_of_data(data))
             return np.asarray(contributions_of_data(kernel, data))[: self.n]
 
@@ -256,12 +271,8 @@ class Evaluation:
 
         with self._precision():
             keys = keys_of(self.seed)
-            hidden = isinstance(self.targets, Between)
-            data = as_data(self.predictions, self.targets, weights=self.weights, intervals=hidden)
-            data = with_dependence(data, self.dependence)
-            return verdicts_of_groups(
-                keys.test, data, columns, self.level, self._n_resamples, directions
-            )
+            rows = self.data, columns, self.level, self._n_resamples
+            return verdicts_of_groups(keys.test, *rows, directions)
 
     def plot(self) -> Any:
         """All pictures in one figure of matplotlib, which notebooks show.

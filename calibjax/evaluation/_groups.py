@@ -15,8 +15,8 @@ from calibjax._rows import Data, bucket
 from calibjax._struct import on_host
 from calibjax._text import text_table
 from calibjax.evaluation._direction import Direction
-from calibjax.evaluation._number import number
 from calibjax.evaluation._saved import plain
+from calibjax.evaluation._wording import number
 from calibjax.hypothesis_tests import calibration_test_of_data
 from calibjax.resampling import holm
 from calibjax.segments import (

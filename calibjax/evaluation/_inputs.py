@@ -13,7 +13,7 @@ from calibjax._sharding import on_one_device
 from calibjax._struct import on_host
 from calibjax.distributions import Bernoulli, as_predictions, is_foreign
 from calibjax.evaluation._arrays import absent_options, as_numpy, column_names, with_options
-from calibjax.evaluation._censored import read_hidden
+from calibjax.evaluation._censored import read_intervals
 from calibjax.evaluation._labels import labels_in_python
 from calibjax.evaluation._survival_inputs import read_lifetimes
 
@@ -49,7 +49,7 @@ def read_inputs(
         for name, given in {"classes": classes is not None, "normalize": normalize}.items():
             if given:
                 raise ValueError(f"{name} must not be given for targets that are Between.")
-        return Inputs(*read_hidden(predictions, targets), None)
+        return Inputs(*read_intervals(predictions, targets), None)
     observed = as_numpy("targets", targets)
     native, columns = isinstance(predictions, Distribution), None
     if native or is_foreign(predictions):

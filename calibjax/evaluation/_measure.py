@@ -1,4 +1,4 @@
-"""A number of an evaluation: a mean or a share of rows, with its interval."""
+"""Numbers of an evaluation: means and shares of rows, with their intervals, and log scores."""
 
 import dataclasses
 import math
@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from calibjax.evaluation._rows import named_rows
+from calibjax._rows import Data
+from calibjax.evaluation._wording import named_rows
+from calibjax.expectations import has_log_prob
 from calibjax.intervals import Interval, Sampling, mean_interval, wilson_interval
+from calibjax.scores import log_score_of_data
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,3 +76,10 @@ def unknown_rows(values: np.ndarray, row_names: np.ndarray) -> Measure | None:
     rows = np.flatnonzero(np.isnan(values))
     note = f"NaN in {named_rows(row_names[rows])}"
     return Measure(math.nan, note=note) if len(rows) else None
+
+
+def log_scores(data: Data) -> np.ndarray | None:
+    """The log scores of the n kept rows, which come first, ``[n]``; None without a density."""
+    if not has_log_prob(data.predictions):
+        return None
+    return np.asarray(log_score_of_data(data))[: data.n_kept()]

@@ -12,10 +12,17 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data
 from calibjax.distributions import Empirical, Quantiles, SurvivalCurve
 from calibjax.evaluation._censored import events_of
-from calibjax.evaluation._label_statistics import label_statistics, smooth_ece_of_labels
-from calibjax.evaluation._measure import Measure, mean_measure, share_measure, unknown_rows
-from calibjax.evaluation._rows import log_scores, named_rows
+from calibjax.evaluation._measure import (
+    Measure,
+    log_scores,
+    mean_measure,
+    share_measure,
+    unknown_rows,
+)
+from calibjax.evaluation._redrawn_statistics import label_statistics, smooth_ece_of_labels
+from calibjax.evaluation._wording import named_rows
 from calibjax.intervals import Interval, Sampling, mean_interval, wilson_interval
+from calibjax.resampling import host_pvalue
 from calibjax.scores import crps_of_data, pit_interval_of_data, pit_of_data
 
 # The central interval whose coverage is counted.
@@ -25,7 +32,7 @@ TOP_LABEL = "top-label "
 # Rounding in an ECE: data sets without any event are the same data sets, and must tie.
 _ROUNDING = 1e-9
 # The mean of U = F(y), or of what is known of it.
-MEAN_PLACE = "mean place of targets"
+MEAN_PIT = "mean place of targets"
 # How many came, and how many should have.
 EVENTS = "events"
 # The largest number of levels of quantiles that are shown.
@@ -46,7 +53,7 @@ def measures(
     predictions = data.predictions
     row_names = np.arange(data.n_kept()) if row_names is None else row_names
     if isinstance(data.targets, Between):
-        return _hidden_measures(data, confidence_level, row_names)
+        return _interval_measures(data, confidence_level, row_names)
     if predictions.has_labels:
         return _label_measures(key, data, confidence_level, n_resamples)
     if isinstance(predictions, Quantiles):
@@ -78,7 +85,7 @@ def _log_score(data: Data, confidence_level: float, row_names: np.ndarray) -> di
     return {"log score": found}
 
 
-def _hidden_measures(
+def _interval_measures(
     data: Data, confidence_level: float, row_names: np.ndarray
 ) -> dict[str, Measure]:
     """What does not need to know the targets; what readers of survival times know belongs here.
@@ -96,7 +103,7 @@ def _hidden_measures(
         most=1.0,
         row_names=row_names,
     )
-    known = _log_score(data, confidence_level, row_names) | {MEAN_PLACE: middle}
+    known = _log_score(data, confidence_level, row_names) | {MEAN_PIT: middle}
     events = events_of(data, confidence_level)
     return known if events is None else known | {EVENTS: events}
 
@@ -119,9 +126,8 @@ def _label_measures(
     n_classes = data.predictions.n_labels
     assert n_classes is not None
     is_event = n_classes == 2
-    of_event, errors = "" if is_event else TOP_LABEL, values["ECE"]
-    at_least = np.sum(errors[:-1] >= errors[-1] - _ROUNDING)
-    ece = measure("ECE", None, float((1 + at_least) / (n_resamples + 1)))
+    of_event = "" if is_event else TOP_LABEL
+    ece = measure("ECE", None, host_pvalue(values["ECE"], _ROUNDING))
     if sampling.is_dependent:
         ece = Measure(ece.value, note="its p would assume independent rows")
     accuracy = wilson_interval(scores["accuracy"], confidence_level, sampling)

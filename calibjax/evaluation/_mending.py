@@ -10,7 +10,7 @@ from jax.scipy.special import ndtr
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, first_rows, padded
 from calibjax.distributions import Empirical, Normal, Quantiles
-from calibjax.evaluation._number import number
+from calibjax.evaluation._wording import number
 from calibjax.hypothesis_tests import calibration_test_of_data
 from calibjax.recalibration import cross_fit
 from calibjax.scores import crps_of_data

@@ -17,9 +17,9 @@ of the features, those of draws too.
 In NumPy: compiling it would take longer than it takes.
 """
 
-import dataclasses
-import shlex
-from collections.abc import Iterator, Sequence
+import functools
+import operator
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -28,34 +28,27 @@ import numpy as np
 
 from calibjax._between import Between
 from calibjax._rows import Data, clean
-from calibjax.evaluation._label_statistics import drawn_labels
-from calibjax.resampling import DRAWS_PER_GROUP
+from calibjax.evaluation._redrawn_statistics import (
+    drawn_labels,
+    drawn_pits,
+    label_probabilities,
+    under_model_on_host,
+)
+from calibjax.resampling import host_pvalue
 from calibjax.scores import pit_interval_of_data, pit_of_data
 
-_GROUPS = 3
-_N_RESAMPLES = _GROUPS * DRAWS_PER_GROUP - 1
+_N_RESAMPLES = 299
 # More rows are not needed to see dependence that matters.
 _MOST_ROWS = 2**14
 # Fewer rows cannot show it, least of all behind so many cosines.
 _LEAST_ROWS = 50
-_COSINES, _FEATURES, _CLASSES = 8, 3, 7
+_COSINES, _CLASSES = 8, 7
 # The sums of products of rows up to these distances.
 _LAGS = (1, 2, 5)
 # A warning at this level comes with one of a hundred files without dependence.
 _LEVEL = 0.01
 # Standardised sums that differ by less are equal.
 _ROUNDING = 1e-4
-
-
-def remark_on_neighbours(pvalue: float | None) -> str | None:
-    """A warning that the p-value of an evaluation assumes too much; None if nothing is seen."""
-    if pvalue is None or pvalue > _LEVEL:
-        return None
-    return (
-        f"Rows next to each other depend on each other (p = {pvalue:.2g}); the p-value assumes "
-        "independent rows: pass times= and horizon=, or clusters= (--time and --horizon, or "
-        "--cluster)."
-    )
 
 
 class Column(NamedTuple):
@@ -83,73 +76,69 @@ class Neighbours(NamedTuple):
     pvalue: float
     horizon: float | None = None
 
-    @property
-    def option(self) -> str:
-        """What tells the test so, on a command line and in Python."""
-        of_horizon = ["", ""]
-        if self.horizon is not None:
-            of_horizon = [f" --horizon {self.horizon:g}", f", horizon={self.horizon:g}"]
-        option, python = ("--time", "times") if self.is_time else ("--cluster", "clusters")
-        of_python = f"{python}={self.name!r}{of_horizon[1]}"
-        return f"{option} {shlex.quote(self.name)}{of_horizon[0]} ({of_python})"
+    def in_words(self) -> str:
+        """What tells the test so."""
+        if not self.is_time:
+            return f"{self.name!r} as clusters"
+        if self.horizon is None:
+            return f"{self.name!r} as times"
+        return f"{self.name!r} as times with the horizon {self.horizon:g}"
 
 
 def remarks_on_order(of_rows: float | None, in_columns: Sequence[Neighbours]) -> list[str]:
-    """The warning of columns, else that of the order of the rows, which names no option."""
-    found = remark_on_columns(in_columns) or remark_on_neighbours(of_rows)
-    return [] if found is None else [found]
+    """A warning that the p-value of an evaluation assumes too much, and what mends it.
 
-
-def remark_on_columns(found: Sequence[Neighbours]) -> str | None:
-    """A warning, with the option that mends it; None if nothing is seen."""
-    seen = sorted((x for x in found if x.pvalue <= _LEVEL), key=lambda x: not x.is_time)
-    if not seen:
-        return None
-    options = [x.option for x in seen]
-    rows = [f"ows {'next to each other in' if x.is_time else 'of one'} {x.name}" for x in seen]
-    if seen[0].is_time and seen[0].horizon is None:
-        options[0] += ", and --horizon (horizon=) if forecasts look further ahead than one step"
-    advice = options[0]
-    if len(seen) > 1:
-        advice = (
-            f"{options[0]} if errors on near days are alike, as those of forecasts are, or "
-            f"{options[1]} if those of one name always are, and not both"
+    It is of columns, else of the order of the rows; none if nothing is seen.
+    """
+    found = sorted((x for x in in_columns if x.pvalue <= _LEVEL), key=lambda x: not x.is_time)
+    if found:
+        order = " and r".join(
+            f"ows {'next to each other in' if x.is_time else 'of one'} {x.name}" for x in found
         )
-    pvalues = " and ".join(f"{x.pvalue:.2g}" for x in seen)
-    return (
-        f"R{' and r'.join(rows)} depend on each other (p = {pvalues}); the p-value assumes "
-        f"independent rows: pass {advice}."
-    )
+        pvalues = " and ".join(f"{x.pvalue:.2g}" for x in found)
+        advice = found[0].in_words()
+        if found[0].is_time and found[0].horizon is None:
+            advice += ", and a horizon if forecasts look further ahead than one step"
+        if len(found) > 1:
+            advice += (
+                " if errors on near days are alike, as those of forecasts are, or "
+                f"{found[1].in_words()} if those of one name always are, and not both"
+            )
+    elif of_rows is not None and of_rows <= _LEVEL:
+        order, pvalues = "ows next to each other", f"{of_rows:.2g}"
+        advice = "times and a horizon, or clusters"
+    else:
+        return []
+    return [
+        f"R{order} depend on each other (p = {pvalues}); the p-value assumes independent rows: "
+        f"pass {advice}."
+    ]
 
 
 def neighbours_in_columns(
     key: jax.Array, data: Data, columns: Sequence[Column]
 ) -> tuple[Neighbours, ...]:
-    """`neighbour_dependence_test_of_data` of the rows in the order of each column."""
+    """`neighbour_dependence_test` of the rows in the order of each column."""
     found = []
     for name, is_time, values, horizon in columns:
         order = np.arange(data.n)
         order[: values.size] = np.argsort(values, kind="stable")
-        rows = jnp.asarray(order)
-        ordered = dataclasses.replace(
-            data,
-            predictions=data.predictions[rows],
-            targets=jax.tree.map(lambda x, rows=rows: x[rows], data.targets),
-        )
-        pvalue = neighbour_dependence_test_of_data(key, ordered)
+        predictions, targets = jax.tree.map(operator.itemgetter(jnp.asarray(order)), data.samples)
+        ordered = data.replace(predictions=predictions, targets=targets)
+        pvalue = neighbour_dependence_test(key, ordered)
         if pvalue is not None:
             found.append(Neighbours(name, is_time, pvalue, horizon))
     return tuple(found)
 
 
-def neighbour_dependence_test_of_data(key: jax.Array, data: Data) -> float | None:
+def neighbour_dependence_test(key: jax.Array, data: Data) -> float | None:
     """The p-value of the hypothesis that rows of checked data are calibrated and independent.
 
     It sees neighbours in the order of the kept rows, which come first, up to row 2^14.
 
     Features of labels are e_y - p, of at most eight classes, divided by their deviations and added
     up.  Of numbers they are sqrt(2) cos(pi k u), k = 1, 2, 3, of a point u that is drawn in the
-    interval of U = F(y): draws are uniform whatever is predicted.
+    interval of the PIT: draws are uniform whatever is predicted.
 
     Args:
         key: a key of `jax.random`.
@@ -160,66 +149,71 @@ def neighbour_dependence_test_of_data(key: jax.Array, data: Data) -> float | Non
     """
     if data.predictions.target_shape != "n" or data.n_kept() < _LEAST_ROWS:
         return None
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    is_label = data.predictions.has_labels and not isinstance(data.targets, Between)
-    features = _features_of_labels if is_label else _features_of_places
-    found = np.concatenate([_products(x, basis) for x, basis in features(rng, key, data)], axis=2)
-    # Every group begins with the observed targets.
-    draws = [k for k in range(found.shape[2]) if k % (DRAWS_PER_GROUP + 1)][:_N_RESAMPLES]
-    values = found[:, :, [0, *draws]]
-    if is_label:
-        values = values.sum(axis=1, keepdims=True)
-    values = values.reshape(-1, values.shape[2])
-    centred = values - values.mean(axis=1, keepdims=True)
-    deviations = centred.std(axis=1, keepdims=True)
-    largest = (centred / np.where(deviations > 0, deviations, 1)).max(axis=0)
-    at_least = np.count_nonzero(largest[1:] >= largest[0] - _ROUNDING)
-    return (1 + at_least) / (1 + _N_RESAMPLES)
+    n = min(data.n_kept(), _MOST_ROWS)
+    ties = np.asarray(jax.random.uniform(jax.random.fold_in(key, 1), (data.n,)))[:n]
+    is_label = data.predictions.has_labels
+    observed, draw, features, basis = (_of_labels if is_label else _of_pits)(key, data, ties)
+
+    def statistic(targets: np.ndarray) -> np.ndarray:
+        products = _products(features(targets), basis)
+        return (products.sum(axis=1) if is_label else products).reshape(-1, len(targets)).T
+
+    values = under_model_on_host(statistic, draw, observed, _N_RESAMPLES)
+    centred = values - values.mean(axis=0)
+    deviations = centred.std(axis=0)
+    largest = (centred / np.where(deviations > 0, deviations, 1)).max(axis=1)
+    return host_pvalue(largest, _ROUNDING)
 
 
-#: Features of the observed targets and of a group of draws ``[M, n, 1 + D]``, and what is taken out
-#: of them, ``[M, 1 + cosines, n]``.
-_Features = Iterator[tuple[np.ndarray, np.ndarray]]
+#: Observed targets ``[n]``, what draws such ``[D, n]``, their features ``[M, n, D]``, and what is
+#: taken out of these, ``[M, 1 + cosines, n]``.
+_Parts = tuple[
+    np.ndarray, Callable[[np.int32], jax.Array], Callable[[np.ndarray], np.ndarray], np.ndarray
+]
 
 
-def _features_of_places(rng: np.random.Generator, key: jax.Array, data: Data) -> _Features:
+def _of_pits(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
     if isinstance(data.targets, Between):
         low, high = (np.asarray(x) for x in pit_interval_of_data(data))
-        places = low + rng.random(low.size) * (high - low)
+        between = jax.random.uniform(jax.random.fold_in(key, 2), (data.n,))
+        pits = low + np.asarray(between) * (high - low)
     else:
-        places = np.asarray(pit_of_data(key, data))
-    n = min(data.n_kept(), _MOST_ROWS)
-    places, locations = places[:n], np.asarray(_locations(data))[:n]
+        pits = np.asarray(pit_of_data(key, data))
+    pits = pits[: ties.size].astype(np.float32)
     # A row without a cdf has no features.
-    known = np.isfinite(places)
-    places, locations = places[known], locations[known]
-    basis = _cosines(rng, locations)[None]
-    for _ in range(_GROUPS):
-        drawn = rng.random((places.size, DRAWS_PER_GROUP), np.float32)
-        first = np.cos(np.pi * np.column_stack([places.astype(np.float32), drawn]))
+    known = np.isfinite(pits)
+    basis = _cosines(np.asarray(_locations(data))[: ties.size][known], ties[known])
+
+    def features(pits: np.ndarray) -> np.ndarray:
+        first = np.cos(np.float32(np.pi) * pits.T[known])
         # cos(2 x) and cos(3 x) from cos(x).
-        features = [first, 2 * first**2 - 1, (4 * first**2 - 3) * first][:_FEATURES]
-        yield np.sqrt(np.float32(2)) * np.stack(features), basis
+        cosines = [first, 2 * first**2 - 1, (4 * first**2 - 3) * first]
+        return np.sqrt(np.float32(2)) * np.stack(cosines)
+
+    rows = jnp.arange(min(data.n, _MOST_ROWS), dtype=jnp.int32)
+    draw = functools.partial(drawn_pits, jax.random.fold_in(key, 3), rows)
+    return pits, draw, features, basis[None]
+
+
+def _of_labels(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
+    n = ties.size
+    probabilities = np.asarray(label_probabilities(data))[:n]
+    judged = _judged_labels(probabilities)
+    expected = probabilities[np.arange(n), judged]
+    deviations = np.sqrt((expected * (1 - expected)).sum(axis=1))[:, None, None]
+
+    def features(labels: np.ndarray) -> np.ndarray:
+        residuals = (labels.T[None] == judged[:, :, None]) - expected[:, :, None]
+        return residuals / np.where(deviations > 0, deviations, 1)
+
+    draw = functools.partial(drawn_labels, key, data)
+    basis = np.stack([_cosines(row, ties) for row in expected])
+    return np.asarray(data.targets)[:n], draw, features, basis
 
 
 @jax.jit
 def _locations(data: Data) -> jax.Array:
     return clean(data).predictions.location()
-
-
-def _features_of_labels(rng: np.random.Generator, key: jax.Array, data: Data) -> _Features:
-    n = min(data.n_kept(), _MOST_ROWS)
-    targets, basis = np.asarray(data.targets)[:n], np.empty(0)
-    for group in range(_GROUPS):
-        probabilities, drawn = (np.asarray(x) for x in drawn_labels(key, data, np.int32(group)))
-        probabilities, labels = probabilities[:n], np.column_stack([targets, drawn[:, :n].T])
-        judged = _judged_labels(probabilities)
-        expected = probabilities[np.arange(n), judged]
-        deviations = np.sqrt((expected * (1 - expected)).sum(axis=1, keepdims=True))
-        if group == 0:
-            basis = np.stack([_cosines(rng, row) for row in expected])
-        residuals = (labels[None] == judged[:, :, None]) - expected[:, :, None]
-        yield residuals / np.where(deviations > 0, deviations, 1)[:, :, None], basis
 
 
 def _judged_labels(probabilities: np.ndarray) -> np.ndarray:
@@ -236,10 +230,10 @@ def _judged_labels(probabilities: np.ndarray) -> np.ndarray:
     return np.concatenate([probabilities.argmax(axis=1)[None], same])
 
 
-def _cosines(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
+def _cosines(values: np.ndarray, ties: np.ndarray) -> np.ndarray:
     """Orthonormal cosines of ranks, ``[1 + cosines, n]``; random numbers break ties."""
     n = values.size
-    ranks = np.argsort(np.lexsort([rng.random(n), values]))
+    ranks = np.argsort(np.lexsort([ties, values]))
     waves = np.cos(np.pi * np.arange(_COSINES + 1)[:, None] * (ranks + 0.5) / n)
     waves[1:] *= 2**0.5
     return (waves / n**0.5).astype(np.float32)

@@ -9,12 +9,13 @@ import numpy as np
 
 from calibjax._between import Between
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, Dependence
+from calibjax._rows import Data, Dependence, padded
 from calibjax._struct import widest_dtype
 from calibjax.distributions import SurvivalCurve
-from calibjax.evaluation._censored import remark_on_hidden
+from calibjax.evaluation._censored import remark_on_censoring
 from calibjax.evaluation._dependence import INDEPENDENT, remarks_on_rows
-from calibjax.evaluation._rows import log_scores, named_rows, without_targets
+from calibjax.evaluation._measure import log_scores
+from calibjax.evaluation._wording import named_rows
 from calibjax.intervals import FEW_EVENTS, expected_rare_events
 from calibjax.scores import pit_interval_of_data
 
@@ -22,30 +23,25 @@ from calibjax.scores import pit_interval_of_data
 _FEW_ROWS = 50
 
 
-def remarks(
-    predictions: Distribution,
-    targets: np.ndarray | Between,
-    weights: np.ndarray | None = None,
-    dependence: Dependence = INDEPENDENT,
-) -> list[str]:
+def remarks(data: Data, dependence: Dependence = INDEPENDENT) -> list[str]:
     """Sentences about what is missing, and intervals that may be too narrow; mostly none."""
-    found, n = [], len(predictions)
-    if n < _FEW_ROWS:
+    found = []
+    if data.n < _FEW_ROWS:
         found.append(
             f"Few rows: with fewer than {_FEW_ROWS}, intervals of the SKCE and of means may be too "
             "narrow."
         )
-    found += remarks_on_rows(weights, dependence)
-    hidden = remark_on_hidden(predictions, targets)
-    if hidden is not None:
-        found.append(hidden)
-    if isinstance(targets, Between):
-        return found
+    found += remarks_on_rows(data, dependence)
+    if isinstance(data.targets, Between):
+        return [*found, remark_on_censoring(data)]
     # Data that happen to lack a rare event look as if there were none: the model counts, too.
-    rows = without_targets(predictions)
+    rows = padded(Data.unchecked(data.predictions))
     expected = float(expected_rare_events(None, (rows.predictions, rows.where)))
     # Where no number has a positive probability, nothing is a rare event.
-    observed = _uncommon(targets) if math.isfinite(expected) else math.inf
+    observed = math.inf
+    if math.isfinite(expected):
+        # All but the most common target.
+        observed = data.n - int(np.unique(np.asarray(data.targets), return_counts=True)[1].max())
     if min(expected, observed) < FEW_EVENTS:
         differ = "target differs" if observed == 1 else "targets differ"
         found.append(
@@ -54,11 +50,6 @@ def remarks(
             "where none came."
         )
     return found
-
-
-def _uncommon(targets: np.ndarray) -> int:
-    """How many targets differ from the most common one."""
-    return len(targets) - int(np.unique(targets, return_counts=True)[1].max())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from calibjax.evaluation._censored import n_hidden
+from calibjax.evaluation._censored import n_unknown
 from calibjax.kernels import describe
 from calibjax.recalibration import is_end_of_range
 
@@ -28,7 +28,7 @@ def saved(evaluation: Any) -> dict[str, Any]:
         "pvalue": evaluation.pvalue,
         "level": evaluation.level,
         "n": evaluation.n,
-        "n_hidden": n_hidden(evaluation.targets),
+        "n_hidden": n_unknown(evaluation.targets),
         "n_effective": evaluation.n_effective,
         "assumes": evaluation.units or "independent rows",
         "pvalue_of_neighbours": evaluation.pvalue_of_neighbours,

@@ -5,47 +5,32 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from calibjax._between import Between
 from calibjax._distribution import Distribution
+from calibjax.evaluation._censored import n_unknown, shift_in_words
 from calibjax.evaluation._direction import Direction, directions_in_words
 from calibjax.evaluation._effect import Effect, deviation_ratio
-from calibjax.evaluation._measures import Measure
-from calibjax.evaluation._number import number
-from calibjax.evaluation._remarks import Impossible, in_words
+from calibjax.evaluation._groups import segments_in_words
+from calibjax.evaluation._measures import EVENTS, MEAN_PIT, Measure
+from calibjax.evaluation._remarks import in_words
+from calibjax.evaluation._wording import interval_text, number
 from calibjax.recalibration import is_end_of_range
 
 
-def verdict(
-    pvalue: float,
-    level: float,
-    predictions: Distribution,
-    effect: Effect,
-    directions: Sequence[Direction],
-    worst: str | None,
-    impossible: Impossible,
-    towards: str | None = None,
-    rows: str | None = None,
-    segments: str | None = None,
-    mending: str | None = None,
-) -> str:
+def verdict(evaluation: Any) -> str:
     """Whether the model is calibrated, which way it is wrong, how far off, and where most of all.
 
-    Args:
-        pvalue: the p-value of `calibration_test`.
-        level: the model is called not calibrated if the p-value is at most this.
-        predictions: the n predictions.
-        effect: the size of the error.
-        directions: the clear directions of the whole model, the main one first.
-        worst: where the model is wrong, in words, if that is known.
-        impossible: the rows whose targets the model gave the probability 0.  If the others are not
-            rejected, nothing else is said to be wrong.
-        towards: in which direction targets differ that are not known exactly.
-        rows: the number of rows, and what is special about them, in words.
-        segments: for whom the model is wrong, in words, or None.
-        mending: what a recalibration does, a sentence, or None.
+    If the rows without impossible targets are not rejected, nothing else is said to be wrong.
     """
-    certain = in_words(impossible, predictions)
-    found = f"(p = {pvalue:.3g}, {rows or f'{len(predictions)} rows'})"
-    if pvalue > level:
+    level, effect, predictions = evaluation.level, evaluation.effect, evaluation.predictions
+    certain, towards = in_words(evaluation.impossible, predictions), None
+    segments = segments_in_words(evaluation.segments, level)
+    rows = f"{evaluation.n} rows" + ("" if evaluation.units is None else f", {evaluation.units}")
+    if isinstance(evaluation.targets, Between):
+        rows += f", {n_unknown(evaluation.targets)} of hidden targets"
+        towards = shift_in_words(evaluation.measures[MEAN_PIT], evaluation.measures.get(EVENTS))
+    found = f"(p = {evaluation.pvalue:.3g}, {rows})"
+    if not evaluation.rejected:
         certificate = ""
         if effect.equivalent is not None:
             upper = _too_sure(predictions, float(effect.equivalent.confidence_interval.high))
@@ -60,11 +45,13 @@ def verdict(
         refuted = f"{certain}, which never happens to a calibrated model"
         return f"{refuted}; no other sign of miscalibration {found}{certificate}."
     details = [certain]
-    if not impossible.is_all(level):
-        details += [towards or _how_far_off(predictions, effect, directions), segments, worst]
+    if not evaluation.impossible.is_all(level):
+        how = towards or _how_far_off(predictions, effect, evaluation.directions)
+        details += [how, segments, evaluation.worst]
     said = "; ".join(detail for detail in details if detail)
-    beside = f" {mending}" if mending else ""
-    return f"Not calibrated {found}{': ' if said else ''}{said}.{beside}"
+    mending = evaluation.mending
+    then = "" if mending is None else mending.in_words(level, segments is not None)
+    return f"Not calibrated {found}{': ' if said else ''}{said}.{' ' if then else ''}{then}"
 
 
 def temperature_text(best_temperature: float) -> str:
@@ -230,11 +217,3 @@ def value_text(name: str, measure: Measure) -> str:
     if name == BEST_TEMPERATURE and is_end_of_range(measure.value):
         return f"{'≥' if measure.value > 1 else '≤'} {number(measure.value)}"
     return number(measure.value)
-
-
-def interval_text(interval: tuple[float, float] | None) -> str:
-    """Both ends of an interval, one number if they are equal, or nothing."""
-    if interval is None:
-        return ""
-    low, high = map(number, interval)
-    return low if low == high else f"{low} … {high}"

@@ -24,12 +24,14 @@ from calibjax.resampling._multipliers import (
 )
 from calibjax.resampling._rank import (
     Level,
+    as_multiple,
     check_resamples,
     checked_level,
     counted_pvalue,
     counted_pvalue_with_ties,
     critical_value,
     holm,
+    host_pvalue,
     normal_quantile,
     one_level,
     rank_of_level,

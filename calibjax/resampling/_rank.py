@@ -85,6 +85,20 @@ def counted_pvalue_with_ties(values: jax.Array) -> jax.Array:
     return counted_pvalue(values[-1] - rounding_of(values), values[:-1])
 
 
+def host_pvalue(values: np.ndarray, rounding: float = 0.0) -> float:
+    """`counted_pvalue` of the last of R + 1 values in NumPy; nearly equal values are equal."""
+    draws, statistic = values[:-1], values[-1]
+    return (1 + int(np.sum(~(draws < statistic - rounding)))) / values.shape[0]
+
+
+def as_multiple(pvalue: jax.Array | float, n_resamples: int) -> float:
+    """The multiple of 1 / (R + 1) that a p-value of R data sets is, without rounding of float32.
+
+    So 0.05 is not above the level 0.05.
+    """
+    return round(float(pvalue) * (n_resamples + 1)) / (n_resamples + 1)
+
+
 def rounding_of(values: jax.Array) -> jax.Array:
     """By how much statistics of equal data may differ, for statistics along the last axis."""
     sizes = jnp.abs(jnp.where(jnp.isfinite(values), values, 0.0))

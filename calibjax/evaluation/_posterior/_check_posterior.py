@@ -20,6 +20,7 @@ from calibjax.evaluation._posterior._ranks import (
 from calibjax.evaluation._posterior._result import ParameterCheck, PosteriorCheck
 from calibjax.evaluation._posterior._simulations import dependence, matched, shared, stuck, swapped
 from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test
+from calibjax.resampling import as_multiple
 
 # What is nearer than this to a common number, as a share of it, is its distance from the number.
 _OFFSET = 0.01
@@ -122,8 +123,7 @@ def check_posterior(
     def test(drawn: Any, true: Any, columns: Any = None) -> tuple[CalibrationTestResult, float]:
         options = {"n_resamples": n_resamples, "covariates": columns}
         result = calibration_test(next(keys), Empirical(drawn), true, **options)
-        # A multiple of 1 / (n_resamples + 1), without the rounding of float32.
-        return result, round(float(result.pvalue) * (n_resamples + 1)) / (n_resamples + 1)
+        return result, as_multiple(result.pvalue, n_resamples)
 
     checks = []
     for name, (true, drawn) in rows.items():

@@ -13,12 +13,13 @@ from matplotlib.figure import Figure
 
 from calibjax import curves, plot
 from calibjax._between import Between
-from calibjax._rows import Data, as_data, padded, with_dependence
+from calibjax._rows import Data, padded
+from calibjax.evaluation._curves import worst_cell
 from calibjax.evaluation._groups import worst_segment
 from calibjax.evaluation._keys import keys_of
-from calibjax.evaluation._label_statistics import judged
+from calibjax.evaluation._redrawn_statistics import judged
 from calibjax.evaluation._remarks import in_words
-from calibjax.evaluation._words import judged_event, shown_names, worst_place
+from calibjax.evaluation._wording import event_name, shown_names
 from calibjax.plot import NotebookFigure, SettledLayout
 from calibjax.segments import Segment, SegmentTestResult
 
@@ -73,7 +74,7 @@ def _pictures(evaluation: Any) -> Iterator[tuple[str, Callable[..., Any], str, s
     band = f"{100 * (1 - evaluation.level):.3g}\N{NO-BREAK SPACE}%"
     if "reliability" in curves:
         curve = curves["reliability"]
-        event = judged_event(evaluation.predictions, classes)
+        event = _judged_event(evaluation.predictions.n_labels, classes)
         yield (
             "reliability",
             functools.partial(plot.reliability, curve),
@@ -119,7 +120,7 @@ def _pictures(evaluation: Any) -> Iterator[tuple[str, Callable[..., Any], str, s
             "How often targets lie in central intervals, against what these promise.",
             "Coverage of central intervals. " + _outside(coverage.coverage, coverage, "", "levels"),
         )
-    seen = _seen(evaluation, worst_place(curves, classes))
+    seen = _seen(evaluation, worst_cell(curves, classes))
     chance = (
         "What chance explains is grey: a calibrated model has any colour with a probability of "
         f"{evaluation.level:.3g}."
@@ -162,12 +163,17 @@ def _pictures(evaluation: Any) -> Iterator[tuple[str, Callable[..., Any], str, s
     )
 
 
-def _seen(evaluation: Any, place: str | None) -> str:
+def _judged_event(n_labels: int, classes: list[Any] | None) -> str:
+    """The event of which a reliability diagram of label predictions shows the probability."""
+    return f"{event_name(classes)} came" if n_labels == 2 else "the most likely class came"
+
+
+def _seen(evaluation: Any, worst: str | None) -> str:
     """Where the maps show an error, and rows that no cell shows; the verdict says the same."""
     impossible = in_words(evaluation.impossible, evaluation.predictions)
     said = [] if impossible is None else [f"{impossible}."]
-    if place is not None and not evaluation.impossible.is_all(evaluation.level):
-        said.append(f"{place[0].upper()}{place[1:]}.")
+    if worst is not None and not evaluation.impossible.is_all(evaluation.level):
+        said.append(f"{worst[0].upper()}{worst[1:]}.")
     return " ".join(said) or "Nothing differs by more than chance."
 
 
@@ -214,14 +220,13 @@ def pictures_of_groups(evaluation: Any) -> list[tuple[Segment, Figure]]:
     They run the programs of the pictures of all rows.  Bands hold for all of them at once, by
     Bonferroni, and axes are the same.
     """
-    predictions, result = evaluation.predictions, evaluation.segments
+    result = evaluation.segments
     if result is None or isinstance(evaluation.targets, Between):
         return []
     groups = _groups_of_a_column(result, evaluation.level)
     if not groups:
         return []
-    data = as_data(predictions, evaluation.targets, weights=evaluation.weights)
-    data = padded(with_dependence(data, evaluation.dependence))
+    data = padded(evaluation.data)
     drawn = [(group, _drawn(evaluation, data, result.rows(group), len(groups))) for group in groups]
     top = max(ax.get_ylim()[1] for _, ax in drawn)
     for group, ax in drawn:

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from calibjax.evaluation._number import number
-from calibjax.evaluation._summary import interval_text
+from calibjax.evaluation._wording import interval_text, number
 from calibjax.hypothesis_tests import CalibrationTestResult
 from calibjax.kernels import (
     DistanceKernel,

@@ -11,12 +11,10 @@ import numpy as np
 from calibjax._between import Between
 from calibjax.evaluation._censored import target_in_words
 from calibjax.evaluation._groups import GroupVerdicts, segments_in_words
-from calibjax.evaluation._number import number
 from calibjax.evaluation._report._figures import figures_of, figures_of_groups
 from calibjax.evaluation._report._kernels import lines_of_kernels
-from calibjax.evaluation._rows import named_rows
-from calibjax.evaluation._summary import interval_text, rows_of_summary, value_text
-from calibjax.evaluation._words import class_name, shown_names
+from calibjax.evaluation._summary import rows_of_summary, value_text
+from calibjax.evaluation._wording import class_name, interval_text, named_rows, number, shown_names
 from calibjax.segments import SegmentTestResult
 
 # So many lines of rows, of which some stand for several equal ones, but not for more than these.
@@ -141,7 +139,7 @@ def rows_of_page(evaluation: Any) -> list[dict[str, str]]:
     Rows that are equal in all of it are one line.
     """
     rows: dict[tuple[str, str, str], list[int]] = {}
-    for row in evaluation.worst_places(_MOST_EQUAL_ROWS).tolist():
+    for row in evaluation.worst_indices(_MOST_EQUAL_ROWS).tolist():
         line = _line(evaluation, row)
         if line not in rows and len(rows) == _N_ROWS:
             break

@@ -1,10 +1,13 @@
-"""Scores and calibration errors of labels, for the targets and for redrawn ones.
+"""Statistics of the targets and of data sets drawn from the predictions, in NumPy.
 
-In NumPy: a program that computes all of them takes longer to compile than they take to compute.
+A program that computes all of them takes longer to compile than they take to compute.  What is
+drawn, and p-values, are those of `resampling`.
 """
 
 import functools
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +18,37 @@ from calibjax._rows import Data, clean
 from calibjax.curves import smooth_ece_of_data
 from calibjax.estimators import UniformBinning, one_vs_rest_of_data, top_label_of_data
 from calibjax.intervals import Sampling
-from calibjax.resampling import DRAWS_PER_GROUP, draw_targets
+from calibjax.resampling import DRAWS_PER_GROUP, draw_places, draw_targets
 
 # The bins of an ECE.
 _BINNING = UniformBinning(10)
+
+
+def under_model_on_host(
+    statistic: Callable[[np.ndarray], Any],
+    draw: Callable[[np.int32], jax.Array],
+    observed: np.ndarray,
+    n_resamples: int,
+) -> Any:
+    """``statistic(targets)`` of R draws from the model, and last of the observed targets.
+
+    Args:
+        statistic: a function of the targets of D data sets ``[D, n]``, a tree of arrays ``[D, …]``.
+        draw: the targets of a group of data sets, ``[DRAWS_PER_GROUP, ≥ n]``, by its number.
+        observed: the targets, ``[n]``.
+        n_resamples: the number of draws, R.
+
+    Returns:
+        The tree with arrays ``[R + 1, …]``.
+    """
+    groups = range(-(-n_resamples // DRAWS_PER_GROUP))
+    drawn = (np.asarray(draw(np.int32(k)))[:, : observed.size] for k in groups)
+    *of_draws, last = map(statistic, itertools.chain(drawn, [observed[None]]))
+    return jax.tree.map(
+        lambda value, *draws: np.concatenate([np.concatenate(draws)[:n_resamples], value]),
+        last,
+        *of_draws,
+    )
 
 
 def label_statistics(
@@ -29,10 +59,8 @@ def label_statistics(
     Means have the weights of the rows.  With them comes the ECE of `judged`.  Draw r of a row
     depends only on (key, row, r).
     """
-    shares = Sampling.of_data(data).shares()
-    n, groups = data.n_kept(), range(n_resamples // DRAWS_PER_GROUP + 1)
-    held, first_draws = (np.asarray(x) for x in drawn_labels(key, data, np.int32(0)))
-    held = held[:n]
+    shares, n = Sampling.of_data(data).shares(), data.n_kept()
+    observed, held = np.asarray(data.targets)[:n], np.asarray(label_probabilities(data))[:n]
     probabilities = held.astype(np.float64)
     n_classes, most_likely = probabilities.shape[1], probabilities.argmax(axis=1)
     squared_norm = np.square(probabilities).sum(axis=1, keepdims=True)
@@ -53,9 +81,9 @@ def label_statistics(
     is_in_bin = shares[:, None] * (bins[:, None] == np.arange(expected.size))
 
     def row_scores(targets: np.ndarray) -> dict[str, np.ndarray]:
-        places = first_of_row + targets
+        cells = first_of_row + targets
         return {"accuracy": (targets == most_likely).astype(float)} | {
-            name: table.ravel().take(places) for name, table in tables.items()
+            name: table.ravel().take(cells) for name, table in tables.items()
         }
 
     def statistics(targets: np.ndarray) -> dict[str, np.ndarray]:
@@ -63,13 +91,8 @@ def label_statistics(
         errors = np.abs(events - expected).sum(axis=1)
         return {name: x @ shares for name, x in row_scores(targets).items()} | {"ECE": errors}
 
-    later_draws = (np.asarray(drawn_labels(key, data, np.int32(k))[1]) for k in groups[1:])
-    data_sets = itertools.chain([first_draws], later_draws, [np.asarray(data.targets)[None]])
-    *drawn_values, observed_values = (statistics(targets[:, :n]) for targets in data_sets)
-    return row_scores(np.asarray(data.targets)[:n]), {
-        name: np.append(np.concatenate([x[name] for x in drawn_values])[:n_resamples], last)
-        for name, last in observed_values.items()
-    }
+    draw = functools.partial(drawn_labels, key, data)
+    return row_scores(observed), under_model_on_host(statistics, draw, observed, n_resamples)
 
 
 def _ranked_scores(probabilities: np.ndarray) -> np.ndarray:
@@ -85,12 +108,22 @@ def _ranked_scores(probabilities: np.ndarray) -> np.ndarray:
 
 
 @functools.partial(quick_jit, simple_loops=True)
-def drawn_labels(key: jax.Array, data: Data, group: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The probabilities of all labels ``[n, m]``, and labels of each row, ``[draws, n]``."""
-    predictions = clean(data).predictions
+def label_probabilities(data: Data) -> jax.Array:
+    """The probabilities of all labels ``[n, m]``."""
+    return clean(data).predictions.label_probabilities()
+
+
+@functools.partial(quick_jit, simple_loops=True)
+def drawn_labels(key: jax.Array, data: Data, group: jax.Array) -> jax.Array:
+    """A group of draws of the label of each row, ``[DRAWS_PER_GROUP, n]``."""
     rows = jnp.arange(data.n, dtype=jnp.int32)
-    drawn = draw_targets(key, predictions, rows, group)
-    return predictions.label_probabilities(), drawn.T
+    return draw_targets(key, clean(data).predictions, rows, group).T
+
+
+@functools.partial(quick_jit, simple_loops=True)
+def drawn_pits(key: jax.Array, rows: jax.Array, group: jax.Array) -> jax.Array:
+    """A group of draws of the PIT of each row, ``[DRAWS_PER_GROUP, n]``."""
+    return draw_places(key, rows, group[None], jnp.float32)[0].T
 
 
 @functools.partial(quick_jit, simple_loops=True)

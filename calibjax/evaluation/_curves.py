@@ -1,0 +1,128 @@
+"""The curves and maps of an evaluation, and where they show an error, in words."""
+
+from statistics import NormalDist
+from typing import Any
+
+import jax
+import numpy as np
+
+from calibjax import curves
+from calibjax._rows import Data
+from calibjax.distributions import Quantiles
+from calibjax.evaluation._measures import shares_of_levels
+from calibjax.evaluation._redrawn_statistics import judged
+from calibjax.evaluation._wording import class_name, event_name, interval_text
+
+
+def curves_of(
+    key: jax.Array, data: Data, confidence_level: float, n_resamples: int
+) -> dict[str, Any]:
+    """What the pictures show of predictions of this family, by name."""
+    options: dict[str, Any] = {"confidence_level": confidence_level, "n_resamples": n_resamples}
+    keys = jax.random.split(key)
+    found: dict[str, Any] = {}
+    if data.predictions.has_labels:
+        binary = judged(data)
+        found["reliability"] = curves.reliability_curve_of_data(
+            keys[0], binary, n_bins=15, **options
+        )
+        found["corp"] = curves.corp_curve(
+            *binary.samples, key=keys[1], where=binary.where, weights=binary.weights, **options
+        )
+        if data.predictions.is_ordered:
+            of_pit = jax.random.fold_in(key, len(keys))
+            found["pit"] = curves.pit_curve_of_data(of_pit, data, n_bins=20, **options)
+    elif data.predictions.target_shape == "n":
+        found["pit"] = curves.pit_curve_of_data(keys[0], data, n_bins=20, **options)
+        found["coverage"] = curves.coverage_curve_of_data(keys[1], data, n_levels=19, **options)
+    return found | map_of(key, data, confidence_level, n_resamples)
+
+
+def map_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int) -> dict[str, Any]:
+    """The map that shows where predictions of this family are wrong, by its name; or none."""
+    options: dict[str, Any] = {"confidence_level": confidence_level, "n_resamples": n_resamples}
+    if data.predictions.has_labels:
+        return {"witness": curves.witness_map_of_data(key, data, n_bins=10, **options)}
+    if data.predictions.target_shape != "n":
+        return {}
+    return {"residuals": curves.residual_map_of_data(key, data, n_bins=5, **options)}
+
+
+def worst_cell(curves: dict[str, Any], classes: list[Any] | None) -> str | None:
+    """Where the maps of an evaluation show an error, in words with the number of rows.
+
+    The clearest error and the largest one may be in two cells; None if no cell is significant.
+    """
+    for name, in_words in ("witness", _class_in_words), ("residuals", _residual_in_words):
+        if name in curves:
+            cells = curves[name].worst_cell(), curves[name].largest_cell()
+            if None in cells:
+                return None
+            clearest, largest = (in_words(curves[name], cell, classes) for cell in cells)
+            return _clearest_and_largest(clearest, largest)
+    return None
+
+
+def _clearest_and_largest(clearest: str, largest: str) -> str:
+    if clearest == largest:
+        return f"worst where {clearest}"
+    return f"clearest where {clearest}; largest where {largest}"
+
+
+def worst_level(data: Data, confidence_level: float) -> str | None:
+    """Of quantile forecasts the levels with the clearest and the largest error, in words, or None.
+
+    An error is clear if more targets are below, or fewer at or below, than by chance, at all K
+    levels with the probability `confidence_level`, in the normal approximation with Bonferroni's
+    correction.
+    """
+    if not isinstance(data.predictions, Quantiles):
+        return None
+    levels, below, up_to = shares_of_levels(*data.samples)
+    excess, lack = below.mean(axis=0) - levels, levels - up_to.mean(axis=0)
+    gaps = np.maximum(excess, lack)
+    scores = gaps / np.sqrt(levels * (1 - levels) / len(below))
+    critical = NormalDist().inv_cdf(1 - (1 - confidence_level) / (2 * len(levels)))
+    if scores.max() < critical:
+        return None
+
+    def in_words(worst: int) -> str:
+        is_lack = lack[worst] > excess[worst] and np.any(below[:, worst] != up_to[:, worst])
+        counted, where = (up_to, "at or below") if is_lack else (below, "below")
+        return (
+            f"quantiles have the level {levels[worst]:.4g}: {counted[:, worst].mean():.1%} of the "
+            f"targets lie {where} them"
+        )
+
+    largest = np.argmax(np.where(scores < critical, -1.0, gaps))
+    return _clearest_and_largest(in_words(int(np.argmax(scores))), in_words(int(largest)))
+
+
+# With NumPy: programs of XLA would be compiled for the indices.
+def _class_in_words(witness: Any, cell: tuple[int, int], classes: list[Any] | None) -> str:
+    row, column = cell
+    low, high = np.asarray(witness.probability_edges)[column : column + 2].tolist()
+    fields = witness.predicted, witness.value, witness.count
+    predicted, excess, n = (float(np.asarray(x)[cell]) for x in fields)
+    labels = np.asarray(witness.classes).tolist()
+    name = event_name(classes) if labels == [1] else class_name(classes, labels[row])
+    return (
+        f"{name} gets {low:.2g} to {high:.2g}: predicted {predicted:.1%} on average, "
+        f"observed {predicted + excess:.1%} ({n:.0f} rows)"
+    )
+
+
+def _residual_in_words(residuals: Any, cell: tuple[int, int, int], _: Any) -> str:
+    layer, *indices = cell
+    edges = residuals.location_edges, residuals.spread_edges
+    means, deviations = (
+        interval_text(tuple(np.asarray(x)[k : k + 2].tolist()), " to ")
+        for x, k in zip(edges, indices, strict=True)
+    )
+    value = float(np.asarray(residuals.value)[cell])
+    if layer == 0:
+        found = f"targets are {abs(value):.2g} deviations {'higher' if value > 0 else 'lower'}"
+    else:
+        found = f"errors are {(1 + value) ** 0.5:.2g} times as large as predicted"
+    n = int(np.asarray(residuals.count)[tuple(indices)])
+    return f"means are {means} and deviations {deviations}: {found} ({n} rows)"

@@ -1,0 +1,64 @@
+"""Numbers, rows and classes as people read them, for sentences, tables and pictures."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from calibjax.segments import first_of
+
+# Below it whole numbers have all their digits, in place of a power of ten.
+_LARGE = 1e6
+# Words name so many rows, and count the others.
+_MOST_ROWS = 5
+# Longer names of classes are cut.
+_MOST_LETTERS = 40
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number with so many digits, also if it is infinite; nothing if there is none."""
+    if math.isnan(value):
+        return ""
+    if 10**digits <= abs(value) < _LARGE:
+        return f"{value:.0f}"
+    # Zero has no sign for people.
+    return f"{value + 0.0:.{digits}g}".replace("inf", "∞")
+
+
+def interval_text(interval: tuple[float, float] | None, between: str = " … ") -> str:
+    """Both ends of an interval, one number if they are equal, or nothing."""
+    if interval is None:
+        return ""
+    low, high = map(number, interval)
+    return low if low == high else f"{low}{between}{high}"
+
+
+def named_rows(rows: np.ndarray) -> str:
+    """Rows by their names: "row 17", or "rows 0, 1, 2, 3, 4 and 12 more"."""
+    return f"{'row' if len(rows) == 1 else 'rows'} {first_of(rows.tolist(), _MOST_ROWS)}"
+
+
+def class_name(classes: list[Any] | None, label: int) -> str:
+    """The name of a class in quotes, or its number if classes have no names."""
+    name = label if classes is None else classes[label]
+    return repr(_cut(name)) if isinstance(name, str) else f"class {name}"
+
+
+def event_name(classes: list[Any] | None) -> str:
+    """The second of two classes: its name in quotes, or the event if classes have no names."""
+    return "the event" if classes is None else class_name(classes, 1)
+
+
+def shown_names(classes: list[Any] | None) -> list[str] | None:
+    """The names of the classes as pages and pictures can show them.
+
+    Lines and control characters are written as Python writes them.
+    """
+    if classes is None:
+        return None
+    names = [_cut(str(name)) for name in classes]
+    return ["".join(x if x.isprintable() else repr(x)[1:-1] for x in name) for name in names]
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…"
