@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from calibjax.cli import app
 from calibjax.cli._columns import Columns
-from calibjax.cli._files import read_tables
+from calibjax.cli._read_tables import read_tables
 from calibjax.cli._terminal import BadInput
 
 COMMAS = "p_a,p_b,label\n0.5,0.5,a\n0.2,0.8,b\n"

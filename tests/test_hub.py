@@ -15,7 +15,7 @@ from calibjax import evaluation
 from calibjax.cli import app
 from calibjax.evaluation._keys import keys_of
 from calibjax.hub import HubForecasts, hub_table, read_hub
-from calibjax.hub._scores import mean_scores
+from calibjax.hub._hub_table import mean_scores
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 HEADER = "reference_date,location,target_end_date,output_type,output_type_id,value\n"

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._text import listed
-from calibjax.cli._files import read_tables
-from calibjax.cli._harness import ANSWERS, PROBS, PROBS_PER_LETTER, TARGET
+from calibjax.cli._json import ANSWERS, PROBS, PROBS_PER_LETTER, TARGET
+from calibjax.cli._read_tables import read_tables
 from calibjax.cli._table import FileTable
 from calibjax.cli._terminal import BadInput
 from calibjax.distributions import Categorical

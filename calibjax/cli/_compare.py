@@ -8,14 +8,13 @@ import numpy as np
 import typer
 
 from calibjax.cli._columns import Columns, in_order
-from calibjax.cli._options import AsJson, Level, Seed
+from calibjax.cli._options import AsJson, Level, Seed, with_options
 from calibjax.cli._terminal import BadInput, as_text, check_level, one_line_errors, working
-from calibjax.cli._with_columns import with_columns
 from calibjax.evaluation import Model, dependence_of, remarks_on_independence
 from calibjax.intervals import compare_calibration
 
 
-@with_columns()
+@with_options()
 def compare(
     files: Annotated[list[Path], typer.Argument(help="Two files or more, with the same targets.")],
     columns: Columns,

@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from calibjax.cli._columns import Columns
-from calibjax.cli._options import AsJson, Files, Level, Seed, names_of_list
+from calibjax.cli._options import AsJson, Files, Level, Seed, names_of_list, with_options
 from calibjax.cli._terminal import check_folder, check_level, one_line_errors, working
-from calibjax.cli._with_columns import with_columns
 from calibjax.evaluation import Evaluation, GroupVerdicts, evaluate_model, groups_of
 
 
-@with_columns()
+@with_options()
 def evaluate(
     files: Files,
     columns: Columns,

@@ -9,7 +9,6 @@ from jax.scipy.special import ndtr
 
 from calibjax._distribution import Distribution
 from calibjax._rows import Dependence, as_data, with_dependence
-from calibjax.cli._beside import Beside
 from calibjax.distributions import Empirical, Normal, Quantiles
 from calibjax.evaluation import Model
 from calibjax.hypothesis_tests import calibration_test
@@ -83,7 +82,7 @@ class HeldOut:
 def held_out(
     model: Model,
     method: str,
-    beside: Beside,
+    beside: dict[str, Any],
     dependence: Dependence,
     lower: float | None,
     seed: int,
@@ -107,9 +106,7 @@ def held_out(
     else:  # forecasts of one week are wrong together
         folds, by = np.arange(n) * count // n, "of rows one after another"
     together: dict[str, Any] = {"clusters": clusters, "times": times}
-    mended = cross_fit(
-        predictions, targets, method, folds, lower=lower, **together, **beside._asdict()
-    )
+    mended = cross_fit(predictions, targets, method, folds, lower=lower, **together, **beside)
     if isinstance(predictions, Normal):
         mended = normal_again(mended)
     key = jax.random.key(seed)

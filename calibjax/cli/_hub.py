@@ -9,7 +9,8 @@ import typer
 
 from calibjax import evaluation
 from calibjax._rows import Dependence
-from calibjax.cli._options import HELP, AsJson, Level, Seed
+from calibjax._text import listed
+from calibjax.cli._options import AsJson, Level, Seed, names_of_list, with_options
 from calibjax.cli._terminal import (
     BadInput,
     as_text,
@@ -21,38 +22,30 @@ from calibjax.cli._terminal import (
 from calibjax.hub import HubForecasts, hub_table, read_hub
 
 
+@with_options(
+    target_data="What was observed: oracle output or a time series.",
+    target="The value of the column target, if there are several.",
+    output_type="quantile, sample, pmf or cdf, if there are several.",
+    ordered="The categories of pmf in their order, such as low,moderate,high.",
+    model="Evaluate this model as `calibjax evaluate` does.",
+    first="The model that the others are compared with.",
+    segments="With --model: columns such as location,horizon; for whom is it wrong?",
+    html="With --model: write a report here.",
+)
 def hub(
     model_output: Annotated[
         Path,
         typer.Argument(help="The folder model-output, of which a folder is a model, or a file."),
     ],
-    target_data: Annotated[
-        Path, typer.Option(help="What was observed: oracle output or a time series.")
-    ],
-    target: Annotated[
-        str | None, typer.Option(help="The value of the column target, if there are several.")
-    ] = None,
-    output_type: Annotated[
-        str | None, typer.Option(help="quantile, sample, pmf or cdf, if there are several.")
-    ] = None,
-    ordered: Annotated[
-        str | None,
-        typer.Option(help="The categories of pmf in their order, such as low,moderate,high."),
-    ] = None,
-    sort_quantiles: Annotated[
-        bool, typer.Option("--sort-quantiles", help=HELP["sort_quantiles"])
-    ] = False,
-    model: Annotated[
-        str | None, typer.Option(help="Evaluate this model as `calibjax evaluate` does.")
-    ] = None,
-    first: Annotated[
-        str | None, typer.Option(help="The model that the others are compared with.")
-    ] = None,
-    segments: Annotated[
-        str | None,
-        typer.Option(help="With --model: columns such as location,horizon; for whom is it wrong?"),
-    ] = None,
-    html: Annotated[Path | None, typer.Option(help="With --model: write a report here.")] = None,
+    target_data: Path,
+    target: str | None = None,
+    output_type: str | None = None,
+    ordered: str | None = None,
+    sort_quantiles: bool = False,
+    model: str | None = None,
+    first: str | None = None,
+    segments: str | None = None,
+    html: Path | None = None,
     as_json: AsJson = False,
     level: Level = 0.05,
     seed: Seed = 0,
@@ -75,7 +68,6 @@ def hub(
             raise BadInput("--segments and --html can be used only together with --model.")
         if html is not None:
             check_folder(html)
-        categories = None if ordered is None else ordered.split(",")
         with working("Reading"), warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             read = read_hub(
@@ -83,13 +75,13 @@ def hub(
                 target_data,
                 target=target,
                 output_type=output_type,
-                ordered=categories,
+                ordered=names_of_list(ordered) or None,
                 sort=sort_quantiles,
             )
         for warning in warned:
             typer.echo(str(warning.message), err=True)
         if model is not None and model not in read:
-            raise BadInput(f"--model must be one of {', '.join(read)}, got {model}.")
+            raise BadInput(f"--model must be one of {listed(list(read))}, got {model}.")
         for forecasts in read.values() if model is None else [read[model]]:
             if forecasts.n_unobserved or forecasts.left_out:
                 typer.echo(str(forecasts), err=True)
@@ -98,7 +90,7 @@ def hub(
             if html is not None:
                 found.to_html(html)
             typer.echo(found.to_json() if as_json else found)
-            rejected = bool(found.rejected)
+            rejected = found.rejected
         else:
             with working(f"Testing {len(read)} models") as now:
                 table = hub_table(jax.random.key(seed), read, first=first, watch=now)
@@ -110,16 +102,13 @@ def hub(
 def _evaluated(
     forecasts: HubForecasts, level: float, seed: int, segments: str | None
 ) -> evaluation.Evaluation:
-    dependence, groups = Dependence(), None
-    if forecasts.horizon is not None:
-        dependence = Dependence(times=forecasts.times, horizon=forecasts.horizon)
-    if segments is not None:
-        names = segments.split(",")
-        for name in names:
-            if name not in forecasts.tasks:
-                known = ", ".join(forecasts.tasks)
-                raise BadInput(f"--segments: there is no column {name}, only {known}.")
-        groups = {name: forecasts.tasks[name] for name in names}
+    groups = {}
+    for name in names_of_list(segments):
+        if name not in forecasts.tasks:
+            raise BadInput(
+                f"--segments: there is no column {name}, only {listed(list(forecasts.tasks))}."
+            )
+        groups[name] = forecasts.tasks[name]
     with working(f"Testing {len(forecasts.targets)} forecasts"):
         return evaluation.evaluate_read(
             forecasts.predictions,
@@ -127,8 +116,6 @@ def _evaluated(
             seed=seed,
             classes=forecasts.categories,
             level=level,
-            weights=None,
-            dependence=dependence,
-            columns=[],
-            groups=groups,
+            dependence=Dependence(**forecasts.dependence),
+            groups=groups or None,
         )

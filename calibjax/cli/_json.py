@@ -1,4 +1,12 @@
-"""JSON, an object for each row: columns are its keys, and p.cat is the key cat of an object p."""
+"""JSON, an object for each row: columns are its keys, and p.cat is the key cat of an object p.
+
+Logs of lm-evaluation-harness have an object for each question of multiple choice: `filtered_resps`
+holds [log-likelihood, is it greedy] for each option, as texts, and `target` the index of the right
+one.  The probabilities of the options are exp(log-likelihood), divided by their sum, as the harness
+itself compares them for acc.  For acc_norm it compares log-likelihoods per letter, of which a
+second column is made.  With acc_mutual_info the second half of the log-likelihoods are those of the
+options without their question.
+"""
 
 import json
 from codecs import BOM_UTF8
@@ -9,9 +17,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from calibjax.cli._harness import with_probabilities
 from calibjax.cli._table import FileTable
 from calibjax.cli._terminal import BadInput
+
+# The columns that stand for what such a log says.
+PROBS, TARGET = "option_probabilities", "target"
+PROBS_PER_LETTER = f"{PROBS}_norm"
+ANSWERS = "filtered_resps"
+_KEYS = {"doc_id", ANSWERS, TARGET}
 
 
 def lines_with(table: FileTable, new: Sequence[pl.Series]) -> bytes:
@@ -53,18 +66,18 @@ def read_json(path: Path, content: bytes) -> FileTable:
     return FileTable(path, columns, np.array(list(rows), int), written=content)
 
 
-def _loaded(place: str, text: bytes) -> Any:
+def _loaded(source: str, text: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:  # also a text that is not UTF-8
-        raise BadInput(f"{place}: this JSON cannot be read: {error}.") from None
+        raise BadInput(f"{source}: this JSON cannot be read: {error}.") from None
 
 
-def _record(place: str, value: Any) -> dict[str, Any]:
+def _record(source: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         came = "a list" if isinstance(value, list) else json.dumps(value)
-        raise BadInput(f"{place}: expected an object, such as {{'p': 0.3, 'y': 1}}, got {came}.")
-    return with_probabilities(_flat(value))
+        raise BadInput(f"{source}: expected an object, such as {{'p': 0.3, 'y': 1}}, got {came}.")
+    return _with_probabilities(_flat(value))
 
 
 def _flat(record: dict[str, Any]) -> dict[str, Any]:
@@ -101,3 +114,32 @@ def _column(name: str, values: list[Any]) -> pl.Series:
         return pl.Series(name, values, pl.Float64, strict=False)
     texts = [x if x is None or isinstance(x, str) else json.dumps(x) for x in values]
     return pl.Series(name, texts, pl.String)
+
+
+def _with_probabilities(record: dict[str, Any]) -> dict[str, Any]:
+    """The record, with the probabilities of the options if it is one of such a log.
+
+    Mended ones stand in it already.  If no option has a finite log-likelihood they are None.
+    """
+    if not _KEYS <= record.keys() or PROBS in record:
+        return record
+    try:
+        values = np.array([float(value) for value, _ in record[ANSWERS]])
+    except (TypeError, ValueError):
+        return record  # an answer in words
+    if "acc_mutual_info" in record:
+        values = values[: len(values) // 2]
+    found = record | {PROBS: _shares(values)}
+    texts = [str(record.get(f"arguments.gen_args_{k}.arg_1", "")) for k in range(len(values))]
+    # A blank comes before the text of an option.
+    letters = [len(text.removeprefix(" ")) for text in texts]
+    if "acc_norm" in record and all(letters):
+        found[PROBS_PER_LETTER] = _shares(values / letters)
+    return found
+
+
+def _shares(values: np.ndarray) -> list[float] | None:
+    if not values.max(initial=-np.inf) > -np.inf:
+        return None
+    shares = np.exp(values - values.max())
+    return (shares / shares.sum()).tolist()

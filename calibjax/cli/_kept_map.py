@@ -1,7 +1,8 @@
-"""A map of predictions in a file, beside the columns that it was fitted to."""
+"""A map of predictions in a file, and the columns that it was fitted to and looks at."""
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from calibjax._files import json_of
 from calibjax._text import listed
 from calibjax.cli._columns import Columns
 from calibjax.cli._terminal import BadInput
-from calibjax.evaluation import Place, Table
+from calibjax.evaluation import Place, Table, group_columns
 from calibjax.recalibration import Recalibrator, content_of, load_recalibrator
 
 
@@ -95,3 +96,25 @@ def described(recalibrator: Recalibrator) -> dict[str, Any]:
         "n_impossible": fit.n_impossible,
         "losses": dict(fit.losses),
     }
+
+
+def columns_beside(
+    table: Table, groups: Sequence[str], covariates: Sequence[str], is_fit: bool
+) -> dict[str, Any]:
+    """Groups and covariates as `fit_recalibrator` and a map take them, columns ``[n]`` by names.
+
+    Each kind is None without any.  Numbers of covariates are finite.  The rows of the fit decide
+    whether texts are numbers, and a map reads those of other rows.
+    """
+    numbers = {name: table.numbers(name) for name in covariates}
+    return {
+        "groups": group_columns(table, groups, read=is_fit) or None,
+        "covariates": numbers or None,
+    }
+
+
+def names_beside(recalibrator: Recalibrator) -> tuple[list[str], list[str]]:
+    """The names of the groups and of the covariates that a map was fitted with."""
+    curve = recalibrator.of_groups
+    groups = [] if curve is None else [column.name for column in curve.coding.columns]
+    return groups, list(recalibrator.fit.covariates)

@@ -18,7 +18,7 @@ from calibjax._text import listed, text_table
 from calibjax.cli._columns import Columns, in_order
 from calibjax.cli._counted_batches import NewFile
 from calibjax.cli._monitor_state import MonitorState, Stream, read_state
-from calibjax.cli._options import AsJson, File, Seed
+from calibjax.cli._options import AsJson, File, Seed, with_options
 from calibjax.cli._terminal import (
     BadInput,
     as_text,
@@ -28,7 +28,6 @@ from calibjax.cli._terminal import (
     one_line_errors,
     working,
 )
-from calibjax.cli._with_columns import with_columns
 from calibjax.evaluation import Model
 
 # What is said of a p-value that float32 cannot tell from 0.
@@ -44,7 +43,7 @@ _PATIENCE = 300.0
 _PAIRS, _MOST, _ROUNDING = 10, 0.9, 2e-3
 
 
-@with_columns(
+@with_options(
     state="Where the evidence is kept, an npz file; the first call creates it.",
     by="The column of the day, or of whatever batch a row belongs to: the evidence is "
     "looked at after each of them, and an alarm says when it rang. Its values must ascend: "

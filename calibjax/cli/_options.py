@@ -1,9 +1,14 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options that several commands have, and what --help says of them."""
 
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_origin
 
 import typer
+
+from calibjax.cli._columns import Columns
 
 _FORMATS = (
     "a .csv, .tsv, .jsonl, .json, .parquet, .arrow or .npz file, also with .gz; - is standard input"
@@ -63,3 +68,53 @@ HELP = COLUMNS | {
 def names_of_list(given: str | None) -> list[str]:
     """The names of a list such as "region,lead"."""
     return [name for name in map(str.strip, (given or "").split(",")) if name]
+
+
+Command = Callable[..., None]
+
+
+def with_options(**help: str) -> Callable[[Command], Command]:
+    """Decorator: arguments of a command are options, and `columns` is one for each of its fields.
+
+    The classes are no option, because names of columns are theirs.
+
+    Args:
+        help: what --help says of options, by their names; of others it says what `HELP` does.
+    """
+
+    def decorate(command: Command) -> Command:
+        fields = inspect.signature(Columns).parameters
+        parameters: list[inspect.Parameter] = []
+        for name, argument in inspect.signature(command).parameters.items():
+            if name == "columns":
+                for field in map(fields.__getitem__, COLUMNS):
+                    kind = bool if field.default is False else str | None
+                    parameters.append(_option(field.replace(annotation=kind), COLUMNS))
+            else:
+                parameters.append(_option(argument, HELP | help))
+
+        takes_columns = "columns" in inspect.signature(command).parameters
+
+        def run(**given: Any) -> None:
+            if takes_columns:
+                given["columns"] = Columns(**{name: given.pop(name) for name in COLUMNS})
+            command(**given)
+
+        with_options: Any = functools.update_wrapper(run, command)
+        # typer reads both.
+        with_options.__signature__ = inspect.Signature(parameters)
+        with_options.__annotations__ = {x.name: x.annotation for x in parameters}
+        return run
+
+    return decorate
+
+
+def _option(argument: inspect.Parameter, help: Mapping[str, str]) -> inspect.Parameter:
+    """The argument as an option with its help, unless it says what it is itself."""
+    argument, name = argument.replace(kind=inspect.Parameter.KEYWORD_ONLY), argument.name
+    if get_origin(argument.annotation) is Annotated:
+        return argument
+    default = ... if argument.default is argument.empty else argument.default
+    return argument.replace(
+        default=typer.Option(default, f"--{name.replace('_', '-')}", help=help[name])
+    )

@@ -11,20 +11,25 @@ import typer
 
 from calibjax._distribution import Distribution
 from calibjax._files import replacing
-from calibjax.cli._beside import Beside, names_beside
 from calibjax.cli._columns import Columns
 from calibjax.cli._held_out import HeldOut, held_out, normal_again
-from calibjax.cli._kept_map import Fitted, as_file, described, kept_map
-from calibjax.cli._options import AsJson, Seed, names_of_list
+from calibjax.cli._kept_map import (
+    Fitted,
+    as_file,
+    columns_beside,
+    described,
+    kept_map,
+    names_beside,
+)
+from calibjax.cli._options import AsJson, Seed, names_of_list, with_options
 from calibjax.cli._terminal import BadInput, as_text, check_folder, one_line_errors, working
-from calibjax.cli._with_columns import with_columns
-from calibjax.cli._write import WRITTEN, with_columns_of
+from calibjax.cli._write_table import WRITTEN, with_columns_of
 from calibjax.distributions import Empirical, Quantiles
 from calibjax.evaluation import Place, dependence_of
 from calibjax.recalibration import fit_recalibrator
 
 
-@with_columns(
+@with_options(
     method="The map, such as sms or pit_beta. If nothing is said it is auto, the mixture of "
     "maps that predicts held-out rows best; for --mean and --sd it is shift_scale.",
     time="A column of numbers or dates: rows of one time, or of near ones, may depend on each "
@@ -102,7 +107,7 @@ def recalibrate(
                 raise BadInput("--covariates is for forecasts of numbers, got classes.")
             fitted = Fitted(file, model.place, model.target)
             method = _method_of(model.place, method, any(names))
-            beside = Beside.of(model.table, *names, is_fit=True)
+            beside = columns_beside(model.table, *names, is_fit=True)
             dependence = dependence_of(model, cluster, time, horizon)
         else:
             recalibrator, fitted = kept_map(load)
@@ -121,7 +126,7 @@ def recalibrate(
             new = place.read(rows)
             if len(new) < 1:
                 raise BadInput(f"{apply}: expected at least 1 row, got 0.")
-            beside_new = Beside.of(rows, *names, is_fit=False)
+            beside_new = columns_beside(rows, *names, is_fit=False)
         judged: HeldOut | None = None
         if load is None:
             assert method is not None
@@ -130,7 +135,7 @@ def recalibrate(
                     model.predictions,
                     model.targets,
                     method,
-                    **beside._asdict(),
+                    **beside,
                     clusters=dependence.clusters,
                     times=dependence.times,
                     lower=lower,
@@ -139,7 +144,7 @@ def recalibrate(
         written = []
         if apply is not None:
             assert out is not None
-            mended = recalibrator(new, *beside_new)
+            mended = recalibrator(new, **beside_new)
             if place.kind == "mean":
                 _method_of(place, recalibrator.fit.method, any(names))
                 mended = normal_again(mended)

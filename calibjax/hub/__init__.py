@@ -7,10 +7,10 @@ if find_spec("polars") is None:
 
 from calibjax.hub._forecasts import HubForecasts as HubForecasts
 from calibjax.hub._hub_table import HubTable as HubTable
+from calibjax.hub._hub_table import MeanScores as MeanScores
+from calibjax.hub._hub_table import ScoreDifference as ScoreDifference
 from calibjax.hub._hub_table import hub_table as hub_table
 from calibjax.hub._read_hub import read_hub as read_hub
-from calibjax.hub._scores import MeanScores as MeanScores
-from calibjax.hub._scores import ScoreDifference as ScoreDifference
 
 # What help shows.
 __all__ = ["HubForecasts", "HubTable", "MeanScores", "ScoreDifference", "hub_table", "read_hub"]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from typing import Any
 
 import numpy as np
 
@@ -56,6 +57,12 @@ class HubForecasts:
             return None
         gaps = np.diff(np.unique(made))
         return float(max((about - made).max(), 0.0) + (gaps.min() if len(gaps) else 1.0))
+
+    @property
+    def dependence(self) -> dict[str, Any]:
+        """Which forecasts may depend on each other: `times` and `horizon`, or nothing."""
+        times, horizon = self.times, self.horizon
+        return {} if times is None or horizon is None else {"times": times, "horizon": horizon}
 
     def __getitem__(self, rows: np.ndarray) -> "HubForecasts":
         """Some of the forecasts."""

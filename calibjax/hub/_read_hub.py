@@ -11,9 +11,9 @@ import polars as pl
 
 from calibjax._distribution import Distribution
 from calibjax._rows import as_data
+from calibjax._text import listed
 from calibjax.distributions import Categorical, Empirical, Ordinal, Quantiles
 from calibjax.hub._forecasts import HubForecasts, check_days
-from calibjax.hub._left_out import why_incomplete, why_unobserved
 from calibjax.hub._tables import (
     FILE,
     OBSERVED,
@@ -25,7 +25,14 @@ from calibjax.hub._tables import (
     one_of,
     read_observed,
 )
-from calibjax.hub._wide import check_crossing, tasks_of, usual_columns, wide_table
+from calibjax.hub._wide_table import (
+    check_crossing,
+    tasks_of,
+    usual_columns,
+    why_incomplete,
+    why_unobserved,
+    wide_table,
+)
 
 _TYPES = ("quantile", "sample", "cdf", "pmf")
 
@@ -91,7 +98,7 @@ def read_hub(
     target data).
     """
     if output_type is not None and output_type not in _TYPES:
-        raise ValueError(f"output_type must be one of {', '.join(_TYPES)}, got {output_type!r}.")
+        raise ValueError(f"output_type must be one of {listed(_TYPES)}, got {output_type!r}.")
     path, observed_path = Path(model_output), Path(target_data)
     observed = read_observed(observed_path)
     found, seen, without = {}, set(), []
@@ -109,17 +116,17 @@ def read_hub(
         seen.add((kind, rows["target"][0] if "target" in rows.columns else None))
         options = _Options(kind, ordered, sort)
         found[model] = _of_model(model, path / model, rows, observed_path, observed, options)
-    wanted = f"a type of {', '.join(_TYPES)}" if output_type is None else f"the type {output_type}"
+    wanted = f"a type of {listed(_TYPES)}" if output_type is None else f"the type {output_type}"
     if target is not None:
         wanted += f", of the target {target}"
     if not found:
-        there = "; ".join(f"{name} {', '.join(sorted(x))}" for name, x in offered.items() if x)
+        there = "; ".join(f"{name} {listed(sorted(x))}" for name, x in offered.items() if x)
         raise ValueError(f"{path}: there is no output of {wanted}, only {there}.")
     for column, values in zip(("output_type", "target"), zip(*seen, strict=True), strict=True):
         if len(set(values)) > 1:
             one_of(path, column, sorted(set(map(str, values))), None)
     if without:
-        warnings.warn(f"{', '.join(without)} left out, without output of {wanted}.", stacklevel=2)
+        warnings.warn(f"{listed(without)} left out, without output of {wanted}.", stacklevel=2)
     return found
 
 
@@ -172,7 +179,7 @@ def _of_model(
     if not len(complete):
         raise ValueError(
             f"{path}: no forecast is complete and has an outcome in {observed_path}, which is "
-            f"looked up by {', '.join(keys)}{': ' * bool(left_out)}{'; '.join(left_out)}."
+            f"looked up by {listed(keys)}{': ' * bool(left_out)}{'; '.join(left_out)}."
         )
     if kind == "quantile" and not sort:
         check_crossing(complete, used, tasks)
@@ -206,7 +213,7 @@ def _in_order(path: Path, names: list[str], kind: str, ordered: Sequence[str] | 
         return sorted(names, key=float)
     if kind == "pmf" and ordered is not None:
         if sorted(ordered) != sorted(names):
-            raise ValueError(f"ordered must name {', '.join(names)}, got {', '.join(ordered)}.")
+            raise ValueError(f"ordered must name {listed(names)}, got {listed(ordered)}.")
         return list(ordered)
     return names
 
@@ -230,11 +237,11 @@ def _with_targets(
     check_zeros(path, wide, known, keys)
     joined = wide.join(one_observation(path, known, keys), on=keys, how="inner")
     if kind == "pmf":
-        places = pl.col(OBSERVED).replace_strict(
+        labels = pl.col(OBSERVED).replace_strict(
             names, list(range(len(names))), default=None, return_dtype=pl.Int64
         )
-        joined = joined.with_columns(places.alias(_TARGET))
-        words = f"one of the categories {', '.join(names)}"
+        joined = joined.with_columns(labels.alias(_TARGET))
+        words = f"one of the categories {listed(names)}"
     else:
         number = pl.col(OBSERVED).cast(pl.Float64, strict=False)
         if kind == "cdf" and not has_types:

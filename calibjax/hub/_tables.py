@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
+from calibjax._text import listed
 from calibjax.hub._forecasts import DATE, DAYS, ORIGINS
 
 OUTPUT = ("output_type", "output_type_id", "value")
@@ -65,15 +66,15 @@ def models_in(path: Path) -> Iterator[tuple[str, pl.DataFrame]]:
             rows = pl.concat(frames, how="diagonal")
             yield folder.name, rows.drop(MODEL, strict=False)
     if not found:
-        raise ValueError(f"{path}: there are no files that end in {', '.join(_ENDINGS)}.")
+        raise ValueError(f"{path}: there are no files that end in {listed(_ENDINGS)}.")
 
 
 def _check(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
     missing = [name for name in OUTPUT if name not in frame.columns]
     if missing:
         raise ValueError(
-            f"{path}: expected the columns {', '.join(OUTPUT)} of a hub, got no "
-            f"{', '.join(missing)}, only {', '.join(frame.columns)}; a table with a column for "
+            f"{path}: expected the columns {listed(OUTPUT)} of a hub, got no "
+            f"{listed(missing)}, only {listed(frame.columns)}; a table with a column for "
             "each quantile is read by calibjax evaluate, with --quantiles."
         )
     return frame.with_columns(pl.lit(str(path)).alias(FILE))
@@ -85,7 +86,7 @@ def one_of(path: Path, column: str, values: Sequence[str], chosen: str | None) -
         return values[0]
     if chosen is None or chosen not in values:
         raise ValueError(
-            f"{path}: {column} must be one of {', '.join(values)}, got {chosen}; on the command "
+            f"{path}: {column} must be one of {listed(values)}, got {chosen}; on the command "
             f"line --{column.replace('_', '-')} chooses."
         )
     return chosen
@@ -101,7 +102,7 @@ def read_observed(path: Path) -> pl.DataFrame:
     if OBSERVED not in frame.columns:
         raise ValueError(
             f"{path}: expected a column {OBSERVED}, or observation of a time series, got only "
-            f"{', '.join(frame.columns)}."
+            f"{listed(frame.columns)}."
         )
     if "as_of" in frame.columns:
         keys = [name for name in frame.columns if name not in ("as_of", OBSERVED)]
@@ -120,8 +121,8 @@ def observed_of(
     keys = [name for name in tasks if name in observed.columns]
     if not keys:
         raise ValueError(
-            f"{path}: expected columns that forecasts have too, of {', '.join(tasks)}, got "
-            f"{', '.join(observed.columns)}."
+            f"{path}: expected columns that forecasts have too, of {listed(tasks)}, got "
+            f"{listed(observed.columns)}."
         )
     return observed, keys
 
@@ -164,9 +165,13 @@ def one_observation(path: Path, observed: pl.DataFrame, keys: list[str]) -> pl.D
     observed = observed.select([*keys, OBSERVED]).unique(maintain_order=True)
     twice = observed.filter(pl.struct(keys).is_duplicated())
     if len(twice):
-        row = twice.select(keys).row(0, named=True)
         raise ValueError(
-            f"{path}: expected one {OBSERVED} for each of {', '.join(keys)}, got two for "
-            f"{', '.join(f'{k} = {x}' for k, x in row.items())}."
+            f"{path}: expected one {OBSERVED} for each of {listed(keys)}, got two for "
+            f"{task_in_words(twice, 0, keys)}."
         )
     return observed
+
+
+def task_in_words(frame: pl.DataFrame, row: int, names: Sequence[str]) -> str:
+    """What a row of a table is about."""
+    return ", ".join(f"{name} = {frame[name][row]}" for name in names)

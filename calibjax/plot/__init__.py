@@ -17,18 +17,18 @@ from importlib.util import find_spec
 if find_spec("matplotlib") is None:
     raise ModuleNotFoundError("calibjax.plot needs matplotlib: pip install 'calibjax[plot]'")
 
-from calibjax.plot._contributions import contributions as contributions
-from calibjax.plot._covariate import covariate as covariate
-from calibjax.plot._e_process import e_process as e_process
-from calibjax.plot._null_distribution import null_distribution as null_distribution
+from calibjax.plot._evidence import contributions as contributions
+from calibjax.plot._evidence import e_process as e_process
+from calibjax.plot._evidence import null_distribution as null_distribution
+from calibjax.plot._groups import covariate as covariate
+from calibjax.plot._groups import segments as segments
+from calibjax.plot._maps import residual_location as residual_location
+from calibjax.plot._maps import residual_spread as residual_spread
+from calibjax.plot._maps import witness as witness
 from calibjax.plot._pit import coverage as coverage
 from calibjax.plot._pit import pit as pit
 from calibjax.plot._pit import pit_difference as pit_difference
 from calibjax.plot._reliability import reliability as reliability
-from calibjax.plot._residuals import residual_location as residual_location
-from calibjax.plot._residuals import residual_spread as residual_spread
-from calibjax.plot._risk import risk as risk
-from calibjax.plot._segments import segments as segments
+from calibjax.plot._reliability import risk as risk
 from calibjax.plot._style import NotebookFigure as NotebookFigure
 from calibjax.plot._style import SettledLayout as SettledLayout
-from calibjax.plot._witness import witness as witness

@@ -1,4 +1,4 @@
-"""The picture of a reliability curve."""
+"""Pictures of how often events happen against what is predicted, and of risks of lifetimes."""
 
 import functools
 from typing import Any
@@ -7,11 +7,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.transforms import Bbox, ScaledTranslation
 
-from calibjax.curves import CORPCurve, ReliabilityCurve
+from calibjax.curves import CORPCurve, ReliabilityCurve, RiskCurve
 from calibjax.plot import _style as style
 
-# The band of one place, within the wider one of all places.
+# The band of each bin or forecast alone, within the wider one of all.
 _DARKER = "#B3B3B3"
+# The looks of the points of each time of a risk curve.
+_LOOKS = ((style.BLUE, "o"), (style.VERMILLION, "s"), (style.SKY, "D"), (style.GREY, "^"))
 # The number of bars for forecasts that are not binned.
 _BARS = 20
 # The numbers of forecasts: the gap above them and their height, as parts of the axes.
@@ -25,7 +27,7 @@ _WIDE = 150.0
 def reliability(curve: ReliabilityCurve | CORPCurve, *, ax: Axes | None = None) -> Axes:
     """Draws how often events happened against their predicted probabilities.
 
-    A calibrated model is near the diagonal: within the dark band where one looks at one place
+    A calibrated model is near the diagonal: within the dark band at one forecast
     alone, and within the light band everywhere at once.  What leaves the light band is red.  The
     numbers of forecasts stand below.  Both axes show the part of [0, 1] in which there are data.
 
@@ -49,21 +51,82 @@ def reliability(curve: ReliabilityCurve | CORPCurve, *, ax: Axes | None = None) 
         >>> ax.get_title("left")
         'Reliability, n = 400'
     """
-    draw = _draw.dispatch(type(curve))
+    if not isinstance(curve, (ReliabilityCurve, CORPCurve)):
+        raise TypeError(
+            "curve must be what reliability_curve or corp_curve returned, got "
+            f"{type(curve).__name__}."
+        )
     ax = style.new_axes(ax, (3.3, 4.0))
     ax.plot([0, 1], [0, 1], label="calibrated", **style.IDEAL)
-    draw(curve, ax)
+    if isinstance(curve, ReliabilityCurve):
+        _draw_bins(curve, ax)
+    else:
+        _draw_isotonic(curve, ax)
     return ax
 
 
-@functools.singledispatch
-def _draw(curve: Any, ax: Axes) -> None:
-    raise TypeError(
-        f"curve must be what reliability_curve or corp_curve returned, got {type(curve).__name__}."
+def risk(curve: RiskCurve, *, ax: Axes | None = None) -> Axes:
+    """Draws the observed risk of groups of rows against the predicted one, with its intervals.
+
+    A calibrated model is near the diagonal.  Each time has a colour of its own.
+
+    Args:
+        curve: the result of `calibjax.risk_curve` at one to four times.
+        ax: axes of matplotlib to draw into; by default those of a new figure.
+
+    Returns:
+        The axes; their figure is ``ax.figure``.
+
+    Raises:
+        TypeError: an argument of another type.
+        ValueError: the curve is NaN, or of more than four times, which cannot be told apart.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> from calibjax import plot
+        >>> predictions = cj.Weibull(jnp.ones(400), jnp.linspace(0.5, 2.0, 400))
+        >>> targets = predictions.sample(jax.random.key(0))
+        >>> plot.risk(cj.risk_curve(predictions, targets, jnp.array([1.0]))).get_ylabel()
+        'observed risk'
+    """
+    if not isinstance(curve, RiskCurve):
+        raise TypeError(f"curve must be a RiskCurve, got {type(curve).__name__}.")
+    style.check_known("curve", curve)
+    times = np.asarray(curve.at)
+    if times.size > len(_LOOKS):
+        raise ValueError(f"curve must be of at most {len(_LOOKS)} times, got {times.size}.")
+    ax = style.new_axes(ax)
+    ax.plot([0, 1], [0, 1], **style.IDEAL)
+    largest = 0.0
+    for k, (time, (color, marker)) in enumerate(zip(times, _LOOKS, strict=False)):
+        predicted, observed, low, high = (
+            np.asarray(x)[k] for x in (curve.predicted, curve.observed, curve.low, curve.high)
+        )
+        known = ~np.isnan(observed)
+        predicted, observed, low, high = (x[known] for x in (predicted, observed, low, high))
+        ax.errorbar(
+            predicted,
+            observed,
+            [np.maximum(observed - low, 0), np.maximum(high - observed, 0)],
+            color=color,
+            marker=marker,
+            markersize=3.5,
+            linewidth=style.LINE,
+            elinewidth=style.THIN,
+            label=f"until {time:.4g}",
+        )
+        largest = max([largest, *predicted, *high])
+    limits = (0.0, min(1.0, 1.03 * largest) if largest else 1.0)
+    ax.set(xlim=limits, ylim=limits)
+    level = f"{100 * float(curve.confidence_level):.4g} %"
+    n_rows = int(np.sum(np.asarray(curve.count)[:1]))
+    style.words(
+        ax, f"Risk of {n_rows:,} rows, intervals {level}", "predicted risk", "observed risk"
     )
+    style.legend(ax, loc="upper left")
+    return ax
 
 
-@_draw.register
 def _draw_bins(curve: ReliabilityCurve, ax: Axes) -> None:
     edges, counts = np.asarray(curve.edges), np.asarray(curve.count)
     filled = counts > 0
@@ -80,11 +143,11 @@ def _draw_bins(curve: ReliabilityCurve, ax: Axes) -> None:
     )
     level = _percent(float(curve.confidence_level))
     left, width = edges[:-1][filled], np.diff(edges)[filled]
-    for bottom, top, color, places in (
+    for bottom, top, color, where in (
         (low, high, style.PALE, "all bins at once"),
         (each_low, each_high, _DARKER, "each bin"),
     ):
-        label = f"{level}, {places}"
+        label = f"{level}, {where}"
         ax.bar(left, top - bottom, width, bottom, align="edge", color=color, label=label, zorder=1)
     ax.plot(forecast, frequency, **style.CURVE)
     outside = (frequency < low) | (frequency > high)
@@ -95,16 +158,15 @@ def _draw_bins(curve: ReliabilityCurve, ax: Axes) -> None:
     _draw_below(ax, limits, edges, counts)
 
 
-@_draw.register
 def _draw_isotonic(curve: CORPCurve, ax: Axes) -> None:
     level = _percent(float(curve.confidence_level))
     low, high = curve.simultaneous_low, curve.simultaneous_high
-    for bottom, top, color, places in (
+    for bottom, top, color, where in (
         (low, high, style.PALE, "everywhere at once"),
         (curve.pointwise_low, curve.pointwise_high, _DARKER, "each forecast"),
     ):
         if curve.grid.size:
-            label = f"{level}, {places}"
+            label = f"{level}, {where}"
             ax.fill_between(
                 curve.grid, bottom, top, color=color, linewidth=0, label=label, zorder=1
             )
@@ -186,11 +248,11 @@ def _draw_below(
 
 
 def _above(ax: Axes, renderer: Any, *, points: float) -> Bbox:
-    """The place of axes that leave room for labels below them, in a figure without a layout engine.
+    """Where axes are that leave room for labels below them, in a figure without a layout engine.
 
     The numbers of forecasts have a part of the height of the axes, and words take some points.
     """
-    place = ax.get_position(original=True)
+    box = ax.get_position(original=True)
     words_height = points / 72 * ax.figure.dpi / ax.figure.bbox.height
-    height = max(0.4 * place.height, (place.height - words_height) / (1 + _GAP + _HEIGHT))
-    return Bbox.from_bounds(place.x0, place.y1 - height, place.width, height)
+    height = max(0.4 * box.height, (box.height - words_height) / (1 + _GAP + _HEIGHT))
+    return Bbox.from_bounds(box.x0, box.y1 - height, box.width, height)

@@ -26,13 +26,12 @@ SIZE = (3.3, 2.6)
 TITLE, LABEL, TICK, NOTE = 9, 8, 7, 7
 LINE, THIN = 1.4, 0.8
 
-# Points below the axes that the name of the axis takes.
-_WORDS = 27.0
+#: Points below the axes that the name of the axis takes.
+BELOW = 27.0
 # After so many layouts nothing moves by more than a pixel.
 _LAYOUTS = 3
 
 #: What an artist of each meaning looks like: keywords of matplotlib.
-#: Options of matplotlib.
 Look = Mapping[str, Any]
 CURVE: Look = {"color": BLUE, "linewidth": LINE, "zorder": 3}
 IDEAL: Look = {"color": GREY, "linewidth": THIN, "linestyle": "--", "zorder": 2}
@@ -89,9 +88,9 @@ def words(ax: Axes, title: str, x: str, y: str) -> None:
 
 def legend_below(ax: Axes) -> None:
     """A legend below the name of the horizontal axis, where it hides nothing."""
-    below = ScaledTranslation(0.0, -_WORDS / 72, ax.figure.dpi_scale_trans)
-    place = {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": ax.transAxes + below}
-    legend(ax, loc="upper center", ncols=2, **place)
+    below = ScaledTranslation(0.0, -BELOW / 72, ax.figure.dpi_scale_trans)
+    anchor = {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": ax.transAxes + below}
+    legend(ax, loc="upper center", ncols=2, **anchor)
 
 
 def legend(ax: Axes, **options: Any) -> None:

@@ -5,12 +5,15 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from calibjax.hub._tables import FILE, OUTPUT
+from calibjax._text import listed
+from calibjax.hub._tables import FILE, OUTPUT, task_in_words
 
 # Levels that differ by less are one level, such as 0.3 and 0.1 + 0.2.
 _DECIMALS_OF_LEVELS = 9
-#: What a column of a type of output is.
-COLUMN = {"quantile": "level", "sample": "sample", "cdf": "threshold", "pmf": "category"}
+# The number of names that are shown.
+_SHOWN = 4
+# What a column of a type of output is.
+_COLUMN = {"quantile": "level", "sample": "sample", "cdf": "threshold", "pmf": "category"}
 
 
 def tasks_of(frame: pl.DataFrame) -> list[str]:
@@ -56,8 +59,7 @@ def wide_table(path: Path, frame: pl.DataFrame, kind: str) -> pl.DataFrame:
         )
     except pl.exceptions.PolarsError:
         twice = frame.filter(pl.struct([*tasks, "output_type_id"]).is_duplicated())
-        row = twice.select([*tasks, "output_type_id"]).row(0, named=True)
-        words = ", ".join(f"{name} = {value}" for name, value in row.items())
+        words = task_in_words(twice, 0, [*tasks, "output_type_id"])
         raise ValueError(
             f"{path}: expected one value for each task, got two for {words}."
         ) from None
@@ -83,11 +85,51 @@ def check_crossing(frame: pl.DataFrame, names: list[str], tasks: list[str]) -> N
     if not rows.size:
         return
     row, k = int(rows[0]), int(np.argmax(falls[rows[0]]))
-    of_task = frame.row(row, named=True)
-    words = ", ".join(f"{name} = {of_task[name]}" for name in tasks)
+    words = task_in_words(frame, row, tasks)
     raise ValueError(
-        f"{of_task[FILE]}: expected quantiles that do not fall as levels rise, got "
+        f"{frame[FILE][row]}: expected quantiles that do not fall as levels rise, got "
         f"{values[row, k]:g} at {names[k]} and {values[row, k + 1]:g} at {names[k + 1]} for "
         f"{words}, as in {rows.size} of {len(frame)} forecasts of the model (sort=True, or "
         "--sort-quantiles on the command line, sorts them)."
     )
+
+
+def why_unobserved(others: pl.DataFrame, known: pl.DataFrame, keys: list[str]) -> list[str]:
+    """Which values of forecasts without an outcome never occur among what was observed."""
+    found = []
+    for key in keys:
+        theirs = known[key].drop_nulls().unique()
+        absent = others.filter(~pl.col(key).is_in(theirs.to_list()))
+        if len(absent):
+            found.append(
+                f"{len(absent)} without an outcome have {key} {_some(absent[key])}, which the "
+                f"observations do not have (they have {_some(theirs) or 'none'})"
+            )
+    return found
+
+
+def why_incomplete(forecasts: pl.DataFrame, names: list[str], used: list[str], kind: str) -> str:
+    """Which levels, categories or samples forecasts miss or have beyond all others, and where."""
+    found = []
+    incomplete = forecasts.filter(pl.any_horizontal(pl.col(used).is_null()))
+    if len(incomplete):
+        missing = listed([name for name in used if incomplete[name].null_count()], _SHOWN)
+        where = f"(in {_files(incomplete)})"
+        found.append(f"{len(incomplete)} miss the {_COLUMN[kind]} {missing} {where}")
+    beyond = [name for name in names if name not in used]
+    if beyond:
+        odd = forecasts.filter(pl.any_horizontal(pl.col(beyond).is_not_null()))
+        if len(odd):
+            found.append(
+                f"the {_COLUMN[kind]} {listed(beyond, _SHOWN)} is not used, which only {len(odd)} "
+                f"have (in {_files(odd)})"
+            )
+    return "; ".join(found)
+
+
+def _files(rows: pl.DataFrame) -> str:
+    return listed([Path(x).name for x in rows[FILE].unique().sort().to_list()], _SHOWN)
+
+
+def _some(values: pl.Series) -> str:
+    return listed(values.drop_nulls().unique().sort().to_list(), _SHOWN)

@@ -1,4 +1,4 @@
-"""A picture of the evidence that a monitor has gathered."""
+"""Pictures of evidence: of the test of a model, of its rows, and of a monitor."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,103 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
+from calibjax.hypothesis_tests import CalibrationTestResult
 from calibjax.plot import _style as style
+
+# The number of points of the curve of contributions, whatever n is.
+_POINTS = 400
+
+
+def null_distribution(result: CalibrationTestResult, *, ax: Axes | None = None) -> Axes:
+    """Draws the statistic of a test among its draws for a calibrated model.
+
+    Args:
+        result: the result of a test that draws, such as `calibration_test`.
+        ax: the axes to draw into; None makes a new figure, ``ax.figure``.
+
+    Returns:
+        The axes.
+
+    Raises:
+        TypeError: ax is no Axes.
+        ValueError: the test has no draws.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj, calibjax.plot
+        >>> predictions = cj.Bernoulli(jnp.full(100, 0.9))
+        >>> result = cj.calibration_test(jax.random.key(1), predictions, jnp.arange(100) < 60)
+        >>> cj.plot.null_distribution(result).get_xlabel()
+        'test statistic'
+    """
+    if result.null_distribution is None:
+        raise ValueError(f"result must have a null_distribution, got that of {result.method}.")
+    draws, statistic = np.asarray(result.null_distribution), float(result.statistic)
+    n_bins = int(np.clip(2 * np.sqrt(draws.size), 5, 40))
+    ax = style.new_axes(ax)
+    heights = ax.hist(
+        draws,
+        bins=n_bins,
+        histtype="stepfilled",
+        facecolor=style.PALE,
+        edgecolor=style.GREY,
+        linewidth=style.THIN,
+        label="calibrated model",
+    )[0]
+    # There is room for the legend, of some 30 points, above the curve and the line.
+    height = ax.get_position(original=True).height * ax.figure.bbox.height * 72 / ax.figure.dpi
+    share = float(np.clip(40 / height, 0.25, 0.5))
+    ax.set_ylim(0.0, np.max(heights) / (1 - share))
+    pvalue = f"{float(result.pvalue):.2g}"
+    ax.axvline(statistic, ymax=1 - share, **style.ALARM, label=f"your model, p = {pvalue}")
+    style.words(
+        ax, "Your model among calibrated ones", "test statistic", f"number of {draws.size} draws"
+    )
+    style.legend(ax, loc="best")
+    return ax
+
+
+def contributions(values: ArrayLike, *, ax: Axes | None = None) -> Axes:
+    """Draws the contributions of all rows, the largest first, and their mean, which is the SKCE.
+
+    A steep start says that few rows cause the error.
+
+    Args:
+        values: what `contributions` returns, ``[n]``; NaN stands for masked rows.
+        ax: the axes to draw into; None makes a new figure, ``ax.figure``.
+
+    Returns:
+        The axes.
+
+    Raises:
+        TypeError: ax is no Axes.
+        ValueError: values are not of the shape ``[n]`` with at least one number.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj, calibjax.plot
+        >>> ax = cj.plot.contributions(jnp.array([0.3, -0.1, 0.1]))
+        >>> ax.get_xlabel()
+        'rows, by contribution (%)'
+    """
+    given = np.asarray(values, float)
+    numbers = given[~np.isnan(given)]
+    if given.ndim != 1 or not numbers.size:
+        raise ValueError(f"values must be numbers of shape [n], got shape {list(given.shape)}.")
+    numbers = np.sort(numbers)[::-1]
+    index = np.unique(np.linspace(0, numbers.size - 1, _POINTS).round().astype(int))
+    share = 100 * (index + 0.5) / numbers.size
+
+    ax = style.new_axes(ax)
+    ax.fill_between(share, numbers[index], color=style.BLUE, alpha=0.2, linewidth=0.0)
+    ax.plot(share, numbers[index], **style.CURVE)
+    ax.axhline(0.0, **style.IDEAL)
+    mean = float(numbers.mean())
+    ax.axhline(mean, **style.ALARM, label=f"mean = SKCE = {mean:.3g}".replace("-", "−"))
+    ax.set_xlim(0, 100)
+    style.words(
+        ax, "Contributions of rows to the error", "rows, by contribution (%)", "contribution"
+    )
+    style.legend(ax, loc="upper right")
+    return ax
 
 
 def e_process(
