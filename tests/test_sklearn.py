@@ -39,8 +39,7 @@ from calibjax.sklearn import (
     RecalibratedClassifier,
     RecalibratedRegressor,
     ReliabilityDisplay,
-    _classifier,
-    _forecasters,
+    _recalibrated,
     _regressor,
     _scorers,
     calibration_pvalue_scorer,
@@ -244,7 +243,7 @@ def test_what_regressors_say():
         FrozenEstimator(BayesianRidge()): ("deviation", None),
     }
     for estimator, kind in kinds.items():
-        assert _forecasters.kind_of(estimator) == kind
+        assert _regressor.kind_of(estimator) == kind
 
 
 def test_a_trained_regressor():
@@ -322,8 +321,7 @@ def test_maps_are_fitted_to_the_rows_that_were_held_out(name, of_classes, monkey
         fits.append((jax.tree.leaves(predictions)[0], targets, known))
 
     wrapper = RecalibratedClassifier if of_classes else RecalibratedRegressor
-    module = _classifier if of_classes else _regressor
-    monkeypatch.setattr(module, "fit_recalibrator", fit_recalibrator)
+    monkeypatch.setattr(_recalibrated, "fit_recalibrator", fit_recalibrator)
     weights = np.ones(n)
     clusters = hospital if "Group" in name else None
     wrapper(base, cv=cv, groups=[1]).fit(x, y, weights, clusters=clusters)

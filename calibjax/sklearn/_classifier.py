@@ -1,4 +1,4 @@
-"""A classifier whose probabilities are mended."""
+"""A classifier whose probabilities are mended, and classes of scikit-learn as labels."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,27 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils import indexable
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_consistent_length,
-    check_is_fitted,
-    column_or_1d,
-)
 
-from calibjax._rows import filled_up
 from calibjax.distributions import Categorical
-from calibjax.evaluation import read_dependence
-from calibjax.recalibration import Recalibrator, fit_recalibrator
-from calibjax.sklearn._labels import check_has_probabilities, places_of, probabilities_of
-from calibjax.sklearn._meta import Wrapper, fitted_clone
-from calibjax.sklearn._rows import columns_of, filled_columns, held_out, known_of
+from calibjax.sklearn._recalibrated import Recalibrated, fitted_clone
 
 
-class RecalibratedClassifier(ClassifierMixin, Wrapper):
+class RecalibratedClassifier(ClassifierMixin, Recalibrated):
     """A classifier whose probabilities are mended by `fit_recalibrator`.
 
     The map is fitted to predictions of rows that did not train the model that made them, by
@@ -75,71 +62,81 @@ class RecalibratedClassifier(ClassifierMixin, Wrapper):
     ) -> None:
         self.estimator, self.method, self.cv, self.groups = estimator, method, cv, groups
 
-    classes_: np.ndarray
-    estimator_: Any
-    recalibrator_: Recalibrator
+    @property
+    def estimator_(self) -> Any:
+        """The classifier that was fitted to all rows."""
+        return self.estimators_[0]
 
-    def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, clusters: Any = None, times: Any = None
-    ) -> "RecalibratedClassifier":
-        """Fits the estimator and the map.
-
-        Args:
-            X: features ``[n, d]``, in whatever form the estimator takes.
-            y: classes ``[n]``.
-            sample_weight: how much each row counts, for the map, and for an estimator that takes
-                it; None if all count the same.
-            clusters: names or numbers of clusters ``[n]``: rows of one, such as a patient, may
-                depend on each other, and are in one fold.
-            times: numbers or dates ``[n]``, of which neighbours may depend on each other: folds are
-                blocks of consecutive ones. Not with clusters.
-        """
-        X, y = indexable(X, column_or_1d(y, warn=True))
-        check_classification_targets(y)
-        check_consistent_length(y, clusters, times)
-        dependence = read_dependence(clusters, times, None)
-        weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
-        estimator = self._base()
-        if isinstance(estimator, FrozenEstimator):
-            self.estimator_ = estimator
-            held, probs = np.arange(len(y)), probabilities_of(estimator, X)
-        else:
-            check_has_probabilities(estimator)
-            self.estimator_ = fitted_clone(estimator, X, y, weights)
-            classes = self.estimator_.classes_
-
-            def predict(X: Any, y: np.ndarray, weights: np.ndarray | None, new: Any) -> np.ndarray:
-                model = fitted_clone(estimator, X, y, weights)
-                found = probabilities_of(model, new)
-                # A class that did not train the model has the probability 0.
-                probs = np.zeros((len(found), len(classes)))
-                probs[:, places_of(model.classes_, classes)] = found
-                return probs
-
-            held, probs = held_out(self.cv, X, y, weights, dependence, predict, of_classes=True)
-        self.classes_ = self.estimator_.classes_
-        self._keep_features(self.estimator_)
-        labels = places_of(y, self.classes_)[held]
-        known = known_of(held, weights, dependence, groups=columns_of(X, self.groups))
-        with jax.enable_x64(True):
-            predictions = Categorical(jnp.asarray(np.asarray(probs, float)))
-            self.recalibrator_ = fit_recalibrator(predictions, labels, self.method, **known)
-        return self
+    @property
+    def classes_(self) -> np.ndarray:
+        """The classes, in the order of the probabilities."""
+        return self.estimator_.classes_
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The mended probabilities of all classes, ``[n, m]``, in the order of ``classes_``."""
-        check_is_fitted(self)
-        probs = probabilities_of(self.estimator_, X)
         with jax.enable_x64(True):
-            groups = filled_columns(columns_of(X, self.groups))
-            mended = self.recalibrator_(Categorical(jnp.asarray(filled_up(probs))), groups)
-            found = np.asarray(mended.probs)[: len(probs)]
+            mended, n = self._mended(X)
+            found = np.asarray(mended.probs)[:n]
         return found / found.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:
         """The class with the largest mended probability, ``[n]``."""
-        places = np.argmax(self.predict_proba(X), axis=1)
-        return self.classes_[places]
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+    def _check_targets(self, y: np.ndarray) -> None:
+        check_classification_targets(y)
 
     def _base(self) -> Any:
         return LogisticRegression() if self.estimator is None else self.estimator
+
+    def _fitted(self, X: Any, y: np.ndarray, weights: np.ndarray | None) -> list[Any]:
+        check_has_probabilities(self._base())
+        return [fitted_clone(self._base(), X, y, weights)]
+
+    def _numbers(self, models: list[Any], X: Any) -> np.ndarray:
+        (model,) = models
+        found = probabilities_of(model, X)
+        # A class that did not train the model has the probability 0.
+        probs = np.zeros((len(found), len(self.classes_)))
+        probs[:, labels_of(model.classes_, self.classes_)] = found
+        return probs
+
+    def _targets(self, y: np.ndarray) -> np.ndarray:
+        return labels_of(y, self.classes_)
+
+    def _forecasts(self, numbers: np.ndarray) -> Categorical:
+        return Categorical(jnp.asarray(numbers))
+
+
+def labels_of(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """The numbers of classes among sorted ones, ``[n]``.
+
+    Raises:
+        ValueError: a label is no class.
+    """
+    labels = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    unknown = np.asarray(classes)[labels] != y
+    if unknown.any():
+        got = np.asarray(y)[np.argmax(unknown)]
+        raise ValueError(f"y must hold the classes {list(classes)} of the estimator, got {got!r}.")
+    return labels.astype(np.int32)
+
+
+def check_has_probabilities(estimator: Any) -> None:
+    """A TypeError if an estimator predicts no probabilities."""
+    if not hasattr(estimator, "predict_proba"):
+        raise TypeError(
+            f"estimator must have predict_proba, got {type(estimator).__name__}, which has none."
+        )
+
+
+def probabilities_of(estimator: Any, X: Any) -> np.ndarray:
+    """The probabilities of all classes, ``[n, m]``, in float64."""
+    check_has_probabilities(estimator)
+    return np.asarray(estimator.predict_proba(X), float)
+
+
+def labels_and_forecasts(estimator: Any, X: Any, y: Any) -> tuple[Categorical, np.ndarray]:
+    """Predictions of a classifier, and what came."""
+    probs = probabilities_of(estimator, X)
+    return Categorical(jnp.asarray(probs)), labels_of(np.asarray(y), estimator.classes_)

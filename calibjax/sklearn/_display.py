@@ -8,7 +8,7 @@ import numpy as np
 
 from calibjax.curves import CORPCurve, corp_curve
 from calibjax.distributions import Bernoulli
-from calibjax.sklearn._labels import places_of, probabilities_of
+from calibjax.sklearn._classifier import labels_of, probabilities_of
 
 
 class ReliabilityDisplay:
@@ -16,7 +16,7 @@ class ReliabilityDisplay:
 
     `from_estimator` and `from_predictions` make one, as displays of scikit-learn are made.  It
     shows the curve of `corp_curve` by `calibjax.plot.reliability`: a calibrated model leaves the
-    band at one place or more with probability 5 %.  It needs matplotlib.
+    band somewhere with probability 5 %.  It needs matplotlib.
 
     Args:
         curve: what `corp_curve` returned.
@@ -74,11 +74,11 @@ class ReliabilityDisplay:
                 )
             pos_label = classes[1]
         y = np.asarray(y)
-        places_of(y, classes)
-        (place,) = places_of(np.asarray([pos_label]), classes)
+        labels_of(y, classes)
+        (column,) = labels_of(np.asarray([pos_label]), classes)
         said = name or type(estimator).__name__
         events = (y == pos_label).astype(int)
-        return cls.from_predictions(events, probs[:, place], name=said, ax=ax)
+        return cls.from_predictions(events, probs[:, column], name=said, ax=ax)
 
     @classmethod
     def from_predictions(

@@ -1,33 +1,24 @@
 """A regressor that predicts quantiles and intervals, which are mended."""
 
+import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sklearn.base import RegressorMixin
-from sklearn.frozen import FrozenEstimator
+from sklearn.base import RegressorMixin, clone
 from sklearn.linear_model import LinearRegression
-from sklearn.utils import indexable
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_consistent_length,
-    check_is_fitted,
-    column_or_1d,
-)
+from sklearn.utils.validation import check_is_fitted
 
 from calibjax._distribution import Distribution
-from calibjax._rows import filled_up
 from calibjax.distributions import Normal, Quantiles
-from calibjax.evaluation import read_dependence
-from calibjax.recalibration import Recalibrator, fit_recalibrator
-from calibjax.sklearn._forecasters import fitted, kind_of, numbers_of
-from calibjax.sklearn._meta import Wrapper
-from calibjax.sklearn._rows import columns_of, filled_columns, held_out, known_of
+from calibjax.sklearn._recalibrated import Recalibrated, columns_of, fitted_clone
+
+Kind = Literal["quantiles", "deviation", "number"]
 
 
-class RecalibratedRegressor(RegressorMixin, Wrapper):
+class RecalibratedRegressor(RegressorMixin, Recalibrated):
     """A regressor that predicts quantiles and intervals, mended by `fit_recalibrator`.
 
     What it makes of the estimator is, in this order,
@@ -90,68 +81,21 @@ class RecalibratedRegressor(RegressorMixin, Wrapper):
         self.estimator, self.levels, self.method, self.cv = estimator, levels, method, cv
         self.groups, self.covariates = groups, covariates
 
-    estimators_: list[Any]
-    recalibrator_: Recalibrator
     scale_: float | None
-
-    def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, clusters: Any = None, times: Any = None
-    ) -> "RecalibratedRegressor":
-        """Fits the estimator and the map.
-
-        Args:
-            X: features ``[n, d]``, in whatever form the estimator takes.
-            y: numbers ``[n]``.
-            sample_weight: how much each row counts, for the map, and for an estimator that takes
-                it; None if all count the same.
-            clusters: names or numbers of clusters ``[n]``: rows of one, such as a patient, may
-                depend on each other, and are in one fold.
-            times: numbers or dates ``[n]``, of which neighbours may depend on each other: folds are
-                blocks of consecutive ones. Not with clusters.
-        """
-        X, y = indexable(X, column_or_1d(y, warn=True))
-        check_consistent_length(y, clusters, times)
-        dependence = read_dependence(clusters, times, None)
-        weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
-        estimator, levels = self._base(), [float(level) for level in self.levels]
-        kind, _ = kind_of(estimator)
-        if isinstance(estimator, FrozenEstimator):
-            self.estimators_ = [estimator]
-            held, numbers = np.arange(len(y)), numbers_of(self.estimators_, kind, X)
-        else:
-            self.estimators_ = fitted(estimator, levels, X, y, weights)
-
-            def predict(X: Any, y: np.ndarray, weights: np.ndarray | None, new: Any) -> np.ndarray:
-                return numbers_of(fitted(estimator, levels, X, y, weights), kind, new)
-
-            held, numbers = held_out(self.cv, X, y, weights, dependence, predict)
-        self._keep_features(self.estimators_[0])
-        y = np.asarray(y, float)[held]
-        groups, covariates = columns_of(X, self.groups), columns_of(X, self.covariates)
-        known = known_of(held, weights, dependence, groups=groups, covariates=covariates)
-        self.scale_ = None
-        if kind == "number":
-            squared = np.average((y - numbers[:, 0]) ** 2, weights=known["weights"])
-            self.scale_ = float(np.sqrt(squared)) or 1.0
-        with jax.enable_x64(True):
-            self.recalibrator_ = fit_recalibrator(
-                self._forecasts(numbers), jnp.asarray(y), self.method, **known
-            )
-        return self
 
     def predict_distribution(self, X: Any) -> Distribution:
         """The mended predictions, which all functions of calibjax take, such as `evaluate`."""
-        beside = columns_of(X, self.groups), columns_of(X, self.covariates)
-        return self.recalibrator_(self._forecasts(self._numbers(X)), *beside)
+        check_is_fitted(self)
+        return self.recalibrator_(
+            self._forecasts(self._numbers(self.estimators_, X)), **self._columns(X)
+        )
 
     def predict_quantiles(self, X: Any, levels: Sequence[float] | None = None) -> np.ndarray:
         """Mended quantiles at levels in (0, 1), ``[n, K]``; at those of the estimator if None."""
-        numbers = self._numbers(X)
         with jax.enable_x64(True):
-            beside = [filled_columns(columns_of(X, x)) for x in (self.groups, self.covariates)]
-            mended = self.recalibrator_(self._forecasts(filled_up(numbers)), *beside)
+            mended, n = self._mended(X)
             at = jnp.asarray(self.levels if levels is None else levels, float)
-            return np.asarray(_quantiles(mended, at))[: len(numbers)]
+            return np.asarray(_quantiles(mended, at))[:n]
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Central intervals that hold targets with a probability, ``[n, 2]``."""
@@ -163,12 +107,35 @@ class RecalibratedRegressor(RegressorMixin, Wrapper):
         """The medians of the mended predictions, ``[n]``."""
         return self.predict_quantiles(X, (0.5,))[:, 0]
 
-    def _numbers(self, X: Any) -> np.ndarray:
-        check_is_fitted(self)
-        return numbers_of(self.estimators_, kind_of(self._base())[0], X)
+    def _base(self) -> Any:
+        return LinearRegression() if self.estimator is None else self.estimator
+
+    def _columns(self, X: Any) -> dict[str, dict[str, np.ndarray] | None]:
+        return super()._columns(X) | {"covariates": columns_of(X, self.covariates)}
+
+    def _fitted(self, X: Any, y: np.ndarray, weights: np.ndarray | None) -> list[Any]:
+        estimator, (_, parameter) = self._base(), kind_of(self._base())
+        if parameter is None:
+            return [fitted_clone(estimator, X, y, weights)]
+        copies = [clone(estimator).set_params(**{parameter: float(x)}) for x in self.levels]
+        return [fitted_clone(copy, X, y, weights) for copy in copies]
+
+    def _numbers(self, models: list[Any], X: Any) -> np.ndarray:
+        """Quantiles, a mean and a deviation, or one number, ``[n, K]``."""
+        if kind_of(self._base())[0] == "deviation":
+            return np.stack(models[0].predict(X, return_std=True), axis=1).astype(float)
+        return np.stack([np.asarray(x.predict(X), float) for x in models], axis=1)
+
+    def _targets(self, y: np.ndarray) -> np.ndarray:
+        return np.asarray(y, float)
+
+    def _learn(self, numbers: np.ndarray, targets: np.ndarray, weights: np.ndarray | None) -> None:
+        self.scale_ = None
+        if kind_of(self._base())[0] == "number":
+            squared = np.average((targets - numbers[:, 0]) ** 2, weights=weights)
+            self.scale_ = float(np.sqrt(squared)) or 1.0
 
     def _forecasts(self, numbers: np.ndarray) -> Normal | Quantiles:
-        """Predictions of calibjax, of what the estimators say."""
         values = jnp.asarray(numbers)
         if kind_of(self._base())[0] == "quantiles":
             return Quantiles(values, tuple(float(level) for level in self.levels), sort=True)
@@ -177,8 +144,19 @@ class RecalibratedRegressor(RegressorMixin, Wrapper):
         least = jnp.finfo(values.dtype).tiny
         return Normal(values[:, 0], jnp.maximum(values[:, 1], least))
 
-    def _base(self) -> Any:
-        return LinearRegression() if self.estimator is None else self.estimator
+
+def kind_of(estimator: Any) -> tuple[Kind, str | None]:
+    """What an estimator predicts, and of quantile regressors the parameter that is the level."""
+    parameters = estimator.get_params(deep=False)
+    loss = parameters.get("loss", "quantile")
+    if loss == "quantile" and "quantile" in parameters:
+        return "quantiles", "quantile"
+    if "loss" in parameters and loss == "quantile" and "alpha" in parameters:
+        return "quantiles", "alpha"
+    inner = getattr(estimator, "estimator", estimator)  # of FrozenEstimator
+    if "return_std" in inspect.signature(inner.predict).parameters:
+        return "deviation", None
+    return "number", None
 
 
 @jax.jit

@@ -8,7 +8,7 @@ import numpy as np
 from calibjax.estimators import skce
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.kernels import DistanceKernel, TensorProduct, TotalVariation, WhiteKernel
-from calibjax.sklearn._labels import labels_and_forecasts
+from calibjax.sklearn._classifier import labels_and_forecasts
 
 
 def skce_scorer(estimator: Any, X: Any, y: Any) -> float:
