@@ -395,7 +395,7 @@ ERRORS = {
     ),
     "one time": (
         lambda: RecalibratedRegressor().fit(Z, TARGETS, times=np.ones(N)),
-        "clusters or times must have at least 2 different values",
+        "times must have at least 2 different values",
     ),
     "column": (
         lambda: RecalibratedRegressor(groups=["shop"]).fit(pd.DataFrame(Z), TARGETS),

@@ -25,14 +25,12 @@ from calibjax._files import (
 from calibjax._parameters import family_name, row_shapes
 from calibjax._rows import (
     Data,
-    Dependence,
     as_data,
     check_predictions,
     clean,
     fill_masked,
     in_dtype,
     kept_first,
-    with_dependence,
 )
 from calibjax._sharding import Axis, all_of, all_sum, optimised_on_devices
 from calibjax._struct import as_pytree, is_traced, static, struct, widest_dtype
@@ -203,8 +201,8 @@ class CalibrationMonitor:
 
     def update(
         self,
-        predictions: Distribution,
-        targets: Targets,
+        predictions: Distribution | Data,
+        targets: Targets | None = None,
         *,
         clusters: ArrayLike | None = None,
         where: ArrayLike | None = None,
@@ -226,25 +224,32 @@ class CalibrationMonitor:
         makes a row bad does not depend on its target.
 
         Args:
-            predictions: n predictions of the family of the example batch.
-            targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``; or `Between`, if
-                what hides a target is independent of it given its prediction and the past.
-            clusters: integers ``[n]``, equal for rows that may depend on each other, such as zeros
-                for all rows of the batch; None if each row is drawn given those before it.
-            where: boolean mask ``[n]``; masked rows may hold anything, and all may be masked.
+            predictions, targets: as in `Data`, or one `Data` without weights and times, of the
+                family of the example batch.  Targets may be `Between` if what hides a target is
+                independent of it given its prediction and the past.
+            clusters: of `Data`, such as zeros for all rows of the batch; None if each row is drawn
+                given those before it.
+            where: of `Data`; all rows may be masked.
 
         Raises:
             TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete,
                 value; outside of jit, a row whose cdf or log density is NaN.
         """
-        data = as_data(predictions, targets, where=where, at_least=0, intervals=True)
-        if isinstance(targets, Between) and predictions.has_labels:
+        data = as_data(
+            predictions,
+            targets,
+            clusters=clusters,
+            where=where,
+            at_least=0,
+            intervals=True,
+            without=("weights", "times"),
+        )
+        if isinstance(data.targets, Between) and data.predictions.has_labels:
             raise TypeError(
                 "targets must be an array of labels for predictions of classes, got Between."
             )
         if data.n == 0:
             return self
-        data = with_dependence(data, Dependence(clusters), at_least=0)
         _check_family(self.landmarks, data)
         after, has_cell = _update(self, data)
         lost = after.n_lost != self.n_lost
