@@ -6,8 +6,9 @@ and the tiles that go round the ring (`_pairwise/_ring.py`).
 """
 
 import functools
+import inspect
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from calibjax._compile import quick_jit
 from calibjax._struct import PyTree, is_traced
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 #: Names of mesh axes, or None on one device.
@@ -126,6 +128,24 @@ def gathered(tree: T) -> T:
 @functools.cache
 def _copy_to(sharding: NamedSharding) -> Callable[[PyTree], PyTree]:
     return jax.jit(lambda tree: tree, out_shardings=sharding)
+
+
+def on_all_rows(core: Callable[P, T]) -> Callable[P, T]:
+    """Decorator: compiles `core` and runs it with all rows on each device.
+
+    Its arguments by name alone are hashable options.
+    """
+    parameters = inspect.signature(core).parameters.values()
+    names = [x.name for x in parameters if x.kind is x.KEYWORD_ONLY]
+    compiled = quick_jit(core, simple_loops=True, static_argnames=names)
+
+    @functools.wraps(core)
+    def run(*args: P.args, **options: P.kwargs) -> T:
+        # The NaN of empty cells is no error.
+        with jax.debug_nans(False):
+            return compiled(*gathered(args), **options)
+
+    return run
 
 
 def on_one_device(tree: T) -> T:

@@ -122,7 +122,7 @@ def test_redraws_have_the_same_weights():
         ),
         (cj.ece, {"null": "consistency", "weights": WEIGHTS}, "weights must be None for null='con"),
         (cj.ece, {"null": "consistency", "clusters": CLUSTERS}, "clusters must be None for null"),
-        (cj.ece, {"clusters": np.zeros(N, int)}, "clusters must have at least 2 different"),
+        (cj.ece, {"clusters": np.zeros(N, int)}, "clusters or times must have at least 2"),
     ],
 )
 def test_errors(estimator, options, message):

@@ -140,6 +140,16 @@ class Data:
         """The batch of samples (predictions, targets), the argument of `h_tile`."""
         return self.predictions, self.targets
 
+    @property
+    def is_dependent(self) -> bool:
+        """Whether rows may depend on each other, in clusters or over times."""
+        return self.clusters is not None or self.times is not None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all rows weigh the same and none depends on others."""
+        return self.weights is None and not self.is_dependent
+
     def n_kept(self) -> int:
         """The number of kept rows, or n if the mask is traced."""
         return _count(self.where, self.n)
@@ -171,7 +181,7 @@ class Data:
 
     def describe_units(self) -> str:
         """What rows depend on each other in, such as "60 clusters"; "rows" if they do not."""
-        if self.clusters is None and self.times is None:
+        if not self.is_dependent:
             return "rows"
         number = self.n_units()
         count = "" if number is None else f"{number} "

@@ -1,4 +1,16 @@
-"""The CORP reliability curve and the decomposition of a score."""
+"""The CORP reliability curve with consistency bands, and the decomposition of a score.
+
+The null distribution of a recalibrated probability has no formula: it depends on how many forecasts
+are near.  At a forecast p its distance from the model is therefore
+
+    T(p) = 2 KL(x(p) | p) / m(p),
+
+where m(p) is the mean of 2 KL(x(p) | p) over all R + 1 data sets: R with targets redrawn from the
+forecasts, and the observed one.  The R + 1 curves are exchangeable under the model and treated
+alike, so that the rank of the largest distance of the observed curve among all is exact.
+"""
+
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -7,10 +19,10 @@ from jax.typing import ArrayLike
 from calibjax._check import check_choice, check_key
 from calibjax._distribution import Distribution
 from calibjax._numbers import isotonic_frequencies
+from calibjax._rows import Data
 from calibjax._sharding import on_one_device
 from calibjax._struct import is_traced, struct
-from calibjax.curves._corp_bands import bands, redrawn_curves
-from calibjax.estimators import check_binary
+from calibjax.estimators import binary_as_data
 from calibjax.resampling import check_resamples, rank_of_level
 
 # The largest number of forecasts at which bands are computed.
@@ -60,8 +72,8 @@ class CORPCurve:
 
 
 def corp_curve(
-    predictions: Distribution,
-    targets: ArrayLike,
+    predictions: Distribution | Data,
+    targets: ArrayLike | None = None,
     *,
     score: str = "brier",
     key: jax.Array | None = None,
@@ -91,15 +103,14 @@ def corp_curve(
     with them R times O(u) for u different forecasts.
 
     Args:
-        predictions: n >= 2 Bernoulli predictions, such as `top_label` or `one_vs_rest` make.
-        targets: booleans or integers 0 and 1, ``[n]``.
+        predictions, targets: as in `Data`, or one `Data` without `clusters` and `times`: n >= 2
+            Bernoulli predictions, such as `top_label` or `one_vs_rest` make.
         score: "brier", the mean of (p - y)^2, or "log", the mean log score in nats.
         key: a key of `jax.random`, or None for no bands.
         confidence_level: the probability of the bands, a number in (0, R / (R + 1)].
         n_resamples: R, the number of redrawn data sets.
-        where: boolean mask ``[n]``; masked rows may hold anything.
-        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
-            targets: in the regression, in all means, and in those of redrawn targets.
+        where, weights: as in `Data`; weights count in the regression, in all means, and in those of
+            redrawn targets.
 
     Returns:
         CORPCurve, of NumPy arrays.  The log score and its miscalibration are infinite if an
@@ -126,7 +137,11 @@ def corp_curve(
     check_choice("score", score, _SCORES)
     if is_traced((predictions, targets, where, weights)):
         raise TypeError("corp_curve must be called outside of jit, got traced arguments.")
-    data = on_one_device(check_binary(predictions, targets, where, weights))
+    data = on_one_device(
+        binary_as_data(
+            predictions, targets, where=where, weights=weights, without=("clusters", "times")
+        )
+    )
     kept = np.ones(data.n, bool) if data.where is None else np.asarray(data.where)
     every = np.ones(data.n) if data.weights is None else np.asarray(data.weights, float)
     kept = kept & (every > 0)
@@ -134,20 +149,20 @@ def corp_curve(
     probs = np.asarray(data.predictions.binary_probability(), float)[kept]
     happened = np.asarray(data.targets, float)[kept]
 
-    forecasts, place, count = np.unique(probs, return_inverse=True, return_counts=True)
-    events, size = np.bincount(place, of_rows * happened), np.bincount(place, of_rows)
+    forecasts, index, count = np.unique(probs, return_inverse=True, return_counts=True)
+    events, size = np.bincount(index, of_rows * happened), np.bincount(index, of_rows)
     curve = isotonic_frequencies(events, size)
 
     def mean_score(x: np.ndarray) -> float:
         return float(_SCORES[score](x, events, size - events) / size.sum())
 
-    n_resamples = check_resamples(confidence_level, n_resamples)["n_resamples"]
+    _, n_resamples = check_resamples(confidence_level, n_resamples)
     points, ends = np.zeros(0, int), (np.zeros(0),) * 4
     if key is not None:
         check_key(key)
         points = np.unique(np.linspace(0, forecasts.size - 1, _POINTS).round().astype(int))
         seed = np.asarray(jax.random.key_data(key)).ravel()
-        redrawn = redrawn_curves(seed, forecasts, place, of_rows, points, n_resamples)
+        redrawn = redrawn_curves(seed, forecasts, index, of_rows, points, n_resamples)
         rank = rank_of_level(confidence_level, n_resamples)
         ends = bands(forecasts[points], curve[points], redrawn, rank)
 
@@ -182,3 +197,85 @@ def _log(x: np.ndarray, happened: np.ndarray, failed: np.ndarray) -> np.floating
 
 
 _SCORES = {"brier": _brier, "log": _log}
+
+
+# Equal curves may differ by rounding.
+_ROUNDING = 1e-9
+
+
+def redrawn_curves(
+    seed: np.ndarray,
+    forecasts: np.ndarray,
+    index: np.ndarray,
+    weights: np.ndarray,
+    points: np.ndarray,
+    n_resamples: int,
+) -> np.ndarray:
+    """Recalibrated probabilities of redrawn targets, at some of the forecasts, ``[R, g]``.
+
+    `index` is that of the forecast of each row.  If all rows weigh the same, the events of
+    equal forecasts have a binomial law, so that one number stands for all of them.
+    """
+    rng = np.random.default_rng(seed)
+    count, size = np.bincount(index), np.bincount(index, weights)
+    are_equal = weights.min() == weights.max()
+
+    def events() -> np.ndarray:
+        if are_equal:
+            return weights[0] * rng.binomial(count, forecasts)
+        happened = rng.random(index.size) < forecasts[index]
+        return np.bincount(index, weights * happened)
+
+    return np.stack([isotonic_frequencies(events(), size)[points] for _ in range(n_resamples)])
+
+
+def bands(
+    forecasts: np.ndarray, observed: np.ndarray, redrawn: np.ndarray, rank: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The ends of the pointwise and of the simultaneous band: low, high, low, high, ``[g]`` each.
+
+    Args:
+        forecasts: the forecasts at which the curves are compared, ``[g]``.
+        observed: the observed curve there, ``[g]``.
+        redrawn: the curves of the redrawn targets, ``[R, g]``.
+        rank: how many of the R redrawn data sets must be within the band, at least.
+    """
+    deviances = _deviance(redrawn, forecasts)
+    # Deviances are infinite only at forecasts of 0 and 1, where those of redrawn targets are 0.
+    of_all = np.vstack([deviances, _deviance(observed, forecasts)])
+    means = np.mean(np.where(np.isfinite(of_all), of_all, 0.0), axis=0)
+    scale = np.where(means > 0, means, 1.0)
+    largest = np.sort(np.max(deviances / scale, axis=1))
+    pointwise = np.sort(deviances, axis=0)[rank - 1]
+    simultaneous = largest[rank - 1] * scale
+    return *_ends(forecasts, pointwise), *_ends(forecasts, simultaneous)
+
+
+def _deviance(x: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """2 KL(x | p) of two probabilities of an event; rounding can make it negative."""
+    from scipy.special import rel_entr
+
+    return np.maximum(2 * (rel_entr(x, p) + rel_entr(1 - x, 1 - p)), 0.0)
+
+
+def _ends(p: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The smallest and the largest x whose deviance from p is at most `most`."""
+    most = most * (1 + _ROUNDING)
+
+    def inside(x: np.ndarray) -> np.ndarray:
+        return _deviance(x, p) <= most
+
+    return _last(inside, p, np.zeros_like(p)), _last(inside, p, np.ones_like(p))
+
+
+def _last(
+    inside: Callable[[np.ndarray], np.ndarray], start: np.ndarray, end: np.ndarray
+) -> np.ndarray:
+    """The last number on the way from `start`, which is inside, to `end` that is inside."""
+    outside = end
+    found = np.where(inside(end), end, start)
+    for _ in range(60):
+        middle = (found + outside) / 2
+        good = inside(middle)
+        found, outside = np.where(good, middle, found), np.where(good, outside, middle)
+    return found

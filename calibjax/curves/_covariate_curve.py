@@ -1,24 +1,25 @@
 """How errors depend on one covariate: sums of residuals in cells of its values."""
 
-from typing import NamedTuple
+from typing import Any, Unpack
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 
 from calibjax._between import Targets
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
 from calibjax._rows import (
     ColumnCode,
+    Data,
     NamedColumns,
+    RowOptions,
     as_data,
     named_columns,
     typed_column,
 )
 from calibjax._struct import is_traced, static, struct
 from calibjax.resampling import check_resamples
-from calibjax.segments import SegmentTestResult, effects_of, segment_test
+from calibjax.segments import effects_of, segment_test
 
 # With more categories than this, next to none has enough rows.
 _MOST_CATEGORIES = 64
@@ -90,18 +91,14 @@ class CovariateCurve:
 
 def covariate_curve(
     key: jax.Array,
-    predictions: Distribution,
-    targets: Targets,
+    predictions: Distribution | Data,
+    targets: Targets | None,
     covariate: NamedColumns,
     *,
     n_bins: int = 10,
     confidence_level: float = 0.95,
     n_resamples: int = 999,
-    where: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
-    clusters: ArrayLike | None = None,
-    times: ArrayLike | None = None,
-    horizon: float | None = None,
+    **rows: Unpack[RowOptions],
 ) -> CovariateCurve:
     """How far off the model is at which values of a covariate, with simultaneous bands.
 
@@ -123,8 +120,8 @@ def covariate_curve(
 
     Args:
         key: a key of `jax.random`.
-        predictions: a batch of n >= 8 predictions of labels, counts or numbers.
-        targets: array ``[n]``; class labels are ``0 … m-1``.  Of numbers also `Between`.
+        predictions, targets: as in `Data`, or one `Data` and None: n >= 8 predictions of labels,
+            counts or numbers.
         covariate: one column ``[n]`` by its name, such as ``{"age": age}``, or a frame with one:
             numbers, times, or at most 64 categories.  It must be known before the targets, as the
             columns of `calibration_test` with `covariates`, whose ``result.columns`` says which one
@@ -132,11 +129,7 @@ def covariate_curve(
         n_bins: the number of bins of a number.
         confidence_level: the probability of the bands, a number in (0, R / (R + 1)].
         n_resamples: R, the number of redrawn data sets.
-        where: boolean mask ``[n]``; masked rows may hold anything.
-        weights: how much each row counts, nonnegative numbers ``[n]``.
-        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
-        times: numbers ``[n]``: rows of one time may depend on each other in any way.
-        horizon: a number in units of the times: rows less than it apart may depend on each other.
+        rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
     Returns:
         CovariateCurve, of NumPy arrays.  Cells of fewer than 8 rows, or with less than two expected
@@ -163,49 +156,56 @@ def covariate_curve(
     Reference: Lin, Wei and Ying, Model-checking techniques based on cumulative residuals,
     Biometrics 2002, for residuals summed over a covariate, beside sums that chance would give.
     """
-    if is_traced((predictions, targets, covariate, where, weights)):
+    if is_traced((predictions, targets, covariate, rows)):
         raise TypeError("covariate_curve must be called outside of jit, got traced arguments.")
-    data = as_data(predictions, targets, where=where, weights=weights, intervals=True)
-    level = float(check_resamples(confidence_level, n_resamples)["confidence_level"])
-    cells = _cells_of(covariate, data.counted_rows(), check_integer("n_bins", n_bins, 2))
-    result = segment_test(
-        key,
-        predictions,
-        targets,
-        # Numbers as text are categories.
-        {cells.name: np.char.mod("%04d", cells.places)},
-        order=1,
-        n_resamples=n_resamples,
-        weights=weights,
-        clusters=clusters,
-        times=times,
-        horizon=horizon,
-        where=where,
+    data = as_data(predictions, targets, intervals=True, **rows)
+    level, n_resamples = check_resamples(confidence_level, n_resamples)
+    n_bins = check_integer("n_bins", n_bins, 2)
+    name, codes, cells = _cells_of(covariate, data.counted_rows(), n_bins)
+    # Numbers as text are categories.
+    columns = {name: np.char.mod("%04d", codes)}
+    options = {"order": 1, "n_resamples": n_resamples}
+    result = segment_test(key, predictions, targets, columns, **options, **rows)
+    names, sums = result.names, jax.tree.map(np.asarray, result.sums)
+    critical = result.critical(float(level))
+    with np.errstate(all="ignore"):
+        effects = [
+            effects_of(statistic, sums, j, critical, names.pieces)
+            for j, statistic in enumerate(names.statistics)
+        ]
+    # Of each segment, of which the first one is all rows: numbers ``[J, 7, S]``.
+    numbers = np.concatenate([np.asarray(effects), sums.scores.T[:, None]], axis=1)
+    numbers = np.where(sums.is_tested.T[:, None], numbers, np.nan)
+    segments = {
+        int(cell): s for s, conditions in enumerate(names.conditions) for _, cell in conditions
+    }
+    in_cells = np.full((*numbers.shape[:2], cells["count"].size), np.nan)
+    in_cells[..., list(segments)] = numbers[..., list(segments.values())]
+    observed, predicted, *ends, score = np.moveaxis(in_cells, 1, 0)
+    interval_low, interval_high, low, high = (end - predicted for end in ends)
+    return CovariateCurve(
+        observed=observed,
+        predicted=predicted,
+        value=observed - predicted,
+        interval_low=interval_low,
+        interval_high=interval_high,
+        low=low,
+        high=high,
+        score=score,
+        significant=np.abs(score) > critical,
+        overall=numbers[:, 0, 0] - numbers[:, 1, 0],
+        pvalue=float(result.pvalue),
+        confidence_level=float(level),
+        name=name,
+        statistics=names.statistics,
+        **cells,
     )
-    return _curve(result, cells, level)
 
 
-class _Cells(NamedTuple):
-    """The cells of a column.
-
-    Args:
-        name: of the column.
-        places: the cell of each row, ``[n]``.
-        sizes: the number of rows in each cell, ``[c]``.
-        positions, least, most: as in `CovariateCurve`.
-        categories: their names, if the column has categories.
-    """
-
-    name: str
-    places: np.ndarray
-    sizes: np.ndarray
-    positions: np.ndarray
-    least: np.ndarray
-    most: np.ndarray
-    categories: tuple[str, ...]
-
-
-def _cells_of(covariate: NamedColumns, kept: np.ndarray, n_bins: int) -> _Cells:
+def _cells_of(
+    covariate: NamedColumns, kept: np.ndarray, n_bins: int
+) -> tuple[str, np.ndarray, dict[str, Any]]:
+    """The name of the column, the cell of each row ``[n]``, and the fields that describe cells."""
     columns = named_columns("covariate", covariate)
     if len(columns) != 1:
         raise ValueError(f"covariate must be one column, got {', '.join(columns) or 'none'}.")
@@ -218,59 +218,14 @@ def _cells_of(covariate: NamedColumns, kept: np.ndarray, n_bins: int) -> _Cells:
         raise ValueError(
             f"{column.name} must have at most {_MOST_CATEGORIES} categories, got {code.n_known}."
         )
-    every = np.where(kept, code.codes(column), -1)
-    count = np.bincount(every[kept])
-    if not column.is_number:
-        numbers = np.arange(count.size)
-        return _Cells(name, every, count, numbers, numbers, numbers, code.names(column, every))
-    parts = [np.sort(column.values[every == c]) for c in range(count.size)]
-    ranges = [(part[part.size // 2], part[0], part[-1]) for part in parts]
-    middle, least, most = map(np.array, zip(*ranges, strict=True))
-    return _Cells(name, every, count, middle, least, most, ())
-
-
-def _curve(result: SegmentTestResult, cells: _Cells, level: float) -> CovariateCurve:
-    """What the test says of each cell."""
-    sums, critical = jax.tree.map(np.asarray, result.sums), result.critical(level)
-    n_statistics = len(result.names.statistics)
-    found = {
-        name: np.full((n_statistics, cells.sizes.size), np.nan)
-        for name in ("observed", "predicted", "score", *_ENDS)
-    }
-    overall, segments = np.full(n_statistics, np.nan), enumerate(result.names.conditions)
-    of_cells = {int(level): s for s, conditions in segments for _, level in conditions}
-    for j, statistic in enumerate(result.names.statistics):
-        with np.errstate(all="ignore"):
-            effects = effects_of(statistic, sums, j, critical, result.names.pieces)
-        is_tested = sums.is_tested[:, j]
-        if is_tested[_ALL_ROWS]:
-            overall[j] = effects.observed[_ALL_ROWS] - effects.predicted[_ALL_ROWS]
-        for c, s in of_cells.items():
-            if not is_tested[s]:
-                continue
-            observed, predicted, *ends = (float(x[s]) for x in effects)
-            found["observed"][j, c], found["predicted"][j, c] = observed, predicted
-            found["score"][j, c] = sums.scores[s, j]
-            for name, end in zip(_ENDS, ends, strict=True):
-                found[name][j, c] = end - predicted
-    return CovariateCurve(
-        positions=cells.positions,
-        least=cells.least,
-        most=cells.most,
-        count=cells.sizes,
-        value=found["observed"] - found["predicted"],
-        significant=np.abs(found["score"]) > critical,
-        overall=overall,
-        pvalue=float(result.pvalue),
-        confidence_level=level,
-        name=cells.name,
-        categories=cells.categories,
-        statistics=result.names.statistics,
-        **found,
-    )
-
-
-# The ends in the order of `Effects`.
-_ENDS = "interval_low", "interval_high", "low", "high"
-# The first segment is that of all rows.
-_ALL_ROWS = 0
+    codes = np.where(kept, code.codes(column), -1)
+    count = np.bincount(codes[kept])
+    ranges = (np.arange(count.size),) * 3
+    categories: tuple[str, ...] = ()
+    if column.is_number:
+        parts = [np.sort(column.values[codes == c]) for c in range(count.size)]
+        ranges = tuple(np.array([part[[part.size // 2, 0, -1]] for part in parts]).T)
+    else:
+        categories = code.names(column, codes)
+    cells = dict(zip(("positions", "least", "most"), ranges, strict=True))
+    return name, codes, {"count": count, "categories": categories, **cells}

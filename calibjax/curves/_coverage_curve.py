@@ -1,6 +1,6 @@
 """How often targets lie in the central intervals of predictions, and how wide these are."""
 
-from typing import Any
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
@@ -9,17 +9,17 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, Dependence, clean, padded, with_dependence
+from calibjax._rows import Data, RowOptions, clean, padded
+from calibjax._sharding import on_all_rows
 from calibjax._struct import struct, widest_dtype
-from calibjax.curves._cells import cell_counts, cumulative
-from calibjax.curves._masses import is_plain, without_equal_weights
+from calibjax.curves._masses import without_equal_weights
 from calibjax.curves._pit_masses import masses_of_parts
 from calibjax.curves._pit_parts import Parts
-from calibjax.curves._rows import on_all_rows
+from calibjax.curves._uniform_counts import cumulative, uniform_counts
 from calibjax.estimators import UniformBinning
 from calibjax.hypothesis_tests import Law, law_under_h0
-from calibjax.resampling import check_resamples, fractions, law_of_cells, redrawn_uniform_counts
-from calibjax.scores import check_numbers, pit_of_data
+from calibjax.resampling import check_resamples, fractions, law_of_cells
+from calibjax.scores import numbers_as_data, pit
 
 
 @struct
@@ -53,17 +53,13 @@ class CoverageCurve:
 
 def coverage_curve(
     key: jax.Array,
-    predictions: Distribution,
-    targets: ArrayLike,
+    predictions: Distribution | Data,
+    targets: ArrayLike | None = None,
     *,
     n_levels: int = 19,
     confidence_level: float = 0.95,
     n_resamples: int = 999,
-    where: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
-    clusters: ArrayLike | None = None,
-    times: ArrayLike | None = None,
-    horizon: float | None = None,
+    **rows: Unpack[RowOptions],
 ) -> CoverageCurve:
     """The observed coverage of central prediction intervals, with a band, and their width.
 
@@ -89,18 +85,12 @@ def coverage_curve(
 
     Args:
         key: a key of `jax.random`.
-        predictions: n >= 1 predictions of counts or of real numbers, as `pit` takes them.
-        targets: the observed targets, ``[n]``.
+        predictions, targets: as in `Data`, or one `Data`: n >= 1 predictions of counts or of real
+            numbers, as `pit` takes them.
         n_levels: the number of levels, 1 / (n_levels + 1), …, n_levels / (n_levels + 1).
         confidence_level: the probability of the band, a number in (0, R / (R + 1)].
         n_resamples: R, the number of redrawn data sets; each depends only on (key, r).
-        where: boolean mask ``[n]``; masked rows may hold anything, and do not count.
-        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
-            targets.
-        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
-        times: numbers ``[n]``: rows of one time may depend on each other in any way.
-        horizon: a number in units of the times: rows less than it apart may depend on each other;
-            None for rows of one time only.
+        rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
     Returns:
         CoverageCurve.  It is NaN if the PIT of a kept row is not known, or, inside jit, if a kept
@@ -125,86 +115,55 @@ def coverage_curve(
     Journal of the Royal Statistical Society B 2007.
     """
     check_key(key)
-    data = check_numbers(predictions, targets, where, weights)
-    data = with_dependence(data, Dependence(clusters, times, horizon))
+    data = numbers_as_data(predictions, targets, **rows)
     if data.predictions.has_labels:
         raise TypeError(
             "predictions must be of counts or real numbers, got "
-            f"{type(predictions).__name__}: labels have no central intervals."
+            f"{type(data.predictions).__name__}: labels have no central intervals."
         )
     n_levels = check_integer("n_levels", n_levels, 1, 2**24 - 1)
-    options = check_resamples(confidence_level, n_resamples)
-    return coverage_curve_of_data(key, padded(data), n_levels=n_levels, **options)
-
-
-def coverage_curve_of_data(
-    key: jax.Array, data: Data, *, n_levels: int, confidence_level: jax.Array, n_resamples: int
-) -> CoverageCurve:
-    """`coverage_curve` of checked arguments."""
-    data = without_equal_weights(data)
-    options: dict[str, Any] = {
-        "n_levels": n_levels,
-        "confidence_level": confidence_level,
-        "n_resamples": n_resamples,
-    }
-    if is_plain(data):
-        return _curve_of_equal_rows(key, data, **options)
-    return _curve_of_masses(key, data, law=law_under_h0(data), **options)
+    level, n_resamples = check_resamples(confidence_level, n_resamples)
+    data = without_equal_weights(padded(data))
+    law = None if data.is_plain else law_under_h0(data)
+    return _coverage_curve(key, data, level, n_levels=n_levels, n_resamples=n_resamples, law=law)
 
 
 @on_all_rows
-def _curve_of_masses(
+def _coverage_curve(
     key: jax.Array,
     data: Data,
+    confidence_level: jax.Array,
     *,
     n_levels: int,
-    confidence_level: jax.Array,
     n_resamples: int,
-    law: Law,
+    law: Law | None,
 ) -> CoverageCurve:
-    """The curve of rows with weights, or that depend on each other."""
-    # The interval of the level j / (n_levels + 1) is as many half cells to both sides of 1/2.
-    half, j = n_levels + 1, jnp.arange(1, n_levels + 1, dtype=jnp.int32)
-    dtype = widest_dtype(*jax.tree.leaves(data))
-    grid = UniformBinning(2 * half).edges(dtype)
-    masses = masses_of_parts(key, data, grid, Parts(half - j, half + j), n_resamples, law)
-    levels = j.astype(dtype) / half
-    valid = jnp.where(jnp.any(jnp.isnan(masses.observed)), jnp.nan, 1.0).astype(dtype)
-    largest = masses.together(confidence_level) / masses.total
+    """The curve; `law` is None for rows that are independent and weigh the same."""
+    n_cells, j = n_levels + 1, jnp.arange(1, n_levels + 1, dtype=jnp.int32)
+    dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(data)))
+    if law is None:
+        pit_key, band_key = jax.random.split(key)
+        distances = jnp.abs(2 * pit(pit_key, data) - 1)
+        found = uniform_counts(band_key, distances, data.where, n_cells, n_resamples)
+        found, valid = found.each(lambda counts: cumulative(counts)[..., 1:-1]), found.valid
+        bins = law_of_cells(found.n, j, n_cells, dtype)
+        levels, coverage = bins.mean, fractions(found.observed, found.n, dtype)
+        low, high = bins.band(bins.critical(found.redrawn, confidence_level))
+    else:
+        # The interval of the level j / c is as many half cells to both sides of 1/2.
+        grid, parts = UniformBinning(2 * n_cells).edges(dtype), Parts(n_cells - j, n_cells + j)
+        masses = masses_of_parts(key, data, grid, parts, n_resamples, law)
+        valid = jnp.where(jnp.any(jnp.isnan(masses.observed)), jnp.nan, 1.0).astype(dtype)
+        levels = j.astype(dtype) / n_cells
+        coverage = levels + masses.observed / masses.total
+        largest = masses.together(confidence_level) / masses.total
+        low, high = jnp.maximum(levels - largest, 0.0), jnp.minimum(levels + largest, 1.0)
     return CoverageCurve(
         levels=levels,
-        coverage=levels + masses.observed / masses.total,
-        low=jnp.maximum(levels - largest, 0.0) * valid,
-        high=jnp.minimum(levels + largest, 1.0) * valid,
-        width=_median_widths(data, n_levels).astype(dtype) * valid,
-        confidence_level=confidence_level.astype(dtype) * valid,
-    )
-
-
-@on_all_rows
-def _curve_of_equal_rows(
-    key: jax.Array, data: Data, *, n_levels: int, confidence_level: jax.Array, n_resamples: int
-) -> CoverageCurve:
-    """The curve of rows that are independent and weigh the same."""
-    pit_key, band_key = jax.random.split(key)
-    u, width = pit_of_data(pit_key, data), _median_widths(data, n_levels)
-    n_cells = n_levels + 1
-    counts, valid = cell_counts(jnp.abs(2 * u - 1), data.where, n_cells)
-    n, dtype = jnp.sum(counts, dtype=jnp.int32), valid.dtype
-
-    def in_intervals(counts: jax.Array) -> jax.Array:
-        return cumulative(counts)[..., 1:-1]
-
-    law = law_of_cells(n, jnp.arange(1, n_cells), n_cells, dtype)
-    redrawn = redrawn_uniform_counts(band_key, n, n_cells, n_resamples, dtype)
-    low, high = law.band(law.critical(in_intervals(redrawn), confidence_level))
-    observed = in_intervals(counts)
-    return CoverageCurve(
-        levels=law.mean,
-        coverage=fractions(observed, n, dtype) * valid,
+        coverage=coverage * valid,
         low=low * valid,
         high=high * valid,
-        width=width.astype(dtype) * valid,
+        width=_median_widths(data, n_levels).astype(dtype) * valid,
         confidence_level=confidence_level.astype(dtype) * valid,
     )
 

@@ -12,11 +12,6 @@ from calibjax.resampling import critical_value
 _ROUNDING = 256
 
 
-def is_plain(data: Data) -> bool:
-    """Whether all rows count the same, and none depends on another one."""
-    return data.weights is None and data.clusters is None and data.times is None
-
-
 def without_equal_weights(data: Data) -> Data:
     """The same rows without weights, if all weights that are known here are equal or 0."""
     if data.weights is None or is_traced((data.weights, data.where)):

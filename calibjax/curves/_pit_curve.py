@@ -1,45 +1,89 @@
 """Curves of the probability integral transform, which is uniform for a calibrated model."""
 
-from typing import Any
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
+import numpy as np
 
 from calibjax._between import Between, Targets
 from calibjax._check import check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, Dependence, padded, with_dependence
-from calibjax.curves._cells import cell_counts, cumulative
-from calibjax.curves._masses import is_plain, without_equal_weights
-from calibjax.curves._pit_ranges import pit_curve_of_ranges
-from calibjax.curves._pit_result import PITCurve, cells_per_bin
-from calibjax.curves._rows import on_all_rows
+from calibjax._rows import Data, RowOptions, padded
+from calibjax._sharding import on_all_rows
+from calibjax._struct import is_array, is_traced, struct, widest_dtype
+from calibjax.curves._masses import without_equal_weights
+from calibjax.curves._pit_masses import Parts, masses_of_parts
+from calibjax.curves._uniform_counts import cumulative, uniform_counts
 from calibjax.estimators import UniformBinning
-from calibjax.hypothesis_tests import law_under_h0
-from calibjax.resampling import (
-    check_resamples,
-    critical_value,
-    fractions,
-    law_of_cells,
-    redrawn_uniform_counts,
-)
-from calibjax.scores import check_numbers, pit_of_data
+from calibjax.hypothesis_tests import Law, law_under_h0
+from calibjax.resampling import check_resamples, critical_value, fractions, law_of_cells
+from calibjax.scores import numbers_as_data, pit
+
+# The least number of cells of the grid on which the distribution function is looked at.
+_LEAST_CELLS = 100
+
+
+@struct
+class PITCurve:
+    """The histogram of the PIT and its distribution function; see `pit_curve`.
+
+    Args:
+        edges: the ends of the bins of the histogram, ``[b + 1]``.
+        count: the number of rows in each bin, ``[b]``; of `Between` targets parts of rows count,
+            and with weights their share of the weight, times all rows.
+        density: the height of the histogram, near 1 for a calibrated model, ``[b]``.
+        pointwise_low, pointwise_high: a band of heights that holds for each bin alone, ``[b]``.
+        density_low, density_high: a band of heights that holds for all bins at once, ``[b]``.
+        grid: numbers z from 0 to 1, ``[g]``.
+        difference: the fraction of rows with a PIT of at most z, minus z, ``[g]``.
+        difference_low, difference_high: a band that holds on the whole grid at once, ``[g]``.
+        confidence_level: the probability with which each band holds.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Normal(jnp.zeros(4), jnp.ones(4))
+        >>> targets = jnp.array([-0.7, -0.1, 0.2, 0.6])  # the PIT is 0.24, 0.46, 0.58, 0.73
+        >>> curve = cj.pit_curve(jax.random.key(0), predictions, targets, n_bins=5)
+        >>> curve.count.tolist(), curve.density.round(2).tolist()
+        ([0, 1, 2, 1, 0], [0.0, 1.25, 2.5, 1.25, 0.0])
+    """
+
+    edges: jax.Array
+    count: jax.Array
+    density: jax.Array
+    pointwise_low: jax.Array
+    pointwise_high: jax.Array
+    density_low: jax.Array
+    density_high: jax.Array
+    grid: jax.Array
+    difference: jax.Array
+    difference_low: jax.Array
+    difference_high: jax.Array
+    confidence_level: jax.Array
+
+    def __str__(self) -> str:
+        """The bins, their heights and the band for all of them."""
+        if is_traced(self) or not is_array(self.count) or np.ndim(self.count) != 1:
+            return repr(self)
+        columns = self.edges[:-1], self.edges[1:], self.density, self.density_low, self.density_high
+        lines = [
+            f"{low:.3g} … {high:.3g}: height {height:.3g}, if calibrated {least:.3g} … {most:.3g}"
+            for low, high, height, least, most in zip(*map(np.asarray, columns), strict=True)
+        ]
+        shown = f"PIT of {float(np.sum(np.asarray(self.count))):g} rows in {len(lines)} bins"
+        return "\n".join([f"{shown}, bands at {float(self.confidence_level):g}:", *lines])
 
 
 def pit_curve(
     key: jax.Array,
-    predictions: Distribution,
-    targets: Targets,
+    predictions: Distribution | Data,
+    targets: Targets | None = None,
     *,
     n_bins: int = 20,
     confidence_level: float = 0.95,
     n_resamples: int = 999,
-    where: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
-    clusters: ArrayLike | None = None,
-    times: ArrayLike | None = None,
-    horizon: float | None = None,
+    **rows: Unpack[RowOptions],
 ) -> PITCurve:
     """The histogram of the PIT, and its distribution function minus the diagonal, with bands.
 
@@ -82,19 +126,12 @@ def pit_curve(
 
     Args:
         key: a key of `jax.random`.
-        predictions: n >= 1 predictions of labels, which are ordered as numbers, of counts or of
-            real numbers, as `pit` takes them.
-        targets: the observed targets, ``[n]``, or `Between` where they are censored or binned.
+        predictions, targets: as in `Data`, or one `Data`: n >= 1 predictions of labels, which are
+            ordered as numbers, of counts or of real numbers, as `pit` takes them.
         n_bins: the number of bins B, from 1 to 2^24.
         confidence_level: the probability of the bands, a number in (0, R / (R + 1)].
         n_resamples: R, the number of redrawn data sets; each depends only on (key, r).
-        where: boolean mask ``[n]``; masked rows may hold anything, and do not count.
-        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
-            targets.
-        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
-        times: numbers ``[n]``: rows of one time may depend on each other in any way.
-        horizon: a number in units of the times: rows less than it apart may depend on each other;
-            None for rows of one time only.
+        rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
     Returns:
         PITCurve.  All numbers but the counts are NaN if the PIT of a kept row is NaN: because its
@@ -128,64 +165,78 @@ def pit_curve(
     dominate the Kolmogorov statistics, Zeitschrift für Wahrscheinlichkeitstheorie 1979, for T.
     """
     check_key(key)
-    data = check_numbers(predictions, targets, where, weights, intervals=True)
-    data = with_dependence(data, Dependence(clusters, times, horizon))
+    data = numbers_as_data(predictions, targets, intervals=True, **rows)
     n_bins = UniformBinning(n_bins).n_bins
-    options = check_resamples(confidence_level, n_resamples)
-    return pit_curve_of_data(key, padded(data), n_bins=n_bins, **options)
-
-
-def pit_curve_of_data(
-    key: jax.Array, data: Data, *, n_bins: int, confidence_level: jax.Array, n_resamples: int
-) -> PITCurve:
-    """`pit_curve` of checked arguments."""
-    data = without_equal_weights(data)
-    options: dict[str, Any] = {
-        "n_bins": n_bins,
-        "confidence_level": confidence_level,
-        "n_resamples": n_resamples,
-    }
-    if isinstance(data.targets, Between) or not is_plain(data):
-        law = law_under_h0(data)
-        return pit_curve_of_ranges(key, data, law=law, **options)
-    return _curve_of_points(key, data, **options)
+    level, n_resamples = check_resamples(confidence_level, n_resamples)
+    data = without_equal_weights(padded(data))
+    is_known = data.is_plain and not isinstance(data.targets, Between)
+    law = None if is_known else law_under_h0(data)
+    return _pit_curve(key, data, level, n_bins=n_bins, n_resamples=n_resamples, law=law)
 
 
 @on_all_rows
-def _curve_of_points(
-    key: jax.Array, data: Data, *, n_bins: int, confidence_level: jax.Array, n_resamples: int
+def _pit_curve(
+    key: jax.Array,
+    data: Data,
+    confidence_level: jax.Array,
+    *,
+    n_bins: int,
+    n_resamples: int,
+    law: Law | None,
 ) -> PITCurve:
-    """The curve of targets that are known."""
-    pit_key, band_key = jax.random.split(key)
-    in_bin = cells_per_bin(n_bins)
+    """The curve; `law` is None for known targets of independent rows that weigh the same."""
+    in_bin = -(-_LEAST_CELLS // n_bins)
     n_cells = n_bins * in_bin
-    counts, valid = cell_counts(pit_of_data(pit_key, data), data.where, n_cells)
-    n, dtype = jnp.sum(counts, dtype=jnp.int32), valid.dtype
-    redrawn = redrawn_uniform_counts(band_key, n, n_cells, n_resamples, dtype)
-
-    def in_bins(counts: jax.Array) -> jax.Array:
-        in_bins = counts.reshape(*counts.shape[:-1], n_bins, in_bin)
-        return jnp.sum(in_bins, axis=-1, dtype=jnp.int32)
-
-    bins = law_of_cells(n, jnp.full(n_bins, in_bin), n_cells, dtype)
-    distances = jax.vmap(bins.distances)(in_bins(redrawn))
-    alone = bins.band(critical_value(jnp.ravel(distances), confidence_level))
-    together = bins.band(bins.critical(in_bins(redrawn), confidence_level))
-
-    at_grid = law_of_cells(n, jnp.arange(n_cells + 1), n_cells, dtype)
-    low, high = at_grid.band(at_grid.critical(cumulative(redrawn), confidence_level))
-    grid = at_grid.mean
+    points = jnp.arange(n_cells + 1, dtype=jnp.int32)
+    dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(data)))
+    if law is None:
+        pit_key, band_key = jax.random.split(key)
+        cells = uniform_counts(band_key, pit(pit_key, data), data.where, n_cells, n_resamples)
+        n, valid = cells.n, cells.valid
+        found = cells.each(
+            lambda x: jnp.sum(x.reshape(*x.shape[:-1], n_bins, in_bin), axis=-1, dtype=jnp.int32)
+        )
+        count, share = found.observed, fractions(found.observed, n, dtype)
+        bins = law_of_cells(n, jnp.full(n_bins, in_bin), n_cells, dtype)
+        distances = jnp.ravel(jax.vmap(bins.distances)(found.redrawn))
+        critical = critical_value(distances, confidence_level)
+        of_all = bins.critical(found.redrawn, confidence_level)
+        alone, together = ([n_bins * x for x in bins.band(c)] for c in (critical, of_all))
+        below = cells.each(cumulative)
+        at_grid = law_of_cells(n, points, n_cells, dtype)
+        grid = at_grid.mean
+        difference = fractions(below.observed, n, dtype) - grid
+        low, high = at_grid.band(at_grid.critical(below.redrawn, confidence_level))
+        low, high = low - grid, high - grid
+    else:
+        grid, ends = UniformBinning(n_cells).edges(dtype), points[::in_bin]
+        parts = Parts(
+            jnp.concatenate([ends[:-1], jnp.zeros_like(points)]),
+            jnp.concatenate([ends[1:], points]),
+        )
+        masses = masses_of_parts(key, data, grid, parts, n_resamples, law)
+        of_bins, of_grid, n = masses[:n_bins], masses[n_bins:], masses.total
+        valid = jnp.where(jnp.any(jnp.isnan(of_bins.observed)), jnp.nan, 1.0).astype(dtype)
+        share = 1 / n_bins + of_bins.observed / n
+        count = of_bins.n_rows * share
+        alone, together = (
+            [jnp.maximum(1 - x, 0.0), 1 + x]
+            for x in (n_bins / n * of(confidence_level) for of in (of_bins.alone, of_bins.together))
+        )
+        difference = of_grid.observed / n
+        high = of_grid.together(confidence_level) / n
+        low = -high
     return PITCurve(
         edges=UniformBinning(n_bins).edges(dtype),
-        count=in_bins(counts),
-        density=n_bins * fractions(in_bins(counts), n, dtype) * valid,
-        pointwise_low=n_bins * alone[0] * valid,
-        pointwise_high=n_bins * alone[1] * valid,
-        density_low=n_bins * together[0] * valid,
-        density_high=n_bins * together[1] * valid,
+        count=count,
+        density=n_bins * share * valid,
+        pointwise_low=alone[0] * valid,
+        pointwise_high=alone[1] * valid,
+        density_low=together[0] * valid,
+        density_high=together[1] * valid,
         grid=grid,
-        difference=(fractions(cumulative(counts), n, dtype) - grid) * valid,
-        difference_low=(low - grid) * valid,
-        difference_high=(high - grid) * valid,
+        difference=difference * valid,
+        difference_low=low * valid,
+        difference_high=high * valid,
         confidence_level=confidence_level.astype(dtype) * valid,
     )

@@ -40,7 +40,7 @@ from calibjax.resampling import (
     row_numbers,
     sum_over_rows,
 )
-from calibjax.scores import PITInterval, mass_below, pit_of_data, pit_range_of_data
+from calibjax.scores import PITInterval, drawn_pit_interval, mass_below, pit
 
 
 def masses_of_parts(
@@ -66,9 +66,9 @@ def masses_of_parts(
     pit_key, band_key = jax.random.split(key)
     draw_key, multiplier_key = jax.random.split(band_key)
     if is_coarse:
-        place = pit_range_of_data(pit_key, data)
+        place = drawn_pit_interval(pit_key, data)
     else:
-        place = PITInterval(*2 * (pit_of_data(pit_key, data),))
+        place = PITInterval(*2 * (pit(pit_key, data),))
     data = clean(data)
     weights, dtype = data.weights, data.weights.dtype
     # Masked rows may hold NaN, which weights of 0 do not remove.

@@ -1,6 +1,6 @@
 """The reliability curve of binary predictions in bins."""
 
-from typing import Any
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
@@ -8,12 +8,12 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, Dependence, clean, padded, with_dependence
+from calibjax._rows import Data, RowOptions, clean, padded
+from calibjax._sharding import on_all_rows
 from calibjax._struct import struct
-from calibjax.curves._masses import is_plain, without_equal_weights
+from calibjax.curves._masses import without_equal_weights
 from calibjax.curves._reliability_sums import masses_of_bins
-from calibjax.curves._rows import on_all_rows
-from calibjax.estimators import UniformBinning, bin_means, check_binary
+from calibjax.estimators import UniformBinning, bin_means, binary_as_data
 from calibjax.hypothesis_tests import Law, law_under_h0
 from calibjax.resampling import (
     Bins,
@@ -59,17 +59,13 @@ class ReliabilityCurve:
 
 def reliability_curve(
     key: jax.Array,
-    predictions: Distribution,
-    targets: ArrayLike,
+    predictions: Distribution | Data,
+    targets: ArrayLike | None = None,
     *,
     n_bins: int = 15,
     confidence_level: float = 0.95,
     n_resamples: int = 999,
-    where: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
-    clusters: ArrayLike | None = None,
-    times: ArrayLike | None = None,
-    horizon: float | None = None,
+    **rows: Unpack[RowOptions],
 ) -> ReliabilityCurve:
     """The frequency of events in bins of the predicted probability, with consistency bands.
 
@@ -105,18 +101,12 @@ def reliability_curve(
 
     Args:
         key: a key of `jax.random`.
-        predictions: n >= 2 Bernoulli predictions, such as `top_label` or `one_vs_rest` make.
-        targets: booleans or integers 0 and 1, ``[n]``.
+        predictions, targets: as in `Data`, or one `Data`: n >= 2 Bernoulli predictions, such as
+            `top_label` or `one_vs_rest` make.
         n_bins: the number of bins b, from 1 to 2^24.
         confidence_level: the probability of the bands, a number in (0, R / (R + 1)].
         n_resamples: R, the number of redrawn data sets; each depends only on (key, r).
-        where: boolean mask ``[n]``; masked rows may hold anything, and are not drawn.
-        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
-            targets.
-        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
-        times: numbers ``[n]``: rows of one time may depend on each other in any way.
-        horizon: a number in units of the times: rows less than it apart may depend on each other;
-            None for rows of one time only.
+        rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
     Returns:
         ReliabilityCurve(edges, forecast, frequency, count, bands).  Inside jit all numbers but the
@@ -149,99 +139,63 @@ def reliability_curve(
     hypotheses, Annals of Mathematical Statistics 1957, for ranks among redrawn data.
     """
     check_key(key)
-    data = check_binary(predictions, targets, where, weights)
-    data = with_dependence(data, Dependence(clusters, times, horizon))
+    data = binary_as_data(predictions, targets, **rows)
     n_bins = UniformBinning(n_bins).n_bins
-    options = check_resamples(confidence_level, n_resamples)
-    return reliability_curve_of_data(key, padded(data), n_bins=n_bins, **options)
-
-
-def reliability_curve_of_data(
-    key: jax.Array, data: Data, *, n_bins: int, confidence_level: jax.Array, n_resamples: int
-) -> ReliabilityCurve:
-    """`reliability_curve` of checked arguments."""
-    data = without_equal_weights(data)
-    options: dict[str, Any] = {
-        "n_bins": n_bins,
-        "confidence_level": confidence_level,
-        "n_resamples": n_resamples,
-    }
-    if is_plain(data):
-        return _curve_of_counts(key, data, **options)
-    return _curve_of_sums(key, data, law=law_under_h0(data), **options)
+    level, n_resamples = check_resamples(confidence_level, n_resamples)
+    data = without_equal_weights(padded(data))
+    law = None if data.is_plain else law_under_h0(data)
+    return _reliability_curve(key, data, level, n_bins=n_bins, n_resamples=n_resamples, law=law)
 
 
 @on_all_rows
-def _curve_of_sums(
+def _reliability_curve(
     key: jax.Array,
     data: Data,
+    confidence_level: jax.Array,
     *,
     n_bins: int,
-    confidence_level: jax.Array,
     n_resamples: int,
-    law: Law,
+    law: Law | None,
 ) -> ReliabilityCurve:
-    """The curve of rows with weights, or that depend on each other."""
+    """The curve; `law` is None for rows that are independent and weigh the same."""
     rows, binning = clean(data), UniformBinning(n_bins)
     probs, weights = rows.predictions.binary_probability(), rows.weights
-    bins = jnp.where(weights != 0, binning.intervals(probs), n_bins)
-    masses = masses_of_bins(key, data, bins, n_bins, n_resamples, law)
-    size, dtype = masses.total, weights.dtype
-    count = jnp.zeros(n_bins, jnp.int32).at[bins].add(1, mode="drop")
-    values = jnp.stack([probs, rows.targets.astype(dtype)], axis=1)
-    mean, frequency = bin_means(values, bins, size, weights).T
+    bins, dtype = jnp.where(weights != 0, binning.intervals(probs), n_bins), weights.dtype
+
+    def counts(x: jax.Array) -> jax.Array:
+        return jnp.zeros(n_bins, jnp.int32).at[bins].add(x.astype(jnp.int32), mode="drop")
+
+    count = counts(jnp.ones(rows.n))
+    if law is None:
+        moments = jnp.stack([probs, 1 - probs, probs * (1 - probs)], axis=1)
+        mean, complement, variance = bin_means(moments, bins, count).T
+        events = Bins(mean, complement, variance * count.astype(dtype), count)
+        frequency = fractions(counts(rows.targets), count, dtype)
+        # A row that draws the other label counts in no cell.
+        cells = jnp.stack([jnp.full_like(bins, n_bins), bins], axis=1)
+        redrawn = redrawn_label_counts(key, rows.predictions, weights, cells, n_bins, n_resamples)
+        distances = jax.vmap(events.distances)(redrawn)
+        alone = events.band(critical_value(distances.T, confidence_level))
+        together = events.band(events.critical(redrawn, confidence_level))
+    else:
+        masses = masses_of_bins(key, data, bins, n_bins, n_resamples, law)
+        values = jnp.stack([probs, rows.targets.astype(dtype)], axis=1)
+        mean, frequency = bin_means(values, bins, masses.total, weights).T
+        unit = 1 / jnp.where(masses.total > 0, masses.total, 1.0)
+        alone, together = (
+            (jnp.maximum(mean - unit * x, 0.0), jnp.minimum(mean + unit * x, 1.0))
+            for x in (masses.alone(confidence_level), masses.together(confidence_level))
+        )
     valid = jnp.where(jnp.any(jnp.isnan(weights)), jnp.nan, 1.0)
     of_filled = jnp.where(count > 0, valid, jnp.nan).astype(dtype)
-    unit = of_filled / jnp.where(size > 0, size, 1.0)
-    alone, together = (unit * x(confidence_level) for x in (masses.alone, masses.together))
     return ReliabilityCurve(
         edges=binning.edges(dtype),
         forecast=mean * of_filled,
         frequency=frequency * of_filled,
         count=count,
-        pointwise_low=jnp.maximum(mean - alone, 0.0),
-        pointwise_high=jnp.minimum(mean + alone, 1.0),
-        simultaneous_low=jnp.maximum(mean - together, 0.0),
-        simultaneous_high=jnp.minimum(mean + together, 1.0),
-        confidence_level=confidence_level.astype(dtype) * valid,
-    )
-
-
-@on_all_rows
-def _curve_of_counts(
-    key: jax.Array, data: Data, *, n_bins: int, confidence_level: jax.Array, n_resamples: int
-) -> ReliabilityCurve:
-    """The curve of rows that are independent and weigh the same."""
-    data, binning = clean(data), UniformBinning(n_bins)
-    probs, dtype = data.predictions.binary_probability(), data.weights.dtype
-    bins = jnp.where(data.weights != 0, binning.intervals(probs), n_bins)
-
-    def counts(x: jax.Array) -> jax.Array:
-        return jnp.zeros(n_bins, jnp.int32).at[bins].add(x.astype(jnp.int32), mode="drop")
-
-    sizes, events = counts(jnp.ones(data.n)), counts(data.targets)
-    moments = jnp.stack([probs, 1 - probs, probs * (1 - probs)], axis=1)
-    mean, complement, variance = bin_means(moments, bins, sizes).T
-    bin_law = Bins(mean, complement, variance * sizes.astype(dtype), sizes)
-
-    # A row that draws the other label counts in no cell.
-    cells = jnp.stack([jnp.full_like(bins, n_bins), bins], axis=1)
-    redrawn = redrawn_label_counts(key, data.predictions, data.weights, cells, n_bins, n_resamples)
-    distances = jax.vmap(bin_law.distances)(redrawn)
-    pointwise = bin_law.band(critical_value(distances.T, confidence_level))
-    simultaneous = bin_law.band(bin_law.critical(redrawn, confidence_level))
-
-    valid = jnp.where(jnp.any(jnp.isnan(data.weights)), jnp.nan, 1.0)
-    of_filled = jnp.where(sizes > 0, valid, jnp.nan).astype(dtype)
-    (low, high), (all_low, all_high) = pointwise, simultaneous
-    return ReliabilityCurve(
-        edges=binning.edges(dtype),
-        forecast=mean * of_filled,
-        frequency=fractions(events, sizes, dtype) * of_filled,
-        count=sizes,
-        pointwise_low=low * valid,
-        pointwise_high=high * valid,
-        simultaneous_low=all_low * valid,
-        simultaneous_high=all_high * valid,
+        pointwise_low=alone[0] * of_filled,
+        pointwise_high=alone[1] * of_filled,
+        simultaneous_low=together[0] * of_filled,
+        simultaneous_high=together[1] * of_filled,
         confidence_level=confidence_level.astype(dtype) * valid,
     )

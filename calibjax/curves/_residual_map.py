@@ -9,11 +9,11 @@ from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._numbers import absolute, dot
 from calibjax._rows import Data, clean, padded
+from calibjax._sharding import on_all_rows
 from calibjax._struct import struct
-from calibjax.curves._cells import worst_cell
-from calibjax.curves._rows import on_all_rows
+from calibjax.curves._witness_map import worst_cell
 from calibjax.resampling import check_resamples, critical_value, is_beyond, row_numbers, under_model
-from calibjax.scores import check_numbers
+from calibjax.scores import numbers_as_data
 
 # The number of residuals in memory at a time.
 _RESIDUALS = 2**18
@@ -78,8 +78,8 @@ class ResidualMap:
 
 def residual_map(
     key: jax.Array,
-    predictions: Distribution,
-    targets: ArrayLike,
+    predictions: Distribution | Data,
+    targets: ArrayLike | None = None,
     *,
     n_bins: int = 5,
     confidence_level: float = 0.95,
@@ -108,13 +108,13 @@ def residual_map(
 
     Args:
         key: a key of `jax.random`.
-        predictions: n >= 1 predictions of counts or of real numbers.
-        targets: the observed targets, ``[n]``.
+        predictions, targets: as in `Data`, or one `Data` with `where` alone: n >= 1 predictions of
+            counts or of real numbers.
         n_bins: the number of bins of the location, and of the spread.
         confidence_level: the probability that no cell is wrongly significant, a number in
             (0, R / (R + 1)].
         n_resamples: R, the number of redrawn data sets; each depends only on (key, r).
-        where: boolean mask ``[n]``; masked rows may hold anything, and are not drawn.
+        where: as in `Data`.
 
     Returns:
         ResidualMap.  Its numbers are NaN if the residual of a kept row is not known or infinite,
@@ -144,22 +144,22 @@ def residual_map(
     of the National Academy of Sciences 1931, for the cubic root.
     """
     check_key(key)
-    data = check_numbers(predictions, targets, where)
+    without = "weights", "clusters", "times"
+    data = numbers_as_data(predictions, targets, where=where, without=without)
     if data.predictions.has_labels:
         raise TypeError(
             "predictions must be of counts or real numbers, got "
-            f"{type(predictions).__name__}; witness_map takes classes."
+            f"{type(data.predictions).__name__}; witness_map takes classes."
         )
     n_bins = check_integer("n_bins", n_bins, 1)
-    options = check_resamples(confidence_level, n_resamples)
-    return residual_map_of_data(key, padded(data), n_bins=n_bins, **options)
+    level, n_resamples = check_resamples(confidence_level, n_resamples)
+    return _residual_map(key, padded(data), level, n_bins=n_bins, n_resamples=n_resamples)
 
 
 @on_all_rows
-def residual_map_of_data(
-    key: jax.Array, data: Data, *, n_bins: int, confidence_level: jax.Array, n_resamples: int
+def _residual_map(
+    key: jax.Array, data: Data, confidence_level: jax.Array, *, n_bins: int, n_resamples: int
 ) -> ResidualMap:
-    """`residual_map` of checked arguments."""
     data = clean(data)
     dtype = data.weights.dtype
     predictions, targets = data.predictions.pool_target(data.targets)

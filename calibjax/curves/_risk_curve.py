@@ -6,19 +6,20 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._between import Targets
+from calibjax._compile import quick_jit
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
+from calibjax._sharding import gathered, on_all_rows
 from calibjax._struct import struct
-from calibjax.curves._rows import on_all_rows
-from calibjax.estimators import (
+from calibjax.curves._kaplan_meier import (
     ProductLimit,
-    UniformBinning,
-    check_lifetimes,
     clean_lifetimes,
+    lifetimes_as_data,
     numbers_below,
     predicted_risks,
     product_limit,
 )
+from calibjax.estimators import UniformBinning
 from calibjax.resampling import Level, normal_quantile, one_level
 
 
@@ -54,8 +55,8 @@ class RiskCurve:
 
 
 def risk_curve(
-    predictions: Distribution,
-    targets: Targets,
+    predictions: Distribution | Data,
+    targets: Targets | None,
     at: ArrayLike,
     *,
     n_bins: int = 10,
@@ -82,12 +83,12 @@ def risk_curve(
     model would be: the verdict is that of `calibration_test`, which needs neither groups nor times.
 
     Args:
-        predictions: n >= 1 predictions of numbers, with a cdf.
-        targets: `Between.right_censored`, or an array ``[n]`` if nothing is censored.
+        predictions, targets: as in `Data`, or one `Data` and None: n >= 1 predictions of numbers,
+            with a cdf, and `Between.right_censored`, or an array ``[n]`` if nothing is censored.
         at: times t, ``[t]``, in units of the targets.
         n_bins: the number of groups B, from 1 to 2^24.
         confidence_level: the probability of each interval, in (0, 1).
-        where: boolean mask ``[n]``; masked rows may hold anything, and do not count.
+        where: as in `Data`.
 
     Returns:
         RiskCurve.  The observed risk is NaN where no row of a group is seen until t and not all of
@@ -115,20 +116,19 @@ def risk_curve(
     failure time data, 2002, Section 1.4, for the intervals; D'Agostino and Nam, Evaluation of the
     performance of survival analysis models, Handbook of Statistics 2003, for the groups.
     """
-    data = check_lifetimes(predictions, targets, at, where)
+    data = lifetimes_as_data(
+        predictions, targets, at, where=where, without=("weights", "clusters", "times")
+    )
     n_bins = UniformBinning(n_bins).n_bins
     level = one_level(confidence_level, jnp.float32)
-    return risk_curve_of_data(padded(data), jnp.asarray(at), n_bins=n_bins, confidence_level=level)
+    return _risk_curve(padded(data), jnp.asarray(at), level, n_bins=n_bins)
 
 
 @on_all_rows
-def risk_curve_of_data(
-    data: Data, at: jax.Array, *, n_bins: int, confidence_level: Level
-) -> RiskCurve:
-    """`risk_curve` of checked arguments."""
+def _risk_curve(data: Data, at: jax.Array, level: Level, *, n_bins: int) -> RiskCurve:
     data = clean_lifetimes(data)
     kept, dtype = data.weights != 0, data.weights.dtype
-    n, level = jnp.sum(kept, dtype=jnp.int32), confidence_level.astype(dtype)
+    n, level = jnp.sum(kept, dtype=jnp.int32), level.astype(dtype)
     valid = jnp.where(jnp.any(jnp.isnan(data.weights)), jnp.nan, 1.0).astype(dtype)
 
     def of_time(t: jax.Array) -> tuple[jax.Array, ...]:
@@ -165,3 +165,95 @@ def _interval(found: ProductLimit, level: Level) -> tuple[jax.Array, jax.Array]:
     high = jnp.where(risk >= 1, 1.0, high)
     known = jnp.where(jnp.isnan(risk), jnp.nan, 1.0)
     return low * known, high * known
+
+
+# The neighbourhood of a row is n^(-1/5) / 4 of the rows on either side of it.
+_SPAN, _POWER = 0.25, -0.2
+# The number of rows whose neighbourhoods are looked at together.
+_TOGETHER = 64
+
+
+def integrated_calibration_index(
+    predictions: Distribution | Data,
+    targets: Targets | None,
+    at: ArrayLike,
+    *,
+    where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+) -> jax.Array:
+    """How far predicted risks are from observed ones on average, at each time.
+
+    .. math::
+        \\mathrm{ICI}(t) = \\frac{1}{n} \\sum_i |F_i(t) - (1 - \\hat S(t \\mid F_i(t)))|,
+
+    where S(t | r) is the Kaplan-Meier estimate of the rows whose predicted risks are near r: the
+    nearest neighbour estimate of Akritas with the rows that are at most n^(4/5) / 4 ranks away.
+    Austin et al. take a regression of the hazard on log(-log(1 - r)) instead.
+
+    Noise of the observed risks adds to it: it is not 0 for a calibrated model, and larger for fewer
+    rows.  Compare models on the same rows, and ask `calibration_test` whether a model is wrong.
+
+    Args:
+        predictions, targets: as in `Data`, or one `Data` and None: n >= 1 predictions of numbers,
+            with a cdf, and `Between.right_censored`, or an array ``[n]`` if nothing is censored.
+        at: times t, ``[t]``, in units of the targets.
+        where, weights: as in `Data`; weights count in the mean and in the Kaplan-Meier estimates.
+            Neighbourhoods are of so many rows, whatever these weigh.
+
+    Returns:
+        Numbers in [0, 1], ``[t]``.  They are NaN where nothing is known about t in a neighbourhood,
+        because all its rows are censored before, and inside jit if a kept row is invalid.
+        O(n^2) time for each t, O(n) memory.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value;
+            rows that are censored on the left or binned.
+
+    See also:
+        `risk_curve` for a picture in groups.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Weibull(jnp.ones(400), jnp.linspace(0.5, 2.0, 400))
+        >>> time, end = predictions.sample(jax.random.key(0)), jnp.full(400, 2.0)
+        >>> targets = cj.Between.right_censored(jnp.minimum(time, end), time <= end)
+        >>> late = cj.Weibull(predictions.concentration, 2 * predictions.scale)
+        >>> index = [cj.integrated_calibration_index(p, targets, jnp.array([1.0]))
+        ...          for p in (predictions, late)]
+        >>> [float(x[0].round(2)) for x in index]
+        [0.05, 0.2]
+
+    Reference: Austin, Harrell and van Klaveren, Graphical calibration curves and the integrated
+    calibration index (ICI) for survival models, Statistics in Medicine 2020; Akritas, Nearest
+    neighbor estimation of a bivariate distribution under random censoring, Annals of Statistics
+    1994; Heagerty, Lumley and Pepe, Time-dependent ROC curves for censored survival data and a
+    diagnostic marker, Biometrics 2000, for the width.
+    """
+    data = lifetimes_as_data(predictions, targets, at, where=where, weights=weights)
+    return _ici(*gathered((padded(data), jnp.asarray(at))))
+
+
+@quick_jit
+def _ici(data: Data, at: jax.Array) -> jax.Array:
+    data = clean_lifetimes(data)
+    kept, dtype = data.weights != 0, data.weights.dtype
+    n = jnp.sum(kept).astype(dtype)
+    # Twice the distance of ranks, which are in the middle of equal risks.
+    most = 2 * _SPAN * n ** (1 + _POWER)
+
+    def of_time(t: jax.Array) -> jax.Array:
+        risks = predicted_risks(data.predictions, t)
+        below, up_to = numbers_below(risks, kept)
+        ranks = (below + up_to).astype(dtype)
+
+        def gap(row: tuple[jax.Array, jax.Array]) -> jax.Array:
+            risk, rank = row
+            near = kept & (jnp.abs(ranks - rank) <= most)
+            near_weights = jnp.where(near, data.weights, 0.0)
+            found = product_limit(near_weights[None], data.targets, t)
+            return jnp.abs(risk - found.risk()[0])
+
+        gaps = lax.map(gap, (risks, ranks), batch_size=_TOGETHER)
+        return jnp.sum(jnp.where(kept, data.weights * gaps, 0.0)) / jnp.sum(data.weights)
+
+    return lax.map(of_time, at.astype(dtype))

@@ -2,15 +2,15 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._check import check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, as_data, clean, padded
+from calibjax._sharding import on_all_rows
 from calibjax._struct import struct
-from calibjax.curves._cells import worst_cell
-from calibjax.curves._rows import on_all_rows
 from calibjax.estimators import UniformBinning, bin_means
 from calibjax.resampling import Bins, check_resamples, is_beyond, redrawn_label_counts
 
@@ -70,8 +70,8 @@ class WitnessMap:
 
 def witness_map(
     key: jax.Array,
-    predictions: Distribution,
-    targets: ArrayLike,
+    predictions: Distribution | Data,
+    targets: ArrayLike | None = None,
     *,
     n_bins: int = 10,
     confidence_level: float = 0.95,
@@ -100,13 +100,13 @@ def witness_map(
 
     Args:
         key: a key of `jax.random`.
-        predictions: n >= 2 Bernoulli or Categorical predictions.
-        targets: class labels ``0 … m-1``, ``[n]``.
+        predictions, targets: as in `Data`, or one `Data` with `where` alone: n >= 2 Bernoulli or
+            Categorical predictions.
         n_bins: the number of bins b, from 1 to 2^24.
         confidence_level: the probability that no cell is wrongly significant, a number in
             (0, R / (R + 1)].
         n_resamples: R, the number of redrawn data sets; each depends only on (key, r).
-        where: boolean mask ``[n]``; masked rows may hold anything, and are not drawn.
+        where: as in `Data`.
 
     Returns:
         WitnessMap.  Inside jit its numbers are NaN if a kept row is invalid, and no cell is
@@ -132,22 +132,22 @@ def witness_map(
     Wiley 1993, for the largest of many scores.
     """
     check_key(key)
-    data = as_data(predictions, targets, where=where)
+    without = "weights", "clusters", "times"
+    data = as_data(predictions, targets, where=where, without=without)
     if not data.predictions.has_labels:
         raise TypeError(
             "predictions must be Bernoulli or Categorical, got "
-            f"{type(predictions).__name__}; residual_map takes counts and real numbers."
+            f"{type(data.predictions).__name__}; residual_map takes counts and real numbers."
         )
     n_bins = UniformBinning(n_bins).n_bins
-    options = check_resamples(confidence_level, n_resamples)
-    return witness_map_of_data(key, padded(data), n_bins=n_bins, **options)
+    level, n_resamples = check_resamples(confidence_level, n_resamples)
+    return _witness_map(key, padded(data), level, n_bins=n_bins, n_resamples=n_resamples)
 
 
 @on_all_rows
-def witness_map_of_data(
-    key: jax.Array, data: Data, *, n_bins: int, confidence_level: jax.Array, n_resamples: int
+def _witness_map(
+    key: jax.Array, data: Data, confidence_level: jax.Array, *, n_bins: int, n_resamples: int
 ) -> WitnessMap:
-    """`witness_map` of checked arguments."""
     data, binning = clean(data), UniformBinning(n_bins)
     dtype = data.weights.dtype
     probs, complements = _with_complements(data.predictions)
@@ -209,3 +209,14 @@ def _with_complements(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
     is_mode = jnp.arange(probs.shape[1])[None] == jnp.argmax(probs, axis=1)[:, None]
     off_mode = predictions.off_mode_probability()[:, None]
     return probs / total, jnp.where(is_mode, off_mode, total - probs) / total
+
+
+def worst_cell(size: ArrayLike, significant: ArrayLike) -> tuple[int, ...] | None:
+    """The index of the significant cell whose size is farthest from 0; None if none is.
+
+    The size is a score, for the clearest error, or a value, for the largest one.  The arrays must
+    be concrete.
+    """
+    distances = np.where(np.asarray(significant), np.abs(np.asarray(size)), -1.0)
+    index = np.unravel_index(np.argmax(distances), distances.shape)
+    return tuple(map(int, index)) if distances[index] >= 0 else None

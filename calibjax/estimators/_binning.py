@@ -98,8 +98,8 @@ class UniformBinning:
         length = max(k for k in range(1, min(m, 31) + 1) if k == 1 or self.n_bins**k <= 2**31)
         n_words = math.ceil(m / length)
         digits = jnp.pad(intervals, ((0, 0), (0, n_words * length - m)))
-        places = jnp.array([self.n_bins**k for k in range(length)], jnp.int32)
-        return jnp.sum(digits.reshape(n, n_words, length) * places[None, None], axis=2).T
+        powers = jnp.array([self.n_bins**k for k in range(length)], jnp.int32)
+        return jnp.sum(digits.reshape(n, n_words, length) * powers[None, None], axis=2).T
 
 
 def _refine_groups(group: jax.Array, word: jax.Array) -> tuple[jax.Array, None]:

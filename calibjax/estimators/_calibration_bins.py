@@ -1,6 +1,7 @@
 """What was predicted and what happened, in bins of predictions."""
 
 from collections.abc import Callable
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
@@ -10,18 +11,12 @@ from jax.typing import ArrayLike
 from calibjax._check import check_choice
 from calibjax._compile import quick_jit
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, as_data, clean, first_rows, padded
+from calibjax._numbers import absolute, safe_sqrt
+from calibjax._rows import Data, RowOptions, clean, first_rows, padded
 from calibjax._sharding import gathered
 from calibjax._struct import as_pytree, struct
-from calibjax.distributions import Categorical
-from calibjax.estimators._binning import (
-    Binning,
-    UniformBinning,
-    bin_means,
-    check_binning,
-)
-from calibjax.estimators._top_label import check_classes
-from calibjax.kernels import DistanceLike, Euclidean, TotalVariation
+from calibjax.estimators._binning import Binning, UniformBinning, bin_means, check_binning
+from calibjax.estimators._top_label import check_classes, labels_as_data
 
 TEN_BINS = UniformBinning(10)
 
@@ -56,8 +51,8 @@ class CalibrationBins:
 
 
 def calibration_bins(
-    predictions: Distribution,
-    targets: ArrayLike,
+    predictions: Distribution | Data,
+    targets: ArrayLike | None = None,
     *,
     binning: Binning = TEN_BINS,
     distance: str | VectorDistance = "total_variation",
@@ -101,9 +96,11 @@ def calibration_bins(
 
     Reference: Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019.
     """
-    data, distance = check_bins(predictions, targets, binning, distance, where, weights)
+    data, distance = check_bins(
+        predictions, targets, binning, distance, where=where, weights=weights
+    )
     bins = _calibration_bins(gathered(padded(data)), binning, distance)
-    return first_rows(bins, binning.capacity(data.n, check_classes(predictions)))
+    return first_rows(bins, binning.capacity(data.n, check_classes(data.predictions)))
 
 
 @jax.debug_nans(False)  # The NaN of empty bins is no error.
@@ -130,8 +127,7 @@ def filled_bins(data: Data, binning: Binning, distance: VectorDistance) -> Calib
     kept = jnp.ones(data.n, bool) if data.where is None else data.where
     # Weights of invalid rows are NaN, and such rows are binned as others are.
     kept = kept & (data.weights != 0)
-    n_bins = binning.capacity(*probs.shape)
-    bins = jnp.where(kept, binning.bins(lax.stop_gradient(probs), kept), n_bins)
+    bins, n_bins = numbers_of_bins(binning, probs, kept)
 
     # Counts are integers, because a sum of ones in float32 stops at 2^24.
     counts = jnp.zeros((n_bins, probs.shape[1]), jnp.int32)
@@ -159,41 +155,21 @@ def filled_bins(data: Data, binning: Binning, distance: VectorDistance) -> Calib
     return CalibrationBins(means, frequencies, sizes, errors * valid, totals * valid)
 
 
-def errors_of_residuals(
-    predictions: Distribution,
-    residuals: jax.Array,
-    weights: jax.Array,
-    *,
-    binning: Binning = TEN_BINS,
-    distance: str | VectorDistance = "total_variation",
-) -> tuple[jax.Array, jax.Array]:
-    """The errors of all bins, 0 if empty, and their weights, from residuals ``[n, m]``."""
-    if not isinstance(distance, str) or distance not in _NORMS:
-        raise ValueError(
-            f"distance must be one of {', '.join(_NORMS)} for clusters or times, which multiply "
-            f"residuals, got {distance!r}."
-        )
-    probs, kept = predictions.label_probabilities(), weights != 0
-    check_binning(binning, probs.shape[0])
+def numbers_of_bins(binning: Binning, probs: jax.Array, kept: jax.Array) -> tuple[jax.Array, int]:
+    """The bin of each row ``[n]``, and the number of bins b; b stands for a masked row."""
     n_bins = binning.capacity(*probs.shape)
-    bins = jnp.where(kept, binning.bins(probs, kept), n_bins)
-    sums, sizes = (
-        jax.ops.segment_sum(x, bins, n_bins) for x in (weights[:, None] * residuals, weights)
-    )
-    return _NORMS[distance](sums / jnp.where(sizes == 0, 1.0, sizes)[:, None]), sizes
+    return jnp.where(kept, binning.bins(lax.stop_gradient(probs), kept), n_bins), n_bins
 
 
 def check_bins(
-    predictions: Distribution,
-    targets: ArrayLike,
+    predictions: Distribution | Data,
+    targets: ArrayLike | None,
     binning: Binning,
     distance: str | VectorDistance,
-    where: ArrayLike | None,
-    weights: ArrayLike | None = None,
+    **rows: Unpack[RowOptions],
 ) -> tuple[Data, VectorDistance]:
     """The checked data, and the distance as a pytree."""
-    check_classes(predictions)
-    data = as_data(predictions, targets, where=where, weights=weights)
+    data = labels_as_data(predictions, targets, **rows)
     check_binning(binning, data.n_counted())
     if callable(distance):
         return data, as_pytree(distance)
@@ -206,9 +182,8 @@ def check_bins(
     return data, as_pytree(_DISTANCES[distance])
 
 
-def _between_vectors(distance: DistanceLike) -> VectorDistance:
-    """A distance of predictions as one of their probabilities."""
-    return lambda p, q: distance(Categorical(p), Categorical(q))
+def _of_gap(norm: Callable[[jax.Array], jax.Array]) -> VectorDistance:
+    return lambda p, q: norm(p - q)
 
 
 def _kullback_leibler(p: jax.Array, q: jax.Array) -> jax.Array:
@@ -218,15 +193,12 @@ def _kullback_leibler(p: jax.Array, q: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(occurred, q * jnp.log(q / p), 0.0))
 
 
-_DISTANCES = {
-    "total_variation": _between_vectors(TotalVariation()),
-    "euclidean": _between_vectors(Euclidean()),
-    "squared_euclidean": _between_vectors(Euclidean().squared),
-    "kullback_leibler": _kullback_leibler,
+#: Distances of probabilities ``[m]`` that depend on their difference alone.
+NORMS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "total_variation": lambda gap: jnp.sum(absolute(gap)) / 2,
+    "euclidean": lambda gap: safe_sqrt(jnp.sum(jnp.square(gap))),
+    "squared_euclidean": lambda gap: jnp.sum(jnp.square(gap)),
 }
 
-_NORMS: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "total_variation": lambda gap: jnp.sum(jnp.abs(gap), axis=1) / 2,
-    "euclidean": lambda gap: jnp.sqrt(jnp.sum(jnp.square(gap), axis=1)),
-    "squared_euclidean": lambda gap: jnp.sum(jnp.square(gap), axis=1),
-}
+_DISTANCES = {name: _of_gap(norm) for name, norm in NORMS.items()}
+_DISTANCES["kullback_leibler"] = _kullback_leibler

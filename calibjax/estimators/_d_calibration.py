@@ -12,7 +12,7 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, clean, padded
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax.estimators._binning import UniformBinning
-from calibjax.scores import PITInterval, check_numbers, mass_below, pit_interval_of_data
+from calibjax.scores import PITInterval, mass_below, numbers_as_data, pit_interval
 
 
 class DCalibration(NamedTuple):
@@ -24,8 +24,8 @@ class DCalibration(NamedTuple):
 
 
 def d_calibration(
-    predictions: Distribution,
-    targets: Targets,
+    predictions: Distribution | Data,
+    targets: Targets | None = None,
     *,
     n_bins: int = 10,
     where: ArrayLike | None = None,
@@ -51,13 +51,12 @@ def d_calibration(
     that the other half cancels remain unseen.
 
     Args:
-        predictions: n >= 1 predictions of numbers.
-        targets: the observed targets, ``[n]``, or `Between` where they are censored or binned.
+        predictions, targets: as in `Data`, or one `Data` without `clusters` and `times`: n >= 1
+            predictions of numbers.
         n_bins: the number of bins B, an integer of at least 2.
-        where: boolean mask ``[n]``; masked rows may hold anything, and do not count.
-        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
-            targets.  N_b are sums of weights then, in units of the largest one, n is their sum, and
-            the divisor n of the statistic is the sum of their squares, as its variance is.
+        where, weights: as in `Data`.  With weights N_b are sums of them, in units of the largest
+            one, n is their sum, and the divisor n of the statistic is the sum of their squares, as
+            its variance is.
 
     Returns:
         DCalibration(statistic, pvalue, counts), differentiable but where a known target changes its
@@ -86,20 +85,25 @@ def d_calibration(
     n_bins = UniformBinning(n_bins).n_bins
     if n_bins < 2:
         raise ValueError(f"n_bins must be an integer of at least 2, got {n_bins}.")
-    data = padded(check_numbers(predictions, targets, where, weights, intervals=True))
-    return _d_calibration(None, (data, pit_interval_of_data(data)), n_bins)
+    without = "clusters", "times"
+    data = padded(
+        numbers_as_data(
+            predictions, targets, intervals=True, where=where, weights=weights, without=without
+        )
+    )
+    return _d_calibration(None, (data, pit_interval(data)), n_bins)
 
 
 @on_devices
 def _d_calibration(
     axis: Axis, _: None, rows: tuple[Data, PITInterval], n_bins: int
 ) -> DCalibration:
-    data, place = rows
+    data, pit = rows
     weights = clean(data, axis).weights
     grid = UniformBinning(n_bins).edges(weights.dtype)
     # Masked rows may hold NaN.
-    place = PITInterval(*(jnp.where(weights == 0, 0.5, x) for x in place))
-    inside = jnp.diff(mass_below(place, grid), axis=1)
+    pit = PITInterval(*(jnp.where(weights == 0, 0.5, x) for x in pit))
+    inside = jnp.diff(mass_below(pit, grid), axis=1)
     excess, n, squares = all_sum(
         (
             jnp.sum(weights[:, None] * (inside - 1 / n_bins), axis=0),

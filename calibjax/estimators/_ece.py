@@ -1,7 +1,6 @@
 """Calibration errors of binned predictions."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,29 +10,12 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, padded
 from calibjax._sharding import gathered
 from calibjax.estimators._binning import Binning
-from calibjax.estimators._calibration_bins import (
-    TEN_BINS,
-    VectorDistance,
-    check_bins,
-    errors_of_residuals,
-    filled_bins,
-)
-from calibjax.estimators._residual_form import has_residual_form
+from calibjax.estimators._calibration_bins import TEN_BINS, VectorDistance, check_bins, filled_bins
 
 
-def _ece_of_residuals(predictions: Distribution, *rows: jax.Array, **options: Any) -> jax.Array:
-    errors, sizes = errors_of_residuals(predictions, *rows, **options)
-    return jnp.sum(errors * sizes) / jnp.sum(sizes)
-
-
-def _mce_of_residuals(predictions: Distribution, *rows: jax.Array, **options: Any) -> jax.Array:
-    return jnp.max(errors_of_residuals(predictions, *rows, **options)[0])
-
-
-@has_residual_form(_ece_of_residuals)
 def ece(
-    predictions: Distribution,
-    targets: ArrayLike,
+    predictions: Distribution | Data,
+    targets: ArrayLike | None = None,
     *,
     binning: Binning = TEN_BINS,
     distance: str | Callable[..., jax.Array] = "total_variation",
@@ -61,16 +43,13 @@ def ece(
     the floating dtype of the predictions, at least float32; the bins are computed in it too.
 
     Args:
-        predictions: n >= 2 Categorical predictions, or Bernoulli predictions (two classes), or
-            mixtures of these.
-        targets: labels ``0 … m-1``, array ``[n]``.
+        predictions, targets: as in `Data`, or one `Data`: n >= 2 Categorical predictions, or
+            Bernoulli predictions (two classes), or mixtures of these.
         binning: UniformBinning or MedianVarianceBinning.
         distance: "total_variation" (half the L1 distance), "euclidean", "squared_euclidean",
             "kullback_leibler" (sum_c y_c log(y_c / p_c) with frequencies y and mean prediction p),
             or a function of (p, y), ``[m]`` each, that returns a scalar and can be traced.
-        where: boolean mask ``[n]``; masked rows may hold anything.
-        weights: how much each row counts, nonnegative numbers ``[n]``; a row of weight 0 is as if
-            it were masked.  They do not move bins.
+        where, weights: as in `Data`; weights do not move bins.
 
     Returns:
         A scalar.  Inside jit, where kept rows cannot be counted beforehand, it is 0 if no row is
@@ -95,14 +74,15 @@ def ece(
     Reference: Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019;
     Guo et al., On calibration of modern neural networks, ICML 2017.
     """
-    data, distance = check_bins(predictions, targets, binning, distance, where, weights)
+    data, distance = check_bins(
+        predictions, targets, binning, distance, where=where, weights=weights
+    )
     return _ece(gathered(padded(data)), binning, distance)
 
 
-@has_residual_form(_mce_of_residuals)
 def mce(
-    predictions: Distribution,
-    targets: ArrayLike,
+    predictions: Distribution | Data,
+    targets: ArrayLike | None = None,
     *,
     binning: Binning = TEN_BINS,
     distance: str | Callable[..., jax.Array] = "total_variation",
@@ -139,7 +119,9 @@ def mce(
     Reference: Naeini, Cooper and Hauskrecht, Obtaining well calibrated probabilities using Bayesian
     binning, AAAI 2015.
     """
-    data, distance = check_bins(predictions, targets, binning, distance, where, weights)
+    data, distance = check_bins(
+        predictions, targets, binning, distance, where=where, weights=weights
+    )
     return _mce(gathered(padded(data)), binning, distance)
 
 

@@ -5,15 +5,15 @@ from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import safe_sqrt
-from calibjax._rows import as_data
+from calibjax._rows import Data
 from calibjax.estimators._skce import skce
-from calibjax.estimators._top_label import check_classes, top_label
+from calibjax.estimators._top_label import labels_as_data, top_label
 from calibjax.kernels import DistanceKernel, TensorProduct, TotalVariation, WhiteKernel
 
 
 def mmce(
-    predictions: Distribution,
-    targets: ArrayLike,
+    predictions: Distribution | Data,
+    targets: ArrayLike | None = None,
     *,
     lengthscale: ArrayLike = 0.4,
     where: ArrayLike | None = None,
@@ -31,12 +31,10 @@ def mmce(
     where the value is 0.  Time O(n^2), memory O(n).
 
     Args:
-        predictions: n >= 2 Categorical or Bernoulli predictions, or mixtures of these.
-        targets: labels ``0 … m-1``, array ``[n]``.
+        predictions, targets: as in `Data`, or one `Data`: n >= 2 Categorical or Bernoulli
+            predictions, or mixtures of these.
         lengthscale: a positive number, in units of confidences.
-        where: boolean mask ``[n]``; masked rows may hold anything.
-        weights: how much each row counts, nonnegative numbers ``[n]``; sums have w_i w_j then, and
-            n is the sum of the weights.
+        where, weights: as in `Data`; with weights sums have w_i w_j, and n is their sum.
 
     Returns:
         A scalar.
@@ -56,10 +54,9 @@ def mmce(
     Reference: Kumar, Sarawagi and Jain, Trainable calibration measures for neural networks from
     kernel mean embeddings, ICML 2018.
     """
-    check_classes(predictions)
-    as_data(predictions, targets, where=where, weights=weights)
+    data = labels_as_data(predictions, targets, where=where, weights=weights)
     kernel = TensorProduct(DistanceKernel(TotalVariation(), lengthscale), WhiteKernel())
     # For two classes <e_c - p, e_c' - p'> is twice (c - r) (c' - r').
-    binary = top_label(predictions, targets)
-    square = skce(kernel, *binary, unbiased=False, where=where, weights=weights) / 2
+    rows = {"where": data.where, "weights": data.weights}
+    square = skce(kernel, *top_label(data).samples, unbiased=False, **rows) / 2
     return safe_sqrt(square)  # rounding may make it negative

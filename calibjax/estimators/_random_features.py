@@ -48,8 +48,8 @@ class RandomFeatureEstimate:
 def random_feature_skce(
     key: jax.Array,
     kernel: KernelLike,
-    predictions: Distribution,
-    targets: Targets,
+    predictions: Distribution | Data,
+    targets: Targets | None = None,
     *,
     n_features: int = 1000,
     where: ArrayLike | None = None,
@@ -90,11 +90,10 @@ def random_feature_skce(
             kernel is any kernel for labels; for other targets it is Gaussian, Laplacian, Matern,
             or sums, products and multiples of these, with or without a closed form for the family;
             for counts it may also be WhiteKernel.
-        predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
-            `Between`, where they are censored or binned.
+        predictions, targets: as in `Data`, or one `Data` without `weights`; `Between` with a
+            `PITKernel`.
         n_features: D >= 2, the number of features.
-        where: boolean mask ``[n]``; masked rows may hold anything.
+        where: as in `Data`.
 
     Returns:
         RandomFeatureEstimate.  With fewer than two kept rows, where they cannot be counted
@@ -122,7 +121,13 @@ def random_feature_skce(
     """
     check_key(key)
     terms, data = check_inputs(
-        kernel, predictions, targets, where=where, intervals=True, formula=one_feature
+        kernel,
+        predictions,
+        targets,
+        where=where,
+        intervals=True,
+        without=("weights",),
+        formula=one_feature,
     )
     n_features = check_integer("n_features", n_features, 2)
     return _random_feature_skce((key, terms), data, n_features)

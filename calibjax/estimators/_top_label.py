@@ -1,5 +1,8 @@
 """Binary problems made from a problem with several classes."""
 
+from collections.abc import Callable
+from typing import Any, Unpack, overload
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -8,6 +11,7 @@ from calibjax._check import check_integer, check_shapes
 from calibjax._distribution import Distribution
 from calibjax._rows import (
     Data,
+    RowOptions,
     as_data,
     check_dtype_of_targets,
     first_rows,
@@ -19,7 +23,13 @@ from calibjax._struct import is_array, saturated, widened
 from calibjax.distributions import Bernoulli
 
 
-def top_label(predictions: Distribution, targets: ArrayLike) -> tuple[Bernoulli, jax.Array]:
+@overload
+def top_label(predictions: Distribution, targets: ArrayLike) -> tuple[Bernoulli, jax.Array]: ...
+@overload
+def top_label(predictions: Data, targets: None = None) -> Data: ...
+def top_label(
+    predictions: Distribution | Data, targets: ArrayLike | None = None
+) -> tuple[Bernoulli, jax.Array] | Data:
     """Confidences and hits: the probability of the most likely class, and whether it is the target.
 
     Calibrated confidences are a weaker condition than calibrated predictions; "the" ECE or MMCE of
@@ -28,11 +38,12 @@ def top_label(predictions: Distribution, targets: ArrayLike) -> tuple[Bernoulli,
     the probabilities.  O(n m).
 
     Args:
-        predictions: n Categorical or Bernoulli predictions, or mixtures of these.
-        targets: labels ``0 … m-1``, array ``[n]``.
+        predictions, targets: as in `Data`, or one `Data`: n Categorical or Bernoulli predictions,
+            or mixtures of these.
 
     Returns:
-        Bernoulli predictions and integer targets 0 and 1, ``[n]``, for every estimator and test.
+        Bernoulli predictions and integer targets 0 and 1, ``[n]``, for every estimator and test; of
+        `Data` the `Data` with these.
         A confidence above 1, which the tolerance of sums allows, becomes 1.  An invalid row stays
         invalid (confidence -1, target -1): mask it with the `where` of the estimator or test.
 
@@ -49,19 +60,18 @@ def top_label(predictions: Distribution, targets: ArrayLike) -> tuple[Bernoulli,
         >>> confidences.probs.tolist(), hits.tolist()
         ([0.7, 0.6], [1, 0])
     """
-    check_labels(predictions, targets)
-    data = top_label_of_data(padded(Data.unchecked(predictions, saturated(targets))))
-    return first_rows(data.samples, len(predictions))
+    return _binary(_top_label, predictions, targets)
 
 
-def top_label_of_data(data: Data) -> Data:
-    """`top_label` of checked data."""
-    return data.replace(**_top_label(data.predictions, data.targets))
-
-
+@overload
 def one_vs_rest(
     predictions: Distribution, targets: ArrayLike, label: int
-) -> tuple[Bernoulli, jax.Array]:
+) -> tuple[Bernoulli, jax.Array]: ...
+@overload
+def one_vs_rest(predictions: Data, targets: None, label: int) -> Data: ...
+def one_vs_rest(
+    predictions: Distribution | Data, targets: ArrayLike | None, label: int
+) -> tuple[Bernoulli, jax.Array] | Data:
     """The probability of one class, and whether each target is that class.
 
     The mean of an error over all labels is the classwise error:
@@ -69,12 +79,12 @@ def one_vs_rest(
     the probabilities.  O(n).
 
     Args:
-        predictions: n Categorical or Bernoulli predictions, or mixtures of these.
-        targets: labels ``0 … m-1``, array ``[n]``.
+        predictions, targets: as in `Data`, or one `Data` and None: n Categorical or Bernoulli
+            predictions, or mixtures of these.
         label: the class, ``0 … m-1``.
 
     Returns:
-        Bernoulli predictions and integer targets 0 and 1, ``[n]``, as in `top_label`.
+        Bernoulli predictions and integer targets 0 and 1, ``[n]``, or `Data`, as in `top_label`.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type or shape; the label is out of range.
@@ -89,15 +99,30 @@ def one_vs_rest(
         >>> binary.probs.tolist(), targets.tolist()
         ([0.1, 0.3], [0, 1])
     """
-    n_labels = check_labels(predictions, targets)
-    label = check_integer("label", label, 0, n_labels - 1, "m - 1 = ")
-    data = one_vs_rest_of_data(padded(Data.unchecked(predictions, saturated(targets))), label)
-    return first_rows(data.samples, len(predictions))
+    return _binary(_one_vs_rest, predictions, targets, label)
 
 
-def one_vs_rest_of_data(data: Data, label: int) -> Data:
-    """`one_vs_rest` of checked data."""
-    return data.replace(**_one_vs_rest(data.predictions, data.targets, label))
+def _binary(
+    of_rows: Callable[..., dict[str, Any]],
+    predictions: Distribution | Data,
+    targets: ArrayLike | None,
+    *label: int,
+) -> Any:
+    """What `of_rows` makes of a checked label, as samples of arrays and as `Data` of `Data`."""
+    if isinstance(predictions, Data):
+        data = as_data(predictions, targets, at_least=1)
+    else:
+        data = Data.unchecked(predictions, None if targets is None else saturated(targets))
+    # Values are not checked: which rows are masked, and may hold anything, is not known yet.
+    n_labels = check_classes(data.predictions)
+    check_dtype_of_targets("targets", data.targets, data.predictions)
+    shape = data.predictions.target_shape
+    check_shapes(parameters(data.predictions) | {"targets": (data.targets, shape)})
+    for x in label:
+        check_integer("label", x, 0, n_labels - 1, "m - 1 = ")
+    rows = data if data is predictions else padded(data)
+    found = rows.replace(**of_rows(*rows.samples, *label))
+    return found if data is predictions else first_rows(found.samples, data.n)
 
 
 def check_classes(predictions: Distribution) -> int:
@@ -114,31 +139,30 @@ def check_classes(predictions: Distribution) -> int:
     )
 
 
-def check_labels(predictions: Distribution, targets: ArrayLike) -> int:
-    """The number of labels; checks types and shapes.
-
-    Values are not checked: which rows are masked, and may hold anything, is not known yet.
-    """
-    n_labels = check_classes(predictions)
-    check_dtype_of_targets("targets", targets, predictions)
-    check_shapes(parameters(predictions) | {"targets": (targets, predictions.target_shape)})
-    return n_labels
-
-
-def check_binary(
-    predictions: Distribution,
-    targets: ArrayLike,
-    where: ArrayLike | None,
-    weights: ArrayLike | None = None,
+def labels_as_data(
+    predictions: Distribution | Data, targets: ArrayLike | None, **rows: Unpack[RowOptions]
 ) -> Data:
-    """The arguments as `Data`; a TypeError says how predictions of classes become binary ones."""
-    if isinstance(predictions, Distribution) and not predictions.is_binary:
+    """`as_data` of predictions of labels."""
+    check_classes(predictions.predictions if isinstance(predictions, Data) else predictions)
+    return as_data(predictions, targets, **rows)
+
+
+def binary_as_data(
+    predictions: Distribution | Data,
+    targets: ArrayLike | None,
+    *,
+    without: tuple[str, ...] = (),
+    **rows: Unpack[RowOptions],
+) -> Data:
+    """`as_data` of binary predictions; a TypeError says how predictions of classes become these."""
+    given = predictions.predictions if isinstance(predictions, Data) else predictions
+    if isinstance(given, Distribution) and not given.is_binary:
         raise TypeError(
-            f"predictions must be Bernoulli(probs), got {type(predictions).__name__}; of class "
+            f"predictions must be Bernoulli(probs), got {type(given).__name__}; of class "
             "probabilities, top_label(predictions, targets) or one_vs_rest(predictions, targets, "
             "label) makes binary predictions and targets."
         )
-    return as_data(predictions, targets, where=where, weights=weights)
+    return as_data(predictions, targets, without=without, **rows)
 
 
 @jax.jit

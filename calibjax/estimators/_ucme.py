@@ -16,8 +16,8 @@ from calibjax.operators import TiledH, tiled_h
 
 def ucme(
     kernel: KernelLike,
-    predictions: Distribution,
-    targets: Targets,
+    predictions: Distribution | Data,
+    targets: Targets | None,
     test_predictions: Distribution,
     test_targets: ArrayLike,
     *,
@@ -36,12 +36,11 @@ def ucme(
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
-        predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
-            `Between`, where they are censored or binned.
+        predictions, targets: as in `Data`, or one `Data` without `weights` and None;
+            `Between` with a `PITKernel`.
         test_predictions: J >= 1 predictions of the same family.
         test_targets: the targets of the locations, ``[J]`` or ``[J, d]``, which are known.
-        where: boolean mask ``[n]``; masked rows may hold anything.
+        where: as in `Data`.
 
     Returns:
         A scalar.
@@ -64,16 +63,22 @@ def ucme(
     Definition C.1.
     """
     terms, data = check_inputs(
-        kernel, predictions, targets, where=where, intervals=True, formula=deviation
+        kernel,
+        predictions,
+        targets,
+        where=where,
+        intervals=True,
+        without=("weights",),
+        formula=deviation,
     )
-    locations = check_locations(predictions, test_predictions, test_targets, "test")
+    locations = check_locations(data.predictions, test_predictions, test_targets, "test")
     return _ucme((terms, locations), data)
 
 
 def witness(
     kernel: KernelLike,
-    predictions: Distribution,
-    targets: Targets,
+    predictions: Distribution | Data,
+    targets: Targets | None,
     at_predictions: Distribution,
     at_targets: ArrayLike,
     *,
@@ -91,12 +96,11 @@ def witness(
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
-        predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
-            `Between`, where they are censored or binned.
+        predictions, targets: as in `Data`, or one `Data` without `weights` and None;
+            `Between` with a `PITKernel`.
         at_predictions: J >= 1 predictions of the same family; `predictions` themselves are allowed.
         at_targets: the targets of the locations, ``[J]`` or ``[J, d]``, which are known.
-        where: boolean mask ``[n]``; masked rows may hold anything.
+        where: as in `Data`.
 
     Returns:
         Array ``[J]``.
@@ -119,9 +123,15 @@ def witness(
     Appendix C.
     """
     terms, data = check_inputs(
-        kernel, predictions, targets, where=where, intervals=True, formula=deviation
+        kernel,
+        predictions,
+        targets,
+        where=where,
+        intervals=True,
+        without=("weights",),
+        formula=deviation,
     )
-    locations = check_locations(predictions, at_predictions, at_targets, "at")
+    locations = check_locations(data.predictions, at_predictions, at_targets, "at")
     return _witness((terms, locations), data)
 
 

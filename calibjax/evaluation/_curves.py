@@ -23,29 +23,27 @@ def curves_of(
     found: dict[str, Any] = {}
     if data.predictions.has_labels:
         binary = judged(data)
-        found["reliability"] = curves.reliability_curve_of_data(
-            keys[0], binary, n_bins=15, **options
-        )
-        found["corp"] = curves.corp_curve(
-            *binary.samples, key=keys[1], where=binary.where, weights=binary.weights, **options
-        )
+        found["reliability"] = curves.reliability_curve(keys[0], binary, n_bins=15, **options)
+        of_corp = binary.replace(clusters=None, times=None)
+        found["corp"] = curves.corp_curve(of_corp, key=keys[1], **options)
         if data.predictions.is_ordered:
             of_pit = jax.random.fold_in(key, len(keys))
-            found["pit"] = curves.pit_curve_of_data(of_pit, data, n_bins=20, **options)
+            found["pit"] = curves.pit_curve(of_pit, data, n_bins=20, **options)
     elif data.predictions.target_shape == "n":
-        found["pit"] = curves.pit_curve_of_data(keys[0], data, n_bins=20, **options)
-        found["coverage"] = curves.coverage_curve_of_data(keys[1], data, n_levels=19, **options)
+        found["pit"] = curves.pit_curve(keys[0], data, n_bins=20, **options)
+        found["coverage"] = curves.coverage_curve(keys[1], data, n_levels=19, **options)
     return found | map_of(key, data, confidence_level, n_resamples)
 
 
 def map_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int) -> dict[str, Any]:
     """The map that shows where predictions of this family are wrong, by its name; or none."""
     options: dict[str, Any] = {"confidence_level": confidence_level, "n_resamples": n_resamples}
+    data = Data.unchecked(*data.samples, where=data.counted_rows())
     if data.predictions.has_labels:
-        return {"witness": curves.witness_map_of_data(key, data, n_bins=10, **options)}
+        return {"witness": curves.witness_map(key, data, n_bins=10, **options)}
     if data.predictions.target_shape != "n":
         return {}
-    return {"residuals": curves.residual_map_of_data(key, data, n_bins=5, **options)}
+    return {"residuals": curves.residual_map(key, data, n_bins=5, **options)}
 
 
 def worst_cell(curves: dict[str, Any], classes: list[Any] | None) -> str | None:

@@ -14,7 +14,7 @@ from calibjax.evaluation._direction_of_labels import directions_of_labels, proba
 from calibjax.evaluation._direction_of_numbers import directions_of_numbers, directions_of_vectors
 from calibjax.evaluation._measures import moments
 from calibjax.intervals import Sampling
-from calibjax.scores import pit_of_data
+from calibjax.scores import pit
 
 
 def directions_of(
@@ -58,8 +58,7 @@ def directions_of(
 def _of_numbers(key: jax.Array, data: Data, counts: np.ndarray) -> list[Direction]:
     n = counts.size
     places, locations, spreads = (
-        np.asarray(x, np.float64)[:n]
-        for x in (pit_of_data(key, data), *_locations_and_spreads(data))
+        np.asarray(x, np.float64)[:n] for x in (pit(key, data), *_locations_and_spreads(data))
     )
     counts = counts & np.isfinite(places) & np.isfinite(locations) & np.isfinite(spreads)
     means = levels = None

@@ -51,8 +51,8 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
     terms = normal_form(kernel)
     plain = Sampling.of_data(data).is_plain
     if plain and data.n_kept() <= _MAX_ALL_PAIRS:
-        estimate, interval = intervals.skce_and_interval_of_data(
-            key, terms, data, confidence_level=confidence_level, n_resamples=n_resamples
+        estimate, interval = intervals.skce_and_interval(
+            (key, terms, confidence_level), data, n_resamples
         )
     else:
         n_draws = min(round(_DRAWS_BEYOND / (1 - confidence_level)) - 1, n_resamples)
@@ -65,7 +65,7 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
     best = float(fit_temperature_of_data(data))
     if isinstance(predictions, Univariate):
         return Effect(found, None, best)
-    return Effect(found, intervals.temperature_of_errors(terms, data, estimate, interval), best)
+    return Effect(found, intervals.temperature_of_errors((terms, estimate, interval), data), best)
 
 
 def deviation_ratio(predictions: Distribution, temperature: float) -> float:

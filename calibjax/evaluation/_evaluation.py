@@ -16,8 +16,7 @@ import numpy as np
 from calibjax._between import Between
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, Dependence, padded
-from calibjax.curves import contributions_of_data
-from calibjax.discrepancy import normal_form
+from calibjax.estimators import contributions
 from calibjax.evaluation._curves import curves_of
 from calibjax.evaluation._dependence import INDEPENDENT, rows_in_words
 from calibjax.evaluation._direction import Direction
@@ -225,8 +224,7 @@ class Evaluation:
             return None
         with self._precision():
             data = padded(Data.unchecked(*self.data.samples))
-            kernel = normal_form(default_kernel_of_data(data))
-            return np.asarray(contributions_of_data(kernel, data))[: self.n]
+            return np.asarray(contributions(default_kernel_of_data(data), data))[: self.n]
 
     @functools.cached_property
     def remedies(self) -> list[Remedy]:

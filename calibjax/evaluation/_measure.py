@@ -10,7 +10,7 @@ from calibjax._rows import Data
 from calibjax.evaluation._wording import named_rows
 from calibjax.expectations import has_log_prob
 from calibjax.intervals import Interval, Sampling, mean_interval, wilson_interval
-from calibjax.scores import log_score_of_data
+from calibjax.scores import log_score
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,4 +82,4 @@ def log_scores(data: Data) -> np.ndarray | None:
     """The log scores of the n kept rows, which come first, ``[n]``; None without a density."""
     if not has_log_prob(data.predictions):
         return None
-    return np.asarray(log_score_of_data(data))[: data.n_kept()]
+    return np.asarray(log_score(data))[: data.n_kept()]

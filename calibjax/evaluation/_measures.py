@@ -23,7 +23,7 @@ from calibjax.evaluation._redrawn_statistics import label_statistics, smooth_ece
 from calibjax.evaluation._wording import named_rows
 from calibjax.intervals import Interval, Sampling, mean_interval, wilson_interval
 from calibjax.resampling import host_pvalue
-from calibjax.scores import crps_of_data, pit_interval_of_data, pit_of_data
+from calibjax.scores import crps, pit, pit_interval
 
 # The central interval whose coverage is counted.
 COVERAGE = 0.9
@@ -93,7 +93,7 @@ def _interval_measures(
     If U = F(y) is uniform, so it is in the interval that is known, and the middle of this interval
     has the mean 1/2, whatever hides the target.
     """
-    low, high = (np.asarray(x, np.float64)[: data.n_kept()] for x in pit_interval_of_data(data))
+    low, high = (np.asarray(x, np.float64)[: data.n_kept()] for x in pit_interval(data))
     middle = mean_measure(
         (low + high) / 2,
         confidence_level,
@@ -145,7 +145,7 @@ def _number_measures(
     key: jax.Array, data: Data, confidence_level: float, row_names: np.ndarray
 ) -> dict[str, Measure]:
     n, sampling = data.n_kept(), Sampling.of_data(data)
-    scores = np.asarray(crps_of_data(data))[:n]
+    scores = np.asarray(crps(data))[:n]
     found = {"CRPS": mean_measure(scores, confidence_level, sampling, 0.0, row_names=row_names)}
     seen = data.predictions.restricted(data.targets)
     means, deviations = (np.asarray(x, np.float64)[:n] for x in moments(data.predictions))
@@ -155,7 +155,7 @@ def _number_measures(
         found["squared error / variance"] = mean_measure(
             ratios, confidence_level, sampling, 0.0, 1.0, row_names=row_names
         )
-    place = np.asarray(pit_of_data(key, data))[:n]
+    place = np.asarray(pit(key, data))[:n]
     covered = np.abs(2 * place - 1) <= COVERAGE
     unknown = unknown_rows(place, row_names)
     found[_coverage_name(COVERAGE)] = unknown or share_measure(
@@ -204,7 +204,7 @@ def _quantile_measures(
     share up to the quantile may be larger.
     """
     n, sampling = data.n_kept(), Sampling.of_data(data)
-    scores = np.asarray(crps_of_data(data))[:n]
+    scores = np.asarray(crps(data))[:n]
     found = {"CRPS": mean_measure(scores, confidence_level, sampling, 0.0, row_names=row_names)}
     levels, below, up_to = shares_of_levels(*data.samples)
     below, up_to = below[:n], up_to[:n]

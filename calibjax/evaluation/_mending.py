@@ -13,7 +13,7 @@ from calibjax.distributions import Empirical, Normal, Quantiles
 from calibjax.evaluation._wording import number
 from calibjax.hypothesis_tests import calibration_test_of_data
 from calibjax.recalibration import cross_fit
-from calibjax.scores import crps_of_data
+from calibjax.scores import crps
 
 # Half of fewer rows is too few for a fit of several numbers, and for a test.
 LEAST_ROWS = 200
@@ -129,7 +129,7 @@ def _pvalue(key: jax.Array, p: Distribution, targets: np.ndarray, n_resamples: i
 
 
 def _mean_crps(predictions: Distribution, targets: np.ndarray) -> float:
-    scores = crps_of_data(padded(Data(predictions, targets)))
+    scores = crps(padded(Data(predictions, targets)))
     return float(np.mean(np.asarray(first_rows(scores, len(targets)), float)))
 
 

@@ -35,7 +35,7 @@ from calibjax.evaluation._redrawn_statistics import (
     under_model_on_host,
 )
 from calibjax.resampling import host_pvalue
-from calibjax.scores import pit_interval_of_data, pit_of_data
+from calibjax.scores import pit, pit_interval
 
 _N_RESAMPLES = 299
 # More rows are not needed to see dependence that matters.
@@ -174,11 +174,11 @@ _Parts = tuple[
 
 def _of_pits(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
     if isinstance(data.targets, Between):
-        low, high = (np.asarray(x) for x in pit_interval_of_data(data))
+        low, high = (np.asarray(x) for x in pit_interval(data))
         between = jax.random.uniform(jax.random.fold_in(key, 2), (data.n,))
         pits = low + np.asarray(between) * (high - low)
     else:
-        pits = np.asarray(pit_of_data(key, data))
+        pits = np.asarray(pit(key, data))
     pits = pits[: ties.size].astype(np.float32)
     # A row without a cdf has no features.
     known = np.isfinite(pits)

@@ -15,8 +15,12 @@ import numpy as np
 
 from calibjax._compile import quick_jit
 from calibjax._rows import Data, clean
-from calibjax.curves import smooth_ece_of_data
-from calibjax.estimators import UniformBinning, one_vs_rest_of_data, top_label_of_data
+from calibjax.estimators import (
+    UniformBinning,
+    one_vs_rest,
+    smooth_ece,
+    top_label,
+)
 from calibjax.intervals import Sampling
 from calibjax.resampling import DRAWS_PER_GROUP, draw_places, draw_targets
 
@@ -129,7 +133,7 @@ def drawn_pits(key: jax.Array, rows: jax.Array, group: jax.Array) -> jax.Array:
 @functools.partial(quick_jit, simple_loops=True)
 def smooth_ece_of_labels(data: Data) -> jax.Array:
     """`smooth_ece` of `judged`."""
-    return smooth_ece_of_data(judged(data).replace(weights=data.weights))
+    return smooth_ece(judged(data).replace(weights=data.weights))
 
 
 def judged(data: Data) -> Data:
@@ -138,5 +142,5 @@ def judged(data: Data) -> Data:
     Of two labels it is the probability of 1, and of more the probability of the most likely one.
     """
     if data.predictions.n_labels == 2:
-        return one_vs_rest_of_data(data, 1)
-    return top_label_of_data(data)
+        return one_vs_rest(data, None, 1)
+    return top_label(data)

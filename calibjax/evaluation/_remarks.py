@@ -17,7 +17,7 @@ from calibjax.evaluation._dependence import INDEPENDENT, remarks_on_rows
 from calibjax.evaluation._measure import log_scores
 from calibjax.evaluation._wording import named_rows
 from calibjax.intervals import FEW_EVENTS, expected_rare_events
-from calibjax.scores import pit_interval_of_data
+from calibjax.scores import pit_interval
 
 # With fewer rows intervals of means, and of the SKCE, miss more often than they say.
 _FEW_ROWS = 50
@@ -82,7 +82,7 @@ def impossible_rows(data: Data) -> np.ndarray:
         return np.empty(0, int)
     is_impossible = np.isposinf(scores)
     if isinstance(data.predictions, SurvivalCurve):
-        low, high = (np.asarray(x)[: data.n_kept()] for x in pit_interval_of_data(data))
+        low, high = (np.asarray(x)[: data.n_kept()] for x in pit_interval(data))
         is_impossible &= (high <= 0) | (low >= 1)
     return np.flatnonzero(is_impossible)
 

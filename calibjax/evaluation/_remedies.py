@@ -14,7 +14,7 @@ from calibjax.evaluation._mending import FOLDS, LEAST_ROWS, best_method, mean_lo
 from calibjax.evaluation._summary import temperature_text
 from calibjax.hypothesis_tests import calibration_test_of_data
 from calibjax.intervals import has_temperature
-from calibjax.scores import log_score_of_data
+from calibjax.scores import log_score
 
 # Three tests of more probabilities take long: fewer draws tell p = 0.005 from 0.5 as well.
 _MANY_NUMBERS, _FEW_DRAWS = 2**18, 199
@@ -62,7 +62,7 @@ def remedies_of(
     def judged(name: str, fitted: str, recalibrated: Any) -> Remedy:
         data = judge.replace(predictions=recalibrated)
         test = calibration_test_of_data(keys.remedies, data, n_resamples=n_resamples)
-        score = np.mean(np.asarray(log_score_of_data(data))[:n], dtype=np.float64)
+        score = np.mean(np.asarray(log_score(data))[:n], dtype=np.float64)
         return Remedy(name, fitted, n, float(score), float(test.pvalue))
 
     temperature = recalibration.fit_temperature_of_data(fit)

@@ -24,9 +24,8 @@ from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals import (
     DrawnErrors,
     NormInterval,
-    NormIntervalWithNull,
+    h_and_dependent_sums,
     remark_on_rare_events,
-    sums_of_data,
 )
 from calibjax.kernels import KernelLike
 from calibjax.operators import DiscrepancyMatrix, low_rank_h, tiled_h
@@ -209,7 +208,7 @@ def asymptotic_skce_test(
             f"{_MAX_MATRIX_ROWS}, got {method!r}, which holds an n x n matrix, with n = {data.n}."
         )
     data = padded(data)
-    if data.clusters is not None or data.times is not None:
+    if data.is_dependent:
         if method != "bootstrap":
             raise ValueError(
                 f"method must be 'bootstrap' with clusters or times, got {method!r}, which is for "
@@ -228,7 +227,7 @@ def asymptotic_skce_test(
 def _dependent_skce_test(
     axis: Axis, shared: tuple[jax.Array, SumOfTerms], data: Data, n_resamples: int
 ) -> CalibrationTestResult:
-    h, _, sums = sums_of_data(axis, shared, data, n_resamples)
+    h, _, sums = h_and_dependent_sums(axis, shared, data, n_resamples)
     n = h.count()
     draws = n * sums.null
     errors, null = DrawnErrors(sums.errors), DrawnErrors(sums.null)
@@ -239,7 +238,7 @@ def _dependent_skce_test(
         estimate=sums.estimate,
         standard_error=2 * jnp.sqrt(jnp.mean(jnp.square(sums.linear))),
         null_distribution=draws,
-        interval=NormIntervalWithNull(sums.biased, errors, null),
+        interval=NormInterval(sums.biased, errors, null),
     )
 
 

@@ -3,7 +3,7 @@
 import jax
 
 from calibjax._rows import Data
-from calibjax.scores import places_of_targets
+from calibjax.scores import pit_between_levels
 
 
 def pooled(data: Data) -> Data:
@@ -20,5 +20,5 @@ def at_places(key: jax.Array, number: int, data: Data) -> Data:
     law = data.predictions.law_of_pit()
     if law is None:
         return data
-    places = places_of_targets(jax.random.fold_in(key, number), data)
+    places = pit_between_levels(jax.random.fold_in(key, number), data)
     return data.replace(predictions=law, targets=places)

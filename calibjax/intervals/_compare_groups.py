@@ -1,28 +1,18 @@
 """For which of several groups of rows one model is better calibrated."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from calibjax._between import Targets
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import (
-    ColumnCode,
-    Data,
-    as_data,
-    padded,
-    typed_column,
-)
+from calibjax._rows import ColumnCode, Data, RowOptions, as_data, padded, typed_column
 from calibjax.discrepancy import check_kernel_of
 from calibjax.expectations import default_kernel_of_data
-from calibjax.intervals._compare import comparison_of, resampled_skce
-from calibjax.intervals._comparison import CalibrationComparison
-from calibjax.intervals._dependent_interval import depends
-from calibjax.intervals._rare_events import remark_on_rare_events
+from calibjax.intervals._comparison import CalibrationComparison, compare, describe_resamples
 from calibjax.kernels import KernelLike
 
 # The SKCE of a group needs pairs of its rows.
@@ -32,16 +22,12 @@ _LEAST_ROWS = 2
 def compare_groups(
     key: jax.Array,
     kernel: KernelLike | None,
-    predictions: Distribution,
-    targets: Targets,
+    predictions: Distribution | Data,
+    targets: Targets | None,
     groups: Any,
     *,
     n_resamples: int = 999,
-    where: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
-    clusters: ArrayLike | None = None,
-    times: ArrayLike | None = None,
-    horizon: float | None = None,
+    **rows: Unpack[RowOptions],
 ) -> CalibrationComparison:
     """Is a model better calibrated for one group of rows than for another one?
 
@@ -70,17 +56,12 @@ def compare_groups(
     Args:
         key: a key of `jax.random`.
         kernel: as in `skce`, or None for the `default_kernel` of all predictions.
-        predictions: a batch of n predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  Of single numbers also
-            `Between`, where they are censored or binned.
+        predictions, targets: as in `Data`, or one `Data` and None; of single numbers also
+            `Between`.
         groups: the name of the group of each row, ``[n]``: texts, numbers, times or truth values,
             which are known outside of jit, and before the targets.
         n_resamples: R; resample r depends only on (key, r).
-        where: boolean mask ``[n]``; masked rows may hold anything.
-        weights: how much each row counts, nonnegative numbers ``[n]``.
-        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
-        times: numbers ``[n]``: rows of one time may depend on each other in any way.
-        horizon: a number in units of the times: rows less than it apart may depend on each other.
+        rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
     Returns:
         CalibrationComparison, whose `names` are the groups, and whose differences are those of the
@@ -108,34 +89,31 @@ def compare_groups(
     """
     check_key(key)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
-    data = as_data(
-        predictions,
-        targets,
-        intervals=True,
-        where=where,
-        weights=weights,
-        clusters=clusters,
-        times=times,
-        horizon=horizon,
-    )
+    data = as_data(predictions, targets, intervals=True, **rows)
     names, codes = _read_groups(groups, data)
-    rows = data if data.predictions.score_only else padded(data)
-    terms = check_kernel_of(default_kernel_of_data(rows) if kernel is None else kernel, rows)
-    codes = np.pad(codes, (0, rows.n - data.n), constant_values=-1)
-    found, parts = [], []
-    for group in range(len(names)):
-        mask = jnp.asarray(codes == group)
-        part = rows.replace(where=mask if rows.where is None else rows.where & mask)
+    filled = data if data.predictions.score_only else padded(data)
+    terms = check_kernel_of(default_kernel_of_data(filled) if kernel is None else kernel, filled)
+    codes = np.pad(codes, (0, filled.n - data.n), constant_values=-1)
+    kept = True if filled.where is None else filled.where
+    parts = [
+        filled.replace(where=jnp.asarray(of_group) & kept)
+        for of_group in codes[None] == np.arange(len(names))[:, None]
+    ]
+    for part in parts:
         part.check_unrelated()
-        # Rows of two groups that do not depend on each other have resamples of their own.
-        own = key if depends(rows) else jax.random.fold_in(key, group)
-        found.append(resampled_skce((own, terms), part, n_resamples, rows.predictions.has_labels))
-        parts.append(part)
-    draws = f"multipliers of {data.describe_units()}" if depends(data) else "resamples"
-    method = f"compare_groups, {n_resamples} {draws}"
-    result = comparison_of(found, len(names) > 2, names, method)
-    remarks = [remark_on_rare_events(result, part, "larger groups") for part in parts]
-    return next((x for x in remarks if x.method != method), result)
+    # Rows of two groups that do not depend on each other have resamples of their own.
+    keys = [jax.random.fold_in(key, g) if data.is_plain else key for g in range(len(names))]
+    return compare(
+        keys,
+        terms,
+        parts,
+        n_resamples,
+        names=names,
+        several=len(names) > 2,
+        method=f"compare_groups, {describe_resamples(data, n_resamples)}",
+        instead="larger groups",
+        speaks=any,
+    )
 
 
 def _read_groups(groups: Any, data: Data) -> tuple[tuple[str, ...], np.ndarray]:

@@ -1,12 +1,48 @@
-"""The result of a comparison of several models, or of several groups."""
+r"""The comparison of the SKCE of several models, or of several groups of rows.
+
+Let D = H_A - H_B be the difference of the matrices of h of two models, d its diagonal, and e the
+centred counts of a multinomial resample of the rows.  The difference of both SKCE is a difference
+of two squared norms, |w_A|^2 - |w_B|^2, and with the quadratic form Q(w) = |w_A|^2 - |w_B|^2 the
+error of its estimate is 2 <w, u>_Q + Q(u) - E Q(u) for the errors u of the estimates of w.  The
+bootstrap puts the mean of n terms with the weights e instead of u:
+
+    T* = [2 e^T D 1 + e^T D e - E e^T D e] / (n (n-1)),    E e^T D e = sum_i d_i - 1^T D 1 / n.
+
+One resample of the rows serves all models, so that whatever their targets have in common cancels.
+
+Where at least one model is not calibrated, the linear term decides, and the law is exact in the
+limit.  Where all are calibrated, <w, u> is 0, but T* has 2 <w_n, u*> for an estimate w_n of
+w = 0: its variance is up to 3 times too large, and the test rejects more rarely than stated.  The
+linear term is not made smaller where it seems to be noise: then nearly calibrated models with few
+large eigenvalues of H would be said to differ too often.
+
+**Weights, and rows that depend on each other.**  The estimates leave out the pairs of rows that may
+depend on each other, and the errors u* = delta* have random multipliers (`_dependent_sums.py`):
+
+    T* = 2 <w_n, u*>_Q + Q(u*) - mean of Q(u*) over all draws.
+
+The tails of T* and of the error can be mirror images: T* is bounded below by -|w_n|^2 if B is
+certain and right, and the quantile of that tail is no bound for anything.  An interval is therefore
+as wide on both sides as the wider tail of T* demands.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._struct import is_array, is_traced, static, struct
+from calibjax._compile import quick_jit
+from calibjax._rows import Data, clean_kept_first
+from calibjax._sharding import Axis, all_sum, on_devices
+from calibjax._struct import is_array, is_traced, static, struct, widest_dtype
+from calibjax.discrepancy import SumOfTerms
 from calibjax.intervals._norm_intervals import ConfidenceInterval
-from calibjax.resampling import one_level
+from calibjax.intervals._rare_events import remark_on_rare_events
+from calibjax.intervals._skce_interval import h_and_dependent_sums
+from calibjax.operators import tiled_h
+from calibjax.resampling import one_level, resampled_forms, rounding_of
 
 
 @struct
@@ -75,8 +111,8 @@ class CalibrationComparison:
                 f"resamples, got {confidence_level}."
             )
         largest = jnp.sort(self.deviations, axis=-1, descending=True)
-        place = jnp.nan_to_num(jnp.maximum(m - 1, 0.0)).astype(jnp.int32)
-        quantile = jnp.max(jnp.take(largest, place, axis=-1), axis=-1)
+        index = jnp.nan_to_num(jnp.maximum(m - 1, 0.0)).astype(jnp.int32)
+        quantile = jnp.max(jnp.take(largest, index, axis=-1), axis=-1)
         quantile = jnp.where(m >= 1, quantile, jnp.nan)
         error = (quantile[..., None] if self.several else quantile) * self.standard_error
         return ConfidenceInterval(self.difference - error, self.difference + error)
@@ -103,3 +139,103 @@ def _words(first: str, difference: float, pvalue: float) -> str:
     if not pvalue <= 0.05:
         return ""
     return f": {first} is {'better' if difference < 0 else 'worse'} calibrated"
+
+
+@on_devices
+def _resampled_skce(
+    axis: Axis, shared: tuple[jax.Array, SumOfTerms], data: Data, n_resamples: int, is_normal: bool
+) -> tuple[jax.Array, jax.Array]:
+    """The unbiased SKCE, and its errors T* in the resamples ``[R]``, with H instead of D."""
+    if not data.is_plain:
+        _, _, sums = h_and_dependent_sums(axis, shared, data, n_resamples, is_normal)
+        return sums.estimate, 2 * sums.linear + (sums.errors - jnp.mean(sums.errors))
+    key, kernel = shared
+    data, n_kept = clean_kept_first(data, axis)
+    h = tiled_h(kernel, data, axis)
+    forms, row_sums = resampled_forms(key, h, n_kept, n_resamples)
+    n, trace = h.count(), h.trace()
+    total = all_sum(jnp.sum(h.weights * row_sums), axis)
+    mean = trace - (total + trace) / n
+    linear, quadratic = forms.rows + forms.diagonal, forms.pairs + forms.squares
+    return h.unbiased(row_sums), (2 * linear + (quadratic - mean)) / (n * (n - 1))
+
+
+def describe_resamples(data: Data, n_resamples: int) -> str:
+    """The number of resamples, such as "999 resamples" or "999 multipliers of 60 clusters"."""
+    draws = "resamples" if data.is_plain else f"multipliers of {data.describe_units()}"
+    return f"{n_resamples} {draws}"
+
+
+def compare(
+    keys: Sequence[jax.Array],
+    kernel: SumOfTerms,
+    data: Sequence[Data],
+    n_resamples: int,
+    *,
+    names: tuple[str, ...],
+    several: bool,
+    method: str,
+    instead: str,
+    speaks: Callable[[list[bool]], bool],
+) -> CalibrationComparison:
+    """The comparison of the SKCE of the first data with those of the others.
+
+    Args:
+        keys: one for each of the data; equal keys stand for the same resamples, or multipliers.
+        kernel: one kernel for all data.
+        data: checked rows of each model or group.
+        n_resamples: the number of resamples.
+        names: what is compared.
+        several: whether the first one is compared with a list of others.
+        method: the name of the test, and the resamples.
+        instead: what to use where few rare events are expected.
+        speaks: `any`, if a remark says that few events are expected in any of the data, or `all`.
+    """
+    # All models have the same multipliers.
+    is_normal = any(rows.predictions.has_labels for rows in data)
+    found = [
+        _resampled_skce((key, kernel), rows, n_resamples, is_normal)
+        for key, rows in zip(keys, data, strict=True)
+    ]
+    result = _comparison(found, several, names, method)
+    remarks = [remark_on_rare_events(result, rows, instead) for rows in data]
+    are_few = [remark.method != result.method for remark in remarks]
+    return remarks[are_few.index(True)] if speaks(are_few) else result
+
+
+@functools.partial(quick_jit, static_argnums=(1, 2, 3))
+def _comparison(
+    found: Sequence[tuple[jax.Array, jax.Array]],
+    several: bool,
+    names: tuple[str, ...],
+    method: str,
+) -> CalibrationComparison:
+    """The comparison of the first of K + 1 estimates and their errors with the others."""
+    dtype = widest_dtype(*jax.tree.leaves(found))
+    estimates, draws = (jnp.stack([x.astype(dtype) for x in xs]) for xs in zip(*found, strict=True))
+    differences, errors = estimates[:1] - estimates[1:], draws[:1] - draws[1:]
+    # Models that are the same up to rounding do not differ: their errors are rounding, too.
+    sizes = jnp.concatenate([draws, estimates[:, None]], axis=1)
+    rounding = jnp.maximum(rounding_of(sizes[:1]), rounding_of(sizes[1:]))
+    scale = jnp.sqrt(jnp.mean(jnp.square(errors), axis=1))
+    # Written so that it is false for NaN, which is no rounding.
+    are_same = scale <= rounding
+    unit = jnp.where(are_same, 1.0, scale)
+    errors = jnp.where(are_same[:, None], 0.0, errors / unit[:, None])
+    deviations = jnp.stack([jnp.max(errors, axis=0), jnp.max(-errors, axis=0)])
+    excess = jnp.abs(differences) - rounding
+    # Data that do not vary at all decide, as if the errors were infinitely small.
+    certain = jnp.where(excess > 0, jnp.inf, excess)
+    statistic = jnp.where(are_same, certain, excess / unit)
+    at_least = jnp.sum(~(deviations[:, None, :] < statistic[None, :, None]), axis=-1)
+    counts = 1 + jnp.max(at_least, axis=0).astype(dtype)
+    pvalues = jnp.minimum(1.0, 2 * counts / (deviations.shape[-1] + 1))
+    # The largest error of any difference is unknown if one of them is.
+    unknown = jnp.isnan(statistic) | jnp.any(jnp.isnan(deviations))
+    pvalues = jnp.where(unknown, jnp.nan, pvalues)
+    standard_errors = jnp.where(are_same, 0.0, scale)
+    if not several:
+        differences, pvalues, standard_errors = differences[0], pvalues[0], standard_errors[0]
+    return CalibrationComparison(
+        estimates, differences, pvalues, standard_errors, deviations, several, names, method
+    )

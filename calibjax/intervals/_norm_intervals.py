@@ -30,6 +30,8 @@ interval of length 2 sqrt(2 K) around 0.  By Hoeffding's inequality (1963)
 An unbiased estimate is a mean over pairs with |h| <= 2 K, of which M are independent at a time, and
 Hoeffding's inequality says P(|SKCE_u - SKCE| >= 2 K sqrt(2 log(2/a) / M)) <= a.  No SKCE exceeds
 2 K.
+
+Null distributions and distributions of errors are pytrees with a method ``quantile(level)``.
 """
 
 from collections.abc import Callable
@@ -37,9 +39,11 @@ from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import gammainc
 
+from calibjax._numbers import smallest_with
 from calibjax._struct import struct
-from calibjax.resampling import normal_quantile
+from calibjax.resampling import normal_quantile, upper_quantile
 
 
 class ConfidenceInterval(NamedTuple):
@@ -54,7 +58,7 @@ IntervalOf = Callable[[jax.Array], ConfidenceInterval]
 
 
 class HasQuantiles(Protocol):
-    """The law of a number."""
+    """The distribution of a number."""
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest number that is not exceeded with the probability `level`."""
@@ -67,14 +71,19 @@ class NormInterval:
 
     Args:
         biased: |w_n|^2.
-        errors: the law of |delta|^2, which has a method ``quantile(level)``.
+        errors: the distribution of |delta|^2.
+        null: that of |w_n|^2 if w is 0, beyond which alone the interval is above 0; or None.
     """
 
     biased: jax.Array
     errors: HasQuantiles
+    null: HasQuantiles | None = None
 
     def __call__(self, level: jax.Array) -> ConfidenceInterval:
-        return norm_interval(jnp.asarray(self.biased), self.errors.quantile(level))
+        low, high = norm_interval(jnp.asarray(self.biased), self.errors.quantile(level))
+        if self.null is not None:
+            low = jnp.where(self.biased <= self.null.quantile(level), 0.0, low)
+        return ConfidenceInterval(low, high)
 
 
 def norm_interval(biased: jax.Array, squared_radius: jax.Array) -> ConfidenceInterval:
@@ -84,26 +93,6 @@ def norm_interval(biased: jax.Array, squared_radius: jax.Array) -> ConfidenceInt
     low = jnp.where(biased > squared_radius, jnp.square(norm - radius), 0.0)
     low = jnp.where(jnp.isnan(norm + radius), jnp.nan, low)
     return ConfidenceInterval(low, jnp.square(norm + radius))
-
-
-@struct
-class NormIntervalWithNull:
-    """The interval of the triangle inequality, above 0 only if a test rejects w = 0.
-
-    Args:
-        biased: |w_n|^2.
-        errors: the law of |delta|^2, which has a method ``quantile(level)``.
-        null: the law of |w_n|^2 if w is 0.
-    """
-
-    biased: jax.Array
-    errors: HasQuantiles
-    null: HasQuantiles
-
-    def __call__(self, level: jax.Array) -> ConfidenceInterval:
-        low, high = norm_interval(jnp.asarray(self.biased), self.errors.quantile(level))
-        is_zero = self.biased <= self.null.quantile(level)
-        return ConfidenceInterval(jnp.where(is_zero, 0.0, low), high)
 
 
 def with_score_end(
@@ -169,3 +158,60 @@ class BoundedMeanInterval:
         error = largest * jnp.sqrt(2 * jnp.log(2 / (1 - level)) / self.n_pairs)
         ends = self.unbiased - error, self.unbiased + error
         return ConfidenceInterval(*(jnp.clip(end, 0.0, largest) for end in ends))
+
+
+@struct
+class DrawnErrors:
+    """The distribution of R draws, ``[..., R]``."""
+
+    draws: jax.Array
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The draw of rank ceil(level (R + 1)): at most R + 1 times 1 - level draws exceed it.
+
+        So a number exceeds the quantile exactly if its `counted_pvalue` is at most 1 - level.
+        Above the level R / (R + 1), which draws do not reach, the largest draw grows as the squared
+        normal quantiles do.  A sum of several squares with weights grows less.
+        """
+        draws = jnp.asarray(self.draws)
+        found, beyond = upper_quantile(draws, level)
+        return found * jnp.square(jnp.maximum(beyond, 1.0))
+
+
+@struct
+class GammaErrors:
+    """The distribution of mean + deviation (G - k) / sqrt(k) for a gamma variable G of shape k."""
+
+    mean: jax.Array
+    deviation: jax.Array
+    shape: jax.Array
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The quantile, by bisection; the mean, if the deviation is 0."""
+        mean, deviation, k = map(jnp.asarray, (self.mean, self.deviation, self.shape))
+        k, levels = jnp.broadcast_arrays(k, level)
+        x = smallest_with(lambda x: (x >= 0) & (gammainc(k, jnp.maximum(x, 0.0)) >= levels), k)
+        excess = deviation * (x - k) / jnp.sqrt(k)
+        return jnp.where(jnp.isnan(levels), jnp.nan, mean + jnp.where(deviation == 0, 0.0, excess))
+
+
+def two_moment_errors(mean: jax.Array, t1: jax.Array, t2: jax.Array) -> GammaErrors:
+    """The gamma distribution of mean t1 and variance 2 t2, shifted to another mean."""
+    safe = jnp.where(t2 == 0, 1.0, 2 * t2)
+    return GammaErrors(mean, jnp.sqrt(2 * t2), jnp.where(t2 == 0, 1.0, jnp.square(t1) / safe))
+
+
+def three_moment_errors(mean: jax.Array, matrix: jax.Array) -> GammaErrors:
+    """A shifted gamma distribution with the variance and the skewness of sum_i lambda_i Z_i^2.
+
+    lambda_i are the eigenvalues of the positive semidefinite `matrix` A, and Z_i standard normal:
+    the second and the third cumulant are 2 tr A^2 and 8 tr A^3.
+    """
+    # In units of the largest entry, because powers of small numbers may underflow.
+    unit = jnp.max(jnp.abs(matrix))
+    scaled = matrix / jnp.where(unit == 0, 1.0, unit)
+    squared = jnp.dot(scaled, scaled, precision=jax.lax.Precision.HIGHEST)
+    t2, t3 = jnp.trace(squared), jnp.sum(squared * scaled)
+    # The skewness of a gamma distribution of shape k is 2 / sqrt(k).
+    shape = jnp.where(unit == 0, 1.0, t2**3 / jnp.where(unit == 0, 1.0, 2 * jnp.square(t3)))
+    return GammaErrors(mean, jnp.sqrt(2 * t2) * unit, shape)

@@ -1,11 +1,11 @@
 """How many rare events predictions expect, and a remark where they are too few.
 
-An asymptotic test estimates the law of its statistic from the data.  If nearly all targets are the
-most probable ones, the data show little but what happens without any other target.
+An asymptotic test estimates the distribution of its statistic from the data.  If nearly all targets
+are the most probable ones, the data show little but what happens without any other target.
 """
 
 import dataclasses
-from typing import ClassVar, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,25 +15,14 @@ from calibjax._rows import Data
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import is_traced, widened
 
-
-class HasMethod(Protocol):
-    """A dataclass that says in words how it was made."""
-
-    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
-
-    @property
-    def method(self) -> str:
-        """The words."""
-
-
-Result = TypeVar("Result", bound=HasMethod)
+Result = TypeVar("Result")
 
 #: With fewer expected events the asymptotic tests reject calibrated models too often.
 FEW_EVENTS = 10
 
 
 def remark_on_rare_events(result: Result, data: Data, instead: str) -> Result:
-    """The result, whose method says so if fewer than ten rare events are expected.
+    """The result, a dataclass whose `method` says so if fewer than ten rare events are expected.
 
     Nothing is said inside jit, where no number can be looked at.  `instead` says what to use, such
     as an exact test.
@@ -48,7 +37,8 @@ def remark_on_rare_events(result: Result, data: Data, instead: str) -> Result:
         f"; only {expected:.2g} rare events are expected, and this p-value is not reliable: use "
         f"{instead}"
     )
-    return dataclasses.replace(result, method=result.method + remark)
+    described: Any = result
+    return dataclasses.replace(described, method=described.method + remark)
 
 
 @on_devices

@@ -31,7 +31,16 @@ error.  But the model knows how much data vary if it is right.  If the observed 
 smaller than the variance under the model, by not more than 2 standard errors s of chance, a normal
 variable with the missing variance in one direction is taken into account: all of it where the
 variance under the model is at most sqrt(10) s, as with ten rare events or less, else less of it.
+
+**Rows with weights, or that depend on each other** have the estimates and the draws of
+`dependent_sums`: |delta*|^2 instead of the errors of resamples, and their variance instead
+of v.  The largest variance c / n of a projection of delta is the largest eigenvalue of its
+covariance C, which is at most the root of tr C^2 = v / 2, and at most tr C = E |delta|^2.  The
+lower end is above 0 only if |w_n|^2 exceeds its quantile for a calibrated model, too, whose draws
+know that w is 0: with ten clusters they are right where |delta*|^2 are too small.
 """
+
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
@@ -40,28 +49,29 @@ from jax.typing import ArrayLike
 from calibjax._between import Between, Targets
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import (
-    Data,
-    clean,
-    clean_kept_first,
-    padded,
-)
-from calibjax._sharding import Axis, global_offset, on_devices
+from calibjax._rows import Data, RowOptions, clean, clean_kept_first, padded
+from calibjax._sharding import Axis, all_sum, global_offset, on_devices
 from calibjax._struct import widest_dtype
 from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.estimators import estimate_skce
-from calibjax.intervals._dependent_interval import dependent_estimate_and_interval, depends
-from calibjax.intervals._errors import DrawnErrors
 from calibjax.intervals._norm_intervals import (
     BoundedNormInterval,
     ConfidenceInterval,
+    DrawnErrors,
     norm_interval,
     with_score_end,
 )
 from calibjax.intervals._variance import largest_variance, missing_variance, variance_under_model
 from calibjax.kernels import KernelLike, upper_bound
-from calibjax.operators import tiled_h
-from calibjax.resampling import bootstrap_draws, checked_level, normal_quantile
+from calibjax.operators import TiledH, tiled_h
+from calibjax.resampling import (
+    DependentSums,
+    bootstrap_draws,
+    checked_level,
+    dependent_sums,
+    normal_quantile,
+    row_numbers,
+)
 
 # Resample r has the key fold_in(key, r): the number of no resample is that of the model's draws.
 _MODEL = 2**31 - 1
@@ -70,17 +80,13 @@ _MODEL = 2**31 - 1
 def skce_confidence_interval(
     key: jax.Array | None,
     kernel: KernelLike,
-    predictions: Distribution,
-    targets: Targets,
+    predictions: Distribution | Data,
+    targets: Targets | None = None,
     *,
     confidence_level: ArrayLike = 0.95,
     n_resamples: int = 999,
     method: str = "bootstrap",
-    where: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
-    clusters: ArrayLike | None = None,
-    times: ArrayLike | None = None,
-    horizon: float | None = None,
+    **rows: Unpack[RowOptions],
 ) -> ConfidenceInterval:
     """An interval (low, high) that contains the SKCE with the given probability, how large it is.
 
@@ -115,7 +121,7 @@ def skce_confidence_interval(
       the data vary.
       O(n^2 n_resamples) time; O(n) memory, one byte for each row and each of at most 1024 resamples
       at a time.
-      Rows with weights, clusters or times have random multipliers in the place of resamples, and
+      Rows with weights, clusters or times have random multipliers instead of resamples, and
       the estimate leaves out the pairs that may depend on each other
       (`resampling/_dependent_sums.py`).  The O(n) memory has some hundreds of numbers for a row
       then.
@@ -127,19 +133,11 @@ def skce_confidence_interval(
         key: a key of `jax.random`, or None for "distribution_free".
         kernel: usually a TensorProduct, or what `default_kernel` returns.  The interval is for the
             SKCE with this kernel: choose it before you look at the targets.
-        predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
-            `Between`, where they are censored or binned.
+        predictions, targets: as in `Data`, or one `Data`; `Between` with a `PITKernel`.
         confidence_level: numbers in (0, 1), of any shape.
         n_resamples: the number of resamples; resample r depends only on (key, r).
         method: "bootstrap" or "distribution_free".
-        where: boolean mask ``[n]``; masked rows may hold anything.  n counts the kept rows.
-        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
-            targets; None for equal weights.
-        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
-        times: numbers ``[n]``: rows of one time may depend on each other in any way.
-        horizon: a number in units of the times: rows less than it apart may depend on each other;
-            None for rows of one time only.
+        rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
     Returns:
         ConfidenceInterval(low, high) for the SKCE, which is the squared error, both in the shape of
@@ -168,80 +166,65 @@ def skce_confidence_interval(
     method of bounded differences, 1989.
     """
     check_choice("method", method, ("bootstrap", "distribution_free"))
-    checked, data = check_inputs(
-        kernel,
-        predictions,
-        targets,
-        where=where,
-        weights=weights,
-        intervals=True,
-        clusters=clusters,
-        times=times,
-        horizon=horizon,
-    )
+    checked, data = check_inputs(kernel, predictions, targets, intervals=True, **rows)
     data.check_unrelated()
     n_resamples = check_integer("n_resamples", n_resamples, 1)
-    dtype = widest_dtype(*jax.tree.leaves((targets, predictions)))
+    dtype = widest_dtype(*jax.tree.leaves(data.samples))
     level = checked_level(confidence_level, dtype)
     if method == "distribution_free":
-        given = {"weights": weights, "clusters": clusters, "times": times}
-        for name, value in given.items():
-            if value is not None:
+        for name in ("weights", "clusters", "times"):
+            if getattr(data, name) is not None:
                 raise ValueError(
                     f"{name} must be None for method='distribution_free', which is for independent "
                     "rows that weigh the same."
                 )
         return _distribution_free((checked, upper_bound(kernel), level), padded(data))
     check_key(key)
-    found = skce_and_interval_of_data(
-        key, checked, padded(data), confidence_level=level, n_resamples=n_resamples
-    )
-    return found[1]
+    _, interval = skce_and_interval((key, checked, level), padded(data), n_resamples)
+    return interval
 
 
-def skce_and_interval_of_data(
-    key: jax.Array | None,
-    kernel: SumOfTerms,
-    data: Data,
-    *,
-    confidence_level: ArrayLike,
-    n_resamples: int,
-) -> tuple[jax.Array, ConfidenceInterval]:
-    """The unbiased SKCE, and `skce_confidence_interval` of checked arguments."""
-    return _estimate_and_interval((key, kernel, confidence_level), data, n_resamples)
-
-
-def estimate_and_interval(
+@on_devices
+def skce_and_interval(
     axis: Axis, shared: tuple[jax.Array, SumOfTerms, jax.Array], data: Data, n_resamples: int
 ) -> tuple[jax.Array, ConfidenceInterval]:
     """The unbiased SKCE, and its interval; `shared` is the key, the kernel and the level."""
-    if depends(data):
-        return dependent_estimate_and_interval(axis, shared, data, n_resamples)
     key, kernel, level = shared
-    data, n_kept = clean_kept_first(data, axis)
-    first, n_rows = global_offset(n_kept, axis)
-    h = tiled_h(kernel, data, axis)
-    draws, row_sums = bootstrap_draws(key, h, n_kept, n_resamples)
-    n, unbiased = h.count(), h.unbiased(row_sums)
-    biased = (n - 1) / n * unbiased + h.trace() / jnp.square(n)
-    errors = resampled_errors(draws, n, biased, unbiased)
+    null: DrawnErrors | None = None
+    if not data.is_plain:
+        h, data, sums = h_and_dependent_sums(axis, (key, kernel), data, n_resamples)
+        unbiased, biased = sums.estimate, sums.biased
+        errors, null = DrawnErrors(sums.errors), DrawnErrors(sums.null)
+        variance = jnp.var(sums.errors)
+        largest = jnp.minimum(jnp.mean(sums.errors), jnp.sqrt(variance / 2))
+        squares = all_sum(jnp.sum(jnp.square(data.weights)), axis)
+        n, observed = jnp.square(h.count()) / squares, h.trace() / squares - unbiased
+    else:
+        data, n_kept = clean_kept_first(data, axis)
+        h = tiled_h(kernel, data, axis)
+        draws, row_sums = bootstrap_draws(key, h, n_kept, n_resamples)
+        n, unbiased = h.count(), h.unbiased(row_sums)
+        biased = (n - 1) / n * unbiased + h.trace() / jnp.square(n)
+        errors, variance = resampled_errors(draws, n, biased, unbiased), jnp.var(draws)
+        _, n_rows = global_offset(n_kept, axis)
+        largest = largest_variance(h.kernel, data, n_kept, n_rows, axis) / n
+        observed = n * (biased - unbiased)
 
     missing: ArrayLike = 0.0
-    # Targets from the model would have to be censored, by a law that is not known.
+    # Targets from the model would have to be censored, in a way that is not known.
     if not isinstance(data.targets, Between):
-        numbers = first + jnp.arange(data.n, dtype=jnp.int32)
         model_key = jax.random.fold_in(key, _MODEL)
+        numbers = row_numbers(data.weights, axis)
         expected, chance = variance_under_model(model_key, h.kernel, data, numbers, axis)
-        missing = missing_variance(expected, chance, n * (biased - unbiased)) / n
+        missing = missing_variance(expected, chance, observed) / n
     z = normal_quantile(level)
     squared_radius = jnp.maximum(errors.quantile(level), jnp.square(z) * missing)
-    interval = norm_interval(biased, squared_radius)
-    largest = largest_variance(h.kernel, data, n_kept, n_rows, axis) / n + missing
-    variance = jnp.var(draws) + 2 * jnp.square(missing)
-    return unbiased, with_score_end(interval, unbiased, largest, variance, z)
-
-
-_estimate_and_interval = on_devices(estimate_and_interval)
+    low, high = norm_interval(biased, squared_radius)
+    if null is not None:
+        low = jnp.where(biased <= null.quantile(level), 0.0, low)
+    variance = variance + 2 * jnp.square(missing)
+    interval = ConfidenceInterval(low, high)
+    return unbiased, with_score_end(interval, unbiased, largest + missing, variance, z)
 
 
 def resampled_errors(
@@ -262,3 +245,23 @@ def _distribution_free(
     biased = jnp.where(n > 1, estimate_skce(h, unbiased=False), jnp.nan)
     bound = jnp.asarray(kernel_bound, biased.dtype)
     return BoundedNormInterval(biased, bound, n)(level)
+
+
+def h_and_dependent_sums(
+    axis: Axis,
+    shared: tuple[jax.Array, SumOfTerms],
+    data: Data,
+    n_resamples: int,
+    is_normal: bool | None = None,
+) -> tuple[TiledH, Data, DependentSums]:
+    """H and the clean data of its rows, kept rows first, and their `dependent_sums`.
+
+    `shared` is the key and the kernel.  Residuals of labels have normal multipliers, unless
+    `is_normal` says otherwise.
+    """
+    key, kernel = shared
+    data, n_kept = clean_kept_first(data, axis)
+    h = tiled_h(kernel, data, axis)
+    if is_normal is None:
+        is_normal = data.predictions.has_labels
+    return h, data, dependent_sums(key, h, data, n_resamples, is_normal)

@@ -41,7 +41,7 @@ from calibjax.kernels import (
 
 # The number of rows whose pairs with all rows are computed at a time.
 _ROWS = 64
-# The number of even quantiles that stand for a law of real numbers.
+# The number of even quantiles that stand for a distribution of real numbers.
 _LEVELS = 128
 
 
@@ -56,12 +56,12 @@ def tempered_sums(
         if are_labels and isinstance(residual, JointResidual):
             sums = _sums_of_joint_kernel(residual.kernel, predictions, weights, temperatures)
             return times(term.factor, sums)
-        if isinstance(residual, PITResidual):
-            products = functools.partial(_products_of_places, residual.feature)
-        elif are_labels and isinstance(residual, FeatureResidual):
+        if isinstance(residual, FeatureResidual | PITResidual) and are_labels:
             products = functools.partial(_products_of_features, residual.feature)
+        elif isinstance(residual, PITResidual):
+            products = functools.partial(_products_of_pit, residual.feature)
         elif isinstance(residual, EmbeddedTarget):
-            of_embeddings = _products_of_embeddings if are_labels else _products_of_laws
+            of_embeddings = _products_of_embeddings if are_labels else _products_of_numbers
             products = functools.partial(of_embeddings, residual.kernel)
         else:
             raise NotImplementedError(
@@ -109,7 +109,7 @@ def _products_of_embeddings(
 
 
 def _products_of_features(
-    feature: VectorFeature, predictions: Distribution, temperature: jax.Array
+    feature: VectorFeature | UnitFeature, predictions: Distribution, temperature: jax.Array
 ) -> jax.Array:
     """The same of a feature f(p, y), whose expectations are sums over labels."""
     labels = all_labels(predictions)
@@ -118,40 +118,32 @@ def _products_of_features(
     return dot(gaps, gaps.T)
 
 
-def _products_of_places(
+def _products_of_pit(
     feature: UnitFeature, predictions: Distribution, temperature: jax.Array
 ) -> jax.Array:
-    """The same of the features of U = F(y), ``[n, n]``: their means under p are 0.
+    """The same of the features of U = F(y) of real numbers, whose means under p are 0.
 
-    The means under q are sums over labels, or over even quantiles of q.
+    The means under q are those over even quantiles of q.
     """
-    tempered = predictions.tempered(temperature)
     if predictions.target_kind == "integer":
-        if not tempered.has_labels:
-            raise NotImplementedError(
-                "equivalent_temperature of counts has no PITKernel; use product_kernel, got "
-                f"{type(predictions).__name__}."
-            )
-        counts, probabilities = all_labels(predictions), tempered.label_probabilities()
-        of_outcomes = lax.map(
-            lambda y: feature.of_rows(predictions, jnp.full(probabilities.shape[0], y)),
-            counts,
+        raise NotImplementedError(
+            "equivalent_temperature of counts has no PITKernel; use product_kernel, got "
+            f"{type(predictions).__name__}."
         )
-        means = jnp.einsum("nm,mnk->nk", probabilities, of_outcomes, precision="highest")
-    else:
-        levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
-        of_levels = lax.map(
-            lambda u: feature.of_rows(predictions, tempered.quantile(u)),
-            jnp.asarray(levels, widest_dtype(*jax.tree.leaves(predictions))),
-        )
-        means = jnp.mean(of_levels, axis=0)
+    tempered = predictions.tempered(temperature)
+    levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
+    of_levels = lax.map(
+        lambda u: feature.of_rows(predictions, tempered.quantile(u)),
+        jnp.asarray(levels, widest_dtype(*jax.tree.leaves(predictions))),
+    )
+    means = jnp.mean(of_levels, axis=0)
     return dot(means, means.T)
 
 
-def _products_of_laws(
+def _products_of_numbers(
     kernel: KernelLike, predictions: Distribution, temperature: jax.Array
 ) -> jax.Array:
-    """The same of other laws, with twice <mu(p_i), mu(q_j)> in the place of its symmetric part.
+    """The same of other targets, with twice <mu(p_i), mu(q_j)> instead of its symmetric part.
 
     Their sums with symmetric factors are equal.
     """

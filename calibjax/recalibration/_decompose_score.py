@@ -9,12 +9,12 @@ from calibjax._check import check_array, check_choice, check_shapes
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, Dependence, as_data, first_rows, padded
 from calibjax._struct import is_traced
-from calibjax.intervals import Estimated, Sampling, mean_interval
+from calibjax.intervals import Estimate, Sampling, mean_interval
 from calibjax.recalibration._cross_fit import FitOptions, out_of_folds
 from calibjax.recalibration._folds import numbers_of_folds
 from calibjax.recalibration._recalibrator import check_labels
 from calibjax.resampling import one_level
-from calibjax.scores import crps_of_data, log_score_of_data
+from calibjax.scores import crps, log_score
 
 _UNITS = {"log": "nats", "brier": "", "crps": "units of the targets"}
 
@@ -35,16 +35,16 @@ class ScoreDecomposition(NamedTuple):
 
     Example:
         >>> import calibjax as cj
-        >>> part = cj.Estimated(0.25, 0.2, 0.3)
+        >>> part = cj.Estimate(0.25, 0.2, 0.3)
         >>> cj.ScoreDecomposition(part, part, part, part, part, "brier", "spline").score
         0.25 (0.2 … 0.3)
     """
 
-    score: Estimated
-    calibration: Estimated
-    refinement: Estimated
-    uncertainty: Estimated
-    resolution: Estimated
+    score: Estimate
+    calibration: Estimate
+    refinement: Estimate
+    uncertainty: Estimate
+    resolution: Estimate
     name: str
     words: str
 
@@ -162,11 +162,11 @@ def decompose_score(
     unit = None if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
     sampling = Sampling(data.n, weights=counts, clusters=unit)
 
-    def part(values: np.ndarray) -> Estimated:
+    def part(values: np.ndarray) -> Estimate:
         interval = mean_interval(values, level, sampling=sampling)
         low, high = interval or (np.nan, np.nan)
         # An infinite score of a row without weight counts for nothing.
-        return Estimated(float(np.average(values[every > 0], weights=every[every > 0])), low, high)
+        return Estimate(float(np.average(values[every > 0], weights=every[every > 0])), low, high)
 
     n_folds = int(fold.max()) + 1
     words = f"{method} in {n_folds} folds of {data.n} rows; intervals of {100 * level:.4g} %"
@@ -192,7 +192,7 @@ def _scores(score: str, predictions: Distribution, targets: ArrayLike) -> np.nda
     if score == "brier":
         probs = np.asarray(predictions.label_probabilities(), np.float64)
         return _brier(probs, np.asarray(targets).astype(int))
-    of_data = log_score_of_data if score == "log" else crps_of_data
+    of_data = log_score if score == "log" else crps
     return np.asarray(first_rows(of_data(padded(data)), data.n), np.float64)
 
 

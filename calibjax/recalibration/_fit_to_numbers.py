@@ -35,7 +35,7 @@ from calibjax.recalibration._unit_line import (
     quantiles_at,
     seen_cells,
 )
-from calibjax.scores import PITInterval, check_numbers, mass_below, pit_interval_of_data
+from calibjax.scores import PITInterval, mass_below, numbers_as_data, pit_interval
 
 OF_NUMBERS = ("auto", "nothing", *LINES, "conditional", "conformal")
 # Parts of the rows that are left out in turn.
@@ -61,7 +61,9 @@ def fit_to_numbers(
         raise ValueError(
             f"covariates must be None for method {method!r}: 'conditional' and 'auto' know them."
         )
-    data = on_one_device(check_numbers(predictions, targets, where, weights, intervals=True))
+    data = on_one_device(
+        numbers_as_data(predictions, targets, where=where, weights=weights, intervals=True)
+    )
     kept, counts = counted(data)
     lower = _checked_bound(lower, data, kept)
     whole = padded(data)
@@ -158,7 +160,7 @@ def _line_rows(
     predictions = data.predictions
     levels = np.asarray(known_levels(predictions))
     counts = counts * (counts.sum() / np.sum(counts**2))
-    place, seen = pit_interval_of_data(data), None
+    place, seen = pit_interval(data), None
     low, high = (at_levels(levels, np.asarray(x, float)) for x in place)
     if isinstance(data.targets, Between) or predictions.target_kind == "integer":
         low, high = _known(low, kept), _known(high, kept)

@@ -9,8 +9,8 @@ from calibjax._distribution import Distribution
 from calibjax._rows import as_data
 from calibjax._sharding import on_one_device
 from calibjax._struct import is_traced
-from calibjax.estimators import check_binary
-from calibjax.intervals import Estimated, Sampling, wilson_interval
+from calibjax.estimators import binary_as_data
+from calibjax.intervals import Estimate, Sampling, wilson_interval
 from calibjax.recalibration._fit_to_labels import rows_of_labels
 from calibjax.recalibration._labels import fit_spline, run
 from calibjax.recalibration._logistic_likelihood import (
@@ -20,7 +20,7 @@ from calibjax.recalibration._logistic_likelihood import (
 )
 from calibjax.resampling import one_level
 
-_NONE = Estimated(np.nan, np.nan, np.nan)
+_NONE = Estimate(np.nan, np.nan, np.nan)
 
 
 class LogisticCalibration(NamedTuple):
@@ -47,9 +47,9 @@ class LogisticCalibration(NamedTuple):
         (1.0, 3)
     """
 
-    observed_over_expected: Estimated
-    intercept: Estimated
-    slope: Estimated
+    observed_over_expected: Estimate
+    intercept: Estimate
+    slope: Estimate
     intercept_beside_slope: float
     pvalue: float
     integrated_index: float
@@ -137,7 +137,7 @@ def logistic_calibration(
     """
     if is_traced((predictions, targets, where, weights)):
         raise TypeError("logistic_calibration must be called outside of jit, got traced arguments.")
-    check_binary(predictions, targets, where, weights)
+    binary_as_data(predictions, targets, where=where, weights=weights)
     level = float(one_level(confidence_level, np.float64))
     data = on_one_device(as_data(predictions, targets, where=where, weights=weights, at_least=1))
     rows, _ = rows_of_labels(data)
@@ -177,7 +177,7 @@ def logistic_calibration(
         for x in (0.5, 0.9)
     )
     return LogisticCalibration(
-        observed_over_expected=Estimated(share / expected, low / expected, high / expected),
+        observed_over_expected=Estimate(share / expected, low / expected, high / expected),
         intercept=of_intercept,
         slope=of_slope,
         intercept_beside_slope=float(beside),

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibjax.intervals import Estimated
+from calibjax.intervals import Estimate
 from calibjax.recalibration._labels import logistic_regression
 
 # An interval whose end is not found below this size has no end.
@@ -74,7 +74,7 @@ class LogisticLikelihood(NamedTuple):
 
 def profile_interval(
     deviance: Callable[[float], float], best: float, least: float, quantile: float
-) -> Estimated:
+) -> Estimate:
     """The numbers whose deviance is at most the least one plus the quantile."""
     from scipy.optimize import brentq
 
@@ -93,7 +93,7 @@ def profile_interval(
                 return direction * np.inf
         return float(brentq(excess, inside, start + direction * length, xtol=1e-10))
 
-    return Estimated(float(best), end(-1.0), end(1.0))
+    return Estimate(float(best), end(-1.0), end(1.0))
 
 
 def _first_inside(excess: Callable[[float], float], direction: float) -> float:

@@ -35,7 +35,7 @@ def one_level(confidence_level: ArrayLike, dtype: DTypeLike) -> Level:
     return level
 
 
-def check_resamples(confidence_level: ArrayLike, n_resamples: int) -> dict[str, Any]:
+def check_resamples(confidence_level: ArrayLike, n_resamples: int) -> tuple[Any, int]:
     """Both options, checked: the level must be one that R resamples reach, in (0, R / (R + 1)]."""
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     level, reached = one_level(confidence_level, jnp.float32), n_resamples / (n_resamples + 1)
@@ -46,7 +46,7 @@ def check_resamples(confidence_level: ArrayLike, n_resamples: int) -> dict[str, 
             f"confidence_level must be at most {n_resamples} / {n_resamples + 1} with "
             f"{n_resamples} resamples, got {confidence_level}."
         )
-    return {"confidence_level": level, "n_resamples": n_resamples}
+    return level, n_resamples
 
 
 def rank_of_level(confidence_level: float, n_resamples: int) -> int:

@@ -7,10 +7,10 @@ from calibjax._between import Between, Targets, known_point, unit_interval
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, as_data, first_rows, padded
 from calibjax._struct import PyTree
-from calibjax.scores._rows import score_rows
+from calibjax.scores._score_rows import score_rows
 
 
-def log_score(predictions: Distribution, targets: Targets) -> jax.Array:
+def log_score(predictions: Distribution | Data, targets: Targets | None = None) -> jax.Array:
     """The log score of each row, -log p_i(y_i), in nats: smaller is better.
 
     p_i is the density of prediction i, or the probabilities of labels and counts.  The mean over
@@ -20,8 +20,8 @@ def log_score(predictions: Distribution, targets: Targets) -> jax.Array:
     that has an infinite score, and of a narrow interval fewer digits are left.
 
     Args:
-        predictions: n >= 1 predictions of a family that has `log_prob`.
-        targets: the observed targets, ``[n]`` or ``[n, d]``, or `Between`.
+        predictions, targets: as in `Data`, or one `Data`: n >= 1 predictions of a family that has
+            `log_prob`.
 
     Returns:
         An array ``[n]``; infinite where the target was impossible.  Inside jit an invalid row is
@@ -43,12 +43,7 @@ def log_score(predictions: Distribution, targets: Targets) -> jax.Array:
     Reference: Good, Rational decisions, Journal of the Royal Statistical Society B 1952.
     """
     data = as_data(predictions, targets, at_least=1, intervals=True)
-    return first_rows(log_score_of_data(padded(data)), data.n)
-
-
-def log_score_of_data(data: Data) -> jax.Array:
-    """`log_score` of checked data; masked rows hold any number or NaN."""
-    return score_rows(None, (data,), _log_score)
+    return first_rows(score_rows(None, (padded(data),), _log_score), data.n)
 
 
 def _log_score(predictions: Distribution, targets: PyTree) -> jax.Array:

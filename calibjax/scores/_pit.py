@@ -1,20 +1,90 @@
-"""The probability integral transform."""
+"""The probability integral transform, and the interval that it is known to be in."""
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._between import Between, unit_interval
+from calibjax._between import Between, Targets, unit_interval
 from calibjax._check import check_key
 from calibjax._distribution import Distribution
 from calibjax._rows import Data, first_rows, padded
-from calibjax._struct import widest_dtype
-from calibjax.scores._pit_interval import PITInterval
-from calibjax.scores._places import places_of_targets
-from calibjax.scores._rows import check_numbers, score_rows
+from calibjax._struct import PyTree, widest_dtype
+from calibjax.scores._pit_between_levels import pit_between_levels
+from calibjax.scores._score_rows import numbers_as_data, score_rows
 
 
-def pit(key: jax.Array, predictions: Distribution, targets: ArrayLike) -> jax.Array:
+class PITInterval(NamedTuple):
+    """The interval of the unit line that U = F(y) is in, for each row."""
+
+    low: jax.Array
+    high: jax.Array
+
+
+def pit_interval(predictions: Distribution | Data, targets: Targets | None = None) -> PITInterval:
+    """Where U = F_i(y_i) lies, which is all that a forecast says about its target.
+
+    If the forecasts are right, U is uniform in [0, 1], and uniform in this interval given it.
+
+    - A density: both ends are F(y).
+    - Counts and ordered classes: from F(y-) to F(y).
+    - `Quantiles`: the two levels that y lies between.  Where y is equal to quantiles, the cdf
+      jumps, and it is not known how far: the ends are in the middle of where they may be.
+    - `SurvivalCurve`: the values of F at the two times that y lies between, and after the last time
+      all above F there.
+    - `Empirical` without weights: from (r - 1) / (S + 1) to r / (S + 1) for the rank r of the
+      target among the S samples and itself, and the union of these intervals for ties.
+    - `Between`, where low < y <= high is known: from F(low) to F(high).
+
+    `PITKernel` is made of it.
+
+    Args:
+        predictions, targets: as in `Data`, or one `Data`: n >= 1 predictions of labels, which are
+            ordered as numbers, of counts or of real numbers.
+
+    Returns:
+        PITInterval(low, high), each ``[n]``.  Inside jit an invalid row is NaN.
+
+    Raises:
+        TypeError: predictions of vectors, or without a `cdf`; another wrong type.
+        ValueError: an argument of the wrong shape or, where it is concrete, value.
+
+    See also:
+        `pit`, a point in it; `PITKernel`.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> low, high = cj.pit_interval(cj.Bernoulli(jnp.array([0.75, 0.75])), jnp.array([0, 1]))
+        >>> low.tolist(), high.tolist()
+        ([0.0, 0.25], [0.25, 1.0])
+
+    Reference: Czado, Gneiting and Held, Predictive model assessment for count data, Biometrics
+    2009.
+    """
+    data = numbers_as_data(predictions, targets, intervals=True)
+    return first_rows(score_rows(None, (padded(data),), _interval), data.n)
+
+
+def _interval(predictions: Distribution, targets: PyTree) -> PITInterval:
+    return PITInterval(*unit_interval(*predictions.pool_target(targets))[:2])
+
+
+def mass_below(pit: PITInterval, z: jax.Array) -> jax.Array:
+    """The cdf of U given where it lies, at points z of the unit line ``[g]``: ``[n, g]``.
+
+    It is (z - low) / (high - low) in the interval, and a step where both ends are equal.  As no U
+    is below 0, it is 0 at z = 0.
+    """
+    low, high, z = pit.low[:, None], pit.high[:, None], z[None]
+    is_point = low == high
+    share = jnp.clip((z - low) / jnp.where(is_point, 1.0, high - low), 0.0, 1.0)
+    return jnp.where(z > 0, jnp.where(is_point, (low <= z).astype(share.dtype), share), 0.0)
+
+
+def pit(
+    key: jax.Array, predictions: Distribution | Data, targets: ArrayLike | None = None
+) -> jax.Array:
     """The probability integral transform of each row, uniform on (0, 1) for a calibrated model.
 
     For predictions with a density it is F_i(y_i), the cdf at the target.  For labels, counts and
@@ -31,7 +101,7 @@ def pit(key: jax.Array, predictions: Distribution, targets: ArrayLike) -> jax.Ar
     Of quantiles it is drawn between the levels on both sides of the target, and of survival curves
     between the values at the times on both sides, since no more was predicted.  A law with an atom,
     such as the amount of rain, may have more than the level at or below a quantile, and less below
-    it.  How a target at a quantile counts is then chosen in favour of the model, so that places are
+    it.  How a target at a quantile counts is then chosen in favour of the model, so that PITs are
     as even as they can be among predictions that are alike.
 
     A histogram is flat for a calibrated model, is a U for one that is too sure, a hump for one that
@@ -40,9 +110,8 @@ def pit(key: jax.Array, predictions: Distribution, targets: ArrayLike) -> jax.Ar
 
     Args:
         key: a key of `jax.random`; it does not matter for predictions with a density.
-        predictions: n >= 1 predictions of labels, which are ordered as numbers, of counts or of
-            real numbers.
-        targets: the observed targets, ``[n]``.
+        predictions, targets: as in `Data`, or one `Data`: n >= 1 predictions of labels, which are
+            ordered as numbers, of counts or of real numbers.
 
     Returns:
         An array ``[n]``.  Inside jit an invalid row is NaN.
@@ -68,21 +137,17 @@ def pit(key: jax.Array, predictions: Distribution, targets: ArrayLike) -> jax.Ar
     2009.
     """
     check_key(key)
-    data = check_numbers(predictions, targets)
-    return first_rows(pit_of_data(key, padded(data)), data.n)
-
-
-def pit_of_data(key: jax.Array, data: Data) -> jax.Array:
-    """`pit` of checked data; masked rows hold any number or NaN."""
+    data = numbers_as_data(predictions, targets)
+    rows = padded(data)
     if data.predictions.law_of_pit() is not None:
-        return places_of_targets(key, data)
-    return score_rows(None, (data, _uniform(key, data)), _pit)
+        return first_rows(pit_between_levels(key, rows), data.n)
+    return first_rows(score_rows(None, (rows, _uniform(key, rows)), _pit), data.n)
 
 
-def pit_range_of_data(key: jax.Array, data: Data) -> PITInterval:
+def drawn_pit_interval(key: jax.Array, data: Data) -> PITInterval:
     """What `Between` leaves open of the PIT: `pit` is both ends of a row whose target is known.
 
-    If the model is calibrated, the place of a target that is known and one drawn evenly from the
+    If the model is calibrated, the PIT of a target that is known and one drawn evenly from the
     interval of a target that is hidden are uniform on the unit line.
     """
     return score_rows(None, (data, _uniform(key, data)), _range)
@@ -107,5 +172,5 @@ def _pit(predictions: Distribution, targets: jax.Array, between: jax.Array) -> j
 
 def _range(predictions: Distribution, targets: Between, between: jax.Array) -> PITInterval:
     low, high, *_ = unit_interval(predictions, targets)
-    place, is_exact = low + between * (high - low), targets.is_exact()
-    return PITInterval(jnp.where(is_exact, place, low), jnp.where(is_exact, place, high))
+    drawn, is_exact = low + between * (high - low), targets.is_exact()
+    return PITInterval(jnp.where(is_exact, drawn, low), jnp.where(is_exact, drawn, high))

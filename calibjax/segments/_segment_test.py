@@ -39,8 +39,8 @@ _PLACES = 2**31 - 3
 
 def segment_test(
     key: jax.Array,
-    predictions: Distribution,
-    targets: Targets,
+    predictions: Distribution | Data,
+    targets: Targets | None,
     groups: Groups,
     *,
     order: int = 2,
@@ -136,8 +136,9 @@ def segment_test(
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     order = check_integer("order", order, 1)
     data = as_data(predictions, targets, where=where, weights=weights, intervals=True)
-    _check_family(predictions, targets)
-    data = with_dependence(data, Dependence(clusters, times, horizon))
+    _check_family(data.predictions, data.targets)
+    if not isinstance(predictions, Data):
+        data = with_dependence(data, Dependence(clusters, times, horizon))
     return segment_test_of_data(key, data, groups, order=order, n_resamples=n_resamples)
 
 

@@ -264,11 +264,11 @@ def _drawn(evaluation: Any, data: Data, rows: np.ndarray, n_groups: int) -> Axes
     key = keys_of(evaluation.seed).curves
     if data.predictions.has_labels:
         of_group = judged(data).replace(where=is_member)
-        curve = curves.reliability_curve_of_data(key, of_group, n_bins=15, **options)
+        curve = curves.reliability_curve(key, of_group, n_bins=15, **options)
         ax = plot.reliability(curve)
         # Behind the picture, the numbers of forecasts have the same axis.
         for axes in (ax, *ax.child_axes):
             axes.set_xlim(0.0, 1.0)
         return ax
     of_group = data.replace(where=is_member)
-    return plot.pit(curves.pit_curve_of_data(key, of_group, n_bins=20, **options))
+    return plot.pit(curves.pit_curve(key, of_group, n_bins=20, **options))

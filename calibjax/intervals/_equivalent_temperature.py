@@ -1,5 +1,7 @@
 """An effect size that people can read: the temperature that shows as large an error."""
 
+from typing import Unpack
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,18 +10,12 @@ from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
-from calibjax._rows import (
-    Data,
-    clean,
-    in_dtype,
-    kept_first,
-    padded,
-)
+from calibjax._rows import Data, RowOptions, clean, in_dtype, kept_first, padded
 from calibjax._sharding import Axis, axis_size, global_offset, on_devices, rows_at
 from calibjax._struct import is_array, is_traced, struct, widest_dtype
 from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.intervals._norm_intervals import ConfidenceInterval
-from calibjax.intervals._skce_interval import estimate_and_interval
+from calibjax.intervals._skce_interval import skce_and_interval
 from calibjax.intervals._tempered_skce import tempered_sums
 from calibjax.kernels import KernelLike
 from calibjax.resampling import checked_level, one_level
@@ -71,16 +67,12 @@ class EquivalentTemperature:
 def equivalent_temperature(
     key: jax.Array,
     kernel: KernelLike,
-    predictions: Distribution,
-    targets: ArrayLike,
+    predictions: Distribution | Data,
+    targets: ArrayLike | None = None,
     *,
     confidence_level: float = 0.95,
     n_resamples: int = 999,
-    where: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
-    clusters: ArrayLike | None = None,
-    times: ArrayLike | None = None,
-    horizon: float | None = None,
+    **rows: Unpack[RowOptions],
 ) -> EquivalentTemperature:
     """How far off a model is, as a temperature: as if its logits were T times too large.
 
@@ -112,15 +104,12 @@ def equivalent_temperature(
     Args:
         key: a key of `jax.random`.
         kernel: a TensorProduct, or sums and multiples of them; for labels any kernel.
-        predictions: a batch of n >= 2 predictions of a family that `temper` takes.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        predictions, targets: as in `Data`, or one `Data`: n >= 2 predictions of a family that
+            `temper` takes.
         confidence_level: a number in (0, 1).
         n_resamples: the number of resamples of `skce_confidence_interval`.
-        where: boolean mask ``[n]``; masked rows may hold anything.
-        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
-            targets; both sides have the weights w_i w_j then.
-        clusters, times, horizon: which rows may depend on each other, as in
-            `skce_confidence_interval`, for the interval.
+        rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`; with weights both
+            sides have the weights w_i w_j, and the interval knows which rows depend on each other.
 
     Returns:
         EquivalentTemperature; inside jit a bad value, or fewer than two kept rows, makes all
@@ -146,36 +135,14 @@ def equivalent_temperature(
     """
     check_key(key)
     one_level(confidence_level, jnp.float32)
-    terms, data = check_inputs(
-        kernel,
-        predictions,
-        targets,
-        where=where,
-        weights=weights,
-        clusters=clusters,
-        times=times,
-        horizon=horizon,
-    )
+    terms, data = check_inputs(kernel, predictions, targets, **rows)
     check_tempering(data.predictions)
     data.check_unrelated()
     n_resamples = check_integer("n_resamples", n_resamples, 1)
-    level = checked_level(confidence_level, widest_dtype(targets, *jax.tree.leaves(predictions)))
-    return _equivalent_temperature((key, terms, level), padded(data), n_resamples)
-
-
-@on_devices
-def _equivalent_temperature(
-    axis: Axis, shared: tuple[jax.Array, SumOfTerms, jax.Array], data: Data, n_resamples: int
-) -> EquivalentTemperature:
-    estimate, interval = estimate_and_interval(axis, shared, data, n_resamples)
-    return _temperature_of_errors(axis, (shared[1], estimate, interval), data)
-
-
-def temperature_of_errors(
-    kernel: SumOfTerms, data: Data, estimate: jax.Array, interval: ConfidenceInterval
-) -> EquivalentTemperature:
-    """`equivalent_temperature` for an SKCE and its interval that are known already."""
-    return _of_errors((kernel, estimate, interval), data)
+    level = checked_level(confidence_level, widest_dtype(*jax.tree.leaves(data.samples)))
+    data = padded(data)
+    found = skce_and_interval((key, terms, level), data, n_resamples)
+    return temperature_of_errors((terms, *found), data)
 
 
 def check_tempering(predictions: Distribution) -> None:
@@ -193,9 +160,11 @@ def has_temperature(predictions: Distribution) -> bool:
     return True
 
 
-def _temperature_of_errors(
+@on_devices
+def temperature_of_errors(
     axis: Axis, shared: tuple[SumOfTerms, jax.Array, ConfidenceInterval], data: Data
 ) -> EquivalentTemperature:
+    """`equivalent_temperature` for a kernel, an SKCE and its interval that are known already."""
     kernel, estimate, interval = lax.stop_gradient(shared)
     data = clean(data, axis)
     dtype = data.weights.dtype
@@ -221,9 +190,6 @@ def _temperature_of_errors(
     return EquivalentTemperature(found[0], ConfidenceInterval(found[1], found[2]), ratio)
 
 
-_of_errors = on_devices(_temperature_of_errors)
-
-
 def _along(condition: jax.Array, x: jax.Array) -> jax.Array:
     return condition.reshape(-1, *(1,) * (x.ndim - 1))
 
@@ -232,25 +198,18 @@ def _excess_that_shows(levels: jax.Array, shown: jax.Array, excess: jax.Array) -
     """The least T - 1 at which the error is at least a level: 0 … infinity.
 
     The error is |V(T)|^2 for the sum V of k_P(p_i, .) times the change of the mean embedding of row
-    i, up to pairs i = j.  For two labels, or normal laws with equal means, every row changes in one
-    direction and further and further, so that it increases; in general rows may change in opposite
-    directions, and the largest error so far takes its place.  It starts as (T - 1)^2, and is
-    interpolated as a power of T - 1 between two temperatures.
+    i, up to pairs i = j.  For two labels, or normal predictions with equal means, every row changes
+    in one direction and further and further, so that it increases; in general rows may change in
+    opposite directions, and the largest error so far is taken instead.  It starts as (T - 1)^2, and
+    is interpolated as a power of T - 1 between two temperatures.
     """
     shown = lax.cummax(jnp.maximum(shown, 0.0))
     tiny = jnp.finfo(shown.dtype).tiny
-    logs, places = jnp.log(jnp.maximum(shown, tiny)), jnp.log(excess)
+    logs, positions = jnp.log(jnp.maximum(shown, tiny)), jnp.log(excess)
     positive = levels > 0
     level = jnp.log(jnp.where(positive, levels, 1.0))
-    index = jnp.searchsorted(logs, level)
-    # Where the error does not increase, the first temperature that shows it is the least one.
-    right = jnp.clip(index, 1, len(excess) - 1)
-    step = logs[right] - logs[right - 1]
-    part = (level - logs[right - 1]) / jnp.where(step > 0, step, 1.0)
-    between = places[right - 1] + part * (places[right] - places[right - 1])
-    before = places[0] + (level - logs[0]) / 2
-    found = jnp.exp(jnp.where(index == 0, before, between))
-    found = jnp.where(index == len(excess), jnp.inf, found)
+    before = positions[0] + (level - logs[0]) / 2
+    found = jnp.exp(jnp.interp(level, logs, positions, left=before, right=jnp.inf))
     return jnp.where(positive, found, 0.0)
 
 

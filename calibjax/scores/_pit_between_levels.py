@@ -1,4 +1,4 @@
-r"""The place U of each target where a prediction gives the cdf at some levels only.
+r"""The PIT U of each target of a prediction that gives the cdf at some levels only.
 
 Of a law with an atom, such as the amount of rain, the quantile v at level u is right if
 P(Y < v) <= u <= P(Y <= v).  A target at v may then be anywhere in a jump of the cdf, which is known
@@ -32,7 +32,7 @@ from calibjax.kernels import KernelLike
 _LANDMARKS, _STEPS = 128, 50
 
 
-def places_of_targets(key: jax.Array, data: Data) -> jax.Array:
+def pit_between_levels(key: jax.Array, data: Data) -> jax.Array:
     """U of checked rows of predictions that have `law_of_pit`, ``[n]``; NaN for an invalid row.
 
     That of a row depends on (key, the number of the row among the kept rows) and on all rows.
@@ -43,11 +43,11 @@ def places_of_targets(key: jax.Array, data: Data) -> jax.Array:
         as_pytree,
         (default_kernel_of_data(rows).prediction_kernel, *default_prediction_kernels(rows)),
     )
-    return _places((key, base, kernels), data, data.predictions.law_of_pit().levels)
+    return _pit_between_levels((key, base, kernels), data, data.predictions.law_of_pit().levels)
 
 
 @row_by_row_on_devices
-def _places(
+def _pit_between_levels(
     axis: Axis,
     shared: tuple[jax.Array, KernelLike, list[KernelLike]],
     data: Data,
@@ -57,7 +57,7 @@ def _places(
     valid = data.valid()
     counted = valid if data.where is None else valid & data.where
     rows = *clean(data, axis).samples, counted, jnp.arange(data.n, dtype=jnp.int32)
-    (predictions, targets, counted, place), n_kept = kept_first(rows, data.where)
+    (predictions, targets, counted, index), n_kept = kept_first(rows, data.where)
     first, n_rows = global_offset(n_kept, axis)
     low, high = predictions.pit_intervals(targets)
     size = min(_LANDMARKS, data.n * axis_size(axis))
@@ -77,7 +77,7 @@ def _places(
         return low[chosen] + between * (high[chosen] - low[chosen])
 
     drawn = jax.vmap(draw)(numbers, weights, low, high)
-    return jnp.where(valid, jnp.zeros_like(drawn).at[place].set(drawn), jnp.nan)
+    return jnp.where(valid, jnp.zeros_like(drawn).at[index].set(drawn), jnp.nan)
 
 
 def _residuals(levels: tuple[float, ...], low: jax.Array, high: jax.Array) -> jax.Array:

@@ -1,6 +1,6 @@
-"""The Kaplan-Meier estimate, of all rows or of those around a prediction."""
+"""The Kaplan-Meier estimate of sets of rows, and the checks of lifetimes."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +11,9 @@ from calibjax._between import Between, Targets, as_targets
 from calibjax._check import check_array, check_shapes, check_values
 from calibjax._distribution import Distribution
 from calibjax._numbers import ArrayT, is_finite
-from calibjax._rows import Data, clean
+from calibjax._rows import Data, RowOptions, clean
 from calibjax._struct import is_traced
-from calibjax.scores import check_numbers
+from calibjax.scores import numbers_as_data
 
 
 class ProductLimit(NamedTuple):
@@ -58,15 +58,16 @@ def product_limit(sets: jax.Array, targets: Between, at: jax.Array) -> ProductLi
     )
 
 
-def check_lifetimes(
-    predictions: Distribution,
-    targets: Targets,
+def lifetimes_as_data(
+    predictions: Distribution | Data,
+    targets: Targets | None,
     at: ArrayLike,
-    where: ArrayLike | None,
-    weights: ArrayLike | None = None,
+    *,
+    without: tuple[str, ...] = (),
+    **rows: Unpack[RowOptions],
 ) -> Data:
     """Rows with `Between` targets that are known or censored on the right, and times ``[t]``."""
-    data = check_numbers(predictions, targets, where, weights, intervals=True)
+    data = numbers_as_data(predictions, targets, intervals=True, without=without, **rows)
     check_array("at", at, "real")
     check_shapes({"at": (at, "t")})
     if not is_traced(at):

@@ -1,36 +1,31 @@
 """Rows of predictions and targets: checked, and scored one by one."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 
 from calibjax._between import Targets
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, as_data, clean
+from calibjax._rows import Data, RowOptions, as_data, clean
 from calibjax._sharding import Axis, row_by_row_on_devices
 
 
-def check_numbers(
-    predictions: Distribution,
-    targets: Targets,
-    where: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
+def numbers_as_data(
+    predictions: Distribution | Data,
+    targets: Targets | None,
+    *,
     intervals: bool = False,
+    without: tuple[str, ...] = (),
+    **rows: Unpack[RowOptions],
 ) -> Data:
-    """Rows of single labels, counts or numbers as `Data`; an error names a wrong argument.
-
-    With `intervals` targets may be `Between`.
-    """
-    data = as_data(
-        predictions, targets, where=where, weights=weights, at_least=1, intervals=intervals
-    )
-    if predictions.target_shape != "n":
+    """`as_data` of n >= 1 rows, which must be of single labels, counts or numbers."""
+    data = as_data(predictions, targets, at_least=1, intervals=intervals, without=without, **rows)
+    if data.predictions.target_shape != "n":
         raise TypeError(
             "predictions must be of labels, counts or real numbers, got "
-            f"{type(predictions).__name__} predictions of vectors."
+            f"{type(data.predictions).__name__} predictions of vectors."
         )
     return data
 

@@ -30,8 +30,8 @@ from jax.typing import ArrayLike
 from calibjax._distribution import Distribution
 from calibjax._numbers import absolute
 from calibjax._rows import Data, clean, padded
-from calibjax.curves._rows import on_all_rows
-from calibjax.estimators import check_binary, has_residual_form
+from calibjax._sharding import on_all_rows
+from calibjax.estimators._top_label import binary_as_data
 
 _BISECTIONS = 10
 _LEAST_STEPS = 2
@@ -48,20 +48,9 @@ _LEAST_DENSITY = 1e-4
 _PARTS = 16
 
 
-def _smooth_ece_of_residuals(
-    predictions: Distribution, residuals: jax.Array, weights: jax.Array
-) -> jax.Array:
-    rows = predictions.binary_probability(), -weights * residuals[:, 1], weights
-    # Residuals may be larger than 1, and are summed without the digits that `_sums` takes apart.
-    bandwidth = _bandwidth(rows)
-    cells = _n_cells(bandwidth)
-    return _error_of_sums(_sums_over_nodes(rows, cells, _quick_sums), cells, bandwidth)
-
-
-@has_residual_form(_smooth_ece_of_residuals)
 def smooth_ece(
-    predictions: Distribution,
-    targets: ArrayLike,
+    predictions: Distribution | Data,
+    targets: ArrayLike | None = None,
     *,
     where: ArrayLike | None = None,
     weights: ArrayLike | None = None,
@@ -83,11 +72,10 @@ def smooth_ece(
     fixed, and is steep in these two cells.  O(n) time and memory.
 
     Args:
-        predictions: n >= 2 Bernoulli predictions, such as `top_label` or `one_vs_rest` make.
-        targets: booleans or integers 0 and 1, ``[n]``.
-        where: boolean mask ``[n]``; masked rows may hold anything.
-        weights: how much each row counts, nonnegative numbers ``[n]``; all sums have these weights
-            in units of the largest one, and n is their sum.
+        predictions, targets: as in `Data`, or one `Data`: n >= 2 Bernoulli predictions, such as
+            `top_label` or `one_vs_rest` make.
+        where, weights: as in `Data`; all sums have these weights in units of the largest one, and n
+            is their sum.
 
     Returns:
         A scalar in the floating dtype of the predictions, at least float32.  Inside jit it is NaN
@@ -108,34 +96,36 @@ def smooth_ece(
     Reference: Błasiok and Nakkiran, Smooth ECE: principled reliability diagrams via kernel
     smoothing, ICLR 2024; their code is https://github.com/apple/ml-calibration.
     """
-    return smooth_ece_of_data(padded(check_binary(predictions, targets, where, weights)))
+    data = binary_as_data(predictions, targets, where=where, weights=weights)
+    return _smooth_ece(padded(data))
 
 
 @on_all_rows
-def smooth_ece_of_data(data: Data) -> jax.Array:
-    """`smooth_ece` of checked data."""
+def _smooth_ece(data: Data) -> jax.Array:
     data = clean(data)
     forecasts, weights = data.predictions.binary_probability(), data.weights
     residuals = weights * (forecasts - data.targets.astype(forecasts.dtype))
-    rows = (forecasts, residuals, weights)
-    error = _error_at(rows, _bandwidth(lax.stop_gradient(rows)))
+    error = smooth_error((forecasts, residuals, weights), _sums)
     # Weights of invalid data are NaN.
     return jnp.where(jnp.sum(weights) > 0, error, jnp.nan)
 
 
 #: Forecasts, residuals and weights, ``[n]`` each.
 _Rows = tuple[jax.Array, jax.Array, jax.Array]
+_Sums = Callable[[jax.Array, jax.Array], jax.Array]
 
 
-def _error_at(rows: _Rows, bandwidth: jax.Array) -> jax.Array:
+def smooth_error(rows: _Rows, sums: _Sums) -> jax.Array:
+    """S at its fixed point; `sums` adds what is in each cell."""
+    bandwidth = _bandwidth(lax.stop_gradient(rows))
     cells = _n_cells(bandwidth)
-    return _error_of_sums(_sums_over_nodes(rows, cells, _sums), cells, bandwidth)
+    return _error_of_sums(_sums_over_nodes(rows, cells, sums), cells, bandwidth)
 
 
 def _bandwidth(rows: _Rows) -> jax.Array:
     """The smallest multiple of 1/1024 at which the error is not larger, from 2/1024 to 1."""
     dtype = rows[0].dtype
-    coarse = _sums_over_nodes(rows, jnp.asarray(_COARSE_CELLS, jnp.int32), _quick_sums)
+    coarse = _sums_over_nodes(rows, jnp.asarray(_COARSE_CELLS, jnp.int32), quick_sums)
 
     def bisect(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         # In steps of 1/1024: the error is larger than the bandwidth at `low`, but not at `high`.
@@ -146,7 +136,7 @@ def _bandwidth(rows: _Rows) -> jax.Array:
         sums = lax.cond(
             cells == _COARSE_CELLS,
             lambda: coarse,
-            lambda: _sums_over_nodes(rows, cells, _quick_sums),
+            lambda: _sums_over_nodes(rows, cells, quick_sums),
         )
         too_small = bandwidth < _error_of_sums(sums, cells, bandwidth)
         too_small |= middle < _LEAST_STEPS
@@ -165,9 +155,7 @@ def _n_points(bandwidth: jax.Array) -> jax.Array:
     return jnp.maximum(_LEAST_POINTS, jnp.round(10 / bandwidth).astype(jnp.int32))
 
 
-def _sums_over_nodes(
-    rows: _Rows, cells: jax.Array, sums: Callable[[jax.Array, jax.Array], jax.Array]
-) -> jax.Array:
+def _sums_over_nodes(rows: _Rows, cells: jax.Array, sums: _Sums) -> jax.Array:
     """The residuals and the weights of each node, ``[_MOST_CELLS + 1, 2]``.
 
     A row between two nodes is shared between them, as linear interpolation does.
@@ -180,7 +168,7 @@ def _sums_over_nodes(
     return of_cells[:, :2] + jnp.pad(of_cells[:-1, 2:], ((1, 0), (0, 0)))
 
 
-def _quick_sums(shares: jax.Array, cell: jax.Array) -> jax.Array:
+def quick_sums(shares: jax.Array, cell: jax.Array) -> jax.Array:
     """The sums of shares ``[n, k]`` in each cell, good enough to choose the bandwidth."""
     return jnp.zeros((_MOST_CELLS + 1, shares.shape[1]), shares.dtype).at[cell].add(shares)
 
@@ -192,7 +180,7 @@ def _sums(shares: jax.Array, cell: jax.Array) -> jax.Array:
     therefore summed as integers, without rounding, and only the rest as floating-point numbers.
     """
     if shares.dtype == jnp.float64:
-        return _quick_sums(shares, cell)
+        return quick_sums(shares, cell)
     n, k = shares.shape
     unit = jnp.asarray(2.0 ** (30 - int(np.ceil(np.log2(n)))), shares.dtype)
     leading = jnp.round(lax.stop_gradient(shares) * unit).astype(jnp.int32)
@@ -215,8 +203,8 @@ def _error_of_sums(sums: jax.Array, cells: jax.Array, bandwidth: jax.Array) -> j
 
     points = _n_points(bandwidth)
     number = jnp.arange(_MOST_CELLS, dtype=jnp.int32)
-    place = number.astype(dtype) * (cells.astype(dtype) / (points - 1).astype(dtype))
-    cell, right = _cell_and_share(place, cells)
+    position = number.astype(dtype) * (cells.astype(dtype) / (points - 1).astype(dtype))
+    cell, right = _cell_and_share(position, cells)
     right = right[:, None]
     values = (1 - right) * smoothed[cell] + right * smoothed[cell + 1]
     values = jnp.where((number < points)[:, None], values, 0.0)
@@ -225,13 +213,13 @@ def _error_of_sums(sums: jax.Array, cells: jax.Array, bandwidth: jax.Array) -> j
 
 
 def _convolved(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """The sums over the kernel at each place of x ``[k, l]`` where it fits in."""
-    # A circular convolution goes wrong only where it wraps around, in the places left out.
+    """The sums over the kernel at each position of x ``[k, l]`` where it fits in."""
+    # A circular convolution goes wrong only where it wraps around, in what is left out.
     transforms = jnp.fft.rfft(x, _LENGTH) * jnp.fft.rfft(kernel, _LENGTH)[None]
     return jnp.fft.irfft(transforms, _LENGTH)[:, kernel.size - 1 : x.shape[1]]
 
 
-def _cell_and_share(place: jax.Array, cells: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The number of the node to the left of each place, and the share of the node to the right."""
-    cell = jnp.clip(place.astype(jnp.int32), 0, cells - 1)
-    return cell, place - cell.astype(place.dtype)
+def _cell_and_share(position: jax.Array, cells: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The node to the left of each position, and the share of the node to the right."""
+    cell = jnp.clip(position.astype(jnp.int32), 0, cells - 1)
+    return cell, position - cell.astype(position.dtype)
