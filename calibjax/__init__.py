@@ -19,8 +19,8 @@ Predictions are batches of laws: `Categorical`, `Bernoulli`, `Normal`, `Quantile
 draws, and others; `as_predictions` takes those of other libraries.
 """
 
-from calibjax._between import Between as Between
 from calibjax._distribution import Distribution as Distribution
+from calibjax._interval_censored import Between as Between
 from calibjax._rows import Data as Data
 from calibjax.curves import CORPCurve as CORPCurve
 from calibjax.curves import CovariateCurve as CovariateCurve
@@ -39,26 +39,27 @@ from calibjax.curves import reliability_curve as reliability_curve
 from calibjax.curves import residual_map as residual_map
 from calibjax.curves import risk_curve as risk_curve
 from calibjax.curves import witness_map as witness_map
-from calibjax.distributions._bernoulli import Bernoulli as Bernoulli
 from calibjax.distributions._beta import Beta as Beta
 from calibjax.distributions._binomial import Binomial as Binomial
+from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical
 from calibjax.distributions._categorical import Ordinal as Ordinal
 from calibjax.distributions._counts import Counts as Counts
 from calibjax.distributions._empirical import Empirical as Empirical
 from calibjax.distributions._foreign import as_predictions as as_predictions
-from calibjax.distributions._gamma import Gamma as Gamma
 from calibjax.distributions._laplace import Laplace as Laplace
-from calibjax.distributions._log_normal import LogNormal as LogNormal
 from calibjax.distributions._mixture import Mixture as Mixture
 from calibjax.distributions._mixture_wasserstein import MixtureWasserstein as MixtureWasserstein
-from calibjax.distributions._multivariate_normal import (
-    MultivariateNormalFullCovariance as MultivariateNormalFullCovariance,
-)
 from calibjax.distributions._negative_binomial import NegativeBinomial as NegativeBinomial
 from calibjax.distributions._normal import MultivariateNormalDiag as MultivariateNormalDiag
+from calibjax.distributions._normal import (
+    MultivariateNormalFullCovariance as MultivariateNormalFullCovariance,
+)
 from calibjax.distributions._normal import Normal as Normal
 from calibjax.distributions._poisson import Poisson as Poisson
+from calibjax.distributions._positive import Gamma as Gamma
+from calibjax.distributions._positive import LogNormal as LogNormal
+from calibjax.distributions._positive import Weibull as Weibull
 from calibjax.distributions._quantiles import Quantiles as Quantiles
 from calibjax.distributions._recalibrated import Recalibrated as Recalibrated
 from calibjax.distributions._student_t import StudentT as StudentT
@@ -66,7 +67,6 @@ from calibjax.distributions._survival_curve import SurvivalCurve as SurvivalCurv
 from calibjax.distributions._truncated import Truncated as Truncated
 from calibjax.distributions._univariate import Univariate as Univariate
 from calibjax.distributions._unnormalized import Unnormalized as Unnormalized
-from calibjax.distributions._weibull import Weibull as Weibull
 from calibjax.distributions._zero_inflated import ZeroInflated as ZeroInflated
 from calibjax.estimators import CalibrationBins as CalibrationBins
 from calibjax.estimators import MedianVarianceBinning as MedianVarianceBinning

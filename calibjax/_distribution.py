@@ -4,25 +4,28 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._numbers import UnitInterval, interval, safe_sqrt
+from calibjax._numbers import FINITE, Constraint, UnitInterval, interval, safe_sqrt
 from calibjax._parameters import as_table, in_words, n_batch_axes, share_numbers, take_one
 from calibjax._struct import widened, widened_integers
+
+T = TypeVar("T")
 
 
 class Distribution(ABC):
     """A batch of n predictive distributions of one family: arrays with leading axis n.
 
-    A family is a `struct` of arrays with the attributes and abstract methods below, and `log_prob`
-    where it has a density.  Every other method has a default.  Inside a kernel or a closed form the
-    same class stands for *one* prediction, and its arrays have no batch axis.  Methods are written
-    for a batch: of one prediction they are called with a batch of one.  A direct subclass of
+    A family is a `struct` of arrays with the abstract methods below, one of `variance` and
+    `standard_deviation`, and `log_prob` where it has a density.  Every other method and attribute
+    has a default.  Inside a kernel or a closed form the same class stands for *one* prediction, and
+    its arrays have no batch axis.  Methods are written for a batch: of one prediction they are
+    called with a batch of one.  A direct subclass of
     Distribution is registered as a pytree, by `jax.tree_util.register_dataclass`; a subclass of a
     family, such as `Univariate`, is one by itself.
 
@@ -42,10 +45,16 @@ class Distribution(ABC):
 
     #: Whether expectations of kernels are not known, and `SteinKernel` takes their place.
     score_only: ClassVar[bool] = False
+    #: Whether 2 loc - Y is distributed as Y, so that both tails have the same digits.
+    is_symmetric: ClassVar[bool] = False
     #: Why the family has no `tempered`: the end of an error message, after "got <family>".
     untempered: ClassVar[str] = ""
-    #: What a parameter with an axis less may be: the end of an error message.
+    #: What else an array without one of the axes may be, for the end of an error message.
     one_axis_less: ClassVar[str] = ""
+    #: The conditions on parameters, by name; all others must be finite.
+    conditions: ClassVar[dict[str, Constraint]] = {}
+    #: The condition on a target, or on each coordinate of one.
+    condition_on_targets: ClassVar[Constraint] = FINITE
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -86,6 +95,10 @@ class Distribution(ABC):
         """The predictions as other batches of the family are: their structure depends on no row."""
         return self
 
+    def repeated(self, shape: tuple[int, ...]) -> Self:
+        """The parameters, widened, once for each of the draws ``[*shape, n]``."""
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (*shape, *x.shape)), widened(self))
+
     def parameter(self, name: str) -> jax.Array:
         """The parameter of this name in `shapes`."""
         return attrgetter(name)(self)
@@ -100,22 +113,26 @@ class Distribution(ABC):
         return self
 
     @property
-    @abstractmethod
     def target_shape(self) -> str:
-        """The symbolic shape of the targets."""
+        """The symbolic shape of the targets, by default numbers."""
+        return "n"
 
     @property
-    @abstractmethod
     def target_kind(self) -> str:
-        """Either "integer", for labels and counts, or "real"."""
+        """Either "integer", for labels and counts, or "real", the default."""
+        return "real"
 
-    @abstractmethod
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        """For each parameter its condition in words, and which rows satisfy it, ``[n]``."""
+        """For each parameter its condition in words, and which rows satisfy it, ``[n]``.
 
-    @abstractmethod
+        By default these are the `conditions` of the family.
+        """
+        conditions = {name: self.conditions.get(name, FINITE) for name in self.shapes}
+        return {name: x.of_rows(self.parameter(name)) for name, x in conditions.items()}
+
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         """The condition on targets in words, and which targets satisfy it, ``[n]``."""
+        return self.condition_on_targets.of_rows(targets)
 
     def upper_ends(self, ends: jax.Array) -> jax.Array:
         """Which numbers may be the upper end of an interval, ``[n]``, by default all targets."""
@@ -125,9 +142,11 @@ class Distribution(ABC):
     def mean(self) -> jax.Array:
         """The mean of each prediction."""
 
-    @abstractmethod
     def variance(self) -> jax.Array:
         """The variance of each prediction, one for each coordinate."""
+        if type(self).standard_deviation is Distribution.standard_deviation:
+            raise TypeError(f"{type(self).__name__} must have variance or standard_deviation.")
+        return jnp.square(self.standard_deviation())
 
     def standard_deviation(self) -> jax.Array:
         """The root of the variance; a family overrides it where the square may underflow."""
@@ -168,19 +187,32 @@ class Distribution(ABC):
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets[i]) for Y from each prediction, ``[n]``."""
-        raise TypeError(f"{type(self).__name__} predictions have no cdf.")
+        if not self.has_tails:
+            raise TypeError(f"{type(self).__name__} predictions have no cdf.")
+        return self.tails(targets)[0]
 
     def survival(self, targets: jax.Array) -> jax.Array:
         """P(Y > targets[i]), ``[n]``.
 
-        By default it is 1 - F(y), which is 0 where F(y) rounds to 1.  A family whose upper tail has
-        a formula overrides it, and then it has all digits down to the smallest numbers.
+        By default it is the second one of the `tails` of the family.  Of a family with nothing but
+        a `cdf` it is 1 - F(y), which is 0 where F(y) rounds to 1.
         """
-        return 1 - self.cdf(targets)
+        return self.tails(targets)[1] if self.has_tails else 1 - self.cdf(targets)
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """`cdf` and `survival`; a family that finds both at once overrides it."""
+        """`cdf` and `survival`, each of which has all digits down to the smallest numbers."""
         return self.cdf(targets), self.survival(targets)
+
+    @property
+    def has_tails(self) -> bool:
+        """Whether the family has `tails` of its own, from which `cdf` and `survival` follow."""
+        return type(self).tails is not Distribution.tails
+
+    @property
+    def has_cdf(self) -> bool:
+        """Whether a target is a number with a cdf."""
+        has_own = self.has_tails or type(self).cdf is not Distribution.cdf
+        return self.target_shape == "n" and has_own
 
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """P(Y < targets[i]) and P(Y <= targets[i]), each ``[n]``; by default only integers jump."""
@@ -213,18 +245,12 @@ class Distribution(ABC):
 
         Labels have no order, unless their family says so.
         """
-        if self.score_only or not self._is_number_with_cdf:
-            return False
-        return not self.has_labels
+        return self.has_cdf and not self.score_only and not self.has_labels
 
     @property
     def takes_intervals(self) -> bool:
         """Whether targets may be `Between`: the forecast says what the cdf is at every number."""
-        return self._is_number_with_cdf
-
-    @property
-    def _is_number_with_cdf(self) -> bool:
-        return self.target_shape == "n" and type(self).cdf is not Distribution.cdf
+        return self.has_cdf
 
     @property
     def has_atoms(self) -> bool:
@@ -232,11 +258,8 @@ class Distribution(ABC):
 
         By default it jumps for integers, and where `cdf_jump` says so.
         """
-        is_vector, jumps = (
-            self.target_shape != "n",
-            type(self).cdf_jump is not Distribution.cdf_jump,
-        )
-        return self.target_kind == "integer" or is_vector or jumps
+        jumps = type(self).cdf_jump is not Distribution.cdf_jump
+        return self.target_kind == "integer" or self.target_shape != "n" or jumps
 
     @property
     def compared_with_targets(self) -> tuple[str, ...]:
@@ -258,7 +281,7 @@ class Distribution(ABC):
         the coordinates change them.
         """
         raise TypeError(
-            f"{type(self).__name__} predictions of vectors have no known places on the unit line; "
+            f"{type(self).__name__} predictions of vectors have no known PIT of each coordinate; "
             "TensorProduct compares vectors."
         )
 
@@ -279,7 +302,7 @@ class Distribution(ABC):
         at, above = self.tails(targets)
         return UnitInterval(at, at, above, above)
 
-    def law_of_pit(self) -> Any:
+    def pit_distribution(self) -> Any:
         """The laws of U = F(Y), for predictions of which tests judge U and not the target.
 
         None for others.  Such predictions give the cdf at some `levels` only, which the laws have
@@ -408,7 +431,7 @@ class Distribution(ABC):
         """
         return None
 
-    def pool_target(self, targets: jax.Array) -> tuple[Self, jax.Array]:
+    def exchangeable_pool(self, targets: jax.Array) -> tuple[Self, jax.Array]:
         """Predictions whose `sample` can be exchanged for the targets if the model is calibrated.
 
         They must not depend on which of the exchangeable values is the target.
@@ -425,6 +448,11 @@ class Distribution(ABC):
 
 
 take_one(Distribution)
+
+
+def of_part(name: str, found: dict[str, T]) -> dict[str, T]:
+    """What is known of the parameters of a distribution that another one holds by this name."""
+    return {f"{name}.{parameter}": x for parameter, x in found.items()}
 
 
 def _both_ends(counts: jax.Array) -> jax.Array:

@@ -3,7 +3,7 @@
 import functools
 import html
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,25 +12,7 @@ from calibjax._check import check_shapes
 from calibjax._struct import batch_of_one, is_array, is_traced, set_fields
 
 
-class HasParameters(Protocol):
-    """What has parameters with symbolic shapes, a `Distribution`."""
-
-    @property
-    def shapes(self) -> dict[str, str]:
-        """The symbolic shape of each parameter."""
-        ...
-
-    @property
-    def n_batch_axes(self) -> int:
-        """How many axes of the parameters stand in front of those of one prediction."""
-        ...
-
-    def parameter(self, name: str) -> jax.Array:
-        """The parameter of this name."""
-        ...
-
-
-def share_numbers(predictions: HasParameters) -> None:
+def share_numbers(predictions: Any) -> None:
     """Broadcasts numbers among the parameters of shape "n" to the batch of the other parameters.
 
     The parameters of *one* prediction, which has no batch, remain as they are.
@@ -61,12 +43,12 @@ def share_numbers(predictions: HasParameters) -> None:
         set_fields(predictions, **{name: shared})
 
 
-def row_shapes(predictions: HasParameters) -> list[list[int]]:
+def row_shapes(predictions: Any) -> list[list[int]]:
     """The shape of each parameter without the batch axis."""
     return [list(jnp.shape(predictions.parameter(name))[1:]) for name in predictions.shapes]
 
 
-def n_batch_axes(predictions: HasParameters) -> int:
+def n_batch_axes(predictions: Any) -> int:
     """How many axes of the parameters stand in front of those of one prediction."""
     for part in _parts(predictions):
         return part.n_batch_axes
@@ -74,19 +56,19 @@ def n_batch_axes(predictions: HasParameters) -> int:
     return jnp.ndim(predictions.parameter(name)) - len(axes.replace("...", "").split()) + 1
 
 
-def family_name(predictions: HasParameters) -> str:
+def family_name(predictions: Any) -> str:
     """The name of a family; for mixtures with the family of their components."""
     parts = [family_name(part) for part in _parts(predictions)]
     name = type(predictions).__name__
     return f"{name}({', '.join(parts)})" if parts else name
 
 
-def _parts(predictions: HasParameters) -> list[HasParameters]:
+def _parts(predictions: Any) -> list[Any]:
     """The distributions that one is made of."""
     return [part for part in vars(predictions).values() if hasattr(part, "shapes")]
 
 
-def in_words(predictions: HasParameters) -> str:
+def in_words(predictions: Any) -> str:
     """Family, sizes and dtypes of a batch; the leaves of what is no batch, such as one prediction.
 
     In place of arrays, anything may be in a pytree.
@@ -102,7 +84,7 @@ def in_words(predictions: HasParameters) -> str:
     return f"{name}({', '.join(words)})"
 
 
-def _sizes(predictions: HasParameters) -> dict[str, int] | None:
+def _sizes(predictions: Any) -> dict[str, int] | None:
     """The size of each axis of a batch, None if the parameters do not have those axes."""
     try:
         return check_shapes(
@@ -112,7 +94,7 @@ def _sizes(predictions: HasParameters) -> dict[str, int] | None:
         return None
 
 
-def _named_leaves(predictions: HasParameters) -> list[tuple[str, jax.Array]]:
+def _named_leaves(predictions: Any) -> list[tuple[str, jax.Array]]:
     paths = jax.tree_util.tree_leaves_with_path(predictions)
     return [(jax.tree_util.keystr(path).lstrip("."), leaf) for path, leaf in paths]
 
@@ -123,7 +105,7 @@ def _kind(leaf: jax.Array) -> str:
     return f"{leaf.dtype}{list(jnp.shape(leaf))}"
 
 
-def as_table(predictions: HasParameters) -> str:
+def as_table(predictions: Any) -> str:
     """The words as HTML, above a table of shapes, dtypes and ranges of the parameters."""
     rows = [(path, _kind(leaf), _range(leaf)) for path, leaf in _named_leaves(predictions)]
     cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
@@ -155,7 +137,7 @@ def _also_of_one(method: Callable[..., Any]) -> Callable[..., Any]:
     name = method.__name__
 
     @functools.wraps(method)
-    def of_batch_or_one(self: HasParameters, *args: Any, **options: Any) -> Any:
+    def of_batch_or_one(self: Any, *args: Any, **options: Any) -> Any:
         if self.n_batch_axes:
             return method(self, *args, **options)
         # A level, a key and a shape are not those of a row.

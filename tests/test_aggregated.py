@@ -618,7 +618,7 @@ def test_which_of_the_values_is_the_target_cannot_be_seen(d, float64):
     pools = []
     for chosen in range(4):
         samples = jnp.asarray(np.delete(pool, chosen, axis=1))
-        predictions, targets = cj.Empirical(samples).pool_target(jnp.asarray(pool[:, chosen]))
+        predictions, targets = cj.Empirical(samples).exchangeable_pool(jnp.asarray(pool[:, chosen]))
         np.testing.assert_array_equal(targets, pool[:, chosen])
         pools.append(np.asarray(predictions.samples))
     for row in range(N):

@@ -196,7 +196,7 @@ LAWS = {
 
 def test_every_family_is_here():
     kinds = (kind for family in families() for kind in (family, *family.__subclasses__()))
-    # `Places` stand for quantiles, and others for samples, only inside of a test.
+    # `PITOfQuantiles` stand for quantiles, and others for samples, only inside of a test.
     own = {kind for kind in kinds if getattr(cj, kind.__name__, None) is kind}
     assert {type(build(2, 0)[0]) for build in (FAMILIES | SCORED).values()} == own
     assert LAWS.keys() == FAMILIES.keys()

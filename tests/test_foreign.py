@@ -513,8 +513,8 @@ def test_batch_shapes(package, make, batch, event):
 def test_unknown_distributions(package, key):
     d = load(package)
     with as_the_packages_expect():
-        distribution = d.Gumbel(jnp.array(LOC), jnp.array(SCALE))
-    message = rf"obj must be one of .*Normal, .* of {package}, got {package}\.Gumbel\. Draws"
+        distribution = d.Dirichlet(jnp.array(np.abs(LOCS)))
+    message = rf"that as_predictions names, or .*, got {package}\.Dirichlet\. Draws"
     with pytest.raises(TypeError, match=message) as caught:
         as_predictions(distribution)
     # The call that the message proposes.
@@ -522,7 +522,37 @@ def test_unknown_distributions(package, key):
     names = {"Empirical": cj.Empirical, "jnp": jnp, "key": key, "distribution": distribution}
     with as_the_packages_expect():
         predictions = eval(call, names)
-    assert check_predictions(predictions) == {"n": N, "s": 100}
+    assert check_predictions(predictions) == {"n": N, "s": 100, "d": K}
+
+
+# Distributions without a closed form of ours: what makes one of loc and scale.
+WITHOUT_FORM = {
+    "gumbel": lambda d, m, s: d.Gumbel(m, s),
+    "logistic, one scale": lambda d, m, s: d.Logistic(m, 2.0),
+    "one scale, no quantile": lambda d, m, s: d.InverseGamma(s + 3, 2.0),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_FORM)
+def test_functions_of_another_package(name, float64):
+    def log_prob(convert, m, s):
+        with as_the_packages_expect():
+            distribution = WITHOUT_FORM[name](load("numpyro"), m, s)
+        return theirs(convert(distribution), "log_prob", POSITIVE)
+
+    predictions = as_predictions(WITHOUT_FORM[name](load("numpyro"), LOC, SCALE))
+    distribution = WITHOUT_FORM[name](load("numpyro"), LOC, SCALE)
+    assert check_predictions(predictions)["n"] == N
+    np.testing.assert_allclose(predictions.mean(), jnp.broadcast_to(distribution.mean, N))
+    expected = theirs(distribution, "cdf", POSITIVE)
+    np.testing.assert_allclose(predictions.cdf(jnp.asarray(POSITIVE)), expected)
+    np.testing.assert_allclose(predictions[1:3].cdf(jnp.asarray(POSITIVE[1:3])), expected[1:3])
+    np.testing.assert_allclose(predictions.quantile(expected), POSITIVE, rtol=1e-8)
+    gradients = [
+        jax.grad(lambda *x, f=f: jnp.sum(log_prob(f, *x)), (0, 1))(jnp.array(LOC), jnp.array(SCALE))
+        for f in (as_predictions, lambda distribution: distribution)
+    ]
+    np.testing.assert_allclose(*gradients, atol=1e-12)
 
 
 @pytest.mark.parametrize("package", INSTALLED)
@@ -555,8 +585,8 @@ def subclass(cls):
             "got Independent over 2 axes of .*Normal",
         ),
         (
-            lambda d: same(d, WEIGHTS, d.Gumbel(jnp.array(LOCS), jnp.array(SCALES))),
-            "one of .*, got .*Gumbel",
+            lambda d: same(d, WEIGHTS, d.Independent(d.Laplace(OF_VECTORS, OF_DIAG), 1)),
+            "got Independent over 1 axes of .*Laplace",
         ),
         (lambda d: subclass(d.Normal)(LOC, SCALE), r"got test_foreign\..*Normal\. Draws"),
     ],

@@ -32,7 +32,7 @@ ROOMS = [
     "_loops",
     "_parameters",
     "_distribution",
-    "_between",
+    "_interval_censored",
     "_rows",
     "kernels",
     "expectations",

@@ -14,7 +14,7 @@ from scipy import special, stats
 
 import calibjax as cj
 from calibjax._struct import struct
-from calibjax.distributions import _univariate_fourier as _fourier
+from calibjax.distributions import _univariate_expectations as _fourier
 from calibjax.expectations import prepare_rows, residual_product_tile
 
 # The laws of a table, in the families and in SciPy.

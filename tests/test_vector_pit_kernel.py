@@ -59,7 +59,7 @@ def test_each_vector_of_a_pool_is_the_target_once(float64):
         feature = kernel.unit_feature()
         found = [
             feature.of_rows(
-                *cj.Empirical(jnp.asarray(np.delete(pool, i, 1))).pool_target(pool[:, i])
+                *cj.Empirical(jnp.asarray(np.delete(pool, i, 1))).exchangeable_pool(pool[:, i])
             )
             for i in range(6)
         ]
@@ -200,7 +200,7 @@ def test_bad_arguments():
     mixture = cj.Mixture.ensemble(cj.MultivariateNormalDiag(loc[:, None], jnp.ones((3, 1, 2))))
     calls = [
         (TypeError, "predictions of vectors, got Normal", lambda: cj.skce(COSINES, *numbers)),
-        (TypeError, "no known places", lambda: cj.skce(COSINES, mixture, targets)),
+        (TypeError, "no known PIT", lambda: cj.skce(COSINES, mixture, targets)),
         (ValueError, "kernel_bound must be given", lambda: bound(vectors, targets)),
     ]
 

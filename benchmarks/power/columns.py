@@ -80,7 +80,7 @@ def _t_cal(key, predictions, targets, n_draws, n_bins):
 
 def one_kernel(key, predictions, targets, n_draws):
     """The exact test with the default kernel alone; only its time is of interest."""
-    kernels = [cj.default_kernel(predictions.pool_target(targets)[0])]
+    kernels = [cj.default_kernel(predictions.exchangeable_pool(targets)[0])]
     return cj.aggregated_skce_test(key, kernels, predictions, targets, n_resamples=n_draws).pvalue
 
 

@@ -90,7 +90,7 @@ RULES: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 def pvalues(key: jax.Array, predictions: Any, targets: jax.Array, n_draws: int) -> dict[str, Any]:
     """The p-value of each kernel alone and of each rule, for the grid and the default kernels."""
-    predictions, targets = predictions.pool_target(targets)
+    predictions, targets = predictions.exchangeable_pool(targets)
     plain = cj.product_kernel(predictions)
     distance, median = plain.prediction_kernel.distance, plain.prediction_kernel.lengthscale
     grid = [

@@ -2,37 +2,20 @@
 
 from calibjax._numbers._arithmetic import (
     compensated_add,
+    complex_average,
+    complex_exponential,
     dot,
     eigh_of_kernel,
     exact_sum,
     fractions_of,
+    isotonic_frequencies,
     mean_by_gauss,
     pairs_weight,
     power_of_two,
     quotient,
     root_mean_square,
 )
-from calibjax._numbers._beyond_linear import exp_beyond_linear, log1p_beyond_linear
-from calibjax._numbers._complex import complex_average, complex_exponential
-from calibjax._numbers._erfcx import coefficients, erfcx, erfcx_and_slope
-from calibjax._numbers._inversion import (
-    cdf_from_quantile,
-    falls_short,
-    integer_or_invalid,
-    quantile_from_cdf,
-    smallest_count_with,
-    smallest_with,
-    with_levels,
-)
-from calibjax._numbers._isotonic import isotonic_frequencies
-from calibjax._numbers._log_gamma import (
-    MANY_COUNTS,
-    log_gamma_ratio,
-    log_gamma_step,
-    log_quotient,
-    stirling_remainder,
-)
-from calibjax._numbers._slopes import (
+from calibjax._numbers._derivatives import (
     SMALL,
     absolute,
     mirrored,
@@ -41,22 +24,44 @@ from calibjax._numbers._slopes import (
     sinc,
     small_expm1,
 )
+from calibjax._numbers._quantiles import (
+    cdf_from_quantile,
+    falls_short,
+    integer_or_invalid,
+    quantile_from_cdf,
+    smallest_count_with,
+    smallest_with,
+    with_levels,
+)
+from calibjax._numbers._special_functions import (
+    MANY_COUNTS,
+    coefficients,
+    erfcx,
+    erfcx_and_slope,
+    exp_beyond_linear,
+    log1p_beyond_linear,
+    log_gamma_ratio,
+    log_gamma_step,
+    log_quotient,
+    stirling_remainder,
+)
 from calibjax._numbers._tempering import (
     as_before,
     tempered_label_log_prob,
     tempered_probabilities,
     tempered_scale,
 )
-from calibjax._numbers._unit_interval import UnitInterval, interval, normal_places, normal_score
-from calibjax._numbers._valid import (
+from calibjax._numbers._unit_interval import UnitInterval, interval, normal_pit, normal_score
+from calibjax._numbers._validity import (
+    FINITE,
     NONNEGATIVE,
     POSITIVE,
+    PROBABILITY,
     TOLERANCE,
     ArrayT,
     Constraint,
     is_finite,
     is_nonnegative,
-    is_positive,
     probability_vectors,
     valid_or_nan,
 )

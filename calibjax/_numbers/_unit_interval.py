@@ -25,10 +25,10 @@ class UnitInterval(NamedTuple):
         of_upper = self.above_low - self.above_high
         return jnp.where(self.low > 0.5, of_upper, self.high - self.low)
 
-    def at(self, place: float) -> tuple[jax.Array, jax.Array]:
-        """The point at a place from 0, which is low, to 1, which is high, and what is above it."""
+    def at(self, share: float) -> tuple[jax.Array, jax.Array]:
+        """The point at a share of the width, from 0 at low to 1 at high, and what is above it."""
         width = self.width()
-        return self.low + place * width, self.above_high + (1 - place) * width
+        return self.low + share * width, self.above_high + (1 - share) * width
 
 
 def interval(low: jax.Array, high: jax.Array) -> UnitInterval:
@@ -36,8 +36,8 @@ def interval(low: jax.Array, high: jax.Array) -> UnitInterval:
     return UnitInterval(low, high, 1 - low, 1 - high)
 
 
-def normal_places(z: jax.Array) -> UnitInterval:
-    """The points P(Z <= z) of the unit line, for a standard normal Z."""
+def normal_pit(z: jax.Array) -> UnitInterval:
+    """The PIT P(Z <= z) of a standard normal Z."""
     u, above = ndtr(z), ndtr(-z)
     return UnitInterval(u, u, above, above)
 

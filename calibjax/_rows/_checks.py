@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._between import Between, Targets, conditions
 from calibjax._check import check_array, check_shapes, check_values
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between, Targets, conditions
 from calibjax._numbers import is_nonnegative
 from calibjax._parameters import family_name
 from calibjax._rows._buckets import filled_up

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._between import Between, Targets
 from calibjax._check import check_array, check_shapes
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between, Targets
 from calibjax._parameters import family_name, row_shapes
 from calibjax._rows._buckets import LARGEST_BUCKET, bucket, filled_up
 from calibjax._rows._checks import (

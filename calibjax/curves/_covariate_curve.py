@@ -5,9 +5,9 @@ from typing import Any, Unpack
 import jax
 import numpy as np
 
-from calibjax._between import Targets
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Targets
 from calibjax._rows import (
     ColumnCode,
     Data,

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._between import Between, Targets
 from calibjax._check import check_key
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between, Targets
 from calibjax._rows import Data, RowOptions, padded
 from calibjax._sharding import on_all_rows
 from calibjax._struct import is_array, is_traced, struct, widest_dtype

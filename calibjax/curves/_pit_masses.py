@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._between import Between, unit_interval
+from calibjax._interval_censored import Between, unit_interval
 from calibjax._numbers import dot
 from calibjax._rows import Data, clean
 from calibjax._struct import PyTree

@@ -162,7 +162,7 @@ def _residual_map(
 ) -> ResidualMap:
     data = clean(data)
     dtype = data.weights.dtype
-    predictions, targets = data.predictions.pool_target(data.targets)
+    predictions, targets = data.predictions.exchangeable_pool(data.targets)
     location, spread = predictions.location(), predictions.spread()
     kept = data.weights != 0
     location_edges, location_bins = _quantile_bins(location, kept, n_bins)

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._between import Targets
 from calibjax._compile import quick_jit
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Targets
 from calibjax._rows import Data, padded
 from calibjax._sharding import gathered, on_all_rows
 from calibjax._struct import struct

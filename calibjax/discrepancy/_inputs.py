@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._between import Between, Targets
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between, Targets
 from calibjax._rows import Data, RowOptions, as_data
 from calibjax._sharding import on_one_device
 from calibjax._struct import PyTree, as_pytree, is_floating, is_traced, type_name, widest_dtype

@@ -6,14 +6,11 @@ that they construct, or know by their names, from this module.
 
 from calibjax.distributions import (
     _laplace_expectations,
-    _multivariate_normal_gaussian,
     _normal_gaussian,
     _normal_laplacian,
     _univariate_expectations,
-    _univariate_fourier,
 )
-from calibjax.distributions._bernoulli import Bernoulli
-from calibjax.distributions._categorical import LEAST_OF_CLASS, Categorical, Ordinal
+from calibjax.distributions._categorical import LEAST_OF_CLASS, Bernoulli, Categorical, Ordinal
 from calibjax.distributions._counts import Counts
 from calibjax.distributions._empirical import Empirical
 from calibjax.distributions._foreign import as_predictions, is_foreign

@@ -5,7 +5,8 @@ import math
 import jax
 import jax.numpy as jnp
 
-from calibjax._numbers import is_positive, log_gamma_step, quantile_from_cdf, with_levels
+from calibjax._distribution import Distribution
+from calibjax._numbers import POSITIVE, log_gamma_step, quantile_from_cdf, with_levels
 from calibjax._struct import struct, widened
 from calibjax.distributions._incomplete_beta import beta_rule, beta_tails, log_odds_density
 from calibjax.distributions._univariate import Univariate
@@ -41,11 +42,9 @@ class Beta(Univariate):
     concentration1: jax.Array
     concentration0: jax.Array
 
-    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        return {
-            "concentration1": ("positive and finite", is_positive(self.concentration1)),
-            "concentration0": ("positive and finite", is_positive(self.concentration0)),
-        }
+    conditions = {"concentration1": POSITIVE, "concentration0": POSITIVE}
+    # Quantiles are slow.
+    location, spread = Distribution.location, Distribution.spread
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         return "between 0 and 1", (targets > 0) & (targets < 1)
@@ -64,18 +63,11 @@ class Beta(Univariate):
         total = p.concentration1 + p.concentration0
         return (p.concentration1 / total) * (p.concentration0 / total) / (total + 1)
 
-    def location(self) -> jax.Array:
-        return self.mean()
-
-    def spread(self) -> jax.Array:
-        return self.standard_deviation()
-
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``, neither 0 nor 1."""
-        p = widened(self)
-        size = (*shape, *p.concentration1.shape)
-        a, b = (jnp.broadcast_to(x, size) for x in (p.concentration1, p.concentration0))
-        draws = jax.random.beta(key, a, b, size, a.dtype)
+        p = self.repeated(shape)
+        a, b = p.concentration1, p.concentration0
+        draws = jax.random.beta(key, a, b, a.shape, a.dtype)
         limits = jnp.finfo(draws.dtype)
         return jnp.clip(draws, limits.tiny, 1 - limits.epsneg)
 
@@ -91,14 +83,6 @@ class Beta(Univariate):
     def has_stein_identity(self) -> tuple[str, jax.Array]:
         words = "both concentrations above 2, so that the score has a variance"
         return words, (self.concentration1 > 2) & (self.concentration0 > 2)
-
-    def cdf(self, targets: jax.Array) -> jax.Array:
-        """P(Y <= targets), ``[n]``."""
-        return self.tails(targets)[0]
-
-    def survival(self, targets: jax.Array) -> jax.Array:
-        """P(Y > targets), ``[n]``."""
-        return self.tails(targets)[1]
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         p, targets = widened((self, targets))

@@ -96,9 +96,8 @@ class Binomial(Counts):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Counts ``[*shape, n]``."""
-        p = widened(self)
-        size = (*shape, *p.probs.shape)
-        return draw(key, jnp.broadcast_to(p.total, size), jnp.broadcast_to(p.probs, size))
+        p = self.repeated(shape)
+        return draw(key, p.total, p.probs)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log probability at targets ``[n]``, ``[n]``."""
@@ -116,14 +115,6 @@ class Binomial(Counts):
         of_rest = inner * numpy.log(inner / (self.total - mean))
         exponent = k * numpy.log(k / mean) + numpy.where(rest > 0, of_rest, 0.0)
         return numpy.where(rest < 0, numpy.inf, numpy.where(k > mean, exponent, 0.0))
-
-    def cdf(self, targets: jax.Array) -> jax.Array:
-        """P(Y <= targets[i]), ``[n]``."""
-        return self.tails(targets)[0]
-
-    def survival(self, targets: jax.Array) -> jax.Array:
-        """P(Y > targets[i]), ``[n]``."""
-        return self.tails(targets)[1]
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         p = widened(self)

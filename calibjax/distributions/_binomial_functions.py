@@ -137,11 +137,11 @@ def _by_gaps(key: jax.Array, total: jax.Array, p: jax.Array) -> jax.Array:
     log_failure = jnp.log1p(-p)
 
     def step(state):
-        key, place, count = state
+        key, trial, count = state
         key, own = jax.random.split(key)
         gap = jnp.ceil(jnp.log(jax.random.uniform(own, p.shape, p.dtype)) / log_failure)
-        place = place + gap
-        return key, place, count + (place <= total).astype(jnp.int32)
+        trial = trial + gap
+        return key, trial, count + (trial <= total).astype(jnp.int32)
 
     start = key, jnp.zeros_like(total), jnp.zeros_like(total, jnp.int32)
     return lax.while_loop(lambda state: jnp.any(state[1] <= total), step, start)[2]
@@ -169,8 +169,8 @@ def _by_rejection(key: jax.Array, total: jax.Array, p: jax.Array) -> jax.Array:
         u = jax.random.uniform(of_u, p.shape, p.dtype) - 0.5
         v = jax.random.uniform(of_v, p.shape, p.dtype)
         margin = 0.5 - jnp.abs(u)
-        place = jnp.floor((2 * a / margin + b) * u + center)
-        k = mode.astype(jnp.int32) + jnp.clip(place, -_FAR, _FAR).astype(jnp.int32)
+        step_from_mode = jnp.floor((2 * a / margin + b) * u + center)
+        k = mode.astype(jnp.int32) + jnp.clip(step_from_mode, -_FAR, _FAR).astype(jnp.int32)
         log_ratio = log_probability(k, total, p) - at_mode
         accept = jnp.log(v * alpha / (a / jnp.square(margin) + b)) < log_ratio
         accept |= (margin >= 0.07) & (v <= enough)

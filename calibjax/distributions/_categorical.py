@@ -1,15 +1,17 @@
-"""Predictions over finitely many classes."""
+"""Predictions over finitely many classes, and of an event."""
 
 import dataclasses
-from typing import Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._check import check_flag
 from calibjax._distribution import Distribution
 from calibjax._numbers import (
+    TOLERANCE,
     as_before,
     dot,
     falls_short,
@@ -20,7 +22,7 @@ from calibjax._numbers import (
     with_levels,
 )
 from calibjax._rows import valid_rows
-from calibjax._struct import set_fields, static, struct, widened, widened_integers
+from calibjax._struct import is_rounded, set_fields, static, struct, widened, widened_integers
 from calibjax.expectations import finite_sums
 from calibjax.kernels import TotalVariation
 
@@ -57,7 +59,6 @@ class Categorical(Distribution):
     ragged: bool = static(default=False)
 
     shapes = {"probs": "n m"}
-    target_shape = "n"
     target_kind = "integer"
     one_axis_less = "; probabilities [n] of an event are calibjax.Bernoulli(probs)"
 
@@ -103,25 +104,27 @@ class Categorical(Distribution):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws: labels ``[*shape, n]``."""
-        logits = jnp.broadcast_to(jnp.log(widened(self.probs)), (*shape, *self.probs.shape))
+        logits = jnp.log(self.repeated(shape).probs)
         return jax.random.categorical(key, logits).astype(jnp.int32)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """log probs[i, targets[i]], ``[n]``."""
         return label_log_prob(widened(self.label_probabilities()), targets)
 
-    def cdf(self, targets: jax.Array) -> jax.Array:
-        """The probability of labels up to targets[i], taken as numbers, ``[n]``."""
-        return label_cdf(widened(self.probs), targets)
-
-    def survival(self, targets: jax.Array) -> jax.Array:
-        """The probability of labels above targets[i], taken as numbers, ``[n]``."""
-        return label_survival(widened(self.probs), targets)
+    def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The probabilities of labels up to targets[i] and above it, over that of all labels."""
+        probs = widened(self.probs)
+        labels = jnp.arange(probs.shape[-1], dtype=jnp.int32)
+        up_to = labels[None, :] <= targets[:, None].astype(jnp.int32)
+        sums = (jnp.sum(jnp.where(x, probs, 0.0), axis=-1) for x in (up_to, ~up_to))
+        below, above = (x / jnp.sum(probs, axis=-1) for x in sums)
+        return below, above
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest labels up to which the probability is at least the level, ``[n]``, int32."""
         p, level = with_levels(self, level)
-        return label_quantile(p.probs, level)
+        sums = jnp.cumsum(p.probs, axis=-1)
+        return integer_or_invalid(level, jnp.sum(falls_short(sums, level[:, None]), axis=-1))
 
     def label_probabilities(self) -> jax.Array:
         """The probabilities of all classes, ``[n, m]``."""
@@ -151,26 +154,6 @@ def _normalized(probs: jax.Array) -> jax.Array:
 def label_log_prob(probs: jax.Array, targets: jax.Array) -> jax.Array:
     """log probs[i, targets[i]], ``[n]``."""
     return jnp.log(jnp.take_along_axis(probs, targets[..., None], axis=-1)[..., 0])
-
-
-def label_cdf(probs: jax.Array, targets: jax.Array) -> jax.Array:
-    """The sum of probs[i] up to label targets[i], in units of the sum over all labels, ``[n]``."""
-    labels = jnp.arange(probs.shape[-1], dtype=jnp.int32)
-    included = labels[None, :] <= targets[:, None].astype(jnp.int32)
-    return jnp.sum(jnp.where(included, probs, 0.0), axis=-1) / jnp.sum(probs, axis=-1)
-
-
-def label_survival(probs: jax.Array, targets: jax.Array) -> jax.Array:
-    """The sum of probs[i] above label targets[i], in units of the sum over all labels, ``[n]``."""
-    labels = jnp.arange(probs.shape[-1], dtype=jnp.int32)
-    included = labels[None, :] > targets[:, None].astype(jnp.int32)
-    return jnp.sum(jnp.where(included, probs, 0.0), axis=-1) / jnp.sum(probs, axis=-1)
-
-
-def label_quantile(probs: jax.Array, level: jax.Array) -> jax.Array:
-    """The smallest labels whose `label_cdf` is at least the level, ``[n]``, int32."""
-    sums = jnp.cumsum(probs, axis=-1)
-    return integer_or_invalid(level, jnp.sum(falls_short(sums, level[:, None]), axis=-1))
 
 
 class Ordinal(Categorical):
@@ -213,3 +196,125 @@ class Ordinal(Categorical):
     """
 
     is_ordered = True
+
+
+@finite_sums
+@struct
+class Bernoulli(Distribution):
+    """Binary predictions: P(Y = 1) = probs.
+
+    All results are equal to the results of the two-class Categorical with probabilities
+    ``[1 - probs, probs]``.
+
+    Args:
+        probs: array ``[n]`` with values in [0, 1].
+        complement: P(Y = 0), ``[n]``, where 1 - probs would lose its digits: in float32 1 - 1e-9
+            is 1.  None stands for 1 - probs; functions of rows take it from probabilities in
+            float64 of NumPy, before jax rounds these.
+
+    Predictions of `from_logits` and of maps have a complement: they are pytrees of two arrays,
+    which ``jax.tree.map`` cannot combine with those of one, and other `probs` need another
+    complement; ``Bernoulli(predictions.probs)`` has none.
+
+    Targets are booleans or integers 0 and 1 of shape ``[n]``.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> cj.Bernoulli(jnp.array([0.25, 0.5])).variance().tolist()
+        [0.1875, 0.25]
+    """
+
+    probs: jax.Array
+    complement: jax.Array | None = dataclasses.field(default=None, kw_only=True)
+
+    target_kind = "integer"
+
+    @classmethod
+    def from_logits(cls, logits: ArrayLike) -> "Bernoulli":
+        """Predictions 1 / (1 + exp(-logits)), from logits ``[n]``.
+
+        The probabilities are at least float32, and their gradients are always finite.
+        """
+        logits = widened(jnp.asarray(logits))
+        return cls(jax.nn.sigmoid(logits), complement=jax.nn.sigmoid(-logits))
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        return {"probs": "n"} if self.complement is None else {"probs": "n", "complement": "n"}
+
+    def keeping_digits(self) -> Self:
+        if self.complement is not None or not is_rounded(self.probs):
+            return self
+        complement: Any = np.maximum(1 - self.probs, 0)
+        return dataclasses.replace(self, complement=complement)
+
+    def without_marks(self) -> Self:
+        return dataclasses.replace(self, complement=None)
+
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        words, valid = "in [0, 1]", (self.probs >= 0) & (self.probs <= 1)
+        if self.complement is not None:
+            valid &= (self.complement >= 0) & (abs(self.probs + self.complement - 1) <= TOLERANCE)
+            words += ", and 1 together with complement"
+        return {"probs": (words, valid)}
+
+    def _of_zero(self) -> jax.Array:
+        """P(Y = 0)."""
+        return 1 - self.probs if self.complement is None else self.complement
+
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        targets = widened_integers(targets)
+        return "0 or 1", (targets == 0) | (targets == 1)
+
+    def mean(self) -> jax.Array:
+        """P(Y = 1), ``[n]``."""
+        return widened(self.probs)
+
+    def variance(self) -> jax.Array:
+        """The variance of each target, ``[n]``."""
+        p = widened(self)
+        return p.probs * p._of_zero()
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Draws: integers 0 and 1, ``[*shape, n]``."""
+        return jax.random.bernoulli(key, self.repeated(shape).probs).astype(jnp.int32)
+
+    def log_prob(self, targets: jax.Array) -> jax.Array:
+        """The log probability of targets 0 and 1, ``[n]``."""
+        p, one = widened(self), targets == 1
+        # The probability of the other target may be 0, and log has no finite derivative at 0.
+        of_one = jnp.log(jnp.where(one, p.probs, 1.0))
+        if p.complement is not None:
+            return jnp.where(one, of_one, jnp.log(jnp.where(one, 1.0, p.complement)))
+        return jnp.where(one, of_one, jnp.log1p(-jnp.where(one, 0.0, p.probs)))
+
+    def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        p, is_first, is_last = widened(self), targets >= 0, targets >= 1
+        below = jnp.where(is_last, 1.0, jnp.where(is_first, p._of_zero(), 0.0))
+        return below, jnp.where(is_last, 0.0, jnp.where(is_first, p.probs, 1.0))
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """0 where P(Y = 0) is at least the level, else 1, ``[n]``, int32."""
+        p, level = with_levels(self, level)
+        return integer_or_invalid(level, p._of_zero() < level)
+
+    def label_probabilities(self) -> jax.Array:
+        """The probabilities of 0 and 1, ``[n, 2]``."""
+        return jnp.stack([self._of_zero(), self.probs], axis=-1)
+
+    def binary_probability(self) -> jax.Array:
+        """The probability of 1."""
+        return self.probs
+
+    def default_distance(self) -> TotalVariation:
+        return TotalVariation()
+
+    def tempered(self, temperature: jax.Array) -> Self:
+        probs = self.label_probabilities().astype(temperature.dtype)
+        probs = tempered_probabilities(probs, valid_rows(self), temperature)
+        complement = None if self.complement is None else probs[..., 0]
+        tempered = dataclasses.replace(self, probs=probs[..., 1], complement=complement)
+        return jax.tree.map(as_before, self, tempered)
+
+    def tempered_log_prob(self, targets: jax.Array, temperature: jax.Array) -> jax.Array:
+        return tempered_label_log_prob(self.label_probabilities(), targets, temperature)

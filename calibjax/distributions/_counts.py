@@ -45,7 +45,6 @@ class Counts(Distribution):
         (True, 32)
     """
 
-    target_shape = "n"
     target_kind = "integer"
 
     def _complete(self) -> None:
@@ -80,10 +79,12 @@ class Counts(Distribution):
         return f"counts 0, 1, …, {_LARGEST_COUNT}", valid
 
     def cdf(self, targets: jax.Array) -> jax.Array:
-        """P(Y <= targets[i]), ``[n]``, in memory of ``[n, max_count]``.
+        """P(Y <= targets[i]), ``[n]``, by default in memory of ``[n, max_count]``.
 
         NaN above max_count unless larger counts have a probability of less than 4e-18.
         """
+        if self.has_tails:
+            return super().cdf(targets)
 
         def cdf_of_one(p: Counts, y: jax.Array) -> jax.Array:
             sums = _cumulative(p, "with a cdf")

@@ -10,12 +10,12 @@ from jax import lax
 from calibjax._check import check_flag
 from calibjax._distribution import Distribution
 from calibjax._numbers import (
+    FINITE,
     UnitInterval,
     complex_average,
     complex_exponential,
     falls_short,
     interval,
-    is_finite,
     probability_vectors,
     root_mean_square,
     with_levels,
@@ -117,7 +117,6 @@ class Empirical(Distribution):
     # The axes of the samples of one prediction, whose S vectors look like a batch of S predictions.
     _n_axes: int = dataclasses.field(init=False, metadata={"static": True})
 
-    target_kind = "real"
     compared_with_targets = ("samples",)
     untempered = ", which has no density"
 
@@ -180,15 +179,10 @@ class Empirical(Distribution):
         return self.samples, self.probabilities()
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        axes = tuple(range(1, self.samples.ndim))
-        constraints = {"samples": ("finite", is_finite(self.samples).all(axis=axes))}
+        constraints = {"samples": FINITE.of_rows(self.samples)}
         if self.weights is not None:
             constraints["weights"] = probability_vectors(self.weights)
         return constraints
-
-    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        finite = is_finite(targets)
-        return "finite", finite.all(axis=-1) if self._has_vectors() else finite
 
     def mean(self) -> jax.Array:
         """The means, ``[n]`` or ``[n, d]``."""
@@ -197,18 +191,13 @@ class Empirical(Distribution):
     def variance(self) -> jax.Array:
         """The variances ``[n]``, or the variances of the coordinates ``[n, d]``."""
 
-        def variance_of_one(p: Empirical) -> jax.Array:
-            deviations = p.samples - _weighted_mean(p, p.samples)[None]
-            return _weighted_mean(p, jnp.square(deviations))
-
-        return jax.vmap(variance_of_one)(widened(self))
+        return jax.vmap(lambda p: _weighted_mean(p, jnp.square(_deviations(p))))(widened(self))
 
     def standard_deviation(self) -> jax.Array:
-        def deviation_of_one(p: Empirical) -> jax.Array:
-            deviations = p.samples - _weighted_mean(p, p.samples)[None]
-            return root_mean_square(p.probabilities(), deviations)
+        def of_one(p: Empirical) -> jax.Array:
+            return root_mean_square(p.probabilities(), _deviations(p))
 
-        return jax.vmap(deviation_of_one)(widened(self))
+        return jax.vmap(of_one)(widened(self))
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]`` or ``[*shape, n, d]``."""
@@ -220,24 +209,31 @@ class Empirical(Distribution):
             drawn = jax.random.categorical(key, logits)
         return jnp.asarray(self.samples)[jnp.broadcast_to(jnp.arange(n), drawn.shape), drawn]
 
-    def cdf(self, targets: jax.Array) -> jax.Array:
-        """The probability of samples up to targets[i], for samples ``[n, S]``, ``[n]``."""
-        return self.cdf_jump(targets)[1]
+    def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The probabilities of samples ``[n, S]`` up to targets[i] and above."""
+        _, up_to, above = self._shares(targets, "cdf")
+        return up_to, above
 
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        check_numbers(self.samples, "cdf")
-        p, targets = widened((self, targets))
-        return jax.vmap(cdf_jump)(p._relative_weights(), p.samples, targets)
+        return self._shares(targets, "cdf")[:2]
 
-    def survival(self, targets: jax.Array) -> jax.Array:
-        """The probability of samples above targets[i], for samples ``[n, S]``, ``[n]``."""
-        check_numbers(self.samples, "survival")
+    def _shares(self, targets: jax.Array, name: str) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """P(Y < targets[i]), P(Y <= targets[i]) and P(Y > targets[i])."""
+        self._check_numbers(name)
         p, targets = widened((self, targets))
-        return jax.vmap(survival)(p._relative_weights(), p.samples, targets)
+        return jax.vmap(shares)(p._relative_weights(), p.samples, targets)
+
+    def _check_numbers(self, name: str) -> None:
+        """Raises a TypeError for samples that are vectors."""
+        if self._has_vectors():
+            raise TypeError(
+                f"Empirical predictions have a {name} if samples are real numbers [n, S], got "
+                f"shape {list(self.samples.shape)}."
+            )
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest samples up to which the probability is at least the level, ``[n]``."""
-        check_numbers(self.samples, "quantile")
+        self._check_numbers("quantile")
         p, level = with_levels(self, level)
         return jax.vmap(quantile)(p._relative_weights(), p.samples, level)
 
@@ -246,7 +242,7 @@ class Empirical(Distribution):
 
         The fair score has the law's score as its mean over independent draws.  ``[n]``.
         """
-        check_numbers(self.samples, "CRPS")
+        self._check_numbers("CRPS")
         p, targets = widened((self, targets))
         weights = p._relative_weights()
         scores = jax.vmap(crps)(weights, p.samples, targets)
@@ -265,10 +261,10 @@ class Empirical(Distribution):
     def pieces_of_pit(self) -> int | None:
         return self.samples.shape[1] if self.weights is None else None
 
-    def pool_target(self, targets: jax.Array) -> tuple["Empirical", jax.Array]:
+    def exchangeable_pool(self, targets: jax.Array) -> tuple["Empirical", jax.Array]:
         """The samples with the target among them: any of the S + 1 values may be the target.
 
-        The values are sorted, so that no place among them tells which one is the target.
+        The values are sorted, so that no rank tells which one is the target.
         Weighted samples are taken for the law itself, and remain as they are.
         """
         if self.weights is not None:
@@ -285,8 +281,8 @@ class Empirical(Distribution):
 
     def unit_box(self, targets: jax.Array) -> UnitInterval:
         """The ranks of the coordinates among those of the samples, which the target is among."""
-        p, targets = widened(self.pool_target(targets))
-        boxes = jax.vmap(_places_among)(p.samples, targets[:, None])
+        p, targets = widened(self.exchangeable_pool(targets))
+        boxes = jax.vmap(_ranks_among)(p.samples, targets[:, None])
         return jax.tree.map(lambda x: x[:, 0], boxes)
 
     def cross_fit_pairs(self) -> tuple[tuple[Self, Self], ...]:
@@ -308,15 +304,15 @@ class Empirical(Distribution):
 class _Pool(Empirical):
     """Samples that the target is among."""
 
-    def pool_target(self, targets: jax.Array) -> tuple[Self, jax.Array]:
+    def exchangeable_pool(self, targets: jax.Array) -> tuple[Self, jax.Array]:
         return self, targets
 
     def unit_boxes_of_pool(self) -> UnitInterval | None:
         samples = widened(self.samples)
-        return jax.vmap(_places_among)(samples, samples)
+        return jax.vmap(_ranks_among)(samples, samples)
 
 
-def _places_among(samples: jax.Array, points: jax.Array) -> UnitInterval:
+def _ranks_among(samples: jax.Array, points: jax.Array) -> UnitInterval:
     """The ranks of points ``[P, d]`` among samples ``[S, d]`` over S, in each coordinate."""
 
     def of_coordinate(samples: jax.Array, points: jax.Array) -> UnitInterval:
@@ -336,34 +332,26 @@ def _sorted(samples: jax.Array) -> jax.Array:
     return jnp.stack(ordered, axis=2)
 
 
+def _deviations(p: Empirical) -> jax.Array:
+    """The samples of *one* prediction, less their mean."""
+    return p.samples - _weighted_mean(p, p.samples)[None]
+
+
 def _weighted_mean(p: Empirical, values: jax.Array) -> jax.Array:
     """The mean over the samples of *one* prediction of values ``[S, …]``."""
     probabilities = p.probabilities().reshape(-1, *(1,) * (values.ndim - 1))
     return jnp.sum(probabilities * values, axis=0)
 
 
-def check_numbers(samples: jax.Array, name: str) -> None:
-    """Raises a TypeError for a batch of samples that are vectors."""
-    if samples.ndim != 2:
-        raise TypeError(
-            f"Empirical predictions have a {name} if samples are real numbers [n, S], got shape "
-            f"{list(samples.shape)}."
-        )
-
-
-def cdf_jump(
+def shares(
     weights: jax.Array, samples: jax.Array, target: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """P(Z < target) and P(Z <= target), from S weights and samples."""
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """P(Z < target), P(Z <= target) and P(Z > target), from S weights and samples."""
     total = jnp.sum(weights)
     below = jnp.sum(jnp.where(samples < target, weights, 0.0))
     up_to = jnp.sum(jnp.where(samples <= target, weights, 0.0))
-    return below / total, up_to / total
-
-
-def survival(weights: jax.Array, samples: jax.Array, target: jax.Array) -> jax.Array:
-    """P(Z > target), from S weights and samples."""
-    return jnp.sum(jnp.where(samples > target, weights, 0.0)) / jnp.sum(weights)
+    above = jnp.sum(jnp.where(samples > target, weights, 0.0))
+    return below / total, up_to / total, above / total
 
 
 def quantile(weights: jax.Array, samples: jax.Array, level: jax.Array) -> jax.Array:

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calibjax._numbers import exp_beyond_linear, log1p_beyond_linear, log_gamma_ratio, mean_by_gauss
+from calibjax._numbers import exp_beyond_linear, log1p_beyond_linear, log_gamma_ratio
+from calibjax.distributions._incomplete_gamma import both_tails, outer_tail
 from calibjax.distributions._univariate import N_ATOMS
 
 
@@ -176,10 +177,6 @@ def _ratios_and_slope(
     )
 
 
-_NODES = {"float32": 24, "float64": 64}
-_END = {"float32": 20.0, "float64": 40.0}
-# exp(-NONE) is 0, also in float64 and times any density at the mean.
-_NONE = 1000.0
 # Where a function less its linear part is a series.
 _NEAR = 0.5
 
@@ -206,14 +203,8 @@ def beta_tails(a: jax.Array, b: jax.Array, y: jax.Array) -> tuple[jax.Array, jax
         is_lower,
     )
     of_parts = jnp.exp(log_odds_density(a, b, x)) / concentration
-    tail = jnp.clip(tail + jnp.where(is_raised, of_parts, 0.0), 0.0, 1.0)
-    lower = jnp.where(is_lower, tail, 1 - tail)
-    upper = jnp.where(is_lower, 1 - tail, tail)
-    above, below = y >= 1, y < tiny
-    return (
-        jnp.where(inside, lower, jnp.where(above, 1.0, jnp.where(below, 0.0, jnp.nan))),
-        jnp.where(inside, upper, jnp.where(above, 0.0, jnp.where(below, 1.0, jnp.nan))),
-    )
+    tail += jnp.where(is_raised, of_parts, 0.0)
+    return both_tails(tail, is_lower, inside, y >= 1, y < tiny)
 
 
 @beta_tails.defjvp
@@ -231,21 +222,14 @@ def _beta_tails_jvp(primals, tangents):
 def _outer_tail(a: jax.Array, b: jax.Array, x: jax.Array, is_lower: jax.Array) -> jax.Array:
     """P(Y <= x) for x below the mean and a >= 1, or P(Y > x) for x above it and b >= 1."""
     log_ratio1, log_ratio0 = log_ratios(a, b, x)
-    t = log_ratio1 - log_ratio0
-    deviance = _deviance(t, a, b)
-    # So far out the probability is 0, and the end of the integral could not be told from its start.
-    is_far = deviance > _NONE
-    t, deviance = jnp.where(is_far, 0.0, t), jnp.where(is_far, 0.0, deviance)
-    root = jnp.sqrt(2 * (deviance + _END[t.dtype.name]))
-    end = logit_of_deviance(jnp.where(is_lower, -root, root), a, b)
-
-    def density(share: jax.Array) -> jax.Array:
-        place = t[None] + (end - t)[None] * share
-        return jnp.exp(deviance[None] - _deviance(place, a[None], b[None]))
-
-    tail = jnp.where(is_lower, t - end, end - t) * mean_by_gauss(density, _NODES[t.dtype.name], t)
-    tail *= jnp.exp(log_density_at_mean(a, b) - deviance)
-    return jnp.where(is_far, 0.0, tail)
+    return outer_tail(
+        log_ratio1 - log_ratio0,
+        is_lower,
+        _deviance,
+        (a, b),
+        lambda z: logit_of_deviance(z, a, b),
+        log_density_at_mean(a, b),
+    )
 
 
 def _deviance(t: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:

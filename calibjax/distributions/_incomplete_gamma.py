@@ -12,6 +12,7 @@ as the dtype can tell, by exp(-20) or exp(-40).
 """
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -135,14 +136,7 @@ def gamma_tails(a: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     is_raised = is_lower & (a < 1)
     tail = _outer_tail(jnp.where(is_raised, a + 1, a), y, is_lower)
     tail += jnp.where(is_raised, jnp.exp(_log_density(a, y)) / a, 0.0)
-    tail = jnp.clip(tail, 0.0, 1.0)
-    lower = jnp.where(is_lower, tail, 1 - tail)
-    upper = jnp.where(is_lower, 1 - tail, tail)
-    at_zero, at_infinity = x < limits.tiny, x > limits.max
-    return (
-        jnp.where(inside, lower, jnp.where(at_infinity, 1.0, jnp.where(at_zero, 0.0, jnp.nan))),
-        jnp.where(inside, upper, jnp.where(at_infinity, 0.0, jnp.where(at_zero, 1.0, jnp.nan))),
-    )
+    return both_tails(tail, is_lower, inside, x > limits.max, x < limits.tiny)
 
 
 @gamma_tails.defjvp
@@ -163,25 +157,53 @@ def _log_density(a: jax.Array, x: jax.Array) -> jax.Array:
 
 def _outer_tail(a: jax.Array, x: jax.Array, is_lower: jax.Array) -> jax.Array:
     """P(X <= x) where x is below a, and P(X > x) where it is not; the lower one for a >= 1."""
-    t = log_quotient(x, a)
-    deviance = _deviance(t, a)
+    return outer_tail(
+        log_quotient(x, a), is_lower, _deviance, (a,), log_of_deviance, log_gamma_ratio(a), unit=a
+    )
+
+
+def both_tails(
+    tail: jax.Array,
+    is_lower: jax.Array,
+    inside: jax.Array,
+    is_above: jax.Array,
+    is_below: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """P(X <= x) and P(X > x), of which `tail` is one, for x inside of the support or beside it."""
+    tail = jnp.clip(tail, 0.0, 1.0)
+    lower, upper = (jnp.where(x, tail, 1 - tail) for x in (is_lower, ~is_lower))
+    return (
+        jnp.where(inside, lower, jnp.where(is_above, 1.0, jnp.where(is_below, 0.0, jnp.nan))),
+        jnp.where(inside, upper, jnp.where(is_above, 0.0, jnp.where(is_below, 1.0, jnp.nan))),
+    )
+
+
+def outer_tail(
+    t: jax.Array,
+    is_lower: jax.Array,
+    deviance_at: Callable[..., jax.Array],
+    parameters: tuple[jax.Array, ...],
+    end_at: Callable[[jax.Array], jax.Array],
+    log_density_at_mean: jax.Array,
+    unit: jax.Array | float = 1.0,
+) -> jax.Array:
+    """The integral of the density, exp(-D) times that at the mean, from t outwards.
+
+    `end_at` is the number at which D is half of the square of its argument, in units of `unit`.
+    """
+    deviance = deviance_at(t, *parameters)
     # So far out the probability is 0, and the end of the integral could not be told from its start.
     is_far = deviance > _NONE
     t, deviance = jnp.where(is_far, 0.0, t), jnp.where(is_far, 0.0, deviance)
-    root = jnp.sqrt(2 * (deviance + _END[t.dtype.name]) / a)
-    end = log_of_deviance(jnp.where(is_lower, -root, root))
+    root = jnp.sqrt(2 * (deviance + _END[t.dtype.name]) / unit)
+    end = end_at(jnp.where(is_lower, -root, root))
 
     def density(share: jax.Array) -> jax.Array:
-        place = t[None] + (end - t)[None] * share
-        return jnp.exp(deviance[None] - _deviance(place, a[None]))
+        point = t[None] + (end - t)[None] * share
+        return jnp.exp(deviance[None] - deviance_at(point, *(x[None] for x in parameters)))
 
-    length = jnp.where(is_lower, t - end, end - t)
-    tail = (
-        length
-        * mean_by_gauss(density, _NODES[t.dtype.name], t)
-        * jnp.exp(log_gamma_ratio(a) - deviance)
-    )
-    return jnp.where(is_far, 0.0, tail)
+    tail = jnp.where(is_lower, t - end, end - t) * mean_by_gauss(density, _NODES[t.dtype.name], t)
+    return jnp.where(is_far, 0.0, tail * jnp.exp(log_density_at_mean - deviance))
 
 
 def _deviance(t: jax.Array, a: jax.Array) -> jax.Array:

@@ -7,24 +7,33 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
-from calibjax._distribution import Distribution
 from calibjax._numbers import (
     absolute,
     complex_exponential,
-    is_finite,
-    is_positive,
     mirrored,
     quotient,
     tempered_scale,
-    with_levels,
 )
 from calibjax._struct import struct, widened
 from calibjax.distributions._divided_differences import first_difference
-from calibjax.kernels import Wasserstein
+from calibjax.distributions._univariate import LocationScale
+
+
+def _standard_cdf(z: jax.Array) -> jax.Array:
+    """The cdf for loc 0 and scale 1, with all digits of the lower tail."""
+    tail = jnp.exp(-mirrored(z)) / 2
+    return jnp.where(z < 0, tail, 1 - tail)
+
+
+def _standard_quantile(level: jax.Array) -> jax.Array:
+    below = level < 0.5
+    # 1 - level is exact where it is used.
+    tail = jnp.log(2 * jnp.where(below, level, 1 - level))
+    return jnp.where(below, tail, -tail)
 
 
 @struct
-class Laplace(Distribution):
+class Laplace(LocationScale):
     """Laplace predictions of real targets: density exp(-|y - loc| / scale) / (2 scale).
 
     Args:
@@ -43,22 +52,9 @@ class Laplace(Distribution):
     loc: jax.Array
     scale: jax.Array
 
-    shapes = {"loc": "n", "scale": "n"}
-    target_shape = "n"
-    target_kind = "real"
-
-    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        return {
-            "loc": ("finite", is_finite(self.loc)),
-            "scale": ("positive and finite", is_positive(self.scale)),
-        }
-
-    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        return "finite", is_finite(targets)
-
-    def mean(self) -> jax.Array:
-        """The means, ``[n]``."""
-        return widened(self.loc)
+    noise = staticmethod(jax.random.laplace)
+    standard_cdf = staticmethod(_standard_cdf)
+    standard_quantile = staticmethod(_standard_quantile)
 
     def variance(self) -> jax.Array:
         """The variances, ``[n]``."""
@@ -67,34 +63,10 @@ class Laplace(Distribution):
     def standard_deviation(self) -> jax.Array:
         return math.sqrt(2) * widened(self.scale)
 
-    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-        """Draws ``[*shape, n]``."""
-        p = widened(self)
-        noise = jax.random.laplace(key, (*shape, *p.loc.shape), p.loc.dtype)
-        return noise * p.scale[(None,) * len(shape)] + p.loc[(None,) * len(shape)]
-
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
         p, targets = widened((self, targets))
         return -quotient(absolute(targets - p.loc), p.scale) - jnp.log(p.scale) - math.log(2)
-
-    def cdf(self, targets: jax.Array) -> jax.Array:
-        """P(Y <= targets[i]), ``[n]``."""
-        p, targets = widened((self, targets))
-        return _standard_cdf(quotient(targets - p.loc, p.scale))
-
-    def survival(self, targets: jax.Array) -> jax.Array:
-        """P(Y > targets[i]), ``[n]``."""
-        p, targets = widened((self, targets))
-        return _standard_cdf(quotient(p.loc - targets, p.scale))
-
-    def quantile(self, level: jax.Array) -> jax.Array:
-        """The quantiles ``[n]``; -inf at level 0 and inf at level 1."""
-        p, level = with_levels(self, level)
-        below = level < 0.5
-        # 1 - level is exact where it is used.
-        tail = jnp.log(2 * jnp.where(below, level, 1 - level))
-        return p.loc + p.scale * jnp.where(below, tail, -tail)
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """|y - loc| + scale (exp(-|y - loc| / scale) - 3 / 4), ``[n]``."""
@@ -114,12 +86,6 @@ class Laplace(Distribution):
         weight = jnp.square(self.scale) / (self.scale + other.scale)
         return distance + other.scale * jnp.exp(-y) + weight * quotient
 
-    def default_distance(self) -> Wasserstein:
-        return Wasserstein()
-
-    def wasserstein_embedding(self) -> jax.Array:
-        return jnp.stack(self.wasserstein_coordinates())
-
     def wasserstein_coordinates(self) -> tuple[jax.Array, ...]:
         return self.loc, math.sqrt(2) * self.scale
 
@@ -128,9 +94,3 @@ class Laplace(Distribution):
 
     def tempered(self, temperature: jax.Array) -> Self:
         return dataclasses.replace(self, scale=tempered_scale(self.scale, temperature))
-
-
-def _standard_cdf(z: jax.Array) -> jax.Array:
-    """The cdf for loc 0 and scale 1, with all digits of the lower tail."""
-    tail = jnp.exp(-mirrored(z)) / 2
-    return jnp.where(z < 0, tail, 1 - tail)

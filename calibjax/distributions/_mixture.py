@@ -145,7 +145,7 @@ class Mixture(Distribution):
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]`` or ``[*shape, n, d]``."""
         choice_key, key = jax.random.split(key)
-        probabilities = widened(jax.vmap(Mixture.probabilities)(self))
+        probabilities = widened(self._weights())
         logits = jnp.broadcast_to(jnp.log(probabilities), (*shape, *probabilities.shape))
         chosen = jax.random.categorical(choice_key, logits)
         if all(jnp.ndim(x) == 2 for x in jax.tree.leaves(self.components)):
@@ -166,7 +166,7 @@ class Mixture(Distribution):
         if p.has_labels:
             # The log probability of a component may be -inf, where it has no derivative.
             return label_log_prob(p.label_probabilities(), targets)
-        probabilities = jax.vmap(Mixture.probabilities)(p)
+        probabilities = p._weights()
         repeated = jnp.repeat(targets, probabilities.shape[1], axis=0)
         values = p._by_component(p._flat_components().log_prob(repeated))
         largest = jnp.max(jnp.where(probabilities > 0, values, -jnp.inf), axis=1, keepdims=True)
@@ -179,17 +179,12 @@ class Mixture(Distribution):
         words, of_components = self._flat_components().has_stein_identity()
         return words, jnp.all(self._by_component(of_components), axis=1)
 
-    def cdf(self, targets: jax.Array) -> jax.Array:
-        """P(Y <= targets[i]), the weighted sum over the components, ``[n]``."""
-        return self._average_at(targets, lambda components, y: components.cdf(y))
-
-    def survival(self, targets: jax.Array) -> jax.Array:
-        """P(Y > targets[i]), the weighted sum over the components, ``[n]``."""
-        return self._average_at(targets, lambda components, y: components.survival(y))
+    def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The weighted sums of those of the components."""
+        return self._average_at(targets, lambda components, y: components.tails(y))
 
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        before = self._average_at(targets, lambda components, y: components.cdf_jump(y)[0])
-        return before, self._average_at(targets, lambda components, y: components.cdf_jump(y)[1])
+        return self._average_at(targets, lambda components, y: components.cdf_jump(y))
 
     @property
     def is_ordered(self) -> bool:
@@ -310,15 +305,16 @@ class Mixture(Distribution):
         """The weights of the components, ``[n, K]``."""
         return jax.vmap(Mixture.probabilities)(self)
 
-    def _average_at(
-        self, targets: jax.Array, function: Callable[[Any, jax.Array], jax.Array]
-    ) -> jax.Array:
-        """The weighted mean of a function of the components and their targets, ``[n]``."""
+    def _average_at(self, targets: jax.Array, function: Callable[[Any, jax.Array], Any]) -> Any:
+        """The weighted means of what a function of the components and targets returns, ``[n]``."""
         p = widened(self)
         weights = p._weights()
         repeated = jnp.repeat(targets, weights.shape[1], axis=0)
-        values = p._by_component(function(p._flat_components(), repeated))
-        return jnp.sum(weights * values, axis=1) / jnp.sum(weights, axis=1)
+
+        def average(values: jax.Array) -> jax.Array:
+            return jnp.sum(weights * p._by_component(values), axis=1) / jnp.sum(weights, axis=1)
+
+        return jax.tree.map(average, function(p._flat_components(), repeated))
 
     def _ends_of_support(self, level: jax.Array) -> jax.Array:
         """The largest possible target where the level is 1, else the smallest one."""
@@ -378,7 +374,7 @@ def _width(
     p = widened(mixture)
     within, centers = (p._by_component(f(p._flat_components())) for f in (width, center))
     total = jnp.hypot(within, centers - p._average(centers)[:, None])
-    return jax.vmap(root_mean_square)(jax.vmap(Mixture.probabilities)(p), total)
+    return jax.vmap(root_mean_square)(p._weights(), total)
 
 
 def _component_axes(axes: str) -> str:

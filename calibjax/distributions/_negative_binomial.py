@@ -9,9 +9,9 @@ from jax.scipy import special
 
 from calibjax._numbers import (
     MANY_COUNTS,
+    NONNEGATIVE,
+    POSITIVE,
     complex_exponential,
-    is_nonnegative,
-    is_positive,
     safe_sqrt,
     stirling_remainder,
 )
@@ -59,13 +59,8 @@ class NegativeBinomial(Counts):
     max_count: int | None = static(default=None)
 
     shapes = {"mu": "n", "concentration": "n"}
+    conditions = {"mu": NONNEGATIVE, "concentration": POSITIVE}
     untempered = ", of which a power is no negative binomial distribution"
-
-    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        return {
-            "mu": ("nonnegative and finite", is_nonnegative(self.mu)),
-            "concentration": ("positive and finite", is_positive(self.concentration)),
-        }
 
     def mean(self) -> jax.Array:
         """The means, ``[n]``."""
@@ -78,32 +73,20 @@ class NegativeBinomial(Counts):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Counts ``[*shape, n]``, at most some 2e9."""
-        p, (rate_key, count_key) = widened(self), jax.random.split(key)
-        shape = (*shape, *p.mu.shape)
-        r = jnp.broadcast_to(p.concentration, shape)
+        p, (rate_key, count_key) = self.repeated(shape), jax.random.split(key)
+        r = p.concentration
         # A rate may be too small for its dtype, but hardly its logarithm.
-        log_rate = (
-            jax.random.loggamma(rate_key, r, dtype=r.dtype)
-            - jnp.log(r)
-            + jnp.log(p.mu)[*[None] * (len(shape) - 1)]
-        )
+        log_rate = jax.random.loggamma(rate_key, r, dtype=r.dtype) - jnp.log(r) + jnp.log(p.mu)
         rate = jnp.minimum(jnp.exp(log_rate), _LARGEST_RATE)
-        return jax.random.poisson(count_key, rate, shape, jnp.int32)
+        return jax.random.poisson(count_key, rate, dtype=jnp.int32)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log probability at targets ``[n]``, ``[n]``."""
         p = widened(self)
         return log_probability(targets, p.mu, p.concentration)
 
-    def cdf(self, targets: jax.Array) -> jax.Array:
-        """P(Y <= targets[i]), ``[n]``: 1 - I_q(targets[i] + 1, r) for q = m / (m + r)."""
-        return self.tails(targets)[0]
-
-    def survival(self, targets: jax.Array) -> jax.Array:
-        """P(Y > targets[i]), ``[n]``: I_q(targets[i] + 1, r) for q = m / (m + r)."""
-        return self.tails(targets)[1]
-
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """1 - I_q(targets[i] + 1, r) and I_q(targets[i] + 1, r), for q = m / (m + r)."""
         p = widened(self)
         return tails(widened_integers(targets), p.mu, p.concentration)
 

@@ -1,8 +1,12 @@
-r"""Normal predictions, of numbers or of independent coordinates, with a Gaussian target kernel.
+r"""Normal predictions of numbers and of vectors, with a Gaussian target kernel.
 
-In units of the lengthscale, with variance v = sigma^2 and d = mu - y,
-E k(Z, y) = prod_c (1 + v)^{-1/2} exp(-d^2 / (2 (1 + v))), and Z - Z' is normal, so that two
-predictions only add their variances.
+In units of the lengthscale, with variance v = sigma^2 and d = mu - y, numbers and independent
+coordinates have E k(Z, y) = prod_c (1 + v)^{-1/2} exp(-d^2 / (2 (1 + v))), and Z - Z' is normal, so
+that two predictions only add their variances.
+
+With a covariance V and b = mu - y, E k(Z, y) = |I + V|^{-1/2} exp(-b^T (I + V)^{-1} b / 2), and
+that of Z - Z' is V + V'.  A tile is computed row by row in arrays ``[d, d, pairs]``: a CPU runs
+fastest along the last axis, and the d^2 numbers of each pair are in memory for one row only.
 """
 
 import functools
@@ -12,15 +16,13 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._loops import row_by_row
-from calibjax._numbers import SMALL, reciprocal, small_expm1
-from calibjax.distributions._normal import MultivariateNormalDiag, Normal
-from calibjax.expectations import (
-    inner_product,
-    mean_embedding,
-    residual_product,
-    residual_product_tile,
-    squared_embedding_distance,
+from calibjax._numbers import POSITIVE, SMALL, reciprocal, small_expm1, valid_or_nan
+from calibjax.distributions._normal import (
+    MultivariateNormalDiag,
+    MultivariateNormalFullCovariance,
+    Normal,
 )
+from calibjax.expectations import register_row_by_row, register_rules, squared_distance_tile
 from calibjax.kernels import GaussianKernel, in_lengthscales
 
 Law = Normal | MultivariateNormalDiag
@@ -37,35 +39,16 @@ def normal_gaussian_inner(p: Law, kernel: GaussianKernel, q: Law) -> jax.Array:
 
 
 def normal_gaussian_residual(
-    p: Law, kernel: GaussianKernel, y: jax.Array, q: Law, z: jax.Array
+    p: Normal, kernel: GaussianKernel, y: jax.Array, q: Normal, z: jax.Array
 ) -> jax.Array:
-    """The four terms of h, without cancellation where the predictions are narrow.
-
-    With D = mu - mu', a term with mean D + t and variance v is exp(-D^2/2) r exp(e) with
-    r = (1 + v)^{-1/2} and e = (v D^2 - 2 t D - t^2) / (2 (1 + v)).  If all four e are small, which
-    narrow predictions make them, h is exp(-D^2/2) times a difference of r exp(e) - 1 =
-    r expm1(e) + (r - 1); elsewhere it is the difference of the terms themselves.
-    """
-    p_loc, p_scale, q_loc, q_scale, y, z = in_lengthscales(
-        kernel, *_parameters(p), *_parameters(q), y, z
-    )
-    numbers = p_loc, jnp.square(p_scale), y, q_loc, jnp.square(q_scale), z
-    return (_residual_of_numbers if p_loc.ndim == 0 else _residual)(*numbers)
+    """The four terms of h of numbers, as for vectors."""
+    return _residual_of_numbers(*_moments(p, kernel, y), *_moments(q, kernel, z))
 
 
-@residual_product_tile.register(MultivariateNormalDiag, GaussianKernel)
-def diag_gaussian_residual_tile(
-    ps: MultivariateNormalDiag,
-    kernel: GaussianKernel,
-    ys: jax.Array,
-    qs: MultivariateNormalDiag,
-    zs: jax.Array,
-) -> jax.Array:
-    def numbers(p, y):
-        loc, scale, y = in_lengthscales(kernel, *_parameters(p), y)
-        return loc, jnp.square(scale), y
-
-    return row_by_row(_residual, jax.vmap(numbers)(ps, ys), jax.vmap(numbers)(qs, zs))
+def _moments(p: Law, kernel: GaussianKernel, y: jax.Array) -> tuple[jax.Array, ...]:
+    """Location, variance and target, in units of the lengthscale."""
+    loc, scale, y = in_lengthscales(kernel, *_parameters(p), y)
+    return loc, jnp.square(scale), y
 
 
 # What follows is for numbers, or for vectors, coordinates first, of pairs on any further axes.
@@ -77,6 +60,13 @@ def _sum(x: jax.Array) -> jax.Array:
 
 
 def _residual(p_loc, p_variance, y, q_loc, q_variance, z) -> jax.Array:
+    """The four terms of h, without cancellation where the predictions are narrow.
+
+    With D = mu - mu', a term with mean D + t and variance v is exp(-D^2/2) r exp(e) with
+    r = (1 + v)^{-1/2} and e = (v D^2 - 2 t D - t^2) / (2 (1 + v)).  If all four e are small, which
+    narrow predictions make them, h is exp(-D^2/2) times a difference of r exp(e) - 1 =
+    r expm1(e) + (r - 1); elsewhere it is the difference of the terms themselves.
+    """
     is_near, common, near, far = _terms(p_loc, p_variance, y, q_loc, q_variance, z)
     return jnp.where(is_near, common * alternating(near), alternating(far))
 
@@ -189,7 +179,111 @@ def alternating(terms: Sequence[jax.Array] | jax.Array) -> jax.Array:
 
 
 for family in (Normal, MultivariateNormalDiag):
-    mean_embedding.register(family, GaussianKernel)(normal_gaussian_mean)
-    inner_product.register(family, GaussianKernel)(normal_gaussian_inner)
-    residual_product.register(family, GaussianKernel)(normal_gaussian_residual)
-    squared_embedding_distance.register(family, GaussianKernel)(normal_gaussian_squared_distance)
+    register_rules(
+        family,
+        GaussianKernel,
+        mean_embedding=normal_gaussian_mean,
+        inner_product=normal_gaussian_inner,
+        squared_embedding_distance=normal_gaussian_squared_distance,
+    )
+register_rules(Normal, GaussianKernel, residual_product=normal_gaussian_residual)
+register_row_by_row(MultivariateNormalDiag, GaussianKernel, _moments, _residual)
+
+
+# Correlated coordinates.  The functions below take vectors ``[d, …]`` and matrices ``[d, d, …]``
+# with any axes of pairs.
+
+Full = MultivariateNormalFullCovariance
+
+
+def _full_moments(
+    p: Full, kernel: GaussianKernel, y: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Location, exactly symmetric covariance and target (if any), in units of the lengthscale."""
+    loc, y = in_lengthscales(kernel, p.loc, p.loc if y is None else y)
+    scale = jnp.broadcast_to(valid_or_nan(POSITIVE, kernel.lengthscale, "lengthscale"), p.loc.shape)
+    covariance = p.covariance_matrix / (scale[:, None] * scale[None, :])
+    return loc, (covariance + covariance.T) / 2, y
+
+
+def full_gaussian_mean(p: Full, kernel: GaussianKernel, y: jax.Array) -> jax.Array:
+    loc, covariance, y = _full_moments(p, kernel, y)
+    return _full_expectation(covariance, loc - y)
+
+
+def full_gaussian_inner(p: Full, kernel: GaussianKernel, q: Full) -> jax.Array:
+    return _inner_from_moments(*_full_moments(p, kernel)[:2], *_full_moments(q, kernel)[:2])
+
+
+def full_gaussian_squared_distance_tile(ps: Full, kernel: GaussianKernel, qs: Full) -> jax.Array:
+    def inner(ps: Full, kernel: GaussianKernel, qs: Full) -> jax.Array:
+        moments = jax.vmap(lambda p: _full_moments(p, kernel)[:2])
+        return row_by_row(_inner_from_moments, moments(ps), moments(qs))
+
+    return squared_distance_tile(ps, kernel, qs, inner)
+
+
+def _inner_from_moments(p_loc, p_covariance, q_loc, q_covariance) -> jax.Array:
+    return _full_expectation(p_covariance + q_covariance, p_loc - q_loc)
+
+
+def _full_residual(p_loc, p_covariance, y, q_loc, q_covariance, z) -> jax.Array:
+    """`residual_product` without cancellation where the predictions are narrow.
+
+    The derivation is the one of `_residual`, for matrices.  A term with mean D + t
+    and covariance V is exp(-|D|^2 / 2) r exp(e) with r = |I + V|^{-1/2} and
+    2 e = (D + t)^T V (I + V)^{-1} (D + t) - 2 t^T D - |t|^2.
+    """
+    between, u, w = p_loc - q_loc, y - p_loc, z - q_loc
+    both = p_covariance + q_covariance
+    shifts = _broadcast_and_stack(1, u - w, -w, u, jnp.zeros_like(between))
+    covariances = _broadcast_and_stack(2, jnp.zeros_like(both), p_covariance, q_covariance, both)
+    between = between[:, None]
+    log_det, quadratic, gain = _log_det_and_forms(covariances, between + shifts)
+
+    e = (gain - jnp.sum(shifts * (2 * between + shifts), axis=0)) / 2
+    r, r_minus_1 = jnp.exp(-log_det / 2), jnp.expm1(-log_det / 2)
+    near = alternating(r * small_expm1(e) + r_minus_1)
+    far = alternating(r * jnp.exp(-quadratic / 2))
+    common = jnp.exp(-jnp.sum(jnp.square(between[:, 0]), axis=0) / 2)
+    return jnp.where(jnp.all(jnp.abs(e) < SMALL, axis=0), common * near, far)
+
+
+def _broadcast_and_stack(axis: int, *terms: jax.Array) -> jax.Array:
+    return jnp.stack(jnp.broadcast_arrays(*terms), axis=axis)
+
+
+def _full_expectation(covariance: jax.Array, b: jax.Array) -> jax.Array:
+    """E exp(-|X|^2 / 2) for X normal with mean b."""
+    log_det, quadratic, _ = _log_det_and_forms(covariance, b)
+    return jnp.exp(-(log_det + quadratic) / 2)
+
+
+def _log_det_and_forms(v: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """log |I + V|, b^T (I + V)^{-1} b and b^T V (I + V)^{-1} b.
+
+    Gaussian elimination of I + V, one coordinate after the other, which stores V instead of I + V:
+    the logarithm and the last form keep all digits where V is small.  V is ``[d, d, …]`` and b is
+    ``[d, …]``.
+    """
+    log_det = quadratic = gain = jnp.zeros(b.shape[1:], b.dtype)
+    while b.size:
+        pivot, column = v[0, 0], v[1:, 0]
+        solved = b[0] / (1 + pivot)
+        rest = b[1:] - column * solved[None]
+        log_det += jnp.log1p(pivot)
+        quadratic += b[0] * solved
+        gain += solved * (pivot * b[0] + jnp.sum(column * (b[1:] + rest), axis=0))
+        v = v[1:, 1:] - column[:, None] * (column / (1 + pivot)[None])[None, :]
+        b = rest
+    return log_det, quadratic, gain
+
+
+register_rules(
+    Full,
+    GaussianKernel,
+    mean_embedding=full_gaussian_mean,
+    inner_product=full_gaussian_inner,
+    squared_embedding_distance_tile=full_gaussian_squared_distance_tile,
+)
+register_row_by_row(Full, GaussianKernel, _full_moments, _full_residual)

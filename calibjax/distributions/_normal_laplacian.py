@@ -18,14 +18,14 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from calibjax._loops import in_one_loop, row_by_row, with_fusion_hints
+from calibjax._loops import in_one_loop, with_fusion_hints
 from calibjax._numbers import absolute, erfcx, erfcx_and_slope, mirrored
 from calibjax.distributions._normal import MultivariateNormalDiag, Normal
 from calibjax.expectations import (
     inner_product,
     mean_embedding,
-    residual_product,
-    residual_product_tile,
+    register_row_by_row,
+    register_rules,
 )
 from calibjax.kernels import LaplacianKernel, Matern32Kernel, Matern52Kernel, in_lengthscales
 
@@ -119,31 +119,6 @@ def diag_laplacian_inner(
     return jnp.prod(normal_laplacian_inner(pair[0], kernel, pair[1]))
 
 
-@residual_product.register(MultivariateNormalDiag, LaplacianKernel)
-def diag_laplacian_residual(
-    p: MultivariateNormalDiag,
-    kernel: LaplacianKernel,
-    y: jax.Array,
-    q: MultivariateNormalDiag,
-    z: jax.Array,
-) -> jax.Array:
-    return _vector_residual(*_in_lengthscales(p, kernel, y), *_in_lengthscales(q, kernel, z))
-
-
-@residual_product_tile.register(MultivariateNormalDiag, LaplacianKernel)
-def diag_laplacian_residual_tile(
-    ps: MultivariateNormalDiag,
-    kernel: LaplacianKernel,
-    ys: jax.Array,
-    qs: MultivariateNormalDiag,
-    zs: jax.Array,
-) -> jax.Array:
-    in_lengthscales = jax.vmap(_in_lengthscales, (0, None, 0))
-    return row_by_row(
-        _vector_residual, in_lengthscales(ps, kernel, ys), in_lengthscales(qs, kernel, zs)
-    )
-
-
 def _in_lengthscales(
     p: MultivariateNormalDiag, kernel: LaplacianKernel, y: jax.Array
 ) -> list[jax.Array]:
@@ -204,10 +179,19 @@ def _hypotenuse_jvp(primals, tangents):
     return h, (a / h) * a_tangent + (b / h) * b_tangent
 
 
-mean_embedding.register(Normal, LaplacianKernel)(normal_laplacian_mean)
-inner_product.register(Normal, LaplacianKernel)(normal_laplacian_inner)
-mean_embedding.register(MultivariateNormalDiag, LaplacianKernel)(diag_laplacian_mean)
-inner_product.register(MultivariateNormalDiag, LaplacianKernel)(diag_laplacian_inner)
+register_rules(
+    Normal,
+    LaplacianKernel,
+    mean_embedding=normal_laplacian_mean,
+    inner_product=normal_laplacian_inner,
+)
+register_rules(
+    MultivariateNormalDiag,
+    LaplacianKernel,
+    mean_embedding=diag_laplacian_mean,
+    inner_product=diag_laplacian_inner,
+)
+register_row_by_row(MultivariateNormalDiag, LaplacianKernel, _in_lengthscales, _vector_residual)
 
 
 def _derivatives_in_g(g: float, difference: jax.Array, scale: jax.Array) -> list[jax.Array]:

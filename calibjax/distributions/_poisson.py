@@ -9,8 +9,8 @@ from jax.scipy import special
 
 from calibjax._numbers import (
     MANY_COUNTS,
+    NONNEGATIVE,
     complex_exponential,
-    is_nonnegative,
     safe_sqrt,
     stirling_remainder,
 )
@@ -50,10 +50,8 @@ class Poisson(Counts):
     max_count: int | None = static(default=None)
 
     shapes = {"rate": "n"}
+    conditions = {"rate": NONNEGATIVE}
     untempered = ", of which a power is no Poisson distribution"
-
-    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        return {"rate": ("nonnegative and finite", is_nonnegative(self.rate))}
 
     def mean(self) -> jax.Array:
         """The rates, ``[n]``."""
@@ -71,15 +69,8 @@ class Poisson(Counts):
         """The log probability at targets ``[n]``, ``[n]``."""
         return log_probability(targets, widened(self.rate))
 
-    def cdf(self, targets: jax.Array) -> jax.Array:
-        """P(Y <= targets[i]), ``[n]``, the probability that a gamma variable is above the rate."""
-        return self.tails(targets)[0]
-
-    def survival(self, targets: jax.Array) -> jax.Array:
-        """P(Y > targets[i]), ``[n]``, the probability that a gamma variable is below the rate."""
-        return self.tails(targets)[1]
-
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Those of a gamma variable, the time of the next event, at the rate."""
         return tails(widened_integers(targets), widened(self.rate))
 
     def probability(self, count: jax.Array) -> jax.Array:

@@ -8,9 +8,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._check import check_flag
+from calibjax._distribution import Distribution, of_part
 from calibjax._numbers import UnitInterval, interval, is_finite, with_levels
 from calibjax._struct import set_fields, static, struct, widened, widest_dtype
-from calibjax.distributions._places import Places
 from calibjax.distributions._univariate import Univariate
 from calibjax.kernels import EmbeddingDistance
 
@@ -115,13 +115,8 @@ class Quantiles(Univariate):
         words = "finite and nondecreasing along the levels (sort=True sorts them)"
         return {"values": (words, ordered & is_finite(self.values).all(axis=1))}
 
-    def cdf(self, targets: jax.Array) -> jax.Array:
-        """P(Y <= targets), ``[n]``."""
-        return jax.vmap(lambda p, y: p._piece(y)[0])(*widened((self, targets)))
-
-    def survival(self, targets: jax.Array) -> jax.Array:
-        """P(Y > targets), ``[n]``."""
-        return jax.vmap(lambda p, y: p._piece(y)[1])(*widened((self, targets)))
+    def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jax.vmap(lambda p, y: p._piece(y)[:2])(*widened((self, targets)))
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
@@ -175,8 +170,8 @@ class Quantiles(Univariate):
     def pieces_of_pit(self) -> tuple[float, ...]:
         return tuple(self.levels)
 
-    def law_of_pit(self) -> Places:
-        return Places(self, self.levels)
+    def pit_distribution(self) -> "PITOfQuantiles":
+        return PITOfQuantiles(self, self.levels)
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """The continuous ranked probability score, ``[n]``: the cdf is linear in each piece."""
@@ -194,8 +189,8 @@ class Quantiles(Univariate):
         tail, tail_weights = np.polynomial.laguerre.laggauss(_TAIL_ATOMS)
         size = max(2, -(-_LEAST_ATOMS // (len(self.levels) - 1)))
         piece, piece_weights = np.polynomial.legendre.leggauss(size)
-        place = jnp.asarray((1 + piece) / 2, dtype)
-        inner = self.values[:-1, None] + jnp.diff(self.values)[:, None] * place[None, :]
+        share = jnp.asarray((1 + piece) / 2, dtype)
+        inner = self.values[:-1, None] + jnp.diff(self.values)[:, None] * share[None, :]
         below = self.values[0] - first * jnp.asarray(tail, dtype)
         above = self.values[-1] + last * jnp.asarray(tail, dtype)
         weights = np.concatenate(
@@ -312,3 +307,57 @@ def _tail(mass: jax.Array, scale: jax.Array, excess: jax.Array) -> jax.Array:
     excess = jnp.maximum(excess, 0.0)
     fallen = jnp.where(scale > 0, -jnp.expm1(-excess / jnp.where(scale > 0, scale, 1.0)), 1.0)
     return jnp.square(mass) * scale / 2 + excess - 2 * mass * scale * fallen
+
+
+@struct
+class PITOfQuantiles(Distribution):
+    """U = F(Y), uniform in [0, 1], of which the levels on both sides are judged.
+
+    Args:
+        quantiles: the predictions, which kernels on predictions compare.
+        levels: their K levels.
+    """
+
+    quantiles: Distribution
+    levels: Sequence[float] = static()
+
+    shapes = {"quantiles.values": "n k"}
+    has_atoms = True
+
+    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
+        return of_part("quantiles", self.quantiles.constraints())
+
+    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
+        return "in [0, 1]", (targets >= 0) & (targets <= 1)
+
+    def mean(self) -> jax.Array:
+        return jnp.full_like(self.quantiles.location(), 1 / 2)
+
+    def variance(self) -> jax.Array:
+        return jnp.full_like(self.quantiles.location(), 1 / 12)
+
+    def location(self) -> jax.Array:
+        """The location of the quantiles."""
+        return self.quantiles.location()
+
+    def spread(self) -> jax.Array:
+        """The spread of the quantiles."""
+        return self.quantiles.spread()
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        (values,) = jax.tree.leaves(self)
+        return jax.random.uniform(key, (*shape, values.shape[0]), widest_dtype(values))
+
+    @property
+    def pieces_of_pit(self) -> tuple[float, ...]:
+        return tuple(self.levels)
+
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(U <= u) = u."""
+        return targets
+
+    def unit_interval(self, targets: jax.Array) -> UnitInterval:
+        """The levels on both sides of a PIT: a forecast says no more about it."""
+        levels = jnp.array([0.0, *self.levels, 1.0], targets.dtype)
+        cell = jnp.sum(targets[:, None] > levels[None, 1:-1], axis=1, dtype=jnp.int32)
+        return interval(levels[cell], levels[cell + 1])

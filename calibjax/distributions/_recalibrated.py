@@ -8,16 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr, ndtri
 
-from calibjax._distribution import Distribution
+from calibjax._distribution import Distribution, of_part
 from calibjax._numbers import normal_score, with_levels
 from calibjax._parameters import family_name
 from calibjax._struct import set_fields, static, struct, widened
-from calibjax.distributions._laplace import Laplace
 from calibjax.distributions._mixture import Mixture
-from calibjax.distributions._normal import Normal
-from calibjax.distributions._univariate import Univariate
-
-_FAMILIES = (Univariate, Normal, Laplace, Mixture)
+from calibjax.distributions._univariate import LocationScale, Univariate
 
 
 @struct
@@ -76,7 +72,9 @@ class Recalibrated(Univariate):
     @staticmethod
     def check_base(name: str, base: Any) -> None:
         """A TypeError unless an argument of this name is predictions of a number with a density."""
-        is_known = isinstance(base, _FAMILIES) and base.target_shape == "n"
+        is_known = (
+            isinstance(base, (Univariate, LocationScale, Mixture)) and base.target_shape == "n"
+        )
         if not is_known or base.target_kind != "real":
             actual = family_name(base) if isinstance(base, Distribution) else type(base).__name__
             raise TypeError(
@@ -86,46 +84,35 @@ class Recalibrated(Univariate):
 
     @property
     def shapes(self) -> dict[str, str]:
-        of_base = {f"base.{name}": axes for name, axes in self.base.shapes.items()}
-        return of_base | {"probabilities": "n levels"}
+        return of_part("base", self.base.shapes) | {"probabilities": "n levels"}
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        of_base = self.base.constraints().items()
         p = self.probabilities
         inside = ((p > 0) & (p < 1)).all(axis=-1)
         increasing = (p[..., 1:] > p[..., :-1]).all(axis=-1)
-        return {
-            **{f"base.{name}": condition for name, condition in of_base},
-            "probabilities": ("increasing and in (0, 1)", inside & increasing),
-        }
+        own = {"probabilities": ("increasing and in (0, 1)", inside & increasing)}
+        return of_part("base", self.base.constraints()) | own
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         return self.base.supports(targets)
 
-    def cdf(self, targets: jax.Array) -> jax.Array:
-        """P(Y <= targets), ``[n]``."""
-        below, above = self._outside(targets)
-        return jnp.where(below, 0.0, jnp.where(above, 1.0, ndtr(self._score_of(targets)[1])))
-
-    def survival(self, targets: jax.Array) -> jax.Array:
-        """P(Y > targets), ``[n]``."""
-        below, above = self._outside(targets)
-        return jnp.where(below, 1.0, jnp.where(above, 0.0, ndtr(-self._score_of(targets)[1])))
-
-    def _outside(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Whether targets are beyond all numbers that the base knows, ``[n]``.
-
-        Nothing is there; else a steep map would have some of its mass at infinity.
-        """
+    def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         p, targets = widened((self, targets))
         below, above = p.base.tails(targets)
+        score = p._score_of(below, above)[1]
+        # Nothing is beyond all numbers that the base knows; else a steep map would have some of its
+        # mass at infinity.
         least = jnp.finfo(below.dtype).tiny
-        return below <= least, above <= least
+        before, after = below <= least, above <= least
+        return (
+            jnp.where(before, 0.0, jnp.where(after, 1.0, ndtr(score))),
+            jnp.where(before, 1.0, jnp.where(after, 0.0, ndtr(-score))),
+        )
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
         p, targets = widened((self, targets))
-        z, moved, slope = p._score_of(targets)
+        z, moved, slope = p._score_of(*p.base.tails(targets))
         return p.base.log_prob(targets) + (z**2 - moved**2) / 2 + jnp.log(slope)
 
     def has_stein_identity(self) -> tuple[str, jax.Array]:
@@ -142,12 +129,11 @@ class Recalibrated(Univariate):
         inside = jnp.clip(ndtr(z), limits.tiny, 1 - limits.epsneg)
         return p.base.quantile(jnp.where((level > 0) & (level < 1), inside, level))
 
-    def _score_of(self, targets: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def _score_of(self, below: jax.Array, above: jax.Array) -> tuple[jax.Array, ...]:
         """Normal scores of F(y) and of G(F(y)), and the slope of one in the other, ``[n]``."""
-        p, targets = widened((self, targets))
-        z = normal_score(*p.base.tails(targets))
-        scores = jnp.broadcast_to(p._scores(), p._moved().shape)
-        return z, *line_through(scores, p._moved(), z)
+        z = normal_score(below, above)
+        scores = jnp.broadcast_to(self._scores(), self._moved().shape)
+        return z, *line_through(scores, self._moved(), z)
 
     def _scores(self) -> jax.Array:
         return ndtri(jnp.asarray(self.levels, self.probabilities.dtype))[None]

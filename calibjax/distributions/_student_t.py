@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._numbers import (
-    is_finite,
-    is_positive,
+    POSITIVE,
     log_gamma_step,
     mean_by_gauss,
     mirrored,
@@ -47,23 +46,16 @@ class StudentT(Univariate):
     loc: jax.Array
     scale: jax.Array
 
-    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        return {
-            "df": ("positive and finite", is_positive(self.df)),
-            "loc": ("finite", is_finite(self.loc)),
-            "scale": ("positive and finite", is_positive(self.scale)),
-        }
+    is_symmetric = True
+    conditions = {"df": POSITIVE, "scale": POSITIVE}
 
     def mean(self) -> jax.Array:
         """The means ``[n]``, NaN where df <= 1."""
         p = widened(self)
         return jnp.where(p.df > 1, p.loc, jnp.nan)
 
-    def variance(self) -> jax.Array:
-        """The variances ``[n]``, infinite where 1 < df <= 2 and NaN where df <= 1."""
-        return jnp.square(self.standard_deviation())
-
     def standard_deviation(self) -> jax.Array:
+        """The standard deviations ``[n]``, infinite where 1 < df <= 2 and NaN where df <= 1."""
         p = widened(self)
         ratio = jnp.where(p.df > 2, p.df / jnp.where(p.df > 2, p.df - 2, 1.0), jnp.inf)
         return jnp.where(p.df > 1, p.scale * jnp.sqrt(ratio), jnp.nan)
@@ -78,27 +70,20 @@ class StudentT(Univariate):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``, limited to the finite numbers of their dtype."""
-        p = widened(self)
-        leading = (None,) * len(shape)
-        size = (*shape, *p.df.shape)
-        t = jax.random.t(key, jnp.broadcast_to(p.df[leading], size), size, p.df.dtype)
+        p = self.repeated(shape)
+        t = jax.random.t(key, p.df, p.df.shape, p.df.dtype)
         most = jnp.finfo(t.dtype).max
-        return jnp.clip(p.loc[leading] + p.scale[leading] * t, -most, most)
+        return jnp.clip(p.loc + p.scale * t, -most, most)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
         p, targets = widened((self, targets))
         return log_density(p.df, quotient(targets - p.loc, p.scale)) - jnp.log(p.scale)
 
-    def cdf(self, targets: jax.Array) -> jax.Array:
-        """P(Y <= targets), ``[n]``."""
+    def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         p, targets = widened((self, targets))
-        return cdf(p.df, quotient(targets - p.loc, p.scale))
-
-    def survival(self, targets: jax.Array) -> jax.Array:
-        """P(Y > targets), ``[n]``."""
-        p, targets = widened((self, targets))
-        return cdf(p.df, quotient(p.loc - targets, p.scale))
+        t = quotient(targets - p.loc, p.scale)
+        return cdf(p.df, t), cdf(p.df, -t)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``, by bisection on the cdf; -inf at level 0 and inf at level 1."""
@@ -231,8 +216,8 @@ def crps_beside_sign(df: jax.Array, t: jax.Array) -> jax.Array:
     near = jnp.where(is_near, n, 1.0)
 
     def slope_between(x: jax.Array) -> jax.Array:
-        places = near[None] / 2 + x * (near[None] - 1) / 2
-        return jax.jvp(log_gamma_step, (places,), (jnp.ones_like(places),))[1]
+        points = near[None] / 2 + x * (near[None] - 1) / 2
+        return jax.jvp(log_gamma_step, (points,), (jnp.ones_like(points),))[1]
 
     slope = mean_by_gauss(slope_between, 5, n)
     slope = jnp.where(is_near, slope, 2 * gap / jnp.where(is_near, 1.0, n - 1))

@@ -10,6 +10,7 @@ import numpy as np
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import (
+    NONNEGATIVE,
     TOLERANCE,
     UnitInterval,
     is_finite,
@@ -85,8 +86,7 @@ class SurvivalCurve(Distribution):
     probs: jax.Array
 
     shapes = {"times": "n k", "probs": "n k"}
-    target_shape = "n"
-    target_kind = "real"
+    condition_on_targets = NONNEGATIVE
     has_atoms = True
     compared_with_targets = ("times",)
     untempered = ", whose density after the last time is not known"
@@ -146,9 +146,6 @@ class SurvivalCurve(Distribution):
             ),
         }
 
-    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        return "nonnegative and finite", is_nonnegative(targets)
-
     def restricted(self, targets: jax.Array) -> jax.Array:
         """Targets, or the last time if that is before them."""
         p, targets = widened((self, targets))
@@ -158,11 +155,8 @@ class SurvivalCurve(Distribution):
         """The means of min(Y, last time), ``[n]``."""
         return self.times[:, -1] * jax.vmap(lambda p: p._cells().moments()[0])(widened(self))
 
-    def variance(self) -> jax.Array:
-        """The variances of min(Y, last time), ``[n]``."""
-        return jnp.square(self.standard_deviation())
-
     def standard_deviation(self) -> jax.Array:
+        """The standard deviations of min(Y, last time), ``[n]``."""
         variance = jax.vmap(lambda p: p._cells().moments()[1])(widened(self))
         return self.times[:, -1] * safe_sqrt(variance)
 
@@ -191,13 +185,9 @@ class SurvivalCurve(Distribution):
         """The density of linear pieces of a cdf jumps."""
         return "a continuous density", jnp.zeros(len(self), bool)
 
-    def cdf(self, targets: jax.Array) -> jax.Array:
-        """P(Y <= targets), ``[n]``: linear in each cell, and constant after the last time."""
-        return jax.vmap(lambda p, y: p._cells().tails(y)[0])(*widened((self, targets)))
-
-    def survival(self, targets: jax.Array) -> jax.Array:
-        """P(Y > targets), ``[n]``: linear in each cell, and constant after the last time."""
-        return jax.vmap(lambda p, y: p._cells().tails(y)[1])(*widened((self, targets)))
+    def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Both are linear in each cell, and constant after the last time."""
+        return jax.vmap(lambda p, y: p._cells().tails(y))(*widened((self, targets)))
 
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The limits of the cdf, which jumps at 0, and somewhere after the last time."""

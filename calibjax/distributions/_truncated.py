@@ -3,16 +3,11 @@
 import jax
 import jax.numpy as jnp
 
-from calibjax._distribution import Distribution
+from calibjax._distribution import Distribution, of_part
 from calibjax._numbers import is_finite, with_levels
 from calibjax._struct import struct, widened, widest_dtype
-from calibjax.distributions._laplace import Laplace
-from calibjax.distributions._normal import Normal
-from calibjax.distributions._student_t import StudentT
-from calibjax.distributions._univariate import Univariate
+from calibjax.distributions._univariate import LocationScale, Univariate
 
-_FAMILIES = (Univariate, Normal, Laplace)
-_SYMMETRIC = (Normal, Laplace, StudentT)
 # The smallest tail of the base of which quantiles are found.
 _LEAST_TAIL = 1e-30
 
@@ -55,7 +50,7 @@ class Truncated(Univariate):
     compared_with_targets = ("low", "high")
 
     def _complete(self) -> None:
-        if not isinstance(self.base, _FAMILIES):
+        if not isinstance(self.base, (Univariate, LocationScale)):
             raise TypeError(
                 "base must be predictions of one real number with a density, such as Normal(loc, "
                 f"scale), got {type(self.base).__name__}."
@@ -64,19 +59,16 @@ class Truncated(Univariate):
 
     @property
     def shapes(self) -> dict[str, str]:
-        of_base = {f"base.{name}": axes for name, axes in self.base.shapes.items()}
-        return of_base | {"low": "n", "high": "n"}
+        return of_part("base", self.base.shapes) | {"low": "n", "high": "n"}
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        of_base = self.base.constraints().items()
-        return {
-            **{f"base.{name}": condition for name, condition in of_base},
+        digits = (
+            "so far above low that the probability of the interval has digits in "
+            f"{jnp.dtype(widest_dtype(self.low)).name}"
+        )
+        return of_part("base", self.base.constraints()) | {
             "low": ("below high", self.low < self.high),
-            "high": (
-                "so far above low that the probability of the interval has digits in "
-                f"{jnp.dtype(widest_dtype(self.low)).name}",
-                _has_digits(self),
-            ),
+            "high": (digits, _has_digits(self)),
         }
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
@@ -95,21 +87,19 @@ class Truncated(Univariate):
         words, of_base = self.base.has_stein_identity()
         return f"{words} without finite ends", whole & of_base
 
-    def cdf(self, targets: jax.Array) -> jax.Array:
-        """P(Y <= targets), ``[n]``."""
+    def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Both from that tail of the base which is thinner, at low or at the target."""
         p, targets = widened((self, targets))
         below, above, mass = p._mass()
-        upper = above - _survival(p.base, targets)
-        inside = jnp.where(below > 0.5, upper, _cdf(p.base, targets) - below) / mass
-        return jnp.where(targets < p.low, 0.0, jnp.where(targets > p.high, 1.0, inside))
-
-    def survival(self, targets: jax.Array) -> jax.Array:
-        """P(Y > targets), ``[n]``, from that tail of the base which is thinner at the target."""
-        p, targets = widened((self, targets))
-        of_base, mass = _cdf(p.base, targets), p._mass()[2]
-        upper = _survival(p.base, targets) - _survival(p.base, p.high)
-        inside = jnp.where(of_base > 0.5, upper, _cdf(p.base, p.high) - of_base) / mass
-        return jnp.where(targets < p.low, 1.0, jnp.where(targets > p.high, 0.0, inside))
+        of_base, rest = _tails(p.base, targets)
+        up_to, beyond = _tails(p.base, p.high)
+        lower = jnp.where(below > 0.5, above - rest, of_base - below) / mass
+        upper = jnp.where(of_base > 0.5, rest - beyond, up_to - of_base) / mass
+        is_below, is_above = targets < p.low, targets > p.high
+        return (
+            jnp.where(is_below, 0.0, jnp.where(is_above, 1.0, lower)),
+            jnp.where(is_below, 1.0, jnp.where(is_above, 0.0, upper)),
+        )
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``."""
@@ -118,11 +108,11 @@ class Truncated(Univariate):
         # At an end of the support the derivative of the base's quantile is infinite.
         inner = jnp.where((level > 0) & (level < 1), level, 0.5)
         most = 1 - jnp.finfo(level.dtype).epsneg
-        of_base, tail = below + inner * mass, _survival(p.base, p.high) + (1 - inner) * mass
-        if isinstance(p.base, _SYMMETRIC):
+        of_base, tail = below + inner * mass, _tails(p.base, p.high)[1] + (1 - inner) * mass
+        if p.base.is_symmetric:
             is_upper = of_base > 0.5
             value = p.base.quantile(jnp.where(is_upper, tail, of_base))
-            value = jnp.where(is_upper, 2 * p.base.loc - value, value)
+            value = jnp.where(is_upper, 2 * p.base.location() - value, value)
         else:
             of_base = jnp.where(below > 0.5, 1 - tail, of_base)
             value = p.base.quantile(jnp.minimum(of_base, most))
@@ -134,25 +124,23 @@ class Truncated(Univariate):
     def _mass(self) -> tuple[jax.Array, jax.Array, jax.Array]:
         """P(Y < low), P(Y > low) and P(low <= Y <= high) of the base, NaN without digits."""
         p = widened(self)
-        below, above = _cdf(p.base, p.low), _survival(p.base, p.low)
-        up_to, is_upper = _cdf(p.base, p.high), below > 0.5
-        mass = jnp.where(is_upper, above - _survival(p.base, p.high), up_to - below)
+        (below, above), (up_to, beyond) = (_tails(p.base, x) for x in (p.low, p.high))
+        is_upper = below > 0.5
+        mass = jnp.where(is_upper, above - beyond, up_to - below)
         share, least = (1e-6, 1e-10) if p.low.dtype == jnp.float64 else (0.01, 1e-4)
-        has_all = ~is_upper | isinstance(p.base, _SYMMETRIC)
+        has_all = ~is_upper | p.base.is_symmetric
         tail, least_tail = jnp.minimum(above, up_to), jnp.where(has_all, _LEAST_TAIL, least)
         return below, above, jnp.where((mass >= share * tail) & (tail >= least_tail), mass, jnp.nan)
 
 
-def _cdf(base: Distribution, x: jax.Array) -> jax.Array:
-    """The cdf of the base, where x may be infinite."""
-    finite = base.cdf(jnp.where(jnp.isfinite(x), x, 0.0))
-    return jnp.where(jnp.isfinite(x), finite, jnp.where(x > 0, 1.0, 0.0))
-
-
-def _survival(base: Distribution, x: jax.Array) -> jax.Array:
-    """P(Y > x) of the base, where x may be infinite."""
-    finite = base.survival(jnp.where(jnp.isfinite(x), x, 0.0))
-    return jnp.where(jnp.isfinite(x), finite, jnp.where(x > 0, 0.0, 1.0))
+def _tails(base: Distribution, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """P(Y <= x) and P(Y > x) of the base, where x may be infinite."""
+    is_finite = jnp.isfinite(x)
+    below, above = base.tails(jnp.where(is_finite, x, 0.0))
+    return (
+        jnp.where(is_finite, below, jnp.where(x > 0, 1.0, 0.0)),
+        jnp.where(is_finite, above, jnp.where(x > 0, 0.0, 1.0)),
+    )
 
 
 @jax.jit

@@ -1,7 +1,9 @@
-"""Predictions of one real number that are known by their quantiles or their cdf."""
+"""Predictions of one real number: by their quantiles or their cdf, or by a location and a scale."""
 
 import dataclasses
 import math
+from abc import abstractmethod
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +13,17 @@ from jax.typing import DTypeLike
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import (
+    POSITIVE,
     cdf_from_quantile,
     complex_exponential,
-    is_finite,
     quantile_from_cdf,
+    quotient,
     root_mean_square,
     with_levels,
 )
 from calibjax._struct import struct, widened, widest_dtype
 from calibjax.expectations import location_and_spread, sums_over_atoms
-from calibjax.kernels import EmbeddingDistance
+from calibjax.kernels import EmbeddingDistance, Wasserstein
 
 #: The number of points that stand for a prediction.
 N_ATOMS = 64
@@ -96,23 +99,15 @@ class Univariate(Distribution):
     2014.
     """
 
-    target_shape = "n"
-    target_kind = "real"
-
     @property
     def shapes(self) -> dict[str, str]:
         """By default each parameter is one number for each prediction."""
         return {field.name: "n" for field in dataclasses.fields(self)}
 
-    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        """By default all parameters are finite."""
-        return {name: ("finite", is_finite(getattr(self, name))) for name in self.shapes}
-
-    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        return "finite", is_finite(targets)
-
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets[i]), ``[n]``; by default the inverse of `quantile`, by bisection."""
+        if self.has_tails:
+            return super().cdf(targets)
         self._check_that_quantile_is_given()
         return cdf_from_quantile(*widened((self, targets)))
 
@@ -152,6 +147,9 @@ class Univariate(Distribution):
 
     def variance(self) -> jax.Array:
         """The variances ``[n]``, by default those of the points of the quadrature."""
+
+        if type(self).standard_deviation is not Univariate.standard_deviation:
+            return super().variance()
 
         def of_one(p: Univariate) -> jax.Array:
             points, weights = p.atoms()
@@ -213,3 +211,50 @@ def standard_normal_rule(dtype: DTypeLike) -> tuple[jax.Array, jax.Array]:
     z = np.linspace(-end, end, N_ATOMS)
     weights = np.exp(-np.square(z) / 2)
     return jnp.asarray(z, dtype), jnp.asarray(weights / weights.sum(), dtype)
+
+
+class LocationScale(Distribution):
+    """Predictions loc + scale Z, for a symmetric Z of one known distribution."""
+
+    loc: jax.Array
+    scale: jax.Array
+
+    shapes = {"loc": "n", "scale": "n"}
+    conditions = {"scale": POSITIVE}
+    is_symmetric = True
+
+    #: ``noise(key, shape, dtype)``, draws of Z.
+    noise: Callable[..., jax.Array]
+    #: P(Z <= z), with all digits of the lower tail.
+    standard_cdf: Callable[..., jax.Array]
+    #: The quantiles of Z; -inf at level 0 and inf at level 1.
+    standard_quantile: Callable[..., jax.Array]
+
+    def mean(self) -> jax.Array:
+        """The means, ``[n]``."""
+        return widened(self.loc)
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Draws ``[*shape, n]``."""
+        p = self.repeated(shape)
+        return self.noise(key, p.loc.shape, p.loc.dtype) * p.scale + p.loc
+
+    def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        p, targets = widened((self, targets))
+        z = quotient(targets - p.loc, p.scale)
+        return self.standard_cdf(z), self.standard_cdf(-z)
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """The quantiles ``[n]``; -inf at level 0 and inf at level 1."""
+        p, level = with_levels(self, level)
+        return p.loc + p.scale * self.standard_quantile(level)
+
+    def default_distance(self) -> Wasserstein:
+        return Wasserstein()
+
+    @abstractmethod
+    def wasserstein_coordinates(self) -> tuple[jax.Array, ...]:
+        """The mean and the standard deviation of *one* prediction."""
+
+    def wasserstein_embedding(self) -> jax.Array:
+        return jnp.stack(self.wasserstein_coordinates())

@@ -2,23 +2,51 @@
 
 A point x with a gap g stands for an interval of the length g, or whatever a kernel makes of it.  A
 target is a point with the gap 0.
+
+With a Gaussian kernel h is one product of vectors: sums over all pairs of points would take 65^2
+values of the kernel for each h.  In units of the lengthscale, for frequencies w_m = (m + 1/2) D
+with m >= 0, Poisson's summation formula gives
+
+    2 D sum_m phi(w_m) cos(w_m d) = sum_j (-1)^j exp(-(d + j P)^2 / 2),  P = 2 pi / D,
+
+with the normal density phi: the kernel, and copies of it at multiples of the period P.  With
+
+    r_m = exp(i w_m y) - sum_s a_s exp(i w_m x_s),
+
+the residual product of two rows is the real part of 2 D sum_m phi(w_m) r_m conj(r'_m), if all
+points are so near to one center that no copy is seen.  Targets that are further away are left out
+of r, and their part k(y, y') is added.  They must see no prediction: these are nearer to the center
+by as much as the kernel reaches.
 """
 
+import math
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import DTypeLike
 
 from calibjax._numbers import absolute
+from calibjax._sharding import Axis, all_of, as_varying
 from calibjax._struct import struct
 from calibjax.distributions._univariate import Univariate
-from calibjax.expectations import inner_product, mean_embedding, measure_of_residual, register_sums
+from calibjax.expectations import (
+    inner_product,
+    mean_embedding,
+    measure_of_residual,
+    prepare_rows,
+    register_sums,
+    residual_product_tile,
+)
 from calibjax.kernels import (
     GaussianKernel,
     LaplacianKernel,
     Lengthscaled,
     WhiteKernel,
     in_lengthscales,
+    pairwise,
 )
 
 #: Points and gaps (x, g) in units of the lengthscale, each ``[S]``.
@@ -99,14 +127,14 @@ class _OfIntervals:
     The trapezoidal rule has an error of order g^2 at the kink of exp(-|d|), for points at distances
     g.  Near the kink the kernel is 1 - |d|.  The integral of |d| over the interval of length g
     around a point is g |d|, and in the interval with the kink it is larger by (g / 2 - |d|)^2.  The
-    mean of this over all places of the kink in its interval, g^2 / 12, is no error: by the
+    mean of this over all positions of the kink in its interval, g^2 / 12, is no error: by the
     Euler-Maclaurin formula it comes from the ends of the range, where exp(-|d|) is 0 and |d| is
     not.  So the values of the kernel become
 
         exp(-|d|) - (g / 2 - |d|)_+^2 / g + (g / 12) (1 - |d| / g)_+,
 
-    where the last term adds up to g^2 / 12 for every place of the kink.  What is left is of order
-    g^3.
+    where the last term adds up to g^2 / 12 for every position of the kink.  What is left is of
+    order g^3.
 
     Gaps that are wider than the kernel take the mean of the kernel over the interval, which is
     (exp(-(|d| - g / 2)) - exp(-(|d| + g / 2))) / g outside of the interval and
@@ -144,3 +172,124 @@ def refuse_white_kernel(
 
 for function in (mean_embedding, inner_product):
     function.register(Univariate, WhiteKernel)(refuse_white_kernel)
+
+
+# Rows whose coefficients are made together, so that they stay in the nearest cache.
+_ROWS_TOGETHER = 64
+
+
+@struct
+class FourierRows:
+    """Rows: laws, and Fourier coefficients of their residuals.
+
+    Args:
+        law: the prediction.
+        coefficients: r times the root of its weight, real parts and imaginary parts, ``[2 M]``.
+        target_is_near: whether the target is part of the coefficients.
+        law_is_near: whether no target that has no coefficients sees more than a negligible part
+            of it.
+    """
+
+    law: Univariate
+    coefficients: jax.Array
+    target_is_near: jax.Array
+    law_is_near: jax.Array
+
+    def cross_fit_pairs(self) -> tuple[tuple[Univariate, "FourierRows"], ...]:
+        return ((self.law, self),)
+
+
+@prepare_rows.register(Univariate, GaussianKernel)
+def fourier_rows(ps: Univariate, kernel: GaussianKernel, ys: jax.Array, axis: Axis) -> FourierRows:
+    """The rows with their Fourier coefficients, in O(n M Q) time."""
+    (scaled,) = in_lengthscales(kernel, ys)
+    # h does not depend on the center, and has no derivative in it.
+    center = lax.stop_gradient(jnp.median(all_of(jnp.median(scaled), axis)))
+    n = ys.shape[0]
+    size = min(n, _ROWS_TOGETHER)
+    n_chunks = -(-n // size)
+    index = jnp.minimum(jnp.arange(n_chunks * size), n - 1).reshape(n_chunks, size)
+    chunks = jax.tree.map(lambda x: x[index], (ps, ys))
+
+    @jax.checkpoint
+    def chunk_coefficients(chunk):
+        ps, ys = chunk
+        return _fourier_chunk(ps, ys, kernel, center)
+
+    made = lax.map(chunk_coefficients, chunks)
+    return FourierRows(ps, *jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n], made))
+
+
+def _fourier_chunk(
+    ps: Univariate, ys: jax.Array, kernel: GaussianKernel, center: jax.Array
+) -> tuple[jax.Array, ...]:
+    def measure(p, y):
+        return residual_measure(p, kernel, y, variances)
+
+    # Rows come last, so that sums over points run along whole registers.
+    (points, v), weights = jax.vmap(measure, out_axes=1)(ps, ys)
+    step, amplitudes, radius, reach, negligible = _frequencies(points.dtype)
+    points = points - center
+    is_near = jnp.abs(points) <= radius
+    in_reach = jnp.abs(points[1:]) > radius - reach
+    law_is_near = jnp.sum(jnp.where(in_reach, -weights[1:], 0.0), axis=0) <= negligible
+    law_is_near = law_is_near & jnp.all(v == 0, axis=0)
+    weights = jnp.where(is_near, weights, 0.0)
+    # The angle of the first frequency, and by how much it grows to the next one.
+    angle = jnp.where(is_near, points, 0.0) * step
+    turn = jnp.cos(angle), jnp.sin(angle)
+    first = weights * jnp.cos(angle / 2), weights * jnp.sin(angle / 2)
+
+    def next_frequency(wave, amplitude):
+        (a, b), (c, s) = wave, turn
+        sums = amplitude * jnp.sum(a, axis=0), amplitude * jnp.sum(b, axis=0)
+        return (a * c - b * s, a * s + b * c), sums
+
+    first = as_varying(first, (ps, ys, kernel, center))
+    _, sums = lax.scan(next_frequency, first, amplitudes, unroll=4)
+    return jnp.concatenate(sums).T, is_near[0], law_is_near
+
+
+def _frequencies(dtype: DTypeLike) -> tuple[float, jax.Array, float, float, float]:
+    """D, the roots of 2 D phi(w_m), a radius, a reach, and a probability.
+
+    The frequencies end where phi has a tail within rounding.  The kernel is within rounding of 0 at
+    the reach.  Two points within the radius around the center are at least that far from the
+    nearest copy of each other.  A law has coefficients if it is further from the center than the
+    radius without the reach with at most that probability.
+    """
+    n, end, reach, negligible = (
+        (256, 7.2, 8.0, 1e-6) if dtype == jnp.float64 else (112, 5.0, 5.5, 1e-3)
+    )
+    step = end / n
+    frequencies = (np.arange(n) + 0.5) * step
+    density = np.exp(-np.square(frequencies) / 2) / math.sqrt(2 * math.pi)
+    amplitudes = jnp.asarray(np.sqrt(2 * step * density), dtype)
+    return step, amplitudes, (2 * math.pi / step - reach) / 2, reach, negligible
+
+
+@residual_product_tile.register(FourierRows, GaussianKernel)
+def fourier_residual_tile(
+    ps: FourierRows, kernel: GaussianKernel, ys: jax.Array, qs: FourierRows, zs: jax.Array
+) -> jax.Array:
+    def product(ps, kernel, ys, qs, zs):
+        return lax.dot_general(
+            ps.coefficients,
+            qs.coefficients,
+            (((1,), (1,)), ((), ())),
+            precision=lax.Precision.HIGHEST,
+        )
+
+    def product_and_far_targets(ps, kernel, ys, qs, zs):
+        both = ps.target_is_near[:, None] & qs.target_is_near[None, :]
+        far = jnp.where(both, 0.0, pairwise(kernel, ys, zs))
+        return product(ps, kernel, ys, qs, zs) + far
+
+    def sums(ps, kernel, ys, qs, zs):
+        return residual_product_tile(ps.law, kernel, ys, qs.law, zs)
+
+    laws_are_near = jnp.all(ps.law_is_near) & jnp.all(qs.law_is_near)
+    targets_are_near = jnp.all(ps.target_is_near) & jnp.all(qs.target_is_near)
+    branch = jnp.where(laws_are_near, jnp.where(targets_are_near, 0, 1), 2).astype(jnp.int32)
+    branches = product, product_and_far_targets, sums
+    return lax.switch(branch, branches, ps, kernel, ys, qs, zs)

@@ -9,7 +9,7 @@ from jax.tree_util import Partial
 
 from calibjax._check import check_array
 from calibjax._distribution import Distribution
-from calibjax._numbers import is_finite, root_mean_square
+from calibjax._numbers import root_mean_square
 from calibjax._struct import PyTree, as_pytree, set_fields, struct, widened
 from calibjax.kernels import FisherDistance
 
@@ -88,7 +88,6 @@ class Unnormalized(Distribution):
     sampler: Sampler | None = None
 
     target_shape = "n ..."
-    target_kind = "real"
     score_only = True
 
     @classmethod
@@ -139,12 +138,6 @@ class Unnormalized(Distribution):
     def shapes(self) -> dict[str, str]:
         return {name: "n ..." for name in self._named()}
 
-    def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        return {name: ("finite", _are_finite(x)) for name, x in self._named().items()}
-
-    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        return "finite", _are_finite(targets)
-
     def score(self, targets: jax.Array) -> jax.Array:
         """The scores at targets ``[n]`` or ``[n, d]``, in their shape."""
         p, targets = widened((self, targets))
@@ -179,11 +172,8 @@ class Unnormalized(Distribution):
         """The means of a few draws from the sampler; TypeError without one."""
         return jnp.mean(self._draws("mean"), axis=0)
 
-    def variance(self) -> jax.Array:
-        """The variances of a few draws from the sampler; TypeError without one."""
-        return jnp.square(self.standard_deviation())
-
     def standard_deviation(self) -> jax.Array:
+        """Those of a few draws from the sampler; TypeError without one."""
         draws = self._draws("variance")
         weights = jnp.full(len(draws), 1 / len(draws), draws.dtype)
         return root_mean_square(weights, draws - jnp.mean(draws, axis=0)[None])
@@ -224,8 +214,3 @@ def _check_like_targets(name: str, shape: tuple[int, ...], targets: tuple[int, .
             f"{name} must return an array in the shape of one target, {list(targets[1:])}, got "
             f"shape {list(shape[1:])}."
         )
-
-
-def _are_finite(x: jax.Array) -> jax.Array:
-    """Which rows are finite, ``[n]``."""
-    return is_finite(x.reshape(x.shape[0], -1)).all(axis=1)

@@ -5,7 +5,8 @@ from types import ModuleType
 import jax
 import jax.numpy as jnp
 
-from calibjax._distribution import Distribution
+from calibjax._distribution import Distribution, of_part
+from calibjax._numbers import PROBABILITY
 from calibjax._struct import struct, widened
 from calibjax.distributions._counts import Counts
 from calibjax.expectations import inner_product, mean_embedding
@@ -59,14 +60,11 @@ class ZeroInflated(Counts):
 
     @property
     def shapes(self) -> dict[str, str]:
-        return {"gate": "n"} | {f"base.{name}": axes for name, axes in self.base.shapes.items()}
+        return {"gate": "n"} | of_part("base", self.base.shapes)
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        of_base = self.base.constraints().items()
-        return {
-            "gate": ("in [0, 1]", (self.gate >= 0) & (self.gate <= 1)),
-            **{f"base.{name}": condition for name, condition in of_base},
-        }
+        gate = PROBABILITY.of_rows(self.gate)
+        return {"gate": gate} | of_part("base", self.base.constraints())
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         return self.base.supports(targets)
@@ -101,14 +99,6 @@ class ZeroInflated(Counts):
         return jnp.where(count == 0, self.gate, 0.0) + (1 - self.gate) * self.base.probability(
             count
         )
-
-    def cdf(self, targets: jax.Array) -> jax.Array:
-        """P(Y <= targets[i]), ``[n]``."""
-        return self.tails(targets)[0]
-
-    def survival(self, targets: jax.Array) -> jax.Array:
-        """P(Y > targets[i]), ``[n]``."""
-        return self.tails(targets)[1]
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         p = widened(self)

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaincc
 from jax.typing import ArrayLike
 
-from calibjax._between import Targets
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Targets
 from calibjax._rows import Data, clean, padded
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax.estimators._binning import UniformBinning

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._between import Targets
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Targets
 from calibjax._numbers import quotient
 from calibjax._rows import Data, clean, first_rows, in_dtype, padded
 from calibjax._sharding import Axis, gathered, row_by_row_on_devices

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._between import Targets
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Targets
 from calibjax._numbers import safe_sqrt
 from calibjax._rows import Data, clean
 from calibjax._sharding import Axis, optimised_on_devices

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._between import Targets
 from calibjax._check import check_flag, check_integer
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Targets
 from calibjax._numbers import quotient
 from calibjax._rows import Data, clean
 from calibjax._sharding import Axis, optimised_on_devices

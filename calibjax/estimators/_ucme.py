@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._between import Targets
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Targets
 from calibjax._rows import Data, check_locations, clean, in_dtype
 from calibjax._sharding import Axis, optimised_on_devices
 from calibjax._struct import widest_dtype

@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 
-from calibjax._between import Between, known_point
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between, known_point
 from calibjax._rows import Data
 from calibjax._sharding import on_one_device
 from calibjax._struct import on_host

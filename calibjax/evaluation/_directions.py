@@ -5,8 +5,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from calibjax._between import Between
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between
 from calibjax._rows import Data, clean
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._direction import Direction, clear_directions

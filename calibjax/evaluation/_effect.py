@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax import intervals
-from calibjax._between import Between
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between
 from calibjax._rows import Data, first_rows, padded
 from calibjax._struct import widest_dtype
 from calibjax.discrepancy import normal_form

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._between import Between
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between
 from calibjax._rows import Data, Dependence, padded
 from calibjax.estimators import contributions
 from calibjax.evaluation._curves import curves_of

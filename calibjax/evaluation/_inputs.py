@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calibjax._between import Between
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between
 from calibjax._numbers import TOLERANCE
 from calibjax._sharding import on_one_device
 from calibjax._struct import on_host

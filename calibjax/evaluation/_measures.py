@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from calibjax._between import Between
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between
 from calibjax._rows import Data
 from calibjax.distributions import Empirical, Quantiles, SurvivalCurve
 from calibjax.evaluation._censored import events_of

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._between import Between
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between
 from calibjax._rows import Data, Dependence, padded
 from calibjax._struct import widest_dtype
 from calibjax.distributions import SurvivalCurve
@@ -77,7 +77,7 @@ def impossible_rows(data: Data) -> np.ndarray:
     falls at the times of its own data: a target between two of them does not refute it, but one
     does that comes before the curve falls at all, or after it has reached 0.
     """
-    scores = None if data.predictions.law_of_pit() is not None else log_scores(data)
+    scores = None if data.predictions.pit_distribution() is not None else log_scores(data)
     if scores is None:
         return np.empty(0, int)
     is_impossible = np.isposinf(scores)

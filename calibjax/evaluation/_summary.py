@@ -5,8 +5,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from calibjax._between import Between
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between
 from calibjax.evaluation._censored import n_unknown, shift_in_words
 from calibjax.evaluation._direction import Direction, directions_in_words
 from calibjax.evaluation._effect import Effect, deviation_ratio

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from calibjax._between import Between
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between
 from calibjax.distributions import SurvivalCurve
 from calibjax.evaluation._arrays import as_numpy
 

@@ -24,6 +24,8 @@ from calibjax.expectations._dispatch import (
     inner_product,
     mean_embedding,
     prepare_rows,
+    register_row_by_row,
+    register_rules,
     residual_product,
     residual_product_tile,
     squared_distance_tile,

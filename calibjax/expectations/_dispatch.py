@@ -5,13 +5,14 @@ Dispatch happens while tracing and costs nothing in compiled code.
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from calibjax._distribution import Distribution
+from calibjax._loops import row_by_row
 from calibjax._sharding import Axis
 from calibjax._struct import PyTree, struct, type_name
 from calibjax.kernels import KernelLike, NormDistance, Scaled, Sum, vmap_pairs
@@ -191,6 +192,40 @@ def squared_distance_tile(
         jax.vmap(lambda p: inner_product(p, kernel, p))(predictions) for predictions in (ps, qs)
     )
     return squared_distance_of(ours[:, None] + theirs[None, :], inner_tile(ps, kernel, qs))
+
+
+def register_rules(family: type, kernel_type: type, **rules: Callable[..., jax.Array]) -> None:
+    """Registers the rules of a family and a type of kernel, each by the name of its function."""
+    functions = mean_embedding, inner_product, residual_product, residual_product_tile
+    distances = squared_embedding_distance, squared_embedding_distance_tile
+    by_name = {function.fallback.__name__: function for function in (*functions, *distances)}
+    for name, rule in rules.items():
+        by_name[name].register(family, kernel_type)(rule)
+
+
+def register_row_by_row(
+    family: type,
+    kernel_type: type,
+    moments: Callable[..., Sequence[jax.Array]],
+    residual: Callable[..., jax.Array],
+) -> None:
+    """Registers a residual product, of pairs and of tiles, that is a function of a few numbers.
+
+    Args:
+        family: the family of the predictions.
+        kernel_type: the type of the target kernel.
+        moments: ``moments(p, kernel, y)``, the numbers of one row.
+        residual: ``residual(*of_one, *of_another)``, for arrays with any axes of pairs behind.
+    """
+
+    def of_pair(p: Any, kernel: Any, y: jax.Array, q: Any, z: jax.Array) -> jax.Array:
+        return residual(*moments(p, kernel, y), *moments(q, kernel, z))
+
+    def of_tile(ps: Any, kernel: Any, ys: jax.Array, qs: Any, zs: jax.Array) -> jax.Array:
+        of_rows = jax.vmap(moments, (0, None, 0))
+        return row_by_row(residual, of_rows(ps, kernel, ys), of_rows(qs, kernel, zs))
+
+    register_rules(family, kernel_type, residual_product=of_pair, residual_product_tile=of_tile)
 
 
 def _register_linear(function: PairDispatch) -> None:

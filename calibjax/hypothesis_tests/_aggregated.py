@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._between import Between, Targets, known_point
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between, Targets, known_point
 from calibjax._rows import (
     Data,
     as_data,

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._between import Targets
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Targets
 from calibjax._rows import (
     Data,
     clean_kept_first,

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._between import Targets
 from calibjax._check import check_choice, check_integer
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Targets
 from calibjax._numbers import root_mean_square
 from calibjax._rows import Data, padded
 from calibjax._sharding import Axis, all_sum, on_devices, on_one_device

@@ -4,9 +4,9 @@ from typing import Unpack
 
 import jax
 
-from calibjax._between import Targets
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Targets
 from calibjax._rows import CovariatesLike, Data, RowOptions, as_data, padded
 from calibjax.hypothesis_tests._aggregated import aggregated_skce_test_of_data
 from calibjax.hypothesis_tests._result import CalibrationTestResult

@@ -6,9 +6,9 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import gammaincc
 from jax.typing import ArrayLike
 
-from calibjax._between import Targets
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Targets
 from calibjax._numbers import dot, root_mean_square
 from calibjax._rows import Data, check_locations, padded
 from calibjax._sharding import Axis, all_max, all_of, all_sum, on_devices

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._between import Targets
 from calibjax._check import check_flag, check_integer, check_values
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Targets
 from calibjax._rows import Data, clean, padded
 from calibjax._sharding import Axis, on_devices
 from calibjax._struct import is_array, is_traced

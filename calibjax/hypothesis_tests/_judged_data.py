@@ -8,7 +8,7 @@ from calibjax.scores import pit_between_levels
 
 def pooled(data: Data) -> Data:
     """The data that a test draws: samples with the target among them."""
-    predictions, targets = data.predictions.pool_target(data.targets)
+    predictions, targets = data.predictions.exchangeable_pool(data.targets)
     return data.replace(predictions=predictions, targets=targets)
 
 
@@ -17,7 +17,7 @@ def at_places(key: jax.Array, number: int, data: Data) -> Data:
 
     Places are drawn with the key into which the number is folded.
     """
-    law = data.predictions.law_of_pit()
+    law = data.predictions.pit_distribution()
     if law is None:
         return data
     places = pit_between_levels(jax.random.fold_in(key, number), data)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax
 
-from calibjax._between import Between
+from calibjax._interval_censored import Between
 from calibjax._rows import Data, bucket
 from calibjax._sharding import Axis
 from calibjax.resampling import Multipliers, multipliers

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtr
 
-from calibjax._between import Between
 from calibjax._check import check_choice, check_integer, check_key
+from calibjax._interval_censored import Between
 from calibjax._rows import Data
 from calibjax._sharding import all_sum
 from calibjax.hypothesis_tests._result import CalibrationTestResult

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._between import Between
+from calibjax._interval_censored import Between
 from calibjax._rows import Data, in_dtype, kept_first
 from calibjax._sharding import Axis, all_sum, axis_size, global_offset
 from calibjax.discrepancy import PITResidual

@@ -5,8 +5,8 @@ import itertools
 import jax
 import jax.numpy as jnp
 
-from calibjax._between import Between
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between
 from calibjax._numbers import dot
 from calibjax._sharding import Axis, as_varying
 from calibjax._struct import PyTree, static, struct

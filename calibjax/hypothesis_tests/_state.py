@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._between import Targets
 from calibjax._check import check_integer
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Targets
 from calibjax._rows import Data, padded
 from calibjax._sharding import Axis, all_sum, optimised_on_devices
 from calibjax._struct import is_traced, static, struct

@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from calibjax._between import Between, unit_interval
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between, unit_interval
 from calibjax._numbers import UnitInterval
 from calibjax._struct import PyTree
 from calibjax.features import DrawnPlaces, Hidden

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._between import Targets
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Targets
 from calibjax._rows import Data, RowOptions, as_data, check_predictions, padded, parameters
 from calibjax._struct import widest_dtype
 from calibjax.discrepancy import check_kernel_of

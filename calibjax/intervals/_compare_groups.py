@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._between import Targets
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Targets
 from calibjax._rows import ColumnCode, Data, RowOptions, as_data, padded, typed_column
 from calibjax.discrepancy import check_kernel_of
 from calibjax.expectations import default_kernel_of_data

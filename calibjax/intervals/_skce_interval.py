@@ -46,9 +46,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._between import Between, Targets
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between, Targets
 from calibjax._rows import Data, RowOptions, clean, clean_kept_first, padded
 from calibjax._sharding import Axis, all_sum, global_offset, on_devices
 from calibjax._struct import widest_dtype

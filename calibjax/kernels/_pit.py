@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._between import unit_interval
 from calibjax._check import check_choice
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import unit_interval
 from calibjax._numbers import NONNEGATIVE, UnitInterval, dot, valid_or_nan
 from calibjax._struct import PyTree, batch_of_one, is_traced, on_host, static, struct
 from calibjax.kernels._base import (
@@ -155,10 +155,10 @@ class UnitFeature:
     def __call__(self, p: Distribution, y: PyTree) -> jax.Array:
         """The feature of one prediction and one target, ``[K]``."""
         predictions, targets = batch_of_one((p, y))
-        return self.of_rows(*predictions.pool_target(targets))[0]
+        return self.of_rows(*predictions.exchangeable_pool(targets))[0]
 
     def of_rows(self, predictions: Distribution, targets: PyTree) -> jax.Array:
-        """The features of n rows, of which `pool_target` says what is judged, ``[n, K]``."""
+        """The features of n rows, of which `exchangeable_pool` says what is judged, ``[n, K]``."""
         if predictions.target_shape != "n":
             raise TypeError(
                 "PITKernel is defined for predictions of one number, got vectors "
@@ -192,7 +192,7 @@ def _scaled(weights: jax.Array, features: jax.Array) -> jax.Array:
 def judged(sample: Sample) -> Sample:
     """What is judged of one sample: draws with the target among them, and others as they are."""
     predictions, targets = batch_of_one(sample)
-    return jax.tree.map(lambda x: x[0], predictions.pool_target(targets))
+    return jax.tree.map(lambda x: x[0], predictions.exchangeable_pool(targets))
 
 
 @struct
@@ -213,7 +213,7 @@ class PITRows:
 
 def prepare_pit(prediction_kernel: KernelLike, feature: UnitFeature, rows: Sample) -> PITRows:
     """The predictions of n rows with the features of their targets."""
-    predictions, targets = rows[0].pool_target(rows[1])
+    predictions, targets = rows[0].exchangeable_pool(rows[1])
     features = feature.of_rows(predictions, targets)
     return PITRows(embedded_rows(prediction_kernel, predictions), features)
 

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._between import Between, Targets
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._files import (
@@ -22,6 +21,7 @@ from calibjax._files import (
     with_leaves,
     write_file,
 )
+from calibjax._interval_censored import Between, Targets
 from calibjax._parameters import family_name, row_shapes
 from calibjax._rows import (
     Data,
@@ -186,7 +186,7 @@ class CalibrationMonitor:
         _check_level(level)
         check_predictions(predictions, where)
         draw_key, landmark_key, key = jax.random.split(key, 3)
-        predictions, _ = predictions.without_marks().pool_target(predictions.sample(draw_key))
+        predictions, _ = predictions.without_marks().exchangeable_pool(predictions.sample(draw_key))
         if kernels is None:
             kernels = default_prediction_kernels(Data.unchecked(predictions, where=where))
         for kernel in _checked_list(kernels):
@@ -371,7 +371,7 @@ def _update(
     )
     order = order_of_rows(*rows[2:])
     predictions, targets, weights, clusters = jax.tree.map(lambda x: x[order], rows)
-    predictions, targets = predictions.pool_target(targets)
+    predictions, targets = predictions.exchangeable_pool(targets)
     key = jax.random.fold_in(monitor.key, monitor.n_updates)
     outcomes = outcomes_of(key, predictions, targets)
     values = kernel_at(monitor.kernels, predictions, monitor.landmarks)
@@ -424,7 +424,7 @@ def _check_family(landmarks: Distribution, data: Data) -> None:
     seen: list[tuple[str, list[list[int]]]] = []
 
     def look(p: Distribution, y: jax.Array) -> None:
-        pooled = p.pool_target(y)[0].without_marks()
+        pooled = p.exchangeable_pool(y)[0].without_marks()
         seen.append((family_name(pooled), row_shapes(pooled)))
 
     jax.eval_shape(look, data.predictions, jax.tree.map(jnp.asarray, data.targets))

@@ -26,8 +26,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._between import Between, unit_interval
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between, unit_interval
 from calibjax._struct import PyTree, batch_of_one, struct
 from calibjax.expectations import (
     has_log_prob,

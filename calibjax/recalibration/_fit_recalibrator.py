@@ -2,9 +2,9 @@
 
 from jax.typing import ArrayLike
 
-from calibjax._between import Targets
 from calibjax._check import check_choice
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Targets
 from calibjax._rows import CovariatesLike, Dependence, NamedColumns
 from calibjax._struct import is_traced
 from calibjax.recalibration._fit_to_labels import OF_LABELS, fit_to_labels

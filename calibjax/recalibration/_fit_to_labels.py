@@ -4,9 +4,9 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._between import Targets
 from calibjax._check import check_choice
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Targets
 from calibjax._rows import Data, Dependence, NamedColumns, as_data
 from calibjax._sharding import on_one_device
 from calibjax._struct import on_host

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._between import Between, Targets
 from calibjax._check import check_choice
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between, Targets
 from calibjax._rows import CovariatesLike, Data, Dependence, NamedColumns, padded
 from calibjax._sharding import on_one_device
 from calibjax.distributions import Counts, Empirical, Quantiles

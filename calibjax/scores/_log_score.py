@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from calibjax._between import Between, Targets, known_point, unit_interval
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between, Targets, known_point, unit_interval
 from calibjax._rows import Data, as_data, first_rows, padded
 from calibjax._struct import PyTree
 from calibjax.scores._score_rows import score_rows

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._between import Between, Targets, unit_interval
 from calibjax._check import check_key
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between, Targets, unit_interval
 from calibjax._rows import Data, first_rows, padded
 from calibjax._struct import PyTree, widest_dtype
 from calibjax.scores._pit_between_levels import pit_between_levels
@@ -67,7 +67,7 @@ def pit_interval(predictions: Distribution | Data, targets: Targets | None = Non
 
 
 def _interval(predictions: Distribution, targets: PyTree) -> PITInterval:
-    return PITInterval(*unit_interval(*predictions.pool_target(targets))[:2])
+    return PITInterval(*unit_interval(*predictions.exchangeable_pool(targets))[:2])
 
 
 def mass_below(pit: PITInterval, z: jax.Array) -> jax.Array:
@@ -139,7 +139,7 @@ def pit(
     check_key(key)
     data = numbers_as_data(predictions, targets)
     rows = padded(data)
-    if data.predictions.law_of_pit() is not None:
+    if data.predictions.pit_distribution() is not None:
         return first_rows(pit_between_levels(key, rows), data.n)
     return first_rows(score_rows(None, (rows, _uniform(key, rows)), _pit), data.n)
 
@@ -165,7 +165,7 @@ def _uniform(key: jax.Array, data: Data) -> jax.Array:
 
 def _pit(predictions: Distribution, targets: jax.Array, between: jax.Array) -> jax.Array:
     # The law of draws with the target among them is uniform over S + 1 values.
-    predictions, targets = predictions.pool_target(targets)
+    predictions, targets = predictions.exchangeable_pool(targets)
     low, high, *_ = predictions.unit_interval(targets)
     return low + between * (high - low)
 

@@ -33,7 +33,7 @@ _LANDMARKS, _STEPS = 128, 50
 
 
 def pit_between_levels(key: jax.Array, data: Data) -> jax.Array:
-    """U of checked rows of predictions that have `law_of_pit`, ``[n]``; NaN for an invalid row.
+    """U of checked rows of predictions with a `pit_distribution`, ``[n]``; NaN for an invalid row.
 
     That of a row depends on (key, the number of the row among the kept rows) and on all rows.
     For K levels O(n K (landmarks + R)) time for each step, and O(n K R) memory.
@@ -43,7 +43,8 @@ def pit_between_levels(key: jax.Array, data: Data) -> jax.Array:
         as_pytree,
         (default_kernel_of_data(rows).prediction_kernel, *default_prediction_kernels(rows)),
     )
-    return _pit_between_levels((key, base, kernels), data, data.predictions.law_of_pit().levels)
+    levels = data.predictions.pit_distribution().levels
+    return _pit_between_levels((key, base, kernels), data, levels)
 
 
 @row_by_row_on_devices

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._between import Between
+from calibjax._interval_censored import Between
 from calibjax._rows import Data, clean
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax.hypothesis_tests import Law, lacking, multipliers_of_law

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._between import Between
 from calibjax._distribution import Distribution
+from calibjax._interval_censored import Between
 from calibjax._sharding import Axis
 from calibjax._struct import PyTree, struct
 from calibjax.hypothesis_tests import target_sets

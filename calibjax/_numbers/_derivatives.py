@@ -34,8 +34,8 @@ def mirrored(x: jax.Array) -> jax.Array:
 def safe_sqrt(x: jax.Array) -> jax.Array:
     """sqrt(x) for x >= 0 with derivative 0 at 0: the subgradient of a norm at its kink.
 
-    A number in the place of x = 0 would be wrong: a compiler may compute x twice, and round it to 0
-    in one place, where the number is chosen, and not in the other.
+    Another number instead of x = 0 would be wrong: a compiler may compute x twice, and round it to
+    0 where the number is chosen, and not where it is used.
     """
     return jnp.sqrt(jnp.maximum(x, 0.0))
 

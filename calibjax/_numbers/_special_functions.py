@@ -1,18 +1,22 @@
-"""The scaled complementary error function, accurate through automatic differentiation.
+"""Special functions that keep their digits: erfcx, log gamma, and functions less their linear part.
 
 erfcx(x) = exp(x^2) erfc(x) decays like 1 / (sqrt(pi) x).  Its first factor overflows, its second
 one underflows, and its derivative 2 x erfcx(x) - 2 / sqrt(pi) cancels.  jax.scipy.special.erfcx is
 absent from jax 0.10.0; in 0.10.2 its float32 values fail near x = 9.3, and its derivatives cancel
-for large x.  In this module erfcx is u = 1 / (x + 3) times a polynomial in t = 1 - 6 u, which maps
+for large x.  Here it is u = 1 / (x + 3) times a polynomial in t = 1 - 6 u, which maps
 x >= 0 onto -1 <= t <= 1.  Nothing overflows or cancels.  The n-th derivative is u^(n+1), which
 decays as it should, times another polynomial in t.
 """
 
+import functools
 from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
+from jax.scipy import special
 from jax.typing import DTypeLike
+
+from calibjax._numbers._arithmetic import quotient
 
 # Coefficients of the powers of t, highest power first, from tests/golden/erfcx_coefficients.py.
 # Their sum is well conditioned on -1 <= t <= 1: Horner's rule is as accurate as Clenshaw's, and a
@@ -112,3 +116,70 @@ def _derivative_coefficients(order: int, coefficients: tuple[float, ...]) -> tup
             (n + 1) * c - d + e for c, d, e in zip(coefficients, slope, times_t, strict=True)
         )
     return coefficients
+
+
+#: The least number for which `stirling_remainder` is exact in float64.
+MANY_COUNTS = 16
+
+
+def stirling_remainder(k: jax.Array) -> jax.Array:
+    """log(k! / (sqrt(2 pi k) k^k exp(-k))) for k >= 16, whether or not k is an integer."""
+    inverse = 1 / jnp.square(k)
+    series = 1 / 1260 - inverse * (1 / 1680 - inverse / 1188)
+    return (1 / 12 - inverse * (1 / 360 - inverse * series)) / k
+
+
+def log_gamma_ratio(a: jax.Array) -> jax.Array:
+    """log(a^a exp(-a) / Gamma(a)) for a > 0, without the cancellation of large terms."""
+    # What float32 needs of the series is exact for smaller numbers.
+    least = MANY_COUNTS if a.dtype == jnp.float64 else MANY_COUNTS / 4
+    is_large = a >= least
+    small, large = jnp.where(is_large, 1.0, a), jnp.where(is_large, a, least)
+    of_small = special.xlogy(small, small) - small - special.gammaln(small)
+    of_large = jnp.log(large / (2 * jnp.pi)) / 2 - stirling_remainder(large)
+    return jnp.where(is_large, of_large, of_small)
+
+
+def log_quotient(a: jax.Array, b: jax.Array) -> jax.Array:
+    """log(a / b) for positive numbers, with all its digits where a / b is near 1."""
+    excess = quotient(a - b, b)
+    near = jnp.abs(excess) < 0.5
+    return jnp.where(near, jnp.log1p(jnp.where(near, excess, 0.0)), jnp.log(a) - jnp.log(b))
+
+
+def log_gamma_step(x: jax.Array) -> jax.Array:
+    """log Gamma(x + 1/2) - log Gamma(x), without the cancellation of large terms.
+
+    Gamma(x + 1/2) / Gamma(x) is Gamma(x + 17/2) / Gamma(x + 8) times the product over k < 8 of
+    (x + k) / (x + k + 1/2); and for large s, log Gamma(s + 1/2) - log Gamma(s) has the asymptotic
+    series log(s) / 2 - 1 / (8 s) + 1 / (192 s^3) - 1 / (640 s^5) + 17 / (14336 s^7) - ….
+    """
+    shifted = x + _STEP_SHIFT
+    inverse = 1 / jnp.square(shifted)
+    series = functools.reduce(lambda sum, c: sum * inverse + c, _STEP_SERIES, jnp.zeros_like(x))
+    ratios = [(x + k) / (x + k + 0.5) for k in range(_STEP_SHIFT)]
+    product = functools.reduce(jnp.multiply, ratios)
+    return jnp.log(shifted) / 2 + series / shifted + jnp.log(product)
+
+
+_STEP_SHIFT = 8
+#: Coefficients of s^-11, s^-9, …, s^-1.
+_STEP_SERIES = (691 / 180224, -31 / 18432, 17 / 14336, -1 / 640, 1 / 192, -1 / 8)
+
+
+def log1p_beyond_linear(x: jax.Array) -> jax.Array:
+    """log(1 + x) - x for |x| < 0.65: log(1 + x) is 2 artanh(r) for r = x / (2 + x)."""
+    r = x / (2 + x)
+    square = jnp.square(r)
+    series = jnp.zeros_like(x)
+    for k in range(19 if x.dtype == jnp.float64 else 9, 0, -1):
+        series = series * square + 2 / (2 * k + 1)
+    return r * (square * series - x)
+
+
+def exp_beyond_linear(x: jax.Array) -> jax.Array:
+    """exp(x) - 1 - x for |x| < 0.5."""
+    series = jnp.ones_like(x)
+    for k in range(18 if x.dtype == jnp.float64 else 10, 2, -1):
+        series = 1 + series * x / k
+    return jnp.square(x) / 2 * series

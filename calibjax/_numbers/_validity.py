@@ -25,11 +25,6 @@ def is_finite(x: ArrayT) -> ArrayT:
     return np.isfinite(x) if isinstance(x, (np.ndarray, np.generic)) else jnp.isfinite(x)
 
 
-def is_positive(x: ArrayT) -> ArrayT:
-    """Whether x, an array of NumPy or of jax, is positive and finite."""
-    return (x > 0) & is_finite(x)
-
-
 def is_nonnegative(x: ArrayT) -> ArrayT:
     """Whether x, an array of NumPy or of jax, is nonnegative and finite."""
     return (x >= 0) & is_finite(x)
@@ -69,10 +64,16 @@ class Constraint(NamedTuple):
     is_valid: Callable[[Any], ArrayLike]
     is_static: bool = False
 
+    def of_rows(self, x: Any) -> tuple[str, Any]:
+        """The words, and which rows of an array ``[n, …]`` satisfy the condition, ``[n]``."""
+        valid: Any = self.is_valid(x)
+        return self.words, valid.all(axis=tuple(range(1, valid.ndim))) if valid.ndim > 1 else valid
 
-POSITIVE = Constraint("positive and finite", is_positive)
+
+FINITE = Constraint("finite", is_finite)
+POSITIVE = Constraint("positive and finite", lambda x: (x > 0) & is_finite(x))
 NONNEGATIVE = Constraint("nonnegative and finite", is_nonnegative)
-LEVEL = Constraint("in [0, 1]", lambda x: (x >= 0) & (x <= 1))
+PROBABILITY = Constraint("in [0, 1]", lambda x: (x >= 0) & (x <= 1))
 
 
 def valid_or_nan(constraint: Constraint, x: ArrayLike, name: str) -> jax.Array:

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._numbers._valid import LEVEL, valid_or_nan
+from calibjax._numbers._validity import PROBABILITY, valid_or_nan
 from calibjax._struct import is_array, widest_dtype
 
 D = TypeVar("D")
@@ -47,7 +47,7 @@ def with_levels(predictions: D, level: ArrayLike) -> tuple[D, jax.Array]:
     dtype = widest_dtype(*leaves, *([level] if hasattr(level, "dtype") else []))
     predictions = jax.tree.map(lambda x: jnp.asarray(x, dtype), predictions)
     return predictions, jnp.broadcast_to(
-        valid_or_nan(LEVEL, jnp.asarray(level, dtype), "level"), shape
+        valid_or_nan(PROBABILITY, jnp.asarray(level, dtype), "level"), shape
     )
 
 
