@@ -11,7 +11,7 @@ import calibjax as cj
 from calibjax.cli._columns import Columns
 from calibjax.cli._monitor_state import impossible_row
 from calibjax.evaluation._evaluate_read import evaluate_read
-from calibjax.evaluation._frames import ColumnNames, Place, read_frame
+from calibjax.evaluation._frames import ColumnNames, PredictionColumns, read_frame
 from calibjax.evaluation._inputs import read_inputs
 
 # 1 - p, of which float32 would keep 3, 1 and no digits.
@@ -78,7 +78,9 @@ def test_maps_keep_them():
     # A quarter of the temperature takes the odds to the fourth power, and a file has them, too.
     sharp = cj.temper(predictions, 0.25)
     np.testing.assert_allclose(sharp.complement[:2], RARE[:2] ** 4, rtol=1e-3)
-    (column,) = Place("prob", ["p"], "p").columns_of(predictions.keeping_digits()).values()
+    (column,) = (
+        PredictionColumns("prob", ["p"], "p").columns_of(predictions.keeping_digits()).values()
+    )
     np.testing.assert_allclose(1 - column, 1 - P, rtol=1e-4)
 
 

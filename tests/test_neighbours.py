@@ -12,7 +12,7 @@ import calibjax as cj
 from calibjax._rows import as_data, padded
 from calibjax.cli._columns import Columns as ColumnOptions
 from calibjax.cli._table import FileTable
-from calibjax.evaluation import Model, Place
+from calibjax.evaluation import Model, PredictionColumns
 from calibjax.evaluation._frames import columns_of_rows
 from calibjax.evaluation._neighbours import (
     Column,
@@ -158,7 +158,7 @@ def test_columns_of_dates_and_of_names():
     table = FileTable(
         Path("a.csv"), {name: pl.Series(name, values) for name, values in frame.items()}
     )
-    place = Place("mean", ["mu", "sd"], "mu")
+    place = PredictionColumns("mean", ["mu", "sd"], "mu")
     model = Model(table, place, "y", normal(np.zeros(4)), np.zeros(4))
     nurse, day = columns_of_rows(model, ColumnOptions(target="y", mean="mu", sd="sd"))
     assert (nurse.name, nurse.is_time, nurse.values.tolist()) == ("nurse_id", False, [0, 0, 1, 1])
@@ -171,7 +171,9 @@ def test_questions_come_before_topics():
     """A log names the topic of a question first, whose rows depend less on each other."""
     columns = {"mu": [0.0] * 4, "topic": ["a", "a", "b", "b"], "prompt_id": ["p", "q", "p", "q"]}
     table = FileTable(Path("a.csv"), {name: pl.Series(x) for name, x in columns.items()})
-    model = Model(table, Place("mean", ["mu", "sd"], "mu"), "y", normal(np.zeros(4)), np.zeros(4))
+    model = Model(
+        table, PredictionColumns("mean", ["mu", "sd"], "mu"), "y", normal(np.zeros(4)), np.zeros(4)
+    )
     (found,) = columns_of_rows(model, ColumnOptions(target="y", mean="mu", sd="sd"))
     assert (found.name, found.values.tolist()) == ("prompt_id", [0, 1, 0, 1])
 
@@ -185,7 +187,9 @@ def test_days_that_forecasts_are_about_and_their_leads():
     def found(**days):
         columns = {name: pl.Series(x.astype(str)) for name, x in days.items()}
         table = FileTable(Path("a.csv"), {"mu": pl.Series([0.0] * 12)} | columns)
-        model = Model(table, Place("mean", ["mu", "sd"], "mu"), "y", normal(np.zeros(12)), made)
+        model = Model(
+            table, PredictionColumns("mean", ["mu", "sd"], "mu"), "y", normal(np.zeros(12)), made
+        )
         (column,) = columns_of_rows(model, ColumnOptions(mean="mu", sd="sd"))
         return column
 

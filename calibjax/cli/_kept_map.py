@@ -10,7 +10,7 @@ from calibjax._files import json_of
 from calibjax._text import listed
 from calibjax.cli._columns import Columns
 from calibjax.cli._terminal import BadInput
-from calibjax.evaluation import Place, Table, group_columns
+from calibjax.evaluation import PredictionColumns, Table, group_columns
 from calibjax.recalibration import Recalibrator, content_of, load_recalibrator
 
 
@@ -25,10 +25,10 @@ class Fitted:
     """
 
     path: Path
-    place: Place | None
+    place: PredictionColumns | None
     target: str | None
 
-    def place_in(self, table: Table, columns: Columns) -> Place:
+    def place_in(self, table: Table, columns: Columns) -> PredictionColumns:
         """Where another file has predictions that the map takes.
 
         Args:
@@ -39,9 +39,9 @@ class Fitted:
             BadInput: these are predictions of another kind, of other classes, or at other levels.
         """
         if self.place is None:
-            return columns.place(table)
+            return columns.prediction_columns(table)
         if columns.are_said:
-            place = columns.place(table)
+            place = columns.prediction_columns(table)
             for what in ("kind", "classes", "levels"):
                 old, new = getattr(self.place, what), getattr(place, what)
                 if old != new:
@@ -76,7 +76,7 @@ def kept_map(path: Path) -> tuple[Recalibrator, Fitted]:
         return recalibrator, Fitted(path, None, None)
     try:
         target = node.pop("target")
-        place = Place(**node)
+        place = PredictionColumns(**node)
         damage = "target is no string" if not isinstance(target, str) else place.damage()
     except (AttributeError, KeyError, TypeError) as error:
         damage = f"{type(error).__name__}: {error}"

@@ -25,7 +25,7 @@ from calibjax.cli._options import AsJson, Seed, names_of_list, with_options
 from calibjax.cli._terminal import BadInput, as_text, check_folder, one_line_errors, working
 from calibjax.cli._write_table import WRITTEN, with_columns_of
 from calibjax.distributions import Empirical, Quantiles
-from calibjax.evaluation import Place, dependence_of
+from calibjax.evaluation import PredictionColumns, dependence_of
 from calibjax.recalibration import fit_recalibrator
 
 
@@ -105,8 +105,8 @@ def recalibrate(
             model, said = columns.read(file, others=(cluster, time, *names[1])), Columns()
             if names[1] and model.predictions.has_labels:
                 raise BadInput("--covariates is for forecasts of numbers, got classes.")
-            fitted = Fitted(file, model.place, model.target)
-            method = _method_of(model.place, method, any(names))
+            fitted = Fitted(file, model.columns, model.target)
+            method = _method_of(model.columns, method, any(names))
             beside = columns_beside(model.table, *names, is_fit=True)
             dependence = dependence_of(model, cluster, time, horizon)
         else:
@@ -182,7 +182,7 @@ def _below_zero(new: Distribution, mended: Distribution) -> list[str]:
     ]
 
 
-def _method_of(place: Place, method: str | None, looks_beside: bool) -> str:
+def _method_of(place: PredictionColumns, method: str | None, looks_beside: bool) -> str:
     """The method; of normal predictions one whose predictions are normal again."""
     if place.kind != "mean":
         return method or "auto"

@@ -11,7 +11,7 @@ from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._frames import (
     ColumnNames,
     Model,
-    Place,
+    PredictionColumns,
     Table,
     are_empty,
     cells_of,

@@ -1,7 +1,8 @@
 """From predictions, in whatever form people have them, to a verdict."""
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 import jax
 
@@ -10,60 +11,10 @@ from calibjax._struct import is_traced
 from calibjax.evaluation._dependence import read_dependence, read_weights
 from calibjax.evaluation._evaluate_read import evaluate_model, evaluate_read
 from calibjax.evaluation._evaluation import Evaluation
-from calibjax.evaluation._frames import (
-    ColumnNames,
-    are_columns,
-    check_names,
-    names_of_groups,
-    read_frame,
-)
+from calibjax.evaluation._frames import ColumnNames, read_frame
 from calibjax.evaluation._inputs import read_inputs
-from calibjax.segments import Groups
 
 
-@overload
-def evaluate(
-    predictions: Any,
-    targets: Any,
-    *,
-    seed: int = 0,
-    classes: Sequence[Any] | None = None,
-    normalize: bool = False,
-    level: float = 0.05,
-    weights: Any = None,
-    clusters: Any = None,
-    times: Any = None,
-    horizon: Any = None,
-    groups: Groups | None = None,
-) -> Evaluation: ...
-@overload
-def evaluate(
-    data: Any,
-    /,
-    *,
-    target: str,
-    probs: str | Sequence[str] | None = None,
-    prob: str | None = None,
-    event: str | None = None,
-    mean: str | None = None,
-    sd: str | None = None,
-    quantiles: str | Sequence[str] | None = None,
-    levels: Sequence[float] | None = None,
-    sort_quantiles: bool = False,
-    draws: str | Sequence[str] | None = None,
-    survival: str | Sequence[str] | None = None,
-    censored: str | None = None,
-    drop_missing: bool = False,
-    seed: int = 0,
-    classes: Sequence[Any] | None = None,
-    normalize: bool = False,
-    level: float = 0.05,
-    weights: str | None = None,
-    clusters: str | None = None,
-    times: str | None = None,
-    horizon: Any = None,
-    groups: str | Sequence[str] | None = None,
-) -> Evaluation: ...
 def evaluate(
     predictions: Any,
     targets: Any = None,
@@ -213,21 +164,21 @@ def evaluate(
         drop_missing=check_flag("drop_missing", drop_missing),
         classes=classes,
     )
-    if are_columns(targets, names, censored):
-        check_names(censored=censored, weights=weights, clusters=clusters, times=times)
-        table, of_groups = read_frame(predictions, target), names_of_groups(groups)
-        others = [censored, weights, clusters, times]
+    if _are_columns(targets, names, censored):
+        others = {"censored": censored, "weights": weights, "clusters": clusters, "times": times}
+        for argument, name in others.items():
+            if not (name is None or isinstance(name, str)):
+                raise TypeError(
+                    f"{argument} must be the name of a column of data, got {type(name).__name__}."
+                )
         return evaluate_model(
-            names.of(table, others=others),
+            names.of(read_frame(predictions, target), others=list(others.values())),
             names,
             seed=seed,
             level=level,
-            censored=censored,
-            weights=weights,
-            clusters=clusters,
-            times=times,
             horizon=horizon,
-            groups=of_groups,
+            groups=_names_of_groups(groups),
+            **others,
         )
     family, observed, of_classes = read_inputs(predictions, targets, classes, normalize)
     return evaluate_read(
@@ -240,3 +191,45 @@ def evaluate(
         dependence=read_dependence(clusters, times, horizon),
         groups=groups,
     )
+
+
+def _are_columns(targets: Any, names: ColumnNames, censored: str | None) -> bool:
+    """Whether arguments name columns of a frame, and do not hold predictions and targets.
+
+    Raises:
+        TypeError: neither targets nor names of columns are given, or both are.
+    """
+    known = ColumnNames(classes=names.classes, normalize=names.normalize)
+    if names == known and censored is None:
+        if targets is None or isinstance(targets, str):
+            got = "nothing" if targets is None else f"the text {targets!r}"
+            raise TypeError(
+                f"targets must hold what was observed, got {got}; of a frame target and others "
+                f"name columns, as in evaluate(frame, target={targets or 'label'!r}, probs='p_*')."
+            )
+        return False
+    if targets is not None and names == dataclasses.replace(known, drop_missing=True):
+        raise TypeError(
+            "drop_missing must be False for arrays, whose rows you drop: known = "
+            "~numpy.isnan(targets), evaluate(predictions[known], targets[known]); it is for names "
+            "of columns, as in evaluate(frame, target='label', probs='p_*', drop_missing=True)."
+        )
+    if targets is not None:
+        raise TypeError(
+            "targets must not be given where arguments name columns: in "
+            "evaluate(frame, target='label', probs='p_*') target names the column of targets."
+        )
+    return True
+
+
+def _names_of_groups(groups: Any) -> Sequence[str]:
+    """The names of columns of groups; a TypeError if these are no names."""
+    if groups is None or isinstance(groups, str):
+        return [] if groups is None else [groups]
+    is_list = isinstance(groups, Sequence)
+    if not is_list or not all(isinstance(name, str) for name in groups):
+        raise TypeError(
+            f"groups must be a list of names of columns of data, such as ['region'], got "
+            f"{type(groups).__name__}."
+        )
+    return groups

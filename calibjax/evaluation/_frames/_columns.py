@@ -2,7 +2,8 @@
 
 import dataclasses
 import re
-from collections.abc import Sequence
+import string
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,15 @@ import numpy as np
 from calibjax._distribution import Distribution
 from calibjax._text import listed
 from calibjax.distributions import Bernoulli, Categorical
-from calibjax.evaluation._frames._labels import (
-    labels_of_classes,
-    labels_of_event,
-    letters_of_options,
+from calibjax.evaluation._frames._prediction_columns import PredictionColumns
+from calibjax.evaluation._frames._table import Table, has_lists, stems
+from calibjax.evaluation._labels import (
+    LabelError,
+    Labels,
+    checked_classes,
+    read_events,
+    read_labels,
 )
-from calibjax.evaluation._frames._prediction_columns import Place
-from calibjax.evaluation._frames._table import Table, stems
 
 # A level in the name of a column, such as q0.1, q10 and 10%.
 _NUMBER = r"\d+\.?\d*|\.\d+"
@@ -28,7 +31,7 @@ class Model:
 
     Args:
         table: the columns.
-        place: which of them hold the predictions.
+        columns: which of them hold the predictions.
         target: the name of the column of what was observed.
         predictions: n predictions.
         targets: what was observed ``[n]``; labels are ``0 … m-1``.
@@ -37,7 +40,7 @@ class Model:
     """
 
     table: Table
-    place: Place
+    columns: PredictionColumns
     target: str
     predictions: Distribution
     targets: np.ndarray
@@ -54,7 +57,7 @@ class Model:
     @property
     def levels(self) -> list[float] | None:
         """The levels of quantiles, ascending; None for other predictions."""
-        return None if self.place.levels is None else sorted(self.place.levels)
+        return None if self.columns.levels is None else sorted(self.columns.levels)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,30 +113,34 @@ class ColumnNames:
             )
         source, target = table.source, self.target
         table.check_name(target)
-        place = self.place(table)
-        if target in place.names:
+        columns = self.prediction_columns(table)
+        if target in columns.names:
             raise ValueError(
                 f"{source}, column {target}: it cannot hold predictions and the targets."
             )
         if self.survival is not None:
             others = [*others, self.event]
         if self.drop_missing:
-            used = [*place.names, target, *(name for name in others if name is not None)]
-            absent = place.absent_by_column(table)
-            table = table.without_missing(dict.fromkeys(used), place.classes or [], absent)
-        predictions = place.read(table)
+            used = [*columns.names, target, *(name for name in others if name is not None)]
+            absent = columns.absent_by_column(table)
+            table = table.without_missing(dict.fromkeys(used), columns.classes or [], absent)
+        predictions = columns.read(table)
         n, classes, events = len(predictions), None, None
         if isinstance(predictions, Categorical):
-            is_open = self.classes is None and place.classes is None
-            targets, classes = labels_of_classes(
-                table,
-                target,
-                letters_of_options(table, place.names, target) if is_open else self.classes,
-                place.classes,
-                predictions,
+            names, said = columns.classes, self.classes
+            if said is None and names is None:
+                said = _letters_of_options(table, columns, target)
+            is_said = said is not None
+            if is_said:
+                names = checked_classes("classes", said, predictions.probs.shape[1])
+            targets, classes = _labels(
+                table, target, lambda x: read_labels(x, names, predictions, is_said)
             )
         elif isinstance(predictions, Bernoulli):
-            targets, classes = labels_of_event(table, target, self.event)
+            targets, classes = _labels(table, target, lambda x: read_events(x, self.event))
+            if self.event is not None and not targets.any():
+                # It may be rare, or have another name.
+                table.say(f"{source}, column {target}: no row is {self.event}.")
         else:
             targets = table.numbers(target)
         if self.survival is not None and self.event is not None:
@@ -145,7 +152,7 @@ class ColumnNames:
             )
         if n < at_least:
             raise ValueError(f"{source}: expected at least {at_least} rows, got {n}.")
-        return Model(table, place, target, predictions, targets, classes, events)
+        return Model(table, columns, target, predictions, targets, classes, events)
 
     @property
     def are_said(self) -> bool:
@@ -153,7 +160,7 @@ class ColumnNames:
         kinds = self.probs, self.prob, self.mean, self.sd, self.quantiles, self.draws, self.survival
         return any(kind is not None for kind in kinds)
 
-    def place(self, table: Table) -> Place:
+    def prediction_columns(self, table: Table) -> PredictionColumns:
         """Which columns of a table hold the predictions."""
         kinds = {
             "probs": self.probs,
@@ -188,31 +195,31 @@ class ColumnNames:
             if not isinstance(pattern, str):
                 raise ValueError(f"{table.option(kind)} must be the name of a column.")
             if kind == "prob":
-                return Place(kind, [pattern], pattern)
+                return PredictionColumns(kind, [pattern], pattern)
             if self.sd is None:
                 raise ValueError(
                     f"{table.option('mean')} needs {table.option('sd')}, the column of the "
                     "standard deviations."
                 )
-            return Place(kind, [pattern, self.sd], pattern)
-        place, names = self._several(table, kind, pattern)
+            return PredictionColumns(kind, [pattern, self.sd], pattern)
+        columns, names = self._several(table, kind, pattern)
         if kind == "survival":
             if self.event is None:
                 raise ValueError(
                     f"{table.option('survival')} needs {table.option('event')}, the column that "
                     "says whether there was an event."
                 )
-            return dataclasses.replace(place, times=_times(names or []))
+            return dataclasses.replace(columns, times=_times(names or []))
         if kind == "probs":
-            return dataclasses.replace(place, classes=names, normalize=self.normalize)
+            return dataclasses.replace(columns, classes=names, normalize=self.normalize)
         if kind == "quantiles":
             levels = self._levels(table, names)
-            return dataclasses.replace(place, levels=levels, sort=self.sort_quantiles)
-        return place
+            return dataclasses.replace(columns, levels=levels, sort=self.sort_quantiles)
+        return columns
 
     def _several(
         self, table: Table, kind: str, pattern: str | Sequence[str]
-    ) -> tuple[Place, list[str] | None]:
+    ) -> tuple[PredictionColumns, list[str] | None]:
         """Several columns or an array, and what is called by each column of it."""
         if not isinstance(pattern, str):
             names = list(map(str, pattern))
@@ -223,12 +230,12 @@ class ColumnNames:
                 )
             if len(set(names)) < len(names):
                 raise ValueError(f"{table.option(kind)} must be different columns.")
-            return Place(kind, names, f"{names[0]} … {names[-1]}"), names
+            return PredictionColumns(kind, names, f"{names[0]} … {names[-1]}"), names
         found = table.names_of(pattern, self.target)
         if found is None:
             within = table.names_within(pattern)
-            return Place(kind, [pattern], pattern), within
-        return Place(kind, found, pattern), stems(pattern, found)
+            return PredictionColumns(kind, [pattern], pattern), within
+        return PredictionColumns(kind, found, pattern), stems(pattern, found)
 
     def _levels(self, table: Table, names: Sequence[str] | None) -> list[float]:
         """The levels of all columns, as given, or as their names say them; some are percentages."""
@@ -269,3 +276,40 @@ def _times(names: Sequence[str]) -> list[float]:
             f"S_365, got {listed(names) or 'an array'}."
         )
     return [float(found[0]) for found in numbers]
+
+
+def _letters_of_options(table: Table, columns: PredictionColumns, target: str) -> list[str] | None:
+    """Letters that call the numbers of lists, if all targets are such; None if they are not."""
+    cells = table.cells(columns.names[0])
+    if len(columns.names) > 1 or not has_lists(cells):
+        return None
+    letters = list(string.ascii_uppercase[: max(map(len, cells))])
+    if not all(isinstance(x, str) and x.strip() in letters for x in table.cells(target)):
+        return None
+    table.say(f"{table.source}, column {target}: A is the first of {columns.pattern}, and so on.")
+    return letters
+
+
+def _labels(table: Table, name: str, read: Callable[[np.ndarray], Labels]) -> Labels:
+    """Labels of a column; errors name the table, the column and the row."""
+    try:
+        return read(table.labels(name))
+    except LabelError as error:
+        option = table.option
+        advice = {
+            None: "",
+            "classes": ": name the columns by the classes, such as p_cat and p_dog with "
+            f"{option('probs', 'p_*')}; of lists write the indices of options, from 0, or A, B, …",
+            "event": f": {option('event')} must say which of them is the event",
+            "distribution": f"; for real targets take {option('mean')} and {option('sd')}, "
+            f"{option('quantiles')} or {option('draws')}",
+        }
+        message = f"expected {error.expected}, got {error.got}{advice[error.needs]}."
+        if error.row is not None:
+            if error.got.strip("'").startswith("-1"):
+                message = f"{message[:-1]}; if -1 stands for no label, leave out its rows."
+            if not error.got.split(":")[0].strip("' "):
+                dropping = table.option("drop_missing", True)
+                message = f"expected a label, got an empty text; {dropping} leaves out its row."
+            table.fail(name, error.row, message)
+        raise ValueError(f"{table.source}, column {name}: {message}") from None

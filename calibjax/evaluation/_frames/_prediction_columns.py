@@ -1,7 +1,6 @@
-"""Where the predictions of a table are: its columns, what they mean, and how they are written."""
+"""The columns of a table that hold predictions: what they mean, and how they are written."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -29,7 +28,7 @@ from calibjax.evaluation._frames._table import (
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class PredictionColumns:
     """Which columns hold predictions, and of which kind; the same columns of other tables do, too.
 
     Args:
@@ -55,17 +54,8 @@ class Place:
 
     def read(self, table: Table) -> Distribution:
         """The predictions of a table; a ValueError names the first bad row."""
-        return self._readers()[self.kind](table)
-
-    def _readers(self) -> dict[str, Callable[[Table], Distribution]]:
-        return {
-            "probs": self._categorical,
-            "prob": self._bernoulli,
-            "mean": self._normal,
-            "quantiles": self._quantiles,
-            "draws": self._empirical,
-            "survival": self._curves,
-        }
+        found: Distribution = getattr(self, f"_read_{self.kind}")(table)
+        return found
 
     def columns_of(
         self, predictions: Any, absent: np.ndarray | None = None
@@ -96,22 +86,16 @@ class Place:
         return self.names if self.kind == "mean" else [self.pattern]
 
     def damage(self) -> str | None:
-        """What is wrong with a place that comes from a file; None if nothing is."""
-        texts = {"kind": str, "pattern": str, "normalize": bool, "sort": bool}
+        """What is wrong with columns that come from a file; None if nothing is."""
         lists = {"names": str, "classes": str, "levels": float, "times": float}
-        for name, kind in texts.items():
-            if not isinstance(getattr(self, name), kind):
-                return f"{name} is no {kind.__name__}"
-        for name, kind in lists.items():
-            items = getattr(self, name)
-            if not (items is None or isinstance(items, list)) or not all(
-                isinstance(x, kind) for x in items or []
-            ):
-                return f"{name} is no list of {kind.__name__}"
-        counts = {"prob": 1, "mean": 2}
-        if self.kind not in self._readers() or len(self.names) != counts.get(
-            self.kind, max(len(self.names), 1)
-        ):
+        kinds = lists | {"kind": str, "pattern": str, "normalize": bool, "sort": bool}
+        for name, kind in kinds.items():
+            value, is_list = getattr(self, name), name in lists
+            items = (value or []) if is_list and isinstance(value, list | None) else [value]
+            if not all(isinstance(x, kind) for x in items):
+                return f"{name} is no {'list of ' if is_list else ''}{kind.__name__}"
+        n_columns = {"prob": 1, "mean": 2}.get(self.kind, max(len(self.names), 1))
+        if not hasattr(self, f"_read_{self.kind}") or len(self.names) != n_columns:
             return f"kind {self.kind} with {len(self.names)} columns"
         if (self.kind == "quantiles") != (self.levels is not None):
             return "levels are of quantiles"
@@ -156,7 +140,7 @@ class Place:
         columns: Any = absent.T if len(self.names) > 1 else [absent.any(axis=1)]
         return dict(zip(self.names, columns, strict=True))
 
-    def _categorical(self, table: Table) -> Categorical:
+    def _read_probs(self, table: Table) -> Categorical:
         absent = self.absent(table)
         probs = on_host(self._values(table, absent))
         names = self.names if len(self.names) > 1 else self.names * probs.shape[1]
@@ -178,7 +162,7 @@ class Place:
             )
         return with_options(probs, absent, self.normalize)
 
-    def _bernoulli(self, table: Table) -> Bernoulli:
+    def _read_prob(self, table: Table) -> Bernoulli:
         exact: Any = table.numbers(self.names[0])
         probs = on_host(exact)
         words = "a probability"
@@ -187,7 +171,7 @@ class Place:
         table.check(self.names[0], (probs >= 0) & (probs <= 1), words)
         return jax.tree.map(jnp.asarray, Bernoulli(exact).keeping_digits())
 
-    def _normal(self, table: Table) -> Normal:
+    def _read_mean(self, table: Table) -> Normal:
         mean, sd = self._values(table).T
         table.check(self.names[1], sd > 0, "a positive standard deviation")
         return Normal(mean, sd)
@@ -196,7 +180,7 @@ class Place:
         assert self.levels is not None
         return np.argsort(self.levels, kind="stable")
 
-    def _quantiles(self, table: Table) -> Quantiles:
+    def _read_quantiles(self, table: Table) -> Quantiles:
         values: Any = self._values(table)
         order = self._order()
         assert self.levels is not None
@@ -216,7 +200,7 @@ class Place:
             table.check(name, high >= low, words, high)
         return predictions
 
-    def _curves(self, table: Table) -> SurvivalCurve:
+    def _read_survival(self, table: Table) -> SurvivalCurve:
         assert self.times is not None
         order = np.argsort(self.times, kind="stable")
         times, probs = np.asarray(self.times)[order], on_host(self._values(table))[:, order]
@@ -228,5 +212,5 @@ class Place:
             above = column
         return SurvivalCurve(jnp.asarray(times), jnp.asarray(probs))
 
-    def _empirical(self, table: Table) -> Empirical:
+    def _read_draws(self, table: Table) -> Empirical:
         return Empirical(self._values(table))

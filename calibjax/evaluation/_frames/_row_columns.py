@@ -66,7 +66,7 @@ def columns_of_rows(model: Model, used: ColumnNames) -> list[Column]:
     values = [x for x in vars(used).values() if x is not None]
     patterns = [x for value in values for x in ([value] if isinstance(value, str) else [])]
     listed = {x for value in values if isinstance(value, (list, tuple)) for x in value}
-    listed |= {model.target, *model.place.names}
+    listed |= {model.target, *model.columns.names}
     found: dict[bool, Column] = {}
     for name in sorted(table.names, key=lambda name: not name.lower().endswith("id")):
         if name in listed or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
@@ -97,7 +97,7 @@ def columns_of_rows(model: Model, used: ColumnNames) -> list[Column]:
 
 def _say_outcome(model: Model, codes: np.ndarray) -> bool:
     """Whether names follow from the target and what was predicted, as a copy or a band does."""
-    names = model.place.names
+    names = model.columns.names
     keys = [model.targets, as_floats(model.table.cells(names[(len(names) - 1) // 2]))]
     if model.predictions.has_labels:
         probs = np.asarray(model.predictions.label_probabilities())
