@@ -85,7 +85,7 @@ def in_order(model: Model, classes: list[str] | None) -> Model:
     old, new = list(model.classes or []), list(classes or [])
     probs = np.asarray(model.predictions.label_probabilities())
     ordered = Categorical(jnp.asarray(probs[:, [old.index(name) for name in new]]))
-    places = np.array([new.index(name) for name in old], np.int32)
+    labels = np.array([new.index(name) for name in old], np.int32)
     return dataclasses.replace(
-        model, predictions=ordered, targets=places[model.targets], classes=new
+        model, predictions=ordered, targets=labels[model.targets], classes=new
     )

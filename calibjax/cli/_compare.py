@@ -54,38 +54,29 @@ def compare(
             )
             remarks = remarks_on_independence(first, columns, dependence, seed)
             interval = result.confidence_interval(1 - level)
-        pairs: list[dict[str, Any]] = [
-            {
-                "first": str(files[0]),
-                "second": str(file),
-                "difference": float(result.difference[k]),
-                "interval": [float(interval.low[k]), float(interval.high[k])],
-                "pvalue": float(result.pvalue[k]),
-                "rejected": bool(result.pvalue[k] <= level),
-            }
-            for k, file in enumerate(files[1:])
+        names = list(map(str, files))
+        models = [
+            {"file": name, "skce": float(x)}
+            for name, x in zip(names, result.estimates, strict=True)
         ]
-        estimates = [
-            {"file": str(file), "skce": float(estimate)}
-            for file, estimate in zip(files, result.estimates, strict=True)
+        of_pairs = result.difference, interval.low, interval.high, result.pvalue
+        rows = zip(*(np.asarray(x, float).tolist() for x in of_pairs), strict=True)
+        rejected = np.asarray(result.pvalue <= level).tolist()
+        pairs: list[dict[str, Any]] = [
+            {"first": names[0], "second": name, "difference": difference}
+            | {"interval": [low, high], "pvalue": pvalue, "rejected": is_rejected}
+            for name, (difference, low, high, pvalue), is_rejected in zip(
+                names[1:], rows, rejected, strict=True
+            )
         ]
         if as_json:
-            found = {
-                "method": result.method,
-                "level": level,
-                "models": estimates,
-                "pairs": pairs,
-                "remarks": remarks,
-            }
-            typer.echo(as_text(found))
+            found = {"method": result.method, "level": level, "models": models, "pairs": pairs}
+            typer.echo(as_text(found | {"remarks": remarks}))
         else:
-            for model in estimates:
-                typer.echo(f"{model['file']}: SKCE {model['skce']:.4g}")
-            for pair in pairs:
-                typer.echo(_sentence(pair))
-            typer.echo(f"({result.method}, intervals with confidence {1 - level:g})")
-            for remark in remarks:
-                typer.echo(remark)
+            lines = [f"{x['file']}: SKCE {x['skce']:.4g}" for x in models]
+            lines += map(_sentence, pairs)
+            lines.append(f"({result.method}, intervals with confidence {1 - level:g})")
+            typer.echo("\n".join([*lines, *remarks]))
     raise typer.Exit(int(pairs[0]["rejected"]))
 
 

@@ -1,7 +1,6 @@
 """The command `calibjax evaluate`."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -9,8 +8,8 @@ import typer
 
 from calibjax.cli._columns import Columns
 from calibjax.cli._options import AsJson, Files, Level, Seed, names_of_list, with_options
-from calibjax.cli._terminal import check_folder, check_level, one_line_errors, working
-from calibjax.evaluation import Evaluation, GroupVerdicts, evaluate_model, groups_of
+from calibjax.cli._terminal import as_text, check_folder, check_level, one_line_errors, working
+from calibjax.evaluation import evaluate_model, groups_of
 
 
 @with_options()
@@ -68,15 +67,9 @@ def evaluate(
             table = None if by is None else found.by(groups_of(model, names_of_list(by)))
             if html is not None:
                 found.to_html(html, by=table)
-        typer.echo(_as_json(found, table) if as_json else found)
-        if table is not None and not as_json:
-            typer.echo(f"\n{table}")
+        if as_json:
+            of_groups = {} if table is None else {"by": table.to_dict()}
+            typer.echo(as_text(found.to_dict() | of_groups))
+        else:
+            typer.echo(found if table is None else f"{found}\n\n{table}")
     raise typer.Exit(int(found.rejected))
-
-
-def _as_json(found: Evaluation, table: GroupVerdicts | None) -> str:
-    """One object, with the groups beside all else."""
-    if table is None:
-        return found.to_json()
-    both = found.to_dict() | {"by": table.to_dict()}
-    return json.dumps(both, ensure_ascii=False, allow_nan=False, indent=1)

@@ -217,7 +217,7 @@ class MonitorState:
             if not reserve:
                 words = (
                     f"one of the streams that share the level, {listed(list(streams))} (a first "
-                    "call with --reserve 5 keeps places for five more; now leave the new one out, "
+                    "call with --reserve 5 reserves five more; now leave the new one out, "
                     f"by --where \"{column} != '{name}'\", and begin another --state for it)"
                 )
                 model.table.check(column, names != name, words)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, ListedColormap, Normalize
 
@@ -60,15 +61,8 @@ def witness(
     names = [str(label) for label in range(m)] if classes is None else list(map(str, classes))
     if len(names) != m:
         raise ValueError(f"classes must hold the names of {m} classes, got {len(names)}.")
-    count, significant, value, score = (
-        np.asarray(x)
-        for x in (
-            witness_map.count,
-            witness_map.significant,
-            witness_map.value,
-            witness_map.score,
-        )
-    )
+    count, significant = np.asarray(witness_map.count), np.asarray(witness_map.significant)
+    value, score = np.asarray(witness_map.value), np.asarray(witness_map.score)
     shown = np.arange(labels.size)
     title = "Where the model is wrong"
     if labels.size > _MOST_ROWS:
@@ -122,15 +116,8 @@ def residual_location(residual_map: ResidualMap, *, ax: Axes | None = None) -> A
         >>> cj.plot.residual_location(found).get_title(loc="left")
         'Where the predicted location is wrong'
     """
-    return _draw_residuals(
-        residual_map,
-        0,
-        np.asarray(residual_map.value[0]),
-        ax,
-        "Where the predicted location is wrong",
-        "No location is wrong beyond noise",
-        "← lower than predicted · higher →  (predicted spreads)",
-    )
+    words = "← lower than predicted · higher →  (predicted spreads)"
+    return _draw_residuals(residual_map, 0, residual_map.value[0], ax, "location", words)
 
 
 def residual_spread(residual_map: ResidualMap, *, ax: Axes | None = None) -> Axes:
@@ -159,49 +146,33 @@ def residual_spread(residual_map: ResidualMap, *, ax: Axes | None = None) -> Axe
         'predicted location'
     """
     ratio = np.sqrt(np.maximum(np.asarray(residual_map.value[1]) + 1, 0.0))
-    return _draw_residuals(
-        residual_map,
-        1,
-        100 * (ratio - 1),
-        ax,
-        "Where the predicted spread is wrong",
-        "No spread is wrong beyond noise",
-        "← narrower than predicted · wider →  (%)",
-    )
+    words = "← narrower than predicted · wider →  (%)"
+    return _draw_residuals(residual_map, 1, 100 * (ratio - 1), ax, "spread", words)
 
 
 def _draw_residuals(
     residual_map: ResidualMap,
     layer: int,
-    values: np.ndarray,
+    values: ArrayLike,
     ax: Axes | None,
-    title: str,
-    title_of_noise: str,
+    name: str,
     colours_mean: str,
 ) -> Axes:
     style.check_known("residual_map", residual_map)
-    count = np.asarray(residual_map.count)
+    count, values = np.asarray(residual_map.count), np.asarray(values)
     significant = np.asarray(residual_map.significant[layer])
     # Bins without any row have equal ends.
     columns, rows = np.flatnonzero(count.any(axis=1)), np.flatnonzero(count.any(axis=0))
     cells = np.ix_(columns, rows)
     ax = style.new_axes(ax)
-    _draw_cells(
-        ax,
-        np.arange(columns.size + 1),
-        values[cells].T,
-        significant[cells].T,
-        count[cells].T,
-        colours_mean,
-    )
+    values, significant, count = (x[cells].T for x in (values, significant, count))
+    _draw_cells(ax, np.arange(columns.size + 1), values, significant, count, colours_mean)
     ax.set_xticks(*_ticks(np.asarray(residual_map.location_edges), columns))
     ax.set_yticks(*_ticks(np.asarray(residual_map.spread_edges), rows))
-    style.words(
-        ax,
-        title if significant.any() else title_of_noise,
-        "predicted location",
-        "predicted spread",
-    )
+    title = f"No {name} is wrong beyond noise"
+    if significant.any():
+        title = f"Where the predicted {name} is wrong"
+    style.words(ax, title, "predicted location", "predicted spread")
     return ax
 
 

@@ -130,17 +130,9 @@ def risk(curve: RiskCurve, *, ax: Axes | None = None) -> Axes:
 def _draw_bins(curve: ReliabilityCurve, ax: Axes) -> None:
     edges, counts = np.asarray(curve.edges), np.asarray(curve.count)
     filled = counts > 0
-    forecast, frequency, low, high, each_low, each_high = (
-        np.asarray(x)[filled]
-        for x in (
-            curve.forecast,
-            curve.frequency,
-            curve.simultaneous_low,
-            curve.simultaneous_high,
-            curve.pointwise_low,
-            curve.pointwise_high,
-        )
-    )
+    forecast, frequency = (np.asarray(x)[filled] for x in (curve.forecast, curve.frequency))
+    bands = curve.simultaneous_low, curve.simultaneous_high, curve.pointwise_low
+    low, high, each_low, each_high = (np.asarray(x)[filled] for x in (*bands, curve.pointwise_high))
     level = _percent(float(curve.confidence_level))
     left, width = edges[:-1][filled], np.diff(edges)[filled]
     for bottom, top, color, where in (
@@ -224,17 +216,14 @@ def _draw_below(
     below.set_xlabel("predicted probability", fontsize=style.LABEL)
     below.set_ylabel("count", fontsize=style.LABEL)
     figure = ax.figure
-    columns = (
-        2
-        if ax.get_position(original=True).width * figure.bbox.width >= _WIDE * figure.dpi / 72
-        else 1
-    )
+    width = ax.get_position(original=True).width * figure.bbox.width
+    columns = 2 if width >= _WIDE * figure.dpi / 72 else 1
+    down = ScaledTranslation(0.0, -_WORDS / 72, figure.dpi_scale_trans)
     style.legend(
         ax,
         loc="upper center",
         bbox_to_anchor=(0.45, 0.0),
-        bbox_transform=below.transAxes
-        + ScaledTranslation(0.0, -_WORDS / 72, figure.dpi_scale_trans),
+        bbox_transform=below.transAxes + down,
         borderaxespad=0.0,
         ncols=columns,
         columnspacing=1.0,
