@@ -14,10 +14,13 @@ from calibjax.evaluation import Model
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import Interval, Sampling, mean_interval
 from calibjax.recalibration import cross_fit
+from calibjax.resampling import as_multiple
 from calibjax.scores import crps, log_score
 
 _FOLDS = 5
 _LEVEL = 0.95
+# That of `calibration_test`.
+_N_RESAMPLES = 999
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,8 +116,7 @@ def held_out(
 
     def pvalue(predictions: Distribution) -> float:
         test = calibration_test(key, predictions, targets, **dependence._asdict())
-        # A multiple of 1 / 1000, without the rounding of float32.
-        return round(float(test.pvalue), 6)
+        return as_multiple(test.pvalue, _N_RESAMPLES)
 
     score, before = _scores(predictions, targets)
     after = _scores(mended, targets)[1]
