@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from calibjax._distribution import Distribution
+from calibjax._rows import Data
 
 # The columns of the day that a forecast is about, and of the day when it was made.
 DAYS = "target_end_date", "target_date"
@@ -63,6 +64,11 @@ class HubForecasts:
         """Which forecasts may depend on each other: `times` and `horizon`, or nothing."""
         times, horizon = self.times, self.horizon
         return {} if times is None or horizon is None else {"times": times, "horizon": horizon}
+
+    @property
+    def data(self) -> Data:
+        """Predictions and targets, and which of them may depend on each other."""
+        return Data(self.predictions, self.targets, **self.dependence)
 
     def __getitem__(self, rows: np.ndarray) -> "HubForecasts":
         """Some of the forecasts."""

@@ -189,29 +189,20 @@ def hub_table(
     for name in names:
         watch(name)
         forecasts = hub[name]
-        when = forecasts.dependence
-        horizons += [when["horizon"]] if when else []
-        test = calibration_test(
-            of_tests, forecasts.predictions, forecasts.targets, n_resamples=n_resamples, **when
-        )
-        models[name] = {"n": len(forecasts.targets), "p": float(test.pvalue)} | _coverages(
-            forecasts
-        )
+        horizons.append(forecasts.horizon)
+        test = calibration_test(of_tests, forecasts.data, n_resamples=n_resamples)
+        found = {"n": len(forecasts.targets), "p": float(test.pvalue)}
+        models[name] = found | _coverages(forecasts)
     if len(names) > 1:
+        others = [forecasts.predictions for forecasts in common[1:]]
         comparison = compare_calibration(
-            of_comparison,
-            None,
-            common[0].predictions,
-            [forecasts.predictions for forecasts in common[1:]],
-            common[0].targets,
-            n_resamples=n_resamples,
-            **common[0].dependence,
+            of_comparison, None, common[0].data, others, n_resamples=n_resamples
         )
         comparison = dataclasses.replace(comparison, names=tuple(names))
     words = "forecasts are taken for independent of each other"
-    if len(horizons) == len(names):
-        least = max(horizons)
-        words = f"forecasts about days less than {least:g} days apart may depend on each other"
+    known = [x for x in horizons if x is not None]
+    if len(known) == len(names):
+        words = f"forecasts about days less than {max(known):g} days apart may depend on each other"
     return HubTable(models, mean_scores(common), comparison, len(common[0].targets), words)
 
 
@@ -258,33 +249,22 @@ def mean_scores(models: Sequence[HubForecasts]) -> MeanScores:
     Errors of means over dependent days are those of `Sampling`, from sums over windows of three
     horizons, with Student's law.
     """
-    score = "log score" if models[0].predictions.has_labels else "CRPS"
-    rows = {model.model: _scores(model) for model in models}
+    name, score = ("log score", log_score) if models[0].predictions.has_labels else ("CRPS", crps)
+    rows = {x.model: np.asarray(score(x.predictions, x.targets), float) for x in models}
     means = {name: float(np.mean(x)) for name, x in rows.items()}
     first, *others = rows
     gaps = {name: rows[first] - rows[name] for name in others if np.isfinite(means[name])}
-    sampling = _sampling(models[0])
-    if not np.isfinite(means[first]) or sampling is None:
-        return MeanScores(score, means, {})
+    data = models[0].data
+    # Forecasts that are all about one day have no error.
+    if not np.isfinite(means[first]) or data.n_units() == 1:
+        return MeanScores(name, means, {})
+    sampling = Sampling.of_data(data)
     pvalues = holm(np.array([_pvalue(gap, sampling) for gap in gaps.values()]))
     differences = {}
-    for (name, gap), pvalue in zip(gaps.items(), pvalues.tolist(), strict=True):
+    for (other, gap), pvalue in zip(gaps.items(), pvalues.tolist(), strict=True):
         low, high = mean_interval(gap, _LEVEL, sampling=sampling) or (np.nan, np.nan)
-        differences[name] = ScoreDifference(float(gap.mean()), low, high, pvalue)
-    return MeanScores(score, means, differences)
-
-
-def _scores(model: HubForecasts) -> np.ndarray:
-    score = log_score if model.predictions.has_labels else crps
-    return np.asarray(score(model.predictions, model.targets), float)
-
-
-def _sampling(model: HubForecasts) -> Sampling | None:
-    """How the forecasts count; None if all are about one day, which has no error."""
-    n, times, horizon = len(model.targets), model.times, model.horizon
-    if times is None or horizon is None:
-        return Sampling(n)
-    return Sampling(n, times=times / horizon) if np.unique(times).size > 1 else None
+        differences[other] = ScoreDifference(float(gap.mean()), low, high, pvalue)
+    return MeanScores(name, means, differences)
 
 
 def _pvalue(gaps: np.ndarray, sampling: Sampling) -> float:
