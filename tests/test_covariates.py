@@ -19,7 +19,7 @@ import calibjax as cj
 from benchmarks.works import covariates as benchmark
 from calibjax._rows import as_data
 from calibjax.discrepancy import normal_form
-from calibjax.expectations import default_kernels_of_data, judging_kernels
+from calibjax.expectations import default_kernels, judging_kernels
 from calibjax.hypothesis_tests import _aggregation
 from calibjax.hypothesis_tests._covariate_kernels import column_kernels, named_kernels
 from calibjax.hypothesis_tests._kernel_terms import terms_of, with_columns
@@ -42,7 +42,7 @@ WEIGHTS[0], WEIGHTS[5] = 1.0, 0.0
 
 def with_terms(data):
     """The terms of all kernels, and the names of those of covariates."""
-    normal_forms = list(map(normal_form, default_kernels_of_data(data)))
+    normal_forms = list(map(normal_form, default_kernels(data)))
     judging = judging_kernels(data)
     columns = column_kernels(data)
     of_columns = [normal_forms[place] for place in judging.values()]

@@ -15,7 +15,7 @@ from calibjax._struct import widest_dtype
 from calibjax.discrepancy import normal_form
 from calibjax.distributions import Univariate
 from calibjax.evaluation._measures import Measure
-from calibjax.expectations import default_kernel_of_data
+from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import aggregated_skce_test_of_data
 from calibjax.intervals import Sampling
 from calibjax.recalibration import fit_temperature_of_data
@@ -47,7 +47,7 @@ class Effect:
 
 def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int) -> Effect:
     """The SKCE of the default kernel, and what it is as a temperature."""
-    predictions, kernel = data.predictions, default_kernel_of_data(data)
+    predictions, kernel = data.predictions, default_kernel(data)
     terms = normal_form(kernel)
     plain = Sampling.of_data(data).is_plain
     if plain and data.n_kept() <= _MAX_ALL_PAIRS:

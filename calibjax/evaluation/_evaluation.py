@@ -31,7 +31,7 @@ from calibjax.evaluation._remarks import Impossible, impossible_rows, remarks
 from calibjax.evaluation._remedies import Remedy, remedies_of
 from calibjax.evaluation._saved import saved
 from calibjax.evaluation._summary import sentence, summary, verdict
-from calibjax.expectations import default_kernel_of_data
+from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import CalibrationTestResult
 from calibjax.intervals import Sampling
 from calibjax.recalibration import fit_temperature_of_data
@@ -224,7 +224,7 @@ class Evaluation:
             return None
         with self._precision():
             data = padded(Data.unchecked(*self.data.samples))
-            return np.asarray(contributions(default_kernel_of_data(data), data))[: self.n]
+            return np.asarray(contributions(default_kernel(data), data))[: self.n]
 
     @functools.cached_property
     def remedies(self) -> list[Remedy]:

@@ -8,10 +8,8 @@ from calibjax.expectations import _dispatch
 from calibjax.expectations._default_kernels import (
     JointKernel,
     default_kernel,
-    default_kernel_of_data,
     default_kernel_of_models,
     default_kernels,
-    default_kernels_of_data,
     default_prediction_kernels,
     gaussian_kernel,
     has_log_prob,

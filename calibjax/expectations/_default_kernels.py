@@ -41,7 +41,7 @@ from calibjax.kernels import (
     TotalVariation,
     VectorPITKernel,
     WhiteKernel,
-    median_heuristic_of_data,
+    median_heuristic,
     sum_of_products,
 )
 
@@ -49,7 +49,13 @@ from calibjax.kernels import (
 JointKernel = TensorProduct | SteinKernel | PITKernel
 
 
-def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None) -> JointKernel:
+# The factors of the scores of location and spread, and the lengthscale, of the default kernel.
+_COORDINATES, _LENGTHSCALE = (1.0, 0.5), 1.0
+
+
+def default_kernel(
+    predictions: Distribution | Data, *, where: ArrayLike | None = None
+) -> JointKernel:
     """The usual kernel for a family of predictions, from the predictions alone.
 
     For numbers and counts, however they are predicted, it is a `PITKernel`: it judges where
@@ -70,7 +76,7 @@ def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
     changing a kernel that follows them.
 
     Args:
-        predictions: a batch of n >= 2 predictions.
+        predictions: a batch of n >= 2 predictions, or `Data` of them.
         where: boolean mask ``[n]``; masked rows may hold anything.
 
     Raises:
@@ -93,22 +99,14 @@ def default_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
     Society A 1984; Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR
     2021.
     """
-    return default_kernel_of_data(check_rows(predictions, where))
-
-
-# The factors of the scores of location and spread, and the lengthscale, of the default kernel.
-_COORDINATES, _LENGTHSCALE = (1.0, 0.5), 1.0
-
-
-def default_kernel_of_data(data: Data) -> JointKernel:
-    """`default_kernel` of checked predictions; `data` may be without targets."""
+    data = check_rows(predictions, where)
     predictions = data.predictions
     if predictions.target_shape != "n" and not predictions.score_only:
         distance = vector_distance(data)
-        lengthscale = median_heuristic_of_data(distance, data)
+        lengthscale = median_heuristic(distance, data)
         return TensorProduct(DistanceKernel(distance, lengthscale), gaussian_kernel(data))
     if not predictions.is_ordered:
-        return product_kernel_of_data(data)
+        return product_kernel(data)
     return default_kernel_of_models([(data.predictions, data.where)])
 
 
@@ -118,7 +116,9 @@ def default_kernel_of_models(rows: Sequence[Rows]) -> JointKernel:
     return PITKernel(kernel)
 
 
-def product_kernel(predictions: Distribution, *, where: ArrayLike | None = None) -> JointKernel:
+def product_kernel(
+    predictions: Distribution | Data, *, where: ArrayLike | None = None
+) -> JointKernel:
     """The kernel of the papers for a family of predictions, from the predictions alone.
 
     The kernel is exp(-d(p, q) / l) k(y, z), where l is the `median_heuristic` of d and
@@ -143,7 +143,7 @@ def product_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
     changing a kernel that follows them.
 
     Args:
-        predictions: a batch of n >= 2 predictions.
+        predictions: a batch of n >= 2 predictions, or `Data` of them.
         where: boolean mask ``[n]``; masked rows may hold anything.
 
     Raises:
@@ -163,17 +163,13 @@ def product_kernel(predictions: Distribution, *, where: ArrayLike | None = None)
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Section 4 and Appendix A.
     """
-    return product_kernel_of_data(check_rows(predictions, where))
-
-
-def product_kernel_of_data(data: Data) -> JointKernel:
-    """`product_kernel` of checked predictions; `data` may be without targets."""
+    data = check_rows(predictions, where)
     is_real = data.predictions.target_kind == "real"
     target_kernel = gaussian_kernel(data) if is_real else WhiteKernel()
     distance = default_distance(data)
     if distance is None:
         distance = MeanEmbeddingDistance(target_kernel)
-    lengthscale = in_range(median_heuristic_of_data(distance, data))
+    lengthscale = in_range(median_heuristic(distance, data))
     on_pairs = SteinKernel if data.predictions.score_only else TensorProduct
     return on_pairs(DistanceKernel(distance, lengthscale), target_kernel)
 
@@ -248,7 +244,9 @@ _ROWS, _NARROWEST = 16, 1 / 256
 _LOCATION, _SHAPE = 4.0, 0.5
 
 
-def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None) -> list[Kernel]:
+def default_kernels(
+    predictions: Distribution | Data, *, where: ArrayLike | None = None
+) -> list[Kernel]:
     """The usual kernels for an aggregated test, from the predictions alone.
 
     Each is k_P(p, q) <f(p, y), f(q, z)> with k_P = exp(-d(p, q) / l), where the lengthscale l is a
@@ -283,7 +281,7 @@ def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None
     power for some thirty kinds of errors.
 
     Args:
-        predictions: a batch of n >= 2 predictions.
+        predictions: a batch of n >= 2 predictions, or `Data` of them.
         where: boolean mask ``[n]``; masked rows may hold anything.
 
     Returns:
@@ -303,11 +301,7 @@ def default_kernels(predictions: Distribution, *, where: ArrayLike | None = None
         >>> float(kernels[0].prediction_kernel.lengthscale) * 4
         0.75
     """
-    return default_kernels_of_data(check_rows(predictions, where))
-
-
-def default_kernels_of_data(data: Data) -> list[Kernel]:
-    """`default_kernels` of checked predictions; `data` may be without targets."""
+    data = check_rows(predictions, where)
     predictions = data.predictions
     if predictions.has_labels:
         return _kernels_of_labels(data)
@@ -319,7 +313,7 @@ def default_prediction_kernels(data: Data) -> list[KernelLike]:
     """The different kernels on predictions that `default_kernels` are made of."""
     found: list[Any] = [
         getattr(part, "prediction_kernel", None)
-        for kernel in default_kernels_of_data(data)
+        for kernel in default_kernels(data)
         for _, (part,) in sum_of_products(kernel)
     ]
     # Several kernels on pairs share one kernel on predictions.
@@ -411,7 +405,7 @@ def has_log_prob(predictions: Distribution) -> bool:
 def _at_scales(
     distance: DistanceLike, data: Data, scales: Sequence[jax.Array | float]
 ) -> list[DistanceKernel]:
-    median = in_range(median_heuristic_of_data(distance, data))
+    median = in_range(median_heuristic(distance, data))
     if is_traced(median):
         lengthscales = [jnp.asarray(c, median.dtype) * median for c in scales]
     else:  # Nothing is compiled for products of numbers.

@@ -5,7 +5,7 @@ from calibjax.features._landmarks import Landmarks, choose_landmarks, landmarks_
 from calibjax.features._random_features import Features, draw_features, one_feature
 from calibjax.features._residuals import (
     Arguments,
-    DrawnPlaces,
+    DrawnPIT,
     Feature,
     Hidden,
     numbers_of_row,

@@ -59,7 +59,7 @@ class Hidden(NamedTuple):
     contains: jax.Array
 
 
-class DrawnPlaces(NamedTuple):
+class DrawnPIT(NamedTuple):
     """Where U = F(y) lies for the observed targets, and for draws of them under H0.
 
     Args:
@@ -131,13 +131,13 @@ class PITFeature:
     def residuals(
         self,
         predictions: Distribution,
-        targets: jax.Array | UnitInterval | DrawnPlaces,
+        targets: jax.Array | UnitInterval | DrawnPIT,
         others: jax.Array,
     ) -> jax.Array:
         """``[n, D, M]`` for targets ``[n, D]``, their intervals, or places of targets and draws."""
         if isinstance(targets, UnitInterval):
             return self.feature.of_intervals(targets)
-        if not isinstance(targets, DrawnPlaces):
+        if not isinstance(targets, DrawnPIT):
             return jax.vmap(jax.vmap(self.feature, (None, 0)))(predictions, targets)
         observed = self.feature.of_intervals(targets.observed)[:, None]
         if isinstance(targets.drawn, UnitInterval):

@@ -21,7 +21,7 @@ from calibjax._rows import (
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import as_pytree, widest_dtype
 from calibjax.discrepancy import PITResidual, SumOfTerms, check_kernel_of, normal_form
-from calibjax.expectations import default_kernels_of_data, judging_kernels
+from calibjax.expectations import default_kernels, judging_kernels
 from calibjax.features import residual_feature, residual_sums
 from calibjax.hypothesis_tests._aggregation import aggregate
 from calibjax.hypothesis_tests._covariate_kernels import column_kernels, named_kernels
@@ -194,7 +194,7 @@ def aggregated_skce_test_of_data(
     judging: dict[str, int] = {}
     if kernels is None:
         data = at_places(key, _PLACES, data)
-        kernels = default_kernels_of_data(data)
+        kernels = default_kernels(data)
         judging = {} if data.covariates is None else judging_kernels(data)
     forms = list(map(normal_form, kernels))
     of_columns = {name: forms[place] for name, place in judging.items()}

@@ -7,7 +7,7 @@ from calibjax._distribution import Distribution
 from calibjax._interval_censored import Between, unit_interval
 from calibjax._numbers import UnitInterval
 from calibjax._struct import PyTree
-from calibjax.features import DrawnPlaces, Hidden
+from calibjax.features import DrawnPIT, Hidden
 from calibjax.resampling import draw_groups, draw_places
 
 
@@ -18,7 +18,7 @@ def target_sets(
     numbers: jax.Array,
     groups: jax.Array,
     by_place: bool,
-) -> jax.Array | UnitInterval | DrawnPlaces:
+) -> jax.Array | UnitInterval | DrawnPIT:
     """Targets ``[n, 1 + D, …]``, the observed ones first, or their places on the unit line.
 
     Args:
@@ -35,9 +35,9 @@ def target_sets(
         observed = unit_interval(predictions, targets)
         u, above = draw_places(key, numbers, groups, observed.low.dtype)
         if hidden is None:
-            return DrawnPlaces(observed, (u, above))
+            return DrawnPIT(observed, (u, above))
         interval = unit_interval(predictions, hidden)
-        return DrawnPlaces(observed, (u, above), Hidden(interval, _contains(interval, u, above)))
+        return DrawnPIT(observed, (u, above), Hidden(interval, _contains(interval, u, above)))
     drawn = draw_groups(key, predictions, numbers, groups)
     intervals_of = jax.vmap(predictions.unit_interval, 1, 1)
     if hidden is None:
@@ -45,7 +45,7 @@ def target_sets(
         return intervals_of(sets) if by_place else sets
     low, high, values = hidden.low[:, None], hidden.high[:, None], drawn.astype(hidden.low.dtype)
     contains = (low < values) & (values <= high)
-    return DrawnPlaces(
+    return DrawnPIT(
         unit_interval(predictions, targets),
         intervals_of(drawn),
         Hidden(unit_interval(predictions, hidden), contains),

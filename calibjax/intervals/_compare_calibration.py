@@ -15,7 +15,7 @@ from calibjax._struct import widest_dtype
 from calibjax.discrepancy import check_kernel_of
 from calibjax.expectations import (
     JointKernel,
-    default_kernel_of_data,
+    default_kernel,
     default_kernel_of_models,
     gaussian_kernel,
     location_and_spread,
@@ -30,7 +30,7 @@ from calibjax.kernels import (
     TensorProduct,
     TotalVariation,
     WhiteKernel,
-    median_heuristic_of_data,
+    median_heuristic,
 )
 
 
@@ -179,13 +179,13 @@ def _common_kernel(models: Sequence[Distribution], where: ArrayLike | None) -> J
     if len({_family_and_shapes(p) for p in models}) == 1:
         together = jax.tree.map(lambda *x: jnp.concatenate(_in_one_dtype(x)), *models)
         masks = None if where is None else jnp.concatenate([jnp.asarray(where)] * len(models))
-        return default_kernel_of_data(Data.unchecked(together, where=masks))
+        return default_kernel(Data.unchecked(together, where=masks))
     if all(p.is_ordered for p in models):
         return default_kernel_of_models([(p, where) for p in models])
     are_labels = all(p.has_labels for p in models)
     distance = TotalVariation() if are_labels else EmbeddingDistance(location_and_spread)
     lengthscale = _mean(
-        [median_heuristic_of_data(distance, Data.unchecked(p, where=where)) for p in models]
+        [median_heuristic(distance, Data.unchecked(p, where=where)) for p in models]
     )
     real = [p for p in models if p.target_kind == "real"]
     # A family of real numbers has no closed form with a white kernel, and counts are real, too.

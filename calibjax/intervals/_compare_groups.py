@@ -11,7 +11,7 @@ from calibjax._distribution import Distribution
 from calibjax._interval_censored import Targets
 from calibjax._rows import ColumnCode, Data, RowOptions, as_data, padded, typed_column
 from calibjax.discrepancy import check_kernel_of
-from calibjax.expectations import default_kernel_of_data
+from calibjax.expectations import default_kernel
 from calibjax.intervals._comparison import CalibrationComparison, compare, describe_resamples
 from calibjax.kernels import KernelLike
 
@@ -92,7 +92,7 @@ def compare_groups(
     data = as_data(predictions, targets, intervals=True, **rows)
     names, codes = _read_groups(groups, data)
     filled = data if data.predictions.score_only else padded(data)
-    terms = check_kernel_of(default_kernel_of_data(filled) if kernel is None else kernel, filled)
+    terms = check_kernel_of(default_kernel(filled) if kernel is None else kernel, filled)
     codes = np.pad(codes, (0, filled.n - data.n), constant_values=-1)
     kept = True if filled.where is None else filled.where
     parts = [

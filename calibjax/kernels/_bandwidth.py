@@ -27,7 +27,7 @@ _MAX_ROWS = 1024
 
 
 def median_heuristic(
-    distance: DistanceLike, predictions: Distribution, *, where: ArrayLike | None = None
+    distance: DistanceLike, predictions: Distribution | Data, *, where: ArrayLike | None = None
 ) -> jax.Array:
     """The median distance over all pairs i < j of predictions, a lengthscale.
 
@@ -37,7 +37,7 @@ def median_heuristic(
 
     Args:
         distance: for example TotalVariation() or Wasserstein().
-        predictions: a batch of n >= 2 predictions.
+        predictions: a batch of n >= 2 predictions, or `Data` of them.
         where: boolean mask ``[n]``; masked rows may hold anything.
 
     Returns:
@@ -59,11 +59,7 @@ def median_heuristic(
         0.75
     """
     check_kernel(distance, "distance", "a distance")
-    return median_heuristic_of_data(distance, check_rows(predictions, where))
-
-
-def median_heuristic_of_data(distance: DistanceLike, data: Data) -> jax.Array:
-    """`median_heuristic` of checked predictions; `data` may be without targets."""
+    data = check_rows(predictions, where)
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), data.predictions)
     check_distance_formula(distance, one)
     return _median_heuristic(as_pytree(distance), (data.predictions, data.where))

@@ -24,7 +24,7 @@ from calibjax._numbers import dot
 from calibjax._rows import Data, clean, kept_first
 from calibjax._sharding import Axis, all_sum, axis_size, global_offset, row_by_row_on_devices
 from calibjax._struct import as_pytree
-from calibjax.expectations import default_kernel_of_data, default_prediction_kernels
+from calibjax.expectations import default_kernel, default_prediction_kernels
 from calibjax.features import choose_landmarks, landmarks_with_base
 from calibjax.kernels import KernelLike
 
@@ -41,7 +41,7 @@ def pit_between_levels(key: jax.Array, data: Data) -> jax.Array:
     rows = Data.unchecked(data.predictions, where=data.where)
     base, *kernels = map(
         as_pytree,
-        (default_kernel_of_data(rows).prediction_kernel, *default_prediction_kernels(rows)),
+        (default_kernel(rows).prediction_kernel, *default_prediction_kernels(rows)),
     )
     levels = data.predictions.pit_distribution().levels
     return _pit_between_levels((key, base, kernels), data, levels)

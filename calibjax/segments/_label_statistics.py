@@ -10,7 +10,7 @@ from calibjax._distribution import Distribution
 from calibjax._numbers import UnitInterval
 from calibjax._sharding import Axis, all_sum
 from calibjax._struct import static, struct
-from calibjax.features import DrawnPlaces
+from calibjax.features import DrawnPIT
 from calibjax.segments._row_moments import RowMoments, Sets, Uncentred
 
 # Each class of more classes is not tested by itself.
@@ -47,7 +47,7 @@ class EventStatistics:
 
     def residuals(self, predictions: Distribution, labels: Sets) -> jax.Array:
         """r and r l for labels ``[n, D]``, ``[n, D, 2]``."""
-        assert not isinstance(labels, UnitInterval | DrawnPlaces)
+        assert not isinstance(labels, UnitInterval | DrawnPIT)
         p, distances = self._probability_and_distance(predictions)
         r = (labels == 1).astype(p.dtype) - p[:, None]
         return jnp.stack([r, r * distances[:, None]], axis=2)
@@ -132,7 +132,7 @@ class ClassStatistics(Uncentred):
 
     def residuals(self, predictions: Distribution, labels: Sets) -> jax.Array:
         """``[n, D, J]`` for labels ``[n, D]``."""
-        assert not isinstance(labels, UnitInterval | DrawnPlaces)
+        assert not isinstance(labels, UnitInterval | DrawnPIT)
         p, deviations = self._probabilities_and_deviations(predictions)
         top = jnp.argmax(p, axis=1).astype(labels.dtype)
         is_top = (labels == top[:, None]).astype(p.dtype) - jnp.max(p, axis=1)[:, None]

@@ -10,7 +10,7 @@ import numpy as np
 from calibjax._distribution import Distribution
 from calibjax._numbers import UnitInterval
 from calibjax._struct import static, struct
-from calibjax.features import DrawnPlaces
+from calibjax.features import DrawnPIT
 from calibjax.kernels import UnitFeature
 from calibjax.segments._row_moments import RowMoments, Sets, Uncentred, bounded
 
@@ -52,7 +52,7 @@ class NumberStatistics(Uncentred):
 
     def residuals(self, predictions: Distribution, sets: Sets) -> jax.Array:
         """``[n, D, 3]`` for targets ``[n, D]``, or for places of targets and draws."""
-        if not isinstance(sets, UnitInterval | DrawnPlaces):
+        if not isinstance(sets, UnitInterval | DrawnPIT):
             sets = jax.vmap(predictions.unit_interval, 1, 1)(sets)
         if isinstance(sets, UnitInterval):
             return self._of_intervals(sets)

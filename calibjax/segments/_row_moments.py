@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._numbers import UnitInterval
-from calibjax.features import DrawnPlaces
+from calibjax.features import DrawnPIT
 
 #: Targets ``[n, D]``, their intervals of the unit line, or the places of targets and draws.
-Sets = jax.Array | UnitInterval | DrawnPlaces
+Sets = jax.Array | UnitInterval | DrawnPIT
 
 
 class RowMoments(NamedTuple):
