@@ -43,11 +43,16 @@ def devices_of(rows: PyTree) -> Devices | None:
     is JAX's default; if they are Auto, only the compiler chooses it, later.
     """
     for leaf in jax.tree.leaves(rows):
-        is_array = isinstance(leaf, jax.Array) and not is_traced(leaf)
-        sharding = leaf.sharding if is_array else getattr(jax.typeof(leaf), "sharding", None)
-        if isinstance(sharding, NamedSharding) and sharding.spec and sharding.spec[0]:
+        if (sharding := _cut_of(leaf)) is not None and sharding.spec[0]:
             return Devices(sharding.mesh, sharding.spec[0])
     return None
+
+
+def _cut_of(x: Any) -> NamedSharding | None:
+    """How an array is cut among devices; None if it is not, or if that is unknown."""
+    is_concrete = isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
+    sharding = x.sharding if is_concrete else getattr(jax.typeof(x), "sharding", None)
+    return sharding if isinstance(sharding, NamedSharding) and any(sharding.spec) else None
 
 
 def on_devices(core: Callable[..., T]) -> Callable[..., T]:
@@ -79,8 +84,9 @@ def _on_devices(
     out_specs: Callable[[Axis], PartitionSpec],
     jit: Callable[..., Callable[..., T]],
 ) -> Callable[..., T]:
-    def run(shared, rows, devices, options):
+    def on_mesh(devices, shared, rows, *options):
         if devices is None:
+            # An Explicit mesh has cut another axis than that of the rows.
             return core(None, *jax.tree.map(_replicated, (shared, rows)), *options)
         local = jax.shard_map(
             lambda shared, rows: core(devices.axis, shared, rows, *options),
@@ -92,20 +98,24 @@ def _on_devices(
         return local(_resharded(shared, devices), _resharded(rows, devices, devices.axis))
 
     # Profiles show the name of the core.
-    run.__name__ = core.__name__
-    compiled = jit(run, static_argnums=(2, 3))
+    on_mesh.__name__ = core.__name__
+    n_arguments = len(inspect.signature(core).parameters)
+    of_structure = (0, *range(3, n_arguments))
+    alone, together = (jit(f, static_argnums=of_structure) for f in (core, on_mesh))
 
     @functools.wraps(core)
-    def with_devices(shared, rows, *options):
-        return compiled(shared, rows, devices_of(rows), options)
+    def on_all_devices(shared, rows, *options):
+        if not any(map(_cut_of, jax.tree.leaves((shared, rows)))):
+            return alone(None, shared, rows, *options)
+        return together(devices_of(rows), shared, rows, *options)
 
-    return with_devices
+    return on_all_devices
 
 
 def _replicated(x: jax.Array) -> jax.Array:
-    """The array, whole on each device; an Explicit mesh may have cut another axis than the rows."""
-    sharding = jax.typeof(x).sharding
-    if not any(sharding.spec):
+    """The array, whole on each device."""
+    sharding = _cut_of(x)
+    if sharding is None:
         return x
     return jax.sharding.reshard(x, NamedSharding(sharding.mesh, PartitionSpec()))
 
@@ -233,14 +243,14 @@ def rows_at(rows: T, n: jax.Array | int, index: jax.Array, axis: Axis) -> T:
 
 def rows_from_here(x: jax.Array, n_rows: int, axis: Axis) -> jax.Array:
     """`n_rows` global rows, from the first row of this device on; row 0 follows the last row."""
-    parts, missing, places = [x], n_rows - x.shape[0], 1
+    parts, missing, offset = [x], n_rows - x.shape[0], 1
     while missing > 0:
-        parts.append(from_places_on(x[:missing], places, axis))
-        missing, places = missing - x.shape[0], places + 1
+        parts.append(from_device(x[:missing], offset, axis))
+        missing, offset = missing - x.shape[0], offset + 1
     return jnp.concatenate(parts)
 
 
-def from_places_on(x: jax.Array, places: int, axis: Axis) -> jax.Array:
-    """The array x of the device that is `places` further on in the ring of devices."""
+def from_device(x: jax.Array, offset: int, axis: Axis) -> jax.Array:
+    """The array x of the device that is `offset` further on in the ring of devices."""
     n = axis_size(axis)
-    return lax.ppermute(x, axis, [((i + places) % n, i) for i in range(n)])
+    return lax.ppermute(x, axis, [((i + offset) % n, i) for i in range(n)])

@@ -3,7 +3,7 @@
 Nothing larger than one tile of pairs and a few copies of the rows of a device is ever in memory.
 
 Take all K D tiles of the D devices as a ring.  In step d = 0, 1, …, K D / 2 each tile meets the one
-d places on.  A device keeps its own K tiles, and holds as many others, the next ones of the ring:
+d further on.  A device keeps its own K tiles, and holds as many others, the next ones of the ring:
 the other of its tile k is in slot (k + d) mod K.  Between two steps one slot moves on: what leaves
 slot d mod K goes to the device before, and what the device after sends takes its place.  So no
 device ever holds more rows than twice its own.
@@ -21,7 +21,7 @@ from jax.custom_derivatives import SymbolicZero
 from calibjax._numbers import compensated_add
 from calibjax._pairwise._gradients import DiffPartition, value_and_gradient
 from calibjax._pairwise._tiles import Tile, Weighted, weighted_sum
-from calibjax._sharding import Axis, all_sum, as_varying, axis_size, from_places_on
+from calibjax._sharding import Axis, all_sum, as_varying, axis_size, from_device
 from calibjax._struct import PyTree, split
 
 T = TypeVar("T")
@@ -175,7 +175,7 @@ def _add(tiles: T, k: jax.Array, terms: T) -> T:
 
 def _pass_on(tiles: T, slot: jax.Array, axis: Axis) -> T:
     def pass_leaf(x: jax.Array) -> jax.Array:
-        received = from_places_on(_get(x, slot), 1, axis)
+        received = from_device(_get(x, slot), 1, axis)
         return lax.dynamic_update_index_in_dim(x, received, slot, 0)
 
     return jax.tree.map(pass_leaf, tiles)
@@ -187,7 +187,7 @@ def _home(tiles: T, n_steps: int, axis: Axis) -> T:
     def bring_home(x: jax.Array) -> jax.Array:
         far, n_farther = divmod(n_steps, x.shape[0])
         farther, rest = x[:n_farther], x[n_farther:]
-        parts = (from_places_on(farther, -far - 1, axis), from_places_on(rest, -far, axis))
+        parts = (from_device(farther, -far - 1, axis), from_device(rest, -far, axis))
         return jnp.concatenate(parts)
 
     return jax.tree.map(bring_home, tiles)
