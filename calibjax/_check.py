@@ -31,7 +31,7 @@ def check_array(name: str, value: object, kind: str) -> None:
     if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
         raise TypeError(
             f"{name} must hold {kind} values, got strings or objects; of class labels make their "
-            "places in the columns of predictions, [columns.index(label) for label in labels]."
+            "column numbers in predictions, [columns.index(label) for label in labels]."
         )
     # JAX has no times, and durations are integers for it.
     is_time = isinstance(value, np.ndarray) and value.dtype.kind in "mM"
@@ -58,7 +58,7 @@ def check_shapes(
 ) -> dict[str, int]:
     """Matches arrays with symbolic shapes such as "n m"; a symbol has one size in all of them.
 
-    Any further axes may stand in place of a "..." at the end.  Returns the size of each symbol,
+    Any further axes may stand for a "..." at the end.  Returns the size of each symbol,
     including the known sizes that came in `sizes`.  The words `one_axis_more` and `one_axis_less`
     end the error message for an array that has one more, or one less.
     """

@@ -100,7 +100,7 @@ def with_fusion_hints(function: Callable[..., T]) -> Callable[..., T]:
     An expensive operation with two users is not fused into either: XLA holds its result in memory
     and, with it, all that leads to it.  Here each such result is rounded, once, to as many digits
     as it has and to an exponent of one bit more than it has, which changes nothing.  The expensive
-    operation then has one user, the rounding, and XLA repeats a rounding gladly in each place that
+    operation then has one user, the rounding, and XLA repeats a rounding gladly wherever code
     uses it: the whole chain is fused into the loop, where LLVM merges the equal parts.  With the
     bits of its own type XLA would remove the rounding.
 

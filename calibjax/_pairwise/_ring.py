@@ -5,7 +5,7 @@ Nothing larger than one tile of pairs and a few copies of the rows of a device i
 Take all K D tiles of the D devices as a ring.  In step d = 0, 1, …, K D / 2 each tile meets the one
 d further on.  A device keeps its own K tiles, and holds as many others, the next ones of the ring:
 the other of its tile k is in slot (k + d) mod K.  Between two steps one slot moves on: what leaves
-slot d mod K goes to the device before, and what the device after sends takes its place.  So no
+slot d mod K goes to the device before, and what the device after sends replaces it.  So no
 device ever holds more rows than twice its own.
 """
 

@@ -133,7 +133,7 @@ def product_kernel(
       distance are not known to be positive definite for them.  k is 1{y = z} for labels and counts,
       and else the k of Normal;
     - Unnormalized with a sampler: d is a `FisherDistance` at draws from the predictions, and k is
-      the k of Normal, whose `SteinKernel` takes the place of the product.
+      the k of Normal, whose `SteinKernel` replaces the product.
 
     Units of the targets do not matter, from 1e-30 to 1e30 in float32, but for full covariances and
     Unnormalized, where squares of the units are needed: 1e-17 to 1e17.
@@ -218,7 +218,7 @@ def in_range(lengthscale: jax.Array, squared: bool = False) -> jax.Array:
 def _lengthscale(axis: Axis, _: None, rows: tuple[Distribution, jax.Array | None]) -> jax.Array:
     """sqrt(2) times the median predicted standard deviation of each coordinate, ``[]`` or ``[d]``.
 
-    Where the median is 0 the mean takes its place, and where that is 0 too, 1 does.
+    Where the median is 0 it is the mean, and where that is 0 too, 1.
     """
     predictions, where = rows
     if where is not None:
@@ -305,7 +305,7 @@ def default_kernels(
     predictions = data.predictions
     if predictions.has_labels:
         return _kernels_of_labels(data)
-    of_numbers = _kernels_of_places if predictions.is_ordered else _kernels_of_standardised_targets
+    of_numbers = _kernels_of_pit if predictions.is_ordered else _kernels_of_standardised_targets
     return of_numbers(data)
 
 
@@ -351,7 +351,7 @@ _OF_SHAPE = np.array([0.0, 0.0, 1.0, 1.0], np.float32)
 _OF_CELLS = np.array([0.0, 0.0, 1.0, 1.0, 1.0, 1.0], np.float32)
 
 
-def _kernels_of_places(data: Data) -> list[Kernel]:
+def _kernels_of_pit(data: Data) -> list[Kernel]:
     kernels: list[Kernel] = []
     rows = [(data.predictions, data.where)]
     for k in rank_score_kernels(rows, _NEAR_IN_LOCATION, _NEAR_IN_SPREAD, _NEAR_AND_FAR):
@@ -428,9 +428,9 @@ def judging_kernels(data: Data) -> dict[str, int]:
     predictions = data.predictions
     n_labels = predictions.n_labels
     if n_labels is not None:
-        places = {"frequencies": 0} if n_labels <= _MANY_CLASSES else {}
-        places |= {"most likely class": 3, "log probability": 5}
-        return places | ({"order": 6} if predictions.is_ordered else {})
+        index = {"frequencies": 0} if n_labels <= _MANY_CLASSES else {}
+        index |= {"most likely class": 3, "log probability": 5}
+        return index | ({"order": 6} if predictions.is_ordered else {})
     if predictions.is_ordered or predictions.has_unit_box:
         return {"location": 0, "spread": 1}
     return {"location": 0, "spread": 4}

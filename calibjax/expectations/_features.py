@@ -216,9 +216,9 @@ def _even_quantiles(ordered: jax.Array, n: jax.Array) -> jax.Array:
     """
     is_few = n < _N_KNOTS
     steps = jnp.where(is_few, jnp.maximum(n - 1, 0), n)
-    places = jnp.asarray(_LEVELS, jnp.float32) * steps.astype(jnp.float32)
-    below = jnp.floor(places)
-    share = (places - below).astype(ordered.dtype)
+    index = jnp.asarray(_LEVELS, jnp.float32) * steps.astype(jnp.float32)
+    below = jnp.floor(index)
+    share = (index - below).astype(ordered.dtype)
     below = below.astype(jnp.int32)
     above = jnp.where(is_few, jnp.minimum(below + 1, steps), below)
     low, high = ordered[:, below], ordered[:, above]
@@ -239,8 +239,8 @@ def _score(knots: jax.Array, x: jax.Array) -> jax.Array:
     scores = jnp.array(_SCORES).astype(knots.dtype)
     i = jnp.clip(jnp.searchsorted(knots, x, side="right"), 1, _N_KNOTS - 1)
     step = knots[i] - knots[i - 1]
-    place = jnp.clip((x - knots[i - 1]) / jnp.where(step > 0, step, 1.0), 0.0, 1.0)
-    return scores[i - 1] + jnp.where(step > 0, place, 0.5) * (scores[i] - scores[i - 1])
+    share = jnp.clip((x - knots[i - 1]) / jnp.where(step > 0, step, 1.0), 0.0, 1.0)
+    return scores[i - 1] + jnp.where(step > 0, share, 0.5) * (scores[i] - scores[i - 1])
 
 
 def _without(correlation: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:

@@ -211,7 +211,7 @@ def sum_arrays(arrays: list[jax.Array]) -> jax.Array:
 def _tensor_products(kernel: SumOfTerms, p: Distribution) -> Iterator[Product]:
     """A kernel as a sum of products: factor, prediction kernels, and target kernels of each.
 
-    A PITKernel has its features of U = F(y) in the place of target kernels.
+    A PITKernel has its features of U = F(y) instead of target kernels.
     """
     # For labels a target kernel is its matrix, and is not multiplied out.
     are_labels = p.has_labels

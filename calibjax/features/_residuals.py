@@ -134,7 +134,7 @@ class PITFeature:
         targets: jax.Array | UnitInterval | DrawnPIT,
         others: jax.Array,
     ) -> jax.Array:
-        """``[n, D, M]`` for targets ``[n, D]``, their intervals, or places of targets and draws."""
+        """``[n, D, M]`` for targets ``[n, D]``, intervals, or the PIT of targets and draws."""
         if isinstance(targets, UnitInterval):
             return self.feature.of_intervals(targets)
         if not isinstance(targets, DrawnPIT):

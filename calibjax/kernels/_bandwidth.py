@@ -120,7 +120,7 @@ def _median(distances: jax.Array, kept: jax.Array) -> jax.Array:
 
 
 def _order_statistic(values: jax.Array, rank: jax.Array) -> jax.Array:
-    """The value at place `rank`, from 0, in the order of nonnegative numbers.
+    """The value of a `rank`, from 0, in the order of nonnegative numbers.
 
     By bisection over bit patterns, which have the order of their numbers: a pass for each bit,
     where sorting on a CPU takes many times as long.

@@ -1,4 +1,4 @@
-"""Kernels of one pair of points, their algebra, and the one place where pairs become tiles.
+"""Kernels of one pair of points, their algebra, and how pairs become tiles.
 
 The formula of a kernel or a distance is final: what is registered for a class, such as closed
 forms, would be wrong for another function.
@@ -40,12 +40,12 @@ def check_final(cls: type, formulas: Sequence[str], known: Sequence[str]) -> Non
         if len(authors := _authors(cls, method)) > 1:
             raise _is_final(method, authors[1], cls)
     order = cls.__mro__
-    places = [order.index(x) for method in formulas for x in _authors(cls, method)]
+    ranks = [order.index(x) for method in formulas for x in _authors(cls, method)]
     if any(_is_abstract(getattr(cls, method, None)) for method in formulas):
         return  # The formula is still to come.
     for method in known:
-        if any(method in vars(base) for base in order[: min(places)]):
-            raise _is_final(method, order[min(places)], cls)
+        if any(method in vars(base) for base in order[: min(ranks)]):
+            raise _is_final(method, order[min(ranks)], cls)
 
 
 def _authors(cls: type, method: str) -> list[type]:

@@ -120,7 +120,7 @@ Coordinates = Sequence[jax.Array]
 
 @struct
 class Embedded:
-    """The coordinates that a distance gives to predictions, in their place."""
+    """Predictions as the coordinates that a distance gives them."""
 
     coordinates: Coordinates
 

@@ -48,7 +48,7 @@ class PITKernel(Kernel):
     forecast says about y (`pit_interval`): from F(y-) to F(y) for counts, between two levels for
     quantiles, between two ranks for draws, between the values at both ends if the target is only
     known to be `Between` two numbers.  The mean of phibar_k under *every* forecast is 0, so
-    that h = k: no expectation is needed.  The kernel takes the place of a TensorProduct, and
+    that h = k: no expectation is needed.  The kernel replaces a TensorProduct, and
 
     .. math::
         \mathrm{SKCE} = E\, k_P(P, P') \sum_k a_k\,

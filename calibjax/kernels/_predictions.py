@@ -113,7 +113,7 @@ class DistanceKernel(Kernel):
         if self.exponent == 1:
             return _exp_of_minus(ratio)
         # The slope of ratio^nu at 0 is infinite for nu < 1: there, as at every kink, it is 0.  A
-        # tiny number in its place is right to rounding where a ratio of 0 is rounded otherwise.
+        # tiny number instead is right to rounding where a ratio of 0 is rounded otherwise.
         at_zero = ratio == 0
         power = jnp.where(at_zero, jnp.finfo(ratio.dtype).tiny, ratio) ** self.exponent
         return _exp_of_minus(jnp.where(at_zero, 0.0, power))

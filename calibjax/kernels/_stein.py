@@ -54,7 +54,7 @@ class SteinKernel(Kernel):
 
     Its mean over Y ~ p is 0 (Stein's identity), so that h = k: neither an expectation nor a
     normalising constant is needed, and the SKCE of this kernel is the kernel calibration
-    conditional Stein discrepancy (KCCSD).  It takes the place of a TensorProduct, for
+    conditional Stein discrepancy (KCCSD).  It replaces a TensorProduct, for
     `Unnormalized` predictions and for all families whose density is continuous, and 0 at the ends
     of its support, with a finite E s_p(Y)^2.  S has the units of 1 / targets^2, and no upper bound:
     where scores are rare and large, as for Gamma predictions with a concentration near 2 or wide

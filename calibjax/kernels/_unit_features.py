@@ -82,7 +82,7 @@ def mean_hermite(interval: UnitInterval, orders: Orders) -> jax.Array:
     """The means of He_k(z) / sqrt(k!) for the orders k, ``[K]`` behind the axes of the interval."""
     width, tail = interval.width(), jnp.minimum(interval.high, interval.above_low)
     narrow = (width <= _NARROW * tail) | (tail <= _LEAST_TAIL)
-    inner = (_within_bound(*interval.at(place)) for place in (_FIRST, _SECOND))
+    inner = (_within_bound(*interval.at(node)) for node in (_FIRST, _SECOND))
     points = *inner, interval[0::2], interval[1::2]
     # In one call, whose program is long: two points within, and both ends.
     z = normal_score(*map(jnp.stack, zip(*points, strict=True)))
