@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+import operator
 import types
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, dataclass_transform
@@ -121,15 +122,18 @@ def as_pytree(tree: PyTree, name: str = "a function") -> PyTree:
     afterwards, so that kernels that share a part can be told by it.
     """
 
-    def convert(leaf: PyTree) -> PyTree:
-        if isinstance(leaf, Partial):
-            return _with_plain_function(leaf, name)
-        return _as_partial(leaf, name) if callable(leaf) else leaf
-
-    leaves, structure = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, Partial))
-    made = [convert(leaf) for leaf in leaves]
-    is_same = all(x is y for x, y in zip(made, leaves, strict=True))
+    leaves, structure = jax.tree.flatten(tree, is_leaf=_is_partial)
+    made = list(leaves)
+    for i, leaf in enumerate(leaves):
+        if callable(leaf):
+            make = _with_plain_function if _is_partial(leaf) else _as_partial
+            made[i] = make(leaf, name)
+    is_same = all(map(operator.is_, made, leaves))
     return tree if is_same else jax.tree.unflatten(structure, made)
+
+
+def _is_partial(node: PyTree) -> bool:
+    return isinstance(node, Partial)
 
 
 def _with_plain_function(partial: Partial, name: str) -> Partial:
@@ -164,7 +168,7 @@ def _as_partial(function: Callable[..., Any], name: str) -> Partial:
 
 def unwrapped(function: Any) -> Any:
     """The plain function that `as_pytree` has made a Partial of; everything else as it is."""
-    is_plain = isinstance(function, Partial) and not (function.args or function.keywords)
+    is_plain = _is_partial(function) and not (function.args or function.keywords)
     return function.func if is_plain else function
 
 

@@ -18,7 +18,6 @@ from calibjax.kernels import (
     check_formula,
     check_kernel,
     check_symmetric,
-    users_functions,
 )
 
 
@@ -49,7 +48,7 @@ def check_kernel_of(
     `formula` is the function of (kernel, sample, sample) that the caller will evaluate.
     """
     kernel = as_pytree(kernel)
-    check_kernel(kernel)
+    users = check_kernel(kernel)
     terms = normal_form(kernel)
     if isinstance(data.targets, Between) and not all(
         isinstance(term.residual, PITResidual) for term in terms.terms
@@ -58,7 +57,7 @@ def check_kernel_of(
             "kernel must be a PITKernel, or sums and multiples of them, for targets that are "
             f"Between, got {type_name(kernel)}."
         )
-    if users_functions(kernel):
+    if users:
         check_formula(kernel, terms, *_one_sample(data), formula)
         if data.where is None:
             # Masked rows may hold anything: there, and inside jit, an asymmetric kernel gives NaN.
