@@ -134,7 +134,7 @@ def ring(
 
         def pair(k, sums):
             total, shared, of_own, of_others = sums
-            slot = (k + d) % n_tiles
+            slot = lax.rem(k + d, n_tiles)
             left, right = _get(tiles, k), _get(tiles if axis is None else others, slot)
             factor = jnp.where((d == 0) | (2 * d == n_all), 0.5, 1.0)
             value, (ours, of_left, of_right) = visit(left, right, d == 0, factor)
@@ -162,21 +162,26 @@ def ring(
 
 
 def _get(tiles: T, k: jax.Array) -> T:
-    at_k = functools.partial(lax.dynamic_index_in_dim, index=k, keepdims=False)
-    return jax.tree.map(at_k, tiles)
+    return jax.tree.map(
+        lambda x: lax.dynamic_index_in_dim(x, k, keepdims=False, allow_negative_indices=False),
+        tiles,
+    )
+
+
+def _set(x: jax.Array, k: jax.Array, value: jax.Array) -> jax.Array:
+    return lax.dynamic_update_index_in_dim(x, value, k, 0, allow_negative_indices=False)
 
 
 def _add(tiles: T, k: jax.Array, terms: T) -> T:
     def add(x: jax.Array, term: jax.Array) -> jax.Array:
-        return lax.dynamic_update_index_in_dim(x, _get(x, k) + term, k, 0)
+        return _set(x, k, _get(x, k) + term)
 
     return jax.tree.map(add, tiles, terms)
 
 
 def _pass_on(tiles: T, slot: jax.Array, axis: Axis) -> T:
     def pass_leaf(x: jax.Array) -> jax.Array:
-        received = from_device(_get(x, slot), 1, axis)
-        return lax.dynamic_update_index_in_dim(x, received, slot, 0)
+        return _set(x, slot, from_device(_get(x, slot), 1, axis))
 
     return jax.tree.map(pass_leaf, tiles)
 
