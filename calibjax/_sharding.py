@@ -8,7 +8,7 @@ and the tiles that go round the ring (`_pairwise/_ring.py`).
 import functools
 import inspect
 from collections.abc import Callable
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
