@@ -120,9 +120,6 @@ CALLS = {
         "locations": lambda p, y: cj.sample_test_locations(KEY, p, 3),
         "state": lambda p, y: cj.SKCEState.empty(4).update(KERNEL, p, y),
         "interval": lambda p, y: cj.skce_confidence_interval(KEY, KERNEL, p, y, **R),
-        "bounded interval": lambda p, y: cj.skce_confidence_interval(
-            None, KERNEL, p, y, method="distribution_free"
-        ),
         "equivalent_temperature": lambda p, y: cj.equivalent_temperature(KEY, KERNEL, p, y, **R),
         "contributions": lambda p, y: cj.contributions(KERNEL, p, y),
         "reliability_curve": lambda p, y: cj.reliability_curve(KEY, p, y, n_bins=3, **R),

@@ -206,9 +206,6 @@ def test_bad_arguments():
             "method must be 'bootstrap' with clusters or times, got 'wild'",
         ),
     ]
-    for name in ("weights", "clusters", "times"):
-        call = interval(method="distribution_free", **{name: times})
-        lines.append((call, f"{name} must be None for method='distribution_free'"))
     for call, message in lines:
         check_message(call, ValueError, message)
 

@@ -226,8 +226,6 @@ def test_inside_jit_and_vmap(key):
         cj.skce_confidence_interval(key, kernel, *data, confidence_level=95)
     with pytest.raises(TypeError, match="key must be"):
         cj.skce_confidence_interval(None, kernel, *data)
-    with pytest.raises(ValueError, match="method must be one of bootstrap, distribution_free"):
-        cj.skce_confidence_interval(key, kernel, *data, method="normal")
 
 
 @pytest.mark.slow
@@ -265,12 +263,8 @@ def test_distribution_free(float64):
     n, level = 3000, 0.9
     predictions = cj.Bernoulli(jnp.full(n, 0.1))
     data = certain_kernel(), predictions, jnp.arange(n) < 2700
-    found = cj.skce_confidence_interval(
-        None, *data, method="distribution_free", confidence_level=level
-    )
     root, c, deviation = np.sqrt(2) * 0.8, np.sqrt(2 / n), np.sqrt(2 * np.log(2 / (1 - level)))
     expected = (root - c * (1 + deviation)) ** 2, (root + c * deviation) ** 2
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
     result = cj.distribution_free_skce_test(*data, unbiased=False)
     np.testing.assert_allclose(result.confidence_interval(level), expected, rtol=1e-9)
     result = cj.distribution_free_skce_test(*data)

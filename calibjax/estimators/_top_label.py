@@ -1,6 +1,5 @@
 """Binary problems made from a problem with several classes."""
 
-from collections.abc import Callable
 from typing import Any, Unpack, overload
 
 import jax
@@ -60,7 +59,7 @@ def top_label(
         >>> confidences.probs.tolist(), hits.tolist()
         ([0.7, 0.6], [1, 0])
     """
-    return _binary(_top_label, predictions, targets)
+    return _binary(predictions, targets, None)
 
 
 @overload
@@ -99,16 +98,11 @@ def one_vs_rest(
         >>> binary.probs.tolist(), targets.tolist()
         ([0.1, 0.3], [0, 1])
     """
-    return _binary(_one_vs_rest, predictions, targets, label)
+    return _binary(predictions, targets, label)
 
 
-def _binary(
-    of_rows: Callable[..., dict[str, Any]],
-    predictions: Distribution | Data,
-    targets: ArrayLike | None,
-    *label: int,
-) -> Any:
-    """What `of_rows` makes of a checked label, as samples of arrays and as `Data` of `Data`."""
+def _binary(predictions: Distribution | Data, targets: ArrayLike | None, label: int | None) -> Any:
+    """Hits of a label, or of the most likely ones, as samples of arrays and as `Data` of `Data`."""
     if isinstance(predictions, Data):
         data = as_data(predictions, targets, at_least=1)
     else:
@@ -118,10 +112,10 @@ def _binary(
     check_dtype_of_targets("targets", data.targets, data.predictions)
     shape = data.predictions.target_shape
     check_shapes(parameters(data.predictions) | {"targets": (data.targets, shape)})
-    for x in label:
-        check_integer("label", x, 0, n_labels - 1, "m - 1 = ")
+    if label is not None:
+        check_integer("label", label, 0, n_labels - 1, "m - 1 = ")
     rows = data if data is predictions else padded(data)
-    found = rows.replace(**of_rows(*rows.samples, *label))
+    found = rows.replace(**_hits_of_labels(*rows.samples, label))
     return found if data is predictions else first_rows(found.samples, data.n)
 
 
@@ -166,28 +160,17 @@ def binary_as_data(
 
 
 @jax.jit
-def _top_label(
-    predictions: Distribution, targets: jax.Array
-) -> dict[str, Distribution | jax.Array]:
-    return _hits_of_labels(
-        predictions, targets, jnp.argmax(predictions.label_probabilities(), axis=-1)
-    )
-
-
-@jax.jit
-def _one_vs_rest(
-    predictions: Distribution, targets: jax.Array, label: int
-) -> dict[str, Distribution | jax.Array]:
-    return _hits_of_labels(predictions, targets, jnp.full(targets.shape, label))
-
-
 def _hits_of_labels(
-    predictions: Distribution, targets: jax.Array, labels: jax.Array
+    predictions: Distribution, targets: jax.Array, label: int | None
 ) -> dict[str, Distribution | jax.Array]:
     """The probability of one label for each row, and whether the target is that label."""
+    probs = widened(predictions).label_probabilities()
+    if label is None:
+        labels = jnp.argmax(predictions.label_probabilities(), axis=-1)
+    else:
+        labels = jnp.full(targets.shape, label)
     supported = predictions.supports(targets)[1]
     valid = valid_rows(predictions)
-    probs = widened(predictions).label_probabilities()
     chosen = jnp.take_along_axis(probs, labels[:, None], axis=1)[:, 0]
     # `clip` would halve the gradient at exactly 1, which a saturated softmax reaches.
     chosen = jnp.where(chosen > 1, 1.0, chosen)

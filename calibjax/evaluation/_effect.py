@@ -1,16 +1,14 @@
 """How far off a model is: the SKCE with its interval, and the temperatures that say how much."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from calibjax import intervals
 from calibjax._distribution import Distribution
 from calibjax._interval_censored import Between
-from calibjax._rows import Data, first_rows, padded
+from calibjax._rows import Data, padded
 from calibjax._struct import widest_dtype
 from calibjax.discrepancy import normal_form
 from calibjax.distributions import Univariate
@@ -70,11 +68,6 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
 
 def deviation_ratio(predictions: Distribution, temperature: float) -> float:
     """The standard deviation of a prediction over the one at a temperature; the median of rows."""
-    ratios = _deviation_ratios(padded(Data.unchecked(predictions)).predictions, temperature)
-    return float(np.median(first_rows(ratios, len(predictions))))
-
-
-@jax.jit
-def _deviation_ratios(predictions: Distribution, temperature: Any) -> jax.Array:
-    temperature = jnp.asarray(temperature, widest_dtype(*jax.tree.leaves(predictions)))
-    return predictions.spread() / predictions.tempered(temperature).spread()
+    dtype = widest_dtype(*jax.tree.leaves(predictions))
+    rows = padded(Data.unchecked(predictions))
+    return float(intervals.deviation_ratio(rows, jnp.asarray(temperature, dtype)))

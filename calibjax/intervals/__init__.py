@@ -5,6 +5,7 @@ from calibjax.intervals._compare_groups import compare_groups
 from calibjax.intervals._comparison import CalibrationComparison
 from calibjax.intervals._equivalent_temperature import (
     EquivalentTemperature,
+    deviation_ratio,
     equivalent_temperature,
     has_temperature,
     temperature_of_errors,

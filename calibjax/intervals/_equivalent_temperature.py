@@ -186,7 +186,7 @@ def temperature_of_errors(
     found = jnp.where((jnp.sum(weights > 0) > 1) & ~jnp.isnan(levels), found, jnp.nan)
     ratio = None
     if chosen.target_kind == "real":
-        ratio = _deviation_ratio(chosen, weights, found[0])
+        ratio = deviation_ratio(Data.unchecked(chosen, where=weights > 0), found[0])
     return EquivalentTemperature(found[0], ConfidenceInterval(found[1], found[2]), ratio)
 
 
@@ -213,12 +213,12 @@ def _excess_that_shows(levels: jax.Array, shown: jax.Array, excess: jax.Array) -
     return jnp.where(positive, found, 0.0)
 
 
-def _deviation_ratio(
-    predictions: Distribution, weights: jax.Array, temperature: jax.Array
-) -> jax.Array:
-    """The median of spread(p) / spread(temper(p, T)) over all rows and coordinates."""
-    is_finite = jnp.isfinite(temperature)
+@jax.jit
+def deviation_ratio(data: Data, temperature: jax.Array) -> jax.Array:
+    """The median of spread(p) / spread(temper(p, T)) over all kept rows and coordinates."""
+    predictions, is_finite = data.predictions, jnp.isfinite(temperature)
     tempered = predictions.tempered(jnp.where(is_finite, temperature, 1.0))
     ratios = predictions.spread() / tempered.spread()
-    ratio = jnp.nanmedian(jnp.where(_along(weights > 0, ratios), ratios, jnp.nan))
+    kept = jnp.ones(len(predictions), bool) if data.where is None else data.where
+    ratio = jnp.nanmedian(jnp.where(_along(kept, ratios), ratios, jnp.nan))
     return jnp.where(is_finite, ratio, jnp.where(jnp.isnan(temperature), jnp.nan, 0.0))

@@ -46,23 +46,21 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._check import check_choice, check_integer, check_key
+from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._interval_censored import Between, Targets
-from calibjax._rows import Data, RowOptions, clean, clean_kept_first, padded
+from calibjax._rows import Data, RowOptions, clean_kept_first, padded
 from calibjax._sharding import Axis, all_sum, global_offset, on_devices
 from calibjax._struct import widest_dtype
 from calibjax.discrepancy import SumOfTerms, check_inputs
-from calibjax.estimators import estimate_skce
 from calibjax.intervals._norm_intervals import (
-    BoundedNormInterval,
     ConfidenceInterval,
     DrawnErrors,
     norm_interval,
     with_score_end,
 )
 from calibjax.intervals._variance import largest_variance, missing_variance, variance_under_model
-from calibjax.kernels import KernelLike, upper_bound
+from calibjax.kernels import KernelLike
 from calibjax.operators import TiledH, tiled_h
 from calibjax.resampling import (
     DependentSums,
@@ -78,14 +76,13 @@ _MODEL = 2**31 - 1
 
 
 def skce_confidence_interval(
-    key: jax.Array | None,
+    key: jax.Array,
     kernel: KernelLike,
     predictions: Distribution | Data,
     targets: Targets | None = None,
     *,
     confidence_level: ArrayLike = 0.95,
     n_resamples: int = 999,
-    method: str = "bootstrap",
     **rows: Unpack[RowOptions],
 ) -> ConfidenceInterval:
     """An interval (low, high) that contains the SKCE with the given probability, how large it is.
@@ -106,37 +103,29 @@ def skce_confidence_interval(
     lower end is above 0 only if `asymptotic_skce_test` with the same key, kernel and n_resamples
     has a p-value of at most 1 - confidence_level.
 
-    `method` says how large errors may be:
+    Errors are as large as in n_resamples multinomial resamples of the rows, which is right as n
+    grows; from n = 50 on it held wherever ten targets or more differ from the most common one.
+    With 10 rows it misses the SKCE 0 of calibrated predictions in up to 10 % instead of 5 %, and
+    with 20 rows in 6 %.  If all rows happen to be alike, as of 20 rows that are wrong in 10 % of
+    all cases, it misses: they do not show how much data vary.  With few rare events, less than ten
+    or so, the interval counts on the variance that the model expects, and contains the SKCE of a
+    calibrated model and of models with fewer events than predicted.  If there are several times
+    more events than predicted, and still only three or four, it contains the SKCE in some 90 %
+    instead of 95 % of all cases.  Of targets that are `Between` the model's variance is not known,
+    since it depends on how they are censored: with few events, all that counts is how much the data
+    vary.  Rows with weights, clusters or times have random multipliers instead of resamples, and
+    the estimate leaves out the pairs that may depend on each other.
 
-    - "bootstrap": as large as in n_resamples multinomial resamples of the rows.  Right as n grows;
-      from n = 50 on it held wherever ten targets or more differ from the most common one.  With 10
-      rows it misses the SKCE 0 of calibrated predictions in up to 10 % instead of 5 %, and with 20
-      rows in 6 %.  If all rows happen to be alike, as of 20 rows that are wrong in 10 % of all
-      cases, it misses: they do not show how much data vary.  With few rare events, less than ten
-      or so, the interval counts on the variance that the model expects, and contains the SKCE of a
-      calibrated model and of models with fewer events than predicted.  If there are several times
-      more events than predicted, and still only three or four, it contains the SKCE in some 90 %
-      instead of 95 % of all cases.  Of targets that are `Between` the model's variance is not
-      known, since the law of the censoring is not: with few events, all that counts is how much
-      the data vary.
-      O(n^2 n_resamples) time; O(n) memory, one byte for each row and each of at most 1024 resamples
-      at a time.
-      Rows with weights, clusters or times have random multipliers instead of resamples, and
-      the estimate leaves out the pairs that may depend on each other
-      (`resampling/_dependent_sums.py`).  The O(n) memory has some hundreds of numbers for a row
-      then.
-    - "distribution_free": as large as they can be for any law of the data, at any n.  It needs no
-      key, a positive definite kernel with values in [0, K], and many rows to be of use: for
-      confidence_level = 0.95 it is at least 15 K / n.  O(n^2) time, O(n) memory.
+    O(n^2 n_resamples) time; O(n) memory, one byte for each row and each of at most 1024 resamples
+    at a time, and some hundreds of numbers for a row with multipliers.
 
     Args:
-        key: a key of `jax.random`, or None for "distribution_free".
+        key: a key of `jax.random`.
         kernel: usually a TensorProduct, or what `default_kernel` returns.  The interval is for the
             SKCE with this kernel: choose it before you look at the targets.
         predictions, targets: as in `Data`, or one `Data`; `Between` with a `PITKernel`.
         confidence_level: numbers in (0, 1), of any shape.
         n_resamples: the number of resamples; resample r depends only on (key, r).
-        method: "bootstrap" or "distribution_free".
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
     Returns:
@@ -145,13 +134,12 @@ def skce_confidence_interval(
         or fewer than two kept rows, makes both NaN.
 
     Raises:
-        TypeError, ValueError: as in `skce`; a level is not in (0, 1); no key for "bootstrap"; no
-            bound is known for a kernel of your own with "distribution_free":
-            `distribution_free_skce_test` takes a ``kernel_bound``, and its result has this
-            interval.
+        TypeError, ValueError: as in `skce`; a level is not in (0, 1).
 
     See also:
-        `equivalent_temperature` in units that people know, `compare_calibration` for two models.
+        `distribution_free_skce_test` with ``unbiased=False``, whose result has an interval for any
+        data at any n, `equivalent_temperature` in units that people know, `compare_calibration` for
+        two models.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -162,24 +150,14 @@ def skce_confidence_interval(
         >>> float(low), bool(high < 0.01)
         (0.0, True)
 
-    Reference: Arcones and Giné, On the bootstrap of U and V statistics, 1992; McDiarmid, On the
-    method of bounded differences, 1989.
+    Reference: Arcones and Giné, On the bootstrap of U and V statistics, 1992.
     """
-    check_choice("method", method, ("bootstrap", "distribution_free"))
+    check_key(key)
     checked, data = check_inputs(kernel, predictions, targets, intervals=True, **rows)
     data.check_unrelated()
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     dtype = widest_dtype(*jax.tree.leaves(data.samples))
     level = checked_level(confidence_level, dtype)
-    if method == "distribution_free":
-        for name in ("weights", "clusters", "times"):
-            if getattr(data, name) is not None:
-                raise ValueError(
-                    f"{name} must be None for method='distribution_free', which is for independent "
-                    "rows that weigh the same."
-                )
-        return _distribution_free((checked, upper_bound(kernel), level), padded(data))
-    check_key(key)
     _, interval = skce_and_interval((key, checked, level), padded(data), n_resamples)
     return interval
 
@@ -233,18 +211,6 @@ def resampled_errors(
     """The law of |delta*|^2 from the draws T* of `bootstrap_draws` and both estimates."""
     statistic = n / (n - 1) * unbiased - biased
     return DrawnErrors(draws - statistic + biased + jnp.maximum(unbiased, 0.0) / (n - 1))
-
-
-@on_devices
-def _distribution_free(
-    axis: Axis, shared: tuple[SumOfTerms, ArrayLike, jax.Array], data: Data
-) -> ConfidenceInterval:
-    kernel, kernel_bound, level = shared
-    h = tiled_h(kernel, clean(data, axis), axis)
-    n = h.count()
-    biased = jnp.where(n > 1, estimate_skce(h, unbiased=False), jnp.nan)
-    bound = jnp.asarray(kernel_bound, biased.dtype)
-    return BoundedNormInterval(biased, bound, n)(level)
 
 
 def h_and_dependent_sums(
