@@ -108,13 +108,12 @@ def residual_map(
 
     Args:
         key: a key of `jax.random`.
-        predictions, targets: as in `Data`, or one `Data` with `where` alone: n >= 1 predictions of
-            counts or of real numbers.
+        predictions, targets, where: as in `Data`, or one `Data` with `where` alone: n >= 1
+            predictions of counts or of real numbers.
         n_bins: the number of bins of the location, and of the spread.
         confidence_level: the probability that no cell is wrongly significant, a number in
             (0, R / (R + 1)].
         n_resamples: R, the number of redrawn data sets; each depends only on (key, r).
-        where: as in `Data`.
 
     Returns:
         ResidualMap.  Its numbers are NaN if the residual of a kept row is not known or infinite,

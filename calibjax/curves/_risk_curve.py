@@ -83,12 +83,12 @@ def risk_curve(
     model would be: the verdict is that of `calibration_test`, which needs neither groups nor times.
 
     Args:
-        predictions, targets: as in `Data`, or one `Data` and None: n >= 1 predictions of numbers,
-            with a cdf, and `Between.right_censored`, or an array ``[n]`` if nothing is censored.
+        predictions, targets, where: as in `Data`, or one `Data` with `where` alone and None: n >= 1
+            predictions of numbers, with a cdf, and `Between.right_censored`, or an array ``[n]`` if
+            nothing is censored.
         at: times t, ``[t]``, in units of the targets.
         n_bins: the number of groups B, from 1 to 2^24.
         confidence_level: the probability of each interval, in (0, 1).
-        where: as in `Data`.
 
     Returns:
         RiskCurve.  The observed risk is NaN where no row of a group is seen until t and not all of

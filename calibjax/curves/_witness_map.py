@@ -100,13 +100,12 @@ def witness_map(
 
     Args:
         key: a key of `jax.random`.
-        predictions, targets: as in `Data`, or one `Data` with `where` alone: n >= 2 Bernoulli or
-            Categorical predictions.
+        predictions, targets, where: as in `Data`, or one `Data` with `where` alone: n >= 2
+            Bernoulli or Categorical predictions.
         n_bins: the number of bins b, from 1 to 2^24.
         confidence_level: the probability that no cell is wrongly significant, a number in
             (0, R / (R + 1)].
         n_resamples: R, the number of redrawn data sets; each depends only on (key, r).
-        where: as in `Data`.
 
     Returns:
         WitnessMap.  Inside jit its numbers are NaN if a kept row is invalid, and no cell is

@@ -9,11 +9,10 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._check import check_choice
-from calibjax._compile import quick_jit
 from calibjax._distribution import Distribution
 from calibjax._numbers import absolute, safe_sqrt
 from calibjax._rows import Data, RowOptions, clean, first_rows, padded
-from calibjax._sharding import gathered
+from calibjax._sharding import on_all_rows
 from calibjax._struct import as_pytree, struct
 from calibjax.estimators._binning import Binning, UniformBinning, bin_means, check_binning
 from calibjax.estimators._top_label import check_classes, labels_as_data
@@ -99,12 +98,11 @@ def calibration_bins(
     data, distance = check_bins(
         predictions, targets, binning, distance, where=where, weights=weights
     )
-    bins = _calibration_bins(gathered(padded(data)), binning, distance)
+    bins = _calibration_bins(padded(data), binning, distance)
     return first_rows(bins, binning.capacity(data.n, check_classes(data.predictions)))
 
 
-@jax.debug_nans(False)  # The NaN of empty bins is no error.
-@quick_jit
+@on_all_rows
 def _calibration_bins(data: Data, binning: Binning, distance: VectorDistance) -> CalibrationBins:
     bins = filled_bins(data, binning, distance)
 

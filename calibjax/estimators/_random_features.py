@@ -90,10 +90,9 @@ def random_feature_skce(
             kernel is any kernel for labels; for other targets it is Gaussian, Laplacian, Matern,
             or sums, products and multiples of these, with or without a closed form for the family;
             for counts it may also be WhiteKernel.
-        predictions, targets: as in `Data`, or one `Data` without `weights`; `Between` with a
+        predictions, targets, where: as in `Data`, or one `Data` without `weights`; `Between` with a
             `PITKernel`.
         n_features: D >= 2, the number of features.
-        where: as in `Data`.
 
     Returns:
         RandomFeatureEstimate.  With fewer than two kept rows, where they cannot be counted

@@ -36,11 +36,10 @@ def ucme(
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
-        predictions, targets: as in `Data`, or one `Data` without `weights` and None;
+        predictions, targets, where: as in `Data`, or one `Data` without `weights` and None;
             `Between` with a `PITKernel`.
         test_predictions: J >= 1 predictions of the same family.
         test_targets: the targets of the locations, ``[J]`` or ``[J, d]``, which are known.
-        where: as in `Data`.
 
     Returns:
         A scalar.
@@ -96,11 +95,10 @@ def witness(
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
-        predictions, targets: as in `Data`, or one `Data` without `weights` and None;
+        predictions, targets, where: as in `Data`, or one `Data` without `weights` and None;
             `Between` with a `PITKernel`.
         at_predictions: J >= 1 predictions of the same family; `predictions` themselves are allowed.
         at_targets: the targets of the locations, ``[J]`` or ``[J, d]``, which are known.
-        where: as in `Data`.
 
     Returns:
         Array ``[J]``.
