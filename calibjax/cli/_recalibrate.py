@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax
 import numpy as np
@@ -13,15 +13,15 @@ from calibjax._distribution import Distribution
 from calibjax._files import replacing
 from calibjax.cli._columns import Columns
 from calibjax.cli._held_out import HeldOut, held_out, normal_again
-from calibjax.cli._kept_map import (
+from calibjax.cli._options import AsJson, Seed, names_of_list, with_options
+from calibjax.cli._saved_map import (
     Fitted,
-    as_file,
     columns_beside,
     described,
-    kept_map,
+    map_as_file,
     names_beside,
+    read_map,
 )
-from calibjax.cli._options import AsJson, Seed, names_of_list, with_options
 from calibjax.cli._terminal import BadInput, as_text, check_folder, one_line_errors, working
 from calibjax.cli._write_table import WRITTEN, with_columns_of
 from calibjax.distributions import Empirical, Quantiles
@@ -43,7 +43,7 @@ from calibjax.recalibration import fit_recalibrator
     apply="A file with the same columns of predictions, to recalibrate.",
     out="Where the recalibrated file is written, in the format of --apply.",
     save="Where the map is kept, a JSON file.",
-    load="A map that --save has kept, in place of rows that fit a new one.",
+    load="A map that --save has kept, instead of rows that fit a new one.",
 )
 def recalibrate(
     columns: Columns,
@@ -86,18 +86,9 @@ def recalibrate(
       calibjax recalibrate --load map.json --apply today.csv --out today_calibrated.csv
     """
     with one_line_errors(), ExitStack() as files:
-        of_fits = {
-            "--target": columns.target,
-            "--event": columns.event,
-            "--method": method,
-            "--cluster": cluster,
-            "--time": time,
-            "--horizon": horizon,
-            "--segments": segments,
-            "--covariates": covariates,
-            "--lower": lower,
-            "--save": save,
-        }
+        of_fits: dict[str, object] = {"target": columns.target, "event": columns.event}
+        of_fits |= {"method": method, "cluster": cluster, "time": time, "segments": segments}
+        of_fits |= {"covariates": covariates, "horizon": horizon, "lower": lower, "save": save}
         _check_options(file, of_fits, apply, out, save, load)
         if load is None:
             assert file is not None
@@ -110,53 +101,48 @@ def recalibrate(
             beside = columns_beside(model.table, *names, is_fit=True)
             dependence = dependence_of(model, cluster, time, horizon)
         else:
-            recalibrator, fitted = kept_map(load)
+            recalibrator, fitted = read_map(load)
             names, said = names_beside(recalibrator), columns
         if apply is not None:  # what is wrong with it is said before long work
             table = columns.table(apply)
-            place = fitted.place_in(table, said)
-            rows, absent = table, place.absent_by_column(table)
+            used = fitted.columns_in(table, said)
+            rows, absent = table, used.absent_by_column(table)
             if columns.drop_missing:
-                needed = [*place.names, *names[1]]
-                rows = table.without_missing(needed, place.classes or [], absent)
+                needed = [*used.names, *names[1]]
+                rows = table.without_missing(needed, used.classes or [], absent)
             else:
                 words = "a value (--drop-missing leaves rows without one as they are)"
-                for name in place.names:
+                for name in used.names:
                     table.check_present(name, words, absent.get(name, np.False_))
-            new = place.read(rows)
-            if len(new) < 1:
+            new = used.read(rows)
+            if not len(new):
                 raise BadInput(f"{apply}: expected at least 1 row, got 0.")
             beside_new = columns_beside(rows, *names, is_fit=False)
         judged: HeldOut | None = None
         if load is None:
             assert method is not None
             with working(f"Fitting maps to {len(model.targets)} rows"):
+                together: Any = {"clusters": dependence.clusters, "times": dependence.times}
                 recalibrator = fit_recalibrator(
-                    model.predictions,
-                    model.targets,
-                    method,
-                    **beside,
-                    clusters=dependence.clusters,
-                    times=dependence.times,
-                    lower=lower,
+                    model.predictions, model.targets, method, lower=lower, **beside, **together
                 )
                 judged = held_out(model, method, beside, dependence, lower, seed)
         written = []
         if apply is not None:
             assert out is not None
             mended = recalibrator(new, **beside_new)
-            if place.kind == "mean":
-                _method_of(place, recalibrator.fit.method, any(names))
+            if used.kind == "mean":
+                _method_of(used, recalibrator.fit.method, any(names))
                 mended = normal_again(mended)
-            content = with_columns_of(table, rows, place.columns_of(mended, place.absent(rows)))
+            content = with_columns_of(table, rows, used.columns_of(mended, used.absent(rows)))
             files.enter_context(replacing(out, content))
-            words = f"{len(new)} rows with new {' and '.join(place.shown())}"
+            words = f"{len(new)} rows with new {' and '.join(used.shown())}"
             if len(rows) < len(table):
                 words += f", and {len(table) - len(rows)} without a value, which stay as they are"
             written.append(f"{out}: {words}.")
             written += _below_zero(new, mended)
         if save is not None:
-            files.enter_context(replacing(save, as_file(recalibrator, fitted)))
+            files.enter_context(replacing(save, map_as_file(recalibrator, fitted)))
             written.append(f"{save}: the map, fitted to all rows.")
         if as_json:
             found = described(recalibrator)
@@ -182,9 +168,9 @@ def _below_zero(new: Distribution, mended: Distribution) -> list[str]:
     ]
 
 
-def _method_of(place: PredictionColumns, method: str | None, looks_beside: bool) -> str:
+def _method_of(columns: PredictionColumns, method: str | None, looks_beside: bool) -> str:
     """The method; of normal predictions one whose predictions are normal again."""
-    if place.kind != "mean":
+    if columns.kind != "mean":
         return method or "auto"
     if looks_beside or method not in (None, "shift_scale", "nothing"):
         got = "--segments or --covariates" if looks_beside else method
@@ -211,7 +197,7 @@ def _check_options(
     if load is not None:
         for option, given in of_fits.items():
             if given is not None:
-                raise BadInput(f"{option} cannot be used together with --load.")
+                raise BadInput(f"--{option} cannot be used together with --load.")
         if apply is None:
             raise BadInput(
                 "--load needs --apply and --out, the file to recalibrate and the new one."

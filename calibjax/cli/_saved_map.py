@@ -20,55 +20,53 @@ class Fitted:
 
     Args:
         path: their file, or that of the map.
-        place: where the predictions were; None of a map that `Recalibrator.save` has written.
+        columns: those of the predictions; None of a map that `Recalibrator.save` has written.
         target: the column of targets, which other files may have or not.
     """
 
     path: Path
-    place: PredictionColumns | None
+    columns: PredictionColumns | None
     target: str | None
 
-    def place_in(self, table: Table, columns: Columns) -> PredictionColumns:
-        """Where another file has predictions that the map takes.
+    def columns_in(self, table: Table, said: Columns) -> PredictionColumns:
+        """The columns of another file whose predictions the map takes.
 
         Args:
             table: the file.
-            columns: what the user says of its columns; if nothing, they are called as before.
+            said: what the user says of its columns; if nothing, they are called as before.
 
         Raises:
             BadInput: these are predictions of another kind, of other classes, or at other levels.
         """
-        if self.place is None:
-            return columns.prediction_columns(table)
-        if columns.are_said:
-            place = columns.prediction_columns(table)
-            for what in ("kind", "classes", "levels"):
-                old, new = getattr(self.place, what), getattr(place, what)
+        ours = self.columns
+        if ours is None or said.are_said:
+            found = said.prediction_columns(table)
+            for what in () if ours is None else ("kind", "classes", "levels"):
+                old, new = getattr(ours, what), getattr(found, what)
                 if old != new:
                     was, now = (listed(x) if isinstance(x, list) else str(x) for x in (old, new))
                     raise BadInput(
                         f"{table.source}: expected {what} {was} as in {self.path}, got {now}."
                     )
-            return place
-        if "*" in self.place.pattern:
-            found = table.names_of(self.place.pattern, self.target) or []
-            if sorted(found) != sorted(self.place.names):
+            return found
+        if "*" in ours.pattern:
+            names = table.names_of(ours.pattern, self.target) or []
+            if sorted(names) != sorted(ours.names):
                 raise BadInput(
-                    f"{table.source}: expected the columns {listed(self.place.names)} as in "
-                    f"{self.path}, got {listed(found)}."
+                    f"{table.source}: expected the columns {listed(ours.names)} as in "
+                    f"{self.path}, got {listed(names)}."
                 )
-        return self.place
+        return ours
 
 
-def as_file(recalibrator: Recalibrator, fitted: Fitted) -> bytes:
-    """A file that `kept_map` reads, and `load_recalibrator` too."""
-    assert fitted.place is not None
-    columns = dataclasses.asdict(fitted.place) | {"target": fitted.target}
-    content = content_of(recalibrator) | {"columns": columns}
-    return json_of(content)
+def map_as_file(recalibrator: Recalibrator, fitted: Fitted) -> bytes:
+    """A file that `read_map` reads, and `load_recalibrator` too."""
+    assert fitted.columns is not None
+    columns = dataclasses.asdict(fitted.columns) | {"target": fitted.target}
+    return json_of(content_of(recalibrator) | {"columns": columns})
 
 
-def kept_map(path: Path) -> tuple[Recalibrator, Fitted]:
+def read_map(path: Path) -> tuple[Recalibrator, Fitted]:
     """The map of a file, and the columns that fitted it."""
     recalibrator = load_recalibrator(path)
     node = json.loads(path.read_bytes()).get("columns")
@@ -76,26 +74,20 @@ def kept_map(path: Path) -> tuple[Recalibrator, Fitted]:
         return recalibrator, Fitted(path, None, None)
     try:
         target = node.pop("target")
-        place = PredictionColumns(**node)
-        damage = "target is no string" if not isinstance(target, str) else place.damage()
+        columns = PredictionColumns(**node)
+        damage = "target is no string" if not isinstance(target, str) else columns.damage()
     except (AttributeError, KeyError, TypeError) as error:
         damage = f"{type(error).__name__}: {error}"
     if damage is not None:
         raise BadInput(f"{path}: the columns in the file are damaged ({damage}).")
-    return recalibrator, Fitted(path, place, target)
+    return recalibrator, Fitted(path, columns, target)
 
 
 def described(recalibrator: Recalibrator) -> dict[str, Any]:
     """What is known of a map, for other programs."""
     fit = recalibrator.fit
-    return {
-        "method": fit.method,
-        "words": fit.words,
-        "converged": fit.converged,
-        "n_rows": fit.n_rows,
-        "n_impossible": fit.n_impossible,
-        "losses": dict(fit.losses),
-    }
+    names = "method", "words", "converged", "n_rows", "n_impossible"
+    return {name: getattr(fit, name) for name in names} | {"losses": dict(fit.losses)}
 
 
 def columns_beside(
