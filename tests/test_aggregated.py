@@ -22,7 +22,7 @@ from calibjax.hypothesis_tests import _aggregation
 from calibjax.hypothesis_tests._kernel_terms import terms_of
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.kernels import describe
-from calibjax.resampling import DRAWS_PER_GROUP, draw_targets
+from calibjax.resampling import DRAWS_PER_GROUP, NullSampler, draw_targets
 from calibjax.resampling._draws import increasing_sums
 
 N, B = 8, 19
@@ -103,7 +103,7 @@ LABELS = {
 
 @functools.partial(jax.jit, static_argnames=("n_resamples", "n_features"))
 def forms(key, terms, data, n_resamples, n_features=256):
-    return redrawn_skce(key, terms, clean(data), n_resamples, n_features, None)[0]
+    return redrawn_skce(key, terms, clean(data), n_resamples, n_features, None, NullSampler())[0]
 
 
 @functools.partial(jax.jit, static_argnames="n_draws")
@@ -148,10 +148,12 @@ def test_many_pieces_and_draws_of_more_than_one_pass(key, float64, monkeypatch):
     predictions, probs = LABELS["3 classes"](RNG(0))
     data = as_data(cast(predictions), jnp.asarray(RNG(1).integers(3, size=N)))
     terms = terms_of(list(map(normal_form, as_pytree(LABEL_KERNELS[:2]))))
-    expected = jax.jit(lambda: redrawn_skce(key, terms, clean(data), 130, 3, None)[0])()
+    expected = jax.jit(
+        lambda: redrawn_skce(key, terms, clean(data), 130, 3, None, NullSampler())[0]
+    )()
     monkeypatch.setattr("calibjax.hypothesis_tests._redrawn_skce._SUMS", 1)
-    monkeypatch.setattr("calibjax.resampling._reduce._NUMBERS", 1)
-    small = jax.jit(lambda: redrawn_skce(key, terms, clean(data), 130, 3, None)[0])()
+    monkeypatch.setattr("calibjax.resampling._null_sampler._NUMBERS", 1)
+    small = jax.jit(lambda: redrawn_skce(key, terms, clean(data), 130, 3, None, NullSampler())[0])()
     np.testing.assert_allclose(small, expected, rtol=1e-9, atol=1e-9)
 
 

@@ -22,7 +22,6 @@ KEY = jax.random.key(1)
 # Two numbers of rows of one bucket.
 FIRST, OTHER, RUNG = 47, 45, 48
 R = {"n_resamples": 99}
-FROM_MODEL = {"null": "model", "key": KEY, **R}
 KERNEL = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), np.float32(0.4)), cj.WhiteKernel())
 LOCATIONS = cj.Bernoulli(jnp.array([0.2, 0.8], jnp.float32)), jnp.array([1, 0])
 SPLITS = cj.MedianVarianceBinning(min_size=5)
@@ -110,13 +109,8 @@ CALLS = {
             for method in ("bootstrap", "wild", "gamma", "pearson", "spectrum", "features")
         },
         "blocks": lambda p, y: cj.asymptotic_block_skce_test(KERNEL, p, y, block_size=4),
-        "blocks, model": lambda p, y: cj.asymptotic_block_skce_test(KERNEL, p, y, **FROM_MODEL),
         "bound": lambda p, y: cj.distribution_free_skce_test(KERNEL, p, y),
-        "distribution free, model": lambda p, y: cj.distribution_free_skce_test(
-            KERNEL, p, y, **FROM_MODEL
-        ),
         "cme": lambda p, y: cj.asymptotic_cme_test(KERNEL, p, y, *LOCATIONS),
-        "cme, model": lambda p, y: cj.asymptotic_cme_test(KERNEL, p, y, *LOCATIONS, **FROM_MODEL),
         "locations": lambda p, y: cj.sample_test_locations(KEY, p, 3),
         "state": lambda p, y: cj.SKCEState.empty(4).update(KERNEL, p, y),
         "interval": lambda p, y: cj.skce_confidence_interval(KEY, KERNEL, p, y, **R),

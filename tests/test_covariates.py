@@ -21,9 +21,8 @@ from calibjax._rows import as_data
 from calibjax.discrepancy import normal_form
 from calibjax.expectations import default_kernels, judging_kernels
 from calibjax.hypothesis_tests import _aggregation
-from calibjax.hypothesis_tests._covariate_kernels import column_kernels, named_kernels
-from calibjax.hypothesis_tests._kernel_terms import terms_of, with_columns
-from calibjax.hypothesis_tests._result import Members
+from calibjax.hypothesis_tests._kernel_terms import column_kernels, terms_of, with_columns
+from calibjax.hypothesis_tests._result import Members, named_kernels
 
 RNG = np.random.default_rng
 # With one masked row more, they stay on their bucket.

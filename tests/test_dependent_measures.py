@@ -12,7 +12,7 @@ from scipy import stats
 
 import calibjax as cj
 from calibjax._rows import Dependence, as_data, clean, with_dependence
-from calibjax.hypothesis_tests._multiplied_estimates import _MULTIPLIERS
+from calibjax.hypothesis_tests._consistency import _MULTIPLIERS
 from calibjax.resampling import draw_targets, multipliers
 
 N = 24

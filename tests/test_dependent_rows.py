@@ -14,10 +14,8 @@ import calibjax as cj
 from calibjax._rows import Dependence, as_data, clean, with_dependence
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._kernel_terms import terms_of
-from calibjax.hypothesis_tests._law_under_h0 import MULTIPLIERS, Law
-from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
-from calibjax.hypothesis_tests._row_sums import _VARIANCE_GROUP
-from calibjax.resampling import draw_places, draw_targets, multipliers
+from calibjax.hypothesis_tests._redrawn_skce import MULTIPLIERS, VARIANCE_GROUP, redrawn_skce
+from calibjax.resampling import NullSampler, draw_pits, draw_targets, multipliers
 
 N = 12
 RNG = np.random.default_rng
@@ -50,7 +48,7 @@ def forms(kernel, residuals):
 
 @functools.partial(jax.jit, static_argnames=("n_resamples", "law"))
 def found_sums(key, terms, data, n_resamples, law):
-    return redrawn_skce(key, terms, clean(data), n_resamples, 64, None, Law(law))
+    return redrawn_skce(key, terms, clean(data), n_resamples, 64, None, NullSampler(law))
 
 
 @functools.partial(jax.jit, static_argnames=("n_groups", "law"))
@@ -63,7 +61,7 @@ def multipliers_of(key, data, n_groups, law):
 
 @functools.partial(jax.jit, static_argnames=("dtype",))
 def places(key, groups, dtype):
-    return draw_places(jax.random.split(key)[0], jnp.arange(N, dtype=jnp.int32), groups, dtype)[0]
+    return draw_pits(jax.random.split(key)[0], jnp.arange(N, dtype=jnp.int32), groups, dtype)[0]
 
 
 DEPENDENT = {
@@ -84,7 +82,7 @@ def test_every_data_set_is_a_plain_sum_over_pairs(name, key, float64):
     found, diagonal = found_sums(key, terms_of([normal_form(KERNEL)]), data, 130, law)
     xi = np.asarray(multipliers_of(key, data, 2, law))[:, :130]
     drawn = places(key, jnp.arange(2, dtype=jnp.int32), jnp.float64)[:, :130]
-    expecting = places(key, jnp.full(1, _VARIANCE_GROUP, jnp.int32), jnp.float64)
+    expecting = places(key, jnp.full(1, VARIANCE_GROUP, jnp.int32), jnp.float64)
 
     w, r = (weights / weights.max())[:, None], cosines(stats.norm.cdf(y, mean, sd))
     expected_squares = np.sum(w**2 * np.mean(cosines(np.asarray(expecting)) ** 2, 1), 0)

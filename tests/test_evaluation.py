@@ -638,7 +638,7 @@ def test_a_p_value_that_is_no_number(monkeypatch):
             return self.loc - level
 
     monkeypatch.setattr(
-        "calibjax.evaluation._evaluate_read.calibration_test_of_data",
+        "calibjax.evaluation._evaluate_read.calibration_test",
         lambda *_, **__: SimpleNamespace(pvalue=np.nan),
     )
     with pytest.raises(

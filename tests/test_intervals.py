@@ -138,7 +138,7 @@ def test_largest_variance(float64):
     "name",
     [
         pytest.param(name, marks=() if name == "bootstrap" else pytest.mark.slow)
-        for name in (*TESTS, "model")
+        for name in TESTS
         if name != "consistency"
     ],
 )
@@ -147,8 +147,7 @@ def test_a_lower_end_above_zero_is_significant(name, miscalibrated, key, float64
     kernel, predictions, targets = sample("categorical-tv-white", 24)
     if miscalibrated:
         targets = jnp.argmin(predictions.probs, axis=1)
-    test = _model_null if name == "model" else TESTS[name]
-    result = test(key, kernel, predictions, targets)
+    result = TESTS[name](key, kernel, predictions, targets)
     levels = np.array([0.01, 0.2, 0.5, 0.9, 0.95, 0.999, 0.99999])
     low, high = result.confidence_interval(levels)
     assert np.all(np.isfinite(low) & np.isfinite(high) & (0 <= low) & (low <= high))
@@ -163,15 +162,10 @@ def test_a_lower_end_above_zero_is_significant(name, miscalibrated, key, float64
 
 def test_tests_without_an_interval(key):
     kernel, *data = sample("categorical-tv-white", 8, dtype="float32")
-    locations = cj.sample_test_locations(key, data[0], 2)
-    options = {"null": "model", "key": key, "n_resamples": 9}
-    for result in (
-        TESTS["consistency"](key, kernel, *data),
-        cj.asymptotic_cme_test(kernel, *data, *locations, **options),
-    ):
-        with pytest.raises(ValueError, match="gives no interval; skce_confidence_interval"):
-            result.confidence_interval()
-        assert "interval" not in repr(result)
+    result = TESTS["consistency"](key, kernel, *data)
+    with pytest.raises(ValueError, match="gives no interval; skce_confidence_interval"):
+        result.confidence_interval()
+    assert "interval" not in repr(result)
 
 
 @pytest.mark.parametrize("n", [2, 3, 10])
@@ -412,17 +406,13 @@ def test_coverage(name, size, key):
         assert np.mean(truth <= highs) > level - deviation
 
 
-def _model_null(key, *data):
-    return cj.distribution_free_skce_test(*data, null="model", key=key, n_resamples=99)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gamma", "pearson", "spectrum", "model", "calibration_test"])
+@pytest.mark.parametrize("name", ["gamma", "pearson", "spectrum", "calibration_test"])
 @pytest.mark.parametrize("strength", [0.1, 0.4, 1.0])
 def test_coverage_of_the_intervals_of_tests(name, strength, key):
     n, n_sets, level = 60, 300, 0.9
     truth = strength**2 * _skce_of_alternative("wide")
-    test = {**TESTS, "model": _model_null}.get(name)
+    test = TESTS.get(name)
     # All kernels of an aggregated test are covered simultaneously, which two equal ones show.
     if name == "calibration_test":
 

@@ -43,8 +43,8 @@ def tested(monkeypatch, keys):
         keys.append(key)
         return SimpleNamespace(pvalue=np.float32(0.4))
 
-    monkeypatch.setattr(_mending, "calibration_test_of_data", test)
-    monkeypatch.setattr(_remedies, "calibration_test_of_data", test)
+    monkeypatch.setattr(_mending, "calibration_test", test)
+    monkeypatch.setattr(_remedies, "calibration_test", test)
     return found
 
 

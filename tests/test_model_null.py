@@ -8,7 +8,6 @@ from instances import FAMILIES, cast, sample
 from jax.sharding import NamedSharding, PartitionSpec
 from marks import slow
 from scipy import stats
-from test_shard_map import check
 
 import calibjax as cj
 from calibjax.resampling import counted_pvalue_with_ties, draw_targets
@@ -18,29 +17,12 @@ KEY = jax.random.key(20261122)
 MASK = jnp.repeat(jnp.array([True, False, True, True]), 6)  # whole blocks of 2 and of 3
 
 
-def locations(dtype="float64"):
-    return cj.Categorical(cast(np.array([[4, 3, 2, 1], [1, 1, 1, 7]]) / 10, dtype)), jnp.arange(2)
+def of_skce(**options):
+    def test(kernel, *data, key, **others):
+        estimator = jax.tree_util.Partial(cj.skce, kernel, **options)
+        return cj.consistency_test(key, estimator, *data, **others)
 
-
-def cme(kernel, predictions, targets, **options):
-    at = locations(predictions.probs.dtype)
-    return cj.asymptotic_cme_test(kernel, predictions, targets, *at, null="model", **options)
-
-
-def blocks(*arguments, **options):
-    return cj.asymptotic_block_skce_test(*arguments, null="model", block_size=3, **options)
-
-
-def pairs(*arguments, **options):
-    return cj.distribution_free_skce_test(*arguments, null="model", **options)
-
-
-def biased_pairs(*arguments, **options):
-    return pairs(*arguments, unbiased=False, **options)
-
-
-def pairs_in_blocks(*arguments, **options):
-    return pairs(*arguments, block_size=2, **options)
+    return test
 
 
 def of_estimator(estimator):
@@ -50,14 +32,13 @@ def of_estimator(estimator):
     return test
 
 
-TESTS = {
-    "cme": cme,
-    "blocks": blocks,
-    "pairs": pairs,
-    "biased pairs": biased_pairs,
-    "pairs in blocks": pairs_in_blocks,
-    "ece": of_estimator(cj.ece),
+OPTIONS = {
+    "pairs": {},
+    "biased pairs": {"unbiased": False},
+    "pairs in blocks": {"block_size": 2},
 }
+TESTS = {name: of_skce(**options) for name, options in OPTIONS.items()}
+TESTS["ece"] = of_estimator(cj.ece)
 every_test = pytest.mark.parametrize("name", slow(TESTS.keys() - {"pairs"}, TESTS))
 each_slowly = pytest.mark.parametrize("name", slow(TESTS, TESTS))
 
@@ -73,40 +54,21 @@ def same(found, expected, rtol=1e-10):
 # The draws.
 
 
-def plain_estimate(name, kernel, predictions, targets):
-    """What is compared, by public functions of one data set, before it is standardised."""
-    if name == "cme":
-        return cj.witness(kernel, predictions, targets, *locations())
-    options = {
-        "blocks": {"block_size": 3},
-        "biased pairs": {"unbiased": False},
-        "pairs in blocks": {"block_size": 2},
-    }
-    if name == "ece":
-        return cj.ece(predictions, targets)
-    return cj.skce(kernel, predictions, targets, **options.get(name, {}))
-
-
 @every_test
 def test_statistics_are_those_of_a_plain_loop(name, float64):
     kernel, predictions, targets = sample("categorical-tv-white", N)
     result = TESTS[name](kernel, predictions, targets, key=KEY, n_resamples=R)
     drawn = draw_targets(KEY, predictions, jnp.arange(N), jnp.int32(0))[:, :R].T
-    estimates = np.array(
-        [plain_estimate(name, kernel, predictions, y) for y in (*drawn, targets)], float
-    )
-    values = estimates
-    if name == "cme":
-        # The mean deviations of all data sets have the expectation 0.
-        covariance = estimates.T @ estimates / (R + 1)
-        values = np.einsum("bj,jk,bk->b", estimates, np.linalg.inv(covariance), estimates)
-    elif name == "blocks":
-        values = estimates / np.sqrt(np.mean(estimates**2))
+
+    def estimate(y):
+        if name == "ece":
+            return cj.ece(predictions, y)
+        return cj.skce(kernel, predictions, y, **OPTIONS[name])
+
+    values = np.array([estimate(y) for y in (*drawn, targets)], float)
     np.testing.assert_allclose(result.null_distribution, values[:-1], rtol=1e-9)
     np.testing.assert_allclose(result.statistic, values[-1], rtol=1e-9)
-    np.testing.assert_allclose(
-        result.estimate, np.mean(estimates[-1] ** (2 if name == "cme" else 1))
-    )
+    np.testing.assert_allclose(result.estimate, values[-1])
     at_least = np.sum(values[:-1] >= values[-1])
     np.testing.assert_allclose(result.pvalue, (1 + at_least) / (R + 1))
     assert f"of {R} draws from the model" in result.method
@@ -152,8 +114,8 @@ def test_two_devices_are_one(name, float64):
     options = {"key": KEY, "n_resamples": R}
     expected = TESTS[name](kernel, *rows, where=MASK, **options)
     # Six rows of one device are kept, and twelve of the other.
-    place = jax.tree.map(lambda x: jax.device_put(jnp.asarray(x), sharding), (*rows, MASK))
-    same(TESTS[name](kernel, *place[:2], where=place[2], **options), expected)
+    cut = jax.tree.map(lambda x: jax.device_put(jnp.asarray(x), sharding), (*rows, MASK))
+    same(TESTS[name](kernel, *cut[:2], where=cut[2], **options), expected)
 
 
 @each_slowly
@@ -174,17 +136,6 @@ def test_jit_and_vmap(name, float64):
     # A bad value cannot be looked at: nothing is said of it.
     bad = cj.Categorical(stacked[0].probs.at[:, 3].set(jnp.nan)), stacked[1]
     assert jnp.all(jnp.isnan(jax.jit(jax.vmap(test))(keys, bad).pvalue))
-
-
-@pytest.mark.slow
-def test_inside_a_shard_map_of_the_user(float64):
-    kernel, *batch = sample("categorical-tv-white", N)
-
-    def pvalues(*data):
-        options = {"key": KEY, "n_resamples": R}
-        return [test(kernel, *data, **options).pvalue for test in (cme, blocks, pairs)]
-
-    check(pvalues, *batch)
 
 
 # Ties.
@@ -229,62 +180,20 @@ def test_ties_up_to_rounding():
     assert counted_pvalue_with_ties(jnp.zeros(5)) == 1
 
 
-@pytest.mark.slow
-def test_locations_that_coincide_need_no_inverse(float64):
-    kernel, *data = sample("categorical-tv-white", N)
-    arguments = kernel, *data, data[0][np.array([3, 3])], jnp.array([1, 1])
-    with pytest.raises(ValueError, match="linearly independent.*null='model' does without"):
-        cj.asymptotic_cme_test(*arguments)
-    twice = cj.asymptotic_cme_test(*arguments, null="model", key=KEY, n_resamples=R)
-    once = jax.tree.map(lambda x: x[:1], arguments[3:])
-    single = cj.asymptotic_cme_test(*arguments[:3], *once, null="model", key=KEY, n_resamples=R)
-    np.testing.assert_allclose(twice.statistic, single.statistic, rtol=1e-9)
-    assert twice.pvalue == single.pvalue
-
-
 # Errors.
 
-MESSAGES = {
-    "no key": ({"null": "model"}, ValueError, "key must be given for null='model'"),
-    "key that is not used": (
-        {"key": KEY},
-        ValueError,
-        "key must be None for null='.*draws nothing",
-    ),
-    "unknown null": ({"null": "exact"}, ValueError, "null must be one of .*, model, got 'exact'"),
-    "seed": ({"null": "model", "key": 0}, TypeError, "key must be a typed key"),
-    "no draws": (
-        {"null": "model", "key": KEY, "n_resamples": 0},
-        ValueError,
-        "n_resamples must be at least [13], got 0",
-    ),
-}
 
-
-@pytest.mark.parametrize("case", MESSAGES)
-def test_wrong_arguments(case):
-    options, error, message = MESSAGES[case]
+def test_wrong_arguments():
     kernel, *data = sample("categorical-tv-white", N, dtype="float32")
-    calls = [
-        lambda: cj.asymptotic_cme_test(kernel, *data, *locations("float32"), **options),
-        lambda: cj.asymptotic_block_skce_test(kernel, *data, **options),
-        lambda: cj.distribution_free_skce_test(kernel, *data, **options),
-    ]
-    for call in calls:
-        with pytest.raises(error, match=message):
-            call()
-
-
-def test_more_wrong_arguments():
-    kernel, *data = sample("categorical-tv-white", N, dtype="float32")
-    with pytest.raises(ValueError, match="variance must be left out for null='model'.*'null'"):
-        blocks(kernel, *data, variance="null", key=KEY)
-    with pytest.raises(ValueError, match="n_resamples must be at least 3, got 2"):
-        cme(kernel, *data, key=KEY, n_resamples=2)
-    # What is asked of draws is not asked where there are none.
-    assert cj.asymptotic_cme_test(kernel, *data, *locations("float32"), n_resamples=1).pvalue > 0
     with pytest.raises(ValueError, match="null must be one of model, consistency, got 'bootstrap'"):
         TESTS["ece"](kernel, *data, key=KEY, null="bootstrap")
+    with pytest.raises(TypeError, match="key must be a typed key"):
+        TESTS["ece"](kernel, *data, key=0)
+    with pytest.raises(ValueError, match="n_resamples must be at least 1, got 0"):
+        TESTS["ece"](kernel, *data, key=KEY, n_resamples=0)
+    at = jax.tree.map(lambda x: x[np.array([3, 3])], data)
+    with pytest.raises(ValueError, match="linearly independent"):
+        cj.asymptotic_cme_test(kernel, *data, *at)
 
 
 # Rare events.
@@ -337,7 +246,7 @@ def asymptotic_tests(predictions, targets, where=None):
 @pytest.mark.slow
 def test_asymptotic_tests_say_where_they_fail():
     probs, targets = jnp.linspace(0.01, 0.09, 100), jnp.arange(100) % 20 == 0
-    instead = "calibration_test", "null='model'", "null='model'"
+    instead = "calibration_test", "consistency_test", "consistency_test"
     found = asymptotic_tests(cj.Bernoulli(probs), targets)
     for result, expected in zip(found, instead, strict=True):
         remark = "; only 5 rare events are expected, and this p-value is not reliable: use "
@@ -352,28 +261,12 @@ def test_asymptotic_tests_say_where_they_fail():
     # Inside jit the number is not known.
     for result in jax.jit(asymptotic_tests)(cj.Bernoulli(probs), targets):
         assert "rare" not in result.method
-    # An exact test has nothing to say.
-    options = {"null": "model", "key": KEY, "n_resamples": R}
-    kernel = cj.default_kernel(cj.Bernoulli(probs))
-    exact = cj.asymptotic_block_skce_test(kernel, cj.Bernoulli(probs), targets, **options)
-    assert "rare" not in exact.method
 
 
 # Levels.
 
 
-def cme_at_random(kernel, predictions, targets, key, **options):
-    draw_key, key = jax.random.split(key)
-    at = cj.sample_test_locations(draw_key, predictions, 3)
-    options |= {"null": "model", "key": key}
-    return cj.asymptotic_cme_test(kernel, predictions, targets, *at, **options)
-
-
-EXACT = TESTS | {
-    "cme": cme_at_random,
-    "mce": of_estimator(cj.mce),
-    "mmce": of_estimator(cj.mmce),
-}
+EXACT = TESTS | {"mce": of_estimator(cj.mce), "mmce": of_estimator(cj.mmce)}
 
 
 @pytest.mark.slow
@@ -403,20 +296,3 @@ def test_levels_are_exact_for_rare_events(name, n_events, float64):
     standard_errors = np.sqrt(levels * (1 - levels) / n_sets)
     assert np.all(np.abs(broken - levels) < 4 * standard_errors), broken
     assert np.all(stated < levels + 4 * standard_errors), stated
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "least"), [("cme", 0.6), ("blocks", 0.15), ("pairs", 0.6)])
-def test_too_many_rare_events_are_seen(name, least):
-    # Ten events are expected and twenty come.  Statistics that divide by what each data set shows
-    # of its variance see 2 % of that at three locations, and 10 % in blocks of two.
-    def pvalue(key):
-        of_predictions, of_targets, of_test = jax.random.split(key, 3)
-        probs = jax.random.uniform(of_predictions, 100, maxval=0.2)
-        targets = jax.random.bernoulli(of_targets, 2 * probs)
-        kernel = cj.default_kernel(cj.Bernoulli(probs))
-        options = {"key": of_test, "n_resamples": 99}
-        return EXACT[name](kernel, cj.Bernoulli(probs), targets, **options).pvalue
-
-    pvalues = jax.jit(lambda keys: jax.lax.map(pvalue, keys, batch_size=50))
-    assert np.mean(pvalues(jax.random.split(KEY, 300)) < 0.0501) > least

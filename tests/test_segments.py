@@ -13,14 +13,12 @@ from marks import slow
 import calibjax as cj
 from calibjax._numbers import UnitInterval
 from calibjax._rows import Dependence, as_data, clean, with_dependence
-from calibjax.resampling import draw_places, draw_targets, multipliers
-from calibjax.segments import _columns, _segments
-from calibjax.segments._coarse_sizes import in_units_of_forecast
-from calibjax.segments._effects import effects_of
+from calibjax.resampling import draw_pits, draw_targets, multipliers, normal_scores
+from calibjax.segments import _segments, read_columns
+from calibjax.segments._effects import effects_of, in_units_of_forecast
 from calibjax.segments._effects import in_words as effect_in_words
-from calibjax.segments._maxima import SegmentSums
-from calibjax.segments._number_statistics import NumberStatistics
-from calibjax.segments._scores import scores_of, sums_at
+from calibjax.segments._segment_sums import SegmentSums, sums_at
+from calibjax.segments._statistics import NumberStatistics
 
 N, R = 120, 99
 RNG = np.random.default_rng
@@ -145,7 +143,7 @@ def moments_of_normal():
 def test_numbers_are_those_of_plain_loops():
     result = numbers()
     second, third = (np.tile(x, (N, 1)) for x in moments_of_normal())
-    u, above = (np.asarray(x, float).T[:R] for x in draw_places(KEY, *DRAWS, jnp.float32))
+    u, above = (np.asarray(x, float).T[:R] for x in draw_pits(KEY, *DRAWS, jnp.float32))
     drawn = np.where(u < 0.5, scipy.stats.norm.ppf(u), scipy.stats.norm.isf(above))
     z = np.concatenate([(NUMBERS - LOC)[None], drawn])
     expected = np.zeros((R + 1, *result.sums.scores.shape))
@@ -266,7 +264,7 @@ def test_scores_of_gamma_variables():
     z = (quantiles - shape) / shape**0.5
     for sign in (1, -1):
         skewness = sign * 2 / shape**0.5
-        found = scores_of(jnp.asarray(sign * z, jnp.float32), jnp.float32(skewness))
+        found = normal_scores(jnp.asarray(sign * z, jnp.float32), jnp.float32(skewness))
         expected = sign * scipy.stats.norm.ppf(np.linspace(0.01, 0.99, 15))
         np.testing.assert_allclose(found, expected, atol=0.01)
         for score, value in zip(np.asarray(found), sign * z, strict=True):
@@ -413,7 +411,7 @@ def test_exact_for_few_rows(monkeypatch):
 def columns_of(groups, kept=None):
     values = list(groups.values())[0]
     kept = np.ones(len(values), bool) if kept is None else kept
-    return _columns.read_columns(groups, kept)
+    return read_columns(groups, kept)
 
 
 def test_categories():
@@ -480,7 +478,7 @@ def test_columns_that_make_no_segments():
 def test_frames(library):
     module = pytest.importorskip(library)
     frame = module.DataFrame({"region": ["a", "b"] * 3, "lead": [1, 1, 1, 2, 2, 2]})
-    columns, _ = _columns.read_columns(frame, np.ones(6, bool))
+    columns, _ = read_columns(frame, np.ones(6, bool))
     assert [column.phrases for column in columns] == [("a", "b"), ("lead 1", "lead 2")]
 
 

@@ -482,8 +482,11 @@ def test_draws_from_the_model_take_the_place_of_targets(key):
     p, y = student_t(9)
     distances = cj.default_kernel(p).prediction_kernel
     found, exact = (
-        cj.distribution_free_skce_test(
-            cj.TensorProduct(distances, kernel), p, y, null="model", key=key, n_resamples=4
+        cj.consistency_test(
+            key,
+            jax.tree_util.Partial(cj.skce, cj.TensorProduct(distances, kernel)),
+            *(p, y),
+            n_resamples=4,
         )
         for kernel in (cj.GaussianKernel(1.5), SumOverPoints(1.5))
     )

@@ -17,7 +17,7 @@ from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._aggregation import aggregate
 from calibjax.hypothesis_tests._kernel_terms import terms_of
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
-from calibjax.resampling import counted_pvalue
+from calibjax.resampling import NullSampler, counted_pvalue
 
 _MOST_LANDMARKS = 1024
 
@@ -102,7 +102,7 @@ def pvalues(key: jax.Array, predictions: Any, targets: jax.Array, n_draws: int) 
     data = clean(as_data(predictions, targets))
     n_landmarks = min(data.n, _MOST_LANDMARKS)
     terms = terms_of(list(map(normal_form, kernels)))
-    values, _ = redrawn_skce(key, terms, data, n_draws, n_landmarks, None)
+    values, _ = redrawn_skce(key, terms, data, n_draws, n_landmarks, None, NullSampler())
     singles = aggregate(values).pvalues
     found = dict(zip((*GRID, DEFAULT, *member_names(predictions)), singles, strict=True))
     for name, rule in RULES.items():

@@ -17,8 +17,7 @@ from calibjax.curves._pit_masses import masses_of_parts
 from calibjax.curves._pit_parts import Parts
 from calibjax.curves._uniform_counts import cumulative, uniform_counts
 from calibjax.estimators import UniformBinning
-from calibjax.hypothesis_tests import Law, law_under_h0
-from calibjax.resampling import check_resamples, fractions, law_of_cells
+from calibjax.resampling import NullSampler, check_resamples, fractions, law_of_cells
 from calibjax.scores import numbers_as_data, pit
 
 
@@ -124,8 +123,10 @@ def coverage_curve(
     n_levels = check_integer("n_levels", n_levels, 1, 2**24 - 1)
     level, n_resamples = check_resamples(confidence_level, n_resamples)
     data = without_equal_weights(padded(data))
-    law = None if data.is_plain else law_under_h0(data)
-    return _coverage_curve(key, data, level, n_levels=n_levels, n_resamples=n_resamples, law=law)
+    sampler = None if data.is_plain else NullSampler.of(data)
+    return _coverage_curve(
+        key, data, level, n_levels=n_levels, n_resamples=n_resamples, sampler=sampler
+    )
 
 
 @on_all_rows
@@ -136,12 +137,12 @@ def _coverage_curve(
     *,
     n_levels: int,
     n_resamples: int,
-    law: Law | None,
+    sampler: NullSampler | None,
 ) -> CoverageCurve:
-    """The curve; `law` is None for rows that are independent and weigh the same."""
+    """The curve; `sampler` is None for rows that are independent and weigh the same."""
     n_cells, j = n_levels + 1, jnp.arange(1, n_levels + 1, dtype=jnp.int32)
     dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(data)))
-    if law is None:
+    if sampler is None:
         pit_key, band_key = jax.random.split(key)
         distances = jnp.abs(2 * pit(pit_key, data) - 1)
         found = uniform_counts(band_key, distances, data.where, n_cells, n_resamples)
@@ -152,7 +153,7 @@ def _coverage_curve(
     else:
         # The interval of the level j / c is as many half cells to both sides of 1/2.
         grid, parts = UniformBinning(2 * n_cells).edges(dtype), Parts(n_cells - j, n_cells + j)
-        masses = masses_of_parts(key, data, grid, parts, n_resamples, law)
+        masses = masses_of_parts(key, data, grid, parts, n_resamples, sampler)
         valid = jnp.where(jnp.any(jnp.isnan(masses.observed)), jnp.nan, 1.0).astype(dtype)
         levels = j.astype(dtype) / n_cells
         coverage = levels + masses.observed / masses.total

@@ -16,8 +16,13 @@ from calibjax.curves._masses import without_equal_weights
 from calibjax.curves._pit_masses import Parts, masses_of_parts
 from calibjax.curves._uniform_counts import cumulative, uniform_counts
 from calibjax.estimators import UniformBinning
-from calibjax.hypothesis_tests import Law, law_under_h0
-from calibjax.resampling import check_resamples, critical_value, fractions, law_of_cells
+from calibjax.resampling import (
+    NullSampler,
+    check_resamples,
+    critical_value,
+    fractions,
+    law_of_cells,
+)
 from calibjax.scores import numbers_as_data, pit
 
 # The least number of cells of the grid on which the distribution function is looked at.
@@ -170,8 +175,8 @@ def pit_curve(
     level, n_resamples = check_resamples(confidence_level, n_resamples)
     data = without_equal_weights(padded(data))
     is_known = data.is_plain and not isinstance(data.targets, Between)
-    law = None if is_known else law_under_h0(data)
-    return _pit_curve(key, data, level, n_bins=n_bins, n_resamples=n_resamples, law=law)
+    sampler = None if is_known else NullSampler.of(data)
+    return _pit_curve(key, data, level, n_bins=n_bins, n_resamples=n_resamples, sampler=sampler)
 
 
 @on_all_rows
@@ -182,14 +187,14 @@ def _pit_curve(
     *,
     n_bins: int,
     n_resamples: int,
-    law: Law | None,
+    sampler: NullSampler | None,
 ) -> PITCurve:
-    """The curve; `law` is None for known targets of independent rows that weigh the same."""
+    """The curve; `sampler` is None for known targets of independent rows that weigh the same."""
     in_bin = -(-_LEAST_CELLS // n_bins)
     n_cells = n_bins * in_bin
     points = jnp.arange(n_cells + 1, dtype=jnp.int32)
     dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(data)))
-    if law is None:
+    if sampler is None:
         pit_key, band_key = jax.random.split(key)
         cells = uniform_counts(band_key, pit(pit_key, data), data.where, n_cells, n_resamples)
         n, valid = cells.n, cells.valid
@@ -214,7 +219,7 @@ def _pit_curve(
             jnp.concatenate([ends[:-1], jnp.zeros_like(points)]),
             jnp.concatenate([ends[1:], points]),
         )
-        masses = masses_of_parts(key, data, grid, parts, n_resamples, law)
+        masses = masses_of_parts(key, data, grid, parts, n_resamples, sampler)
         of_bins, of_grid, n = masses[:n_bins], masses[n_bins:], masses.total
         valid = jnp.where(jnp.any(jnp.isnan(of_bins.observed)), jnp.nan, 1.0).astype(dtype)
         share = 1 / n_bins + of_bins.observed / n

@@ -22,7 +22,6 @@ variance that is missing: each row is hidden in what is open of it, and from an 
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from calibjax._interval_censored import Between, unit_interval
 from calibjax._numbers import dot
@@ -31,12 +30,12 @@ from calibjax._struct import PyTree
 from calibjax.curves._masses import Masses
 from calibjax.curves._pit_parts import Parts, variation
 from calibjax.estimators import UniformBinning
-from calibjax.hypothesis_tests import Law
 from calibjax.resampling import (
     DRAWS_PER_GROUP,
-    Multipliers,
-    draw_places,
-    multipliers,
+    NullSampler,
+    SetSums,
+    draw_pits,
+    in_passes,
     row_numbers,
     sum_over_rows,
 )
@@ -49,7 +48,7 @@ def masses_of_parts(
     grid: jax.Array,
     parts: Parts,
     n_resamples: int,
-    law: Law,
+    sampler: NullSampler,
 ) -> Masses:
     """The masses of parts of the unit line beyond their lengths, times n, in all kept rows.
 
@@ -59,46 +58,37 @@ def masses_of_parts(
         grid: even points of the unit line, from 0 to 1, ``[g]``.
         parts: parts of the line.
         n_resamples: the number of data sets under H0.
-        law: `law_under_h0` of the rows.
+        sampler: of the rows.
     """
-    depends = data.clusters is not None or data.times is not None
     is_coarse = isinstance(data.targets, Between)
     pit_key, band_key = jax.random.split(key)
     draw_key, multiplier_key = jax.random.split(band_key)
     if is_coarse:
-        place = drawn_pit_interval(pit_key, data)
+        interval = drawn_pit_interval(pit_key, data)
     else:
-        place = PITInterval(*2 * (pit(pit_key, data),))
+        interval = PITInterval(*2 * (pit(pit_key, data),))
     data = clean(data)
     weights, dtype = data.weights, data.weights.dtype
     # Masked rows may hold NaN, which weights of 0 do not remove.
-    place = PITInterval(*(jnp.where(weights == 0, 0.5, x) for x in place))
+    interval = PITInterval(*(jnp.where(weights == 0, 0.5, x) for x in interval))
+    sets = sampler.data_sets(draw_key, multiplier_key, data, row_numbers(weights))
     # Nothing is hidden in an interval without length.
     hidden = PITInterval(*(jnp.full(data.n, 0.5, dtype) for _ in range(2)))
-    if is_coarse:
-        hiding = data.targets.hiding(weights != 0, None)
-        low, high, *_ = unit_interval(data.predictions, hiding)
-        hidden = PITInterval(low, jnp.where(hiding.is_exact(), low, high))
-    numbers = row_numbers(weights)
-    xi: Multipliers | None = None
-    units = numbers
-    if law.kind != "redrawn":
-        if not depends:
-            data = data.replace(clusters=numbers)
-        xi = multipliers(multiplier_key, data, law.kind == "normal", law.n_times, axis=None)
-        units = xi.rows
-    rows = place, hidden, numbers, units
+    if sets.rows.hidden is not None:
+        low, high, *_ = unit_interval(data.predictions, sets.rows.hidden)
+        hidden = PITInterval(low, jnp.where(sets.rows.hidden.is_exact(), low, high))
+    rows = interval, hidden, sets.rows
     grid = grid.astype(dtype)
     length = parts.of(grid)
 
     def moments(chunk: PyTree) -> jax.Array:
         """M, the sum of e_i^2, and their expectation, ``[3, k]``."""
-        (place, hidden, *_), weights = chunk
-        e = parts.of(mass_below(place, grid)) - length[None]
+        (interval, hidden, _), weights = chunk
+        e = parts.of(mass_below(interval, grid)) - length[None]
         share = parts.of(mass_below(hidden, grid))
         width = (hidden.high - hidden.low)[:, None]
         of_draws = (length - jnp.square(length))[None] - share * width * (1 - share)
-        variance = of_draws if xi is None else variation(hidden, grid, parts, of_draws)
+        variance = of_draws if sampler.redraws else variation(hidden, grid, parts, of_draws)
         terms = jnp.stack([e, jnp.square(e), of_draws, variance, jnp.ones_like(e)])
         powers = jnp.stack([weights] + 4 * [jnp.square(weights)])
         return jnp.sum(powers[..., None] * terms, axis=1)
@@ -113,34 +103,27 @@ def masses_of_parts(
     share = jnp.maximum(variance - squares, 0.0) / jnp.where(can_vary, of_draws, 1.0)
     missing = jnp.sqrt(jnp.where(can_vary, share, 0.0))
 
-    def sums_of_group(group: jax.Array) -> jax.Array:
+    def of_groups(groups: jax.Array) -> tuple[jax.Array, tuple[()]]:
         """M of some data sets under H0, ``[draws, k]``."""
-        groups = group[None]
-        shared = None if xi is None else xi.shared(groups)
+        shared = sets.shared(groups)
 
-        def sums_over(chunk: PyTree) -> tuple[jax.Array, ...]:
-            (place, hidden, numbers, units), weights = chunk
-            draws = draw_places(draw_key, numbers, groups, dtype)
+        def of_rows(chunk: PyTree) -> SetSums:
+            (interval, hidden, rows), weights = chunk
+            draws = draw_pits(draw_key, rows.numbers, groups, dtype)
             redrawn = _redrawn(draws, hidden, weights, grid)
+            xi = sets.factors(rows, shared)
+            e = mass_below(interval, grid) - grid[None]
             if xi is None:
-                return (redrawn,)
-            e = mass_below(place, grid) - grid[None]
-            factors = xi.values(units, shared) * weights[:, None]
-            return redrawn, dot(factors.T, e), jnp.sum(factors, axis=0)
+                return SetSums(dot(weights[None], e), redrawn)
+            factors = xi * weights[:, None]
+            of_times = jnp.sum(factors, axis=0) if sets.are_centred else None
+            return SetSums(dot(weights[None], e), redrawn, dot(factors.T, e), of_times)
 
         per_row = 8 * (DRAWS_PER_GROUP + grid.size)
-        redrawn, *multiplied = sum_over_rows(sums_over, rows, weights, per_row)
-        redrawn = parts.of(redrawn)
-        if xi is None:
-            return redrawn
-        sums, factors = multiplied
-        sums = parts.of(sums)
-        if data.times is not None:
-            sums = sums - factors[:, None] / total * observed[None]
-        return sums + missing[None] * redrawn
+        found = sum_over_rows(of_rows, rows, weights, per_row).transformed(parts.of)
+        return found.under_h0(missing[None], total), ()
 
-    groups = jnp.arange(-(-n_resamples // DRAWS_PER_GROUP), dtype=jnp.int32)
-    sums = lax.map(sums_of_group, groups).reshape(-1, length.size)[:n_resamples]
+    sums, _ = in_passes(of_groups, n_resamples)
     distances = jnp.abs(sums) / jnp.where(is_fixed, 1.0, deviation)[None]
     # Rounding leaves a little of what is 0.
     observed, distances = (jnp.where(is_fixed, 0.0 * x, x) for x in (observed, distances))

@@ -14,9 +14,9 @@ from calibjax._struct import struct
 from calibjax.curves._masses import without_equal_weights
 from calibjax.curves._reliability_sums import masses_of_bins
 from calibjax.estimators import UniformBinning, bin_means, binary_as_data
-from calibjax.hypothesis_tests import Law, law_under_h0
 from calibjax.resampling import (
     Bins,
+    NullSampler,
     check_resamples,
     critical_value,
     fractions,
@@ -143,8 +143,10 @@ def reliability_curve(
     n_bins = UniformBinning(n_bins).n_bins
     level, n_resamples = check_resamples(confidence_level, n_resamples)
     data = without_equal_weights(padded(data))
-    law = None if data.is_plain else law_under_h0(data)
-    return _reliability_curve(key, data, level, n_bins=n_bins, n_resamples=n_resamples, law=law)
+    sampler = None if data.is_plain else NullSampler.of(data)
+    return _reliability_curve(
+        key, data, level, n_bins=n_bins, n_resamples=n_resamples, sampler=sampler
+    )
 
 
 @on_all_rows
@@ -155,9 +157,9 @@ def _reliability_curve(
     *,
     n_bins: int,
     n_resamples: int,
-    law: Law | None,
+    sampler: NullSampler | None,
 ) -> ReliabilityCurve:
-    """The curve; `law` is None for rows that are independent and weigh the same."""
+    """The curve; `sampler` is None for rows that are independent and weigh the same."""
     rows, binning = clean(data), UniformBinning(n_bins)
     probs, weights = rows.predictions.binary_probability(), rows.weights
     bins, dtype = jnp.where(weights != 0, binning.intervals(probs), n_bins), weights.dtype
@@ -166,7 +168,7 @@ def _reliability_curve(
         return jnp.zeros(n_bins, jnp.int32).at[bins].add(x.astype(jnp.int32), mode="drop")
 
     count = counts(jnp.ones(rows.n))
-    if law is None:
+    if sampler is None:
         moments = jnp.stack([probs, 1 - probs, probs * (1 - probs)], axis=1)
         mean, complement, variance = bin_means(moments, bins, count).T
         events = Bins(mean, complement, variance * count.astype(dtype), count)
@@ -178,7 +180,7 @@ def _reliability_curve(
         alone = events.band(critical_value(distances.T, confidence_level))
         together = events.band(events.critical(redrawn, confidence_level))
     else:
-        masses = masses_of_bins(key, data, bins, n_bins, n_resamples, law)
+        masses = masses_of_bins(key, data, bins, n_bins, n_resamples, sampler)
         values = jnp.stack([probs, rows.targets.astype(dtype)], axis=1)
         mean, frequency = bin_means(values, bins, masses.total, weights).T
         unit = 1 / jnp.where(masses.total > 0, masses.total, 1.0)

@@ -14,7 +14,7 @@ from calibjax.discrepancy import normal_form
 from calibjax.distributions import Univariate
 from calibjax.evaluation._measures import Measure
 from calibjax.expectations import default_kernel
-from calibjax.hypothesis_tests import aggregated_skce_test_of_data
+from calibjax.hypothesis_tests import aggregated_skce_test
 from calibjax.intervals import Sampling
 from calibjax.recalibration import fit_temperature_of_data
 
@@ -54,7 +54,7 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
         )
     else:
         n_draws = min(round(_DRAWS_BEYOND / (1 - confidence_level)) - 1, n_resamples)
-        test = aggregated_skce_test_of_data(key, [kernel], data, n_resamples=n_draws)
+        test = aggregated_skce_test(key, [kernel], data, n_resamples=n_draws)
         estimate, interval = test.estimate, test.confidence_interval(confidence_level)
     found = Measure(float(estimate), (float(interval.low), float(interval.high)))
     is_adapted = data.weights is None and not isinstance(data.targets, Between)

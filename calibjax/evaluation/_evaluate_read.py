@@ -42,7 +42,7 @@ from calibjax.evaluation._neighbours import (
     remarks_on_order,
 )
 from calibjax.evaluation._remarks import Impossible, impossible_rows
-from calibjax.hypothesis_tests import calibration_test_of_data
+from calibjax.hypothesis_tests import calibration_test
 from calibjax.resampling import as_multiple
 from calibjax.segments import Groups
 
@@ -151,7 +151,7 @@ def evaluate_read(
     checked = jax.tree.map(_in_dtype_of_jax, checked)
     data, n, keys = padded(checked), checked.n, keys_of(seed)
     row_names = np.arange(n) if row_names is None else row_names
-    test = calibration_test_of_data(keys.test, data, n_resamples=_N_RESAMPLES)
+    test = calibration_test(keys.test, data, n_resamples=_N_RESAMPLES)
     if np.isnan(test.pvalue):
         raise ValueError(f"predictions cannot be tested{_first_nan(checked, row_names)}.")
     pvalue = as_multiple(test.pvalue, _N_RESAMPLES)
@@ -161,7 +161,7 @@ def evaluate_read(
         others = np.arange(data.n) < n
         others[indices] = False
         possible = data.replace(where=jax.device_put(others))
-        without = calibration_test_of_data(keys.test, possible, n_resamples=_N_RESAMPLES)
+        without = calibration_test(keys.test, possible, n_resamples=_N_RESAMPLES)
         pvalue_without = as_multiple(without.pvalue, _N_RESAMPLES)
         impossible = dataclasses.replace(impossible, pvalue_without=pvalue_without)
     segments = segments_of_groups(keys.segments, checked, groups, _N_RESAMPLES)

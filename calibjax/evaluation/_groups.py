@@ -17,7 +17,7 @@ from calibjax._text import text_table
 from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._saved import plain
 from calibjax.evaluation._wording import number
-from calibjax.hypothesis_tests import calibration_test_of_data
+from calibjax.hypothesis_tests import calibration_test
 from calibjax.resampling import holm
 from calibjax.segments import (
     Groups,
@@ -25,7 +25,7 @@ from calibjax.segments import (
     SegmentTestResult,
     first_of,
     read_columns,
-    segment_test_of_data,
+    segment_test,
 )
 
 # Fewer rows show nothing.
@@ -133,10 +133,7 @@ def verdicts_of_groups(
     size = bucket(max(rows.size for rows in tested.values()))
     on_host_rows = jax.tree.map(on_host, data)
     chosen = {name: _chosen(on_host_rows, rows, size) for name, rows in tested.items()}
-    tests = {
-        name: calibration_test_of_data(key, x, n_resamples=n_resamples)
-        for name, x in chosen.items()
-    }
+    tests = {name: calibration_test(key, x, n_resamples=n_resamples) for name, x in chosen.items()}
     pvalues = np.array([float(test.pvalue) for test in tests.values()])
     adjusted = holm(pvalues)
     found = [
@@ -181,7 +178,7 @@ def segments_of_groups(
     """The test of all segments of checked data; None without groups."""
     if groups is None:
         return None
-    return segment_test_of_data(key, data, groups, order=_ORDER, n_resamples=n_resamples)
+    return segment_test(key, data, groups=groups, order=_ORDER, n_resamples=n_resamples)
 
 
 def columns_of_segments(

@@ -11,7 +11,7 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, first_rows, padded
 from calibjax.distributions import Empirical, Normal, Quantiles
 from calibjax.evaluation._wording import number
-from calibjax.hypothesis_tests import calibration_test_of_data
+from calibjax.hypothesis_tests import calibration_test
 from calibjax.recalibration import cross_fit
 from calibjax.scores import crps
 
@@ -124,7 +124,7 @@ def _loc_and_scale(p: Distribution) -> tuple[jax.Array, jax.Array]:
 
 
 def _pvalue(key: jax.Array, p: Distribution, targets: np.ndarray, n_resamples: int) -> float:
-    test = calibration_test_of_data(key, padded(Data(p, targets)), n_resamples=n_resamples)
+    test = calibration_test(key, padded(Data(p, targets)), n_resamples=n_resamples)
     return round(float(test.pvalue), 6)
 
 

@@ -22,7 +22,7 @@ from calibjax.estimators import (
     top_label,
 )
 from calibjax.intervals import Sampling
-from calibjax.resampling import DRAWS_PER_GROUP, draw_places, draw_targets
+from calibjax.resampling import DRAWS_PER_GROUP, draw_pits, draw_targets
 
 # The bins of an ECE.
 _BINNING = UniformBinning(10)
@@ -127,7 +127,7 @@ def drawn_labels(key: jax.Array, data: Data, group: jax.Array) -> jax.Array:
 @functools.partial(quick_jit, simple_loops=True)
 def drawn_pits(key: jax.Array, rows: jax.Array, group: jax.Array) -> jax.Array:
     """A group of draws of the PIT of each row, ``[DRAWS_PER_GROUP, n]``."""
-    return draw_places(key, rows, group[None], jnp.float32)[0].T
+    return draw_pits(key, rows, group[None], jnp.float32)[0].T
 
 
 @functools.partial(quick_jit, simple_loops=True)

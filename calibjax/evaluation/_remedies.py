@@ -12,7 +12,7 @@ from calibjax._rows import Data, padded
 from calibjax.evaluation._keys import Keys
 from calibjax.evaluation._mending import FOLDS, LEAST_ROWS, best_method, mean_log_score
 from calibjax.evaluation._summary import temperature_text
-from calibjax.hypothesis_tests import calibration_test_of_data
+from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import has_temperature
 from calibjax.scores import log_score
 
@@ -61,7 +61,7 @@ def remedies_of(
 
     def judged(name: str, fitted: str, recalibrated: Any) -> Remedy:
         data = judge.replace(predictions=recalibrated)
-        test = calibration_test_of_data(keys.remedies, data, n_resamples=n_resamples)
+        test = calibration_test(keys.remedies, data, n_resamples=n_resamples)
         score = np.mean(np.asarray(log_score(data))[:n], dtype=np.float64)
         return Remedy(name, fitted, n, float(score), float(test.pvalue))
 
@@ -88,7 +88,7 @@ def _remedies_of_labels(
 
     def judged(name: str, fitted: str, mended: Distribution) -> Remedy:
         data = padded(Data.unchecked(mended, targets))
-        test = calibration_test_of_data(key, data, n_resamples=n_resamples)
+        test = calibration_test(key, data, n_resamples=n_resamples)
         return Remedy(name, fitted, n, mean_log_score(mended, targets), float(test.pvalue))
 
     found = [Remedy("as it is", "", n, mean_log_score(predictions, targets), pvalue)]

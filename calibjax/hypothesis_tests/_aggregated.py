@@ -1,57 +1,131 @@
-"""The exact test with several kernels."""
+"""The exact tests: with default choices, and with several kernels."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._interval_censored import Between, Targets, known_point
-from calibjax._rows import (
-    Data,
-    as_data,
-    clean,
-    in_dtype,
-    padded,
-)
+from calibjax._rows import CovariatesLike, Data, RowOptions, as_data, clean, in_dtype, padded
 from calibjax._sharding import Axis, all_sum, on_devices
 from calibjax._struct import as_pytree, widest_dtype
 from calibjax.discrepancy import PITResidual, SumOfTerms, check_kernel_of, normal_form
 from calibjax.expectations import default_kernels, judging_kernels
 from calibjax.features import residual_feature, residual_sums
 from calibjax.hypothesis_tests._aggregation import aggregate
-from calibjax.hypothesis_tests._covariate_kernels import column_kernels, named_kernels
-from calibjax.hypothesis_tests._judged_data import at_places, pooled
-from calibjax.hypothesis_tests._kernel_terms import terms_of, with_columns
-from calibjax.hypothesis_tests._law_under_h0 import REDRAWN, Law, describe_law, law_under_h0
+from calibjax.hypothesis_tests._kernel_terms import column_kernels, terms_of, with_columns
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
-from calibjax.hypothesis_tests._result import CalibrationTestResult, Members
+from calibjax.hypothesis_tests._result import CalibrationTestResult, Members, named_kernels
 from calibjax.intervals import NormInterval
 from calibjax.kernels import KernelLike, describe
+from calibjax.resampling import NullSampler, judged_by_pit, pooled
 
 # The usual number of landmarks, and that of the default kernels of numbers, which are smooth.
 _LANDMARKS, _FEW_LANDMARKS = 512, 128
-# Folded into the key, so that places of targets and draws have different keys.
-_PLACES = 2**31 - 1
+# Folded into the key, so that PITs of targets and draws have different keys.
+_PITS = 2**31 - 1
+
+
+def calibration_test(
+    key: jax.Array,
+    predictions: Distribution | Data,
+    targets: Targets | None = None,
+    *,
+    n_resamples: int = 999,
+    covariates: CovariatesLike | None = None,
+    **rows: Unpack[RowOptions],
+) -> CalibrationTestResult:
+    """Is this model calibrated?  A small p-value says that it is not.
+
+    It is `aggregated_skce_test` with `default_kernels`: targets drawn from the predictions show
+    what chance does, and kernels of several kinds and scales look for errors.  Its level is exact
+    for every family, every number of rows, and however rare events are: if the model is calibrated,
+    and rows are independent given the predictions, the p-value is at most a with probability at
+    most a.  Rows that depend on each other need `clusters` or `times`: calibrated forecasts for
+    four steps ahead, issued at every step, are rejected in more than a third of all cases without.
+
+    **Covariates** are what else is known of a row before its target: age, region, lead time.  With
+    them the test asks more, for whatever kind of row the predictions are wrong,
+
+    .. math::
+        H_0: \\mathrm{law}(Y \\mid P, X) = P,
+
+    which is false for a climatology, or for the prior given as posterior, although both are
+    calibrated without X.  Its level is exact in the same sense, given predictions and covariates.
+    There are four families of kernels: those on predictions alone; on each column; on each pair of
+    columns, for errors that only two columns together show; and on predictions and a column.
+    Kernels of columns are centred, and see location and spread of numbers and vectors, and
+    frequencies, most likely class and log probability of labels (of up to 32 classes).  The largest
+    score of each family is transformed as those of kernels are (`aggregated_skce_test`), so that
+    1225 pairs drown nothing else, and the statistic is the largest of these four.  Numbers enter by
+    their ranks: no monotone change of a column matters, and neither do names of categories.
+
+    O(n n_resamples) time, and memory that does not depend on n_resamples; with d columns
+    O(n d^2 n_resamples).  Rows on several devices stay where they are.
+
+    Args:
+        key: a key of `jax.random`, such as ``jax.random.key(0)``.
+        predictions, targets: as in `Data`, or one `Data`; of single numbers also `Between`.
+        n_resamples: the number of draws; p is a multiple of 1 / (n_resamples + 1).
+        covariates: as in `Data`.  Dates, times of a zone, periods and decimals have their order,
+            too.  Strings are categories, the 64 most frequent ones of each column; inside jit all
+            columns are numbers.  A column with one value says nothing.
+        rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
+
+    Returns:
+        CalibrationTestResult, whose `members` say what each kernel finds, and `columns` which
+        covariates carry an error.
+
+    Raises:
+        TypeError, ValueError: as in `aggregated_skce_test`; a covariate that is missing in a row.
+
+    See also:
+        `aggregated_skce_test` with kernels of your own, `evaluate` for the whole picture,
+        `CalibrationMonitor` for data that keep coming.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Normal(jnp.zeros(500), jnp.full(500, 0.5))
+        >>> targets = jax.random.normal(jax.random.key(0), (500,))
+        >>> float(cj.calibration_test(jax.random.key(1), predictions, targets).pvalue)
+        0.001
+
+        Targets that depend on a column, of which the predictions know nothing:
+
+        >>> x = jax.random.normal(jax.random.key(2), (500,))
+        >>> predictions, targets = cj.Normal(jnp.zeros(500), jnp.ones(500)), 0.6 * x + 0.8 * targets
+        >>> result = cj.calibration_test(
+        ...     jax.random.key(1), predictions, targets, covariates={"x": x, "noise": x[::-1]}
+        ... )
+        >>> result.columns[0].name, result.columns[0].kernel
+        ('x', 'column x, location')
+
+    Reference: Gretton, Bousquet, Smola and Schölkopf, Measuring statistical dependence with
+    Hilbert-Schmidt norms, ALT 2005, for centred kernels; Biggs, Schrab and Gretton, MMD-FUSE,
+    NeurIPS 2023, for the aggregation of many.
+    """
+    if isinstance(key, Distribution):
+        raise TypeError(
+            "key must come first, calibration_test(jax.random.key(0), predictions, targets), got "
+            f"{type(key).__name__} predictions in its place."
+        )
+    data = as_data(predictions, targets, intervals=True, covariates=covariates, **rows)
+    return aggregated_skce_test(key, None, data, n_resamples=n_resamples)
 
 
 def aggregated_skce_test(
     key: jax.Array,
     kernels: Sequence[KernelLike] | None,
-    predictions: Distribution,
-    targets: Targets,
+    predictions: Distribution | Data,
+    targets: Targets | None = None,
     *,
     n_resamples: int = 999,
     n_features: int | None = None,
-    where: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
-    clusters: ArrayLike | None = None,
-    times: ArrayLike | None = None,
-    horizon: float | None = None,
+    **rows: Unpack[RowOptions],
 ) -> CalibrationTestResult:
     """Is the SKCE of any of several kernels too large for a calibrated model?
 
@@ -73,10 +147,10 @@ def aggregated_skce_test(
     the law of the target, the level is exact for every S >= 1: a model is not rejected because its
     samples are few.  Weighted samples, and mixtures of samples, are taken for the law itself.
 
-    Of `Quantiles` the default kernels judge the place U = F(y) of a target between two levels,
-    drawn evenly.  Targets that are equal to a quantile, as those of a law with an atom may be, are
+    Of `Quantiles` the default kernels judge the PIT U = F(y) of a target between two levels, drawn
+    evenly.  Targets that are equal to a quantile, as those of a law with an atom may be, are
     judged in favour of the predictions, which say only in which range the cdf jumps there: first,
-    places in the jump are chosen that make the SKCE of the default kernels small, nearly the
+    PITs in the jump are chosen that make the SKCE of the default kernels small, nearly the
     smallest.  With such targets the level is not a theorem: it was kept in all cases that were
     tried but for a coin with quantiles at 0.001 and 0.999, where 7 % were rejected at 0.05.
 
@@ -103,22 +177,12 @@ def aggregated_skce_test(
             stands for `default_kernels` of the predictions, of samples with the target among them.
             For samples pass kernels with fixed parameters: lengthscales chosen from the samples
             alone know which value is the target.
-        predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With PITKernels also
-            `Between`, where they are censored or binned.
+        predictions, targets: as in `Data`, or one `Data`.  With PITKernels also `Between`.
         n_resamples: the number of draws; draw r of a row depends only on the key, r and
             the number of the row among the kept rows.
         n_features: the number of landmarks; None takes 512, and 128 for the default kernels of
             numbers, which are smooth.
-        where: boolean mask ``[n]``; masked rows may hold anything.
-        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
-            targets; None for equal weights.  A row of weight 2 is not two rows: the test knows that
-            it varies as one row does.
-        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
-        times: numbers ``[n]``: rows of one time may depend on each other in any way.
-        horizon: a number in units of the times: rows less than it apart may depend on each other,
-            as forecasts for h steps ahead do that are issued at every step; None for rows of one
-            time only.
+        rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
     Returns:
         CalibrationTestResult.  Its statistic is M^0, and null_distribution holds M^1, M^2, ….  Its
@@ -154,16 +218,7 @@ def aggregated_skce_test(
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     if n_features is not None:
         n_features = check_integer("n_features", n_features, 1)
-    data = as_data(
-        predictions,
-        targets,
-        intervals=True,
-        where=where,
-        weights=weights,
-        clusters=clusters,
-        times=times,
-        horizon=horizon,
-    )
+    data = as_data(predictions, targets, intervals=True, **rows)
     if kernels is not None:
         if not isinstance(kernels, Sequence):
             raise TypeError(f"kernels must be a list of kernels, got {describe(kernels)}.")
@@ -172,68 +227,57 @@ def aggregated_skce_test(
         judged = pooled(data)
         for kernel in kernels:
             check_kernel_of(kernel, judged, formula=one_residual)
-        kernels = as_pytree(list(kernels))
-    return aggregated_skce_test_of_data(
-        key, kernels, padded(data), n_resamples=n_resamples, n_features=n_features
-    )
-
-
-def aggregated_skce_test_of_data(
-    key: jax.Array,
-    kernels: Sequence[Any] | None,
-    data: Data,
-    *,
-    n_resamples: int,
-    n_features: int | None = None,
-) -> CalibrationTestResult:
-    """`aggregated_skce_test` of checked kernels and data."""
-    data = pooled(data)
+    data = pooled(padded(data))
     if n_features is None:
         is_smooth = kernels is None and data.predictions.is_ordered
         n_features = _FEW_LANDMARKS if is_smooth else _LANDMARKS
+    members: list[Any]
     judging: dict[str, int] = {}
     if kernels is None:
-        data = at_places(key, _PLACES, data)
-        kernels = default_kernels(data)
+        data = judged_by_pit(key, _PITS, data)
+        members = list(default_kernels(data))
         judging = {} if data.covariates is None else judging_kernels(data)
-    forms = list(map(normal_form, kernels))
-    of_columns = {name: forms[place] for name, place in judging.items()}
+    else:
+        members = as_pytree(list(kernels))
+    forms = list(map(normal_form, members))
+    of_columns = {name: forms[index] for name, index in judging.items()}
     if isinstance(data.targets, Between):
         # The default kernels of ordered classes compare labels too, which are not known here.
-        kernels = [k for k, form in zip(kernels, forms, strict=True) if _judges_places(form)]
-        forms = list(filter(_judges_places, forms))
-        of_columns = {name: form for name, form in of_columns.items() if _judges_places(form)}
+        members = [k for k, form in zip(members, forms, strict=True) if _judges_pit(form)]
+        forms = list(filter(_judges_pit, forms))
+        of_columns = {name: form for name, form in of_columns.items() if _judges_pit(form)}
     terms = terms_of(forms)
     if of_columns:
         assert data.covariates is not None
         terms = with_columns(terms, column_kernels(data), list(of_columns.values()))
-        kernels = [*kernels, *named_kernels(data.covariates.names, list(of_columns))]
-        # Other names are no other program.
-        unnamed = dataclasses.replace(data.covariates, names=())
-        data = data.replace(covariates=unnamed)
-    law = law_under_h0(data)
-    result = _aggregated_skce_test((key, terms), data, n_resamples, n_features, law)
+        members += named_kernels(data.covariates.names, list(of_columns))
+        # The compilation cache keys on shapes, and must not on names.
+        data = data.replace(covariates=dataclasses.replace(data.covariates, names=()))
+    sampler = NullSampler.of(data)
+    result = _aggregated_skce_test((key, terms), data, n_resamples, n_features, sampler)
     assert result.members is not None
-    members = dataclasses.replace(result.members, kernels=list(kernels))
-    described = f"{len(kernels)} kernels, {n_resamples} {describe_law(data, law)}"
-    method = f"aggregated_skce_test, {described}"
-    return dataclasses.replace(result, members=members, method=method)
+    described = f"{len(members)} kernels, {n_resamples} {sampler.describe(data)}"
+    return dataclasses.replace(
+        result,
+        members=dataclasses.replace(result.members, kernels=members),
+        method=f"aggregated_skce_test, {described}",
+    )
 
 
-def _judges_places(form: SumOfTerms) -> bool:
+def _judges_pit(form: SumOfTerms) -> bool:
     return all(isinstance(term.residual, PITResidual) for term in form.terms)
 
 
 @on_devices
 def _aggregated_skce_test(
-    axis: Axis, shared: Any, data: Data, n_resamples: int, n_features: int, law: Law
+    axis: Axis, shared: Any, data: Data, n_resamples: int, n_features: int, sampler: NullSampler
 ) -> CalibrationTestResult:
     key, terms = shared
     data = clean(data, axis)
     sums = [data.weights, jnp.square(data.weights), jnp.ones_like(data.weights)]
     counted = data.weights != 0
     n, of_squares, n_rows = all_sum(jnp.stack([jnp.sum(x, where=counted) for x in sums]), axis)
-    values, diagonals = redrawn_skce(key, terms, data, n_resamples, n_features, axis, law)
+    values, diagonals = redrawn_skce(key, terms, data, n_resamples, n_features, axis, sampler)
     # All weights are NaN if a row is invalid, and so are all numbers.
     values = jnp.where(n_rows >= 2, values, jnp.nan)
     found, observed = aggregate(values, terms.families), values[:, 0]
@@ -241,7 +285,7 @@ def _aggregated_skce_test(
     expected = jnp.mean(values[:, 1:], axis=1)
     unit = 1 / jnp.square(n)
     biased = unit * observed
-    if law == REDRAWN:
+    if sampler.redraws:
         estimates = (observed - diagonals) / (jnp.square(n) - of_squares)
         excess = jnp.maximum(diagonals / jnp.where(expected == 0, 1.0, expected), 1.0)
     else:
@@ -249,7 +293,7 @@ def _aggregated_skce_test(
         # sets vary as the observed data do.
         estimates, excess = unit * (observed - expected), jnp.ones_like(observed)
     errors = found.errors.scaled(unit, excess)
-    # The kernels are put in their place outside of jit, as they are.
+    # The kernels are added outside of jit, as they are.
     members = Members(
         kernels=[],
         estimates=estimates,

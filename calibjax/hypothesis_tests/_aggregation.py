@@ -43,7 +43,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._struct import struct
-from calibjax.resampling import counted_pvalue, normal_quantile, rounding_of, upper_quantile
+from calibjax.resampling import (
+    counted_pvalue,
+    normal_quantile,
+    normal_scores,
+    rounding_of,
+    upper_quantile,
+)
 
 # The law of a kernel with one eigenvalue, chi-squared with one degree of freedom, has 2.8.  Rare
 # events have more, and z would be large for all draws: no other kernel could decide.
@@ -88,11 +94,7 @@ class Scale:
 
     def score(self, standardised: jax.Array) -> jax.Array:
         """z of (T - mean) / deviation; with more axes, the last one is not of the scale."""
-        g = self.skewness
-        shift = jnp.maximum(g * standardised / 2, _LEAST_RATIO - 1)
-        root = jnp.cbrt(1 + shift)
-        # (1 + s)^(1/3) - 1 = s / (r^2 + r + 1) keeps the digits of a small s.
-        return 6 / g * (shift / (jnp.square(root) + root + 1)) + g / 6
+        return normal_scores(standardised, self.skewness, _LEAST_RATIO)
 
     def number(self, z: jax.Array) -> jax.Array:
         """The number T with this z."""
@@ -176,7 +178,7 @@ def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
         draws=draws,
         scores=scores[:, 0],
         pvalues=jax.vmap(counted_pvalue)(values[:, 0] - rounding[:, 0], values[:, 1:]),
-        adjusted_pvalues=jax.vmap(counted_pvalue, (0, None))(least[:, 0], draws),
+        adjusted_pvalues=counted_pvalue(least[:, 0], draws),
         errors=SimultaneousErrors(
             draws=draws[None],
             own=jax.tree.map(lambda x: x[:, 0], own),

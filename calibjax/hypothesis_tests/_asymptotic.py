@@ -1,25 +1,26 @@
 """The asymptotic test with the unbiased SKCE over all pairs."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._interval_censored import Targets
-from calibjax._rows import (
-    Data,
-    clean_kept_first,
-    padded,
-)
+from calibjax._rows import Data, RowOptions, clean_kept_first, padded
 from calibjax._sharding import Axis, gathered, optimised_on_devices
 from calibjax.discrepancy import SumOfTerms, check_inputs, h
 from calibjax.features import one_feature
-from calibjax.hypothesis_tests._null_laws import Law, bootstrap, gamma, pearson, spectrum, wild
+from calibjax.hypothesis_tests._null_distributions import (
+    NullDistribution,
+    bootstrap,
+    gamma,
+    pearson,
+    spectrum,
+    wild,
+)
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals import (
     DrawnErrors,
@@ -35,67 +36,38 @@ from calibjax.resampling import counted_pvalue
 _MAX_MATRIX_ROWS = 8192
 
 
-def _tiled_operator(
-    key: jax.Array, kernel: SumOfTerms, data: Data, n_features: int, axis: Axis
-) -> tuple[DiscrepancyMatrix, jax.Array]:
-    return tiled_h(kernel, data, axis), key
-
-
-def _dense_operator(
-    key: jax.Array, kernel: SumOfTerms, data: Data, n_features: int, axis: Axis
-) -> tuple[DiscrepancyMatrix, jax.Array]:
-    return tiled_h(kernel, data, axis).dense(), key
-
-
-def _feature_operator(
-    key: jax.Array, kernel: SumOfTerms, data: Data, n_features: int, axis: Axis
-) -> tuple[DiscrepancyMatrix, jax.Array]:
-    feature_key, key = jax.random.split(key)
-    return low_rank_h(feature_key, kernel, data, n_features, axis), key
-
-
 class _Method(NamedTuple):
-    """A representation of H and an approximation of the law of the estimate under H0.
+    """An approximation of the distribution of the estimate under H0, a function of H.
 
     Args:
-        make_operator: ``make_operator(key, kernel, data, n_features, axis)`` returns H and a key
-            for the law.
-        law: the approximation, a function of H.
-        formula: the function of (kernel, sample, sample) that H evaluates, for `check_formula`.
+        null: the approximation.
         holds_matrix: whether the matrix H is in memory, on one device.
-        suffix: text for the end of the result's `method`, with a place for n_features.
     """
 
-    make_operator: Callable[..., tuple[DiscrepancyMatrix, jax.Array]]
-    law: Law
-    formula: Callable[..., jax.Array] = h
+    null: NullDistribution
     holds_matrix: bool = False
-    suffix: str = ""
 
 
 _METHODS = {
-    "bootstrap": _Method(_tiled_operator, bootstrap),
-    "wild": _Method(_tiled_operator, wild),
-    "spectrum": _Method(_dense_operator, spectrum, holds_matrix=True),
-    "gamma": _Method(_tiled_operator, gamma),
-    "pearson": _Method(_dense_operator, pearson, holds_matrix=True),
-    "features": _Method(_feature_operator, spectrum, formula=one_feature, suffix=", {} features"),
+    "bootstrap": _Method(bootstrap),
+    "wild": _Method(wild),
+    "spectrum": _Method(spectrum, holds_matrix=True),
+    "gamma": _Method(gamma),
+    "pearson": _Method(pearson, holds_matrix=True),
+    "features": _Method(spectrum),
 }
 
 
 def asymptotic_skce_test(
     key: jax.Array,
     kernel: KernelLike,
-    predictions: Distribution,
-    targets: Targets,
+    predictions: Distribution | Data,
+    targets: Targets | None = None,
     *,
     n_resamples: int = 1000,
     method: str = "bootstrap",
     n_features: int = 256,
-    where: ArrayLike | None = None,
-    clusters: ArrayLike | None = None,
-    times: ArrayLike | None = None,
-    horizon: float | None = None,
+    **rows: Unpack[RowOptions],
 ) -> CalibrationTestResult:
     """Is the unbiased SKCE over all pairs too large for a calibrated model?
 
@@ -125,9 +97,9 @@ def asymptotic_skce_test(
       test is valid with any number of features, because they do not depend on the data; with 64
       features it was as powerful as the bootstrap.  O(n n_features^2) time, O(n) memory.
 
-    Rows that depend on each other, in `clusters` or over `times`, need the method "bootstrap".  It
+    Rows with `weights`, in `clusters` or over `times` need the method "bootstrap".  It
     compares n SKCE_b with n |sum_i eta_i w_i / n|^2 for random multipliers eta of clusters or times
-    (`resampling/_dependent_sums.py`), where sum_i w_i / n is the mean that SKCE_b is the squared
+    (`resampling/_bootstrap.py`), where sum_i w_i / n is the mean that SKCE_b is the squared
     norm of.  The estimate leaves out the pairs that may depend on each other.  The O(n) memory has
     some hundreds of numbers for a row then.
 
@@ -140,18 +112,12 @@ def asymptotic_skce_test(
     Args:
         key: a key of `jax.random`; "gamma" and "pearson" do not use it.
         kernel: usually a TensorProduct, or what `default_kernel` returns.
-        predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
-            `Between`, where they are censored or binned.
+        predictions, targets: as in `Data`, or one `Data`.  With a `PITKernel` also `Between`.
         n_resamples: the number of draws under H0; draw r depends only on (key, r).
         method: "bootstrap", "wild", "gamma", "pearson", "spectrum" or "features".
         n_features: the number of random features of "features"; `random_feature_skce` says which
             kernels have random features.
-        where: boolean mask ``[n]``; masked rows may hold anything.  n counts the kept rows.
-        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
-        times: numbers ``[n]``: rows of one time may depend on each other in any way.
-        horizon: a number in units of the times: rows less than it apart may depend on each other;
-            None for rows of one time only.
+        rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
     Returns:
         CalibrationTestResult.  Its confidence_interval holds whether the model is calibrated or
@@ -166,8 +132,8 @@ def asymptotic_skce_test(
         gradient in bounded memory.
 
     Raises:
-        TypeError, ValueError: as in `skce`; clusters or times are given, and method is not
-            "bootstrap"; method is "spectrum" or "pearson" and the batch has
+        TypeError, ValueError: as in `skce`; weights, clusters or times are given, and method is
+            not "bootstrap"; method is "spectrum" or "pearson" and the batch has
             more than 8192 rows; method is "features" and the spectrum of the kernel is not known.
 
     See also:
@@ -188,16 +154,9 @@ def asymptotic_skce_test(
     check_key(key)
     check_choice("method", method, _METHODS)
     chosen = _METHODS[method]
+    formula = one_feature if method == "features" else h
     terms, data = check_inputs(
-        kernel,
-        predictions,
-        targets,
-        where=where,
-        intervals=True,
-        formula=chosen.formula,
-        clusters=clusters,
-        times=times,
-        horizon=horizon,
+        kernel, predictions, targets, intervals=True, formula=formula, **rows
     )
     data.check_unrelated()
     n_resamples = check_integer("n_resamples", n_resamples, 1)
@@ -208,18 +167,18 @@ def asymptotic_skce_test(
             f"{_MAX_MATRIX_ROWS}, got {method!r}, which holds an n x n matrix, with n = {data.n}."
         )
     data = padded(data)
-    if data.is_dependent:
+    if not data.is_plain:
         if method != "bootstrap":
             raise ValueError(
-                f"method must be 'bootstrap' with clusters or times, got {method!r}, which is for "
-                "independent rows."
+                f"method must be 'bootstrap' with weights, clusters or times, got {method!r}, "
+                "which is for independent rows that weigh the same."
             )
         result = _dependent_skce_test((key, terms), data, n_resamples)
         described = f"asymptotic_skce_test, {n_resamples} multipliers of {data.describe_units()}"
         result = dataclasses.replace(result, method=described)
-        return remark_on_rare_events(result, data, "calibration_test")
-    rows = gathered(data) if chosen.holds_matrix else data
-    result = _asymptotic_skce_test((key, terms), rows, n_resamples, method, n_features)
+    else:
+        given = gathered(data) if chosen.holds_matrix else data
+        result = _asymptotic_skce_test((key, terms), given, n_resamples, method, n_features)
     return remark_on_rare_events(result, data, "calibration_test")
 
 
@@ -254,17 +213,25 @@ def _asymptotic_skce_test(
     key, kernel = shared
     chosen = _METHODS[method]
     data, n_kept = clean_kept_first(data, axis)
-    operator, key = chosen.make_operator(key, kernel, data, n_features, axis)
-    verdict = chosen.law(key, operator, n_kept, n_resamples)
-    n_draws = "" if verdict.draws is None else f" of {n_resamples}"
-    n, estimate = operator.count(), operator.unbiased(verdict.row_sums)
+    operator: DiscrepancyMatrix
+    described = f"asymptotic_skce_test, {method}"
+    if method == "features":
+        feature_key, key = jax.random.split(key)
+        operator = low_rank_h(feature_key, kernel, data, n_features, axis)
+    else:
+        tiled = tiled_h(kernel, data, axis)
+        operator = tiled.dense() if chosen.holds_matrix else tiled
+    found = chosen.null(key, operator, n_kept, n_resamples)
+    described += "" if found.draws is None else f" of {n_resamples}"
+    described += f", {n_features} features" if method == "features" else ""
+    n, estimate = operator.count(), operator.unbiased(found.row_sums)
     biased = (n - 1) / n * estimate + operator.trace() / jnp.square(n)
     return CalibrationTestResult(
-        statistic=verdict.statistic,
-        pvalue=verdict.pvalue,
+        statistic=found.statistic,
+        pvalue=found.pvalue,
         estimate=estimate,
-        standard_error=operator.standard_error(verdict.row_sums),
-        null_distribution=verdict.draws,
-        interval=None if verdict.errors is None else NormInterval(biased, verdict.errors),
-        method=f"asymptotic_skce_test, {method}{n_draws}{chosen.suffix.format(n_features)}",
+        standard_error=operator.standard_error(found.row_sums),
+        null_distribution=found.draws,
+        interval=None if found.errors is None else NormInterval(biased, found.errors),
+        method=described,
     )

@@ -1,33 +1,38 @@
-"""The test with the mean of block estimates."""
+"""The test with the mean of block estimates, of rows in memory and of a stream of batches."""
 
-import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import ndtr
 from jax.typing import ArrayLike
 
 from calibjax._check import check_choice, check_integer
 from calibjax._distribution import Distribution
 from calibjax._interval_censored import Targets
-from calibjax._numbers import root_mean_square
 from calibjax._rows import Data, padded
-from calibjax._sharding import Axis, all_sum, on_devices, on_one_device
-from calibjax._struct import is_traced
+from calibjax._sharding import Axis, all_sum, on_devices, on_one_device, optimised_on_devices
+from calibjax._struct import is_traced, static, struct
 from calibjax.discrepancy import SumOfTerms, check_inputs
-from calibjax.hypothesis_tests._nulls import (
-    BlockSummary,
-    check_null,
-    redrawn,
-    summarise,
-    summarise_estimates,
-    z_test,
-)
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.intervals import remark_on_rare_events
+from calibjax.intervals import MeanInterval, remark_on_rare_events
 from calibjax.kernels import KernelLike
 from calibjax.operators import BlockH, block_h
-from calibjax.resampling import counted_pvalue_with_ties
+
+
+class BlockSummary(NamedTuple):
+    """Three numbers that summarise the complete blocks of all devices.
+
+    Args:
+        n_blocks: the number of complete blocks.
+        mean: the mean of their estimates.
+        squares: the sum of the squared deviations of their estimates from the mean.
+    """
+
+    n_blocks: jax.Array
+    mean: jax.Array
+    squares: jax.Array
 
 
 def asymptotic_block_skce_test(
@@ -37,9 +42,6 @@ def asymptotic_block_skce_test(
     *,
     block_size: int = 2,
     variance: str = "blocks",
-    null: str = "asymptotic",
-    key: jax.Array | None = None,
-    n_resamples: int = 999,
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
     """Is the mean of the unbiased SKCE of N blocks of samples larger than 0?
@@ -52,33 +54,19 @@ def asymptotic_block_skce_test(
     the estimates (ddof = 1) for "blocks", and for "null" their standard deviation under H0,
     s^2 = 2 E h^2 / (B (B-1)), where E h^2 is the mean over all pairs within blocks.
 
-    `null` chooses what z is compared with:
-
-    - "asymptotic": the normal law, as above.  It needs no draws, and is right as N grows: use at
-      least 30 blocks.  Data without an event have a small s and a large z, so that calibrated
-      models are rejected too often if fewer than some ten rare events are expected: 45 % at level
-      5 % with one expected event among n = 100, in blocks of 2.
-    - "model": the z of R = n_resamples data sets whose targets are drawn from the predictions,
-      p = (1 + #{z* >= z}) / (R + 1), with ties counted.  If rows are independent given the
-      predictions, the level is exact at every n, also for rare events.  Here s / sqrt(N) is the
-      root mean square of the means of all R + 1 data sets.  Divided by an s of its own, a data set
-      without an event would have the largest z, and too many events would hardly be seen.
+    It needs no draws, and is right as N grows: use at least 30 blocks.  Data without an event have
+    a small s and a large z, so that calibrated models are rejected too often if fewer than some ten
+    rare events are expected: 45 % at level 5 % with one expected event among n = 100, in blocks of
+    2.  `consistency_test` of ``Partial(skce, kernel, block_size=B)`` is exact at every n.
 
     Larger blocks have more power; B may grow with n, and B = sqrt(n) is a fair choice for large n.
-    O(n B) time for each data set, O(n) memory; with "model" 100 draws of each target
-    take some 1.5 kB a row.
+    O(n B) time, O(n) memory.
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
-        predictions: a batch of n >= 4 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
-            `Between`, where they are censored or binned, for "asymptotic".
+        predictions, targets: as in `Data`, n >= 4 rows.  With a `PITKernel` also `Between`.
         block_size: B, from 2 to n / 2.
-        variance: "blocks" or "null"; null="model" has a variance of its own.
-        null: "asymptotic" or "model".
-        key: a key of `jax.random` for "model"; None for "asymptotic".
-        n_resamples: R, for "model"; draw r of a row depends only on the key, r and the number of
-            the row among the kept rows.
+        variance: "blocks" or "null".
         where: boolean mask ``[n]``; masked rows may hold anything.  A block with a masked row does
             not count.
 
@@ -86,12 +74,11 @@ def asymptotic_block_skce_test(
         CalibrationTestResult.  Its standard_error is always the s / sqrt(N) of variance="blocks",
         so that its confidence interval is asymptotically valid whether H0 is true or not.  Inside
         jit a bad value, or fewer than two complete blocks, makes all numbers NaN.  Outside of jit
-        the method of "asymptotic" says so if fewer than ten rare events are expected, which are
-        targets other than the most probable one.
+        the method says so if fewer than ten rare events are expected, which are targets other than
+        the most probable one.
 
     Raises:
-        TypeError, ValueError: as in `skce`; fewer than two complete blocks; a key is missing for
-            "model", or given for "asymptotic".
+        TypeError, ValueError: as in `skce`; fewer than two complete blocks.
 
     See also:
         `SKCEState` for batches that are never in memory together.
@@ -104,10 +91,6 @@ def asymptotic_block_skce_test(
         >>> result = cj.asymptotic_block_skce_test(kernel, predictions, targets)
         >>> float(result.statistic)
         8.62
-        >>> data = kernel, predictions, targets
-        >>> exact = cj.asymptotic_block_skce_test(*data, null="model", key=jax.random.key(1))
-        >>> float(exact.pvalue)
-        0.001
 
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Remarks B.1 and B.3.
@@ -117,18 +100,10 @@ def asymptotic_block_skce_test(
         raise ValueError(f"predictions must hold two blocks of at least 2 rows, got {data.n} rows.")
     block_size = check_integer("block_size", block_size, 2, data.n // 2, "n / 2 = ")
     check_choice("variance", variance, ("blocks", "null"))
-    n_resamples = check_null(null, ("asymptotic", "model"), key, n_resamples, data)
     check_complete_blocks(data, block_size, at_least=2)
     data = padded(data)
-    if key is None:
-        result = _asymptotic_block_skce_test(terms, data, block_size, variance)
-        return remark_on_rare_events(result, data, "null='model'")
-    if variance != "blocks":
-        raise ValueError(
-            "variance must be left out for null='model', which takes the variance of the draws, "
-            f"got {variance!r}."
-        )
-    return _model_block_skce_test((key, terms), data, block_size, n_resamples)
+    result = _asymptotic_block_skce_test(terms, data, block_size, variance)
+    return remark_on_rare_events(result, data, "consistency_test")
 
 
 def check_complete_blocks(data: Data, block_size: int, at_least: int) -> None:
@@ -158,26 +133,6 @@ def _asymptotic_block_skce_test(
     return z_test(summarise(blocks), method)
 
 
-@on_devices
-def _model_block_skce_test(
-    axis: Axis, shared: tuple[jax.Array, SumOfTerms], data: Data, block_size: int, n_resamples: int
-) -> CalibrationTestResult:
-    key, kernel = shared
-    blocks = block_h(kernel, data, block_size, axis)
-    summaries = redrawn(summarise, key, blocks, n_resamples)
-    means = summaries.mean
-    # Under H0 the means have the expectation 0, given the predictions.
-    error = root_mean_square(jnp.full_like(means, 1 / (n_resamples + 1)), means)
-    observed = jax.tree.map(lambda x: x[-1], summaries)
-    method = f"asymptotic_block_skce_test, blocks of {block_size}, null of {n_resamples} draws"
-    result = z_test(observed, f"{method} from the model", error)
-    # Without an error all means are 0, as the observed z.
-    values = (means / jnp.where(error == 0, 1.0, error)).at[-1].set(result.statistic)
-    return dataclasses.replace(
-        result, pvalue=counted_pvalue_with_ties(values), null_distribution=values[:-1]
-    )
-
-
 def _summary_and_null_error(blocks: BlockH) -> tuple[BlockSummary, jax.Array]:
     """The summary, and the standard error of the mean under H0 from the mean of h^2."""
     sums, squares = blocks.sums_and_squares()
@@ -185,3 +140,180 @@ def _summary_and_null_error(blocks: BlockH) -> tuple[BlockSummary, jax.Array]:
     n_blocks, size = summary.n_blocks, blocks.block_size
     mean_square = all_sum(jnp.sum(blocks.estimates(squares)), blocks.axis) / n_blocks
     return summary, jnp.sqrt(2 * mean_square / (size * (size - 1) * n_blocks))
+
+
+def summarise(blocks: BlockH) -> BlockSummary:
+    """The summary of the complete blocks."""
+    return summarise_estimates(blocks, blocks.estimates(blocks.sums()))
+
+
+def summarise_estimates(blocks: BlockH, estimates: jax.Array) -> BlockSummary:
+    """The summary of the complete blocks, given the estimates of all blocks ``[N]``."""
+    complete = blocks.complete()
+    n_blocks, total = all_sum((jnp.sum(complete), jnp.sum(estimates)), blocks.axis)
+    mean = total / jnp.maximum(n_blocks, 1)
+    squares = jnp.sum(complete * jnp.square(estimates - mean))
+    return BlockSummary(n_blocks, mean, all_sum(squares, blocks.axis))
+
+
+def z_test(
+    summary: BlockSummary, method: str, null_error: jax.Array | None = None
+) -> CalibrationTestResult:
+    """The z-test of a summary; all numbers are NaN if it has fewer than two blocks.
+
+    `null_error` is the standard error of the mean under H0; None takes the standard error that the
+    estimates of the blocks show.
+    """
+    n_blocks, mean, squares = summary
+    enough, n_blocks = n_blocks >= 2, jnp.asarray(n_blocks, mean.dtype)
+    n_blocks, estimate = (jnp.where(enough, x, jnp.nan) for x in (n_blocks, mean))
+    variance = squares / (n_blocks - 1)
+    # The estimates of all blocks agree up to rounding.
+    agree = variance <= jnp.square(10 * jnp.finfo(mean.dtype).eps * mean)
+    standard_error = jnp.sqrt(jnp.where(agree, 0.0, variance) / n_blocks)
+    if null_error is None:
+        null_error = standard_error
+    # Without a standard error the sign of the estimate decides: the p-value is 0, 1/2 or 1.
+    certain = jnp.where(estimate == 0, 0.0, jnp.copysign(jnp.inf, estimate))
+    statistic = jnp.where(
+        null_error == 0, certain, estimate / jnp.where(null_error == 0, 1.0, null_error)
+    )
+    statistic = jnp.where(enough, statistic, jnp.nan)
+    return CalibrationTestResult(
+        statistic=statistic,
+        pvalue=ndtr(-statistic),
+        estimate=estimate,
+        standard_error=standard_error,
+        interval=MeanInterval(estimate, standard_error),
+        method=method,
+    )
+
+
+@struct
+class SKCEState:
+    """The block estimate of the SKCE and its test, over a stream of batches.
+
+    The state is a pytree of three numbers, and can be a carry of `jax.lax.scan` or a part of your
+    training state.  Start with `empty`, `update` with each batch, `merge` the states of other
+    workers, and `compute` the test at the end.
+
+    The test is valid once, after a number of batches that you chose beforehand.  If you look again
+    and again, and stop at a small p-value, it rings falsely: among 100 calibrated streams of 60
+    batches of 500 rows, p < 0.05 came up at some batch in 25.  `CalibrationMonitor` is valid at
+    every look.
+
+    Blocks are formed within each batch, and the incomplete last block of a batch is dropped: choose
+    batches of a multiple of `block_size` rows.  Then the result equals, up to rounding, the result
+    of `asymptotic_block_skce_test` on all rows at once.
+
+    Args:
+        n_blocks: the number of complete blocks so far.
+        mean: the mean of their unbiased estimates.
+        squares: the sum of the squared deviations of their estimates from the mean.
+        block_size: the number of rows of a block.
+
+    See also:
+        `asymptotic_block_skce_test` for rows in memory.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> kernel = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), 0.5), cj.WhiteKernel())
+        >>> state = cj.SKCEState.empty(block_size=10)
+        >>> for key in jax.random.split(jax.random.key(0), 20):
+        ...     predictions = cj.Bernoulli(jax.random.uniform(key, (50,)))
+        ...     targets = predictions.sample(jax.random.fold_in(key, 1))
+        ...     state = state.update(kernel, predictions, targets)
+        >>> int(state.n_blocks), bool(state.compute().pvalue > 0.05)
+        (100, True)
+
+    Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
+    Remark B.1; Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm for computing
+    sample variances, 1979.
+    """
+
+    n_blocks: jax.Array
+    mean: jax.Array
+    squares: jax.Array
+    block_size: int = static(2)
+
+    @classmethod
+    def empty(cls, block_size: int = 2) -> "SKCEState":
+        """The state before the first batch, in JAX's default floating dtype.
+
+        Args:
+            block_size: the number of rows of a block, at least 2.
+
+        Raises:
+            TypeError, ValueError: block_size is not an integer of at least 2.
+        """
+        block_size = check_integer("block_size", block_size, 2)
+        zero = jnp.zeros(())
+        return cls(jnp.zeros((), jnp.int32), zero, zero, block_size)
+
+    def update(
+        self,
+        kernel: KernelLike,
+        predictions: Distribution,
+        targets: Targets,
+        *,
+        where: ArrayLike | None = None,
+    ) -> "SKCEState":
+        """The state after one more batch of n rows.
+
+        A batch with fewer rows than a block changes nothing, and neither does a block with a masked
+        row.  Inside jit a bad value makes the state NaN.  O(n block_size) time, O(n) memory.
+
+        Args:
+            kernel, predictions, targets, where: as in `asymptotic_block_skce_test`.
+
+        Raises:
+            TypeError, ValueError: as in `skce`.
+        """
+        terms, data = check_inputs(kernel, predictions, targets, where=where, intervals=True)
+        if data.n < self.block_size:
+            return self
+        return _state_after_batch((self, terms), padded(data))
+
+    def merge(self, other: "SKCEState") -> "SKCEState":
+        """The state of the blocks of both states.  O(1).
+
+        Raises:
+            ValueError: the block sizes differ.
+        """
+        if self.block_size != other.block_size:
+            raise ValueError(
+                f"other must have blocks of {self.block_size} rows, got {other.block_size}."
+            )
+        n_blocks = self.n_blocks + other.n_blocks
+        ours, theirs = (jnp.asarray(s.n_blocks, jnp.result_type(s.mean)) for s in (self, other))
+        share = theirs / jnp.maximum(ours + theirs, 1)
+        difference = other.mean - self.mean
+        squares = self.squares + other.squares + jnp.square(difference) * ours * share
+        return SKCEState(n_blocks, self.mean + share * difference, squares, self.block_size)
+
+    def compute(self) -> CalibrationTestResult:
+        """The result of `asymptotic_block_skce_test` for all blocks so far.  O(1).
+
+        Raises:
+            ValueError: there are fewer than two blocks.  Inside jit all numbers are NaN instead.
+        """
+        if not is_traced(self.n_blocks) and self.n_blocks < 2:
+            raise ValueError(
+                f"SKCEState must have seen two complete blocks of {self.block_size} rows, got "
+                f"{self.n_blocks}."
+            )
+        method = f"SKCEState, blocks of {self.block_size}"
+        return z_test(BlockSummary(self.n_blocks, jnp.asarray(self.mean), self.squares), method)
+
+
+@optimised_on_devices
+def _state_after_batch(axis: Axis, shared: tuple[SKCEState, SumOfTerms], data: Data) -> SKCEState:
+    state, kernel = shared
+    blocks = block_h(kernel, data, state.block_size, axis)
+    _, mean, squares = summarise(blocks)
+    dtype = state.mean.dtype
+    # The blocks are counted as integers, because float32 could not hold the number.  If a row is
+    # invalid, the number is 0 and the mean is NaN.
+    n_blocks = all_sum(jnp.sum(blocks.complete() > 0, dtype=state.n_blocks.dtype), axis)
+    mean, squares = mean.astype(dtype), squares.astype(dtype)
+    return state.merge(SKCEState(n_blocks, mean, squares, state.block_size))

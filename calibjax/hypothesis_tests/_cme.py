@@ -1,24 +1,28 @@
-"""The test with mean deviations at test locations."""
+"""The test with mean deviations at test locations, and random locations."""
+
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import gammaincc
 from jax.typing import ArrayLike
 
-from calibjax._check import check_integer
+from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._interval_censored import Targets
-from calibjax._numbers import dot, root_mean_square
-from calibjax._rows import Data, check_locations, padded
-from calibjax._sharding import Axis, all_max, all_of, all_sum, on_devices
-from calibjax._struct import is_traced
+from calibjax._numbers import dot
+from calibjax._rows import Data, check_locations, check_predictions, in_dtype, padded
+from calibjax._sharding import Axis, all_max, all_of, all_sum, axis_size, on_devices, rows_at
+from calibjax._struct import is_traced, widest_dtype
 from calibjax.discrepancy import SumOfTerms, check_inputs, deviation
 from calibjax.estimators import h_and_locations
-from calibjax.hypothesis_tests._nulls import check_null, ranked, redrawn
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals import NormInterval, remark_on_rare_events, three_moment_errors
 from calibjax.kernels import KernelLike
+
+Family = TypeVar("Family", bound=Distribution)
 
 
 def asymptotic_cme_test(
@@ -28,9 +32,6 @@ def asymptotic_cme_test(
     test_predictions: Distribution,
     test_targets: ArrayLike,
     *,
-    null: str = "asymptotic",
-    key: jax.Array | None = None,
-    n_resamples: int = 999,
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
     """Is the mean deviation of the data at J test locations different from 0?
@@ -42,47 +43,29 @@ def asymptotic_cme_test(
     deviations z_ij = k((p_i, y_i), t_j) - E k((p_i, Z), t_j), Z ~ p_i.  The test is powerful if the
     locations are well chosen; they must not depend on the targets.
 
-    `null` chooses what Q is compared with:
+    The law of Q needs many samples near each location, with both outcomes of a rare event.  With
+    n < 100 J the test rejects calibrated models too often, and for binary predictions close to 0 or
+    1 with larger n too: with 3 random locations and probabilities uniform on [0, 1] it rejects 12 %
+    at level 5 % for n = 300, and 7 % for n = 1000; with 3 expected events among n = 100 it rejects
+    77 %.  `consistency_test` of `ucme` at the locations is exact at every n and J.
 
-    - "asymptotic": the chi-squared law, as above.  It needs no draws, and many samples near each
-      location, with both outcomes of a rare event.  With n < 100 J the test rejects calibrated
-      models too often, and for binary predictions close to 0 or 1 with larger n too: with 3 random
-      locations and probabilities uniform on [0, 1] it rejects 12 % at level 5 % for n = 300, and
-      7 % for n = 1000; with 3 expected events among n = 100 it rejects 77 %.
-    - "model": the Q of R = n_resamples data sets whose targets are drawn from the predictions,
-      p = (1 + #{Q* >= Q}) / (R + 1), with ties counted.  If rows are independent given the
-      predictions, the level is exact at every n and J, also for rare events.  Here S / n is the
-      mean of z_bar z_bar^T over all R + 1 data sets, and has a pseudoinverse.  Divided by an S of
-      its own, a data set without an event would have the largest Q, and too many events would
-      never be seen.
-
-    "asymptotic" takes O(n J^2) time and O(n J) memory.  "model" takes O(n J) time for each data set
-    and O(n + R J) memory, where 100 draws of each target take some 1.5 kB a row.
+    O(n J^2) time and O(n J) memory.
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
-        predictions: a batch of n predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
-            `Between`, where they are censored or binned, for "asymptotic".
-        test_predictions: J predictions of the same family; see `sample_test_locations`.  For
-            "asymptotic" 1 <= J < n.
+        predictions, targets: as in `Data`.  With a `PITKernel` also `Between`.
+        test_predictions: J predictions of the same family, 1 <= J < n; see `sample_test_locations`.
         test_targets: the targets of the locations, ``[J]`` or ``[J, d]``.
-        null: "asymptotic" or "model".
-        key: a key of `jax.random` for "model"; None for "asymptotic".
-        n_resamples: R > J, for "model"; draw r of a row depends only on the key, r and the number
-            of the row among the kept rows.
         where: boolean mask ``[n]``; masked rows may hold anything.  n counts the kept rows.
 
     Returns:
-        CalibrationTestResult; its estimate is `ucme`, of which the confidence_interval of
-        "asymptotic" says how large it may be; "model" has none.  Inside jit a bad value, too few
-        kept rows or a singular covariance of "asymptotic" makes all numbers NaN.  Outside of jit
-        the method of "asymptotic" says so if fewer than ten rare events are expected, which are
-        targets other than the most probable one.
+        CalibrationTestResult; its estimate is `ucme`, of which the confidence_interval says how
+        large it may be.  Inside jit a bad value, too few kept rows or a singular covariance makes
+        all numbers NaN.  Outside of jit the method says so if fewer than ten rare events are
+        expected, which are targets other than the most probable one.
 
     Raises:
-        TypeError, ValueError: as in `skce`; a key is missing for "model", or given for
-            "asymptotic"; for "asymptotic", n <= J, or S is singular, for example because two
+        TypeError, ValueError: as in `skce`; n <= J, or S is singular, for example because two
             locations coincide.
 
     See also:
@@ -95,9 +78,6 @@ def asymptotic_cme_test(
         >>> data = cj.default_kernel(predictions), predictions, jnp.arange(1000) < 520
         >>> float(cj.asymptotic_cme_test(*data, *locations).pvalue)
         0.206
-        >>> key = jax.random.key(0)
-        >>> float(cj.asymptotic_cme_test(*data, *locations, null="model", key=key).pvalue)
-        0.223
 
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Appendix C.2.
@@ -107,11 +87,7 @@ def asymptotic_cme_test(
     )
     locations = check_locations(predictions, test_predictions, test_targets, "test")
     n, n_locations = data.n_kept(), locations.n
-    n_resamples = check_null(null, ("asymptotic", "model"), key, n_resamples, data)
     data = padded(data)
-    if key is not None:
-        check_integer("n_resamples", n_resamples, n_locations + 1)
-        return _model_cme_test((key, terms, locations), data, n_resamples)
     if n <= n_locations:
         raise ValueError(
             f"test_predictions must hold fewer locations than there are samples, n = {n}, got "
@@ -122,9 +98,9 @@ def asymptotic_cme_test(
         raise ValueError(
             "test_predictions and test_targets must be locations at which the deviations are "
             f"linearly independent, got {n_locations} with a singular covariance; are there "
-            "duplicates, or locations far from all data?  null='model' does without an inverse."
+            "duplicates, or locations far from all data?"
         )
-    return remark_on_rare_events(result, data, "null='model'")
+    return remark_on_rare_events(result, data, "consistency_test")
 
 
 @on_devices
@@ -170,33 +146,57 @@ def _asymptotic_cme_test(
     return result, singular
 
 
-@on_devices
-def _model_cme_test(
-    axis: Axis, shared: tuple[jax.Array, SumOfTerms, Data], data: Data, n_resamples: int
-) -> CalibrationTestResult:
-    key, kernel, locations = shared
-    h, locations = h_and_locations(kernel, locations, data, axis)
-    n = h.count()
+def sample_test_locations(
+    key: jax.Array, predictions: Family, n_locations: int, *, where: ArrayLike | None = None
+) -> tuple[Family, jax.Array]:
+    """Locations for `asymptotic_cme_test`: some of the predictions, and a target drawn from each.
 
-    means = redrawn(lambda h: h.deviation_sums(locations) / n, key, h, n_resamples)
-    # The weights of the locations are 1, or all NaN if a location is invalid.
-    means = jnp.where(n >= 2, means * locations.weights[None, :], jnp.nan)
-    method = f"asymptotic_cme_test, {locations.n} locations, null of {n_resamples} draws"
-    estimate = jnp.mean(jnp.square(means[-1]))
-    return ranked(_squared_lengths(means, n), estimate, method=f"{method} from the model")
+    The predictions are drawn without replacement.  The locations do not depend on the targets of
+    the data, so that the test with them is valid.
 
+    Args:
+        key: a key of `jax.random`.
+        predictions: a batch of n predictions of one family.
+        n_locations: J, from 1 to n.
+        where: boolean mask ``[n]``; masked rows may hold anything and are not drawn.
 
-def _squared_lengths(means: jax.Array, n: jax.Array) -> jax.Array:
-    """x^T C^+ x for each row x of `means` ``[R + 1, J]``, where C is the mean of all x x^T.
+    Returns:
+        J predictions, and targets ``[J]`` or ``[J, d]``.  Inside jit, where kept rows cannot be
+        counted beforehand, the predictions are NaN if fewer than J rows are kept.
 
-    C^+ is the pseudoinverse: directions in which no row has more than rounding errors are left out.
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.linspace(0, 1, 100))
+        >>> locations, targets = cj.sample_test_locations(jax.random.key(0), predictions, 5)
+        >>> locations.probs.shape, targets.shape
+        ((5,), (5,))
     """
-    n_rows, n_locations = means.shape
-    scale = root_mean_square(jnp.full(n_rows, 1 / n_rows, means.dtype), means)
-    scaled = means / jnp.where(scale > 0, scale, 1.0)[None, :]
-    # With scaled = U diag(s) V^T the value of row b is n_rows sum_k U_bk^2.
-    left, sizes, _ = jnp.linalg.svd(scaled, full_matrices=False)
-    rounding = 10 * jnp.finfo(sizes.dtype).eps * (n_locations + jnp.sqrt(n))
-    counted = sizes > rounding * sizes[0]
-    values = n_rows * jnp.sum(jnp.where(counted[None, :], jnp.square(left), 0.0), axis=1)
-    return jnp.where(jnp.isnan(sizes[0]), jnp.nan, values)
+    check_key(key)
+    check_predictions(predictions, where)
+    data = Data.unchecked(predictions, where=where)
+    n_locations = check_integer("n_locations", n_locations, 1, data.n_kept(), "n = ")
+    return _sample_test_locations(key, padded(data), n_locations)
+
+
+@on_devices
+def _sample_test_locations(
+    axis: Axis, key: jax.Array, data: Data, n_locations: int
+) -> tuple[Any, jax.Array]:
+    predictions, n, where = data.predictions, data.n, data.where
+    row_key, target_key = jax.random.split(key)
+    # The rows with the J largest of n random numbers are drawn; masked rows have the number -1.
+    order = jax.random.uniform(row_key, (n * axis_size(axis),), jnp.float32)
+    if where is not None:
+        where = all_of(where, axis).reshape(-1)
+        order = jnp.where(where, order, -1.0)
+    locations = rows_at(predictions, n, lax.top_k(order, n_locations)[1], axis)
+    locations = in_dtype(locations, widest_dtype(*jax.tree.leaves(locations)))
+    targets = locations.sample(target_key)
+    if where is not None:
+        # Inside jit too few kept rows cannot be an error.
+        enough = jnp.sum(where) >= n_locations
+        locations = jax.tree.map(lambda x: jnp.where(enough, x, jnp.nan), locations)
+    return locations, targets

@@ -3,42 +3,47 @@
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.typing import ArrayLike
 
 from calibjax._check import check_choice, check_integer, check_key
 from calibjax._compile import quick_jit
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, as_data, clean, kept_first
+from calibjax._interval_censored import Targets
+from calibjax._numbers import dot
+from calibjax._rows import Data, RowOptions, as_data, clean, kept_first
 from calibjax._sharding import gathered
 from calibjax._struct import bind
 from calibjax.estimators import Form, residual_form
-from calibjax.hypothesis_tests._law_under_h0 import REDRAWN, describe_law, law_under_h0
-from calibjax.hypothesis_tests._multiplied_estimates import multiplied_estimates
-from calibjax.hypothesis_tests._nulls import ranked
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.resampling import row_numbers, under_model
+from calibjax.resampling import (
+    NullSampler,
+    counted_pvalue_with_ties,
+    draw_groups,
+    in_passes,
+    lacking,
+    row_numbers,
+    under_model,
+)
 
 # The number of rows that are resampled at a time.
 _ROWS = 2**14
+# Folded into the key for multipliers.
+_MULTIPLIERS = 2**31 - 3
 
 
 def consistency_test(
     key: jax.Array,
     estimator: Callable[..., jax.Array],
-    predictions: Distribution,
-    targets: ArrayLike,
+    predictions: Distribution | Data,
+    targets: Targets | None = None,
     *,
     null: str = "model",
     n_resamples: int = 999,
-    where: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
-    clusters: ArrayLike | None = None,
-    times: ArrayLike | None = None,
-    horizon: float | None = None,
+    **rows: Unpack[RowOptions],
 ) -> CalibrationTestResult:
     """Is an estimate too large for targets that are drawn from the predictions themselves?
 
@@ -74,18 +79,12 @@ def consistency_test(
             again is compiled again: define it once, and let a `jax.tree_util.Partial` carry
             parameters that change; its booleans, Python integers and strings are options:
             ``Partial(cj.skce, kernel, unbiased=False)``.
-        predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.
+        predictions, targets: as in `Data`, or one `Data`.
         null: "model" or "consistency".
         n_resamples: R, the number of data sets; data set r depends only on (key, r).
-        where: boolean mask ``[n]``; masked rows may hold anything, and are not drawn.  With
-            null="model" the draws are those of the kept rows alone.
-        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
-            targets; the estimator gets the same weights of every data set.
-        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
-        times: numbers ``[n]``: rows of one time may depend on each other in any way.
-        horizon: a number in units of the times: rows less than it apart may depend on each other;
-            None for rows of one time only.
+        rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.  The estimator gets
+            the same weights of every data set.  With null="model" the draws are those of the kept
+            rows alone.
 
     Returns:
         CalibrationTestResult; its statistic and its estimate are the estimator's value, and its
@@ -129,23 +128,20 @@ def consistency_test(
     check_key(key)
     if not callable(estimator):
         raise TypeError(f"estimator must be a callable, got {type(estimator).__name__}.")
-    data = as_data(
-        predictions,
-        targets,
-        where=where,
-        weights=weights,
-        clusters=clusters,
-        times=times,
-        horizon=horizon,
-    )
+    data = as_data(predictions, targets, **rows)
     check_choice("null", null, _NULLS)
-    _check_rows_of_null(null, {"weights": weights, "clusters": clusters, "times": times})
+    for name in ("weights", "clusters", "times"):
+        if null == "consistency" and getattr(data, name) is not None:
+            raise ValueError(
+                f"{name} must be None for null='consistency', which is for independent rows that "
+                "weigh the same."
+            )
     n_resamples = check_integer("n_resamples", n_resamples, 1)
-    law = law_under_h0(data)
-    if law != REDRAWN:
+    sampler = NullSampler.of(data)
+    if not sampler.redraws:
         form = _form_of(estimator, data)
-        result = _multiplied_test(key, bind(form), gathered(data), n_resamples, law.n_times)
-        method = f"consistency_test of {n_resamples} {describe_law(data, law)}"
+        result = _multiplied_test(key, bind(form), gathered(data), n_resamples, sampler)
+        method = f"consistency_test of {n_resamples} {sampler.describe(data)}"
         return dataclasses.replace(result, method=method)
     # Rows are not padded: the estimator may hold numbers of these rows, and need not take a mask.
     return _consistency_test(key, bind(estimator), gathered(data), null, n_resamples)
@@ -171,16 +167,7 @@ def _consistency_test(
     # All weights are NaN if a row is invalid, and then the comparison is false.
     statistic = jnp.where(jnp.sum(data.weights > 0) >= 2, values[-1], jnp.nan)
     method = f"consistency_test of {n_resamples} {words}"
-    return ranked(values.at[-1].set(statistic), statistic, method=method)
-
-
-def _check_rows_of_null(null: str, given: dict[str, ArrayLike | None]) -> None:
-    for name, value in given.items():
-        if null == "consistency" and value is not None:
-            raise ValueError(
-                f"{name} must be None for null='consistency', which is for independent rows that "
-                "weigh the same."
-            )
+    return _ranked(values.at[-1].set(statistic), method)
 
 
 def _form_of(estimator: Callable[..., jax.Array], data: Data) -> Form:
@@ -196,15 +183,45 @@ def _form_of(estimator: Callable[..., jax.Array], data: Data) -> Form:
     return form
 
 
-@functools.partial(quick_jit, static_argnames=("n_resamples", "n_times"))
+@functools.partial(quick_jit, static_argnames=("n_resamples", "sampler"))
 def _multiplied_test(
-    key: jax.Array, form: Form, data: Data, n_resamples: int, n_times: int | None
+    key: jax.Array, form: Form, data: Data, n_resamples: int, sampler: NullSampler
 ) -> CalibrationTestResult:
     data = clean(data)
-    together = max(1, _ROWS // data.n)
-    values = multiplied_estimates(key, form, data, n_resamples, n_times, together)
-    statistic = jnp.where(jnp.sum(data.weights > 0) >= 2, values[-1], jnp.nan)
-    return ranked(values.at[-1].set(statistic), statistic)
+    predictions, weights = data.predictions, data.weights
+    probs = predictions.label_probabilities()
+    multiplier_key = jax.random.fold_in(key, _MULTIPLIERS)
+    sets = sampler.data_sets(key, multiplier_key, data, row_numbers(weights))
+
+    def residuals_of(labels: jax.Array) -> jax.Array:
+        return jax.nn.one_hot(labels, probs.shape[1], dtype=probs.dtype) - probs
+
+    observed, squares = residuals_of(data.targets), jnp.square(weights)[:, None]
+    missing = lacking(
+        jnp.sum(squares * jnp.square(observed), axis=0),
+        jnp.sum(squares * probs * (1 - probs), axis=0),
+    )
+
+    def estimates(groups: jax.Array) -> tuple[jax.Array, tuple[()]]:
+        xi = sets.factors(sets.rows, sets.shared(groups))
+        assert xi is not None
+        if sets.are_centred:
+            # Sums of xi_i r_i in any cell are then those of residuals less their mean.
+            xi = xi - dot(weights / jnp.sum(weights), xi)[None]
+        labels = draw_groups(key, predictions, sets.rows.numbers, groups)
+
+        def estimate(data_set: tuple[jax.Array, jax.Array]) -> jax.Array:
+            factors, drawn = data_set
+            residuals = factors[:, None] * observed + missing[None] * residuals_of(drawn)
+            return form(predictions, residuals, weights)
+
+        return lax.map(estimate, (xi.T, labels.T), batch_size=max(1, _ROWS // data.n)), ()
+
+    draws, _ = in_passes(estimates, n_resamples)
+    value = form(predictions, observed, weights)
+    # All weights are NaN if a row is invalid, and then the comparison is false.
+    statistic = jnp.where(jnp.sum(weights > 0) >= 2, value, jnp.nan)
+    return _ranked(jnp.append(draws, statistic), method="")
 
 
 #: ``estimate(predictions, targets)``, a scalar.
@@ -238,3 +255,14 @@ _NULLS = {
     "model": (_under_model, "draws from the model"),
     "consistency": (_under_consistency, "resamples of predictions and targets"),
 }
+
+
+def _ranked(values: jax.Array, method: str) -> CalibrationTestResult:
+    """The result for the last of R + 1 values of a statistic, compared with the others."""
+    return CalibrationTestResult(
+        statistic=values[-1],
+        pvalue=counted_pvalue_with_ties(values),
+        estimate=values[-1],
+        null_distribution=values[:-1],
+        method=method,
+    )

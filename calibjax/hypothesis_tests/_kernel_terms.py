@@ -14,8 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._rows import Data
 from calibjax._struct import is_traced, static, struct
 from calibjax.discrepancy import JointResidual, SumOfTerms, TargetResidual
+from calibjax.expectations import prediction_coordinates
 from calibjax.features import ColumnKernels, Landmarks
 from calibjax.kernels import DistanceKernel, KernelLike, describe, times
 
@@ -92,6 +94,11 @@ class KernelTerms:
         """For each distance the kernel that interpolates all of its kernels from landmarks."""
         return list(map(_base_kernel, self.bases))
 
+    def bases_of(self, source: int) -> list[int]:
+        """The bases that go with a source of residuals."""
+        groups: list[Group | ColumnGroup] = [*self.groups, *self.of_columns]
+        return sorted({group.base for group in groups if group.source == source})
+
 
 def _base_kernel(kernels: Sequence[KernelLike]) -> KernelLike:
     with_distance = [kernel for kernel in kernels if isinstance(kernel, DistanceKernel)]
@@ -127,6 +134,13 @@ def terms_of(kernels: Sequence[SumOfTerms]) -> KernelTerms:
         factors, kernels_of_terms, owners = zip(*terms, strict=True)
         made.append(Group(list(factors), list(kernels_of_terms), owners, base, source))
     return KernelTerms(made, list(bases.values()), sources, [], len(kernels), ())
+
+
+def column_kernels(data: Data) -> ColumnKernels:
+    """The kernels of the covariates of these rows."""
+    assert data.covariates is not None
+    coordinates = jax.eval_shape(prediction_coordinates, data.predictions)
+    return ColumnKernels(data.covariates.sizes, int(coordinates.shape[1]))
 
 
 def with_columns(

@@ -9,9 +9,6 @@ with equality up to as many rows as landmarks.  All D data sets of targets share
 kernels share the residuals: the time is O(n F M D), for F landmarks and features of M numbers, and
 the memory is O(F M D) for some data sets at a time.  If this takes several passes over the rows, w
 is computed once where it is not too large, and the diagonals in the first pass only.
-
-Data sets under H0 have residuals of targets that are drawn from the predictions, or, of rows that
-depend on each other, observed residuals with multipliers (`_multiplied.py`).
 """
 
 import dataclasses
@@ -22,12 +19,17 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._interval_censored import Between
+from calibjax._numbers import dot
 from calibjax._rows import Data, in_dtype, kept_first
-from calibjax._sharding import Axis, all_sum, axis_size, global_offset
+from calibjax._sharding import Axis, all_sum, as_varying, axis_size, global_offset
+from calibjax._struct import PyTree, struct
 from calibjax.discrepancy import PITResidual
 from calibjax.expectations import prediction_coordinates
 from calibjax.features import (
+    Arguments,
+    ColumnFeatures,
+    Feature,
+    Landmarks,
     choose_landmarks,
     column_features,
     landmarks_with_base,
@@ -35,17 +37,38 @@ from calibjax.features import (
     numbers_of_row,
     ranked,
     residual_feature,
+    residual_sums,
+    sums_of_residuals,
 )
 from calibjax.hypothesis_tests._kernel_terms import KernelTerms
-from calibjax.hypothesis_tests._law_under_h0 import REDRAWN, Law, multipliers_of_law
-from calibjax.hypothesis_tests._row_sums import Base, KnownCoordinates, RowSums
 from calibjax.kernels import embedded_rows
-from calibjax.resampling import DRAWS_PER_GROUP, sum_over_rows
+from calibjax.resampling import (
+    DRAWS_PER_GROUP,
+    DataSets,
+    NullSampler,
+    SampledRows,
+    centred,
+    draw_targets,
+    in_passes,
+    lacking,
+    sum_over_rows,
+)
 
+# Folded into the key for multipliers.
+MULTIPLIERS = 2**31 - 1
+# The groups of draws that stand for the expectation of a feature, and of its square.
+_EXPECTATION_GROUP, VARIANCE_GROUP = 2**31 - 1, 2**31 - 2
 # How many sums G are in memory at a time, and how many numbers that the multipliers of rows share.
 _SUMS, _SHARED = 2**20, 2**26
 # How many coordinates of rows are in memory, if several passes over the rows need them.
 _COORDINATES = 2**25
+# How many numbers of a row are in memory for its variances, about.
+_PER_ROW = 2**10
+
+#: A base of landmarks, or of covariates, and a source of residuals.
+Pair = tuple[int, int]
+#: G of each pair, what the diagonals of groups follow from, and the sums of multipliers over times.
+Sums = tuple[dict[Pair, jax.Array], list[jax.Array], jax.Array | None]
 
 
 def redrawn_skce(
@@ -55,20 +78,16 @@ def redrawn_skce(
     n_resamples: int,
     n_features: int,
     axis: Axis,
-    law: Law = REDRAWN,
+    sampler: NullSampler,
 ) -> tuple[jax.Array, jax.Array]:
     """The sums over all pairs for each kernel, ``[K, 1 + n_resamples]``, and diagonals ``[K]``.
 
     The observed targets come first.  The diagonals are sum_i k_P(p_i, p_i) |r_i|^2 for the observed
     targets; without them the first sum would be n (n-1) times the unbiased SKCE.  `data` are clean.
-    The data sets under H0 come from `law`.
     """
     draw_key, feature_key = jax.random.split(key)
     terms = in_dtype(terms, data.weights.dtype)
-    hidden = None
-    if isinstance(data.targets, Between):
-        hidden = data.targets.hiding(data.weights != 0, axis)
-    (data, hidden), n_kept = kept_first((data, hidden), data.where)
+    data, n_kept = kept_first(data, data.where)
     first, n_rows = global_offset(n_kept, axis)
     numbers = first + jnp.arange(data.n, dtype=jnp.int32)
 
@@ -80,99 +99,224 @@ def redrawn_skce(
     for kernel, predictions in zip(kernels, compared, strict=True):
         points = choose_landmarks(predictions, n_kept, n_rows, size, axis)
         landmarks.append(landmarks_with_base(points, n_rows, kernel, size < n_all))
-
     bases: list[Base] = [*landmarks]
     if terms.of_columns:
-        columns = _columns(terms, data, axis)
+        assert data.covariates is not None
+        kernels_of_columns = terms.of_columns[0].kernels
+        columns = ranked(
+            data.covariates.values,
+            prediction_coordinates(data.predictions),
+            kernels_of_columns.sizes,
+            data.weights != 0,
+            axis,
+        )
         compared.append(columns)
-        bases.append(column_features(terms.of_columns[0].kernels, columns, data.weights, axis))
+        bases.append(column_features(kernels_of_columns, columns, data.weights, axis))
 
-    xi = multipliers_of_law(key, data, numbers, law, axis)
-    row_sums = RowSums(
-        key=draw_key,
-        terms=terms,
-        features=_features(feature_key, terms, data),
-        bases=bases,
-        matrices=[group.matrices(landmarks[group.base]) for group in terms.groups],
-        multipliers=xi,
-        missing=[],
-        by_place=data.predictions.is_ordered
-        and all(isinstance(source, PITResidual) for source in terms.sources),
-    )
-    of_targets = data.samples, hidden, numbers
-    missing = row_sums.missing_in(of_targets, data.weights, axis)
-    row_sums = dataclasses.replace(row_sums, missing=missing)
-    rows = (of_targets, compared, None if xi is None else xi.rows), data.weights
-    total_weight = all_sum(jnp.sum(data.weights), axis)
+    by_pit = data.predictions.is_ordered
+    by_pit &= all(isinstance(source, PITResidual) for source in terms.sources)
+    multiplier_key = jax.random.fold_in(key, MULTIPLIERS)
+    sets = sampler.data_sets(draw_key, multiplier_key, data, numbers, axis, by_pit)
+    one = jax.tree.map(lambda x: x[0], data.samples)
+    keys = jax.random.split(feature_key, len(terms.sources))
+    features = [residual_feature(k, x, *one) for k, x in zip(keys, terms.sources, strict=True)]
+    matrices = [group.matrices(landmarks[group.base]) for group in terms.groups]
+    sums = KernelSums(sets, terms, features, bases, matrices, [])
+    sums = dataclasses.replace(sums, missing=sums.missing_in(data.weights, axis))
 
     n_groups = -(-n_resamples // DRAWS_PER_GROUP)
-    together, per_row = _pass_sizes(row_sums, rows, n_groups)
-    n_passes = -(-n_groups // together)
-    if n_passes > 1:
-        row_sums, compared = _with_coordinates(row_sums, compared, numbers)
-        rows = (of_targets, compared, None if xi is None else xi.rows), data.weights
+    together, per_row = sums.pass_sizes(compared, data.weights, n_groups)
+    if together < n_groups:
+        sums, compared = sums.with_coordinates(compared)
+    total = all_sum(jnp.sum(data.weights), axis)
 
-    def forms(groups: jax.Array) -> tuple[jax.Array, jax.Array]:
-        shared = row_sums.shared(groups)
+    def forms(groups: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        shared, rows = sets.shared(groups), (sets.rows, compared)
         summed = sum_over_rows(
-            lambda chunk: row_sums.of_rows(chunk, groups, shared), *rows, per_row, axis
+            lambda chunk: sums.of_rows(chunk, groups, shared), rows, data.weights, per_row, axis
         )
-        return row_sums.forms(summed, total_weight)
+        values, diagonals = sums.forms(summed, total)
+        return values[:, 1:].T, (values[:, :1], diagonals)
 
-    groups = jnp.arange(n_passes * together, dtype=jnp.int32).reshape(n_passes, together)
-    values, diagonals = lax.map(forms, groups)
-    drawn = jnp.moveaxis(values[:, :, 1:], 0, 1).reshape(values.shape[1], -1)
-    return jnp.concatenate([values[0, :, :1], drawn[:, :n_resamples]], axis=1), diagonals[0]
-
-
-def _columns(terms: KernelTerms, data: Data, axis: Axis) -> jax.Array:
-    """Covariates and coordinates of the predictions, as `column_features` takes them."""
-    assert data.covariates is not None
-    values, sizes = data.covariates.values, terms.of_columns[0].kernels.sizes
-    coordinates = prediction_coordinates(data.predictions)
-    return ranked(values, coordinates, sizes, data.weights != 0, axis)
+    drawn, (observed, diagonals) = in_passes(forms, n_resamples, together)
+    return jnp.concatenate([observed, drawn.T], axis=1), diagonals
 
 
-def _features(key: jax.Array, terms: KernelTerms, data: Data) -> list[Any]:
-    one = jax.tree.map(lambda x: x[0], data.samples)
-    keys = jax.random.split(key, len(terms.sources))
-    return [residual_feature(k, s, *one) for k, s in zip(keys, terms.sources, strict=True)]
+@struct
+class KnownCoordinates:
+    """What stands for landmarks where the coordinates of all rows are in memory."""
+
+    def coordinates(self, known: jax.Array, rows: jax.Array) -> jax.Array:
+        """The coordinates themselves, ``[n, F]``."""
+        return known
 
 
-def _with_coordinates(
-    row_sums: RowSums, compared: list[Any], numbers: jax.Array
-) -> tuple[RowSums, list[Any]]:
-    """The bases, and what they take of rows; coordinates themselves where they fit into memory."""
-    bases, given = [*row_sums.bases], [*compared]
-    n_left = _COORDINATES
-    for i, base in enumerate(row_sums.bases):
-
-        def of_rows(rows: tuple[Any, jax.Array], base: Base = base) -> jax.Array:
-            return base.coordinates(*rows)
-
-        rows = compared[i], numbers
-        size = _n_numbers(jax.eval_shape(of_rows, rows))
-        if size <= n_left:
-            n_left -= size
-            given[i] = map_rows(of_rows, rows, numbers, size // numbers.size)
-            bases[i] = KnownCoordinates()
-    return dataclasses.replace(row_sums, bases=bases), given
+#: What has the coordinates w of rows: landmarks, or features of covariates.
+Base = Landmarks | ColumnFeatures | KnownCoordinates
 
 
-def _pass_sizes(row_sums: RowSums, rows: Any, n_groups: int) -> tuple[int, int]:
-    """How many groups of data sets share a pass over the rows, and how many numbers a row has."""
-    one, zero = jax.tree.map(lambda x: x[:1], rows), jnp.zeros(1, jnp.int32)
-    shared = jax.eval_shape(row_sums.shared, zero)
-    sums, *_ = jax.eval_shape(row_sums.of_rows, one, zero, shared)
-    together = min(n_groups, _SUMS // _n_numbers(sums), _SHARED // max(_n_numbers(shared), 1))
-    n_sets = 1 + max(together, 1) * DRAWS_PER_GROUP
-    by_class = row_sums.multipliers is None
-    per_row = sum(
-        numbers_of_row(row_sums.features[source], n_sets, math.prod(x.shape[2:]), by_class)
-        for (_, source), x in zip(row_sums.pairs, sums, strict=True)
-    )
-    return max(together, 1), per_row
+@struct
+class KernelSums:
+    """The statistic: sums G of all pairs of a base of landmarks and a source of residuals.
+
+    Args:
+        sets: the data sets under H0.
+        terms: the kernels.
+        features: what the residuals of each source are features of.
+        bases: of each distance between predictions, and of covariates.
+        matrices: K of the terms of each group at its landmarks.
+        missing: lambda of each number of each feature for multipliers, which `missing_in` finds.
+    """
+
+    sets: DataSets
+    terms: KernelTerms
+    features: list[Feature]
+    bases: list[Base]
+    matrices: list[jax.Array]
+    missing: list[jax.Array]
+
+    def missing_in(self, weights: jax.Array, axis: Axis) -> list[jax.Array]:
+        """lambda of each number of each feature, ``[M]``; draws stand for the expectation."""
+        if self.sets.multipliers is None:
+            return []
+        group = jnp.full(1, VARIANCE_GROUP, jnp.int32)
+
+        def variances(chunk: tuple[SampledRows, jax.Array]) -> list[jax.Array]:
+            rows, weights = chunk
+            arguments, squares = self.arguments(rows, group), jnp.square(weights)[:, None]
+
+            def variances_of(feature: Feature) -> jax.Array:
+                residuals = jnp.square(feature.residuals(*arguments))
+                both = jnp.stack([residuals[:, 0], jnp.mean(residuals[:, 1:], axis=1)])
+                return jnp.sum(squares[None] * both, axis=1)
+
+            return list(map(variances_of, self.features))
+
+        sums = sum_over_rows(variances, self.sets.rows, weights, _PER_ROW, axis)
+        return [lacking(*found) for found in sums]
+
+    def arguments(self, rows: SampledRows, groups: jax.Array) -> Arguments:
+        """What features take: predictions, observed and drawn targets, and independent draws."""
+        group = jnp.int32(_EXPECTATION_GROUP)
+        others = draw_targets(self.sets.key, rows.predictions, rows.numbers, group)
+        return rows.predictions, self.sets.targets(rows, groups), others
+
+    def of_rows(
+        self, chunk: tuple[tuple[SampledRows, list[Any]], jax.Array], groups: jax.Array, shared: Any
+    ) -> Sums:
+        """G of each pair, moments of each group as observed, and the sums of multipliers.
+
+        Only the pass that begins with group 0 has moments; in the others they are 0.
+        """
+        (rows, compared), weights = chunk
+        arguments, xi = self.arguments(rows, groups), self.sets.factors(rows, shared)
+        w = [
+            weights[:, None] * base.coordinates(x, rows.numbers)
+            for base, x in zip(self.bases, compared, strict=True)
+        ]
+        sums, squares = {}, {}
+        for source, feature in enumerate(self.features):
+            bases = self.terms.bases_of(source)
+            if xi is None:
+                found = residual_sums(feature, [w[b] for b in bases], *arguments)
+            else:
+                residuals = feature.residuals(*arguments)
+                observed, drawn = residuals[:, :1], residuals[:, 1:]
+                sets = xi[..., None] * observed + self.missing[source][None, None] * drawn
+                residuals = jnp.concatenate([observed, sets], axis=1)
+                found = [sums_of_residuals(w[b], residuals) for b in bases]
+            for base, x in zip(bases, found, strict=True):
+                sums[base, source], squares[base, source] = x
+        shapes = jax.eval_shape(self._moments, w, squares)
+        moments = lax.cond(
+            groups[0] == 0,
+            self._moments,
+            lambda *_: as_varying([jnp.zeros(x.shape, x.dtype) for x in shapes], w),
+            *(w, squares),
+        )
+        of_times = None if xi is None or not self.sets.are_centred else dot(weights[None], xi)
+        return sums, moments, of_times
+
+    def _moments(self, w: list[jax.Array], squares: dict[Pair, jax.Array]) -> list[jax.Array]:
+        """sum_i |r_i|^2 w_i w_i^T of each group, ``[F, F]``; of columns its diagonal ``[F]``."""
+        moments = []
+        for group in self.terms.groups:
+            of_base, of_source = w[group.base], squares[group.base, group.source]
+            moments.append(dot((of_source[:, None] * of_base).T, of_base))
+        for columns in self.terms.of_columns:
+            of_source = squares[columns.base, columns.source]
+            moments.append(dot(of_source, jnp.square(w[columns.base])))
+        return moments
+
+    def forms(self, summed: Sums, total: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The sums over pairs of each kernel ``[K, 1 + D]``, and the diagonals ``[K]``.
+
+        `summed` is what `of_rows` gives, summed over all rows; `total` is the sum of all weights.
+        """
+        of_pair, moments, of_times = summed
+        if of_times is not None:
+            for pair, x in of_pair.items():
+                data_sets = centred(x[:, 1:], x[:, :1], of_times, total)
+                of_pair[pair] = jnp.concatenate([x[:, :1], data_sets], axis=1)
+        n_sets, dtype = next(iter(of_pair.values())).shape[1], total.dtype
+        values = jnp.zeros((self.terms.n_kernels, n_sets), dtype)
+        diagonals = jnp.zeros(self.terms.n_kernels, dtype)
+        n_groups = len(self.terms.groups)
+        for group, k, moment in zip(
+            self.terms.groups, self.matrices, moments[:n_groups], strict=True
+        ):
+            owners = jnp.array(group.owners)
+            values = values.at[owners].add(_forms(k, of_pair[group.base, group.source]))
+            # sum_i k_P(p_i, p_i) |r_i|^2 = sum_ab K_ab sum_i |r_i|^2 w_ia w_ib.
+            diagonals = diagonals.at[owners].add(jnp.sum(k * moment[None], axis=(1, 2)))
+        for columns, moment in zip(self.terms.of_columns, moments[n_groups:], strict=True):
+            squares = jnp.sum(jnp.square(of_pair[columns.base, columns.source]), axis=2)
+            own = slice(columns.first, columns.first + columns.kernels.n_kernels)
+            values = values.at[own].set(columns.kernels.of_features(squares))
+            diagonals = diagonals.at[own].set(columns.kernels.of_features(moment))
+        return values, diagonals
+
+    def with_coordinates(self, compared: list[Any]) -> tuple["KernelSums", list[Any]]:
+        """The same, and what bases take of rows: coordinates where they fit into memory."""
+        bases, given, n_left = [*self.bases], [*compared], _COORDINATES
+        numbers = self.sets.rows.numbers
+        for i, base in enumerate(self.bases):
+
+            def of_rows(rows: tuple[Any, jax.Array], base: Base = base) -> jax.Array:
+                return base.coordinates(*rows)
+
+            rows = compared[i], numbers
+            size = _n_numbers(jax.eval_shape(of_rows, rows))
+            if size <= n_left:
+                n_left -= size
+                given[i] = map_rows(of_rows, rows, numbers, size // numbers.size)
+                bases[i] = KnownCoordinates()
+        return dataclasses.replace(self, bases=bases), given
+
+    def pass_sizes(self, compared: list[Any], weights: jax.Array, n_groups: int) -> tuple[int, int]:
+        """How many groups of data sets share a pass over rows, and how many numbers a row has."""
+        one = jax.tree.map(lambda x: x[:1], ((self.sets.rows, compared), weights))
+        group = jnp.zeros(1, jnp.int32)
+        shared = jax.eval_shape(self.sets.shared, group)
+        sums, *_ = jax.eval_shape(self.of_rows, one, group, shared)
+        most = _SUMS // _n_numbers(sums), _SHARED // max(_n_numbers(shared), 1)
+        together = max(min(n_groups, *most), 1)
+        n_sets, by_class = 1 + together * DRAWS_PER_GROUP, self.sets.multipliers is None
+        return together, sum(
+            numbers_of_row(self.features[source], n_sets, math.prod(x.shape[2:]), by_class)
+            for (_, source), x in sums.items()
+        )
 
 
-def _n_numbers(shapes: Any) -> int:
+def _n_numbers(shapes: PyTree) -> int:
     return sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
+
+
+def _forms(matrices: jax.Array, sums: jax.Array) -> jax.Array:
+    """sum_ab K_ab <G_a, G_b> for each K of ``[T, F, F]`` and each data set of G ``[F, D, M]``."""
+    flat = sums.reshape(sums.shape[0], -1)
+
+    def form(matrix: jax.Array) -> jax.Array:
+        return jnp.sum(sums * dot(matrix, flat).reshape(sums.shape), axis=(0, 2))
+
+    return lax.map(form, matrices)

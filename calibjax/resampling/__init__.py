@@ -1,4 +1,4 @@
-"""What chance does: targets redrawn from the predictions, resampled rows, ranks and bands."""
+"""What chance does: data sets under H0, resampled rows, ranks and bands."""
 
 from calibjax.resampling._bands import (
     Bins,
@@ -7,20 +7,34 @@ from calibjax.resampling._bands import (
     law_of_cells,
     redrawn_uniform_counts,
 )
-from calibjax.resampling._bootstrap import bootstrap_draws, resampled_forms, wild_draws
-from calibjax.resampling._dependent_sums import DependentSums, dependent_sums
+from calibjax.resampling._bootstrap import (
+    DependentSums,
+    bootstrap_draws,
+    dependent_sums,
+    resampled_forms,
+    wild_draws,
+)
 from calibjax.resampling._draws import (
     DRAWS_PER_GROUP,
     draw_groups,
-    draw_places,
+    draw_pits,
     draw_targets,
     row_numbers,
 )
-from calibjax.resampling._multipliers import (
-    ClusterMultipliers,
-    Multipliers,
-    TimeMultipliers,
-    multipliers,
+from calibjax.resampling._multipliers import multipliers
+from calibjax.resampling._null_sampler import (
+    DataSets,
+    NullSampler,
+    SampledRows,
+    SetSums,
+    centred,
+    in_passes,
+    judged_by_pit,
+    lacking,
+    pooled,
+    redrawn_label_counts,
+    sum_over_rows,
+    under_model,
 )
 from calibjax.resampling._rank import (
     Level,
@@ -33,9 +47,9 @@ from calibjax.resampling._rank import (
     holm,
     host_pvalue,
     normal_quantile,
+    normal_scores,
     one_level,
     rank_of_level,
     rounding_of,
     upper_quantile,
 )
-from calibjax.resampling._reduce import redrawn_label_counts, sum_over_rows, under_model

@@ -6,7 +6,7 @@ the variance of the sum of the bin's events, whose probabilities differ a little
 
     T_b(k) = 2 n_b KL(k / n_b | p_b) n_b p_b (1 - p_b) / v_b,    v_b = sum_{i in b} p_i (1 - p_i).
 
-Calibration does not rest on this law.  T_b is a fixed function of the targets, given the
+Calibration does not rest on this distribution.  T_b is a fixed function of the targets, given the
 predictions, so that the rank of the observed distance among the distances of redrawn targets is
 exact.  A band is {k: T_b(k) <= c}, where c is the critical distance from the redrawn targets.
 
@@ -158,7 +158,7 @@ def redrawn_uniform_counts(
 
 
 def law_of_cells(n: jax.Array, cells: jax.Array, n_cells: int, dtype: jnp.dtype) -> Bins:
-    """The binomial law of how many of n numbers are in each set of `cells` of all `n_cells`."""
+    """Bins whose events are how many of n uniform numbers are in `cells` of all `n_cells`."""
     inside, outside = (x.astype(dtype) / n_cells for x in (cells, n_cells - cells))
     size = jnp.full(cells.shape, n, jnp.int32)
     return Bins(inside, outside, size.astype(dtype) * inside * outside, size)

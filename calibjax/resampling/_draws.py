@@ -46,14 +46,13 @@ def draw_targets(
     return jax.vmap(draw)(predictions, rows)
 
 
-def draw_places(
+def draw_pits(
     key: jax.Array, rows: jax.Array, groups: jax.Array, dtype: DTypeLike
 ) -> tuple[jax.Array, jax.Array]:
-    """U of several groups of draws from continuous predictions, and 1 - U.
+    """PITs U of several groups of draws from continuous predictions, and 1 - U.
 
-    Both are ``[n, len(groups) DRAWS_PER_GROUP]``.
-
-    It is uniform whatever is predicted.  Both of its tails have steps of 2^-32, and no draw is 0.
+    Both are ``[n, len(groups) DRAWS_PER_GROUP]``.  U is uniform whatever is predicted.  Both of its
+    tails have steps of 2^-32, and no draw is 0.
     """
 
     def draw(row: jax.Array, group: jax.Array) -> jax.Array:
@@ -105,8 +104,8 @@ def _draw_labels(key: jax.Array, probabilities: jax.Array) -> jax.Array:
     order = jnp.argsort(probabilities).astype(jnp.int32)
     sums = increasing_sums(probabilities[order])
     # Probabilities sum to one within 1e-3, and rounding may make a number as large as the sum.
-    place = jnp.searchsorted(sums, uniform * sums[-1], side="right")
-    return order[jnp.minimum(place, order.size - 1)]
+    rank = jnp.searchsorted(sums, uniform * sums[-1], side="right")
+    return order[jnp.minimum(rank, order.size - 1)]
 
 
 def increasing_sums(probabilities: jax.Array) -> jax.Array:

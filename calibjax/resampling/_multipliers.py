@@ -88,7 +88,7 @@ class TimeMultipliers:
 
     Args:
         key: a key of `jax.random`.
-        rows: for each row of this device, where t and t + L are among all of both, ``[n, 2]``.
+        rows: for each row of this device, the indices of t and t + L among all of both, ``[n, 2]``.
         steps: the roots of the distances of all different t and t + L, in their order, ``[2 T]``.
         freedom: nu.
     """
@@ -101,21 +101,21 @@ class TimeMultipliers:
     def shared(self, groups: jax.Array) -> PyTree:
         """Brownian motions of some groups of draws, each with the size of its multipliers."""
 
-        def step(place: jax.Array, group: jax.Array) -> jax.Array:
-            # A step depends on its place, not on how many rows there are behind it.
-            return jax.random.normal(key_of(self.key, place, group), (DRAWS_PER_GROUP,), dtype)
+        def step(index: jax.Array, group: jax.Array) -> jax.Array:
+            # A step depends on its index, not on how many rows there are behind it.
+            return jax.random.normal(key_of(self.key, index, group), (DRAWS_PER_GROUP,), dtype)
 
-        dtype, places = self.steps.dtype, jnp.arange(self.steps.size, dtype=jnp.int32)
-        steps = jax.vmap(lambda place: jax.vmap(lambda group: step(place, group))(groups))(places)
-        paths = jnp.cumsum(self.steps[:, None] * steps.reshape(places.size, -1), axis=0)
+        dtype, indices = self.steps.dtype, jnp.arange(self.steps.size, dtype=jnp.int32)
+        steps = jax.vmap(lambda index: jax.vmap(lambda group: step(index, group))(groups))(indices)
+        paths = jnp.cumsum(self.steps[:, None] * steps.reshape(indices.size, -1), axis=0)
         b = 1 / (self.freedom + 1)
         scale = self.freedom / (1 - b + b**2 / 3)
         sizes = sizes_of_draws(self.key, groups, self.freedom, scale)
         return paths * (sizes / jnp.sqrt(_WINDOW))[None]
 
-    def values(self, places: jax.Array, paths: PyTree) -> jax.Array:
+    def values(self, ends: jax.Array, paths: PyTree) -> jax.Array:
         """xi of some of the `rows`, ``[n, draws]``."""
-        return paths[places[:, 1]] - paths[places[:, 0]]
+        return paths[ends[:, 1]] - paths[ends[:, 0]]
 
 
 #: How the rows of a draw are multiplied.
@@ -144,12 +144,12 @@ def multipliers(
     ends = jnp.minimum(ends, last + _WINDOW)
     both = jnp.sort(jnp.concatenate([starts, ends]))
     steps = jnp.sqrt(jnp.diff(both, prepend=both[:1]))
-    places = jnp.searchsorted(both, jnp.stack([times, times + _WINDOW], axis=1))
+    indices = jnp.searchsorted(both, jnp.stack([times, times + _WINDOW], axis=1))
     gaps = jnp.diff(jnp.minimum(every, last))
     n_gaps = jnp.maximum(jnp.sum(gaps > 0), 1).astype(dtype)
     covered = jnp.sum(jnp.minimum(gaps, _WINDOW)) * (n_gaps + 1) / n_gaps
     freedom = jnp.maximum(covered / _WINDOW - 1, 1.0)
-    return TimeMultipliers(key, places.astype(jnp.int32), steps, freedom)
+    return TimeMultipliers(key, indices.astype(jnp.int32), steps, freedom)
 
 
 def _n_different(numbers: jax.Array, kept: jax.Array, axis: Axis) -> jax.Array:

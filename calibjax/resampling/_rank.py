@@ -62,17 +62,23 @@ def normal_quantile(level: Level) -> jax.Array:
 
 # In units of the precision of the dtype and of the largest statistic.
 _ROUNDING = 256
+# A smaller skewness is none.
+_LEAST_SKEWNESS = 1e-6
 
 
 def counted_pvalue(statistic: jax.Array, draws: jax.Array) -> jax.Array:
     """(1 + #{draws >= statistic}) / (R + 1) for R draws; the statistic counts as one more draw.
 
-    The p-value is never 0, and it is valid at any R if the draws follow the law under H0.  A NaN
-    draw counts as at least the statistic, so that it cannot lower the p-value.  A NaN statistic has
-    the p-value NaN.
+    Of several statistics each is compared with all draws.  The p-value is never 0, and it is valid
+    at any R if the draws follow the null distribution.  A NaN draw counts as at least the
+    statistic, so that it cannot lower the p-value.  A NaN statistic has the p-value NaN.
     """
-    at_least = jnp.sum(~(draws < statistic)).astype(statistic.dtype)
-    pvalue = (1 + at_least) / (draws.shape[0] + 1)
+    n = draws.shape[0]
+    if statistic.ndim:
+        smaller = jnp.searchsorted(jnp.sort(draws), statistic, side="left")
+    else:
+        smaller = jnp.sum(draws < statistic)
+    pvalue = (1 + n - smaller).astype(statistic.dtype) / (n + 1)
     return jnp.where(jnp.isnan(statistic), jnp.nan, pvalue)
 
 
@@ -143,3 +149,18 @@ def holm(pvalues: np.ndarray) -> np.ndarray:
     found = np.empty_like(pvalues)
     found[order] = np.minimum(np.maximum.accumulate(factors * pvalues[order]), 1.0)
     return found
+
+
+def normal_scores(x: jax.Array, skewness: jax.Array, least_ratio: float = -math.inf) -> jax.Array:
+    """The scores on which numbers of mean 0, variance 1 and some skewness g are nearly normal.
+
+    With these X is nearly a shifted gamma variable, and 6 / g ((1 + g X / 2)^(1/3) - 1) + g / 6 is
+    nearly standard normal (Wilson and Hilferty, The distribution of chi-square, PNAS 1931); it
+    tends to X as g tends to 0.  1 + g X / 2 counts as at least `least_ratio`.
+    """
+    is_skew = jnp.abs(skewness) > _LEAST_SKEWNESS
+    g = jnp.where(is_skew, skewness, 1.0)
+    shift = jnp.maximum(g * x / 2, least_ratio - 1)
+    root = jnp.cbrt(1 + shift)
+    # (1 + s)^(1/3) - 1 = s / (r^2 + r + 1) keeps the digits of a small s.
+    return jnp.where(is_skew, 6 / g * (shift / (jnp.square(root) + root + 1)) + g / 6, x)

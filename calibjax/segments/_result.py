@@ -11,9 +11,8 @@ from jax.typing import ArrayLike
 from calibjax._struct import is_array, is_traced, static, struct
 from calibjax._text import text_table
 from calibjax.resampling import rank_of_level
-from calibjax.segments._coarse_sizes import Pieces
-from calibjax.segments._effects import Effects, effects_of, in_words
-from calibjax.segments._maxima import SegmentSums
+from calibjax.segments._effects import Effects, Pieces, effects_of, in_words
+from calibjax.segments._segment_sums import SegmentSums
 from calibjax.segments._segments import LEAST_ROWS
 
 # Intervals and expected ranges hold for all segments and statistics with this probability.
@@ -88,7 +87,7 @@ class Names(NamedTuple):
     Args:
         segments: of each segment, in words.
         conditions: pairs of a column and its level for each segment, in words.
-        places: the same as numbers of columns and of levels.
+        indices: the same as numbers of columns and of levels.
         statistics: of each statistic.
         levels: pairs of a column and all its levels, in words.
         left_out: columns that make no segments, each with the reason.
@@ -97,7 +96,7 @@ class Names(NamedTuple):
 
     segments: tuple[str, ...]
     conditions: tuple[tuple[tuple[str, str], ...], ...]
-    places: tuple[tuple[tuple[int, int], ...], ...]
+    indices: tuple[tuple[tuple[int, int], ...], ...]
     statistics: tuple[str, ...]
     levels: tuple[tuple[str, tuple[str, ...]], ...]
     left_out: tuple[tuple[str, str], ...]
@@ -184,9 +183,9 @@ class SegmentTestResult:
     def rows(self, segment: Segment) -> np.ndarray:
         """The numbers of the rows of a segment."""
         codes = np.asarray(self.codes)
-        places = self.names.places[self.names.conditions.index(tuple(segment.conditions.items()))]
+        index = self.names.conditions.index(tuple(segment.conditions.items()))
         is_member = np.all(codes != _NO_ROW, axis=1)
-        for column, level in places:
+        for column, level in self.names.indices[index]:
             is_member &= codes[:, column] == level
         return np.flatnonzero(is_member)
 

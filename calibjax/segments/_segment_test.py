@@ -1,55 +1,43 @@
 """Is a model calibrated for everyone?  A test of all segments of some columns at once."""
 
-from collections.abc import Iterable
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from calibjax._check import check_integer, check_key
 from calibjax._distribution import Distribution
 from calibjax._interval_censored import Between, Targets
 from calibjax._parameters import family_name
-from calibjax._rows import (
-    Data,
-    Dependence,
-    as_data,
-    bucket,
-    first_rows,
-    padded,
-    with_dependence,
-)
-from calibjax.hypothesis_tests import at_places, describe_law, law_under_h0, pooled
-from calibjax.segments._columns import Column, Groups, read_columns
-from calibjax.segments._maxima import segment_sums
+from calibjax._rows import Data, RowOptions, as_data, bucket, first_rows, padded
+from calibjax.resampling import NullSampler, judged_by_pit, pooled
 from calibjax.segments._result import Names, SegmentTestResult
+from calibjax.segments._segment_sums import segment_sums
 from calibjax.segments._segments import (
     LEAST_VARIANCE,
     Conditions,
+    Groups,
     name_of,
+    read_columns,
     segments_of,
     table_of,
 )
 from calibjax.segments._statistics import names_of_statistics
 
-# Folded into the key, so that places of targets and draws have different keys.
-_PLACES = 2**31 - 3
+# Folded into the key, so that PITs of targets and draws have different keys.
+_PITS = 2**31 - 3
 
 
 def segment_test(
     key: jax.Array,
     predictions: Distribution | Data,
-    targets: Targets | None,
-    groups: Groups,
+    targets: Targets | None = None,
+    groups: Groups | None = None,
     *,
     order: int = 2,
     n_resamples: int = 999,
-    weights: ArrayLike | None = None,
-    clusters: ArrayLike | None = None,
-    times: ArrayLike | None = None,
-    horizon: float | None = None,
-    where: ArrayLike | None = None,
+    **rows: Unpack[RowOptions],
 ) -> SegmentTestResult:
     """For whom is this model wrong?  Segments of rows, with exact multiplicity.
 
@@ -91,8 +79,8 @@ def segment_test(
     Args:
         key: a key of `jax.random`; draw r of a row depends only on it, r and the number of the row
             among the kept rows.
-        predictions: a batch of n >= 8 predictions of labels, counts or numbers.
-        targets: array ``[n]``; class labels are ``0 … m-1``.  Of numbers also `Between`.
+        predictions, targets: as in `Data`, or one `Data`: n >= 8 rows of labels, counts or numbers,
+            which may be `Between`.
         groups: columns ``[n]`` by their names: a dict, or a frame.  Texts, booleans, and numbers
             and times with at most 12 different values are categories, and others are cut at their
             quartiles; missing values are a level of their own.  Columns with one level, with
@@ -100,11 +88,7 @@ def segment_test(
             Groups must be known before the targets.
         order: how many columns a segment may have.
         n_resamples: R; p is a multiple of 1 / (R + 1).
-        weights: how much each row counts, nonnegative numbers ``[n]``.
-        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way.
-        times: numbers ``[n]``: rows of one time may depend on each other in any way.
-        horizon: a number in units of the times: rows less than it apart may depend on each other.
-        where: boolean mask ``[n]``; masked rows may hold anything.
+        rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
     Returns:
         SegmentTestResult.  Inside jit a bad value makes all numbers NaN.
@@ -135,73 +119,55 @@ def segment_test(
     check_key(key)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     order = check_integer("order", order, 1)
-    data = as_data(predictions, targets, where=where, weights=weights, intervals=True)
-    _check_family(data.predictions, data.targets)
-    if not isinstance(predictions, Data):
-        data = with_dependence(data, Dependence(clusters, times, horizon))
-    return segment_test_of_data(key, data, groups, order=order, n_resamples=n_resamples)
-
-
-def segment_test_of_data(
-    key: jax.Array, data: Data, groups: Groups, *, order: int, n_resamples: int
-) -> SegmentTestResult:
-    """`segment_test` of checked data."""
+    data = as_data(predictions, targets, intervals=True, **rows)
+    _check_family(data)
     n, kept = data.n, data.counted_rows()
-    columns, left_out = read_columns(groups, kept)
+    columns, left_out = read_columns({} if groups is None else groups, kept)
     segments = segments_of(columns, kept, order)
     if not segments:
         raise ValueError(f"where and weights must keep at least 8 rows, got {kept.sum()}.")
     codes = np.stack([column.codes for column in columns], axis=1)
-    predictions = data.predictions
-    data = at_places(key, _PLACES, pooled(padded(data)))
+    forecasts = data.predictions
+    data = judged_by_pit(key, _PITS, pooled(padded(data)))
     # What fills up the rows is masked, and what fills up the columns has no segments.
     filling = (0, data.n - n), (0, bucket(len(columns)) - len(columns))
-    law = law_under_h0(data)
+    sampler = NullSampler.of(data)
     shared = key, table_of(segments, order), np.float32(LEAST_VARIANCE)
-    found, maxima = segment_sums(shared, (data, np.pad(codes, filling)), n_resamples, law)
-    sums = first_rows(found, len(segments))
-    # What fills up the segments is not tested.
-    statistic, pvalue = jnp.max(jnp.abs(found.scores)), jnp.min(found.pvalues)
-    return SegmentTestResult(
-        statistic=statistic,
-        pvalue=pvalue,
-        null_distribution=maxima,
-        sums=sums,
-        n_rows=np.array(list(segments.values()), np.int32),
-        codes=codes,
-        names=_names(segments, columns, left_out, predictions),
-        method=f"segment_test, {n_resamples} {describe_law(data, law)}",
-    )
+    found, maxima = segment_sums(shared, (data, np.pad(codes, filling)), n_resamples, sampler)
 
-
-def _check_family(predictions: Distribution, targets: Targets) -> None:
-    """A TypeError for predictions without a statistic."""
-    if predictions.is_ordered:
-        return
-    if isinstance(targets, Between):
-        raise TypeError("targets of labels must be an array, got Between.")
-    if not predictions.has_labels:
-        raise TypeError(
-            "predictions must be of labels, counts or real numbers, got "
-            f"{family_name(predictions)}; of vectors, take one coordinate."
-        )
-
-
-def _names(
-    segments: Iterable[Conditions],
-    columns: list[Column],
-    left_out: dict[str, str],
-    predictions: Distribution,
-) -> Names:
     def in_words(conditions: Conditions) -> tuple[tuple[str, str], ...]:
         return tuple((columns[c].name, columns[c].levels[level]) for c, level in conditions)
 
-    return Names(
+    names = Names(
         segments=tuple(name_of(conditions, columns) for conditions in segments),
         conditions=tuple(map(in_words, segments)),
-        places=tuple(tuple((int(c), int(k)) for c, k in conditions) for conditions in segments),
-        statistics=names_of_statistics(predictions),
+        indices=tuple(tuple((int(c), int(k)) for c, k in conditions) for conditions in segments),
+        statistics=names_of_statistics(forecasts),
         levels=tuple((column.name, column.levels) for column in columns),
         left_out=tuple(left_out.items()),
-        pieces=predictions.pieces_of_pit,
+        pieces=forecasts.pieces_of_pit,
     )
+    return SegmentTestResult(
+        statistic=jnp.max(jnp.abs(found.scores)),
+        pvalue=jnp.min(found.pvalues),
+        null_distribution=maxima,
+        # What fills up the segments is not tested.
+        sums=first_rows(found, len(segments)),
+        n_rows=np.array(list(segments.values()), np.int32),
+        codes=codes,
+        names=names,
+        method=f"segment_test, {n_resamples} {sampler.describe(data)}",
+    )
+
+
+def _check_family(data: Data) -> None:
+    """A TypeError for predictions without a statistic."""
+    if data.predictions.is_ordered:
+        return
+    if isinstance(data.targets, Between):
+        raise TypeError("targets of labels must be an array, got Between.")
+    if not data.predictions.has_labels:
+        raise TypeError(
+            "predictions must be of labels, counts or real numbers, got "
+            f"{family_name(data.predictions)}; of vectors, take one coordinate."
+        )

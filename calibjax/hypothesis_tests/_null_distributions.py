@@ -1,4 +1,4 @@
-"""Approximations of the law under H0 of the unbiased SKCE over all pairs, as functions of H.
+"""Null distributions of the unbiased SKCE over all pairs, approximated as functions of H.
 
 n SKCE_u converges in law to Q = sum_i lambda_i (Z_i^2 - 1), where Z_i are standard normal and
 lambda_i are the eigenvalues of h, the limits of the eigenvalues of H / n (Widmann et al., ICLR
@@ -26,7 +26,7 @@ from calibjax.resampling import bootstrap_draws, counted_pvalue, wild_draws
 
 
 class NullComparison(NamedTuple):
-    """What a law says of the estimate.
+    """What a null distribution says of the estimate.
 
     Args:
         statistic, pvalue: the statistic, and how probable a larger one is under H0.
@@ -43,9 +43,9 @@ class NullComparison(NamedTuple):
     errors: HasQuantiles | None = None
 
 
-#: ``law(key, H, n_kept, n_resamples)``; the first `n_kept` rows of this device have weight 1, the
+#: ``null(key, H, n_kept, n_resamples)``; the first `n_kept` rows of this device have weight 1, the
 #: other rows 0.
-Law = Callable[[jax.Array, DiscrepancyMatrix, jax.Array | int, int], NullComparison]
+NullDistribution = Callable[[jax.Array, DiscrepancyMatrix, jax.Array | int, int], NullComparison]
 
 
 def bootstrap(
