@@ -45,6 +45,10 @@ class Distribution(ABC):
 
     #: Whether expectations of kernels are not known, and `SteinKernel` takes their place.
     score_only: ClassVar[bool] = False
+    #: Whether some quantiles or samples are all that is known: `known_quantiles`.
+    has_known_quantiles: ClassVar[bool] = False
+    #: Whether the density, if there is one, has no jumps.
+    has_continuous_density: ClassVar[bool] = True
     #: Whether 2 loc - Y is distributed as Y, so that both tails have the same digits.
     is_symmetric: ClassVar[bool] = False
     #: Why the family has no `tempered`: the end of an error message, after "got <family>".
@@ -58,6 +62,9 @@ class Distribution(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        if "cdf" in vars(cls) and "tails" not in vars(cls):
+            # A new cdf does not have the tails of a parent.
+            cls.tails = Distribution.tails  # type: ignore[method-assign]
         take_one(cls)
 
     def _complete(self) -> None:
@@ -183,7 +190,7 @@ class Distribution(ABC):
         variance, which every test needs, E s(Y)^2 must be finite: a density like y^(a - 1) near an
         end at 0 has the score (a - 1) / y there, and must have a > 2.  By default all rows have it.
         """
-        return "a continuous density", jnp.ones(len(self), bool)
+        return "a continuous density", jnp.full(len(self), self.has_continuous_density)
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets[i]) for Y from each prediction, ``[n]``."""
@@ -288,7 +295,7 @@ class Distribution(ABC):
     def unit_boxes_of_pool(self) -> UnitInterval | None:
         """The `unit_box` of S vectors that might all be the target, each end ``[n, S, d]``.
 
-        None for laws: then U_1, …, U_d are independent, and here they need not be.
+        None for all other predictions: then U_1, …, U_d are independent, and here they need not be.
         """
         return None
 
@@ -303,10 +310,10 @@ class Distribution(ABC):
         return UnitInterval(at, at, above, above)
 
     def pit_distribution(self) -> Any:
-        """The laws of U = F(Y), for predictions of which tests judge U and not the target.
+        """The distributions of U = F(Y), for predictions of which tests judge U and not the target.
 
-        None for others.  Such predictions give the cdf at some `levels` only, which the laws have
-        too, and `pit_intervals` are between them.
+        None for others.  Such predictions give the cdf at some `levels` only, which the
+        distributions have too, and `pit_intervals` are between them.
         """
         return None
 
@@ -317,6 +324,14 @@ class Distribution(ABC):
         them is a ValueError; inside jit it gives NaN, or -1 for labels and counts.
         """
         raise TypeError(f"{type(self).__name__} predictions have no quantile.")
+
+    def known_quantiles(self) -> tuple[jax.Array, jax.Array]:
+        """The levels ``[L]`` of the quantiles that are all that is known, and these, ``[n, L]``."""
+        raise TypeError(f"{type(self).__name__} predictions are about all numbers.")
+
+    def with_quantiles(self, values: jax.Array) -> Self:
+        """The same predictions with other values ``[n, L]`` of their `known_quantiles`."""
+        raise TypeError(f"{type(self).__name__} predictions are about all numbers.")
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array | None:
         """The continuous ranked probability score of each target, ``[n]``; None without a formula.
@@ -349,6 +364,11 @@ class Distribution(ABC):
     def has_labels(self) -> bool:
         """Whether targets are labels, all of whose probabilities are known."""
         return type(self).label_probabilities is not Distribution.label_probabilities
+
+    @property
+    def ragged(self) -> bool:
+        """Whether a probability of 0 is a label that a row does not have."""
+        return False
 
     @property
     def n_labels(self) -> int | None:
@@ -410,9 +430,9 @@ class Distribution(ABC):
     def cross_fit_pairs(self) -> tuple[tuple[Self, Self], ...]:
         """What h sees of *one* prediction: pairs (compared, subtracted), over which it averages.
 
-        The kernel on predictions compares the first of a pair.  The second is the law whose mean
-        embedding is subtracted from the embedding of the target.  Both are the prediction itself,
-        but for one that is given by draws, where they are halves of these.
+        The kernel on predictions compares the first of a pair.  The second is the distribution
+        whose mean embedding is subtracted from the embedding of the target.  Both are the
+        prediction itself, but for one that is given by draws, where they are halves of these.
         """
         return ((self, self),)
 

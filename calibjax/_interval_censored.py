@@ -1,4 +1,4 @@
-"""Targets of which only an interval is known: censored, rounded or binned ones.
+"""Interval-censored targets, of which only an interval is known: censored, rounded or binned.
 
 If a forecast F is right, U = F(Y) is uniform.  Of low < Y <= high it is known that U lies between
 F(low) and F(high), and given that it is uniform there.  So functions of U with mean 0 have the mean
@@ -43,7 +43,7 @@ class Between:
     `log_score`, `pit_interval`, `pit_curve` and `evaluate` take them in place of an array; so does,
     with a `PITKernel` as in `default_kernel`, what estimates or tests the SKCE without drawing
     targets: `skce`, `contributions`, `skce_confidence_interval`, `compare_calibration`,
-    `calibration_test` and others.  No law of what hides a target has to be known: if it is
+    `calibration_test` and others.  No distribution of what hides a target has to be known: if it is
     independent of the target given the forecast, the unbiased SKCE of calibrated forecasts is still
     0 on average.
 
@@ -56,8 +56,8 @@ class Between:
             known; `right_censored` takes it.
 
     Where `censored_at` is known of all rows, also of those with an event, tests redraw the targets,
-    hide them as the rows would be hidden, and are exact.  Else they give the observed residuals
-    random signs and sizes, for which no law of the censoring is needed, and are right for large n.
+    hide them as the rows would be hidden, and are exact.  Else they are a wild bootstrap of the
+    observed residuals, which needs no distribution of the censoring, and are right for large n.
 
     Predictions are single numbers with a cdf: no vectors, no `Quantiles`, which do not say where
     between two levels a target was hidden, and no `Empirical` without weights, whose rank among

@@ -24,7 +24,6 @@ from calibjax.cli._saved_map import (
 )
 from calibjax.cli._terminal import BadInput, as_text, check_folder, one_line_errors, working
 from calibjax.cli._write_table import WRITTEN, with_columns_of
-from calibjax.distributions import Empirical, Quantiles
 from calibjax.evaluation import PredictionColumns, dependence_of
 from calibjax.recalibration import fit_recalibrator
 
@@ -156,7 +155,7 @@ def recalibrate(
 
 def _below_zero(new: Distribution, mended: Distribution) -> list[str]:
     """A line about rows that a map brought below 0, where no forecast is."""
-    if not isinstance(mended, (Quantiles, Empirical)):
+    if not mended.has_known_quantiles:
         return []
     before, after = (np.asarray(jax.tree.leaves(p)[0]) for p in (new, mended))
     n_below = int(np.sum(np.any(after < 0, axis=1)))

@@ -18,13 +18,11 @@ from calibjax._numbers import (
 from calibjax._struct import is_floating, static, struct, widened, widened_integers
 from calibjax.distributions._binomial_functions import draw, log_probability, probability, tails
 from calibjax.distributions._counts import Counts
+from calibjax.distributions._incomplete_gamma import END, NODES
 from calibjax.kernels import EmbeddingDistance
 
 # Sums and differences of two counts are int32.
 _LARGEST_TOTAL = 2**30
-# The end of the integral in the CRPS: exp(-END) is as good as 0.
-_NODES = {"float32": 24, "float64": 64}
-_END = {"float32": 20.0, "float64": 40.0}
 
 
 @struct
@@ -148,7 +146,7 @@ class Binomial(Counts):
 
         width = 4 * p.probs * (1 - p.probs)
         # The integrand decreases faster than exp(-(n - 1) width sin^2 a).
-        fallen = _END[width.dtype.name] / jnp.maximum((p.total - 1) * width, 1e-3)
+        fallen = END[width.dtype.name] / jnp.maximum((p.total - 1) * width, 1e-3)
         end = lax.stop_gradient(jnp.arcsin(jnp.sqrt(jnp.minimum(fallen, 1.0))))
 
         def integrand(share: jax.Array) -> jax.Array:
@@ -156,7 +154,7 @@ class Binomial(Counts):
             power = jnp.exp((p.total - 1)[None] * jnp.log1p(-width[None] * square))
             return (1 - square) * power
 
-        integral = end * mean_by_gauss(integrand, _NODES[width.dtype.name], width)
+        integral = end * mean_by_gauss(integrand, NODES[width.dtype.name], width)
         return deviation - 4 / math.pi * variance * integral
 
     def off_mode_probability(self) -> jax.Array:

@@ -3,9 +3,10 @@
 `jax.random.binomial` compares probabilities as differences of large logarithms: in float32 it is
 wrong for more than some 10^6 trials.
 
-With k successes and r = n - k failures, P(Y = k) is the largest probability of any law at k, that
-of k / n, times exp(-D): the deviance D = k log(k / (n p)) + r log(r / (n (1 - p))) is a sum of two
-terms that are 0 at k = n p (Loader, Fast and accurate computation of binomial probabilities, 2000).
+With k successes and r = n - k failures, P(Y = k) is the largest probability of any distribution at
+k, that of k / n, times exp(-D): the deviance D = k log(k / (n p)) + r log(r / (n (1 - p))) is a sum
+of two terms that are 0 at k = n p (Loader, Fast and accurate computation of binomial probabilities,
+2000).
 """
 
 import jax

@@ -43,8 +43,8 @@ class Empirical(Distribution):
             targets.  Draws ``[S, n]`` must be transposed.
         weights: probabilities ``[n, S]``, nonnegative with rows that sum to one (within 1e-3);
             None means that all samples are equally likely.
-        split: whether the S >= 2 samples of a row are independent draws that stand for the law
-            they come from; they have no weights.
+        split: whether the S >= 2 samples of a row are independent draws that stand for the
+            distribution they come from; they have no weights.
 
     Targets are real numbers ``[n]`` or vectors ``[n, d]``.  Every target kernel works, and is
     evaluated S^2 times for each pair of predictions.
@@ -56,20 +56,21 @@ class Empirical(Distribution):
     calibrated `Categorical` prediction, since they call labels impossible: all 100 were rejected.
 
     The samples *are* the prediction, and estimates and tests judge the samples.  S draws from the
-    right law differ from the law itself, which adds an error of the order of 1 / S to the SKCE.
-    Tests detect this error if n is large against S: of 200 perfect models with 10 draws from each
-    prediction and n = 1000, the bootstrap rejected 88 % at level 0.05.
+    right distribution differ from the distribution itself, which adds an error of the order of
+    1 / S to the SKCE.  Tests detect this error if n is large against S: of 200 perfect models with
+    10 draws from each prediction and n = 1000, the bootstrap rejected 88 % at level 0.05.
 
-    A `PITKernel`, as in `default_kernel`, judges the law of the draws with and without `split`: it
-    sees the rank of the target among them.
+    A `PITKernel`, as in `default_kernel`, judges the distribution of the draws with and without
+    `split`: it sees the rank of the target among them.
 
-    With ``split=True`` other kernels judge the *law* of the draws, too.  The kernel on predictions
-    compares the first half of the draws, the mean over the last half is subtracted from the target,
-    and h is the mean over both roles of the halves (`calibjax.discrepancy`).  Then the unbiased
-    SKCE of a calibrated model is 0 on average for every S, if the kernel does not depend on the
-    draws; that of `product_kernel` does only through medians over all rows.  The bootstrap rejected
-    5 % of the models above, and 5 % with 2 draws.  The time is halved.  1000 times the SKCE, mean
-    and standard deviation over 400 data sets of 300 normal predictions with their product kernel:
+    With ``split=True`` other kernels judge the *distribution* of the draws, too.  The kernel on
+    predictions compares the first half of the draws, the mean over the last half is subtracted from
+    the target, and h is the mean over both roles of the halves (`calibjax.discrepancy`).  Then the
+    unbiased SKCE of a calibrated model is 0 on average for every S, if the kernel does not depend
+    on the draws; that of `product_kernel` does only through medians over all rows.  The bootstrap
+    rejected 5 % of the models above, and 5 % with 2 draws.  The time is halved.  1000 times the
+    SKCE, mean and standard deviation over 400 data sets of 300 normal predictions with their
+    product kernel:
 
     ===  ===========  ===========  ===================  ===========
     S    calibrated   with split   0.5 deviations off   with split
@@ -81,15 +82,16 @@ class Empirical(Distribution):
     law  0.0 ± 0.4                 12.0 ± 3.1
     ===  ===========  ===========  ===================  ===========
 
-    The draws must be independent: where each row is sorted, the halves have two different laws, and
-    a perfect model looks worse than a wrong one.  `consistency_test` draws targets from the samples
-    themselves, and with ``split=True`` it rejects too rarely if S is below 10.
+    The draws must be independent: where each row is sorted, the halves have two different
+    distributions, and a perfect model looks worse than a wrong one.  `consistency_test` draws
+    targets from the samples themselves, and with ``split=True`` it rejects too rarely if S is below
+    10.
 
     A target may be equal to samples.  Where targets and samples come in two precisions, both are
     rounded to the coarser one: 0.1 in float32 and in float64 are ties.
 
     See also:
-        `Mixture` of laws that are known, `Quantiles` for sorted values.
+        `Mixture` of distributions that are known, `Quantiles` for sorted values.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -97,7 +99,7 @@ class Empirical(Distribution):
         >>> predictions.mean().tolist(), predictions.variance().tolist()
         ([1.0, 3.0], [1.0, 4.0])
 
-    Draws that stand for a law, here the right one:
+    Draws that stand for a distribution, here the right one:
 
         >>> law = cj.Normal(jnp.linspace(-1.0, 1.0, 200), jnp.ones(200))
         >>> targets = law.sample(jax.random.key(1))
@@ -118,6 +120,7 @@ class Empirical(Distribution):
     _n_axes: int = dataclasses.field(init=False, metadata={"static": True})
 
     compared_with_targets = ("samples",)
+    has_known_quantiles = True
     untempered = ", which has no density"
 
     def __init__(
@@ -133,7 +136,7 @@ class Empirical(Distribution):
         if check_flag("split", split) and weights is not None:
             raise ValueError(
                 "weights must be None with split=True, because halves of weighted samples are no "
-                f"draws from one law, got {type(weights).__name__}."
+                f"draws from one distribution, got {type(weights).__name__}."
             )
         n_axes = max(jnp.ndim(samples) - 1, 1)
         set_fields(self, samples=samples, weights=weights, split=split, _n_axes=n_axes)
@@ -238,9 +241,9 @@ class Empirical(Distribution):
         return jax.vmap(quantile)(p._relative_weights(), p.samples, level)
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
-        """The score of the samples; with ``split=True`` the fair score of the law they come from.
+        """The score of the samples, ``[n]``; with ``split=True`` the fair score of their source.
 
-        The fair score has the law's score as its mean over independent draws.  ``[n]``.
+        The mean of the fair score over independent draws is the score of their distribution.
         """
         self._check_numbers("CRPS")
         p, targets = widened((self, targets))
@@ -257,6 +260,17 @@ class Empirical(Distribution):
         """Samples without weights cannot have the target among them if it is not known."""
         return self.weights is not None and super().takes_intervals
 
+    def known_quantiles(self) -> tuple[jax.Array, jax.Array]:
+        """The samples in order, at the levels 1 / (S + 1), …, S / (S + 1)."""
+        samples = jnp.sort(widened(self.samples), axis=1)
+        n = samples.shape[1]
+        return jnp.arange(1, n + 1, dtype=samples.dtype) / (n + 1), samples
+
+    def with_quantiles(self, values: jax.Array) -> Self:
+        """Other samples, in the order of these."""
+        back = jnp.argsort(jnp.argsort(self.samples, axis=1), axis=1)
+        return with_fields(self, samples=jnp.take_along_axis(values, back, axis=1))
+
     @property
     def pieces_of_pit(self) -> int | None:
         return self.samples.shape[1] if self.weights is None else None
@@ -265,7 +279,7 @@ class Empirical(Distribution):
         """The samples with the target among them: any of the S + 1 values may be the target.
 
         The values are sorted, so that no rank tells which one is the target.
-        Weighted samples are taken for the law itself, and remain as they are.
+        Weighted samples are taken for the distribution itself, and remain as they are.
         """
         if self.weights is not None:
             return self, targets

@@ -111,8 +111,9 @@ _SERIES = (
 )
 
 
-_NODES = {"float32": 24, "float64": 64}
-_END = {"float32": 20.0, "float64": 40.0}
+#: Nodes of Gauss' rule for an integral that ends where the integrand has fallen by exp(-END).
+NODES = {"float32": 24, "float64": 64}
+END = {"float32": 20.0, "float64": 40.0}
 # exp(-NONE) is 0, also in float64 and times any density.
 _NONE = 1000.0
 # Where a function less its linear part is a series.
@@ -195,14 +196,14 @@ def outer_tail(
     # So far out the probability is 0, and the end of the integral could not be told from its start.
     is_far = deviance > _NONE
     t, deviance = jnp.where(is_far, 0.0, t), jnp.where(is_far, 0.0, deviance)
-    root = jnp.sqrt(2 * (deviance + _END[t.dtype.name]) / unit)
+    root = jnp.sqrt(2 * (deviance + END[t.dtype.name]) / unit)
     end = end_at(jnp.where(is_lower, -root, root))
 
     def density(share: jax.Array) -> jax.Array:
         point = t[None] + (end - t)[None] * share
         return jnp.exp(deviance[None] - deviance_at(point, *(x[None] for x in parameters)))
 
-    tail = jnp.where(is_lower, t - end, end - t) * mean_by_gauss(density, _NODES[t.dtype.name], t)
+    tail = jnp.where(is_lower, t - end, end - t) * mean_by_gauss(density, NODES[t.dtype.name], t)
     return jnp.where(is_far, 0.0, tail * jnp.exp(log_density_at_mean - deviance))
 
 

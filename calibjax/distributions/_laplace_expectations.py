@@ -13,7 +13,7 @@ term, so that nothing cancels where the scales meet.
 
 A Laplacian kernel: in units of its lengthscale, with d = |mu - y| and the divided differences Phi
 of e^{-x}, E k(Z, y) = (e^{-d} + d Phi(d, d / beta)) / (1 + beta).  For two predictions the kernel
-is a third Laplace law: with the scales s_0, s_1, s_2 = beta, beta', 1 in any order and
+is a third Laplace distribution: with the scales s_0, s_1, s_2 = beta, beta', 1 in any order and
 t_i = d / s_i, where d is the distance of the locations,
 E k(Z, Z') = c (e^{-t_0} + t_0 Phi(t_0, t_1)) + c_2 t_0 t_1 Phi2(t_0, t_1, t_2),
 c = (s_0 s_1 + s_1 s_2 + s_0 s_2) / ((s_0 + s_1) (s_1 + s_2) (s_0 + s_2)) and
@@ -66,13 +66,13 @@ def laplace_gaussian_residual(
 ) -> jax.Array:
     """The four terms of h, without cancellation where both predictions are narrow.
 
-    A Laplace law of scale beta has the characteristic function 1 / (1 + beta^2 w^2), whose powers
-    of -w^2 are second derivatives of the kernel k(d) = exp(-d^2 / 2).  Hence the scales add
+    A Laplace distribution of scale beta has the characteristic function 1 / (1 + beta^2 w^2), whose
+    powers of -w^2 are second derivatives of the kernel k(d) = exp(-d^2 / 2).  Hence the scales add
     c(beta, beta', d) = sum_j h_j(beta^2, beta'^2) k^(2j)(d) over j >= 1 to the kernel of the two
-    locations, where h_j is the sum of all monomials of degree j and k^(2j)(d) =
-    He_2j(d) exp(-d^2 / 2).  For narrow predictions h is made of four such sums, each cut after
-    j = 4, which leaves out 1e-7 of the largest, and of the kernels of locations and targets, which
-    are the h of normal predictions of scale 0.
+    locations, where h_j is the sum of all monomials of degree j and k^(2j)(d) = He_2j(d) exp(-d^2 /
+    2).  For narrow predictions h is made of four such sums, each cut after j = 4, which leaves out
+    1e-7 of the largest, and of the kernels of locations and targets, which are the h of normal
+    predictions of scale 0.
     """
     wide = residual_product.fallback(p, kernel, y, q, z)
     p_loc, p_scale, q_loc, q_scale, y, z = in_lengthscales(
@@ -226,7 +226,7 @@ def _two_predictions(d: jax.Array, p_scale: jax.Array, q_scale: jax.Array) -> ja
 def _two_predictions_jvp(primals, tangents):
     r"""The partial derivatives by d and the scales, in closed form.
 
-    By d: the law of the sum of three Laplace variables has the partial fractions
+    By d: the distribution of the sum of three Laplace variables has the partial fractions
     E = u_0^2 u_1^2 u_2^2 sum_i e^{-d u_i} / (u_i prod_{j != i} (u_j^2 - u_i^2)) in the rates
     u_i = 1 / s_i.  Hence its derivative by d is -u_0^2 u_1^2 u_2^2 times the second divided
     difference of w -> e^{-d sqrt(w)} at the squares of the rates, and this is

@@ -139,7 +139,7 @@ def _vector_residual(p_loc, p_scale, y, q_loc, q_scale, z) -> jax.Array:
 
 @jax.custom_jvp
 def _expectations_in_memory(differences: Sequence[tuple[jax.Array, jax.Array]]) -> list[jax.Array]:
-    """`_expectation_at_rate_1` of several laws, in memory before a CPU multiplies over coordinates.
+    """`_expectation_at_rate_1` of several numbers, in memory before a CPU multiplies coordinates.
 
     XLA would make them inside of the loop over coordinates, which is not vectorised.
     """
@@ -148,7 +148,7 @@ def _expectations_in_memory(differences: Sequence[tuple[jax.Array, jax.Array]]) 
 
 @_expectations_in_memory.defjvp
 def _expectations_in_memory_jvp(primals, tangents):
-    """The partial derivatives of `_value_and_slopes`, all of one law out of one loop."""
+    """The partial derivatives of `_value_and_slopes`, all of one distribution out of one loop."""
     values, products = [], []
     for law, tangent in zip(primals[0], tangents[0], strict=True):
         value, by_difference, by_scale = in_one_loop(with_fusion_hints(_value_and_slopes)(*law))
@@ -158,7 +158,7 @@ def _expectations_in_memory_jvp(primals, tangents):
 
 
 def normal_difference(p: Normal, q: Normal) -> Normal:
-    """The law of Z - Z' for independent Z ~ p and Z' ~ q."""
+    """The distribution of Z - Z' for independent Z ~ p and Z' ~ q."""
     return Normal(p.loc - q.loc, _hypotenuse(p.scale, q.scale))
 
 

@@ -15,9 +15,9 @@ from calibjax._numbers import (
     stirling_remainder,
 )
 from calibjax._struct import static, struct, widened, widened_integers
-from calibjax.distributions._counts import Counts
+from calibjax.distributions._counts import Counts, counts_white_mean
 from calibjax.distributions._incomplete_gamma import gamma_tails
-from calibjax.expectations import inner_product, mean_embedding
+from calibjax.expectations import register_rules
 from calibjax.kernels import EmbeddingDistance, WhiteKernel
 
 
@@ -110,14 +110,13 @@ def _sqrt_of_rate(p: Poisson) -> jax.Array:
     return safe_sqrt(p.rate)
 
 
-@mean_embedding.register(Poisson, WhiteKernel)
-def poisson_white_mean(p: Poisson, kernel: WhiteKernel, y: jax.Array) -> jax.Array:
-    return p.probability(y)
-
-
-@inner_product.register(Poisson, WhiteKernel)
 def poisson_white_inner(p: Poisson, kernel: WhiteKernel, q: Poisson) -> jax.Array:
     return _probability_of_equality(p.rate, q.rate)
+
+
+register_rules(
+    Poisson, WhiteKernel, mean_embedding=counts_white_mean, inner_product=poisson_white_inner
+)
 
 
 def _probability_of_equality(rate: jax.Array, other: jax.Array) -> jax.Array:

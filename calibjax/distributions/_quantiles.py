@@ -34,7 +34,7 @@ class Quantiles(Univariate):
     between two quantiles.  The rules for pieces and tails do not change the p-value on average, but
     they do change the SKCE, `crps` and `log_prob`.
 
-    A law with atoms, such as the amount of rain, has the quantile v at level u if
+    A distribution with atoms, such as the amount of rain, has the quantile v at level u if
     P(Y < v) <= u <= P(Y <= v).  All of these judge a target that is equal to a quantile in favour
     of the predictions: an error is one that no atom explains.  Where targets and values come in two
     precisions, both are rounded to the coarser one: 0.1 in float32 and in float64 are equal.
@@ -68,6 +68,8 @@ class Quantiles(Univariate):
 
     shapes = {"values": "n k"}
     compared_with_targets = ("values",)
+    has_known_quantiles = True
+    has_continuous_density = False
 
     def __init__(self, values: jax.Array, levels: Sequence[float], sort: bool = False) -> None:
         numbers = np.asarray(levels, float)
@@ -122,10 +124,6 @@ class Quantiles(Univariate):
         """The log density at targets ``[n]``, ``[n]``."""
         return jax.vmap(lambda p, y: p._piece(y)[2])(*widened((self, targets)))
 
-    def has_stein_identity(self) -> tuple[str, jax.Array]:
-        """The density of linear pieces of a cdf jumps."""
-        return "a continuous density", jnp.zeros(len(self), bool)
-
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``; at the levels 0 and 1 they are infinite if there is a tail."""
         return jax.vmap(Quantiles._quantile)(*with_levels(self, level))
@@ -137,10 +135,10 @@ class Quantiles(Univariate):
     def pit_intervals(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The levels on both sides of a target: how it lies between them is no part of a forecast.
 
-        A law with the quantiles v_k, …, v_l at one value has P(Y < v) <= u_k and u_l <= P(Y <= v),
-        and no more is known of its jump at v: the jump begins between u_(k-1) and u_k and ends
-        between u_l and u_(l+1).  A target at v is even in this jump, and so in a mixture of the
-        four intervals between the ends of these ranges.
+        A distribution with the quantiles v_k, …, v_l at one value has P(Y < v) <= u_k and u_l <=
+        P(Y <= v), and no more is known of its jump at v: the jump begins between u_(k-1) and u_k
+        and ends between u_l and u_(l+1).  A target at v is even in this jump, and so in a mixture
+        of the four intervals between the ends of these ranges.
         """
         p, targets = widened((self, targets))
         levels = jnp.array([0.0, *self.levels, 1.0], targets.dtype)
@@ -160,6 +158,14 @@ class Quantiles(Univariate):
         """The levels on both sides; of a target at a value the middle of the ends that may be."""
         low, high = self.pit_intervals(targets)
         return interval(jnp.mean(low, axis=1), jnp.mean(high, axis=1))
+
+    def known_quantiles(self) -> tuple[jax.Array, jax.Array]:
+        """The values, at their levels."""
+        values = widened(self.values)
+        return jnp.asarray(self.levels, values.dtype), values
+
+    def with_quantiles(self, values: jax.Array) -> "Quantiles":
+        return Quantiles(values, self.levels)
 
     @property
     def takes_intervals(self) -> bool:

@@ -18,7 +18,7 @@ from calibjax.distributions._univariate import LocationScale, Univariate
 
 @struct
 class Recalibrated(Univariate):
-    """The law with the cdf G(F(y)), for the cdf F of the base and a map G of the unit line.
+    """Predictions with the cdf G(F(y)), for the cdf F of the base and a map G of the unit line.
 
     At K levels u_k of the base the map is given, G(u_k) = P(Y <= F^{-1}(u_k)).  Between them, and
     beyond, it is linear in normal scores: with the standard normal cdf Phi,
@@ -57,6 +57,9 @@ class Recalibrated(Univariate):
     base: Distribution
     probabilities: jax.Array
     levels: Sequence[float] = static()
+
+    # It jumps at the levels.
+    has_continuous_density = False
 
     def _complete(self) -> None:
         self.check_base("base", self.base)
@@ -114,10 +117,6 @@ class Recalibrated(Univariate):
         p, targets = widened((self, targets))
         z, moved, slope = p._score_of(*p.base.tails(targets))
         return p.base.log_prob(targets) + (z**2 - moved**2) / 2 + jnp.log(slope)
-
-    def has_stein_identity(self) -> tuple[str, jax.Array]:
-        """The density jumps at the levels."""
-        return "a continuous density", jnp.zeros(len(self), bool)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``."""

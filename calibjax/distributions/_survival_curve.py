@@ -63,8 +63,8 @@ class SurvivalCurve(Distribution):
             at the first use outside of jit, values that are not such times or curves.
 
     See also:
-        `Between`; `Weibull` and `LogNormal` for laws that are known at all times.  An ensemble of
-        curves is the curve of their mean: ``SurvivalCurve(times, probs.mean(axis=1))``.
+        `Between`; `Weibull` and `LogNormal` for distributions that are known at all times.  An
+        ensemble of curves is the curve of their mean: ``SurvivalCurve(times, probs.mean(axis=1))``.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -87,6 +87,7 @@ class SurvivalCurve(Distribution):
 
     shapes = {"times": "n k", "probs": "n k"}
     condition_on_targets = NONNEGATIVE
+    has_continuous_density = False
     has_atoms = True
     compared_with_targets = ("times",)
     untempered = ", whose density after the last time is not known"
@@ -180,10 +181,6 @@ class SurvivalCurve(Distribution):
         At time 0, if that is one of the times, it is the log probability of an event at once.
         """
         return jax.vmap(lambda p, y: p._cells().log_prob(y))(*widened((self, targets)))
-
-    def has_stein_identity(self) -> tuple[str, jax.Array]:
-        """The density of linear pieces of a cdf jumps."""
-        return "a continuous density", jnp.zeros(len(self), bool)
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Both are linear in each cell, and constant after the last time."""

@@ -14,7 +14,7 @@ _LEAST_TAIL = 1e-30
 
 @struct
 class Truncated(Univariate):
-    """The law of a variable given that it lies between low and high.
+    """The distribution of a variable given that it lies between low and high.
 
     The density is that of the base, divided by the probability P(low <= Y <= high) of the base.
 

@@ -92,8 +92,8 @@ def sums_for(
     )
 
 
-# In units of the gaps, the deviation of the law of a point.  A sum of such laws over an even grid
-# is even within 2e-3.
+# In units of the gaps, the deviation of the distribution of a point.  A sum of such distributions
+# over an even grid is even within 2e-3.
 _WIDTH = 0.6
 
 
@@ -101,9 +101,9 @@ _WIDTH = 0.6
 class _OfNormals:
     """E exp(-(X - Z)^2 / 2) for independent X ~ N(x, v) and Z ~ N(z, u).
 
-    In units of the lengthscale, the points x_s of a prediction stand for normal laws of variances
-    v_s: E k(Y, y) = sum_s a_s (1 + v_s)^{-1/2} exp(-(x_s - y)^2 / (2 (1 + v_s))).  All v_s are 0
-    unless the points are so far from each other that the kernel would see single ones.
+    In units of the lengthscale, the points x_s of a prediction stand for normal variables of the
+    variances v_s: E k(Y, y) = sum_s a_s (1 + v_s)^{-1/2} exp(-(x_s - y)^2 / (2 (1 + v_s))).  All
+    v_s are 0 unless the points are so far from each other that the kernel would see single ones.
     """
 
     def __call__(self, a: Points, b: Points) -> jax.Array:
@@ -112,7 +112,7 @@ class _OfNormals:
 
 
 def variances(gaps: jax.Array, mean_gap: jax.Array) -> jax.Array:
-    """The variances of the laws of all points, proportional to the squares of the gaps."""
+    """The variances of the distributions of all points, proportional to the squares of the gaps."""
     relative = gaps / jnp.where(mean_gap > 0, mean_gap, 1.0)
     return jnp.maximum(jnp.square(_WIDTH * mean_gap) - 1, 0.0) * jnp.square(relative)
 
@@ -180,7 +180,7 @@ _ROWS_TOGETHER = 64
 
 @struct
 class FourierRows:
-    """Rows: laws, and Fourier coefficients of their residuals.
+    """Rows: distributions, and Fourier coefficients of their residuals.
 
     Args:
         law: the prediction.
@@ -255,8 +255,8 @@ def _frequencies(dtype: DTypeLike) -> tuple[float, jax.Array, float, float, floa
 
     The frequencies end where phi has a tail within rounding.  The kernel is within rounding of 0 at
     the reach.  Two points within the radius around the center are at least that far from the
-    nearest copy of each other.  A law has coefficients if it is further from the center than the
-    radius without the reach with at most that probability.
+    nearest copy of each other.  A distribution has coefficients if it is further from the center
+    than the radius without the reach with at most that probability.
     """
     n, end, reach, negligible = (
         (256, 7.2, 8.0, 1e-6) if dtype == jnp.float64 else (112, 5.0, 5.5, 1e-3)

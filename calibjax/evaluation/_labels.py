@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from calibjax._distribution import Distribution
-from calibjax.distributions import Bernoulli, Categorical
+from calibjax.distributions import Bernoulli
 from calibjax.evaluation._class_names import EVENTS, Names, event_key, key_of, number_of, text_of
 
 Needs = Literal["classes", "event", "distribution"]
@@ -115,7 +115,7 @@ def read_events(targets: np.ndarray, event: str | None = None) -> Labels:
 
 def _of_rows(labels: Labels, predictions: Distribution) -> Labels:
     """The labels; a LabelError if one is an option that its row does not have."""
-    if isinstance(predictions, Categorical) and predictions.ragged:
+    if predictions.ragged:
         has_option = np.asarray(predictions.probs) > 0
         wrong = np.flatnonzero(~has_option[np.arange(len(has_option)), labels.places])
         if wrong.size:

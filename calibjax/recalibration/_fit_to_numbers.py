@@ -12,7 +12,7 @@ from calibjax._distribution import Distribution
 from calibjax._interval_censored import Between, Targets
 from calibjax._rows import CovariatesLike, Data, Dependence, NamedColumns, padded
 from calibjax._sharding import on_one_device
-from calibjax.distributions import Counts, Empirical, Quantiles
+from calibjax.distributions import Counts
 from calibjax.recalibration._covariates import read_covariates
 from calibjax.recalibration._folds import counted, parts_of
 from calibjax.recalibration._groups import FittedGroups, fit_line_groups
@@ -123,7 +123,7 @@ def _checked_bound(lower: float | None, data: Data, kept: np.ndarray) -> float |
         isinstance(lower, (int, float, np.number)) and np.isfinite(lower)
     ):
         raise ValueError(f"lower must be a finite number or None, got {lower!r}.")
-    if not isinstance(data.predictions, (Quantiles, Empirical)):
+    if not data.predictions.has_known_quantiles:
         raise ValueError(
             "lower must be None for predictions that are no quantiles or samples, got "
             f"{type(data.predictions).__name__} predictions."
@@ -171,7 +171,7 @@ def _line_rows(
         ends = PITInterval(jnp.asarray(low, dtype), jnp.asarray(high, dtype))
         below = _known(_mass_below(ends, levels.astype(dtype)), kept)
     rows = LineRows(levels, below, counts, part, seen=seen)
-    if not isinstance(predictions, (Quantiles, Empirical)):
+    if not predictions.has_known_quantiles:
         return rows
     quantiles = _known(_quantiles_at(predictions, levels), kept)
     rows = rows._replace(distances=distances_of(quantiles))

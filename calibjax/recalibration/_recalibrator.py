@@ -1,6 +1,5 @@
 """A fitted map from predictions to predictions."""
 
-import dataclasses
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from calibjax._rows import (
     valid_rows,
 )
 from calibjax._struct import static, struct, widened, widest_dtype
-from calibjax.distributions import Bernoulli, Categorical, Empirical, Ordinal, Quantiles
+from calibjax.distributions import Bernoulli, Categorical, Ordinal
 from calibjax.recalibration._covariates import covariates_of
 from calibjax.recalibration._groups import FittedGroups, GroupCurve
 from calibjax.recalibration._labels import Fitted, apply_jit, of_present
@@ -145,7 +144,7 @@ def check_labels(predictions: Distribution) -> int:
 
 def is_ragged(predictions: Distribution) -> bool:
     """Whether probabilities of 0 are classes that rows do not have."""
-    return isinstance(predictions, Categorical) and predictions.ragged
+    return predictions.ragged
 
 
 def numbers_of_classes(predictions: Distribution) -> jax.Array:
@@ -173,11 +172,9 @@ def _line_applied(
     return mended(predictions, moved, line.levels)
 
 
-def _at_least(predictions: Quantiles | Empirical, lower: float) -> Quantiles | Empirical:
+def _at_least(predictions: Distribution, lower: float) -> Distribution:
     """Quantiles and samples of which none is below a bound."""
-    if isinstance(predictions, Quantiles):
-        return dataclasses.replace(predictions, values=jnp.maximum(predictions.values, lower))
-    return dataclasses.replace(predictions, samples=jnp.maximum(predictions.samples, lower))
+    return jax.tree.map(lambda x: jnp.maximum(x, lower), predictions)
 
 
 def recalibrator_of(

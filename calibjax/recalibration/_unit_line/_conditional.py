@@ -11,7 +11,7 @@ from jax.scipy.special import ndtr, ndtri
 from calibjax._distribution import Distribution
 from calibjax._numbers import dot
 from calibjax._struct import static, struct, widened, widest_dtype
-from calibjax.distributions import Counts, Empirical, Quantiles
+from calibjax.distributions import Counts
 from calibjax.recalibration._labels import Numbers
 from calibjax.recalibration._unit_line._fits import increasing
 from calibjax.recalibration._unit_line._interpolated import interpolated
@@ -105,7 +105,7 @@ def median_and_spread(predictions: Distribution) -> jax.Array:
     if isinstance(p, Counts):
         deviation = jnp.maximum(p.standard_deviation(), jnp.finfo(p.mean().dtype).tiny)
         return jnp.stack([p.mean(), jnp.log(deviation)], axis=1)
-    if isinstance(p, (Quantiles, Empirical)):
+    if p.has_known_quantiles:
         z, values = known_quantiles(p)
         low, median, high = interpolated(z, values, jnp.array([-1.0, 0.0, 1.0], z.dtype)).T
     else:

@@ -21,7 +21,7 @@ from calibjax._distribution import Distribution
 from calibjax._numbers import normal_score
 from calibjax._rows import Data, padded
 from calibjax._struct import static, struct, widest_dtype
-from calibjax.distributions import Empirical, Quantiles
+from calibjax.distributions import Quantiles
 from calibjax.recalibration._labels import Fitted, Numbers
 from calibjax.recalibration._unit_line._interpolated import interpolated
 from calibjax.recalibration._unit_line._line import (
@@ -54,7 +54,7 @@ class ConformalLine:
         z = ndtri(jnp.asarray(self.levels, dtype))
         scores = jnp.asarray(self.scores, dtype)
         rounding = _OF_SCORES * eps * (1 + jnp.abs(scores))
-        if isinstance(predictions, (Quantiles, Empirical)):
+        if predictions.has_known_quantiles:
             scores = scores + outwards(z, 1.0) * rounding
 
             def inverse(at: jax.Array) -> jax.Array:
@@ -109,7 +109,7 @@ def fit_conformal(data: Data, levels: np.ndarray, kept: np.ndarray) -> Fitted:
 def _coordinates(data: Data) -> tuple[np.ndarray, np.ndarray]:
     """Of each target the coordinate, and at a jump of F those of both ends, each ``[n]``."""
     predictions, targets = data.predictions, data.targets
-    if isinstance(predictions, (Quantiles, Empirical)):
+    if predictions.has_known_quantiles:
         z, values = _known_quantiles(predictions)
         return _between(np.asarray(values, float), np.asarray(z, float), np.asarray(targets, float))
     scores = score_rows(None, (padded(data),), _normal_scores)

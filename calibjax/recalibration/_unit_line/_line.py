@@ -62,7 +62,7 @@ def mended(predictions: Distribution, g: jax.Array, levels: Sequence[float]) -> 
     g = _with_tails(g.astype(dtype), scores)
     if isinstance(predictions, Counts):
         return mended_counts(predictions, scores, normal_score(g, 1 - g))
-    if not isinstance(predictions, (Quantiles, Empirical)):
+    if not predictions.has_known_quantiles:
         rows = jnp.broadcast_to(g, (len(predictions), len(levels)))
         return Recalibrated(predictions, rows, levels)
     scores = jnp.broadcast_to(scores, g.shape)
@@ -81,10 +81,10 @@ def _with_tails(g: jax.Array, scores: jax.Array) -> jax.Array:
 
 
 def moved(
-    predictions: Quantiles | Empirical,
+    predictions: Distribution,
     inverse: Callable[[jax.Array], jax.Array],
     rounding: float = 0.0,
-) -> Quantiles | Empirical:
+) -> Distribution:
     """Quantiles Q(G^{-1}(u)) at the levels u where Q is known, or samples in their order.
 
     Args:
@@ -96,10 +96,7 @@ def moved(
     values = interpolated(z, values, inverse(z))
     if rounding:
         values = values + outwards(z, rounding)[None] * jnp.abs(values)
-    if isinstance(predictions, Quantiles):
-        return Quantiles(values, predictions.levels)
-    back = jnp.argsort(jnp.argsort(predictions.samples, axis=1), axis=1)
-    return Empirical(jnp.take_along_axis(values, back, axis=1), split=predictions.split)
+    return predictions.with_quantiles(values)
 
 
 def outwards(z: jax.Array, size: float) -> jax.Array:
@@ -107,17 +104,13 @@ def outwards(z: jax.Array, size: float) -> jax.Array:
     return jnp.where(z < 0, -size, size).astype(z.dtype)
 
 
-def known_quantiles(predictions: Quantiles | Empirical) -> tuple[jax.Array, jax.Array]:
+def known_quantiles(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
     """Normal scores of levels ``[L]``, and the quantiles there ``[n, L]``."""
-    dtype = widest_dtype(*jax.tree.leaves(predictions))
-    if isinstance(predictions, Quantiles):
-        return ndtri(jnp.asarray(predictions.levels, dtype)), predictions.values.astype(dtype)
-    samples = jnp.sort(predictions.samples.astype(dtype), axis=1)
-    n_samples = samples.shape[1]
-    return ndtri(jnp.arange(1, n_samples + 1, dtype=dtype) / (n_samples + 1)), samples
+    levels, values = predictions.known_quantiles()
+    return ndtri(levels), values
 
 
-def quantiles_at(predictions: Quantiles | Empirical, levels: jax.Array) -> jax.Array:
+def quantiles_at(predictions: Distribution, levels: jax.Array) -> jax.Array:
     """Quantiles of these forecasts at levels ``[K]``: ``[n, K]``."""
     z, values = known_quantiles(predictions)
     return interpolated(z, values, ndtri(levels.astype(z.dtype)))
@@ -136,12 +129,12 @@ def quantiles_of(
 
 def known_levels(predictions: Distribution) -> Sequence[float]:
     """The levels at which the data say how often U is below: those of a forecast, if it has few."""
-    if isinstance(predictions, Quantiles):
-        return predictions.levels
-    if isinstance(predictions, Empirical) and predictions.samples.shape[1] <= _FEW_SAMPLES:
+    pieces = predictions.pieces_of_pit
+    if isinstance(pieces, tuple):
+        return pieces
+    if pieces is not None and pieces <= _FEW_SAMPLES:
         # Between two samples, or beyond the last one, a target may be anywhere.
-        n_samples = predictions.samples.shape[1]
-        return tuple(k / (n_samples + 1) for k in range(1, n_samples + 1))
+        return tuple(k / (pieces + 1) for k in range(1, pieces + 1))
     return LEVELS
 
 
