@@ -56,7 +56,7 @@ def rule(p, kinks):
             mean, deviation = float(p.mean()), float(p.variance()) ** 0.5
             edges = mean + deviation * np.linspace(-45, 45, 91)
             nodes, weights = gauss_legendre_panels(edges, np.append(np.ravel(kinks), [0.0, mean]))
-            return nodes, weights * np.exp(p.log_prob(nodes))
+            return nodes, weights * np.exp(jax.vmap(p.log_prob)(nodes))
     return nodes[..., 0], weights
 
 
