@@ -62,10 +62,10 @@ class Distribution(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        take_one(cls)
         if "cdf" in vars(cls) and "tails" not in vars(cls):
             # A new cdf does not have the tails of a parent.
             cls.tails = Distribution.tails  # type: ignore[method-assign]
-        take_one(cls)
 
     def _complete(self) -> None:
         """Checks and converts the parameters; jax rebuilds predictions without it."""
