@@ -81,3 +81,37 @@ def test_rows_out_of_range(row):
 
 def test_numpy_integers_are_rows():
     assert cj.Bernoulli(jnp.arange(6) / 8)[np.int64(-1)].probs == 5 / 8
+
+
+def test_a_new_cdf_has_no_tails_of_its_parent():
+    class Half(cj.Normal):
+        def cdf(self, targets):
+            return jnp.full(targets.shape, 0.5)
+
+    class Quarter(cj.Univariate):
+        loc: jax.Array
+
+        def tails(self, targets):
+            return jnp.full(targets.shape, 0.25), jnp.full(targets.shape, 0.75)
+
+    zeros = jnp.zeros(3)
+    assert [x.tolist() for x in Half(zeros, 1.0).tails(zeros)] == [[0.5] * 3] * 2
+    quarter = Quarter(zeros)
+    assert quarter.cdf(zeros).tolist() == [0.25] * 3
+    assert quarter.survival(zeros).tolist() == [0.75] * 3
+    assert quarter[0].survival(zeros[0]) == 0.75
+
+
+def test_moments_need_one_of_two():
+    class Nothing(cj.Distribution):
+        shapes = {"x": "n"}
+        x = jnp.zeros(3)
+
+        def mean(self):
+            return self.x
+
+        def sample(self, key, shape=()):
+            return self.x
+
+    with pytest.raises(TypeError, match="Nothing must have variance or standard_deviation"):
+        Nothing().standard_deviation()
