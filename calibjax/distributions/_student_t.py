@@ -80,6 +80,11 @@ class StudentT(Univariate):
         p, targets = widened((self, targets))
         return log_density(p.df, quotient(targets - p.loc, p.scale)) - jnp.log(p.scale)
 
+    def cdf(self, targets: jax.Array) -> jax.Array:
+        """P(Y <= targets), ``[n]``, in half of the time of both tails."""
+        p, targets = widened((self, targets))
+        return cdf(p.df, quotient(targets - p.loc, p.scale))
+
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         p, targets = widened((self, targets))
         t = quotient(targets - p.loc, p.scale)

@@ -116,7 +116,7 @@ def read_events(targets: np.ndarray, event: str | None = None) -> Labels:
 def _of_rows(labels: Labels, predictions: Distribution) -> Labels:
     """The labels; a LabelError if one is an option that its row does not have."""
     if predictions.ragged:
-        has_option = np.asarray(predictions.probs) > 0
+        has_option = np.asarray(predictions.parameter("probs")) > 0
         wrong = np.flatnonzero(~has_option[np.arange(len(has_option)), labels.places])
         if wrong.size:
             row, names = int(wrong[0]), labels.classes or range(has_option.shape[1])
