@@ -261,7 +261,7 @@ def is_floating(leaf: ArrayLike | jax.ShapeDtypeStruct) -> bool:
 
 def widest_dtype(*arrays: ArrayLike | jax.ShapeDtypeStruct) -> DTypeLike:
     """float64 if any array is, else float32: 16-bit numbers are computed in float32."""
-    return jnp.float64 if any(jnp.result_type(x) == jnp.float64 for x in arrays) else jnp.float32
+    return jnp.float64 if np.dtype("float64") in map(jnp.result_type, arrays) else jnp.float32
 
 
 def widened(tree: T) -> T:
@@ -282,7 +282,10 @@ def widened_integers(targets: jax.Array) -> jax.Array:
 
 def is_traced(tree: PyTree) -> bool:
     """Whether any leaf is a tracer, so that its values cannot be looked at."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+    for leaf in jax.tree.leaves(tree):
+        if isinstance(leaf, jax.core.Tracer):
+            return True
+    return False
 
 
 #: What `split` has forgotten of a tree: its structure, and which leaves were of the kind.

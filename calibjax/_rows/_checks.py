@@ -50,7 +50,8 @@ def check_shapes_of_predictions(
 
     `name` is what errors call the predictions, which must have so many rows at least.
     """
-    check_distribution(name, predictions)
+    if not isinstance(predictions, Distribution):
+        check_distribution(name, predictions)
     of_batch = "" if name == "predictions" else f" of {name}"
     arrays: dict[str, tuple[ArrayLike, str]] = {**parameters(predictions, of_batch)}
     if where is not None:
@@ -63,15 +64,15 @@ def check_shapes_of_predictions(
         "[n, K, …], which jnp.moveaxis(array, 0, 1) makes of [K, n, …]",
         one_axis_less=predictions.one_axis_less,
     )
-    check_number_of_rows(name, sizes["n"], at_least)
+    if sizes["n"] < at_least:
+        raise too_few_rows(name, sizes["n"], at_least)
     return sizes
 
 
-def check_number_of_rows(name: str, n: int, at_least: int) -> None:
-    """A ValueError unless there are so many rows."""
-    if n < at_least:
-        rows = "row" if at_least == 1 else "rows"
-        raise ValueError(f"{name} must hold at least {at_least} {rows}, got {n}.")
+def too_few_rows(name: str, n: int, at_least: int) -> ValueError:
+    """The error where there must be so many rows at least."""
+    rows = "row" if at_least == 1 else "rows"
+    return ValueError(f"{name} must hold at least {at_least} {rows}, got {n}.")
 
 
 def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple[jax.Array, str]]:
@@ -151,7 +152,8 @@ def check_values_of_rows(
         if weights is not None:
             valid = is_nonnegative(rows[3]) | masked
             check_values("weights", weights, "nonnegative and finite", valid)
-        if isinstance(targets, np.ndarray | jax.Array) and not is_traced(targets):
+        is_real = predictions.target_kind == "real" and not predictions.score_only
+        if is_real and isinstance(targets, np.ndarray | jax.Array) and not is_traced(targets):
             n = targets.shape[0]
             kept = np.ones(n, bool) if rows[2] is None else rows[2][:n]
             kept = kept if weights is None else kept & (rows[3][:n] > 0)

@@ -14,10 +14,10 @@ from calibjax._parameters import family_name, row_shapes
 from calibjax._rows._buckets import LARGEST_BUCKET, bucket, filled_up
 from calibjax._rows._checks import (
     check_dtype_of_targets,
-    check_number_of_rows,
     check_shapes_of_predictions,
     check_shapes_of_targets,
     check_values_of_rows,
+    too_few_rows,
     valid_samples,
 )
 from calibjax._rows._covariates import Covariates, CovariatesLike, coded_covariates
@@ -246,7 +246,8 @@ def as_data(
             check_shapes_of_predictions(predictions, None, at_least=at_least)
             raise TypeError("targets must be an array, got None.")
         data = Data(predictions, targets, covariates=covariates, **rows)
-    check_number_of_rows("predictions", data.n, at_least)
+    if data.n < at_least:
+        raise too_few_rows("predictions", data.n, at_least)
     if isinstance(data.targets, Between) and not intervals:
         raise TypeError("targets must be an array, got Between: this function takes no intervals.")
     for name in without:

@@ -73,15 +73,12 @@ def check_digits(
     float64 in NumPy, unless jax_enable_x64 is set.
 
     Args:
-        predictions: n predictions of real numbers or vectors; of others, and of those known by
-            their score alone, nothing is looked at.
+        predictions: n predictions of real numbers or vectors, not known by their score alone.
         targets: ``[n]`` or ``[n, d]``, concrete.
         kept: which rows count, ``[n]``.
         of_batch: stands behind the names of parameters in the error.
         targets_name: what the error calls the targets.
     """
-    if predictions.target_kind != "real" or predictions.score_only:
-        return
     of_names = {name: predictions.parameter(name) for name in predictions.shapes}
     rounded = [
         name
