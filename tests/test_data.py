@@ -1,9 +1,12 @@
 """`Data` in place of predictions and targets: checked once, and the same numbers."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import slow
 
 import calibjax as cj
 from calibjax._rows import as_data
@@ -26,6 +29,83 @@ def test_data_are_the_arguments_by_name():
     )
     assert found.method == expected.method and "20 clusters" in found.method
     np.testing.assert_array_equal(found.null_distribution, expected.null_distribution)
+
+
+KERNEL = cj.default_kernel(PREDICTIONS)
+NUMBERS = cj.Normal(np.linspace(-1.0, 1.0, N), np.ones(N)), np.linspace(-2.0, 1.0, N)
+WHERE, R = {"where": ROWS["where"]}, {"n_resamples": 19, "confidence_level": 0.9}
+OPTIONS = {"weights": WEIGHTS, "times": np.arange(N), "horizon": 2}
+# A function of predictions and targets, these, and how rows count.
+CALLS = {
+    "ece": (cj.ece, (PREDICTIONS, EVENTS), ROWS),
+    "mce": (cj.mce, (PREDICTIONS, EVENTS), ROWS),
+    "mmce": (cj.mmce, (PREDICTIONS, EVENTS), ROWS),
+    "smooth_ece": (cj.smooth_ece, (PREDICTIONS, EVENTS), ROWS),
+    "calibration_bins": (cj.calibration_bins, (PREDICTIONS, EVENTS), ROWS),
+    "contributions": (functools.partial(cj.contributions, KERNEL), (PREDICTIONS, EVENTS), ROWS),
+    "corp_curve": (cj.corp_curve, (PREDICTIONS, EVENTS), ROWS),
+    "d_calibration": (cj.d_calibration, NUMBERS, ROWS),
+    "reliability_curve": (
+        functools.partial(cj.reliability_curve, KEY, n_bins=3, **R),
+        (PREDICTIONS, EVENTS),
+        OPTIONS,
+    ),
+    "pit_curve": (functools.partial(cj.pit_curve, KEY, n_bins=3, **R), NUMBERS, OPTIONS),
+    "coverage_curve": (functools.partial(cj.coverage_curve, KEY, n_levels=3, **R), NUMBERS, ROWS),
+    "witness_map": (
+        functools.partial(cj.witness_map, KEY, n_bins=3, **R),
+        (PREDICTIONS, EVENTS),
+        WHERE,
+    ),
+    "residual_map": (functools.partial(cj.residual_map, KEY, n_bins=2, **R), NUMBERS, WHERE),
+    "risk_curve": (
+        lambda p, y=None, **rows: cj.risk_curve(p, y, np.zeros(1), n_bins=2, **rows),
+        NUMBERS,
+        WHERE,
+    ),
+    "skce_confidence_interval": (
+        functools.partial(cj.skce_confidence_interval, KEY, KERNEL, n_resamples=19),
+        (PREDICTIONS, EVENTS),
+        OPTIONS,
+    ),
+    "compare_groups": (
+        lambda p, y=None, **rows: cj.compare_groups(
+            KEY, KERNEL, p, y, np.arange(N) % 2, n_resamples=19, **rows
+        ),
+        (PREDICTIONS, EVENTS),
+        ROWS,
+    ),
+    "compare_calibration": (
+        lambda p, y=None, **rows: cj.compare_calibration(
+            KEY, KERNEL, p, cj.Bernoulli(1 - PREDICTIONS.probs), y, n_resamples=19, **rows
+        ),
+        (PREDICTIONS, EVENTS),
+        OPTIONS,
+    ),
+    "crps": (cj.crps, NUMBERS, {}),
+    "log_score": (cj.log_score, NUMBERS, {}),
+    "pit": (functools.partial(cj.pit, KEY), NUMBERS, {}),
+    "pit_interval": (cj.pit_interval, NUMBERS, {}),
+    "h_matrix": (functools.partial(cj.h_matrix, KERNEL), (PREDICTIONS, EVENTS), {}),
+}
+QUICK = {"ece", "crps", "corp_curve", "reliability_curve", "witness_map", "compare_calibration"}
+
+
+@pytest.mark.parametrize("name", slow(CALLS.keys() - QUICK, CALLS))
+def test_functions_take_data(name):
+    function, samples, rows = CALLS[name]
+    found, expected = function(cj.Data(*samples, **rows)), function(*samples, **rows)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def test_binary_problems_of_data_are_data():
+    data = cj.Data(PREDICTIONS, EVENTS, **ROWS)
+    for of_data, samples in (
+        (cj.top_label(data), cj.top_label(PREDICTIONS, EVENTS)),
+        (cj.one_vs_rest(data, None, 0), cj.one_vs_rest(PREDICTIONS, EVENTS, 0)),
+    ):
+        jax.tree.map(np.testing.assert_array_equal, of_data.samples, samples)
+        assert of_data.where is data.where and of_data.weights is data.weights
 
 
 def test_clusters_are_numbered_and_times_are_in_horizons():
@@ -62,6 +142,11 @@ def test_data_are_a_pytree_that_is_not_checked_again():
             "weights must be None beside Data",
         ),
         (lambda: cj.calibration_test(KEY, PREDICTIONS), TypeError, "targets must be an array"),
+        (
+            lambda: cj.witness_map(KEY, cj.Data(PREDICTIONS, EVENTS, weights=WEIGHTS)),
+            ValueError,
+            "weights of Data must be None",
+        ),
         (
             lambda: cj.calibration_test(KEY, cj.Data(PREDICTIONS[:1], EVENTS[:1])),
             ValueError,

@@ -214,7 +214,7 @@ def redrawn_curves(
     """Recalibrated probabilities of redrawn targets, at some of the forecasts, ``[R, g]``.
 
     `index` is that of the forecast of each row.  If all rows weigh the same, the events of
-    equal forecasts have a binomial law, so that one number stands for all of them.
+    equal forecasts are binomial, so that one number stands for all of them.
     """
     rng = np.random.default_rng(seed)
     count, size = np.bincount(index), np.bincount(index, weights)

@@ -100,7 +100,7 @@ def residual_map(
     that bins may be empty.
 
     All targets are redrawn from the predictions R = n_resamples times.  Scores are, in each cell,
-    the mean of r and the cubic root of the mean of r^2, whose law is nearly symmetric, less their
+    the mean of r and the cubic root of the mean of r^2, which is nearly symmetric, less their
     mean and divided by their standard deviation over all R + 1 data sets.  A cell is significant if
     its score is farther from 0 than all scores of a data set are in a share confidence_level of the
     redrawn data sets.  So, if rows are independent given the predictions, a calibrated model has

@@ -165,7 +165,7 @@ def _witness_map(
     columns = jax.tree.map(lambda x: x.T[first:], (probs, complements, bins, happened))
     sizes, events, means = lax.map(bins_of_class, columns)
     mean, complement, variance = jnp.moveaxis(means, -1, 0).reshape(3, -1)
-    law = Bins(mean, complement, variance * sizes.reshape(-1).astype(dtype), sizes.reshape(-1))
+    cell = Bins(mean, complement, variance * sizes.reshape(-1).astype(dtype), sizes.reshape(-1))
 
     # The labels before the first class have no cell, nor have masked rows.
     n_cells = sizes.size
@@ -173,12 +173,12 @@ def _witness_map(
     has_cell = (bins < n_bins) & (row_of_class >= 0)[None]
     cells = jnp.where(has_cell, (row_of_class * n_bins)[None] + bins, n_cells)
     redrawn = redrawn_label_counts(key, data.predictions, data.weights, cells, n_cells, n_resamples)
-    critical = law.critical(redrawn, confidence_level)
+    critical = cell.critical(redrawn, confidence_level)
 
-    distances = law.distances(events.reshape(-1))
-    value = events.reshape(-1).astype(dtype) / jnp.maximum(law.size, 1).astype(dtype) - law.mean
+    distances = cell.distances(events.reshape(-1))
+    value = events.reshape(-1).astype(dtype) / jnp.maximum(cell.size, 1).astype(dtype) - cell.mean
     valid = jnp.where(jnp.any(jnp.isnan(data.weights)), jnp.nan, 1.0)
-    of_filled = jnp.where(law.size > 0, valid, jnp.nan).astype(dtype)
+    of_filled = jnp.where(cell.size > 0, valid, jnp.nan).astype(dtype)
     score = jnp.sign(value) * jnp.sqrt(distances) * of_filled
     critical = jnp.sqrt(critical) * valid
 
@@ -188,7 +188,7 @@ def _witness_map(
     return WitnessMap(
         classes=jnp.arange(first, m, dtype=jnp.int32),
         probability_edges=binning.edges(dtype),
-        predicted=shaped(law.mean * of_filled),
+        predicted=shaped(cell.mean * of_filled),
         value=shaped(value * of_filled),
         count=sizes,
         score=shaped(score),

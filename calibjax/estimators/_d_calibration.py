@@ -44,7 +44,7 @@ def d_calibration(
     is that of B - 1 degrees of freedom.
 
     This number is common in the literature, and **the test to take is `calibration_test`**.  Spread
-    rows vary less than the law of chi-squared says, so that the p-value is too large: of 400 rows
+    rows vary less than chi-squared says, so that the p-value is too large: of 400 rows
     with a third censored, scales that are wrong by 15 % are found in fewer than half as many data
     sets as by `calibration_test`, and with two thirds censored hardly ever (the page SURVIVAL.md of
     the benchmarks).  And it sees only the mean over all rows: errors of half of the predictions

@@ -10,7 +10,7 @@ bootstrap puts the mean of n terms with the weights e instead of u:
 
 One resample of the rows serves all models, so that whatever their targets have in common cancels.
 
-Where at least one model is not calibrated, the linear term decides, and the law is exact in the
+Where at least one model is not calibrated, the linear term decides, and T* is right in the
 limit.  Where all are calibrated, <w, u> is 0, but T* has 2 <w_n, u*> for an estimate w_n of
 w = 0: its variance is up to 3 times too large, and the test rejects more rarely than stated.  The
 linear term is not made smaller where it seems to be noise: then nearly calibrated models with few

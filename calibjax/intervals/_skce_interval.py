@@ -1,7 +1,7 @@
 r"""The confidence interval for the SKCE.
 
 Its lower end, and an upper end, are those of `NormInterval`, where the draws of the bootstrap stand
-for the law of |delta|^2.  With T* and S of `_bootstrap`, |delta*|^2 = T* - S + SKCE_b +
+for the distribution of |delta|^2.  With T* and S of `_bootstrap`, |delta*|^2 = T* - S + SKCE_b +
 max(0, SKCE_u) / (n-1) has a mean of at least SKCE_b - SKCE_u, which is unbiased for E |delta|^2.
 SKCE_b exceeds a quantile of |delta*|^2 only if S exceeds the quantile of T*, so that the lower end
 is above 0 only if `asymptotic_skce_test` rejects.
@@ -208,7 +208,7 @@ def skce_and_interval(
 def resampled_errors(
     draws: jax.Array, n: jax.Array, biased: jax.Array, unbiased: jax.Array
 ) -> DrawnErrors:
-    """The law of |delta*|^2 from the draws T* of `bootstrap_draws` and both estimates."""
+    """The distribution of |delta*|^2 from the draws T* of `bootstrap_draws` and both estimates."""
     statistic = n / (n - 1) * unbiased - biased
     return DrawnErrors(draws - statistic + biased + jnp.maximum(unbiased, 0.0) / (n - 1))
 

@@ -43,14 +43,15 @@ def crps(predictions: Distribution | Data, targets: ArrayLike | None = None) -> 
         E|Y - y| - E|Y - Y'| / 2 = \\int (F(x) - 1\\{y \\le x\\})^2 dx.
 
     Smaller is better.  It is |Y - y| for a prediction that is certain, and on average it is
-    smallest for the law of the targets, given the features.  For labels, which are ordered as
-    numbers, it is the ranked probability score, and the Brier score (p - y)^2 for binary ones.
+    smallest for the distribution of the targets, given the features.  For labels, which are ordered
+    as numbers, it is the ranked probability score, and the Brier score (p - y)^2 for binary ones.
 
     There are formulas, exact up to rounding, for Normal, Laplace, StudentT, LogNormal, Gamma, Beta,
     Quantiles, SurvivalCurve (up to its last time), Poisson, Binomial, mixtures of Normal, Laplace
     or SurvivalCurve, and samples; for labels and other counts it is a sum over all of them.  For
     samples it is the score of their own distribution, in O(S log S); with ``split=True`` it is the
-    fair score, which on average over independent draws is the score of the law that they come from.
+    fair score, which on average over independent draws is the score of the distribution that they
+    come from.
 
     All other predictions of numbers are integrated by a double exponential rule: 123 values of the
     cdf in float32, 315 in float64.  If the density is smooth inside its support, the relative error

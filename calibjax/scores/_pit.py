@@ -93,16 +93,16 @@ def pit(
     .. math::
         F_i(y_i-) + U_i (F_i(y_i) - F_i(y_i-)), \\quad U_i \\sim \\text{Uniform}(0, 1).
 
-    S equally likely samples are taken for draws from the law that the model predicts.  Then it is
-    (r_i + U_i) / (S + 1), where r_i is the number of samples that are smaller than the target,
-    with ties in random order: if target and samples are independent draws from one law, it is
-    exactly uniform.
+    S equally likely samples are taken for draws from the distribution that the model predicts.
+    Then it is (r_i + U_i) / (S + 1), where r_i is the number of samples that are smaller than the
+    target, with ties in random order: if target and samples are independent draws from one
+    distribution, it is exactly uniform.
 
     Of quantiles it is drawn between the levels on both sides of the target, and of survival curves
-    between the values at the times on both sides, since no more was predicted.  A law with an atom,
-    such as the amount of rain, may have more than the level at or below a quantile, and less below
-    it.  How a target at a quantile counts is then chosen in favour of the model, so that PITs are
-    as even as they can be among predictions that are alike.
+    between the values at the times on both sides, since no more was predicted.  A distribution with
+    an atom, such as the amount of rain, may have more than the level at or below a quantile, and
+    less below it.  How a target at a quantile counts is then chosen in favour of the model, so that
+    PITs are as even as they can be among predictions that are alike.
 
     A histogram is flat for a calibrated model, is a U for one that is too sure, a hump for one that
     is not sure enough, and a slope for one whose location is wrong.  A flat histogram does not show
@@ -164,7 +164,7 @@ def _uniform(key: jax.Array, data: Data) -> jax.Array:
 
 
 def _pit(predictions: Distribution, targets: jax.Array, between: jax.Array) -> jax.Array:
-    # The law of draws with the target among them is uniform over S + 1 values.
+    # Draws with the target among them have S + 1 equally likely ranks.
     predictions, targets = predictions.exchangeable_pool(targets)
     low, high, *_ = predictions.unit_interval(targets)
     return low + between * (high - low)

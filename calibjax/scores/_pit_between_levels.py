@@ -1,6 +1,6 @@
 r"""The PIT U of each target of a prediction that gives the cdf at some levels only.
 
-Of a law with an atom, such as the amount of rain, the quantile v at level u is right if
+Of a distribution with an atom, such as the amount of rain, the quantile v at level u is right if
 P(Y < v) <= u <= P(Y <= v).  A target at v may then be anywhere in a jump of the cdf, which is known
 up to a mixture of the R intervals of `pit_intervals`, and its U is drawn from a mixture with
 weights w that speak for the model.  The features of U are the cell between two levels that it is
@@ -9,9 +9,9 @@ in, and the levels that it is above.  The weights minimise
     sum_ij k_P(p_i, p_j) <f_i, f_j>,    f_i = sum_r w_ir (E[feature | interval r] - E feature),
 
 for the sum k_P of the default kernels on predictions: nearly the statistic of `calibration_test`.
-If the model is calibrated, the weights of the true law are among those that could be chosen: with
-them U is uniform given the prediction, and with the chosen ones it is rather too even.  An error
-that no jump explains remains.
+If the model is calibrated, the weights of the true distribution are among those that could be
+chosen: with them U is uniform given the prediction, and with the chosen ones it is rather too even.
+An error that no jump explains remains.
 """
 
 import functools
