@@ -114,8 +114,8 @@ def read_hub(
             continue
         kind = rows["output_type"][0]
         seen.add((kind, rows["target"][0] if "target" in rows.columns else None))
-        options = _Options(kind, ordered, sort)
-        found[model] = _of_model(model, path / model, rows, observed_path, observed, options)
+        source = _Source(path / model, observed_path, observed, kind, ordered, sort)
+        found[model] = _of_model(model, rows, source)
     wanted = f"a type of {listed(_TYPES)}" if output_type is None else f"the type {output_type}"
     if target is not None:
         wanted += f", of the target {target}"
@@ -130,9 +130,12 @@ def read_hub(
     return found
 
 
-class _Options(NamedTuple):
-    """The type of output, and what else says how it is read; see `read_hub`."""
+class _Source(NamedTuple):
+    """Files, the type of output, and what else says how it is read; see `read_hub`."""
 
+    path: Path
+    observed_path: Path
+    observed: pl.DataFrame
     kind: str
     ordered: Sequence[str] | None
     sort: bool
@@ -152,24 +155,16 @@ def _rows_of(
     return frame.filter(pl.col(column) == one_of(path, column, values, chosen))
 
 
-def _of_model(
-    model: str,
-    path: Path,
-    frame: pl.DataFrame,
-    observed_path: Path,
-    observed: pl.DataFrame,
-    options: _Options,
-) -> HubForecasts:
-    kind, ordered, sort = options
+def _of_model(model: str, frame: pl.DataFrame, source: _Source) -> HubForecasts:
+    path, observed_path, observed, kind, ordered, sort = source
     tasks = tasks_of(frame)
     check_dates(frame)
     wide = wide_table(path, frame, kind)
     names = [name for name in wide.columns if name not in (*tasks, FILE)]
-    names = _in_order(path, names, kind, ordered)
+    names = _in_order(names, kind, ordered)
     known, keys = observed_of(observed_path, observed, tasks, kind)
-    with_targets = _with_targets(
-        observed_path, wide.select([*tasks, FILE, *names]), known, keys, kind, names
-    )
+    wide = wide.select([*tasks, FILE, *names])
+    with_targets = _with_targets(observed_path, wide, known, keys, kind, names)
     others = wide.join(with_targets, on=tasks, how="anti", nulls_equal=True)
     used = names if kind in ("pmf", "cdf") else usual_columns(with_targets, names)
     complete = with_targets.drop_nulls(used)
@@ -186,7 +181,7 @@ def _of_model(
     values = complete.select(used).to_numpy()
     targets = complete[_TARGET].to_numpy().astype(np.int32 if kind in ("pmf", "cdf") else float)
     try:
-        predictions = _predictions(values, used, options)
+        predictions = _predictions(values, used, source)
         as_data(predictions, targets)
         texts = {name: complete[name].to_numpy().astype(str) for name in tasks}
         check_days(texts)
@@ -207,7 +202,7 @@ def _of_model(
 _TARGET = "calibjax_target"
 
 
-def _in_order(path: Path, names: list[str], kind: str, ordered: Sequence[str] | None) -> list[str]:
+def _in_order(names: list[str], kind: str, ordered: Sequence[str] | None) -> list[str]:
     """Levels and thresholds ascending, categories as given."""
     if kind in ("quantile", "cdf"):
         return sorted(names, key=float)
@@ -258,12 +253,12 @@ def _with_targets(
     return joined
 
 
-def _predictions(values: np.ndarray, names: list[str], options: _Options) -> Distribution:
-    numbers: Any = np.sort(values, axis=1) if options.sort else values
+def _predictions(values: np.ndarray, names: list[str], source: _Source) -> Distribution:
+    numbers: Any = np.sort(values, axis=1) if source.sort else values
     array = jnp.asarray(values.astype(float))
-    if options.kind in ("pmf", "cdf") and values.max() > 1.5:
+    if source.kind in ("pmf", "cdf") and values.max() > 1.5:
         raise ValueError(f"expected probabilities, got {values.max():g}; divide percents by 100.")
-    match options.kind:
+    match source.kind:
         case "quantile":
             return Quantiles(numbers.astype(float), [float(name) for name in names])
         case "sample":
@@ -275,4 +270,4 @@ def _predictions(values: np.ndarray, names: list[str], options: _Options) -> Dis
             bins = np.diff(np.concatenate([zeros, values, ones], axis=1), axis=1)
             return Ordinal(jnp.asarray(bins.astype(array.dtype)))
         case _:
-            return Ordinal(array) if options.ordered is not None else Categorical(array)
+            return Ordinal(array) if source.ordered is not None else Categorical(array)

@@ -40,15 +40,13 @@ def null_distribution(result: CalibrationTestResult, *, ax: Axes | None = None) 
     draws, statistic = np.asarray(result.null_distribution), float(result.statistic)
     n_bins = int(np.clip(2 * np.sqrt(draws.size), 5, 40))
     ax = style.new_axes(ax)
-    heights = ax.hist(
-        draws,
-        bins=n_bins,
-        histtype="stepfilled",
-        facecolor=style.PALE,
-        edgecolor=style.GREY,
-        linewidth=style.THIN,
-        label="calibrated model",
-    )[0]
+    look: style.Look = {
+        "facecolor": style.PALE,
+        "edgecolor": style.GREY,
+        "label": "calibrated model",
+    }
+    shape: style.Look = {"bins": n_bins, "histtype": "stepfilled", "linewidth": style.THIN}
+    heights = ax.hist(draws, **shape, **look)[0]
     # There is room for the legend, of some 30 points, above the curve and the line.
     height = ax.get_position(original=True).height * ax.figure.bbox.height * 72 / ax.figure.dpi
     share = float(np.clip(40 / height, 0.25, 0.5))
@@ -174,16 +172,9 @@ def e_process(
     over = [alarm] if alarm is not None else np.flatnonzero(powers >= line).tolist()
     if over:
         first = over[0]
-        ax.plot(
-            [first],
-            powers[[first]],
-            "o",
-            color=style.VERMILLION,
-            markersize=4,
-            zorder=4,
-            clip_on=False,
-            label=f"alarm at {_name_of(first, names)}",
-        )
+        look: style.Look = {"color": style.VERMILLION, "markersize": 4, "zorder": 4}
+        label = f"alarm at {_name_of(first, names)}"
+        ax.plot([first], powers[[first]], "o", clip_on=False, label=label, **look)
     ax.set_xlim(0, log_e.size)
     # Names, such as dates, are long.
     ax.xaxis.set_major_locator(MaxNLocator(6 if names is None else 4, integer=True))

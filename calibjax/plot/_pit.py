@@ -38,21 +38,14 @@ def pit(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
     edges, density = np.asarray(curve.edges), np.asarray(curve.density)
     low, high = np.asarray(curve.density_low), np.asarray(curve.density_high)
     outside = (density < low) | (density > high)
-    for bars, colour, label in (
+    look: style.Look = {"align": "edge", "edgecolor": "white", "linewidth": 0.5}
+    for bars, color, label in (
         (~outside, style.SKY, None),
         (outside, style.VERMILLION, "outside"),
     ):
         if bars.any():
-            ax.bar(
-                edges[:-1][bars],
-                density[bars],
-                np.diff(edges)[bars],
-                align="edge",
-                color=colour,
-                edgecolor="white",
-                linewidth=0.5,
-                label=label,
-            )
+            at, width = edges[:-1][bars], np.diff(edges)[bars]
+            ax.bar(at, density[bars], width, color=color, label=label, **look)
     # The band stands before the bars, because it begins inside of them.
     ax.stairs(high, edges, baseline=low, fill=True, **_BAND_BEFORE, label=_band_name(curve))
     ax.axhline(1.0, **{**style.IDEAL, "zorder": 5})
@@ -154,12 +147,7 @@ def coverage(curve: CoverageCurve, *, ax: Axes | None = None) -> Axes:
 
 
 _BAND_BEFORE: style.Look = {**style.BAND, "color": style.GREY, "alpha": 0.35, "zorder": 4}
-_CORNER: style.Look = {
-    "fontsize": style.NOTE,
-    "color": style.GREY,
-    "ha": "right",
-    "va": "bottom",
-}
+_CORNER: style.Look = {"fontsize": style.NOTE, "color": style.GREY, "ha": "right", "va": "bottom"}
 
 
 def _check(curve: object, expected: type) -> None:

@@ -104,17 +104,10 @@ def risk(curve: RiskCurve, *, ax: Axes | None = None) -> Axes:
         )
         known = ~np.isnan(observed)
         predicted, observed, low, high = (x[known] for x in (predicted, observed, low, high))
-        ax.errorbar(
-            predicted,
-            observed,
-            [np.maximum(observed - low, 0), np.maximum(high - observed, 0)],
-            color=color,
-            marker=marker,
-            markersize=3.5,
-            linewidth=style.LINE,
-            elinewidth=style.THIN,
-            label=f"until {time:.4g}",
-        )
+        arms = np.maximum([observed - low, high - observed], 0)
+        look: style.Look = {"color": color, "marker": marker, "markersize": 3.5}
+        lines: style.Look = {"linewidth": style.LINE, "elinewidth": style.THIN}
+        ax.errorbar(predicted, observed, arms, label=f"until {time:.4g}", **look, **lines)
         largest = max([largest, *predicted, *high])
     limits = (0.0, min(1.0, 1.03 * largest) if largest else 1.0)
     ax.set(xlim=limits, ylim=limits)
