@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import calibjax as cj
-from calibjax.curves._pit_parts import Parts, variation
+from calibjax.curves._residual_sums import Parts, variation
 from calibjax.scores import PITInterval
 
 KEY = jax.random.key(0)

@@ -12,9 +12,7 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, RowOptions, clean, padded
 from calibjax._sharding import on_all_rows
 from calibjax._struct import struct, widest_dtype
-from calibjax.curves._masses import without_equal_weights
-from calibjax.curves._pit_masses import masses_of_parts
-from calibjax.curves._pit_parts import Parts
+from calibjax.curves._residual_sums import Parts, sums_in_parts, without_equal_weights
 from calibjax.curves._uniform_counts import cumulative, uniform_counts
 from calibjax.estimators import UniformBinning
 from calibjax.resampling import NullSampler, check_resamples, fractions, law_of_cells
@@ -153,11 +151,11 @@ def _coverage_curve(
     else:
         # The interval of the level j / c is as many half cells to both sides of 1/2.
         grid, parts = UniformBinning(2 * n_cells).edges(dtype), Parts(n_cells - j, n_cells + j)
-        masses = masses_of_parts(key, data, grid, parts, n_resamples, sampler)
-        valid = jnp.where(jnp.any(jnp.isnan(masses.observed)), jnp.nan, 1.0).astype(dtype)
+        sums = sums_in_parts(key, data, grid, parts, n_resamples, sampler)
+        valid = jnp.where(jnp.any(jnp.isnan(sums.observed)), jnp.nan, 1.0).astype(dtype)
         levels = j.astype(dtype) / n_cells
-        coverage = levels + masses.observed / masses.total
-        largest = masses.together(confidence_level) / masses.total
+        coverage = levels + sums.observed / sums.total
+        largest = sums.together(confidence_level) / sums.total
         low, high = jnp.maximum(levels - largest, 0.0), jnp.minimum(levels + largest, 1.0)
     return CoverageCurve(
         levels=levels,

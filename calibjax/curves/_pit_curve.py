@@ -12,8 +12,7 @@ from calibjax._interval_censored import Between, Targets
 from calibjax._rows import Data, RowOptions, padded
 from calibjax._sharding import on_all_rows
 from calibjax._struct import is_array, is_traced, struct, widest_dtype
-from calibjax.curves._masses import without_equal_weights
-from calibjax.curves._pit_masses import Parts, masses_of_parts
+from calibjax.curves._residual_sums import Parts, sums_in_parts, without_equal_weights
 from calibjax.curves._uniform_counts import cumulative, uniform_counts
 from calibjax.estimators import UniformBinning
 from calibjax.resampling import (
@@ -219,8 +218,8 @@ def _pit_curve(
             jnp.concatenate([ends[:-1], jnp.zeros_like(points)]),
             jnp.concatenate([ends[1:], points]),
         )
-        masses = masses_of_parts(key, data, grid, parts, n_resamples, sampler)
-        of_bins, of_grid, n = masses[:n_bins], masses[n_bins:], masses.total
+        sums = sums_in_parts(key, data, grid, parts, n_resamples, sampler)
+        of_bins, of_grid, n = sums[:n_bins], sums[n_bins:], sums.total
         valid = jnp.where(jnp.any(jnp.isnan(of_bins.observed)), jnp.nan, 1.0).astype(dtype)
         share = 1 / n_bins + of_bins.observed / n
         count = of_bins.n_rows * share

@@ -11,8 +11,7 @@ from calibjax._distribution import Distribution
 from calibjax._rows import Data, RowOptions, clean, padded
 from calibjax._sharding import on_all_rows
 from calibjax._struct import struct
-from calibjax.curves._masses import without_equal_weights
-from calibjax.curves._reliability_sums import masses_of_bins
+from calibjax.curves._residual_sums import sums_in_bins, without_equal_weights
 from calibjax.estimators import UniformBinning, bin_means, binary_as_data
 from calibjax.resampling import (
     Bins,
@@ -180,13 +179,13 @@ def _reliability_curve(
         alone = events.band(critical_value(distances.T, confidence_level))
         together = events.band(events.critical(redrawn, confidence_level))
     else:
-        masses = masses_of_bins(key, data, bins, n_bins, n_resamples, sampler)
+        sums = sums_in_bins(key, data, bins, n_bins, n_resamples, sampler)
         values = jnp.stack([probs, rows.targets.astype(dtype)], axis=1)
-        mean, frequency = bin_means(values, bins, masses.total, weights).T
-        unit = 1 / jnp.where(masses.total > 0, masses.total, 1.0)
+        mean, frequency = bin_means(values, bins, sums.total, weights).T
+        unit = 1 / jnp.where(sums.total > 0, sums.total, 1.0)
         alone, together = (
             (jnp.maximum(mean - unit * x, 0.0), jnp.minimum(mean + unit * x, 1.0))
-            for x in (masses.alone(confidence_level), masses.together(confidence_level))
+            for x in (sums.alone(confidence_level), sums.together(confidence_level))
         )
     valid = jnp.where(jnp.any(jnp.isnan(weights)), jnp.nan, 1.0)
     of_filled = jnp.where(count > 0, valid, jnp.nan).astype(dtype)
