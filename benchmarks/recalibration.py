@@ -41,13 +41,12 @@ import calibjax as cj
 from benchmarks import recalibration_groups, recalibration_numbers
 from benchmarks.harness import ROOT
 
-OF_MANY = ("nothing", "temperature", "ets", "vector", "svs", "sms", "matrix", "dirichlet")
-OF_MANY += ("beta", "spline", "isotonic", "auto")
-OF_TWO = ("nothing", "temperature", "ets", "vector", "svs", "beta", "quadratic", "spline")
-OF_TWO += ("isotonic", "venn_abers", "auto")
+OF_MANY = ("nothing", "temperature", "vector", "svs", "sms", "beta", "spline", "isotonic", "auto")
+OF_TWO = ("nothing", "temperature", "vector", "svs", "beta", "spline", "isotonic", "venn_abers")
+OF_TWO += ("auto",)
 #: The names of probmetrics for what both have.
 PEERS = {"temperature": "temp-scaling", "svs": "svs", "sms": "sms", "vector": "vector"}
-PEERS |= {"beta": "beta", "quadratic": "quadratic-scaling", "isotonic": "isotonic"}
+PEERS |= {"beta": "beta", "isotonic": "isotonic"}
 #: The methods whose maps are tested.
 TESTED = {"nothing", "temperature", "svs", "sms", "beta", "spline", "isotonic", "auto"}
 N_TEST, N_RESAMPLES = 1000, 199
@@ -223,7 +222,7 @@ def timed(m: int, has_peer: bool) -> dict[str, dict[str, dict[str, float]]]:
     powers = np.exp(1.6 * logits + 0.3 * rng.normal(size=m))
     p = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
     of_many = "temperature", "svs", "sms", "vector", "isotonic"
-    of_two = "temperature", "svs", "beta", "quadratic", "isotonic"
+    of_two = "temperature", "svs", "beta", "isotonic"
     found: dict[str, dict[str, dict[str, float]]] = {"ours": {}, "peer": {}}
     for method in of_two if m == 2 else of_many:
         fits = {"ours": functools.partial(cj.fit_recalibrator, cj.Categorical(p), labels, method)}
@@ -268,7 +267,7 @@ def page(results: dict) -> str:
         found = {
             name: x["ours"]
             for name, x in results.get("pairs", {}).items()
-            if ("quadratic" in x["ours"]) == two
+            if ("venn_abers" in x["ours"]) == two
         }
         if not found:
             continue
@@ -382,9 +381,6 @@ def main() -> None:
             if options.quick and k == 2:
                 break
             methods = OF_TWO if data[0].shape[1] == 2 else OF_MANY
-            if data[0].shape[1] > 10:
-                # Matrices without a penalty take minutes.
-                methods = tuple(x for x in methods if x not in ("matrix", "dirichlet"))
             known = old(chapter, name)
             ours = known.get("ours") or judged(data, methods, tested=chapter == "pairs")
             theirs = known.get("peer") or (peer(data, methods) if has_peer else {})

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy.stats import t
-from sklearn.metrics import mean_pinball_loss
 from typer.testing import CliRunner
 
 import calibjax as cj
@@ -34,8 +33,8 @@ def tested(monkeypatch):
     """What `calibration_test` was called with; the test itself takes long to compile."""
     calls = []
 
-    def calibration_test(key, predictions, targets, *, clusters, times, horizon):
-        calls.append((predictions, targets, clusters, times, horizon))
+    def calibration_test(key, data):
+        calls.append(data)
         return SimpleNamespace(pvalue=np.float32(0.001 if len(calls) % 2 else 0.4))
 
     monkeypatch.setattr("calibjax.cli._held_out.calibration_test", calibration_test)
@@ -187,7 +186,7 @@ def test_what_is_printed(tested, rows):
         rf"after +{scores[1]:.4g} +0.4",
     ):
         assert re.search(words, done.stdout), words
-    np.testing.assert_allclose(tested[1][0].probs, mended.probs)
+    np.testing.assert_allclose(tested[1].predictions.probs, mended.probs)
     found = json.loads(run(rows, *PROBS, "--method", "svs", "--json").stdout)
     assert found["method"] == "svs" and found["n_rows"] == N
     np.testing.assert_allclose(found["held_out"]["after"]["score"], scores[1], rtol=1e-5)
@@ -202,16 +201,14 @@ def test_folds(tested, rows, tmp_path):
     )
     targets = targets_of(frame, options)
     blocks = cj.cross_fit(predictions, targets, "pit_beta", np.repeat(np.arange(5), N // 5))
-    np.testing.assert_allclose(tested[1][0].values, blocks.values)
+    np.testing.assert_allclose(tested[1].predictions.values, blocks.values)
     assert "rows one after another" in done.stdout
     for word, p in (("before", predictions), ("after", blocks)):
-        values = np.asarray(p.values)
-        loss = np.mean(
-            [mean_pinball_loss(targets, values[:, k], alpha=x) for k, x in enumerate(p.levels)]
-        )
+        loss = np.mean(cj.crps(p, targets))
         assert re.search(rf"{word} +{loss:.4g} ", done.stdout)
     done = run(rows, *PROBS, "--method", "svs", "--cluster", "site")
-    assert tested[-1][2].tolist() == frame["site"].to_list() and "clusters" in done.stdout
+    sites = np.unique(frame["site"], return_inverse=True)[1]
+    assert tested[-1].clusters.tolist() == sites.tolist() and "clusters" in done.stdout
     frame.with_columns(site=pl.lit("one")).write_csv(tmp_path / "one.csv")
     done = run(tmp_path / "one.csv", *PROBS, "--method", "svs", "--cluster", "site")
     assert "too few clusters or times to hold" in done.stdout
@@ -240,8 +237,8 @@ def test_times_segments_and_covariates(tested, rows, tmp_path):
     found = pl.read_csv(out)["q10", "q50", "q90"].to_numpy()
     np.testing.assert_allclose(found, recalibrator(*read(frame)).values, rtol=1e-5)
     mended = cj.cross_fit(quantiles, targets, "conditional", 5, **known)
-    np.testing.assert_allclose(tested[1][0].values, mended.values, rtol=1e-5)
-    assert np.unique(tested[1][3]).size == 12 and tested[1][2] is None
+    np.testing.assert_allclose(tested[1].predictions.values, mended.values, rtol=1e-5)
+    assert np.unique(tested[1].clusters).size == 12 and tested[1].times is None
     again = tmp_path / "again.csv"
     assert run("--load", kept, "--apply", new, "--out", again).exit_code == 0
     assert again.read_bytes() == out.read_bytes()
@@ -270,7 +267,7 @@ def test_a_lower_bound_and_a_horizon(tested, tmp_path):
     free = pl.read_csv(out)[names].to_numpy()
     n_below = np.sum(np.any(free < 0, axis=1))
     assert n_below > 0 and f"{n_below} rows have new numbers below 0, where none was" in said
-    assert tested[0][4] == tested[1][4] == 3
+    assert np.diff(np.unique(tested[1].times)) == pytest.approx(np.full(11, 1 / 3))
     done = run(fit, *options, *apply, "--lower", "0")
     np.testing.assert_allclose(pl.read_csv(out)[names].to_numpy(), np.maximum(free, 0), rtol=1e-6)
     assert "below 0, where" not in done.stdout and "below 0 become 0" in done.stdout
@@ -282,8 +279,8 @@ def test_a_map_that_does_not_help(monkeypatch, rows):
         "calibjax.cli._held_out.calibration_test", lambda *_, **__: SimpleNamespace(pvalue=0.5)
     )
     monkeypatch.setattr(
-        "calibjax.cli._held_out.cross_fit",
-        lambda p, *_, **__: cj.Categorical(np.roll(p.probs, 1, axis=1)),
+        "calibjax.recalibration._cross_fit.fit_map",
+        lambda *_, **__: lambda p, *_: cj.Categorical(np.roll(p.probs, 1, axis=1)),
     )
     said = run(rows, *PROBS, "--method", "svs", "--cluster", "site").stdout
     assert "better as they are" in said
@@ -302,7 +299,9 @@ def test_a_difference_that_may_be_chance(monkeypatch, rows):
     monkeypatch.setattr(
         "calibjax.cli._held_out.calibration_test", lambda *_, **__: SimpleNamespace(pvalue=0.5)
     )
-    monkeypatch.setattr("calibjax.cli._held_out.cross_fit", lambda p, *_, **__: p)
+    monkeypatch.setattr(
+        "calibjax.recalibration._cross_fit.fit_map", lambda *_, **__: lambda p, *_: p
+    )
     said = run(rows, *PROBS, "--method", "svs").stdout
     assert "after - before: 0 (95 % interval 0 … 0), which may be chance" in said
 

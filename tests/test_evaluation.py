@@ -256,7 +256,7 @@ def said(
             worst=worst,
             impossible=rows,
             segments=None,
-            mending=None,
+            recalibration=None,
         )
     )
 

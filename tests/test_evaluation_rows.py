@@ -293,7 +293,7 @@ def test_an_evaluation_of_clusters_and_weights(of_clusters):
     smooth = cj.smooth_ece(found.predictions[rows], found.targets[rows])
     assert found.measures["smooth ECE"].value == pytest.approx(float(smooth), rel=1e-4)
     assert found.measures["ECE"].pvalue is None
-    assert found.effect.best_temperature is None and found.remedies == []
+    assert found.effect.best_temperature is None and found.recalibrations == []
 
 
 def test_words_and_files_of_clusters_and_weights(of_clusters):

@@ -13,19 +13,13 @@ from scipy.optimize import minimize
 from scipy.special import expit, ndtr, ndtri
 
 import calibjax as cj
-from calibjax._rows import Dependence, as_data
-from calibjax.recalibration._fit_to_numbers import OF_NUMBERS
+from calibjax._rows import as_data
+from calibjax.recalibration._fit_numbers import OF_NUMBERS
 from calibjax.recalibration._folds import parts_of
+from calibjax.recalibration._line import UnitLine
+from calibjax.recalibration._line_fits import LEVELS, LINES, fit_pit_spline
+from calibjax.recalibration._line_rows import LineRows, distances_of, seen_cells
 from calibjax.recalibration._mixture import least_squares_weights
-from calibjax.recalibration._unit_line import (
-    LEVELS,
-    LINES,
-    LineRows,
-    UnitLine,
-    distances_of,
-    seen_cells,
-)
-from calibjax.recalibration._unit_line._spline import smooth_line
 
 N = 400
 LOC = np.random.default_rng(0).normal(size=N).astype(np.float32)
@@ -134,7 +128,8 @@ def test_pit_spline_is_at_the_minimum():
     u = np.array(LEVELS)
     # A sum of two humps, which no map of two or three numbers has.
     s = ndtr(2 * SCORES + 2) / 2 + ndtr(2 * SCORES - 2) / 2
-    fit = smooth_line(u, s, 2000.0)
+    fit = fit_pit_spline(u, s, 2000.0)
+    s, strength = (2000 * s + u) / 2001, float(fit.words.removeprefix("penalty "))
     x = np.log(u / (1 - u)) / np.std(np.log(u / (1 - u)))
     knots = np.interp(np.linspace(0, len(u) - 1, 8), np.arange(len(u)), x)
     grid = np.linspace(knots[0], knots[-1], 4001)
@@ -143,7 +138,7 @@ def test_pit_spline_is_at_the_minimum():
         curve = CubicSpline(knots, values, bc_type="natural")
         roughness = np.mean(curve(grid, 2) ** 2) * (grid[-1] - grid[0])
         logits = curve(x)
-        return np.mean(np.logaddexp(0, logits) - s * logits) + fit.strength * roughness
+        return np.mean(np.logaddexp(0, logits) - s * logits) + strength * roughness
 
     best = minimize(loss, np.zeros(8), method="BFGS", options={"gtol": 1e-8}).x
     expected = expit(CubicSpline(knots, best, bc_type="natural")(x))
@@ -153,12 +148,12 @@ def test_pit_spline_is_at_the_minimum():
 
 def test_pit_spline_of_little_data_is_nearly_straight():
     """With 60 rows the strength is large, and with two levels there are two numbers."""
-    fit = smooth_line(np.array(LEVELS), ndtr(2 * SCORES), 60.0)
+    fit = fit_pit_spline(np.array(LEVELS), ndtr(2 * SCORES), 60.0)
     slopes = np.diff(np.log(fit.probabilities / (1 - fit.probabilities)))
     slopes /= np.diff(np.log(LEVELS) - np.log1p(-np.array(LEVELS)))
     assert np.all(np.abs(slopes / np.median(slopes) - 1) < 0.4)
-    fit = smooth_line(np.array([0.1, 0.9]), np.array([0.3, 0.6]), 60.0)
-    np.testing.assert_allclose(fit.probabilities, [0.3, 0.6], atol=1e-4)
+    fit = fit_pit_spline(np.array([0.1, 0.9]), np.array([0.3, 0.6]), 60.0)
+    np.testing.assert_allclose(fit.probabilities, [18.1 / 61, 36.9 / 61], atol=1e-4)
 
 
 # Maps of each forecast
@@ -374,10 +369,14 @@ def test_least_squares_weights_are_those_that_scipy_finds():
 def test_parts_keep_together_what_depends_on_each_other():
     numbers = np.random.default_rng(6).integers(0, 30, N).astype(np.int32)
     kept = np.arange(N) % 7 > 0
-    data = as_data(NORMAL, TARGETS, where=kept)
-    assert parts_of(data, Dependence(), kept, 10, True) is None
-    for dependence in (Dependence(clusters=numbers), Dependence(times=numbers / 4)):
-        part = parts_of(data, dependence, kept, 10, True)
+    assert parts_of(as_data(NORMAL, TARGETS, where=kept), kept, False, 10) is None
+    for depends, in_order in (
+        ({"clusters": numbers}, False),
+        ({"times": numbers / 4}, True),
+        ({"times": numbers / 4, "horizon": 1}, False),
+    ):
+        data = as_data(NORMAL, TARGETS, where=kept, **depends)
+        part = parts_of(data, kept, in_order, 10)
         assert part.shape == (kept.sum(),) and set(part) == set(range(10))
         for number in range(30):
             assert np.unique(part[numbers[kept] == number]).size == 1
@@ -640,7 +639,7 @@ def test_a_file_has_the_same_map(tmp_path, method):
     numbers = "scores" if method == "conformal" else "probabilities"
     content["steps"][0][numbers]["values"][3] = 20.0
     path.write_text(json.dumps(content))
-    check_message(lambda: cj.load_recalibrator(path), ValueError, "damaged .*must increase")
+    check_message(lambda: cj.load_recalibrator(path), ValueError, "map in the file is damaged")
 
 
 # Counts
@@ -774,7 +773,7 @@ ERRORS = {
         "column x of covariates must hold real values, got dtype timedelta64",
     ),
     "covariates of labels": (
-        lambda: cj.fit_recalibrator(cj.Bernoulli(np.full(9, 0.5)), np.ones(9), covariates=LOC),
+        lambda: cj.fit_recalibrator(cj.Bernoulli(np.full(9, 0.5)), np.ones(9, int), covariates=LOC),
         ValueError,
         "covariates must be None for predictions of labels",
     ),
@@ -789,7 +788,7 @@ ERRORS = {
         "lower must be None for predictions that are no quantiles or samples, got Normal",
     ),
     "bound of labels": (
-        lambda: cj.fit_recalibrator(cj.Bernoulli(np.full(9, 0.5)), np.ones(9), lower=0.0),
+        lambda: cj.fit_recalibrator(cj.Bernoulli(np.full(9, 0.5)), np.ones(9, int), lower=0.0),
         ValueError,
         "lower must be None for predictions of labels",
     ),

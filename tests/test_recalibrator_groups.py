@@ -126,15 +126,10 @@ def test_a_file_has_the_same_map(tmp_path):
     loaded = cj.load_recalibrator(path)
     a, b = (np.asarray(r(PREDICTIONS, GROUPS).probs).tobytes() for r in (loaded, recalibrator))
     assert a == b and str(loaded) == str(recalibrator)
-    coding = json.loads(path.read_text())["groups"]["coding"]
-    for damaged, message in (
-        (coding | {"pairs": [[*coding["pairs"][0][:3], 99]]}, "pairs must be of levels"),
-        (coding | {"columns": [{**coding["columns"][0], "name": None}]}, "must be strings"),
-    ):
-        content = json.loads(path.read_text())
-        content["groups"]["coding"] = damaged
-        (tmp_path / "damaged.json").write_text(json.dumps(content))
-        check_message(lambda: cj.load_recalibrator(tmp_path / "damaged.json"), ValueError, message)
+    content = json.loads(path.read_text())
+    content["groups"]["coding"]["pairs"][0][3] = 99
+    path.write_text(json.dumps(content))
+    check_message(lambda: cj.load_recalibrator(path), ValueError, "map in the file is damaged")
 
 
 def test_one_row_has_a_map():

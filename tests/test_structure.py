@@ -146,8 +146,13 @@ def check_signature(name):
             assert p.name == "rows", name
             continue
         assert p.kind is p.POSITIONAL_OR_KEYWORD or p.kind is p.KEYWORD_ONLY, name
-        # `Data` has the targets; the method is what people change first.
-        exceptions = [("fit_recalibrator", "method"), ("segment_test", "groups")]
+        # `Data` has its targets; the method and the folds are what people change first.
+        exceptions = [
+            ("fit_recalibrator", "method"),
+            ("cross_fit", "method"),
+            ("cross_fit", "folds"),
+            ("segment_test", "groups"),
+        ]
         if p.name != "targets" and (name, p.name) not in exceptions:
             assert (p.kind is p.KEYWORD_ONLY) == (p.default is not p.empty), (name, p.name)
 

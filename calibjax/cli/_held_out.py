@@ -5,17 +5,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.scipy.special import ndtr
 
 from calibjax._distribution import Distribution
-from calibjax._rows import Dependence, as_data, with_dependence
-from calibjax.distributions import Empirical, Normal, Quantiles
+from calibjax._rows import Data, Dependence
 from calibjax.evaluation import Model
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import Interval, Sampling, mean_interval
-from calibjax.recalibration import cross_fit
+from calibjax.recalibration import held_out as judged_on_held_out
 from calibjax.resampling import as_multiple
-from calibjax.scores import crps, log_score
 
 _FOLDS = 5
 _LEVEL = 0.95
@@ -108,45 +105,23 @@ def held_out(
         by = "by chance"
     else:  # forecasts of one week are wrong together
         folds, by = np.arange(n) * count // n, "of rows one after another"
-    together: dict[str, Any] = {"clusters": clusters, "times": times}
-    mended = cross_fit(predictions, targets, method, folds, lower=lower, **together, **beside)
-    if isinstance(predictions, Normal):
-        mended = normal_again(mended)
+    data = Data(predictions, targets, **dependence._asdict())
+    held = judged_on_held_out(
+        data, method, folds, in_order=times is not None, lower=lower, **beside
+    )
     key = jax.random.key(seed)
 
     def pvalue(predictions: Distribution) -> float:
-        test = calibration_test(key, predictions, targets, **dependence._asdict())
+        test = calibration_test(key, data.replace(predictions=predictions))
         return as_multiple(test.pvalue, _N_RESAMPLES)
 
-    score, before = _scores(predictions, targets)
-    after = _scores(mended, targets)[1]
     with np.errstate(invalid="ignore"):  # an infinite score before and after
-        gaps = after - before
-    sampling = Sampling.of_data(with_dependence(as_data(predictions, targets), dependence))
+        gaps = held.after - held.before
     return HeldOut(
-        score,
+        "mean log score" if predictions.has_labels else "mean CRPS",
         count,
         by,
-        (float(before.mean()), pvalue(predictions)),
-        (float(after.mean()), pvalue(mended)),
-        mean_interval(gaps, _LEVEL, sampling=sampling),
+        (float(held.before.mean()), pvalue(predictions)),
+        (float(held.after.mean()), pvalue(held.predictions)),
+        mean_interval(gaps, _LEVEL, sampling=Sampling.of_data(data)),
     )
-
-
-def _scores(predictions: Distribution, targets: np.ndarray) -> tuple[str, np.ndarray]:
-    """What the mean score is called, and the score of each row."""
-    if isinstance(predictions, Quantiles):
-        levels = np.asarray(predictions.levels)
-        above = targets[:, None] - np.asarray(predictions.values, float)
-        losses = np.maximum(levels * above, (levels - 1) * above)
-        return "mean pinball loss (about CRPS / 2)", losses.mean(axis=1)
-    if isinstance(predictions, Empirical):
-        return "mean CRPS", np.asarray(crps(predictions, targets), float)
-    return "mean log score", np.asarray(log_score(predictions, targets), float)
-
-
-@jax.jit
-def normal_again(mended: Any) -> Normal:
-    """Normal predictions that a shift and scale of normal scores has mended, as Normal."""
-    median = mended.quantile(0.5)
-    return Normal(median, mended.quantile(ndtr(1.0)) - median)

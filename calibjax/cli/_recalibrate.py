@@ -12,7 +12,7 @@ import typer
 from calibjax._distribution import Distribution
 from calibjax._files import replacing
 from calibjax.cli._columns import Columns
-from calibjax.cli._held_out import HeldOut, held_out, normal_again
+from calibjax.cli._held_out import HeldOut, held_out
 from calibjax.cli._options import AsJson, Seed, names_of_list, with_options
 from calibjax.cli._saved_map import (
     Fitted,
@@ -25,7 +25,7 @@ from calibjax.cli._saved_map import (
 from calibjax.cli._terminal import BadInput, as_text, check_folder, one_line_errors, working
 from calibjax.cli._write_table import WRITTEN, with_columns_of
 from calibjax.evaluation import PredictionColumns, dependence_of
-from calibjax.recalibration import fit_recalibrator
+from calibjax.recalibration import as_normal, fit_recalibrator
 
 
 @with_options(
@@ -132,7 +132,7 @@ def recalibrate(
             mended = recalibrator(new, **beside_new)
             if used.kind == "mean":
                 _method_of(used, recalibrator.fit.method, any(names))
-                mended = normal_again(mended)
+                mended = as_normal(mended)
             content = with_columns_of(table, rows, used.columns_of(mended, used.absent(rows)))
             files.enter_context(replacing(out, content))
             words = f"{len(new)} rows with new {' and '.join(used.shown())}"

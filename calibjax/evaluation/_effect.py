@@ -16,7 +16,7 @@ from calibjax.evaluation._measures import Measure
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import aggregated_skce_test
 from calibjax.intervals import Sampling
-from calibjax.recalibration import fit_temperature_of_data
+from calibjax.recalibration import fit_temperature
 
 # The interval from all pairs of rows takes a second for so many; landmarks serve for more, and for
 # rows that have weights or depend on each other.
@@ -60,7 +60,7 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
     is_adapted = data.weights is None and not isinstance(data.targets, Between)
     if not is_adapted or not intervals.has_temperature(predictions):
         return Effect(found, None, None)
-    best = float(fit_temperature_of_data(data))
+    best = float(fit_temperature(data))
     if isinstance(predictions, Univariate):
         return Effect(found, None, best)
     return Effect(found, intervals.temperature_of_errors((terms, estimate, interval), data), best)

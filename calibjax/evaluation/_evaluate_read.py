@@ -33,7 +33,6 @@ from calibjax.evaluation._frames import (
 from calibjax.evaluation._groups import segments_of_groups
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import measures
-from calibjax.evaluation._mending import mending_of
 from calibjax.evaluation._neighbours import (
     Column,
     Neighbours,
@@ -41,6 +40,7 @@ from calibjax.evaluation._neighbours import (
     neighbours_in_columns,
     remarks_on_order,
 )
+from calibjax.evaluation._recalibration_check import recalibration_check
 from calibjax.evaluation._remarks import Impossible, impossible_rows
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.resampling import as_multiple
@@ -168,7 +168,7 @@ def evaluate_read(
     effect = effect_of(keys.effect, data, 1 - level, _N_RESAMPLES)
     found = measures(keys.measures, data, 1 - level, _N_RESAMPLES, row_names)
     units = rows_in_words(dependence)
-    worst = neighbours = mending = None
+    worst = neighbours = recalibration = None
     directions: tuple[Direction, ...] = ()
     in_columns: tuple[Neighbours, ...] = ()
     if units is None:
@@ -183,8 +183,7 @@ def evaluate_read(
         if worst is None:
             worst = worst_cell(map_of(keys.curves, data, 1 - level, _N_RESAMPLES), classes)
         if units is None and weights is None:
-            labels = np.asarray(checked.targets)
-            mending = mending_of(keys.test, checked.predictions, labels, _N_RESAMPLES)
+            recalibration = recalibration_check(keys.test, checked, _N_RESAMPLES)
     return Evaluation(
         pvalue=pvalue,
         level=level,
@@ -202,7 +201,7 @@ def evaluate_read(
         pvalue_of_neighbours=neighbours,
         neighbours=in_columns,
         segments=segments,
-        mending=mending,
+        recalibration=recalibration,
     )
 
 

@@ -25,16 +25,15 @@ from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._groups import GroupVerdicts, columns_of_segments, verdicts_of_groups
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import Measure
-from calibjax.evaluation._mending import Mending
 from calibjax.evaluation._neighbours import Neighbours, remarks_on_order
+from calibjax.evaluation._recalibration_check import RecalibrationCheck, recalibration_checks
 from calibjax.evaluation._remarks import Impossible, impossible_rows, remarks
-from calibjax.evaluation._remedies import Remedy, remedies_of
 from calibjax.evaluation._saved import saved
 from calibjax.evaluation._summary import sentence, summary, verdict
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import CalibrationTestResult
 from calibjax.intervals import Sampling
-from calibjax.recalibration import fit_temperature_of_data
+from calibjax.recalibration import fit_temperature
 from calibjax.segments import Groups, SegmentTestResult
 
 # Contributions need all pairs, and nobody reads so many rows.
@@ -66,7 +65,7 @@ class Evaluation:
             other; None with clusters or times, for vectors, and for fewer than 50 rows.
         neighbours: the same in the order of other columns of a file, of dates and of names.
         segments: the result of `segment_test` of the groups; None without groups.
-        mending: what a recalibration does to rows that did not fit it, ``method``, the mean log
+        recalibration: what a map does to rows that did not fit it, ``method``, the mean log
             scores of labels or the CRPS of numbers, ``before`` and ``after``, and the ``pvalue``
             after it; None unless labels, quantiles, samples or normal predictions are rejected, for
             fewer than 200 rows or 10^5 and more, and for rows that have weights or depend on each
@@ -95,7 +94,7 @@ class Evaluation:
     pvalue_of_neighbours: float | None = None
     neighbours: tuple[Neighbours, ...] = ()
     segments: SegmentTestResult | None = None
-    mending: Mending | None = None
+    recalibration: RecalibrationCheck | None = None
 
     @property
     def predictions(self) -> Distribution:
@@ -227,18 +226,17 @@ class Evaluation:
             return np.asarray(contributions(default_kernel(data), data))[: self.n]
 
     @functools.cached_property
-    def remedies(self) -> list[Remedy]:
+    def recalibrations(self) -> list[RecalibrationCheck]:
         """Would a few numbers mend it?  Recalibrations, judged on rows that did not fit them.
 
-        Labels are mended by `cross_fit`; else half of the rows fit, and the others judge.  It is
-        empty for few rows, for families that cannot be tempered, for targets that are not known
-        exactly, and for rows that have weights or depend on each other.
+        They are a temperature, and the method that is best on average, for families that have
+        these.  There are none for few rows, for targets that are not known exactly, and for rows
+        that have weights or depend on each other.
         """
         if isinstance(self.targets, Between) or self.units or self.weights is not None:
             return []
         with self._precision():
-            data = self.predictions, self.targets
-            return remedies_of(keys_of(self.seed), *data, self._n_resamples, self.pvalue)
+            return recalibration_checks(keys_of(self.seed).test, self.data, self._n_resamples)
 
     def by(self, groups: Groups | str | Sequence[str]) -> GroupVerdicts:
         """The test of each group alone, with p-values adjusted for all groups, by Holm.
@@ -263,7 +261,7 @@ class Evaluation:
         def directions(data: Data) -> tuple[Direction, ...]:
             best = self.effect.best_temperature
             if best is not None:
-                best = float(fit_temperature_of_data(data))
+                best = float(fit_temperature(data))
             rows = impossible_rows(data)
             return directions_of(keys.measures, data, best, rows, self.level, self.classes)
 

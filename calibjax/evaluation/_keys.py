@@ -6,13 +6,13 @@ import jax
 
 
 class Keys(NamedTuple):
-    """A key for each part that draws."""
+    """A key for each part that draws; the unused one keeps the others what they were."""
 
     test: jax.Array
     effect: jax.Array
     measures: jax.Array
     curves: jax.Array
-    remedies: jax.Array
+    unused: jax.Array
     neighbours: jax.Array
     segments: jax.Array
 

@@ -47,7 +47,9 @@ def saved(evaluation: Any) -> dict[str, Any]:
         "pvalue_without_impossible_rows": evaluation.impossible.pvalue_without,
         "best_temperature": best,
         "best_temperature_is_end_of_range": None if best is None else is_end_of_range(best),
-        "mending": None if evaluation.mending is None else dataclasses.asdict(evaluation.mending),
+        "recalibration": None
+        if evaluation.recalibration is None
+        else dataclasses.asdict(evaluation.recalibration),
         "measures": {name: dataclasses.asdict(m) for name, m in evaluation.measures.items()},
         "kernels": [
             {"kernel": describe(kernel), "estimate": e, "score": s, "pvalue": p}

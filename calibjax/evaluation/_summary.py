@@ -49,8 +49,8 @@ def verdict(evaluation: Any) -> str:
         how = towards or _how_far_off(predictions, effect, evaluation.directions)
         details += [how, segments, evaluation.worst]
     said = "; ".join(detail for detail in details if detail)
-    mending = evaluation.mending
-    then = "" if mending is None else mending.in_words(level, segments is not None)
+    check = evaluation.recalibration
+    then = "" if check is None else check.in_words(level, segments is not None)
     return f"Not calibrated {found}{': ' if said else ''}{said}.{' ' if then else ''}{then}"
 
 

@@ -1,14 +1,13 @@
-"""Recalibration of predictions: by a temperature, or by any transform with parameters."""
+"""Recalibration of predictions by a temperature, or by maps that are fitted to rows and columns."""
 
-from calibjax.recalibration._cross_fit import cross_fit
-from calibjax.recalibration._decompose_score import ScoreDecomposition, decompose_score
-from calibjax.recalibration._fit_recalibrator import fit_recalibrator
-from calibjax.recalibration._fit_temperature import (
-    fit_temperature,
-    fit_temperature_of_data,
-    is_end_of_range,
+from calibjax.recalibration._cross_fit import (
+    cross_fit,
+    held_out,
 )
+from calibjax.recalibration._decompose_score import ScoreDecomposition, decompose_score
+from calibjax.recalibration._file import content_of, load_recalibrator
+from calibjax.recalibration._fit_recalibrator import fit_recalibrator
+from calibjax.recalibration._line import as_normal
 from calibjax.recalibration._logistic_calibration import LogisticCalibration, logistic_calibration
 from calibjax.recalibration._recalibrator import Recalibrator
-from calibjax.recalibration._saved import content_of, load_recalibrator
-from calibjax.recalibration._temper import temper
+from calibjax.recalibration._temperature import fit_temperature, is_end_of_range, temper

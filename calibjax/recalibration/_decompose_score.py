@@ -5,16 +5,16 @@ from typing import NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._check import check_array, check_choice, check_shapes
+from calibjax._check import check_choice
 from calibjax._distribution import Distribution
-from calibjax._rows import Data, Dependence, as_data, first_rows, padded
-from calibjax._struct import is_traced
+from calibjax._interval_censored import Targets
+from calibjax._rows import Data, RowOptions, as_data
 from calibjax.intervals import Estimate, Sampling, mean_interval
-from calibjax.recalibration._cross_fit import FitOptions, out_of_folds
+from calibjax.recalibration._cross_fit import brier_scores, held_out
+from calibjax.recalibration._fit_recalibrator import data_outside_jit
 from calibjax.recalibration._folds import numbers_of_folds
 from calibjax.recalibration._recalibrator import check_labels
 from calibjax.resampling import one_level
-from calibjax.scores import crps, log_score
 
 _UNITS = {"log": "nats", "brier": "", "crps": "units of the targets"}
 
@@ -63,8 +63,8 @@ class ScoreDecomposition(NamedTuple):
 
 
 def decompose_score(
-    predictions: Distribution,
-    targets: ArrayLike,
+    predictions: Distribution | Data,
+    targets: Targets | None = None,
     *,
     score: str | None = None,
     method: str | None = None,
@@ -98,8 +98,8 @@ def decompose_score(
     below that these rows do not show it.
 
     Args:
-        predictions: n >= 2 predictions that `fit_recalibrator` takes: of labels or real numbers.
-        targets: labels ``0 … m-1`` or numbers, array ``[n]``.
+        predictions, targets: as in `Data`, or one `Data`, of predictions that `fit_recalibrator`
+            takes: of labels or real numbers.
         score: "log", the log score in nats, of labels; "brier", (p - y)^2 of two classes and the
             sum of squares over all classes of more; "crps", in units of the targets, of numbers.
             By default "log" of labels and "crps" of numbers.
@@ -107,10 +107,9 @@ def decompose_score(
             for more, and "pit_beta" for numbers: of few parameters, for the sake of the bias.
         folds: a number of folds of 2 or more, or the number of the fold of each row, ``[n]``, such
             as weeks in blocks.
-        clusters: numbers of clusters, integers ``[n]``: rows of one may depend on each other.  They
-            stay together in given numbers of folds, and count as one in intervals.
-        weights: how much each row counts, nonnegative numbers ``[n]``, in the fits, in the means,
-            and in what c says.
+        clusters: as in `Data`; they stay together in a number of folds, and count as one in
+            intervals.
+        weights: as in `Data`: in the fits, in the means, and in what c says.
         confidence_level: the probability of each interval, in (0, 1).
 
     Returns:
@@ -137,30 +136,24 @@ def decompose_score(
     and Bach, Rethinking early stopping: refine, then calibrate, 2025, for calibration as the gain
     of recalibration.
     """
-    if is_traced((predictions, targets, folds, clusters, weights)):
-        raise TypeError("decompose_score must be called outside of jit, got traced arguments.")
-    data = as_data(predictions, targets, weights=weights)
+    rows = RowOptions(clusters=clusters, weights=weights)
+    data = data_outside_jit("decompose_score", predictions, targets, rows, folds)
+    data = as_data(data, without=("where", "covariates"))
     level = float(one_level(confidence_level, np.float64))
-    has_labels = predictions.has_labels
+    has_labels = data.predictions.has_labels
     if score is None:
         score = "log" if has_labels else "crps"
-    check_choice("score of labels" if has_labels else "score of numbers", score, _of(has_labels))
+    known = ("log", "brier") if has_labels else ("crps",)
+    check_choice("score of labels" if has_labels else "score of numbers", score, known)
     if method is None:
-        of_labels = "spline" if has_labels and check_labels(predictions) == 2 else "svs"
+        of_labels = "spline" if has_labels and check_labels(data.predictions) == 2 else "svs"
         method = of_labels if has_labels else "pit_beta"
-    if clusters is not None:
-        check_array("clusters", clusters, "integer")
-        check_shapes({"clusters": (clusters, "n")}, {"n": data.n})
-    together = Dependence(clusters if np.ndim(folds) == 0 else None)
-    fold = numbers_of_folds(folds, together, data)
-    options = FitOptions(weights=weights, clusters=clusters)
-    mended = out_of_folds(predictions, targets, method, fold, options)
-    of_model, of_mended = _scores(score, predictions, targets), _scores(score, mended, targets)
-    counts = None if weights is None else np.asarray(weights, np.float64)
+    fold = numbers_of_folds(folds, data)
+    _, of_model, of_mended = held_out(data, method, fold, score=score)
+    counts = None if data.weights is None else np.asarray(data.weights, np.float64)
     every = np.ones(data.n) if counts is None else counts
-    of_frequencies = _scores_of_frequencies(score, predictions, np.asarray(targets), fold, every)
-    unit = None if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
-    sampling = Sampling(data.n, weights=counts, clusters=unit)
+    of_frequencies = _scores_of_frequencies(score, data, fold, every)
+    sampling = Sampling.of_data(data)
 
     def part(values: np.ndarray) -> Estimate:
         interval = mean_interval(values, level, sampling=sampling)
@@ -181,34 +174,11 @@ def decompose_score(
     )
 
 
-def _of(has_labels: bool) -> tuple[str, ...]:
-    """The scores of labels, or of numbers."""
-    return ("log", "brier") if has_labels else ("crps",)
-
-
-def _scores(score: str, predictions: Distribution, targets: ArrayLike) -> np.ndarray:
-    """The score of each row, ``[n]``."""
-    data = Data.unchecked(predictions, targets)
-    if score == "brier":
-        probs = np.asarray(predictions.label_probabilities(), np.float64)
-        return _brier(probs, np.asarray(targets).astype(int))
-    of_data = log_score if score == "log" else crps
-    return np.asarray(first_rows(of_data(padded(data)), data.n), np.float64)
-
-
-def _brier(probs: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    squares = np.sum(np.square(probs - np.eye(probs.shape[1])[targets]), axis=1)
-    return squares / 2 if probs.shape[1] == 2 else squares
-
-
 def _scores_of_frequencies(
-    score: str,
-    predictions: Distribution,
-    targets: np.ndarray,
-    fold: np.ndarray,
-    weights: np.ndarray,
+    score: str, data: Data, fold: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
     """The score of each row if the targets of the other folds are its forecast, ``[n]``."""
+    targets = np.asarray(data.targets)
     scores = np.zeros(len(targets))
     for k in range(fold.max() + 1):
         inside = fold == k
@@ -219,18 +189,18 @@ def _scores_of_frequencies(
             sample = others.astype(np.float64)
             scores[inside] = _crps_of_sample(sample, counts, own.astype(np.float64))
             continue
-        m = check_labels(predictions)
+        m = check_labels(data.predictions)
         # As of a map: what did not happen in so many rows may happen.
         share = np.bincount(others.astype(int), counts, minlength=m)
         share = (share + 1 / m) / (counts.sum() + 1)
         own = own.astype(int)
         rows = np.broadcast_to(share, (len(own), m))
-        scores[inside] = -np.log(share[own]) if score == "log" else _brier(rows, own)
+        scores[inside] = -np.log(share[own]) if score == "log" else brier_scores(rows, own)
     return scores
 
 
 def _crps_of_sample(sample: np.ndarray, weights: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """E|Y - y| - E|Y - Y'| / 2 for the law of a sample with weights, in O(n log n)."""
+    """E|Y - y| - E|Y - Y'| / 2 for the distribution of a sample with weights, in O(n log n)."""
     order = np.argsort(sample)
     ordered, share = sample[order], weights[order] / weights.sum()
     ends = np.concatenate([[0.0], np.cumsum(share)])

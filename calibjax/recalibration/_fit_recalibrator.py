@@ -1,29 +1,28 @@
 """A map from predictions to predictions that are calibrated, fitted to data."""
 
-from jax.typing import ArrayLike
+from typing import Unpack
 
 from calibjax._check import check_choice
 from calibjax._distribution import Distribution
 from calibjax._interval_censored import Targets
-from calibjax._rows import CovariatesLike, Dependence, NamedColumns
+from calibjax._rows import CovariatesLike, Data, NamedColumns, RowOptions, as_data
+from calibjax._sharding import on_one_device
 from calibjax._struct import is_traced
-from calibjax.recalibration._fit_to_labels import OF_LABELS, fit_to_labels
-from calibjax.recalibration._fit_to_numbers import OF_NUMBERS, fit_to_numbers
+from calibjax.recalibration._fit_labels import OF_LABELS, fit_labels
+from calibjax.recalibration._fit_numbers import OF_NUMBERS, fit_numbers
+from calibjax.recalibration._line import check_numbers_to_mend
 from calibjax.recalibration._recalibrator import Recalibrator
 
 
 def fit_recalibrator(
-    predictions: Distribution,
-    targets: Targets,
+    predictions: Distribution | Data,
+    targets: Targets | None = None,
     method: str = "auto",
     *,
-    weights: ArrayLike | None = None,
-    where: ArrayLike | None = None,
     groups: NamedColumns | None = None,
     covariates: CovariatesLike | None = None,
-    clusters: ArrayLike | None = None,
-    times: ArrayLike | None = None,
     lower: float | None = None,
+    **rows: Unpack[RowOptions],
 ) -> Recalibrator:
     """A map that makes predictions calibrated, fitted to rows that did not train the model.
 
@@ -31,16 +30,11 @@ def fit_recalibrator(
 
     ==================  ============================================================================
     ``"temperature"``   softmax(L / T)
-    ``"ets"``           w_0 softmax(L / T) + w_1 p + w_2 / m: T first, then the shares w, by EM
     ``"vector"``        softmax(v o L + b)
     ``"svs"``           softmax((1 + v) o L' + b), penalty (m / n) (\\|v\\|^2 + \\|b\\|^2)
     ``"sms"``           softmax(L' + W L' + b), penalty (m / n) (\\|b\\|^2 + sum_j W_jj^2) +
                         (m (m - 1) / n) sum_{j != k} W_jk^2
-    ``"matrix"``        softmax(W L + b)
-    ``"dirichlet"``     the same, penalty (s / (m (m - 1))) sum_{j != k} W_jk^2 + (s / m)
-                        \\|b\\|^2, s by cross-validation
     ``"beta"``          logit q = c + a log p - b log(1 - p), a and b at least 0
-    ``"quadratic"``     logit q = c + a l + b l^2 with l = logit p; for two classes
     ``"spline"``        logit q a natural cubic spline of logit p with 8 knots; a penalty on its
                         second derivative, of a strength by approximate leave-one-out losses
     ``"isotonic"``      the nondecreasing curve that is nearest to the frequencies
@@ -144,18 +138,14 @@ def fit_recalibrator(
     it makes `Quantiles`, at the levels of the fit.
 
     It is computed in NumPy and SciPy, outside of jit; what it returns can be traced.  Time: passes
-    over n m numbers, some ten for a temperature and some hundred for others; n m^2 for matrices.
+    over n m numbers, some ten for a temperature and some hundred for others; n m^2 for "sms".
 
     Args:
-        predictions: a batch of n >= 1 predictions of labels (Categorical, Ordinal, Bernoulli or
-            mixtures of these), of real numbers (a `Univariate` family, Normal, Laplace, mixtures of
-            these, Quantiles, Empirical), or of counts with a max_count.
-        targets: labels ``0 … m-1``, numbers or counts, array ``[n]``; of densities and counts
-            also `Between`.
+        predictions, targets: as in `Data`, or one `Data`.  Predictions of labels (Categorical,
+            Ordinal, Bernoulli or mixtures of these), of real numbers (a `Univariate` family,
+            Normal, Laplace, mixtures of these, Quantiles, Empirical), or of counts with a
+            max_count; of densities and counts targets may be `Between`.
         method: one of the table.
-        weights: how much each row counts, nonnegative numbers ``[n]``; of n rows of unequal weights
-            (sum w)^2 / sum w^2 count in penalties.
-        where: boolean mask ``[n]``; masked rows may hold anything.
         groups: columns ``[n]`` by their names, a dict or a frame; not for "conformal".  Numbers
             and times with more than 12 different values are cut at their quartiles, and all else is
             a category; missing values are a level.  The map takes equal values for equal, whatever
@@ -163,13 +153,12 @@ def fit_recalibrator(
             that cannot be read as those of the fit are errors.
         covariates: of "auto" and "conditional" for numbers, what is known of a row beside its
             forecast: real numbers ``[n, d]``, or columns ``[n]`` by their names, a dict or a frame.
-        clusters: numbers of clusters, integers ``[n]``: rows of one may depend on each other, and
-            are left out together.
-        times: numbers ``[n]``, such as days: rows of one time, or of near ones, may depend on each
-            other, and are left out together.  Not with clusters.
         lower: of quantiles and samples of what is never less, such as 0 of admissions: mended
             values below it become this number.  None for no bound; then a forecast that is widened
             may go below 0 where no forecast and no target does.
+        rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.  Of n rows of unequal
+            weights (sum w)^2 / sum w^2 count in penalties.  Clusters are left out together, and
+            times in blocks of consecutive ones (those of a `Data` if they have a horizon).
 
     Returns:
         Recalibrator, a function of predictions; print it.
@@ -194,32 +183,54 @@ def fit_recalibrator(
         0.69
         0.58
 
-    Reference: Guo et al., On calibration of modern neural networks, ICML 2017 (temperature, vector,
-    matrix); Zhang, Kailkhura and Han, Mix-n-match, ICML 2020 (ets); Berta et al., Structured matrix
-    scaling for multi-class calibration, 2025 (svs, sms); Kull, Silva Filho and Flach, Beta
-    calibration, AISTATS 2017; Kull et al., Beyond temperature scaling, NeurIPS 2019 (dirichlet);
-    Zadrozny and Elkan, Transforming classifier scores into accurate multiclass probability
-    estimates, KDD 2002 (isotonic); Kuleshov, Fenner and Ermon, Accurate uncertainties for deep
-    learning using calibrated regression, ICML 2018 (numbers); Vovk et al., Nonparametric predictive
-    distributions based on conformal prediction, COPA 2017 (conformal); Vovk, Petej and Fedorova,
-    Large-scale probabilistic predictors with and without guarantees of validity, NeurIPS 2015
-    (venn_abers); Hébert-Johnson, Kim, Reingold and Rothblum, Multicalibration: calibration for the
-    (computationally-identifiable) masses, ICML 2018 (groups).
+    Reference: Guo et al., On calibration of modern neural networks, ICML 2017 (temperature,
+    vector); Berta et al., Structured matrix scaling for multi-class calibration, 2025 (svs, sms);
+    Kull, Silva Filho and Flach, Beta calibration, AISTATS 2017; Zadrozny and Elkan, Transforming
+    classifier scores into accurate multiclass probability estimates, KDD 2002 (isotonic); Kuleshov,
+    Fenner and Ermon, Accurate uncertainties for deep learning using calibrated regression, ICML
+    2018 (numbers); Vovk et al., Nonparametric predictive distributions based on conformal
+    prediction, COPA 2017 (conformal); Vovk, Petej and Fedorova, Large-scale probabilistic
+    predictors with and without guarantees of validity, NeurIPS 2015 (venn_abers); Hébert-Johnson,
+    Kim, Reingold and Rothblum, Multicalibration: calibration for the (computationally-identifiable)
+    masses, ICML 2018 (groups).
     """
+    data = data_outside_jit("fit_recalibrator", predictions, targets, rows, covariates)
+    return fit_map(data, method, rows.get("times") is not None, groups, covariates, lower)
+
+
+def data_outside_jit(
+    name: str,
+    predictions: Distribution | Data,
+    targets: Targets | None,
+    rows: RowOptions,
+    *others: object,
+) -> Data:
+    """Checked data on one device; a TypeError if an argument of a public function is traced."""
+    if is_traced((predictions, targets, rows, others)):
+        raise TypeError(f"{name} must be called outside of jit, got traced arguments.")
+    given = predictions.predictions if isinstance(predictions, Data) else predictions
+    of_numbers = isinstance(given, Distribution) and not given.has_labels
+    if of_numbers:
+        check_numbers_to_mend(given)
+    return on_one_device(as_data(predictions, targets, at_least=1, intervals=of_numbers, **rows))
+
+
+def fit_map(
+    data: Data,
+    method: str,
+    in_order: bool,
+    groups: NamedColumns | None = None,
+    covariates: CovariatesLike | None = None,
+    lower: float | None = None,
+) -> Recalibrator:
+    """`fit_recalibrator` of checked data, whose clusters may be times, in their order."""
     check_choice("method", method, dict.fromkeys(OF_LABELS + OF_NUMBERS))
-    given = predictions, targets, weights, where, covariates, clusters, times
-    if is_traced(given):
-        raise TypeError("fit_recalibrator must be called outside of jit, got traced arguments.")
-    dependence = Dependence(clusters, times)
-    if isinstance(predictions, Distribution) and not predictions.has_labels:
-        columns = groups, covariates
-        return fit_to_numbers(
-            predictions, targets, method, weights, where, *columns, dependence, lower
-        )
+    if not data.predictions.has_labels:
+        return fit_numbers(data, method, groups, covariates, lower, in_order)
     if lower is not None:
         raise ValueError("lower must be None for predictions of labels.")
     if covariates is not None:
         raise ValueError(
             "covariates must be None for predictions of labels, whose maps know groups."
         )
-    return fit_to_labels(predictions, targets, method, weights, where, groups, dependence)
+    return fit_labels(data, method, groups, in_order)

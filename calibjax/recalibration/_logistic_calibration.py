@@ -1,26 +1,25 @@
 """Slope and intercept of a logistic recalibration, and what medical papers show beside them."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._distribution import Distribution
-from calibjax._rows import as_data
 from calibjax._sharding import on_one_device
 from calibjax._struct import is_traced
 from calibjax.estimators import binary_as_data
 from calibjax.intervals import Estimate, Sampling, wilson_interval
-from calibjax.recalibration._fit_to_labels import rows_of_labels
-from calibjax.recalibration._labels import fit_spline, run
-from calibjax.recalibration._logistic_likelihood import (
-    LogisticLikelihood,
-    chi_squared_quantile,
-    profile_interval,
-)
+from calibjax.recalibration._fit_labels import rows_of_labels
+from calibjax.recalibration._label_curves import fit_spline
+from calibjax.recalibration._label_steps import run
+from calibjax.recalibration._regression import logistic_regression
 from calibjax.resampling import one_level
 
 _NONE = Estimate(np.nan, np.nan, np.nan)
+# An interval whose end is not found below this size has no end.
+_LARGEST = 1e6
 
 
 class LogisticCalibration(NamedTuple):
@@ -102,9 +101,8 @@ def logistic_calibration(
         predictions: n >= 2 Bernoulli predictions, such as `top_label` or `one_vs_rest` make.
         targets: booleans or integers 0 and 1, ``[n]``.
         confidence_level: the probability of each interval, in (0, 1).
-        where: boolean mask ``[n]``; masked rows may hold anything.
-        weights: how much each row counts, nonnegative numbers ``[n]``; n rows of unequal weights
-            count as (sum w)^2 / sum w^2 in intervals and the p-value.
+        where, weights: as in `Data`; n rows of unequal weights count as (sum w)^2 / sum w^2 in
+            intervals and the p-value.
 
     Returns:
         LogisticCalibration, of numbers of Python in float64.  If all rows or no row had the event,
@@ -135,11 +133,12 @@ def logistic_calibration(
     Austin and Steyerberg, The integrated calibration index (ICI) and related metrics, Statistics in
     Medicine 2019.
     """
+    from scipy.special import ndtri
+
     if is_traced((predictions, targets, where, weights)):
         raise TypeError("logistic_calibration must be called outside of jit, got traced arguments.")
-    binary_as_data(predictions, targets, where=where, weights=weights)
     level = float(one_level(confidence_level, np.float64))
-    data = on_one_device(as_data(predictions, targets, where=where, weights=weights, at_least=1))
+    data = on_one_device(binary_as_data(predictions, targets, where=where, weights=weights))
     rows, _ = rows_of_labels(data)
     n_certain = int(np.sum((rows.probs == 0).any(axis=1)))
     if n_certain:
@@ -149,11 +148,11 @@ def logistic_calibration(
         )
     happened, counts = rows.targets == 1, rows.weights * (rows.size() / rows.weights.sum())
     logits = np.log(rows.probs[:, 1]) - np.log(rows.probs[:, 0])
-    likelihood = LogisticLikelihood(logits, happened, counts)
-    quantile = chi_squared_quantile(level)
+    likelihood = _Likelihood(logits, happened, counts)
+    quantile = float(ndtri((1 + level) / 2) ** 2)
     least, slope, words = likelihood.best_slope()
     intercept = likelihood.intercept(1.0)
-    of_intercept = profile_interval(
+    of_intercept = _profile_interval(
         lambda a: likelihood.deviance(a, 1.0),
         intercept,
         likelihood.deviance(intercept, 1.0),
@@ -161,9 +160,9 @@ def logistic_calibration(
     )
     of_slope, beside, pvalue = _NONE, np.nan, np.nan
     if not np.isnan(slope):
-        of_slope = profile_interval(likelihood.profile_deviance, slope, least, quantile)
+        of_slope = _profile_interval(likelihood.profile_deviance, slope, least, quantile)
         beside = likelihood.intercept(slope) if np.isfinite(slope) else np.nan
-        # Two numbers: the law of chi-squared is an exponential one.
+        # Two numbers: the chi-squared distribution is an exponential one.
         pvalue = float(np.exp(-max(likelihood.deviance(0.0, 1.0) - least, 0.0) / 2))
     sampling = Sampling(len(happened), None if weights is None else rows.weights)
     expected = float(sampling.shares() @ rows.probs[:, 1])
@@ -189,3 +188,95 @@ def logistic_calibration(
         n_events=int(happened.sum()),
         words=words,
     )
+
+
+class _Likelihood(NamedTuple):
+    """The likelihood of events whose logits are a + b l, for logits l of the model."""
+
+    logits: np.ndarray
+    happened: np.ndarray
+    counts: np.ndarray
+
+    def deviance(self, a: float, b: float) -> float:
+        """-2 log likelihood; 0 in the limit of infinite a, where it agrees with all events."""
+        if np.isinf(a):
+            return 0.0
+        sign = np.where(self.happened, -1.0, 1.0)
+        return float(2 * self.counts @ np.logaddexp(0.0, sign * (a + b * self.logits)))
+
+    def intercept(self, b: float) -> float:
+        """The a of maximum likelihood: the expected number of events is the observed one."""
+        from scipy.optimize import brentq
+        from scipy.special import expit
+
+        events = self.counts @ self.happened
+        if self.happened.all() or not self.happened.any():
+            return np.inf if self.happened.all() else -np.inf
+        share = events / self.counts.sum()
+        middle, moved = np.log(share) - np.log1p(-share), b * self.logits
+
+        def excess(a: float) -> float:
+            return float(self.counts @ expit(a + moved) - events)
+
+        # Rounding must not put the root out of the bracket.
+        low, high = middle - moved.max() - 1e-6, middle - moved.min() + 1e-6
+        return float(brentq(excess, low, high, xtol=1e-12, rtol=1e-14))
+
+    def profile_deviance(self, b: float) -> float:
+        return self.deviance(self.intercept(b), b)
+
+    def best_slope(self) -> tuple[float, float, str]:
+        """The least deviance, the slope there, and words if that is infinite or unknown."""
+        if self.happened.all() or not self.happened.any():
+            all_or_none = "all rows" if self.happened.all() else "no row"
+            return 0.0, np.nan, f"{all_or_none} had the event: there is no slope"
+        if np.ptp(self.logits) == 0:
+            return np.nan, np.nan, "all probabilities are equal: there is no slope"
+        with_event, without = self.logits[self.happened], self.logits[~self.happened]
+        for sign, high, low in ((1.0, with_event, without), (-1.0, without, with_event)):
+            if high.min() >= low.max():
+                words = "one probability parts events from the other rows: the slope is infinite"
+                return self._deviance_of_ties(float(low.max())), sign * np.inf, words
+        centre, spread = np.mean(self.logits), np.std(self.logits)
+        features = np.stack([np.ones_like(self.logits), (self.logits - centre) / spread], axis=1)
+        slope = float(logistic_regression(features, self.happened, self.counts).numbers[1] / spread)
+        return self.profile_deviance(slope), slope, ""
+
+    def _deviance_of_ties(self, at: float) -> float:
+        """What an infinite slope leaves: rows whose logit is the one that parts the others."""
+        tied = self.logits == at
+        total, events = self.counts[tied].sum(), self.counts[tied] @ self.happened[tied]
+        shares = np.array([events, total - events]) / total
+        return float(-2 * total * np.sum(shares * np.log(np.where(shares > 0, shares, 1.0))))
+
+
+def _profile_interval(
+    deviance: Callable[[float], float], best: float, least: float, quantile: float
+) -> Estimate:
+    """The numbers whose deviance is at most the least one plus the quantile."""
+    from scipy.optimize import brentq
+
+    def excess(x: float) -> float:
+        return deviance(x) - least - quantile
+
+    def end(direction: float) -> float:
+        if best == direction * np.inf:
+            return best
+        # From an infinite estimate the way begins where the ratio is not yet rejected.
+        start = best if np.isfinite(best) else -direction * _first_inside(excess, -direction)
+        inside, length = start, 1.0
+        while excess(start + direction * length) < 0:
+            inside, length = start + direction * length, 2 * length
+            if length > _LARGEST:
+                return direction * np.inf
+        return float(brentq(excess, inside, start + direction * length, xtol=1e-10))
+
+    return Estimate(float(best), end(-1.0), end(1.0))
+
+
+def _first_inside(excess: Callable[[float], float], direction: float) -> float:
+    """A power of two whose number in this direction, from 0, is in the interval."""
+    length = 1.0
+    while excess(direction * length) > 0 and length < _LARGEST:
+        length *= 2
+    return length

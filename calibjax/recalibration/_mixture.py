@@ -6,28 +6,15 @@ import numpy as np
 _SMALL_SHARE = 0.02
 
 
-def best_mixture(
-    names: tuple[str, ...], held_out: np.ndarray, weights: np.ndarray
-) -> tuple[dict[str, float], str]:
-    """The candidates of the mixture with the least mean log loss and their shares, and in words.
-
-    The largest share comes first.
-
-    Args:
-        names: the candidates.
-        held_out: the probability of what happened, by each candidate, ``[n, k]``.
-        weights: how much each row counts, ``[n]``.
-    """
-    return in_words(names, mixture_weights(held_out, weights))
-
-
 def in_words(names: tuple[str, ...], shares: np.ndarray) -> tuple[dict[str, float], str]:
     """The candidates without those of small shares, the largest first, and in words."""
     shares = np.where(shares < _SMALL_SHARE, 0.0, shares)
     shares /= shares.sum()
-    ranked = sorted(zip(names, map(float, shares), strict=True), key=lambda x: -x[1])
-    chosen = {name: share for name, share in ranked if share > 0}
-    return chosen, " + ".join(f"{share:.2f} {name}" for name, share in chosen.items())
+    chosen = {}
+    for k in np.argsort(-shares, kind="stable"):
+        if shares[k] > 0:
+            chosen[names[k]] = float(shares[k])
+    return chosen, " + ".join([f"{share:.2f} {name}" for name, share in chosen.items()])
 
 
 def mixture_weights(probabilities: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -1,7 +1,6 @@
 """A fitted map from predictions to predictions."""
 
 import os
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -19,9 +18,11 @@ from calibjax._rows import (
 from calibjax._struct import static, struct, widened, widest_dtype
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
 from calibjax.recalibration._covariates import covariates_of
-from calibjax.recalibration._groups import FittedGroups, GroupCurve
-from calibjax.recalibration._labels import Fitted, apply_jit, of_present
-from calibjax.recalibration._unit_line import ConformalLine, check_numbers_to_mend, mended
+from calibjax.recalibration._fit_groups import FittedGroups
+from calibjax.recalibration._groups import GroupCurve
+from calibjax.recalibration._label_steps import Fitted, apply_jit, of_present
+from calibjax.recalibration._line import check_numbers_to_mend, mended
+from calibjax.recalibration._line_conformal import ConformalLine
 
 
 class Fit(NamedTuple):
@@ -30,10 +31,10 @@ class Fit(NamedTuple):
     method: str
     words: str
     converged: bool
-    n_classes: int | None
     n_rows: int
-    n_impossible: int
-    losses: tuple[tuple[str, float], ...]
+    n_classes: int | None = None
+    n_impossible: int = 0
+    losses: tuple[tuple[str, float], ...] = ()
     covariates: tuple[str, ...] = ()
     lower: float | None = None
     score: str = "log loss"
@@ -105,7 +106,7 @@ class Recalibrator:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a file of JSON, which `load_recalibrator` reads; an old file is replaced."""
-        from calibjax.recalibration._saved import save
+        from calibjax.recalibration._file import save
 
         save(self, path)
 
@@ -178,33 +179,15 @@ def _at_least(predictions: Distribution, lower: float) -> Distribution:
 
 
 def recalibrator_of(
-    predictions: Distribution,
-    method: str,
-    fitted: Fitted,
-    of_groups: FittedGroups | None,
-    *,
-    losses: Mapping[str, float],
-    n_rows: int,
-    n_classes: int | None = None,
-    n_impossible: int = 0,
-    covariates: tuple[str, ...] = (),
-    lower: float | None = None,
-    score: str = "log loss",
+    predictions: Distribution, fitted: Fitted, of_groups: FittedGroups | None, **known: Any
 ) -> Recalibrator:
     """A map, and that of segments, in the floating dtype of predictions, as jax holds it.
 
     Args:
         predictions: those that it was fitted to.
-        method: the one that was chosen.
         fitted: the map for all rows.
         of_groups: the map of segments, or None.
-        losses: of rows left out, by method.
-        n_rows: as all that follow, what is known of the fit.
-        n_classes: None for numbers.
-        n_impossible: how many targets had probability 0.
-        covariates: names of columns.
-        lower: a bound of mended values, or None.
-        score: what the losses are, in words.
+        known: the fields of `Fit`, but for `words` and `converged`.
     """
     words, converged, curve = fitted.words, fitted.converged, None
     if of_groups is not None:
@@ -212,11 +195,7 @@ def recalibrator_of(
         converged, curve = converged and of_groups.converged, of_groups.curve
     dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(predictions)))
     steps, curve = jax.tree.map(lambda x: np.asarray(x, dtype), (fitted.steps, curve))
-    known = tuple(losses.items())
-    fit = Fit(
-        method, words, converged, n_classes, n_rows, n_impossible, known, covariates, lower, score
-    )
-    return Recalibrator(steps, curve, fit)
+    return Recalibrator(steps, curve, Fit(words=words, converged=converged, **known))
 
 
 def _about_groups(curve: GroupCurve | None) -> str:

@@ -12,19 +12,14 @@ from calibjax._distribution import Distribution
 from calibjax._numbers import dot
 from calibjax._struct import static, struct, widened, widest_dtype
 from calibjax.distributions import Counts
-from calibjax.recalibration._labels import Numbers
-from calibjax.recalibration._unit_line._fits import increasing
-from calibjax.recalibration._unit_line._interpolated import interpolated
-from calibjax.recalibration._unit_line._line import (
-    are_levels,
-    known_quantiles,
-    mended,
-)
+from calibjax.recalibration._label_steps import Numbers
+from calibjax.recalibration._line import interpolated, known_quantiles, mended
+from calibjax.recalibration._line_fits import increasing
 
 #: Rows that a map keeps, at most; of more rows every so manyth is kept.
 MOST_ROWS = 4096
-# Ranks of medians and of spreads are known at so many places.
-_PLACES = 64
+# Ranks of medians and of spreads are known at so many numbers.
+_N_RANKS = 64
 _TILE = 256
 
 
@@ -77,25 +72,8 @@ class ConditionalLine:
         sums = dot(jnp.asarray(alike), jnp.asarray(self.below)) + self.count * self.probabilities
         return increasing(sums / (jnp.sum(alike) + self.count))
 
-    def check(self) -> None:
-        """A ValueError unless these are numbers of a map."""
-        g, below = np.asarray(self.probabilities), np.asarray(self.below)
-        if not (are_levels(np.asarray(self.levels)) and are_levels(g)):
-            raise ValueError("levels and probabilities must increase, inside of (0, 1)")
-        m = len(np.asarray(self.weights))
-        grid = np.asarray(self.grid)
-        shapes = [np.shape(x) for x in (g, self.count, self.width, below, self.scores)]
-        k = len(self.levels)
-        n_features = len(grid)
-        known = [(k,), (), (), (m, k), (m, n_features)]
-        if shapes != known or grid.ndim != 2 or n_features < 2:
-            raise ValueError("shapes do not fit together")
-        if not (np.all(np.diff(below) >= 0) and np.all(np.diff(grid) >= 0)):
-            raise ValueError("below and grid must not decrease")
-        if not (self.count > 0 and self.width > 0 and np.all(np.asarray(self.weights) >= 0)):
-            raise ValueError("count and width must be positive, and weights nonnegative")
 
-
+@jax.jit
 def median_and_spread(predictions: Distribution) -> jax.Array:
     """The median, and log(Q(Phi(1)) - Q(Phi(-1))) of each forecast, ``[n, 2]``.
 
@@ -121,7 +99,7 @@ def grid_of(features: np.ndarray) -> np.ndarray:
     If medians or spreads hardly differ, what differs is rounding: all have nearly the rank 1/2.  So
     have equal covariates.
     """
-    ranks = (np.arange(_PLACES) + 0.5) / _PLACES
+    ranks = (np.arange(_N_RANKS) + 0.5) / _N_RANKS
     grid = np.quantile(features, ranks, axis=0).T
     centres = np.median(features, axis=0)
     units = np.ones(len(centres))
@@ -137,5 +115,5 @@ def scores_among(grid: jax.Array, features: jax.Array) -> jax.Array:
     """The normal scores of the ranks of features ``[n, F]``, linear between those of the grid."""
     ranks = (jnp.arange(grid.shape[1], dtype=features.dtype) + 0.5) / grid.shape[1]
     columns = [jnp.interp(x, of_grid, ranks) for x, of_grid in zip(features.T, grid, strict=True)]
-    # No place is nearer to a forecast that is not known.
+    # No rank is nearer to a forecast that is not known.
     return jnp.where(jnp.isfinite(features), ndtri(jnp.stack(columns, axis=1)), jnp.nan)

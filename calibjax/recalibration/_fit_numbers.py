@@ -5,97 +5,91 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from calibjax._check import check_choice
 from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between, Targets
-from calibjax._rows import CovariatesLike, Data, Dependence, NamedColumns, padded
-from calibjax._sharding import on_one_device
+from calibjax._interval_censored import Between
+from calibjax._rows import CovariatesLike, Data, NamedColumns, padded
 from calibjax.distributions import Counts
 from calibjax.recalibration._covariates import read_covariates
+from calibjax.recalibration._fit_groups import FittedGroups, fit_line_groups
 from calibjax.recalibration._folds import counted, parts_of
-from calibjax.recalibration._groups import FittedGroups, fit_line_groups
-from calibjax.recalibration._recalibrator import Recalibrator, recalibrator_of
-from calibjax.recalibration._unit_line import (
-    LINES,
-    ConditionalLine,
-    LineRows,
+from calibjax.recalibration._line import (
     UnitLine,
     are_complete,
-    at_levels,
-    beyond_quantiles,
-    check_numbers_to_mend,
-    distances_of,
-    fit_conformal,
-    fit_line,
-    hidden_below,
     known_levels,
-    median_and_spread,
     quantiles_at,
+)
+from calibjax.recalibration._line_auto import fit_line
+from calibjax.recalibration._line_conditional import ConditionalLine, median_and_spread
+from calibjax.recalibration._line_conformal import fit_conformal
+from calibjax.recalibration._line_fits import LINES
+from calibjax.recalibration._line_rows import (
+    LineRows,
+    at_levels,
+    below_of_intervals,
+    beyond_quantiles,
+    distances_of,
     seen_cells,
 )
-from calibjax.scores import PITInterval, mass_below, numbers_as_data, pit_interval
+from calibjax.recalibration._recalibrator import Recalibrator, recalibrator_of
+from calibjax.scores import PITInterval, mass_below, pit_interval
 
 OF_NUMBERS = ("auto", "nothing", *LINES, "conditional", "conformal")
 # Parts of the rows that are left out in turn.
 _N_PARTS = 10
 
 
-def fit_to_numbers(
-    predictions: Distribution,
-    targets: Targets,
+def fit_numbers(
+    data: Data,
     method: str,
-    weights: ArrayLike | None,
-    where: ArrayLike | None,
     groups: NamedColumns | None,
     covariates: CovariatesLike | None,
-    dependence: Dependence,
     lower: float | None,
+    in_order: bool,
 ) -> Recalibrator:
-    """See `fit_recalibrator`."""
+    """`fit_recalibrator` of checked data; times go to parts in their order."""
+    predictions, targets = data.predictions, data.targets
     check_choice("method for numbers", method, OF_NUMBERS)
-    check_numbers_to_mend(predictions)
     is_conditional = method in ("auto", "conditional")
     if covariates is not None and not is_conditional:
         raise ValueError(
             f"covariates must be None for method {method!r}: 'conditional' and 'auto' know them."
         )
-    data = on_one_device(
-        numbers_as_data(predictions, targets, where=where, weights=weights, intervals=True)
-    )
     kept, counts = counted(data)
     lower = _checked_bound(lower, data, kept)
     whole = padded(data)
     _check_complete(whole, kept)
     names, columns = read_covariates(covariates, data.n, kept)
-    part = parts_of(data, dependence, kept, _N_PARTS, is_conditional or groups is not None)
+    part = None
+    if is_conditional or groups is not None:
+        part = parts_of(data, kept, in_order, _N_PARTS)
     of_groups: FittedGroups | None = None
     losses: dict[str, float] = {}
     score = "log score, less that of the forecast as it is,"
     if method == "conformal":
-        if weights is not None:
+        if data.weights is not None:
             raise ValueError("weights must be None for method 'conformal', which counts rows.")
         if groups is not None:
             raise ValueError("groups must be None for method 'conformal', which counts all rows.")
         if isinstance(targets, Between):
             raise ValueError("targets must be known for method 'conformal', got Between.")
         levels = np.asarray(known_levels(predictions))
-        chosen, fitted = method, fit_conformal(data, levels, kept)
+        fitted = fit_conformal(data, levels, kept)
     else:
         n = int(kept.sum())
         # Neighbours in the order of the rows may be alike.
-        in_order = np.arange(n) * min(_N_PARTS, n) // n
-        rows = _line_rows(whole, method, kept, counts[kept], in_order if part is None else part)
+        by_rows = np.arange(n) * min(_N_PARTS, n) // n
+        rows = _line_rows(whole, method, kept, counts, by_rows if part is None else part)
         if rows.distances is not None:
             is_hidden = isinstance(targets, Between)
             score = "CRPS with hidden targets filled in" if is_hidden else "CRPS"
         if is_conditional:
-            features = _known(_median_and_spread(whole.predictions), kept)
+            features = _known(median_and_spread(whole.predictions), kept)
             if columns is not None:
                 features = np.concatenate([features, columns[kept]], axis=1)
             rows = rows._replace(features=features)
-        chosen, fitted, losses = fit_line(method, rows)
+        method, fitted, losses = fit_line(method, rows)
         if groups is not None:
             (line,) = fitted.steps
             g = _values(line, whole.predictions, _filled(columns, whole.n))
@@ -104,10 +98,10 @@ def fit_to_numbers(
             of_groups = fit_line_groups(groups, kept, g, rows.below, rows.weights, part)
     return recalibrator_of(
         predictions,
-        chosen,
         fitted,
         of_groups,
-        losses=losses,
+        method=method,
+        losses=tuple(losses.items()),
         n_rows=int(kept.sum()),
         covariates=names,
         lower=lower,
@@ -144,7 +138,7 @@ def _check_complete(data: Data, kept: np.ndarray) -> None:
     """A ValueError if in padded data a table up to max_count would lack counts that are likely."""
     if not isinstance(data.predictions, Counts):
         return
-    too_few = kept & ~np.asarray(_are_complete(data.predictions))[: kept.size]
+    too_few = kept & ~np.asarray(are_complete(data.predictions))[: kept.size]
     if too_few.any():
         raise ValueError(
             "max_count must be so large that larger counts have a probability below 4e-18 in "
@@ -160,20 +154,20 @@ def _line_rows(
     predictions = data.predictions
     levels = np.asarray(known_levels(predictions))
     counts = counts * (counts.sum() / np.sum(counts**2))
-    place, seen = pit_interval(data), None
-    low, high = (at_levels(levels, np.asarray(x, float)) for x in place)
+    pit, seen = pit_interval(data), None
+    low, high = (at_levels(levels, np.asarray(x, float)) for x in pit)
     if isinstance(data.targets, Between) or predictions.target_kind == "integer":
         low, high = _known(low, kept), _known(high, kept)
-        below = hidden_below(method, levels, low, high, counts)
+        below = below_of_intervals(method, levels, low, high, counts)
         seen = seen_cells(levels, low, high)
     else:
-        dtype = place.low.dtype
+        dtype = pit.low.dtype
         ends = PITInterval(jnp.asarray(low, dtype), jnp.asarray(high, dtype))
         below = _known(_mass_below(ends, levels.astype(dtype)), kept)
     rows = LineRows(levels, below, counts, part, seen=seen)
     if not predictions.has_known_quantiles:
         return rows
-    quantiles = _known(_quantiles_at(predictions, levels), kept)
+    quantiles = _known(quantiles_at(predictions, levels), kept)
     rows = rows._replace(distances=distances_of(quantiles))
     if isinstance(data.targets, Between):
         return rows
@@ -199,7 +193,4 @@ def _values(
     return line.values(predictions, columns)
 
 
-_are_complete = jax.jit(are_complete)
-_median_and_spread = jax.jit(median_and_spread)
 _mass_below = jax.jit(mass_below)
-_quantiles_at = jax.jit(quantiles_at)

@@ -15,12 +15,18 @@ from typing import NamedTuple
 import numpy as np
 
 from calibjax._numbers import ArrayT
-from calibjax.recalibration._unit_line._spline import smooth_line
+from calibjax.recalibration._regression import (
+    STRENGTHS,
+    logistic_regression,
+    natural_spline,
+    smooth_basis,
+)
 
 #: Where maps of densities and of samples are fitted: dense in the tails, where errors show.
 LEVELS = (0.01, 0.025, *(k / 20 for k in range(1, 20)), 0.975, 0.99)
 # Maps stay increasing, and inside of (0, 1), in float32 too.
 _LEAST_SLOPE, _LEAST = 0.05, 1e-5
+_MOST_KNOTS = 8
 
 
 class FittedLine(NamedTuple):
@@ -73,11 +79,48 @@ def fit_pit_isotonic(levels: np.ndarray, shares: np.ndarray, n: float) -> Fitted
 
 
 def fit_pit_spline(levels: np.ndarray, shares: np.ndarray, n: float) -> FittedLine:
-    """logit G(u) a natural cubic spline of logit u, as if one more row had an even U."""
-    fit = smooth_line(levels, (n * shares + levels) / (n + 1), n)
+    """logit G(u) a natural cubic spline of logit u, as if one more row had an even U.
+
+    The strength of a penalty on the second derivative is that of the least loss of a row that is
+    left out.  With gradients g_i of the rows and the Hessian matrix H of mean loss and penalty,
+    leaving out row i changes the fit by H^{-1} g_i / n, so that the mean loss of rows left out is
+    nearly
+
+        loss + tr(H^{-1} mean_i g_i g_i') / n.
+
+    The events U <= u_k of one row are those of an empirical cdf: at two levels their covariance is
+    s_min(k, l) - s_k s_l.
+    """
+    shares = (n * shares + levels) / (n + 1)
+    x = np.log(levels) - np.log1p(-levels)
+    x = (x - x.mean()) / x.std()
+    # Knots at the levels, or evenly among them.
+    ranks = np.linspace(0, len(x) - 1, min(_MOST_KNOTS, len(x)))
+    basis, curvature_of = smooth_basis(np.interp(ranks, np.arange(len(x)), x))
+    knots = basis[:, 1]
+    features = natural_spline(np, x, knots, basis, curvature_of)
+    ordered = np.minimum.outer(np.arange(len(x)), np.arange(len(x)))
+    best: FittedLine | None = None
+    start, least = None, np.inf
+    for strength in STRENGTHS:
+        penalty = np.where(np.arange(len(knots)) < 2, 0.0, strength)
+        fit = logistic_regression(features, shares, np.ones(len(x)), penalty, start)
+        start = fit.numbers
+        logits = features @ start
+        p = 1 / (1 + np.exp(-logits))
+        loss = np.mean(np.logaddexp(0.0, logits) - shares * logits)
+        gap = p - shares
+        covariance = shares[ordered] - np.outer(shares, shares) + np.outer(gap, gap)
+        of_rows = features.T @ covariance @ features / len(x) ** 2
+        curvature = (features * (p * (1 - p))[:, None]).T @ features / len(x)
+        curvature += np.diag(2 * penalty + 1e-10)
+        left_out = loss + np.trace(np.linalg.solve(curvature, of_rows)) / n
+        # A curve that bends back is no map; a straight line never does.
+        if best is None or (np.all(np.diff(logits) > 0) and left_out < least):
+            best, least = FittedLine(p, fit.converged, f"penalty {strength:.0e}"), left_out
+    assert best is not None  # there is a strength
     # A curve that bends back at all strengths is made to rise.
-    rising = np.maximum.accumulate(fit.probabilities)
-    return FittedLine(rising, fit.converged, f"penalty {fit.strength:.0e}")
+    return best._replace(probabilities=np.maximum.accumulate(best.probabilities))
 
 
 def _least(

@@ -22,10 +22,9 @@ from calibjax._numbers import normal_score
 from calibjax._rows import Data, padded
 from calibjax._struct import static, struct, widest_dtype
 from calibjax.distributions import Quantiles
-from calibjax.recalibration._labels import Fitted, Numbers
-from calibjax.recalibration._unit_line._interpolated import interpolated
-from calibjax.recalibration._unit_line._line import (
-    are_levels,
+from calibjax.recalibration._label_steps import Fitted, Numbers
+from calibjax.recalibration._line import (
+    interpolated,
     known_quantiles,
     moved,
     outwards,
@@ -72,12 +71,6 @@ class ConformalLine:
         by = outwards(z, _OF_VALUES * eps)[None] * jnp.abs(mended.values)
         return Quantiles(mended.values + by, self.levels)
 
-    def check(self) -> None:
-        """A ValueError unless these are numbers of a map."""
-        scores, levels = np.asarray(self.scores), np.asarray(self.levels)
-        if not are_levels(levels) or scores.shape != levels.shape or np.any(np.diff(scores) < 0):
-            raise ValueError("levels must increase, inside of (0, 1), and scores not decrease")
-
 
 def fit_conformal(data: Data, levels: np.ndarray, kept: np.ndarray) -> Fitted:
     """Order statistics of the kept rows, which converged if n rows reach all levels.
@@ -90,8 +83,8 @@ def fit_conformal(data: Data, levels: np.ndarray, kept: np.ndarray) -> Fitted:
     low, high = (np.sort(x[kept]) for x in _coordinates(data))
     n, own = len(low), np.asarray(ndtri(levels), float)
     # (n + 1) level may be a whole number up to rounding.
-    place = (n + 1) * levels
-    rank = np.where(levels < 0.5, np.floor(place + 1e-9), np.ceil(place - 1e-9)).astype(int)
+    rank = (n + 1) * levels
+    rank = np.where(levels < 0.5, np.floor(rank + 1e-9), np.ceil(rank - 1e-9)).astype(int)
     inside = np.clip(rank, 1, n) - 1
     found = np.where(levels < 0.5, low[inside], high[inside])
     found = np.where(rank < 1, np.minimum(found, own), found)
@@ -110,19 +103,16 @@ def _coordinates(data: Data) -> tuple[np.ndarray, np.ndarray]:
     """Of each target the coordinate, and at a jump of F those of both ends, each ``[n]``."""
     predictions, targets = data.predictions, data.targets
     if predictions.has_known_quantiles:
-        z, values = _known_quantiles(predictions)
+        z, values = known_quantiles(predictions)
         return _between(np.asarray(values, float), np.asarray(z, float), np.asarray(targets, float))
     scores = score_rows(None, (padded(data),), _normal_scores)
     low, high = (np.asarray(x, float)[: data.n] for x in scores)
     return low, high
 
 
-_known_quantiles = jax.jit(known_quantiles)
-
-
 def _normal_scores(predictions: Distribution, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-    place = predictions.unit_interval(targets)
-    return normal_score(place.low, place.above_low), normal_score(place.high, place.above_high)
+    pit = predictions.unit_interval(targets)
+    return normal_score(pit.low, pit.above_low), normal_score(pit.high, pit.above_high)
 
 
 def _between(values: np.ndarray, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,27 +1,31 @@
-"""A map of the unit line, applied to predictions of numbers."""
+"""A map of the unit line, and what it makes of predictions of numbers.
+
+Counts become a table of probabilities, a distribution that every function takes, whatever the map
+is.  Counts above the last one of the sums of a family go to its last class: they have a probability
+of less than 4e-18 before, or else the table is NaN.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.special import ndtr, ndtri
 
 from calibjax._distribution import Distribution
 from calibjax._numbers import normal_score
-from calibjax._struct import static, struct, widest_dtype
+from calibjax._struct import static, struct, widened, widest_dtype
 from calibjax.distributions import (
     Counts,
     Empirical,
+    Normal,
+    Ordinal,
     Quantiles,
     Recalibrated,
     SurvivalCurve,
 )
-from calibjax.recalibration._labels import Numbers
-from calibjax.recalibration._unit_line._counts import mended_counts
-from calibjax.recalibration._unit_line._fits import LEVELS
-from calibjax.recalibration._unit_line._interpolated import interpolated
+from calibjax.recalibration._label_steps import Numbers
+from calibjax.recalibration._line_fits import LEVELS
 
 # Of more samples the levels of all others lie between two of them.
 _FEW_SAMPLES = 40
@@ -42,17 +46,6 @@ class UnitLine:
     def values(self, predictions: Distribution, covariates: jax.Array | None = None) -> jax.Array:
         """G at the levels ``[K]``, whatever the predictions are."""
         return jnp.asarray(self.probabilities)
-
-    def check(self) -> None:
-        """A ValueError unless these are numbers of a map."""
-        for x in (np.asarray(self.levels), np.asarray(self.probabilities)):
-            if x.shape != (len(self.levels),) or not are_levels(x):
-                raise ValueError("levels and probabilities must increase, inside of (0, 1)")
-
-
-def are_levels(x: np.ndarray) -> bool:
-    """Whether these are at least two increasing numbers in (0, 1)."""
-    return x.ndim == 1 and x.size >= 2 and bool(np.all(np.diff(x) > 0) and 0 < x[0] and x[-1] < 1)
 
 
 def mended(predictions: Distribution, g: jax.Array, levels: Sequence[float]) -> Any:
@@ -104,12 +97,14 @@ def outwards(z: jax.Array, size: float) -> jax.Array:
     return jnp.where(z < 0, -size, size).astype(z.dtype)
 
 
+@jax.jit
 def known_quantiles(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
     """Normal scores of levels ``[L]``, and the quantiles there ``[n, L]``."""
     levels, values = predictions.known_quantiles()
     return ndtri(levels), values
 
 
+@jax.jit
 def quantiles_at(predictions: Distribution, levels: jax.Array) -> jax.Array:
     """Quantiles of these forecasts at levels ``[K]``: ``[n, K]``."""
     z, values = known_quantiles(predictions)
@@ -161,3 +156,61 @@ def check_numbers_to_mend(predictions: Any) -> None:
         )
     elif not isinstance(predictions, Quantiles):
         Recalibrated.check_base("predictions", predictions)
+
+
+def mended_counts(predictions: Counts, scores: jax.Array, moved: jax.Array) -> Ordinal:
+    """P(Y <= k) = G(F(k)) for the counts k = 0 … max_count, of which the last one has the rest.
+
+    Args:
+        predictions: counts with a max_count.
+        scores: normal scores of levels, ``[K]``.
+        moved: normal scores of G there, ``[K]``, or ``[n, K]`` of rows.
+    """
+    assert predictions.max_count is not None  # the caller has looked
+    counts = jnp.arange(predictions.max_count + 1, dtype=jnp.int32)
+    p = jax.vmap(lambda one: jax.vmap(one.probability)(counts))(widened(predictions))
+    below = jnp.cumsum(p, axis=1)[:, :-1]
+    above = jnp.cumsum(p[:, :0:-1], axis=1)[:, ::-1]
+    z = interpolated(scores, moved, normal_score(jnp.minimum(below, 1.0), above))
+    # The thinner tail has all digits of a difference.
+    least = jnp.finfo(p.dtype).tiny
+    lower = jnp.where(below <= least, 0.0, ndtr(z))
+    upper = jnp.where(above <= least, 0.0, ndtr(-z))
+    ones, zeros = jnp.ones_like(p[:, :1]), jnp.zeros_like(p[:, :1])
+    lower = jnp.concatenate([zeros, lower, ones], axis=1)
+    upper = jnp.concatenate([ones, upper, zeros], axis=1)
+    of_lower, of_upper = jnp.diff(lower, axis=1), -jnp.diff(upper, axis=1)
+    q = jnp.maximum(jnp.where(lower[:, 1:] < 0.5, of_lower, of_upper), 0.0)
+    q = q / jnp.sum(q, axis=1, keepdims=True)
+    return Ordinal(jnp.where(are_complete(predictions)[:, None], q, jnp.nan))
+
+
+@jax.jit
+def are_complete(predictions: Counts) -> jax.Array:
+    """Whether counts above max_count are improbable, ``[n]``."""
+    return jax.vmap(lambda one: one.is_complete())(widened(predictions))
+
+
+def interpolated(x: jax.Array, y: jax.Array, at: jax.Array) -> jax.Array:
+    """Lines through points with increasing x and y ``[K]``, at ``[L]``.
+
+    Each may be one for all rows, or of rows ``[n, …]``; the result is ``[n, L]`` then.  Beyond the
+    points the first and the last piece go on.
+    """
+    axes = tuple(0 if part.ndim == 2 else None for part in (x, y, at))
+    if axes == (None, None, None):
+        return _interpolated(x, y, at)
+    return jax.vmap(_interpolated, in_axes=axes)(x, y, at)
+
+
+def _interpolated(x: jax.Array, y: jax.Array, at: jax.Array) -> jax.Array:
+    piece = jnp.clip(jnp.searchsorted(x, at, side="right") - 1, 0, x.size - 2)
+    share = (at - x[piece]) / (x[piece + 1] - x[piece])
+    return y[piece] + share * (y[piece + 1] - y[piece])
+
+
+@jax.jit
+def as_normal(mended: Any) -> Normal:
+    """Normal predictions after a shift and scale of normal scores, as what they are: normal."""
+    low, loc, high = (mended.quantile(ndtr(z)) for z in (-1.0, 0.0, 1.0))
+    return Normal(loc, (high - low) / 2)

@@ -1,0 +1,147 @@
+"""Whether recalibration helps a model: scores and a test of rows that did not fit the maps."""
+
+import dataclasses
+
+import jax
+import numpy as np
+
+from calibjax._distribution import Distribution
+from calibjax._rows import Data, padded
+from calibjax.distributions import Empirical, Normal, Quantiles
+from calibjax.evaluation._summary import temperature_text
+from calibjax.evaluation._wording import number
+from calibjax.hypothesis_tests import calibration_test
+from calibjax.intervals import has_temperature
+from calibjax.recalibration import (
+    fit_recalibrator,
+    fit_temperature,
+    held_out,
+    temper,
+)
+
+# Half of fewer rows is too few for a fit of several numbers, and for a test.
+LEAST_ROWS = 200
+# With more numbers the fits take as long as the evaluation; in a report, fewer draws tell p = 0.005
+# from 0.5 as well.
+_MOST_NUMBERS, _FEW_DRAWS = 2**18, 199
+# The best single methods; a matrix of more classes has too many numbers.
+_OF_TWO, _OF_MANY, _OF_VERY_MANY, _MANY = "spline", "sms", "svs", 200
+# Of numbers; among more rows than this, a map that looks for alike ones takes seconds.
+_OF_NUMBERS, _OF_MANY_NUMBERS, _MANY_ROWS = "auto", "pit_spline", 2000
+_FOLDS = 5
+_SCORES = {"log": "log score", "crps": "CRPS"}
+
+
+@dataclasses.dataclass(frozen=True)
+class RecalibrationCheck:
+    """What a recalibration does to rows that did not fit it.
+
+    Args:
+        method: the one of `fit_recalibrator`, or "temperature".
+        before: the mean score of all rows: of labels the log score in nats, of numbers the CRPS in
+            units of the targets.
+        after: the same of `cross_fit`, in which each row has a map that did not see its fold.
+        pvalue: the p-value of `calibration_test` after it.
+        score: "log score" or "CRPS".
+        words: the numbers of the map that is fitted to all rows.
+    """
+
+    method: str
+    before: float
+    after: float
+    pvalue: float
+    score: str = "log score"
+    words: str = ""
+
+    def in_words(self, level: float, is_segment_wrong: bool = False) -> str:
+        """What it does, in one sentence; empty if the score does not become smaller.
+
+        Where a segment is wrong, the test of all rows together does not say that it no longer is.
+        """
+        if not self.after < self.before:
+            return ""
+        ends = "no longer rejects" if self.pvalue > level else "still rejects"
+        of_all = " of all rows together" if is_segment_wrong else ""
+        beside = "; a recalibration with groups may mend segments, too" if is_segment_wrong else ""
+        return (
+            f"Recalibrating with {self.method} takes the {self.score} from "
+            f"{number(self.before)} to {number(self.after)} on rows that did not fit it, "
+            f"and then the test{of_all} {ends} (p = {self.pvalue:.3g}){beside}."
+        )
+
+
+def best_method(data: Data) -> str | None:
+    """The method that predicts new rows best on average, among those that take no time.
+
+    None for families of numbers that are not the same after a map: they need another program.
+    """
+    p = data.predictions
+    if p.n_labels is not None:
+        if p.n_labels == 2:
+            return _OF_TWO
+        return _OF_MANY if p.n_labels <= _MANY else _OF_VERY_MANY
+    if isinstance(p, Normal):
+        return "shift_scale"
+    if isinstance(p, Empirical) and (
+        p.weights is not None or p.target_shape != "n" or p.samples.shape[1] < 2
+    ):
+        return None
+    if isinstance(p, (Empirical, Quantiles)):
+        return _OF_NUMBERS if data.n <= _MANY_ROWS else _OF_MANY_NUMBERS
+    return None
+
+
+def recalibration_check(key: jax.Array, data: Data, n_resamples: int) -> RecalibrationCheck | None:
+    """What the best method does to checked data; None of few or very many rows.
+
+    The test has the key, the shapes and so the program of the evaluation.
+    """
+    method = best_method(data)
+    is_small = _size(data) <= _MOST_NUMBERS
+    if data.n < LEAST_ROWS or method is None or data.predictions.n_labels == 1 or not is_small:
+        return None
+    return _check(key, data, method, n_resamples)
+
+
+def recalibration_checks(key: jax.Array, data: Data, n_resamples: int) -> list[RecalibrationCheck]:
+    """What a temperature and the best method do to checked data, with words; none of few rows."""
+    methods = ["temperature"] * has_temperature(data.predictions) + [best_method(data)]
+    if data.n < LEAST_ROWS or data.predictions.n_labels == 1:
+        return []
+    if _size(data) > _MOST_NUMBERS:
+        n_resamples = min(n_resamples, _FEW_DRAWS)
+    found = []
+    for method in methods:
+        if method is None:
+            continue
+        check = _check(key, data, method, n_resamples)
+        if method == "temperature" and not data.predictions.has_labels:
+            words = f"T = {temperature_text(float(fit_temperature(data)))}"
+        else:
+            fit = fit_recalibrator(data, method=method).fit
+            words = fit.words + ("" if fit.converged else "; the search found no minimum")
+        found.append(dataclasses.replace(check, words=words))
+    return found
+
+
+def _check(key: jax.Array, data: Data, method: str, n_resamples: int) -> RecalibrationCheck:
+    p = data.predictions
+
+    def tempered(others: Data) -> Distribution:
+        return temper(p, fit_temperature(others))
+
+    score = "crps" if p.target_shape == "n" and not p.has_labels else "log"
+    is_tempered = method == "temperature" and not p.has_labels
+    mended, *scores = held_out(data, tempered if is_tempered else method, _FOLDS, score=score)
+    data = padded(data.replace(predictions=mended))
+    pvalue = round(float(calibration_test(key, data, n_resamples=n_resamples).pvalue), 6)
+    before, after = (float(np.mean(x)) for x in scores)
+    return RecalibrationCheck(method, before, after, pvalue, _SCORES[score])
+
+
+def _size(data: Data) -> int:
+    """The number of probabilities, or of parameters of all rows."""
+    labels = data.predictions.n_labels
+    if labels is not None:
+        return data.n * labels
+    return sum(x.size for x in jax.tree.leaves(data.predictions))

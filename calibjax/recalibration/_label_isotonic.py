@@ -1,0 +1,226 @@
+"""Maps with a nondecreasing curve: isotonic regression, and Venn-Abers probabilities.
+
+With counts c_1, …, c_u of rows and e_1, …, e_u of events, in the order of their scores, isotonic
+regression is the slope of the lower convex hull of the points (sum c, sum e).  A new row between
+them adds one segment, and its probability is the slope of the line that carries the segment: the
+one that touches the hull of all points before it and the hull of all points behind it.  Venn-Abers
+probabilities are found so for every rank of a new score, in nearly linear time.
+"""
+
+from types import ModuleType
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from calibjax._numbers import ArrayT, isotonic_frequencies
+from calibjax._struct import struct
+from calibjax.recalibration._label_curves import happened
+from calibjax.recalibration._label_steps import Fitted, LabelRows, Numbers, mixed_with_uniform
+
+#: How far from 1 the other classes tell probabilities apart.
+SMALL = 2.0**-10
+END = 1 - SMALL
+#: Smaller probabilities, and rests, are one: scores are positive, and what is near is a factor.
+LEAST = 1e-30
+# Scores are one that differ by at most 8 units in the last place of float32, or by half of the last
+# one near 1, where an event is known by one number.  Chains of them are cut at a length of eight.
+_ROUNDING, _NEAR_ONE = 2.0**-20, 2.0**-25
+_LONGEST = 8
+
+
+@struct
+class IsotonicCurve:
+    """q linear between nondecreasing `scores`, with `values` there ``[c, k]``.
+
+    A score that a row of the fit had lies between two that have its value, so that rounding changes
+    nothing.
+    """
+
+    scores: Numbers
+    values: Numbers
+    least: Numbers
+
+    def __call__(self, probs: jax.Array) -> jax.Array:
+        x = scores_of(jnp, probs, self.least)
+        q = jax.vmap(jnp.interp, in_axes=(1, 0, 0), out_axes=1)(x, self.scores, self.values)
+        if q.shape[1] == 1:
+            return jnp.concatenate([1 - q, q], axis=1)
+        total = jnp.sum(q, axis=1, keepdims=True)
+        return jnp.where(total > 0, q / jnp.where(total > 0, total, 1.0), 1 / probs.shape[1])
+
+
+@struct
+class VennAbersCurve:
+    """q of an event, constant between edges of scores ``[k]``, with `values` ``[k + 1]``.
+
+    They are below, at and above each score that a row of the fit had, whose edges lie around it.
+    """
+
+    edges: Numbers
+    values: Numbers
+    least: Numbers
+
+    def __call__(self, probs: jax.Array) -> jax.Array:
+        x = scores_of(jnp, probs, self.least)[:, 0]
+        q = jnp.asarray(self.values)[jnp.searchsorted(jnp.asarray(self.edges), x)]
+        return jnp.stack([1 - q, q], axis=1)
+
+
+def scores_of(xp: ModuleType, probs: ArrayT, least: ArrayLike) -> ArrayT:
+    """Increasing functions of p that tell the probabilities of curves apart, ``[n, c]``.
+
+    A score is p, on which no operation rounds, up to 1 - t with t = 2^-10.  Floats beyond have lost
+    digits that the other classes keep: the score is 1 - t + t log(t / (1 - p)) there, which goes on
+    with the same slope, for 1 - p of at least `least`.
+    """
+    p = probs[:, 1:] if probs.shape[1] == 2 else probs
+    # One class of a row at most is beyond, and all others are the rest.
+    rest = xp.sum(xp.where(probs > END, 0.0, probs), axis=1, keepdims=True)
+    beyond = END + SMALL * xp.log(SMALL / xp.clip(rest, least, SMALL))
+    return xp.where(p > END, beyond, xp.maximum(p, LEAST))
+
+
+def fit_isotonic(rows: LabelRows) -> Fitted:
+    """The nondecreasing curve of each class that is nearest to its frequencies (Zadrozny 2002)."""
+    kept, least = rows.kept(), _least(rows)
+    scores, curves = scores_of(np, kept.probs, least), []
+    for curve in range(scores.shape[1]):
+        edges, events, count = _ties(scores[:, curve], happened(kept, curve), kept)
+        values = np.repeat(isotonic_frequencies(events, count), 2)
+        # Between equal values nothing is to be known.
+        inner = np.r_[True, (values[1:-1] != values[:-2]) | (values[1:-1] != values[2:]), True]
+        curves.append((edges[inner], values[inner]))
+    size = _size(max(len(values) for _, values in curves))
+    edges, values = (
+        np.stack([_extended(x, size) for x in part]) for part in zip(*curves, strict=True)
+    )
+    steps = IsotonicCurve(edges, values, least), mixed_with_uniform(rows)
+    most = max(len(np.unique(values)) for _, values in curves)
+    return Fitted(steps, True, f"at most {most} different values of a class")
+
+
+def fit_venn_abers(rows: LabelRows) -> Fitted:
+    """Isotonic regression with the new row as an event and as none, of two classes (Vovk 2015)."""
+    kept, least = rows.kept(), _least(rows)
+    scores = scores_of(np, kept.probs, least)[:, 0]
+    edges, events, count = _ties(scores, happened(kept, 0), kept)
+    # One more row counts as one of the rows of equal weights.
+    unit = count.sum() / kept.size()
+    at, between = venn_abers(events / unit, count / unit)
+    # Below, at, between, at, …, above.
+    values = np.append(np.stack([between[:-1], at], axis=1), between[-1])
+    size = _size(len(edges))
+    curve = VennAbersCurve(_extended(edges, size), _extended(values, size + 1), least)
+    return Fitted((curve,), True, f"{len(at)} different probabilities")
+
+
+def _least(rows: LabelRows) -> np.ndarray:
+    """What is told from 0 beside a probability of 1: of one number what float32 tells from 1."""
+    return np.array(_NEAR_ONE if rows.by_one else LEAST)
+
+
+def _ties(
+    scores: np.ndarray, happened: np.ndarray, rows: LabelRows
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Edges below and above each score ``[2 u]``, the weight of its events, and of all its rows.
+
+    Scores of one chain of differences that may be rounding are one score.
+    """
+    order = np.argsort(scores)
+    x, weights = scores[order], rows.weights[order]
+    rounding = _ROUNDING * x
+    if rows.by_one:
+        # The score has the slope t / (1 - p) there.
+        rounding += _NEAR_ONE * np.where(x > END, np.exp((x - END) / SMALL), 0.0)
+    is_new = np.append(True, np.diff(x) > rounding[:-1])
+    start = np.maximum.accumulate(np.where(is_new, np.arange(len(x)), 0))
+    # Many rows may have scores so dense that a chain has no end.
+    part = np.floor((x - x[start]) / (_LONGEST * rounding[start]))
+    is_new[1:] |= part[1:] != part[:-1]
+    is_last = np.append(is_new[1:], True)
+    below, above = (x - rounding)[is_new], (x + rounding)[is_last]
+    middle = (x[is_last][:-1] + x[is_new][1:]) / 2
+    below[1:], above[:-1] = np.maximum(below[1:], middle), np.minimum(above[:-1], middle)
+    index = np.cumsum(is_new) - 1
+    events, count = (np.bincount(index, w) for w in (weights * happened[order], weights))
+    return np.stack([below, above], axis=1).ravel(), events, count
+
+
+def _size(n: int) -> int:
+    """A length of which there are few, so that curves share what is compiled."""
+    return max(64, 2 ** (n - 1).bit_length())
+
+
+def _extended(x: np.ndarray, size: int) -> np.ndarray:
+    """So many numbers, of which those behind the given ones are the last one again."""
+    return np.concatenate([x, np.full(size - len(x), x[-1])])
+
+
+def venn_abers(events: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The probabilities p_1 / (1 - p_0 + p_1) at each score ``[u]``, and between them ``[u + 1]``.
+
+    p_y is the probability that isotonic regression gives to a new row of label y, which is among
+    the other rows of its score, or alone.
+    """
+    x = np.concatenate([[0.0], np.cumsum(count)])
+    y = np.concatenate([[0.0], np.cumsum(events)])
+    before, behind = _hull_before(x, y), _hull_before(-x[::-1], y[::-1])
+    last = len(x) - 1
+    # Seen from the right, the same hull: of point i it is point last - i.
+    after = last - behind[::-1]
+
+    def merged(left: int, right: int) -> float:
+        p0, p1 = (_touching_slope(x, y, before, after, left, right, z) for z in (0.0, 1.0))
+        return p1 / (1 - p0 + p1)
+
+    at = np.array([merged(i, i + 1) for i in range(last)])
+    between = np.array([merged(i, i) for i in range(last + 1)])
+    return at, between
+
+
+def _hull_before(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """For each point, its neighbour in the lower convex hull of it and all points before it.
+
+    The first point is its own neighbour.
+    """
+    neighbour = np.zeros(len(x), int)
+    for i in range(1, len(x)):
+        j = i - 1
+        # The slope to a neighbour must not be smaller than that from the neighbour on.
+        while j > 0 and (y[i] - y[j]) * (x[j] - x[neighbour[j]]) <= (y[j] - y[neighbour[j]]) * (
+            x[i] - x[j]
+        ):
+            j = neighbour[j]
+        neighbour[i] = j
+    return neighbour
+
+
+def _touching_slope(
+    x: np.ndarray,
+    y: np.ndarray,
+    before: np.ndarray,
+    after: np.ndarray,
+    left: int,
+    right: int,
+    label: float,
+) -> float:
+    """The slope of the line below all points up to `left`, and below those from `right` on, moved.
+
+    Points from `right` on are moved by the new row: by 1 to the right, and by its label upwards.
+    """
+    last = len(x) - 1
+
+    def slope(i: int, j: int) -> float:
+        return (y[j] + label - y[i]) / (x[j] + 1 - x[i])
+
+    while True:
+        moved = False
+        # A point further away touches if it is below the line.
+        while left > 0 and slope(before[left], right) >= slope(left, right):
+            left, moved = before[left], True
+        while right < last and slope(left, after[right]) <= slope(left, right):
+            right, moved = after[right], True
+        if not moved:
+            return slope(left, right)

@@ -1,0 +1,200 @@
+"""Logistic regression with a penalty by Newton's method, and natural cubic splines as its features.
+
+All is in NumPy and float64, but for a spline where a map is used.
+"""
+
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+
+from calibjax._numbers import ArrayT
+
+#: Strengths of the penalty of a spline, from nearly a straight line to hardly any.
+STRENGTHS = 10.0 ** np.arange(1, -7, -1)
+_MOST_STEPS = 60
+# The search has converged if a step would lower the function by less.
+_DECREMENT = 1e-12
+# A part of the curvature, so that numbers which the data do not determine stay where they are.
+_RIDGE = 1e-10
+
+
+class Regression(NamedTuple):
+    """Fitted numbers, if the search found a minimum, and the loss of each row left out in turn."""
+
+    numbers: np.ndarray
+    converged: bool
+    left_out: np.ndarray
+
+
+class Slopes(NamedTuple):
+    """Features b_i x_ik that differ between the K events of a row: ``[n, B]`` and ``[n, K]``."""
+
+    features: np.ndarray
+    x: np.ndarray
+
+
+def logistic_regression(
+    features: np.ndarray,
+    happened: np.ndarray,
+    weights: np.ndarray,
+    penalty: np.ndarray | None = None,
+    start: np.ndarray | None = None,
+    offset: np.ndarray | None = None,
+    part: np.ndarray | None = None,
+    slopes: Slopes | None = None,
+) -> Regression:
+    """The numbers t ``[A + B]`` with the least mean log loss, plus sum_j penalty_j t_j^2.
+
+    The events k of row i have the logits o_ik + a_i't + x_ik b_i't'.  Losses of rows left out are
+    those of one step of Newton's method without the row, which costs no further fit (Rad and Maleki
+    2020); with `part`, the number of the part of each row ``[n]``, without all rows of its part.
+
+    Args:
+        features: a, ``[n, A]``.
+        happened: whether the event of each row happened, ``[n]``; or of each of K events, whose
+            mean loss counts, ``[n, K]``, a share from 0 to 1.
+        weights: how much each row counts, ``[n]``.
+        penalty: strengths ``[A + B]``; 0 if there are none.
+        start: of the search; 0 if it is not given.
+        offset: o, of the shape of `happened`.
+        part: the number of the part of each row, or None.
+        slopes: b and x.
+    """
+    n, share = len(weights), weights / weights.sum()
+    y = np.asarray(happened, float).reshape(n, -1)
+    o = np.zeros_like(y) if offset is None else offset.reshape(n, -1)
+    b, x = (np.zeros((n, 0)), np.ones((n, 1))) if slopes is None else slopes
+    k, powers = features.shape[1], (np.ones_like(x), x, x**2)
+    penalty = np.zeros(k + b.shape[1]) if penalty is None else penalty
+    scale = np.append(np.mean(features**2, axis=0), np.mean(b**2, axis=0) * np.mean(x**2))
+    ridge = np.diag(2 * penalty + _RIDGE * np.maximum(scale, 1e-4 * scale.max()))
+
+    def change(t: np.ndarray, rows: slice | np.ndarray = slice(None)) -> np.ndarray:
+        return (features[rows] @ t[:k])[:, None] + (b[rows] @ t[k:])[:, None] * x[rows]
+
+    def losses(logits: np.ndarray) -> np.ndarray:
+        # Without a difference of large numbers where an event or its opposite was certain.
+        certain = np.maximum(logits, 0.0) - y * logits
+        return np.mean(certain + np.log1p(np.exp(-np.abs(logits))), axis=1)
+
+    def curvature(h: np.ndarray, rows: slice | np.ndarray = slice(None)) -> np.ndarray:
+        f, s, (h0, h1, h2) = features[rows], b[rows], h[:, rows, None]
+        corner = (f * h1).T @ s
+        return np.block([[(f * h0).T @ f, corner], [corner.T, (s * h2).T @ s]]) + ridge
+
+    def derivatives(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means over the events of a row of both derivatives times x^j, times its share."""
+        p = np.where(logits >= 0, 1.0, np.exp(-np.abs(logits))) / (1 + np.exp(-np.abs(logits)))
+        both = p - y, p * (1 - p)
+        g, h = (np.stack([share * np.mean(z * power, axis=1) for power in powers]) for z in both)
+        return g, h
+
+    t, converged = np.zeros(len(penalty)) if start is None else start, False
+    logits = o + change(t)
+    least = float(share @ losses(logits) + penalty @ t**2)
+    for _ in range(_MOST_STEPS):
+        g, h = derivatives(logits)
+        slope = np.concatenate([features.T @ g[0], b.T @ g[1]]) + 2 * penalty * t
+        step = -np.linalg.solve(curvature(h), slope)
+        decrement, length, new = -float(slope @ step), 1.0, np.inf
+        if decrement < _DECREMENT:
+            converged = True
+            break
+        # Halved until the loss falls by a tenth of what the slope promises.
+        while length > 1e-6:
+            trial = t + length * step
+            moved = o + change(trial)
+            new = float(share @ losses(moved) + penalty @ trial**2)
+            if new <= least - 0.1 * length * decrement:
+                break
+            length /= 2
+        if not new < least:
+            converged = decrement < 1e-8
+            break
+        t, logits, least = trial, moved, new
+    g, h = derivatives(logits)
+    if part is None:
+        a, c = _moves_alone(features, b, np.linalg.inv(curvature(h)), g, h)
+        moves = a[:, None] + c[:, None] * x
+    else:
+        moves = np.zeros((n, x.shape[1]))
+        for left_out in range(part.max() + 1):
+            inside = part == left_out
+            slope = np.concatenate([features[inside].T @ g[0, inside], b[inside].T @ g[1, inside]])
+            moves[inside] = change(np.linalg.solve(curvature(h, ~inside), slope), inside)
+    # If all decisions are right, larger numbers are always better.
+    right = np.where(y == 1, logits > 0, (y == 0) & (logits < 0))
+    return Regression(t, converged and not bool(np.all(right)), losses(logits + moves))
+
+
+def _moves_alone(
+    features: np.ndarray, b: np.ndarray, inverse: np.ndarray, g: np.ndarray, h: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """How a'step and b'step of each row move if it is left out alone, ``[n]``.
+
+    With the features F = (a, b) of a row, its gradient F'g, its curvature F'CF, and M = F H^{-1} F'
+    the step is F (H - F'CF)^{-1} F'g = M (1 - C M)^{-1} g.
+    """
+    k = features.shape[1]
+    of_features, of_slopes = features @ inverse[:k], b @ inverse[k:]
+    m00, m01 = np.sum(of_features[:, :k] * features, axis=1), np.sum(of_features[:, k:] * b, axis=1)
+    m11 = np.sum(of_slopes[:, k:] * b, axis=1)
+    # 1 - C M, and its inverse times g.
+    d00, d01 = 1 - h[0] * m00 - h[1] * m01, -h[0] * m01 - h[1] * m11
+    d10, d11 = -h[1] * m00 - h[2] * m01, 1 - h[1] * m01 - h[2] * m11
+    determinant = np.maximum(d00 * d11 - d01 * d10, 1e-3)
+    g0, g1 = (d11 * g[0] - d01 * g[1]) / determinant, (d00 * g[1] - d10 * g[0]) / determinant
+    return m00 * g0 + m01 * g1, m01 * g0 + m11 * g1
+
+
+def natural_spline(
+    xp: ModuleType, x: ArrayT, knots: ArrayT, values: ArrayT, curvatures: ArrayT
+) -> ArrayT:
+    """The natural cubic spline at x ``[n]``, linear beyond its knots ``[k]``.
+
+    Values and second derivatives at the knots are ``[k, …]``; the result is ``[n, …]``.
+    """
+    inside = xp.clip(x, knots[0], knots[-1])
+    i = xp.clip(xp.searchsorted(knots, inside) - 1, 0, knots.shape[0] - 2)
+    width = knots[i + 1] - knots[i]
+    # Fractions of the way to the two knots; beyond the ends the slope there goes on.
+    b = (inside - knots[i]) / width
+    a = 1 - b
+    cubic_a, cubic_b = (a**3 - a) * width**2 / 6, (b**3 - b) * width**2 / 6
+    slope_a = -1 / width, -(3 * a**2 - 1) * width / 6
+    slope_b = 1 / width, (3 * b**2 - 1) * width / 6
+    beyond = x - inside
+    of_values = a + beyond * slope_a[0], b + beyond * slope_b[0]
+    of_curvatures = cubic_a + beyond * slope_a[1], cubic_b + beyond * slope_b[1]
+    axes = (slice(None), *[None] * (values.ndim - 1))
+    return (
+        of_values[0][axes] * values[i]
+        + of_values[1][axes] * values[i + 1]
+        + of_curvatures[0][axes] * curvatures[i]
+        + of_curvatures[1][axes] * curvatures[i + 1]
+    )
+
+
+def smooth_basis(knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Natural splines with knots ``[k]``: their values and second derivatives there, ``[k, k]``.
+
+    The first two are 1 and x, and of all others the integral of f_i'' f_j'' is 1 if i = j, else 0.
+    """
+    k, width = len(knots), np.diff(knots)
+    differences = np.zeros((k - 2, k))
+    overlaps = np.zeros((k - 2, k - 2))
+    for i in range(k - 2):
+        a, b = 1 / width[i], 1 / width[i + 1]
+        differences[i, i : i + 3] = a, -a - b, b
+        overlaps[i, i] = (width[i] + width[i + 1]) / 3
+        if i:
+            overlaps[i, i - 1] = overlaps[i - 1, i] = width[i] / 6
+    second = np.linalg.solve(overlaps, differences)
+    roughness = differences.T @ second
+    sizes, directions = np.linalg.eigh(roughness)
+    # Two eigenvalues are 0, those of straight lines.
+    rough = directions[:, 2:] / np.sqrt(np.maximum(sizes[2:], 1e-300))
+    values = np.concatenate([np.ones((k, 1)), knots[:, None], rough], axis=1)
+    inner = second @ values
+    return values, np.concatenate([np.zeros((1, k)), inner, np.zeros((1, k))])
