@@ -25,12 +25,13 @@ class Distribution(ABC):
     `standard_deviation`, and `log_prob` where it has a density.  Every other method and attribute
     has a default.  Inside a kernel or a closed form the same class stands for *one* prediction, and
     its arrays have no batch axis.  Methods are written for a batch: of one prediction they are
-    called with a batch of one.  A direct subclass of
-    Distribution is registered as a pytree, by `jax.tree_util.register_dataclass`; a subclass of a
-    family, such as `Univariate`, is one by itself.
+    called with a batch of one.  A direct subclass of Distribution is registered as a pytree, by
+    `jax.tree_util.register_dataclass`; a subclass of a family, such as `Univariate`, is one by
+    itself.
 
     A number for a parameter of shape "n" is shared by all predictions, if another parameter says
-    how many these are.  The length of a batch is n.
+    how many these are, but in a direct subclass that `register_dataclass` has registered, whose
+    constructor jax calls.  The length of a batch is n.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
