@@ -333,7 +333,7 @@ def impossible_row(model: Model, rows: np.ndarray) -> str | None:
         return None
     row = int(rows[is_zero.argmax()])
     label = model.targets[row] if model.classes is None else model.classes[model.targets[row]]
-    cell = model.table.place_of(model.target, row)
+    cell = model.table.cell_name(model.target, row)
     return f"{cell}: {label} had the probability 0, and that alone is infinite evidence."
 
 

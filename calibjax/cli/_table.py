@@ -57,7 +57,7 @@ class FileTable(Table):
     def say(self, message: str) -> None:
         typer.echo(message, err=True)
 
-    def place_of(self, name: str, row: int) -> str:
+    def cell_name(self, name: str, row: int) -> str:
         path = self.path if self.paths is None else self.paths[row]
         return f"{path}, column {name}, row {self.row_numbers[row]}"
 

@@ -51,8 +51,8 @@ def as_numpy(name: str, value: Any) -> np.ndarray:
     if array.ndim == 0:
         raise TypeError(f"{name} must be an array, a list or a frame, got {_described(value)}.")
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
-        place = tuple(np.argwhere(np.ma.getmaskarray(value))[0].tolist())
-        raise ValueError(f"{name} must not have missing values; {_where(place)} is masked.")
+        index = tuple(np.argwhere(np.ma.getmaskarray(value))[0].tolist())
+        raise ValueError(f"{name} must not have missing values; {_where(index)} is masked.")
     if array.dtype.kind in "OT":
         return _from_objects(name, array)
     if array.dtype.kind == "f":
@@ -106,30 +106,30 @@ def _as_float(value: Any) -> float:
 
 def _from_objects(name: str, array: np.ndarray) -> np.ndarray:
     """An array of Python objects as strings, truth values or integers if all are, else floats."""
-    for place, item in np.ndenumerate(array):
+    for index, item in np.ndenumerate(array):
         if isinstance(item, (list, tuple)) or bool(getattr(item, "shape", None)):
             raise TypeError(
-                f"{name} must hold either numbers or strings; {_where(place)} is "
+                f"{name} must hold either numbers or strings; {_where(index)} is "
                 f"{_described(item)}: numpy.stack(list({name})) makes one array of all rows."
             )
         if is_missing(item):
-            raise ValueError(f"{name} must not have missing values; {_where(place)} is {item}.")
+            raise ValueError(f"{name} must not have missing values; {_where(index)} is {item}.")
     if all(isinstance(item, str) for item in array.flat):
         return np.array(array.tolist())
-    for place, item in np.ndenumerate(array):
+    for index, item in np.ndenumerate(array):
         try:
             float(item)
         except (TypeError, ValueError):
             raise TypeError(
-                f"{name} must hold either numbers or strings; {_where(place)} is {repr(item)[:60]}."
+                f"{name} must hold either numbers or strings; {_where(index)} is {repr(item)[:60]}."
             ) from None
     # Integers of pandas may be objects, and a float does not hold a long one.
     kept = np.array(array.tolist())
     return kept if kept.dtype.kind in "biu" else array.astype(float)
 
 
-def _where(place: tuple[int, ...]) -> str:
-    row, *column = place
+def _where(index: tuple[int, ...]) -> str:
+    row, *column = index
     return f"row {row}" + "".join(f", column {number}" for number in column)
 
 

@@ -67,19 +67,19 @@ class Names:
     def __init__(self, names: Sequence[Any]) -> None:
         self._texts = [text_of(name) for name in names]
         keys = [key_of(name) for name in names]
-        self._of_texts, self._of_keys = _places(self._texts), _places(keys)
+        self._of_texts, self._of_keys = _indices(self._texts), _indices(keys)
         self.have_numbers = any(isinstance(key, Decimal) for key in keys)
 
-    def place(self, label: Any) -> int | None:
-        """The place of the name that a label is; None if it is none, or may be two of them."""
+    def index(self, label: Any) -> int | None:
+        """The index of the name that a label is; None if it is none, or may be two of them."""
         key = key_of(label)
-        place = self._of_texts.get(text_of(label), self._of_keys.get(key))
-        if place is None and key in _TRUTHS and {Decimal(0), Decimal(1)} <= self._of_keys.keys():
+        index = self._of_texts.get(text_of(label), self._of_keys.get(key))
+        if index is None and key in _TRUTHS and {Decimal(0), Decimal(1)} <= self._of_keys.keys():
             return self._of_keys[Decimal(_TRUTHS.index(str(key)))]
-        return place
+        return index
 
     def other_readings(self, counts: Sequence[int], ordered: bool) -> dict[int, tuple[int, str]]:
-        """What numbers mean if they do not count the classes: the place of a class, and why.
+        """What numbers mean if they do not count the classes: the index of a class, and why.
 
         Args:
             counts: numbers 0 … m-1.
@@ -99,11 +99,11 @@ class Names:
                 return {x: (keys.index(pair[x]), f"since {x} means {pair[x]}") for x in counts}
         if ordered:
             return {}
-        by_alphabet = sorted(range(2), key=lambda place: self._texts[place].casefold())
+        by_alphabet = sorted(range(2), key=lambda index: self._texts[index].casefold())
         return {x: (by_alphabet[x], "by the alphabet") for x in counts}
 
 
-def _places(items: Sequence[Key]) -> dict[Key, int]:
-    """The places of items that come once."""
+def _indices(items: Sequence[Key]) -> dict[Key, int]:
+    """The indices of items that come once."""
     count = Counter(items)
-    return {item: place for place, item in enumerate(items) if count[item] == 1}
+    return {item: index for index, item in enumerate(items) if count[item] == 1}

@@ -14,15 +14,15 @@ from calibjax.intervals import Sampling
 
 # Cells of similar predictions: so many bins of the location, and of the spread.
 _BINS = 5
-# Normal scores of places closer to 0 or 1 are no larger.
-_LEAST_PLACE = 1e-5
+# Normal scores of PITs closer to 0 or 1 are no larger.
+_LEAST_PIT = 1e-5
 _COSINES = 4
 # Shares of the probability in central intervals whose coverage is told.
 _COVERAGES = 0.9, 0.5
 
 
 def directions_of_numbers(
-    places: np.ndarray,
+    pits: np.ndarray,
     locations: np.ndarray,
     spreads: np.ndarray,
     sampling: Sampling,
@@ -31,12 +31,12 @@ def directions_of_numbers(
 ) -> list[Direction]:
     """Whether predictions of numbers are too high or low, and too narrow or too wide.
 
-    If the model is calibrated, places U are uniform, so that 2 U - 1 has the mean 0 and the
+    If the model is calibrated, PITs U are uniform, so that 2 U - 1 has the mean 0 and the
     variance 1 / 3, and |2 U - 1| the mean 1 / 2 and the variance 1 / 12.  No single target counts
     much for them.
 
     Args:
-        places: U = F(y) of each row, drawn evenly where a range of it is known, ``[n]``.
+        pits: U = F(y) of each row, drawn evenly where a range of it is known, ``[n]``.
         locations: predicted locations ``[n]``.
         spreads: predicted spreads ``[n]``.
         sampling: how rows count.
@@ -45,10 +45,10 @@ def directions_of_numbers(
     """
     from scipy.special import ndtr, ndtri
 
-    shares, sides = sampling.shares(), 2 * places - 1
-    scores = np.asarray(ndtri(np.clip(places, _LEAST_PLACE, 1 - _LEAST_PLACE)))
+    shares, sides = sampling.shares(), 2 * pits - 1
+    scores = np.asarray(ndtri(np.clip(pits, _LEAST_PIT, 1 - _LEAST_PIT)))
     cells = _bins(locations) * _BINS + _bins(spreads)
-    before = pairs_in_cells(_residuals(places, scores), cells, shares)
+    before = pairs_in_cells(_residuals(pits, scores), cells, shares)
 
     def explained(mended: np.ndarray) -> float:
         after = pairs_in_cells(_residuals(ndtr(mended), mended), cells, shares)
@@ -60,7 +60,7 @@ def directions_of_numbers(
     return [
         Direction(
             "too low" if of_location > 0 else "too high",
-            *_location_in_words(places, of_location > 0, shares, means, levels),
+            *_location_in_words(pits, of_location > 0, shares, means, levels),
             of_location,
             explained(scores - middle),
         ),
@@ -73,9 +73,9 @@ def directions_of_numbers(
     ]
 
 
-def _residuals(places: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Features of places, each with mean 0 and variance 1 if these are uniform, ``[n, f]``."""
-    angles = np.pi * places[:, None] * np.arange(1, _COSINES + 1)
+def _residuals(pits: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Features of PITs, each with mean 0 and variance 1 if these are uniform, ``[n, f]``."""
+    angles = np.pi * pits[:, None] * np.arange(1, _COSINES + 1)
     moments = np.stack([scores, (np.square(scores) - 1) / 2**0.5], axis=1)
     return np.concatenate([moments, 2**0.5 * np.cos(angles)], axis=1)
 
@@ -86,7 +86,7 @@ def _bins(x: np.ndarray) -> np.ndarray:
 
 
 def _location_in_words(
-    places: np.ndarray,
+    pits: np.ndarray,
     is_low: bool,
     shares: np.ndarray,
     means: tuple[np.ndarray, np.ndarray] | None,
@@ -101,7 +101,7 @@ def _location_in_words(
         if (observed > predicted) == is_low:
             return predicted, observed, _means_in_words(predicted, observed)
     level = 0.5 if levels is None else float(levels[np.argmin(np.abs(levels - 0.5))])
-    above = float(shares @ (places > level))
+    above = float(shares @ (pits > level))
     of_level = "predicted medians" if level == 0.5 else f"quantiles of level {level:.3g}"
     details = f"{above:.1%} of the targets lie above the {of_level}, predicted {1 - level:.1%}"
     return 1 - level, above, details

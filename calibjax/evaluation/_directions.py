@@ -30,7 +30,7 @@ def directions_of(
     In NumPy: compiling it would take longer than it takes.
 
     Args:
-        key: the key of the measures, whose places of targets it sees too.
+        key: the key of the measures, whose randomised PITs it sees too.
         data: n predictions and targets.
         temperature: the one that suits the rows best, or None.
         impossible: numbers of rows that do not count, as their targets had probability 0.
@@ -57,10 +57,10 @@ def directions_of(
 
 def _of_numbers(key: jax.Array, data: Data, counts: np.ndarray) -> list[Direction]:
     n = counts.size
-    places, locations, spreads = (
+    pits, locations, spreads = (
         np.asarray(x, np.float64)[:n] for x in (pit(key, data), *_locations_and_spreads(data))
     )
-    counts = counts & np.isfinite(places) & np.isfinite(locations) & np.isfinite(spreads)
+    counts = counts & np.isfinite(pits) & np.isfinite(locations) & np.isfinite(spreads)
     means = levels = None
     if isinstance(data.predictions, Quantiles):
         levels = np.asarray(data.predictions.levels)
@@ -71,7 +71,7 @@ def _of_numbers(key: jax.Array, data: Data, counts: np.ndarray) -> list[Directio
             means = both
     sampling = Sampling.of_data(data).of_rows(counts)
     return directions_of_numbers(
-        places[counts], locations[counts], spreads[counts], sampling, means, levels
+        pits[counts], locations[counts], spreads[counts], sampling, means, levels
     )
 
 

@@ -79,8 +79,8 @@ def evaluate(
             exact targets are left out.  Beside survival curves, times and events: a structured
             array of scikit-survival, or two columns, of which one holds 1 or True where there was
             an event.
-        data: in place of both, a frame of pandas, Polars or Arrow, a mapping of names to arrays, or
-            a dataset of xarray, whose rows are the places of its target; beside an array of a
+        data: instead of both, a frame of pandas, Polars or Arrow, a mapping of names to arrays, or
+            a dataset of xarray, whose rows are the cells of its target; beside an array of a
             mapping may stand the names of its dimensions, ``(("time", "member"), array)``.
         target: the column of targets.  One of probs, prob, mean with sd, quantiles, draws, and
             survival says where the predictions are.

@@ -163,8 +163,8 @@ def _rows_of_groups(groups: Groups, n: int) -> Iterator[tuple[str, np.ndarray]]:
 
 def _chosen(data: Data, rows: np.ndarray, size: int) -> Data:
     """These rows, and copies of the last one, which are masked."""
-    places = np.concatenate([rows, np.full(size - rows.size, rows[-1])])
-    found: Data = jax.tree.map(lambda x: x[places], data)
+    indices = np.concatenate([rows, np.full(size - rows.size, rows[-1])])
+    found: Data = jax.tree.map(lambda x: x[indices], data)
     return found.replace(where=np.arange(size) < rows.size)
 
 
@@ -196,9 +196,9 @@ def columns_of_segments(
             f"groups must be columns, or names among the groups of evaluate, {list(levels)}, got "
             f"{list(names)}."
         )
-    codes, places = np.asarray(result.codes), list(levels)
+    codes, columns = np.asarray(result.codes), list(levels)
     return {
-        name: np.array([*levels[name], None], object)[codes[:, places.index(name)]]
+        name: np.array([*levels[name], None], object)[codes[:, columns.index(name)]]
         for name in names
     }
 

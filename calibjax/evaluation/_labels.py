@@ -14,9 +14,9 @@ Needs = Literal["classes", "event", "distribution"]
 
 
 class Labels(NamedTuple):
-    """The places ``0 … m-1`` of labels ``[n]``, int32, and the names of the classes or None."""
+    """The indices ``0 … m-1`` of labels ``[n]``, int32, and the names of the classes or None."""
 
-    places: np.ndarray
+    indices: np.ndarray
     classes: list[Any] | None
 
 
@@ -60,31 +60,31 @@ def read_labels(
     n_classes = predictions.n_labels or 0
     column = _Column(targets, n_classes)
     if names is None:
-        places = _numbers(column, f"labels 0 … {n_classes - 1}", n_classes, "classes")
-        return _of_rows(Labels(column.spread(places), None), predictions)
+        indices = _numbers(column, f"labels 0 … {n_classes - 1}", n_classes, "classes")
+        return _of_rows(Labels(column.spread(indices), None), predictions)
     column.check_exact()
     known, among = Names(names), f"labels among classes {shortened(names)}"
-    found = [known.place(value) for value in column.values]
-    if known.have_numbers or any(place is not None for place in found):
+    found = [known.index(value) for value in column.values]
+    if known.have_numbers or any(index is not None for index in found):
         may_count = all(number_of(value) in range(n_classes) for value in column.values)
         hint = ": if labels count the classes from 0, write the names" if may_count else ""
         numbers = [number_of(value) for value in column.values]
         if [number_of(name) for name in names] == list(range(n_classes)) and n_classes in numbers:
             hint = ": if labels count the classes from 1, subtract 1"
-        column.check((place is not None for place in found), among, hint)
-        places = [place for place in found if place is not None]
+        column.check((index is not None for index in found), among, hint)
+        indices = [index for index in found if index is not None]
     else:
         expected = f"{among}, or 0 … {n_classes - 1}"
-        places = _numbers(column, expected, n_classes, None if ordered else "classes")
-        for number, (other, why) in known.other_readings(places, ordered).items():
+        indices = _numbers(column, expected, n_classes, None if ordered else "classes")
+        for number, (other, why) in known.other_readings(indices, ordered).items():
             column.check(
-                (place != number or place == other for place in places),
+                (index != number or index == other for index in indices),
                 f"{among}, since numbers have two readings",
                 f", which may be {names[number]!r}, counting from 0, or {names[other]!r}, {why}: "
                 "write the names",
             )
     is_counted = list(names) == list(range(n_classes))
-    labels = Labels(column.spread(places), None if is_counted else list(names))
+    labels = Labels(column.spread(indices), None if is_counted else list(names))
     return _of_rows(labels, predictions)
 
 
@@ -105,8 +105,8 @@ def read_events(targets: np.ndarray, event: str | None = None) -> Labels:
     for pair in EVENTS:
         if set(keys) <= set(pair):
             has_names = pair[1] not in (Decimal(1), "true")
-            places = column.spread(pair.index(key) for key in keys)
-            return Labels(places, list(pair) if has_names else None)
+            indices = column.spread(pair.index(key) for key in keys)
+            return Labels(indices, list(pair) if has_names else None)
     column.check_whole("labels 0 … 1")
     expected = "labels 1 of an event and 0 of its absence"
     needs: Needs | None = "event" if len(keys) <= 2 else None
@@ -117,10 +117,10 @@ def _of_rows(labels: Labels, predictions: Distribution) -> Labels:
     """The labels; a LabelError if one is an option that its row does not have."""
     if predictions.ragged:
         has_option = np.asarray(predictions.parameter("probs")) > 0
-        wrong = np.flatnonzero(~has_option[np.arange(len(has_option)), labels.places])
+        wrong = np.flatnonzero(~has_option[np.arange(len(has_option)), labels.indices])
         if wrong.size:
             row, names = int(wrong[0]), labels.classes or range(has_option.shape[1])
-            got = f"{names[labels.places[row]]}, with {has_option[row].sum()} options"
+            got = f"{names[labels.indices[row]]}, with {has_option[row].sum()} options"
             raise LabelError("options of their rows", got, row)
     return labels
 
@@ -167,15 +167,15 @@ class _Column:
             )
         if targets.ndim != 1:
             raise LabelError("labels [n]", f"shape {shape}")
-        self.values, self._rows, self._places = np.unique(
+        self.values, self._rows, self._inverse = np.unique(
             targets, return_index=True, return_inverse=True
         )
         if targets.dtype.kind == "f":
             self.check(np.isfinite(self.values), "labels")
 
     def spread(self, of_values: Iterable[int]) -> np.ndarray:
-        """The place of each value as the place of each label ``[n]``."""
-        return np.array(list(of_values), np.int32)[self._places]
+        """The index of each value as the index of each label ``[n]``."""
+        return np.array(list(of_values), np.int32)[self._inverse]
 
     def check(
         self, valid: Iterable[bool], expected: str, hint: str = "", needs: Needs | None = None
@@ -215,7 +215,7 @@ def labels_in_python(
     columns: list[Any] | None,
     predictions: Distribution,
 ) -> Labels:
-    """The places of labels, and the names of the classes.
+    """The indices of labels, and the names of the classes.
 
     Args:
         targets: labels of any kind.
@@ -240,9 +240,9 @@ def labels_in_python(
             return read_events(targets)
         return read_labels(targets, names, predictions, ordered=classes is not None)
     except LabelError as error:
-        place = ", got" if error.row is None else f"; row {error.row} is"
+        where = ", got" if error.row is None else f"; row {error.row} is"
         advice = _advice(error, targets, names)
-        raise ValueError(f"targets must be {error.expected}{place} {error.got}{advice}.") from None
+        raise ValueError(f"targets must be {error.expected}{where} {error.got}{advice}.") from None
 
 
 def _advice(error: LabelError, targets: np.ndarray, names: list[Any] | None) -> str:

@@ -23,7 +23,7 @@ class Measure:
         if_calibrated: where it would lie, with the same probability, if targets were drawn from the
             predictions, or twice its mean; or None.
         pvalue: for a measure of calibration, how often such targets show at least as much; or None.
-        note: words in place of all but the value, such as which rows have no number; or None.
+        note: words instead of all but the value, such as which rows have no number; or None.
     """
 
     value: float

@@ -155,9 +155,9 @@ def _number_measures(
         found["squared error / variance"] = mean_measure(
             ratios, confidence_level, sampling, 0.0, 1.0, row_names=row_names
         )
-    place = np.asarray(pit(key, data))[:n]
-    covered = np.abs(2 * place - 1) <= COVERAGE
-    unknown = unknown_rows(place, row_names)
+    pits = np.asarray(pit(key, data))[:n]
+    covered = np.abs(2 * pits - 1) <= COVERAGE
+    unknown = unknown_rows(pits, row_names)
     found[_coverage_name(COVERAGE)] = unknown or share_measure(
         covered, COVERAGE, confidence_level, sampling
     )
@@ -169,10 +169,10 @@ def _ratios_to_variance(
 ) -> np.ndarray:
     """Numbers of rows whose mean is 1 on average if the squared errors are as predicted.
 
-    The variance v of S draws from a law with the variance s^2 is s^2 (1 - 1/S) on average, and the
-    squared error of their mean s^2 (1 + 1/S).  The mean of their ratios is larger than that of the
-    laws, as a small v is in the denominator; so the mean of the squares is divided by that of
-    v (S + 1) / (S - 1), and the numbers of rows are those of its linear expansion.
+    The variance v of S draws from a distribution with the variance s^2 is s^2 (1 - 1/S) on average,
+    and the squared error of their mean s^2 (1 + 1/S).  The mean of their ratios is larger than that
+    of the distributions, as a small v is in the denominator; so the mean of the squares is divided
+    by that of v (S + 1) / (S - 1), and the numbers of rows are those of its linear expansion.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         if not isinstance(predictions, Empirical) or predictions.weights is not None:
@@ -221,12 +221,12 @@ def _quantile_measures(
         covered, coverage = up_to[:, -1] & ~below[:, 0], levels[-1] - levels[0]
         found[_coverage_name(coverage)] = share(covered, coverage, most=not ends_are_hit)
     n_shown = min(len(levels), _MOST_LEVELS)
-    for place in np.linspace(0, len(levels) - 1, n_shown).round().astype(int):
-        level, is_hit = levels[place], np.any(below[:, place] != up_to[:, place])
+    for k in np.linspace(0, len(levels) - 1, n_shown).round().astype(int):
+        level, is_hit = levels[k], np.any(below[:, k] != up_to[:, k])
         name = f"level {level:.4g}"
-        found[f"share below {name}"] = share(below[:, place], level, least=not is_hit)
+        found[f"share below {name}"] = share(below[:, k], level, least=not is_hit)
         if is_hit:
-            found[f"share up to {name}"] = share(up_to[:, place], level, most=False)
+            found[f"share up to {name}"] = share(up_to[:, k], level, most=False)
     return found
 
 

@@ -20,7 +20,7 @@ def read_lifetimes(predictions: Any, targets: Any) -> tuple[Any, Any]:
             of them; or `Between`, or times that are all of events.
 
     Raises:
-        TypeError: curves are an array, which does not say the times, or stand in place of targets.
+        TypeError: curves are an array, which does not say the times, or stand for targets.
         ValueError: it is not clear which column says whether there was an event, or curves and
             targets have other rows.
     """
@@ -103,7 +103,7 @@ def _two_columns(targets: Any) -> dict[str, Any] | None:
 
 
 def _no_events(columns: dict[str, np.ndarray]) -> str:
-    """What to pass in place of columns without truth values, whose values may be names."""
+    """What to pass instead of columns without truth values, whose values may be names."""
     values = {name: np.unique(x).tolist() for name, x in columns.items()}
     name = min(values, key=lambda name: len(values[name]))
     shown = ", ".join(map(repr, values[name][:3])) + (", …" if len(values[name]) > 3 else "")

@@ -7,7 +7,7 @@ import numpy as np
 
 from calibjax.segments import first_of
 
-# Below it whole numbers have all their digits, in place of a power of ten.
+# Below it whole numbers have all their digits, instead of a power of ten.
 _LARGE = 1e6
 # Words name so many rows, and count the others.
 _MOST_ROWS = 5

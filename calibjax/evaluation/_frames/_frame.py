@@ -83,11 +83,11 @@ class Variable:
 
 @dataclasses.dataclass(frozen=True)
 class Grid(PythonTable):
-    """Arrays with named dimensions, whose rows are the places of the targets.
+    """Arrays with named dimensions, whose rows are the cells of the targets.
 
     Args:
         variables: the arrays by their names; one that has the name of its only dimension says what
-            the places there are called.
+            the items along it are called.
         target: the array of targets.
         dims: the dimensions of the targets, which are the rows.
         sizes: how long all dimensions are.
@@ -100,13 +100,13 @@ class Grid(PythonTable):
 
     @staticmethod
     def of(variables: dict[str, Variable], target: str | None) -> "Grid":
-        """All places of the targets."""
+        """All cells of the targets."""
         sizes: dict[str, int] = {}
         for name, variable in variables.items():
             for dim, size in zip(variable.dims, variable.values.shape, strict=True):
                 if sizes.setdefault(dim, size) != size:
                     raise ValueError(
-                        f"data, variable {name}: expected {sizes[dim]} places along {dim} as in "
+                        f"data, variable {name}: expected {sizes[dim]} items along {dim} as in "
                         f"other variables, got {size}."
                     )
         for dim, size in sizes.items():
@@ -137,9 +137,9 @@ class Grid(PythonTable):
         shape = [self.sizes[dim] if dim in present else 1 for dim in dims]
         within = [self.sizes[dim] for dim in others]
         values = variable.values.transpose(axes).reshape(*shape, *within)
-        places = [self.sizes[dim] for dim in dims]
-        full = np.broadcast_to(values, [*places, *within])
-        return full.reshape(math.prod(places), *within)[self.rows]
+        shape_of_rows = [self.sizes[dim] for dim in dims]
+        full = np.broadcast_to(values, [*shape_of_rows, *within])
+        return full.reshape(math.prod(shape_of_rows), *within)[self.rows]
 
     def _kept(self, kept: np.ndarray) -> Self:
         return dataclasses.replace(self, rows=self.rows[kept])
@@ -161,18 +161,18 @@ class Grid(PythonTable):
         )
 
     def names_within(self, name: str) -> list[Any] | None:
-        """The places along the dimension that targets do not have, such as levels or classes."""
+        """The items along the dimension that targets do not have, such as levels or classes."""
         others = self._within(name) if name in self.variables else []
         if len(others) != 1 or others[0] not in self.variables:
             return None
         return [text_of(x) for x in self.variables[others[0]].values]
 
-    def place_of(self, name: str, row: int) -> str:
+    def cell_name(self, name: str, row: int) -> str:
         shape = [self.sizes[dim] for dim in self.dims]
-        places = np.unravel_index(self.rows[row], shape)
+        indices = np.unravel_index(self.rows[row], shape)
         at = [
-            f"{dim} {text_of(self.variables[dim].values[place])}"
-            for dim, place in zip(self.dims, places, strict=True)
+            f"{dim} {text_of(self.variables[dim].values[index])}"
+            for dim, index in zip(self.dims, indices, strict=True)
         ]
         return f"{self.source}, variable {name}, {', '.join(at)}"
 

@@ -67,7 +67,7 @@ class Table(abc.ABC):
         """What each row is called, among the rows of all sources."""
         return self.row_numbers
 
-    def place_of(self, name: str, row: int) -> str:
+    def cell_name(self, name: str, row: int) -> str:
         """What errors call a row of a column."""
         return f"{self.source}, column {name}, row {self.row_numbers[row]}"
 
@@ -181,7 +181,7 @@ class Table(abc.ABC):
 
         Args:
             name: the column.
-            absent: which numbers rows do not have, ``[n, m]``, in whose place are zeros; None if
+            absent: which numbers rows do not have, ``[n, m]``, which are zeros then; None if
                 all have the same.
         """
         values = self._values(name, absent)
@@ -288,7 +288,7 @@ class Table(abc.ABC):
 
     def fail(self, name: str, row: int, message: str) -> Never:
         """An error at a row, which is counted from 0 here and as users count it in the message."""
-        raise ValueError(f"{self.place_of(name, row)}: {message}")
+        raise ValueError(f"{self.cell_name(name, row)}: {message}")
 
 
 def is_missing(cells: np.ndarray) -> np.ndarray:

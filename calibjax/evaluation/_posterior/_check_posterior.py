@@ -68,7 +68,7 @@ def check_posterior(
         n_resamples: the number of data sets that each p-value comes from; at least the number of
             tests divided by the level.
 
-    Simulations are paired by their places.  Where arrays of xarray have labels of simulations, they
+    Simulations are paired by their order.  Where arrays of xarray have labels of simulations, they
     are paired by these, and simulations that some lack are left out; a remark says how many.
 
     Units do not matter: each parameter is centred and scaled before it is rounded to float32.  A

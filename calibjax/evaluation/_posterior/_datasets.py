@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from calibjax._rows import Frame
+from calibjax._text import listed
 from calibjax.evaluation._posterior._inputs import (
     Parameters,
     is_labelled,
     labels_along,
-    places_along,
+    names_along,
     rounded,
 )
 
@@ -23,7 +24,7 @@ _OF_DRAWS = ("chain", "draw")
 def read_datasets(theta: Any, draws: Any) -> Parameters | None:
     """True parameters and draws by their names, of what ArviZ and xarray have; None of other draws.
 
-    A parameter with more dimensions is one for each of their places, such as "effect[Oslo]".
+    A parameter with more dimensions is one for each of their labels, such as "effect[Oslo]".
     Parameters that only the draws have are left out.
 
     Args:
@@ -64,11 +65,11 @@ def read_datasets(theta: Any, draws: Any) -> Parameters | None:
                 f"{name}: expected theta of shape {[len(values), *shape]} for {len(values)} "
                 f"posteriors, got {list(of_theta.shape)}."
             )
-        places = list(itertools.product(*rest.values()))
-        for k, place in enumerate(places):
-            called = f"{name}[{', '.join(place)}]" if place else name
-            true[called] = of_theta.reshape(len(of_theta), len(places))[:, k]
-            drawn[called] = values.reshape(*values.shape[:2], len(places))[:, :, k]
+        names = list(itertools.product(*rest.values()))
+        for k, item in enumerate(names):
+            called = f"{name}[{', '.join(item)}]" if item else name
+            true[called] = of_theta.reshape(len(of_theta), len(names))[:, k]
+            drawn[called] = values.reshape(*values.shape[:2], len(names))[:, :, k]
     name = next(iter(known))
     one = many[0][name] if found is None else found[name]
     of_draws = _labels_of_each(many) if found is None else labels_along(one, simulation)
@@ -133,35 +134,35 @@ def _simulation(draws: Any, known: Mapping[str, Any]) -> Any:
         common = [dim for dim in common if draws.sizes[dim] == n]
     if len(common) == 1:
         return common[0]
-    found = f"may be one of {_words(common)}: call it {_SIMULATION}" if common else "is missing"
+    found = f"may be one of {_listed(common)}: call it {_SIMULATION}" if common else "is missing"
     raise ValueError(
         f"draws must have chain, draw and one dimension of simulations, which {found}; "
-        f"{names[0]} has {_words(draws[names[0]].dims)}. Of n posteriors a list is taken, too."
+        f"{names[0]} has {_listed(draws[names[0]].dims)}. Of n posteriors a list is taken, too."
     )
 
 
 def _draws_of(
     dataset: Any, name: str, leading: list[Any], words: str
 ) -> tuple[np.ndarray, dict[Any, list[str]]]:
-    """Draws ``[*leading, S, …]`` of a parameter, and the places along its other dimensions."""
+    """Draws ``[*leading, S, …]`` of a parameter, and the labels along its other dimensions."""
     _check_names(dataset, [name], words)
     variable = dataset[name]
     of_draws = [dim for dim in _OF_DRAWS if dim in variable.dims]
     if "draw" not in of_draws:
         raise ValueError(
-            f"{words}, variable {name}: expected the dimension draw, got {_words(variable.dims)}."
+            f"{words}, variable {name}: expected the dimension draw, got {_listed(variable.dims)}."
         )
     rest = [dim for dim in variable.dims if dim not in (*leading, *of_draws)]
     array = variable.transpose(*leading, *of_draws, *rest).to_numpy()
     n_draws = math.prod(variable.sizes[dim] for dim in of_draws)
     shape = [variable.sizes[x] for x in leading], [variable.sizes[x] for x in rest]
-    places = {dim: places_along(variable, dim) for dim in rest}
-    return array.reshape(*shape[0], n_draws, *shape[1]), places
+    names = {dim: names_along(variable, dim) for dim in rest}
+    return array.reshape(*shape[0], n_draws, *shape[1]), names
 
 
 def _draws_of_each(many: list[Any], name: str) -> tuple[np.ndarray, dict[Any, list[str]]]:
-    """Draws ``[n, S, …]`` of a parameter of n datasets, in the order of places of the first."""
-    first, places = _draws_of(many[0], name, [], "draws[0]")
+    """Draws ``[n, S, …]`` of a parameter of n datasets, in the order of labels of the first."""
+    first, names = _draws_of(many[0], name, [], "draws[0]")
     found = []
     for k, dataset in enumerate(many):
         values, own = _draws_of(dataset, name, [], f"draws[{k}]")
@@ -170,10 +171,10 @@ def _draws_of_each(many: list[Any], name: str) -> tuple[np.ndarray, dict[Any, li
                 f"draws must have one shape of {name}, got {list(first.shape)} and, in draws[{k}]"
                 f", {list(values.shape)}."
             )
-        for axis, dim in enumerate(places):
-            values = np.take(values, _order(name, dim, places[dim], own[dim]), 1 + axis)
+        for axis, dim in enumerate(names):
+            values = np.take(values, _order(name, dim, names[dim], own[dim]), 1 + axis)
         found.append(values)
-    return np.stack(found), places
+    return np.stack(found), names
 
 
 def _labels_of_each(many: list[Any]) -> np.ndarray | None:
@@ -187,7 +188,7 @@ def _labels_of_each(many: list[Any]) -> np.ndarray | None:
 def _values_of(
     name: str, value: Any, rest: Mapping[Any, list[str]]
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """True values ``[n, …]`` in the order of the places of the draws, and labels of simulations."""
+    """True values ``[n, …]`` in the order of the labels of the draws, and labels of simulations."""
     if not is_labelled(value):
         return np.asarray(value), None
     others = [dim for dim in value.dims if dim not in rest]
@@ -195,33 +196,33 @@ def _values_of(
     if len(others) != 1 or set(dims) != set(value.dims):
         raise ValueError(
             f"theta, variable {name}: expected one dimension of simulations and "
-            f"{_words(rest)}, got {_words(value.dims)}."
+            f"{_listed(rest)}, got {_listed(value.dims)}."
         )
     array = value.transpose(*dims).to_numpy()
-    for axis, (dim, places) in enumerate(rest.items()):
+    for axis, (dim, names) in enumerate(rest.items()):
         if labels_along(value, dim) is not None:
-            array = np.take(array, _order(name, dim, places, places_along(value, dim)), 1 + axis)
+            array = np.take(array, _order(name, dim, names, names_along(value, dim)), 1 + axis)
     return array, labels_along(value, others[0])
 
 
 def _order(name: str, dim: Any, wanted: list[str], own: list[str]) -> list[int]:
-    """Where the wanted places are among those that an array has."""
+    """Where the wanted labels are among those that an array has."""
     if sorted(wanted) != sorted(own):
         raise ValueError(
-            f"{name}: expected one set of labels of {dim} in theta and draws, got {_words(wanted)} "
-            f"and {_words(own)}."
+            f"{name}: expected one set of labels of {dim} in theta and draws, got "
+            f"{_listed(wanted)} and {_listed(own)}."
         )
-    return [own.index(place) for place in wanted]
+    return [own.index(item) for item in wanted]
 
 
 def _check_names(dataset: Any, names: list[str], words: str) -> None:
     missing = [name for name in names if name not in dataset.data_vars]
     if missing:
         raise ValueError(
-            f"{words} must have the names of theta, got none called {_words(missing)}, only "
-            f"{_words(dataset.data_vars)}."
+            f"{words} must have the names of theta, got none called {_listed(missing)}, only "
+            f"{_listed(dataset.data_vars)}."
         )
 
 
-def _words(items: Any) -> str:
-    return ", ".join(map(str, items)) or "none"
+def _listed(items: Any) -> str:
+    return listed(list(items)) or "none"

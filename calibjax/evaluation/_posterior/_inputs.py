@@ -47,8 +47,8 @@ def labels_along(value: Any, dimension: Any) -> np.ndarray | None:
     return np.asarray(value.coords[dimension].to_numpy()) if has_them else None
 
 
-def places_along(value: Any, dimension: Any) -> list[str]:
-    """What the places along a dimension of an array of xarray are called."""
+def names_along(value: Any, dimension: Any) -> list[str]:
+    """What an array of xarray calls the items along a dimension."""
     labels = labels_along(value, dimension)
     return list(map(str, range(value.sizes[dimension]) if labels is None else labels))
 
@@ -72,20 +72,20 @@ def common_rows(labels: Mapping[str, np.ndarray | None]) -> dict[str, np.ndarray
     if others:
         raise ValueError(
             f"{others[0]} must have labels of simulations, as those of {names} differ; without "
-            "them, rows are paired by their places, which must be the same in all."
+            "them, rows are paired by their order, which must be the same in all."
         )
-    places = {name: {label: row for row, label in enumerate(x)} for name, x in known.items()}
+    rows = {name: {label: row for row, label in enumerate(x)} for name, x in known.items()}
     for name, order in known.items():
-        if len(places[name]) < len(order):
-            twice = next(label for row, label in enumerate(order) if places[name][label] != row)
+        if len(rows[name]) < len(order):
+            twice = next(label for row, label in enumerate(order) if rows[name][label] != row)
             raise ValueError(
                 f"{name} must have different labels of simulations, got {twice} twice."
             )
-    common = [label for label in orders[-1] if all(label in x for x in places.values())]
+    common = [label for label in orders[-1] if all(label in x for x in rows.values())]
     if not common:
         shown = "; ".join(f"{name} {listed(order)}" for name, order in known.items())
         raise ValueError(f"{names} must have labels of simulations in common, got {shown}.")
-    return {name: np.array([x[label] for label in common]) for name, x in places.items()}
+    return {name: np.array([x[label] for label in common]) for name, x in rows.items()}
 
 
 def in_words(items: Sequence[str]) -> str:
@@ -193,20 +193,20 @@ def read_observations(x: Any, dimension: Any) -> Observations:
     columns: dict[str, np.ndarray] = {}
     labels: list[np.ndarray] = []
     for name, value in parts.items():
-        places = None
+        names = None
         if is_labelled(value) and value.dims:
             first = dimension if dimension in value.dims else value.dims[0]
             value = value.transpose(first, ...)
             along = labels_along(value, first)
             labels += [] if along is None else [along]
-            places = places_along(value, value.dims[1]) if value.ndim == 2 else None
+            names = names_along(value, value.dims[1]) if value.ndim == 2 else None
             value = value.to_numpy()
         array = _array("x" if name == "x" else f"column {name} of x", value)
         if array.ndim == 1 or array.shape[1:] == (1,):
             columns[name] = array.reshape(len(array))
         else:
-            places = places or list(map(str, range(array.shape[1])))
-            columns |= {f"{name}[{place}]": array[:, k] for k, place in enumerate(places)}
+            names = names or list(map(str, range(array.shape[1])))
+            columns |= {f"{name}[{item}]": array[:, k] for k, item in enumerate(names)}
     if not columns:
         raise ValueError("x must have at least one column, got none.")
     sizes = {name: len(values) for name, values in columns.items()}

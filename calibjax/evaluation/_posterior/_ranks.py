@@ -65,7 +65,7 @@ def _factors(n_draws: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def chance_of(shift: float, spread: float, n: int, n_draws: int, rows: Any = None) -> Chance:
-    """How often right posteriors have such a shift, and such a spread, by normal laws.
+    """How often right posteriors have such a shift, and such a spread, in the normal approximation.
 
     A shift makes the spread larger, too: the p-value of the spread is 1 if the spread around the
     shift does not err to the same side, and else the larger one of both spreads.
@@ -112,22 +112,22 @@ def _deviations(pool: np.ndarray) -> tuple[float, float]:
 def chance_in_column(scores: np.ndarray, column: np.ndarray) -> float:
     """How often scores vary so much between groups of a column, in mean or in mean square.
 
-    The p-value is that of a chi-squared law, the lesser of both doubled.
+    The p-value is that of a chi-squared distribution, the lesser of both doubled.
     """
     from scipy.special import chdtrc
 
     n, n_groups = len(column), _N_GROUPS
-    levels, places = numbered(typed_column("x", column, n).values)
+    levels, codes = numbered(typed_column("x", column, n).values)
     if levels.dtype.kind != "O":
-        places = np.searchsorted(np.sort(places), places) * n_groups // n
-    counts = np.bincount(places)
+        codes = np.searchsorted(np.sort(codes), codes) * n_groups // n
+    counts = np.bincount(codes)
     n_groups = int(np.sum(counts > 0))
     if n_groups < 2:
         return 1.0
     pvalues = []
     for values in scores:
         deviations = values - np.mean(values)
-        sums = np.bincount(places, deviations)
+        sums = np.bincount(codes, deviations)
         between = np.sum(sums**2 / np.maximum(counts, 1))
         variance = np.mean(deviations**2)
         pvalues.append(float(chdtrc(n_groups - 1, between / variance)) if variance else 1.0)

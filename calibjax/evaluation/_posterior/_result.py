@@ -4,14 +4,19 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
 from calibjax._text import text_table
+from calibjax.curves import pit_curve
+from calibjax.distributions import Empirical
 from calibjax.evaluation._posterior._ranks import chance_of, normal_scores, shift_and_spread
 from calibjax.evaluation._saved import plain
 
 # With fewer simulations, a shift by half of the spread is no more than chance.
 _FEW = 20
+# Of the histograms of parameters.
+_IN_A_ROW = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +109,25 @@ class PosteriorCheck:
             ImportError: matplotlib is not installed; ``pip install 'calibjax[plot]'``.
             ValueError: the check has no rows.
         """
-        from calibjax.evaluation._posterior._picture import histograms
+        from calibjax.plot import NotebookFigure, SettledLayout, pit
 
-        return histograms(self.rows, self.level)
+        if not self.rows:
+            raise ValueError("plot needs the rows of a check of check_posterior, got none.")
+        n_across = min(len(self.rows), _IN_A_ROW)
+        n_down = -(-len(self.rows) // n_across)
+        size = 3.3 * n_across, 2.6 * n_down
+        figure = NotebookFigure(figsize=size, dpi=200, facecolor="white", layout=SettledLayout())
+        for number, (name, (true, drawn)) in enumerate(self.rows.items()):
+            drawn_as: Any = drawn
+            options: dict[str, Any] = {
+                "n_bins": min(20, self.n_draws + 1),
+                "confidence_level": 1 - self.level,
+            }
+            key = jax.random.fold_in(jax.random.key(0), number)
+            curve = pit_curve(key, Empirical(drawn_as), true, **options)
+            ax = pit(curve, ax=figure.add_subplot(n_down, n_across, number + 1))
+            ax.set_title(name, fontsize=ax.xaxis.label.get_fontsize(), loc="left")
+        return figure
 
     def _n_tests(self) -> int:
         of_each = sum(2 - (check.given_x is None) for check in self.parameters)
