@@ -19,7 +19,7 @@ from calibjax.evaluation._posterior._ranks import (
     shift_and_spread,
 )
 from calibjax.evaluation._posterior._simulations import dependence, effective_draws
-from calibjax.evaluation._saved import plain
+from calibjax.evaluation._wording import plain
 
 N, S = 250, 20
 

@@ -259,7 +259,7 @@ def test_dimensions_name_levels_and_classes():
             "one",
         ),
         ({"forecast": (("time", "place", "member"), np.ones((DAYS, 2, 2)))}, "got time, place"),
-        ({"forecast": (("time", "station", "member"), np.ones((DAYS, 2, 2)))}, "expected 3 places"),
+        ({"forecast": (("time", "station", "member"), np.ones((DAYS, 2, 2)))}, "expected 3 items"),
         ({"forecast": (("time", "station", "member"), np.ones((DAYS, PLACES)))}, "expected 3 dim"),
         ({"forecast": (("time", "station"), np.ones((DAYS, PLACES)))}, "array of two dimensions"),
         ({"observed": (("time", "height"), np.ones((DAYS, 2)))}, "got time, station, member"),

@@ -28,8 +28,7 @@ from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._neighbours import Neighbours, remarks_on_order
 from calibjax.evaluation._recalibration_check import RecalibrationCheck, recalibration_checks
 from calibjax.evaluation._remarks import Impossible, impossible_rows, remarks
-from calibjax.evaluation._saved import saved
-from calibjax.evaluation._summary import sentence, summary, verdict
+from calibjax.evaluation._summary import saved, sentence, summary, verdict
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import CalibrationTestResult
 from calibjax.intervals import Sampling

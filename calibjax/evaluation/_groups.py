@@ -15,10 +15,9 @@ from calibjax._rows import Data, bucket
 from calibjax._struct import on_host
 from calibjax._text import text_table
 from calibjax.evaluation._direction import Direction
-from calibjax.evaluation._saved import plain
-from calibjax.evaluation._wording import number
+from calibjax.evaluation._wording import number, plain
 from calibjax.hypothesis_tests import calibration_test
-from calibjax.resampling import holm
+from calibjax.resampling import as_multiple, holm
 from calibjax.segments import (
     Groups,
     Segment,
@@ -134,14 +133,14 @@ def verdicts_of_groups(
     on_host_rows = jax.tree.map(on_host, data)
     chosen = {name: _chosen(on_host_rows, rows, size) for name, rows in tested.items()}
     tests = {name: calibration_test(key, x, n_resamples=n_resamples) for name, x in chosen.items()}
-    pvalues = np.array([float(test.pvalue) for test in tests.values()])
+    pvalues = np.array([as_multiple(x.pvalue, n_resamples) for x in tests.values()])
     adjusted = holm(pvalues)
     found = [
         GroupVerdict(
             name,
             tested[name].size,
             float(test.estimate),
-            round(float(p), 6),
+            float(p),
             round(float(a), 6),
             directions(chosen[name]) if a <= level + 1e-6 else (),
         )

@@ -1,9 +1,12 @@
-"""An evaluation as text: the verdict in one sentence, and a table of numbers."""
+"""An evaluation as text: the verdict in one sentence, a table of numbers, and JSON."""
 
+import dataclasses
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from calibjax._distribution import Distribution
 from calibjax._interval_censored import Between
@@ -13,7 +16,8 @@ from calibjax.evaluation._effect import Effect, deviation_ratio
 from calibjax.evaluation._groups import segments_in_words
 from calibjax.evaluation._measures import EVENTS, MEAN_PIT, Measure
 from calibjax.evaluation._remarks import in_words
-from calibjax.evaluation._wording import interval_text, number
+from calibjax.evaluation._wording import interval_text, number, plain
+from calibjax.kernels import describe
 from calibjax.recalibration import is_end_of_range
 
 
@@ -169,6 +173,8 @@ def _equivalent(predictions: Distribution, temperature: float, low: float, high:
 
 
 _WIDTH = 88
+# Curves with more points than this are thinned in files.
+_MAX_POINTS = 1000
 BEST_TEMPERATURE = "best temperature"
 
 
@@ -217,3 +223,62 @@ def value_text(name: str, measure: Measure) -> str:
     if name == BEST_TEMPERATURE and is_end_of_range(measure.value):
         return f"{'≥' if measure.value > 1 else '≤'} {number(measure.value)}"
     return number(measure.value)
+
+
+def saved(evaluation: Any) -> dict[str, Any]:
+    """What `Evaluation.to_dict` returns."""
+    members = evaluation.test.members
+    assert members is not None
+    equivalent, best = evaluation.effect.equivalent, evaluation.effect.best_temperature
+    found = {
+        "verdict": evaluation.verdict,
+        "sentence": evaluation.sentence,
+        "remarks": evaluation.remarks,
+        "rejected": evaluation.rejected,
+        "pvalue": evaluation.pvalue,
+        "level": evaluation.level,
+        "n": evaluation.n,
+        "n_hidden": n_unknown(evaluation.targets),
+        "n_effective": evaluation.n_effective,
+        "assumes": evaluation.units or "independent rows",
+        "pvalue_of_neighbours": evaluation.pvalue_of_neighbours,
+        "pvalues_of_neighbours_in": {x.name: x.pvalue for x in evaluation.neighbours},
+        "horizon": evaluation.dependence.horizon,
+        "family": evaluation.family,
+        "classes": evaluation.classes,
+        "seed": evaluation.seed,
+        "skce": dataclasses.asdict(evaluation.effect.skce),
+        "equivalent_temperature": None
+        if equivalent is None
+        else {"value": equivalent.temperature, "interval": equivalent.confidence_interval},
+        "deviation_ratio": None if equivalent is None else equivalent.deviation_ratio,
+        "directions": [dataclasses.asdict(x) for x in evaluation.directions],
+        "impossible_rows": evaluation.impossible.rows,
+        "pvalue_without_impossible_rows": evaluation.impossible.pvalue_without,
+        "best_temperature": best,
+        "best_temperature_is_end_of_range": None if best is None else is_end_of_range(best),
+        "recalibration": None
+        if evaluation.recalibration is None
+        else dataclasses.asdict(evaluation.recalibration),
+        "measures": {name: dataclasses.asdict(m) for name, m in evaluation.measures.items()},
+        "kernels": [
+            {"kernel": describe(kernel), "estimate": e, "score": s, "pvalue": p}
+            for kernel, e, s, p in zip(
+                members.kernels, members.estimates, members.scores, members.pvalues, strict=True
+            )
+        ],
+        "segments": None if evaluation.segments is None else evaluation.segments.to_dict(),
+        "curves": {
+            name: {f.name: _thinned(getattr(curve, f.name)) for f in dataclasses.fields(curve)}
+            for name, curve in evaluation.curves.items()
+        },
+        "worst_rows": evaluation.worst_rows(),
+    }
+    return {name: plain(value) for name, value in found.items()}
+
+
+def _thinned(value: Any) -> Any:
+    """An array, or evenly spaced entries of one that is long."""
+    if np.ndim(value) != 1 or len(value) <= _MAX_POINTS:
+        return value
+    return np.asarray(value)[np.linspace(0, len(value) - 1, _MAX_POINTS).round().astype(int)]

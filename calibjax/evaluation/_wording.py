@@ -1,8 +1,9 @@
-"""Numbers, rows and classes as people read them, for sentences, tables and pictures."""
+"""Numbers, rows and classes as people and JSON read them."""
 
 import math
 from typing import Any
 
+import jax
 import numpy as np
 
 from calibjax.segments import first_of
@@ -62,3 +63,19 @@ def shown_names(classes: list[Any] | None) -> list[str] | None:
 
 def _cut(name: str) -> str:
     return name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…"
+
+
+def plain(value: Any) -> Any:
+    """Arrays as lists, numbers as Python has them, and None for what JSON has no number for."""
+    if isinstance(value, (jax.Array, np.ndarray, np.generic)):
+        array = np.asarray(value)
+        if array.dtype == np.float32:  # 0.001, and not 0.0010000000474974513
+            array = array.astype(str).astype(float)
+        value = array.tolist()
+    if isinstance(value, dict):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

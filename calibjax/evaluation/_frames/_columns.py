@@ -25,6 +25,10 @@ from calibjax.evaluation._labels import (
 _NUMBER = r"\d+\.?\d*|\.\d+"
 
 
+# The options that name columns of predictions.
+_KINDS = "probs", "prob", "mean", "quantiles", "draws", "survival"
+
+
 @dataclasses.dataclass(frozen=True)
 class Model:
     """The content of a table.
@@ -154,26 +158,22 @@ class ColumnNames:
             raise ValueError(f"{source}: expected at least {at_least} rows, got {n}.")
         return Model(table, columns, target, predictions, targets, classes, events)
 
+    def _kinds(self) -> dict[str, Any]:
+        """What says which columns hold the predictions, by the kind of these."""
+        kinds = {kind: getattr(self, kind) for kind in _KINDS}
+        return {kind: pattern for kind, pattern in kinds.items() if pattern is not None}
+
     @property
     def are_said(self) -> bool:
         """Whether anything says which columns hold the predictions."""
-        kinds = self.probs, self.prob, self.mean, self.sd, self.quantiles, self.draws, self.survival
-        return any(kind is not None for kind in kinds)
+        return bool(self._kinds()) or self.sd is not None
 
     def prediction_columns(self, table: Table) -> PredictionColumns:
         """Which columns of a table hold the predictions."""
-        kinds = {
-            "probs": self.probs,
-            "prob": self.prob,
-            "mean": self.mean,
-            "quantiles": self.quantiles,
-            "draws": self.draws,
-            "survival": self.survival,
-        }
-        given = {kind: pattern for kind, pattern in kinds.items() if pattern is not None}
+        given = self._kinds()
         if len(given) != 1:
             # Only some commands take survival curves.
-            options = ", ".join(table.option(kind) for kind in kinds if kind != "survival")
+            options = ", ".join(table.option(kind) for kind in _KINDS if kind != "survival")
             raise ValueError(
                 f"One of the options {options} must say which columns hold the predictions, got "
                 f"{len(given)} of them."

@@ -35,14 +35,20 @@ def cells_of(name: str, values: Any, at_least: int = 1) -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True)
-class PythonTable(Table):
-    """What errors call a table in Python, and how arguments are written there.
+class _Frame(Table):
+    """Columns ``[n]`` or ``[n, m]``.
 
     Args:
         rows: the number of each row among all that there were, counted from 0.
+        columns: the columns by their names.
     """
 
     rows: np.ndarray
+    columns: dict[str, np.ndarray]
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.columns)
 
     @property
     def row_numbers(self) -> np.ndarray:
@@ -61,82 +67,76 @@ class PythonTable(Table):
     def say(self, message: str) -> None:
         warnings.warn(message, stacklevel=2)
 
+    def _cells(self, name: str) -> np.ndarray:
+        return self.columns[name]
 
-@dataclasses.dataclass(frozen=True)
-class Variable:
-    """An array with the names of its dimensions."""
-
-    dims: tuple[str, ...]
-    values: np.ndarray
-
-    @staticmethod
-    def of(name: str, dims: Any, values: Any) -> "Variable":
-        named = (dims,) if isinstance(dims, str) else tuple(map(str, dims))
-        array = cells_of(name, values, at_least=0)
-        if array.ndim != len(named):
-            raise ValueError(
-                f"data, variable {name}: expected {len(named)} dimensions, {listed(named)}, got "
-                f"shape {list(array.shape)}."
-            )
-        return Variable(named, array)
+    def _kept(self, kept: np.ndarray) -> Self:
+        columns = {name: values[kept] for name, values in self.columns.items()}
+        return dataclasses.replace(self, columns=columns, rows=self.rows[kept])
 
 
 @dataclasses.dataclass(frozen=True)
-class Grid(PythonTable):
+class _Grid(_Frame):
     """Arrays with named dimensions, whose rows are the cells of the targets.
 
     Args:
-        variables: the arrays by their names; one that has the name of its only dimension says what
+        columns: the arrays by their names; one that has the name of its only dimension says what
             the items along it are called.
+        dims_of: the dimensions of each array.
         target: the array of targets.
         dims: the dimensions of the targets, which are the rows.
         sizes: how long all dimensions are.
     """
 
-    variables: dict[str, Variable]
+    dims_of: dict[str, tuple[str, ...]]
     target: str
     dims: tuple[str, ...]
     sizes: dict[str, int]
 
     @staticmethod
-    def of(variables: dict[str, Variable], target: str | None) -> "Grid":
-        """All cells of the targets."""
-        sizes: dict[str, int] = {}
-        for name, variable in variables.items():
-            for dim, size in zip(variable.dims, variable.values.shape, strict=True):
+    def of(variables: Mapping[str, tuple[Any, Any]], target: str | None) -> "_Grid":
+        """All cells of the targets, of dimensions and values by their names."""
+        arrays, dims_of, sizes = {}, {}, dict[str, int]()
+        for name, (dims, values) in variables.items():
+            dims_of[name] = (dims,) if isinstance(dims, str) else tuple(map(str, dims))
+            arrays[name] = cells_of(name, values, at_least=0)
+            if arrays[name].ndim != len(dims_of[name]):
+                raise ValueError(
+                    f"data, variable {name}: expected {len(dims_of[name])} dimensions, "
+                    f"{listed(dims_of[name])}, got shape {list(arrays[name].shape)}."
+                )
+        for name, array in arrays.items():
+            for dim, size in zip(dims_of[name], array.shape, strict=True):
                 if sizes.setdefault(dim, size) != size:
                     raise ValueError(
                         f"data, variable {name}: expected {sizes[dim]} items along {dim} as in "
                         f"other variables, got {size}."
                     )
         for dim, size in sizes.items():
-            variables.setdefault(dim, Variable((dim,), np.arange(size)))
-        dims = variables[target].dims if target in variables else ()
+            arrays.setdefault(dim, np.arange(size))
+            dims_of.setdefault(dim, (dim,))
+        dims = dims_of.get(target or "", ())
         n = math.prod(sizes[dim] for dim in dims)
-        return Grid(np.arange(n), variables, target or "", dims, sizes)
-
-    @property
-    def names(self) -> list[str]:
-        return list(self.variables)
+        return _Grid(np.arange(n), arrays, dims_of, target or "", dims, sizes)
 
     def _cells(self, name: str) -> np.ndarray:
         """An array in the order of the rows, ``[n]``, or ``[n, m]`` if it has one dimension more.
 
         It is the same along dimensions of the targets that it does not have.
         """
-        variable, dims = self.variables[name], self.dims
+        own, dims = self.dims_of[name], self.dims
         others = self._within(name)
         if len(others) > 1:
             raise ValueError(
                 f"data, variable {name}: expected the dimensions {listed(dims) or 'none'} of the "
-                f"target {self.target} and at most one more, got {listed(variable.dims)}"
+                f"target {self.target} and at most one more, got {listed(own)}"
                 f"{self._how_to_pair(name)}."
             )
-        present = [dim for dim in dims if dim in variable.dims]
-        axes = [variable.dims.index(dim) for dim in (*present, *others)]
+        present = [dim for dim in dims if dim in own]
+        axes = [own.index(dim) for dim in (*present, *others)]
         shape = [self.sizes[dim] if dim in present else 1 for dim in dims]
         within = [self.sizes[dim] for dim in others]
-        values = variable.values.transpose(axes).reshape(*shape, *within)
+        values = self.columns[name].transpose(axes).reshape(*shape, *within)
         shape_of_rows = [self.sizes[dim] for dim in dims]
         full = np.broadcast_to(values, [*shape_of_rows, *within])
         return full.reshape(math.prod(shape_of_rows), *within)[self.rows]
@@ -145,11 +145,11 @@ class Grid(PythonTable):
         return dataclasses.replace(self, rows=self.rows[kept])
 
     def _within(self, name: str) -> list[str]:
-        return [dim for dim in self.variables[name].dims if dim not in self.dims]
+        return [dim for dim in self.dims_of[name] if dim not in self.dims]
 
     def _how_to_pair(self, name: str) -> str:
         """How a target of one time goes to forecasts made at one time for some time ahead."""
-        lacking = [dim for dim in self.dims if dim not in self.variables[name].dims]
+        lacking = [dim for dim in self.dims if dim not in self.dims_of[name]]
         others = self._within(name)
         if len(lacking) != 1 or len(others) != 3:
             return ""
@@ -162,16 +162,16 @@ class Grid(PythonTable):
 
     def names_within(self, name: str) -> list[Any] | None:
         """The items along the dimension that targets do not have, such as levels or classes."""
-        others = self._within(name) if name in self.variables else []
-        if len(others) != 1 or others[0] not in self.variables:
+        others = self._within(name) if name in self.columns else []
+        if len(others) != 1 or others[0] not in self.columns:
             return None
-        return [text_of(x) for x in self.variables[others[0]].values]
+        return [text_of(x) for x in self.columns[others[0]]]
 
     def cell_name(self, name: str, row: int) -> str:
         shape = [self.sizes[dim] for dim in self.dims]
         indices = np.unravel_index(self.rows[row], shape)
         at = [
-            f"{dim} {text_of(self.variables[dim].values[index])}"
+            f"{dim} {text_of(self.columns[dim][index])}"
             for dim, index in zip(self.dims, indices, strict=True)
         ]
         return f"{self.source}, variable {name}, {', '.join(at)}"
@@ -191,9 +191,8 @@ def read_frame(data: Any, target: str | None) -> Table:
         ValueError: two columns have the same name, or lengths or dimensions do not fit.
     """
     if hasattr(data, "data_vars"):
-        names = [*map(str, data.data_vars), *map(str, data.coords)]
-        variables = {name: Variable.of(name, data[name].dims, data[name]) for name in names}
-        return Grid.of(variables, target)
+        names = [*data.data_vars, *data.coords]
+        return _Grid.of({str(name): (data[name].dims, data[name]) for name in names}, target)
     if hasattr(data, "dims") and hasattr(data, "to_dataset"):
         raise TypeError(
             "data must be a Dataset of predictions and targets, got a DataArray: "
@@ -202,15 +201,11 @@ def read_frame(data: Any, target: str | None) -> Table:
     if hasattr(data, "collect_schema") and hasattr(data, "collect"):
         raise TypeError("data must be a frame, got a lazy one: data.collect() computes it.")
     if isinstance(data, Mapping) and any(map(_has_dimensions, data.values())):
-        return Grid.of(
-            {
-                str(name): Variable.of(str(name), *value)
-                if _has_dimensions(value)
-                else Variable.of(str(name), [str(name)], value)
-                for name, value in data.items()
-            },
-            target,
-        )
+        pairs = {
+            str(name): value if _has_dimensions(value) else (str(name), value)
+            for name, value in data.items()
+        }
+        return _Grid.of(pairs, target)
     if hasattr(data, "column_names"):  # of Arrow, whose columns are arrays
         names = data.column_names
         if len(set(names)) < len(names):
@@ -237,28 +232,6 @@ def read_frame(data: Any, target: str | None) -> Table:
         lengths = ", ".join(f"{len(values)} of {name}" for name, values in cells.items())
         raise ValueError(f"data must have columns of the same length, got {lengths}.")
     return _Frame(np.arange(max(sizes, default=0)), cells)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Frame(PythonTable):
-    """Columns ``[n]`` or ``[n, m]``.
-
-    Args:
-        columns: the columns by their names.
-    """
-
-    columns: dict[str, np.ndarray]
-
-    @property
-    def names(self) -> list[str]:
-        return list(self.columns)
-
-    def _cells(self, name: str) -> np.ndarray:
-        return self.columns[name]
-
-    def _kept(self, kept: np.ndarray) -> Self:
-        columns = {name: values[kept] for name, values in self.columns.items()}
-        return dataclasses.replace(self, columns=columns, rows=self.rows[kept])
 
 
 def _index_of(data: Any) -> dict[str, object]:

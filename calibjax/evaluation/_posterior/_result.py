@@ -11,7 +11,7 @@ from calibjax._text import text_table
 from calibjax.curves import pit_curve
 from calibjax.distributions import Empirical
 from calibjax.evaluation._posterior._ranks import chance_of, normal_scores, shift_and_spread
-from calibjax.evaluation._saved import plain
+from calibjax.evaluation._wording import plain
 
 # With fewer simulations, a shift by half of the spread is no more than chance.
 _FEW = 20
