@@ -41,15 +41,27 @@ def figures_of(evaluation: Any) -> list[FigureOfPage]:
 
 
 def figures_of_groups(evaluation: Any) -> list[FigureOfPage]:
-    """A figure for each group of one column, if the evaluation has groups."""
-    return [
-        FigureOfPage(
-            svg_of(figure, f"group{number}"),
-            f"{group.words}; p = {group.pvalue:.3g}, adjusted for all segments.",
-            f"The rows of {group.name}: {group.words}.",
-        )
-        for number, (group, figure) in enumerate(pictures_of_groups(evaluation))
-    ]
+    """A figure for each level of the column of the worst segment, or of the first column.
+
+    They run the programs of the pictures of all rows.  Bands hold for all of them at once, by
+    Bonferroni, and axes are the same.
+    """
+    result = evaluation.segments
+    if result is None or isinstance(evaluation.targets, Between):
+        return []
+    groups, data = _groups_of_a_column(result, evaluation.level), padded(evaluation.data)
+    drawn = [_drawn(evaluation, data, result.rows(group), len(groups)) for group in groups]
+    top = max((ax.get_ylim()[1] for ax in drawn), default=1.0)
+    found = []
+    for number, (group, ax) in enumerate(zip(groups, drawn, strict=True)):
+        ax.set_title(f"{group.name}, n = {group.n:,}", fontsize=9, loc="left", parse_math=False)
+        ax.set_ylim(0.0, top)
+        figure = ax.get_figure(root=True)
+        assert figure is not None
+        caption = f"{group.words}; p = {group.pvalue:.3g}, adjusted for all segments."
+        alternative = f"The rows of {group.name}: {group.words}."
+        found.append(FigureOfPage(svg_of(figure, f"group{number}"), caption, alternative))
+    return found
 
 
 def overview(evaluation: Any) -> Figure:
@@ -212,33 +224,6 @@ def svg_of(figure: Figure, name: str) -> str:
 
 # The groups of one column; more pictures are not compared by eye.
 _MOST = 6
-
-
-def pictures_of_groups(evaluation: Any) -> list[tuple[Segment, Figure]]:
-    """A picture for each level of the column of the worst segment, or of the first column.
-
-    They run the programs of the pictures of all rows.  Bands hold for all of them at once, by
-    Bonferroni, and axes are the same.
-    """
-    result = evaluation.segments
-    if result is None or isinstance(evaluation.targets, Between):
-        return []
-    groups = _groups_of_a_column(result, evaluation.level)
-    if not groups:
-        return []
-    data = padded(evaluation.data)
-    drawn = [(group, _drawn(evaluation, data, result.rows(group), len(groups))) for group in groups]
-    top = max(ax.get_ylim()[1] for _, ax in drawn)
-    for group, ax in drawn:
-        ax.set_title(f"{group.name}, n = {group.n:,}", fontsize=9, loc="left", parse_math=False)
-        ax.set_ylim(0.0, top)
-    return [(group, _figure_of(ax)) for group, ax in drawn]
-
-
-def _figure_of(ax: Axes) -> Figure:
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    return figure
 
 
 def _groups_of_a_column(result: SegmentTestResult, level: float) -> list[Segment]:
