@@ -19,9 +19,9 @@ Predictions are batches of laws: `Categorical`, `Bernoulli`, `Normal`, `Quantile
 draws, and others; `as_predictions` takes those of other libraries.
 """
 
-from calibjax._distribution import Distribution as Distribution
-from calibjax._interval_censored import Between as Between
-from calibjax._rows import Data as Data
+from calibjax._data import Between as Between
+from calibjax._data import Data as Data
+from calibjax._data import Distribution as Distribution
 from calibjax.curves import CORPCurve as CORPCurve
 from calibjax.curves import CovariateCurve as CovariateCurve
 from calibjax.curves import CoverageCurve as CoverageCurve

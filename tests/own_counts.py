@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 import calibjax as cj
-from calibjax._struct import static, struct
+from calibjax._base.struct import static, struct
 
 
 @struct

@@ -14,8 +14,8 @@ from messages import check_message
 from scipy import special, stats
 
 import calibjax as cj
-from calibjax._rows import as_data, clean
-from calibjax._struct import as_pytree
+from calibjax._base.struct import as_pytree
+from calibjax._data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.features import residual_feature
 from calibjax.hypothesis_tests import _aggregation

@@ -14,7 +14,7 @@ import test_covariates
 from typer.testing import CliRunner
 
 import calibjax as cj
-from calibjax._rows import ColumnCode, numbered, typed_column
+from calibjax._data import ColumnCode, numbered, typed_column
 from calibjax.cli import app
 from calibjax.cli._counted_batches import sort_key
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 
-from calibjax._compile import _is_known, quick_jit
+from calibjax._base.compile import _is_known, quick_jit
 
 
 @functools.partial(quick_jit, simple_loops=True, static_argnums=1)

@@ -9,7 +9,7 @@ import pytest
 from marks import slow
 
 import calibjax as cj
-from calibjax._rows import as_data
+from calibjax._data import as_data
 
 N = 40
 RNG = np.random.default_rng(0)

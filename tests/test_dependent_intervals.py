@@ -11,7 +11,7 @@ from scipy import stats
 from test_between import KERNEL, by_hand, rows
 
 import calibjax as cj
-from calibjax._rows import Dependence, as_data, clean, with_dependence
+from calibjax._data import Dependence, as_data, clean, with_dependence
 from calibjax.discrepancy import normal_form
 from calibjax.operators import tiled_h
 from calibjax.resampling import dependent_sums, multipliers

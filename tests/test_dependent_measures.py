@@ -11,7 +11,7 @@ from messages import check_message
 from scipy import stats
 
 import calibjax as cj
-from calibjax._rows import Dependence, as_data, clean, with_dependence
+from calibjax._data import Dependence, as_data, clean, with_dependence
 from calibjax.hypothesis_tests._consistency import _MULTIPLIERS
 from calibjax.resampling import draw_targets, multipliers
 

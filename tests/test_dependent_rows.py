@@ -11,7 +11,7 @@ from messages import check_message
 from scipy import stats
 
 import calibjax as cj
-from calibjax._rows import Dependence, as_data, clean, with_dependence
+from calibjax._data import Dependence, as_data, clean, with_dependence
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._kernel_terms import terms_of
 from calibjax.hypothesis_tests._redrawn_skce import MULTIPLIERS, VARIANCE_GROUP, redrawn_skce

@@ -13,8 +13,8 @@ from rules import rule_of_quantiles
 from scipy import special, stats
 
 import calibjax as cj
-from calibjax._distribution import families
-from calibjax._struct import struct
+from calibjax._base.struct import struct
+from calibjax._data._distribution import families
 
 # Their own files have the same evidence.
 SLOW = {"log_normal", "beta", "weibull", "truncated", "zero_inflated", "recalibrated"}

@@ -18,7 +18,7 @@ from sklearn import metrics
 
 import calibjax as cj
 import calibjax.plot
-from calibjax._rows import as_data, padded
+from calibjax._data import as_data, padded
 from calibjax.evaluation._curves import worst_level
 from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._effect import Effect

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 import calibjax as cj
-from calibjax._rows import Dependence, as_data, padded
+from calibjax._data import Dependence, as_data, padded
 from calibjax.evaluation._censored import (
     events_of,
     remark_on_censoring,

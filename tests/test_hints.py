@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import calibjax as cj
-from calibjax._rows import as_data, padded
+from calibjax._data import as_data, padded
 from calibjax.cli import app
 from calibjax.cli._columns import Columns
 from calibjax.evaluation import dependence_of

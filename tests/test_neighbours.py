@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import calibjax as cj
-from calibjax._rows import as_data, padded
+from calibjax._data import as_data, padded
 from calibjax.cli._columns import Columns as ColumnOptions
 from calibjax.cli._table import FileTable
 from calibjax.evaluation import Model, PredictionColumns

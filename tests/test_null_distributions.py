@@ -14,8 +14,8 @@ from marks import fast_in_float64, slow
 from scipy import stats
 
 import calibjax as cj
+from calibjax._base.struct import struct
 from calibjax._pairwise import _tiles, tile_sizes
-from calibjax._struct import struct
 from calibjax.discrepancy import TargetResidual, separate
 from calibjax.resampling import _bootstrap
 

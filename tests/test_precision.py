@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import calibjax as cj
-from calibjax._rows import Data, Dependence, with_dependence
+from calibjax._data import Data, Dependence, with_dependence
 
 N, GRID = 60, np.array([0.1, 0.3, 0.7])
 RNG = np.random.default_rng(0)

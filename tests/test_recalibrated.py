@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, ndtr, ndtri
 
 import calibjax as cj
-from calibjax._rows import as_data
+from calibjax._data import as_data
 from calibjax.recalibration._fit_numbers import OF_NUMBERS
 from calibjax.recalibration._folds import parts_of
 from calibjax.recalibration._line import UnitLine

@@ -11,8 +11,8 @@ import scipy.stats
 from marks import slow
 
 import calibjax as cj
+from calibjax._data import Dependence, as_data, clean, with_dependence
 from calibjax._numbers import UnitInterval
-from calibjax._rows import Dependence, as_data, clean, with_dependence
 from calibjax.resampling import draw_pits, draw_targets, multipliers, normal_scores
 from calibjax.segments import _segments, read_columns
 from calibjax.segments._effects import effects_of, in_units_of_forecast

@@ -19,9 +19,9 @@ from marks import slow
 from messages import check_message
 
 import calibjax as cj
+from calibjax._base.sharding import on_devices
+from calibjax._data import Data
 from calibjax._pairwise import ring, tile_sizes
-from calibjax._rows import Data
-from calibjax._sharding import on_devices
 from calibjax.operators._blocks import whole_blocks
 from tests import one_of_two_processes
 from tests.scripts import QUICK

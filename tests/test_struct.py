@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import calibjax as cj
-from calibjax._struct import as_pytree, bind
+from calibjax._base.struct import as_pytree, bind
 
 P = cj.Normal(jnp.array([0.0, 1.0, 3.0]), jnp.array([1.0, 2.0, 1.5]))
 Y = jnp.array([0.5, -1.0, 2.0])

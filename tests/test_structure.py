@@ -22,18 +22,10 @@ PACKAGE = Path(cj.__file__).parent
 
 # Imports point backwards in this list, or stay within a room.
 ROOMS = [
-    "_text",
-    "_struct",
-    "_compile",
-    "_sharding",
-    "_check",
-    "_files",
+    "_base",
     "_numbers",
     "_loops",
-    "_parameters",
-    "_distribution",
-    "_interval_censored",
-    "_rows",
+    "_data",
     "kernels",
     "expectations",
     "distributions",

@@ -10,8 +10,8 @@ from test_skce import loop_sums, tile
 from test_transformations import difference, directions, dot
 
 import calibjax as cj
+from calibjax._data import Data
 from calibjax._pairwise import _tiles
-from calibjax._rows import Data
 from calibjax.discrepancy import deviation, h, normal_form
 from calibjax.operators import TiledH, in_tiles
 

@@ -13,7 +13,7 @@ from rules import fine_rule
 from scipy import special, stats
 
 import calibjax as cj
-from calibjax._struct import struct
+from calibjax._base.struct import struct
 from calibjax.distributions import _univariate_expectations as _fourier
 from calibjax.expectations import prepare_rows, residual_product_tile
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import calibjax as cj
-from calibjax._struct import struct
+from calibjax._base.struct import struct
 from calibjax.kernels import (
     NormDistance,
     Scaled,

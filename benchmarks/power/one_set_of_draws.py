@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 import calibjax as cj
-from calibjax._rows import as_data, clean
-from calibjax._struct import as_pytree
+from calibjax._base.struct import as_pytree
+from calibjax._data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._aggregation import aggregate
 from calibjax.hypothesis_tests._kernel_terms import terms_of

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._sharding import as_varying
+from calibjax._base.sharding import as_varying
 
 # Work of one pass over a tile on a CPU, measured at 10 and 100 coordinates and 256 to 1024 rows.
 _COORDINATES_PER_PASS = 5

@@ -16,8 +16,8 @@ from jax import lax
 from jax.extend import core
 from jax.extend.core import primitives
 
-from calibjax._compile import on_cpu
-from calibjax._struct import PyTree
+from calibjax._base.compile import on_cpu
+from calibjax._base.struct import PyTree
 
 T = TypeVar("T")
 

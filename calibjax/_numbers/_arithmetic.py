@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calibjax._sharding import as_varying
+from calibjax._base.sharding import as_varying
 
 
 def dot(a: jax.Array, b: jax.Array) -> jax.Array:

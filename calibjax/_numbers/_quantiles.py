@@ -9,8 +9,8 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
+from calibjax._base.struct import is_array, widest_dtype
 from calibjax._numbers._validity import PROBABILITY, valid_or_nan
-from calibjax._struct import is_array, widest_dtype
 
 D = TypeVar("D")
 

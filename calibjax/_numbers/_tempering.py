@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._base.struct import is_floating
 from calibjax._numbers._arithmetic import quotient
-from calibjax._struct import is_floating
 
 
 def tempered_probabilities(probs: jax.Array, valid: jax.Array, temperature: jax.Array) -> jax.Array:

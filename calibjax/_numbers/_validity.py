@@ -9,8 +9,8 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._check import check_values
-from calibjax._struct import is_traced, on_host, widest_dtype
+from calibjax._base.check import check_values
+from calibjax._base.struct import is_traced, on_host, widest_dtype
 
 #: How far the sum of a row of probabilities may be from 1, and that of one with 16 bits.
 TOLERANCE, TOLERANCE_OF_16_BITS = 1e-3, 1e-2

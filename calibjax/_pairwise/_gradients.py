@@ -7,11 +7,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from calibjax._compile import on_cpu
+from calibjax._base.compile import on_cpu
+from calibjax._base.struct import PyTree, Split, merge
 from calibjax._loops import in_one_loop, is_of_numbers, materialised, with_fusion_hints
 from calibjax._numbers import dot
 from calibjax._pairwise._tiles import Tile, Weighted, weighted, with_itself
-from calibjax._struct import PyTree, Split, merge
 from calibjax.kernels import vmap_pairs
 
 # One loop makes the value and so many partial derivatives, 5 arrays: `in_one_loop` says why not

@@ -18,11 +18,11 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
+from calibjax._base.sharding import Axis, all_sum, as_varying, axis_size, from_device
+from calibjax._base.struct import PyTree, split
 from calibjax._numbers import compensated_add
 from calibjax._pairwise._gradients import DiffPartition, value_and_gradient
 from calibjax._pairwise._tiles import Tile, Weighted, weighted_sum
-from calibjax._sharding import Axis, all_sum, as_varying, axis_size, from_device
-from calibjax._struct import PyTree, split
 
 T = TypeVar("T")
 

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._compile import on_cpu
+from calibjax._base.compile import on_cpu
+from calibjax._base.struct import PyTree
 from calibjax._numbers import dot
-from calibjax._struct import PyTree
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._text import listed
+from calibjax._base.text import listed
 from calibjax.cli._json import ANSWERS, PROBS, PROBS_PER_LETTER, TARGET
 from calibjax.cli._read_tables import read_tables
 from calibjax.cli._table import FileTable

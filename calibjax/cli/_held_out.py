@@ -6,8 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from calibjax._distribution import Distribution
-from calibjax._rows import Data, Dependence
+from calibjax._data import Data, Dependence, Distribution
 from calibjax.evaluation import Model
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import Interval, Sampling, mean_interval

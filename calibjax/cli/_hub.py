@@ -8,8 +8,8 @@ import jax
 import typer
 
 from calibjax import evaluation
-from calibjax._rows import Dependence
-from calibjax._text import listed
+from calibjax._base.text import listed
+from calibjax._data import Dependence
 from calibjax.cli._options import AsJson, Level, Seed, names_of_list, with_options
 from calibjax.cli._terminal import (
     BadInput,

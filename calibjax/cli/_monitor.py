@@ -13,8 +13,8 @@ import numpy as np
 import typer
 from filelock import FileLock, Timeout
 
-from calibjax._files import replacing
-from calibjax._text import listed, text_table
+from calibjax._base.files import replacing
+from calibjax._base.text import listed, text_table
 from calibjax.cli._columns import Columns, in_order
 from calibjax.cli._counted_batches import NewFile
 from calibjax.cli._monitor_state import MonitorState, Stream, read_state

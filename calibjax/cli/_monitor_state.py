@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax import monitoring
-from calibjax._files import check_header, npz_of, read_npz, with_leaves
-from calibjax._text import listed
+from calibjax._base.files import check_header, npz_of, read_npz, with_leaves
+from calibjax._base.text import listed
 from calibjax.cli._columns import Columns
 from calibjax.cli._counted_batches import History, NewFile, sort_key, texts_of
 from calibjax.cli._terminal import BadInput

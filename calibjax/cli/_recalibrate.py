@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import typer
 
-from calibjax._distribution import Distribution
-from calibjax._files import replacing
+from calibjax._base.files import replacing
+from calibjax._data import Distribution
 from calibjax.cli._columns import Columns
 from calibjax.cli._held_out import HeldOut, held_out
 from calibjax.cli._options import AsJson, Seed, names_of_list, with_options

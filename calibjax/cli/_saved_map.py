@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from calibjax._files import json_of
-from calibjax._text import listed
+from calibjax._base.files import json_of
+from calibjax._base.text import listed
 from calibjax.cli._columns import Columns
 from calibjax.cli._terminal import BadInput
 from calibjax.evaluation import PredictionColumns, Table, group_columns

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import typer
 
-from calibjax._text import listed
+from calibjax._base.text import listed
 from calibjax.cli._terminal import BadInput
 from calibjax.evaluation import Table, cells_of
 

@@ -16,12 +16,11 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._check import check_choice, check_key
-from calibjax._distribution import Distribution
+from calibjax._base.check import check_choice, check_key
+from calibjax._base.sharding import on_one_device
+from calibjax._base.struct import is_traced, struct
+from calibjax._data import Data, Distribution
 from calibjax._numbers import isotonic_frequencies
-from calibjax._rows import Data
-from calibjax._sharding import on_one_device
-from calibjax._struct import is_traced, struct
 from calibjax.estimators import binary_as_data
 from calibjax.resampling import check_resamples, rank_of_level
 

@@ -5,19 +5,19 @@ from typing import Any, Unpack
 import jax
 import numpy as np
 
-from calibjax._check import check_integer
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Targets
-from calibjax._rows import (
+from calibjax._base.check import check_integer
+from calibjax._base.struct import is_traced, static, struct
+from calibjax._data import (
     ColumnCode,
     Data,
+    Distribution,
     NamedColumns,
     RowOptions,
+    Targets,
     as_data,
     named_columns,
     typed_column,
 )
-from calibjax._struct import is_traced, static, struct
 from calibjax.resampling import check_resamples
 from calibjax.segments import effects_of, segment_test
 

@@ -7,11 +7,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._check import check_integer, check_key
-from calibjax._distribution import Distribution
-from calibjax._rows import Data, RowOptions, clean, padded
-from calibjax._sharding import on_all_rows
-from calibjax._struct import struct, widest_dtype
+from calibjax._base.check import check_integer, check_key
+from calibjax._base.sharding import on_all_rows
+from calibjax._base.struct import struct, widest_dtype
+from calibjax._data import Data, Distribution, RowOptions, clean, padded
 from calibjax.curves._residual_sums import Parts, sums_in_parts, without_equal_weights
 from calibjax.curves._uniform_counts import cumulative, uniform_counts
 from calibjax.estimators import UniformBinning

@@ -7,12 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._check import check_array, check_shapes, check_values
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between, Targets, as_targets
+from calibjax._base.check import check_array, check_shapes, check_values
+from calibjax._base.struct import is_traced
+from calibjax._data import Between, Data, Distribution, RowOptions, Targets, as_targets, clean
 from calibjax._numbers import ArrayT, is_finite
-from calibjax._rows import Data, RowOptions, clean
-from calibjax._struct import is_traced
 from calibjax.scores import numbers_as_data
 
 

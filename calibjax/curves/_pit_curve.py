@@ -6,12 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._check import check_key
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between, Targets
-from calibjax._rows import Data, RowOptions, padded
-from calibjax._sharding import on_all_rows
-from calibjax._struct import is_array, is_traced, struct, widest_dtype
+from calibjax._base.check import check_key
+from calibjax._base.sharding import on_all_rows
+from calibjax._base.struct import is_array, is_traced, struct, widest_dtype
+from calibjax._data import Between, Data, Distribution, RowOptions, Targets, padded
 from calibjax.curves._residual_sums import Parts, sums_in_parts, without_equal_weights
 from calibjax.curves._uniform_counts import cumulative, uniform_counts
 from calibjax.estimators import UniformBinning

@@ -6,11 +6,10 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._check import check_key
-from calibjax._distribution import Distribution
-from calibjax._rows import Data, RowOptions, clean, padded
-from calibjax._sharding import on_all_rows
-from calibjax._struct import struct
+from calibjax._base.check import check_key
+from calibjax._base.sharding import on_all_rows
+from calibjax._base.struct import struct
+from calibjax._data import Data, Distribution, RowOptions, clean, padded
 from calibjax.curves._residual_sums import sums_in_bins, without_equal_weights
 from calibjax.estimators import UniformBinning, bin_means, binary_as_data
 from calibjax.resampling import (

@@ -5,12 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._check import check_integer, check_key
-from calibjax._distribution import Distribution
+from calibjax._base.check import check_integer, check_key
+from calibjax._base.sharding import on_all_rows
+from calibjax._base.struct import struct
+from calibjax._data import Data, Distribution, clean, padded
 from calibjax._numbers import absolute, dot
-from calibjax._rows import Data, clean, padded
-from calibjax._sharding import on_all_rows
-from calibjax._struct import struct
 from calibjax.curves._witness_map import worst_cell
 from calibjax.resampling import check_resamples, critical_value, is_beyond, row_numbers, under_model
 from calibjax.scores import numbers_as_data

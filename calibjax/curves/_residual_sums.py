@@ -41,10 +41,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._interval_censored import Between, unit_interval
+from calibjax._base.struct import PyTree, is_traced, on_host, struct
+from calibjax._data import Between, Data, clean, unit_interval
 from calibjax._numbers import dot
-from calibjax._rows import Data, clean
-from calibjax._struct import PyTree, is_traced, on_host, struct
 from calibjax.estimators import UniformBinning
 from calibjax.resampling import (
     DRAWS_PER_GROUP,

@@ -5,12 +5,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._compile import quick_jit
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Targets
-from calibjax._rows import Data, padded
-from calibjax._sharding import gathered, on_all_rows
-from calibjax._struct import struct
+from calibjax._base.compile import quick_jit
+from calibjax._base.sharding import gathered, on_all_rows
+from calibjax._base.struct import struct
+from calibjax._data import Data, Distribution, Targets, padded
 from calibjax.curves._kaplan_meier import (
     ProductLimit,
     clean_lifetimes,

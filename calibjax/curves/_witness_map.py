@@ -6,11 +6,10 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._check import check_key
-from calibjax._distribution import Distribution
-from calibjax._rows import Data, as_data, clean, padded
-from calibjax._sharding import on_all_rows
-from calibjax._struct import struct
+from calibjax._base.check import check_key
+from calibjax._base.sharding import on_all_rows
+from calibjax._base.struct import struct
+from calibjax._data import Data, Distribution, as_data, clean, padded
 from calibjax.estimators import UniformBinning, bin_means
 from calibjax.resampling import Bins, check_resamples, is_beyond, redrawn_label_counts
 

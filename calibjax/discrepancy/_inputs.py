@@ -7,11 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between, Targets
-from calibjax._rows import Data, RowOptions, as_data
-from calibjax._sharding import on_one_device
-from calibjax._struct import PyTree, as_pytree, is_floating, is_traced, type_name, widest_dtype
+from calibjax._base.sharding import on_one_device
+from calibjax._base.struct import PyTree, as_pytree, is_floating, is_traced, type_name, widest_dtype
+from calibjax._data import Between, Data, Distribution, RowOptions, Targets, as_data
 from calibjax.discrepancy._terms import PITResidual, SteinResidual, SumOfTerms, h, normal_form
 from calibjax.kernels import (
     KernelLike,

@@ -42,10 +42,10 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from calibjax._distribution import Distribution
+from calibjax._base.sharding import Axis
+from calibjax._base.struct import PyTree, static, struct, type_name
+from calibjax._data import Distribution
 from calibjax._numbers import dot
-from calibjax._sharding import Axis
-from calibjax._struct import PyTree, static, struct, type_name
 from calibjax.expectations import (
     all_labels,
     label_residual,

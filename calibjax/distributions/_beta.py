@@ -5,9 +5,9 @@ import math
 import jax
 import jax.numpy as jnp
 
-from calibjax._distribution import Distribution
+from calibjax._base.struct import struct, widened
+from calibjax._data import Distribution
 from calibjax._numbers import POSITIVE, log_gamma_step, quantile_from_cdf, with_levels
-from calibjax._struct import struct, widened
 from calibjax.distributions._incomplete_beta import beta_rule, beta_tails, log_odds_density
 from calibjax.distributions._univariate import Univariate
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._base.struct import is_floating, static, struct, widened, widened_integers
 from calibjax._numbers import (
     complex_exponential,
     integer_or_invalid,
@@ -15,7 +16,6 @@ from calibjax._numbers import (
     smallest_count_with,
     with_levels,
 )
-from calibjax._struct import is_floating, static, struct, widened, widened_integers
 from calibjax.distributions._binomial_functions import draw, log_probability, probability, tails
 from calibjax.distributions._counts import Counts
 from calibjax.distributions._incomplete_gamma import END, NODES

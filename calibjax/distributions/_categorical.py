@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._check import check_flag
-from calibjax._distribution import Distribution
+from calibjax._base.check import check_flag
+from calibjax._base.struct import is_rounded, set_fields, static, struct, widened, widened_integers
+from calibjax._data import Distribution, valid_rows
 from calibjax._numbers import (
     TOLERANCE,
     as_before,
@@ -21,8 +22,6 @@ from calibjax._numbers import (
     tempered_probabilities,
     with_levels,
 )
-from calibjax._rows import valid_rows
-from calibjax._struct import is_rounded, set_fields, static, struct, widened, widened_integers
 from calibjax.expectations import finite_sums
 from calibjax.kernels import TotalVariation
 

@@ -12,10 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calibjax._check import check_integer
-from calibjax._distribution import Distribution
+from calibjax._base.check import check_integer
+from calibjax._base.struct import (
+    is_array,
+    is_traced,
+    set_fields,
+    type_name,
+    widened,
+    widened_integers,
+)
+from calibjax._data import Distribution
 from calibjax._numbers import dot, integer_or_invalid, with_levels
-from calibjax._struct import is_array, is_traced, set_fields, type_name, widened, widened_integers
 from calibjax.expectations import inner_product, mean_embedding
 from calibjax.kernels import KernelLike, WhiteKernel
 

@@ -7,8 +7,18 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._check import check_flag
-from calibjax._distribution import Distribution
+from calibjax._base.check import check_flag
+from calibjax._base.struct import (
+    is_array,
+    is_floating,
+    set_fields,
+    static,
+    struct,
+    widened,
+    widest_dtype,
+    with_fields,
+)
+from calibjax._data import Distribution
 from calibjax._numbers import (
     FINITE,
     UnitInterval,
@@ -19,16 +29,6 @@ from calibjax._numbers import (
     probability_vectors,
     root_mean_square,
     with_levels,
-)
-from calibjax._struct import (
-    is_array,
-    is_floating,
-    set_fields,
-    static,
-    struct,
-    widened,
-    widest_dtype,
-    with_fields,
 )
 from calibjax.expectations import sums_over_atoms
 

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._distribution import Distribution
+from calibjax._base.struct import is_array, static, struct, widened
+from calibjax._data import Distribution
 from calibjax._numbers import with_levels
-from calibjax._struct import is_array, static, struct, widened
 from calibjax.distributions._beta import Beta
 from calibjax.distributions._binomial import Binomial
 from calibjax.distributions._categorical import Bernoulli, Categorical

@@ -7,6 +7,7 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
+from calibjax._base.struct import struct, widened
 from calibjax._numbers import (
     absolute,
     complex_exponential,
@@ -14,7 +15,6 @@ from calibjax._numbers import (
     quotient,
     tempered_scale,
 )
-from calibjax._struct import struct, widened
 from calibjax.distributions._divided_differences import first_difference
 from calibjax.distributions._univariate import LocationScale
 

@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._distribution import Distribution
+from calibjax._base.sharding import as_varying
+from calibjax._base.struct import PyTree, set_fields, struct, widened, widest_dtype, with_fields
+from calibjax._data import Distribution
 from calibjax._numbers import (
     complex_average,
     integer_or_invalid,
@@ -18,8 +20,6 @@ from calibjax._numbers import (
     smallest_count_with,
     with_levels,
 )
-from calibjax._sharding import as_varying
-from calibjax._struct import PyTree, set_fields, struct, widened, widest_dtype, with_fields
 from calibjax.distributions._categorical import label_log_prob
 from calibjax.expectations import inner_product, mean_embedding, residual_product
 from calibjax.kernels import KernelLike

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._distribution import Distribution
-from calibjax._sharding import as_varying
-from calibjax._struct import struct
+from calibjax._base.sharding import as_varying
+from calibjax._base.struct import struct
+from calibjax._data import Distribution
 from calibjax.distributions._mixture import Mixture
 from calibjax.kernels import NormDistance, squared_wasserstein
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy import special
 
+from calibjax._base.struct import static, struct, widened, widened_integers
 from calibjax._numbers import (
     MANY_COUNTS,
     NONNEGATIVE,
@@ -15,7 +16,6 @@ from calibjax._numbers import (
     safe_sqrt,
     stirling_remainder,
 )
-from calibjax._struct import static, struct, widened, widened_integers
 from calibjax.distributions._counts import Counts
 from calibjax.distributions._incomplete_beta import beta_tails
 from calibjax.kernels import EmbeddingDistance

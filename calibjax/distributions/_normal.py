@@ -11,7 +11,8 @@ from jax import lax
 from jax.scipy.special import erf, ndtr, ndtri
 from jax.typing import ArrayLike
 
-from calibjax._distribution import Distribution
+from calibjax._base.struct import struct, widened
+from calibjax._data import Distribution
 from calibjax._numbers import (
     FINITE,
     POSITIVE,
@@ -22,7 +23,6 @@ from calibjax._numbers import (
     quotient,
     tempered_scale,
 )
-from calibjax._struct import struct, widened
 from calibjax.distributions._univariate import LocationScale
 from calibjax.kernels import Wasserstein
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy import special
 
+from calibjax._base.struct import static, struct, widened, widened_integers
 from calibjax._numbers import (
     MANY_COUNTS,
     NONNEGATIVE,
@@ -14,7 +15,6 @@ from calibjax._numbers import (
     safe_sqrt,
     stirling_remainder,
 )
-from calibjax._struct import static, struct, widened, widened_integers
 from calibjax.distributions._counts import Counts, counts_white_mean
 from calibjax.distributions._incomplete_gamma import gamma_tails
 from calibjax.expectations import register_rules

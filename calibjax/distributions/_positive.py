@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import erf, gammaln, ndtr, ndtri
 
-from calibjax._distribution import Distribution
+from calibjax._base.struct import struct, widened
+from calibjax._data import Distribution
 from calibjax._numbers import (
     POSITIVE,
     dot,
@@ -19,7 +20,6 @@ from calibjax._numbers import (
     quotient,
     with_levels,
 )
-from calibjax._struct import struct, widened
 from calibjax.distributions._incomplete_gamma import (
     gamma_rule,
     gamma_tails,

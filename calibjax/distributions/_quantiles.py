@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._check import check_flag
-from calibjax._distribution import Distribution, of_part
+from calibjax._base.check import check_flag
+from calibjax._base.struct import set_fields, static, struct, widened, widest_dtype
+from calibjax._data import Distribution, of_part
 from calibjax._numbers import UnitInterval, interval, is_finite, with_levels
-from calibjax._struct import set_fields, static, struct, widened, widest_dtype
 from calibjax.distributions._univariate import Univariate
 from calibjax.kernels import EmbeddingDistance
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr, ndtri
 
-from calibjax._distribution import Distribution, of_part
+from calibjax._base.parameters import family_name
+from calibjax._base.struct import set_fields, static, struct, widened
+from calibjax._data import Distribution, of_part
 from calibjax._numbers import normal_score, with_levels
-from calibjax._parameters import family_name
-from calibjax._struct import set_fields, static, struct, widened
 from calibjax.distributions._mixture import Mixture
 from calibjax.distributions._univariate import LocationScale, Univariate
 

@@ -5,6 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from calibjax._base.struct import struct, widened
 from calibjax._numbers import (
     POSITIVE,
     log_gamma_step,
@@ -15,7 +16,6 @@ from calibjax._numbers import (
     safe_sqrt,
     with_levels,
 )
-from calibjax._struct import struct, widened
 from calibjax.distributions._divided_differences import first_difference
 from calibjax.distributions._univariate import Univariate, standard_normal_rule
 

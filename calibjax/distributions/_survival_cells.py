@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._base.struct import struct
 from calibjax._numbers import UnitInterval
-from calibjax._struct import struct
 from calibjax.distributions._quantiles import mean_square
 
 

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._distribution import Distribution
+from calibjax._base.struct import is_array, set_fields, struct, widened, widest_dtype
+from calibjax._data import Distribution
 from calibjax._numbers import (
     NONNEGATIVE,
     TOLERANCE,
@@ -18,7 +19,6 @@ from calibjax._numbers import (
     safe_sqrt,
     with_levels,
 )
-from calibjax._struct import is_array, set_fields, struct, widened, widest_dtype
 from calibjax.distributions._survival_cells import Cells, cells_of
 
 

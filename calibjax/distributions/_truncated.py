@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from calibjax._distribution import Distribution, of_part
+from calibjax._base.struct import struct, widened, widest_dtype
+from calibjax._data import Distribution, of_part
 from calibjax._numbers import is_finite, with_levels
-from calibjax._struct import struct, widened, widest_dtype
 from calibjax.distributions._univariate import LocationScale, Univariate
 
 # The smallest tail of the base of which quantiles are found.

@@ -11,7 +11,8 @@ import numpy as np
 from jax.scipy.special import ndtr
 from jax.typing import DTypeLike
 
-from calibjax._distribution import Distribution
+from calibjax._base.struct import struct, widened, widest_dtype
+from calibjax._data import Distribution
 from calibjax._numbers import (
     POSITIVE,
     cdf_from_quantile,
@@ -21,7 +22,6 @@ from calibjax._numbers import (
     root_mean_square,
     with_levels,
 )
-from calibjax._struct import struct, widened, widest_dtype
 from calibjax.expectations import location_and_spread, sums_over_atoms
 from calibjax.kernels import EmbeddingDistance, Wasserstein
 

@@ -28,9 +28,9 @@ import numpy as np
 from jax import lax
 from jax.typing import DTypeLike
 
+from calibjax._base.sharding import Axis, all_of, as_varying
+from calibjax._base.struct import struct
 from calibjax._numbers import absolute
-from calibjax._sharding import Axis, all_of, as_varying
-from calibjax._struct import struct
 from calibjax.distributions._univariate import Univariate
 from calibjax.expectations import (
     inner_product,

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
-from calibjax._check import check_array
-from calibjax._distribution import Distribution
+from calibjax._base.check import check_array
+from calibjax._base.struct import PyTree, as_pytree, set_fields, struct, widened
+from calibjax._data import Distribution
 from calibjax._numbers import root_mean_square
-from calibjax._struct import PyTree, as_pytree, set_fields, struct, widened
 from calibjax.kernels import FisherDistance
 
 # No user is likely to choose this seed, and no draw of it is one of the targets: kernels must not

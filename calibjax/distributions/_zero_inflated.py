@@ -5,9 +5,9 @@ from types import ModuleType
 import jax
 import jax.numpy as jnp
 
-from calibjax._distribution import Distribution, of_part
+from calibjax._base.struct import struct, widened
+from calibjax._data import Distribution, of_part
 from calibjax._numbers import PROBABILITY
-from calibjax._struct import struct, widened
 from calibjax.distributions._counts import Counts
 from calibjax.expectations import inner_product, mean_embedding
 from calibjax.kernels import KernelLike

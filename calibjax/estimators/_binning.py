@@ -9,9 +9,9 @@ import numpy as np
 from jax import lax
 from jax.typing import DTypeLike
 
-from calibjax._check import check_integer
-from calibjax._sharding import as_varying
-from calibjax._struct import set_fields, static, struct
+from calibjax._base.check import check_integer
+from calibjax._base.sharding import as_varying
+from calibjax._base.struct import set_fields, static, struct
 
 Numbers = TypeVar("Numbers", jax.Array, np.ndarray)
 

@@ -7,10 +7,8 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaincc
 from jax.typing import ArrayLike
 
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Targets
-from calibjax._rows import Data, clean, padded
-from calibjax._sharding import Axis, all_sum, on_devices
+from calibjax._base.sharding import Axis, all_sum, on_devices
+from calibjax._data import Data, Distribution, Targets, clean, padded
 from calibjax.estimators._binning import UniformBinning
 from calibjax.scores import PITInterval, mass_below, numbers_as_data, pit_interval
 

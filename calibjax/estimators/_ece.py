@@ -6,9 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._distribution import Distribution
-from calibjax._rows import Data, padded
-from calibjax._sharding import gathered
+from calibjax._base.sharding import gathered
+from calibjax._data import Data, Distribution, padded
 from calibjax.estimators._binning import Binning
 from calibjax.estimators._calibration_bins import TEN_BINS, VectorDistance, check_bins, filled_bins
 

@@ -4,11 +4,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Targets
+from calibjax._base.sharding import Axis, gathered, row_by_row_on_devices
+from calibjax._data import Data, Distribution, Targets, clean, first_rows, in_dtype, padded
 from calibjax._numbers import quotient
-from calibjax._rows import Data, clean, first_rows, in_dtype, padded
-from calibjax._sharding import Axis, gathered, row_by_row_on_devices
 from calibjax.discrepancy import SumOfTerms, check_inputs, h
 from calibjax.kernels import KernelLike, vmap_pairs
 from calibjax.operators import tiled_h

@@ -3,9 +3,8 @@
 import jax
 from jax.typing import ArrayLike
 
-from calibjax._distribution import Distribution
+from calibjax._data import Data, Distribution
 from calibjax._numbers import safe_sqrt
-from calibjax._rows import Data
 from calibjax.estimators._skce import skce
 from calibjax.estimators._top_label import labels_as_data, top_label
 from calibjax.kernels import DistanceKernel, TensorProduct, TotalVariation, WhiteKernel

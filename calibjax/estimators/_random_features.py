@@ -7,13 +7,11 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._check import check_integer, check_key
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Targets
+from calibjax._base.check import check_integer, check_key
+from calibjax._base.sharding import Axis, optimised_on_devices
+from calibjax._base.struct import struct
+from calibjax._data import Data, Distribution, Targets, clean
 from calibjax._numbers import safe_sqrt
-from calibjax._rows import Data, clean
-from calibjax._sharding import Axis, optimised_on_devices
-from calibjax._struct import struct
 from calibjax.discrepancy import Sample, SumOfTerms, check_inputs
 from calibjax.features import Features, draw_features, one_feature, sum_rows
 from calibjax.kernels import KernelLike, times

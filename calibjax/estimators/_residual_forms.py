@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax._distribution import Distribution
+from calibjax._data import Distribution
 from calibjax.estimators._binning import Binning, check_binning
 from calibjax.estimators._calibration_bins import NORMS, TEN_BINS, numbers_of_bins
 from calibjax.estimators._ece import ece, mce

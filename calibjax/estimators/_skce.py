@@ -4,12 +4,10 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._check import check_flag, check_integer
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Targets
+from calibjax._base.check import check_flag, check_integer
+from calibjax._base.sharding import Axis, optimised_on_devices
+from calibjax._data import Data, Distribution, Targets, clean
 from calibjax._numbers import quotient
-from calibjax._rows import Data, clean
-from calibjax._sharding import Axis, optimised_on_devices
 from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.kernels import KernelLike
 from calibjax.operators import BlockH, TiledH, block_h, tiled_h

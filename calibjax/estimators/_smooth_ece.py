@@ -27,10 +27,9 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._distribution import Distribution
+from calibjax._base.sharding import on_all_rows
+from calibjax._data import Data, Distribution, clean, padded
 from calibjax._numbers import absolute
-from calibjax._rows import Data, clean, padded
-from calibjax._sharding import on_all_rows
 from calibjax.estimators._top_label import binary_as_data
 
 _BISECTIONS = 10

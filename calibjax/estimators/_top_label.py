@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._check import check_integer, check_shapes
-from calibjax._distribution import Distribution
-from calibjax._rows import (
+from calibjax._base.check import check_integer, check_shapes
+from calibjax._base.struct import is_array, saturated, widened
+from calibjax._data import (
     Data,
+    Distribution,
     RowOptions,
     as_data,
     check_dtype_of_targets,
@@ -18,7 +19,6 @@ from calibjax._rows import (
     parameters,
     valid_rows,
 )
-from calibjax._struct import is_array, saturated, widened
 from calibjax.distributions import Bernoulli
 
 

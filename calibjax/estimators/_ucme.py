@@ -4,11 +4,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Targets
-from calibjax._rows import Data, check_locations, clean, in_dtype
-from calibjax._sharding import Axis, optimised_on_devices
-from calibjax._struct import widest_dtype
+from calibjax._base.sharding import Axis, optimised_on_devices
+from calibjax._base.struct import widest_dtype
+from calibjax._data import Data, Distribution, Targets, check_locations, clean, in_dtype
 from calibjax.discrepancy import SumOfTerms, check_inputs, deviation
 from calibjax.kernels import KernelLike
 from calibjax.operators import TiledH, tiled_h

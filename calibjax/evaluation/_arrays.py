@@ -5,8 +5,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from calibjax._rows import is_missing, read_array
-from calibjax._struct import on_host
+from calibjax._base.struct import on_host
+from calibjax._data import is_missing, read_array
 from calibjax.distributions import LEAST_OF_CLASS, Categorical
 
 # Of probabilities that were rounded to two digits, whose sums may be so far from 1 for each.

@@ -24,11 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between, known_point
-from calibjax._rows import Data
-from calibjax._sharding import on_one_device
-from calibjax._struct import on_host
+from calibjax._base.sharding import on_one_device
+from calibjax._base.struct import on_host
+from calibjax._data import Between, Data, Distribution, known_point
 from calibjax.distributions import SurvivalCurve, as_predictions, is_foreign
 from calibjax.evaluation._arrays import as_numpy
 from calibjax.evaluation._measure import Measure

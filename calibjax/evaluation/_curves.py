@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from calibjax import curves
-from calibjax._rows import Data
+from calibjax._data import Data
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._measures import shares_of_levels
 from calibjax.evaluation._redrawn_statistics import judged

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibjax._rows import Data, Dependence, TypedColumn, numbered, typed_column
-from calibjax._struct import on_host
+from calibjax._base.struct import on_host
+from calibjax._data import Data, Dependence, TypedColumn, numbered, typed_column
 from calibjax.evaluation._arrays import as_floats, as_numpy
 
 #: What is assumed if people say nothing.

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from calibjax._distribution import Distribution
+from calibjax._data import Distribution
 from calibjax.evaluation._direction import (
     Direction,
     pairs_in_cells,

@@ -5,9 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between
-from calibjax._rows import Data, clean
+from calibjax._data import Between, Data, Distribution, clean
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._direction import Direction, clear_directions
 from calibjax.evaluation._direction_of_labels import directions_of_labels, probabilities_of_labels

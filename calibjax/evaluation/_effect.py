@@ -6,10 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from calibjax import intervals
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between
-from calibjax._rows import Data, padded
-from calibjax._struct import widest_dtype
+from calibjax._base.struct import widest_dtype
+from calibjax._data import Between, Data, Distribution, padded
 from calibjax.discrepancy import normal_form
 from calibjax.distributions import Univariate
 from calibjax.evaluation._measures import Measure

@@ -6,8 +6,8 @@ from typing import Any
 
 import jax
 
-from calibjax._check import check_flag
-from calibjax._struct import is_traced
+from calibjax._base.check import check_flag
+from calibjax._base.struct import is_traced
 from calibjax.evaluation._dependence import read_dependence, read_weights
 from calibjax.evaluation._evaluate_read import evaluate_model, evaluate_read
 from calibjax.evaluation._evaluation import Evaluation

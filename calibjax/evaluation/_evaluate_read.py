@@ -7,10 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from calibjax._check import check_integer
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between
-from calibjax._rows import Data, Dependence, as_data, padded
+from calibjax._base.check import check_integer
+from calibjax._data import Between, Data, Dependence, Distribution, as_data, padded
 from calibjax.evaluation._curves import map_of, worst_cell, worst_level
 from calibjax.evaluation._dependence import (
     INDEPENDENT,

@@ -13,9 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between
-from calibjax._rows import Data, Dependence, padded
+from calibjax._data import Between, Data, Dependence, Distribution, padded
 from calibjax.estimators import contributions
 from calibjax.evaluation._curves import curves_of
 from calibjax.evaluation._dependence import INDEPENDENT, rows_in_words

@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from calibjax._rows import Data, bucket
-from calibjax._struct import on_host
-from calibjax._text import text_table
+from calibjax._base.struct import on_host
+from calibjax._base.text import text_table
+from calibjax._data import Data, bucket
 from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._wording import number, plain
 from calibjax.hypothesis_tests import calibration_test

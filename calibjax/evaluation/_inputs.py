@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between
+from calibjax._base.sharding import on_one_device
+from calibjax._base.struct import on_host
+from calibjax._data import Between, Distribution
 from calibjax._numbers import TOLERANCE
-from calibjax._sharding import on_one_device
-from calibjax._struct import on_host
 from calibjax.distributions import Bernoulli, as_predictions, is_foreign
 from calibjax.evaluation._arrays import absent_options, as_numpy, column_names, with_options
 from calibjax.evaluation._censored import read_intervals

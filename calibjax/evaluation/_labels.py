@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from calibjax._distribution import Distribution
+from calibjax._data import Distribution
 from calibjax.distributions import Bernoulli
 from calibjax.evaluation._class_names import EVENTS, Names, event_key, key_of, number_of, text_of
 

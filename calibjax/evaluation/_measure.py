@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from calibjax._rows import Data
+from calibjax._data import Data
 from calibjax.evaluation._wording import named_rows
 from calibjax.expectations import has_log_prob
 from calibjax.intervals import Interval, Sampling, mean_interval, wilson_interval

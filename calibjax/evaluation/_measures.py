@@ -7,9 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between
-from calibjax._rows import Data
+from calibjax._data import Between, Data, Distribution
 from calibjax.distributions import Empirical, Quantiles, SurvivalCurve
 from calibjax.evaluation._censored import events_of
 from calibjax.evaluation._measure import (

@@ -26,8 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._interval_censored import Between
-from calibjax._rows import Data, clean
+from calibjax._data import Between, Data, clean
 from calibjax.evaluation._redrawn_statistics import (
     drawn_labels,
     drawn_pits,

@@ -5,8 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 
-from calibjax._distribution import Distribution
-from calibjax._rows import Data, padded
+from calibjax._data import Data, Distribution, padded
 from calibjax.distributions import Empirical, Normal, Quantiles
 from calibjax.evaluation._summary import temperature_text
 from calibjax.evaluation._wording import number

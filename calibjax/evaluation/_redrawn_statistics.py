@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._compile import quick_jit
-from calibjax._rows import Data, clean
+from calibjax._base.compile import quick_jit
+from calibjax._data import Data, clean
 from calibjax.estimators import (
     UniformBinning,
     one_vs_rest,

@@ -7,10 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between
-from calibjax._rows import Data, Dependence, padded
-from calibjax._struct import widest_dtype
+from calibjax._base.struct import widest_dtype
+from calibjax._data import Between, Data, Dependence, Distribution, padded
 from calibjax.distributions import SurvivalCurve
 from calibjax.evaluation._censored import remark_on_censoring
 from calibjax.evaluation._dependence import INDEPENDENT, remarks_on_rows

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between
+from calibjax._data import Between, Distribution
 from calibjax.evaluation._censored import n_unknown, shift_in_words
 from calibjax.evaluation._direction import Direction, directions_in_words
 from calibjax.evaluation._effect import Effect, deviation_ratio

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between
+from calibjax._data import Between, Distribution
 from calibjax.distributions import SurvivalCurve
 from calibjax.evaluation._arrays import as_numpy
 

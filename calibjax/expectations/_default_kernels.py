@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_rows, fill_masked
-from calibjax._sharding import Axis, all_of, on_devices, on_one_device
-from calibjax._struct import is_traced, widened
+from calibjax._base.sharding import Axis, all_of, on_devices, on_one_device
+from calibjax._base.struct import is_traced, widened
+from calibjax._data import Data, Distribution, check_rows, fill_masked
 from calibjax.expectations._dispatch import MeanEmbeddingDistance
 from calibjax.expectations._features import (
     Rows,

@@ -11,10 +11,10 @@ from typing import Any, Generic, TypeVar
 import jax
 import jax.numpy as jnp
 
-from calibjax._distribution import Distribution
+from calibjax._base.sharding import Axis
+from calibjax._base.struct import PyTree, struct, type_name
+from calibjax._data import Distribution
 from calibjax._loops import row_by_row
-from calibjax._sharding import Axis
-from calibjax._struct import PyTree, struct, type_name
 from calibjax.kernels import KernelLike, NormDistance, Scaled, Sum, vmap_pairs
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])

@@ -25,11 +25,10 @@ from jax import lax
 from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 
-from calibjax._distribution import Distribution
+from calibjax._base.sharding import Axis, all_of, on_devices
+from calibjax._base.struct import batch_of_one, static, struct, widened
+from calibjax._data import Distribution, fill_masked
 from calibjax._numbers import dot
-from calibjax._rows import fill_masked
-from calibjax._sharding import Axis, all_of, on_devices
-from calibjax._struct import batch_of_one, static, struct, widened
 from calibjax.kernels import DistanceKernel, EmbeddingDistance
 
 # The number of frequencies v, of numbers and of vectors.

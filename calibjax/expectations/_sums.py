@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._distribution import Distribution
+from calibjax._base.sharding import as_varying
+from calibjax._base.struct import PyTree
+from calibjax._data import Distribution
 from calibjax._numbers import dot
-from calibjax._sharding import as_varying
-from calibjax._struct import PyTree
 from calibjax.expectations._dispatch import (
     inner_product,
     mean_embedding,

@@ -20,9 +20,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._base.sharding import Axis, evenly_spaced, rows_at
+from calibjax._base.struct import PyTree, struct, widest_dtype
 from calibjax._numbers import dot
-from calibjax._sharding import Axis, evenly_spaced, rows_at
-from calibjax._struct import PyTree, struct, widest_dtype
 from calibjax.kernels import KernelLike, pairwise
 
 T = TypeVar("T")

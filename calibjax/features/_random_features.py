@@ -20,9 +20,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from calibjax._distribution import Distribution
+from calibjax._base.struct import struct, type_name
+from calibjax._data import Distribution
 from calibjax._numbers import complex_exponential, dot
-from calibjax._struct import struct, type_name
 from calibjax.discrepancy import (
     EmbeddedTarget,
     FeatureResidual,

@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from calibjax._distribution import Distribution
+from calibjax._base.struct import PyTree, batch_of_one, struct, type_name
+from calibjax._data import Distribution
 from calibjax._numbers import UnitInterval, dot, eigh_of_kernel
-from calibjax._struct import PyTree, batch_of_one, struct, type_name
 from calibjax.discrepancy import (
     EmbeddedTarget,
     FeatureResidual,

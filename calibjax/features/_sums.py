@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._base.sharding import Axis, all_sum, as_varying
 from calibjax._numbers import compensated_add
 from calibjax._pairwise import in_chunks
-from calibjax._sharding import Axis, all_sum, as_varying
 
 T = TypeVar("T")
 

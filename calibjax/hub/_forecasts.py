@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from calibjax._distribution import Distribution
-from calibjax._rows import Data
+from calibjax._data import Data, Distribution
 
 # The columns of the day that a forecast is about, and of the day when it was made.
 DAYS = "target_end_date", "target_date"

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from scipy.special import stdtr
 
-from calibjax._text import listed, text_table
+from calibjax._base.text import listed, text_table
 from calibjax.distributions import Quantiles
 from calibjax.hub._forecasts import HubForecasts
 from calibjax.hypothesis_tests import calibration_test

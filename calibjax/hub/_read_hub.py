@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
-from calibjax._distribution import Distribution
-from calibjax._rows import as_data
-from calibjax._text import listed
+from calibjax._base.text import listed
+from calibjax._data import Distribution, as_data
 from calibjax.distributions import Categorical, Empirical, Ordinal, Quantiles
 from calibjax.hub._forecasts import HubForecasts, check_days
 from calibjax.hub._tables import (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
-from calibjax._text import listed
+from calibjax._base.text import listed
 from calibjax.hub._forecasts import DATE, DAYS, ORIGINS
 
 OUTPUT = ("output_type", "output_type_id", "value")

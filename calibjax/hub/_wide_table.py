@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from calibjax._text import listed
+from calibjax._base.text import listed
 from calibjax.hub._tables import FILE, OUTPUT, task_in_words
 
 # Levels that differ by less are one level, such as 0.3 and 0.1 + 0.2.

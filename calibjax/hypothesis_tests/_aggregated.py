@@ -7,12 +7,22 @@ from typing import Any, Unpack
 import jax
 import jax.numpy as jnp
 
-from calibjax._check import check_integer, check_key
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between, Targets, known_point
-from calibjax._rows import CovariatesLike, Data, RowOptions, as_data, clean, in_dtype, padded
-from calibjax._sharding import Axis, all_sum, on_devices
-from calibjax._struct import as_pytree, widest_dtype
+from calibjax._base.check import check_integer, check_key
+from calibjax._base.sharding import Axis, all_sum, on_devices
+from calibjax._base.struct import as_pytree, widest_dtype
+from calibjax._data import (
+    Between,
+    CovariatesLike,
+    Data,
+    Distribution,
+    RowOptions,
+    Targets,
+    as_data,
+    clean,
+    in_dtype,
+    known_point,
+    padded,
+)
 from calibjax.discrepancy import PITResidual, SumOfTerms, check_kernel_of, normal_form
 from calibjax.expectations import default_kernels, judging_kernels
 from calibjax.features import residual_feature, residual_sums

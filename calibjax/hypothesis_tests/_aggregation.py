@@ -42,7 +42,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._struct import struct
+from calibjax._base.struct import struct
 from calibjax.resampling import (
     counted_pvalue,
     normal_quantile,

@@ -6,11 +6,9 @@ from typing import NamedTuple, Unpack
 import jax
 import jax.numpy as jnp
 
-from calibjax._check import check_choice, check_integer, check_key
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Targets
-from calibjax._rows import Data, RowOptions, clean_kept_first, padded
-from calibjax._sharding import Axis, gathered, optimised_on_devices
+from calibjax._base.check import check_choice, check_integer, check_key
+from calibjax._base.sharding import Axis, gathered, optimised_on_devices
+from calibjax._data import Data, Distribution, RowOptions, Targets, clean_kept_first, padded
 from calibjax.discrepancy import SumOfTerms, check_inputs, h
 from calibjax.features import one_feature
 from calibjax.hypothesis_tests._null_distributions import (

@@ -8,12 +8,10 @@ import numpy as np
 from jax.scipy.special import ndtr
 from jax.typing import ArrayLike
 
-from calibjax._check import check_choice, check_integer
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Targets
-from calibjax._rows import Data, padded
-from calibjax._sharding import Axis, all_sum, on_devices, on_one_device, optimised_on_devices
-from calibjax._struct import is_traced, static, struct
+from calibjax._base.check import check_choice, check_integer
+from calibjax._base.sharding import Axis, all_sum, on_devices, on_one_device, optimised_on_devices
+from calibjax._base.struct import is_traced, static, struct
+from calibjax._data import Data, Distribution, Targets, padded
 from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals import MeanInterval, remark_on_rare_events

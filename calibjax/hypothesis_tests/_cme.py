@@ -9,13 +9,19 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import gammaincc
 from jax.typing import ArrayLike
 
-from calibjax._check import check_integer, check_key
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Targets
+from calibjax._base.check import check_integer, check_key
+from calibjax._base.sharding import Axis, all_max, all_of, all_sum, axis_size, on_devices, rows_at
+from calibjax._base.struct import is_traced, widest_dtype
+from calibjax._data import (
+    Data,
+    Distribution,
+    Targets,
+    check_locations,
+    check_predictions,
+    in_dtype,
+    padded,
+)
 from calibjax._numbers import dot
-from calibjax._rows import Data, check_locations, check_predictions, in_dtype, padded
-from calibjax._sharding import Axis, all_max, all_of, all_sum, axis_size, on_devices, rows_at
-from calibjax._struct import is_traced, widest_dtype
 from calibjax.discrepancy import SumOfTerms, check_inputs, deviation
 from calibjax.estimators import h_and_locations
 from calibjax.hypothesis_tests._result import CalibrationTestResult

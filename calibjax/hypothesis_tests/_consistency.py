@@ -9,14 +9,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._check import check_choice, check_integer, check_key
-from calibjax._compile import quick_jit
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Targets
+from calibjax._base.check import check_choice, check_integer, check_key
+from calibjax._base.compile import quick_jit
+from calibjax._base.sharding import gathered
+from calibjax._base.struct import bind
+from calibjax._data import Data, Distribution, RowOptions, Targets, as_data, clean, kept_first
 from calibjax._numbers import dot
-from calibjax._rows import Data, RowOptions, as_data, clean, kept_first
-from calibjax._sharding import gathered
-from calibjax._struct import bind
 from calibjax.estimators import Form, residual_form
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.resampling import (

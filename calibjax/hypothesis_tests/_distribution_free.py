@@ -4,12 +4,10 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._check import check_flag, check_integer, check_values
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Targets
-from calibjax._rows import Data, clean, padded
-from calibjax._sharding import Axis, on_devices
-from calibjax._struct import is_array, is_traced
+from calibjax._base.check import check_flag, check_integer, check_values
+from calibjax._base.sharding import Axis, on_devices
+from calibjax._base.struct import is_array, is_traced
+from calibjax._data import Data, Distribution, Targets, clean, padded
 from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.hypothesis_tests._block import check_complete_blocks, summarise
 from calibjax.hypothesis_tests._result import CalibrationTestResult

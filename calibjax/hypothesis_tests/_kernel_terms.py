@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._rows import Data
-from calibjax._struct import is_traced, static, struct
+from calibjax._base.struct import is_traced, static, struct
+from calibjax._data import Data
 from calibjax.discrepancy import JointResidual, SumOfTerms, TargetResidual
 from calibjax.expectations import prediction_coordinates
 from calibjax.features import ColumnKernels, Landmarks

@@ -19,10 +19,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._base.sharding import Axis, all_sum, as_varying, axis_size, global_offset
+from calibjax._base.struct import PyTree, struct
+from calibjax._data import Data, in_dtype, kept_first
 from calibjax._numbers import dot
-from calibjax._rows import Data, in_dtype, kept_first
-from calibjax._sharding import Axis, all_sum, as_varying, axis_size, global_offset
-from calibjax._struct import PyTree, struct
 from calibjax.discrepancy import PITResidual
 from calibjax.expectations import prediction_coordinates
 from calibjax.features import (

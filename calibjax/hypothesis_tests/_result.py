@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._struct import PyTree, is_array, is_traced, static, struct
+from calibjax._base.struct import PyTree, is_array, is_traced, static, struct
 from calibjax.intervals import ConfidenceInterval, IntervalOf
 from calibjax.kernels import KernelLike, describe
 from calibjax.resampling import checked_level

@@ -7,11 +7,18 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._check import check_integer, check_key
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Targets
-from calibjax._rows import Data, RowOptions, as_data, check_predictions, padded, parameters
-from calibjax._struct import widest_dtype
+from calibjax._base.check import check_integer, check_key
+from calibjax._base.struct import widest_dtype
+from calibjax._data import (
+    Data,
+    Distribution,
+    RowOptions,
+    Targets,
+    as_data,
+    check_predictions,
+    padded,
+    parameters,
+)
 from calibjax.discrepancy import check_kernel_of
 from calibjax.expectations import (
     JointKernel,

@@ -6,10 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._check import check_integer, check_key
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Targets
-from calibjax._rows import ColumnCode, Data, RowOptions, as_data, padded, typed_column
+from calibjax._base.check import check_integer, check_key
+from calibjax._data import (
+    ColumnCode,
+    Data,
+    Distribution,
+    RowOptions,
+    Targets,
+    as_data,
+    padded,
+    typed_column,
+)
 from calibjax.discrepancy import check_kernel_of
 from calibjax.expectations import default_kernel
 from calibjax.intervals._comparison import CalibrationComparison, compare, describe_resamples

@@ -33,10 +33,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._compile import quick_jit
-from calibjax._rows import Data, clean_kept_first
-from calibjax._sharding import Axis, all_sum, on_devices
-from calibjax._struct import is_array, is_traced, static, struct, widest_dtype
+from calibjax._base.compile import quick_jit
+from calibjax._base.sharding import Axis, all_sum, on_devices
+from calibjax._base.struct import is_array, is_traced, static, struct, widest_dtype
+from calibjax._data import Data, clean_kept_first
 from calibjax.discrepancy import SumOfTerms
 from calibjax.intervals._norm_intervals import ConfidenceInterval
 from calibjax.intervals._rare_events import remark_on_rare_events

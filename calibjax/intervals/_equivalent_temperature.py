@@ -8,11 +8,10 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._check import check_integer, check_key
-from calibjax._distribution import Distribution
-from calibjax._rows import Data, RowOptions, clean, in_dtype, kept_first, padded
-from calibjax._sharding import Axis, axis_size, global_offset, on_devices, rows_at
-from calibjax._struct import is_array, is_traced, struct, widest_dtype
+from calibjax._base.check import check_integer, check_key
+from calibjax._base.sharding import Axis, axis_size, global_offset, on_devices, rows_at
+from calibjax._base.struct import is_array, is_traced, struct, widest_dtype
+from calibjax._data import Data, Distribution, RowOptions, clean, in_dtype, kept_first, padded
 from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.intervals._norm_intervals import ConfidenceInterval
 from calibjax.intervals._skce_interval import skce_and_interval

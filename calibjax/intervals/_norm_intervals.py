@@ -41,8 +41,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammainc
 
+from calibjax._base.struct import struct
 from calibjax._numbers import smallest_with
-from calibjax._struct import struct
 from calibjax.resampling import normal_quantile, upper_quantile
 
 

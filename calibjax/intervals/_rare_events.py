@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from calibjax._distribution import Distribution
-from calibjax._rows import Data
-from calibjax._sharding import Axis, all_sum, on_devices
-from calibjax._struct import is_traced, widened
+from calibjax._base.sharding import Axis, all_sum, on_devices
+from calibjax._base.struct import is_traced, widened
+from calibjax._data import Data, Distribution
 
 Result = TypeVar("Result")
 

@@ -46,12 +46,18 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._check import check_integer, check_key
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between, Targets
-from calibjax._rows import Data, RowOptions, clean_kept_first, padded
-from calibjax._sharding import Axis, all_sum, global_offset, on_devices
-from calibjax._struct import widest_dtype
+from calibjax._base.check import check_integer, check_key
+from calibjax._base.sharding import Axis, all_sum, global_offset, on_devices
+from calibjax._base.struct import widest_dtype
+from calibjax._data import (
+    Between,
+    Data,
+    Distribution,
+    RowOptions,
+    Targets,
+    clean_kept_first,
+    padded,
+)
 from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.intervals._norm_intervals import (
     ConfidenceInterval,

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calibjax._distribution import Distribution
+from calibjax._base.struct import widest_dtype
+from calibjax._data import Distribution
 from calibjax._numbers import dot
-from calibjax._struct import widest_dtype
 from calibjax.discrepancy import (
     EmbeddedTarget,
     FeatureResidual,

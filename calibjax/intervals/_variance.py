@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._distribution import Distribution
+from calibjax._base.sharding import Axis, all_sum, axis_size, evenly_spaced, rows_at
+from calibjax._data import Data, Distribution
 from calibjax._numbers import dot
-from calibjax._rows import Data
-from calibjax._sharding import Axis, all_sum, axis_size, evenly_spaced, rows_at
 from calibjax.discrepancy import SumOfTerms, h_tile, h_with_itself, prepared
 from calibjax.resampling import draw_targets
 

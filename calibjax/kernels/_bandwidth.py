@@ -7,9 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._distribution import Distribution
-from calibjax._rows import Data, check_rows, fill_masked, kept_first, valid_rows
-from calibjax._sharding import (
+from calibjax._base.sharding import (
     Axis,
     all_sum,
     as_varying,
@@ -18,7 +16,8 @@ from calibjax._sharding import (
     on_devices,
     rows_at,
 )
-from calibjax._struct import as_pytree, widest_dtype
+from calibjax._base.struct import as_pytree, widest_dtype
+from calibjax._data import Data, Distribution, check_rows, fill_masked, kept_first, valid_rows
 from calibjax.kernels._base import pairwise
 from calibjax.kernels._check import check_distance_formula, check_kernel
 from calibjax.kernels._distance import DistanceLike, NormDistance, squares_keep_digits

@@ -15,9 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
-from calibjax._distribution import Distribution
-from calibjax._numbers import NONNEGATIVE, Constraint, valid_or_nan
-from calibjax._struct import (
+from calibjax._base.struct import (
     PyTree,
     as_pytree,
     is_array,
@@ -27,6 +25,8 @@ from calibjax._struct import (
     struct,
     type_name,
 )
+from calibjax._data import Distribution
+from calibjax._numbers import NONNEGATIVE, Constraint, valid_or_nan
 
 
 def check_final(cls: type, formulas: Sequence[str], known: Sequence[str]) -> None:

@@ -15,9 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from calibjax._check import check_values
-from calibjax._distribution import Distribution
-from calibjax._struct import (
+from calibjax._base.check import check_values
+from calibjax._base.struct import (
     PyTree,
     as_pytree,
     is_array,
@@ -27,6 +26,7 @@ from calibjax._struct import (
     unwrapped,
     widest_dtype,
 )
+from calibjax._data import Distribution
 from calibjax.kernels._base import Kernel, KernelLike, vmap_pairs
 from calibjax.kernels._distance import Distance, DistanceLike
 

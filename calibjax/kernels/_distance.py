@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from calibjax._distribution import Distribution
+from calibjax._base.struct import PyTree, struct, type_name
+from calibjax._data import Distribution
 from calibjax._loops import (
     slope_of_square,
     square,
     sum_over_coordinates,
 )
 from calibjax._numbers import Constraint, power_of_two, safe_sqrt
-from calibjax._struct import PyTree, struct, type_name
 from calibjax.kernels._base import check_final, complete_functions, vmap_pairs
 
 

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
-from calibjax._check import check_shapes
-from calibjax._distribution import Distribution, families_with, wasserstein_refused
+from calibjax._base.check import check_shapes
+from calibjax._base.struct import batch_of_one, is_array, struct, widest_dtype
+from calibjax._data import Distribution, families_with, wasserstein_refused
 from calibjax._loops import (
     distance,
     slope_of_distance,
@@ -23,7 +24,6 @@ from calibjax._loops import (
     sum_over_coordinates,
 )
 from calibjax._numbers import POSITIVE, Constraint, absolute, dot, valid_or_nan
-from calibjax._struct import batch_of_one, is_array, struct, widest_dtype
 from calibjax.kernels._base import KernelLike, pairwise, vmap_pairs
 from calibjax.kernels._distance import Coordinates, Distance, Embedded, NormDistance, cauchy_mixture
 

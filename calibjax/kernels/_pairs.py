@@ -6,9 +6,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax._distribution import Distribution
+from calibjax._base.struct import struct, widest_dtype
+from calibjax._data import Distribution
 from calibjax._numbers import dot
-from calibjax._struct import struct, widest_dtype
 from calibjax.kernels._base import Kernel, KernelLike, Sample, kernel_value, upper_bound
 
 

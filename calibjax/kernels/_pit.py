@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._check import check_choice
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import unit_interval
+from calibjax._base.check import check_choice
+from calibjax._base.struct import PyTree, batch_of_one, is_traced, on_host, static, struct
+from calibjax._data import Distribution, unit_interval
 from calibjax._numbers import NONNEGATIVE, UnitInterval, dot, valid_or_nan
-from calibjax._struct import PyTree, batch_of_one, is_traced, on_host, static, struct
 from calibjax.kernels._base import (
     Kernel,
     KernelLike,

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 
-from calibjax._distribution import Distribution
+from calibjax._base.struct import PyTree, is_traced, static, struct
+from calibjax._data import Distribution
 from calibjax._numbers import POSITIVE, Constraint, power_of_two, safe_sqrt, valid_or_nan
-from calibjax._struct import PyTree, is_traced, static, struct
 from calibjax.kernels._base import Kernel, KernelLike, kernel_value, pairwise
 from calibjax.kernels._distance import (
     Coordinates,

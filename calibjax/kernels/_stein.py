@@ -18,9 +18,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from calibjax._distribution import Distribution
+from calibjax._base.struct import PyTree, batch_of_one, struct
+from calibjax._data import Distribution
 from calibjax._loops import row_by_row
-from calibjax._struct import PyTree, batch_of_one, struct
 from calibjax.kernels._base import (
     Kernel,
     KernelLike,

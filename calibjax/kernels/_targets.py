@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 
+from calibjax._base.struct import is_floating, struct
 from calibjax._numbers import POSITIVE, absolute, safe_sqrt, valid_or_nan
-from calibjax._struct import is_floating, struct
 from calibjax.kernels._base import Kernel
 
 

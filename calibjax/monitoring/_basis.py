@@ -25,9 +25,9 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from calibjax._distribution import Distribution
+from calibjax._base.struct import as_pytree, struct
+from calibjax._data import Distribution
 from calibjax._numbers import dot, eigh_of_kernel
-from calibjax._struct import as_pytree, struct
 from calibjax.kernels import KernelLike, pairwise
 
 # The number of functions of an outcome, the smallest eigenvalue that counts, in units of the

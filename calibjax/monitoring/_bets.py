@@ -54,8 +54,8 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from jax.typing import DTypeLike
 
-from calibjax._sharding import as_varying
-from calibjax._struct import PyTree, struct
+from calibjax._base.sharding import as_varying
+from calibjax._base.struct import PyTree, struct
 from calibjax.monitoring._basis import Basis
 from calibjax.monitoring._chunks import Chunks, in_chunks
 from calibjax.monitoring._outcomes import Outcomes

@@ -11,7 +11,7 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 
-from calibjax._struct import struct
+from calibjax._base.struct import struct
 
 T = TypeVar("T")
 

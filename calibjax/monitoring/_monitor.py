@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._check import check_integer, check_key
-from calibjax._distribution import Distribution
-from calibjax._files import (
+from calibjax._base.check import check_integer, check_key
+from calibjax._base.files import (
     check_header,
     npz_of,
     read_npz,
@@ -21,10 +20,14 @@ from calibjax._files import (
     with_leaves,
     write_file,
 )
-from calibjax._interval_censored import Between, Targets
-from calibjax._parameters import family_name, row_shapes
-from calibjax._rows import (
+from calibjax._base.parameters import family_name, row_shapes
+from calibjax._base.sharding import Axis, all_of, all_sum, optimised_on_devices
+from calibjax._base.struct import as_pytree, is_traced, static, struct, widest_dtype
+from calibjax._data import (
+    Between,
     Data,
+    Distribution,
+    Targets,
     as_data,
     check_predictions,
     clean,
@@ -32,8 +35,6 @@ from calibjax._rows import (
     in_dtype,
     kept_first,
 )
-from calibjax._sharding import Axis, all_of, all_sum, optimised_on_devices
-from calibjax._struct import as_pytree, is_traced, static, struct, widest_dtype
 from calibjax.expectations import default_prediction_kernels
 from calibjax.features import choose_landmarks
 from calibjax.kernels import KernelLike, check_kernel

@@ -26,9 +26,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between, unit_interval
-from calibjax._struct import PyTree, batch_of_one, struct
+from calibjax._base.struct import PyTree, batch_of_one, struct
+from calibjax._data import Between, Distribution, unit_interval
 from calibjax.expectations import (
     has_log_prob,
     is_top_label,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from calibjax._base.sharding import Axis
+from calibjax._base.struct import PyTree, static, struct
+from calibjax._data import Data
 from calibjax._numbers import dot, eigh_of_kernel
-from calibjax._rows import Data
-from calibjax._sharding import Axis
-from calibjax._struct import PyTree, static, struct
 from calibjax.discrepancy import Sample, SumOfTerms
 from calibjax.features import Features, draw_features, map_rows, sum_rows
 from calibjax.kernels import times

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._base.sharding import Axis, all_of, all_sum, as_varying
+from calibjax._base.struct import PyTree, static, struct
+from calibjax._data import Data, in_dtype
 from calibjax._numbers import compensated_add, dot, pairs_weight
 from calibjax._pairwise import Tile, Trees, cut, pad, ring, ring_sum, tile_sizes, tile_values
-from calibjax._rows import Data, in_dtype
-from calibjax._sharding import Axis, all_of, all_sum, as_varying
-from calibjax._struct import PyTree, static, struct
 from calibjax.discrepancy import Sample, SumOfTerms, deviation_tile, h_tile, h_with_itself, prepared
 from calibjax.kernels import is_symmetric, users_functions
 

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._check import check_array, check_shapes
-from calibjax._rows import CovariatesLike, covariate_columns
-from calibjax._struct import is_array
+from calibjax._base.check import check_array, check_shapes
+from calibjax._base.struct import is_array
+from calibjax._data import CovariatesLike, covariate_columns
 
 
 def read_covariates(

@@ -8,9 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Targets
-from calibjax._rows import CovariatesLike, Data, NamedColumns, RowOptions
+from calibjax._data import CovariatesLike, Data, Distribution, NamedColumns, RowOptions, Targets
 from calibjax.distributions import Normal
 from calibjax.recalibration._fit_recalibrator import data_outside_jit, fit_map
 from calibjax.recalibration._folds import numbers_of_folds

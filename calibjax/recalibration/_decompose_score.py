@@ -5,10 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._check import check_choice
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Targets
-from calibjax._rows import Data, RowOptions, as_data
+from calibjax._base.check import check_choice
+from calibjax._data import Data, Distribution, RowOptions, Targets, as_data
 from calibjax.intervals import Estimate, Sampling, mean_interval
 from calibjax.recalibration._cross_fit import brier_scores, held_out
 from calibjax.recalibration._fit_recalibrator import data_outside_jit

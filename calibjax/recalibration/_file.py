@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from calibjax._files import json_of, read_json, write_file
-from calibjax._rows import ColumnCode
-from calibjax._struct import is_array
+from calibjax._base.files import json_of, read_json, write_file
+from calibjax._base.struct import is_array
+from calibjax._data import ColumnCode
 from calibjax.recalibration._groups import Coding, GroupCurve
 from calibjax.recalibration._label_curves import BetaCurve, SplineCurve
 from calibjax.recalibration._label_isotonic import IsotonicCurve, VennAbersCurve

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibjax._rows import NamedColumns
+from calibjax._data import NamedColumns
 from calibjax.recalibration._groups import FARTHEST, Coding, GroupCurve
 from calibjax.recalibration._label_curves import happened, log_odds
 from calibjax.recalibration._label_steps import LabelRows

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from calibjax._check import check_choice
-from calibjax._rows import Data, NamedColumns
-from calibjax._struct import on_host
+from calibjax._base.check import check_choice
+from calibjax._base.struct import on_host
+from calibjax._data import Data, NamedColumns
 from calibjax.recalibration._fit_groups import fit_groups
 from calibjax.recalibration._folds import counted, parts_of
 from calibjax.recalibration._label_curves import fit_beta, fit_spline

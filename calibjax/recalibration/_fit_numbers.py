@@ -6,10 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._check import check_choice
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between
-from calibjax._rows import CovariatesLike, Data, NamedColumns, padded
+from calibjax._base.check import check_choice
+from calibjax._data import Between, CovariatesLike, Data, Distribution, NamedColumns, padded
 from calibjax.distributions import Counts
 from calibjax.recalibration._covariates import read_covariates
 from calibjax.recalibration._fit_groups import FittedGroups, fit_line_groups

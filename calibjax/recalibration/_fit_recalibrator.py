@@ -2,12 +2,18 @@
 
 from typing import Unpack
 
-from calibjax._check import check_choice
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Targets
-from calibjax._rows import CovariatesLike, Data, NamedColumns, RowOptions, as_data
-from calibjax._sharding import on_one_device
-from calibjax._struct import is_traced
+from calibjax._base.check import check_choice
+from calibjax._base.sharding import on_one_device
+from calibjax._base.struct import is_traced
+from calibjax._data import (
+    CovariatesLike,
+    Data,
+    Distribution,
+    NamedColumns,
+    RowOptions,
+    Targets,
+    as_data,
+)
 from calibjax.recalibration._fit_labels import OF_LABELS, fit_labels
 from calibjax.recalibration._fit_numbers import OF_NUMBERS, fit_numbers
 from calibjax.recalibration._line import check_numbers_to_mend

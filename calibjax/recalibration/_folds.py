@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from calibjax._check import check_array, check_integer, check_shapes
-from calibjax._rows import Data
+from calibjax._base.check import check_array, check_integer, check_shapes
+from calibjax._data import Data
 
 
 def counted(data: Data) -> tuple[np.ndarray, np.ndarray]:

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._rows import ColumnCode, NamedColumns, TypedColumn, named_columns, typed_column
-from calibjax._struct import static, struct
+from calibjax._base.struct import static, struct
+from calibjax._data import ColumnCode, NamedColumns, TypedColumn, named_columns, typed_column
 from calibjax.recalibration._label_curves import from_logits, log_odds
 from calibjax.recalibration._label_steps import Numbers
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._base.struct import struct
 from calibjax._numbers import ArrayT
-from calibjax._struct import struct
 from calibjax.recalibration._label_steps import (
     Fitted,
     LabelRows,

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from calibjax._base.struct import struct
 from calibjax._numbers import ArrayT, isotonic_frequencies
-from calibjax._struct import struct
 from calibjax.recalibration._label_curves import happened
 from calibjax.recalibration._label_steps import Fitted, LabelRows, Numbers, mixed_with_uniform
 

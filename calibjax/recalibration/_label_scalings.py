@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._data import filled_up
 from calibjax._numbers import dot
-from calibjax._rows import filled_up
 from calibjax.recalibration._label_steps import (
     Fitted,
     LabelRows,

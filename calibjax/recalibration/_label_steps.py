@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._base.struct import struct
+from calibjax._data import filled_up, in_dtype
 from calibjax._numbers import ArrayT, dot
-from calibjax._rows import filled_up, in_dtype
-from calibjax._struct import struct
 from calibjax.distributions import LEAST_OF_CLASS
 
 #: Numbers of a map: of NumPy from a fit, and traced where it is used.

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtr, ndtri
 
-from calibjax._distribution import Distribution
+from calibjax._base.struct import static, struct, widened, widest_dtype
+from calibjax._data import Distribution
 from calibjax._numbers import normal_score
-from calibjax._struct import static, struct, widened, widest_dtype
 from calibjax.distributions import (
     Counts,
     Empirical,

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr, ndtri
 
-from calibjax._distribution import Distribution
+from calibjax._base.struct import static, struct, widened, widest_dtype
+from calibjax._data import Distribution
 from calibjax._numbers import dot
-from calibjax._struct import static, struct, widened, widest_dtype
 from calibjax.distributions import Counts
 from calibjax.recalibration._label_steps import Numbers
 from calibjax.recalibration._line import interpolated, known_quantiles, mended

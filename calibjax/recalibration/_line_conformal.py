@@ -17,10 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 
-from calibjax._distribution import Distribution
+from calibjax._base.struct import static, struct, widest_dtype
+from calibjax._data import Data, Distribution, padded
 from calibjax._numbers import normal_score
-from calibjax._rows import Data, padded
-from calibjax._struct import static, struct, widest_dtype
 from calibjax.distributions import Quantiles
 from calibjax.recalibration._label_steps import Fitted, Numbers
 from calibjax.recalibration._line import (

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._distribution import Distribution
-from calibjax._sharding import on_one_device
-from calibjax._struct import is_traced
+from calibjax._base.sharding import on_one_device
+from calibjax._base.struct import is_traced
+from calibjax._data import Distribution
 from calibjax.estimators import binary_as_data
 from calibjax.intervals import Estimate, Sampling, wilson_interval
 from calibjax.recalibration._fit_labels import rows_of_labels

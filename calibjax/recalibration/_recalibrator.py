@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._distribution import Distribution
-from calibjax._rows import (
+from calibjax._base.struct import static, struct, widened, widest_dtype
+from calibjax._data import (
     CovariatesLike,
+    Distribution,
     NamedColumns,
     check_distribution,
     in_dtype,
     valid_rows,
 )
-from calibjax._struct import static, struct, widened, widest_dtype
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
 from calibjax.recalibration._covariates import covariates_of
 from calibjax.recalibration._fit_groups import FittedGroups

@@ -10,14 +10,12 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._check import check_array, check_values
-from calibjax._compile import quick_jit
-from calibjax._distribution import Distribution, tempering_refused
-from calibjax._interval_censored import Targets
+from calibjax._base.check import check_array, check_values
+from calibjax._base.compile import quick_jit
+from calibjax._base.sharding import gathered
+from calibjax._base.struct import bind, is_array, is_traced, widest_dtype
+from calibjax._data import Data, Distribution, Targets, as_data, clean, padded, tempering_refused
 from calibjax._numbers import exact_sum
-from calibjax._rows import Data, as_data, clean, padded
-from calibjax._sharding import gathered
-from calibjax._struct import bind, is_array, is_traced, widest_dtype
 
 Family = TypeVar("Family", bound=Distribution)
 # Temperatures are 100^u with u in [-1, 1].  The grid contains both ends and T = 1 in the middle.

@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._base.struct import struct
 from calibjax._numbers import absolute, log_quotient
-from calibjax._struct import struct
 from calibjax.resampling._rank import critical_value
 
 # In units of the precision: by how much equal distances may differ between two programs.

@@ -69,9 +69,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset
+from calibjax._data import Data
 from calibjax._numbers import dot
-from calibjax._rows import Data
-from calibjax._sharding import Axis, all_sum, axis_size, global_offset
 from calibjax.operators import DiscrepancyMatrix, TiledH, related_sums
 from calibjax.resampling._draws import DRAWS_PER_GROUP, row_numbers
 from calibjax.resampling._multipliers import TimeMultipliers, multipliers, sizes_of_draws

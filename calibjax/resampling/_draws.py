@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import DTypeLike
 
-from calibjax._distribution import Distribution
-from calibjax._sharding import Axis, global_offset
+from calibjax._base.sharding import Axis, global_offset
+from calibjax._data import Distribution
 
 #: The number of draws that share one key.
 DRAWS_PER_GROUP = 100

@@ -30,13 +30,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between, unit_interval
+from calibjax._base.sharding import Axis, all_sum, as_varying
+from calibjax._base.struct import PyTree, static, struct
+from calibjax._data import Between, Data, Distribution, bucket, unit_interval
 from calibjax._numbers import UnitInterval
 from calibjax._pairwise import in_chunks
-from calibjax._rows import Data, bucket
-from calibjax._sharding import Axis, all_sum, as_varying
-from calibjax._struct import PyTree, static, struct
 from calibjax.features import DrawnPIT, Hidden
 from calibjax.resampling._draws import (
     DRAWS_PER_GROUP,

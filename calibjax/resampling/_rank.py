@@ -9,8 +9,8 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jax.typing import ArrayLike, DTypeLike
 
-from calibjax._check import check_integer
-from calibjax._struct import is_traced
+from calibjax._base.check import check_integer
+from calibjax._base.struct import is_traced
 
 #: A level of confidence that `checked_level` has seen.
 Level = jax.Array | np.ndarray

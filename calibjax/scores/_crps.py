@@ -27,10 +27,9 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._distribution import Distribution
-from calibjax._rows import Data, first_rows, padded
-from calibjax._sharding import as_varying
-from calibjax._struct import struct
+from calibjax._base.sharding import as_varying
+from calibjax._base.struct import struct
+from calibjax._data import Data, Distribution, first_rows, padded
 from calibjax.scores._score_rows import numbers_as_data, score_rows
 
 

@@ -3,10 +3,18 @@
 import jax
 import jax.numpy as jnp
 
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between, Targets, known_point, unit_interval
-from calibjax._rows import Data, as_data, first_rows, padded
-from calibjax._struct import PyTree
+from calibjax._base.struct import PyTree
+from calibjax._data import (
+    Between,
+    Data,
+    Distribution,
+    Targets,
+    as_data,
+    first_rows,
+    known_point,
+    padded,
+    unit_interval,
+)
 from calibjax.scores._score_rows import score_rows
 
 

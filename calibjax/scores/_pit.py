@@ -6,11 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._check import check_key
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between, Targets, unit_interval
-from calibjax._rows import Data, first_rows, padded
-from calibjax._struct import PyTree, widest_dtype
+from calibjax._base.check import check_key
+from calibjax._base.struct import PyTree, widest_dtype
+from calibjax._data import Between, Data, Distribution, Targets, first_rows, padded, unit_interval
 from calibjax.scores._pit_between_levels import pit_between_levels
 from calibjax.scores._score_rows import numbers_as_data, score_rows
 

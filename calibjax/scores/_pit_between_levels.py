@@ -20,10 +20,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset, row_by_row_on_devices
+from calibjax._base.struct import as_pytree
+from calibjax._data import Data, clean, kept_first
 from calibjax._numbers import dot
-from calibjax._rows import Data, clean, kept_first
-from calibjax._sharding import Axis, all_sum, axis_size, global_offset, row_by_row_on_devices
-from calibjax._struct import as_pytree
 from calibjax.expectations import default_kernel, default_prediction_kernels
 from calibjax.features import choose_landmarks, landmarks_with_base
 from calibjax.kernels import KernelLike

@@ -6,10 +6,8 @@ from typing import TypeVar, Unpack
 import jax
 import jax.numpy as jnp
 
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Targets
-from calibjax._rows import Data, RowOptions, as_data, clean
-from calibjax._sharding import Axis, row_by_row_on_devices
+from calibjax._base.sharding import Axis, row_by_row_on_devices
+from calibjax._data import Data, Distribution, RowOptions, Targets, as_data, clean
 
 
 def numbers_as_data(

@@ -32,9 +32,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._interval_censored import Between
-from calibjax._rows import Data, clean
-from calibjax._sharding import Axis, all_sum, on_devices
+from calibjax._base.sharding import Axis, all_sum, on_devices
+from calibjax._data import Between, Data, clean
 from calibjax.resampling import (
     DRAWS_PER_GROUP,
     NullSampler,

@@ -6,11 +6,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._check import check_integer, check_key
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between, Targets
-from calibjax._parameters import family_name
-from calibjax._rows import Data, RowOptions, as_data, bucket, first_rows, padded
+from calibjax._base.check import check_integer, check_key
+from calibjax._base.parameters import family_name
+from calibjax._data import (
+    Between,
+    Data,
+    Distribution,
+    RowOptions,
+    Targets,
+    as_data,
+    bucket,
+    first_rows,
+    padded,
+)
 from calibjax.resampling import NullSampler, judged_by_pit, pooled
 from calibjax.segments._result import Names, SegmentTestResult
 from calibjax.segments._segment_sums import segment_sums

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calibjax._numbers import dot
-from calibjax._rows import (
+from calibjax._base.struct import struct
+from calibjax._data import (
     ColumnCode,
     NamedColumns,
     TypedColumn,
@@ -18,7 +18,7 @@ from calibjax._rows import (
     named_columns,
     typed_column,
 )
-from calibjax._struct import struct
+from calibjax._numbers import dot
 
 # With more levels than this, next to none of their pairs holds enough rows.
 _MOST_LEVELS = 256

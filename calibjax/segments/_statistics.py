@@ -36,10 +36,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._distribution import Distribution
+from calibjax._base.sharding import Axis, all_sum
+from calibjax._base.struct import static, struct
+from calibjax._data import Distribution
 from calibjax._numbers import UnitInterval
-from calibjax._sharding import Axis, all_sum
-from calibjax._struct import static, struct
 from calibjax.features import DrawnPIT
 from calibjax.kernels import UnitFeature
 

@@ -18,8 +18,7 @@ from sklearn.utils.validation import (
     has_fit_parameter,
 )
 
-from calibjax._distribution import Distribution
-from calibjax._rows import Dependence, filled_up
+from calibjax._data import Dependence, Distribution, filled_up
 from calibjax.evaluation import read_dependence
 from calibjax.recalibration import Recalibrator, fit_recalibrator
 

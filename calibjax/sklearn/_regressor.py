@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin, clone
 from sklearn.linear_model import LinearRegression
 from sklearn.utils.validation import check_is_fitted
 
-from calibjax._distribution import Distribution
+from calibjax._data import Distribution
 from calibjax.distributions import Normal, Quantiles
 from calibjax.sklearn._recalibrated import Recalibrated, columns_of, fitted_clone
 

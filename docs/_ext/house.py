@@ -6,6 +6,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
+import calibjax
+
 
 def rooms(package: Path) -> dict[str, set[str]]:
     """Each file and folder of the package, and which others its code imports from."""
@@ -30,9 +32,9 @@ def floors(below: dict[str, set[str]]) -> dict[str, int]:
     return {room: floor(room) for room in below}
 
 
-def draw(package: Path) -> Figure:
-    """The floors from the ground up, with the rooms of each side by side."""
-    found = floors(rooms(package))
+def draw() -> Figure:
+    """The floors of the installed package from the ground up, rooms side by side."""
+    found = floors(rooms(Path(calibjax.__file__).parent))
     height = max(found.values())
     figure, axes = plt.subplots(figsize=(7, 0.42 * height))
     for floor in range(1, height + 1):

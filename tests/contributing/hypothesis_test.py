@@ -8,7 +8,7 @@ import numpy as np
 from instances import sample
 
 import calibjax as cj
-from calibjax._rows import Data
+from calibjax._data import Data
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._null_distributions import cantelli
 from calibjax.operators import DenseH, low_rank_h

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from calibjax._distribution import Distribution
-from calibjax._text import listed
+from calibjax._base.text import listed
+from calibjax._data import Distribution
 from calibjax.distributions import Bernoulli, Categorical
 from calibjax.evaluation._frames._prediction_columns import PredictionColumns
 from calibjax.evaluation._frames._table import Table, has_lists, stems

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from calibjax._rows import named_columns, read_array, text_of
-from calibjax._text import listed
+from calibjax._base.text import listed
+from calibjax._data import named_columns, read_array, text_of
 from calibjax.evaluation._frames._table import Table
 
 

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._distribution import Distribution
+from calibjax._base.struct import on_host
+from calibjax._data import Distribution
 from calibjax._numbers import TOLERANCE
-from calibjax._struct import on_host
 from calibjax.distributions import (
     Bernoulli,
     Categorical,

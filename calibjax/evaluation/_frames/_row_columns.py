@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from calibjax._interval_censored import Between
-from calibjax._rows import Dependence, TypedColumn, different, typed_column
+from calibjax._data import Between, Dependence, TypedColumn, different, typed_column
 from calibjax.distributions import Normal
 from calibjax.evaluation._dependence import cluster_numbers, in_units, read_times
 from calibjax.evaluation._frames._columns import ColumnNames, Model

@@ -7,10 +7,10 @@ from typing import Any, Never, Self
 
 import numpy as np
 
-from calibjax._rows import NO_VALUE, text_of
-from calibjax._rows import is_missing as is_missing_item
-from calibjax._struct import on_host
-from calibjax._text import listed
+from calibjax._base.struct import on_host
+from calibjax._base.text import listed
+from calibjax._data import NO_VALUE, text_of
+from calibjax._data import is_missing as is_missing_item
 from calibjax.evaluation._arrays import as_floats
 
 _TRUE, _FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")

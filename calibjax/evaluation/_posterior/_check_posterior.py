@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from calibjax._check import check_flag
+from calibjax._base.check import check_flag
 from calibjax.distributions import Empirical
 from calibjax.evaluation._posterior._datasets import read_datasets
 from calibjax.evaluation._posterior._inputs import read_arrays, read_observations

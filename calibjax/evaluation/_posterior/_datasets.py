@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from calibjax._rows import Frame
-from calibjax._text import listed
+from calibjax._base.text import listed
+from calibjax._data import Frame
 from calibjax.evaluation._posterior._inputs import (
     Parameters,
     is_labelled,

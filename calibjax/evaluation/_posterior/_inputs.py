@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calibjax._rows import Frame, in_one_precision
-from calibjax._text import listed
+from calibjax._base.text import listed
+from calibjax._data import Frame, in_one_precision
 from calibjax.evaluation._arrays import as_numpy
 
 

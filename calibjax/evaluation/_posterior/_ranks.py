@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibjax._rows import numbered, typed_column
+from calibjax._data import numbered, typed_column
 from calibjax.segments import means_of_ranks
 
 # Numbers are cut into so many groups of equal size.

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from calibjax._text import text_table
+from calibjax._base.text import text_table
 from calibjax.curves import pit_curve
 from calibjax.distributions import Empirical
 from calibjax.evaluation._posterior._ranks import chance_of, normal_scores, shift_and_spread

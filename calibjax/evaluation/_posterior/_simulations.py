@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibjax._rows import typed_column
-from calibjax._text import listed
+from calibjax._base.text import listed
+from calibjax._data import typed_column
 from calibjax.evaluation._posterior._inputs import Observations, Parameters, common_rows, in_words
 from calibjax.evaluation._posterior._ranks import has_few_values
 

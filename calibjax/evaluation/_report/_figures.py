@@ -12,8 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calibjax import curves, plot
-from calibjax._interval_censored import Between
-from calibjax._rows import Data, padded
+from calibjax._data import Between, Data, padded
 from calibjax.evaluation._curves import worst_cell
 from calibjax.evaluation._groups import worst_segment
 from calibjax.evaluation._keys import keys_of

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax._check import check_shapes
-from calibjax._struct import batch_of_one, is_array, is_traced, set_fields
+from calibjax._base.check import check_shapes
+from calibjax._base.struct import batch_of_one, is_array, is_traced, set_fields
 
 
 def share_numbers(predictions: Any) -> None:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calibjax._check import check_shapes
-from calibjax._struct import is_traced
+from calibjax._base.check import check_shapes
+from calibjax._base.struct import is_traced
 
 _HOUR = np.timedelta64(1, "h")
 # What pandas and R write where a value is missing.

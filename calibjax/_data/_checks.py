@@ -11,15 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._check import check_array, check_shapes, check_values
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between, Targets, conditions
+from calibjax._base.check import check_array, check_shapes, check_values
+from calibjax._base.parameters import family_name
+from calibjax._base.sharding import Axis, all_sum, devices_of, on_devices, on_one_device
+from calibjax._base.struct import PyTree, is_array, is_traced, on_host
+from calibjax._data._buckets import filled_up
+from calibjax._data._digits import check_digits
+from calibjax._data._distribution import Distribution
+from calibjax._data._interval_censored import Between, Targets, conditions
 from calibjax._numbers import is_nonnegative
-from calibjax._parameters import family_name
-from calibjax._rows._buckets import filled_up
-from calibjax._rows._digits import check_digits
-from calibjax._sharding import Axis, all_sum, devices_of, on_devices, on_one_device
-from calibjax._struct import PyTree, is_array, is_traced, on_host
 
 #: Predictions, targets, mask and weights; each but the first may be None.
 Rows = tuple[Distribution, PyTree, Any, Any]

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._check import check_array, check_shapes
-from calibjax._distribution import Distribution
-from calibjax._interval_censored import Between, Targets
-from calibjax._parameters import family_name, row_shapes
-from calibjax._rows._buckets import LARGEST_BUCKET, bucket, filled_up
-from calibjax._rows._checks import (
+from calibjax._base.check import check_array, check_shapes
+from calibjax._base.parameters import family_name, row_shapes
+from calibjax._base.sharding import devices_of
+from calibjax._base.struct import is_traced, on_host, set_fields, struct, with_fields
+from calibjax._data._buckets import LARGEST_BUCKET, bucket, filled_up
+from calibjax._data._checks import (
     check_dtype_of_targets,
     check_shapes_of_predictions,
     check_shapes_of_targets,
@@ -20,11 +20,11 @@ from calibjax._rows._checks import (
     too_few_rows,
     valid_samples,
 )
-from calibjax._rows._covariates import Covariates, CovariatesLike, coded_covariates
-from calibjax._rows._dependence import Dependence, coded_dependence, kept_rows
-from calibjax._rows._digits import compared_in_one_precision
-from calibjax._sharding import devices_of
-from calibjax._struct import is_traced, on_host, set_fields, struct, with_fields
+from calibjax._data._covariates import Covariates, CovariatesLike, coded_covariates
+from calibjax._data._dependence import Dependence, coded_dependence, kept_rows
+from calibjax._data._digits import compared_in_one_precision
+from calibjax._data._distribution import Distribution
+from calibjax._data._interval_censored import Between, Targets
 
 #: An array with a row for each sample, or None; targets may be `Between`.  The type does not say
 #: which: `clean` makes weights of None, and a public function refuses intervals before its core.

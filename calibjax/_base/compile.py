@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from calibjax._struct import is_traced
+from calibjax._base.struct import is_traced
 
 T = TypeVar("T")
 

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._check import check_array, check_shapes, check_values
-from calibjax._rows._named_columns import Frame, NamedColumns, named_columns
-from calibjax._rows._typed_column import numbered, typed_column
-from calibjax._sharding import devices_of, on_one_device
-from calibjax._struct import is_array, is_traced, static, struct, widest_dtype
+from calibjax._base.check import check_array, check_shapes, check_values
+from calibjax._base.sharding import devices_of, on_one_device
+from calibjax._base.struct import is_array, is_traced, static, struct, widest_dtype
+from calibjax._data._named_columns import Frame, NamedColumns, named_columns
+from calibjax._data._typed_column import numbered, typed_column
 
 # With more categories than this, the less frequent ones are one category.
 _MOST_CATEGORIES = 64

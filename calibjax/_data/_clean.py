@@ -12,10 +12,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import DTypeLike
 
+from calibjax._base.sharding import Axis, all_max, all_of, all_sum, index_on
+from calibjax._base.struct import is_floating, widest_dtype
+from calibjax._data._data import Data
 from calibjax._numbers import fractions_of
-from calibjax._rows._data import Data
-from calibjax._sharding import Axis, all_max, all_of, all_sum, index_on
-from calibjax._struct import is_floating, widest_dtype
 
 T = TypeVar("T")
 

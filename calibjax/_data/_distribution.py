@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from calibjax._base.parameters import as_table, in_words, n_batch_axes, share_numbers, take_one
+from calibjax._base.struct import widened, widened_integers
 from calibjax._numbers import FINITE, Constraint, UnitInterval, interval, safe_sqrt
-from calibjax._parameters import as_table, in_words, n_batch_axes, share_numbers, take_one
-from calibjax._struct import widened, widened_integers
 
 T = TypeVar("T")
 

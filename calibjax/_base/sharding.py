@@ -16,8 +16,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from calibjax._compile import quick_jit
-from calibjax._struct import PyTree, is_traced
+from calibjax._base.compile import quick_jit
+from calibjax._base.struct import PyTree, is_traced
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._struct import PyTree, is_array, on_host, unwrapped
+from calibjax._base.struct import PyTree, is_array, on_host, unwrapped
 
 T = TypeVar("T")
 AnyPath = str | os.PathLike[str]

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._check import check_array, check_shapes, check_values
-from calibjax._sharding import devices_of
-from calibjax._struct import is_traced, on_host
+from calibjax._base.check import check_array, check_shapes, check_values
+from calibjax._base.sharding import devices_of
+from calibjax._base.struct import is_traced, on_host
 
 
 class Dependence(NamedTuple):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._struct import is_array, is_traced, on_host
+from calibjax._base.struct import is_array, is_traced, on_host
 
 
 def check_array(name: str, value: object, kind: str) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import jax
 import numpy as np
 
-from calibjax._struct import is_traced
+from calibjax._base.struct import is_traced
 
 T = TypeVar("T")
 

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._check import check_array, check_shapes
-from calibjax._distribution import Distribution
+from calibjax._base.check import check_array, check_shapes
+from calibjax._base.sharding import Axis, all_max
+from calibjax._base.struct import PyTree, is_floating, is_traced, struct, widened, widest_dtype
+from calibjax._data._distribution import Distribution
 from calibjax._numbers import UnitInterval, is_finite
-from calibjax._sharding import Axis, all_max
-from calibjax._struct import PyTree, is_floating, is_traced, struct, widened, widest_dtype
 
 #: One end of all ranges, an array ``[n]`` of NumPy or of jax, or None.
 Ends = Any

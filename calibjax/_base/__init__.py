@@ -1,0 +1,1 @@
+"""What all rooms stand on: pytrees, checks, compiled programs, many devices, files."""
