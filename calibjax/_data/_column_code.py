@@ -6,13 +6,13 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from calibjax._data._typed_column import NO_VALUE, TypedColumn, different, places_in, typed_column
+from calibjax._data._typed_column import NO_VALUE, TypedColumn, different, indices_in, typed_column
 
 
 class ColumnCode(NamedTuple):
     """How values of a column become codes 0, 1, …, by rules that are made at a fit.
 
-    Other rows have the codes of equal values, whatever their types are: see `places_in`.  Texts are
+    Other rows have the codes of equal values, whatever their types: see `indices_in`.  Texts are
     read as numbers or times if the fit had these, and values are their texts if it had texts.
 
     Args:
@@ -38,10 +38,10 @@ class ColumnCode(NamedTuple):
         if not column.is_number or levels.size <= few:
             return cls(name, dtype, tuple(_plain(levels)), ())
         starts = np.sort(known)[(np.arange(1, n_bins) * known.size) // n_bins]
-        places = np.unique(np.searchsorted(levels, starts))
+        indices = np.unique(np.searchsorted(levels, starts))
         # If most rows have the least value, all others are a bin.
-        places = places[places > 0] if places.any() else np.array([1])
-        pairs = zip(_plain(levels[places - 1]), _plain(levels[places]), strict=True)
+        indices = indices[indices > 0] if indices.any() else np.array([1])
+        pairs = zip(_plain(levels[indices - 1]), _plain(levels[indices]), strict=True)
         return cls(name, dtype, (), tuple(_between(a, b) for a, b in pairs))
 
     @property
@@ -72,7 +72,7 @@ class ColumnCode(NamedTuple):
                 # Numbers of Python, since no dtype holds integers on both sides of 2^63.
                 codes = np.sum([values >= cut for cut in self.cuts], axis=0)
             else:
-                codes = places_in(np.array(self.levels, self.dtype), values)
+                codes = indices_in(np.array(self.levels, self.dtype), values)
         codes[column.missing] = self.n_known
         return codes
 
@@ -102,9 +102,9 @@ class ColumnCode(NamedTuple):
         except ValueError:
             raise ValueError(f"{expected} {value!r}.") from None
         found = typed_column(column.name, items, len(items))
-        places = places_in(np.array(texts, object), column.values)
-        missing = column.missing | found.missing[places]
-        return column._replace(values=found.values[places], missing=missing)
+        indices = indices_in(np.array(texts, object), column.values)
+        missing = column.missing | found.missing[indices]
+        return column._replace(values=found.values[indices], missing=missing)
 
 
 def _number_of(text: str) -> float:

@@ -84,12 +84,12 @@ def _column(
             check_values(of_column, at, "known in every row", ~(np.isnan(at) & kept))
         return jnp.asarray(values), 0
     column = typed_column(of_column, values, n, kept, known=True)
-    levels, places = numbered(column.values[kept])
+    levels, indices = numbered(column.values[kept])
     numbers, size = np.zeros(n, np.int32), 0
     if levels.dtype.kind == "O":
         # The most frequent category is 0.
-        ranks = np.argsort(np.argsort(-np.bincount(places), kind="stable"))
+        ranks = np.argsort(np.argsort(-np.bincount(indices), kind="stable"))
         size = min(levels.size, _MOST_CATEGORIES)
-        places = np.minimum(ranks[places], size - 1)
-    numbers[kept] = places
+        indices = np.minimum(ranks[indices], size - 1)
+    numbers[kept] = indices
     return numbers, size

@@ -100,15 +100,15 @@ def different(values: np.ndarray) -> np.ndarray:
 
 
 def numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different values in ascending order, and the place of each value among them."""
+    """The different values in ascending order, and the index of each value among them."""
     if values.dtype.kind != "O":
         return np.unique(values, return_inverse=True)
     levels = different(values)
-    return levels, places_in(levels, values)
+    return levels, indices_in(levels, values)
 
 
-def places_in(levels: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The place of each value among ascending levels, ``[n]``; -1 of those that are none.
+def indices_in(levels: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The index of each value among ascending levels, ``[n]``; -1 of those that are none.
 
     Numbers are compared in the coarser of the two precisions: the float32 that is nearest to 0.1
     is equal to 0.1.  False and True are 0 and 1.
@@ -120,10 +120,10 @@ def places_in(levels: np.ndarray, values: np.ndarray) -> np.ndarray:
             levels, values = levels.astype(common), values.astype(common)
     # NumPy has no integers that hold both int64 and uint64.
     if {levels.dtype.kind, values.dtype.kind} in ({"O"}, {"i", "u"}):
-        place = {level: k for k, level in enumerate(levels.tolist())}
-        return np.array([place.get(x, -1) for x in values.tolist()], int)
-    places = np.minimum(np.searchsorted(levels, values), levels.size - 1)
-    return np.where(levels[places] == values, places, -1)
+        index = {level: k for k, level in enumerate(levels.tolist())}
+        return np.array([index.get(x, -1) for x in values.tolist()], int)
+    indices = np.minimum(np.searchsorted(levels, values), levels.size - 1)
+    return np.where(levels[indices] == values, indices, -1)
 
 
 def of_kind(items: list[Any]) -> np.ndarray:
@@ -196,19 +196,19 @@ def _in_utc(given: Any) -> np.ndarray:
 
 
 def _of_objects(name: str, array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    place: dict[Any, int] = {}
+    index: dict[Any, int] = {}
     items = array.tolist()
     # 1, 1.0 and True are one key of a dictionary, and have different texts.
     keys = zip(map(type, items), items, strict=True)
     try:
-        rows = np.array([place.setdefault(x, len(place)) for x in keys], int)
+        rows = np.array([index.setdefault(x, len(index)) for x in keys], int)
     except TypeError:
         has_no_hash = np.array([isinstance(x, Decimal) and x.is_snan() for x in items])
         if has_no_hash.any():
             return _of_objects(name, np.where(has_no_hash, np.array(None), array))
         raise TypeError(f"{name} must hold one value in each row, got lists.") from None
-    missing = np.array([is_missing(x) for _, x in place], bool)
-    known = of_kind([x for (_, x), lacks in zip(place, missing, strict=True) if not lacks])
+    missing = np.array([is_missing(x) for _, x in index], bool)
+    known = of_kind([x for (_, x), lacks in zip(index, missing, strict=True) if not lacks])
     values = np.zeros(missing.size, known.dtype)
     values[~missing] = known
     return values[rows], missing[rows]

@@ -15,8 +15,8 @@ from calibjax.operators import BlockH, TiledH, block_h, tiled_h
 
 def skce(
     kernel: KernelLike,
-    predictions: Distribution,
-    targets: Targets,
+    predictions: Distribution | Data,
+    targets: Targets | None = None,
     *,
     unbiased: bool = True,
     block_size: int | None = None,
@@ -43,15 +43,11 @@ def skce(
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns; lengthscales are in the
             units of the distance and of the targets.
-        predictions: a batch of n >= 2 predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  With a `PITKernel` also
-            `Between`, where they are censored or binned.
+        predictions, targets, where, weights: as in `Data`, or one `Data`; targets may be `Between`
+            with a `PITKernel`.  Blocks are positions, masked or not.
         unbiased: whether to average over pairs i != j instead of all pairs.
         block_size: if given, only pairs within consecutive blocks of this many rows count; the
             incomplete last block is dropped, and nothing is shuffled.
-        where: boolean mask ``[n]``.  Masked rows may hold anything, NaN included; they change
-            neither the result nor its gradients.  Blocks are positions, masked or not.
-        weights: nonnegative sample weights ``[n]``.
 
     Returns:
         A scalar.  Inside jit, where kept rows cannot be counted beforehand, the result and its
