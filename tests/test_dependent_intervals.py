@@ -203,7 +203,7 @@ def test_bad_arguments():
         ),
         (
             lambda: cj.asymptotic_skce_test(KEY, *data, clusters=times, method="wild"),
-            "method must be 'bootstrap' with clusters or times, got 'wild'",
+            "method must be 'bootstrap' with weights, clusters or times, got 'wild'",
         ),
     ]
     for call, message in lines:

@@ -193,3 +193,9 @@ def test_a_tree_without_functions_stays_one_object():
     kernel = cj.GaussianKernel(1.0)
     assert as_pytree(kernel) is kernel
     assert cj.TensorProduct(joint, kernel).target_kernel is kernel
+
+
+def test_classes_with_the_same_fields_have_different_structures():
+    kernels = cj.Matern32Kernel(1.0), cj.Matern52Kernel(1.0), cj.LaplacianKernel(1.0)
+    structures = list(map(jax.tree.structure, kernels))
+    assert all(a != b for i, a in enumerate(structures) for b in structures[:i])

@@ -44,10 +44,7 @@ def struct(cls: type[T]) -> type[T]:
     names = [x.name for x in dataclasses.fields(made) if not x.metadata.get("static")]
     if hasattr(made, "_complete") and not has_init:
         made.__init__ = _completing(made.__init__)
-    if hasattr(made, "_complete") or has_init:
-        _register(made, names, options)
-    else:
-        jax.tree_util.register_dataclass(made, names, options)
+    _register(made, names, options)
 
     def make_struct(subclass: type, **kwargs: Any) -> None:
         super(made, subclass).__init_subclass__(**kwargs)
@@ -80,7 +77,8 @@ def _register(cls: Any, names: list[str], options: list[str]) -> None:
     """Registers a pytree that is rebuilt without its constructor.
 
     The children may be tracers or placeholders, which a constructor would not take for parameters,
-    and `jax.tree_util.register_dataclass` would call it.
+    and `jax.tree_util.register_dataclass` would call it.  With that function, too, structures of
+    two classes with the same fields are equal (in jax 0.10), so that jit may take one for another.
     """
     keys = [GetAttrKey(name) for name in names]
 

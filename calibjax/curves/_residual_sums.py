@@ -137,7 +137,7 @@ def sums_in_bins(
         probs = rows.predictions.binary_probability()
         return (sets.targets(rows, groups).astype(probs.dtype) - probs[:, None])[..., None]
 
-    squared, w = jnp.square(data.targets - probs), jnp.square(weights)
+    squared, w = jnp.square(data.targets.astype(probs.dtype) - probs), jnp.square(weights)
     kept = (weights != 0).astype(weights.dtype)
     columns = jnp.stack([weights, kept, w, w * squared, w * probs * (1 - probs)], axis=1)
     size, count, of_ones, of_observed, variance = in_bins(bins, columns).T
