@@ -1,4 +1,4 @@
-"""Recalibrators in files of JSON, with a digest that a damaged file does not have."""
+"""Parts of recalibrators in files of JSON, with a digest that a damaged file does not have."""
 
 import dataclasses
 import hashlib
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from calibjax._base.files import json_of, read_json, write_file
+from calibjax._base.files import read_json
 from calibjax._base.struct import is_array
 from calibjax._data import ColumnCode
 from calibjax.recalibration._groups import Coding, GroupCurve
@@ -18,7 +18,6 @@ from calibjax.recalibration._label_steps import Average, Floor, MixedWithUniform
 from calibjax.recalibration._line import UnitLine
 from calibjax.recalibration._line_conditional import ConditionalLine
 from calibjax.recalibration._line_conformal import ConformalLine
-from calibjax.recalibration._recalibrator import Fit, Recalibrator
 
 # The number of the version changes with what a file holds.
 _KIND = {"schema": "calibjax.Recalibrator", "version": 3}
@@ -30,47 +29,22 @@ _STEPS: dict[str, type] = {
 _PARTS = "fit", "steps", "groups"
 
 
-def save(recalibrator: Recalibrator, path: str | os.PathLike[str]) -> None:
-    """Writes the file, which replaces an old one at once or not."""
-    write_file(path, json_of(content_of(recalibrator)))
-
-
-def content_of(recalibrator: Recalibrator) -> dict[str, Any]:
-    """What a file holds of a recalibrator, which JSON can write; more may stand beside it."""
-    parts = recalibrator.fit._asdict(), recalibrator.steps, recalibrator.of_groups
-    content = {name: _as_json(x) for name, x in zip(_PARTS, parts, strict=True)}
+def content_of_parts(fit: dict[str, Any], steps: Any, groups: Any) -> dict[str, Any]:
+    """What a file holds of the parts of a map, which JSON can write; more may stand beside it."""
+    content = {name: _as_json(x) for name, x in zip(_PARTS, (fit, steps, groups), strict=True)}
     return _KIND | content | {"digest": _digest(content)}
 
 
-def load_recalibrator(path: str | os.PathLike[str]) -> Recalibrator:
-    """The recalibrator that `Recalibrator.save` has written to a file.
-
-    It makes the same predictions, bit by bit, in another process of the same machine.  The file is
-    JSON, with a schema and a version; nothing in it is run.
-
-    Raises:
-        OSError: there is no such file, or it cannot be read.
-        ValueError: the file holds something else, a part of a map, or one of another version.
-
-    Example:
-        >>> import os, tempfile, jax.numpy as jnp, calibjax as cj
-        >>> predictions = cj.Bernoulli(jnp.array([0.9, 0.8, 0.1, 0.3]))
-        >>> recalibrator = cj.fit_recalibrator(predictions, jnp.array([1, 0, 0, 1]), "temperature")
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = os.path.join(folder, "map.json")
-        ...     recalibrator.save(path)
-        ...     loaded = cj.load_recalibrator(path)
-        >>> bool(jnp.all(loaded(predictions).probs == recalibrator(predictions).probs))
-        True
-    """
+def read_parts(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Any, Any]:
+    """The parts of the map that a file holds: what is known of its fit, its steps, its groups."""
     found = read_json(path, _KIND, "Recalibrator.save")
     content: dict[str, Any] = {name: found.get(name) for name in _PARTS}
     if found.get("digest") != _digest(content):
         raise ValueError(f"{path}: the map in the file is damaged, fit it again.")
-    known = dict(content["fit"])
+    fit = dict(content["fit"])
     for name in ("losses", "covariates"):
-        known[name] = _tuples(known[name])
-    return Recalibrator(_of_json(content["steps"]), _of_json(content["groups"]), Fit(**known))
+        fit[name] = _tuples(fit[name])
+    return fit, _of_json(content["steps"]), _of_json(content["groups"])
 
 
 def _digest(content: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._base.files import json_of, write_file
 from calibjax._base.struct import static, struct, widened, widest_dtype
 from calibjax._data import (
     CovariatesLike,
@@ -18,6 +19,7 @@ from calibjax._data import (
 )
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
 from calibjax.recalibration._covariates import covariates_of
+from calibjax.recalibration._file import content_of_parts, read_parts
 from calibjax.recalibration._fit_groups import FittedGroups
 from calibjax.recalibration._groups import GroupCurve
 from calibjax.recalibration._label_steps import Fitted, apply_jit, of_present
@@ -106,9 +108,7 @@ class Recalibrator:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a file of JSON, which `load_recalibrator` reads; an old file is replaced."""
-        from calibjax.recalibration._file import save
-
-        save(self, path)
+        write_file(path, json_of(content_of(self)))
 
     def __repr__(self) -> str:
         """Words, as `print` shows them."""
@@ -225,3 +225,34 @@ def _recalibrated(
     if predictions.is_binary:
         return Bernoulli(mended[:, 1], complement=mended[:, 0])
     return (Ordinal if isinstance(predictions, Ordinal) else Categorical)(mended, ragged)
+
+
+def content_of(recalibrator: Recalibrator) -> dict[str, Any]:
+    """What a file holds of a recalibrator, which JSON can write; more may stand beside it."""
+    fit = recalibrator.fit._asdict()
+    return content_of_parts(fit, recalibrator.steps, recalibrator.of_groups)
+
+
+def load_recalibrator(path: str | os.PathLike[str]) -> Recalibrator:
+    """The recalibrator that `Recalibrator.save` has written to a file.
+
+    It makes the same predictions, bit by bit, in another process of the same machine.  The file is
+    JSON, with a schema and a version; nothing in it is run.
+
+    Raises:
+        OSError: there is no such file, or it cannot be read.
+        ValueError: the file holds something else, a part of a map, or one of another version.
+
+    Example:
+        >>> import os, tempfile, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.array([0.9, 0.8, 0.1, 0.3]))
+        >>> recalibrator = cj.fit_recalibrator(predictions, jnp.array([1, 0, 0, 1]), "temperature")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "map.json")
+        ...     recalibrator.save(path)
+        ...     loaded = cj.load_recalibrator(path)
+        >>> bool(jnp.all(loaded(predictions).probs == recalibrator(predictions).probs))
+        True
+    """
+    fit, steps, groups = read_parts(path)
+    return Recalibrator(steps, groups, Fit(**fit))
