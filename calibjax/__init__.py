@@ -44,9 +44,9 @@ from calibjax.distributions._binomial import Binomial as Binomial
 from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical
 from calibjax.distributions._categorical import Ordinal as Ordinal
+from calibjax.distributions._conversion import as_predictions as as_predictions
 from calibjax.distributions._counts import Counts as Counts
 from calibjax.distributions._empirical import Empirical as Empirical
-from calibjax.distributions._foreign import as_predictions as as_predictions
 from calibjax.distributions._laplace import Laplace as Laplace
 from calibjax.distributions._mixture import Mixture as Mixture
 from calibjax.distributions._mixture_wasserstein import MixtureWasserstein as MixtureWasserstein

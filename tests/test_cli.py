@@ -59,7 +59,7 @@ def calls(monkeypatch):
         found.append(Found(*args, **kwargs))
         return found[-1]
 
-    monkeypatch.setattr(calibjax.evaluation._evaluate_read, "evaluate_read", evaluate)
+    monkeypatch.setattr(calibjax.evaluation._evaluate_columns, "evaluate_read", evaluate)
     return found
 
 
@@ -403,7 +403,7 @@ def test_other_errors_are_no_verdict(monkeypatch, tmp_path, error):
     def evaluate(*args, **kwargs):
         raise error("first line\nsecond line")
 
-    monkeypatch.setattr(calibjax.evaluation._evaluate_read, "evaluate_read", evaluate)
+    monkeypatch.setattr(calibjax.evaluation._evaluate_columns, "evaluate_read", evaluate)
     path = write(tmp_path / "preds.csv", PETS)
     result = run("evaluate", path, "--probs", "p_*", "--target", "label")
     check_error(result, "first line second line$")

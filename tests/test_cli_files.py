@@ -46,7 +46,7 @@ GOOD = {
 
 # A file and a table have errors of their own.
 ERRORS = BadInput, ValueError
-EVALUATE = "calibjax.evaluation._evaluate_read.evaluate_read"
+EVALUATE = "calibjax.evaluation._evaluate_columns.evaluate_read"
 
 
 def write(folder, name, content):

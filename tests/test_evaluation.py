@@ -23,7 +23,7 @@ from calibjax.evaluation._curves import worst_level
 from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._inputs import read_inputs
-from calibjax.evaluation._measures import Measure, _ratios_to_variance, measures
+from calibjax.evaluation._metrics import Measure, _ratios_to_variance, measures
 from calibjax.evaluation._remarks import Impossible, impossible_rows, in_words, remarks
 from calibjax.evaluation._report._kernels import kernel_in_words, lines_of_kernels
 from calibjax.evaluation._report._page import rows_of_page
@@ -638,7 +638,7 @@ def test_a_p_value_that_is_no_number(monkeypatch):
             return self.loc - level
 
     monkeypatch.setattr(
-        "calibjax.evaluation._evaluate_read.calibration_test",
+        "calibjax.evaluation._evaluate_columns.calibration_test",
         lambda *_, **__: SimpleNamespace(pvalue=np.nan),
     )
     with pytest.raises(

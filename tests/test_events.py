@@ -10,7 +10,7 @@ from scipy.special import log_expit
 import calibjax as cj
 from calibjax.cli._columns import Columns
 from calibjax.cli._monitor_state import impossible_row
-from calibjax.evaluation._evaluate_read import evaluate_read
+from calibjax.evaluation._evaluate_columns import evaluate_read
 from calibjax.evaluation._frames import ColumnNames, PredictionColumns, read_frame
 from calibjax.evaluation._inputs import read_inputs
 

@@ -18,7 +18,7 @@ from calibjax.cli._columns import Columns
 from calibjax.evaluation import dependence_of
 from calibjax.evaluation._frames import columns_of_rows
 from calibjax.evaluation._inputs import read_inputs
-from calibjax.evaluation._neighbours import neighbours_in_columns, remarks_on_order
+from calibjax.evaluation._serial_dependence import neighbours_in_columns, remarks_on_order
 
 # A file, options, and what is told; the first option in that is then given.
 P, Q = ("--prob", "p", "--target", "y"), ("--quantiles", "q*", "--target", "y")
@@ -49,7 +49,7 @@ HINTS = {
 @pytest.fixture(autouse=True)
 def without_tests(monkeypatch):
     """The tests behind the reading of files take long to compile."""
-    name = "calibjax.evaluation._evaluate_read.evaluate_read"
+    name = "calibjax.evaluation._evaluate_columns.evaluate_read"
     monkeypatch.setattr(name, lambda *_, **__: types.SimpleNamespace(rejected=False))
 
 

@@ -15,7 +15,7 @@ from test_sharding import place
 
 import calibjax as cj
 from calibjax.discrepancy import normal_form
-from calibjax.hypothesis_tests._aggregation import aggregate
+from calibjax.hypothesis_tests._max_statistic import aggregate
 from calibjax.intervals import DrawnErrors, three_moment_errors, two_moment_errors
 from calibjax.intervals._variance import largest_variance
 

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import calibjax.cli._monitor
 import calibjax.monitoring
 from calibjax.cli import app
-from calibjax.cli._counted_batches import N_REMEMBERED, Batch, Counted, History, NewFile
+from calibjax.cli._batch_deduplication import N_REMEMBERED, Batch, Counted, History, NewFile
 
 
 @jax.tree_util.register_dataclass

@@ -47,7 +47,7 @@ def in_file(monkeypatch, tmp_path):
             found.append((targets.tolist(), classes))
             raise ValueError("nothing is computed here")
 
-        monkeypatch.setattr(calibjax.evaluation._evaluate_read, "evaluate_read", evaluate_read)
+        monkeypatch.setattr(calibjax.evaluation._evaluate_columns, "evaluate_read", evaluate_read)
         path = tmp_path / f"preds.{kind}"
         WRITERS[kind](pl.DataFrame(columns), path)
         done = CliRunner().invoke(app, ["evaluate", str(path), "--target", "label", *options])

@@ -14,7 +14,7 @@ from calibjax.cli._columns import Columns as ColumnOptions
 from calibjax.cli._table import FileTable
 from calibjax.evaluation import Model, PredictionColumns
 from calibjax.evaluation._frames import columns_of_rows
-from calibjax.evaluation._neighbours import (
+from calibjax.evaluation._serial_dependence import (
     Column,
     Neighbours,
     _cosines,

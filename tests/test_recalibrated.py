@@ -16,10 +16,10 @@ import calibjax as cj
 from calibjax._data import as_data
 from calibjax.recalibration._fit_numbers import OF_NUMBERS
 from calibjax.recalibration._folds import parts_of
-from calibjax.recalibration._line import UnitLine
-from calibjax.recalibration._line_fits import LEVELS, LINES, fit_pit_spline
-from calibjax.recalibration._line_rows import LineRows, distances_of, seen_cells
-from calibjax.recalibration._mixture import least_squares_weights
+from calibjax.recalibration._pit_map import UnitLine
+from calibjax.recalibration._pit_map_fits import LEVELS, LINES, fit_pit_spline
+from calibjax.recalibration._pit_map_rows import LineRows, distances_of, seen_cells
+from calibjax.recalibration._stacking import least_squares_weights
 
 N = 400
 LOC = np.random.default_rng(0).normal(size=N).astype(np.float32)

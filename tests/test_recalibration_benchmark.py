@@ -5,7 +5,7 @@ from scipy.special import ndtri
 
 import calibjax as cj
 from benchmarks import recalibration, recalibration_numbers
-from calibjax.recalibration._line_fits import LEVELS
+from calibjax.recalibration._pit_map_fits import LEVELS
 
 
 def results(logs, p):

@@ -17,10 +17,10 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 import calibjax as cj
+from calibjax.recalibration._beta_and_spline_maps import of_curves
 from calibjax.recalibration._fit_labels import OF_LABELS, candidates
-from calibjax.recalibration._label_curves import of_curves
-from calibjax.recalibration._label_isotonic import venn_abers
-from calibjax.recalibration._regression import (
+from calibjax.recalibration._isotonic_maps import venn_abers
+from calibjax.recalibration._penalised_regression import (
     Slopes,
     logistic_regression,
     natural_spline,

@@ -8,7 +8,7 @@ from calibjax._data._checks import (
     valid_rows,
 )
 from calibjax._data._clean import clean, clean_kept_first, fill_masked, in_dtype, kept_first
-from calibjax._data._column_code import ColumnCode
+from calibjax._data._column_encoding import ColumnCode
 from calibjax._data._covariates import CovariatesLike, covariate_columns
 from calibjax._data._data import (
     Data,
@@ -21,7 +21,6 @@ from calibjax._data._data import (
     with_dependence,
 )
 from calibjax._data._dependence import Dependence
-from calibjax._data._digits import in_one_precision
 from calibjax._data._distribution import (
     Distribution,
     families_with,
@@ -37,6 +36,7 @@ from calibjax._data._interval_censored import (
     unit_interval,
 )
 from calibjax._data._named_columns import Frame, NamedColumns, named_columns
+from calibjax._data._precision import in_one_precision
 from calibjax._data._typed_column import (
     NO_VALUE,
     TypedColumn,

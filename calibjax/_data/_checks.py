@@ -16,9 +16,9 @@ from calibjax._base.parameters import family_name
 from calibjax._base.sharding import Axis, all_sum, devices_of, on_devices, on_one_device
 from calibjax._base.struct import PyTree, is_array, is_traced, on_host
 from calibjax._data._buckets import filled_up
-from calibjax._data._digits import check_digits
 from calibjax._data._distribution import Distribution
 from calibjax._data._interval_censored import Between, Targets, conditions
+from calibjax._data._precision import check_digits
 from calibjax._numbers import is_nonnegative
 
 #: Predictions, targets, mask and weights; each but the first may be None.

@@ -22,9 +22,9 @@ from calibjax._data._checks import (
 )
 from calibjax._data._covariates import Covariates, CovariatesLike, coded_covariates
 from calibjax._data._dependence import Dependence, coded_dependence, kept_rows
-from calibjax._data._digits import compared_in_one_precision
 from calibjax._data._distribution import Distribution
 from calibjax._data._interval_censored import Between, Targets
+from calibjax._data._precision import compared_in_one_precision
 
 #: An array with a row for each sample, or None; targets may be `Between`.  The type does not say
 #: which: `clean` makes weights of None, and a public function refuses intervals before its core.
@@ -54,14 +54,13 @@ class Data:
         where: boolean mask ``[n]``.  Masked rows may hold anything, NaN included; they change
             neither results nor gradients.
         weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
-            targets; None for equal weights.  A row of weight 2 is not two rows: a test knows that
-            it varies as one row does.
+            targets; None for equal weights.  Weights are no counts: a row of weight 2 varies as one
+            observation does.
         clusters: integers ``[n]``: rows of one cluster may depend on each other in any way, such as
             the rows of one patient.
         times: numbers ``[n]``: rows of one time may depend on each other in any way.
-        horizon: a number in units of the times: rows less than it apart may depend on each other,
-            as forecasts for h steps ahead do that are issued at every step; None for rows of one
-            time only.
+        horizon: a number in units of the times: rows whose times differ by less may depend on each
+            other, such as overlapping forecasts for h steps ahead; None for rows of one time only.
         covariates: what is known of the rows beside their predictions: numbers ``[n, d]``, or a
             mapping of names to columns ``[n]`` (a dict, or a frame) of numbers, times or
             categories.
@@ -112,7 +111,7 @@ class Data:
         n, columns = sizes["n"], None
         if clusters is not None or times is not None or horizon is not None:
             kept = kept_rows(n, where, weights)
-            clusters, times = coded_dependence(clusters, times, horizon, n, kept)
+            clusters, times = coded_dependence(clusters, times, horizon, n, where, kept)
         if covariates is not None:
             columns = coded_covariates(covariates, n, kept_rows(n, where, weights))
         rows = dict(where=where, weights=weights, clusters=clusters, times=times)
@@ -267,7 +266,7 @@ def as_data(
 
 def with_dependence(data: Data, dependence: Dependence, at_least: int = 2) -> Data:
     """Checked data, and which of their rows may depend on each other, checked too."""
-    clusters, times = coded_dependence(*dependence, data.n, data.kept_rows())
+    clusters, times = coded_dependence(*dependence, data.n, data.where, data.kept_rows())
     data = data.replace(clusters=clusters, times=times)
     return as_data(data, at_least=at_least, intervals=True)
 

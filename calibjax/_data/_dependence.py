@@ -32,6 +32,7 @@ def coded_dependence(
     times: ArrayLike | None,
     horizon: float | None,
     n: int,
+    where: Any,
     kept: np.ndarray | None,
 ) -> tuple[Any, Any]:
     """Clusters as numbers and times in units of the horizon, each None if there are none.
@@ -50,7 +51,7 @@ def coded_dependence(
     if clusters is not None:
         check_array("clusters", clusters, "integer")
         check_shapes({"clusters": (clusters, "n")}, {"n": n})
-        return _numbered(clusters, n, kept), None
+        return _numbered(clusters, n, where, kept), None
     if times is None:
         return None, None
     check_array("times", times, "real")
@@ -60,7 +61,7 @@ def coded_dependence(
         with jax.ensure_compile_time_eval():
             check_values("times", times, "finite", np.isfinite(at) | ~kept)
     if horizon is None:
-        return _numbered(times, n, kept), None
+        return _numbered(times, n, where, kept), None
     if isinstance(horizon, bool) or not isinstance(horizon, (int, float, np.number)):
         raise TypeError(f"horizon must be a number of Python, got {type(horizon).__name__}.")
     if not 0 < horizon < math.inf:
@@ -73,13 +74,15 @@ def coded_dependence(
     return None, jax.device_put(at.astype(jax.dtypes.canonicalize_dtype(float)))
 
 
-def _numbered(values: ArrayLike, n: int, kept: np.ndarray | None) -> Any:
+def _numbered(values: ArrayLike, n: int, where: Any, kept: np.ndarray | None) -> Any:
     """Clusters as numbers from 0 on; integers remain as they are where they are not known here.
 
     Those of 64 bits are numbered there, too: two of them may have the same 32 bits.
     """
     if is_traced(values) or devices_of(values):
         if jnp.result_type(values).itemsize == 8:
+            if where is not None:  # What masked rows hold takes no number.
+                values = jnp.where(where, values, jnp.asarray(values)[jnp.argmax(where)])
             return jnp.unique(values, return_inverse=True, size=n)[1].astype(jnp.int32)
         if not jnp.issubdtype(jnp.result_type(values), jnp.floating):
             return jnp.asarray(values).astype(jnp.int32)

@@ -1,6 +1,6 @@
 """The same numbers, made in the loops that suit a platform."""
 
-from calibjax._loops._coordinates import (
+from calibjax._loops._coordinate_sums import (
     distance,
     row_by_row,
     slope_of_distance,

@@ -15,8 +15,8 @@ from filelock import FileLock, Timeout
 
 from calibjax._base.files import replacing
 from calibjax._base.text import listed, text_table
+from calibjax.cli._batch_deduplication import NewFile
 from calibjax.cli._columns import Columns, in_order
-from calibjax.cli._counted_batches import NewFile
 from calibjax.cli._monitor_state import MonitorState, Stream, read_state
 from calibjax.cli._options import AsJson, File, Seed, with_options
 from calibjax.cli._terminal import (

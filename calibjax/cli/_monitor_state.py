@@ -13,8 +13,8 @@ import numpy as np
 from calibjax import monitoring
 from calibjax._base.files import check_header, npz_of, read_npz, with_leaves
 from calibjax._base.text import listed
+from calibjax.cli._batch_deduplication import History, NewFile, sort_key, texts_of
 from calibjax.cli._columns import Columns
-from calibjax.cli._counted_batches import History, NewFile, sort_key, texts_of
 from calibjax.cli._terminal import BadInput
 from calibjax.evaluation import Model, dependence_of
 

@@ -10,7 +10,7 @@ import numpy as np
 from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import PyTree, as_pytree, is_floating, is_traced, type_name, widest_dtype
 from calibjax._data import Between, Data, Distribution, RowOptions, Targets, as_data
-from calibjax.discrepancy._terms import PITResidual, SteinResidual, SumOfTerms, h, normal_form
+from calibjax.discrepancy._normal_form import PITResidual, SteinResidual, SumOfTerms, h, normal_form
 from calibjax.kernels import (
     KernelLike,
     check_formula,

@@ -6,14 +6,14 @@ that they construct, or know by their names, from this module.
 
 from calibjax.distributions import (
     _laplace_expectations,
-    _normal_gaussian,
-    _normal_laplacian,
+    _normal_gaussian_kernel,
+    _normal_laplacian_kernel,
     _univariate_expectations,
 )
 from calibjax.distributions._categorical import LEAST_OF_CLASS, Bernoulli, Categorical, Ordinal
+from calibjax.distributions._conversion import as_predictions, is_foreign
 from calibjax.distributions._counts import Counts
 from calibjax.distributions._empirical import Empirical
-from calibjax.distributions._foreign import as_predictions, is_foreign
 from calibjax.distributions._normal import Normal
 from calibjax.distributions._quantiles import Quantiles
 from calibjax.distributions._recalibrated import Recalibrated

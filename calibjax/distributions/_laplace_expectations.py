@@ -36,7 +36,7 @@ from calibjax.distributions._divided_differences import (
 )
 from calibjax.distributions._laplace import Laplace
 from calibjax.distributions._normal import Normal
-from calibjax.distributions._normal_gaussian import normal_gaussian_residual
+from calibjax.distributions._normal_gaussian_kernel import normal_gaussian_residual
 from calibjax.expectations import inner_product, mean_embedding, residual_product
 from calibjax.kernels import GaussianKernel, LaplacianKernel, in_lengthscales
 

@@ -42,7 +42,8 @@ def h_matrix(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Eq. 5.
     """
-    terms, data = check_inputs(kernel, predictions, targets, intervals=True)
+    unused = "weights", "where"
+    terms, data = check_inputs(kernel, predictions, targets, intervals=True, without=unused)
     return _h_matrix(terms, gathered(data))
 
 

@@ -2,7 +2,7 @@
 
 from calibjax.evaluation._dependence import as_iso, read_dependence
 from calibjax.evaluation._evaluate import evaluate
-from calibjax.evaluation._evaluate_read import (
+from calibjax.evaluation._evaluate_columns import (
     evaluate_model,
     evaluate_read,
     remarks_on_independence,
@@ -20,5 +20,5 @@ from calibjax.evaluation._frames import (
     groups_of,
 )
 from calibjax.evaluation._groups import GroupVerdicts
-from calibjax.evaluation._neighbours import Column
 from calibjax.evaluation._posterior import ParameterCheck, PosteriorCheck, check_posterior
+from calibjax.evaluation._serial_dependence import Column

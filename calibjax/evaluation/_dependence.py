@@ -8,7 +8,7 @@ import numpy as np
 
 from calibjax._base.struct import on_host
 from calibjax._data import Data, Dependence, TypedColumn, numbered, typed_column
-from calibjax.evaluation._arrays import as_floats, as_numpy
+from calibjax.evaluation._array_conversion import as_floats, as_numpy
 
 #: What is assumed if people say nothing.
 INDEPENDENT = Dependence()

@@ -10,7 +10,7 @@ from calibjax._base.struct import widest_dtype
 from calibjax._data import Between, Data, Distribution, padded
 from calibjax.discrepancy import normal_form
 from calibjax.distributions import Univariate
-from calibjax.evaluation._measures import Measure
+from calibjax.evaluation._metrics import Measure
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import aggregated_skce_test
 from calibjax.intervals import Sampling

@@ -18,14 +18,14 @@ from calibjax.estimators import contributions
 from calibjax.evaluation._curves import curves_of
 from calibjax.evaluation._dependence import INDEPENDENT, rows_in_words
 from calibjax.evaluation._direction import Direction
-from calibjax.evaluation._directions import directions_of
+from calibjax.evaluation._directions_by_family import directions_of
 from calibjax.evaluation._effect import Effect
 from calibjax.evaluation._groups import GroupVerdicts, columns_of_segments, verdicts_of_groups
 from calibjax.evaluation._keys import keys_of
-from calibjax.evaluation._measures import Measure
-from calibjax.evaluation._neighbours import Neighbours, remarks_on_order
+from calibjax.evaluation._metrics import Measure
 from calibjax.evaluation._recalibration_check import RecalibrationCheck, recalibration_checks
 from calibjax.evaluation._remarks import Impossible, impossible_rows, remarks
+from calibjax.evaluation._serial_dependence import Neighbours, remarks_on_order
 from calibjax.evaluation._summary import saved, sentence, summary, verdict
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import CalibrationTestResult

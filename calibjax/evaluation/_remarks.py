@@ -10,9 +10,9 @@ import numpy as np
 from calibjax._base.struct import widest_dtype
 from calibjax._data import Between, Data, Dependence, Distribution, padded
 from calibjax.distributions import SurvivalCurve
-from calibjax.evaluation._censored import remark_on_censoring
 from calibjax.evaluation._dependence import INDEPENDENT, remarks_on_rows
-from calibjax.evaluation._measure import log_scores
+from calibjax.evaluation._expected_events import remark_on_censoring
+from calibjax.evaluation._metric_intervals import log_scores
 from calibjax.evaluation._wording import named_rows
 from calibjax.intervals import FEW_EVENTS, expected_rare_events
 from calibjax.scores import pit_interval

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from calibjax._data import Between, Distribution
-from calibjax.evaluation._censored import n_unknown, shift_in_words
 from calibjax.evaluation._direction import Direction, directions_in_words
 from calibjax.evaluation._effect import Effect, deviation_ratio
+from calibjax.evaluation._expected_events import n_unknown, shift_in_words
 from calibjax.evaluation._groups import segments_in_words
-from calibjax.evaluation._measures import EVENTS, MEAN_PIT, Measure
+from calibjax.evaluation._metrics import EVENTS, MEAN_PIT, Measure
 from calibjax.evaluation._remarks import in_words
 from calibjax.evaluation._wording import interval_text, number, plain
 from calibjax.kernels import describe

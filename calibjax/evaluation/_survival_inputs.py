@@ -6,7 +6,7 @@ import numpy as np
 
 from calibjax._data import Between, Distribution
 from calibjax.distributions import SurvivalCurve
-from calibjax.evaluation._arrays import as_numpy
+from calibjax.evaluation._array_conversion import as_numpy
 
 
 def read_lifetimes(predictions: Any, targets: Any) -> tuple[Any, Any]:

@@ -5,6 +5,13 @@ that many families share.
 """
 
 from calibjax.expectations import _dispatch
+from calibjax.expectations._default_features import (
+    is_top_label,
+    location_and_spread,
+    log_probability_of,
+    squared_deviation,
+    standardised,
+)
 from calibjax.expectations._default_kernels import (
     JointKernel,
     default_kernel,
@@ -30,14 +37,7 @@ from calibjax.expectations._dispatch import (
     squared_embedding_distance,
     squared_embedding_distance_tile,
 )
-from calibjax.expectations._features import (
-    is_top_label,
-    location_and_spread,
-    log_probability_of,
-    squared_deviation,
-    standardised,
-)
-from calibjax.expectations._sums import (
+from calibjax.expectations._finite_sums import (
     all_labels,
     finite_sums,
     label_residual,

@@ -12,8 +12,7 @@ from jax.typing import ArrayLike
 from calibjax._base.sharding import Axis, all_of, on_devices, on_one_device
 from calibjax._base.struct import is_traced, widened
 from calibjax._data import Data, Distribution, check_rows, fill_masked
-from calibjax.expectations._dispatch import MeanEmbeddingDistance
-from calibjax.expectations._features import (
+from calibjax.expectations._default_features import (
     Rows,
     StandardisedFourierFeatures,
     confidence_of,
@@ -25,6 +24,7 @@ from calibjax.expectations._features import (
     rank_score_kernels,
     squared_deviation,
 )
+from calibjax.expectations._dispatch import MeanEmbeddingDistance
 from calibjax.kernels import (
     Distance,
     DistanceKernel,

@@ -13,4 +13,4 @@ from calibjax.features._residuals import (
     residual_sums,
     sums_of_residuals,
 )
-from calibjax.features._sums import map_rows, sum_rows
+from calibjax.features._sums_in_chunks import map_rows, sum_rows

@@ -1,6 +1,6 @@
 """Tests of the hypothesis H0 that a model is calibrated."""
 
-from calibjax.hypothesis_tests._aggregated import aggregated_skce_test, calibration_test
+from calibjax.hypothesis_tests._aggregated_test import aggregated_skce_test, calibration_test
 from calibjax.hypothesis_tests._asymptotic import asymptotic_skce_test
 from calibjax.hypothesis_tests._block import SKCEState, asymptotic_block_skce_test
 from calibjax.hypothesis_tests._cme import asymptotic_cme_test, sample_test_locations

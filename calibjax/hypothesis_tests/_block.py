@@ -18,6 +18,8 @@ from calibjax.intervals import MeanInterval, remark_on_rare_events
 from calibjax.kernels import KernelLike
 from calibjax.operators import BlockH, block_h
 
+_NOT_USED = "weights", "clusters", "times"
+
 
 class BlockSummary(NamedTuple):
     """Three numbers that summarise the complete blocks of all devices.
@@ -35,8 +37,8 @@ class BlockSummary(NamedTuple):
 
 def asymptotic_block_skce_test(
     kernel: KernelLike,
-    predictions: Distribution,
-    targets: Targets,
+    predictions: Distribution | Data,
+    targets: Targets | None = None,
     *,
     block_size: int = 2,
     variance: str = "blocks",
@@ -93,7 +95,9 @@ def asymptotic_block_skce_test(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Remarks B.1 and B.3.
     """
-    terms, data = check_inputs(kernel, predictions, targets, where=where, intervals=True)
+    terms, data = check_inputs(
+        kernel, predictions, targets, where=where, intervals=True, without=_NOT_USED
+    )
     if data.n < 4:
         raise ValueError(f"predictions must hold two blocks of at least 2 rows, got {data.n} rows.")
     block_size = check_integer("block_size", block_size, 2, data.n // 2, "n / 2 = ")
@@ -251,8 +255,8 @@ class SKCEState:
     def update(
         self,
         kernel: KernelLike,
-        predictions: Distribution,
-        targets: Targets,
+        predictions: Distribution | Data,
+        targets: Targets | None = None,
         *,
         where: ArrayLike | None = None,
     ) -> "SKCEState":
@@ -267,7 +271,9 @@ class SKCEState:
         Raises:
             TypeError, ValueError: as in `skce`.
         """
-        terms, data = check_inputs(kernel, predictions, targets, where=where, intervals=True)
+        terms, data = check_inputs(
+            kernel, predictions, targets, where=where, intervals=True, without=_NOT_USED
+        )
         if data.n < self.block_size:
             return self
         return _state_after_batch((self, terms), padded(data))

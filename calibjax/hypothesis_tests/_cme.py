@@ -33,8 +33,8 @@ Family = TypeVar("Family", bound=Distribution)
 
 def asymptotic_cme_test(
     kernel: KernelLike,
-    predictions: Distribution,
-    targets: Targets,
+    predictions: Distribution | Data,
+    targets: Targets | None,
     test_predictions: Distribution,
     test_targets: ArrayLike,
     *,
@@ -89,9 +89,15 @@ def asymptotic_cme_test(
     Appendix C.2.
     """
     terms, data = check_inputs(
-        kernel, predictions, targets, where=where, intervals=True, formula=deviation
+        kernel,
+        predictions,
+        targets,
+        where=where,
+        intervals=True,
+        without=("weights", "clusters", "times"),
+        formula=deviation,
     )
-    locations = check_locations(predictions, test_predictions, test_targets, "test")
+    locations = check_locations(data.predictions, test_predictions, test_targets, "test")
     n, n_locations = data.n_kept(), locations.n
     data = padded(data)
     if n <= n_locations:

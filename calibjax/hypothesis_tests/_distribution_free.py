@@ -15,11 +15,13 @@ from calibjax.intervals import BoundedMeanInterval, BoundedNormInterval, Interva
 from calibjax.kernels import KernelLike, upper_bound
 from calibjax.operators import block_h, tiled_h
 
+_NOT_USED = "weights", "clusters", "times"
+
 
 def distribution_free_skce_test(
     kernel: KernelLike,
-    predictions: Distribution,
-    targets: Targets,
+    predictions: Distribution | Data,
+    targets: Targets | None = None,
     *,
     unbiased: bool = True,
     block_size: int | None = None,
@@ -78,7 +80,9 @@ def distribution_free_skce_test(
     unifying framework, NeurIPS 2019, distribution-free bounds; Hoeffding, Probability inequalities
     for sums of bounded random variables, 1963, Section 5.
     """
-    checked, data = check_inputs(kernel, predictions, targets, where=where, intervals=True)
+    checked, data = check_inputs(
+        kernel, predictions, targets, where=where, intervals=True, without=_NOT_USED
+    )
     unbiased = check_flag("unbiased", unbiased)
     if block_size is not None:
         block_size = check_integer("block_size", block_size, 2, data.n, "n = ")

@@ -22,7 +22,7 @@ from calibjax.kernels._check import (
     is_symmetric,
     users_functions,
 )
-from calibjax.kernels._distance import Distance, DistanceLike, NormDistance, embedding
+from calibjax.kernels._distance_base import Distance, DistanceLike, NormDistance, embedding
 from calibjax.kernels._distances import (
     EmbeddingDistance,
     Euclidean,
@@ -32,7 +32,6 @@ from calibjax.kernels._distances import (
     Wasserstein,
     squared_wasserstein,
 )
-from calibjax.kernels._pairs import FeatureKernel, TensorProduct, VectorFeature
 from calibjax.kernels._pit import PITKernel, UnitFeature, VectorPITKernel, judged, prepare_pit
 from calibjax.kernels._predictions import DistanceKernel, embedded_rows
 from calibjax.kernels._stein import (
@@ -52,3 +51,4 @@ from calibjax.kernels._targets import (
     WhiteKernel,
     in_lengthscales,
 )
+from calibjax.kernels._tensor_product import FeatureKernel, TensorProduct, VectorFeature

@@ -25,7 +25,13 @@ from calibjax._loops import (
 )
 from calibjax._numbers import POSITIVE, Constraint, absolute, dot, valid_or_nan
 from calibjax.kernels._base import KernelLike, pairwise, vmap_pairs
-from calibjax.kernels._distance import Coordinates, Distance, Embedded, NormDistance, cauchy_mixture
+from calibjax.kernels._distance_base import (
+    Coordinates,
+    Distance,
+    Embedded,
+    NormDistance,
+    cauchy_mixture,
+)
 
 
 def label_probabilities(distance: Distance, p: Distribution) -> jax.Array:

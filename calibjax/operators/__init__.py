@@ -1,8 +1,7 @@
 """The matrix H of h over all pairs of samples, as an operator that need not hold the matrix."""
 
 from calibjax.operators._blocks import BlockH, block_h, whole_blocks
-from calibjax.operators._low_rank import low_rank_h
-from calibjax.operators._matrix import (
+from calibjax.operators._gram_matrix import (
     DenseH,
     DiscrepancyMatrix,
     TiledH,
@@ -10,3 +9,4 @@ from calibjax.operators._matrix import (
     related_sums,
     tiled_h,
 )
+from calibjax.operators._low_rank import low_rank_h

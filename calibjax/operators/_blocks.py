@@ -13,7 +13,7 @@ from calibjax._data import Data, clean, in_dtype
 from calibjax._numbers import pairs_weight
 from calibjax._pairwise import cut, in_chunks, most_tile_rows
 from calibjax.discrepancy import Sample, SumOfTerms, h_with_itself
-from calibjax.operators._matrix import in_tiles, poisoned_unless_symmetric
+from calibjax.operators._gram_matrix import in_tiles, poisoned_unless_symmetric
 
 T = TypeVar("T")
 

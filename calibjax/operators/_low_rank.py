@@ -13,7 +13,7 @@ from calibjax._numbers import dot, eigh_of_kernel
 from calibjax.discrepancy import Sample, SumOfTerms
 from calibjax.features import Features, draw_features, map_rows, sum_rows
 from calibjax.kernels import times
-from calibjax.operators._matrix import DiscrepancyMatrix
+from calibjax.operators._gram_matrix import DiscrepancyMatrix
 
 
 @struct

@@ -6,7 +6,7 @@ from calibjax.recalibration._cross_fit import (
 )
 from calibjax.recalibration._decompose_score import ScoreDecomposition, decompose_score
 from calibjax.recalibration._fit_recalibrator import fit_recalibrator
-from calibjax.recalibration._line import as_normal
 from calibjax.recalibration._logistic_calibration import LogisticCalibration, logistic_calibration
+from calibjax.recalibration._pit_map import as_normal
 from calibjax.recalibration._recalibrator import Recalibrator, content_of, load_recalibrator
 from calibjax.recalibration._temperature import fit_temperature, is_end_of_range, temper

@@ -12,7 +12,7 @@ from calibjax._data import CovariatesLike, Data, Distribution, NamedColumns, Row
 from calibjax.distributions import Normal
 from calibjax.recalibration._fit_recalibrator import data_outside_jit, fit_map
 from calibjax.recalibration._folds import numbers_of_folds
-from calibjax.recalibration._line import as_normal
+from calibjax.recalibration._pit_map import as_normal
 from calibjax.scores import crps, log_score
 
 

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from calibjax._data import NamedColumns
-from calibjax.recalibration._groups import FARTHEST, Coding, GroupCurve
-from calibjax.recalibration._label_curves import happened, log_odds
-from calibjax.recalibration._label_steps import LabelRows
-from calibjax.recalibration._regression import Regression, Slopes, logistic_regression
+from calibjax.recalibration._beta_and_spline_maps import happened, log_odds
+from calibjax.recalibration._group_coding import FARTHEST, Coding, GroupCurve
+from calibjax.recalibration._penalised_regression import Regression, Slopes, logistic_regression
+from calibjax.recalibration._probability_maps import LabelRows
 
 # Of a penalty strength t^2 / n: 1 / (2 strength) is the variance of a number that is likely.
 _STRENGTHS = (256.0, 64.0, 16.0, 4.0, 1.0)

@@ -9,20 +9,20 @@ import numpy as np
 from calibjax._base.check import check_choice
 from calibjax._data import Between, CovariatesLike, Data, Distribution, NamedColumns, padded
 from calibjax.distributions import Counts
+from calibjax.recalibration._conditional_pit_map import ConditionalLine, median_and_spread
+from calibjax.recalibration._conformal_quantiles import fit_conformal
 from calibjax.recalibration._covariates import read_covariates
 from calibjax.recalibration._fit_groups import FittedGroups, fit_line_groups
 from calibjax.recalibration._folds import counted, parts_of
-from calibjax.recalibration._line import (
+from calibjax.recalibration._pit_map import (
     UnitLine,
     are_complete,
     known_levels,
     quantiles_at,
 )
-from calibjax.recalibration._line_auto import fit_line
-from calibjax.recalibration._line_conditional import ConditionalLine, median_and_spread
-from calibjax.recalibration._line_conformal import fit_conformal
-from calibjax.recalibration._line_fits import LINES
-from calibjax.recalibration._line_rows import (
+from calibjax.recalibration._pit_map_auto import fit_line
+from calibjax.recalibration._pit_map_fits import LINES
+from calibjax.recalibration._pit_map_rows import (
     LineRows,
     at_levels,
     below_of_intervals,

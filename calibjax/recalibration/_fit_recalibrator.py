@@ -16,7 +16,7 @@ from calibjax._data import (
 )
 from calibjax.recalibration._fit_labels import OF_LABELS, fit_labels
 from calibjax.recalibration._fit_numbers import OF_NUMBERS, fit_numbers
-from calibjax.recalibration._line import check_numbers_to_mend
+from calibjax.recalibration._pit_map import check_numbers_to_mend
 from calibjax.recalibration._recalibrator import Recalibrator
 
 

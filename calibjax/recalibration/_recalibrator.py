@@ -18,13 +18,13 @@ from calibjax._data import (
     valid_rows,
 )
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
+from calibjax.recalibration._conformal_quantiles import ConformalLine
 from calibjax.recalibration._covariates import covariates_of
-from calibjax.recalibration._file import content_of_parts, read_parts
 from calibjax.recalibration._fit_groups import FittedGroups
-from calibjax.recalibration._groups import GroupCurve
-from calibjax.recalibration._label_steps import Fitted, apply_jit, of_present
-from calibjax.recalibration._line import check_numbers_to_mend, mended
-from calibjax.recalibration._line_conformal import ConformalLine
+from calibjax.recalibration._group_coding import GroupCurve
+from calibjax.recalibration._pit_map import check_numbers_to_mend, mended
+from calibjax.recalibration._probability_maps import Fitted, apply_jit, of_present
+from calibjax.recalibration._recalibrator_file import content_of_parts, read_parts
 
 
 class Fit(NamedTuple):

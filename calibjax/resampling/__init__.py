@@ -36,7 +36,7 @@ from calibjax.resampling._null_sampler import (
     sum_over_rows,
     under_model,
 )
-from calibjax.resampling._rank import (
+from calibjax.resampling._rank_pvalues import (
     Level,
     as_multiple,
     check_resamples,

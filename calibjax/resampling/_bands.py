@@ -22,7 +22,7 @@ from jax import lax
 
 from calibjax._base.struct import struct
 from calibjax._numbers import absolute, log_quotient
-from calibjax.resampling._rank import critical_value
+from calibjax.resampling._rank_pvalues import critical_value
 
 # In units of the precision: by how much equal distances may differ between two programs.
 _ROUNDING = 256

@@ -76,7 +76,7 @@ from calibjax.operators import DiscrepancyMatrix, TiledH, related_sums
 from calibjax.resampling._draws import DRAWS_PER_GROUP, row_numbers
 from calibjax.resampling._multipliers import TimeMultipliers, multipliers, sizes_of_draws
 from calibjax.resampling._null_sampler import in_passes
-from calibjax.resampling._rank import rounding_of
+from calibjax.resampling._rank_pvalues import rounding_of
 
 # The number of resamples that share one pass over H.  Their counts, or signs, take one byte for
 # each resample and row.

@@ -13,7 +13,7 @@ from calibjax._data import Distribution
 from calibjax.distributions import Bernoulli, Categorical
 from calibjax.evaluation._frames._prediction_columns import PredictionColumns
 from calibjax.evaluation._frames._table import Table, has_lists, stems
-from calibjax.evaluation._labels import (
+from calibjax.evaluation._label_encoding import (
     LabelError,
     Labels,
     checked_classes,

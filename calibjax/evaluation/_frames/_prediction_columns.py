@@ -18,7 +18,7 @@ from calibjax.distributions import (
     Quantiles,
     SurvivalCurve,
 )
-from calibjax.evaluation._arrays import absent_options, as_floats, with_options
+from calibjax.evaluation._array_conversion import absent_options, as_floats, with_options
 from calibjax.evaluation._frames._table import (
     Table,
     are_empty,

@@ -11,7 +11,7 @@ from calibjax.distributions import Normal
 from calibjax.evaluation._dependence import cluster_numbers, in_units, read_times
 from calibjax.evaluation._frames._columns import ColumnNames, Model
 from calibjax.evaluation._frames._table import Table, as_floats, as_numbers, is_missing
-from calibjax.evaluation._neighbours import Column
+from calibjax.evaluation._serial_dependence import Column
 
 
 def targets_of(model: Model, censored: str | None) -> np.ndarray | Between:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._data import Between
-from calibjax.evaluation._censored import target_in_words
+from calibjax.evaluation._expected_events import target_in_words
 from calibjax.evaluation._groups import GroupVerdicts, segments_in_words
 from calibjax.evaluation._report._figures import figures_of, figures_of_groups
 from calibjax.evaluation._report._kernels import lines_of_kernels

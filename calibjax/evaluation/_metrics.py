@@ -9,8 +9,8 @@ import numpy as np
 
 from calibjax._data import Between, Data, Distribution
 from calibjax.distributions import Empirical, Quantiles, SurvivalCurve
-from calibjax.evaluation._censored import events_of
-from calibjax.evaluation._measure import (
+from calibjax.evaluation._expected_events import events_of
+from calibjax.evaluation._metric_intervals import (
     Measure,
     log_scores,
     mean_measure,

@@ -8,19 +8,19 @@ import numpy as np
 
 from calibjax._base.struct import struct
 from calibjax._numbers import ArrayT
-from calibjax.recalibration._label_steps import (
-    Fitted,
-    LabelRows,
-    Numbers,
-    mixed_with_uniform,
-    with_floor,
-)
-from calibjax.recalibration._regression import (
+from calibjax.recalibration._penalised_regression import (
     STRENGTHS,
     Regression,
     logistic_regression,
     natural_spline,
     smooth_basis,
+)
+from calibjax.recalibration._probability_maps import (
+    Fitted,
+    LabelRows,
+    Numbers,
+    mixed_with_uniform,
+    with_floor,
 )
 
 # Of the spline: eight knots at quantiles.

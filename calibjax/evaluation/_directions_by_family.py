@@ -10,7 +10,7 @@ from calibjax.distributions import Quantiles
 from calibjax.evaluation._direction import Direction, clear_directions
 from calibjax.evaluation._direction_of_labels import directions_of_labels, probabilities_of_labels
 from calibjax.evaluation._direction_of_numbers import directions_of_numbers, directions_of_vectors
-from calibjax.evaluation._measures import moments
+from calibjax.evaluation._metrics import moments
 from calibjax.intervals import Sampling
 from calibjax.scores import pit
 

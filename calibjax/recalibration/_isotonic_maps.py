@@ -16,8 +16,8 @@ from jax.typing import ArrayLike
 
 from calibjax._base.struct import struct
 from calibjax._numbers import ArrayT, isotonic_frequencies
-from calibjax.recalibration._label_curves import happened
-from calibjax.recalibration._label_steps import Fitted, LabelRows, Numbers, mixed_with_uniform
+from calibjax.recalibration._beta_and_spline_maps import happened
+from calibjax.recalibration._probability_maps import Fitted, LabelRows, Numbers, mixed_with_uniform
 
 #: How far from 1 the other classes tell probabilities apart.
 SMALL = 2.0**-10

@@ -21,14 +21,14 @@ from calibjax._base.struct import static, struct, widest_dtype
 from calibjax._data import Data, Distribution, padded
 from calibjax._numbers import normal_score
 from calibjax.distributions import Quantiles
-from calibjax.recalibration._label_steps import Fitted, Numbers
-from calibjax.recalibration._line import (
+from calibjax.recalibration._pit_map import (
     interpolated,
     known_quantiles,
     moved,
     outwards,
     quantiles_of,
 )
+from calibjax.recalibration._probability_maps import Fitted, Numbers
 from calibjax.scores import score_rows
 
 # Coordinates beyond are those of targets where a forecast has no tail.

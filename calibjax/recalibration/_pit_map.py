@@ -24,8 +24,8 @@ from calibjax.distributions import (
     Recalibrated,
     SurvivalCurve,
 )
-from calibjax.recalibration._label_steps import Numbers
-from calibjax.recalibration._line_fits import LEVELS
+from calibjax.recalibration._pit_map_fits import LEVELS
+from calibjax.recalibration._probability_maps import Numbers
 
 # Of more samples the levels of all others lie between two of them.
 _FEW_SAMPLES = 40

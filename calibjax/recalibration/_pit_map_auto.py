@@ -5,17 +5,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibjax.recalibration._label_steps import Fitted
-from calibjax.recalibration._line import UnitLine
-from calibjax.recalibration._line_conditional import (
+from calibjax.recalibration._conditional_pit_map import (
     MOST_ROWS,
     ConditionalLine,
     grid_of,
     scores_among,
 )
-from calibjax.recalibration._line_fits import LINES, FittedLine, fit_nothing, increasing
-from calibjax.recalibration._line_rows import LineRows, cells
-from calibjax.recalibration._mixture import in_words, least_squares_weights, mixture_weights
+from calibjax.recalibration._pit_map import UnitLine
+from calibjax.recalibration._pit_map_fits import LINES, FittedLine, fit_nothing, increasing
+from calibjax.recalibration._pit_map_rows import LineRows, cells
+from calibjax.recalibration._probability_maps import Fitted
+from calibjax.recalibration._stacking import in_words, least_squares_weights, mixture_weights
 
 # Parts of fewer rows have hardly a target in the tails.
 _LEAST_ROWS = 20

@@ -28,8 +28,8 @@ from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import on_host
 from calibjax._data import Between, Data, Distribution, known_point
 from calibjax.distributions import SurvivalCurve, as_predictions, is_foreign
-from calibjax.evaluation._arrays import as_numpy
-from calibjax.evaluation._measure import Measure
+from calibjax.evaluation._array_conversion import as_numpy
+from calibjax.evaluation._metric_intervals import Measure
 from calibjax.evaluation._wording import interval_text, number
 from calibjax.intervals import Sampling
 

@@ -16,7 +16,7 @@ from calibjax.evaluation._dependence import (
     rows_in_words,
 )
 from calibjax.evaluation._direction import Direction
-from calibjax.evaluation._directions import directions_of
+from calibjax.evaluation._directions_by_family import directions_of
 from calibjax.evaluation._effect import effect_of
 from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._frames import (
@@ -30,16 +30,16 @@ from calibjax.evaluation._frames import (
 )
 from calibjax.evaluation._groups import segments_of_groups
 from calibjax.evaluation._keys import keys_of
-from calibjax.evaluation._measures import measures
-from calibjax.evaluation._neighbours import (
+from calibjax.evaluation._metrics import measures
+from calibjax.evaluation._recalibration_check import recalibration_check
+from calibjax.evaluation._remarks import Impossible, impossible_rows
+from calibjax.evaluation._serial_dependence import (
     Column,
     Neighbours,
     neighbour_dependence_test,
     neighbours_in_columns,
     remarks_on_order,
 )
-from calibjax.evaluation._recalibration_check import recalibration_check
-from calibjax.evaluation._remarks import Impossible, impossible_rows
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.resampling import as_multiple
 from calibjax.segments import Groups

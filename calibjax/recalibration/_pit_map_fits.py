@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calibjax._numbers import ArrayT
-from calibjax.recalibration._regression import (
+from calibjax.recalibration._penalised_regression import (
     STRENGTHS,
     logistic_regression,
     natural_spline,

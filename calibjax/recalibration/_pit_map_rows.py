@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibjax.recalibration._line_fits import LINES, increasing
+from calibjax.recalibration._pit_map_fits import LINES, increasing
 
 # Of cdfs in float32: 16 units in the last place.
 _ROUNDING = 2.0**-19

@@ -12,9 +12,9 @@ from calibjax._base.struct import static, struct, widened, widest_dtype
 from calibjax._data import Distribution
 from calibjax._numbers import dot
 from calibjax.distributions import Counts
-from calibjax.recalibration._label_steps import Numbers
-from calibjax.recalibration._line import interpolated, known_quantiles, mended
-from calibjax.recalibration._line_fits import increasing
+from calibjax.recalibration._pit_map import interpolated, known_quantiles, mended
+from calibjax.recalibration._pit_map_fits import increasing
+from calibjax.recalibration._probability_maps import Numbers
 
 #: Rows that a map keeps, at most; of more rows every so manyth is kept.
 MOST_ROWS = 4096

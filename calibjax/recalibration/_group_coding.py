@@ -9,8 +9,8 @@ import numpy as np
 
 from calibjax._base.struct import static, struct
 from calibjax._data import ColumnCode, NamedColumns, TypedColumn, named_columns, typed_column
-from calibjax.recalibration._label_curves import from_logits, log_odds
-from calibjax.recalibration._label_steps import Numbers
+from calibjax.recalibration._beta_and_spline_maps import from_logits, log_odds
+from calibjax.recalibration._probability_maps import Numbers
 
 # A column has at most so many levels, the most frequent ones.
 _MOST_LEVELS = 256

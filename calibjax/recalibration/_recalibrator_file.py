@@ -11,13 +11,13 @@ import numpy as np
 from calibjax._base.files import read_json
 from calibjax._base.struct import is_array
 from calibjax._data import ColumnCode
-from calibjax.recalibration._groups import Coding, GroupCurve
-from calibjax.recalibration._label_curves import BetaCurve, SplineCurve
-from calibjax.recalibration._label_isotonic import IsotonicCurve, VennAbersCurve
-from calibjax.recalibration._label_steps import Average, Floor, MixedWithUniform, Scaling
-from calibjax.recalibration._line import UnitLine
-from calibjax.recalibration._line_conditional import ConditionalLine
-from calibjax.recalibration._line_conformal import ConformalLine
+from calibjax.recalibration._beta_and_spline_maps import BetaCurve, SplineCurve
+from calibjax.recalibration._conditional_pit_map import ConditionalLine
+from calibjax.recalibration._conformal_quantiles import ConformalLine
+from calibjax.recalibration._group_coding import Coding, GroupCurve
+from calibjax.recalibration._isotonic_maps import IsotonicCurve, VennAbersCurve
+from calibjax.recalibration._pit_map import UnitLine
+from calibjax.recalibration._probability_maps import Average, Floor, MixedWithUniform, Scaling
 
 # The number of the version changes with what a file holds.
 _KIND = {"schema": "calibjax.Recalibrator", "version": 3}

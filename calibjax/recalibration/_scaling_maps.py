@@ -12,7 +12,7 @@ import numpy as np
 
 from calibjax._data import filled_up
 from calibjax._numbers import dot
-from calibjax.recalibration._label_steps import (
+from calibjax.recalibration._probability_maps import (
     Fitted,
     LabelRows,
     Scaling,
