@@ -18,7 +18,7 @@ from calibjax._base.struct import as_pytree
 from calibjax._data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.features import residual_feature
-from calibjax.hypothesis_tests import _aggregation
+from calibjax.hypothesis_tests import _max_statistic
 from calibjax.hypothesis_tests._kernel_terms import terms_of
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.kernels import describe
@@ -219,7 +219,7 @@ def test_estimates_of_reals_are_near_skce(key, float64):
 
 # The p-value from numbers.
 
-aggregate = jax.jit(_aggregation.aggregate)
+aggregate = jax.jit(_max_statistic.aggregate)
 
 
 def plain_aggregate(values):
